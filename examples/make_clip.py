@@ -29,6 +29,7 @@ from vidrestore.files.atomic import check_output
 from vidrestore.frames import ColourTags, Frame, PixelFormat
 from vidrestore.jobs.encoder_choice import choose_encoder
 from vidrestore.media.reader import VideoReader
+from vidrestore.media.source import Target
 from vidrestore.media.streams import check_streams
 from vidrestore.media.writer import VideoWriter
 from vidrestore.options import EncoderOptions
@@ -120,8 +121,8 @@ def write_noisy(clean: Path, output: Path, sigma: float, *, overwrite: bool = Fa
     """Write `clean` with white Gaussian noise on all planes and everything else as it is."""
     generator = torch.Generator().manual_seed(0)
     with VideoReader(str(clean)) as reader:
-        choice = choose_encoder(reader.info, str(output), ENCODER)
-        copy = check_streams(reader.info, str(output))
+        choice = choose_encoder(reader.info, Target(str(output)), ENCODER)
+        copy = check_streams(reader.info, Target(str(output)))
         with VideoWriter(
             str(output), source=reader.info, encoder=choice, copy=copy, frames=None, overwrite=overwrite
         ) as writer:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from fractions import Fraction
 from typing import Any, Literal, get_args
 
@@ -13,6 +13,7 @@ from vidrestore.errors import OptionError
 Precision = Literal["auto", "fp32", "bf16"]
 Quality = Literal["fast", "default", "best"]
 Input = Literal["compressed", "clean"]
+Scope = Literal["pixels", "file", "call", "job", "machine"]
 DROPPABLE = ("audio", "subtitles", "data", "attachments", "cover", "video", "exif")
 MAX_SIGMA = 255.0
 MAX_GRAIN = 30.0
@@ -29,15 +30,21 @@ PANELS = (QUALITY, INPUT, OUTPUT, ENCODING, RESUME, MACHINE)
 class Declared:
     """The form of an options field on the command line; `cli.declared` makes the options.
 
+    `scope` is what the option alters: the restored "pixels"; the "file", as to the frames that are read and
+    all that is written beside pixels; this "call", its names, permissions and messages; the "job", as to how
+    its work is resumed, shared or shown; or the "machine", where and how fast it works. Only the first two
+    make another restoration.
     `flags`: --the-field's-name if empty, "--match/--no-match" for a switch. `metavar` names the value in the
     help; a switch has none. `parse` converts text to the value, unless the field's type does. `gather`
     combines the values of an option that may be repeated. `switches`: flags that each stand for a value.
     `shown`: the default in the help, if the value isn't clear by itself. `tasks`: those that the option is
-    for, all if empty. `argument`: a positional argument instead of an option.
+    for, each with its own value if there are several; empty for an option of the whole run. `argument`: a
+    positional argument instead of an option.
     """
 
     help: str
     panel: str
+    scope: Scope
     flags: tuple[str, ...] = ()
     metavar: str | None = None
     parse: Callable[[str], Any] | None = None
@@ -47,13 +54,18 @@ class Declared:
     tasks: frozenset[str] = frozenset()
     argument: bool = False
 
+    def __post_init__(self) -> None:
+        if self.scope not in get_args(Scope):
+            raise ValueError(f"scope must be one of {', '.join(get_args(Scope))}, got {self.scope!r}")
+
 
 def option(default: Any, help: str | Declared, panel: str = "", **declared: Any) -> Any:
     """Return a dataclass field with its default, or default factory if that is a type, and its `Declared`.
 
     `help` is the `Declared`, or its text, with `panel` and the other fields in `declared`.
     """
-    metadata = {"declared": help if isinstance(help, Declared) else Declared(help, panel, **declared)}
+    found = help if isinstance(help, Declared) else Declared(help, panel, **declared)
+    metadata = {"declared": found, "scope": found.scope}
     return (
         field(default_factory=default, metadata=metadata)
         if isinstance(default, type)
@@ -61,20 +73,31 @@ def option(default: Any, help: str | Declared, panel: str = "", **declared: Any)
     )
 
 
-# options of several classes
-MODEL = Declared("Name from `vidrestore weights list`, or a .safetensors file.", QUALITY, metavar="NAME|FILE")
-CFR = Declared(
-    "Constant frame rate for a pipe, such as 30000/1001.", ENCODING, metavar="RATE", parse=parsing.rate
-)
-OVERWRITE = Declared("Overwrite an existing output.", OUTPUT, ("--overwrite", "-y"))
-PRECISION = Declared("Arithmetic of the model.", MACHINE, metavar="auto|fp32|bf16")
-ONE_DEVICE = "auto, cpu, cuda, cuda:1 or mps."
-THREADS = Declared("CPU threads.", MACHINE, metavar="N", shown="all")
-
 DENOISE = frozenset({"denoise"})
 ENLARGE = frozenset({"sr"})
 # tasks with networks for single frames; weights for denoise may be such, too
 SINGLE_FRAMES = frozenset({"denoise", "dehaze", "derain", "desnow", "deblur"})
+EACH_TASK = SINGLE_FRAMES | ENLARGE
+
+# options of several classes
+MODEL = Declared(
+    "Name from `vidrestore weights list`, or a .safetensors file.",
+    QUALITY,
+    "pixels",
+    metavar="NAME|FILE",
+    tasks=EACH_TASK,
+)
+CFR = Declared(
+    "Constant frame rate for a pipe, such as 30000/1001.",
+    ENCODING,
+    "file",
+    metavar="RATE",
+    parse=parsing.rate,
+)
+OVERWRITE = Declared("Overwrite an existing output.", OUTPUT, "call", ("--overwrite", "-y"))
+PRECISION = Declared("Arithmetic of the model.", MACHINE, "pixels", metavar="auto|fp32|bf16")
+ONE_DEVICE = Declared("auto, cpu, cuda, cuda:1 or mps.", MACHINE, "machine", metavar="NAME")
+THREADS = Declared("CPU threads.", MACHINE, "machine", metavar="N", shown="all")
 
 
 @dataclass(frozen=True)
@@ -90,6 +113,7 @@ class EncoderOptions:
         None,
         "FFmpeg encoder, such as libx265; Tab completes names.",
         ENCODING,
+        scope="file",
         metavar="NAME",
         shown="as the source",
     )
@@ -97,22 +121,24 @@ class EncoderOptions:
         None,
         "Quality on the encoder's scale; lower is better.",
         ENCODING,
+        scope="file",
         metavar="N",
         shown="16 to 24",
     )
     preset: str | None = option(
-        None, "Encoder preset: medium, slow, ... or a number.", ENCODING, metavar="NAME"
+        None, "Encoder preset: medium, slow, ... or a number.", ENCODING, scope="file", metavar="NAME"
     )
     options: Mapping[str, str] = option(
         dict,
         "Pass an option to the encoder; repeatable.",
         ENCODING,
+        scope="file",
         flags=("--encoder-option",),
         metavar="KEY=VALUE",
         parse=parsing.setting,
         gather=dict,
     )
-    lossless: bool = option(False, "Encode without loss.", ENCODING)
+    lossless: bool = option(False, "Encode without loss.", ENCODING, scope="file")
     threads: int = 0
 
 
@@ -132,6 +158,7 @@ class RestoreOptions:
         "auto",
         "Noise level: standard deviation on the 0-255 scale; auto measures it.",
         QUALITY,
+        scope="pixels",
         metavar="SIGMA|auto",
         parse=parsing.noise,
         tasks=DENOISE,
@@ -141,6 +168,7 @@ class RestoreOptions:
         "default",
         "",
         QUALITY,
+        scope="pixels",
         switches={"--fast": "Faster, slightly lower quality.", "--best": "Higher quality, slower."},
         tasks=DENOISE,
     )
@@ -148,6 +176,7 @@ class RestoreOptions:
         True,
         "Compare the same position in every frame; don't follow motion.",
         QUALITY,
+        scope="pixels",
         flags=("--match/--no-match",),
         tasks=DENOISE,
     )
@@ -155,6 +184,7 @@ class RestoreOptions:
         4,
         "Scale factor: 2, 3 or 4.",
         QUALITY,
+        scope="pixels",
         flags=("--scale", "-x"),
         metavar="N",
         tasks=ENLARGE,
@@ -163,6 +193,7 @@ class RestoreOptions:
         None,
         "Output height in pixels, such as 1080, instead of --scale.",
         QUALITY,
+        scope="pixels",
         metavar="LINES",
         tasks=ENLARGE,
     )
@@ -170,16 +201,23 @@ class RestoreOptions:
         "compressed",
         "compressed: from a camera or the web; clean: downscaled without loss.",
         QUALITY,
+        scope="pixels",
         metavar="clean|compressed",
         tasks=ENLARGE,
     )
     strength: float = option(
-        1.0, "Mix with the source: 1 is fully restored, 0 the source.", QUALITY, metavar="0..1"
+        1.0,
+        "Mix with the source: 1 is fully restored, 0 the source.",
+        QUALITY,
+        scope="pixels",
+        metavar="0..1",
+        tasks=EACH_TASK,
     )
     chroma_strength: float | None = option(
         None,
         "Strength for chroma.",
         QUALITY,
+        scope="pixels",
         metavar="0..1",
         shown="as --strength",
         tasks=DENOISE,
@@ -188,6 +226,7 @@ class RestoreOptions:
         0.0,
         "Add film grain after denoising: standard deviation, 0-255 scale.",
         QUALITY,
+        scope="pixels",
         metavar="N",
         tasks=DENOISE,
     )
@@ -195,71 +234,91 @@ class RestoreOptions:
         False,
         "Reduce flicker by temporal smoothing.",
         QUALITY,
+        scope="pixels",
         tasks=SINGLE_FRAMES,
     )
     scene_detect: bool = option(
-        True, "Don't detect scene cuts.", QUALITY, flags=("--scene-detect/--no-scene-detect",)
+        True, "Don't detect scene cuts.", QUALITY, scope="pixels", flags=("--scene-detect/--no-scene-detect",)
     )
     start: Fraction | None = option(
         None,
         "Start time: seconds, 1m30s or 1:30.",
         INPUT,
+        scope="file",
         metavar="TIME",
         parse=parsing.moment,
     )
     duration: Fraction | None = option(
-        None, "Length to restore; audio is cut as well.", INPUT, metavar="TIME", parse=parsing.seconds
+        None,
+        "Length to restore; audio is cut as well.",
+        INPUT,
+        scope="file",
+        metavar="TIME",
+        parse=parsing.seconds,
     )
     fps: Fraction | None = option(
         None,
         "Pictures per second of a folder or pattern.",
         INPUT,
+        scope="file",
         metavar="RATE",
         parse=parsing.rate,
         shown="25",
     )
-    deinterlace: bool = option(False, "Deinterlace, at the same frame rate.", INPUT)
-    double_rate: bool = option(False, "Deinterlace, one frame per field: 25 fps become 50.", INPUT)
-    strict: bool = option(False, "Fail if captions, HDR10+ or the like would be lost.", INPUT)
+    deinterlace: bool = option(False, "Deinterlace, at the same frame rate.", INPUT, scope="file")
+    double_rate: bool = option(
+        False, "Deinterlace, one frame per field: 25 fps become 50.", INPUT, scope="file"
+    )
+    strict: bool = option(False, "Fail if captions, HDR10+ or the like would be lost.", INPUT, scope="call")
     drop: frozenset[str] = option(
         frozenset(),
         f"Don't copy: {', '.join(DROPPABLE)}.",
         OUTPUT,
+        scope="file",
         metavar="KIND,KIND",
         parse=parsing.kinds,
         gather=lambda sets: frozenset().union(*sets),
     )
     overwrite: bool = option(False, OVERWRITE)
-    encoder: EncoderOptions = field(default_factory=EncoderOptions)
+    encoder: EncoderOptions = field(default_factory=EncoderOptions, metadata={"scope": "file"})
     cfr: Fraction | None = option(None, CFR)
-    skip_existing: bool = option(False, "Skip inputs whose output exists.", RESUME)
-    restart: bool = option(False, "Discard an interrupted run and start over.", RESUME)
+    skip_existing: bool = option(False, "Skip inputs whose output exists.", RESUME, scope="job")
+    restart: bool = option(False, "Discard an interrupted run and start over.", RESUME, scope="job")
     work_dir: str | None = option(
-        None, "Folder for work in progress.", RESUME, metavar="DIR", shown="beside OUT"
+        None, "Folder for work in progress.", RESUME, scope="job", metavar="DIR", shown="beside OUT"
     )
-    trust_group: bool = option(False, "Share work in progress with the folder's group.", RESUME)
+    trust_group: bool = option(False, "Share work in progress with the folder's group.", RESUME, scope="job")
     segment_frames: int | None = option(
-        None, "Save progress every N frames.", RESUME, metavar="N", shown="96 to 240"
+        None, "Save progress every N frames.", RESUME, scope="job", metavar="N", shown="96 to 240"
     )
     device: str = option(
-        "auto", "auto, cpu, cuda, cuda:1 or mps; several GPUs: cuda:0,1.", MACHINE, metavar="NAME"
+        "auto",
+        "auto, cpu, cuda, cuda:1 or mps; several GPUs: cuda:0,1.",
+        MACHINE,
+        scope="machine",
+        metavar="NAME",
     )
     precision: Precision = option("auto", PRECISION)
     compile: bool = option(
-        False, "Compile the model: faster after a minute or two.", MACHINE, tasks=SINGLE_FRAMES
+        False,
+        "Compile the model: faster after a minute or two.",
+        MACHINE,
+        scope="machine",
+        tasks=SINGLE_FRAMES,
     )
     threads: int = option(0, THREADS)
     tile: int | None = option(
         None,
         "Largest side of a tile in pixels: 64, 72, ...",
         MACHINE,
+        scope="pixels",
         metavar="N|auto",
         parse=parsing.tile,
         shown="by the memory",
-        tasks=SINGLE_FRAMES | ENLARGE,
+        tasks=EACH_TASK,
     )
     tile_overlap: int | None = option(
-        None, "Overlap of tiles in pixels.", MACHINE, metavar="N", shown="32", tasks=SINGLE_FRAMES | ENLARGE
+        None, "Overlap of tiles in pixels.", MACHINE, scope="pixels", metavar="N", shown="32", tasks=EACH_TASK
     )
 
     def __post_init__(self) -> None:
@@ -309,6 +368,7 @@ class SenseOptions:
         None,
         "Measurements per pixel: 0.1, 0.2, 0.3, 0.4 or 0.5 with the bundled weights.",
         QUALITY,
+        scope="pixels",
         metavar="RATE",
     )
     model: str | None = option(None, MODEL)
@@ -316,12 +376,13 @@ class SenseOptions:
         0.0,
         "Noise added to the measurements: standard deviation, 0-255 scale.",
         QUALITY,
+        scope="pixels",
         metavar="SIGMA",
         shown="0",
     )
-    seed: int = option(0, "Random seed of the noise.", QUALITY, metavar="N", shown="0")
+    seed: int = option(0, "Random seed of the noise.", QUALITY, scope="pixels", metavar="N", shown="0")
     overwrite: bool = option(False, OVERWRITE)
-    device: str = option("auto", ONE_DEVICE, MACHINE, metavar="NAME")
+    device: str = option("auto", ONE_DEVICE)
 
     def __post_init__(self) -> None:
         if self.rate is None and self.model is None:
@@ -347,14 +408,29 @@ class RecoverOptions:
     precision: Precision = option("auto", PRECISION)
     threads: int = option(0, THREADS)
     cfr: Fraction | None = option(None, CFR)
-    encoder: EncoderOptions = field(default_factory=EncoderOptions)
+    encoder: EncoderOptions = field(default_factory=EncoderOptions, metadata={"scope": "file"})
     overwrite: bool = option(False, OVERWRITE)
-    device: str = option("auto", ONE_DEVICE, MACHINE, metavar="NAME")
+    device: str = option("auto", ONE_DEVICE)
 
     def __post_init__(self) -> None:
         check_threads(self.threads)
         _check_choice("precision", self.precision, get_args(Precision))
         _check_rate(self.cfr)
+
+
+def values_of(options: Any, *scopes: Scope) -> dict[str, Any]:
+    """Return the values of the options in some scopes, by name."""
+    return {
+        each.name: getattr(options, each.name) for each in fields(options) if each.metadata["scope"] in scopes
+    }
+
+
+def changed_values(options: Any, *scopes: Scope) -> dict[str, Any]:
+    """Return the values in some scopes that are not the defaults, by name."""
+    default = type(options)()
+    return {
+        name: value for name, value in values_of(options, *scopes).items() if value != getattr(default, name)
+    }
 
 
 def check_threads(threads: int) -> None:

@@ -17,10 +17,18 @@ from typer.testing import CliRunner
 from vidrestore.cli import restore_commands
 from vidrestore.cli.app import app
 from vidrestore.cli.declared import with_options
+from vidrestore.cli.restoring import RunOptions
 from vidrestore.errors import OptionError
 from vidrestore.jobs.encoder_choice import GREATEST_CRF, LEAST_CRF
 from vidrestore.media.encoder_table import ENCODERS
-from vidrestore.options import PANELS, EncoderOptions, RestoreOptions, option
+from vidrestore.options import (
+    PANELS,
+    EncoderOptions,
+    RecoverOptions,
+    RestoreOptions,
+    SenseOptions,
+    option,
+)
 from vidrestore.restorers import mb_taylorformer_restorer, vsr_restorer
 from vidrestore.weights import read_manifest
 
@@ -158,6 +166,18 @@ def test_every_field_of_the_options_has_its_place_on_the_command_line() -> None:
     assert missing == ["encoder", "threads"]  # a group of its own, and what only experiments set
 
 
+def test_an_option_without_a_scope_can_not_be_declared() -> None:
+    with pytest.raises(TypeError, match="'scope'"):
+        option(0.5, "Grain to keep.", "Quality", metavar="0..1")
+    with pytest.raises(ValueError, match="scope must be one of pixels, file, call, job, machine, got 'bits'"):
+        option(0.5, "Grain to keep.", "Quality", scope="bits")
+
+
+def test_every_field_of_the_options_has_a_scope() -> None:
+    groups = (RestoreOptions, SenseOptions, RecoverOptions, RunOptions)
+    assert not [field.name for group in groups for field in fields(group) if "scope" not in field.metadata]
+
+
 def test_two_switches_for_one_value_exclude_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(OptionError, match="--fast and --best exclude each other"):
         given(monkeypatch, "--fast", "--best")
@@ -165,7 +185,7 @@ def test_two_switches_for_one_value_exclude_each_other(monkeypatch: pytest.Monke
 
 @dataclass(frozen=True)
 class Options:
-    grain: float = option(0.5, "Grain to keep.", "Quality", metavar="0..1")
+    grain: float = option(0.5, "Grain to keep.", "Quality", scope="pixels", metavar="0..1")
 
 
 def test_a_new_field_is_a_new_option() -> None:

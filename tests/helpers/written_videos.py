@@ -19,6 +19,7 @@ from vidrestore.jobs.encoder_choice import choose_encoder
 from vidrestore.media.encoder_table import EncoderChoice
 from vidrestore.media.formats import layout_of, planes_of
 from vidrestore.media.probe import SourceInfo, VideoInfo, probe
+from vidrestore.media.source import Target
 from vidrestore.media.writer import VideoWriter
 from vidrestore.options import EncoderOptions
 
@@ -58,7 +59,7 @@ def made_frames(
 def fast_choice(source: SourceInfo, output: Path, options: EncoderOptions | None = None) -> EncoderChoice:
     """The choice for these options, with the encoder's fast preset in place of its own."""
     options = options or EncoderOptions()
-    choice = choose_encoder(source, str(output), options)
+    choice = choose_encoder(source, Target(str(output)), options)
     preset = FAST.get(choice.encoder)
     if preset is None:
         return choice

@@ -16,11 +16,11 @@ from written_videos import CONSTANT, described, fast_choice, made_frames, read, 
 from vidrestore.errors import MediaError, OptionError
 from vidrestore.frames import ColourTags
 from vidrestore.jobs.encoder_choice import bits_per_pixel, choose_encoder, usual_crf
-from vidrestore.media.containers import MUXERS, SUFFIXES, container_of
 from vidrestore.media.encoder_table import ENCODERS, TABLE, EncoderRow
 from vidrestore.media.encoding import picture, try_encoder
 from vidrestore.media.formats import layout_of, planes_of
 from vidrestore.media.probe import StreamInfo
+from vidrestore.media.source import MUXERS, SUFFIXES, Target
 from vidrestore.options import EncoderOptions
 
 CELLS = [
@@ -181,14 +181,14 @@ def test_odd_sizes_are_encoded_by_a_codec_that_has_them(name, pix_fmt, tmp_path)
 )
 def test_a_hole_in_the_table_is_refused_with_a_way_out(name, options, pix_fmt, message):
     with pytest.raises(MediaError, match=message):
-        choose_encoder(described(pix_fmt), name, options)
+        choose_encoder(described(pix_fmt), Target(name), options)
 
 
 def test_an_odd_size_that_an_encoder_cannot_hold_names_one_that_can():
     with pytest.raises(
         MediaError, match="libx264: it can't hold the odd size 33x25 at yuv420p; `encoder=libsvtav1` can"
     ):
-        choose_encoder(described("yuv420p", 33, 25), "a.mp4", EncoderOptions(encoder="libx264"))
+        choose_encoder(described("yuv420p", 33, 25), Target("a.mp4"), EncoderOptions(encoder="libx264"))
 
 
 @pytest.mark.parametrize("encoder, width, height", [("libx265", 48, 64), ("libsvtav1", 24, 64)])
@@ -198,7 +198,7 @@ def test_frames_too_small_for_an_encoder_never_reach_it(encoder, width, height):
         match=f"{encoder}: it needs at least .* pixels, the video has {width}x{height}; "
         "`encoder=libx264` can",
     ):
-        choose_encoder(described("yuv420p", width, height), "a.mkv", EncoderOptions(encoder=encoder))
+        choose_encoder(described("yuv420p", width, height), Target("a.mkv"), EncoderOptions(encoder=encoder))
 
 
 @pytest.mark.parametrize(
@@ -206,7 +206,7 @@ def test_frames_too_small_for_an_encoder_never_reach_it(encoder, width, height):
 )
 @pytest.mark.parametrize("pix_fmt", ["gray16le", "yuv410p", "yuv420p", "yuv422p", "yuv444p10le", "gbrp"])
 def test_ffv1_holds_every_size(pix_fmt, size):
-    choice = choose_encoder(described(pix_fmt, *size), "a.mkv", EncoderOptions(lossless=True))
+    choice = choose_encoder(described(pix_fmt, *size), Target("a.mkv"), EncoderOptions(lossless=True))
     assert choice.encoder == "ffv1"
     assert choice.options == {"level": "1"} or choice.options["slicecrc"] == "1"
 
@@ -214,7 +214,7 @@ def test_ffv1_holds_every_size(pix_fmt, size):
 def test_an_odd_source_is_even_at_twice_its_size():
     assert (
         choose_encoder(
-            described("yuv420p", 33, 25), "a.mp4", EncoderOptions(preset="ultrafast"), scale=2
+            described("yuv420p", 33, 25), Target("a.mp4"), EncoderOptions(preset="ultrafast"), scale=2
         ).encoder
         == "libx264"
     )
@@ -230,14 +230,14 @@ def test_an_odd_source_is_even_at_twice_its_size():
 )
 def test_quality_is_refused_where_there_is_none_to_set(options, message):
     with pytest.raises(OptionError, match=message):
-        choose_encoder(described(), "a.mkv", options)
+        choose_encoder(described(), Target("a.mkv"), options)
 
 
 def test_an_option_that_the_encoder_refuses_is_found_before_any_work():
     with pytest.raises(OptionError, match="`preset=warp`: libx264 has no such preset; expected ultrafast"):
-        choose_encoder(described(), "a.mp4", EncoderOptions(preset="warp"))
+        choose_encoder(described(), Target("a.mp4"), EncoderOptions(preset="warp"))
     with pytest.raises(MediaError, match="libx264 can't encode yuv420p with .*profile=warp"):
-        choose_encoder(described(), "a.mp4", EncoderOptions(options={"profile": "warp"}))
+        choose_encoder(described(), Target("a.mp4"), EncoderOptions(options={"profile": "warp"}))
 
 
 def test_the_users_options_come_last_and_lists_of_parameters_grow():
@@ -252,31 +252,31 @@ def test_the_users_options_come_last_and_lists_of_parameters_grow():
 def test_options_that_the_encoder_does_not_know_are_named(encoder):
     options = EncoderOptions(encoder=encoder, options={"foo": "bar"})
     with pytest.raises(MediaError, match=f"a.mkv: {encoder} has no option foo; remove `options=foo=...`"):
-        choose_encoder(described(), "a.mkv", options)
+        choose_encoder(described(), Target("a.mkv"), options)
 
 
 @pytest.mark.parametrize("settings", [{"crf": "30"}, {"qp": "30"}, {"x264-params": "keyint=9:crf=30"}])
 def test_lossless_output_stays_lossless(settings):
     with pytest.raises(OptionError, match="sets a quality, and lossless output has none"):
         choose_encoder(
-            described(), "a.mp4", EncoderOptions(encoder="libx264", lossless=True, options=settings)
+            described(), Target("a.mp4"), EncoderOptions(encoder="libx264", lossless=True, options=settings)
         )
 
 
 def test_the_pixel_format_is_no_option():
     with pytest.raises(OptionError, match="the pixel format is the source's own"):
-        choose_encoder(described(), "a.mp4", EncoderOptions(options={"pix_fmt": "yuv444p"}))
+        choose_encoder(described(), Target("a.mp4"), EncoderOptions(options={"pix_fmt": "yuv444p"}))
 
 
 def test_a_quality_beyond_the_encoders_scale_is_refused():
     with pytest.raises(OptionError, match="`crf=52`: libx264's scale ends at 51"):
-        choose_encoder(described(), "a.mp4", EncoderOptions(encoder="libx264", crf=52))
+        choose_encoder(described(), Target("a.mp4"), EncoderOptions(encoder="libx264", crf=52))
 
 
 @pytest.mark.parametrize("given", [{"crf": 20}, {"preset": "slow"}, {"options": {"g": "3"}}])
 def test_a_pipe_has_nothing_to_set(given):
     with pytest.raises(OptionError, match="a y4m pipe holds raw frames, there is nothing to encode"):
-        choose_encoder(described(), "-", EncoderOptions(**given))
+        choose_encoder(described(), Target("-"), EncoderOptions(**given))
 
 
 def test_hevc_in_mp4_is_tagged_for_apple_players():
@@ -310,7 +310,9 @@ def test_the_same_frames_give_the_same_file_each_time(name, rounds, tmp_path):
     files = set()
     for _ in range(rounds):
         choice = (
-            choose_encoder(source, str(output), EncoderOptions(encoder=name)) if name == "libx264" else None
+            choose_encoder(source, Target(str(output)), EncoderOptions(encoder=name))
+            if name == "libx264"
+            else None
         )
         write(source, output, frames, EncoderOptions(encoder=name), overwrite=True, choice=choice)
         files.add(output.read_bytes())
@@ -318,8 +320,8 @@ def test_the_same_frames_give_the_same_file_each_time(name, rounds, tmp_path):
 
 
 def test_a_suffix_names_its_container_in_any_case():
-    assert {suffix: container_of(f"A{suffix.upper()}") for suffix in MUXERS} == MUXERS
-    assert container_of("-") == "yuv4mpegpipe"
+    assert {suffix: Target(f"A{suffix.upper()}").container for suffix in MUXERS} == MUXERS
+    assert Target("-").container == "yuv4mpegpipe"
 
 
 def test_a_choice_is_made_of_plain_values():
@@ -349,7 +351,9 @@ def test_the_usual_quality_follows_the_bits_of_the_source(
 ) -> None:
     source = described(bit_rate=bit_rate, codec=codec, rate=Fraction(24))
     assert usual_crf(source) == expected
-    assert choose_encoder(source, "a.mkv", EncoderOptions(encoder="libx264")).options["crf"] == str(expected)
+    assert choose_encoder(source, Target("a.mkv"), EncoderOptions(encoder="libx264")).options["crf"] == str(
+        expected
+    )
 
 
 def test_without_a_bit_rate_the_size_of_the_file_less_its_sound_counts() -> None:
@@ -365,7 +369,7 @@ def test_without_a_bit_rate_the_size_of_the_file_less_its_sound_counts() -> None
 def test_an_encoder_without_its_device_is_refused_with_a_way_out(row: EncoderRow) -> None:
     source, output = described(width=320, height=240), f"a{SUFFIXES[row.containers[0]]}"
     try:
-        choose_encoder(source, output, EncoderOptions(encoder=row.name))
+        choose_encoder(source, Target(output), EncoderOptions(encoder=row.name))
     except MediaError as error:
         assert re.search(f"{row.name}: (it needs .*, and none opens here|the FFmpeg .* lacks it)", str(error))
         assert "encoder=lib" in str(error)
@@ -373,7 +377,9 @@ def test_an_encoder_without_its_device_is_refused_with_a_way_out(row: EncoderRow
 
 def test_encoders_that_need_a_device_are_never_chosen_by_themselves() -> None:
     for codec in ("h264", "hevc", "av1"):
-        assert choose_encoder(described(codec=codec), "a.mkv", EncoderOptions()).encoder.startswith("lib")
+        assert choose_encoder(described(codec=codec), Target("a.mkv"), EncoderOptions()).encoder.startswith(
+            "lib"
+        )
 
 
 @pytest.mark.parametrize("pix_fmt, fed", [("yuv420p", "nv12"), ("yuv420p10le", "p010le")])

@@ -5,6 +5,8 @@ is never replaced.
 from __future__ import annotations
 
 import os
+from dataclasses import fields
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +19,10 @@ from vidrestore.events import Event, Finished
 from vidrestore.jobs.batch import Batch
 from vidrestore.jobs.finished import ATTRIBUTE
 from vidrestore.jobs.request import Request
+from vidrestore.jobs.segmented import SegmentedWork
 from vidrestore.jobs.work_folder import WorkFolder
-from vidrestore.options import RestoreOptions
+from vidrestore.media.source import Source, Target
+from vidrestore.options import EncoderOptions, RestoreOptions
 
 IDENTITY = "<identity>"
 pytestmark = pytest.mark.skipif(not hasattr(os, "getxattr"), reason="needs attributes of files")
@@ -134,15 +138,78 @@ def test_a_run_killed_as_it_removed_the_last_of_its_work_folder_is_done(films: P
         vidrestore.restore(films / "b.mp4", output, task=IDENTITY)
 
 
-def interrupted(folder: WorkFolder) -> None:
+def test_pictures_that_have_their_names_in_part_are_not_skipped(
+    films: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, output = films / "a.mkv", tmp_path / "out" / "%04d.png"
+    with monkeypatch.context() as patched:
+        patched.setattr(SegmentedWork, "join", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            vidrestore.restore(source, output, task=IDENTITY)
+    (output.parent / "0002.png").touch()  # a run that is killed while it names its pictures has no first one
+    assert vidrestore.restore(source, output, task=IDENTITY, skip_existing=True).frames == 6
+    assert vidrestore.restore(source, output, task=IDENTITY, skip_existing=True).skipped
+
+
+def interrupted(folder: WorkFolder | SegmentedWork) -> None:
     raise KeyboardInterrupt
 
 
 def test_whole_numbers_and_the_same_with_a_point_ask_for_the_same() -> None:
     whole, same, other = (
-        Request("in.mkv", "out.mkv", "denoise", RestoreOptions(sigma=sigma)).name for sigma in (20, 20.0, 21)
+        Request(Source("in.mkv"), Target("out.mkv"), "denoise", RestoreOptions(sigma=sigma)).name
+        for sigma in (20, 20.0, 21)
     )
     assert whole == same != other
+
+
+ANOTHER_VIDEO: dict[str, Any] = {
+    "sigma": 7,
+    "model": "mb-taylorformer-t-dehaze",
+    "quality": "best",
+    "match": False,
+    "scale": 2,
+    "height": 720,
+    "input": "clean",
+    "strength": 0.5,
+    "chroma_strength": 0.5,
+    "grain": 1.0,
+    "steady": True,
+    "scene_detect": False,
+    "start": Fraction(1),
+    "duration": Fraction(2),
+    "fps": Fraction(24),
+    "deinterlace": True,
+    "double_rate": True,
+    "drop": frozenset({"audio"}),
+    "encoder": EncoderOptions(crf=30),
+    "cfr": Fraction(25),
+    "precision": "bf16",
+    "tile": 128,
+    "tile_overlap": 8,
+}
+SAME_VIDEO: dict[str, Any] = {
+    "strict": True,
+    "overwrite": True,
+    "skip_existing": True,
+    "restart": True,
+    "work_dir": ".",
+    "trust_group": True,
+    "segment_frames": 48,
+    "device": "cpu",
+    "compile": True,
+    "threads": 3,
+}
+
+
+def test_only_what_alters_the_video_asks_for_another_one() -> None:
+    def name(**options: Any) -> str:
+        return Request(Source("in.mkv"), Target("out.mkv"), "denoise", RestoreOptions(**options)).name
+
+    assert {*ANOTHER_VIDEO, *SAME_VIDEO} == {field.name for field in fields(RestoreOptions)}
+    names = [name(), *(name(**{option: value}) for option, value in ANOTHER_VIDEO.items())]
+    assert len({*names}) == len(names)
+    assert {name(**{option: value}) for option, value in SAME_VIDEO.items()} == {name()}
 
 
 def test_a_work_folder_that_never_comes_to_be_is_an_error(

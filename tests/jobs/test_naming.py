@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import pytest
@@ -10,6 +10,7 @@ import pytest
 from vidrestore.errors import MediaError, OptionError
 from vidrestore.jobs.batch import Batch
 from vidrestore.jobs.naming import expand_sources, is_our_output, listed_sources, made_of_others, output_for
+from vidrestore.media.source import Source, Target
 from vidrestore.options import RestoreOptions
 
 
@@ -29,50 +30,59 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
+def expanded(given: Sequence[str], **options: bool) -> dict[str, str]:
+    found = expand_sources([*map(Source, given)], **options)
+    return {source.name: below for source, below in found.items()}
+
+
+def made_of(given: Sequence[str]) -> dict[str, str]:
+    return made_of_others([*map(Source, given)])
+
+
 def names(paths: Iterable[str]) -> list[str]:
     return [Path(path).name for path in paths]
 
 
 def test_a_folder_means_its_videos_but_none_of_ours(folder: Path) -> None:
-    assert names(expand_sources([str(folder)])) == ["a.mkv", "b.mp4", "odd[1].mp4"]
+    assert names(expanded([str(folder)])) == ["a.mkv", "b.mp4", "odd[1].mp4"]
 
 
 def test_a_pattern_means_what_it_matches_but_none_of_ours(folder: Path) -> None:
-    assert names(expand_sources([f"{folder}/*.mkv"])) == ["a.mkv"]
+    assert names(expanded([f"{folder}/*.mkv"])) == ["a.mkv"]
 
 
 @pytest.mark.parametrize("name", ["tape.m2t", "stream.m2v", "phone.3g2", "raw.h265", "old.rmvb", "FILM.MP4"])
 def test_a_folder_means_videos_of_all_kinds_that_are_read(tmp_path: Path, name: str) -> None:
     (tmp_path / name).touch()
-    assert names(expand_sources([str(tmp_path)])) == [name]
+    assert names(expanded([str(tmp_path)])) == [name]
 
 
 def test_a_file_whose_name_looks_like_a_pattern_is_that_file(folder: Path) -> None:
-    assert names(expand_sources([f"{folder}/odd[1].mp4"])) == ["odd[1].mp4"]
+    assert names(expanded([f"{folder}/odd[1].mp4"])) == ["odd[1].mp4"]
 
 
 def test_one_of_ours_that_is_named_is_an_input_unless_what_it_was_made_of_is_one_too(folder: Path) -> None:
     ours, other, origin = f"{folder}/a.denoised.mkv", f"{folder}/b.mp4", f"{folder}/a.mkv"
-    assert list(expand_sources([ours])) == [ours]
-    assert list(expand_sources([ours, other])) == [ours, other]
-    assert list(expand_sources([origin, ours, other])) == [origin, other]  # as a shell gives *
-    assert made_of_others([origin, ours, other]) == {ours: origin}
-    assert made_of_others([ours, other, str(folder)]) == {}
+    assert list(expanded([ours])) == [ours]
+    assert list(expanded([ours, other])) == [ours, other]
+    assert list(expanded([origin, ours, other])) == [origin, other]  # as a shell gives *
+    assert made_of([origin, ours, other]) == {ours: origin}
+    assert made_of([ours, other, str(folder)]) == {}
 
 
 def test_an_input_given_twice_is_restored_once(folder: Path) -> None:
-    assert names(expand_sources([f"{folder}/b.mp4", str(folder)])) == ["b.mp4", "a.mkv", "odd[1].mp4"]
+    assert names(expanded([f"{folder}/b.mp4", str(folder)])) == ["b.mp4", "a.mkv", "odd[1].mp4"]
 
 
 def test_files_that_do_not_exist_are_kept_so_that_reading_them_fails() -> None:
-    assert list(expand_sources(["no.mp4", "none.mkv"])) == ["no.mp4", "none.mkv"]
+    assert list(expanded(["no.mp4", "none.mkv"])) == ["no.mp4", "none.mkv"]
 
 
 def test_a_folder_or_pattern_without_videos_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(MediaError, match="the folder holds no video file"):
-        expand_sources([str(tmp_path)])
+        expanded([str(tmp_path)])
     with pytest.raises(MediaError, match="the pattern holds no video file"):
-        expand_sources([f"{tmp_path}/*.mp4"])
+        expanded([f"{tmp_path}/*.mp4"])
 
 
 @pytest.mark.parametrize(
@@ -91,17 +101,19 @@ def test_our_outputs_are_known_by_their_names(name: str, ours: bool) -> None:
 
 
 def test_an_output_lies_beside_its_source_or_in_the_folder_given(tmp_path: Path) -> None:
-    assert output_for("films/a.mp4", None, "denoised") == "films/a.denoised.mp4"
-    assert output_for("films/a.ts", None, "denoised") == "films/a.denoised.mkv"
-    assert output_for("films/a.mp4", str(tmp_path), "denoised") == str(tmp_path / "a.denoised.mp4")
-    assert output_for("films/a.mp4", "new/", "denoised") == "new/a.denoised.mp4"
-    assert output_for("films/a.mp4", "b.mkv", "denoised") == "b.mkv"
+    assert output_for(Source("films/a.mp4"), None, "denoised") == Target("films/a.denoised.mp4")
+    assert output_for(Source("films/a.ts"), None, "denoised") == Target("films/a.denoised.mkv")
+    assert output_for(Source("films/a.mp4"), str(tmp_path), "denoised") == Target(
+        str(tmp_path / "a.denoised.mp4")
+    )
+    assert output_for(Source("films/a.mp4"), "new/", "denoised") == Target("new/a.denoised.mp4")
+    assert output_for(Source("films/a.mp4"), "b.mkv", "denoised") == Target("b.mkv")
 
 
 @pytest.mark.parametrize("output", ["one.mkv", "-"])
 def test_several_inputs_do_not_go_into_one_file(output: str) -> None:
     with pytest.raises(OptionError, match="several inputs can't"):
-        output_for("a.mp4", output, "denoised", several=True)
+        output_for(Source("a.mp4"), output, "denoised", several=True)
 
 
 @pytest.fixture
@@ -120,10 +132,10 @@ def tree(tmp_path: Path) -> Path:
 
 
 def test_only_recursive_goes_below_a_folder_and_never_into_work_or_hidden_ones(tree: Path) -> None:
-    assert expand_sources([str(tree)]) == {f"{tree}/a.mp4": ""}
-    found = expand_sources([str(tree)], recursive=True)
+    assert expanded([str(tree)]) == {f"{tree}/a.mp4": ""}
+    found = expanded([str(tree)], recursive=True)
     assert found == {f"{tree}/a.mp4": "", f"{tree}/one/a.mp4": "one", f"{tree}/one/two/b.avi": "one/two"}
-    assert names(expand_sources([f"{tree}/**/*.avi"], recursive=True)) == ["b.avi"]
+    assert names(expanded([f"{tree}/**/*.avi"], recursive=True)) == ["b.avi"]
 
 
 @pytest.mark.parametrize("slash", ["", "/"])
@@ -132,7 +144,7 @@ def test_the_folders_of_the_inputs_are_made_again_in_the_output(
 ) -> None:
     batch = Batch([str(tree)], f"{tmp_path}/out{slash}", "denoise", RestoreOptions(), recursive=True)
     out = f"{tmp_path}/out"
-    assert list(batch.outputs.values()) == [
+    assert [*map(str, batch.outputs.values())] == [
         f"{out}/a.denoised.mp4",
         f"{out}/one/a.denoised.mp4",
         f"{out}/one/two/b.denoised.mkv",
@@ -145,7 +157,7 @@ def test_folders_below_several_inputs_are_made_again_in_one_output(tree: Path, t
     (tmp_path / "more" / "three" / "d.mov").touch()
     sources, out = [f"{tree}/one", f"{tmp_path}/more"], f"{tmp_path}/out"
     batch = Batch(sources, out, "denoise", RestoreOptions(), recursive=True)
-    assert list(batch.outputs.values()) == [
+    assert [*map(str, batch.outputs.values())] == [
         f"{out}/a.denoised.mp4",
         f"{out}/two/b.denoised.mkv",
         f"{out}/three/d.denoised.mov",
@@ -171,7 +183,7 @@ def test_a_name_without_a_suffix_is_a_folder_for_folders_patterns_and_several(
 
 def test_without_an_output_each_film_stays_in_its_folder(tree: Path) -> None:
     batch = Batch([str(tree)], None, "denoise", RestoreOptions(), recursive=True)
-    assert list(batch.outputs.values())[1] == f"{tree}/one/a.denoised.mp4"
+    assert str(list(batch.outputs.values())[1]) == f"{tree}/one/a.denoised.mp4"
 
 
 def test_two_films_for_one_name_are_refused_before_any_work(tree: Path, tmp_path: Path) -> None:
@@ -207,6 +219,6 @@ def test_a_list_without_an_end_is_refused() -> None:
 def test_empty_names_are_refused() -> None:
     for sources in ([""], ["a.mp4", ""]):
         with pytest.raises(OptionError, match="an input has an empty name"):
-            expand_sources(sources)
+            expanded(sources)
     with pytest.raises(OptionError, match="`output` is empty"):
-        output_for("a.mp4", "", "denoised")
+        output_for(Source("a.mp4"), "", "denoised")

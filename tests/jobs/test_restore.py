@@ -29,6 +29,7 @@ from vidrestore.jobs.request import Request
 from vidrestore.jobs.run import restore_request
 from vidrestore.media.reader import VideoReader
 from vidrestore.media.segment_file import SegmentWriter
+from vidrestore.media.source import Source, Target
 from vidrestore.options import EncoderOptions, RestoreOptions
 from vidrestore.restorers.base import load_restorer
 
@@ -54,7 +55,9 @@ class Overflowing(Fake):
 
 def restore_with(restorer: Any, source: Path, output: Path, **options: Any) -> vidrestore.Summary:
     chosen = RestoreOptions(encoder=LOSSLESS, scene_detect=False, **options)
-    return restore_request(Request(str(source), str(output), "denoise", chosen), lambda: restorer)
+    return restore_request(
+        Request(Source(str(source)), Target(str(output)), "denoise", chosen), lambda: restorer
+    )
 
 
 def read(path: Path) -> list[tuple[int, list[np.ndarray]]]:
@@ -142,7 +145,9 @@ def test_any_range_of_clips_gives_the_frames_of_the_whole_run(tmp_path: Path) ->
     restore_with(Fake(), source, output, sigma=5)
     whole = read(output)
     options = RestoreOptions(sigma=5, encoder=LOSSLESS, scene_detect=False)
-    with open_job(Request(str(source), str(tmp_path / "other.mkv"), "denoise", options), Fake) as job:
+    with open_job(
+        Request(Source(str(source)), Target(str(tmp_path / "other.mkv")), "denoise", options), Fake
+    ) as job:
         jobs.plan_source(job)
         clips = len(job.plan.timeline.clips)
         for first, stop in [(0, 1), (0, clips), (2, 4), (clips - 1, clips), (1, clips)]:
@@ -157,7 +162,7 @@ def test_the_plan_pass_and_the_restoration_come_to_the_same_plan(tmp_path: Path)
     source = tmp_path / "in.mkv"
     write_video(source, 23)
     plans = []
-    request = Request(str(source), str(tmp_path / "out.mkv"), "denoise")
+    request = Request(Source(str(source)), Target(str(tmp_path / "out.mkv")), "denoise")
     for work in (
         jobs.plan_source,
         lambda job: list(jobs.restored_frames(job, job.frames(), job.clip_restorer())),

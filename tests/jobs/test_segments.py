@@ -42,6 +42,7 @@ from vidrestore.jobs.segments import Segment, consecutive, ends_segment, segment
 from vidrestore.jobs.work_folder import DifferentJobError, WorkFolder
 from vidrestore.media.reader import VideoReader
 from vidrestore.media.segment_file import SegmentWriter
+from vidrestore.media.source import Source, Target
 from vidrestore.options import EncoderOptions, RestoreOptions
 from vidrestore.pipeline.plan import Clip, Timeline
 
@@ -61,7 +62,7 @@ def restore(
     shows.
     """
     chosen = RestoreOptions(**{"encoder": FFV1, "sigma": 5, "segment_frames": 8} | options)
-    request = Request(str(source), str(output), "denoise", chosen)
+    request = Request(Source(str(source)), Target(str(output)), "denoise", chosen)
     return restore_request(request, Fake, ignore if told is None else told.append)
 
 
@@ -614,8 +615,8 @@ def test_of_many_that_come_at_once_one_gets_the_lock(tmp_path: Path) -> None:
 def test_runs_restored_by_themselves_in_any_order_give_the_same_film(tmp_path: Path, source: Path) -> None:
     restore(source, tmp_path / "whole.mkv")
     request = Request(
-        str(source),
-        str(tmp_path / "out.mkv"),
+        Source(str(source)),
+        Target(str(tmp_path / "out.mkv")),
         "denoise",
         RestoreOptions(encoder=FFV1, sigma=5, segment_frames=8),
     )

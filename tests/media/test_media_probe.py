@@ -18,6 +18,7 @@ from vidrestore.frames import ColourTags
 from vidrestore.media import damage
 from vidrestore.media.formats import layout_of, planes_of
 from vidrestore.media.probe import open_input, probe
+from vidrestore.media.source import Target
 from vidrestore.media.streams import check_streams, other_kinds
 
 
@@ -288,7 +289,7 @@ def test_a_stream_of_a_type_that_ffmpeg_does_not_know_is_data(tmp_path):
     assert [stream.kind for stream in info.streams] == ["video", "data"]
     assert other_kinds(info) == ["data"]
     with pytest.raises(MediaError, match="`drop=data`"):
-        check_streams(info, str(tmp_path / "out.mkv"))
+        check_streams(info, Target(str(tmp_path / "out.mkv")))
 
 
 def with_stream_type(data: bytes, old: int, new: int) -> bytes:

@@ -13,9 +13,9 @@ from written_videos import CONSTANT, VARYING, described, made_frames, read, writ
 
 from vidrestore.frames import ColourTags
 from vidrestore.jobs.encoder_choice import obstacle
-from vidrestore.media.containers import SUFFIXES
 from vidrestore.media.encoder_table import ENCODERS, TABLE
 from vidrestore.media.reader import VideoReader
+from vidrestore.media.source import SUFFIXES, Target
 from vidrestore.options import EncoderOptions
 
 FORMATS = [
@@ -200,6 +200,10 @@ def test_the_shape_is_written_beside_copied_streams(tmp_path):
     shaped = replace(info, video=replace(info.video, sample_aspect_ratio=Fraction(4, 3)))
     times = [(frame.pts, frame.duration) for frame in read(path).frames]
     write(
-        shaped, tmp_path / "a.mkv", made_frames(shaped, times), LOSSLESS, copy=check_streams(shaped, "a.mkv")
+        shaped,
+        tmp_path / "a.mkv",
+        made_frames(shaped, times),
+        LOSSLESS,
+        copy=check_streams(shaped, Target("a.mkv")),
     )
     assert read(tmp_path / "a.mkv").info.video.sample_aspect_ratio == Fraction(4, 3)

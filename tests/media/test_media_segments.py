@@ -28,7 +28,6 @@ from written_videos import (
 
 from vidrestore.errors import MediaError
 from vidrestore.frames import Frame
-from vidrestore.media.containers import SUFFIXES
 from vidrestore.media.encoder_table import ENCODERS, EncoderChoice
 from vidrestore.media.encoding import Encoder
 from vidrestore.media.joining import JoinedFile
@@ -41,6 +40,7 @@ from vidrestore.media.segment_file import (
     check_segment,
     read_packets,
 )
+from vidrestore.media.source import SUFFIXES, Target
 from vidrestore.media.streams import check_streams
 from vidrestore.options import EncoderOptions
 
@@ -159,7 +159,7 @@ def test_other_streams_are_those_of_a_film_encoded_in_one_go(
     source = rich_video(tmp_path / origin, Extras(audio=("aac", "aac")))
     times = [(frame.pts, frame.duration) for frame in read(tmp_path / origin).frames]
     output, whole = tmp_path / target, tmp_path / f"whole.{target}"
-    choice, copy = fast_choice(source, output), check_streams(source, target)
+    choice, copy = fast_choice(source, output), check_streams(source, Target(target))
     join(output, source, choice, made_frames(source, times), [4, 8], copy=copy)
     write(source, whole, made_frames(source, times), choice=choice, copy=copy)
     for index in copy:

@@ -36,6 +36,7 @@ from vidrestore.jobs.encoder_choice import choose_encoder
 from vidrestore.media import muxer
 from vidrestore.media.encoding import full_duration, repair_dts
 from vidrestore.media.probe import probe
+from vidrestore.media.source import Target
 from vidrestore.media.streams import StreamCopier, check_streams, pipe_warning
 from vidrestore.media.writer import VideoWriter
 from vidrestore.media.y4m_output import Y4mOutput
@@ -213,7 +214,7 @@ def test_a_video_that_begins_before_0_is_moved_to_0_and_says_so(name, tmp_path):
 @pytest.mark.parametrize("encoder", ["libx264", "libx265", "libsvtav1", "libvpx-vp9", "ffv1"])
 @pytest.mark.parametrize("count", [1, 2, 3])
 def test_the_shortest_videos_are_whole(encoder, count, tmp_path):
-    choice = choose_encoder(described(), "a.mp4", EncoderOptions(encoder=encoder))
+    choice = choose_encoder(described(), Target("a.mp4"), EncoderOptions(encoder=encoder))
     write(described(), tmp_path / "a.mp4", made_frames(described(), VARYING[:count]), choice=choice)
     found = read(tmp_path / "a.mp4")
     assert [frame.pts for frame in found.frames] == [pts for pts, _ in VARYING[:count]]
@@ -247,7 +248,7 @@ def copied(source, output, drop=frozenset()):
         source,
         output,
         made_frames(source, times),
-        copy=check_streams(source, str(output), drop),
+        copy=check_streams(source, Target(str(output)), drop),
         overwrite=True,
     )
     return packets(Path(source.path)), packets(output)
@@ -384,9 +385,9 @@ def test_what_a_container_cannot_hold_is_refused_before_work_with_a_way_out(
 ):
     source = rich_video(tmp_path / origin, extras)
     with pytest.raises(MediaError, match=message):
-        check_streams(source, str(tmp_path / target))
+        check_streams(source, Target(str(tmp_path / target)))
     drop = {"subtitles", "attachments", "audio", "cover"}
-    assert check_streams(source, str(tmp_path / target), frozenset(drop)) == ()
+    assert check_streams(source, Target(str(tmp_path / target)), frozenset(drop)) == ()
 
 
 def test_a_fault_that_mp4_finds_at_its_end_is_found_before_work(tmp_path):
@@ -402,7 +403,7 @@ def test_a_fault_that_mp4_finds_at_its_end_is_found_before_work(tmp_path):
         MediaError,
         match=r".mp4 can't hold stream 1 \(audio: pcm_s16le\); use `output=.*out.mkv` or `drop=audio`",
     ):
-        check_streams(probe(str(path)), str(tmp_path / "out.mp4"))
+        check_streams(probe(str(path)), Target(str(tmp_path / "out.mp4")))
 
 
 def silence(stream):
@@ -415,9 +416,9 @@ def silence(stream):
 
 def test_streams_are_left_out_by_kind(tmp_path):
     source = rich_video(tmp_path / "in.mkv", LETTERS)
-    assert check_streams(source, "out.mkv") == (1, 2, 3, 4)
-    assert check_streams(source, "out.mkv", frozenset({"audio"})) == (3, 4)
-    assert check_streams(source, "out.mkv", frozenset({"subtitle", "attachments"})) == (1, 2)
+    assert check_streams(source, Target("out.mkv")) == (1, 2, 3, 4)
+    assert check_streams(source, Target("out.mkv"), frozenset({"audio"})) == (3, 4)
+    assert check_streams(source, Target("out.mkv"), frozenset({"subtitle", "attachments"})) == (1, 2)
 
 
 def test_packets_are_copied_no_further_than_the_picture(tmp_path):

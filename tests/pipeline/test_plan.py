@@ -14,7 +14,8 @@ from vidrestore.clips import clip_bounds, longest_clip
 from vidrestore.errors import MediaError, PlanError
 from vidrestore.frames import Frame, PixelFormat
 from vidrestore.media.encoder_table import EncoderChoice
-from vidrestore.pipeline.plan import Clip, Plan, SourceIdentity, Timeline, planned_clips, planned_range
+from vidrestore.media.source import Source, SourceIdentity
+from vidrestore.pipeline.plan import Clip, Plan, Timeline, planned_clips, planned_range
 
 YUV = PixelFormat("yuv420p", "yuv", 8, 1, 1)
 LENGTH, OVERLAP = 8, 2
@@ -141,9 +142,9 @@ def test_a_range_from_a_source_that_has_changed_is_refused() -> None:
 def test_the_identity_of_a_source_tells_its_content(tmp_path: Path) -> None:
     path = tmp_path / "a.bin"
     path.write_bytes(b"one")
-    before = SourceIdentity.of(str(path))
+    before = Source(str(path)).identity()
     path.write_bytes(b"two")
-    assert SourceIdentity.of(str(path)).head != before.head
+    assert Source(str(path)).identity().head != before.head
     assert before.size == 3
 
 
@@ -166,4 +167,4 @@ def test_a_compact_timeline_of_another_version_is_refused() -> None:
 
 def test_a_source_that_is_gone_is_named(tmp_path: Path) -> None:
     with pytest.raises(MediaError, match="gone.mkv: the file can't be read any more"):
-        SourceIdentity.of(str(tmp_path / "gone.mkv"))
+        Source(str(tmp_path / "gone.mkv")).identity()

@@ -31,6 +31,7 @@ from vidrestore.jobs.request import Request
 from vidrestore.jobs.run import restore_request
 from vidrestore.media.probe import VideoInfo
 from vidrestore.media.reader import VideoReader
+from vidrestore.media.source import Source, Target
 from vidrestore.options import EncoderOptions, RestoreOptions
 from vidrestore.pipeline.rgb_clips import RgbClipRestorer
 from vidrestore.restorers import mb_taylorformer_restorer
@@ -297,7 +298,8 @@ def test_any_range_of_a_plan_gives_the_frames_of_the_whole_run(
     vidrestore.restore(source, output, task=task, options=options)
     _, times, whole = read(output)
     with open_job(
-        Request(str(source), str(tmp_path / "other.mkv"), task, options), lambda: load_restorer(task, options)
+        Request(Source(str(source)), Target(str(tmp_path / "other.mkv")), task, options),
+        lambda: load_restorer(task, options),
     ) as job:
         plan_source(job)
         clips = len(job.plan.timeline.clips)
@@ -357,7 +359,10 @@ def test_a_frame_beyond_half_precision_is_restored_again_in_fp32(
     restorer = Overflowing("dehaze", RestoreOptions(model=weights["small"], device="cpu"))
     restorer.hopeless = hopeless
     request = Request(
-        str(tmp_path / "in.mkv"), str(tmp_path / "out.mkv"), "dehaze", RestoreOptions(encoder=LOSSLESS)
+        Source(str(tmp_path / "in.mkv")),
+        Target(str(tmp_path / "out.mkv")),
+        "dehaze",
+        RestoreOptions(encoder=LOSSLESS),
     )
     if hopeless:
         with pytest.raises(

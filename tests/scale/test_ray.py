@@ -25,6 +25,7 @@ from vidrestore.errors import MediaError, OptionError
 from vidrestore.events import Event, Progressed, Warned
 from vidrestore.jobs.batch import Batch
 from vidrestore.jobs.request import Request
+from vidrestore.media.source import Source, Target
 from vidrestore.options import EncoderOptions, RestoreOptions
 from vidrestore.scale.ray_actors import RayActors, stay_on_this_machine
 from vidrestore.scale.shards import Shard
@@ -51,7 +52,9 @@ def test_without_ray_the_command_says_how_to_get_it(tmp_path: Path, monkeypatch:
 
 
 def test_what_a_worker_cannot_do_for_a_good_reason_comes_back_as_it_is(tmp_path: Path) -> None:
-    request = Request(str(tmp_path / "none.mkv"), str(tmp_path / "out.mkv"), IDENTITY, OPTIONS)
+    request = Request(
+        Source(str(tmp_path / "none.mkv")), Target(str(tmp_path / "out.mkv")), IDENTITY, OPTIONS
+    )
     found = Worker(Shard(1, 2)).restore(request)
     assert isinstance(found, MediaError) and "none.mkv" in str(found)
 

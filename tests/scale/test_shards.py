@@ -19,6 +19,7 @@ from sample_videos import write_video
 
 from vidrestore.errors import MediaError, OutputExistsError
 from vidrestore.files import claims, lease
+from vidrestore.jobs import finished
 from vidrestore.jobs.batch import Batch
 from vidrestore.jobs.segments import Segment
 from vidrestore.jobs.work_folder import WorkFolder
@@ -322,14 +323,14 @@ def test_a_work_folder_that_another_has_just_removed_is_no_problem(tmp_path: Pat
 def test_a_film_that_gets_its_name_while_a_shard_begins_is_done(
     film: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    output, check = tmp_path / "out.mkv", shards_module.check_request
+    output, check = tmp_path / "out.mkv", finished.check_request
 
     def named_just_now(*arguments: Any) -> None:
-        monkeypatch.setattr(shards_module, "check_request", check)
+        monkeypatch.setattr(finished, "check_request", check)
         Batch([str(film)], str(output), "<identity>", RestoreOptions()).restore(str(film))
         check(*arguments)
 
-    monkeypatch.setattr(shards_module, "check_request", named_just_now)
+    monkeypatch.setattr(finished, "check_request", named_just_now)
     batch = ShardedBatch([str(film)], str(output), "<identity>", RestoreOptions(), Shard(1, 2))
     assert batch.restore(str(film)).before
 

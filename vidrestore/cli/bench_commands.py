@@ -19,7 +19,10 @@ if TYPE_CHECKING:
     from vidrestore.jobs.bench import Benchmark
 
 
-@with_options(only=("quality", "match", "model", "device", "precision", "compile", "threads"))
+OFFERED = ("quality", "match", "model", "device", "precision", "compile", "threads")
+
+
+@with_options(only=lambda field: field.name in OFFERED)
 def bench(
     options: Callable[[], RestoreOptions],
     source: Annotated[

@@ -11,7 +11,7 @@ an error is shown.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import Field, fields, is_dataclass
 from functools import partial
 from typing import Annotated, Any, get_args, get_type_hints
@@ -26,17 +26,19 @@ Command = Callable[..., None]
 Values = Mapping[str, Any]
 
 # options that several commands share
-JSON = Declared("Print events as JSON, one per line, on stdout.", OUTPUT)
-QUIET = Declared("Print errors only.", OUTPUT, ("--quiet", "-q"))
+JSON = Declared("Print events as JSON, one per line, on stdout.", OUTPUT, "call")
+QUIET = Declared("Print errors only.", OUTPUT, "call", ("--quiet", "-q"))
 
 Json = Annotated[bool, typer.Option("--json", help=JSON.help)]
 Quiet = Annotated[bool, typer.Option(*QUIET.flags, help=QUIET.help)]
 Overwrite = Annotated[bool, typer.Option(*OVERWRITE.flags, help=OVERWRITE.help)]
 
 
-def with_options(task: str | None = None, only: Collection[str] = ()) -> Callable[[Command], Command]:
-    """Give a command the options that its parameters' classes declare: those for `task`, and only the fields
-    in `only`, if given.
+def with_options(
+    task: str | None = None, only: Callable[[Field[Any]], bool] = lambda field: True
+) -> Callable[[Command], Command]:
+    """Give a command the options that its parameters' classes declare: those for `task`, and of these only
+    the fields for which `only` is true.
     """
 
     def decorate(command: Command) -> Command:
@@ -74,7 +76,7 @@ def _options_class(annotation: Any) -> tuple[type | None, bool]:
 
 
 def _declared(
-    group: type, task: str | None, only: Collection[str]
+    group: type, task: str | None, only: Callable[[Field[Any]], bool]
 ) -> Iterator[tuple[Field[Any], Any, Declared]]:
     """Yield the declared fields of an options class with their types; nested classes are flattened."""
     hints = get_type_hints(group)
@@ -83,11 +85,7 @@ def _declared(
             yield from _declared(hints[field.name], task, only)
             continue
         found = field.metadata.get("declared")
-        if (
-            found
-            and (not only or field.name in only)
-            and (task is None or not found.tasks or task in found.tasks)
-        ):
+        if found and only(field) and (task is None or not found.tasks or task in found.tasks):
             yield field, hints[field.name], found
 
 

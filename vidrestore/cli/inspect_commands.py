@@ -59,7 +59,7 @@ def inspect(
 
 def lines(found: Inspection) -> Iterator[str]:
     """Yield the lines of the report for a reader."""
-    from vidrestore.media.sequences import PICTURES
+    from vidrestore.media.source import PICTURES
 
     info, video = found.info, found.info.video
     size = f", {info.size / 1e6:.1f} MB" if info.size else ""
@@ -116,7 +116,7 @@ def _word(words: dict[int, str], code: int) -> str:
 
 
 def _rate(found: Inspection) -> str:
-    from vidrestore.media.sequences import PICTURES
+    from vidrestore.media.source import PICTURES
 
     if not found.seconds:
         return "rate unknown"

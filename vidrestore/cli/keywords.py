@@ -7,20 +7,24 @@ these become --overwrite and --tile 64.
 from __future__ import annotations
 
 import re
-from dataclasses import replace
+from dataclasses import fields, replace
 
 from vidrestore.events import Event, Failed, Listener, Warned
+from vidrestore.options import EncoderOptions, RestoreOptions
 
 _KEYWORD = re.compile(r"`([a-z][a-z_]*)(?:=([^`]+))?`")
-# keywords with other names on the command line
-FLAGS = {
-    "output": "-o",
-    "options": "--encoder-option",
-    "settings": "--set",
-    "quality": "--fast or --best",
-    "match": "--no-match",
-    "scene_detect": "--no-scene-detect",
-}
+
+
+def _flags(group: type) -> dict[str, str]:
+    """Return the flags of options that have other names on the command line; for a switch, those that do
+    something.
+    """
+    found = {each.name: each.metadata["declared"] for each in fields(group) if "declared" in each.metadata}
+    switches = {name: " or ".join(each.switches) for name, each in found.items() if each.switches}
+    return switches | {name: each.flags[0].split("/")[-1] for name, each in found.items() if each.flags}
+
+
+FLAGS = {"output": "-o", "settings": "--set", **_flags(EncoderOptions), **_flags(RestoreOptions)}
 
 
 def as_options(message: str) -> str:

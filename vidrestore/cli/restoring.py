@@ -37,18 +37,20 @@ class RunOptions:
         None,
         "Videos, photos, folders, patterns ('*.mp4', %04d.png), or - for stdin.",
         INPUT,
+        scope="call",
         metavar="IN...",
         argument=True,
     )
-    recursive: bool = option(False, "Include subfolders; -o DIR gets the same ones.", INPUT)
-    photos: bool = option(False, "Pictures of a folder are photos, not frames.", INPUT)
+    recursive: bool = option(False, "Include subfolders; -o DIR gets the same ones.", INPUT, scope="job")
+    photos: bool = option(False, "Pictures of a folder are photos, not frames.", INPUT, scope="job")
     from_list: str | None = option(
-        None, "Read input names from a file, one per line; - is stdin.", INPUT, metavar="FILE"
+        None, "Read input names from a file, one per line; - is stdin.", INPUT, scope="job", metavar="FILE"
     )
     output: str | None = option(
         None,
         "File, folder, %04d.png for pictures, or - for a y4m pipe.",
         OUTPUT,
+        scope="call",
         flags=("--output", "-o"),
         metavar="OUT",
         shown="IN.TASK.mp4",
@@ -57,29 +59,42 @@ class RunOptions:
         None,
         "Restore an excerpt, before | after, from --start or a third in.",
         OUTPUT,
+        scope="job",
         metavar="TIME",
         parse=parsing.seconds,
     )
     report: str | None = option(
-        None, "Write an HTML page: before and after, noise, flicker.", OUTPUT, metavar="FILE.html|DIR"
+        None,
+        "Write an HTML page: before and after, noise, flicker.",
+        OUTPUT,
+        scope="job",
+        metavar="FILE.html|DIR",
     )
-    dry_run: bool = option(False, "Show the plan and its cost; restore nothing.", OUTPUT)
+    dry_run: bool = option(False, "Show the plan and its cost; restore nothing.", OUTPUT, scope="job")
     json: bool = option(False, JSON)
     quiet: bool = option(False, QUIET)
     shard: tuple[int, int] | None = option(
         None,
         "Run as process I of N that share OUT's folder.",
         RESUME,
+        scope="job",
         metavar="I/N",
         parse=parsing.shard,
     )
     engine: Literal["local", "ray"] = option(
-        "local", "ray: run on a Ray cluster with shared storage.", RESUME, metavar="local|ray"
+        "local", "ray: run on a Ray cluster with shared storage.", RESUME, scope="job", metavar="local|ray"
     )
     ray_address: str | None = option(
-        None, "Address of the Ray cluster.", RESUME, metavar="ADDRESS", shown="RAY_ADDRESS, else this machine"
+        None,
+        "Address of the Ray cluster.",
+        RESUME,
+        scope="job",
+        metavar="ADDRESS",
+        shown="RAY_ADDRESS, else this machine",
     )
-    ray_cpus: int | None = option(None, "CPUs per Ray worker without a GPU.", RESUME, metavar="N", shown="4")
+    ray_cpus: int | None = option(
+        None, "CPUs per Ray worker without a GPU.", RESUME, scope="job", metavar="N", shown="4"
+    )
 
 
 def run_task(task: str, run: RunOptions, options: Callable[[], RestoreOptions]) -> None:

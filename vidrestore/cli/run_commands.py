@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import fields, replace
+from dataclasses import Field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_args, get_type_hints
 
@@ -19,41 +19,23 @@ from vidrestore.errors import OptionError
 from vidrestore.events import Listener, Progressed
 from vidrestore.files.checked_toml import checked_toml
 from vidrestore.files.regular import LARGEST_TOML, read_limited
-from vidrestore.options import QUALITY, RestoreOptions
+from vidrestore.options import QUALITY, Declared, RestoreOptions
 
 if TYPE_CHECKING:
     from vidrestore.jobs.steps import Step
 
-COMMON = {
-    "sources",
-    "output",
-    "json",
-    "quiet",
-    "start",
-    "duration",
-    "deinterlace",
-    "double_rate",
-    "fps",
-    "strict",
-    "drop",
-    "overwrite",
-}
-COMMON |= {
-    "cfr",
-    "encoder",
-    "crf",
-    "preset",
-    "options",
-    "lossless",
-    "scene_detect",
-    "device",
-    "precision",
-    "threads",
-}
 Settings = dict[str, dict[str, Any]]  # step -> option -> value
 
 
-@with_options(only=COMMON)
+def _is_of_whole_run(field: Field[Any]) -> bool:
+    """Return True for an option that all steps share; a run has no segments, and no option that needs
+    them.
+    """
+    found: Declared = field.metadata["declared"]
+    return not found.tasks and found.scope != "job"
+
+
+@with_options(only=_is_of_whole_run)
 def run(
     run: RunOptions,
     options: Callable[[], RestoreOptions],
@@ -112,13 +94,13 @@ def _not_one(sources: list[str]) -> str:
 
 
 def _run(source: str, chain: list[Step], run: RunOptions, on_event: Listener) -> int:
-    from vidrestore.jobs.naming import output_for, suffix_of
     from vidrestore.jobs.steps import restore_steps
 
-    suffix = ".".join(suffix_of(step.task, step.options) for step in chain)
-    output = output_for(source, run.output, suffix)
-    one_use_of_stdout(run.json, output)
-    return run_each([source], lambda each: restore_steps(each, output, chain, on_event).exit_code, on_event)
+    def work(each: str) -> int:
+        return restore_steps(each, run.output, chain, on_event).exit_code
+
+    one_use_of_stdout(run.json, run.output)
+    return run_each([source], work, on_event)
 
 
 def _chain(names: list[str], given: Settings, options: Callable[[], RestoreOptions]) -> list[Step]:
@@ -180,9 +162,7 @@ def _of_step(step: str) -> Iterator[tuple[str, tuple[Any, Any]]]:
     hints = get_type_hints(RestoreOptions)
     for field in fields(RestoreOptions):
         found = field.metadata.get("declared")
-        if found is None or field.name in COMMON:
-            continue
-        if step in found.tasks or (not found.tasks and found.panel == QUALITY):
+        if found and step in found.tasks:
             yield field.name, (found.parse, hints[field.name])
 
 

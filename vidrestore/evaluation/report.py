@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from fractions import Fraction
 from itertools import islice
 from pathlib import Path
@@ -27,11 +27,10 @@ from vidrestore.files.atomic import replacing, write_problem
 from vidrestore.frames import Frame
 from vidrestore.jobs.job import Summary
 from vidrestore.jobs.opening import reader_of
-from vidrestore.jobs.request import IMMATERIAL
 from vidrestore.media.probe import VideoInfo
 from vidrestore.media.reader import VideoReader
 from vidrestore.noise import NoiseEstimator
-from vidrestore.options import EncoderOptions, RestoreOptions
+from vidrestore.options import EncoderOptions, RestoreOptions, changed_values
 from vidrestore.pipeline.excerpt import find_span
 from vidrestore.pipeline.rgb_clips import enlarged_frame
 
@@ -171,12 +170,7 @@ def _bitrate(path: str) -> float | None:
 
 def _settings(summary: Summary, options: RestoreOptions) -> Iterator[str]:
     """Yield lines about the run: options other than their defaults, the noise of each scene, the speed."""
-    default = RestoreOptions()
-    given = {
-        each.name: getattr(options, each.name)
-        for each in fields(options)
-        if each.name not in IMMATERIAL and getattr(options, each.name) != getattr(default, each.name)
-    }
+    given = changed_values(options, "pixels", "file")
     words = ", ".join(f"{name} {_in_words(value)}" for name, value in given.items())
     yield f"options: {words or 'the defaults'}"
     with VideoReader(summary.output) as reader:

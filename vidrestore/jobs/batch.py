@@ -25,8 +25,7 @@ from vidrestore.jobs.opening import RestorerLoader
 from vidrestore.jobs.preview import preview
 from vidrestore.jobs.request import Request
 from vidrestore.jobs.run import restore_request
-from vidrestore.media.pipes import PIPE
-from vidrestore.media.sequences import is_pattern
+from vidrestore.media.source import Source, Target
 from vidrestore.options import RestoreOptions
 from vidrestore.restorers.base import Restorer, load_restorer
 
@@ -58,18 +57,19 @@ class Batch:
     ) -> None:
         self.task = task
         self.options = options
-        found = expand_sources(sources, recursive=recursive, photos=photos)
-        self.sources = list(found)
-        self.left_out = made_of_others(sources) if are_many(sources) else {}
-        self.notes = {} if photos else notes_on_pictures(sources, recursive=recursive)
-        many = any(found.values()) or (are_many(sources) and not Path(output or "").suffix)
-        if output and output != PIPE and many:
+        given = [Source(name) for name in sources]
+        found = expand_sources(given, recursive=recursive, photos=photos)
+        self._sources = {source.name: source for source in found}
+        self.sources = list(self._sources)
+        self.left_out = made_of_others(given) if are_many(given) else {}
+        self.notes = {} if photos else notes_on_pictures(given, recursive=recursive)
+        many = any(found.values()) or (are_many(given) and not Path(output or "").suffix)
+        if output and many and not Target(output).is_pipe:
             output = os.path.join(output, "")  # a folder, there or not
         several = len(found) > 1
+        suffix = suffix or suffix_of(task, options)
         self.outputs = {
-            source: output_for(
-                source, _below(output, folder), suffix or suffix_of(task, options), several=several
-            )
+            source.name: output_for(source, _below(output, folder), suffix, several=several)
             for source, folder in found.items()
         }
         for target in self.outputs.values():
@@ -79,11 +79,9 @@ class Batch:
                     f"{' and '.join(twice)} would both become {target}; restore them one at a time, each "
                     "with its own `output`"
                 )
-        folders = (
-            {Path(target).parent for target in self.outputs.values()}
-            if output not in (None, PIPE) or any(map(is_pattern, self.outputs.values()))
-            else ()
-        )
+        written = self.outputs.values()
+        makes_folders = output is not None or any(target.is_pattern for target in written)
+        folders = {target.path.parent for target in written} if makes_folders else ()
         self._made = [made for folder in sorted(folders) for made in _make_folder(folder)]
 
     @cached_property
@@ -91,7 +89,7 @@ class Batch:
         return load_restorer(self.task, self.options)
 
     def request(self, source: str) -> Request:
-        return Request(source, self.outputs[source], self.task, self.options)
+        return Request(self._sources[source], self.outputs[source], self.task, self.options)
 
     def loader(self, source: str, on_event: Listener) -> RestorerLoader:
         """Return a function that returns the restorer, with an event if it must be loaded first."""

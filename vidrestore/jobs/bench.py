@@ -27,8 +27,8 @@ from vidrestore.jobs.job import Job, available_cores
 from vidrestore.jobs.opening import open_job
 from vidrestore.jobs.request import Request
 from vidrestore.jobs.run import restore_request
-from vidrestore.media.pipes import PIPE
 from vidrestore.media.probe import SourceInfo, StreamInfo, VideoInfo
+from vidrestore.media.source import Source, Target
 from vidrestore.media.streams import DROP_WORDS
 from vidrestore.media.writer import VideoWriter
 from vidrestore.models.fast.linear import packed
@@ -119,7 +119,7 @@ def bench(
     The stages work on the first `frames` frames, which are held in memory. The output is an MKV that is
     thrown away. Raises VidRestoreError as `vidrestore.restore` does.
     """
-    if source == PIPE:
+    if source is not None and Source(source).is_pipe:
         raise OptionError("bench reads its video more than once: name a file instead of a pipe")
     options = replace(options, drop=frozenset(DROP_WORDS.values()))
     threads = options.threads or available_cores()
@@ -130,7 +130,7 @@ def bench(
         began = time.perf_counter()
         restorer = load_restorer(task, options)
         loading = time.perf_counter() - began
-        request = Request(video, output, task, options)
+        request = Request(Source(video), Target(output), task, options)
         whole = _whole(request, restorer)
         memory = peak_memory()
         with open_job(request, lambda: restorer) as job:
@@ -176,7 +176,7 @@ def _timed(name: str, frames: int, work: Callable[[], T]) -> tuple[T, Stage]:
 
 def _encode(frames: list[Frame], job: Job) -> None:
     with VideoWriter(
-        job.plan.output,
+        job.request.output,
         source=job.info,
         encoder=job.plan.encoder,
         copy=(),
@@ -246,7 +246,7 @@ def write_video(path: str, width: int, height: int, frames: int) -> None:
     info = SourceInfo("-", "made up", video, (StreamInfo(0, "video", "ffv1"),))
     draw = np.random.default_rng(0)
     with VideoWriter(
-        path, source=info, encoder=choose_encoder(info, path, EncoderOptions(lossless=True)), copy=()
+        path, source=info, encoder=choose_encoder(info, Target(path), EncoderOptions(lossless=True)), copy=()
     ) as writer:
         for number in range(frames):
             sizes = (pixels.plane_size(plane, height, width) for plane in range(pixels.plane_count))

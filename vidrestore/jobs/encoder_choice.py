@@ -12,12 +12,10 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from math import log2
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from vidrestore.errors import MediaError, OptionError
 from vidrestore.frames import PixelFormat, Scale, enlarged_size
-from vidrestore.media.containers import SUFFIXES, container_of
 from vidrestore.media.encoder_table import (
     DEEP_PREFERENCE,
     ENCODERS,
@@ -35,7 +33,7 @@ from vidrestore.media.encoding import opens, try_encoder
 from vidrestore.media.formats import layout_of
 from vidrestore.media.hdr import hdr_settings
 from vidrestore.media.sequence_output import choose_picture_encoder
-from vidrestore.media.sequences import PICTURES, is_pattern
+from vidrestore.media.source import PICTURES, SUFFIXES, Y4M, Target
 from vidrestore.media.y4m_output import colour_space
 from vidrestore.options import EncoderOptions
 
@@ -51,7 +49,7 @@ AUDIO_RATE = 128_000  # assumed bits per second of an audio stream of unknown ra
 
 
 def choose_encoder(
-    source: SourceInfo, output: str, options: EncoderOptions, *, scale: Scale = 1
+    source: SourceInfo, output: Target, options: EncoderOptions, *, scale: Scale = 1
 ) -> EncoderChoice:
     """Return the encoder for `output`: the one asked for, else the source's codec, else the container's
     default, after a trial.
@@ -59,11 +57,11 @@ def choose_encoder(
     `scale` is the output's size over the source's. Raises MediaError, with a way that works, if the table has
     no encoder for these pixels in this container, or if the encoder doesn't open.
     """
-    container = container_of(output)
-    if container == "yuv4mpegpipe":
+    container = output.container
+    if container == Y4M:
         return _pipe_choice(source.video, options)
-    if container == PICTURES and not is_pattern(output) and not is_one_picture(source):
-        suffix = Path(output).suffix
+    if container == PICTURES and not output.is_pattern and not is_one_picture(source):
+        suffix = output.path.suffix
         raise MediaError(f"{output}: one picture, but a video has many; name them all, as in %04d{suffix}")
     if container == PICTURES:
         return choose_picture_encoder(source, output, options, scale)
@@ -76,7 +74,7 @@ def choose_encoder(
         raise MediaError(f"{source.path}: {error}") from error
     choice = _choice(row, container, source, options, scale)
     try:
-        try_encoder(choice, source.video, output, scale)
+        try_encoder(choice, source.video, output.name, scale)
     except MediaError as error:
         if row.device is None:
             raise

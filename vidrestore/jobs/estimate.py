@@ -14,8 +14,7 @@ from vidrestore.jobs.finished import nothing_to_do
 from vidrestore.jobs.job import Job, Summary, available_cores, plan_source, restore_clips
 from vidrestore.jobs.opening import RestorerLoader, open_job
 from vidrestore.jobs.request import Request
-from vidrestore.media.pipes import PIPE
-from vidrestore.media.sequences import is_pattern
+from vidrestore.media.source import PIPE
 from vidrestore.media.writer import VideoWriter
 from vidrestore.pipeline.plan import Plan
 
@@ -54,7 +53,11 @@ def estimate(request: Request, loader: RestorerLoader, on_event: Listener) -> Es
     details = {"plan": plan.to_dict(), "seconds": seconds, "size": size, "damage": damage}
     on_event(
         Planned(
-            request.source, found.frames, len(plan.timeline.scenes), len(plan.timeline.clips), details=details
+            str(request.source),
+            found.frames,
+            len(plan.timeline.scenes),
+            len(plan.timeline.clips),
+            details=details,
         )
     )
     return found
@@ -65,8 +68,8 @@ def _trial(job: Job) -> tuple[float, int]:
     timeline = job.plan.timeline
     clips = range(min(len(timeline.clips), job.options.threads or available_cores()))
     with tempfile.TemporaryDirectory() as folder:
-        output = Path(job.plan.output)
-        path = Path(folder) / (output.name if is_pattern(output.name) else f"trial{output.suffix}")
+        output = job.request.output
+        path = Path(folder) / (output.path.name if output.is_pattern else f"trial{output.suffix}")
         silent = replace(job.info, path=PIPE)
         writer = VideoWriter(str(path), source=silent, encoder=job.plan.encoder, copy=(), scale=job.scale)
         began = time.monotonic()

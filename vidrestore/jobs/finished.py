@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import json
 import os
-from contextlib import suppress
-from dataclasses import asdict
+from contextlib import nullcontext, suppress
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,44 +17,48 @@ from vidrestore.errors import OutputExistsError
 from vidrestore.events import Finished, Listener, Started, Warned
 from vidrestore.files.atomic import remove_partials, same_file
 from vidrestore.files.checked_json import parse_object
-from vidrestore.files.lease import is_own
+from vidrestore.files.lease import BusyError, is_own
 from vidrestore.jobs.job import Job, Summary
-from vidrestore.jobs.request import Request, check_request
+from vidrestore.jobs.request import Request, check_request, is_half_named
 from vidrestore.jobs.work_folder import NAMED, WorkFolder, digest
-from vidrestore.media.pipes import PIPE
-from vidrestore.media.sequence_output import known_by
-from vidrestore.media.sequences import find_pictures
-from vidrestore.pipeline.plan import SourceIdentity
+from vidrestore.media.source import SourceIdentity
 
 ATTRIBUTE = "user.vidrestore"
 
 
-def nothing_to_do(request: Request, on_event: Listener) -> Summary | None:
+def nothing_to_do(request: Request, on_event: Listener, *, own: int | None = None) -> Summary | None:
     """Return the summary of a video that is finished or is to be left alone; None if there is work.
 
-    Raises VidRestoreError if the request can be refused without opening the source.
+    `own` is for one of several shards: the frames of the video that it has restored. Others may hold the
+    folder then, or be about to name the output. Raises VidRestoreError if the request can be refused without
+    opening the source.
     """
-    folder = None if request.is_piped else request.work_folder()
-    before = finished_before(request, folder) if folder else None
+    folder, is_shared = None if request.is_piped else request.work_folder(), own is not None
+    before = None
+    if folder:
+        with suppress(BusyError) if is_shared else nullcontext():
+            before = finished_before(request, folder)
     if before is None and (there := left_alone(request)):
         return there
-    if folder and (before := before or done_before(request)):
-        return announced_before(request, before, on_event)
-    check_request(request)
-    return None
+    is_under_way = folder and is_shared and named_output(request, folder) is None and folder.path.is_dir()
+    if folder and before is None and not is_under_way:
+        before = done_before(request)
+    if before is None:
+        check_request(request)
+        return None
+    if own:
+        before = replace(before, reused=max(0, before.frames - own), before=False)
+    on_event(Started(*request.names, request.task, device=request.options.device))
+    return announced(before, on_event)
 
 
 def left_alone(request: Request) -> Summary | None:
-    """Return the summary of an output that exists and is to be skipped; None if there is work."""
-    skips = request.options.skip_existing and request.output != PIPE
-    there = skips and known_by(request.output).exists()
-    return Summary(request.source, request.output, 0, 0.0, skipped=True) if there else None
-
-
-def announced_before(request: Request, summary: Summary, on_event: Listener) -> Summary:
-    """Return the summary of an earlier run, after its events."""
-    on_event(Started(request.source, request.output, request.task, device=request.options.device))
-    return announced(summary, on_event)
+    """Return the summary of an output that exists and is to be skipped; None if there is work, as there is if
+    only some of its pictures exist yet.
+    """
+    skips = request.options.skip_existing and not request.output.is_pipe
+    there = skips and request.output.first_file.exists() and not is_half_named(request)
+    return Summary(*request.names, 0, 0.0, skipped=True) if there else None
 
 
 def announced(summary: Summary, on_event: Listener) -> Summary:
@@ -103,7 +107,7 @@ def mark(folder: WorkFolder, path: Path, job: Job, damage: str | None) -> None:
 def mark_file(job: Job, damage: str | None) -> None:
     """Mark the finished output of a job that has no work folder."""
     with suppress(OSError):
-        _marked(known_by(job.request.output), job, damage)
+        _marked(job.request.output.first_file, job, damage)
 
 
 def _marked(path: Path, job: Job, damage: str | None) -> dict[str, Any]:
@@ -126,23 +130,22 @@ def finished_before(request: Request, folder: WorkFolder) -> Summary | None:
     """Return the summary of a run that was killed after it had named its output and before it had cleared up;
     clear up.
     """
-    if not (folder.path.is_dir() and known_by(folder.output).exists()):
+    if not (folder.path.is_dir() and request.output.first_file.exists()):
         return None
     with folder.locked():  # which removes a folder with nothing but the lock
-        if named := named_output(folder):
+        if named := named_output(request, folder):
             remove_partials(folder.output, alone=True)
             folder.remove()
-            if named["request"] == request.name and named["source"] == _source_name(
-                SourceIdentity.of(request.source)
-            ):
+            source = _source_name(request.source.identity())
+            if (named["request"], named["source"]) == (request.name, source):
                 return _summary(request, named)
     return None
 
 
-def named_output(folder: WorkFolder) -> dict[str, Any] | None:
+def named_output(request: Request, folder: WorkFolder) -> dict[str, Any] | None:
     """Return the marker that a job left in its folder, if its output has its name now."""
     with suppress(OSError, KeyError):
-        named, found = folder.read("named"), known_by(folder.output).stat()
+        named, found = folder.read("named"), request.output.first_file.stat()
         if named and (found.st_size, found.st_mtime_ns) == (named["size"], named["modified"]):
             return named
     return None
@@ -155,15 +158,14 @@ def done_before(request: Request) -> Summary | None:
     Raises OutputExistsError if it has the marker of another request.
     """
     source, output = request.source, request.output
-    stored = os.path.isfile(source) or (source != PIPE and find_pictures(source))
-    if request.options.overwrite or not stored or same_file(Path(output), Path(source)):
+    if request.options.overwrite or not source.is_stored or same_file(output.path, source.path):
         return None
     trusted = request.options.trust_group
-    if (marker := _marker(str(known_by(output)), trust_group=trusted)) is None:
+    if (marker := _marker(output.first_file, trust_group=trusted)) is None:
         return None
     if marker["request"] != request.name:
         reason = "was made with other options"
-    elif marker["source"] != _source_name(SourceIdentity.of(source)):
+    elif marker["source"] != _source_name(source.identity()):
         reason = "was made from another video, or from this one before it changed"
     else:
         return _summary(request, marker)
@@ -174,19 +176,17 @@ def done_before(request: Request) -> Summary | None:
 
 def _summary(request: Request, marker: dict[str, Any]) -> Summary:
     frames = marker["frames"]
-    return Summary(
-        request.source, request.output, frames, 0.0, damage=marker["damage"], reused=frames, before=True
-    )
+    return Summary(*request.names, frames, 0.0, damage=marker["damage"], reused=frames, before=True)
 
 
 def _source_name(source: SourceIdentity) -> str:
     return digest(asdict(source) | {"path": ""})
 
 
-def _marker(output: str, *, trust_group: bool) -> dict[str, Any] | None:
+def _marker(output: Path, *, trust_group: bool) -> dict[str, Any] | None:
     """Return the marker of a file; None if it has none, was written to since, or belongs to another user."""
     with suppress(OSError, AttributeError, ValueError, KeyError, TypeError):
         marker, found = parse_object(os.getxattr(output, ATTRIBUTE), NAMED), os.stat(output)
-        if marker["size"] == found.st_size and (trust_group or is_own(found, Path(output).parent)):
+        if marker["size"] == found.st_size and (trust_group or is_own(found, output.parent)):
             return marker
     return None

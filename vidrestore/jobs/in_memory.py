@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import fields, replace
+from dataclasses import replace
 from fractions import Fraction
 from typing import Any, Literal, TypeVar
 
@@ -17,26 +17,11 @@ from vidrestore.errors import OptionError
 from vidrestore.frames import Frame, PixelFormat, enlarged_size
 from vidrestore.jobs.job import available_cores
 from vidrestore.media.probe import VideoInfo
-from vidrestore.options import RestoreOptions
+from vidrestore.options import RestoreOptions, changed_values
 from vidrestore.pipeline.pipelines import clip_restorer, known_sigma, output_scale
 from vidrestore.pipeline.plan import Timeline, planned_clips
 from vidrestore.restorers.base import load_restorer
 
-OF_FILES = frozenset(
-    {
-        "start",
-        "duration",
-        "deinterlace",
-        "strict",
-        "drop",
-        "overwrite",
-        "encoder",
-        "cfr",
-        "fps",
-        "double_rate",
-    }
-    | {"skip_existing", "restart", "work_dir", "trust_group", "segment_frames"}
-)
 BYTES, FLOATS = PixelFormat("gbrp", "rgb", 8), PixelFormat("gbrpf32le", "rgb", 32)
 
 Frames = TypeVar("Frames", NDArray[Any], Tensor)
@@ -71,12 +56,7 @@ def restore_frames(
 
 def _check_options(options: RestoreOptions) -> None:
     """Refuse options that only files have."""
-    given = [
-        each.name
-        for each in fields(options)
-        if each.name in OF_FILES and getattr(options, each.name) != getattr(_DEFAULT, each.name)
-    ]
-    if given:
+    if given := changed_values(options, "file", "call", "job"):
         raise OptionError(f"{', '.join(given)}: only for files, not for frames in memory")
 
 
@@ -119,6 +99,3 @@ def _restored(source: NDArray[Any], pixels: PixelFormat, task: str, options: Res
 def _frames(source: NDArray[Any]) -> Iterator[Frame]:
     for pts, picture in enumerate(source):
         yield Frame(tuple(np.ascontiguousarray(picture[..., channel]) for channel in range(3)), pts, 1)
-
-
-_DEFAULT = RestoreOptions()

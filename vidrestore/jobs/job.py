@@ -36,8 +36,6 @@ from vidrestore.pipeline.plan import (
 from vidrestore.restorers.base import Restorer
 from vidrestore.restorers.devices import device_name
 
-APART = ("model", "segment_frames")  # not options of a job's identity: weights are known by their hash
-
 
 def ignore(event: object) -> None:
     """Do nothing with an event."""
@@ -107,10 +105,11 @@ class Job:
     def identity(self) -> dict[str, Any]:
         """Return all that alters pixels or bits, as JSON values.
 
-        The length of segments is left out: a job that was begun keeps its own.
+        Weights are known by their hash, whatever `model` calls them. The length of segments is left out: a
+        job that was begun keeps its own.
         """
         source = {key: value for key, value in asdict(self.plan.source).items() if key != "path"}
-        options = {key: value for key, value in self.request.values().items() if key not in APART}
+        options = {key: value for key, value in self.request.values().items() if key != "model"}
         return {
             "source": source,
             "task": self.plan.task,
@@ -130,8 +129,7 @@ class Job:
         """Announce the job and its warnings."""
         on_event(
             Started(
-                self.request.source,
-                self.request.output,
+                *self.request.names,
                 self.plan.task,
                 self.restorer.facts.name,
                 device_name(self.restorer.facts.device),

@@ -10,15 +10,15 @@ from pathlib import Path
 
 from vidrestore.errors import MediaError, OptionError
 from vidrestore.files.regular import LARGEST_LIST, too_large
-from vidrestore.media.containers import MUXERS, PICTURE_ENCODERS
-from vidrestore.media.pipes import PIPE, standard_input
-from vidrestore.media.sequences import (
+from vidrestore.media.source import (
+    MUXERS,
+    PICTURE_ENCODERS,
     Pictures,
-    find_pictures,
-    is_pattern,
+    Source,
+    Target,
     is_picture,
-    matching,
     pattern_of,
+    standard_input,
 )
 from vidrestore.options import RestoreOptions
 
@@ -52,8 +52,8 @@ def suffix_of(task: str, options: RestoreOptions) -> str:
 
 
 def expand_sources(
-    sources: Sequence[str], *, recursive: bool = False, photos: bool = False
-) -> dict[str, str]:
+    sources: Sequence[Source], *, recursive: bool = False, photos: bool = False
+) -> dict[Source, str]:
     """Return the files that `sources` name, each with its folder relative to the source. A source is a file,
     a folder (all videos in it) or a pattern such as "*.mp4".
 
@@ -64,81 +64,77 @@ def expand_sources(
     the shell may match both. Raises OptionError for an empty name, MediaError for a folder or pattern without
     a video.
     """
-    if not all(sources):
+    if not all(source.name for source in sources):
         raise OptionError("an input has an empty name; is a variable of the shell not set?")
     for source in sources:
-        if ADDRESS.match(source) and not os.path.exists(source):
+        if ADDRESS.match(source.name) and not os.path.exists(source):
             raise MediaError(f"{source}: an address, and only files are read; download it first")
-    if not are_many(sources) and not (photos and is_pattern(sources[0])):
+    if not are_many(sources) and not (photos and sources[0].is_pattern):
         return {sources[0]: ""}
-    if len(sources) == 2 and os.path.isfile(sources[0]) and _is_new(sources[1]):
+    if len(sources) == 2 and os.path.isfile(sources[0]) and _is_new(Target(sources[1].name)):
         raise OptionError(f"{sources[1]}: no such file; if it is to be written, use `output={sources[1]}`")
     left_out = made_of_others(sources)
-    found: dict[str, str] = {}
+    found: dict[Source, str] = {}
     for source in sources:
-        if source not in left_out:
-            for path, below in _expand(source, recursive, photos):
-                found.setdefault(path, below)
+        if source.name not in left_out:
+            for each, below in _expand(source, recursive, photos):
+                found.setdefault(each, below)
     return found
 
 
-def _is_new(name: str) -> bool:
+def _is_new(target: Target) -> bool:
     """Return True for the name of a file that doesn't exist and that vidrestore could write."""
-    suffix = Path(name).suffix.lower()
-    return (
-        (suffix in MUXERS or suffix in PICTURE_ENCODERS)
-        and not os.path.exists(name)
-        and not glob.has_magic(name)
-    )
+    writable = target.suffix in MUXERS or target.suffix in PICTURE_ENCODERS
+    return writable and not os.path.exists(target) and not glob.has_magic(target.name)
 
 
-def notes_on_pictures(sources: Sequence[str], *, recursive: bool = False) -> dict[str, str]:
+def notes_on_pictures(sources: Sequence[Source], *, recursive: bool = False) -> dict[str, str]:
     """Return a sentence for each input whose pictures may be meant differently: pictures beside videos or in
     folders below, which are left out; frames that were named one by one; photos in a folder, which become
     frames.
     """
     notes = {}
-    named = [source for source in sources if os.path.isfile(source) and is_picture(source)]
+    named = [source.name for source in sources if os.path.isfile(source) and is_picture(source.name)]
     if pattern := pattern_of(named):
         notes[named[0]] = (
             f"{len(named)} numbered pictures were named, and each is restored by itself; if they are frames "
             f"of a video, name '{pattern}' instead"
         )
-    for source in filter(_is_many, sources):
+    for source in (each for each in sources if each.is_many):
         found = _pictures_beside(source, recursive)
         videos = sum(_is_video(path) for path in found)
         pictures = [path for path in found if is_picture(path)]
         if videos and pictures:
             kind = os.path.join(os.path.dirname(pictures[0]), f"*{Path(pictures[0]).suffix}")
-            notes[source] = (
+            notes[source.name] = (
                 f"{_count(videos, 'video')} and {_count(len(pictures), 'picture')} are there; only videos "
                 f"are restored, '{kind}' names the pictures; with `photos` each is restored, too"
             )
         elif len({*map(os.path.dirname, pictures)}) > 1:
-            notes[source] = "pictures in folders below are left out; with `photos` each is restored"
+            notes[source.name] = "pictures in folders below are left out; with `photos` each is restored"
         elif len(pictures) > 1 and not pattern_of(pictures):
             number = len(pictures)
-            notes[source] = (
+            notes[source.name] = (
                 f"{number} pictures are taken for frames of one video; `photos` restores each by itself"
             )
     return notes
 
 
-def _pictures_beside(source: str, recursive: bool) -> list[str]:
+def _pictures_beside(source: Source, recursive: bool) -> list[str]:
     if os.path.isdir(source):
-        return [path for path, _ in _in_folder(source, recursive)]
-    return [path for path in glob.glob(source) if os.path.isfile(path)]
+        return [path for path, _ in _in_folder(source.name, recursive)]
+    return [path for path in glob.glob(source.name) if os.path.isfile(path)]
 
 
 def _count(number: int, word: str) -> str:
     return f"{number} {word}" + "s" * (number != 1)
 
 
-def made_of_others(sources: Sequence[str]) -> dict[str, str]:
+def made_of_others(sources: Sequence[Source]) -> dict[str, str]:
     """Return the named videos that are outputs of another named video, each with that video: a.denoised.mp4
     if a.mp4 is named, too.
     """
-    named = [source for source in sources if source != PIPE and not _is_many(source)]
+    named = [source.name for source in sources if not source.is_pipe and not source.is_many]
     videos = {str(Path(source).with_suffix("")): source for source in named}
     origins = {
         source: videos.get(str(Path(source).with_suffix("").with_suffix("")))
@@ -155,7 +151,7 @@ def listed_sources(path: str) -> list[str]:
     Raises MediaError if it can't be read or lists nothing.
     """
     try:
-        if path == PIPE:
+        if Source(path).is_pipe:
             data = standard_input().read(LARGEST_LIST + 1)
         else:
             with open(path, "rb") as file:  # may be a pipe of the shell: <(find ...)
@@ -174,38 +170,32 @@ def listed_sources(path: str) -> list[str]:
     raise MediaError(f"{path}: the list of inputs is empty; expected one path in each line")
 
 
-def are_many(sources: Sequence[str]) -> bool:
+def are_many(sources: Sequence[Source]) -> bool:
     """Return True unless the only source is a single named file."""
-    return len(sources) != 1 or _is_many(sources[0])
+    return len(sources) != 1 or sources[0].is_many
 
 
-def _is_many(source: str) -> bool:
-    return source != PIPE and (
-        os.path.isdir(source) or (not os.path.exists(source) and glob.has_magic(source))
-    )
-
-
-def _expand(source: str, recursive: bool, photos: bool) -> Iterator[tuple[str, str]]:
-    if photos and is_pattern(source) and (found := matching(source)):
-        yield from ((path, "") for path in found.values())
+def _expand(source: Source, recursive: bool, photos: bool) -> Iterator[tuple[Source, str]]:
+    if photos and source.is_pattern and (found := source.existing()):
+        yield from ((Source(path), "") for path in found.values())
         return
-    if not _is_many(source):
+    if not source.is_many:
         yield source, ""
         return
     paths = (
-        list(_in_folder(source, recursive))
+        list(_in_folder(source.name, recursive))
         if os.path.isdir(source)
-        else [(path, "") for path in sorted(glob.glob(source, recursive=recursive))]
+        else [(path, "") for path in sorted(glob.glob(source.name, recursive=recursive))]
     )
     videos = [(path, below) for path, below in paths if _is_video(path) or (photos and _is_photo(path))]
-    if not videos and find_pictures(source):
+    if not videos and source.pictures:
         yield source, ""
     elif not videos:
         raise _nothing_there(source, any(is_picture(path) for path, _ in paths))
-    yield from videos
+    yield from ((Source(path), below) for path, below in videos)
 
 
-def _nothing_there(source: str, pictures_below: bool) -> MediaError:
+def _nothing_there(source: Source, pictures_below: bool) -> MediaError:
     kind = "the folder" if os.path.isdir(source) else "the pattern"
     if pictures_below:
         expected = "pictures are in folders below: add `photos`, or name a folder to take them for its frames"
@@ -252,8 +242,8 @@ def _is_made(path: str) -> bool:
     return len(parts) > 2 and parts[-2] in {*SUFFIXES.values(), *ENLARGED, PREVIEW}
 
 
-def output_for(source: str, output: str | None, suffix: str, *, several: bool = False) -> str:
-    """Return the path of the restored video: `output`, or the default name in the folder `output` or beside
+def output_for(source: Source, output: str | None, suffix: str, *, several: bool = False) -> Target:
+    """Return the restored video: `output`, or the default name in the folder `output` or beside
     the source.
 
     Raises OptionError if several inputs would go to one file, if a pipe has no output, or if the output has
@@ -261,10 +251,10 @@ def output_for(source: str, output: str | None, suffix: str, *, several: bool = 
     """
     if output == "":
         raise OptionError("`output` is empty; give it the name of a file or folder")
-    if output == PIPE:
+    if output is not None and Target(output).is_pipe:
         if several:
             raise OptionError("several inputs can't go into one pipe; give `output` a folder")
-        return output
+        return Target(output)
     into_folder = output is not None and (os.path.isdir(output) or output.endswith(("/", os.sep)))
     if output is not None and not into_folder:
         if several:
@@ -272,14 +262,14 @@ def output_for(source: str, output: str | None, suffix: str, *, several: bool = 
                 f"several inputs can't be written to one file, {output}; give `output` a folder (with a "
                 "slash at its end if it doesn't exist yet)"
             )
-        return output
-    if source == PIPE:
+        return Target(output)
+    if source.is_pipe:
         raise OptionError("a pipe has no name: give the output with `output=FILE`, or `output=-` for a pipe")
-    if pictures := find_pictures(source):
-        return _pictures_for(pictures, output, suffix, several=several)
-    path = Path(source)
+    if source.pictures:
+        return Target(_pictures_for(source.pictures, output, suffix, several=several))
+    path = source.path
     name = f"{path.stem}.{suffix}{path.suffix if path.suffix.lower() in MUXERS else ANY_CONTAINER}"
-    return str(Path(output) / name) if output is not None else str(path.with_name(name))
+    return Target(str(path.with_name(name) if output is None else Path(output) / name))
 
 
 def _pictures_for(pictures: Pictures, output: str | None, suffix: str, *, several: bool) -> str:

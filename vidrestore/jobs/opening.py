@@ -13,17 +13,17 @@ from vidrestore.jobs.request import Request
 from vidrestore.media.deinterlace import PIPE_DEINTERLACED
 from vidrestore.media.encoder_table import EncoderChoice
 from vidrestore.media.hdr import hdr_warning
-from vidrestore.media.pipes import PIPE
 from vidrestore.media.probe import SourceInfo, VideoInfo
 from vidrestore.media.reader import VideoReader
 from vidrestore.media.sequence_output import losses, side_data_left_out
 from vidrestore.media.side_data import lost_side_data
+from vidrestore.media.source import Source
 from vidrestore.media.span import Span
 from vidrestore.media.streams import check_streams, other_kinds
 from vidrestore.options import RestoreOptions
 from vidrestore.pipeline.excerpt import find_span
 from vidrestore.pipeline.pipelines import output_scale
-from vidrestore.pipeline.plan import Plan, SourceIdentity, Timeline
+from vidrestore.pipeline.plan import Plan, Timeline
 from vidrestore.restorers.base import SCALES, Restorer
 
 RestorerLoader: TypeAlias = Callable[[], Restorer]
@@ -55,11 +55,11 @@ def open_job(request: Request, loader: RestorerLoader, find: FindSpan | None = N
         warnings += restorer.facts.doubts
         length = restorer.clip_length(info.video.height, info.video.width)
         timeline = Timeline(length, restorer.facts.overlap)
-        plan = Plan(SourceIdentity.of(info.path), output, request.task, encoder, copy, timeline, span)
+        plan = Plan(request.source.identity(), output.name, request.task, encoder, copy, timeline, span)
         yield Job(request, reader, restorer, plan, warnings)
 
 
-def reader_of(source: str, options: RestoreOptions) -> VideoReader:
+def reader_of(source: str | Source, options: RestoreOptions) -> VideoReader:
     """Return the reader of a source with the settings of the options."""
     return VideoReader(
         source,
@@ -75,10 +75,10 @@ def asked_span(reader: VideoReader, options: RestoreOptions) -> Span:
     return find_span(reader, options.start, options.duration)
 
 
-def check_picture(source: str, video: VideoInfo, way_out: str | None = None) -> None:
+def check_picture(source: Source, video: VideoInfo, way_out: str | None = None) -> None:
     """Refuse interlaced video."""
     if video.interlaced:
-        way_out = way_out or (f"do it before: {PIPE_DEINTERLACED}" if source == PIPE else "add `deinterlace`")
+        way_out = way_out or (f"do it before: {PIPE_DEINTERLACED}" if source.is_pipe else "add `deinterlace`")
         raise PlanError(
             f"{source}: the video is interlaced, and its fields would be blurred into each other; {way_out}"
         )

@@ -24,9 +24,9 @@ from vidrestore.jobs.job import Job, Summary, damage_summary, restored_frames
 from vidrestore.jobs.opening import RestorerLoader, open_job
 from vidrestore.jobs.preview_labels import labelled
 from vidrestore.jobs.request import Request, check_request
-from vidrestore.media.pipes import PIPE
 from vidrestore.media.probe import SourceInfo, VideoInfo
 from vidrestore.media.reader import VideoReader
+from vidrestore.media.source import PIPE
 from vidrestore.media.span import Span
 from vidrestore.media.streams import DROP_WORDS, check_streams
 from vidrestore.media.writer import VideoWriter
@@ -42,7 +42,7 @@ def preview(request: Request, seconds: Fraction, loader: RestorerLoader, on_even
 
     Raises VidRestoreError as `vidrestore.restore` does.
     """
-    source, output, options = request.source, request.output, request.options
+    (source, output), options = request.names, request.options
     if request.is_piped:
         raise OptionError("`preview` needs a file to read and a file to write, not a pipe")
     if there := left_alone(request):
@@ -82,12 +82,12 @@ def _write_pairs(job: Job, drop: frozenset[str]) -> tuple[int, list[str]]:
     sources: deque[Frame] = deque()
     scale = job.scale
     wide = side_by_side_info(job.info, scale)
-    encoder = choose_encoder(wide, job.plan.output, job.options.encoder)
+    encoder = choose_encoder(wide, job.request.output, job.options.encoder)
     sound, warnings = _sound(job, drop)
     if sound:
         wide = replace(wide, path=job.info.path, streams=job.info.streams)
     writer = VideoWriter(
-        job.plan.output,
+        job.request.output,
         source=wide,
         encoder=encoder,
         copy=sound,
@@ -110,7 +110,7 @@ def _sound(job: Job, drop: frozenset[str]) -> tuple[tuple[int, ...], list[str]]:
     """Return the sound to copy, and a warning if the output can't hold it."""
     others = frozenset(DROP_WORDS.values()) - {"audio"}
     try:
-        return check_streams(job.info, job.plan.output, others | drop), []
+        return check_streams(job.info, job.request.output, others | drop), []
     except MediaError as error:
         return (), [f"the preview has no sound: {error}"]
 

@@ -33,6 +33,7 @@ from vidrestore.jobs.request import Request
 from vidrestore.jobs.run import restore
 from vidrestore.media.encoder_table import ENCODERS
 from vidrestore.media.encoding import opens
+from vidrestore.media.source import Source, Target
 from vidrestore.media.streams import DROP_WORDS
 from vidrestore.models.fast.linear import PackedLinear
 from vidrestore.models.grouping import GROUP
@@ -194,7 +195,8 @@ def speed(card: Card, device: str, size: tuple[int, int], frames: int) -> tuple[
         options = replace(options, drop=frozenset(DROP_WORDS.values()))
         on_gpu = torch_device(device).type == "cuda"
         restorer = load_restorer(card.task, options)
-        request = Request(video, str(Path(folder) / "output.mkv"), card.task, options)
+        output = Target(str(Path(folder) / "output.mkv"))
+        request = Request(Source(video), output, card.task, options)
         with open_job(request, lambda: restorer) as job:
             if on_gpu:
                 stages_of(job, frames)  # loads kernels and takes memory, which is not to be timed

@@ -2,56 +2,40 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field, fields, is_dataclass
+from dataclasses import asdict, dataclass, field, is_dataclass
 from fractions import Fraction
 from typing import Any
 
 from vidrestore.errors import OptionError
-from vidrestore.files.atomic import check_output
 from vidrestore.jobs.work_folder import WorkFolder, digest
-from vidrestore.media.containers import container_of, names_pictures
-from vidrestore.media.pipes import PIPE
-from vidrestore.media.sequence_output import check_pictures
-from vidrestore.media.sequences import is_pattern
-from vidrestore.options import RestoreOptions
-
-# Options that alter neither pixels nor bits.
-IMMATERIAL = frozenset(
-    {
-        "device",
-        "compile",
-        "threads",
-        "cfr",
-        "strict",
-        "overwrite",
-        "skip_existing",
-        "work_dir",
-        "restart",
-        "trust_group",
-    }
-)
+from vidrestore.media.source import Y4M, Source, Target
+from vidrestore.options import RestoreOptions, values_of
 
 
 @dataclass(frozen=True)
 class Request:
-    """Restore the video `source` into `output`; either may be "-", a pipe."""
+    """Restore the video `source` into `output`; either may be a pipe."""
 
-    source: str
-    output: str
+    source: Source
+    output: Target
     task: str
     options: RestoreOptions = field(default_factory=RestoreOptions)
 
     @property
+    def names(self) -> tuple[str, str]:
+        """The names of source and output, as events and summaries have them."""
+        return self.source.name, self.output.name
+
+    @property
     def is_piped(self) -> bool:
-        return PIPE in (self.source, self.output)
+        return self.source.is_pipe or self.output.is_pipe
 
     def work_folder(self) -> WorkFolder:
-        return WorkFolder(self.output, self.options.work_dir, trust_group=self.options.trust_group)
+        return WorkFolder(self.output.name, self.options.work_dir, trust_group=self.options.trust_group)
 
     def values(self) -> dict[str, Any]:
         """Return the options that alter pixels or bits, as JSON values."""
-        names = [each.name for each in fields(self.options) if each.name not in IMMATERIAL]
-        return {name: _plain(getattr(self.options, name)) for name in names}
+        return {name: _plain(value) for name, value in values_of(self.options, "pixels", "file").items()}
 
     @property
     def name(self) -> str:
@@ -67,20 +51,18 @@ def check_request(request: Request) -> None:
 
 def is_half_named(request: Request) -> bool:
     """Return True if a run was killed while it named its pictures. The first gets its own last."""
-    return is_pattern(request.output) and not request.is_piped and bool(request.work_folder().finished())
+    return request.output.is_pattern and not request.is_piped and bool(request.work_folder().finished())
 
 
-def check_files(source: str, output: str, *, overwrite: bool, cfr: Fraction | None) -> None:
+def check_files(source: Source, output: Target, *, overwrite: bool, cfr: Fraction | None) -> None:
     """Refuse an output that can't be written, or a rate that it doesn't take."""
-    container_of(output)
-    if output != PIPE:
-        check = check_pictures if names_pictures(output) else check_output
-        check(output, source, overwrite=overwrite)
-        if cfr is not None:
-            raise OptionError(
-                f"`cfr={cfr}` is for a pipe (`output=-`); a file keeps the time of every frame, "
-                "remove the option"
-            )
+    if output.container == Y4M:
+        return
+    output.check(source, overwrite=overwrite)
+    if cfr is not None:
+        raise OptionError(
+            f"`cfr={cfr}` is for a pipe (`output=-`); a file keeps the time of every frame, remove the option"
+        )
 
 
 def _plain(value: Any) -> Any:

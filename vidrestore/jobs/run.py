@@ -21,7 +21,7 @@ from vidrestore.jobs.request import Request
 from vidrestore.jobs.segmented import SegmentedWork
 from vidrestore.jobs.spooled import is_container, spooled
 from vidrestore.jobs.work_folder import WorkFolder
-from vidrestore.media.sequence_output import make_folder
+from vidrestore.media.source import Source
 from vidrestore.media.writer import VideoWriter
 from vidrestore.options import RestoreOptions
 from vidrestore.pipeline.excerpt import expected_frames
@@ -49,11 +49,10 @@ def restore(
     chosen = replace(options or RestoreOptions(), **overrides)
     if sigma is not None:
         chosen = replace(chosen, sigma=sigma)
-    target = output_for(
-        os.fspath(source), None if output is None else os.fspath(output), suffix_of(task, chosen)
-    )
-    make_folder(target)
-    request = Request(os.fspath(source), target, task, chosen)
+    known = Source.of(source)
+    target = output_for(known, None if output is None else os.fspath(output), suffix_of(task, chosen))
+    target.make_folder()
+    request = Request(known, target, task, chosen)
     return restore_request(request, lambda: load_restorer(task, chosen), on_event or ignore)
 
 
@@ -72,7 +71,7 @@ def restore_request(
         return before
     if is_container(request):
         with spooled(request, on_event) as (stored, told), open_job(stored, loader) as job:
-            return replace(_stream(job, told), source=request.source)
+            return replace(_stream(job, told), source=str(request.source))
     if request.is_piped:
         with open_job(request, loader) as job:
             return _stream(job, on_event)
@@ -133,7 +132,7 @@ def _stream(job: Job, on_event: Listener) -> Summary:
 
 def _writer(job: Job) -> VideoWriter:
     return VideoWriter(
-        job.plan.output,
+        job.request.output,
         source=job.info,
         encoder=job.plan.encoder,
         copy=job.plan.copy,

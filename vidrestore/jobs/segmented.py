@@ -57,10 +57,10 @@ from vidrestore.media.joining import JoinedFile
 from vidrestore.media.muxer import Muxer
 from vidrestore.media.segment_file import SegmentFacts, SegmentWriter, check_segment, read_packets
 from vidrestore.media.sequence_output import JoinedPictures
-from vidrestore.media.sequences import PICTURES
+from vidrestore.media.source import PICTURES
 from vidrestore.pipeline.clip_restorer import ClipRestorer
 from vidrestore.pipeline.excerpt import expected_frames
-from vidrestore.pipeline.plan import SourceIdentity, Timeline
+from vidrestore.pipeline.plan import Timeline
 
 LONGEST_CLIP = 1 << 16  # frames
 
@@ -374,7 +374,7 @@ class SegmentedWork:
         job, timeline = self.job, self.job.plan.timeline
         if missing := self.missing():
             raise PlanError(f"{self.folder.path}: {len(missing)} segments are missing; restore them first")
-        if SourceIdentity.of(job.info.path) != job.plan.source:
+        if job.request.source.identity() != job.plan.source:
             raise PlanError(
                 f"{job.info.path}: the source has changed since the work began; run again with `restart`"
             )
@@ -412,7 +412,12 @@ class SegmentedWork:
         if plan.encoder.container == PICTURES:
             overwrite = job.options.overwrite or bool(self.folder.finished())
             joined = JoinedPictures(
-                plan.output, job.info, plan.encoder, job.options.drop, overwrite=overwrite, before_naming=note
+                job.request.output,
+                job.info,
+                plan.encoder,
+                job.options.drop,
+                overwrite=overwrite,
+                before_naming=note,
             )
             return joined
         muxer = Muxer(

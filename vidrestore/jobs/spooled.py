@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,14 +14,14 @@ from vidrestore.errors import VidRestoreError
 from vidrestore.events import Event, Failed, Listener, Warned
 from vidrestore.files.atomic import write_problem
 from vidrestore.jobs.request import Request
-from vidrestore.media.pipes import PIPE, standard_input
+from vidrestore.media.source import PIPE, Source, standard_input
 
 Y4M = b"YUV4MPEG2"
 
 
 def is_container(request: Request) -> bool:
     """Return True if the request reads something other than y4m from standard input."""
-    if request.source != PIPE:
+    if not request.source.is_pipe:
         return False
     stream = standard_input()
     peek = getattr(stream, "peek", None)
@@ -38,7 +37,7 @@ def spooled(request: Request, on_event: Listener) -> Iterator[tuple[Request, Lis
 
     Raises MediaError if there is no room; errors in the block name "-", too.
     """
-    beside = gettempdir() if request.output == PIPE else os.path.dirname(os.path.abspath(request.output))
+    beside = gettempdir() if request.output.is_pipe else str(request.output.absolute().path.parent)
     folder = request.options.work_dir or beside
     on_event(Warned(PIPE, f"not y4m: stored in {folder} first, as containers are read more than once"))
     try:
@@ -54,7 +53,7 @@ def spooled(request: Request, on_event: Listener) -> Iterator[tuple[Request, Lis
                 on_event(event)
 
             try:
-                yield replace(request, source=path), told
+                yield replace(request, source=Source(path)), told
             except VidRestoreError as error:
                 error.args = (str(error).replace(path, PIPE),)
                 raise

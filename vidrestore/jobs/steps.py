@@ -25,11 +25,12 @@ from vidrestore.jobs.job import (
     ignore,
     interlaced_warned,
 )
+from vidrestore.jobs.naming import output_for, suffix_of
 from vidrestore.jobs.opening import open_job
 from vidrestore.jobs.request import Request
 from vidrestore.jobs.work_folder import digest
 from vidrestore.media.probe import VideoInfo
-from vidrestore.media.sequence_output import make_folder
+from vidrestore.media.source import Source
 from vidrestore.media.writer import VideoWriter
 from vidrestore.options import RestoreOptions
 from vidrestore.pipeline.chain import frames_ahead
@@ -92,11 +93,17 @@ class Chain:
         return frames
 
 
-def restore_steps(source: str, output: str, steps: Sequence[Step], on_event: Listener = ignore) -> Summary:
-    """Restore `source` into `output` by all steps in their order. Raises VidRestoreError."""
+def restore_steps(
+    source: str, output: str | None, steps: Sequence[Step], on_event: Listener = ignore
+) -> Summary:
+    """Restore `source` into `output` (by default beside it) by all steps in their order. Raises
+    VidRestoreError.
+    """
     check_steps(steps)
-    make_folder(output)
-    request = StepsRequest(source, output, steps[0].task, steps[0].options, tuple(steps))
+    suffix = ".".join(suffix_of(step.task, step.options) for step in steps)
+    target = output_for(Source(source), output, suffix)
+    target.make_folder()
+    request = StepsRequest(Source(source), target, steps[0].task, steps[0].options, tuple(steps))
     if before := nothing_to_do(request, on_event):
         return before
 
@@ -136,19 +143,19 @@ def total_scale(steps: Sequence[Step], video: VideoInfo) -> Scale:
 
 def _run(job: Job, steps: Sequence[Step], on_event: Listener) -> Summary:
     scale, info, options = total_scale(steps, job.info.video), job.info, job.options
-    encoder = choose_encoder(info, job.plan.output, options.encoder, scale=scale)
+    encoder = choose_encoder(info, job.request.output, options.encoder, scale=scale)
     restorers = [job.restorer, *(load_restorer(step.task, step.options) for step in steps[1:])]
     chain, total = Chain(steps, restorers, info.video), expected_frames(info, job.plan.span)
     names = [restorer.facts.name for restorer in restorers]
     tasks, device = ", ".join(step.task for step in steps), device_name(job.restorer.facts.device)
-    on_event(Started(job.request.source, job.request.output, tasks, ", ".join(names), device))
+    on_event(Started(info.path, job.plan.output, tasks, ", ".join(names), device))
     job.warn(job.warnings, on_event)
     job.warn([doubt for restorer in restorers[1:] for doubt in restorer.facts.doubts], on_event)
     details = {"encoder": encoder.encoder, "pix_fmt": encoder.pix_fmt, "steps": names}
     on_event(Planned(info.path, total, details=details))
     began = time.monotonic()
     writer = VideoWriter(
-        job.plan.output,
+        job.request.output,
         source=info,
         encoder=encoder,
         copy=job.plan.copy,

@@ -17,12 +17,10 @@ from vidrestore.files.atomic import Partial
 from vidrestore.files.matroska import write_aspect
 from vidrestore.frames import Scale, enlarged_size
 from vidrestore.media import streams
-from vidrestore.media.containers import SUFFIXES
 from vidrestore.media.encoder_table import ISO
 from vidrestore.media.encoding import add_encoder, explained, full_duration
 from vidrestore.media.hdr import hdr_warning
-from vidrestore.media.pipes import PIPE
-from vidrestore.media.sequences import PICTURES
+from vidrestore.media.source import SUFFIXES
 from vidrestore.media.span import WHOLE, Cut, Span, moved
 
 if TYPE_CHECKING:
@@ -80,8 +78,7 @@ class Muxer:
         warning = hdr_warning(choice.encoder, source.video)
         self.warnings = [f"{output}: {warning}"] if warning else []
         self.cut = Cut(span, self.time_base) if span != WHOLE else None
-        alone = source.path == PIPE or source.container == PICTURES
-        self.copier = None if alone else streams.StreamCopier(source.path, self.cut)
+        self.copier = None if source.is_alone else streams.StreamCopier(source.path, self.cut)
         self.damage: str | None = None
         self._start_times(first)
         self.container: OutputContainer | None = None

@@ -16,7 +16,7 @@ from vidrestore.colour import planes_to_grey, yuv_to_rgb
 from vidrestore.errors import MediaError
 from vidrestore.frames import ColourTags
 from vidrestore.media.formats import layout_of, planes_of
-from vidrestore.media.sequences import DEMUXERS
+from vidrestore.media.source import DEMUXERS
 
 T = TypeVar("T")
 

@@ -18,6 +18,7 @@ from vidrestore.media.damage import check_memory
 from vidrestore.media.formats import layout_of
 from vidrestore.media.log import log_level
 from vidrestore.media.side_data import filtered, mastering_display, matrix_in, read_side_data
+from vidrestore.media.source import PICTURES, PIPE, Pictures, Source
 
 if TYPE_CHECKING:
     from av.container import InputContainer
@@ -125,6 +126,16 @@ class SourceInfo:
     metadata: Mapping[str, str] = field(default_factory=dict)
     duration: Fraction | None = None
     size: int | None = None
+
+    @property
+    def pictures(self) -> Pictures | None:
+        """The pictures that are its frames; None for a video."""
+        return Source(self.path).pictures if self.container == PICTURES else None
+
+    @property
+    def is_alone(self) -> bool:
+        """True if nothing but the video is there to copy: for a pipe, and for pictures."""
+        return self.path == PIPE or self.container == PICTURES
 
 
 def open_input(source: str) -> InputContainer:

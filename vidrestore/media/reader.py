@@ -19,9 +19,9 @@ from vidrestore.media.decoding import Decoding
 from vidrestore.media.deinterlace import PIPE_DEINTERLACED, Deinterlacer
 from vidrestore.media.encoding import frame_ticks
 from vidrestore.media.formats import layout_of, planes_of
-from vidrestore.media.pipes import PIPE, standard_input
 from vidrestore.media.probe import SourceInfo, VideoInfo, probe
-from vidrestore.media.sequences import USUAL_RATE, PictureDecoding, find_pictures, pictures_info
+from vidrestore.media.sequences import USUAL_RATE, PictureDecoding, pictures_info
+from vidrestore.media.source import Y4M, Source, standard_input
 from vidrestore.media.y4m import Y4mInput, y4m_missing_bytes
 
 if TYPE_CHECKING:
@@ -40,18 +40,18 @@ class VideoReader:
 
     def __init__(
         self,
-        source: str,
+        source: str | Source,
         *,
         threads: int = 0,
         deinterlace: bool = False,
         double_rate: bool = False,
         fps: Fraction | None = None,
     ) -> None:
-        self.source = source
+        self.source = Source.of(source)
         self.threads = threads
         self.damage = Damage()
-        self._pipe = Y4mInput(standard_input()) if source == PIPE else None
-        self._pictures_read = None if source == PIPE else find_pictures(source)
+        self._pipe = Y4mInput(standard_input()) if self.source.is_pipe else None
+        self._pictures_read = self.source.pictures
         self.warnings = self._pictures_read.warnings if self._pictures_read else ()
         if fps is not None and self._pictures_read is None:
             raise OptionError(f"`fps={fps}` is for pictures; a video has its own times, remove the option")
@@ -68,7 +68,7 @@ class VideoReader:
             return self._pipe.info
         if self._pictures_read:
             return pictures_info(self._pictures_read, fps or USUAL_RATE)
-        return probe(self.source)
+        return probe(self.source.name)
 
     def field_order(self) -> str | None:
         """Return "tff" or "bff" if a video that isn't marked as interlaced looks so (`measured_order`)."""
@@ -90,7 +90,7 @@ class VideoReader:
         if not video.interlaced and (order := self.field_order()):
             video = replace(video, interlaced=True, unmarked_order=order)
         try:
-            deinterlacer = Deinterlacer(self.source, video, fields=fields)
+            deinterlacer = Deinterlacer(self.source.name, video, fields=fields)
         except MediaError:
             if video.interlaced:
                 raise
@@ -157,7 +157,7 @@ class VideoReader:
         decoding = (
             PictureDecoding(self._pictures_read, self.info)
             if self._pictures_read
-            else Decoding(self.source, self._stored, self.threads, damage)
+            else Decoding(self.source.name, self._stored, self.threads, damage)
         )
         with closing(self._pictures(decoding, start_pts, stop_pts)) as pictures:
             for picture in pictures:
@@ -186,9 +186,9 @@ class VideoReader:
         if self._pictures_read:
             return 0
         return (
-            y4m_missing_bytes(self.source)
-            if self.info.container == "yuv4mpegpipe"
-            else missing_bytes(self.source)
+            y4m_missing_bytes(self.source.name)
+            if self.info.container == Y4M
+            else missing_bytes(self.source.name)
         )
 
     def _pictures(

@@ -6,19 +6,17 @@ needed: its attributes hold the mark of a finished job.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator, Sequence, Set
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from vidrestore.errors import MediaError, OptionError, OutputExistsError
-from vidrestore.files.atomic import Partial, check_output, remove_partials, sync_folder
+from vidrestore.errors import MediaError, OptionError
+from vidrestore.files.atomic import Partial, remove_partials, sync_folder
 from vidrestore.frames import PixelFormat, enlarged_size
-from vidrestore.media.containers import PICTURE_ENCODERS
 from vidrestore.media.encoder_table import EncoderChoice
 from vidrestore.media.encoding import Encoder, explained, opens
 from vidrestore.media.photo_notes import EDITORS, EXIF, PhotoNotes, read_notes, with_notes
-from vidrestore.media.sequences import PICTURES, find_pictures, is_pattern, matching, numbered
+from vidrestore.media.source import PICTURE_ENCODERS, PICTURES, Target
 
 if TYPE_CHECKING:
     from av.packet import Packet
@@ -38,12 +36,12 @@ _DEEP = {"png": "be", "tiff": "le"}
 
 
 def choose_picture_encoder(
-    source: SourceInfo, output: str, options: EncoderOptions, scale: Scale = 1
+    source: SourceInfo, output: Target, options: EncoderOptions, scale: Scale = 1
 ) -> EncoderChoice:
     """Return the encoder for pictures by the suffix of their names. Raises MediaError, or OptionError for
     options that it lacks.
     """
-    name = PICTURE_ENCODERS[Path(output).suffix.lower()]
+    name = PICTURE_ENCODERS[output.suffix]
     if options.encoder not in (None, "auto", name):
         raise OptionError(
             f"`encoder={options.encoder}`: the suffix of pictures determines their encoder; remove the option"
@@ -62,7 +60,7 @@ def choose_picture_encoder(
     return EncoderChoice(name, pix_fmt, PICTURES, settings, lossless=name != "mjpeg")
 
 
-def _pix_fmt(encoder: str, pixels: PixelFormat, output: str) -> str:
+def _pix_fmt(encoder: str, pixels: PixelFormat, output: Target) -> str:
     if encoder == "mjpeg":
         if pixels.alpha:
             raise MediaError(f"{output}: JPEG has no transparency; name .png or .tiff pictures")
@@ -81,7 +79,7 @@ def _pix_fmt(encoder: str, pixels: PixelFormat, output: str) -> str:
     return stem + _DEEP[encoder] * deep
 
 
-def losses(source: SourceInfo, output: str, choice: EncoderChoice, others: Sequence[str]) -> str | None:
+def losses(source: SourceInfo, output: Target, choice: EncoderChoice, others: Sequence[str]) -> str | None:
     """Return a sentence on what pictures can't store of a source; `others` are its other streams' kinds."""
     if choice.container != PICTURES:
         return None
@@ -102,64 +100,11 @@ def side_data_left_out(source: SourceInfo, choice: EncoderChoice, drop: Set[str]
     hold the notes of pictures (`photo_notes`); the first speaks for all.
     """
     kinds = source.video.side_data
-    given = find_pictures(source.path) if PICTURES == source.container == choice.container else None
-    if given is None:
+    if source.pictures is None or choice.container != PICTURES:
         return kinds
-    notes = read_notes(given.files[0])
+    notes = read_notes(source.pictures.files[0])
     dropped = {EXIF, EDITORS} if "exif" in drop else set[str]()
     return (kinds | notes.kinds) - notes.fitting(choice, drop).kinds - dropped
-
-
-def known_by(output: str | Path) -> Path:
-    """Return the file that stands for an output: itself, or the first picture of a sequence."""
-    if is_pattern(str(output)):
-        found = matching(str(output))
-        if found:
-            return Path(found[min(found)])
-    return Path(output)
-
-
-def check_pictures(output: str, source: str, *, overwrite: bool) -> None:
-    """Refuse numbered pictures that belong to the source, that exist (unless `overwrite`), or whose folder
-    can't be written to; check a single picture like any file.
-
-    Raises OutputExistsError or MediaError.
-    """
-    if not is_pattern(output):
-        check_output(output, source, overwrite=overwrite)
-        return
-    suffix = Path(output).suffix.lower()
-    if suffix not in PICTURE_ENCODERS:
-        raise MediaError(
-            f"{output}: {suffix} pictures can't be written; expected {', '.join(PICTURE_ENCODERS)}"
-        )
-    there, folder = list(matching(output).values()), Path(output).parent
-    given = find_pictures(source)
-    own = {os.path.realpath(path) for path in given.files} if given else set()
-    if any(os.path.realpath(path) in own for path in there):
-        raise MediaError(
-            f"{output}: the output is the input {source}; give `output` another folder or name "
-            "(`overwrite` does not change this)"
-        )
-    if there and not overwrite:
-        count = "1 picture exists" if len(there) == 1 else f"{len(there)} pictures exist"
-        raise OutputExistsError(
-            f"{output}: {count} already, such as {there[0]}; add `overwrite` to replace, or give `output` "
-            "another name"
-        )
-    if not folder.is_dir():
-        raise MediaError(f"{output}: there is no folder {folder}; create it first")
-    if not os.access(folder, os.W_OK | os.X_OK):
-        raise MediaError(f"{output}: the folder {folder} can't be written to; choose another `output`")
-
-
-def make_folder(output: str) -> None:
-    """Make the folder of numbered pictures. Raises MediaError."""
-    if is_pattern(output):
-        try:
-            Path(output).parent.mkdir(exist_ok=True)
-        except OSError as error:
-            raise MediaError(f"{output}: its folder can't be made ({error.strerror})") from error
 
 
 class JoinedPictures:
@@ -173,7 +118,7 @@ class JoinedPictures:
 
     def __init__(
         self,
-        output: str,
+        output: Target,
         source: SourceInfo,
         choice: EncoderChoice,
         drop: Set[str],
@@ -193,10 +138,10 @@ class JoinedPictures:
 
     def begin(self, pts: Sequence[int], durations: Sequence[int], delay: int) -> None:
         """Set the first number by the times of all frames: pictures made from pictures keep their numbers."""
-        given = find_pictures(self.source.path) if self.source.container == PICTURES else None
+        given = self.source.pictures
         self._first = given.first + pts[0] if given else 1
         self._sources = given.files[pts[0] :] if given else ()
-        remove_partials(Path(self.output))
+        remove_partials(self.output.path)
 
     def check_head(self, segment: Path, facts: SegmentFacts) -> None:
         """Do nothing: pictures have no header."""
@@ -222,9 +167,9 @@ class JoinedPictures:
             raise explained(source, error) from error
 
     def _write(self, frame: int, data: bytes) -> None:
-        target = Path(numbered(self.output, self._first + frame))
+        target = self.output.numbered(self._first + frame)
         try:
-            self._partial = Partial(Path(self.output))  # one name for all, to be found again
+            self._partial = Partial(self.output.path)  # one name for all, to be found again
             self._partial.target = target
             self._partial.file.write(data)
             if frame == 0:
@@ -242,13 +187,13 @@ class JoinedPictures:
         """Rename the first picture, and warn of older ones beyond the last."""
         if self._held is None:
             raise MediaError(f"{self.output}: no frame was written, so there is no picture to keep")
-        beyond = set(matching(self.output)) - set(range(self._first, self._first + self._count))
+        beyond = set(self.output.existing()) - set(range(self._first, self._first + self._count))
         self._write(0, self._held)
-        sync_folder(Path(self.output).parent)
+        sync_folder(self.output.path.parent)
         if beyond:
             self.warnings.append(
                 f"{self.output}: {len(beyond)} older pictures with other numbers are there, too, from "
-                f"{Path(numbered(self.output, min(beyond))).name} on"
+                f"{self.output.numbered(min(beyond)).name} on"
             )
 
     def abort(self) -> None:

@@ -14,16 +14,13 @@ from collections.abc import Iterator
 from contextlib import suppress
 from fractions import Fraction
 from itertools import islice
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vidrestore.errors import MediaError
-from vidrestore.media.containers import SUFFIXES, container_of
 from vidrestore.media.damage import check_memory
 from vidrestore.media.encoder_table import ISO
-from vidrestore.media.pipes import PIPE
 from vidrestore.media.probe import open_input, video_stream
-from vidrestore.media.sequences import PICTURES
+from vidrestore.media.source import PICTURES, SUFFIXES, Y4M, Target
 from vidrestore.media.span import APART, Cut, seconds
 
 if TYPE_CHECKING:
@@ -108,14 +105,14 @@ _QUICKTIME_LANGUAGES = {
 }
 
 
-def check_streams(source: SourceInfo, output: str, drop: frozenset[str] = frozenset()) -> tuple[int, ...]:
+def check_streams(source: SourceInfo, output: Target, drop: frozenset[str] = frozenset()) -> tuple[int, ...]:
     """Return the indices of the streams to copy into `output`, after a trial of each in its container.
 
     `drop` holds kinds that are not copied: audio, subtitles, data, attachments, cover, video (further video
     streams). Raises MediaError naming each stream that the container can't hold, and the way out.
     """
-    container = container_of(output)
-    if PIPE in (output, source.path) or PICTURES in (container, source.container):
+    container = output.container
+    if source.is_alone or container in (Y4M, PICTURES):
         return ()
     unwanted = {word.rstrip("s") for word in drop}
     with open_input(source.path) as opened:
@@ -226,15 +223,15 @@ def _first_packets(opened: InputContainer) -> Samples:
 
 
 def _refusal_message(
-    opened: InputContainer, source: str, output: str, refused: list[StreamInfo], samples: Samples
+    opened: InputContainer, source: str, output: Target, refused: list[StreamInfo], samples: Samples
 ) -> str:
     names = "; ".join(_named(info, getattr(opened.streams[info.index], "name", None)) for info in refused)
     drop = ",".join(dict.fromkeys(DROP_WORDS[_kind(info)] for info in refused))
     roomy = all(_refusal(opened, info, "matroska", samples) is None for info in refused)
     way_out = (
-        f"use `output={Path(output).with_suffix('.mkv')}` or `drop={drop}`" if roomy else f"use `drop={drop}`"
+        f"use `output={output.path.with_suffix('.mkv')}` or `drop={drop}`" if roomy else f"use `drop={drop}`"
     )
-    return f"{source}: {SUFFIXES[container_of(output)]} can't hold {names}; {way_out}"
+    return f"{source}: {SUFFIXES[output.container]} can't hold {names}; {way_out}"
 
 
 def _named(info: StreamInfo, name: str | None) -> str:

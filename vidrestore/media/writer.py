@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Set
 from fractions import Fraction
-from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from vidrestore.errors import MediaError
-from vidrestore.files.atomic import check_output, remove_partials
+from vidrestore.files.atomic import remove_partials
 from vidrestore.frames import Frame, Scale
-from vidrestore.media.containers import names_pictures
 from vidrestore.media.encoding import Encoder, check_frame, explained
 from vidrestore.media.muxer import Muxer
-from vidrestore.media.pipes import PIPE, standard_output
-from vidrestore.media.sequence_output import JoinedPictures, PictureSink, check_pictures
+from vidrestore.media.sequence_output import JoinedPictures, PictureSink
+from vidrestore.media.source import Source, Target, standard_output
 from vidrestore.media.span import WHOLE, Span
 from vidrestore.media.streams import pipe_warning
 from vidrestore.media.y4m_output import Y4mOutput
@@ -81,7 +79,7 @@ class VideoWriter:
 
     def __init__(
         self,
-        output: str,
+        output: str | Target,
         *,
         source: SourceInfo,
         encoder: EncoderChoice,
@@ -93,23 +91,23 @@ class VideoWriter:
         span: Span = WHOLE,
         drop: Set[str] = frozenset({"exif"}),
     ) -> None:
-        self.output, self.source, self.scale, self.expected = output, source, scale, frames
+        output = self.output = Target.of(output)
+        self.source, self.scale, self.expected = source, scale, frames
         self.frames = 0
         self._sink: _Sink
-        if output == PIPE:
+        output.check(Source(source.path), overwrite=overwrite)
+        if output.is_pipe:
             self._sink = Y4mOutput(standard_output(), source, rate=rate, scale=scale)
-        elif names_pictures(output):
-            check_pictures(output, source.path, overwrite=overwrite)
+        elif output.holds_pictures:
             pictures = JoinedPictures(output, source, encoder, drop, overwrite=overwrite)
             self._sink = PictureSink(pictures, source.video, scale)
         else:
-            check_output(output, source.path, overwrite=overwrite)
-            remove_partials(Path(output))
+            remove_partials(output.path)
             self._sink = _FileSink(
-                Muxer(output, source, encoder, copy, overwrite=overwrite, scale=scale, span=span)
+                Muxer(output.name, source, encoder, copy, overwrite=overwrite, scale=scale, span=span)
             )
         self.warnings = self._sink.warnings
-        if output == PIPE and (warning := pipe_warning(source)):
+        if output.is_pipe and (warning := pipe_warning(source)):
             self.warnings.append(warning)
 
     @property

@@ -7,7 +7,6 @@ from fractions import Fraction
 from math import ceil
 
 from vidrestore.errors import OptionError
-from vidrestore.media.pipes import PIPE
 from vidrestore.media.probe import SourceInfo
 from vidrestore.media.reader import VideoReader
 from vidrestore.media.span import WHOLE, Span
@@ -45,7 +44,7 @@ def find_span(reader: VideoReader, start: Fraction | None, duration: Fraction | 
 
 def _first_pts(reader: VideoReader) -> int:
     """Return the pts of the first frame itself: the start that Matroska states for a stream is always 0."""
-    if reader.source == PIPE:
+    if reader.source.is_pipe:
         return 0
     with closing(reader.frames()) as frames:
         first = next(frames, None)

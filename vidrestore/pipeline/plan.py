@@ -8,14 +8,12 @@ Any range of clips of a plan can be restored by itself.
 
 from __future__ import annotations
 
-import hashlib
 import zlib
 from array import array
 from base64 import b64decode, b64encode
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -24,12 +22,11 @@ from numpy.typing import NDArray
 
 from vidrestore.clips import Bounds, live_clips
 from vidrestore.colour import OPPONENT_NORMS, rgb_to_opponent
-from vidrestore.errors import MediaError, PlanError
+from vidrestore.errors import PlanError
 from vidrestore.files.checked_json import COUNT, Row, check_types
 from vidrestore.frames import Frame, PixelFormat
 from vidrestore.media.encoder_table import EncoderChoice
-from vidrestore.media.pipes import PIPE
-from vidrestore.media.sequences import Pictures, find_pictures
+from vidrestore.media.source import SourceIdentity
 from vidrestore.media.span import WHOLE, Span
 from vidrestore.noise.meter import FRAMES_SEEN, NoiseMeter, PlaneNoise, noise_in_words
 from vidrestore.scenes import SceneDetector
@@ -46,49 +43,8 @@ TIMELINE = {
     "cuts": [COUNT],
     "clips": [Row(COUNT, COUNT, [float], [float])],
 }
-HEAD_BYTES = 1 << 20  # hashed to distinguish a source from another of the same name and size
 # every so many frames of a scene are measured; a look takes longer than decoding, and one sees enough pixels
 NOISE_STEP = 8
-
-
-@dataclass(frozen=True)
-class SourceIdentity:
-    """Identifies the file that was planned. A pipe has only its name, "-"."""
-
-    path: str
-    size: int | None = None
-    modified: int | None = None  # nanoseconds
-    head: str | None = None  # sha256 of the first `HEAD_BYTES`
-
-    @classmethod
-    def of(cls, source: str) -> SourceIdentity:
-        """Raises MediaError for a file that isn't there, or can't be read."""
-        if source == PIPE:
-            return cls(source)
-        if pictures := find_pictures(source):
-            return cls._of_pictures(pictures)
-        try:
-            status = Path(source).stat()
-            with open(source, "rb") as file:
-                head = hashlib.sha256(file.read(HEAD_BYTES)).hexdigest()
-        except OSError as error:
-            raise MediaError(f"{source}: the file can't be read any more ({error.strerror})") from error
-        return cls(str(Path(source).absolute()), status.st_size, status.st_mtime_ns, head)
-
-    @classmethod
-    def _of_pictures(cls, pictures: Pictures) -> SourceIdentity:
-        """Return the identity of all pictures together: their names, sizes and times."""
-        names, size, modified = hashlib.sha256(), 0, 0
-        for path in pictures.files:
-            try:
-                status = Path(path).stat()
-            except OSError as error:
-                raise MediaError(f"{path}: the picture can't be read ({error.strerror})") from error
-            names.update(
-                f"{Path(path).name} {status.st_size} {status.st_mtime_ns}\n".encode(errors="replace")
-            )
-            size, modified = size + status.st_size, max(modified, status.st_mtime_ns)
-        return cls(str(Path(pictures.source).absolute()), size, modified, names.hexdigest())
 
 
 @dataclass(frozen=True)

@@ -56,8 +56,8 @@ class RayActors:
         )
         return replace(
             request,
-            source=os.path.abspath(request.source),
-            output=os.path.abspath(request.output),
+            source=request.source.absolute(),
+            output=request.output.absolute(),
             options=options,
         )
 

@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from itertools import islice
+from typing import TypeVar
 
 from vidrestore.errors import MediaError, OptionError, OutputExistsError, PlanError, VidRestoreError
 from vidrestore.events import Listener
@@ -24,23 +25,23 @@ from vidrestore.files.lease import BusyError
 from vidrestore.frames import Frame
 from vidrestore.jobs.finished import (
     announced,
-    announced_before,
     done_before,
     finished_before,
-    left_alone,
     named_output,
+    nothing_to_do,
 )
 from vidrestore.jobs.frame_progress import FrameProgress
 from vidrestore.jobs.job import Job, Summary
 from vidrestore.jobs.opening import RestorerLoader, open_job
-from vidrestore.jobs.request import Request, check_request
+from vidrestore.jobs.request import Request
 from vidrestore.jobs.run import join, warn_if_stopped
 from vidrestore.jobs.segmented import SegmentedWork
 from vidrestore.jobs.segments import Segment, frame_count
 from vidrestore.jobs.work_folder import WorkFolder
-from vidrestore.media.sequence_output import known_by
+from vidrestore.media.source import Source
 from vidrestore.options import RestoreOptions
 
+T = TypeVar("T")
 PATIENCE = 5.0  # seconds for another process that only looks whether the job is done
 # a run is this part of what is left for each: long at first, short at the end, when all wait for the last one
 SHARE = 4
@@ -100,7 +101,7 @@ class ClaimedWork:
     """The segments of a planned video, of which this process restores those that no other has claimed."""
 
     def __init__(
-        self, work: SegmentedWork, claims: Claims, shard: Shard, tally: Counter[str] | None = None
+        self, work: SegmentedWork, claims: Claims, shard: Shard, tally: Counter[Source] | None = None
     ) -> None:
         self.work, self.claims, self.shard = work, claims, shard
         self._tally = Counter() if tally is None else tally
@@ -174,7 +175,7 @@ def restore_shard(
     on_event: Listener,
     *,
     wait: bool,
-    tally: Counter[str] | None = None,
+    tally: Counter[Source] | None = None,
 ) -> Summary | None:
     """Do what a shard can for one video, and return the summary once its output exists, joined by any shard.
 
@@ -185,12 +186,13 @@ def restore_shard(
     check_options(request.options)
     check_shared(request)
     folder, tally = request.work_folder(), Counter() if tally is None else tally
-    if not folder.path.is_dir() and (there := left_alone(request)):
-        return there
-    if before := _checked(request, folder):
-        if own := tally[request.source]:
-            before = replace(before, reused=max(0, before.frames - own), before=False)
-        return announced_before(request, before, on_event)
+    before = _patiently(
+        lambda: nothing_to_do(request, on_event, own=tally[request.source]),
+        OutputExistsError,  # as another shard may be naming it just now
+        lambda: not folder.path.is_dir(),
+    )
+    if before:
+        return before
     with open_job(request, loader) as job:
         job.begin(on_event)
         try:
@@ -210,41 +212,27 @@ def _clear_up(request: Request, folder: WorkFolder) -> None:
                 pass
 
 
-def _checked(request: Request, folder: WorkFolder) -> Summary | None:
-    """Return the summary if the output is finished; another shard may be naming it just now."""
+def _patiently(
+    attempt: Callable[[], T], error: type[Exception], is_last: Callable[[], bool] = lambda: False
+) -> T:
+    """Return the result of an attempt that may fail because of what another process is about to finish; once
+    `is_last` is true, there is one more.
+    """
     deadline, last = time.monotonic() + PATIENCE, False
     while True:
         try:
-            if before := _done(request, folder):
-                return before
-            check_request(request)
-            return None
-        except OutputExistsError:
+            return attempt()
+        except error:
             if last or time.monotonic() > deadline:
                 raise
-            last = not folder.path.is_dir()
+            last = is_last()
         time.sleep(leases.POLL)
-
-
-def _done(request: Request, folder: WorkFolder) -> Summary | None:
-    with suppress(BusyError):
-        if before := finished_before(request, folder):
-            return before
-    return None if named_output(folder) is None and folder.path.is_dir() else done_before(request)
 
 
 @contextmanager
 def _inside(folder: WorkFolder) -> Iterator[Claims]:
-    deadline = time.monotonic() + PATIENCE
     with ExitStack() as stack:
-        while True:
-            try:
-                stack.enter_context(folder.locked(shared=True))
-                break
-            except BusyError:
-                if time.monotonic() > deadline:
-                    raise
-                time.sleep(leases.POLL)
+        _patiently(lambda: stack.enter_context(folder.locked(shared=True)), BusyError)
         yield stack.enter_context(Claims(folder.path, folder.beat))
 
 
@@ -258,7 +246,7 @@ class _Sharded:
         claims: Claims,
         shard: Shard,
         on_event: Listener,
-        tally: Counter[str],
+        tally: Counter[Source],
     ) -> None:
         self.job, self.folder, self.claims, self.shard, self.on_event = job, folder, claims, shard, on_event
         self.tally = tally
@@ -303,7 +291,7 @@ class _Sharded:
     def _outlive_joiner(self) -> None:
         """Wait until the shard that named the output has cleared up, or clear up in its place if it died."""
         with suppress(FileNotFoundError):
-            while named_output(self.folder) is not None:
+            while named_output(self.job.request, self.folder) is not None:
                 if self.claims.take("join"):
                     self.folder.remove()
                     return
@@ -316,8 +304,8 @@ class _Sharded:
 
     def is_named(self) -> bool:
         """Return True if the output is there, whoever joined it: its record outlasts the job's."""
-        return known_by(self.folder.output).exists() and (
-            self.folder.read("job") is None or named_output(self.folder) is not None
+        return self.job.request.output.first_file.exists() and (
+            self.folder.read("job") is None or named_output(self.job.request, self.folder) is not None
         )
 
     def done_by_others(self) -> Summary:

@@ -11,6 +11,7 @@ from vidrestore.events import Listener
 from vidrestore.jobs.batch import Batch
 from vidrestore.jobs.job import Summary, ignore
 from vidrestore.jobs.run import restore_request
+from vidrestore.media.source import Source
 from vidrestore.options import RestoreOptions
 from vidrestore.scale.shards import Shard, check_options, check_shared, restore_shard
 from vidrestore.scale.workers import Workers, restore_with
@@ -37,7 +38,7 @@ class ShardedBatch(Batch):
         check_options(options)
         for source in self.sources:
             check_shared(self.request(source))
-        self._tally = Counter[str]()  # frames of each source that this shard has restored
+        self._tally = Counter[Source]()  # frames of each source that this shard has restored
         self._finished: dict[str, Summary | VidRestoreError] | None = None  # once the first pass was made
 
     def restore(self, source: str, on_event: Listener = ignore) -> Summary:

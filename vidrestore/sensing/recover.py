@@ -21,9 +21,8 @@ from vidrestore.jobs.frame_progress import counted
 from vidrestore.jobs.job import Summary, available_cores, ignore
 from vidrestore.jobs.request import check_files
 from vidrestore.media.encoder_table import EncoderChoice
-from vidrestore.media.pipes import PIPE
 from vidrestore.media.probe import SourceInfo
-from vidrestore.media.sequence_output import make_folder
+from vidrestore.media.source import PIPE, Source, Target
 from vidrestore.media.writer import VideoWriter
 from vidrestore.models.fast.linear import PackedLinear
 from vidrestore.models.grouping import CHUNK, GROUP
@@ -59,16 +58,16 @@ def recover(
     fields of RecoverOptions and win over `options`. Raises VidRestoreError; then there is no output.
     """
     chosen, tell = chosen_options(RecoverOptions, options, overrides), on_event or ignore
-    source, output = os.fspath(source), os.fspath(output)
-    make_folder(output)
-    check_files(source, output, overwrite=chosen.overwrite, cfr=chosen.cfr)
+    source, target = os.fspath(source), Target.of(output)
+    target.make_folder()
+    check_files(Source(source), target, overwrite=chosen.overwrite, cfr=chosen.cfr)
     with MeasurementReader(source) as reader:
         info = recovered_info(reader.measured)
-        encoder = choose_encoder(info, output, chosen.encoder)
+        encoder = choose_encoder(info, target, chosen.encoder)
         device = torch_device(chosen.device)
         model = recovering_model(source, reader.measured, chosen.model, device)
-        tell(Started(source, output, "recover", model.card.name, device_name(device)))
-        return _recover(reader, output, info, encoder, model, chosen, tell)
+        tell(Started(source, str(target), "recover", model.card.name, device_name(device)))
+        return _recover(reader, target, info, encoder, model, chosen, tell)
 
 
 def recovering_model(source: str, measured: Measured, asked: str | None, device: torch.device = CPU) -> Model:
@@ -99,7 +98,7 @@ def recovered_info(measured: Measured) -> SourceInfo:
 
 def _recover(
     reader: MeasurementReader,
-    output: str,
+    output: Target,
     info: SourceInfo,
     encoder: EncoderChoice,
     model: Model,
@@ -135,7 +134,7 @@ def _recover(
         )
     for warning in warnings:
         tell(Warned(reader.path, warning))
-    return finished(Summary(reader.path, output, reader.frames, time.monotonic() - began), tell)
+    return finished(Summary(reader.path, str(output), reader.frames, time.monotonic() - began), tell)
 
 
 def recovery_clips(frames: int) -> list[tuple[int, int, int]]:

@@ -28,7 +28,6 @@ from vidrestore.frames import Frame, PixelFormat
 from vidrestore.jobs.frame_progress import counted
 from vidrestore.jobs.job import Summary, ignore
 from vidrestore.jobs.opening import check_picture
-from vidrestore.media.pipes import PIPE
 from vidrestore.media.probe import SourceInfo
 from vidrestore.media.reader import VideoReader
 from vidrestore.media.span import WHOLE
@@ -80,7 +79,7 @@ def sense(
     model = sensing_model(chosen, device)
     with VideoReader(source) as reader:
         check_picture(
-            source,
+            reader.source,
             reader.info.video,
             "deinterlace first, for example: ffmpeg -i IN -vf bwdif=send_frame -c:v ffv1 OUT.mkv",
         )
@@ -179,7 +178,7 @@ def _description(info: SourceInfo, model: Model, options: SenseOptions) -> Measu
         measurements=model.card.config["measurements"],
         sigma=float(options.sigma),
         seed=options.seed,
-        source=info.path if info.path == PIPE else Path(info.path).name,
+        source=Path(info.path).name,
         left_out=tuple(other_kinds(info)),
         video=info.video,
     )

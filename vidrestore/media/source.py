@@ -1,0 +1,402 @@
+"""What the user named: the source that is read and the output that is written, each a file, a pipe or
+pictures. A name is parsed once, at the door (`jobs.batch`, `vidrestore.restore`), and known by its facts
+behind it.
+
+A folder of pictures, a pattern such as "seq_%04d.png" or a glob are the frames of a video; a photo is a video
+of one frame.
+"""
+
+from __future__ import annotations
+
+import glob
+import hashlib
+import os
+import re
+import sys
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+from pathlib import Path
+from typing import BinaryIO, Self
+
+from vidrestore.errors import MediaError, OutputExistsError
+from vidrestore.files.atomic import check_output
+
+PIPE = "-"  # the name of standard input as a source, and of standard output as an output
+Y4M = "yuv4mpegpipe"  # FFmpeg's name of what pipes hold
+# FFmpeg's names of the muxers
+MUXERS = {".mp4": "mp4", ".m4v": "mp4", ".mkv": "matroska", ".mov": "mov", ".webm": "webm"}
+SUFFIXES = {"mp4": ".mp4", "matroska": ".mkv", "mov": ".mov", "webm": ".webm"}
+
+PICTURE_ENCODERS = {
+    ".png": "png",
+    ".jpg": "mjpeg",
+    ".jpeg": "mjpeg",
+    ".tif": "tiff",
+    ".tiff": "tiff",
+    ".exr": "exr",
+}
+PICTURES = "image2"  # FFmpeg's name for numbered pictures; the container of such a source or output
+DEMUXERS = {
+    ".jpg": "jpeg_pipe",
+    ".jpeg": "jpeg_pipe",
+    ".png": "png_pipe",
+    ".tif": "tiff_pipe",
+    ".tiff": "tiff_pipe",
+    ".webp": "webp_pipe",
+}
+KINDS = {**DEMUXERS, ".exr": "exr_pipe"}
+_OTHER_KINDS = frozenset({".avif", ".bmp", ".dng", ".heic", ".heif", ".jp2", ".jxl", ".psd"})
+HEAD_BYTES = 1 << 20  # hashed to distinguish a source from another of the same name and size
+_PLACE = re.compile(r"%(?:0(\d+))?d")
+_NUMBERED = re.compile(r"(.*?)(\d+)(\.[^.]*)")
+
+
+@dataclass(frozen=True)
+class Pictures:
+    """The pictures that `source` names, in order.
+
+    `pattern` is the pattern of their names, `first` the number of the first; `warnings` are for the user.
+    """
+
+    source: str
+    files: tuple[str, ...]
+    pattern: str
+    first: int = 1
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class SourceIdentity:
+    """Identifies the file that was planned. A pipe has only its name, "-"."""
+
+    path: str
+    size: int | None = None
+    modified: int | None = None  # nanoseconds
+    head: str | None = None  # sha256 of the first `HEAD_BYTES`
+
+
+@dataclass(frozen=True)
+class _Named:
+    name: str
+
+    @classmethod
+    def of(cls, given: str | os.PathLike[str] | Self) -> Self:
+        """Return what a name means; it may be known already."""
+        return given if isinstance(given, cls) else cls(os.fspath(given))
+
+    def __str__(self) -> str:
+        return self.name
+
+    def __fspath__(self) -> str:
+        return self.name
+
+    @property
+    def path(self) -> Path:
+        return Path(self.name)
+
+    @property
+    def is_pipe(self) -> bool:
+        return self.name == PIPE
+
+    @property
+    def is_pattern(self) -> bool:
+        """True for a name such as out/%04d.png."""
+        return is_pattern(self.name)
+
+    def numbered(self, number: int) -> Path:
+        """Return the name of the picture with a number in a pattern."""
+        return Path(numbered(self.name, number))
+
+    def existing(self) -> dict[int, str]:
+        """Return the existing pictures of a pattern by number, rising."""
+        return matching(self.name)
+
+    def absolute(self) -> Self:
+        """Return the same with a name that holds in any folder."""
+        return type(self)(os.path.abspath(self.name))
+
+
+class Source(_Named):
+    """What is read."""
+
+    @property
+    def is_many(self) -> bool:
+        """True for a folder or a glob, which may name several videos."""
+        is_glob = glob.has_magic(self.name) and not os.path.exists(self.name)
+        return not self.is_pipe and (os.path.isdir(self.name) or is_glob)
+
+    @property
+    def is_stored(self) -> bool:
+        """True for what can be read again."""
+        return os.path.isfile(self.name) or self.pictures is not None
+
+    @cached_property
+    def pictures(self) -> Pictures | None:
+        """The pictures that it names; None if it names something else.
+
+        Raises MediaError if a number is missing, pictures are of several kinds, or a pattern has none.
+        """
+        return None if self.is_pipe else _find_pictures(self.name)
+
+    def identity(self) -> SourceIdentity:
+        """Return the identity of what is there now. Raises MediaError for a file that isn't there, or can't
+        be read.
+        """
+        if self.is_pipe:
+            return SourceIdentity(self.name)
+        if pictures := _find_pictures(self.name):
+            return _identity_of_pictures(pictures)
+        try:
+            status = self.path.stat()
+            with open(self.name, "rb") as file:
+                head = hashlib.sha256(file.read(HEAD_BYTES)).hexdigest()
+        except OSError as error:
+            raise MediaError(f"{self}: the file can't be read any more ({error.strerror})") from error
+        return SourceIdentity(str(self.path.absolute()), status.st_size, status.st_mtime_ns, head)
+
+
+class Target(_Named):
+    """What is written: an output."""
+
+    @property
+    def suffix(self) -> str:
+        return self.path.suffix.lower()
+
+    @property
+    def holds_pictures(self) -> bool:
+        """True for a pattern, or a name with the suffix of pictures."""
+        return self.is_pattern or self.suffix in PICTURE_ENCODERS
+
+    @property
+    def container(self) -> str:
+        """FFmpeg's name of its container, by its suffix. Raises MediaError for a suffix that can't be
+        written.
+        """
+        if self.is_pipe:
+            return Y4M
+        if self.holds_pictures:
+            return PICTURES
+        if self.suffix not in MUXERS:
+            found = (
+                f"the suffix {self.suffix!r} is not one that can be written"
+                if self.suffix
+                else "the name has no suffix to say the container"
+            )
+            raise MediaError(
+                f"{self}: {found}; expected .mp4, .mkv, .mov or .webm, or - for a y4m pipe, or pictures such "
+                "as %04d.png"
+            )
+        return MUXERS[self.suffix]
+
+    @property
+    def first_file(self) -> Path:
+        """The file that stands for it: itself, or the first picture that exists of a sequence."""
+        found = self.existing() if self.is_pattern else {}
+        return Path(found[min(found)]) if found else self.path
+
+    def make_folder(self) -> None:
+        """Make the folder of numbered pictures. Raises MediaError."""
+        if self.is_pattern:
+            try:
+                self.path.parent.mkdir(exist_ok=True)
+            except OSError as error:
+                raise MediaError(f"{self}: its folder can't be made ({error.strerror})") from error
+
+    def check(self, source: Source, *, overwrite: bool) -> None:
+        """Refuse a file or pictures that belong to the source, that exist (unless `overwrite`), or whose
+        folder can't be written to.
+
+        Raises OutputExistsError or MediaError.
+        """
+        if self.is_pattern:
+            self._check_pattern(source, overwrite=overwrite)
+        elif not self.is_pipe:
+            check_output(self.name, source.name, overwrite=overwrite)
+
+    def _check_pattern(self, source: Source, *, overwrite: bool) -> None:
+        if self.suffix not in PICTURE_ENCODERS:
+            raise MediaError(
+                f"{self}: {self.suffix} pictures can't be written; expected {', '.join(PICTURE_ENCODERS)}"
+            )
+        there, folder = list(self.existing().values()), self.path.parent
+        own = {os.path.realpath(path) for path in source.pictures.files} if source.pictures else set()
+        if any(os.path.realpath(path) in own for path in there):
+            raise MediaError(
+                f"{self}: the output is the input {source}; give `output` another folder or name "
+                "(`overwrite` does not change this)"
+            )
+        if there and not overwrite:
+            count = "1 picture exists" if len(there) == 1 else f"{len(there)} pictures exist"
+            raise OutputExistsError(
+                f"{self}: {count} already, such as {there[0]}; add `overwrite` to replace, or give `output` "
+                "another name"
+            )
+        if not folder.is_dir():
+            raise MediaError(f"{self}: there is no folder {folder}; create it first")
+        if not os.access(folder, os.W_OK | os.X_OK):
+            raise MediaError(f"{self}: the folder {folder} can't be written to; choose another `output`")
+
+
+def standard_input() -> BinaryIO:
+    """Return standard input. Raises MediaError if it is closed."""
+    if sys.__stdin__ is None:
+        raise MediaError("-: standard input is closed; pipe something in, or name a file")
+    return sys.stdin.buffer
+
+
+def standard_output() -> BinaryIO:
+    """Return standard output. Raises MediaError if it is closed."""
+    if sys.__stdout__ is None:
+        raise MediaError("-: standard output is closed; pipe it to something, or give `output` a file")
+    return sys.stdout.buffer
+
+
+def is_pattern(name: str) -> bool:
+    """Return True for a name such as out/%04d.png."""
+    return Path(name).suffix.lower() in KINDS and bool(_PLACE.search(Path(name).name))
+
+
+def is_picture(name: str) -> bool:
+    """Return True for the name of a picture that isn't hidden."""
+    return Path(name).suffix.lower() in KINDS and not Path(name).name.startswith(".")
+
+
+def numbered(pattern: str, number: int) -> str:
+    """Return the name of the picture with a number in a pattern."""
+    path = Path(pattern)
+    name = _PLACE.sub(lambda place: str(number).zfill(int(place[1] or 0)), path.name, count=1)
+    return str(path.with_name(name))
+
+
+def matching(pattern: str) -> dict[int, str]:
+    """Return the existing pictures of a pattern by number, rising; for a plain name, that picture."""
+    path = Path(pattern)
+    if not _PLACE.search(path.name):
+        return {1: pattern} if path.is_file() else {}
+    before, after = _PLACE.sub("\0", path.name, count=1).split("\0")
+    found = {}
+    for name in _names(path.parent):
+        middle = name[len(before) : len(name) - len(after)]
+        if name.startswith(before) and name.endswith(after) and middle.isdecimal():
+            number = int(middle)
+            if numbered(path.name, number) == name:
+                found[number] = str(path.with_name(name))
+    return dict(sorted(found.items()))
+
+
+def _find_pictures(source: str) -> Pictures | None:
+    if os.path.isdir(source):
+        return _in_order(source, [os.path.join(source, name) for name in _names(Path(source))])
+    if os.path.exists(source):
+        suffix = Path(source).suffix.lower()
+        if suffix in _OTHER_KINDS:
+            known = ", ".join(KINDS)
+            raise MediaError(f"{source}: {suffix} pictures are not read; convert it to one of {known} first")
+        return Pictures(source, (source,), Path(source).name) if suffix in KINDS else None
+    if is_pattern(source):
+        found = matching(source)
+        if not found:
+            raise MediaError(f"{source}: no picture has such a name; check the folder and the digits")
+        _check_whole(source, list(found), source)
+        return Pictures(source, tuple(found.values()), Path(source).name, min(found))
+    if glob.has_magic(source):
+        return _in_order(source, glob.glob(source), is_glob=True)
+    return None
+
+
+def _names(folder: Path) -> list[str]:
+    try:
+        return [entry.name for entry in os.scandir(folder)]
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise MediaError(f"{folder}: the folder can't be read ({error.strerror})") from error
+
+
+def _in_order(source: str, paths: Iterable[str], *, is_glob: bool = False) -> Pictures | None:
+    """Return the pictures among the files of a folder or glob. A folder's numbers must be without gaps; a
+    glob takes all that exist.
+    """
+    files = sorted((path for path in paths if is_picture(path) and os.path.isfile(path)), key=_natural)
+    if not files:
+        return None
+    kinds = {KINDS[Path(path).suffix.lower()]: Path(path).suffix for path in files}
+    if len(kinds) > 1:
+        suffixes = " and ".join(sorted(kinds.values()))
+        one = os.path.join(source, "*") if not is_glob else os.path.join(os.path.dirname(source), "*")
+        raise MediaError(
+            f"{source}: pictures of several kinds, {suffixes}; name one kind, for example "
+            f"'{one}{min(kinds.values())}', or add `photos` to restore each by itself"
+        )
+    found = _numbering(files)
+    if found is None:
+        return Pictures(source, tuple(files), f"%04d{Path(files[0]).suffix.lower()}")
+    pattern, numbers = found
+    warnings: tuple[str, ...] = ()
+    if is_glob:
+        missing = numbers[-1] - numbers[0] + 1 - len(numbers)
+        if missing > 0:
+            what = "1 number is" if missing == 1 else f"{missing} numbers are"
+            warnings = (f"{what} missing between the pictures; they are taken one after the other",)
+    else:
+        _check_whole(source, numbers, os.path.join(source, pattern))
+    return Pictures(source, tuple(files), pattern, numbers[0], warnings)
+
+
+def _numbering(files: list[str]) -> tuple[str, list[int]] | None:
+    """Return the pattern and the numbers of names that are alike but for one number; else None."""
+    parts = [_NUMBERED.fullmatch(Path(path).name) for path in files]
+    names = {(part[1], part[3]) for part in parts if part}
+    if None in parts or len(names) > 1:
+        return None
+    (before, after), digits = names.pop(), min(len(part[2]) for part in parts if part)
+    pattern = f"{before}%{f'0{digits}' if digits > 1 else ''}d{after}"
+    return pattern, [int(part[2]) for part in parts if part]
+
+
+def pattern_of(paths: Iterable[str]) -> str | None:
+    """Return the pattern of pictures in one folder whose numbers follow each other; else None."""
+    files = sorted(paths, key=_natural)
+    found = _numbering(files) if len(files) > 1 and len({*map(os.path.dirname, files)}) == 1 else None
+    if found is None or any(other - one != 1 for one, other in pairwise(found[1])):
+        return None
+    return os.path.join(os.path.dirname(files[0]), found[0])
+
+
+def _natural(path: str) -> list[tuple[int, str]]:
+    """Return a key that sorts numbers in names by value: 2.png before 10.png."""
+    return [(int(part), "") if part.isdecimal() else (0, part) for part in re.split(r"(\d+)", path)]
+
+
+def _check_whole(source: str, numbers: list[int], pattern: str) -> None:
+    gaps = [(one, other) for one, other in pairwise(numbers) if other - one != 1]
+    if not gaps:
+        return
+    (one, other), more = gaps[0], len(gaps) - 1
+    if one == other:
+        raise MediaError(f"{source}: two pictures have the number {one}; remove one of them")
+    missing = Path(numbered(pattern, one + 1)).name
+    count = other - one - 1
+    text = f"{missing} is" if count == 1 else f"{missing} and {count - 1} after it are"
+    add = "add it" if count == 1 and not more else "add them"
+    further = f", and there {'is 1 gap' if more == 1 else f'are {more} gaps'} more" if more else ""
+    anything = os.path.join(os.path.dirname(pattern), f"*{Path(pattern).suffix}")
+    raise MediaError(
+        f"{source}: {text} missing{further}; {add}, or take what there is by the pattern '{anything}'; "
+        "`photos` restores each by itself"
+    )
+
+
+def _identity_of_pictures(pictures: Pictures) -> SourceIdentity:
+    """Return the identity of all pictures together: their names, sizes and times."""
+    names, size, modified = hashlib.sha256(), 0, 0
+    for path in pictures.files:
+        try:
+            status = Path(path).stat()
+        except OSError as error:
+            raise MediaError(f"{path}: the picture can't be read ({error.strerror})") from error
+        names.update(f"{Path(path).name} {status.st_size} {status.st_mtime_ns}\n".encode(errors="replace"))
+        size, modified = size + status.st_size, max(modified, status.st_mtime_ns)
+    return SourceIdentity(str(Path(pictures.source).absolute()), size, modified, names.hexdigest())
