@@ -22,8 +22,10 @@ from vidrestore.restorers.dehaze import RADIUS as HAZE_RADIUS
 from vidrestore.restorers.dehaze import (
     ComputedOnce,
     Estimate,
+    apply_guided_change,
     coarse_lines,
     coarse_size,
+    dehaze_smoothly,
     detail_levels,
     downscale,
     haze_shares,
@@ -31,8 +33,6 @@ from vidrestore.restorers.dehaze import (
     keys_of,
     prior_haze,
 )
-from vidrestore.restorers.dehaze import apply_guided_change as changed_as
-from vidrestore.restorers.dehaze import dehaze_smoothly as steadily_changed
 from vidrestore.restorers.devices import (
     MOST_TILES,
     all_bits,
@@ -206,7 +206,7 @@ class ImageRestorer:
             if source is not clip or self.detail:
                 frames = pick(clip, places).to(self.device)
             if source is not clip:
-                restored = changed_as(pick(source, places), restored, frames)
+                restored = apply_guided_change(pick(source, places), restored, frames)
             if self.detail:
                 restored = if_detail_changed(frames, restored, self.detail)
         return list(restored.to(clip.device))
@@ -227,7 +227,7 @@ class ImageRestorer:
         restored = []
         for at, several in near.items():
             frame = clip[at : at + 1].to(self.device)
-            changed = steadily_changed([estimates[index] for index in several], self.haze, frame)
+            changed = dehaze_smoothly([estimates[index] for index in several], self.haze, frame)
             restored.append(clip[at] if changed is None else changed[0].to(clip.device))
         return restored
 
