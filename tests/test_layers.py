@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from functools import cache
 from pathlib import Path
 
@@ -25,7 +26,8 @@ GROUPS = (
     {"pipeline"},
     {"jobs"},
     {"sensing"},
-    {"datasets", "training", "evaluation"},
+    {"training", "evaluation"},
+    {"papers"},
     {"scale"},
     {"cli", "__main__"},
 )
@@ -103,6 +105,26 @@ def test_a_module_imports_only_from_its_own_group_and_those_before_it(path: Path
 
 def test_each_import_that_is_still_to_mend_is_there() -> None:
     assert set().union(*map(upward_imports, MODULES)) >= STILL_TO_MEND
+
+
+PAPERS = "vidrestore.papers"
+SEAMS = {  # each names, in a string, what it loads of the papers when a user asks for it
+    "vidrestore.weights.checkpoint": {"algorithm1", "recovery_transformers", "unfolded_rnns"},
+    "vidrestore.training.data_config": {"training_sets"},
+    "vidrestore.evaluation": {"suites"},
+}
+
+
+def test_nothing_but_evaluation_and_training_reaches_the_papers_and_only_when_asked() -> None:
+    found: dict[str, set[str]] = {}
+    for path in MODULES:
+        module = module_name(path)
+        if room(module) != "papers":
+            assert not [name for name in own_imports(path) if name.startswith(PAPERS)], module
+            text = path.read_text(encoding="utf-8")
+            for name in re.findall(rf'"{re.escape(PAPERS)}\.(\w+)[":]', text):
+                found.setdefault(module, set()).add(name)
+    assert found == SEAMS
 
 
 def test_no_two_modules_have_the_same_name() -> None:

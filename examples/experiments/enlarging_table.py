@@ -20,9 +20,9 @@ from held_out_table import DATA, SEQUENCES, beside, rgb_picture, write_png
 from torch import Tensor
 
 from vidrestore.degrade import gaussian_blurred, imresize
-from vidrestore.evaluation.paper_metrics import luma_metrics
 from vidrestore.models.vsr_transformer import SCALE
 from vidrestore.options import RestoreOptions
+from vidrestore.papers.paper_metrics import luma_metrics
 from vidrestore.restorers.vsr_restorer import VsrRestorer
 from vidrestore.training.data.compressed import encoded
 from vidrestore.weights import read_manifest

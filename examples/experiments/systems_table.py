@@ -7,7 +7,7 @@ them.
 RUNS holds what the recipes of examples/train/systems were trained to; what is not there is left out. Prints a
 table in Markdown: learned parameters; CPU seconds of an epoch, taken as 350 steps (the groups of the largest
 training set, side by side, in batches of 64), making the batches included; PSNR and SSIM by the paper's
-protocol (`vidrestore.evaluation.papers.sensed_patches`) at 160 lines; frames of 160 lines per second; the
+protocol (`vidrestore.papers.sensed_patches`) at 160 lines; frames of 160 lines per second; the
 steps of the training, the CPU minutes that they take at the pace of the epoch, and what the held-out PSNR
 gained in the last sixth of them, a fifth more steps than before. All on one thread, in one process.
 """
@@ -26,11 +26,12 @@ from typing import Any, NamedTuple
 
 import torch
 
-from vidrestore.datasets import FrameSequence
-from vidrestore.evaluation.papers import sensed_patches
-from vidrestore.evaluation.papers.published import Table, TableSet
 from vidrestore.evaluation.results import ClipMetrics
-from vidrestore.evaluation.systems import System, system_of
+from vidrestore.evaluation.systems import System
+from vidrestore.papers import sensed_patches
+from vidrestore.papers.published import Table, TableSet
+from vidrestore.papers.set_files import FrameSequence
+from vidrestore.papers.table_systems import system_of
 from vidrestore.training.config import read_config
 from vidrestore.training.data.sources import make_data
 from vidrestore.training.loop import Run

@@ -13,10 +13,10 @@ from eval_command import VID4, run, write_vid4
 from sample_pictures import write_rgb
 
 from vidrestore.evaluation import evaluate, suite_names
-from vidrestore.evaluation.papers.published import read_table
 from vidrestore.evaluation.results import ClipMetrics, Result, Row
-from vidrestore.evaluation.suites import PATCH_FAMILIES
-from vidrestore.evaluation.systems import system_of
+from vidrestore.papers.published import read_table
+from vidrestore.papers.suites import PATCH_FAMILIES
+from vidrestore.papers.table_systems import system_of
 from vidrestore.weights import Model, build_network, load_model, save_model
 from vidrestore.weights.manifest import Card
 
@@ -232,7 +232,7 @@ def test_named_weights_that_fit_no_column_are_refused_before_anything_is_measure
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        "vidrestore.evaluation.papers.sensed_patches.gray_video",
+        "vidrestore.papers.sensed_patches.gray_video",
         lambda sequence, lines: pytest.fail("a video was decoded"),
     )
     write_avenue(tmp_path)

@@ -23,7 +23,7 @@ CASES: dict[str, tuple[str, str, dict[str, Any]]] = {
     "denoise": ("denoise", "dust", {}),
     "denoise, fast": ("denoise", "dust", {"quality": "fast"}),
     "denoise, with grain": ("denoise", "dust", {"quality": "fast", "strength": 0.7, "grain": 2.0}),
-    "denoise, by two": ("denoise", "dust", {"strength": 0.9, "grain": 2.0, "pictures": "h, noise"}),
+    "denoise, by pictures": ("denoise", "h, noise", {"strength": 0.9}),
     "dehaze": ("dehaze", "t", {}),
     "dehaze, with the prior": ("dehaze", "t, haze", {}),
     "derain, by three frames": ("derain", "h", {}),
@@ -39,8 +39,7 @@ CASES: dict[str, tuple[str, str, dict[str, Any]]] = {
 def case(weights: dict[str, str], name: str) -> tuple[str, dict[str, Any]]:
     """Return a task and the options of a case, with the files of its weights."""
     task, model, options = CASES[name]
-    pictures = {"pictures": weights[options["pictures"]]} if "pictures" in options else {}
-    return task, {"model": weights[model]} | options | pictures
+    return task, {"model": weights[model]} | options
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -195,8 +194,7 @@ ONE_LOOK = {"values read": 2, "sized by values": 0, "to device": 2 * 3}
 WAITS = {
     "denoise": {"values read": 2 + 2 * 3, "sized by values": 2 * 3, "to device": 2 * 3 + 3},
     "denoise, fast": {"values read": 2 + 2 * 3, "sized by values": 2 * 3, "to device": 2 * 3 + 3},
-    # each clip's pictures are looked at apart
-    "denoise, by two": {"values read": 4 + 2 * 3, "sized by values": 2 * 3},
+    "denoise, by pictures": ONE_LOOK,
     "derain, by three frames": ONE_LOOK,
     "derain, in tiles": ONE_LOOK,
     "derain, steady": ONE_LOOK,

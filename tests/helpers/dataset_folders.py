@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from vidrestore import datasets
-from vidrestore.datasets import PairedImages, Sequences
+from vidrestore.papers.finding import find
+from vidrestore.papers.set_files import PairedImages, Sequences
 
 VID4 = ("calendar", "city", "foliage", "walk")
 
@@ -18,12 +18,12 @@ def write(root: Path, *files: str) -> None:
 
 
 def found_pairs(name: str, root: Path, split: str) -> PairedImages:
-    found = datasets.find(name, root, split)
+    found = find(name, root, split)
     assert isinstance(found, PairedImages)
     return found
 
 
 def found_clips(name: str, root: Path, split: str) -> Sequences:
-    found = datasets.find(name, root, split)
+    found = find(name, root, split)
     assert isinstance(found, Sequences)
     return found

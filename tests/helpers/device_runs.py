@@ -22,7 +22,6 @@ from vidrestore.options import RestoreOptions
 from vidrestore.pipeline.pipelines import clip_restorer
 from vidrestore.pipeline.plan import Clip, PlannedClip, colour_planes
 from vidrestore.restorers.base import load_restorer
-from vidrestore.restorers.ensemble import Ensemble
 from vidrestore.weights.checkpoint import save_model
 
 HEIGHT, WIDTH, FRAMES = 32, 48, 5
@@ -78,11 +77,8 @@ def small_weights(folder: Path) -> dict[str, str]:
 
 def restored(task: str, device: str, pixels: PixelFormat, size: Any = (), **options: Any) -> list[Frame]:
     finish = {name: options.pop(name) for name in ("strength", "grain", "chroma_strength") if name in options}
-    pictures, options = options.pop("pictures", None), {"precision": "fp32"} | options
+    options = {"precision": "fp32"} | options
     restorer = load_restorer(task, RestoreOptions(device=device, **options))
-    if pictures is not None:  # weights of a second restorer
-        other = load_restorer(task, RestoreOptions(device=device, precision="fp32", model=pictures))
-        restorer = Ensemble(restorer, other, 0.4)  # type: ignore[arg-type]
     frames = frames_of(pixels, *size)
     clips = clip_restorer(restorer, video_of(pixels, *size), RestoreOptions(**finish), threads=1)
     if Rehearsal.current:

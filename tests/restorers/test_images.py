@@ -181,6 +181,12 @@ def test_denoise_takes_either_family_and_refuses_the_options_of_the_other(tmp_pa
             load_restorer("denoise", RestoreOptions(device="cpu", **options))
 
 
+def test_the_bundled_network_for_camera_noise_is_chosen_by_its_name_and_restores_alone() -> None:
+    restorer = load_restorer("denoise", RestoreOptions(model="mb-taylorformer-h-denoise", device="cpu"))
+    assert (restorer.sees, restorer.facts.name) == ("rgb", "mb-taylorformer-h-denoise")
+    assert not restorer.facts.needs_sigma
+
+
 def test_a_compiled_network_is_called_in_the_place_of_its_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

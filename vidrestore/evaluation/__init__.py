@@ -8,23 +8,28 @@ result.rows[0].measured["psnr"], result.to_json(), result.to_csv()
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 from vidrestore.errors import OptionError
 from vidrestore.evaluation.bundled import evaluate_bundled, evaluate_recipe
 from vidrestore.evaluation.pair import compare_videos
-from vidrestore.evaluation.papers.published import table_names
 from vidrestore.evaluation.quick import SECONDS, evaluate_videos
 from vidrestore.evaluation.results import ClipMetrics, Result, Row
-from vidrestore.evaluation.suites import evaluate_table
 from vidrestore.restorers.devices import torch_device
 
 __all__ = ["ClipMetrics", "Result", "Row", "evaluate", "suite_names"]
 
 
+def _tables() -> Any:
+    """Return the module of the papers' tables, loaded when one of them may be meant."""
+    return import_module("vidrestore.papers.suites")
+
+
 def suite_names() -> tuple[str, ...]:
     """Return the names of the suites: `bundled`, `quick` and every table of a paper."""
-    return ("bundled", "quick", *table_names())
+    return ("bundled", "quick", *_tables().table_names())
 
 
 def evaluate(
@@ -75,7 +80,10 @@ def evaluate(
         return evaluate_videos(list(map(Path, videos)), weights, length, device, on_progress, threads)
     if suite is None or suite == "bundled":
         return evaluate_bundled(weights, folder, device, on_progress)
-    return evaluate_table(suite, folder, weights, systems, sets, metrics, device, on_progress)
+    result: Result = _tables().evaluate_table(
+        suite, folder, weights, systems, sets, metrics, device, on_progress
+    )
+    return result
 
 
 def _check_suite(
@@ -87,11 +95,12 @@ def _check_suite(
     folder: Path | None,
 ) -> None:
     """Raise OptionError for an unknown suite, and for options that the suite doesn't take."""
-    if suite not in (None, *suite_names()):
+    of_table = suite not in (None, "bundled", "quick")
+    if of_table and suite not in suite_names():
         raise OptionError(f"no suite named {suite!r}; there are: {', '.join(suite_names())}")
-    if suite not in table_names() and rows_chosen:
+    if not of_table and rows_chosen:
         raise OptionError("systems and sets choose rows of a paper's table; remove them for other suites")
-    if suite not in table_names() and metrics:
+    if not of_table and metrics:
         raise OptionError(
             f"further metrics ({', '.join(metrics)}) are for the papers' tables; remove them for other suites"
         )

@@ -7,10 +7,9 @@ from pathlib import Path
 
 from vidrestore.errors import MediaError, OptionError
 from vidrestore.evaluation.further_metrics import SMALLEST, VMAF, FurtherMetrics, protocol_lines
-from vidrestore.evaluation.paper_metrics import channels_last
 from vidrestore.evaluation.quick import titles
 from vidrestore.evaluation.results import ClipMetrics, Comparison, Result, Row, rounded
-from vidrestore.evaluation.sequence_frames import grey, video_frames
+from vidrestore.evaluation.sequence_frames import channels_last, grey, video_frames
 from vidrestore.media.vmaf import ffmpeg_with_vmaf
 from vidrestore.metrics import SSIM_WINDOW, psnr, ssim
 

@@ -28,9 +28,8 @@ from torch import Tensor
 import vidrestore
 from vidrestore.colour import planes_to_grey, yuv_to_rgb
 from vidrestore.errors import OptionError
-from vidrestore.evaluation.paper_metrics import channels_last
 from vidrestore.evaluation.results import ClipMetrics, Comparison, Result, Row, rounded
-from vidrestore.evaluation.sequence_frames import eight_bits
+from vidrestore.evaluation.sequence_frames import channels_last, eight_bits
 from vidrestore.evaluation.systems import GIVEN, NAMES, System, with_unique_labels
 from vidrestore.frames import Frame
 from vidrestore.media.probe import VideoInfo

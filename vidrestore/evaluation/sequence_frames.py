@@ -1,35 +1,20 @@
-"""Read the frames of a test sequence, from pictures or from a video."""
+"""Read the frames of a video as R, G, B, and convert pictures: to gray, to 8 bits, to another size."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from itertools import islice
-from pathlib import Path
+from collections.abc import Iterator
+from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from vidrestore.colour import planes_to_grey, yuv_to_rgb
-from vidrestore.datasets import FrameSequence
-from vidrestore.errors import DatasetError, MediaError
-from vidrestore.media.pictures import read_rgb
+from vidrestore.errors import MediaError
 from vidrestore.media.reader import VideoReader
 
 GREY = (0.299, 0.587, 0.114)  # weights of R, G, B: BT.601, as OpenCV and MATLAB use
-
-
-def clean_frames(sequence: FrameSequence, most: int | None = None) -> Iterator[Tensor]:
-    """Yield the clean frames in order, at most `most` of them, each (3, H, W) uint8 R, G, B. Raises
-    MediaError.
-    """
-    frames = video_frames(str(sequence.clean[0])) if sequence.video else picture_frames(sequence.clean)
-    return islice(frames, most)
-
-
-def picture_frames(paths: Iterable[Path]) -> Iterator[Tensor]:
-    """Yield pictures one by one, (3, H, W) uint8 R, G, B."""
-    for path in paths:
-        yield torch.from_numpy(read_rgb(path))
 
 
 def video_frames(path: str) -> Iterator[Tensor]:
@@ -60,18 +45,16 @@ def eight_bits(picture: Tensor) -> Tensor:
     return picture.mul(255).round_().clamp_(0, 255).to(torch.uint8)
 
 
+def channels_last(picture: Tensor) -> NDArray[Any]:
+    """Return a (C, H, W) picture as a contiguous (H, W, C) array."""
+    array: NDArray[Any] = np.ascontiguousarray(picture.movedim(0, -1).numpy())
+    return array
+
+
 def grey(picture: Tensor) -> Tensor:
     """Return the gray levels of a picture: (3, H, W) uint8 -> (H, W) uint8."""
     red, green, blue = picture.double().unbind()
     return (GREY[0] * red + GREY[1] * green + GREY[2] * blue).round_().to(torch.uint8)
-
-
-def downscaled(frames: Tensor, lines: int) -> Tensor:
-    """Downscale by area means: (T, H, W) uint8 -> (T, lines, floor(W * lines / H)) uint8."""
-    height, width = frames.shape[1:]
-    down, right = area_matrix(height, lines), area_matrix(width, width * lines // height)
-    small: Tensor = (down @ frames.double() @ right.mT).round_()
-    return small.to(torch.uint8)
 
 
 def area_matrix(length: int, count: int) -> Tensor:
@@ -80,17 +63,3 @@ def area_matrix(length: int, count: int) -> Tensor:
     samples = torch.arange(length, dtype=torch.float64)
     overlap = torch.minimum(edges[1:, None], samples + 1) - torch.maximum(edges[:-1, None], samples)
     return overlap.clamp_(min=0) * count / length
-
-
-def stacked(frames: Iterator[Tensor], where: str) -> Tensor:
-    """Stack frames to one tensor (T, ...). Raises DatasetError if there are none or their sizes differ."""
-    stack = list(frames)
-    if not stack:
-        raise DatasetError(f"{where}: has no frame that can be decoded; unpack the release again")
-    for number, frame in enumerate(stack):
-        if frame.shape != stack[0].shape:
-            sizes = (f"{shape[-1]}x{shape[-2]}" for shape in (frame.shape, stack[0].shape))
-            raise DatasetError(
-                f"{where}: frame {number} is {' but the first '.join(sizes)}; unpack the release again"
-            )
-    return torch.stack(stack)

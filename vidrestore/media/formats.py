@@ -1,4 +1,4 @@
-"""Pixel formats: how FFmpeg stores samples, and how to read them as planes. (Containers: encoders.py and
+"""Pixel formats: how FFmpeg stores samples, and how to read them as planes. (Containers: containers.py and
 streams.py.)
 
 A frame leaves this module in the *delivered* format, which is always planar, in native byte order and R G B

@@ -2,5 +2,6 @@
 
 The file of a network also builds it from a configuration (`build`), and `weights.checkpoint.FAMILIES` lists
 these builders: a new family begins there. `fast` has what networks for a processor share: products, strips of
-maps, compiling. `baselines` has the systems that DUST is compared with.
+maps, compiling. The systems that
+DUST is compared with are in `vidrestore.papers`.
 """

@@ -41,21 +41,13 @@ class EdgedClip(NamedTuple):
     sent: Sent | None = None  # its samples on the device, if that is not the CPU
 
 
-class Second(NamedTuple):
-    """Another estimate of a frame's planes, and its share in the mean of each."""
-
-    planes: Planes
-    shares: tuple[float, ...]
-
-
 class Restored(NamedTuple):
     """A frame with its own samples; or, with `planes`, the source's frame and the restored floats that
-    another clip is to fade into. `second` is mixed in afterwards.
+    another clip is to fade into.
     """
 
     frame: Frame
     planes: Planes | None = None
-    second: Second | None = None
 
 
 Piece: TypeAlias = tuple[Bounds, list[Restored]]
@@ -151,11 +143,9 @@ class ClipRestorer(ABC):
 
     def _finished(self, item: Restored) -> Restored:
         """Return a frame with the samples of the source's format, and its alpha."""
-        frame, planes, second = item
+        frame, planes = item
         if planes is None:
             return item
-        if second is not None:
-            planes = tuple(map(torch.lerp, planes, second.planes, second.shares))
         if self.device.type == "cpu":
             native = grey_to_planes(planes, self.pixels)
         else:
@@ -228,4 +218,4 @@ def _pieces(clips: Iterable[tuple[Piece, Piece]]) -> Iterator[Piece]:
 
 def _fade(old: Restored, new: Restored, weight: float) -> Restored:
     assert old.planes is not None and new.planes is not None
-    return Restored(new.frame, crossfade(old.planes, new.planes, weight), old.second or new.second)
+    return Restored(new.frame, crossfade(old.planes, new.planes, weight))

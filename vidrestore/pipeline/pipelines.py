@@ -9,7 +9,6 @@ from vidrestore.frames import Scale
 from vidrestore.media.probe import VideoInfo
 from vidrestore.options import RestoreOptions
 from vidrestore.pipeline.clip_restorer import ClipRestorer
-from vidrestore.pipeline.ensemble_clips import EnsembleClipRestorer
 from vidrestore.pipeline.plane_clips import Finish, PlaneClipRestorer
 from vidrestore.pipeline.rgb_clips import RgbClipRestorer
 from vidrestore.restorers.base import Restorer
@@ -23,9 +22,7 @@ def clip_restorer(
         scale = output_scale(restorer.facts.scale, options, video.height)
         return RgbClipRestorer(restorer, video, scale, strength=options.strength, threads=threads)
     finish = Finish(options.strength, options.chroma_strength, options.grain)
-    if restorer.sees == "planes":
-        return PlaneClipRestorer(restorer, video.format, finish, threads)
-    return EnsembleClipRestorer(restorer, video, finish, threads)
+    return PlaneClipRestorer(restorer, video.format, finish, threads)
 
 
 def output_scale(native: int, options: RestoreOptions, height: int) -> Scale:

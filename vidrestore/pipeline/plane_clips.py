@@ -22,14 +22,13 @@ from vidrestore.pipeline.clip_restorer import (
     EdgedClip,
     Piece,
     Restored,
-    Second,
     all_finite,
     not_finite,
 )
 from vidrestore.pipeline.grain import with_grain
 from vidrestore.pipeline.plan import Clip, colour_planes
 from vidrestore.pipeline.transfers import as_arrays, floats
-from vidrestore.restorers.base import EnsembleRestorer, PlaneRestorer
+from vidrestore.restorers.base import PlaneRestorer
 
 CLIPS_MEMORY = 600 << 20  # bytes for the float samples of all clips that are restored at once
 COPIES = 4  # a clip's float samples while it is restored: in, out, and the model's sums
@@ -55,7 +54,7 @@ class PlaneClipRestorer(ClipRestorer):
 
     def __init__(
         self,
-        restorer: PlaneRestorer | EnsembleRestorer,
+        restorer: PlaneRestorer,
         pixels: PixelFormat,
         finish: Finish = PLAIN,
         threads: int = 1,
@@ -80,7 +79,6 @@ class PlaneClipRestorer(ClipRestorer):
         edge = min(max(before, after), clip.stop)
         source = floats(sent.arrived(), self.pixels.unit) if sent else clip_planes(frames, self.pixels)
         planes = self._restored(clip, source)
-        seconds = self.second_estimates(edged, source, planes)
         del source
         done = (
             self._brought_back(frames, planes, range(before - clip.first, after - clip.first)) if sent else {}
@@ -94,15 +92,9 @@ class PlaneClipRestorer(ClipRestorer):
             else:
                 # a view would keep the whole clip in memory
                 own_planes = tuple(plane.clone() for plane in each)
-                restored.append(Restored(frame, own_planes, seconds.get(index - clip.first)))
+                restored.append(Restored(frame, own_planes))
         own = edge - clip.first
         return ((clip.first, edge), restored[:own]), ((edge, clip.stop), restored[own:])
-
-    def second_estimates(self, edged: EdgedClip, source: Planes, planes: Planes) -> dict[int, Second]:
-        """Return second estimates of frames that other clips have, too, by place; those of the clip's own
-        frames are mixed into `planes` at once. Both are planes (T, H, W) of the whole clip.
-        """
-        return {}
 
     def _brought_back(self, frames: list[Frame], planes: Planes, wanted: range) -> dict[int, Restored]:
         """Return the frames of a device's planes that no other clip has, by place: one copy per plane."""

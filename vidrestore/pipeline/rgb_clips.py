@@ -8,17 +8,17 @@ samples.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import islice
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
-from vidrestore.clips import Bounds, Planes
+from vidrestore.clips import Bounds
 from vidrestore.colour import (
     grey_to_planes,
     grey_to_stored,
@@ -37,7 +37,6 @@ from vidrestore.pipeline.transfers import Stacks, as_arrays, floats
 from vidrestore.restorers.base import RgbRestorer
 from vidrestore.restorers.devices import CPU_MEMORY, memory_for
 
-T = TypeVar("T")
 FETCHED = 64 << 20  # bytes of a plane's samples that wait on a device to be brought back together
 CONVERTED = 64 << 20  # bytes of RGB that a device converts together: a step takes as long for small frames
 
@@ -100,12 +99,12 @@ class RgbClipRestorer(ClipRestorer):
         """Restore the frames of a clip that see all their neighbours in it, or the end of their scene; the
         second piece is empty.
         """
-        clip, keep = edged.clip, self.kept(edged)
+        clip, keep = edged.clip, self._kept(edged)
         first, stop = (clip.first + place for place in keep)
         stacks = edged.sent.arrived() if edged.sent else None
         return ((first, stop), self._restored_frames(clip, edged.frames, stacks, keep)), ((stop, stop), [])
 
-    def kept(self, edged: EdgedClip) -> Bounds:
+    def _kept(self, edged: EdgedClip) -> Bounds:
         """Return the places [first, stop) in a clip of the frames that see all their neighbours in it, or the
         end of their scene.
         """
@@ -140,39 +139,13 @@ class RgbClipRestorer(ClipRestorer):
         sources = Sources(frames, stacks)
         native = self._native if self.device.type == "cpu" else self._brought_back
         rgb = self._all_rgb(sources)
-        restored, again = self._finite(clip, lambda precision: native(sources, rgb, keep, precision))
-        if again:
+        restored = native(sources, rgb, keep, None)
+        if restored is None:
             self.count_retry()
-        return restored
-
-    def planes(
-        self, clip: Clip, frames: list[Frame], stacks: Stacks | None, keep: Bounds
-    ) -> tuple[list[Planes], bool]:
-        """Return the frames `keep` of a clip restored, each as planes (h, w) on the 0-255 scale, neither
-        rounded nor clamped, and whether half precision could not hold them.
-        """
-        sources = Sources(frames, stacks)
-        rgb = self._all_rgb(sources)
-
-        def attempt(precision: str | None) -> list[Planes] | None:
-            parts = list(self._converted(sources, rgb, keep, precision))
-            if not torch.isfinite(torch.stack([part.total for part in parts])).all():
-                return None
-            return [planes for part in parts for planes in zip(*part.planes, strict=True)]
-
-        return self._finite(clip, attempt)
-
-    def _finite(self, clip: Clip, attempt: Callable[[str | None], list[T] | None]) -> tuple[list[T], bool]:
-        """Return what `attempt` does, in fp32 if it returns None otherwise, because half precision could not
-        hold it; and whether that was so.
-        """
-        restored = attempt(None)
-        if restored is not None:
-            return restored, False
-        restored = attempt("fp32")
+            restored = native(sources, rgb, keep, "fp32")
         if restored is None:
             raise not_finite(clip, self.facts.name)
-        return restored, True
+        return restored
 
     def _all_rgb(self, sources: Sources) -> Tensor:
         """Return (T, 3, H, W) of all frames."""

@@ -1,8 +1,7 @@
 """The protocol of restorers, and the restorer of each task.
 
-A restorer states its `facts` and what it restores: colour planes (`PlaneRestorer`), R'G'B' frames
-(`RgbRestorer`) or both, of which it gives the mean (`EnsembleRestorer`). A new family is a file beside this
-one and a line in `TASKS`.
+A restorer states its `facts` and what it restores: colour planes (`PlaneRestorer`) or R'G'B' frames
+(`RgbRestorer`). A new family is a file beside this one and a line in `TASKS`.
 """
 
 from __future__ import annotations
@@ -116,24 +115,7 @@ class RgbRestorer(AnyRestorer, Protocol):
         ...
 
 
-class EnsembleRestorer(AnyRestorer, Protocol):
-    """A restorer of colour planes into which restored pictures are mixed."""
-
-    sees: Literal["planes and rgb"]
-    pictures: RgbRestorer  # of the same clips: those share at least twice its `radius`
-
-    def restore(
-        self, clip: tuple[Tensor, ...], sigma: tuple[float, ...], *, precision: str | None = None
-    ) -> tuple[Tensor, ...]:
-        """See `PlaneRestorer.restore`: the estimate of planes alone."""
-        ...
-
-    def share(self, sigma: float) -> float:
-        """Return the share in [0, 1] of restored pictures in a plane with noise `sigma`."""
-        ...
-
-
-Restorer: TypeAlias = PlaneRestorer | RgbRestorer | EnsembleRestorer
+Restorer: TypeAlias = PlaneRestorer | RgbRestorer
 
 # Loaded when needed, so that importing this module stays quick. Names in angle brackets are not commands.
 TASKS = {

@@ -13,9 +13,10 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, Protocol, TypeVar, cast
 
 import torch
 from torch import Tensor
@@ -32,8 +33,7 @@ from vidrestore.media.probe import SourceInfo
 from vidrestore.media.reader import VideoReader
 from vidrestore.media.span import WHOLE
 from vidrestore.media.streams import other_kinds
-from vidrestore.models.baselines.recovery import RecoverySystem
-from vidrestore.models.dust import Dust
+from vidrestore.models.fast.linear import Linear
 from vidrestore.options import RecoverOptions, SenseOptions
 from vidrestore.pipeline.chain import frames_ahead
 from vidrestore.pipeline.excerpt import expected_frames
@@ -49,7 +49,17 @@ CPU = torch.device("cpu")
 WHITE = 256.0  # no sample is above it, whatever the depth
 
 Chosen = TypeVar("Chosen", SenseOptions, RecoverOptions)
-Network = Dust | RecoverySystem  # with a sensing matrix
+
+
+class Network(Protocol):
+    """A network of groups of patches with a sensing matrix: see `models.dust.Dust`."""
+
+    config: Any
+    sensing: Any
+
+    def parameters(self) -> Iterator[Tensor]: ...
+    def measure(self, patches: Tensor) -> Tensor: ...
+    def at(self, sigma: float, dtype: torch.dtype, linear: type[Linear]) -> Callable[[Tensor], Tensor]: ...
 
 
 def sense(

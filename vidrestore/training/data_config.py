@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar, Literal
 
-from vidrestore import datasets
 from vidrestore.degrade import DEGRADATIONS
 from vidrestore.training.tables import require
 
@@ -163,9 +163,14 @@ class FlowDataConfig(FootageConfig):
         require(0 < self.reach <= 32, "reach", "above 0 and at most 32", self.reach)
 
 
+def paper_sets() -> Any:
+    """Return the module of the papers' datasets, loaded when a recipe names one of them."""
+    return import_module("vidrestore.papers.training_sets")
+
+
 @dataclass(frozen=True)
 class SetConfig:
-    """One of the papers' datasets (`vidrestore.datasets`) in a folder, which is relative to the
+    """One of the papers' datasets (`vidrestore.papers`) in a folder, which is relative to the
     configuration's own.
 
     `validation` lists splits of the same dataset, or of others in that folder, as in ["test",
@@ -177,15 +182,14 @@ class SetConfig:
     folder: str
     split: str = "train"
     validation: tuple[str, ...] = ()
-    kind: ClassVar[datasets.Kind]
+    kind: ClassVar[Literal["pairs", "clips"]]
 
     def __post_init__(self) -> None:
-        known = datasets.names(self.kind)
+        sets = paper_sets()
+        known = sets.names(self.kind)
         for name, split in [(self.dataset, self.split), *self.validation_sets]:
             require(name in known, "dataset", f"one of {', '.join(known)}", name)
-            require(
-                split in datasets.splits(name), f"split of {name}", " or ".join(datasets.splits(name)), split
-            )
+            require(split in sets.splits(name), f"split of {name}", " or ".join(sets.splits(name)), split)
 
     @property
     def validation_sets(self) -> list[tuple[str, str]]:

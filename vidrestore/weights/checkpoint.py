@@ -31,16 +31,16 @@ if TYPE_CHECKING:
 # restores videos also needs a restorer (`restorers.base.TASKS`), and one that is trained its settings
 # (`training.config.FAMILY_SECTIONS`) and its loss (`training.objective.objective_of`).
 FAMILIES: dict[str, str] = {
-    "algorithm1": "vidrestore.models.baselines.algorithm1:build",
+    "algorithm1": "vidrestore.papers.algorithm1:build",
     "dust": "vidrestore.models.dust_sigma:build",
-    "l1-l1-rnn": "vidrestore.models.baselines.l1_l1_rnn:build",
+    "l1-l1-rnn": "vidrestore.papers.unfolded_rnns:build_l1_l1_rnn",
     "mb-taylorformer": "vidrestore.models.mb_taylorformer:build",
-    "reweighted-rnn": "vidrestore.models.baselines.reweighted_rnn:build",
-    "sista": "vidrestore.models.baselines.sista:build",
-    "sista-rnn": "vidrestore.models.baselines.sista:build_rnn",
+    "reweighted-rnn": "vidrestore.papers.unfolded_rnns:build_reweighted_rnn",
+    "sista": "vidrestore.papers.unfolded_rnns:build_sista",
+    "sista-rnn": "vidrestore.papers.unfolded_rnns:build_sista_rnn",
     "spynet": "vidrestore.models.spynet:build",
-    "unfolded-transformer": "vidrestore.models.baselines.unfolded_transformer:build",
-    "vit": "vidrestore.models.baselines.vit:build",
+    "unfolded-transformer": "vidrestore.papers.recovery_transformers:build_unfolded_transformer",
+    "vit": "vidrestore.papers.recovery_transformers:build_vit",
     "vsr-transformer": "vidrestore.models.vsr_transformer:build",
 }
 

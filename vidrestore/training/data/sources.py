@@ -12,7 +12,6 @@ from torch import Tensor
 from vidrestore.errors import ConfigError, MediaError, OptionError
 from vidrestore.training.config import RunConfig, TrainingConfig
 from vidrestore.training.data.batches import ReusedBatches, Source
-from vidrestore.training.data.clip_sets import clip_set_data
 from vidrestore.training.data.decoded import CACHE_BYTES, Decoded, DecodedFiles
 from vidrestore.training.data.footage import (
     CLIP_SUFFIXES,
@@ -22,16 +21,15 @@ from vidrestore.training.data.footage import (
     find_footage,
 )
 from vidrestore.training.data.groups import GroupPool, held_out_groups
-from vidrestore.training.data.paired_sets import pair_set_data
 from vidrestore.training.data.pairs import PairSource, held_out_pairs
 from vidrestore.training.data.super_resolution import ClipSource, FlowSource, held_out_clips, held_out_frames
 from vidrestore.training.data_config import (
     ClipDataConfig,
-    ClipSetConfig,
     DataConfig,
     FlowDataConfig,
     PairDataConfig,
-    PairSetConfig,
+    SetConfig,
+    paper_sets,
 )
 
 FRAMES = 20  # tokens of a group: the paper's clip length
@@ -76,10 +74,9 @@ def make_data(config: RunConfig, architecture: Any, reading: Reading = IN_MEMORY
     file, which without a cache is found when it is first needed.
     """
     data, seed = config.data, config.training.seed
-    if isinstance(data, PairSetConfig):
-        return pair_set_data(data, config.folder, seed, VALIDATION_PAIRS)
-    if isinstance(data, ClipSetConfig):
-        return clip_set_data(data, config.folder, seed, VALIDATION_PAIRS // 2)
+    if isinstance(data, SetConfig):
+        made: tuple[Source, Any] = paper_sets().set_data(data, config.folder, seed, VALIDATION_PAIRS)
+        return made
     clip_folders = [config.folder / name for name in data.clip_folders]
     clips = [path for folder in clip_folders for path in find_footage(folder, data.validation, CLIP_SUFFIXES)]
     stills = [

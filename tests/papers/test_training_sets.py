@@ -1,0 +1,329 @@
+"""Networks are trained from the papers' datasets as released: crops of pairs and of clips, and whole runs of
+tiny networks.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from dataset_folders import found_clips, found_pairs
+from sample_pictures import write_rgb
+from set_runs import RUNS, configured, noise, write_rain, write_reds
+from torch import Tensor
+from training_runs import write_config
+
+from vidrestore.cli import main
+from vidrestore.degrade import imresize
+from vidrestore.errors import ConfigError, DatasetError
+from vidrestore.papers.set_files import PairedImages, Sequences, read_frames, read_pair
+from vidrestore.papers.training_sets import SetSource, random_set_clip, random_set_pair
+from vidrestore.training.config import read_config
+from vidrestore.training.data import sources
+from vidrestore.training.data.footage import back_and_forth
+from vidrestore.training.data.sources import make_data
+from vidrestore.training.data_config import ClipSetConfig, PairSetConfig
+from vidrestore.weights import read_card
+
+
+@pytest.fixture(autouse=True)
+def few_are_judged(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sources, "VALIDATION_PAIRS", 2)
+
+
+def places(crop: Tensor, pictures: Tensor) -> int:
+    """How many crops of (N, 3, H, W) are a crop (3, S, S) mirrored and transposed in any way."""
+    side = crop.shape[-1]
+    parts = pictures.unfold(2, side, 1).unfold(3, side, 1).permute(0, 2, 3, 1, 4, 5)
+    ways = [way.flip(flips) for way in (crop, crop.mT) for flips in ([], [1], [2], [1, 2])]
+    return sum(int((parts == way).flatten(3).all(3).sum()) for way in ways)
+
+
+# Pairs
+
+
+def test_a_crop_is_the_same_place_of_both_pictures_turned_alike(tmp_path: Path) -> None:
+    write_rain(tmp_path)
+    pairs = found_pairs("rain13k", tmp_path, "train")
+    pictures = torch.stack([read_pair(pair)[1] for pair in pairs]) / 255
+    for seed in range(4):
+        degraded, clean = random_set_pair(pairs, 16, np.random.default_rng(seed))
+        assert (clean.shape, clean.dtype) == ((3, 16, 16), torch.float32)
+        assert places(clean, pictures) == 1
+        torch.testing.assert_close(degraded, clean + 40 / 255)
+
+
+def test_crops_are_taken_everywhere(tmp_path: Path) -> None:
+    write_rain(tmp_path, count=1)
+    pairs = found_pairs("rain13k", tmp_path, "train")
+    sums = {
+        round(random_set_pair(pairs, 16, np.random.default_rng(seed))[1].double().sum().item(), 6)
+        for seed in range(60)
+    }
+    assert len(sums) > 30  # of 65 places; mirroring changes no sum
+
+
+def test_smaller_pictures_go_on_in_their_mirror_image(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("vidrestore.papers.training_sets.turned", lambda both, rng: both)
+    write_rain(tmp_path, (9, 40), 1)
+    pairs = found_pairs("rain13k", tmp_path, "train")
+    _, clean = random_set_pair(pairs, 24, np.random.default_rng(3))
+    whole = np.pad(read_pair(pairs[0])[1].numpy(), ((0, 0), (0, 15), (0, 0)), mode="reflect")
+    found = [
+        column
+        for column in range(17)
+        if (whole[:, :24, column : column + 24] / np.float32(255) == clean.numpy()).all()
+    ]
+    assert len(found) == 1
+    assert back_and_forth(np.arange(24), 9).max() == 8
+
+
+def pair_source(pairs: PairedImages, seed: int) -> SetSource:
+    return SetSource(partial(random_set_pair, pairs, 16), seed)
+
+
+def test_batches_of_pairs_follow_from_the_seed_and_the_step(tmp_path: Path) -> None:
+    write_rain(tmp_path)
+    pairs = found_pairs("rain13k", tmp_path, "train")
+    one, two, other = (pair_source(pairs, seed) for seed in (3, 3, 4))
+    one.batch(0, 2)
+    for first, second in zip(one.batch(5, 4), two.batch(5, 4), strict=True):
+        assert torch.equal(first, second) and first.shape == (4, 3, 16, 16)
+    assert not torch.equal(one.batch(5, 4)[1], one.batch(6, 4)[1])
+    assert not torch.equal(one.batch(5, 4)[1], other.batch(5, 4)[1])
+
+
+def test_what_is_judged_is_of_the_sets_that_validation_names(tmp_path: Path) -> None:
+    config = read_config(configured(tmp_path, "pairs", data={"validation": ["rain100l/test", "train"]}))
+    (source, held_out), (_, again) = make_data(config, None), make_data(config, None)
+    assert list(held_out.clean) == ["rain100l test", "rain13k train"]
+    for name, clean in held_out.clean.items():
+        assert clean.shape == held_out.degraded[name].shape == (2, 3, 16, 16)
+        assert torch.equal(clean + 40, held_out.degraded[name]) and torch.equal(clean, again.clean[name])
+    assert isinstance(source, SetSource) and source.batch(0, 2)[0].shape == (2, 3, 16, 16)
+    _, of_training = make_data(read_config(configured(tmp_path, "pairs", data={"validation": []})), None)
+    assert list(of_training.clean) == ["rain13k train"]
+
+
+def test_a_pair_of_two_sizes_stops_training(tmp_path: Path) -> None:
+    write_rain(tmp_path, count=1)
+    write_rgb(tmp_path / "Rain13K/train/input/0.png", noise(20, 24))
+    with pytest.raises(
+        DatasetError, match=r"input/0.png: is 24x20, but its clean picture .*target/0.png is 28x20"
+    ):
+        pair_source(found_pairs("rain13k", tmp_path, "train"), 0).batch(0, 1)
+
+
+# Clips
+
+
+def clip_config(**changes: Any) -> ClipSetConfig:
+    return ClipSetConfig("reds", "sets", **{"frames": 2, "crop": 8} | changes)
+
+
+def clip_source(clips: Sequences, seed: int, **changes: Any) -> SetSource:
+    return SetSource(partial(random_set_clip, clips, clip_config(**changes)), seed)
+
+
+def test_large_and_small_crops_are_of_the_same_frames_and_place(tmp_path: Path) -> None:
+    write_reds(tmp_path)
+    clips = found_clips("reds", tmp_path, "train")
+    assert [clip.name for clip in clips] == ["001", "002"]
+    whole = torch.cat([read_frames(clip.clean) for clip in clips]) / 255
+    for seed in range(3):
+        small, large = random_set_clip(clips, clip_config(), np.random.default_rng(seed))
+        assert (small.shape, large.shape) == ((2, 3, 8, 8), (2, 3, 32, 32))
+        assert [places(frame, whole) for frame in large] == [1, 1]
+
+
+def test_small_frames_that_are_made_are_crops_of_whole_frames_made_small(tmp_path: Path) -> None:
+    write_reds(tmp_path)
+    clips = found_clips("reds", tmp_path, "train")
+    whole = torch.cat([read_frames(clip.clean) for clip in clips]) / 255
+    shrunk = imresize(whole, 0.25).clamp(0, 1).mul(255).round()
+    for seed in range(8):
+        small, _ = random_set_clip(clips, clip_config(), np.random.default_rng(seed))
+        assert [places((frame * 255).round(), shrunk) for frame in small] == [1, 1]
+
+
+def test_small_frames_are_read_where_they_are_asked_for(tmp_path: Path) -> None:
+    write_reds(tmp_path, small=True)
+    clips = found_clips("reds", tmp_path, "train")
+    same = 0
+    for seed in range(8):
+        small, large = random_set_clip(clips, clip_config(read_small=True), np.random.default_rng(seed))
+        # whichever way it is turned
+        corners = [large[:, :, row::4, column::4] for row in (0, 3) for column in (0, 3)]
+        same += any(torch.equal(small, corner) for corner in corners)
+    assert same == 8
+
+
+def test_batches_of_clips_follow_from_the_seed_and_the_step(tmp_path: Path) -> None:
+    write_reds(tmp_path)
+    clips = found_clips("reds", tmp_path, "train")
+    one, two = (clip_source(clips, 3) for _ in range(2))
+    one.batch(0, 1)
+    for first, second in zip(one.batch(5, 3), two.batch(5, 3), strict=True):
+        assert torch.equal(first, second)
+    assert not torch.equal(one.batch(5, 3)[1], one.batch(6, 3)[1])
+    reached = {
+        random_set_clip(clips, clip_config(frames=1), np.random.default_rng(seed))[1].sum().item()
+        for seed in range(60)
+    }
+    assert len(reached) > 50
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"frames": 4}, r"3 frames, but \[data\] frames is 4"),
+        ({"crop": 16}, "a quarter of 56x40 is smaller than a crop of 16x16"),
+        ({"read_small": True}, "has no low-resolution frames beside it; remove read_small"),
+    ],
+)
+def test_clips_that_do_not_suffice_are_named(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
+    write_reds(tmp_path)
+    with pytest.raises(DatasetError, match=f"train_sharp/00[12]: {message}"):
+        clip_source(found_clips("reds", tmp_path, "train"), 0, **changes).batch(0, 1)
+
+
+def test_small_frames_of_another_size_and_video_files_are_refused(tmp_path: Path) -> None:
+    write_reds(tmp_path, size=(40, 56), small=True)
+    for path in (tmp_path / "train_sharp_bicubic").rglob("*.png"):
+        write_rgb(path, noise(10, 13))
+    with pytest.raises(
+        DatasetError,
+        match=r"X4/00[12]: frames of 13x10, but those of .* are 56x40; expected a quarter of that, 14x10",
+    ):
+        clip_source(found_clips("reds", tmp_path, "train"), 0, read_small=True).batch(0, 1)
+    (tmp_path / "training_videos").mkdir()
+    (tmp_path / "training_videos" / "01.avi").touch()
+    with pytest.raises(DatasetError, match=r"01.avi: is a video file; to train on video files"):
+        clip_source(found_clips("avenue", tmp_path, "train"), 0).batch(0, 1)
+
+
+# Configurations
+
+
+def test_a_dataset_in_the_data_section_chooses_its_kind(tmp_path: Path) -> None:
+    assert read_config(configured(tmp_path, "pairs")).data == PairSetConfig(
+        "rain13k", "sets", validation=("rain100l/test",), crop=16
+    )
+    assert read_config(configured(tmp_path, "clips")).data == ClipSetConfig(
+        "reds", "sets", validation=("test",), frames=2, crop=8
+    )
+
+
+WRONG: list[tuple[str, str, object, str]] = [
+    ("pairs", "dataset", "rain14k", "dataset must be one of its, ots"),
+    ("pairs", "dataset", "reds", "dataset must be one of its, ots"),
+    (
+        "clips",
+        "dataset",
+        "rain13k",
+        "dataset must be one of reds, vimeo-90k, vid4, davis, set8, avenue, ucsd, shanghaitech, found "
+        "'rain13k'",
+    ),
+    ("pairs", "split", "test", "split of rain13k must be train, found 'test'"),
+    ("pairs", "validation", ["rain100l/train"], "split of rain100l must be test, found 'train'"),
+    ("pairs", "validation", ["fog/test"], "dataset must be one of its"),
+    ("pairs", "crop", 20, "crop must be a multiple of 8 from 16 on, found 20"),
+    ("clips", "frames", 0, "frames must be at least 1, found 0"),
+    ("clips", "crop", 12, "crop must be a multiple of 8 from 8 on, found 12"),
+    ("pairs", "folder", None, "[data]: missing: folder"),
+    (
+        "pairs",
+        "degradations",
+        ["rain"],
+        "[data]: unknown: degradations; there are: dataset, folder, split, validation, crop",
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "value", "message"), WRONG, ids=[f"{name}={value}" for _, name, value, _ in WRONG]
+)
+def test_a_wrong_value_is_named_with_its_place(
+    tmp_path: Path, kind: str, name: str, value: object, message: str
+) -> None:
+    path = configured(tmp_path, kind, data={name: value})
+    with pytest.raises(ConfigError) as error:
+        read_config(path)
+    assert str(error.value).startswith(f"{path}, [data]: ") and message in str(error.value)
+
+
+def test_networks_of_groups_have_no_datasets(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="unknown: dataset"):
+        read_config(write_config(tmp_path, {"data": {"dataset": "avenue"}}))
+
+
+def test_the_recipes_of_the_papers_are_theirs(repository: Path) -> None:
+    recipes = [
+        read_config(path)
+        for path in sorted((repository / "examples" / "train").glob("*.toml"))
+        if "\ndataset" in path.read_text()
+    ]
+    pairs = {recipe.task: recipe for recipe in recipes if isinstance(recipe.data, PairSetConfig)}
+    assert set(pairs) == {"dehaze", "derain", "desnow", "deblur", "denoise"}
+    for recipe in pairs.values():
+        settings = recipe.training
+        assert isinstance(recipe.data, PairSetConfig) and recipe.data.crop == 256
+        assert (settings.steps, settings.steps * settings.decay, settings.learning_rate) == (
+            500_000,
+            300_000,
+            3e-4,
+        )
+        assert (settings.clip_norm, settings.warmup, settings.precision) == (0.01, 0, "fp32")
+    clips = {recipe.name: recipe.data for recipe in recipes if isinstance(recipe.data, ClipSetConfig)}
+    assert {name: (data.frames, data.crop) for name, data in clips.items()} == {
+        "vsr-transformer-reds": (5, 64),
+        "vsr-transformer-vimeo": (7, 64),
+    }
+
+
+# Whole runs
+
+
+@pytest.mark.parametrize(("kind", "figure"), [("pairs", "rain100l test"), ("clips", "x4")])
+def test_the_command_trains_from_a_folder_as_released(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], kind: str, figure: str
+) -> None:
+    configured(tmp_path, kind)
+    with pytest.raises(SystemExit) as end:
+        main(
+            [
+                "train",
+                "--config",
+                str(tmp_path / "tiny.toml"),
+                "-o",
+                str(tmp_path / "runs"),
+                "--device",
+                "cpu",
+            ]
+        )
+    assert not end.value.code
+    judged = [line for line in capsys.readouterr().err.splitlines() if line.startswith("step ")]
+    assert f"{figure}: " in judged[-1]
+    card = read_card(tmp_path / "runs" / "tiny.safetensors")
+    dataset, held_out = RUNS[kind]["data"]["dataset"], ", ".join(RUNS[kind]["data"]["validation"])
+    assert card.training["data"] == f"dataset: {dataset} train; held out: {held_out}"
+
+
+def test_the_command_says_what_is_wrong_with_the_folder(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = configured(tmp_path, "pairs")
+    (tmp_path / "sets" / "Rain13K" / "train" / "target" / "1.png").unlink()
+    with pytest.raises(SystemExit) as end:
+        main(["train", "--config", str(path), "-o", str(tmp_path / "runs"), "--device", "cpu"])
+    assert end.value.code == 1
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert last.startswith(
+        f"vidrestore: {tmp_path}/sets/Rain13K/train/input/1.png: has no clean picture; expected"
+    )

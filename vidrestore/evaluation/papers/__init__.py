@@ -1,1 +1,0 @@
-"""The protocols of the papers' tables, and the tables as printed."""

@@ -1,1 +1,0 @@
-"""The papers' tables as data, one TOML file each, and their protocol's settings."""

@@ -1,1 +1,0 @@
-"""The baselines that DUST is compared with."""

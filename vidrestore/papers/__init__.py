@@ -1,0 +1,5 @@
+"""Reproduction of the three papers: baselines, layouts of datasets, tables, and protocols of suites.
+
+`vidrestore.evaluation` loads `suites`, `vidrestore.training` loads `training_sets`, and `vidrestore.weights`
+builds the baselines, each when it is asked for; nothing else in the package comes here.
+"""

@@ -1,0 +1,228 @@
+"""The protocol of the DUST paper (Section IV): gray frames in 16x16 patches, clips of 20 frames, sensed or
+noisy.
+
+The paper leaves some choices open; these are ours. Gray is BT.601's. Frames are downscaled by area means, in
+8 bits, their width rounded down. Patches overlap by 8 pixels in compressed sensing and lie side by side in
+denoising; the last row and column of patches end with the frame; each pixel is the mean of its patches. Noise
+is neither clipped nor rounded, and drawn once per pixel or, after sensing, per measurement. The last clip of
+a video reaches back to full length and contributes the frames that no other clip has. Output is clamped to
+[0, 255] and not rounded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from vidrestore.degrade import add_gaussian_noise
+from vidrestore.errors import DatasetError
+from vidrestore.evaluation.further_metrics import FurtherMetrics
+from vidrestore.evaluation.results import ClipMetrics, Comparison
+from vidrestore.evaluation.sequence_frames import area_matrix, grey
+from vidrestore.evaluation.systems import GIVEN, System
+from vidrestore.metrics import psnr, ssim
+from vidrestore.models.fast.linear import PackedLinear
+from vidrestore.models.grouping import origins_of, restore_patches
+from vidrestore.models.matching import Grid, fixed_positions
+from vidrestore.papers.published import Table, TableSet
+from vidrestore.papers.set_files import FrameSequence, clean_frames, stacked
+from vidrestore.papers.table_systems import seed_of
+
+FRAMES = 200  # most of a video
+CLIP = 20
+PATCH = 16
+RATE_DIGITS = 1  # the papers' CS rate "0.2" is 51 / 256
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One column of a table: noise of standard deviation `sigma` on the network's input, clips of `clip`
+    frames.
+    """
+
+    sigma: float = 0.0
+    clip: int = CLIP
+
+
+def setting_of(table: Table, column: str) -> Setting:
+    if table.column == "sigma":
+        return Setting(sigma=float(column))
+    return Setting(clip=int(column)) if table.column == "clip length" else Setting()
+
+
+def fits(system: System, table: Table, column: str) -> bool:
+    """Return True if the weights match a column by their patch size, their CS rate and, if the card has it,
+    their sigma.
+    """
+    if system.name == GIVEN:
+        return True
+    assert system.model is not None
+    if system.network.config.patch != PATCH:
+        return False
+    card, measurements = system.model.card, getattr(system.network.config, "measurements", None)
+    rate = measurements / system.network.config.patch**2 if measurements else None
+    wanted = float(column) if table.column == "CS rate" else table.settings.get("rate")
+    if (rate is None) != (wanted is None) or (rate is not None and round(rate, RATE_DIGITS) != wanted):
+        return False
+    trained = card.parameters.get("sigma")
+    if not trained:
+        return True
+    levels = trained if isinstance(trained, list) else [trained]
+    return bool(min(levels) <= float(column) <= max(levels)) if table.column == "sigma" else not any(levels)
+
+
+def measure(
+    table: Table,
+    part: TableSet,
+    sequences: Sequence[FrameSequence],
+    systems: Sequence[System],
+    shown_count: int,
+    metrics: Sequence[str] = (),
+) -> Iterator[ClipMetrics]:
+    """Yield the metrics of every system and column on every video, with a frame to show of the first
+    `shown_count`.
+
+    `metrics` are measured in addition to PSNR and SSIM.
+    """
+    for number, sequence in enumerate(sequences):
+        clean = gray_video(sequence, part.lines).float()
+        for system in systems:
+            for column in part.columns:
+                if fits(system, table, column):
+                    further = FurtherMetrics(metrics, clean.shape)
+                    yield _measure_video(
+                        table, part, sequence.name, clean, system, column, further, number < shown_count
+                    )
+
+
+def gray_video(sequence: FrameSequence, lines: int) -> Tensor:
+    """Return the first 200 frames in gray, (T, H, W) uint8, downscaled to `lines` lines unless that is 0.
+
+    Raises DatasetError if the frames are smaller than a patch.
+    """
+    frames = stacked(map(grey, islice(clean_frames(sequence), FRAMES)), sequence.name)
+    video = downscaled(frames, lines) if lines else frames
+    if min(video.shape[1:]) < PATCH:
+        raise DatasetError(
+            f"{sequence.clean_folder}: frames of {video.shape[2]}x{video.shape[1]} are smaller than "
+            f"a patch of {PATCH}x{PATCH}"
+        )
+    return video
+
+
+def downscaled(frames: Tensor, lines: int) -> Tensor:
+    """Downscale by area means: (T, H, W) uint8 -> (T, lines, floor(W * lines / H)) uint8."""
+    height, width = frames.shape[1:]
+    down, right = area_matrix(height, lines), area_matrix(width, width * lines // height)
+    small: Tensor = (down @ frames.double() @ right.mT).round_()
+    return small.to(torch.uint8)
+
+
+def _measure_video(
+    table: Table,
+    part: TableSet,
+    clip: str,
+    clean: Tensor,
+    system: System,
+    column: str,
+    further: FurtherMetrics,
+    show: bool,
+) -> ClipMetrics:
+    setting = setting_of(table, column)
+    seed = seed_of(part.name, clip, f"sigma {setting.sigma:g}")
+    noisy = (
+        add_gaussian_noise(clean, setting.sigma, seed, clip_and_round=False)
+        if setting.sigma and "rate" not in table.settings
+        else clean
+    )
+    if system.name == GIVEN:
+        restored = noisy
+    else:
+        work = restorer(system.network, setting.sigma, seed if "rate" in table.settings else None)
+        restored = restored_video(
+            work,
+            noisy,
+            system.network.config.patch,
+            table.settings["stride"],
+            setting.clip,
+            system.device,
+        )
+    restored = restored.clamp(0, 255)
+    pairs = list(zip(restored, clean, strict=True))
+    frames = {"psnr": tuple(psnr(*pair) for pair in pairs), "ssim": tuple(ssim(*pair) for pair in pairs)}
+    with further:
+        for one, other in pairs:
+            further.add(one.round().to(torch.uint8)[None], other.to(torch.uint8)[None])
+        frames |= further.frames()
+    comparison = gray_comparison(noisy, restored, clean) if show else None
+    return ClipMetrics(system.name, part.name, column, clip, frames, system.weights, comparison)
+
+
+def restorer(network: Any, sigma: float, seed: int | None) -> Callable[[Tensor], Tensor]:
+    """Return the function that maps groups of patches (B, T, N) on the 0-255 scale to recovered ones.
+
+    With a seed, noise of `sigma` is added to the measurements.
+    """
+    work = network.at(sigma, torch.float32, PackedLinear)
+    generator = None if seed is None else torch.Generator().manual_seed(seed)
+
+    def recovered(groups: Tensor) -> Tensor:
+        measured = network.measure(groups)
+        if generator is not None:
+            measured = add_gaussian_noise(measured, sigma, generator, clip_and_round=False)
+        restored: Tensor = work(measured)
+        return restored
+
+    return recovered
+
+
+@torch.no_grad()
+def restored_video(
+    work: Callable[[Tensor], Tensor], video: Tensor, patch: int, stride: int, length: int, device: str
+) -> Tensor:
+    """Restore a video (T, H, W) on the 0-255 scale clip by clip."""
+    restored = torch.empty_like(video)
+    for first, stop, fresh in clip_spans(len(video), length):
+        clip = video[first:stop].to(device)
+        height, width = clip.shape[1:]
+        origins = origins_of(
+            fixed_positions(len(clip), Grid(height, width, patch, stride), clip.device), height, width
+        )
+        restored[fresh:stop] = restore_patches(clip, origins, patch, work)[fresh - first :].cpu()
+    return restored
+
+
+def clip_spans(count: int, length: int) -> Iterator[tuple[int, int, int]]:
+    """Yield (first, stop, first new frame) of clips side by side.
+
+    The last clip reaches back to full length; a short video is one clip.
+    """
+    for fresh in range(0, count, length):
+        stop = min(fresh + length, count)
+        yield max(0, stop - length), stop, fresh
+
+
+def gray_comparison(given: Tensor, restored: Tensor, clean: Tensor) -> Comparison:
+    """Return the middle frame of videos (T, H, W) on the 0-255 scale."""
+    at = len(clean) // 2
+    stored = [
+        video[at].round().clamp(0, 255).to(torch.uint8)[..., None].expand(-1, -1, 3).numpy()
+        for video in (given, restored, clean)
+    ]
+    return Comparison(at, *stored)
+
+
+PROTOCOL = (
+    "gray frames (BT.601, 8 bits), the first 200 of each video; Avenue and ShanghaiTech at 160 lines (area "
+    "means)",
+    f"patches of {PATCH}x{PATCH}, {{stride}} pixels apart, the last ones flush with the border; each pixel "
+    "is the mean of its patches",
+    "clips of {clip} frames side by side, the last one reaching back to full length",
+    "PSNR and SSIM (Gaussian window, 255 to black) of each frame, output clamped and not rounded, mean over "
+    "all frames of the set",
+)

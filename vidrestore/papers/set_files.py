@@ -1,0 +1,180 @@
+"""The files of a dataset: pairs of pictures or sequences of frames, as paths and as they are read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import overload
+
+import torch
+from torch import Tensor
+
+from vidrestore.errors import DatasetError
+from vidrestore.evaluation.sequence_frames import video_frames
+from vidrestore.media.pictures import read_rgb
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A degraded picture and its clean one. `centred`: the degraded one shows the middle of a larger clean
+    picture.
+    """
+
+    degraded: Path
+    clean: Path
+    centred: bool = False
+
+
+@dataclass(frozen=True)
+class PairedImages(Sequence[Pair]):
+    """The pairs of one split of a dataset, in order of the degraded pictures' names."""
+
+    name: str
+    split: str
+    root: Path
+    # degraded and clean, relative to `root`; strings, because there may be hundreds of thousands
+    files: tuple[tuple[str, str], ...]
+    centred: bool = False
+
+    def __len__(self) -> int:
+        return len(self.files)
+
+    @overload
+    def __getitem__(self, index: int) -> Pair: ...
+    @overload
+    def __getitem__(self, index: slice) -> PairedImages: ...
+    def __getitem__(self, index: int | slice) -> Pair | PairedImages:
+        if isinstance(index, slice):
+            return PairedImages(self.name, self.split, self.root, self.files[index], self.centred)
+        degraded, clean = self.files[index]
+        return Pair(self.root / degraded, self.root / clean, self.centred)
+
+
+@dataclass(frozen=True)
+class FrameSequence:
+    """One clip of a dataset: its frames as pictures in order, or one video file.
+
+    `clean_frames` and `degraded_frames` are names of files in their folders, in equal number; there are no
+    degraded ones if the release has clean frames alone.
+    """
+
+    name: str  # "000", "00001/0001", "calendar"
+    clean_folder: Path
+    clean_frames: tuple[str, ...]
+    degraded_folder: Path | None = None
+    degraded_frames: tuple[str, ...] = ()
+    video: bool = False  # `clean` is one path, a video file with all frames
+
+    @property
+    def clean(self) -> tuple[Path, ...]:
+        return tuple(self.clean_folder / frame for frame in self.clean_frames)
+
+    @property
+    def degraded(self) -> tuple[Path, ...]:
+        """As many paths as in `clean`, or none."""
+        return (
+            tuple(self.degraded_folder / frame for frame in self.degraded_frames)
+            if self.degraded_folder
+            else ()
+        )
+
+    def __len__(self) -> int:
+        """Return the number of frames if they are pictures; 1 for a video file."""
+        return len(self.clean_frames)
+
+
+@dataclass(frozen=True)
+class Sequences(Sequence[FrameSequence]):
+    """The sequences of one split of a dataset, sorted by name.
+
+    `measured_frames` are the indices of the frames that its protocol measures, such as the fourth of seven in
+    Vimeo-90K; empty for all.
+    """
+
+    name: str
+    split: str
+    root: Path
+    sequences: tuple[FrameSequence, ...]
+    measured_frames: tuple[int, ...] = ()
+
+    def __len__(self) -> int:
+        return len(self.sequences)
+
+    @overload
+    def __getitem__(self, index: int) -> FrameSequence: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequences: ...
+    def __getitem__(self, index: int | slice) -> FrameSequence | Sequences:
+        if isinstance(index, slice):
+            return Sequences(self.name, self.split, self.root, self.sequences[index], self.measured_frames)
+        return self.sequences[index]
+
+
+def read_pair(pair: Pair) -> tuple[Tensor, Tensor]:
+    """Return the degraded and the clean picture, (3, H, W) uint8 R, G, B.
+
+    Raises DatasetError if their sizes differ, MediaError if one can't be read.
+    """
+    degraded, clean = (torch.from_numpy(read_rgb(path)) for path in (pair.degraded, pair.clean))
+    if pair.centred:
+        clean = _middle(clean, *degraded.shape[1:])
+    if degraded.shape != clean.shape:
+        raise DatasetError(
+            f"{pair.degraded}: is {_size(degraded)}, but its clean picture {pair.clean} is {_size(clean)}; "
+            "fetch both again"
+        )
+    return degraded, clean
+
+
+def read_frames(paths: Sequence[Path]) -> Tensor:
+    """Return pictures of one size, (T, 3, H, W) uint8 R, G, B. Raises DatasetError if sizes differ,
+    MediaError as `read_rgb` does.
+    """
+    frames = [torch.from_numpy(read_rgb(path)) for path in paths]
+    for path, frame in zip(paths, frames, strict=True):
+        if frame.shape != frames[0].shape:
+            raise DatasetError(
+                f"{path}: is {_size(frame)}, but {paths[0]} of the same clip is {_size(frames[0])}; unpack "
+                "the release again"
+            )
+    return torch.stack(frames)
+
+
+def _size(picture: Tensor) -> str:
+    return f"{picture.shape[-1]}x{picture.shape[-2]}"
+
+
+def _middle(picture: Tensor, height: int, width: int) -> Tensor:
+    """Crop (3, H, W) to a size around its middle; a smaller picture is unchanged."""
+    top, left = (picture.shape[1] - height) // 2, (picture.shape[2] - width) // 2
+    return picture[:, top : top + height, left : left + width] if top >= 0 and left >= 0 else picture
+
+
+def clean_frames(sequence: FrameSequence, most: int | None = None) -> Iterator[Tensor]:
+    """Yield the clean frames in order, at most `most` of them, each (3, H, W) uint8 R, G, B. Raises
+    MediaError.
+    """
+    frames = video_frames(str(sequence.clean[0])) if sequence.video else picture_frames(sequence.clean)
+    return islice(frames, most)
+
+
+def picture_frames(paths: Iterable[Path]) -> Iterator[Tensor]:
+    """Yield pictures one by one, (3, H, W) uint8 R, G, B."""
+    for path in paths:
+        yield torch.from_numpy(read_rgb(path))
+
+
+def stacked(frames: Iterator[Tensor], where: str) -> Tensor:
+    """Stack frames to one tensor (T, ...). Raises DatasetError if there are none or their sizes differ."""
+    stack = list(frames)
+    if not stack:
+        raise DatasetError(f"{where}: has no frame that can be decoded; unpack the release again")
+    for number, frame in enumerate(stack):
+        if frame.shape != stack[0].shape:
+            sizes = (f"{shape[-1]}x{shape[-2]}" for shape in (frame.shape, stack[0].shape))
+            raise DatasetError(
+                f"{where}: frame {number} is {' but the first '.join(sizes)}; unpack the release again"
+            )
+    return torch.stack(stack)

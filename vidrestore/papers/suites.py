@@ -1,0 +1,335 @@
+"""Measure the systems of a paper's table on its test sets by its protocol, beside the published values."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from vidrestore.errors import DatasetError, OptionError
+from vidrestore.evaluation.further_metrics import VMAF, check_metrics, protocol_lines
+from vidrestore.evaluation.results import ClipMetrics, Result, Row, Values, rounded
+from vidrestore.evaluation.systems import BICUBIC, GIVEN, NAMES, System
+from vidrestore.papers import awgn, enlarged, sensed_patches, whole_pictures
+from vidrestore.papers.finding import find
+from vidrestore.papers.published import AVERAGE, Table, TableSet, read_table, table_names
+from vidrestore.papers.table_systems import all_qualities, find_systems, select_systems, weights_notes
+
+__all__ = ["evaluate_table", "table_names"]  # what `vidrestore.evaluation` asks for
+
+OnProgress = Callable[[str], None]
+# families that work on patches of gray frames
+PATCH_FAMILIES = (
+    "dust",
+    "algorithm1",
+    "sista",
+    "sista-rnn",
+    "l1-l1-rnn",
+    "reweighted-rnn",
+    "unfolded-transformer",
+    "vit",
+)
+SHOWN_COUNT = 3  # clips or pictures of each set that the page shows
+
+
+@dataclass(frozen=True)
+class Protocol:
+    """How to measure the tables of one kind.
+
+    `measure` yields the metrics of each clip. `families` are the networks that take part, `free` the
+    baselines, `task` the weights' task. `lines` describes the protocol for the test sets used. `pooled`: the
+    mean is over all frames of a set, not over its clips' means. `pictures`: the test sets are single
+    pictures. `fits` decides if a system takes part in a column; `requires` is that condition in words.
+    `variants` of each system are measured.
+    """
+
+    measure: Callable[..., Iterator[ClipMetrics]]
+    families: tuple[str, ...]
+    baselines: Callable[[Table], tuple[str, ...]]
+    task: Callable[[Table], str]
+    lines: Callable[[Table, Collection[Any]], tuple[str, ...]]
+    pooled: bool = False
+    pictures: bool = False
+    fits: Callable[[System, Table, str], bool] = lambda system, table, column: True
+    requires: str = ""
+    variants: Callable[[System], tuple[System, ...]] = lambda system: (system,)
+
+
+def _patches_lines(table: Table, sets: Collection[Any]) -> tuple[str, ...]:
+    clip = "the column's number of" if table.column == "clip length" else str(sensed_patches.CLIP)
+    return tuple(line.format(stride=table.settings["stride"], clip=clip) for line in sensed_patches.PROTOCOL)
+
+
+def _enlarging_lines(table: Table, sets: Collection[Any]) -> tuple[str, ...]:
+    low_resolution = (
+        "made here as MATLAB's imresize does"
+        if table.settings.get("made")
+        else "of the release, else made here bicubically"
+    )
+    measured = sorted({index + 1 for sequences in sets for index in sequences.measured_frames})
+    restored = (
+        f"of each clip only frame {', '.join(map(str, measured))} is restored and measured"
+        if measured
+        else "all frames are restored"
+    )
+    channels = ", ".join(table.settings["channels"])
+    words = {"small": low_resolution, "restored": restored, "channels": channels}
+    return tuple(line.format(**words) for line in enlarged.PROTOCOL)
+
+
+PROTOCOLS = {
+    "patches": Protocol(
+        sensed_patches.measure,
+        PATCH_FAMILIES,
+        lambda table: () if table.column != "sigma" or "rate" in table.settings else (GIVEN,),
+        lambda table: "denoise" if table.column == "sigma" and "rate" not in table.settings else "recover",
+        _patches_lines,
+        pooled=True,
+        fits=sensed_patches.fits,
+        requires=f"patches of {sensed_patches.PATCH}x{sensed_patches.PATCH}",
+    ),
+    "images": Protocol(
+        whole_pictures.measure,
+        ("mb-taylorformer",),
+        lambda table: (GIVEN,),
+        lambda table: str(table.settings["task"]),
+        lambda table, sets: tuple(
+            line.format(task=whole_pictures.PROTOCOLS[table.settings["task"]])
+            for line in whole_pictures.PROTOCOL
+        ),
+        pictures=True,
+    ),
+    "super-resolution": Protocol(
+        enlarged.measure, ("vsr-transformer",), lambda table: (BICUBIC,), lambda table: "sr", _enlarging_lines
+    ),
+    "rgb-denoising": Protocol(
+        awgn.measure,
+        ("dust", "mb-taylorformer"),
+        lambda table: (GIVEN,),
+        lambda table: "denoise",
+        lambda table, sets: awgn.PROTOCOL,
+        fits=awgn.fits,
+        requires="one network for every sigma",
+        variants=all_qualities,
+    ),
+}
+
+
+def evaluate_table(
+    name: str,
+    data: Path | None,
+    weights: Sequence[str],
+    system_names: Sequence[str],
+    sets: Sequence[str],
+    metrics: Sequence[str],
+    device: str,
+    on_progress: OnProgress,
+) -> Result:
+    """Measure the systems of a table on its test sets in the folder `data`, by the paper's metrics and
+    `metrics`.
+
+    `system_names` and `sets` choose rows; all of them if empty. Raises OptionError for names that the table
+    doesn't have, for named weights that fit none of its columns and for metrics whose library is missing,
+    DatasetError if a test set is missing or too small.
+    """
+    table = read_table(name)
+    protocol = PROTOCOLS[table.protocol]
+    check_metrics(metrics)
+    parts = _select_sets(table, sets)
+    _check_metrics_fit(table, protocol.pictures, metrics)
+    measured = [part for part in parts if part.dataset]
+    found = {part.name: _find_set(table, part, data) for part in measured}
+    _check_distinct(found)
+    single_frames = any(getattr(sequences, "measured_frames", ()) for sequences in found.values())
+    _check_metrics_fit(table, single_frames, metrics)
+    systems = _find_variants(table, protocol, weights, system_names, device)
+    if weights:
+        _check_all_fit(systems, table, protocol, measured)
+    clips: list[ClipMetrics] = []
+    for part in measured:
+        clips += _measured(table, part, found[part.name], systems, protocol, metrics, on_progress)
+    return Result(
+        name,
+        table.title,
+        "published",
+        tuple(_rows(table, parts, clips, system_names, protocol.pooled)),
+        protocol.lines(table, found.values()) + protocol_lines(metrics),
+        tuple(weights_notes(systems)),
+        table.source,
+        tuple(clips),
+        {clip.system: _name(table, clip.system) for clip in clips},
+        table.column,
+    )
+
+
+def _find_variants(
+    table: Table, protocol: Protocol, weights: Sequence[str], system_names: Sequence[str], device: str
+) -> list[System]:
+    """Return the systems to measure, in all variants of the protocol."""
+    systems = find_systems(
+        table, protocol.baselines(table), protocol.families, protocol.task(table), weights, device
+    )
+    variants = [variant for system in systems for variant in protocol.variants(system)]
+    return select_systems(variants, table, system_names)
+
+
+def _select_sets(table: Table, sets: Sequence[str]) -> list[TableSet]:
+    names = [part.name for part in table.sets if part.dataset]
+    if unknown := [name for name in sets if name not in names]:
+        raise OptionError(f"{table.name}: no test set {', '.join(unknown)}; there are: {', '.join(names)}")
+    whole = not sets or set(sets) == set(names)
+    return [part for part in table.sets if (whole if not part.dataset else not sets or part.name in sets)]
+
+
+def _check_metrics_fit(table: Table, pictures: bool, metrics: Sequence[str]) -> None:
+    """Raise OptionError for a metric of videos if the table measures single pictures."""
+    if VMAF in metrics and pictures:
+        raise OptionError(
+            f"{VMAF} is for videos, but {table.name} measures single pictures; remove it from `metrics`"
+        )
+
+
+def _check_all_fit(
+    systems: Sequence[System], table: Table, protocol: Protocol, parts: Sequence[TableSet]
+) -> None:
+    """Raise OptionError for weights that would be measured in no column of the test sets."""
+    for system in systems:
+        on = [part for part in parts if system.only in ("", part.name)]
+        if not any(protocol.fits(system, table, column) for part in on for column in part.columns):
+            requires = f", {protocol.requires}" if protocol.requires else ""
+            columns = ", ".join(dict.fromkeys(column for part in parts for column in part.columns))
+            why = f" ({table.column} {columns}{requires})" if on else f", but is named for {system.only}"
+            raise OptionError(
+                f"{system.source}: fits no column of {table.name} on "
+                f"{', '.join(part.name for part in parts)}{why}; name others with `weights`"
+            )
+
+
+def _find_set(table: Table, part: TableSet, data: Path | None) -> Any:
+    """Return the pictures of a test set. Raises DatasetError with the layout that is expected."""
+    if data is None:
+        raise DatasetError(f"{table.name}: needs its test sets; name their folder with `data`")
+    try:
+        return find(part.dataset, data, part.split)
+    except DatasetError as error:
+        others = [other.name for other in table.sets if other.dataset and other.name != part.name]
+        way_out = f"; to skip it, choose others with `sets={','.join(others)}`" if others else ""
+        raise DatasetError(f"{table.name}: {error}{way_out}") from error
+
+
+def _check_distinct(found: Mapping[str, Any]) -> None:
+    """Raise DatasetError if one folder would be read as several test sets."""
+    names: dict[tuple[Any, ...], str] = {}
+    for name, pictures in found.items():
+        files = (str(pictures[0].clean), str(pictures[-1].clean), len(pictures))
+        if (other := names.setdefault(files, name)) != name:
+            raise DatasetError(
+                f"{pictures.root}: may be {other} or {name}; say which with `sets`, or name the folder "
+                "that holds both"
+            )
+
+
+def _measured(
+    table: Table,
+    part: TableSet,
+    found: Any,
+    systems: Sequence[System],
+    protocol: Protocol,
+    metrics: Sequence[str],
+    on_progress: OnProgress,
+) -> Iterator[ClipMetrics]:
+    here = [system for system in systems if system.only in ("", part.name)]
+    more = {"measured_frames": found.measured_frames} if getattr(found, "measured_frames", ()) else {}
+    more |= {"metrics": metrics} if metrics else {}
+    total, last = len(found), ""
+    names: dict[str, None] = {}
+    for metrics_of_clip in protocol.measure(table, part, found, here, SHOWN_COUNT, **more):
+        names[metrics_of_clip.clip] = None
+        if metrics_of_clip.clip != last:
+            on_progress(f"{part.title}: {metrics_of_clip.clip} ({len(names)} of {total})")
+            last = metrics_of_clip.clip
+        yield metrics_of_clip
+
+
+def _rows(
+    table: Table,
+    parts: Sequence[TableSet],
+    clips: Sequence[ClipMetrics],
+    system_names: Sequence[str],
+    pooled: bool,
+) -> Iterator[Row]:
+    """Yield one row per set, column and system: measured systems first, each with its published values, then
+    those that are only published.
+    """
+    for part in parts:
+        for index, column in enumerate(part.columns):
+            on = part.title if len(part.columns) == 1 else f"{part.title}, {table.column} {column}"
+            values_of = (
+                partial(_measured_values, table, part)
+                if part.dataset
+                else partial(_means_of_sets, table, parts)
+            )
+            measured = list(values_of(column, clips, pooled))
+            for system, weights, values, count in measured:
+                published = part.published.get(system, ({},) * len(part.columns))[index]
+                yield Row(_name(table, system), on, rounded(values), published, weights, "", count)
+            for system, cells in part.published.items():
+                if (
+                    cells[index]
+                    and system not in {entry[0] for entry in measured}
+                    and (not system_names or system in system_names)
+                ):
+                    yield Row(table.systems[system], on, {}, cells[index])
+
+
+def _name(table: Table, system: str) -> str:
+    return table.systems.get(system, NAMES.get(system, system))
+
+
+Entry = tuple[str, str, Values, int]  # system, weights, means, number of pictures that they are over
+
+
+def _measured_values(
+    table: Table, part: TableSet, column: str, clips: Sequence[ClipMetrics], pooled: bool
+) -> Iterator[Entry]:
+    """Yield the results of each system in one column: a setting, a clip's name, or the mean of all clips."""
+    here = [clip for clip in clips if clip.test_set == part.name and belongs(table, column, clip)]
+    for system, weights in dict.fromkeys((clip.system, clip.weights) for clip in here):
+        own = [clip for clip in here if (clip.system, clip.weights) == (system, weights)]
+        yield system, weights, mean_of(own, pooled), sum(_count(clip) for clip in own)
+
+
+def belongs(table: Table, column: str, clip: ClipMetrics) -> bool:
+    """Return True if a clip's measurement belongs to a column; the average takes all clips."""
+    return column in (AVERAGE, clip.clip if table.column == "clip" else clip.column)
+
+
+def mean_of(clips: Sequence[ClipMetrics], pooled: bool) -> Values:
+    """Return the mean over all frames together if `pooled`, else the mean over the clips' means."""
+    metrics = clips[0].frames
+    if pooled:
+        return {metric: fmean(value for clip in clips for value in clip.frames[metric]) for metric in metrics}
+    return {metric: fmean(clip.means[metric] for clip in clips) for metric in metrics}
+
+
+def _means_of_sets(
+    table: Table, parts: Sequence[TableSet], column: str, clips: Sequence[ClipMetrics], pooled: bool
+) -> Iterator[Entry]:
+    """Yield the mean over the sets of each system that was measured on all of them."""
+    per_set = [
+        {entry[:2]: entry for entry in _measured_values(table, part, column, clips, pooled)}
+        for part in parts
+        if part.dataset
+    ]
+    for key in per_set[0]:
+        entries = [found[key] for found in per_set if key in found]
+        if len(entries) == len(per_set):
+            means = {metric: fmean(entry[2][metric] for entry in entries) for metric in entries[0][2]}
+            yield *key, means, sum(entry[3] for entry in entries)
+
+
+def _count(clip: ClipMetrics) -> int:
+    return len(next(iter(clip.frames.values())))

@@ -1,0 +1,151 @@
+"""Systems of a table: the weights and baselines to measure, and their names in the papers."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, cast
+
+from vidrestore.errors import OptionError
+from vidrestore.evaluation.systems import WITHOUT_WEIGHTS, System, with_unique_labels
+from vidrestore.models import mb_taylorformer, vsr_transformer
+from vidrestore.models.dust_sigma import SigmaDust
+from vidrestore.papers.published import Table
+from vidrestore.weights import Model, load_model, locate, read_manifest
+
+
+def find_systems(
+    table: Table,
+    baselines: Collection[str],
+    families: Collection[str],
+    task: str,
+    sources: Sequence[str],
+    device: str,
+) -> list[System]:
+    """Return the systems in `baselines`, then those of the weights in `sources`.
+
+    A source is a name or a file, with "SET=" before it if it is for one test set only. Without sources, take
+    every listed weight of the families and the task that is on this machine. Raises CheckpointError for
+    weights that are missing, OptionError for weights of another family.
+    """
+    systems = [System(name, device=device) for name in WITHOUT_WEIGHTS if name in baselines]
+    cards = read_manifest().values()
+    listed = [
+        card.name
+        for card in cards
+        if card.family in families and card.task == task and locate(card) is not None
+    ]
+    for source in dict.fromkeys(sources or listed):
+        only, name = _parsed(source, table)
+        model = load_model(name, device)
+        if model.card.family not in families:
+            raise OptionError(
+                f"{name}: weights of {model.card.family}, but {table.name} is for "
+                f"{', '.join(sorted(families))}"
+            )
+        systems.append(System(system_of(model), model, name, device, only))
+    return with_unique_labels(systems)
+
+
+def all_qualities(system: System) -> tuple[System, ...]:
+    """Return DUST at each of its three qualities as a system of its own; any other system alone."""
+    if system.model is None or system.model.card.family != "dust":
+        return (system,)
+    return (
+        system,
+        replace(system, name=f"{system.name}-fast", quality="fast"),
+        replace(system, name=f"{system.name}-best", quality="best"),
+    )
+
+
+def _parsed(source: str, table: Table) -> tuple[str, str]:
+    """Split "avenue=runs/x.safetensors" into the test set, empty for all, and the weights."""
+    only, equals, name = source.partition("=")
+    names = [part.name for part in table.sets if part.dataset]
+    if not equals or (only not in names and Path(source).exists()):
+        return "", source
+    if only not in names:
+        raise OptionError(f"{source}: {only!r} is no test set of {table.name}; there are: {', '.join(names)}")
+    return only, name
+
+
+def system_of(model: Model) -> str:
+    """Return the name of a network in the tables.
+
+    DUST is named by its heads, the others by their size and by the settings in which they differ from the
+    published network.
+    """
+    family, config = model.card.family, cast("Any", model.network.config)
+    if family == "mb-taylorformer":
+        return _sized(
+            family, mb_taylorformer.SIZES, config, ("widths", "blocks", "branches")
+        ) + _other_than_released(config)
+    if family == "vsr-transformer":
+        size = (
+            _sized(family, vsr_transformer.SIZES, config, ("features", "blocks")) if config.local else family
+        )
+        left_out = "-no-stcsa" * (not config.attention) + "-no-boff" * (not config.alignment)
+        return f"{size}{left_out}{'-3-frames' * (config.frames == 3)}"
+    name = "mh-dust" if family == "dust" and config.heads > 1 else family
+    with_f = "-f" if getattr(config, "correlation", False) else ""
+    return name + with_f + ("" if getattr(config, "normalise", True) else "-not-normalised")
+
+
+def _other_than_released(config: mb_taylorformer.MBTaylorFormerConfig) -> str:
+    """Return the settings in which an ablation of MB-TaylorFormer V2 (Tables VIII to XII) differs."""
+    usual = mb_taylorformer.B
+    fixed = config.embedding != usual.embedding
+    limit = "-any-offset" if not config.offset_limit else f"-offset-{config.offset_limit[1]:g}"
+    return "".join(
+        (
+            f"-{config.embedding}" * fixed,
+            "-p" * (not config.chain),
+            limit * (config.offset_limit != usual.offset_limit and not fixed),
+            "-no-cpe" * (config.attention.position == "none"),
+            f"-p{config.attention.focus_power}"
+            * (config.attention.focus_power != usual.attention.focus_power),
+        )
+    )
+
+
+def _sized(family: str, sizes: Mapping[str, Any], config: Any, fields: Sequence[str]) -> str:
+    """Return the family with the name of the size that has the config's values of `fields`, else "other"."""
+    same = (
+        name
+        for name, size in sizes.items()
+        if all(getattr(size, field) == getattr(config, field) for field in fields)
+    )
+    return f"{family}-{next(same, 'other')}"
+
+
+def select_systems(systems: Iterable[System], table: Table, names: Sequence[str]) -> list[System]:
+    """Return the systems with one of `names`, all of them without names.
+
+    Raises OptionError for an unknown name and if no system is left.
+    """
+    systems = list(systems)
+    known = list(dict.fromkeys([*(system.name for system in systems), *table.systems]))
+    if unknown := [name for name in names if name not in known]:
+        raise OptionError(f"{table.name}: no system {', '.join(unknown)}; there are: {', '.join(known)}")
+    selected = [system for system in systems if not names or system.name in names]
+    if names and not selected:
+        raise OptionError(
+            f"{table.name}: no weights for {', '.join(names)} are bundled or named; name some with `weights`"
+        )
+    return selected
+
+
+def weights_notes(systems: Iterable[System]) -> list[str]:
+    """Return notes on the weights that a reader of the results needs."""
+    conditioned = [each.weights for each in systems if each.model and isinstance(each.network, SigmaDust)]
+    return [
+        f"{weights}: not the paper's network, but its variant for every sigma"
+        for weights in dict.fromkeys(conditioned)
+    ]
+
+
+def seed_of(*names: str) -> int:
+    """Return a seed that depends only on names such as the test set, the clip and the setting."""
+    return zlib.crc32("/".join(names).encode())

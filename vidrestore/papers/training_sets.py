@@ -1,0 +1,169 @@
+"""Crops of the papers' datasets to train on: pairs of pictures, and clips at low and at high resolution."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from vidrestore.degrade import imresize
+from vidrestore.errors import DatasetError
+from vidrestore.models.vsr_transformer import SCALE
+from vidrestore.papers.finding import find, names, splits
+from vidrestore.papers.set_files import FrameSequence, PairedImages, Sequences, read_frames, read_pair
+from vidrestore.training.data.batches import WHOLE, Share, Source
+from vidrestore.training.data.footage import back_and_forth
+from vidrestore.training.data.pairs import HeldOutPairs, quantised, turned
+from vidrestore.training.data.super_resolution import HeldOutClips, random_symmetry
+from vidrestore.training.data_config import ClipSetConfig, PairSetConfig, SetConfig
+
+__all__ = ["names", "set_data", "splits"]  # what `vidrestore.training` asks for
+
+MARGIN = 2  # low-resolution pixels around a crop that bicubic resizing depends on
+THREADS = min(8, os.cpu_count() or 1)  # for decoding pictures
+
+
+class SetSource(Source):
+    """Batches of pairs of crops: degraded or at low resolution, and clean or at high resolution.
+
+    `draw` makes one pair, as `random_set_pair` and `random_set_clip` do, and raises as they do.
+    """
+
+    def __init__(self, draw: Callable[[np.random.Generator], tuple[Tensor, Tensor]], seed: int) -> None:
+        self.draw, self.seed = draw, seed
+
+    def batch(self, step: int, size: int, share: Share = WHOLE) -> tuple[Tensor, Tensor]:
+        """Return both crops of each pair, (size, ...) float32 in [0, 1] each."""
+        draws = (
+            np.random.default_rng((self.seed, 0, step, number)) for number in range(size)[share.of(size)]
+        )
+        with ThreadPoolExecutor(THREADS) as pool:
+            degraded, clean = zip(*pool.map(self.draw, draws), strict=True)
+        return torch.stack(degraded), torch.stack(clean)
+
+
+def set_data(
+    config: SetConfig, folder: Path, seed: int, count: int
+) -> tuple[SetSource, HeldOutPairs | HeldOutClips]:
+    """Return training data, and held-out crops, the same for every run: `count` pairs of every validation
+    set, or half as many clips of all. Raises DatasetError.
+    """
+    root = folder / config.folder
+    trained: Any = find(config.dataset, root, config.split)
+    validation: list[Any] = [find(name, root, split) for name, split in config.validation_sets] or [trained]
+    if isinstance(config, ClipSetConfig):
+        clips = [
+            random_set_clip(validation[number % len(validation)], config, np.random.default_rng((1, number)))
+            for number in range(count // 2)
+        ]
+        return SetSource(partial(random_set_clip, trained, config), seed), HeldOutClips(*_stored(clips))
+    assert isinstance(config, PairSetConfig)
+    degraded, clean = {}, {}
+    for found in validation:
+        draws = [np.random.default_rng((1, number)) for number in range(count)]
+        crops = [random_set_pair(found, config.crop, rng) for rng in draws]
+        name = f"{found.name} {found.split}"
+        degraded[name], clean[name] = _stored(crops)
+    return SetSource(partial(random_set_pair, trained, config.crop), seed), HeldOutPairs(degraded, clean)
+
+
+def _stored(pairs: list[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
+    """Return all first and all second crops as uint8."""
+    one, other = (torch.stack(part).mul(255).round().to(torch.uint8) for part in zip(*pairs, strict=True))
+    return one, other
+
+
+def random_set_pair(pairs: PairedImages, side: int, rng: np.random.Generator) -> tuple[Tensor, Tensor]:
+    """Return one crop (3, side, side) in [0, 1] of both pictures of a random pair, mirrored and transposed
+    alike.
+
+    Pictures smaller than the crop are reflected at the right and at the bottom.
+    """
+    both = torch.stack(read_pair(pairs[int(rng.integers(len(pairs)))]))
+    places = (int(rng.integers(max(size - side, 0) + 1)) for size in both.shape[2:])
+    rows, columns = (
+        torch.from_numpy(back_and_forth(first + np.arange(side), size))
+        for first, size in zip(places, both.shape[2:], strict=True)
+    )
+    degraded, clean = turned(both[:, :, rows][..., columns].float().div_(255), rng)
+    return degraded, clean
+
+
+def random_set_clip(
+    clips: Sequences, config: ClipSetConfig, rng: np.random.Generator
+) -> tuple[Tensor, Tensor]:
+    """Return a random clip at low (T, 3, S, S) and at high resolution (T, 3, 4S, 4S), float32 in [0, 1],
+    rounded to 8 bits.
+
+    It is mirrored, transposed and reversed in time at random. Raises DatasetError for a clip with too few or
+    too small frames, and for low-resolution frames that are not a quarter of the others' size.
+    """
+    clip = clips[int(rng.integers(len(clips)))]
+    _check_frames(clip, config)
+    first = int(rng.integers(len(clip) - config.frames + 1))
+    chosen = slice(first, first + config.frames)
+    large = read_frames(clip.clean[chosen])
+    small = read_frames(clip.degraded[chosen]) if config.read_small else None
+    height, width = _small_size(clip, config.crop, large, small)
+    top, left = int(rng.integers(height - config.crop + 1)), int(rng.integers(width - config.crop + 1))
+    low_resolution = (
+        _downscaled_crop(large, top, left, config.crop)
+        if small is None
+        else _cut(small, top, left, config.crop) / 255
+    )
+    turn = random_symmetry(rng)
+    return turn(low_resolution), turn(_cut(large, SCALE * top, SCALE * left, SCALE * config.crop) / 255)
+
+
+def _check_frames(clip: FrameSequence, config: ClipSetConfig) -> None:
+    if clip.video:
+        raise DatasetError(
+            f"{clip.clean[0]}: is a video file; to train on video files, set clips = their folder in [data]"
+        )
+    if len(clip) < config.frames:
+        raise DatasetError(
+            f"{clip.clean_folder}: {len(clip)} frames, but [data] frames is {config.frames}; set fewer"
+        )
+    if config.read_small and not clip.degraded:
+        raise DatasetError(
+            f"{clip.clean_folder}: has no low-resolution frames beside it; remove read_small from [data] to "
+            "downscale these"
+        )
+
+
+def _small_size(clip: FrameSequence, crop: int, large: Tensor, small: Tensor | None) -> tuple[int, int]:
+    """Return the rows and columns of the low-resolution frames."""
+    height, width = (size // SCALE for size in large.shape[2:])
+    if small is not None and tuple(small.shape[2:]) != (height, width):
+        raise DatasetError(
+            f"{clip.degraded_folder}: frames of {small.shape[3]}x{small.shape[2]}, but those of "
+            f"{clip.clean_folder} are {large.shape[3]}x{large.shape[2]}; expected a quarter of that, "
+            f"{width}x{height}"
+        )
+    if min(height, width) < crop:
+        raise DatasetError(
+            f"{clip.clean_folder}: a quarter of {large.shape[3]}x{large.shape[2]} is smaller than a crop of "
+            f"{crop}x{crop}"
+        )
+    return height, width
+
+
+def _cut(frames: Tensor, top: int, left: int, side: int) -> Tensor:
+    return frames[:, :, top : top + side, left : left + side]
+
+
+def _downscaled_crop(large: Tensor, top: int, left: int, side: int) -> Tensor:
+    """Return a crop of the frames downscaled (bicubic, antialiased, in 8 bits) without downscaling whole
+    frames; in [0, 1].
+    """
+    rows, columns = (max(0, place - MARGIN) for place in (top, left))
+    stop_row, stop_column = (SCALE * (place + side + MARGIN) for place in (top, left))
+    around = large[:, :, SCALE * rows : stop_row, SCALE * columns : stop_column] / 255
+    return _cut(quantised(imresize(around, 1 / SCALE).clamp(0, 1)), top - rows, left - columns, side)
