@@ -199,8 +199,9 @@ def shaken(clip: Tensor, seed: int) -> Pair:
 
     The blurred frame is the mean light over SECTIONS moments of the scene under the homography K R K^-1.
     Angles are sums of two tremors of a hand (Stiles, "Frequency and displacement amplitude relations for
-    normal hand tremor", 1976: about 4 and 9 Hz) and go on from frame to frame; the sharp frame is that of the
-    middle of its exposure.
+    normal hand tremor", 1976: about 4 and 9 Hz) and go on from frame to frame. The sharp frame is that of the
+    mean pose, around which the light of the blurred one lies: against the pose of another moment, a shift
+    that no picture shows, a perfect restoration would lose to none.
     """
     rng = np.random.default_rng(seed)
     light = torch.from_numpy(linear(clip)).float()
@@ -222,7 +223,8 @@ def shaken(clip: Tensor, seed: int) -> Pair:
     for number, picture in enumerate(light):
         middle = number * FRAME_SECONDS
         moments = middle + (np.arange(SECTIONS) + 0.5 - SECTIONS / 2) / SECTIONS * FRAME_SECONDS
-        views = [turned_view(picture, angles(moment) - angles(middle), focal) for moment in moments]
+        poses = np.stack([angles(moment) for moment in moments])
+        views = [turned_view(picture, pose - poses.mean(0), focal) for pose in poses]
         frames.append(torch.stack(views).mean(0).numpy().astype(float))
     return stored(np.stack(frames)), clip
 

@@ -1,8 +1,10 @@
 """Degraded frames of the shared clips, restored by networks and by what one could run instead.
 
-    PYTHONPATH=.:tests/helpers python examples/experiments/held_out_table.py
+    PYTHONPATH=. python examples/experiments/held_out_table.py --kind slow --kind fast --kind alone
 
-Prints a table in Markdown. Nothing was trained or tuned with the frames or with the models that degrade them;
+Prints a table in Markdown for each kind: clips of slow motion, clips of fast motion, and single frames of
+both; a mean over them would decide nothing. Nothing was trained or tuned with the frames or with the models
+that degrade them;
 see `held_out_degradations`. A clip's middle frame is judged: PSNR and SSIM over R'G'B' as 8 bits hold them,
 the mean of all clips.
 """
@@ -32,7 +34,10 @@ from vidrestore.restorers.mb_taylorformer_restorer import DEFAULTS, ImageRestore
 from vidrestore.weights import read_manifest
 
 DATA = Path(__file__).parents[3] / "shared" / "data"
-SEQUENCES = ("car-shadow", "dog", "kite-surf")
+SEQUENCES = ("car-shadow", "dog", "kite-surf")  # of slow motion
+FAST = ("breakdance", "drift-straight")
+FOLDERS = dict.fromkeys(SEQUENCES, "davis480p_heldout") | dict.fromkeys(FAST, "davis480p_fast")
+KINDS = {"slow": SEQUENCES, "fast": FAST, "alone": (*SEQUENCES, *FAST)}
 GAP = 4  # pixels between pictures side by side
 
 Restorer = Callable[[Tensor], Tensor]  # a degraded clip (T, 3, H, W) to its middle frame (3, H, W)
@@ -104,14 +109,14 @@ class Gallery:
             write_png(self.folder / f"{verdict.task}-{name}.png", beside(shown))
 
 
-def eval_clips(data: Path, count: int) -> list[tuple[str, Tensor]]:
-    """Clips (FRAMES, 3, H, W) around `count` evenly spread frames of every sequence, each with the name of
-    its middle frame.
+def eval_clips(data: Path, count: int, kind: str = "slow") -> list[tuple[str, Tensor]]:
+    """Clips (FRAMES, 3, H, W) around `count` evenly spread frames of every sequence of a kind, each with the
+    name of its middle frame.
     """
     clips = []
     for number in range(count):
-        for sequence in SEQUENCES:
-            files = sorted((data / "eval" / "davis480p_heldout" / sequence).iterdir())
+        for sequence in KINDS[kind]:
+            files = sorted((data / "eval" / FOLDERS[sequence] / sequence).iterdir())
             first = round((len(files) - FRAMES) * (number + 1) / (count + 1))
             clips.append(
                 (
@@ -134,15 +139,22 @@ def judge(
     clips: Sequence[tuple[str, Tensor]],
     networks: Mapping[str, Restorer],
     gallery: Gallery | None = None,
+    *,
+    alone: bool = False,
 ) -> Verdict:
-    """All methods on all clips degraded for a task."""
+    """All methods on all clips degraded for a task; `alone`: on their middle frames, which classical methods
+    get as their own neighbours.
+    """
     classical: dict[str, Restorer] = {method.name: _settled(task, method.name) for method in METHODS[task]}
     scores: dict[str, list[tuple[float, float]]] = {}
     for (name, _), (degraded, clean) in zip(
         clips, degraded_clips([clip for _, clip in clips], task), strict=True
     ):
-        versions = {"degraded": degraded[FRAMES // 2]}
-        versions |= {label: restore(degraded) for label, restore in (classical | dict(networks)).items()}
+        middle = degraded[FRAMES // 2]
+        seen = middle[None] if alone else degraded
+        versions = {"degraded": middle}
+        versions |= {label: restore(seen.expand_as(degraded)) for label, restore in classical.items()}
+        versions |= {label: restore(seen) for label, restore in networks.items()}
         for label, picture in versions.items():
             scores.setdefault(label, []).append(_scores(picture, clean[FRAMES // 2]))
         if gallery:
@@ -172,9 +184,9 @@ def network(task: str, source: str) -> Restorer:
     CheckpointError.
     """
     restorer = ImageRestorer(task, RestoreOptions(model=source))
-    middle = FRAMES // 2
 
     def restore(degraded: Tensor) -> Tensor:
+        middle = len(degraded) // 2
         (picture,) = restorer.frames(degraded, (middle, middle + 1))
         return picture.clamp(0, 1).mul(255).round().div(255)
 
@@ -187,7 +199,9 @@ def command(task: str, quality: Quality, model: str | None = None) -> Restorer:
     def restore(degraded: Tensor) -> Tensor:
         frames = degraded.movedim(1, 3).numpy()
         restored = restore_frames(frames, task=task, quality=quality, model=model)
-        return torch.from_numpy(restored[FRAMES // 2]).movedim(2, 0).clamp(0, 1).mul(255).round().div(255)
+        return (
+            torch.from_numpy(restored[len(restored) // 2]).movedim(2, 0).clamp(0, 1).mul(255).round().div(255)
+        )
 
     return restore
 
@@ -241,16 +255,18 @@ def networks_of(task: str, weights: Sequence[str], qualities: Sequence[Quality] 
 
 
 def main(options: Namespace) -> None:
-    clips = eval_clips(options.data, options.frames)
-    print(f"{len(clips)} frames: {', '.join(name for name, _ in clips)}", file=sys.stderr)
-    sys.stdout.write("| task | method | PSNR (dB) | SSIM |\n|---|---|---|---|\n")
-    for task in options.task or MODELS:
-        gallery = Gallery(options.pictures) if options.pictures else None
-        verdict = judge(task, clips, networks_of(task, options.weights, options.quality), gallery)
-        sys.stdout.write("".join(f"{row}\n" for row in verdict.rows()))
-        sys.stdout.flush()
-        if gallery:
-            gallery.write(verdict)
+    for kind in options.kind or ["slow"]:
+        clips = eval_clips(options.data, options.frames, kind)
+        print(f"{len(clips)} frames: {', '.join(name for name, _ in clips)}", file=sys.stderr)
+        sys.stdout.write(f"| {kind} | method | PSNR (dB) | SSIM |\n|---|---|---|---|\n")
+        for task in options.task or MODELS:
+            gallery = Gallery(options.pictures / kind) if options.pictures else None
+            networks = networks_of(task, options.weights, options.quality)
+            verdict = judge(task, clips, networks, gallery, alone=kind == "alone")
+            sys.stdout.write("".join(f"{row}\n" for row in verdict.rows()))
+            sys.stdout.flush()
+            if gallery:
+                gallery.write(verdict)
 
 
 def options() -> Namespace:
@@ -258,6 +274,7 @@ def options() -> Namespace:
     parser.add_argument(
         "--task", action="append", choices=list(MODELS), help="one of the tasks; may be given again (all)"
     )
+    parser.add_argument("--kind", action="append", choices=list(KINDS), help="of motion (slow)")
     parser.add_argument(
         "--weights",
         action="append",

@@ -56,7 +56,10 @@ PATCH = 5  # side
 PRIOR_RADIUS = 14  # of the guided filter's windows
 KEPT = 0.95  # omega: the rest of the haze remains, for far things without any look unnatural
 LEAST = 0.1  # transmission, t0
-BRIGHTEST = 0.001  # share of pixels that the airlight is the mean of
+BRIGHTEST = 0.002  # share of a strip's pixels that its airlight is the mean of
+STRIPS = 5  # side by side, each with an airlight of its own
+LEVEL = 0.2  # added to the strips' variance: few strips with haze alone leave the airlight level
+DARKNESS = 8  # power of the dark channel that a strip counts by: where it is bright, there is haze alone
 EPSILON = 1e-3
 LUMA = (0.299, 0.587, 0.114)
 
@@ -127,7 +130,7 @@ def _means(maps: Tensor) -> Tensor:
 
 
 class Haze(NamedTuple):
-    """Airlight (B, 3, 1, 1) in linear light; the transmission is slope * luma + offset, (B, 1, h, w) each."""
+    """Airlight (B, 3, 1, w) in linear light; the transmission is slope * luma + offset, (B, 1, h, w) each."""
 
     airlight: Tensor
     slope: Tensor
@@ -138,7 +141,8 @@ class Haze(NamedTuple):
         light = to_light(picture)
         slope, offset = (enlarged(maps, picture) for maps in (self.slope, self.offset))
         transmission = (slope * _luma(light) + offset).clamp(LEAST, 1)
-        return from_light((light - self.airlight) / transmission + self.airlight)
+        airlight = enlarged(self.airlight, picture)
+        return from_light((light - airlight) / transmission + airlight)
 
 
 def prior_haze(small: Tensor, frame: Tensor) -> Haze:
@@ -158,10 +162,28 @@ def dark_channel(picture: Tensor) -> Tensor:
 
 
 def airlight_of(light: Tensor, dark: Tensor) -> Tensor:
-    """Return the mean colour (B, 3, 1, 1) of the pixels whose dark channel is brightest."""
-    count = max(1, int(BRIGHTEST * dark[0].numel()))
-    places = dark.flatten(1).topk(count).indices[:, None].expand(-1, 3, -1)
-    return light.flatten(2).gather(2, places).mean(2)[..., None, None].clamp(min=1e-3)
+    """Return the airlight (B, 3, 1, w), linear from left to right since haze is brighter towards the sun.
+
+    It is fitted to the mean colours, in each strip of a picture (B, 3, h, w), of the pixels whose dark
+    channel (B, 1, h, w) is brightest, by least squares weighted by a power of that.
+    """
+    colours, weights, places = [], [], []
+    columns = torch.linspace(-1, 1, light.shape[-1], device=light.device, dtype=light.dtype)
+    strips = min(STRIPS, light.shape[-1])
+    for parts in zip(*(each.tensor_split(strips, -1) for each in (light, dark, columns)), strict=True):
+        seen, darkness, column = parts
+        count = max(1, int(BRIGHTEST * darkness[0].numel()))
+        values, at = darkness.flatten(1).topk(count)
+        colours.append(seen.flatten(2).gather(2, at[:, None].expand(-1, 3, -1)).mean(2))
+        weights.append(values.mean(1).clamp(min=1e-3) ** DARKNESS)
+        places.append(column[at % len(column)].mean(1))
+    colour, weight, place = torch.stack(colours, 2), torch.stack(weights, 1), torch.stack(places, 1)
+    weight = (weight / weight.sum(1, keepdim=True))[:, None]
+    mean, centre = (weight * colour).sum(2, keepdim=True), (weight * place[:, None]).sum(2, keepdim=True)
+    aside = place[:, None] - centre
+    slope = (weight * aside * (colour - mean)).sum(2, keepdim=True)
+    slope = slope / ((weight * aside.square()).sum(2, keepdim=True) + LEVEL)
+    return (mean + slope * (columns - centre)).clamp(1e-3, 1)[:, :, None]
 
 
 def _luma(light: Tensor) -> Tensor:
