@@ -11,7 +11,7 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 from vidrestore.errors import MediaError
-from vidrestore.media.damage import MESSAGES_KEPT, Damage, PictureCount
+from vidrestore.media.damage import MESSAGES_KEPT, Damage, Holes, PictureCount
 from vidrestore.media.log import collect_errors
 from vidrestore.media.probe import VideoInfo, decoder_options, open_input, video_stream
 
@@ -38,6 +38,7 @@ class Decoding:
     def __init__(self, source: str, video: VideoInfo, threads: int, damage: Damage) -> None:
         self.source, self.video, self.threads, self.damage = source, video, threads, damage
         self._count = PictureCount(video.codec)
+        self._holes: Holes | None = None
         self.longest = 0  # longest duration of a packet so far, in ticks
         self.reach = 0  # up to which time the packets of an MP4 or MOV fill it, as their durations add up
         self._number = 0  # number of the next picture
@@ -70,6 +71,8 @@ class Decoding:
         lost.
         """
         self.damage.missing_frames += self._count.missing(finished)
+        for message in self._holes.messages() if self._holes else ():
+            self.damage.add(message)
         for pts in self._marked:
             self.damage.add(f"the packet with pts {pts} is not whole")
 
@@ -119,9 +122,12 @@ class Decoding:
 
     def _decode(self, target: int | None, floor: int | None, threads: int) -> Generator[VideoFrame]:
         self._count = PictureCount(self.video.codec, floor)
+        self._holes = None
         with open_input(self.source) as container:
             stream = video_stream(container)
             lead = _lead(stream, self.video) if container.format.name.startswith("mov") else None
+            if target is None and floor is None:
+                self._holes = Holes(container.format.name, self.video.time_base)
             context = stream.codec_context
             context.options = decoder_options()
             # Never SLICE: with slice threads, damaged frames are not marked as such.
@@ -148,6 +154,8 @@ class Decoding:
             if packet is not None:
                 duration = packet.duration or 0
                 self.longest = max(self.longest, duration)
+                if self._holes:
+                    self._holes.add(packet)
                 if lead is not None and packet.dts is not None:
                     self.reach = max(self.reach, packet.dts + duration + lead)
             yield packet
