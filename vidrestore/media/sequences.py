@@ -108,7 +108,7 @@ def _opened(path: str) -> Iterator[InputContainer]:
             strict = {"err_detect": "crccheck+explode"} if demuxer in _STRICT else {}
             context.options = decoder_options() | strict
             names = frozenset({context.name, context.codec.canonical_name, demuxer})
-            with collect_errors(names, problems.append):
+            with collect_errors(names, problems.append) as errors, errors.calling():
                 yield container
     except (OSError, IndexError, av.error.FFmpegError) as error:
         reason = getattr(error, "strerror", None) or str(error)
