@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 import random
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from fractions import Fraction
 from pathlib import Path
 
@@ -77,6 +79,11 @@ WHOLE = {
     "sound that is longer": ("a.mkv", "libx264", {"sound": Fraction(3), "options": B_FRAMES}),
     "sound that is longer in mp4": ("a.mp4", "libx264", {"sound": Fraction(3), "options": B_FRAMES}),
     "sound that is longer in ts": ("a.ts", "mpeg2video", {"sound": Fraction(3), "options": {"bf": "2"}}),
+    "an irregular transport stream": (
+        "a.ts",
+        "libx264",
+        {"frames": 11, "times": [90 * time for time in IRREGULAR[:11]], "time_base": Fraction(1, 90000)},
+    ),
     "one frame": ("a.mp4", "libx264", {"frames": 1}),
     "two frames": ("a.mkv", "libx264", {"frames": 2}),
     "hidden frames of vp8": (
@@ -284,6 +291,69 @@ def test_what_ffmpeg_says_again_is_heard_again():
     assert heard == ["h264: bad macroblock"] * 2
 
 
+def fragmented(path: Path) -> list[bytes]:
+    """A file of fragments in its parts: what comes before them, each fragment, and the index behind them."""
+    write_video(
+        path,
+        frames=40,
+        codec="libx264",
+        options=B_FRAMES,
+        container={"movflags": "frag_keyframe+empty_moov+default_base_moof"},
+    )
+    data, parts, place = path.read_bytes(), [b""], 0
+    while place < len(data):
+        size, kind = int.from_bytes(data[place : place + 4], "big"), data[place + 4 : place + 8]
+        if kind in (b"moof", b"mfra"):
+            parts.append(b"")
+        parts[-1] += data[place : place + size]
+        place += size
+    return parts
+
+
+@pytest.mark.parametrize("lost", [1, 3, -2])
+def test_a_lost_fragment_is_found(tmp_path, lost):
+    path = tmp_path / "a.mp4"
+    parts = fragmented(path)
+    del parts[lost]
+    path.write_bytes(b"".join(parts))
+    times, damage = read(path)
+    assert 20 < len(times) < 40
+    assert "1 of its fragments are missing" in damage.summary()
+
+
+def test_a_hole_between_fragments_is_found_by_their_times(tmp_path):
+    path = tmp_path / "a.mp4"
+    parts = fragmented(path)
+    del parts[3]
+    after = [part.replace(b"mfhd", b"free") for part in parts[:-1]]  # no numbers, and no index
+    path.write_bytes(b"".join(after))
+    assert "the video lacks 0." in " ".join(read(path)[1].messages)
+
+
+@pytest.mark.parametrize("codec", ["libx264", "libx265", "mpeg2video"])
+def test_a_transport_stream_cut_short_or_out_of_step_is_found(tmp_path, codec):
+    path = tmp_path / "a.ts"
+    write_video(path, frames=40, codec=codec)
+    data = path.read_bytes()
+    path.write_bytes(data[: len(data) * 3 // 4 // 188 * 188 + 100])
+    assert "88 bytes of its last packet are missing" in read(path)[1].messages[0]
+    path.write_bytes(data[: 188 * 60 + 50] + data[188 * 60 + 51 :])
+    with VideoReader(str(path)) as reader, suppress(MediaError):
+        list(reader.frames())
+    assert "out of step" in reader.damage.messages[0]
+
+
+def test_a_long_hole_in_a_transport_stream_is_found_and_a_slow_one_is_not_accused(tmp_path):
+    path = tmp_path / "a.ts"
+    rate = Fraction(1, 90000)
+    times = [3600 * (number + 50 * (number >= 20)) for number in range(40)]
+    write_video(path, frames=40, codec="libx264", times=times, time_base=rate)
+    assert "the video lacks 2.0" in read(path)[1].summary()
+    slow = [180000 * number for number in range(8)]
+    write_video(path, frames=8, codec="libx264", times=slow, time_base=rate)
+    assert not read(path)[1].found
+
+
 @pytest.mark.parametrize("suffix", ["mkv", "mp4", "avi"])
 @pytest.mark.parametrize("part", [0.55, 0.9])
 def test_a_file_cut_short_is_found(tmp_path, suffix, part):
@@ -318,7 +388,7 @@ def test_a_y4m_file_cut_short_is_found(tmp_path):
 
 def test_a_packet_that_its_container_marks_is_damage(tmp_path):
     path = tmp_path / "marked.ts"
-    write_video(path, 12, "mpeg2video", options={"bf": "0"})
+    write_video(path, 12, "libx264", options={"bf": "0"})
     data = bytearray(path.read_bytes())
     video = [
         at
@@ -334,7 +404,7 @@ def test_a_packet_that_its_container_marks_is_damage(tmp_path):
 
 def test_another_film_behind_a_damaged_one_is_not_left_out_as_late(tmp_path):
     path = tmp_path / "joined.ts"
-    write_video(path, 40, "mpeg2video", options={"bf": "0"})
+    write_video(path, 40, "libx264", options={"bf": "0"})
     whole = path.read_bytes()
     path.write_bytes(whole[:8000] + bytes(2000) + whole[10000:] + whole)
     with pytest.raises(MediaError, match="joined from several"):
@@ -412,6 +482,23 @@ def test_another_components_errors_are_not_the_sources(tmp_path):
         for _ in reader.frames():
             av.logging.log(av.logging.ERROR, "libx264", "an encoder's own trouble")
         assert not reader.damage.found
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="the system lists no threads")
+@pytest.mark.parametrize("threads", [1, 0])
+def test_errors_of_another_video_in_another_thread_are_not_the_sources(tmp_path, threads):
+    whole, broken = tmp_path / "whole.mp4", tmp_path / "broken.mp4"
+    for path in (whole, broken):
+        write_video(path, frames=60, codec="libx264", options=B_FRAMES)
+    data = bytearray(broken.read_bytes())
+    for place in random.Random(2).sample(range(3000, len(data) - 3000), 300):
+        data[place] ^= 0xFF
+    broken.write_bytes(data)
+    with ThreadPoolExecutor(2) as pool:
+        for _ in range(8):
+            others = [pool.submit(read, path, threads) for path in (broken, whole)]
+            assert others[0].result()[1].found
+            assert not others[1].result()[1].found
 
 
 def test_leaving_a_damaged_file_early_does_not_hang(tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from pathlib import Path
 
 import av
@@ -11,6 +12,7 @@ from sample_pictures import ENCODERS, write_frame, write_picture, write_rgb
 
 from vidrestore.errors import MediaError
 from vidrestore.media.pictures import SUFFIXES, read_picture, read_rgb
+from vidrestore.media.reader import VideoReader
 
 
 @pytest.mark.parametrize("suffix", ENCODERS)
@@ -101,3 +103,58 @@ def test_what_is_no_picture_has_no_rgb_either(tmp_path: Path) -> None:
     (tmp_path / "a.png").write_text("no picture")
     with pytest.raises(MediaError, match="a.png: "):
         read_rgb(tmp_path / "a.png")
+
+
+def animated_png(path: Path, count: int) -> None:
+    with av.open(str(path), "w", format="apng") as output:
+        stream = output.add_stream("apng", rate=25, width=16, height=16)
+        stream.pix_fmt = "rgb24"
+        for number in range(count):
+            output.mux(stream.encode(av.VideoFrame.from_ndarray(np.full((16, 16, 3), 40 * number, np.uint8))))
+        output.mux(stream.encode(None))
+
+
+@pytest.mark.parametrize("count", [2, 5])
+def test_an_animation_is_refused_as_a_picture_and_read_whole_as_a_video(count: int, tmp_path: Path) -> None:
+    animated_png(tmp_path / "a.png", count)
+    with pytest.raises(MediaError, match=f"an animation of {count} pictures; give its name the suffix .apng"):
+        VideoReader(str(tmp_path / "a.png"))
+    (tmp_path / "a.png").rename(tmp_path / "a.apng")
+    with VideoReader(str(tmp_path / "a.apng")) as reader:
+        assert len(list(reader.frames())) == count
+
+
+def test_an_animation_of_one_picture_is_a_picture(tmp_path: Path) -> None:
+    animated_png(tmp_path / "a.png", 1)
+    with VideoReader(str(tmp_path / "a.png")) as reader:
+        assert len(list(reader.frames())) == 1
+
+
+@pytest.mark.parametrize("kind, pages", [(0, 2), (1, 1), (4, 1)])
+def test_further_pages_are_refused_but_not_smaller_copies_and_masks(
+    kind: int, pages: int, tmp_path: Path
+) -> None:
+    """A second directory that is the first once more, but for its kind (NewSubfileType, tag 254)."""
+    path = tmp_path / "a.tiff"
+    write_picture(path, (200, 100, 50))
+    data = path.read_bytes()
+    (place,) = struct.unpack_from("<I", data, 4)
+    (count,) = struct.unpack_from("<H", data, place)
+    entries = data[place + 14 : place + 2 + 12 * count]  # after that of the kind
+    further = struct.pack("<HHHII", count, 254, 4, 1, kind) + entries
+    linked = data[: place + 2 + 12 * count] + struct.pack("<I", len(data)) + data[place + 6 + 12 * count :]
+    path.write_bytes(linked + further + bytes(4))
+    if pages == 1:
+        with VideoReader(str(path)) as reader:
+            assert len(list(reader.frames())) == 1
+    else:
+        with pytest.raises(MediaError, match="holds 2 pages; split them"):
+            VideoReader(str(path))
+
+
+def test_an_animated_webp_is_refused_for_what_it_is(tmp_path: Path) -> None:
+    chunk = b"VP8X" + struct.pack("<I", 10) + b"\x02" + bytes(3) + bytes.fromhex("0f00000f0000")
+    path = tmp_path / "a.webp"
+    path.write_bytes(b"RIFF" + struct.pack("<I", 4 + len(chunk)) + b"WEBP" + chunk)
+    with pytest.raises(MediaError, match="an animation, which can't be decoded; convert it"):
+        VideoReader(str(path))

@@ -19,7 +19,7 @@ from vidrestore.media.sequence_output import losses, side_data_left_out
 from vidrestore.media.side_data import lost_side_data
 from vidrestore.media.source import Source
 from vidrestore.media.span import Span
-from vidrestore.media.streams import check_streams, other_kinds
+from vidrestore.media.streams import check_packets, check_streams, other_kinds
 from vidrestore.options import RestoreOptions
 from vidrestore.pipeline.excerpt import find_span
 from vidrestore.pipeline.pipelines import output_scale
@@ -51,6 +51,7 @@ def open_job(request: Request, loader: RestorerLoader, find: FindSpan | None = N
         others = [kind for kind in other_kinds(info) if kind not in options.drop]
         if lost := losses(info, output, encoder, others):
             warnings += (lost,)
+        warnings += check_packets(info, output, copy, span)
         restorer = loader()
         warnings += restorer.facts.doubts
         length = restorer.clip_length(info.video.height, info.video.width)

@@ -5,9 +5,13 @@ error.
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from fractions import Fraction
+from itertools import pairwise
 from typing import TYPE_CHECKING
+
+import numpy as np
 
 if TYPE_CHECKING:
     from av.packet import Packet
@@ -29,6 +33,11 @@ _MP4_BOXES = (
     b"uuid",
     b"mfra",
 )
+_TS_PACKETS = {188: 0, 192: 4, 204: 0}  # bytes of a packet of MPEG-TS -> place of its first byte, 0x47
+_TS_CHUNK = 65536  # packets that are looked at together
+_LARGEST_INDEX = 1 << 24
+_HOLE = 1  # seconds; containers without durations may leave out frames, but not for so long
+_UNUSUAL = 10  # a hole is this many times longer than the mean time between frames
 _EBML, _SEGMENT = bytes.fromhex("1a45dfa3"), bytes.fromhex("18538067")
 
 
@@ -75,6 +84,42 @@ class Damage:
 def check_memory() -> None:
     """Raise MemoryError if memory is short; FFmpeg reports a lack of memory also for damaged sizes."""
     bytearray(ROOM)
+
+
+class Holes:
+    """Finds times that no packet fills, from the decoding times of packets.
+
+    In MP4 and MOV each packet lasts until the next, so that every hole is a loss. In MPEG-TS and the like a
+    hole must be long, also in comparison with the others. Other containers may leave out frames.
+    """
+
+    def __init__(self, container: str, time_base: Fraction) -> None:
+        self.exact = container.startswith("mov")
+        self.least = 0 if self.exact else round(_HOLE / time_base)
+        self.counts = self.exact or container in ("mpegts", "mpeg")
+        self.time_base = time_base
+        self._first: int | None = None
+        self._last = self._end = self._number = 0
+        self._found: list[tuple[int, int]] = []  # end of a packet, and ticks until the next
+
+    def add(self, packet: Packet[VideoStream]) -> None:
+        if not self.counts or packet.dts is None:
+            return
+        duration = packet.duration or 0
+        if self._first is None:
+            self._first = packet.dts
+        elif packet.dts - self._end > max(self.least, duration) and len(self._found) < MESSAGES_KEPT:
+            self._found.append((self._end, packet.dts - self._end))
+        self._last, self._end = packet.dts, packet.dts + duration
+        self._number += 1
+
+    def messages(self) -> Iterator[str]:
+        """Yield a message for each hole; complete when all packets were added."""
+        mean = (self._last - (self._first or 0)) / max(1, self._number)
+        for place, ticks in self._found:
+            if self.exact or ticks > _UNUSUAL * mean:
+                seconds, begin = float(ticks * self.time_base), float(place * self.time_base)
+                yield f"the video lacks {seconds:.3f} s from {begin:.3f} s on"
 
 
 class PictureCount:
@@ -137,6 +182,73 @@ def _holds_picture(codec: str, packet: Packet[VideoStream]) -> bool:
     return packet.size > (_TINY_PACKET if codec.startswith(("mpeg4", "msmpeg4")) else 0)
 
 
+def broken_structure(path: str) -> Iterator[str]:
+    """Yield messages on what the file lacks by its own structure; reads all of an MPEG-TS."""
+    if lacking := missing_bytes(path):
+        yield f"the file is cut short: {lacking} bytes of it are missing"
+    if not os.path.isfile(path):
+        return
+    with open(path, "rb") as file:
+        head = file.read(3 * max(_TS_PACKETS))
+    if head[4:8] in _MP4_BOXES:
+        yield from _lost_fragments(path)
+    for size, first in _TS_PACKETS.items():
+        if head[first::size][:2] == b"\x47\x47":
+            yield from _broken_packets(path, size, first)
+            return
+
+
+def _broken_packets(path: str, size: int, first: int) -> Iterator[str]:
+    """Yield a message on packets of MPEG-TS that are out of step, or are not whole at the end."""
+    with open(path, "rb") as file:
+        while data := file.read(_TS_CHUNK * size):
+            rows = np.frombuffer(data, np.uint8, len(data) // size * size).reshape(-1, size)
+            if (rows[:, first] != 0x47).any():
+                yield "packets of the file are out of step: bytes are missing, or others between them"
+                return
+            rest = data[len(rows) * size :]
+            if rest[first : first + 1] == b"\x47":
+                yield f"the file is cut short: {size - len(rest)} bytes of its last packet are missing"
+
+
+def _lost_fragments(path: str) -> Iterator[str]:
+    """Yield messages on fragments of an MP4 that are missing by their numbers, or by its index."""
+    numbers, places, indexed = list[int](), set[int](), set[int]()
+    with open(path, "rb") as file:
+        for kind, place, length in _boxes(path):
+            file.seek(place)
+            if kind == b"moof":
+                head = file.read(24)
+                places.add(place)
+                if head[12:16] == b"mfhd":
+                    numbers.append(int.from_bytes(head[20:24], "big"))
+            elif kind == b"mfra":
+                indexed |= _indexed(file.read(min(length, _LARGEST_INDEX)))
+    lost = sum(after - before - 1 for before, after in pairwise(numbers))
+    if lost and all(before < after for before, after in pairwise(numbers)):
+        yield f"{lost} of its fragments are missing by their numbers"
+    elif len(indexed) > len(places):
+        yield f"{len(indexed) - len(places)} of its fragments are missing by its index"
+
+
+def _indexed(box: bytes) -> set[int]:
+    """Return the places of fragments that an index (mfra) has."""
+    found, at = set[int](), 8
+    while at + 24 <= len(box):
+        length, wide = int.from_bytes(box[at : at + 4], "big"), box[at + 8]
+        if box[at + 4 : at + 8] == b"tfra":
+            sizes = int.from_bytes(box[at + 16 : at + 20], "big")
+            number = 8 if wide else 4
+            entry = 2 * number + sum((sizes >> shift & 3) + 1 for shift in (4, 2, 0))
+            count = int.from_bytes(box[at + 20 : at + 24], "big")
+            starts = range(at + 24 + number, min(at + length, len(box)), entry)[:count]
+            found |= {int.from_bytes(box[start : start + number], "big") for start in starts}
+        if length < 8:
+            break
+        at += length
+    return found
+
+
 def missing_bytes(path: str) -> int:
     """Return the number of bytes that the file lacks by its own header (MP4, MOV, Matroska, AVI); 0 if
     complete or unknown.
@@ -147,7 +259,7 @@ def missing_bytes(path: str) -> int:
     with open(path, "rb") as file:
         head = file.read(64)
         if head[4:8] in _MP4_BOXES:
-            end = _end_of_boxes(path, size)
+            end = _end_of_boxes(path)
         elif head[:4] == _EBML:
             end = _end_of_segment(head)
         elif head[:4] == b"RIFF":
@@ -157,8 +269,15 @@ def missing_bytes(path: str) -> int:
     return max(0, end - size)
 
 
-def _end_of_boxes(path: str, size: int) -> int:
-    position = 0
+def _end_of_boxes(path: str) -> int:
+    return max((place + length for _, place, length in _boxes(path)), default=0)
+
+
+def _boxes(path: str) -> Iterator[tuple[bytes, int, int]]:
+    """Yield (kind, place, length) of the boxes of an MP4 up to anything that is no box, which FFmpeg reports,
+    or one that reaches up to the end of the file.
+    """
+    position, size = 0, os.path.getsize(path)
     with open(path, "rb") as file:
         while position + 8 <= size:
             file.seek(position)
@@ -166,11 +285,10 @@ def _end_of_boxes(path: str, size: int) -> int:
             length = int.from_bytes(head[:4], "big")
             if length == 1:  # the real length follows, in 64 bits
                 length = int.from_bytes(head[8:16], "big")
-            # 0 means up to the end of the file; anything else is no box, which FFmpeg will report
             if length < 8 or not head[4:8].isalnum():
-                return position
+                return
+            yield head[4:8], position, length
             position += length
-    return position
 
 
 def _end_of_segment(head: bytes) -> int:

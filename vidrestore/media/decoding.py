@@ -8,11 +8,11 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterator
 from contextlib import closing
 from itertools import chain
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar, cast
 
 from vidrestore.errors import MediaError
-from vidrestore.media.damage import MESSAGES_KEPT, Damage, PictureCount
-from vidrestore.media.log import collect_errors
+from vidrestore.media.damage import MESSAGES_KEPT, Damage, Holes, PictureCount
+from vidrestore.media.log import ErrorCollector, collect_errors
 from vidrestore.media.probe import VideoInfo, decoder_options, open_input, video_stream
 
 if TYPE_CHECKING:
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from av.video.frame import VideoFrame
     from av.video.stream import VideoStream
 
+T = TypeVar("T")
 _SEEK_BACK = (0, 2, 10, 40)  # seconds before the wanted time, tried in turn; then the start of the file
 
 _MOST_LATE = 16  # most pictures that an H.264 or H.265 decoder reorders
@@ -38,6 +39,7 @@ class Decoding:
     def __init__(self, source: str, video: VideoInfo, threads: int, damage: Damage) -> None:
         self.source, self.video, self.threads, self.damage = source, video, threads, damage
         self._count = PictureCount(video.codec)
+        self._holes: Holes | None = None
         self.longest = 0  # longest duration of a packet so far, in ticks
         self.reach = 0  # up to which time the packets of an MP4 or MOV fill it, as their durations add up
         self._number = 0  # number of the next picture
@@ -70,6 +72,8 @@ class Decoding:
         lost.
         """
         self.damage.missing_frames += self._count.missing(finished)
+        for message in self._holes.messages() if self._holes else ():
+            self.damage.add(message)
         for pts in self._marked:
             self.damage.add(f"the packet with pts {pts} is not whole")
 
@@ -119,9 +123,12 @@ class Decoding:
 
     def _decode(self, target: int | None, floor: int | None, threads: int) -> Generator[VideoFrame]:
         self._count = PictureCount(self.video.codec, floor)
+        self._holes = None
         with open_input(self.source) as container:
             stream = video_stream(container)
             lead = _lead(stream, self.video) if container.format.name.startswith("mov") else None
+            if target is None and floor is None:
+                self._holes = Holes(container.format.name, self.video.time_base)
             context = stream.codec_context
             context.options = decoder_options()
             # Never SLICE: with slice threads, damaged frames are not marked as such.
@@ -129,13 +136,11 @@ class Decoding:
             context.thread_count = threads
             self._times = deque() if container.format.name == "avi" and context.has_b_frames else None
             names = frozenset({context.name, context.codec.canonical_name, container.format.name})
-            with collect_errors(names, self._complain):
+            with collect_errors(names, self._complain) as self._errors:
+                self._errors.open(context)
                 try:
-                    yield from self._decode_packets(
-                        self._measured(_packets(container, stream, target, self._complain), lead),
-                        stream,
-                        target is not None,
-                    )
+                    packets = _called(_packets(container, stream, target, self._complain), self._errors)
+                    yield from self._decode_packets(self._measured(packets, lead), stream, target is not None)
                     self._check_emptied(threads)
                 finally:
                     # Wait for the decoder's threads: closing holds the GIL, which they may need for logging.
@@ -148,6 +153,8 @@ class Decoding:
             if packet is not None:
                 duration = packet.duration or 0
                 self.longest = max(self.longest, duration)
+                if self._holes:
+                    self._holes.add(packet)
                 if lead is not None and packet.dts is not None:
                     self.reach = max(self.reach, packet.dts + duration + lead)
             yield packet
@@ -181,7 +188,8 @@ class Decoding:
                 packet, packet.dts if packet.pts is None or self._times is not None else packet.pts
             )
         try:
-            pictures = stream.codec_context.decode(packet)
+            with self._errors.calling():
+                pictures = stream.codec_context.decode(packet)
         except av.error.FFmpegError as error:
             where = "at the end" if packet is None else f"in the packet with pts {packet.pts}"
             self._complain(f"{stream.codec_context.name}: {error.strerror} {where}")
@@ -242,6 +250,17 @@ class Decoding:
 def _pts(picture: VideoFrame) -> int:
     assert picture.pts is not None
     return picture.pts
+
+
+def _called(packets: Iterator[T], errors: ErrorCollector) -> Iterator[T]:
+    """Yield the same packets, and take errors of reading them for the source's own."""
+    end = object()
+    while True:
+        with errors.calling():
+            packet = next(packets, end)
+        if packet is end:
+            return
+        yield cast(T, packet)
 
 
 def _lead(stream: VideoStream, video: VideoInfo) -> int:

@@ -20,6 +20,7 @@ from vidrestore.media import streams
 from vidrestore.media.encoder_table import ISO
 from vidrestore.media.encoding import add_encoder, explained, full_duration
 from vidrestore.media.hdr import hdr_warning
+from vidrestore.media.probe import is_attached
 from vidrestore.media.source import SUFFIXES
 from vidrestore.media.span import WHOLE, Cut, Span, moved
 
@@ -31,21 +32,38 @@ if TYPE_CHECKING:
     from vidrestore.media.probe import SourceInfo
 
 _LARGEST_TIMESCALE = 2**31 - 1
+_MILLISECOND = Fraction(1, 1000)
 
 
 @dataclass
 class Times:
-    """Frame times of a file, in ticks of its own time base."""
+    """Frame times of a stream, or those of its packets, in ticks of its own time base."""
 
     count: int = 0
     total: int = 0  # the sum of all pts, which detects any difference
     first: int = 0
     last: int = 0
     end: int = 0
+    size: int = 0  # bytes of the packets
 
     def add(self, pts: int, duration: int) -> None:
         self.first = pts if self.count == 0 else self.first
         self.count, self.total, self.last, self.end = self.count + 1, self.total + pts, pts, pts + duration
+
+    def add_packet(self, packet: Packet[Any]) -> None:
+        time = packet.pts if packet.pts is not None else packet.dts
+        if packet.size and time is not None:
+            self.size += packet.size
+            self.add(time, packet.duration or 0)
+
+    def holds(self, written: Times, tick: Fraction) -> bool:
+        """Return True if these are the packets that were written, or were cut into others, at their times.
+
+        Containers round times: by two ticks, or by a millisecond.
+        """
+        late = abs(self.total - written.total) * tick
+        as_written = self.count == written.count and late <= written.count * max(2 * tick, _MILLISECOND)
+        return as_written or self.size == written.size
 
 
 class Muxer:
@@ -92,6 +110,7 @@ class Muxer:
 
     def _start_times(self, first: int | None) -> None:
         self.times = Times()
+        self.copied: dict[int, Times] = {}  # of the other streams, by their index in the output
         self.held: Packet[Any] | None = None  # the latest packet, written when the next one comes
         self.first_dts = 0
         # ticks added to all times if only a part is written, or if a source begins before 0
@@ -115,6 +134,8 @@ class Muxer:
         self.container.start_encoding()
         assert self.stream.time_base is not None
         self.tick = Fraction(self.stream.time_base)
+        self.kinds = ["cover" if is_attached(each) else each.type for each in self.container.streams]
+        self.ticks = [Fraction(each.time_base or 1) for each in self.container.streams]
 
     def _muxer_options(self, metadata: dict[str, str]) -> dict[str, str]:
         if self.choice.container not in ISO:
@@ -232,6 +253,7 @@ class Muxer:
     def _copy_up_to(self, time: Fraction | None) -> None:
         assert self.container is not None
         for packet in self.copier.up_to(time, self.shift * self.time_base) if self.copier else ():
+            self.copied.setdefault(packet.stream.index, Times()).add_packet(packet)
             self.container.mux_one(packet)
 
     def finish(self) -> None:
@@ -285,6 +307,9 @@ class Muxer:
         """Read the closed file again without decoding, and compare it with the times written."""
         assert self.partial is not None
         found = read_times(self.partial.path, self.choice.container)
+        others = read_packets(self.partial.path, self.choice.container) if self.copied else {}
+        for index, written in self.copied.items():
+            self._verify_copy(index, written, others)
         wanted = self.times
         if (found.count, found.first, found.last, found.total) != (
             wanted.count,
@@ -301,6 +326,18 @@ class Muxer:
             raise MediaError(
                 f"{self.output}: written up to tick {wanted.end}, but the file ends at {found.end}; it was "
                 "discarded"
+            )
+
+    def _verify_copy(self, index: int, written: Times, found: dict[str, list[Times]]) -> None:
+        """Compare copied sound or further video with what was written."""
+        kind = self.kinds[index]
+        if kind not in ("audio", "video"):  # muxers add packets to subtitles
+            return
+        read = found[kind][self.kinds[:index].count(kind)]
+        if not read.holds(written, Fraction(self.ticks[index])):
+            raise MediaError(
+                f"{self.output}: {written.count} packets of {kind} were copied to stream {index}, but the "
+                f"file reads as {read.count}, or at other times; it was discarded; use `drop={kind}`"
             )
 
     def abort(self) -> None:
@@ -336,13 +373,10 @@ def read_times(path: Path, container: str) -> Times:
     container, in the stream's ticks.
     """
     import av
-    from av.stream import Disposition
 
     found = Times()
     with av.open(f"file:{path}", "r", format=container) as opened:
-        stream = next(
-            each for each in opened.streams.video if not each.disposition & Disposition.attached_pic
-        )
+        stream = next(each for each in opened.streams.video if not is_attached(each))
         low, high = 0, 0
         for packet in opened.demux(stream):
             if packet.pts is not None:
@@ -356,3 +390,17 @@ def read_times(path: Path, container: str) -> Times:
         elif opened.duration is not None:
             found.end = int(opened.duration / (1_000_000 * Fraction(stream.time_base or 1)))
     return found
+
+
+def read_packets(path: Path, container: str) -> dict[str, list[Times]]:
+    """Return what is in each stream of a file, by the kind of stream, in the file's order; without covers."""
+    import av
+
+    with av.open(f"file:{path}", "r", format=container) as opened:
+        found = {stream.index: Times() for stream in opened.streams}
+        for packet in opened.demux():
+            found[packet.stream_index].add_packet(packet)
+        kinds: dict[str, list[Times]] = {}
+        for stream in opened.streams:
+            kinds.setdefault("cover" if is_attached(stream) else stream.type, []).append(found[stream.index])
+    return kinds

@@ -11,6 +11,7 @@ import io
 import struct
 import zlib
 from collections.abc import Iterator, Set
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, BinaryIO
@@ -26,6 +27,8 @@ _XMP_OF_JPEG, _XMP_OF_PNG, _IPTC = b"http://ns.adobe.com/xap/1.0/\0", b"XML:com.
 _PART = 65_519  # of a profile, in a block of JPEG
 _ORDERS = {b"II*\0": "<", b"MM\0*": ">"}
 _SHORT, _LONG, _BYTES = 3, 4, 7
+_SUBFILE, _COPY_OR_MASK = 0xFE, 0b101  # a tag, and the bits of its value
+_ANIMATED = 0x02  # among the flags of WebP
 # tags of a TIFF's directory: maker, model, artist, copyright, EXIF and GPS; XMP and IPTC; the profile
 _OF_CAMERAS, _OF_EDITORS, _OF_PROFILE = {0x10F, 0x110, 0x13B, 0x8298, 0x8769, 0x8825}, {0x2BC, 0x83BB}, 0x8773
 
@@ -66,6 +69,53 @@ def read_notes(path: str) -> PhotoNotes:
         if start[:4] in _ORDERS:
             return _of_tiff(file, _ORDERS[start[:4]], start)
         return _of_webp(file) if start[:4] + start[8:] == b"RIFFWEBP" else PhotoNotes()
+
+
+def further_pictures(path: str) -> str | None:
+    """Return what else than one picture a file holds, with the way out; None if it is one. Raises OSError."""
+    with open(path, "rb") as file:
+        start = file.read(32)
+        if start.startswith(b"\x89PNG"):
+            file.seek(8)
+            count = next(
+                (int.from_bytes(data[:4], "big") for kind, data in _chunks(file) if kind == b"acTL"), 1
+            )
+            if count > 1:
+                return f"an animation of {count} pictures; give its name the suffix .apng to restore a video"
+        elif start[:4] in _ORDERS and (count := _pages(file, _ORDERS[start[:4]])) > 1:
+            return f"{count} pages; split them into files of one each, named by a number"
+        elif start[:4] + start[8:16] == b"RIFFWEBPVP8X" and start[20] & _ANIMATED:
+            return "an animation, which can't be decoded; convert it to .apng or a video first"
+    return None
+
+
+def _chunks(file: BinaryIO) -> Iterator[tuple[bytes, bytes]]:
+    """Yield the kinds of a PNG's chunks before its pixels, with the first bytes of each."""
+    for head in islice(iter(lambda: file.read(8), b""), _MOST_BLOCKS):
+        size, kind = struct.unpack(">I4s", head.ljust(8, b"\0"))
+        if kind == b"IDAT":
+            return
+        data = file.read(min(size, 8))
+        yield kind, data
+        file.seek(size - len(data) + 4, io.SEEK_CUR)
+
+
+def _pages(file: BinaryIO, order: str) -> int:
+    """Return the number of a TIFF's directories, without those of smaller copies and masks."""
+    pages, seen, place = 0, set[int](), 4
+    with suppress(struct.error, ValueError):  # a place beyond the end
+        while True:
+            file.seek(place)
+            (directory,) = struct.unpack(f"{order}I", file.read(4))
+            if not directory or directory in seen or len(seen) > _MOST_BLOCKS:
+                break
+            seen.add(directory)
+            file.seek(directory)
+            places, end = _entries(data := bytearray(file.read(2 + 12 * 0xFFFF)), order, 0)
+            kind = struct.unpack_from(f"{order}I", data, places[_SUBFILE] + 8)[0] if _SUBFILE in places else 0
+            pages += not kind & _COPY_OR_MASK
+            place = directory + end
+    return pages
 
 
 def _others(found: bool) -> frozenset[str]:

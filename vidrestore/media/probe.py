@@ -16,7 +16,7 @@ from vidrestore.errors import MediaError
 from vidrestore.frames import UNSPECIFIED, ColourTags, PixelFormat
 from vidrestore.media.damage import check_memory
 from vidrestore.media.formats import layout_of
-from vidrestore.media.log import log_level
+from vidrestore.media.log import errors_ignored, log_level
 from vidrestore.media.side_data import filtered, mastering_display, matrix_in, read_side_data
 from vidrestore.media.source import PICTURES, PIPE, Pictures, Source
 
@@ -220,7 +220,7 @@ def video_stream(container: InputContainer) -> VideoStream:
     """Return the first video stream that isn't an attached picture (cover art). Raises MediaError without one
     or its decoder.
     """
-    streams = [stream for stream in container.streams.video if not _is_picture(stream)]
+    streams = [stream for stream in container.streams.video if not is_attached(stream)]
     source = container.name.removeprefix("file:")
     if not streams:
         kinds = ", ".join(sorted({stream.type for stream in container.streams})) or "nothing"
@@ -240,7 +240,7 @@ def probe(source: str) -> SourceInfo:
     Raises MediaError if the file can't be read, has no video or no frames, or has an unsupported pixel
     format.
     """
-    with open_input(source) as container:
+    with errors_ignored(), open_input(source) as container:
         stream = video_stream(container)
         check_size(source, stream)
         frames = _first_frames(container, stream)
@@ -253,7 +253,7 @@ def probe(source: str) -> SourceInfo:
             path=source,
             container=container.format.name,
             video=describe_video(source, stream, frames, container.format.name),
-            streams=tuple(_describe_stream(each) for each in container.streams),
+            streams=tuple(describe_stream(each) for each in container.streams),
             chapters=len(container.chapters()),
             metadata=dict(container.metadata),
             duration=None if container.duration is None else Fraction(container.duration, 1_000_000),
@@ -296,13 +296,14 @@ def _first_frames(container: InputContainer, stream: VideoStream) -> list[VideoF
     return frames
 
 
-def _is_picture(stream: Stream) -> bool:
+def is_attached(stream: Stream) -> bool:
+    """Return True for a cover, a picture that is stored as a video stream."""
     from av.stream import Disposition
 
     return bool(stream.disposition & Disposition.attached_pic)
 
 
-def _describe_stream(stream: Stream) -> StreamInfo:
+def describe_stream(stream: Stream) -> StreamInfo:
     context = stream.codec_context
     return StreamInfo(
         index=stream.index,
@@ -310,7 +311,7 @@ def _describe_stream(stream: Stream) -> StreamInfo:
         codec=context.codec.canonical_name if context is not None else "unknown",
         language=stream.language,
         title=stream.metadata.get("title"),
-        attached_picture=_is_picture(stream),
+        attached_picture=is_attached(stream),
     )
 
 

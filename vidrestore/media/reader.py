@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from contextlib import closing
 from dataclasses import replace
 from fractions import Fraction
@@ -14,7 +14,7 @@ from vidrestore.errors import MediaError, OptionError
 from vidrestore.frames import Frame
 from vidrestore.media.combing import measured_order
 from vidrestore.media.conversion import from_linear
-from vidrestore.media.damage import Damage, missing_bytes
+from vidrestore.media.damage import Damage, broken_structure
 from vidrestore.media.decoding import Decoding
 from vidrestore.media.deinterlace import PIPE_DEINTERLACED, Deinterlacer
 from vidrestore.media.encoding import frame_ticks
@@ -150,8 +150,8 @@ class VideoReader:
         """Yield the frames of a file. Each lasts until the next: what containers say per packet is in
         decoding order, wrong with B-frames.
         """
-        if lacking := self._missing_bytes():
-            damage.add(f"the file is cut short: {lacking} bytes of it are missing")
+        for sign in self._broken_structure(whole=start_pts is None):
+            damage.add(sign)
         waiting: Frame | None = None
         longest = 0
         decoding = (
@@ -182,14 +182,13 @@ class VideoReader:
     def _is_linear(self) -> bool:
         return self._pictures_read is not None and self._pictures_read.files[0].lower().endswith(".exr")
 
-    def _missing_bytes(self) -> int:
-        if self._pictures_read:
-            return 0
-        return (
-            y4m_missing_bytes(self.source.name)
-            if self.info.container == Y4M
-            else missing_bytes(self.source.name)
-        )
+    def _broken_structure(self, *, whole: bool) -> Iterator[str]:
+        """Yield what the file lacks, if `whole` of it is read."""
+        name = self.source.name
+        if self.info.container == Y4M and (lacking := y4m_missing_bytes(name)):
+            yield f"the file is cut short: {lacking} bytes of it are missing"
+        elif whole and not self._pictures_read:
+            yield from broken_structure(name)
 
     def _pictures(
         self, decoding: Decoding | PictureDecoding, start_pts: int | None, stop_pts: int | None

@@ -19,6 +19,7 @@ from vidrestore.errors import MediaError
 from vidrestore.media.conversion import SRGB
 from vidrestore.media.formats import layout_of, planes_of
 from vidrestore.media.log import collect_errors
+from vidrestore.media.photo_notes import further_pictures
 from vidrestore.media.probe import (
     SourceInfo,
     StreamInfo,
@@ -99,13 +100,15 @@ def _opened(path: str) -> Iterator[InputContainer]:
     options = {"protocol_whitelist": "file", "format_whitelist": demuxer}
     problems: list[str] = []
     try:
+        if more := further_pictures(path):
+            raise MediaError(f"{path}: holds {more}")
         with av.open(f"file:{path}", "r", format=demuxer, container_options=options) as container:
             context = container.streams.video[0].codec_context
             context.thread_type = "NONE"
             strict = {"err_detect": "crccheck+explode"} if demuxer in _STRICT else {}
             context.options = decoder_options() | strict
             names = frozenset({context.name, context.codec.canonical_name, demuxer})
-            with collect_errors(names, problems.append):
+            with collect_errors(names, problems.append) as errors, errors.calling():
                 yield container
     except (OSError, IndexError, av.error.FFmpegError) as error:
         reason = getattr(error, "strerror", None) or str(error)

@@ -3,7 +3,8 @@ attachments, cover art, chapters, metadata.
 
 There is no table of what a container can hold, for subtitles or any other stream: before any work,
 `check_streams` writes the first packets of each stream into a file of that container in memory, and a refusal
-by FFmpeg decides.
+by FFmpeg decides; `check_packets` then copies all packets, as they will be copied, into a file that isn't
+kept.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from __future__ import annotations
 import errno
 import io
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
 from fractions import Fraction
 from itertools import islice
 from typing import TYPE_CHECKING, Any
@@ -19,9 +20,10 @@ from typing import TYPE_CHECKING, Any
 from vidrestore.errors import MediaError
 from vidrestore.media.damage import check_memory
 from vidrestore.media.encoder_table import ISO
-from vidrestore.media.probe import open_input, video_stream
+from vidrestore.media.log import errors_ignored
+from vidrestore.media.probe import describe_stream, open_input, video_stream
 from vidrestore.media.source import PICTURES, SUFFIXES, Y4M, Target
-from vidrestore.media.span import APART, Cut, seconds
+from vidrestore.media.span import APART, WHOLE, Cut, Span, seconds
 
 if TYPE_CHECKING:
     from av.container import InputContainer, OutputContainer
@@ -32,6 +34,8 @@ if TYPE_CHECKING:
 
 Samples = dict[int, list["Packet[Any]"]]
 _SAMPLED_PACKETS = 500
+_LONGEST_ROW = 12  # packets of sound, one after the other, whose times are repaired: a quarter of a second
+_FARTHEST = 1  # seconds that a packet of another kind is moved, whose time can't be known from its neighbours
 DROP_WORDS = {
     "audio": "audio",
     "subtitle": "subtitles",
@@ -202,9 +206,64 @@ def _write_trial(template: Stream, container: str, packets: list[Packet[Any]]) -
         picture = av.VideoFrame(64, 48, "yuv420p")
         picture.pts = 0
         trial.mux([*video.encode(picture), *video.encode(None)])
+        clock = _Clock(made, trial)
         for packet in packets:
             packet.stream = made
+            clock.repair(packet)
             trial.mux_one(packet)
+
+
+def check_packets(
+    source: SourceInfo, output: Target, copy: tuple[int, ...], span: Span = WHOLE
+) -> tuple[str, ...]:
+    """Copy all packets of these streams into a file that isn't kept, and return warnings of repaired times.
+
+    Raises MediaError naming the stream, the time and the way out if a packet can't be copied.
+    """
+    import av
+
+    if not copy:
+        return ()
+    cut = Cut(span, source.video.time_base) if span != WHOLE else None
+    with closing(StreamCopier(source.path, cut)) as copier:
+        try:
+            with av.open(_Discarded(), "w", format=output.container) as trial:
+                for index in copy:
+                    copier.add(trial, index)
+                trial.start_encoding()
+                copier.start()
+                for packet in copier.up_to(None, -((cut and cut.start) or Fraction(0))):
+                    trial.mux_one(packet)
+        except (av.error.FFmpegError, ValueError) as error:
+            if getattr(error, "errno", None) in (errno.EAGAIN, errno.ENOMEM):
+                raise MemoryError(str(error)) from error
+            raise copier.refusal(f"{SUFFIXES[output.container]} can't hold it ({error})") from error
+        return tuple(copier.repairs())
+
+
+class _Discarded(io.RawIOBase):
+    """A file that forgets what is written."""
+
+    def __init__(self) -> None:
+        self.place = self.end = 0
+
+    def writable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        self.place += len(data)
+        self.end = max(self.end, self.place)
+        return len(data)
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        self.place = offset + (0, self.place, self.end)[whence]
+        return self.place
+
+    def tell(self) -> int:
+        return self.place
 
 
 def _first_packets(opened: InputContainer) -> Samples:
@@ -284,6 +343,50 @@ def foreign_keys(metadata: dict[str, str]) -> set[str]:
     return {key for key in metadata if key.lower() not in _MP4_KEYS}
 
 
+class _Clock:
+    """Keeps the decoding times of one stream of an output in order, by the rule of FFmpeg's own tool.
+
+    `row` counts the packets repaired one after the other, `moved` is how far the last one was moved, in
+    seconds.
+    """
+
+    def __init__(self, stream: Stream, output: OutputContainer) -> None:
+        from av.format import Flags
+
+        self.stream = stream
+        nonstrict: Any = Flags.ts_nonstrict.value
+        may_be_equal = stream.type in ("subtitle", "data") or output.format.flags & nonstrict
+        self.step = 0 if may_be_equal else 1
+        self.last: int | None = None  # in ticks of the output
+        self.row = 0
+        self.moved = Fraction(0)
+
+    def repair(self, packet: Packet[Any]) -> bool:
+        """Count a packet's times in ticks of the output, behind those before; return True if that moved it.
+
+        The file's header must have been written.
+        """
+        from av.rational import AVRational
+
+        tick = Fraction(self.stream.time_base or packet.time_base)
+        packet.rescale_ts(AVRational(tick))
+        pts, dts = packet.pts, packet.dts
+        if dts is None:
+            return False
+        before = pts, dts
+        least = dts if self.last is None else self.last + self.step
+        if pts is not None and pts < dts:
+            pts = dts = sorted((pts, dts, least))[1]
+        if dts < least:
+            pts, dts = None if pts is None else max(pts, least), least
+        self.last = dts
+        changed = (pts, dts) != before
+        self.row = self.row + 1 if changed else 0
+        self.moved = (dts - before[1]) * tick
+        packet.pts, packet.dts = pts, dts
+        return changed
+
+
 class StreamCopier:
     """Copies the other streams of a source packet by packet, in step with the video, holding one packet at a
     time.
@@ -297,6 +400,9 @@ class StreamCopier:
         self.cut = cut
         self.opened = open_input(source)
         self.targets: dict[int, Stream] = {}
+        self.clocks: dict[int, _Clock] = {}
+        self.latest: tuple[int, Fraction | None] | None = None  # index and time of the last packet
+        self.repaired: dict[int, list[Fraction]] = {}  # times of the packets whose times were wrong, by index
         # audio streams, and True if the output can hide some of their packets by an edit list
         self.audio: dict[int, bool] = {}
         self.packets: Iterator[Packet[Any]] | None = None
@@ -324,6 +430,7 @@ class StreamCopier:
         made = add_copy(output, template, whole=self.cut is None)
         if template.type != "attachment":
             self.targets[index] = made
+            self.clocks[index] = _Clock(made, output)
         if template.type == "audio":
             self.audio[index] = output.format.name in ISO
 
@@ -412,7 +519,8 @@ class StreamCopier:
         their output stream.
         """
         while self.packets is not None:
-            packet = self.held or next(self.packets, None)
+            with errors_ignored():
+                packet = self.held or next(self.packets, None)
             self.held = None
             if packet is None:
                 self.packets = None
@@ -421,9 +529,42 @@ class StreamCopier:
             if time is not None and stamp is not None and stamp > time:
                 self.held = packet
                 return
-            packet.stream = self.targets[packet.stream_index]
+            index = packet.stream_index
+            self.latest = index, stamp
+            packet.stream = self.targets[index]
             _move(packet, shift)
+            if self.clocks[index].repair(packet):
+                self._note_repair(index, stamp)
             yield packet
+
+    def _note_repair(self, index: int, time: Fraction | None) -> None:
+        clock, times = self.clocks[index], self.repaired.setdefault(index, [])
+        times.append(time or Fraction(0))
+        if clock.row > _LONGEST_ROW or (index not in self.audio and abs(clock.moved) > _FARTHEST):
+            raise self.refusal("its times go back there")
+
+    def refusal(self, reason: str) -> MediaError:
+        """Return the error for the last packet, with the way out."""
+        if self.latest is None:
+            return MediaError(f"{self.source}: its other streams can't be copied: {reason}")
+        index, time = self.latest
+        stream = self.opened.streams[index]
+        info = describe_stream(stream)
+        place = "" if time is None else f" at {float(time):.3f} s"
+        return MediaError(
+            f"{self.source}: {_named(info, getattr(stream, 'name', None))} can't be copied{place}: {reason}; "
+            f"remux the file first, or use `drop={DROP_WORDS[_kind(info)]}`"
+        )
+
+    def repairs(self) -> Iterator[str]:
+        """Yield a warning for each stream with repaired times."""
+        for index, times in sorted(self.repaired.items()):
+            info = describe_stream(self.opened.streams[index])
+            count = "1 packet has a time" if len(times) == 1 else f"{len(times)} packets have times"
+            yield (
+                f"stream {index} ({_kind(info)}: {info.codec}): {count} before the one that it follows, "
+                f"first at {float(times[0]):.3f} s; put right behind it"
+            )
 
     def close(self) -> None:
         self.packets = self.held = None
