@@ -63,7 +63,7 @@ def restore(
     """
     chosen = RestoreOptions(**{"encoder": FFV1, "sigma": 5, "segment_frames": 8} | options)
     request = Request(Source(str(source)), Target(str(output)), "denoise", chosen)
-    return restore_request(request, Fake, ignore if told is None else told.append)
+    return restore_request(request, lambda _: Fake(), ignore if told is None else told.append)
 
 
 def stop_after(monkeypatch: pytest.MonkeyPatch, segments: int, frames: int = 3) -> None:
@@ -622,14 +622,14 @@ def test_runs_restored_by_themselves_in_any_order_give_the_same_film(tmp_path: P
     )
     folder = WorkFolder(str(tmp_path / "out.mkv"))
     with folder.locked(shared=True):
-        with open_job(request, Fake) as job:
+        with open_job(request, lambda _: Fake()) as job:
             first = SegmentedWork(job, folder, ignore)
             first.plan()
             segments = first.missing()
         for segment in reversed(segments):
-            with open_job(request, Fake) as job:
+            with open_job(request, lambda _: Fake()) as job:
                 SegmentedWork(job, folder, ignore).restore([segment])
-        with open_job(request, Fake) as job:
+        with open_job(request, lambda _: Fake()) as job:
             last = SegmentedWork(job, folder, ignore)
             assert last.missing() == [] and len(segments) > 3
             last.join()

@@ -4,7 +4,6 @@ threads of its own.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Generator, Iterable, Iterator
 from contextlib import closing
 from dataclasses import asdict, dataclass
@@ -13,27 +12,20 @@ from itertools import islice
 from typing import Any
 
 from vidrestore import __version__
-from vidrestore.clips import needed_clips, owned_span
-from vidrestore.events import DAMAGED_SOURCE, Listener, Started, Warned
+from vidrestore.clips import owned_span
+from vidrestore.events import DAMAGED_SOURCE, Listener, Planned, Started, Warned
 from vidrestore.frames import Frame, Scale
 from vidrestore.jobs.frame_progress import counted
-from vidrestore.jobs.request import Request
+from vidrestore.jobs.request import Request, plain_options
+from vidrestore.jobs.steps import Stage, Steps, video_writer
 from vidrestore.media.probe import SourceInfo
 from vidrestore.media.reader import VideoReader
+from vidrestore.media.source import Target
+from vidrestore.media.writer import VideoWriter
 from vidrestore.options import RestoreOptions
 from vidrestore.pipeline.chain import frames_ahead
-from vidrestore.pipeline.clip_restorer import ClipRestorer
 from vidrestore.pipeline.excerpt import expected_frames
-from vidrestore.pipeline.pipelines import clip_restorer, known_sigma, output_scale
-from vidrestore.pipeline.plan import (
-    PLAN_VERSION,
-    Plan,
-    PlannedClip,
-    Scene,
-    planned_clips,
-    planned_range,
-)
-from vidrestore.restorers.base import Restorer
+from vidrestore.pipeline.plan import PLAN_VERSION, Plan, Scene
 from vidrestore.restorers.devices import device_name
 
 
@@ -80,7 +72,7 @@ class Job:
 
     request: Request
     reader: VideoReader
-    restorer: Restorer
+    steps: Steps
     plan: Plan
     warnings: tuple[str, ...] = ()
 
@@ -95,12 +87,7 @@ class Job:
     @property
     def scale(self) -> Scale:
         """The size of the output over that of the source."""
-        return output_scale(self.restorer.facts.scale, self.options, self.info.video.height)
-
-    @property
-    def sigma(self) -> float | None:
-        """The noise that was given; None to measure it."""
-        return known_sigma(self.restorer, self.options)
+        return self.steps.scale
 
     def identity(self) -> dict[str, Any]:
         """Return all that alters pixels or bits, as JSON values.
@@ -109,12 +96,11 @@ class Job:
         job that was begun keeps its own.
         """
         source = {key: value for key, value in asdict(self.plan.source).items() if key != "path"}
-        options = {key: value for key, value in self.request.values().items() if key != "model"}
+        first, *later = (_identity(stage) for stage in self.steps.stages)
         return {
             "source": source,
-            "task": self.plan.task,
-            "weights": self.restorer.facts.weights or self.restorer.facts.name,
-            **options,
+            **first,
+            **({"later": later} if later else {}),
             "encoder": asdict(self.plan.encoder),
             "copied_streams": list(self.plan.copy),
             "span": asdict(self.plan.span),
@@ -127,71 +113,84 @@ class Job:
 
     def begin(self, on_event: Listener) -> None:
         """Announce the job and its warnings."""
-        on_event(
-            Started(
-                *self.request.names,
-                self.plan.task,
-                self.restorer.facts.name,
-                device_name(self.restorer.facts.device),
-            )
-        )
+        facts = [stage.restorer.facts for stage in self.steps.stages]
+        names = ", ".join(each.name for each in facts)
+        on_event(Started(*self.request.names, self.request.tasks, names, device_name(facts[0].device)))
         self.warn(self.warnings, on_event)
+
+    def announce_plan(self, total: int | None, on_event: Listener, *, reused: int = 0) -> None:
+        """Announce how many frames there are, and how they are encoded."""
+        encoder = self.plan.encoder
+        details: dict[str, Any] = {
+            "encoder": encoder.encoder,
+            "pix_fmt": encoder.pix_fmt,
+            "copied_streams": self.plan.copy,
+        }
+        if self.steps.later:
+            details["steps"] = [stage.restorer.facts.name for stage in self.steps.stages]
+        on_event(Planned(self.info.path, total, reused=reused or None, details=details))
 
     def warn(self, warnings: Iterable[str], on_event: Listener) -> None:
         for warning in warnings:
             on_event(Warned(self.info.path, warning))
 
-    def frames(self) -> Generator[Frame]:
+    def decoded(self) -> Generator[Frame]:
         """Return the decoded frames that are to be restored."""
         return self.reader.frames(self.plan.span.start, self.plan.span.stop)
 
-    def planned(self, frames: Iterable[Frame]) -> Iterator[PlannedClip]:
-        """Yield the clips of decoded frames as they are planned."""
-        return planned_clips(
-            frames, self.plan.timeline, self.info.video.format, self.sigma, detect=self.options.scene_detect
-        )
+    def restored(self, decoded: Generator[Frame] | None = None) -> Generator[Frame]:
+        """Yield the restored frames, of `decoded` ones if given; the plan is filled."""
+        return self.steps.frames(self.decoded() if decoded is None else decoded, self.plan.timeline)
 
-    def clip_restorer(self) -> ClipRestorer:
-        threads = self.options.threads or available_cores()
-        return clip_restorer(self.restorer, self.info.video, self.options, threads)
+    def restored_clips(self, clips: range, *, from_start: bool = False) -> Generator[Frame]:
+        """Yield the frames that a range of clips of the finished plan owns, the same as in the whole run.
+
+        A clip owns the frames that no earlier clip has. `from_start` decodes all that comes before, too,
+        instead of jumping there.
+        """
+        bounds, pts = self.plan.timeline.bounds, self.plan.timeline.pts
+        span = owned_span(bounds, clips.start)[0], owned_span(bounds, clips.stop - 1)[1]
+
+        def decode(first: int) -> Generator[Frame]:
+            return _without_first(self.decoded(), first) if from_start else self.reader.frames(pts[first])
+
+        return self.steps.frames_in(span, self.plan, decode)
+
+    def watched(
+        self, frames: Iterable[Frame], stage: str, total: int | None, on_event: Listener
+    ) -> Iterator[Frame]:
+        """Yield the same frames, with events of their progress, and a warning at the first that is
+        interlaced: those that were looked at before were not.
+
+        Hours of work are not thrown away for it: videos that are progressive but for some marked scenes are
+        common, and most of those are marked wrongly.
+        """
+        warned = False
+        for index, frame in enumerate(counted(frames, self.info.path, total, stage, on_event)):
+            if frame.interlaced and not warned:
+                warned = True
+                text = "the video turns interlaced here; moving parts blur its fields: see `deinterlace`"
+                on_event(Warned(self.info.path, text, index))
+            yield frame
+
+    def writer(self, output: Target | None = None, **changed: Any) -> VideoWriter:
+        """Return a writer of the output, with `changed` settings."""
+        settings: dict[str, Any] = {
+            "source": self.info,
+            "encoder": self.plan.encoder,
+            "copy": self.plan.copy,
+            "overwrite": self.options.overwrite,
+            "scale": self.scale,
+            "rate": self.options.cfr,
+            "span": self.plan.span,
+            "drop": self.options.drop,
+        }
+        return video_writer(output or self.request.output, **(settings | changed))
 
     @property
     def damage(self) -> str | None:
         """The damage of the frames that were decoded so far, in one sentence."""
         return self.reader.damage.summary() if self.reader.damage.found else None
-
-
-def restored_frames(job: Job, frames: Iterator[Frame], clips: ClipRestorer) -> Generator[Frame]:
-    """Yield the restored frames of decoded ones, which run in a thread of their own; planning and joining in
-    another, the model in more.
-    """
-    with (
-        frames_ahead(frames) as decoded,
-        frames_ahead(clips.frames(job.planned(decoded))) as restored,
-    ):
-        yield from restored
-
-
-def restore_clips(
-    job: Job, clips: range, restorer: ClipRestorer | None = None, *, from_start: bool = False
-) -> Generator[Frame]:
-    """Yield the frames that a range of clips of the finished plan `job.plan` owns, the same as in the whole
-    run.
-
-    A clip owns the frames that no earlier clip has; the clip after the range is restored too if it shares
-    frames with the last. `from_start` decodes all that comes before, too, instead of jumping there.
-    """
-    bounds = job.plan.timeline.bounds
-    span = owned_span(bounds, clips.start)[0], owned_span(bounds, clips.stop - 1)[1]
-    needed = needed_clips(bounds, clips)
-    first = bounds[needed.start][0]
-    source = (
-        _without_first(job.frames(), first) if from_start else job.reader.frames(job.plan.timeline.pts[first])
-    )
-    with frames_ahead(source) as decoded:
-        planned = planned_range(decoded, job.plan, needed)
-        with frames_ahead((restorer or job.clip_restorer()).frames(planned, span)) as restored:
-            yield from restored
 
 
 def _without_first(frames: Generator[Frame], count: int) -> Generator[Frame]:
@@ -202,12 +201,8 @@ def _without_first(frames: Generator[Frame], count: int) -> Generator[Frame]:
 def plan_source(job: Job, on_event: Listener = ignore) -> Plan:
     """Decode what is to be restored once, restore nothing, and return the finished plan."""
     total = expected_frames(job.info, job.plan.span)
-    with frames_ahead(job.frames()) as decoded:
-        for _ in job.planned(
-            interlaced_warned(
-                counted(decoded, job.info.path, total, "plan", on_event), job.info.path, on_event
-            )
-        ):
+    with frames_ahead(job.decoded()) as decoded:
+        for _ in job.steps.planned(job.watched(decoded, "plan", total, on_event), job.plan.timeline):
             pass
     return job.plan
 
@@ -221,30 +216,11 @@ def damage_summary(found: str | None, copied: str | None = None) -> str | None:
     return "; ".join(part for part in (found, copied) if part) or None
 
 
-def interlaced_warned(frames: Iterable[Frame], source: str, on_event: Listener) -> Iterator[Frame]:
-    """Yield the same frames, with a warning at the first that is interlaced: those that were looked at before
-    were not.
-
-    Hours of work are not thrown away for it: videos that are progressive but for some marked scenes are
-    common, and most of those are marked wrongly.
-    """
-    warned = False
-    for index, frame in enumerate(frames):
-        if frame.interlaced and not warned:
-            warned = True
-            on_event(
-                Warned(
-                    source,
-                    "the video turns interlaced here; moving parts blur its fields: see `deinterlace`",
-                    index,
-                )
-            )
-        yield frame
-
-
-def available_cores() -> int:
-    """Return how many cores this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+def _identity(stage: Stage) -> dict[str, Any]:
+    """Return all of a step that alters pixels."""
+    options = {key: value for key, value in plain_options(stage.step.options).items() if key != "model"}
+    facts = stage.restorer.facts
+    return {"task": stage.step.task, "weights": facts.weights or facts.name, **options}
 
 
 def _version(package: str) -> str | None:

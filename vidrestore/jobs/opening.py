@@ -10,6 +10,7 @@ from vidrestore.errors import PlanError
 from vidrestore.jobs.encoder_choice import choose_encoder
 from vidrestore.jobs.job import Job
 from vidrestore.jobs.request import Request
+from vidrestore.jobs.steps import StepLoader, Steps, load_step, total_scale
 from vidrestore.media.deinterlace import PIPE_DEINTERLACED
 from vidrestore.media.encoder_table import EncoderChoice
 from vidrestore.media.hdr import hdr_warning
@@ -22,16 +23,13 @@ from vidrestore.media.span import Span
 from vidrestore.media.streams import check_streams, other_kinds
 from vidrestore.options import RestoreOptions
 from vidrestore.pipeline.excerpt import find_span
-from vidrestore.pipeline.pipelines import output_scale
-from vidrestore.pipeline.plan import Plan, Timeline
-from vidrestore.restorers.base import SCALES, Restorer
+from vidrestore.pipeline.plan import Plan
 
-RestorerLoader: TypeAlias = Callable[[], Restorer]
 FindSpan: TypeAlias = Callable[[VideoReader, RestoreOptions], Span]
 
 
 @contextmanager
-def open_job(request: Request, loader: RestorerLoader, find: FindSpan | None = None) -> Iterator[Job]:
+def open_job(request: Request, load: StepLoader = load_step, find: FindSpan | None = None) -> Iterator[Job]:
     """Open the source, check all that can be checked before work, load the model last, and yield the job.
 
     `find` finds the part of the source to restore, by default that of `start` and `duration`. Raises
@@ -43,7 +41,7 @@ def open_job(request: Request, loader: RestorerLoader, find: FindSpan | None = N
         check_picture(request.source, info.video)
         span = (find or asked_span)(reader, options)
         copy = check_streams(info, output, options.drop)
-        scale = output_scale(SCALES.get(request.task, 1), options, info.video.height)
+        scale = total_scale(request.steps, info.video)
         encoder = choose_encoder(info, output, options.encoder, scale=scale)
         warnings = reader.warnings + check_side_data(info, encoder, options.drop, strict=options.strict)
         if order := reader.field_order():
@@ -51,12 +49,12 @@ def open_job(request: Request, loader: RestorerLoader, find: FindSpan | None = N
         others = [kind for kind in other_kinds(info) if kind not in options.drop]
         if lost := losses(info, output, encoder, others):
             warnings += (lost,)
-        restorer = loader()
-        warnings += restorer.facts.doubts
-        length = restorer.clip_length(info.video.height, info.video.width)
-        timeline = Timeline(length, restorer.facts.overlap)
-        plan = Plan(request.source.identity(), output.name, request.task, encoder, copy, timeline, span)
-        yield Job(request, reader, restorer, plan, warnings)
+        restorers = [load(step) for step in request.steps]
+        warnings += tuple(doubt for restorer in restorers for doubt in restorer.facts.doubts)
+        steps = Steps(request.steps, restorers, info.video)
+        timeline = steps.first.timeline([])
+        plan = Plan(request.source.identity(), output.name, request.tasks, encoder, copy, timeline, span)
+        yield Job(request, reader, steps, plan, warnings)
 
 
 def reader_of(source: str | Source, options: RestoreOptions) -> VideoReader:

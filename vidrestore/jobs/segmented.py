@@ -20,14 +20,14 @@ import time
 from array import array
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
-from dataclasses import asdict, dataclass, replace
-from functools import cached_property, partial
+from dataclasses import asdict, dataclass
+from functools import partial
 from itertools import chain, islice, pairwise
 from pathlib import Path
 from typing import Any
 
 from vidrestore.errors import MediaError, PlanError
-from vidrestore.events import Listener, Planned, Warned
+from vidrestore.events import Listener, Warned
 from vidrestore.files.atomic import remove_partials
 from vidrestore.files.stopping import interrupts_held
 from vidrestore.frames import Frame, enlarged_size
@@ -35,14 +35,7 @@ from vidrestore.jobs.disk_space import check_space, video_sizes
 from vidrestore.jobs.finished import mark
 from vidrestore.jobs.frame_journal import SafeFrames
 from vidrestore.jobs.frame_progress import FrameProgress, counted
-from vidrestore.jobs.job import (
-    Job,
-    damage_summary,
-    interlaced_warned,
-    plan_source,
-    restore_clips,
-    restored_frames,
-)
+from vidrestore.jobs.job import Job, damage_summary, plan_source
 from vidrestore.jobs.segment_journals import SegmentJournals
 from vidrestore.jobs.segments import (
     Segment,
@@ -58,7 +51,6 @@ from vidrestore.media.muxer import Muxer
 from vidrestore.media.segment_file import SegmentFacts, SegmentWriter, check_segment, read_packets
 from vidrestore.media.sequence_output import JoinedPictures
 from vidrestore.media.source import PICTURES
-from vidrestore.pipeline.clip_restorer import ClipRestorer
 from vidrestore.pipeline.excerpt import expected_frames
 from vidrestore.pipeline.plan import Timeline
 
@@ -84,18 +76,21 @@ class SegmentedWork:
     def __init__(self, job: Job, folder: WorkFolder, on_event: Listener, *, beside: bool = False) -> None:
         """`beside`: other processes work on the job, too."""
         self.job, self.folder, self.on_event = job, folder, on_event
-        timeline, video, scale = job.plan.timeline, job.info.video, job.scale
-        asked = job.options.segment_frames
-        length = asked or usual_length(*enlarged_size(video.height, video.width, scale))
-        facts = {"clip": timeline.length, "overlap": timeline.overlap, "segment_frames": length}
+        video, asked = job.info.video, job.options.segment_frames
+        length = asked or usual_length(*enlarged_size(video.height, video.width, job.scale))
+        facts = {"segment_frames": length}
+        for at, stage in enumerate(job.steps.stages):
+            facts |= {_fact("clip", at): stage.length, _fact("overlap", at): stage.overlap}
         identity, restart = job.identity(), job.options.restart and not beside
         began = folder.begin(identity, facts, restart=restart, beside=beside)
-        if not 0 <= began["overlap"] < began["clip"] <= LONGEST_CLIP:
-            raise PlanError(
-                f"{folder.path / 'job.json'}: clips of {began['clip']} frames that share {began['overlap']}: "
-                "vidrestore did not write that; add `restart` to begin again"
-            )
-        timeline.length, timeline.overlap = began["clip"], began["overlap"]  # memory may be other now
+        for at, stage in enumerate(job.steps.stages):  # memory may be other now
+            stage.length, stage.overlap = began[_fact("clip", at)], began[_fact("overlap", at)]
+            if not 0 <= stage.overlap < stage.length <= LONGEST_CLIP:
+                raise PlanError(
+                    f"{folder.path / 'job.json'}: clips of {stage.length} frames that share "
+                    f"{stage.overlap}: vidrestore did not write that; add `restart` to begin again"
+                )
+        job.plan.timeline = job.steps.first.timeline([])
         self.length = began["segment_frames"]
         if asked is not None and asked != self.length:
             text = (
@@ -116,10 +111,6 @@ class SegmentedWork:
         self.load_plan()
         job.warn(folder.warnings, on_event)
 
-    @cached_property
-    def clips(self) -> ClipRestorer:
-        return self.job.clip_restorer()
-
     @property
     def total(self) -> int | None:
         return (
@@ -137,7 +128,7 @@ class SegmentedWork:
     @property
     def retried(self) -> int:
         """Clips that half precision could not hold."""
-        return self.clips.retried + self.retried_elsewhere
+        return self.job.steps.retried + self.retried_elsewhere
 
     # The plan
 
@@ -149,8 +140,7 @@ class SegmentedWork:
             self._keep_plan()
 
     def _forget(self) -> None:
-        timeline = self.job.plan.timeline
-        self.job.plan.timeline = replace(timeline, pts=array("q"), durations=array("q"), cuts=[], clips=[])
+        self.job.plan.timeline = self.job.steps.first.timeline([])
 
     def _keep_plan(self) -> None:
         if not self.job.plan.timeline.pts:
@@ -276,7 +266,7 @@ class SegmentedWork:
             yield from self._journals.frames(run[0], kept)
             if clip < run[-1].stop_clip:
                 clips = range(clip, run[-1].stop_clip)
-                with closing(restore_clips(self.job, clips, self.clips, from_start=damaged)) as frames:
+                with closing(self.job.restored_clips(clips, from_start=damaged)) as frames:
                     yield from watch(frames)
 
     def _runs(self, segments: list[Segment]) -> Iterator[list[Segment]]:
@@ -298,9 +288,8 @@ class SegmentedWork:
     def _restore_live(self) -> None:
         """Plan and restore in one pass."""
         self._forget()
-        with closing(restored_frames(self.job, self.job.frames(), self.clips)) as frames:
-            watched = interlaced_warned(frames, self.job.info.path, self.on_event)
-            self._write_live(counted(watched, self.job.info.path, self.total, "restore", self.on_event))
+        with closing(self.job.restored()) as frames:
+            self._write_live(self.job.watched(frames, "restore", self.total, self.on_event))
         self._keep_plan()
 
     def _write_live(self, frames: Iterable[Frame]) -> None:
@@ -436,13 +425,12 @@ class SegmentedWork:
 
     def announce_plan(self) -> None:
         """Announce the plan."""
-        plan = self.job.plan
-        details = {
-            "encoder": plan.encoder.encoder,
-            "pix_fmt": plan.encoder.pix_fmt,
-            "copied_streams": plan.copy,
-        }
-        self.on_event(Planned(self.job.info.path, self.total, reused=self.reused or None, details=details))
+        self.job.announce_plan(self.total, self.on_event, reused=self.reused)
+
+
+def _fact(name: str, step: int) -> str:
+    """Return the name of a fact about a step in the record of a job."""
+    return f"{name}{step + 1}" if step else name
 
 
 def _passed(progress: FrameProgress, numbers: Iterator[int], frames: Iterator[Frame]) -> Iterator[Frame]:

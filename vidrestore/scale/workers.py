@@ -23,7 +23,7 @@ from vidrestore.jobs.opening import open_job
 from vidrestore.jobs.request import Request
 from vidrestore.jobs.segmented import SegmentedWork
 from vidrestore.jobs.segments import Segment, frame_count
-from vidrestore.restorers.base import Restorer, load_restorer
+from vidrestore.jobs.steps import LoadedSteps
 from vidrestore.scale.shards import ClaimedWork, Shard, claim_name
 
 DEATHS = 3  # deaths of workers at one segment, after which it is not tried again
@@ -42,14 +42,7 @@ class Worker:
 
     def __init__(self, shard: Shard) -> None:
         self.shard = shard
-        self._restorer: Restorer | None = None
-
-    def _loaded(self, request: Request) -> Restorer:
-        if (
-            self._restorer is None
-        ):  # all requests to a worker are of one batch: their task and options are the same
-            self._restorer = load_restorer(request.task, request.options)
-        return self._restorer
+        self._load = LoadedSteps()
 
     def restore(self, request: Request) -> int | VidRestoreError:
         """Restore segments until others have claimed all that are missing.
@@ -64,7 +57,7 @@ class Worker:
 
     def _restore(self, request: Request) -> int:
         folder = request.work_folder()
-        with open_job(request, lambda: self._loaded(request)) as job:
+        with open_job(request, self._load) as job:
             if folder.read("plan") is None:
                 raise PlanError(
                     f"{folder.path}: a worker finds no plan there; all workers must see the same folders"
