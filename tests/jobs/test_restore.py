@@ -23,7 +23,7 @@ from vidrestore.events import Event, Progressed
 from vidrestore.jobs import frame_progress
 from vidrestore.jobs import job as jobs
 from vidrestore.jobs.batch import Batch
-from vidrestore.jobs.opening import open_job
+from vidrestore.jobs.job import open_job
 from vidrestore.jobs.request import Request
 from vidrestore.jobs.run import restore_request
 from vidrestore.media.reader import VideoReader

@@ -33,8 +33,7 @@ from vidrestore.files import lease as locks
 from vidrestore.files.atomic import Partial
 from vidrestore.files.lease import BusyError, Lock
 from vidrestore.jobs import frame_journal, segmented
-from vidrestore.jobs.job import ignore
-from vidrestore.jobs.opening import open_job
+from vidrestore.jobs.job import ignore, open_job
 from vidrestore.jobs.request import Request
 from vidrestore.jobs.run import restore_request
 from vidrestore.jobs.segmented import SegmentedWork

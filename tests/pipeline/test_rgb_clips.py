@@ -25,8 +25,7 @@ import vidrestore
 from vidrestore.clips import Bounds
 from vidrestore.colour import planes_to_grey, rgb_to_yuv, yuv_to_rgb
 from vidrestore.errors import VidRestoreError
-from vidrestore.jobs.job import plan_source
-from vidrestore.jobs.opening import open_job
+from vidrestore.jobs.job import open_job, plan_source
 from vidrestore.jobs.request import Request
 from vidrestore.jobs.run import restore_request
 from vidrestore.media.probe import VideoInfo

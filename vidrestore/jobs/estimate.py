@@ -11,8 +11,7 @@ from pathlib import Path
 from vidrestore.errors import OptionError
 from vidrestore.events import Listener, Planned
 from vidrestore.jobs.finished import nothing_to_do
-from vidrestore.jobs.job import Job, Summary, plan_source
-from vidrestore.jobs.opening import open_job
+from vidrestore.jobs.job import Job, Summary, open_job, plan_source
 from vidrestore.jobs.request import Request
 from vidrestore.jobs.steps import StepLoader, available_cores, write_frames
 from vidrestore.media.source import PIPE, Target

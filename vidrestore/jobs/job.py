@@ -1,32 +1,43 @@
-"""A job that was checked and can begin: frames decoded, planned and restored at the same time, each in
-threads of its own.
+"""A job: everything is checked first, the model is loaded last; then frames are decoded, planned and restored
+at the same time, each in threads of their own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Iterator
-from contextlib import closing
+from collections.abc import Callable, Generator, Iterable, Iterator, Set
+from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, version
 from itertools import islice
-from typing import Any
+from typing import Any, TypeAlias
 
 from vidrestore import __version__
 from vidrestore.clips import owned_span
+from vidrestore.errors import PlanError
 from vidrestore.events import DAMAGED_SOURCE, Listener, Planned, Started, Warned
 from vidrestore.frames import Frame, Scale
+from vidrestore.jobs.encoder_choice import choose_encoder
 from vidrestore.jobs.frame_progress import counted
 from vidrestore.jobs.request import Request, plain_options
-from vidrestore.jobs.steps import Stage, Steps, video_writer
-from vidrestore.media.probe import SourceInfo
+from vidrestore.jobs.steps import Stage, StepLoader, Steps, load_step, total_scale, video_writer
+from vidrestore.media.deinterlace import PIPE_DEINTERLACED
+from vidrestore.media.encoder_table import EncoderChoice
+from vidrestore.media.hdr import hdr_warning
+from vidrestore.media.probe import SourceInfo, VideoInfo
 from vidrestore.media.reader import VideoReader
-from vidrestore.media.source import Target
+from vidrestore.media.sequence_output import losses, side_data_left_out
+from vidrestore.media.side_data import lost_side_data
+from vidrestore.media.source import Source, Target
+from vidrestore.media.span import Span
+from vidrestore.media.streams import check_streams, other_kinds
 from vidrestore.media.writer import VideoWriter
 from vidrestore.options import RestoreOptions
 from vidrestore.pipeline.chain import frames_ahead
-from vidrestore.pipeline.excerpt import expected_frames
+from vidrestore.pipeline.excerpt import expected_frames, find_span
 from vidrestore.pipeline.plan import PLAN_VERSION, Plan, Scene
 from vidrestore.restorers.devices import device_name
+
+FindSpan: TypeAlias = Callable[[VideoReader, RestoreOptions], Span]
 
 
 def ignore(event: object) -> None:
@@ -65,7 +76,7 @@ class Summary:
 
 @dataclass
 class Job:
-    """A restoration that was checked and can begin (`jobs.opening.open_job`).
+    """A restoration that was checked and can begin (`open_job`).
 
     `plan` is filled while frames go by; `warnings` are for the user, before it begins.
     """
@@ -191,6 +202,82 @@ class Job:
     def damage(self) -> str | None:
         """The damage of the frames that were decoded so far, in one sentence."""
         return self.reader.damage.summary() if self.reader.damage.found else None
+
+
+@contextmanager
+def open_job(request: Request, load: StepLoader = load_step, find: FindSpan | None = None) -> Iterator[Job]:
+    """Open the source, check all that can be checked before work, load the model last, and yield the job.
+
+    `find` finds the part of the source to restore, by default that of `start` and `duration`. Raises
+    VidRestoreError.
+    """
+    options, output = request.options, request.output
+    with reader_of(request.source, options) as reader:
+        info = reader.info
+        check_picture(request.source, info.video)
+        span = (find or asked_span)(reader, options)
+        copy = check_streams(info, output, options.drop)
+        scale = total_scale(request.steps, info.video)
+        encoder = choose_encoder(info, output, options.encoder, scale=scale)
+        warnings = reader.warnings + check_side_data(info, encoder, options.drop, strict=options.strict)
+        if order := reader.field_order():
+            warnings += (_combed(order),)
+        others = [kind for kind in other_kinds(info) if kind not in options.drop]
+        if lost := losses(info, output, encoder, others):
+            warnings += (lost,)
+        restorers = [load(step) for step in request.steps]
+        warnings += tuple(doubt for restorer in restorers for doubt in restorer.facts.doubts)
+        steps = Steps(request.steps, restorers, info.video)
+        timeline = steps.first.timeline([])
+        plan = Plan(request.source.identity(), output.name, request.tasks, encoder, copy, timeline, span)
+        yield Job(request, reader, steps, plan, warnings)
+
+
+def reader_of(source: str | Source, options: RestoreOptions) -> VideoReader:
+    """Return the reader of a source with the settings of the options."""
+    return VideoReader(
+        source,
+        threads=options.threads,
+        deinterlace=options.deinterlace,
+        double_rate=options.double_rate,
+        fps=options.fps,
+    )
+
+
+def asked_span(reader: VideoReader, options: RestoreOptions) -> Span:
+    """Return the part of the source that the options name."""
+    return find_span(reader, options.start, options.duration)
+
+
+def check_picture(source: Source, video: VideoInfo, way_out: str | None = None) -> None:
+    """Refuse interlaced video."""
+    if video.interlaced:
+        way_out = way_out or (f"do it before: {PIPE_DEINTERLACED}" if source.is_pipe else "add `deinterlace`")
+        raise PlanError(
+            f"{source}: the video is interlaced, and its fields would be blurred into each other; {way_out}"
+        )
+
+
+def _combed(order: str) -> str:
+    first = "top" if order == "tff" else "bottom"
+    return (
+        f"not marked as interlaced, but it looks so ({first} field first): its fields blur into each other "
+        "where it moves; stop, and add `deinterlace`, or `double_rate` for a frame of each field"
+    )
+
+
+def check_side_data(
+    info: SourceInfo, encoder: EncoderChoice, drop: Set[str] = frozenset(), *, strict: bool
+) -> tuple[str, ...]:
+    """Return warnings about what encoding again leaves out, but for what is to be dropped. If `strict`, raise
+    PlanError instead, also for lost HDR.
+    """
+    lost = lost_side_data(side_data_left_out(info, encoder, drop))
+    hdr = hdr_warning(encoder.encoder, info.video)  # otherwise the writer warns of it
+    if strict and (lost or hdr):
+        found = "; ".join(part for part in (lost, hdr) if part)
+        raise PlanError(f"{info.path}: {found}; leave `strict` out to restore it all the same")
+    return (lost,) if lost else ()
 
 
 def _without_first(frames: Generator[Frame], count: int) -> Generator[Frame]:

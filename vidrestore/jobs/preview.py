@@ -19,8 +19,7 @@ from vidrestore.errors import MediaError, OptionError
 from vidrestore.events import Finished, Listener
 from vidrestore.frames import UNSPECIFIED, Frame, Scale, enlarged_size
 from vidrestore.jobs.finished import left_alone
-from vidrestore.jobs.job import Job, Summary, damage_summary
-from vidrestore.jobs.opening import open_job
+from vidrestore.jobs.job import Job, Summary, damage_summary, open_job
 from vidrestore.jobs.preview_labels import labelled
 from vidrestore.jobs.request import Request, check_request
 from vidrestore.jobs.steps import StepLoader, write_frames

@@ -13,9 +13,8 @@ from typing import Any, Literal
 
 from vidrestore.events import Listener, Warned
 from vidrestore.jobs.finished import announced, mark_file, nothing_to_do
-from vidrestore.jobs.job import Job, Summary, damage_summary, ignore
+from vidrestore.jobs.job import Job, Summary, damage_summary, ignore, open_job
 from vidrestore.jobs.naming import output_for, suffix_of
-from vidrestore.jobs.opening import open_job
 from vidrestore.jobs.request import Request
 from vidrestore.jobs.segmented import SegmentedWork
 from vidrestore.jobs.spooled import is_container, spooled

@@ -33,10 +33,9 @@ from vidrestore.files.stopping import interrupts_held
 from vidrestore.frames import Frame, enlarged_size
 from vidrestore.jobs.disk_space import check_space, video_sizes
 from vidrestore.jobs.finished import mark
-from vidrestore.jobs.frame_journal import SafeFrames
+from vidrestore.jobs.frame_journal import FrameJournal, SafeFrames
 from vidrestore.jobs.frame_progress import FrameProgress, counted
 from vidrestore.jobs.job import Job, damage_summary, plan_source
-from vidrestore.jobs.segment_journals import SegmentJournals
 from vidrestore.jobs.segments import (
     Segment,
     consecutive,
@@ -105,7 +104,6 @@ class SegmentedWork:
         self.retried_elsewhere = 0  # clips, by other processes
         self.damage: str | None = None
         self._checked: dict[int, SegmentFacts] = {}
-        self._journals = SegmentJournals(job, folder, self.name)
         self._safe: SafeFrames | None = None  # the segment that was begun
         self._since = time.monotonic()  # when the last segment was finished, or the work began
         self.load_plan()
@@ -199,7 +197,7 @@ class SegmentedWork:
         if self.outcome is None:  # planned while it is restored: one segment is begun at most
             times = self.job.plan.timeline.pts[sum(finished.values()) :]
             return sum(finished.values()) + (self._safe.journal.count(times) if self._safe else 0)
-        return sum(finished.get(each.number) or self._journals.resumed(each)[0] for each in self.segments)
+        return sum(finished.get(each.number) or self._resumed(each)[0] for each in self.segments)
 
     def _finished_frames(self, number: int) -> int:
         if number not in self._checked:  # interrupted just when it was finished
@@ -245,7 +243,7 @@ class SegmentedWork:
             return
         self.plan()
         missing = self.missing()
-        count = frame_count(missing) - sum(self._journals.resumed(segment)[0] for segment in missing)
+        count = frame_count(missing) - sum(self._resumed(segment)[0] for segment in missing)
         self.reused = len(self.job.plan.timeline.pts) - count
         self.announce_plan()
         progress = FrameProgress(self.job.info.path, count, "restore", self.on_event)
@@ -262,8 +260,8 @@ class SegmentedWork:
         """
         damaged = self.outcome is not None and self.outcome.damage is not None
         for run in self._runs(segments):
-            kept, clip = self._journals.resumed(run[0])
-            yield from self._journals.frames(run[0], kept)
+            kept, clip = self._resumed(run[0])
+            yield from self._journal(run[0].number, run[0].first).frames(self._times(run[0], kept))
             if clip < run[-1].stop_clip:
                 clips = range(clip, run[-1].stop_clip)
                 with closing(self.job.restored_clips(clips, from_start=damaged)) as frames:
@@ -272,14 +270,14 @@ class SegmentedWork:
     def _runs(self, segments: list[Segment]) -> Iterator[list[Segment]]:
         """Yield runs of segments that follow each other; of none but the first some frames are restored."""
         for run in consecutive(segments):
-            begins = [at for at, segment in enumerate(run) if at == 0 or self._journals.resumed(segment)[0]]
+            begins = [at for at, segment in enumerate(run) if at == 0 or self._resumed(segment)[0]]
             for first, stop in pairwise([*begins, len(run)]):
                 yield run[first:stop]
 
     def _write_planned(self, frames: Iterable[Frame], segments: Iterable[Segment]) -> None:
         frames = iter(frames)
         for segment in segments:
-            kept = self._journals.times(segment, self._journals.resumed(segment)[0])
+            kept = self._times(segment, self._resumed(segment)[0])
             with self._writer(segment.number, segment.first, kept) as writer:
                 for frame in islice(frames, segment.frames):
                     self._write(writer, frame)
@@ -310,11 +308,36 @@ class SegmentedWork:
                 self._finish(writer, segment)
             number, first_clip, first = number + 1, segment.stop_clip, segment.stop
 
+    # Frames that earlier runs restored of segments that they did not finish
+
+    def _journal(self, number: int, first: int) -> FrameJournal:
+        """Return the journal of segment `number`, which begins with frame `first`."""
+        video = self.job.info.video
+        label = digest({"job": self.name, "first": first})
+        size = enlarged_size(video.height, video.width, self.job.scale)
+        return FrameJournal(self.folder.frames(number), label, video.format, *size)
+
+    def _times(self, segment: Segment, count: int) -> array[int]:
+        """Return the times of the first `count` frames of a segment, as the plan has them."""
+        return self.job.plan.timeline.pts[segment.first : segment.first + count]
+
+    def _resumed(self, segment: Segment) -> tuple[int, int]:
+        """Return how many frames of a segment need not be restored again, and the clip to resume with."""
+        if not self.folder.frames(segment.number).exists():
+            return 0, segment.first_clip
+        clips, clip, frames = self.job.plan.timeline.clips, segment.first_clip, 0
+        times = self._times(segment, segment.frames)
+        there = self._journal(segment.number, segment.first).count(times)
+        while clip < segment.stop_clip and clips[clip].stop - segment.first <= there:
+            frames = clips[clip].stop - segment.first
+            clip += 1
+        return frames, clip
+
     @contextmanager
     def _writer(self, number: int, first: int, kept: Sequence[int] = ()) -> Iterator[SegmentWriter]:
         """Yield a segment that leaves nothing behind unless it is finished, but the frames of slow work."""
         job = self.job
-        safe = self._safe = SafeFrames(self._journals.of(number, first), self.length, self._since, kept)
+        safe = self._safe = SafeFrames(self._journal(number, first), self.length, self._since, kept)
         path, writer = self.folder.segment(number), None
         try:
             with interrupts_held():  # Ctrl-C while the file is begun would leave it behind
@@ -334,7 +357,6 @@ class SegmentedWork:
         writer.write(frame)
         if self._safe is not None:
             self._safe.add(frame)
-        self.folder.beat()
 
     def _finish(self, writer: SegmentWriter, segment: Segment) -> None:
         if writer.frames != segment.frames:
@@ -372,7 +394,7 @@ class SegmentedWork:
             delay = max(self._checked[segment.number].delay for segment in self.segments)
             joined.begin(timeline.pts, timeline.durations, delay)
             for _ in counted(self._joining(joined), job.info.path, self.total, "join", self.on_event):
-                self.folder.beat()
+                pass
             joined.finish()
         except BaseException:
             joined.abort()

@@ -31,8 +31,7 @@ from vidrestore.jobs.finished import (
     nothing_to_do,
 )
 from vidrestore.jobs.frame_progress import FrameProgress
-from vidrestore.jobs.job import Job, Summary
-from vidrestore.jobs.opening import open_job
+from vidrestore.jobs.job import Job, Summary, open_job
 from vidrestore.jobs.request import Request
 from vidrestore.jobs.run import join, warn_if_stopped
 from vidrestore.jobs.segmented import SegmentedWork
@@ -238,7 +237,7 @@ def _patiently(
 def _inside(folder: WorkFolder) -> Iterator[Claims]:
     with ExitStack() as stack:
         _patiently(lambda: stack.enter_context(folder.locked(shared=True)), BusyError)
-        yield stack.enter_context(Claims(folder.path, folder.beat))
+        yield stack.enter_context(Claims(folder.path))
 
 
 class _Sharded:

@@ -18,8 +18,7 @@ from vidrestore.errors import PlanError, VidRestoreError
 from vidrestore.events import Warned
 from vidrestore.files.claims import Claims, bury, counts
 from vidrestore.jobs.frame_progress import FrameProgress
-from vidrestore.jobs.job import ignore
-from vidrestore.jobs.opening import open_job
+from vidrestore.jobs.job import ignore, open_job
 from vidrestore.jobs.request import Request
 from vidrestore.jobs.segmented import SegmentedWork
 from vidrestore.jobs.segments import Segment, frame_count
@@ -135,7 +134,6 @@ class _Turn:
             for ended in self.workers.ended(LOOK):
                 self._end(ended.worker, ended.outcome)
             self.progress.show(self._done())
-            self.work.folder.beat()
             if finished is None and not self._left():
                 finished = time.monotonic()
             if finished is not None and time.monotonic() - finished > GRACE:
