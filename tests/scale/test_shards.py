@@ -91,18 +91,6 @@ def test_a_single_shard_does_it_all_and_late_ones_find_it_done(
     assert [path.name for path in tmp_path.iterdir()] == ["out.mkv"]
 
 
-def test_machines_that_share_nothing_but_files_make_the_file_of_one(
-    commands: Commands, film: Path, whole: bytes, tmp_path: Path
-) -> None:
-    output = tmp_path / "out.mkv"
-    options = ("denoise", film, "-o", output, *OPTIONS)
-    started = [
-        commands.start(*options, "--shard", f"{n}/2", slow_clip=0.05, machine=f"machine {n}") for n in (1, 2)
-    ]
-    assert ended(*started) and output.read_bytes() == whole
-    assert sum(command.own_frames for command in started) == FRAMES
-
-
 MOMENTS: list[Callable[[Path], object]] = [
     lambda output: output.with_name(f"{output.name}.vidrestore").exists(),
     lambda output: segments(output) >= 4,
