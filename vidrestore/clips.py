@@ -8,6 +8,7 @@ the whole run (`owned_span`, `needed_clips`).
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice, pairwise
 from typing import TypeAlias, TypeVar
@@ -65,6 +66,12 @@ def owned_span(bounds: Sequence[Bounds], clip: int) -> Bounds:
     """
     first, stop = bounds[clip]
     return (max(first, bounds[clip - 1][1]) if clip else first), stop
+
+
+def owners(bounds: Sequence[Bounds], first: int, stop: int) -> range:
+    """Return the clips that own the frames [first, stop)."""
+    ends = [end for _, end in bounds]
+    return range(bisect_right(ends, first), bisect_left(ends, stop) + 1)
 
 
 def needed_clips(bounds: Sequence[Bounds], clips: range) -> range:

@@ -14,6 +14,7 @@ from taylor_networks import small
 
 from vidrestore.cli import main
 from vidrestore.media.reader import VideoReader
+from vidrestore.media.segment_file import SegmentWriter
 from vidrestore.media.writer import VideoWriter
 from vidrestore.restorers.base import TASKS
 
@@ -84,6 +85,56 @@ def test_steps_that_are_stopped_say_that_nothing_is_kept(
     assert run("run", film, "--steps", "denoise,denoise") == 130
     assert "stopped; nothing is kept, and the same command starts over" in capsys.readouterr().err
     assert [path.name for path in film.parent.iterdir()] == [film.name]
+
+
+def test_steps_that_were_stopped_resume_and_give_the_same_file(
+    film: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_video(film, 40, sound=None)
+    weights = write_weights(film.parent, doubling(), "sr")
+    given = ("--steps", "denoise,sr", "--set", f"sr.model={weights}", "--set", "sr.scale=2")
+    line = ("run", film, *given, "--threads", "1", "--segment-frames", "10")
+    assert run(*line, "-o", film.with_name("whole.mkv")) == 0
+    finish, finished = SegmentWriter.finish, list[Path]()
+
+    def stopping(writer: SegmentWriter, label: dict[str, object]) -> object:
+        if len(finished) == 1:
+            raise KeyboardInterrupt
+        finished.append(writer.path)
+        return finish(writer, label)
+
+    made = film.with_name("made.mkv")
+    with monkeypatch.context() as stopped:
+        stopped.setattr(SegmentWriter, "finish", stopping)
+        assert run(*line, "-o", made) == 130
+    assert "the same command resumes from there" in capsys.readouterr().err
+    assert run(*line, "-o", made, "--json") == 0
+    done = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert (
+        0 < done["details"]["reused"] < 40 and made.read_bytes() == film.with_name("whole.mkv").read_bytes()
+    )
+
+
+def test_steps_are_planned_previewed_and_reported(film: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    line = ("run", film, "--steps", "denoise,derain")
+    weights = write_weights(film.parent, small(), "derain")
+    line += ("--set", f"derain.model={weights}")
+    assert run(*line, "--dry-run") == 0
+    assert "5 frames" in capsys.readouterr().out
+    assert run(*line, "--preview", "1s") == 0
+    assert film.with_name("film.preview.mkv").exists()
+    assert run(*line, "--report", film.with_name("page.html")) == 0
+    assert "denoise, derain" in film.with_name("page.html").read_text()
+    before = film.with_name("film.denoised.derained.mkv").stat().st_mtime_ns
+    assert run(*line, "--skip-existing") == 0
+    assert film.with_name("film.denoised.derained.mkv").stat().st_mtime_ns == before
+
+
+def test_shards_of_steps_need_known_noise(film: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    line = ("run", film, "--steps", "denoise,denoise", "--shard", "1/1")
+    assert run(*line) == 2
+    assert "need the noise for denoise after other steps; give it by --sigma" in capsys.readouterr().err
+    assert run(*line, "--set", "denoise.sigma=5") == 0
 
 
 @pytest.mark.parametrize("options, kept", [((), True), (("--drop", "exif"), False)])

@@ -30,7 +30,7 @@ from vidrestore.cli import main
         ("inspect a.mp4 b.mp4", "one word too many: b.mp4; see vidrestore inspect --help"),
         (
             "run a.mp4 --steps denoise, sr",
-            "run takes one input, not a.mp4 and sr; expected one video, or - for y4m on stdin",
+            "--steps denoise,: a name is missing beside a comma; expected A,B without spaces",
         ),
         ("denoize a.mp4", "no such command 'denoize'; did you mean denoise or desnow or dehaze?"),
         (

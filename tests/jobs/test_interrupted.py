@@ -7,10 +7,8 @@ import os
 import re
 import signal
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
-from fractions import Fraction
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,22 +17,10 @@ import pytest
 from commands import Command, Commands
 from long_videos import film as long_film
 from sample_videos import write_video
-from written_videos import packets
-
-from vidrestore.media.reader import VideoReader
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="needs signals")
 
 OPTIONS = ("--segment-frames", "20", "--threads", "1")
-
-
-def content(path: Path) -> tuple[Any, Any]:
-    with VideoReader(str(path)) as reader:
-        frames = [
-            (frame.pts, frame.duration, [plane.tobytes() for plane in frame.planes])
-            for frame in reader.frames()
-        ]
-    return frames, packets(path)
 
 
 @pytest.fixture(scope="module")
@@ -78,33 +64,6 @@ def journalled(output: Path) -> bool:
     with suppress(FileNotFoundError):
         return any(path.stat().st_size > 1000 for path in work_of(output).glob("*.frames"))
     return False
-
-
-SEGMENTS = 5  # of the film
-MOMENTS: list[Callable[[Path], object]] = [
-    lambda output: (work_of(output) / "job.json").exists(),  # in the first segment
-    lambda output: len(segments(output)) == 2,
-    lambda output: len(segments(output)) == 4,
-    # while it joins
-    lambda output: len(segments(output)) == SEGMENTS and any(output.parent.glob(".*.partial")),
-]
-
-
-@pytest.mark.parametrize("encoder", ENCODERS)
-def test_a_run_killed_again_and_again_ends_with_the_file_of_an_undisturbed_one(
-    commands: Commands, film: Path, undisturbed: dict[str, Path], tmp_path: Path, encoder: str
-) -> None:
-    output, options = tmp_path / "out.mkv", ENCODERS[encoder]
-    for moment in MOMENTS:
-        begin(commands, film, "-o", output, *options, slow_clip=0.05, slow_join=0.05).until(
-            partial(moment, output)
-        ).kill()
-        assert not output.exists()
-    code, said = denoise(commands, film, "-o", output, *options)
-    assert code == 0 and "(150 of them earlier)" in said
-    assert content(output) == content(undisturbed[encoder])
-    assert output.read_bytes() == undisturbed[encoder].read_bytes()
-    assert [path.name for path in tmp_path.iterdir()] == ["out.mkv"]
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -155,17 +114,6 @@ def test_a_second_signal_stops_at_once(commands: Commands, film: Path, tmp_path:
     assert command.wait(seconds=10) == 130
 
 
-def test_two_processes_on_one_job_are_one_too_many(
-    commands: Commands, film: Path, undisturbed: dict[str, Path], tmp_path: Path
-) -> None:
-    output = tmp_path / "out.mkv"
-    first = begin(commands, film, "-o", output, "--lossless", slow_clip=0.2).until(lambda: segments(output))
-    code, said = denoise(commands, film, "-o", output, "--lossless")
-    assert code == 1 and f"process {first.pid} on " in said and "works on this already" in said
-    assert first.wait() == 0
-    assert output.read_bytes() == undisturbed["lossless"].read_bytes()
-
-
 def test_other_arguments_than_those_that_began_are_refused(
     commands: Commands, film: Path, tmp_path: Path
 ) -> None:
@@ -193,35 +141,6 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", "-l", str(folder)], check=True)
 
 
-@pytest.fixture(scope="module")
-def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """60 frames of noise: 0.55 MB in segments, and as much again when joined."""
-    path = tmp_path_factory.mktemp("large") / "film.mkv"
-    write_video(
-        path, 60, size=(96, 64), time_base=Fraction(1, 1000), times=[40 * number for number in range(60)]
-    )
-    return path
-
-
-@pytest.mark.parametrize(
-    "room", [300_000, 700_000], ids=["for a segment", "for all segments but not for the film too"]
-)
-def test_a_full_disk_leaves_work_to_go_on_with(
-    commands: Commands, small_disk: Path, large: Path, tmp_path: Path, room: int
-) -> None:
-    output, filler = small_disk / "out.mkv", small_disk / "filler"
-    free = os.statvfs(small_disk)
-    filler.write_bytes(bytes(free.f_bavail * free.f_frsize - room))
-    code, said = denoise(commands, large, "-o", output, "--lossless")
-    assert code == 1 and "no space left" in said and "the same command resumes from there" in said, said
-    assert not output.exists() and segments(output) and not list(small_disk.glob(".*"))
-    filler.unlink()
-    code, said = denoise(commands, large, "-o", output, "--lossless")
-    assert code == 0 and "of them earlier" in said
-    assert denoise(commands, large, "-o", tmp_path / "whole.mkv", "--lossless")[0] == 0
-    assert output.read_bytes() == (tmp_path / "whole.mkv").read_bytes()
-
-
 def test_too_little_room_is_said_before_the_work(
     commands: Commands, small_disk: Path, tmp_path: Path
 ) -> None:
@@ -235,14 +154,6 @@ def test_too_little_room_is_said_before_the_work(
     )
     assert "--work-dir" in said
     assert [path.name for path in small_disk.iterdir()] == ["filler"]
-
-
-def test_a_file_size_limit_leaves_work_to_go_on_with(commands: Commands, large: Path, tmp_path: Path) -> None:
-    output = tmp_path / "out.mkv"
-    code, said = denoise(commands, large, "-o", output, "--lossless", largest_file=400_000)
-    assert code == 1 and "no space left" in said, said
-    assert segments(output) and not output.exists()
-    assert denoise(commands, large, "-o", output, "--lossless")[0] == 0
 
 
 # Many inputs

@@ -23,8 +23,7 @@ from vidrestore.events import Event, Progressed
 from vidrestore.jobs import frame_progress
 from vidrestore.jobs import job as jobs
 from vidrestore.jobs.batch import Batch
-from vidrestore.jobs.job import restore_clips
-from vidrestore.jobs.opening import open_job
+from vidrestore.jobs.job import open_job
 from vidrestore.jobs.request import Request
 from vidrestore.jobs.run import restore_request
 from vidrestore.media.reader import VideoReader
@@ -56,7 +55,7 @@ class Overflowing(Fake):
 def restore_with(restorer: Any, source: Path, output: Path, **options: Any) -> vidrestore.Summary:
     chosen = RestoreOptions(encoder=LOSSLESS, scene_detect=False, **options)
     return restore_request(
-        Request(Source(str(source)), Target(str(output)), "denoise", chosen), lambda: restorer
+        Request(Source(str(source)), Target(str(output)), "denoise", chosen), lambda _: restorer
     )
 
 
@@ -146,15 +145,16 @@ def test_any_range_of_clips_gives_the_frames_of_the_whole_run(tmp_path: Path) ->
     whole = read(output)
     options = RestoreOptions(sigma=5, encoder=LOSSLESS, scene_detect=False)
     with open_job(
-        Request(Source(str(source)), Target(str(tmp_path / "other.mkv")), "denoise", options), Fake
+        Request(Source(str(source)), Target(str(tmp_path / "other.mkv")), "denoise", options),
+        lambda _: Fake(),
     ) as job:
         jobs.plan_source(job)
         clips = len(job.plan.timeline.clips)
         for first, stop in [(0, 1), (0, clips), (2, 4), (clips - 1, clips), (1, clips)]:
-            part = [(frame.pts, list(frame.planes)) for frame in restore_clips(job, range(first, stop))]
+            part = [(frame.pts, list(frame.planes)) for frame in job.restored_clips(range(first, stop))]
             at = next(index for index, (pts, _) in enumerate(whole) if pts == part[0][0])
             assert_same(part, whole[at : at + len(part)])
-        parts = [frame.pts for clip in range(clips) for frame in restore_clips(job, range(clip, clip + 1))]
+        parts = [frame.pts for clip in range(clips) for frame in job.restored_clips(range(clip, clip + 1))]
         assert parts == [pts for pts, _ in whole]
 
 
@@ -165,9 +165,9 @@ def test_the_plan_pass_and_the_restoration_come_to_the_same_plan(tmp_path: Path)
     request = Request(Source(str(source)), Target(str(tmp_path / "out.mkv")), "denoise")
     for work in (
         jobs.plan_source,
-        lambda job: list(jobs.restored_frames(job, job.frames(), job.clip_restorer())),
+        lambda job: list(job.restored()),
     ):
-        with open_job(request, Fake) as job:
+        with open_job(request, lambda _: Fake()) as job:
             work(job)
             plans.append(job.plan)
     assert plans[0] == plans[1]
@@ -312,7 +312,7 @@ def test_a_batch_loads_its_model_once_and_names_its_outputs(
     for name in ("a.mkv", "b.mkv", "old.denoised.mkv"):
         write_video(folder / name, 3)
     monkeypatch.setattr(
-        "vidrestore.jobs.batch.load_restorer", lambda task, options: loaded.append(task) or Fake()
+        "vidrestore.jobs.steps.load_restorer", lambda task, options: loaded.append(task) or Fake()
     )
     batch = Batch([str(folder)], f"{tmp_path}/out/", "denoise", RestoreOptions())
     assert [batch.restore(source).frames for source in batch.sources] == [3, 3]

@@ -23,7 +23,7 @@ import vidrestore
 from vidrestore.cli import main
 from vidrestore.errors import PlanError
 from vidrestore.events import Event, Warned
-from vidrestore.jobs.opening import check_side_data
+from vidrestore.jobs.job import check_side_data
 from vidrestore.media.encoder_table import EncoderChoice
 from vidrestore.media.probe import probe
 from vidrestore.media.side_data import lost_side_data

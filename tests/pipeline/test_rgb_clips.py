@@ -25,8 +25,7 @@ import vidrestore
 from vidrestore.clips import Bounds
 from vidrestore.colour import planes_to_grey, rgb_to_yuv, yuv_to_rgb
 from vidrestore.errors import VidRestoreError
-from vidrestore.jobs.job import plan_source, restore_clips
-from vidrestore.jobs.opening import open_job
+from vidrestore.jobs.job import open_job, plan_source
 from vidrestore.jobs.request import Request
 from vidrestore.jobs.run import restore_request
 from vidrestore.media.probe import VideoInfo
@@ -35,7 +34,6 @@ from vidrestore.media.source import Source, Target
 from vidrestore.options import EncoderOptions, RestoreOptions
 from vidrestore.pipeline.rgb_clips import RgbClipRestorer
 from vidrestore.restorers import mb_taylorformer_restorer
-from vidrestore.restorers.base import load_restorer
 from vidrestore.restorers.mb_taylorformer_restorer import ImageRestorer
 
 LOSSLESS = EncoderOptions(lossless=True)
@@ -299,17 +297,16 @@ def test_any_range_of_a_plan_gives_the_frames_of_the_whole_run(
     _, times, whole = read(output)
     with open_job(
         Request(Source(str(source)), Target(str(tmp_path / "other.mkv")), task, options),
-        lambda: load_restorer(task, options),
     ) as job:
         plan_source(job)
         clips = len(job.plan.timeline.clips)
         assert clips == 3
         for first, stop in [(0, 1), (1, 3), (clips - 1, clips), (0, clips)]:
-            part = list(restore_clips(job, range(first, stop)))
+            part = list(job.restored_clips(range(first, stop)))
             at = times.index(part[0].pts)
             assert [frame.pts for frame in part] == times[at : at + len(part)]
             assert_same([frame.planes for frame in part], whole[at : at + len(part)])
-        parts = [frame.pts for clip in range(clips) for frame in restore_clips(job, range(clip, clip + 1))]
+        parts = [frame.pts for clip in range(clips) for frame in job.restored_clips(range(clip, clip + 1))]
         assert parts == times
 
 
@@ -368,10 +365,10 @@ def test_a_frame_beyond_half_precision_is_restored_again_in_fp32(
         with pytest.raises(
             VidRestoreError, match=r"frames \d to \d: dehaze-1 produced NaN or infinity, in fp32 too"
         ):
-            restore_request(request, lambda: restorer)
+            restore_request(request, lambda _: restorer)
         assert not (tmp_path / "out.mkv").exists()
     else:
-        assert restore_request(request, lambda: restorer).retried == 3
+        assert restore_request(request, lambda _: restorer).retried == 3
         assert_same(read(tmp_path / "out.mkv")[2], read(tmp_path / "in.mkv")[2])
 
 

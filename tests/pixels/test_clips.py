@@ -13,6 +13,7 @@ from vidrestore.clips import (
     live_clips,
     needed_clips,
     owned_span,
+    owners,
 )
 
 LAYOUTS = [
@@ -127,6 +128,18 @@ def test_any_range_of_clips_gives_its_frames_as_the_whole_run_does(count, cuts, 
             span = owned_span(bounds, begin)[0], owned_span(bounds, end - 1)[1]
             part = join_clips(clips_of(bounds, needed_clips(bounds, range(begin, end))), crossfade, span)
             assert values(part) == whole[slice(*span)]
+
+
+@pytest.mark.parametrize("count, cuts, length, overlap", LAYOUTS)
+def test_the_owners_of_frames_are_the_clips_whose_spans_hold_them(count, cuts, length, overlap):
+    bounds = clip_bounds(count, cuts, length, overlap)
+    spans = [range(*owned_span(bounds, clip)) for clip in range(len(bounds))]
+    for first in range(count):
+        for stop in range(first + 1, count + 1):
+            wanted = set(range(first, stop))
+            assert list(owners(bounds, first, stop)) == [
+                n for n, span in enumerate(spans) if wanted & {*span}
+            ]
 
 
 def test_a_range_needs_one_clip_more_except_at_a_cut():

@@ -25,7 +25,7 @@ from vidrestore.jobs.request import Request
 from vidrestore.options import EncoderOptions, RestoreOptions
 from vidrestore.scale.processes import Processes, devices_of
 from vidrestore.scale.shards import Shard
-from vidrestore.scale.shared_batch import WorkersBatch
+from vidrestore.scale.shared_batch import ByWorkers
 from vidrestore.scale.workers import Ended, Worker, WorkerError
 
 IDENTITY = "<identity>"
@@ -56,7 +56,7 @@ def two() -> Iterator[Processes]:
 
 
 def restore(film: Path, output: Path, workers: Any, told: list[Event] | None = None, **options: Any) -> Any:
-    batch = WorkersBatch([str(film)], str(output), IDENTITY, replace(OPTIONS, **options), workers)
+    batch = Batch([str(film)], str(output), IDENTITY, replace(OPTIONS, **options), way=ByWorkers(workers))
     return batch.restore(str(film), (lambda event: None) if told is None else told.append)
 
 
@@ -107,7 +107,9 @@ class Mortal(Processes):
 @pytest.mark.skipif(os.name == "nt", reason="needs signals")
 def test_a_process_that_is_killed_is_replaced(film: Path, whole: bytes, tmp_path: Path) -> None:
     told: list[Event] = []
-    with closing(WorkersBatch([str(film)], str(tmp_path / "out.mkv"), IDENTITY, OPTIONS, Mortal(2))) as batch:
+    with closing(
+        Batch([str(film)], str(tmp_path / "out.mkv"), IDENTITY, OPTIONS, way=ByWorkers(Mortal(2)))
+    ) as batch:
         batch.restore(str(film), told.append)
     assert (tmp_path / "out.mkv").read_bytes() == whole
     deaths = [event.message for event in told if isinstance(event, Warned)]
@@ -118,7 +120,9 @@ def test_a_process_that_is_killed_is_replaced(film: Path, whole: bytes, tmp_path
 def test_what_kills_every_process_is_given_up(film: Path, tmp_path: Path) -> None:
     died = r"frame \d+ and on: 3 workers died there, the last one \(process \d+ on cpu, killed by"
     with (
-        closing(WorkersBatch([str(film)], str(tmp_path / "out.mkv"), IDENTITY, OPTIONS, Mortal(99))) as batch,
+        closing(
+            Batch([str(film)], str(tmp_path / "out.mkv"), IDENTITY, OPTIONS, way=ByWorkers(Mortal(99)))
+        ) as batch,
         pytest.raises(WorkerError, match=died),
     ):
         batch.restore(str(film))

@@ -29,7 +29,7 @@ from vidrestore.media.source import Source, Target
 from vidrestore.options import EncoderOptions, RestoreOptions
 from vidrestore.scale.ray_actors import RayActors, stay_on_this_machine
 from vidrestore.scale.shards import Shard
-from vidrestore.scale.shared_batch import WorkersBatch
+from vidrestore.scale.shared_batch import ByWorkers
 from vidrestore.scale.workers import Worker
 
 IDENTITY = "<identity>"
@@ -85,7 +85,7 @@ def actors() -> Iterator[RayActors]:
 
 def restore(film: Path, output: Path, workers: Any) -> tuple[Any, list[Event]]:
     told: list[Event] = []
-    return WorkersBatch([str(film)], str(output), IDENTITY, OPTIONS, workers).restore(
+    return Batch([str(film)], str(output), IDENTITY, OPTIONS, way=ByWorkers(workers)).restore(
         str(film), told.append
     ), told
 

@@ -27,7 +27,7 @@ from vidrestore.media.reader import VideoReader
 from vidrestore.options import RestoreOptions
 from vidrestore.scale import shards as shards_module
 from vidrestore.scale.shards import Shard
-from vidrestore.scale.shared_batch import ShardedBatch
+from vidrestore.scale.shared_batch import AsShard
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="needs signals")
 
@@ -89,18 +89,6 @@ def test_a_single_shard_does_it_all_and_late_ones_find_it_done(
     for command in shards(commands, film, tmp_path / "out.mkv", 2):
         assert ended(command) and command.own_frames == 0
     assert [path.name for path in tmp_path.iterdir()] == ["out.mkv"]
-
-
-def test_machines_that_share_nothing_but_files_make_the_file_of_one(
-    commands: Commands, film: Path, whole: bytes, tmp_path: Path
-) -> None:
-    output = tmp_path / "out.mkv"
-    options = ("denoise", film, "-o", output, *OPTIONS)
-    started = [
-        commands.start(*options, "--shard", f"{n}/2", slow_clip=0.05, machine=f"machine {n}") for n in (1, 2)
-    ]
-    assert ended(*started) and output.read_bytes() == whole
-    assert sum(command.own_frames for command in started) == FRAMES
 
 
 MOMENTS: list[Callable[[Path], object]] = [
@@ -186,7 +174,9 @@ def test_a_film_without_frames_is_said_to_be_one(
     tmp_path: Path, film: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(VideoReader, "frames", lambda self, *span: (frame for frame in ()))
-    batch = ShardedBatch([str(film)], str(tmp_path / "out.mkv"), "<identity>", RestoreOptions(), Shard(1, 2))
+    batch = Batch(
+        [str(film)], str(tmp_path / "out.mkv"), "<identity>", RestoreOptions(), way=AsShard(Shard(1, 2))
+    )
     with pytest.raises(MediaError, match="no frame was written"):
         batch.restore(str(film))
     assert list(tmp_path.iterdir()) == []
@@ -195,12 +185,12 @@ def test_a_film_without_frames_is_said_to_be_one(
 def test_what_exists_is_skipped_where_asked_for(tmp_path: Path, film: Path) -> None:
     (tmp_path / "out.mkv").write_bytes(b"precious")
     for skip in (True, False):
-        batch = ShardedBatch(
+        batch = Batch(
             [str(film)],
             str(tmp_path / "out.mkv"),
             "<identity>",
             RestoreOptions(skip_existing=skip),
-            Shard(1, 2),
+            way=AsShard(Shard(1, 2)),
         )
         if skip:
             assert batch.restore(str(film)).skipped
@@ -273,7 +263,9 @@ def test_shards_share_a_folder_of_films(commands: Commands, tmp_path: Path) -> N
 
 
 def test_frames_of_an_earlier_look_at_a_video_stay_a_shards_own(film: Path, tmp_path: Path) -> None:
-    batch = ShardedBatch([str(film)], str(tmp_path / "out.mkv"), "<identity>", RestoreOptions(), Shard(1, 2))
+    batch = Batch(
+        [str(film)], str(tmp_path / "out.mkv"), "<identity>", RestoreOptions(), way=AsShard(Shard(1, 2))
+    )
     assert batch.restore(str(film)).reused == 0
     found = batch.restore(str(film))  # as where another shard joins what this one has restored
     assert (found.reused, found.before) == (0, False)
@@ -331,7 +323,7 @@ def test_a_film_that_gets_its_name_while_a_shard_begins_is_done(
         check(*arguments)
 
     monkeypatch.setattr(finished, "check_request", named_just_now)
-    batch = ShardedBatch([str(film)], str(output), "<identity>", RestoreOptions(), Shard(1, 2))
+    batch = Batch([str(film)], str(output), "<identity>", RestoreOptions(), way=AsShard(Shard(1, 2)))
     assert batch.restore(str(film)).before
 
 
@@ -354,7 +346,7 @@ def test_the_folder_of_a_machine_that_died_before_it_cleared_up_goes_when_its_le
         return True
 
     monkeypatch.setattr(shards_module._Sharded, "_join", named_and_died)
-    batch = ShardedBatch([str(film)], str(output), "<identity>", RestoreOptions(), Shard(1, 2))
+    batch = Batch([str(film)], str(output), "<identity>", RestoreOptions(), way=AsShard(Shard(1, 2)))
     assert batch.restore(str(film)).frames == FRAMES
     assert [path.name for path in tmp_path.iterdir()] == ["out.mkv"]
 

@@ -24,9 +24,10 @@ from vidrestore.options import INPUT, OUTPUT, RESUME, RestoreOptions, option
 
 if TYPE_CHECKING:
     from vidrestore.events import Listener
-    from vidrestore.jobs.batch import Batch
+    from vidrestore.jobs.batch import Batch, Way
     from vidrestore.jobs.estimate import Estimate
     from vidrestore.jobs.job import Summary
+    from vidrestore.jobs.steps import Step
 
 
 @dataclass(frozen=True)
@@ -98,7 +99,18 @@ class RunOptions:
 
 
 def run_task(task: str, run: RunOptions, options: Callable[[], RestoreOptions]) -> None:
-    """Restore all inputs, or preview or plan them, and exit with the code."""
+    """Restore all inputs by one task, or preview or plan them, and exit with the code."""
+
+    def steps() -> list[Step]:
+        from vidrestore.jobs.steps import Step
+
+        return [Step(task, options())]
+
+    run_steps(run, steps)
+
+
+def run_steps(run: RunOptions, steps: Callable[[], list[Step]]) -> None:
+    """Restore all inputs by some steps, or preview or plan them, and exit with the code."""
     if run.preview is not None and run.dry_run:
         raise typer.BadParameter("--preview writes a file and --dry-run none; leave one out")
     if run.engine != "ray" and (run.ray_address is not None or run.ray_cpus is not None):
@@ -111,11 +123,11 @@ def run_task(task: str, run: RunOptions, options: Callable[[], RestoreOptions]) 
         )
     one_use_of_stdout(run.json, run.output)
     with stops_cleanly(), listening(run.json, run.quiet) as on_event:
-        code = _run_all(task, run, options, on_event)
+        code = _run_all(run, steps, on_event)
     raise typer.Exit(code)
 
 
-def _run_all(task: str, run: RunOptions, options: Callable[[], RestoreOptions], on_event: Listener) -> int:
+def _run_all(run: RunOptions, steps: Callable[[], list[Step]], on_event: Listener) -> int:
     """Restore all inputs and return the exit code.
 
     An error about all of them is reported for the only input, or for "" if there are several.
@@ -127,7 +139,7 @@ def _run_all(task: str, run: RunOptions, options: Callable[[], RestoreOptions], 
 
     try:
         sources = [*given, *(listed_sources(run.from_list) if run.from_list else ())]
-        batch = _batch(sources, task, run, options())
+        batch = _batch(sources, run, steps())
         if run.report is not None and len(batch.sources) > 1 and not Path(run.report).is_dir():
             raise OptionError(f"--report {run.report}: several inputs need a folder for their pages")
     except VidRestoreError as error:
@@ -188,41 +200,57 @@ def _report(batch: Batch, summary: Summary, place: str) -> str:
 
     if Path(place).is_dir():
         place = str(Path(place, f"{Path(summary.output).name}.html"))
-    write_report(place, summary, batch.task, batch.options)
+    write_report(place, summary, batch.tasks, batch.options)
     return place
 
 
-def _batch(sources: list[str], task: str, run: RunOptions, options: RestoreOptions) -> Batch:
+def _batch(sources: list[str], run: RunOptions, steps: list[Step]) -> Batch:
     """Return the inputs, with the way to restore them."""
     from vidrestore.jobs.batch import Batch
     from vidrestore.jobs.naming import PREVIEW
 
+    options = steps[0].options
     _check_together(run, options)
     _check_report(run)
-    trial = run.preview is not None or run.dry_run
-    found = {"recursive": run.recursive, "photos": run.photos}
-    if run.shard and not trial:
+    way = None
+    if run.preview is None and not run.dry_run:
+        way = _way(run, options)
+    if "," in options.device:
+        from vidrestore.scale.processes import devices_of
+
+        device = devices_of(options.device)[0]
+        steps = [replace(step, options=replace(step.options, device=device)) for step in steps]
+    return Batch(
+        sources,
+        run.output,
+        steps[0].task,
+        steps[0].options,
+        later=steps[1:],
+        suffix=PREVIEW if run.preview else None,
+        recursive=run.recursive,
+        photos=run.photos,
+        way=way,
+    )
+
+
+def _way(run: RunOptions, options: RestoreOptions) -> Way | None:
+    """Return the way to share the work with other processes, None for this one alone."""
+    if run.shard:
         from vidrestore.scale.shards import Shard
-        from vidrestore.scale.shared_batch import ShardedBatch
+        from vidrestore.scale.shared_batch import AsShard
 
-        return ShardedBatch(sources, run.output, task, options, Shard(*run.shard), **found)
-    if run.engine == "ray" and not trial:
+        return AsShard(Shard(*run.shard))
+    if run.engine == "ray":
         from vidrestore.scale.ray_actors import RayActors
-        from vidrestore.scale.shared_batch import WorkersBatch
+        from vidrestore.scale.shared_batch import ByWorkers
 
-        actors = RayActors(run.ray_address, cpus=run.ray_cpus)
-        return WorkersBatch(sources, run.output, task, options, actors, **found)
+        return ByWorkers(RayActors(run.ray_address, cpus=run.ray_cpus))
     if "," in options.device:
         from vidrestore.scale.processes import Processes, devices_of
+        from vidrestore.scale.shared_batch import ByWorkers
 
-        devices = devices_of(options.device)
-        options = replace(options, device=devices[0])
-        if not trial:
-            from vidrestore.scale.shared_batch import WorkersBatch
-
-            return WorkersBatch(sources, run.output, task, options, Processes(devices), **found)
-    suffix = PREVIEW if run.preview else None
-    return Batch(sources, run.output, task, options, suffix=suffix, **found)
+        return ByWorkers(Processes(devices_of(options.device)))
+    return None
 
 
 def _work(batch: Batch, source: str, run: RunOptions, on_event: Listener) -> int:

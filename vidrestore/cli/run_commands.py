@@ -9,14 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args, get_type_hints
 
 import typer
 
-from vidrestore.cli.declared import one_use_of_stdout, with_options
-from vidrestore.cli.interrupts import stops_cleanly
-from vidrestore.cli.progress import listening
-from vidrestore.cli.restoring import RunOptions
-from vidrestore.cli.several_inputs import run_each
+from vidrestore.cli.declared import with_options
+from vidrestore.cli.restoring import RunOptions, run_steps
 from vidrestore.cli.terminal import show
 from vidrestore.errors import OptionError
-from vidrestore.events import Listener, Progressed
 from vidrestore.files.checked_toml import checked_toml
 from vidrestore.files.regular import LARGEST_TOML, read_limited
 from vidrestore.options import QUALITY, Declared, RestoreOptions
@@ -28,11 +24,9 @@ Settings = dict[str, dict[str, Any]]  # step -> option -> value
 
 
 def _is_of_whole_run(field: Field[Any]) -> bool:
-    """Return True for an option that all steps share; a run has no segments, and no option that needs
-    them.
-    """
+    """Return True for an option that all steps share."""
     found: Declared = field.metadata["declared"]
-    return not found.tasks and found.scope != "job"
+    return not found.tasks
 
 
 @with_options(only=_is_of_whole_run)
@@ -64,43 +58,23 @@ def run(
 ) -> None:
     """Restore by several tasks in one go: one decoding, one encoding.
 
-    A run that ends early starts over.
-
     Examples:
       vidrestore run in.mp4 --steps denoise,deblur,sr -o out.mp4
       vidrestore run in.mp4 --steps denoise,sr --set sr.height=1080
-      vidrestore run in.mp4 --config steps.toml
+      vidrestore run videos/ -o out/ --config steps.toml
     """
     names, given = _configured(config)
-    names = [name for name in steps.split(",") if name] or names
+    if steps:
+        names = steps.split(",")
+    if "" in names:
+        raise OptionError(f"--steps {steps}: a name is missing beside a comma; expected A,B without spaces")
     for text in settings or ():
         step, name, value = _setting(text)
         given.setdefault(step, {})[name] = value
     if print_config:
         show(*toml_lines(names, given))
         return
-    sources = run.sources or []
-    if len(sources) != 1:
-        raise OptionError(f"{_not_one(sources)}; expected one video, or - for y4m on stdin")
-    with stops_cleanly(), listening(run.json, run.quiet) as on_event:
-        on_event(Progressed(sources[0], 0, stage="load"))
-        chain = _chain(names, given, options)
-        code = _run(sources[0], chain, run, on_event)
-    raise typer.Exit(code)
-
-
-def _not_one(sources: list[str]) -> str:
-    return "run takes one input" + (f", not {' and '.join(sources)}" if sources else "")
-
-
-def _run(source: str, chain: list[Step], run: RunOptions, on_event: Listener) -> int:
-    from vidrestore.jobs.steps import restore_steps
-
-    def work(each: str) -> int:
-        return restore_steps(each, run.output, chain, on_event).exit_code
-
-    one_use_of_stdout(run.json, run.output)
-    return run_each([source], work, on_event)
+    run_steps(run, lambda: _chain(names, given, options))
 
 
 def _chain(names: list[str], given: Settings, options: Callable[[], RestoreOptions]) -> list[Step]:

@@ -25,8 +25,7 @@ from vidrestore.evaluation.sequence_frames import area_matrix
 from vidrestore.evaluation.systems import GIVEN
 from vidrestore.files.atomic import replacing, write_problem
 from vidrestore.frames import Frame
-from vidrestore.jobs.job import Summary
-from vidrestore.jobs.opening import reader_of
+from vidrestore.jobs.job import Summary, reader_of
 from vidrestore.media.probe import VideoInfo
 from vidrestore.media.reader import VideoReader
 from vidrestore.noise import NoiseEstimator

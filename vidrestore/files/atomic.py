@@ -18,12 +18,12 @@ from pathlib import Path
 from typing import BinaryIO
 
 from vidrestore.errors import MediaError, OutputExistsError
-from vidrestore.files.lease import is_own, probe, this_process, try_lock
+from vidrestore.files.lease import LEASE, is_own, probe, this_process, try_lock
 from vidrestore.files.regular import UnexpectedFileError, create_new, open_descriptor, private_mode
 
 LONGEST_NAME = 255  # bytes, on every file system in use
 # seconds without a write after which a partial file of another machine counts as left behind
-ABANDONED = 3600.0
+ABANDONED = 20 * LEASE
 _PARTIAL = re.compile(r"\.(?P<place>[0-9a-f]{16})\.(?P<machine>[0-9a-f]{8})[0-9a-f]{16}\.partial")
 
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -25,11 +25,19 @@ from typing import Any
 from vidrestore.errors import MediaError
 from vidrestore.files.atomic import write_problem
 from vidrestore.files.checked_json import read_object
-from vidrestore.files.lease import LONGEST, heartbeat, holder_of, this_process, touch, try_lock, write_holder
+from vidrestore.files.lease import (
+    BEAT,
+    LEASE,
+    LONGEST,
+    heartbeat,
+    holder_of,
+    this_process,
+    touch,
+    try_lock,
+    write_holder,
+)
 from vidrestore.files.regular import create_new, open_descriptor, private_mode
 
-LEASE = 180.0  # seconds; network file systems may show the state of a minute ago
-BEAT = 20.0
 POLL = 0.5  # seconds between two checks
 NOTE = 0.5  # seconds between two updates of a count
 
@@ -41,11 +49,9 @@ class Claims:
     claims.
     """
 
-    def __init__(self, folder: Path, beat: Callable[[], None] = lambda: None, owner: str = "") -> None:
-        """Set the folder; `beat` is called at every touch, and `owner` is the name by which `bury` finds the
-        claims.
-        """
-        self.folder, self.beat, self.owner = folder, beat, owner
+    def __init__(self, folder: Path, owner: str = "") -> None:
+        """Set the folder; `owner` is the name by which `bury` finds the claims."""
+        self.folder, self.owner = folder, owner
         self._noted = 0.0
         self._held: dict[str, tuple[Path, int]] = {}  # path, and the descriptor that holds the lock
         # the last state of other processes' claims, and since when it is unchanged
@@ -130,7 +136,6 @@ class Claims:
         return now - since > LEASE
 
     def _beat(self) -> None:
-        self.beat()
         for path, descriptor in list(self._held.values()):
             with suppress(OSError):
                 touch(descriptor, path)

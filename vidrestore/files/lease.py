@@ -13,7 +13,6 @@ import os
 import secrets
 import socket
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -28,8 +27,10 @@ try:
 except ImportError:  # Windows: only the content of the file counts
     fcntl = None  # type: ignore[assignment]
 
-LEASE = 600.0  # seconds without a touch after which a process on another machine counts as dead
-BEAT = 30.0  # seconds between two touches
+# Seconds without a touch after which a process on another machine counts as dead: network file systems may
+# show the state of a minute ago.
+LEASE = 180.0
+BEAT = 20.0  # seconds between two touches
 LONGEST = 4096  # most bytes of a lock or claim
 WIDTH = 256  # bytes of a record: a new one covers the old one whole
 _NAMES = {"host": str, "pid": range(1, 1 << 31)}
@@ -51,7 +52,6 @@ class Lock:
         self.path, self.shared = path, shared
         self._reliable = fcntl is not None
         self._descriptor = self._open()
-        self._next = 0.0
         try:
             self._refuse_foreign()
             self._refuse_living()
@@ -127,13 +127,11 @@ class Lock:
         write_holder(self._descriptor, shared=self.shared)
 
     def beat(self) -> None:
-        """Touch the lock, if `BEAT` seconds have passed."""
-        if time.monotonic() >= self._next:
-            self._next = time.monotonic() + BEAT
-            with suppress(OSError):
-                if self.shared and not os.fstat(self._descriptor).st_size:  # another holder has left
-                    self._write()
-                touch(self._descriptor, self.path)
+        """Touch the lock; to be called every `BEAT` seconds (`heartbeat`)."""
+        with suppress(OSError):
+            if self.shared and not os.fstat(self._descriptor).st_size:  # another holder has left
+                self._write()
+            touch(self._descriptor, self.path)
 
     def release(self) -> None:
         """Let others in. The file stays, unless the job's folder goes."""

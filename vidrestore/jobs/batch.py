@@ -6,8 +6,8 @@ import os
 from collections.abc import Sequence
 from contextlib import suppress
 from fractions import Fraction
-from functools import cached_property
 from pathlib import Path
+from typing import Protocol
 
 from vidrestore.errors import MediaError, OptionError
 from vidrestore.events import Listener, Progressed
@@ -21,26 +21,52 @@ from vidrestore.jobs.naming import (
     output_for,
     suffix_of,
 )
-from vidrestore.jobs.opening import RestorerLoader
 from vidrestore.jobs.preview import preview
 from vidrestore.jobs.request import Request
 from vidrestore.jobs.run import restore_request
+from vidrestore.jobs.steps import LoadedSteps, Step, StepLoader
 from vidrestore.media.source import Source, Target
 from vidrestore.options import RestoreOptions
-from vidrestore.restorers.base import Restorer, load_restorer
+
+
+class Way(Protocol):
+    """How the videos of a batch are restored: by this process alone, or with others."""
+
+    def check(self, batch: Batch) -> None:
+        """Refuse what can't be done so. Raises OptionError."""
+
+    def restore(self, batch: Batch, source: str, on_event: Listener) -> Summary:
+        """Restore one source of the batch."""
+
+    def close(self) -> bool:
+        """End the work; return True if folders that are still empty can go."""
+
+
+class Alone:
+    """This process restores each video."""
+
+    def check(self, batch: Batch) -> None:
+        pass
+
+    def restore(self, batch: Batch, source: str, on_event: Listener) -> Summary:
+        return restore_request(batch.request(source), batch.loader(source, on_event), on_event)
+
+    def close(self) -> bool:
+        return True
 
 
 class Batch:
     """The videos and photos that `sources` (files, folders, patterns) name, each with its output; `output` is
     a folder if there are several; a name without a suffix is one, too, unless one file is the source.
 
-    `suffix` is what a default name gets: in.mp4 -> in.SUFFIX.mp4, by default the task's. `recursive` goes
-    into folders below the given ones; the folder `output` then gets the same folders. `photos`: pictures in
-    folders and patterns are restored one by one, not as frames. `left_out` are named videos that were made
-    from other ones of the batch, `notes` sentences about what else was found.
+    `later` are steps after that of `task`. `suffix` is what a default name gets: in.mp4 -> in.SUFFIX.mp4, by
+    default the task's. `recursive` goes into folders below the given ones; the folder `output` then gets the
+    same folders. `photos`: pictures in folders and patterns are restored one by one, not as frames. `way` is
+    how the work is shared. `left_out` are named videos that were made from other ones of the batch, `notes`
+    sentences about what else was found.
     Folders for the outputs are made; those that are still empty are removed by `close`.
 
-    The model is loaded when the first video needs it and kept for the others. Raises OptionError or
+    Models are loaded when the first video needs them and kept for the others. Raises OptionError or
     MediaError if the inputs make no sense as a whole.
     """
 
@@ -51,12 +77,14 @@ class Batch:
         task: str,
         options: RestoreOptions,
         *,
+        later: Sequence[Step] = (),
         suffix: str | None = None,
         recursive: bool = False,
         photos: bool = False,
+        way: Way | None = None,
     ) -> None:
-        self.task = task
-        self.options = options
+        self.task, self.options, self.later = task, options, tuple(later)
+        self._load, self._way = LoadedSteps(), way or Alone()
         given = [Source(name) for name in sources]
         found = expand_sources(given, recursive=recursive, photos=photos)
         self._sources = {source.name: source for source in found}
@@ -67,7 +95,8 @@ class Batch:
         if output and many and not Target(output).is_pipe:
             output = os.path.join(output, "")  # a folder, there or not
         several = len(found) > 1
-        suffix = suffix or suffix_of(task, options)
+        steps = (Step(task, options), *self.later)
+        suffix = suffix or ".".join(suffix_of(step.task, step.options) for step in steps)
         self.outputs = {
             source.name: output_for(source, _below(output, folder), suffix, several=several)
             for source, folder in found.items()
@@ -83,33 +112,30 @@ class Batch:
         makes_folders = output is not None or any(target.is_pattern for target in written)
         folders = {target.path.parent for target in written} if makes_folders else ()
         self._made = [made for folder in sorted(folders) for made in _make_folder(folder)]
-
-    @cached_property
-    def restorer(self) -> Restorer:
-        return load_restorer(self.task, self.options)
+        self._way.check(self)
 
     def request(self, source: str) -> Request:
-        return Request(self._sources[source], self.outputs[source], self.task, self.options)
+        return Request(self._sources[source], self.outputs[source], self.task, self.options, self.later)
 
-    def loader(self, source: str, on_event: Listener) -> RestorerLoader:
-        """Return a function that returns the restorer, with an event if it must be loaded first."""
+    @property
+    def tasks(self) -> str:
+        """The names of all tasks, for messages."""
+        return ", ".join([self.task, *(step.task for step in self.later)])
 
-        def load() -> Restorer:
-            if "restorer" not in self.__dict__:
-                on_event(Progressed(source, 0, stage="load"))
-            return self.restorer
-
-        return load
+    def loader(self, source: str, on_event: Listener) -> StepLoader:
+        """Return a function that returns the restorer of a step, with an event if it must be loaded first."""
+        return lambda step: self._load(step, lambda: on_event(Progressed(source, 0, stage="load")))
 
     def restore(self, source: str, on_event: Listener = ignore) -> Summary:
         """Restore one of `sources`. Raises VidRestoreError as `vidrestore.restore` does."""
-        return restore_request(self.request(source), self.loader(source, on_event), on_event)
+        return self._way.restore(self, source, on_event)
 
     def close(self) -> None:
         """Remove the folders that were made for outputs and are still empty."""
-        for folder in reversed(self._made):
-            with suppress(OSError):  # something is in it
-                folder.rmdir()
+        if self._way.close():
+            for folder in reversed(self._made):
+                with suppress(OSError):  # something is in it
+                    folder.rmdir()
 
     def preview(self, source: str, seconds: Fraction, on_event: Listener = ignore) -> Summary:
         """Write `seconds` of one of `sources`, before | after."""

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from contextlib import closing
 from dataclasses import asdict, dataclass, replace
 from fractions import Fraction
@@ -21,20 +21,18 @@ from torch import Tensor
 
 from vidrestore.errors import OptionError
 from vidrestore.frames import Frame, PixelFormat
-from vidrestore.jobs.encoder_choice import choose_encoder
 from vidrestore.jobs.frame_progress import peak_memory
-from vidrestore.jobs.job import Job, available_cores
-from vidrestore.jobs.opening import open_job
+from vidrestore.jobs.job import Job, open_job
 from vidrestore.jobs.request import Request
 from vidrestore.jobs.run import restore_request
+from vidrestore.jobs.steps import Step, available_cores, load_step, video_writer, write_frames
 from vidrestore.media.probe import SourceInfo, StreamInfo, VideoInfo
 from vidrestore.media.source import Source, Target
 from vidrestore.media.streams import DROP_WORDS
-from vidrestore.media.writer import VideoWriter
 from vidrestore.models.fast.linear import packed
 from vidrestore.options import EncoderOptions, RestoreOptions
 from vidrestore.pipeline.clip_restorer import at_once
-from vidrestore.restorers.base import Restorer, Sample, load_restorer
+from vidrestore.restorers.base import Restorer, Sample
 from vidrestore.restorers.devices import torch_device
 
 T = TypeVar("T")
@@ -128,12 +126,12 @@ def bench(
         if source is None:
             write_video(video, *size, frames)
         began = time.perf_counter()
-        restorer = load_restorer(task, options)
+        restorer = load_step(Step(task, options))
         loading = time.perf_counter() - began
         request = Request(Source(video), Target(output), task, options)
         whole = _whole(request, restorer)
         memory = peak_memory()
-        with open_job(request, lambda: restorer) as job:
+        with open_job(request, lambda _: restorer) as job:
             stages = stages_of(job, frames)
     on_cpu = torch_device(options.device).type == "cpu"  # the peaks are those of the CPU
     network = network_rate(sample, threads) if on_cpu and (sample := restorer.sample()) else None
@@ -152,18 +150,23 @@ def bench(
 
 def _whole(request: Request, restorer: Restorer) -> Stage:
     cpu = time.process_time()
-    summary = restore_request(request, lambda: restorer)
+    summary = restore_request(request, lambda _: restorer)
     return Stage("whole", (time.process_time() - cpu) / summary.frames, summary.seconds / summary.frames)
 
 
 def stages_of(job: Job, limit: int) -> tuple[Stage, ...]:
     """Run each stage of a job alone, on its first `limit` frames."""
-    frames, decoding = _timed("decode", 1, lambda: list(islice(job.frames(), limit)))
+
+    def encode_all(frames: Generator[Frame]) -> None:
+        write_frames(frames, job.writer(copy=(), overwrite=True))
+
+    frames, decoding = _timed("decode", 1, lambda: list(islice(job.decoded(), limit)))
     count = len(frames)  # a video may be shorter than asked for
     decode = Stage(decoding.name, decoding.cpu / count, decoding.seconds / count)
-    planned, plan = _timed("plan", count, lambda: list(job.planned(frames)))
-    restored, model = _timed("model", count, lambda: list(job.clip_restorer().frames(iter(planned))))
-    _, encode = _timed("encode", count, lambda: _encode(restored, job))
+    planned, plan = _timed("plan", count, lambda: list(job.steps.planned(frames, job.plan.timeline)))
+    model_frames = job.steps.first.clips.frames(iter(planned))
+    restored, model = _timed("model", count, lambda: list(model_frames))
+    _, encode = _timed("encode", count, lambda: encode_all(frame for frame in restored))
     return decode, plan, model, encode
 
 
@@ -172,19 +175,6 @@ def _timed(name: str, frames: int, work: Callable[[], T]) -> tuple[T, Stage]:
     cpu, clock = time.process_time(), time.perf_counter()
     result = work()
     return result, Stage(name, (time.process_time() - cpu) / frames, (time.perf_counter() - clock) / frames)
-
-
-def _encode(frames: list[Frame], job: Job) -> None:
-    with VideoWriter(
-        job.request.output,
-        source=job.info,
-        encoder=job.plan.encoder,
-        copy=(),
-        overwrite=True,
-        scale=job.scale,
-    ) as writer:
-        for frame in frames:
-            writer.write(frame)
 
 
 def network_rate(sample: Sample, threads: int) -> Rate:
@@ -245,12 +235,11 @@ def write_video(path: str, width: int, height: int, frames: int) -> None:
     )
     info = SourceInfo("-", "made up", video, (StreamInfo(0, "video", "ffv1"),))
     draw = np.random.default_rng(0)
-    with VideoWriter(
-        path, source=info, encoder=choose_encoder(info, Target(path), EncoderOptions(lossless=True)), copy=()
-    ) as writer:
-        for number in range(frames):
-            sizes = (pixels.plane_size(plane, height, width) for plane in range(pixels.plane_count))
-            writer.write(Frame(tuple(_picture(draw, number, *size) for size in sizes), number, 1))
+    sizes = [pixels.plane_size(plane, height, width) for plane in range(pixels.plane_count)]
+    pictures = (
+        Frame(tuple(_picture(draw, number, *size) for size in sizes), number, 1) for number in range(frames)
+    )
+    write_frames(pictures, video_writer(path, info, EncoderOptions(lossless=True)))
 
 
 def _picture(draw: np.random.Generator, number: int, height: int, width: int) -> NDArray[np.uint8]:

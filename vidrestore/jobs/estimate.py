@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import tempfile
 import time
-from contextlib import closing
 from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
 
 from vidrestore.errors import OptionError
 from vidrestore.events import Listener, Planned
 from vidrestore.jobs.finished import nothing_to_do
-from vidrestore.jobs.job import Job, Summary, available_cores, plan_source, restore_clips
-from vidrestore.jobs.opening import RestorerLoader, open_job
+from vidrestore.jobs.job import Job, Summary, open_job, plan_source
 from vidrestore.jobs.request import Request
-from vidrestore.media.source import PIPE
-from vidrestore.media.writer import VideoWriter
+from vidrestore.jobs.steps import StepLoader, available_cores, write_frames
+from vidrestore.media.source import PIPE, Target
+from vidrestore.media.span import WHOLE
 from vidrestore.pipeline.plan import Plan
 
 
@@ -37,7 +37,7 @@ class Estimate:
         return len(self.plan.timeline.pts)
 
 
-def estimate(request: Request, loader: RestorerLoader, on_event: Listener) -> Estimate | Summary:
+def estimate(request: Request, load: StepLoader, on_event: Listener) -> Estimate | Summary:
     """Check and plan the whole video and restore its first clips on trial; write nothing that stays.
 
     Return the summary instead if nothing is left to do. Raises VidRestoreError as `vidrestore.restore` does.
@@ -46,7 +46,7 @@ def estimate(request: Request, loader: RestorerLoader, on_event: Listener) -> Es
         raise OptionError("`dry_run` needs a file to read and a file to write, not a pipe")
     if before := nothing_to_do(request, on_event):
         return before
-    with open_job(request, loader) as job:
+    with open_job(request, load) as job:
         plan, damage = plan_source(job), job.damage
         seconds, size = _trial(job)
     found = Estimate(plan, seconds, size, damage)
@@ -66,16 +66,15 @@ def estimate(request: Request, loader: RestorerLoader, on_event: Listener) -> Es
 def _trial(job: Job) -> tuple[float, int]:
     """Return seconds and bytes for the whole video, from as many of its first clips as there are threads."""
     timeline = job.plan.timeline
-    clips = range(min(len(timeline.clips), job.options.threads or available_cores()))
+    clips = timeline.clips[: job.options.threads or available_cores()]
     with tempfile.TemporaryDirectory() as folder:
         output = job.request.output
         path = Path(folder) / (output.path.name if output.is_pattern else f"trial{output.suffix}")
         silent = replace(job.info, path=PIPE)
-        writer = VideoWriter(str(path), source=silent, encoder=job.plan.encoder, copy=(), scale=job.scale)
+        writer = job.writer(Target(str(path)), source=silent, copy=(), rate=None, span=WHOLE)
         began = time.monotonic()
-        with closing(restore_clips(job, clips)) as frames, writer:
-            for frame in frames:
-                writer.write(frame)
+        decoded = islice(job.decoded(), clips[-1].stop)
+        write_frames(job.steps.frames(decoded, job.steps.first.timeline([])), writer)
         share = len(timeline.pts) / writer.frames
         size = sum(written.stat().st_size for written in Path(folder).iterdir())
         return (time.monotonic() - began) * share, round(size * share)

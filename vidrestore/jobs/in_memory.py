@@ -15,12 +15,9 @@ from torch import Tensor
 
 from vidrestore.errors import OptionError
 from vidrestore.frames import Frame, PixelFormat, enlarged_size
-from vidrestore.jobs.job import available_cores
+from vidrestore.jobs.steps import Step, Steps, load_step
 from vidrestore.media.probe import VideoInfo
 from vidrestore.options import RestoreOptions, changed_values
-from vidrestore.pipeline.pipelines import clip_restorer, known_sigma, output_scale
-from vidrestore.pipeline.plan import Timeline, planned_clips
-from vidrestore.restorers.base import load_restorer
 
 BYTES, FLOATS = PixelFormat("gbrp", "rgb", 8), PixelFormat("gbrpf32le", "rgb", 32)
 
@@ -79,17 +76,12 @@ def _as_array(frames: NDArray[Any] | Tensor) -> NDArray[Any]:
 
 def _restored(source: NDArray[Any], pixels: PixelFormat, task: str, options: RestoreOptions) -> NDArray[Any]:
     """Plan, restore and join, in pieces of a clip."""
-    restorer = load_restorer(task, options)
-    count, height, width, _ = source.shape
+    step, (count, height, width, _) = Step(task, options), source.shape
     video = VideoInfo(0, "rawvideo", width, height, pixels, Fraction(1, 25), pix_fmt=pixels.name)
-    facts = restorer.facts
-    timeline = Timeline(restorer.clip_length(height, width), facts.overlap)
-    level = known_sigma(restorer, options)
-    clips = planned_clips(_frames(source), timeline, pixels, level, detect=options.scene_detect)
-    size = enlarged_size(height, width, output_scale(facts.scale, options, height))
+    steps = Steps([step], [load_step(step)], video)
+    size = enlarged_size(height, width, steps.scale)
     restored = np.empty((count, *size, 3), source.dtype)
-    pipeline = clip_restorer(restorer, video, options, options.threads or available_cores())
-    with closing(pipeline.frames(clips)) as done:
+    with closing(steps.frames(_frames(source), steps.first.timeline([]))) as done:
         for target, frame in zip(restored, done, strict=True):
             for channel, plane in enumerate(frame.planes):
                 target[..., channel] = plane

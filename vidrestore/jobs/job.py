@@ -1,40 +1,43 @@
-"""A job that was checked and can begin: frames decoded, planned and restored at the same time, each in
-threads of its own.
+"""A job: everything is checked first, the model is loaded last; then frames are decoded, planned and restored
+at the same time, each in threads of their own.
 """
 
 from __future__ import annotations
 
-import os
-from collections.abc import Generator, Iterable, Iterator
-from contextlib import closing
+from collections.abc import Callable, Generator, Iterable, Iterator, Set
+from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, version
 from itertools import islice
-from typing import Any
+from typing import Any, TypeAlias
 
 from vidrestore import __version__
-from vidrestore.clips import needed_clips, owned_span
-from vidrestore.events import DAMAGED_SOURCE, Listener, Started, Warned
+from vidrestore.clips import owned_span
+from vidrestore.errors import PlanError
+from vidrestore.events import DAMAGED_SOURCE, Listener, Planned, Started, Warned
 from vidrestore.frames import Frame, Scale
+from vidrestore.jobs.encoder_choice import choose_encoder
 from vidrestore.jobs.frame_progress import counted
-from vidrestore.jobs.request import Request
-from vidrestore.media.probe import SourceInfo
+from vidrestore.jobs.request import Request, plain_options
+from vidrestore.jobs.steps import Stage, StepLoader, Steps, load_step, total_scale, video_writer
+from vidrestore.media.deinterlace import PIPE_DEINTERLACED
+from vidrestore.media.encoder_table import EncoderChoice
+from vidrestore.media.hdr import hdr_warning
+from vidrestore.media.probe import SourceInfo, VideoInfo
 from vidrestore.media.reader import VideoReader
+from vidrestore.media.sequence_output import losses, side_data_left_out
+from vidrestore.media.side_data import lost_side_data
+from vidrestore.media.source import Source, Target
+from vidrestore.media.span import Span
+from vidrestore.media.streams import check_packets, check_streams, other_kinds
+from vidrestore.media.writer import VideoWriter
 from vidrestore.options import RestoreOptions
 from vidrestore.pipeline.chain import frames_ahead
-from vidrestore.pipeline.clip_restorer import ClipRestorer
-from vidrestore.pipeline.excerpt import expected_frames
-from vidrestore.pipeline.pipelines import clip_restorer, known_sigma, output_scale
-from vidrestore.pipeline.plan import (
-    PLAN_VERSION,
-    Plan,
-    PlannedClip,
-    Scene,
-    planned_clips,
-    planned_range,
-)
-from vidrestore.restorers.base import Restorer
+from vidrestore.pipeline.excerpt import expected_frames, find_span
+from vidrestore.pipeline.plan import PLAN_VERSION, Plan, Scene
 from vidrestore.restorers.devices import device_name
+
+FindSpan: TypeAlias = Callable[[VideoReader, RestoreOptions], Span]
 
 
 def ignore(event: object) -> None:
@@ -73,14 +76,14 @@ class Summary:
 
 @dataclass
 class Job:
-    """A restoration that was checked and can begin (`jobs.opening.open_job`).
+    """A restoration that was checked and can begin (`open_job`).
 
     `plan` is filled while frames go by; `warnings` are for the user, before it begins.
     """
 
     request: Request
     reader: VideoReader
-    restorer: Restorer
+    steps: Steps
     plan: Plan
     warnings: tuple[str, ...] = ()
 
@@ -95,12 +98,7 @@ class Job:
     @property
     def scale(self) -> Scale:
         """The size of the output over that of the source."""
-        return output_scale(self.restorer.facts.scale, self.options, self.info.video.height)
-
-    @property
-    def sigma(self) -> float | None:
-        """The noise that was given; None to measure it."""
-        return known_sigma(self.restorer, self.options)
+        return self.steps.scale
 
     def identity(self) -> dict[str, Any]:
         """Return all that alters pixels or bits, as JSON values.
@@ -109,12 +107,11 @@ class Job:
         job that was begun keeps its own.
         """
         source = {key: value for key, value in asdict(self.plan.source).items() if key != "path"}
-        options = {key: value for key, value in self.request.values().items() if key != "model"}
+        first, *later = (_identity(stage) for stage in self.steps.stages)
         return {
             "source": source,
-            "task": self.plan.task,
-            "weights": self.restorer.facts.weights or self.restorer.facts.name,
-            **options,
+            **first,
+            **({"later": later} if later else {}),
             "encoder": asdict(self.plan.encoder),
             "copied_streams": list(self.plan.copy),
             "span": asdict(self.plan.span),
@@ -127,33 +124,79 @@ class Job:
 
     def begin(self, on_event: Listener) -> None:
         """Announce the job and its warnings."""
-        on_event(
-            Started(
-                *self.request.names,
-                self.plan.task,
-                self.restorer.facts.name,
-                device_name(self.restorer.facts.device),
-            )
-        )
+        facts = [stage.restorer.facts for stage in self.steps.stages]
+        names = ", ".join(each.name for each in facts)
+        on_event(Started(*self.request.names, self.request.tasks, names, device_name(facts[0].device)))
         self.warn(self.warnings, on_event)
+
+    def announce_plan(self, total: int | None, on_event: Listener, *, reused: int = 0) -> None:
+        """Announce how many frames there are, and how they are encoded."""
+        encoder = self.plan.encoder
+        details: dict[str, Any] = {
+            "encoder": encoder.encoder,
+            "pix_fmt": encoder.pix_fmt,
+            "copied_streams": self.plan.copy,
+        }
+        if self.steps.later:
+            details["steps"] = [stage.restorer.facts.name for stage in self.steps.stages]
+        on_event(Planned(self.info.path, total, reused=reused or None, details=details))
 
     def warn(self, warnings: Iterable[str], on_event: Listener) -> None:
         for warning in warnings:
             on_event(Warned(self.info.path, warning))
 
-    def frames(self) -> Generator[Frame]:
+    def decoded(self) -> Generator[Frame]:
         """Return the decoded frames that are to be restored."""
         return self.reader.frames(self.plan.span.start, self.plan.span.stop)
 
-    def planned(self, frames: Iterable[Frame]) -> Iterator[PlannedClip]:
-        """Yield the clips of decoded frames as they are planned."""
-        return planned_clips(
-            frames, self.plan.timeline, self.info.video.format, self.sigma, detect=self.options.scene_detect
-        )
+    def restored(self, decoded: Generator[Frame] | None = None) -> Generator[Frame]:
+        """Yield the restored frames, of `decoded` ones if given; the plan is filled."""
+        return self.steps.frames(self.decoded() if decoded is None else decoded, self.plan.timeline)
 
-    def clip_restorer(self) -> ClipRestorer:
-        threads = self.options.threads or available_cores()
-        return clip_restorer(self.restorer, self.info.video, self.options, threads)
+    def restored_clips(self, clips: range, *, from_start: bool = False) -> Generator[Frame]:
+        """Yield the frames that a range of clips of the finished plan owns, the same as in the whole run.
+
+        A clip owns the frames that no earlier clip has. `from_start` decodes all that comes before, too,
+        instead of jumping there.
+        """
+        bounds, pts = self.plan.timeline.bounds, self.plan.timeline.pts
+        span = owned_span(bounds, clips.start)[0], owned_span(bounds, clips.stop - 1)[1]
+
+        def decode(first: int) -> Generator[Frame]:
+            return _without_first(self.decoded(), first) if from_start else self.reader.frames(pts[first])
+
+        return self.steps.frames_in(span, self.plan, decode)
+
+    def watched(
+        self, frames: Iterable[Frame], stage: str, total: int | None, on_event: Listener
+    ) -> Iterator[Frame]:
+        """Yield the same frames, with events of their progress, and a warning at the first that is
+        interlaced: those that were looked at before were not.
+
+        Hours of work are not thrown away for it: videos that are progressive but for some marked scenes are
+        common, and most of those are marked wrongly.
+        """
+        warned = False
+        for index, frame in enumerate(counted(frames, self.info.path, total, stage, on_event)):
+            if frame.interlaced and not warned:
+                warned = True
+                text = "the video turns interlaced here; moving parts blur its fields: see `deinterlace`"
+                on_event(Warned(self.info.path, text, index))
+            yield frame
+
+    def writer(self, output: Target | None = None, **changed: Any) -> VideoWriter:
+        """Return a writer of the output, with `changed` settings."""
+        settings: dict[str, Any] = {
+            "source": self.info,
+            "encoder": self.plan.encoder,
+            "copy": self.plan.copy,
+            "overwrite": self.options.overwrite,
+            "scale": self.scale,
+            "rate": self.options.cfr,
+            "span": self.plan.span,
+            "drop": self.options.drop,
+        }
+        return video_writer(output or self.request.output, **(settings | changed))
 
     @property
     def damage(self) -> str | None:
@@ -161,37 +204,81 @@ class Job:
         return self.reader.damage.summary() if self.reader.damage.found else None
 
 
-def restored_frames(job: Job, frames: Iterator[Frame], clips: ClipRestorer) -> Generator[Frame]:
-    """Yield the restored frames of decoded ones, which run in a thread of their own; planning and joining in
-    another, the model in more.
+@contextmanager
+def open_job(request: Request, load: StepLoader = load_step, find: FindSpan | None = None) -> Iterator[Job]:
+    """Open the source, check all that can be checked before work, load the model last, and yield the job.
+
+    `find` finds the part of the source to restore, by default that of `start` and `duration`. Raises
+    VidRestoreError.
     """
-    with (
-        frames_ahead(frames) as decoded,
-        frames_ahead(clips.frames(job.planned(decoded))) as restored,
-    ):
-        yield from restored
+    options, output = request.options, request.output
+    with reader_of(request.source, options) as reader:
+        info = reader.info
+        check_picture(request.source, info.video)
+        span = (find or asked_span)(reader, options)
+        copy = check_streams(info, output, options.drop)
+        scale = total_scale(request.steps, info.video)
+        encoder = choose_encoder(info, output, options.encoder, scale=scale)
+        warnings = reader.warnings + check_side_data(info, encoder, options.drop, strict=options.strict)
+        if order := reader.field_order():
+            warnings += (_combed(order),)
+        others = [kind for kind in other_kinds(info) if kind not in options.drop]
+        if lost := losses(info, output, encoder, others):
+            warnings += (lost,)
+        warnings += check_packets(info, output, copy, span)
+        restorers = [load(step) for step in request.steps]
+        warnings += tuple(doubt for restorer in restorers for doubt in restorer.facts.doubts)
+        steps = Steps(request.steps, restorers, info.video)
+        timeline = steps.first.timeline([])
+        plan = Plan(request.source.identity(), output.name, request.tasks, encoder, copy, timeline, span)
+        yield Job(request, reader, steps, plan, warnings)
 
 
-def restore_clips(
-    job: Job, clips: range, restorer: ClipRestorer | None = None, *, from_start: bool = False
-) -> Generator[Frame]:
-    """Yield the frames that a range of clips of the finished plan `job.plan` owns, the same as in the whole
-    run.
-
-    A clip owns the frames that no earlier clip has; the clip after the range is restored too if it shares
-    frames with the last. `from_start` decodes all that comes before, too, instead of jumping there.
-    """
-    bounds = job.plan.timeline.bounds
-    span = owned_span(bounds, clips.start)[0], owned_span(bounds, clips.stop - 1)[1]
-    needed = needed_clips(bounds, clips)
-    first = bounds[needed.start][0]
-    source = (
-        _without_first(job.frames(), first) if from_start else job.reader.frames(job.plan.timeline.pts[first])
+def reader_of(source: str | Source, options: RestoreOptions) -> VideoReader:
+    """Return the reader of a source with the settings of the options."""
+    return VideoReader(
+        source,
+        threads=options.threads,
+        deinterlace=options.deinterlace,
+        double_rate=options.double_rate,
+        fps=options.fps,
     )
-    with frames_ahead(source) as decoded:
-        planned = planned_range(decoded, job.plan, needed)
-        with frames_ahead((restorer or job.clip_restorer()).frames(planned, span)) as restored:
-            yield from restored
+
+
+def asked_span(reader: VideoReader, options: RestoreOptions) -> Span:
+    """Return the part of the source that the options name."""
+    return find_span(reader, options.start, options.duration)
+
+
+def check_picture(source: Source, video: VideoInfo, way_out: str | None = None) -> None:
+    """Refuse interlaced video."""
+    if video.interlaced:
+        way_out = way_out or (f"do it before: {PIPE_DEINTERLACED}" if source.is_pipe else "add `deinterlace`")
+        raise PlanError(
+            f"{source}: the video is interlaced, and its fields would be blurred into each other; {way_out}"
+        )
+
+
+def _combed(order: str) -> str:
+    first = "top" if order == "tff" else "bottom"
+    return (
+        f"not marked as interlaced, but it looks so ({first} field first): its fields blur into each other "
+        "where it moves; stop, and add `deinterlace`, or `double_rate` for a frame of each field"
+    )
+
+
+def check_side_data(
+    info: SourceInfo, encoder: EncoderChoice, drop: Set[str] = frozenset(), *, strict: bool
+) -> tuple[str, ...]:
+    """Return warnings about what encoding again leaves out, but for what is to be dropped. If `strict`, raise
+    PlanError instead, also for lost HDR.
+    """
+    lost = lost_side_data(side_data_left_out(info, encoder, drop))
+    hdr = hdr_warning(encoder.encoder, info.video)  # otherwise the writer warns of it
+    if strict and (lost or hdr):
+        found = "; ".join(part for part in (lost, hdr) if part)
+        raise PlanError(f"{info.path}: {found}; leave `strict` out to restore it all the same")
+    return (lost,) if lost else ()
 
 
 def _without_first(frames: Generator[Frame], count: int) -> Generator[Frame]:
@@ -202,12 +289,8 @@ def _without_first(frames: Generator[Frame], count: int) -> Generator[Frame]:
 def plan_source(job: Job, on_event: Listener = ignore) -> Plan:
     """Decode what is to be restored once, restore nothing, and return the finished plan."""
     total = expected_frames(job.info, job.plan.span)
-    with frames_ahead(job.frames()) as decoded:
-        for _ in job.planned(
-            interlaced_warned(
-                counted(decoded, job.info.path, total, "plan", on_event), job.info.path, on_event
-            )
-        ):
+    with frames_ahead(job.decoded()) as decoded:
+        for _ in job.steps.planned(job.watched(decoded, "plan", total, on_event), job.plan.timeline):
             pass
     return job.plan
 
@@ -221,30 +304,11 @@ def damage_summary(found: str | None, copied: str | None = None) -> str | None:
     return "; ".join(part for part in (found, copied) if part) or None
 
 
-def interlaced_warned(frames: Iterable[Frame], source: str, on_event: Listener) -> Iterator[Frame]:
-    """Yield the same frames, with a warning at the first that is interlaced: those that were looked at before
-    were not.
-
-    Hours of work are not thrown away for it: videos that are progressive but for some marked scenes are
-    common, and most of those are marked wrongly.
-    """
-    warned = False
-    for index, frame in enumerate(frames):
-        if frame.interlaced and not warned:
-            warned = True
-            on_event(
-                Warned(
-                    source,
-                    "the video turns interlaced here; moving parts blur its fields: see `deinterlace`",
-                    index,
-                )
-            )
-        yield frame
-
-
-def available_cores() -> int:
-    """Return how many cores this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+def _identity(stage: Stage) -> dict[str, Any]:
+    """Return all of a step that alters pixels."""
+    options = {key: value for key, value in plain_options(stage.step.options).items() if key != "model"}
+    facts = stage.restorer.facts
+    return {"task": stage.step.task, "weights": facts.weights or facts.name, **options}
 
 
 def _version(package: str) -> str | None:

@@ -18,18 +18,16 @@ from vidrestore.colour import matrix_of
 from vidrestore.errors import MediaError, OptionError
 from vidrestore.events import Finished, Listener
 from vidrestore.frames import UNSPECIFIED, Frame, Scale, enlarged_size
-from vidrestore.jobs.encoder_choice import choose_encoder
 from vidrestore.jobs.finished import left_alone
-from vidrestore.jobs.job import Job, Summary, damage_summary, restored_frames
-from vidrestore.jobs.opening import RestorerLoader, open_job
+from vidrestore.jobs.job import Job, Summary, damage_summary, open_job
 from vidrestore.jobs.preview_labels import labelled
 from vidrestore.jobs.request import Request, check_request
+from vidrestore.jobs.steps import StepLoader, write_frames
 from vidrestore.media.probe import SourceInfo, VideoInfo
 from vidrestore.media.reader import VideoReader
 from vidrestore.media.source import PIPE
 from vidrestore.media.span import Span
 from vidrestore.media.streams import DROP_WORDS, check_streams
-from vidrestore.media.writer import VideoWriter
 from vidrestore.options import RestoreOptions
 from vidrestore.pipeline.excerpt import find_span
 from vidrestore.pipeline.rgb_clips import enlarged_frame
@@ -37,7 +35,7 @@ from vidrestore.pipeline.rgb_clips import enlarged_frame
 PLACE = Fraction(1, 3)  # of the video, where a preview begins: the first pictures are often black or a title
 
 
-def preview(request: Request, seconds: Fraction, loader: RestorerLoader, on_event: Listener) -> Summary:
+def preview(request: Request, seconds: Fraction, load: StepLoader, on_event: Listener) -> Summary:
     """Write `seconds` of the video, before | after, with its sound, from `start` or from a third of it on.
 
     Raises VidRestoreError as `vidrestore.restore` does.
@@ -49,7 +47,7 @@ def preview(request: Request, seconds: Fraction, loader: RestorerLoader, on_even
         return there
     check_request(request)
     video_only = replace(request, options=replace(options, drop=frozenset(DROP_WORDS.values())))
-    with open_job(video_only, loader, partial(_span, seconds)) as job:
+    with open_job(video_only, load, partial(_span, seconds)) as job:
         job.begin(on_event)
         began = time.monotonic()
         count, warnings = _write_pairs(job, options.drop)
@@ -82,27 +80,18 @@ def _write_pairs(job: Job, drop: frozenset[str]) -> tuple[int, list[str]]:
     sources: deque[Frame] = deque()
     scale = job.scale
     wide = side_by_side_info(job.info, scale)
-    encoder = choose_encoder(wide, job.request.output, job.options.encoder)
     sound, warnings = _sound(job, drop)
     if sound:
         wide = replace(wide, path=job.info.path, streams=job.info.streams)
-    writer = VideoWriter(
-        job.request.output,
-        source=wide,
-        encoder=encoder,
-        copy=sound,
-        overwrite=job.options.overwrite,
-        span=job.plan.span,
-    )
-    with (
-        closing(restored_frames(job, _remembered(job.frames(), sources), job.clip_restorer())) as restored,
-        writer,
-    ):
+    writer = job.writer(source=wide, encoder=job.options.encoder, copy=sound, scale=1)
+
+    def pairs(restored: Iterator[Frame]) -> Iterator[Frame]:
+        video = job.info.video
         for after in restored:
-            before = enlarged_frame(sources.popleft(), job.info.video, scale)
-            video = job.info.video
-            pair = labelled(before, video, "BEFORE"), labelled(after, video, "AFTER")
-            writer.write(side_by_side(*pair, video))
+            before = enlarged_frame(sources.popleft(), video, scale)
+            yield side_by_side(labelled(before, video, "BEFORE"), labelled(after, video, "AFTER"), video)
+
+    write_frames(job.restored(_remembered(job.decoded(), sources)), writer, pairs)
     return writer.frames, [*warnings, *writer.warnings]
 
 
@@ -115,7 +104,7 @@ def _sound(job: Job, drop: frozenset[str]) -> tuple[tuple[int, ...], list[str]]:
         return (), [f"the preview has no sound: {error}"]
 
 
-def _remembered(frames: Generator[Frame], sources: deque[Frame]) -> Iterator[Frame]:
+def _remembered(frames: Generator[Frame], sources: deque[Frame]) -> Generator[Frame]:
     with closing(frames):
         for frame in frames:
             sources.append(frame)

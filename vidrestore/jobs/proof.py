@@ -28,7 +28,7 @@ from vidrestore.files.atomic import replacing
 from vidrestore.jobs.bench import NOISE, stages_of, write_video
 from vidrestore.jobs.frame_progress import peak_memory
 from vidrestore.jobs.in_memory import restore_frames
-from vidrestore.jobs.opening import open_job
+from vidrestore.jobs.job import open_job
 from vidrestore.jobs.request import Request
 from vidrestore.jobs.run import restore
 from vidrestore.media.encoder_table import ENCODERS
@@ -197,7 +197,7 @@ def speed(card: Card, device: str, size: tuple[int, int], frames: int) -> tuple[
         restorer = load_restorer(card.task, options)
         output = Target(str(Path(folder) / "output.mkv"))
         request = Request(Source(video), output, card.task, options)
-        with open_job(request, lambda: restorer) as job:
+        with open_job(request, lambda _: restorer) as job:
             if on_gpu:
                 stages_of(job, frames)  # loads kernels and takes memory, which is not to be timed
                 torch.cuda.reset_peak_memory_stats(device)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field, is_dataclass
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field, is_dataclass, replace
 from fractions import Fraction
 from typing import Any
 
 from vidrestore.errors import OptionError
+from vidrestore.jobs.steps import Step
 from vidrestore.jobs.work_folder import WorkFolder, digest
 from vidrestore.media.source import Y4M, Source, Target
 from vidrestore.options import RestoreOptions, values_of
@@ -14,12 +16,29 @@ from vidrestore.options import RestoreOptions, values_of
 
 @dataclass(frozen=True)
 class Request:
-    """Restore the video `source` into `output`; either may be a pipe."""
+    """Restore the video `source` into `output`; either may be a pipe. `later` are the steps after the first
+    one, which is `task` with its `options`.
+    """
 
     source: Source
     output: Target
     task: str
     options: RestoreOptions = field(default_factory=RestoreOptions)
+    later: tuple[Step, ...] = ()
+
+    @property
+    def steps(self) -> tuple[Step, ...]:
+        return (Step(self.task, self.options), *self.later)
+
+    @property
+    def tasks(self) -> str:
+        """The names of all tasks, for messages."""
+        return ", ".join(step.task for step in self.steps)
+
+    def with_options(self, **changed: Any) -> Request:
+        """Return the same request with these options in every step."""
+        later = tuple(replace(step, options=replace(step.options, **changed)) for step in self.later)
+        return replace(self, options=replace(self.options, **changed), later=later)
 
     @property
     def names(self) -> tuple[str, str]:
@@ -30,17 +49,34 @@ class Request:
     def is_piped(self) -> bool:
         return self.source.is_pipe or self.output.is_pipe
 
+    def with_models(self, rename: Callable[[str | None], str | None]) -> Request:
+        """Return the same request with the models of its steps under other names."""
+        first, *later = (
+            replace(step, options=replace(step.options, model=rename(step.options.model)))
+            for step in self.steps
+        )
+        return replace(self, options=first.options, later=tuple(later))
+
+    @property
+    def has_segments(self) -> bool:
+        """Return True if parts of it can be restored by themselves: not with pipes, nor if the noise of a
+        later step is to be measured on frames that aren't there before.
+        """
+        return not self.is_piped and not any(step.measures_noise for step in self.later)
+
     def work_folder(self) -> WorkFolder:
         return WorkFolder(self.output.name, self.options.work_dir, trust_group=self.options.trust_group)
 
-    def values(self) -> dict[str, Any]:
-        """Return the options that alter pixels or bits, as JSON values."""
-        return {name: _plain(value) for name, value in values_of(self.options, "pixels", "file").items()}
-
     @property
     def name(self) -> str:
-        """A short name for the task and the options that alter pixels or bits, the same for any source."""
-        return digest({"task": self.task} | self.values())
+        """A short name for the tasks and the options that alter pixels or bits, the same for any source."""
+        names = [digest({"task": step.task} | plain_options(step.options)) for step in self.steps]
+        return digest({"steps": names}) if self.later else names[0]
+
+
+def plain_options(options: RestoreOptions) -> dict[str, Any]:
+    """Return the options that alter pixels or bits, as JSON values."""
+    return {name: _plain(value) for name, value in values_of(options, "pixels", "file").items()}
 
 
 def check_request(request: Request) -> None:
@@ -51,7 +87,7 @@ def check_request(request: Request) -> None:
 
 def is_half_named(request: Request) -> bool:
     """Return True if a run was killed while it named its pictures. The first gets its own last."""
-    return request.output.is_pattern and not request.is_piped and bool(request.work_folder().finished())
+    return request.output.is_pattern and request.has_segments and bool(request.work_folder().finished())
 
 
 def check_files(source: Source, output: Target, *, overwrite: bool, cfr: Fraction | None) -> None:

@@ -7,25 +7,22 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from typing import Any, Literal
 
-from vidrestore.events import Listener, Planned, Warned
-from vidrestore.jobs.finished import announced, nothing_to_do
-from vidrestore.jobs.frame_progress import counted
-from vidrestore.jobs.job import Job, Summary, damage_summary, ignore, interlaced_warned, restored_frames
+from vidrestore.events import Listener, Warned
+from vidrestore.jobs.finished import announced, mark_file, nothing_to_do
+from vidrestore.jobs.job import Job, Summary, damage_summary, ignore, open_job
 from vidrestore.jobs.naming import output_for, suffix_of
-from vidrestore.jobs.opening import RestorerLoader, open_job
 from vidrestore.jobs.request import Request
 from vidrestore.jobs.segmented import SegmentedWork
 from vidrestore.jobs.spooled import is_container, spooled
+from vidrestore.jobs.steps import StepLoader, load_step, write_frames
 from vidrestore.jobs.work_folder import WorkFolder
 from vidrestore.media.source import Source
-from vidrestore.media.writer import VideoWriter
 from vidrestore.options import RestoreOptions
 from vidrestore.pipeline.excerpt import expected_frames
-from vidrestore.restorers.base import load_restorer
 
 
 def restore(
@@ -53,16 +50,16 @@ def restore(
     target = output_for(known, None if output is None else os.fspath(output), suffix_of(task, chosen))
     target.make_folder()
     request = Request(known, target, task, chosen)
-    return restore_request(request, lambda: load_restorer(task, chosen), on_event or ignore)
+    return restore_request(request, on_event=on_event or ignore)
 
 
 def restore_request(
     request: Request,
-    loader: RestorerLoader,
+    load: StepLoader = load_step,
     on_event: Listener = ignore,
     run: Callable[[SegmentedWork], None] = lambda work: work.run(),
 ) -> Summary:
-    """Restore one source with the restorer that `loader` returns; it is called after everything else was
+    """Restore one source. `load` returns the restorer of a step; it is called after everything else was
     checked.
 
     `run` restores all segments. Raises VidRestoreError.
@@ -70,13 +67,13 @@ def restore_request(
     if before := nothing_to_do(request, on_event):
         return before
     if is_container(request):
-        with spooled(request, on_event) as (stored, told), open_job(stored, loader) as job:
+        with spooled(request, on_event) as (stored, told), open_job(stored, load) as job:
             return replace(_stream(job, told), source=str(request.source))
-    if request.is_piped:
-        with open_job(request, loader) as job:
+    if not request.has_segments:
+        with open_job(request, load) as job:
             return _stream(job, on_event)
     folder = request.work_folder()
-    with folder.locked(), open_job(request, loader) as job:
+    with folder.locked(), open_job(request, load) as job:
         work = SegmentedWork(job, folder, on_event)
         with warn_if_stopped(job, folder, on_event, work):
             began = time.monotonic()
@@ -95,53 +92,41 @@ def join(work: SegmentedWork, began: float) -> Summary:
 
 @contextmanager
 def warn_if_stopped(
-    job: Job, folder: WorkFolder, on_event: Listener, work: SegmentedWork | None = None
+    job: Job, folder: WorkFolder | None, on_event: Listener, work: SegmentedWork | None = None
 ) -> Iterator[None]:
-    """Warn how much a run leaves that ends early: frames of `work`, or finished segments of several
-    processes.
+    """Warn how much a run leaves that ends early: frames of `work`, finished segments of several processes,
+    or nothing.
     """
     try:
         yield
     except BaseException:
-        count, what = (work.kept_frames(), "frame") if work else (len(folder.finished()), "finished segment")
+        count, what = (work.kept_frames(), "frame") if work else (0, "finished segment")
+        if folder and not work:
+            count = len(folder.finished())
         left = f"1 {what} is" if count == 1 else f"{count} {what}s are"
-        if count:
+        if folder and count:
             text = f"stopped; {left} kept in {folder.path}, and the same command resumes from there"
             on_event(Warned(job.info.path, text))
-        elif work:
+        elif work or not folder:
             on_event(Warned(job.info.path, "stopped; nothing is kept, and the same command starts over"))
         raise
 
 
 def _stream(job: Job, on_event: Listener) -> Summary:
-    """Restore from or to a pipe, in one go."""
-    plan, clips, total = job.plan, job.clip_restorer(), expected_frames(job.info, job.plan.span)
+    """Restore in one go, such as from or to a pipe."""
+    total, piped = expected_frames(job.info, job.plan.span), job.request.is_piped
     job.begin(on_event)
-    details = {"encoder": plan.encoder.encoder, "pix_fmt": plan.encoder.pix_fmt, "copied_streams": plan.copy}
-    on_event(Planned(job.info.path, total, details=details))
-    began, writer = time.monotonic(), _writer(job)
-    with closing(restored_frames(job, job.frames(), clips)) as frames, writer:
-        watched = interlaced_warned(frames, job.info.path, on_event)
-        for frame in counted(watched, job.info.path, total, "restore", on_event):
-            writer.write(frame)
-    summary = _summary(job, began, damage_summary(job.damage, writer.damage), clips.retried)
+    job.announce_plan(total, on_event)
+    began = time.monotonic()
+    with nullcontext() if piped else warn_if_stopped(job, None, on_event):
+        writer = job.writer()
+        write_frames(job.restored(), writer, lambda frames: job.watched(frames, "restore", total, on_event))
+    summary = _summary(job, began, damage_summary(job.damage, writer.damage), job.steps.retried)
+    if not piped:
+        mark_file(job, summary.damage)
     job.warn(writer.warnings, on_event)
     _warn_deinterlaced(job, job.reader.deinterlaced, on_event)
     return announced(summary, on_event)
-
-
-def _writer(job: Job) -> VideoWriter:
-    return VideoWriter(
-        job.request.output,
-        source=job.info,
-        encoder=job.plan.encoder,
-        copy=job.plan.copy,
-        frames=None,
-        overwrite=job.options.overwrite,
-        scale=job.scale,
-        rate=job.options.cfr,
-        span=job.plan.span,
-    )
 
 
 def _warn_deinterlaced(job: Job, count: int, on_event: Listener) -> None:

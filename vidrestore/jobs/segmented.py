@@ -20,30 +20,22 @@ import time
 from array import array
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
-from dataclasses import asdict, dataclass, replace
-from functools import cached_property, partial
+from dataclasses import asdict, dataclass
+from functools import partial
 from itertools import chain, islice, pairwise
 from pathlib import Path
 from typing import Any
 
 from vidrestore.errors import MediaError, PlanError
-from vidrestore.events import Listener, Planned, Warned
+from vidrestore.events import Listener, Warned
 from vidrestore.files.atomic import remove_partials
 from vidrestore.files.stopping import interrupts_held
 from vidrestore.frames import Frame, enlarged_size
 from vidrestore.jobs.disk_space import check_space, video_sizes
 from vidrestore.jobs.finished import mark
-from vidrestore.jobs.frame_journal import SafeFrames
+from vidrestore.jobs.frame_journal import FrameJournal, SafeFrames
 from vidrestore.jobs.frame_progress import FrameProgress, counted
-from vidrestore.jobs.job import (
-    Job,
-    damage_summary,
-    interlaced_warned,
-    plan_source,
-    restore_clips,
-    restored_frames,
-)
-from vidrestore.jobs.segment_journals import SegmentJournals
+from vidrestore.jobs.job import Job, damage_summary, plan_source
 from vidrestore.jobs.segments import (
     Segment,
     consecutive,
@@ -58,7 +50,6 @@ from vidrestore.media.muxer import Muxer
 from vidrestore.media.segment_file import SegmentFacts, SegmentWriter, check_segment, read_packets
 from vidrestore.media.sequence_output import JoinedPictures
 from vidrestore.media.source import PICTURES
-from vidrestore.pipeline.clip_restorer import ClipRestorer
 from vidrestore.pipeline.excerpt import expected_frames
 from vidrestore.pipeline.plan import Timeline
 
@@ -84,18 +75,21 @@ class SegmentedWork:
     def __init__(self, job: Job, folder: WorkFolder, on_event: Listener, *, beside: bool = False) -> None:
         """`beside`: other processes work on the job, too."""
         self.job, self.folder, self.on_event = job, folder, on_event
-        timeline, video, scale = job.plan.timeline, job.info.video, job.scale
-        asked = job.options.segment_frames
-        length = asked or usual_length(*enlarged_size(video.height, video.width, scale))
-        facts = {"clip": timeline.length, "overlap": timeline.overlap, "segment_frames": length}
+        video, asked = job.info.video, job.options.segment_frames
+        length = asked or usual_length(*enlarged_size(video.height, video.width, job.scale))
+        facts = {"segment_frames": length}
+        for at, stage in enumerate(job.steps.stages):
+            facts |= {_fact("clip", at): stage.length, _fact("overlap", at): stage.overlap}
         identity, restart = job.identity(), job.options.restart and not beside
         began = folder.begin(identity, facts, restart=restart, beside=beside)
-        if not 0 <= began["overlap"] < began["clip"] <= LONGEST_CLIP:
-            raise PlanError(
-                f"{folder.path / 'job.json'}: clips of {began['clip']} frames that share {began['overlap']}: "
-                "vidrestore did not write that; add `restart` to begin again"
-            )
-        timeline.length, timeline.overlap = began["clip"], began["overlap"]  # memory may be other now
+        for at, stage in enumerate(job.steps.stages):  # memory may be other now
+            stage.length, stage.overlap = began[_fact("clip", at)], began[_fact("overlap", at)]
+            if not 0 <= stage.overlap < stage.length <= LONGEST_CLIP:
+                raise PlanError(
+                    f"{folder.path / 'job.json'}: clips of {stage.length} frames that share "
+                    f"{stage.overlap}: vidrestore did not write that; add `restart` to begin again"
+                )
+        job.plan.timeline = job.steps.first.timeline([])
         self.length = began["segment_frames"]
         if asked is not None and asked != self.length:
             text = (
@@ -110,15 +104,10 @@ class SegmentedWork:
         self.retried_elsewhere = 0  # clips, by other processes
         self.damage: str | None = None
         self._checked: dict[int, SegmentFacts] = {}
-        self._journals = SegmentJournals(job, folder, self.name)
         self._safe: SafeFrames | None = None  # the segment that was begun
         self._since = time.monotonic()  # when the last segment was finished, or the work began
         self.load_plan()
         job.warn(folder.warnings, on_event)
-
-    @cached_property
-    def clips(self) -> ClipRestorer:
-        return self.job.clip_restorer()
 
     @property
     def total(self) -> int | None:
@@ -137,7 +126,7 @@ class SegmentedWork:
     @property
     def retried(self) -> int:
         """Clips that half precision could not hold."""
-        return self.clips.retried + self.retried_elsewhere
+        return self.job.steps.retried + self.retried_elsewhere
 
     # The plan
 
@@ -149,8 +138,7 @@ class SegmentedWork:
             self._keep_plan()
 
     def _forget(self) -> None:
-        timeline = self.job.plan.timeline
-        self.job.plan.timeline = replace(timeline, pts=array("q"), durations=array("q"), cuts=[], clips=[])
+        self.job.plan.timeline = self.job.steps.first.timeline([])
 
     def _keep_plan(self) -> None:
         if not self.job.plan.timeline.pts:
@@ -209,7 +197,7 @@ class SegmentedWork:
         if self.outcome is None:  # planned while it is restored: one segment is begun at most
             times = self.job.plan.timeline.pts[sum(finished.values()) :]
             return sum(finished.values()) + (self._safe.journal.count(times) if self._safe else 0)
-        return sum(finished.get(each.number) or self._journals.resumed(each)[0] for each in self.segments)
+        return sum(finished.get(each.number) or self._resumed(each)[0] for each in self.segments)
 
     def _finished_frames(self, number: int) -> int:
         if number not in self._checked:  # interrupted just when it was finished
@@ -255,7 +243,7 @@ class SegmentedWork:
             return
         self.plan()
         missing = self.missing()
-        count = frame_count(missing) - sum(self._journals.resumed(segment)[0] for segment in missing)
+        count = frame_count(missing) - sum(self._resumed(segment)[0] for segment in missing)
         self.reused = len(self.job.plan.timeline.pts) - count
         self.announce_plan()
         progress = FrameProgress(self.job.info.path, count, "restore", self.on_event)
@@ -272,24 +260,24 @@ class SegmentedWork:
         """
         damaged = self.outcome is not None and self.outcome.damage is not None
         for run in self._runs(segments):
-            kept, clip = self._journals.resumed(run[0])
-            yield from self._journals.frames(run[0], kept)
+            kept, clip = self._resumed(run[0])
+            yield from self._journal(run[0].number, run[0].first).frames(self._times(run[0], kept))
             if clip < run[-1].stop_clip:
                 clips = range(clip, run[-1].stop_clip)
-                with closing(restore_clips(self.job, clips, self.clips, from_start=damaged)) as frames:
+                with closing(self.job.restored_clips(clips, from_start=damaged)) as frames:
                     yield from watch(frames)
 
     def _runs(self, segments: list[Segment]) -> Iterator[list[Segment]]:
         """Yield runs of segments that follow each other; of none but the first some frames are restored."""
         for run in consecutive(segments):
-            begins = [at for at, segment in enumerate(run) if at == 0 or self._journals.resumed(segment)[0]]
+            begins = [at for at, segment in enumerate(run) if at == 0 or self._resumed(segment)[0]]
             for first, stop in pairwise([*begins, len(run)]):
                 yield run[first:stop]
 
     def _write_planned(self, frames: Iterable[Frame], segments: Iterable[Segment]) -> None:
         frames = iter(frames)
         for segment in segments:
-            kept = self._journals.times(segment, self._journals.resumed(segment)[0])
+            kept = self._times(segment, self._resumed(segment)[0])
             with self._writer(segment.number, segment.first, kept) as writer:
                 for frame in islice(frames, segment.frames):
                     self._write(writer, frame)
@@ -298,9 +286,8 @@ class SegmentedWork:
     def _restore_live(self) -> None:
         """Plan and restore in one pass."""
         self._forget()
-        with closing(restored_frames(self.job, self.job.frames(), self.clips)) as frames:
-            watched = interlaced_warned(frames, self.job.info.path, self.on_event)
-            self._write_live(counted(watched, self.job.info.path, self.total, "restore", self.on_event))
+        with closing(self.job.restored()) as frames:
+            self._write_live(self.job.watched(frames, "restore", self.total, self.on_event))
         self._keep_plan()
 
     def _write_live(self, frames: Iterable[Frame]) -> None:
@@ -321,11 +308,36 @@ class SegmentedWork:
                 self._finish(writer, segment)
             number, first_clip, first = number + 1, segment.stop_clip, segment.stop
 
+    # Frames that earlier runs restored of segments that they did not finish
+
+    def _journal(self, number: int, first: int) -> FrameJournal:
+        """Return the journal of segment `number`, which begins with frame `first`."""
+        video = self.job.info.video
+        label = digest({"job": self.name, "first": first})
+        size = enlarged_size(video.height, video.width, self.job.scale)
+        return FrameJournal(self.folder.frames(number), label, video.format, *size)
+
+    def _times(self, segment: Segment, count: int) -> array[int]:
+        """Return the times of the first `count` frames of a segment, as the plan has them."""
+        return self.job.plan.timeline.pts[segment.first : segment.first + count]
+
+    def _resumed(self, segment: Segment) -> tuple[int, int]:
+        """Return how many frames of a segment need not be restored again, and the clip to resume with."""
+        if not self.folder.frames(segment.number).exists():
+            return 0, segment.first_clip
+        clips, clip, frames = self.job.plan.timeline.clips, segment.first_clip, 0
+        times = self._times(segment, segment.frames)
+        there = self._journal(segment.number, segment.first).count(times)
+        while clip < segment.stop_clip and clips[clip].stop - segment.first <= there:
+            frames = clips[clip].stop - segment.first
+            clip += 1
+        return frames, clip
+
     @contextmanager
     def _writer(self, number: int, first: int, kept: Sequence[int] = ()) -> Iterator[SegmentWriter]:
         """Yield a segment that leaves nothing behind unless it is finished, but the frames of slow work."""
         job = self.job
-        safe = self._safe = SafeFrames(self._journals.of(number, first), self.length, self._since, kept)
+        safe = self._safe = SafeFrames(self._journal(number, first), self.length, self._since, kept)
         path, writer = self.folder.segment(number), None
         try:
             with interrupts_held():  # Ctrl-C while the file is begun would leave it behind
@@ -345,7 +357,6 @@ class SegmentedWork:
         writer.write(frame)
         if self._safe is not None:
             self._safe.add(frame)
-        self.folder.beat()
 
     def _finish(self, writer: SegmentWriter, segment: Segment) -> None:
         if writer.frames != segment.frames:
@@ -383,7 +394,7 @@ class SegmentedWork:
             delay = max(self._checked[segment.number].delay for segment in self.segments)
             joined.begin(timeline.pts, timeline.durations, delay)
             for _ in counted(self._joining(joined), job.info.path, self.total, "join", self.on_event):
-                self.folder.beat()
+                pass
             joined.finish()
         except BaseException:
             joined.abort()
@@ -436,13 +447,12 @@ class SegmentedWork:
 
     def announce_plan(self) -> None:
         """Announce the plan."""
-        plan = self.job.plan
-        details = {
-            "encoder": plan.encoder.encoder,
-            "pix_fmt": plan.encoder.pix_fmt,
-            "copied_streams": plan.copy,
-        }
-        self.on_event(Planned(self.job.info.path, self.total, reused=self.reused or None, details=details))
+        self.job.announce_plan(self.total, self.on_event, reused=self.reused)
+
+
+def _fact(name: str, step: int) -> str:
+    """Return the name of a fact about a step in the record of a job."""
+    return f"{name}{step + 1}" if step else name
 
 
 def _passed(progress: FrameProgress, numbers: Iterator[int], frames: Iterator[Frame]) -> Iterator[Frame]:

@@ -8,7 +8,6 @@ anyway, and no clip is restored twice.
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import groupby
@@ -54,13 +53,7 @@ def ends_segment(timeline: Timeline, first: int, clip: int, length: int) -> bool
     """
     stop = timeline.clips[clip].stop
     frames = stop - first
-    return frames >= length or (2 * frames >= length and is_cut(timeline, stop))
-
-
-def is_cut(timeline: Timeline, frame: int) -> bool:
-    """Return True if a scene begins with this frame."""
-    at = bisect_left(timeline.cuts, frame)
-    return at < len(timeline.cuts) and timeline.cuts[at] == frame
+    return frames >= length or (2 * frames >= length and timeline.is_cut(stop))
 
 
 def segments_of(timeline: Timeline, length: int) -> Iterator[Segment]:

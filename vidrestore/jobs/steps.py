@@ -1,45 +1,40 @@
-"""Several tasks one after the other: a video decoded once and encoded once.
+"""The one driver of restorations: decoded frames, through one or several steps, into a writer.
 
 Each step plans and restores the frames of the one before, in threads of its own; between them frames have the
-samples of the source's format. It has no segments: a run that ends early starts over.
+samples of the source's format. A single task is one step. The cuts are those of the source for all steps, so
+that the clips of each step follow from the plan, and any range of frames can be restored by itself.
 """
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+import os
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import ExitStack, closing
+from dataclasses import dataclass, field, replace
+from itertools import islice
+from typing import Any, TypeAlias
 
+from vidrestore.clips import Bounds, clip_bounds, needed_clips, owned_span, owners
 from vidrestore.errors import OptionError
-from vidrestore.events import Listener, Planned, Progressed, Started, Warned
 from vidrestore.frames import Frame, Scale, enlarged_size
 from vidrestore.jobs.encoder_choice import choose_encoder
-from vidrestore.jobs.finished import announced, mark_file, nothing_to_do
-from vidrestore.jobs.frame_progress import counted
-from vidrestore.jobs.job import (
-    Job,
-    Summary,
-    available_cores,
-    damage_summary,
-    ignore,
-    interlaced_warned,
-)
-from vidrestore.jobs.naming import output_for, suffix_of
-from vidrestore.jobs.opening import open_job
-from vidrestore.jobs.request import Request
-from vidrestore.jobs.work_folder import digest
-from vidrestore.media.probe import VideoInfo
-from vidrestore.media.source import Source
+from vidrestore.media.encoder_table import EncoderChoice
+from vidrestore.media.probe import SourceInfo, VideoInfo
+from vidrestore.media.source import Target
 from vidrestore.media.writer import VideoWriter
-from vidrestore.options import RestoreOptions
+from vidrestore.options import DENOISE, EncoderOptions, RestoreOptions
 from vidrestore.pipeline.chain import frames_ahead
-from vidrestore.pipeline.clip_restorer import ClipRestorer
-from vidrestore.pipeline.excerpt import expected_frames
 from vidrestore.pipeline.pipelines import clip_restorer, known_sigma, output_scale
-from vidrestore.pipeline.plan import Timeline, planned_clips
+from vidrestore.pipeline.plan import (
+    Clip,
+    Plan,
+    PlannedClip,
+    Timeline,
+    colour_planes,
+    planned_clips,
+    planned_range,
+)
 from vidrestore.restorers.base import SCALES, Restorer, load_restorer
-from vidrestore.restorers.devices import device_name
 
 
 @dataclass(frozen=True)
@@ -47,84 +42,34 @@ class Step:
     """One task with its options; those that concern files are the first step's."""
 
     task: str
-    options: RestoreOptions
-
-
-@dataclass(frozen=True)
-class StepsRequest(Request):
-    """Restore by `steps`; task and options are those of the first."""
-
-    steps: tuple[Step, ...] = ()
+    options: RestoreOptions = field(default_factory=RestoreOptions)
 
     @property
-    def name(self) -> str:
-        """A short name for all steps, the same for any source."""
-        names = [Request(self.source, self.output, step.task, step.options).name for step in self.steps]
-        return digest({"steps": names})
+    def measures_noise(self) -> bool:
+        return self.task in DENOISE and self.options.sigma == "auto"
 
 
-class Chain:
-    """Loaded steps for one video; `scale` is that of the output."""
-
-    def __init__(self, steps: Sequence[Step], restorers: Sequence[Restorer], video: VideoInfo) -> None:
-        self.stages: list[tuple[Step, Restorer, VideoInfo, ClipRestorer]] = []
-        for step, restorer in zip(steps, restorers, strict=True):
-            threads = step.options.threads or available_cores()
-            stage = clip_restorer(restorer, video, step.options, threads)
-            self.stages.append((step, restorer, video, stage))
-            scale = output_scale(restorer.facts.scale, step.options, video.height)
-            height, width = enlarged_size(video.height, video.width, scale)
-            video = replace(video, width=width, height=height)
-
-    @property
-    def retried(self) -> int:
-        return sum(stage.retried for _, _, _, stage in self.stages)
-
-    def frames(self, frames: Iterator[Frame], timeline: Timeline, open_: ExitStack) -> Iterator[Frame]:
-        """Yield the frames of the last step; what the first one plans is written into `timeline`."""
-        for at, (step, restorer, video, stage) in enumerate(self.stages):
-            if at:
-                length = restorer.clip_length(video.height, video.width)
-                timeline = Timeline(length, restorer.facts.overlap)
-            sigma = known_sigma(restorer, step.options)
-            detect = step.options.scene_detect
-            clips = planned_clips(frames, timeline, video.format, sigma, detect=detect)
-            frames = open_.enter_context(frames_ahead(stage.frames(clips)))
-        return frames
+StepLoader: TypeAlias = Callable[[Step], Restorer]
 
 
-def restore_steps(
-    source: str, output: str | None, steps: Sequence[Step], on_event: Listener = ignore
-) -> Summary:
-    """Restore `source` into `output` (by default beside it) by all steps in their order. Raises
-    VidRestoreError.
-    """
-    check_steps(steps)
-    suffix = ".".join(suffix_of(step.task, step.options) for step in steps)
-    target = output_for(Source(source), output, suffix)
-    target.make_folder()
-    request = StepsRequest(Source(source), target, steps[0].task, steps[0].options, tuple(steps))
-    if before := nothing_to_do(request, on_event):
-        return before
-
-    def load() -> Restorer:
-        on_event(Progressed(source, 0, stage="load"))
-        return load_restorer(steps[0].task, steps[0].options)
-
-    with open_job(request, load) as job, _said_if_stopped(source, on_event):
-        summary = _run(job, steps, on_event)
-        if not request.is_piped:
-            mark_file(job, summary.damage)
-        return announced(summary, on_event)
+def load_step(step: Step) -> Restorer:
+    return load_restorer(step.task, step.options)
 
 
-@contextmanager
-def _said_if_stopped(source: str, on_event: Listener) -> Iterator[None]:
-    try:
-        yield
-    except BaseException:
-        on_event(Warned(source, "stopped; nothing is kept, and the same command starts over"))
-        raise
+class LoadedSteps:
+    """Loads restorers of steps and keeps them."""
+
+    def __init__(self) -> None:
+        self._loaded: list[tuple[Step, Restorer]] = []
+
+    def __call__(self, step: Step, begin: Callable[[], None] = lambda: None) -> Restorer:
+        """Return the restorer of a step; `begin` is called before it is loaded."""
+        for loaded, restorer in self._loaded:
+            if loaded == step:
+                return restorer
+        begin()
+        self._loaded.append((step, load_step(step)))
+        return self._loaded[-1][1]
 
 
 def check_steps(steps: Sequence[Step]) -> None:
@@ -141,36 +86,135 @@ def total_scale(steps: Sequence[Step], video: VideoInfo) -> Scale:
     return 1 if enlarging is None else output_scale(SCALES[enlarging.task], enlarging.options, video.height)
 
 
-def _run(job: Job, steps: Sequence[Step], on_event: Listener) -> Summary:
-    scale, info, options = total_scale(steps, job.info.video), job.info, job.options
-    encoder = choose_encoder(info, job.request.output, options.encoder, scale=scale)
-    restorers = [job.restorer, *(load_restorer(step.task, step.options) for step in steps[1:])]
-    chain, total = Chain(steps, restorers, info.video), expected_frames(info, job.plan.span)
-    names = [restorer.facts.name for restorer in restorers]
-    tasks, device = ", ".join(step.task for step in steps), device_name(job.restorer.facts.device)
-    on_event(Started(info.path, job.plan.output, tasks, ", ".join(names), device))
-    job.warn(job.warnings, on_event)
-    job.warn([doubt for restorer in restorers[1:] for doubt in restorer.facts.doubts], on_event)
-    details = {"encoder": encoder.encoder, "pix_fmt": encoder.pix_fmt, "steps": names}
-    on_event(Planned(info.path, total, details=details))
-    began = time.monotonic()
-    writer = VideoWriter(
-        job.request.output,
-        source=info,
-        encoder=encoder,
-        copy=job.plan.copy,
-        overwrite=options.overwrite,
-        scale=scale,
-        rate=options.cfr,
-        span=job.plan.span,
-        drop=options.drop,
-    )
-    with ExitStack() as open_, writer:
-        decoded = open_.enter_context(frames_ahead(job.frames()))
-        restored = chain.frames(interlaced_warned(decoded, info.path, on_event), job.plan.timeline, open_)
-        for frame in counted(restored, info.path, total, "restore", on_event):
+class Stage:
+    """One loaded step for `video`, the frames of the step before it. `length` and `overlap` are those of its
+    clips.
+    """
+
+    def __init__(self, step: Step, restorer: Restorer, video: VideoInfo) -> None:
+        options = step.options
+        self.step, self.restorer, self.video = step, restorer, video
+        self.sigma = known_sigma(restorer, options)
+        self.scale = output_scale(restorer.facts.scale, options, video.height)
+        self.length, self.overlap = restorer.clip_length(video.height, video.width), restorer.facts.overlap
+        self.clips = clip_restorer(restorer, video, options, options.threads or available_cores())
+
+    def timeline(self, cuts: list[int]) -> Timeline:
+        return Timeline(self.length, self.overlap, cuts=cuts)
+
+    def plan_after(self, plan: Plan) -> Plan:
+        """Return the plan of this step, whose noise is known, from the finished plan of the first one."""
+        timeline, sigma = plan.timeline, 0.0 if self.sigma is None else self.sigma
+        bounds = clip_bounds(len(timeline.pts), timeline.cuts, self.length, self.overlap)
+        clips = [Clip(*each, (sigma,) * colour_planes(self.video.format)) for each in bounds]
+        timeline = replace(timeline, length=self.length, overlap=self.overlap, clips=clips)
+        return replace(plan, timeline=timeline)
+
+
+class Steps:
+    """Loaded steps for one video. `scale` is that of the last one's frames."""
+
+    def __init__(self, steps: Sequence[Step], restorers: Sequence[Restorer], video: VideoInfo) -> None:
+        self.stages: list[Stage] = []
+        self.scale: Scale = 1
+        for step, restorer in zip(steps, restorers, strict=True):
+            stage = Stage(step, restorer, video)
+            self.stages.append(stage)
+            self.scale *= stage.scale
+            height, width = enlarged_size(video.height, video.width, stage.scale)
+            video = replace(video, width=width, height=height)
+
+    @property
+    def first(self) -> Stage:
+        return self.stages[0]
+
+    @property
+    def later(self) -> list[Stage]:
+        return self.stages[1:]
+
+    @property
+    def retried(self) -> int:
+        """Clips that half precision could not hold."""
+        return sum(stage.clips.retried for stage in self.stages)
+
+    def planned(self, frames: Iterable[Frame], timeline: Timeline) -> Iterator[PlannedClip]:
+        """Yield the first step's clips of decoded frames, as they are planned into `timeline`."""
+        stage, detect = self.first, self.first.step.options.scene_detect
+        return planned_clips(frames, timeline, stage.video.format, stage.sigma, detect=detect)
+
+    def frames(self, decoded: Iterable[Frame], timeline: Timeline) -> Generator[Frame]:
+        """Yield the restored frames of decoded ones; the first step's plan is written into `timeline`."""
+        with ExitStack() as running:
+            frames: Iterable[Frame] = running.enter_context(frames_ahead(decoded))
+            clips = self.planned(frames, timeline)
+            for stage in self.stages:
+                if stage is not self.first:
+                    own, pixels = stage.timeline(timeline.cuts), stage.video.format
+                    clips = planned_clips(frames, own, pixels, stage.sigma, detect=False)
+                frames = running.enter_context(frames_ahead(stage.clips.frames(clips)))
+            yield from frames
+
+    def frames_in(
+        self, span: Bounds, plan: Plan, decode: Callable[[int], Iterator[Frame]]
+    ) -> Generator[Frame]:
+        """Yield the restored frames [first, stop) of a finished plan, the same as in the whole run.
+
+        `decode(index)` returns the decoded frames from that one on.
+        """
+        ranges = list[_Range]()
+        for each in reversed([plan, *(stage.plan_after(plan) for stage in self.later)]):
+            ranges.insert(0, _Range(each, *(ranges[0].input if ranges else span)))
+        with ExitStack() as running:
+            frames: Iterator[Frame] = running.enter_context(frames_ahead(decode(ranges[0].input[0])))
+            for stage, own in zip(self.stages, ranges, strict=True):
+                planned = planned_range(frames, own.plan, own.clips)
+                restored = running.enter_context(frames_ahead(stage.clips.frames(planned, own.span)))
+                frames = islice(restored, own.first - own.span[0], own.stop - own.span[0])
+            yield from frames
+
+
+class _Range:
+    """Frames [first, stop) of a step: the clips to restore for them, the frames `span` that those give, and
+    the frames `input` that they take.
+    """
+
+    def __init__(self, plan: Plan, first: int, stop: int) -> None:
+        bounds = plan.timeline.bounds
+        owned = owners(bounds, first, stop)
+        self.plan, self.first, self.stop, self.clips = plan, first, stop, needed_clips(bounds, owned)
+        self.span = owned_span(bounds, owned[0])[0], owned_span(bounds, owned[-1])[1]
+        self.input = bounds[self.clips[0]][0], bounds[self.clips[-1]][1]
+
+
+def video_writer(
+    output: str | Target,
+    source: SourceInfo,
+    encoder: EncoderChoice | EncoderOptions,
+    copy: tuple[int, ...] = (),
+    **more: Any,
+) -> VideoWriter:
+    """Return the writer of a video like `source`; `more` are its other settings. An encoder that isn't chosen
+    yet is chosen for it.
+    """
+    output = Target.of(output)
+    if isinstance(encoder, EncoderOptions):
+        encoder = choose_encoder(source, output, encoder)
+    return VideoWriter(output, source=source, encoder=encoder, copy=copy, **more)
+
+
+def write_frames(
+    frames: Generator[Frame],
+    writer: VideoWriter,
+    watch: Callable[[Iterator[Frame]], Iterator[Frame]] = iter,
+) -> None:
+    """Write all frames, by way of `watch`, into a writer, which is then finished. If anything fails, there is
+    no output.
+    """
+    with closing(frames), writer:
+        for frame in watch(frames):
             writer.write(frame)
-    job.warn(writer.warnings, on_event)
-    seconds, damage = time.monotonic() - began, damage_summary(job.damage, writer.damage)
-    scenes = tuple(job.plan.timeline.scenes)
-    return Summary(info.path, job.plan.output, writer.frames, seconds, scenes, damage, chain.retried)
+
+
+def available_cores() -> int:
+    """Return how many cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -29,7 +29,7 @@ from typing import Any
 from vidrestore.errors import MediaError, PlanError
 from vidrestore.files.atomic import LONGEST_NAME, replacing, sync_folder, write_problem
 from vidrestore.files.checked_json import COUNT, Types, read_object
-from vidrestore.files.lease import Lock, is_own
+from vidrestore.files.lease import BEAT, Lock, heartbeat, is_own
 from vidrestore.files.regular import LARGEST_PLAN, MEGABYTE
 from vidrestore.jobs.naming import WORK_SUFFIX
 from vidrestore.pipeline.plan import TIMELINE
@@ -113,7 +113,8 @@ class WorkFolder:
             except OSError as error:
                 raise write_problem(str(self.path), error) from error
         try:
-            yield
+            with heartbeat(self._lock.beat, BEAT):
+                yield
         finally:
             if not shared and not self.finished() and not self.begun():
                 self.remove()
@@ -143,11 +144,6 @@ class WorkFolder:
         with suppress(OSError):
             (self._locks / "lock").unlink(missing_ok=True)
             self._locks.rmdir()
-
-    def beat(self) -> None:
-        """Show a sign of life to other machines, if it is time for one."""
-        if self._lock is not None:
-            self._lock.beat()
 
     def begin(
         self,

@@ -11,6 +11,7 @@ from __future__ import annotations
 import zlib
 from array import array
 from base64 import b64decode, b64encode
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from itertools import pairwise
@@ -135,6 +136,11 @@ class Timeline:
         ):
             raise ValueError("clips, cuts and frames do not belong together")
 
+    def is_cut(self, frame: int) -> bool:
+        """Return True if a scene begins with this frame."""
+        at = bisect_left(self.cuts, frame)
+        return at < len(self.cuts) and self.cuts[at] == frame
+
     @property
     def bounds(self) -> list[Bounds]:
         return [(clip.first, clip.stop) for clip in self.clips]
@@ -203,10 +209,11 @@ def planned_clips(
     """Yield every clip with its frames as soon as it is decided, and write into `timeline` what is learnt on
     the way.
 
-    `sigma`: the noise on the 0-255 scale, None to measure it. `detect`: whether to look for cuts. Keeps one
-    clip and the detector's look-ahead.
+    `sigma`: the noise on the 0-255 scale, None to measure it. `detect`: whether to look for cuts; otherwise
+    those in `timeline` count, which may come shortly before their frames. Keeps one clip and the detector's
+    look-ahead.
     """
-    marked = _marked_frames(frames, timeline, pixels, detect)
+    marked = _marked_frames(frames, timeline, pixels) if detect else _known_frames(frames, timeline)
     noise = _SceneNoise(pixels) if sigma is None else None
     given = (0.0 if sigma is None else sigma,) * colour_planes(pixels)
     for (first, stop), held in live_clips(marked, timeline.length, timeline.overlap):
@@ -249,12 +256,9 @@ def colour_planes(pixels: PixelFormat) -> int:
 
 
 def _marked_frames(
-    frames: Iterable[Frame], timeline: Timeline, pixels: PixelFormat, detect: bool
+    frames: Iterable[Frame], timeline: Timeline, pixels: PixelFormat
 ) -> Iterator[tuple[bool, Frame]]:
     """Yield every frame with whether it begins a new scene, as soon as the detector is sure."""
-    if not detect:
-        yield from ((False, _noted(frame, timeline)) for frame in frames)
-        return
     detector, waiting, count = SceneDetector(), list[Frame](), 0
     for frame in frames:
         detector.add(_luma(frame, pixels), pixels.unit)
@@ -265,6 +269,12 @@ def _marked_frames(
     detector.finish()
     while waiting:
         yield _begins(detector, timeline, count - len(waiting)), waiting.pop(0)
+
+
+def _known_frames(frames: Iterable[Frame], timeline: Timeline) -> Iterator[tuple[bool, Frame]]:
+    """Yield every frame with whether it begins a new scene of the timeline."""
+    for index, frame in enumerate(frames):
+        yield timeline.is_cut(index), _noted(frame, timeline)
 
 
 def _noted(frame: Frame, timeline: Timeline) -> Frame:

@@ -6,14 +6,14 @@ import multiprocessing
 import signal
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from typing import Any, Literal
 
 from vidrestore.errors import OptionError
-from vidrestore.jobs.job import available_cores
 from vidrestore.jobs.request import Request
+from vidrestore.jobs.steps import available_cores
 from vidrestore.restorers.devices import torch_device
 from vidrestore.scale.shards import Shard
 from vidrestore.scale.workers import Ended, Worker
@@ -59,9 +59,10 @@ class Processes:
         if worker not in self._processes:
             self._processes[worker] = self._started(worker)
         threads = max(1, (request.options.threads or available_cores()) // self.count)
-        options = replace(request.options, device=self.devices[worker], threads=threads)
         with suppress(OSError):  # it is dead, which `ended` finds
-            self._processes[worker].link.send(replace(request, options=options))
+            self._processes[worker].link.send(
+                request.with_options(device=self.devices[worker], threads=threads)
+            )
 
     def _started(self, worker: int) -> _Process:
         context = multiprocessing.get_context(START)

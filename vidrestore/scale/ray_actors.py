@@ -50,16 +50,10 @@ class RayActors:
         """
         on_gpu, options = "num_gpus" in self._resources, request.options
         device, threads = ("cuda", options.threads) if on_gpu else ("cpu", options.threads or self.cpus)
-        paths = {name: _absolute(getattr(options, name)) for name in ("model", "work_dir")}
-        options = replace(
-            options, device=device, threads=threads, model=paths["model"], work_dir=paths["work_dir"]
-        )
-        return replace(
-            request,
-            source=request.source.absolute(),
-            output=request.output.absolute(),
-            options=options,
-        )
+        request = request.with_options(
+            device=device, threads=threads, work_dir=_absolute(options.work_dir)
+        ).with_models(_absolute)
+        return replace(request, source=request.source.absolute(), output=request.output.absolute())
 
     def ended(self, seconds: float) -> Iterator[Ended]:
         ready, _ = self.ray.wait(list(self._runs), timeout=seconds) if self._runs else ([], [])

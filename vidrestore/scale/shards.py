@@ -31,12 +31,12 @@ from vidrestore.jobs.finished import (
     nothing_to_do,
 )
 from vidrestore.jobs.frame_progress import FrameProgress
-from vidrestore.jobs.job import Job, Summary
-from vidrestore.jobs.opening import RestorerLoader, open_job
+from vidrestore.jobs.job import Job, Summary, open_job
 from vidrestore.jobs.request import Request
 from vidrestore.jobs.run import join, warn_if_stopped
 from vidrestore.jobs.segmented import SegmentedWork
 from vidrestore.jobs.segments import Segment, frame_count
+from vidrestore.jobs.steps import StepLoader
 from vidrestore.jobs.work_folder import WorkFolder
 from vidrestore.media.source import Source
 from vidrestore.options import RestoreOptions
@@ -79,9 +79,13 @@ class Shard:
 
 
 def check_shared(request: Request) -> None:
-    """Refuse pipes, which several processes can't read or write. Raises OptionError."""
+    """Refuse what several processes can't restore together. Raises OptionError."""
     if request.is_piped:
         raise OptionError("several processes need a file to read and a file to write, not a pipe")
+    if not request.has_segments:
+        raise OptionError(
+            "several processes need the noise for denoise after other steps; give it by `sigma`"
+        )
 
 
 def check_options(options: RestoreOptions) -> None:
@@ -171,7 +175,7 @@ def claim_name(segment: Segment) -> str:
 def restore_shard(
     request: Request,
     shard: Shard,
-    loader: RestorerLoader,
+    load: StepLoader,
     on_event: Listener,
     *,
     wait: bool,
@@ -193,7 +197,7 @@ def restore_shard(
     )
     if before:
         return before
-    with open_job(request, loader) as job:
+    with open_job(request, load) as job:
         job.begin(on_event)
         try:
             with _inside(folder) as claims, warn_if_stopped(job, folder, on_event):
@@ -233,7 +237,7 @@ def _patiently(
 def _inside(folder: WorkFolder) -> Iterator[Claims]:
     with ExitStack() as stack:
         _patiently(lambda: stack.enter_context(folder.locked(shared=True)), BusyError)
-        yield stack.enter_context(Claims(folder.path, folder.beat))
+        yield stack.enter_context(Claims(folder.path))
 
 
 class _Sharded:

@@ -18,12 +18,11 @@ from vidrestore.errors import PlanError, VidRestoreError
 from vidrestore.events import Warned
 from vidrestore.files.claims import Claims, bury, counts
 from vidrestore.jobs.frame_progress import FrameProgress
-from vidrestore.jobs.job import ignore
-from vidrestore.jobs.opening import open_job
+from vidrestore.jobs.job import ignore, open_job
 from vidrestore.jobs.request import Request
 from vidrestore.jobs.segmented import SegmentedWork
 from vidrestore.jobs.segments import Segment, frame_count
-from vidrestore.restorers.base import Restorer, load_restorer
+from vidrestore.jobs.steps import LoadedSteps
 from vidrestore.scale.shards import ClaimedWork, Shard, claim_name
 
 DEATHS = 3  # deaths of workers at one segment, after which it is not tried again
@@ -42,14 +41,7 @@ class Worker:
 
     def __init__(self, shard: Shard) -> None:
         self.shard = shard
-        self._restorer: Restorer | None = None
-
-    def _loaded(self, request: Request) -> Restorer:
-        if (
-            self._restorer is None
-        ):  # all requests to a worker are of one batch: their task and options are the same
-            self._restorer = load_restorer(request.task, request.options)
-        return self._restorer
+        self._load = LoadedSteps()
 
     def restore(self, request: Request) -> int | VidRestoreError:
         """Restore segments until others have claimed all that are missing.
@@ -64,7 +56,7 @@ class Worker:
 
     def _restore(self, request: Request) -> int:
         folder = request.work_folder()
-        with open_job(request, lambda: self._loaded(request)) as job:
+        with open_job(request, self._load) as job:
             if folder.read("plan") is None:
                 raise PlanError(
                     f"{folder.path}: a worker finds no plan there; all workers must see the same folders"
@@ -142,7 +134,6 @@ class _Turn:
             for ended in self.workers.ended(LOOK):
                 self._end(ended.worker, ended.outcome)
             self.progress.show(self._done())
-            self.work.folder.beat()
             if finished is None and not self._left():
                 finished = time.monotonic()
             if finished is not None and time.monotonic() - finished > GRACE:

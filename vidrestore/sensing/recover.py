@@ -18,12 +18,12 @@ from vidrestore.events import Listener, Planned, Started, Warned
 from vidrestore.frames import Frame
 from vidrestore.jobs.encoder_choice import choose_encoder
 from vidrestore.jobs.frame_progress import counted
-from vidrestore.jobs.job import Summary, available_cores, ignore
+from vidrestore.jobs.job import Summary, ignore
 from vidrestore.jobs.request import check_files
+from vidrestore.jobs.steps import available_cores, video_writer, write_frames
 from vidrestore.media.encoder_table import EncoderChoice
 from vidrestore.media.probe import SourceInfo
 from vidrestore.media.source import PIPE, Source, Target
-from vidrestore.media.writer import VideoWriter
 from vidrestore.models.fast.linear import PackedLinear
 from vidrestore.models.grouping import CHUNK, GROUP
 from vidrestore.options import RecoverOptions
@@ -113,19 +113,12 @@ def _recover(
         "sigma": reader.measured.sigma,
     }
     tell(Planned(reader.path, reader.frames, clips=len(recovery_clips(reader.frames)), details=details))
-    writer = VideoWriter(
-        output,
-        source=info,
-        encoder=encoder,
-        copy=(),
-        frames=reader.frames,
-        overwrite=options.overwrite,
-        rate=options.cfr,
+    writer = video_writer(
+        output, info, encoder, frames=reader.frames, overwrite=options.overwrite, rate=options.cfr
     )
     recovered = recovered_frames(reader, cast(Network, model.network), options)
-    with frames_ahead(recovered) as frames, writer:
-        for frame in counted(frames, reader.path, reader.frames, "recover", tell):
-            writer.write(frame)
+    with frames_ahead(recovered) as frames:
+        write_frames(frames, writer, lambda each: counted(each, reader.path, reader.frames, "recover", tell))
     warnings = list(writer.warnings)
     if left_out := ", ".join(reader.measured.left_out):
         warnings.append(

@@ -27,8 +27,7 @@ from vidrestore.events import Finished, Listener, Planned, Started, Warned
 from vidrestore.files.atomic import check_output, same_file
 from vidrestore.frames import Frame, PixelFormat
 from vidrestore.jobs.frame_progress import counted
-from vidrestore.jobs.job import Summary, ignore
-from vidrestore.jobs.opening import check_picture
+from vidrestore.jobs.job import Summary, check_picture, ignore
 from vidrestore.media.probe import SourceInfo
 from vidrestore.media.reader import VideoReader
 from vidrestore.media.span import WHOLE
