@@ -1,6 +1,6 @@
 """Degraded frames of the shared clips, restored by networks and by what one could run instead.
 
-    PYTHONPATH=.:tests/helpers python examples/experiments/held_out_table.py
+    python examples/experiments/held_out_table.py
 
 Prints a table in Markdown. Nothing was trained or tuned with the frames or with the models that degrade them;
 see `held_out_degradations`. A clip's middle frame is judged: PSNR and SSIM over R'G'B' as 8 bits hold them,
