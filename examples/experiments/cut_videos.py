@@ -1,6 +1,6 @@
 """Films joined from the shared clips, with known cuts, and a table of how well they are found.
 
-    PYTHONPATH=.:tests/helpers python examples/experiments/cut_videos.py ../shared/data
+    python examples/experiments/cut_videos.py ../shared/data
 
 What is expected: a cut is the first frame of the new scene, to the frame. Flashes of 1 to 3 frames, fades to
 and from black, dissolves, whip pans and pictures shown three times give no cut. `alike` joins shots of one

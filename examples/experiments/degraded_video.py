@@ -1,6 +1,6 @@
 """A video of a held-out sequence, degraded for a task, lossless.
 
-    PYTHONPATH=.:tests/helpers python examples/experiments/degraded_video.py TASK SEQUENCE OUT [--frames N]
+    python examples/experiments/degraded_video.py TASK SEQUENCE OUT [--frames N]
 
 FFV1 in RGB, so that nothing is lost; the pictures in weights/README.md are frames of such videos.
 """

@@ -1,6 +1,6 @@
 """Held-out clips made small and enlarged again, by networks and bicubically.
 
-    PYTHONPATH=.:tests/helpers python examples/experiments/enlarging_table.py
+    python examples/experiments/enlarging_table.py
 
 Prints a table in Markdown. `bicubic`: small frames by bicubic resizing alone, in 8 bits. `practical`: through
 a soft lens, resized, and compressed with x264 at crf 28. Nothing was trained with these sequences. All frames

@@ -1,6 +1,6 @@
 """Degraded frames of the shared clips, restored by networks and by what one could run instead.
 
-    PYTHONPATH=. python examples/experiments/held_out_table.py --kind slow --kind fast --kind alone
+    python examples/experiments/held_out_table.py --kind slow --kind fast --kind alone
 
 Prints a table in Markdown for each kind: clips of slow motion, clips of fast motion, and single frames of
 both; a mean over them would decide nothing. Nothing was trained or tuned with the frames or with the models

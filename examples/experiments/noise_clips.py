@@ -1,6 +1,6 @@
 """Noise on the shared clips, what a codec leaves of it, and a table of estimates.
 
-    PYTHONPATH=.:tests/helpers python examples/experiments/noise_clips.py ../shared/data
+    python examples/experiments/noise_clips.py ../shared/data
 
 The table shows the estimate and, in brackets, its error in percent: of the sigma that was added, and after
 x264 of the `residual`.

@@ -1,6 +1,6 @@
 """What a film and one ten times as long take of memory and disk.
 
-    PYTHONPATH=.:tests/helpers python examples/experiments/space_and_memory.py [--frames N]
+    python examples/experiments/space_and_memory.py [--frames N]
 
 Prints a table in Markdown. Memory is the peak of the process; temporary space the most bytes that were seen
 in the work folder, looked at every few milliseconds, against the size of the output and of the largest

@@ -2,7 +2,7 @@
 them.
 
     examples/train_systems.sh RUNS table
-    PYTHONPATH=.:tests/helpers python examples/experiments/systems_table.py RUNS
+    python examples/experiments/systems_table.py RUNS
 
 RUNS holds what the recipes of examples/train/systems were trained to; what is not there is left out. Prints a
 table in Markdown: learned parameters; CPU seconds of an epoch, taken as 350 steps (the groups of the largest

@@ -1,6 +1,6 @@
 """What tiles and `--steady` change, on held-out footage.
 
-    PYTHONPATH=.:tests/helpers python examples/experiments/tiles_and_flicker.py tiles|flicker [--task T]
+    python examples/experiments/tiles_and_flicker.py tiles|flicker [--task T]
     [--weights FILE]
 
 Prints a table in Markdown. `tiles`: a frame restored whole and in tiles, their distance in dB, and the step

@@ -1,6 +1,6 @@
 """Find the settings of the classical methods on training clips.
 
-    PYTHONPATH=.:tests/helpers python examples/experiments/tune_classical.py ../shared/data [TASK ...]
+    python examples/experiments/tune_classical.py ../shared/data [TASK ...]
 
 One setting after the other is set to its best choice, from the usual ones on, until none changes. What is
 printed goes into `classical_restoration.TUNED`. Degraded as networks are trained, by `vidrestore.degrade`;

@@ -7,17 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import recovery_systems
 import torch
 from clip_runs import clip_run
 from pair_runs import pair_run
 from stand_in import DEVICE, OnDevice, Rehearsal
 from training_runs import tiny_run
 
-from vidrestore.training.data.pairs import HeldOutPairs
-from vidrestore.training.data.super_resolution import HeldOutClips, HeldOutFrames
-from vidrestore.training.loop import Run, on_device, train
-from vidrestore.weights import read_card
+from vidrestore.training.loop import Run, on_device
 
 TASKS = ["dehaze", "derain", "desnow", "deblur", "denoise"]
 WAITS = 4  # values read in a step: its loss, the gradient's norm, and what a scaler of fp16 asks
@@ -29,10 +25,6 @@ def groups(frames: int = 5) -> tuple[Any, ...]:
 
 RUNS: dict[str, tuple[Callable[[Path], Any], Callable[[], tuple[Any, ...]]]] = {
     "dust": (lambda folder: tiny_run(folder), groups),
-    "dust, printed": (
-        lambda folder: tiny_run(folder, {"model": {"kind": "printed", "degree": None}}),
-        groups,
-    ),
     "mb-taylorformer": (
         lambda folder: pair_run(folder, model={"tasks": TASKS}),
         lambda: (torch.rand(2, 3, 16, 16), torch.rand(2, 3, 16, 16), torch.tensor([0, 1])),
@@ -70,55 +62,6 @@ def test_a_step_changes_the_weights_as_it_does_on_the_cpu(tmp_path: Path, name: 
     assert found == pytest.approx(expected, rel=1e-4)
     for there, near in zip(moved, here.average.parameters(), strict=True):
         torch.testing.assert_close(there, near, atol=1e-4, rtol=1e-3)
-
-
-@pytest.mark.parametrize("family", recovery_systems.LEARNING)
-def test_the_systems_to_compare_with_learn_too(tmp_path: Path, family: str) -> None:
-    changes = {"": {"family": family}, "model": dict.fromkeys(("kind", "atoms", "blocks", "degree"))}
-    changes["model"] |= recovery_systems.config(family)
-    config, batch = tiny_run(tmp_path, changes), groups(3)
-    expected = Run(config, tmp_path / "here", torch.device("cpu")).update(*batch)
-    with Rehearsal():
-        found = Run(config, tmp_path / "there", DEVICE).update(*on_device(batch, DEVICE))
-    assert found == pytest.approx(expected, rel=1e-4)
-
-
-def test_a_whole_run_ends_with_weights(tmp_path: Path) -> None:
-    config = clip_run(tmp_path, "vsr-transformer", training={"steps": 2})
-    expected = read_card(train(config, tmp_path / "here", device="cpu"))
-    with Rehearsal() as device:
-        found = read_card(train(config, tmp_path / "there", device="cuda"))
-        assert device.counts["to device"]
-    assert found.training["steps"] == expected.training["steps"]
-    assert found.measured.keys() == expected.measured.keys()
-
-
-HELD_OUT: dict[str, Callable[[], Any]] = {
-    "dust": lambda: 255 * torch.rand(3, 5, 16),
-    "mb-taylorformer": lambda: HeldOutPairs(
-        {"haze": pictures()}, {"haze": pictures()}, {"haze": TASKS.index("dehaze")}
-    ),
-    "vsr-transformer": lambda: HeldOutClips(
-        pictures(8).view(1, 2, 3, 8, 8), pictures(32).view(1, 2, 3, 32, 32)
-    ),
-    "spynet": lambda: HeldOutFrames(pictures(), pictures()),
-}
-
-
-def pictures(side: int = 16) -> torch.Tensor:
-    return torch.randint(0, 256, (2, 3, side, side), dtype=torch.uint8)
-
-
-@pytest.mark.parametrize("name", HELD_OUT)
-def test_a_network_is_judged_as_it_is_on_the_cpu(tmp_path: Path, name: str) -> None:
-    config, held_out = RUNS[name][0](tmp_path), HELD_OUT[name]()
-    torch.manual_seed(5)
-    here = Run(config, tmp_path / "here", torch.device("cpu"))
-    expected = here.objective.metrics(here.network, held_out)
-    with Rehearsal():
-        torch.manual_seed(5)
-        run = Run(config, tmp_path / "there", DEVICE)
-        assert run.objective.metrics(run.network, held_out) == pytest.approx(expected, abs=1e-3)
 
 
 @pytest.mark.parametrize("precision", ["bf16", "fp16"])

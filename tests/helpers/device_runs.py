@@ -26,7 +26,6 @@ from vidrestore.weights.checkpoint import save_model
 
 HEIGHT, WIDTH, FRAMES = 32, 48, 5
 EIGHT, TEN = PixelFormat("yuv420p", "yuv", 8, 1, 1), PixelFormat("yuv422p10le", "yuv", 10, 1, 0)
-FORMATS = [EIGHT, TEN, PixelFormat("gbrp", "rgb", 8), PixelFormat("gray", "gray", 8)]
 
 
 def video_of(pixels: PixelFormat, height: int = HEIGHT, width: int = WIDTH) -> VideoInfo:

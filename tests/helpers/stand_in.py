@@ -8,12 +8,11 @@ for the device: values that are read, and shapes that depend on them.
 
 from __future__ import annotations
 
-import sys
 import threading
 from collections import Counter
 from contextlib import ExitStack, nullcontext
 from functools import cache
-from types import FrameType, SimpleNamespace
+from types import SimpleNamespace
 from typing import Any
 from unittest.mock import Mock, patch
 
@@ -28,29 +27,7 @@ AUTOCAST = torch.autocast
 aten = torch.ops.aten
 SIZED_BY_VALUES = {aten.nonzero.default, aten.masked_select.default, aten._unique2.default}
 TRANSFERS = {aten.copy_.default, aten._to_copy.default}
-LINES_SEEN: set[tuple[str, int]] = set()  # (file, line) that led to calls of torch in all rehearsals
 READS = {"tolist", "__contains__"}
-# what autocast computes in float32 on CUDA, but not on the CPU, of the operations that networks are made of
-WIDENED = {
-    "layer_norm",
-    "group_norm",
-    "softmax",
-    "log_softmax",
-    "softplus",
-    "sum",
-    "norm",
-    "exp",
-    "log",
-    "log2",
-}
-WIDENED |= {"pow", "__pow__", "__rpow__", "rsqrt", "reciprocal", "__rdiv__", "__rtruediv__", "cumsum", "prod"}
-
-
-def note_lines(frame: FrameType | None) -> None:
-    """Remember where a call of torch came from, and what called that."""
-    while frame is not None:
-        LINES_SEEN.add((frame.f_code.co_filename, frame.f_lineno))
-        frame = frame.f_back
 
 
 class OnDevice(Tensor):
@@ -146,15 +123,12 @@ class _Factories(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs, name = dict(kwargs or {}), getattr(func, "__name__", "")
-        note_lines(sys._getframe(1))
         if kwargs.pop("pin_memory", False):
             return func(*args, **kwargs)
         if name in ("to", "cpu", "cuda", "type_as"):
             return self._moved(name, args, kwargs)
         if name == "pin_memory":
             return args[0]
-        if name in WIDENED and isinstance(args[0], OnDevice) and torch.is_autocast_enabled("cpu"):
-            return self._widened(func, args, kwargs)
         if name == "numpy" and isinstance(args[0], OnDevice):
             raise TypeError("can't convert cuda:0 device type tensor to numpy; use Tensor.cpu() first")
         if name in READS and isinstance(args[0], OnDevice):
@@ -175,14 +149,6 @@ class _Factories(TorchFunctionMode):
                 Rehearsal.count_copy(made, "to device")
             return OnDevice(made).requires_grad_(made.requires_grad) if type(made) is Tensor else made
         return func(*args, **kwargs)
-
-    @staticmethod
-    def _widened(func: Any, args: Any, kwargs: Any) -> Any:
-        given = [
-            each.float() if isinstance(each, Tensor) and each.is_floating_point() else each for each in args
-        ]
-        with AUTOCAST("cpu", enabled=False):
-            return func(*given, **kwargs)
 
     @staticmethod
     def _moved(name: str, args: Any, kwargs: dict[str, Any]) -> Any:
@@ -251,7 +217,6 @@ class Rehearsal:
         self._stack = ExitStack()
 
         def autocast_here(kind: str, *rest: Any, **more: Any) -> Any:
-            note_lines(sys._getframe(1))
             return autocast("cpu", *rest, **more)
 
         def in_mode(thread: threading.Thread) -> None:

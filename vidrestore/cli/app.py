@@ -19,7 +19,6 @@ from vidrestore import __version__
 from vidrestore.cli import weights_commands
 from vidrestore.cli.bench_commands import bench
 from vidrestore.cli.eval_commands import evaluate
-from vidrestore.cli.help import CommandHelp, GroupHelp
 from vidrestore.cli.inspect_commands import inspect
 from vidrestore.cli.interrupts import INTERRUPTED
 from vidrestore.cli.keywords import as_options
@@ -49,7 +48,6 @@ _NO_MEMORY = (
 )
 
 app = typer.Typer(
-    cls=GroupHelp,
     help="""Restore video files with transformers: better pixels, everything else unchanged.
 
     Examples:
@@ -68,8 +66,8 @@ PANELS: dict[str, list[Callable[..., None]]] = {
 }
 for _panel, _commands in PANELS.items():
     for _command in _commands:
-        app.command(cls=CommandHelp, rich_help_panel=_panel)(_command)
-app.command("eval", cls=CommandHelp, rich_help_panel=OTHER)(evaluate)
+        app.command(rich_help_panel=_panel)(_command)
+app.command("eval", rich_help_panel=OTHER)(evaluate)
 app.add_typer(weights_commands.app, name="weights", rich_help_panel=OTHER)
 
 

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from vidrestore import parsing
-from vidrestore.cli import completion
-from vidrestore.cli.declared import with_options
+from vidrestore.cli.declared import complete_tasks, with_options
 from vidrestore.cli.terminal import say, show, show_json
 from vidrestore.options import EncoderOptions, RestoreOptions
 
@@ -33,7 +32,7 @@ def bench(
         typer.Option(
             metavar="TASK",
             help="denoise, dehaze, derain, desnow, deblur or sr.",
-            autocompletion=completion.tasks,
+            autocompletion=complete_tasks,
         ),
     ] = "denoise",
     sigma: Annotated[

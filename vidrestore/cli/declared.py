@@ -18,9 +18,8 @@ from typing import Annotated, Any, get_args, get_type_hints
 
 import typer
 
-from vidrestore.cli.completion import COMPLETIONS
 from vidrestore.errors import OptionError
-from vidrestore.options import OUTPUT, OVERWRITE, Declared
+from vidrestore.options import OUTPUT, OVERWRITE, PANELS, Declared
 
 Command = Callable[..., None]
 Values = Mapping[str, Any]
@@ -29,9 +28,9 @@ Values = Mapping[str, Any]
 JSON = Declared("Print events as JSON, one per line, on stdout.", OUTPUT, "call")
 QUIET = Declared("Print errors only.", OUTPUT, "call", ("--quiet", "-q"))
 
-Json = Annotated[bool, typer.Option("--json", help=JSON.help)]
-Quiet = Annotated[bool, typer.Option(*QUIET.flags, help=QUIET.help)]
-Overwrite = Annotated[bool, typer.Option(*OVERWRITE.flags, help=OVERWRITE.help)]
+Json = Annotated[bool, typer.Option("--json", metavar="", help=JSON.help)]
+Quiet = Annotated[bool, typer.Option(*QUIET.flags, metavar="", help=QUIET.help)]
+Overwrite = Annotated[bool, typer.Option(*OVERWRITE.flags, metavar="", help=OVERWRITE.help)]
 
 
 def with_options(
@@ -54,6 +53,8 @@ def with_options(
                 )
                 makers[parameter.name] = partial(_builder if lazy else _build, group)
 
+        parameters.sort(key=_panel_order)
+
         def run(**values: Any) -> None:
             own = {name: value for name, value in values.items() if name in plain}
             command(**own, **{name: make(values) for name, make in makers.items()})
@@ -65,6 +66,12 @@ def with_options(
         return run
 
     return decorate
+
+
+def _panel_order(parameter: inspect.Parameter) -> int:
+    """Return the place of a parameter's panel in the help; those of the command itself come first."""
+    panels = [getattr(each, "rich_help_panel", None) for each in get_args(parameter.annotation)]
+    return max(PANELS.index(panel) if panel in PANELS else -1 for panel in [None, *panels])
 
 
 def _options_class(annotation: Any) -> tuple[type | None, bool]:
@@ -95,19 +102,28 @@ def _parameters(field: Field[Any], kind: Any, found: Declared) -> Iterator[inspe
     """
     if found.switches:
         for flag, help in found.switches.items():
-            info = typer.Option(flag, help=help, rich_help_panel=found.panel)
+            info = typer.Option(flag, help=help, metavar="", rich_help_panel=found.panel)
             yield _parameter(flag.removeprefix("--"), bool | None, info)
         return
-    shared: dict[str, Any] = {"help": found.help, "metavar": found.metavar, "parser": found.parse}
+    metavar = "" if kind is bool else found.metavar  # or the help would show <bool>
+    shared: dict[str, Any] = {"help": found.help, "metavar": metavar, "parser": found.parse}
     shared |= {"rich_help_panel": found.panel, "show_default": _default_words(field, found)}
     if found.argument:
+        del shared["rich_help_panel"]
         yield _parameter(field.name, kind, typer.Argument(**shared))
         return
     flags = found.flags or (f"--{field.name.replace('_', '-')}",)
+    if "/" in flags[0]:  # on by default: an option of its own that turns it off
+        flags = (flags[0].partition("/")[2],)
+        shared["callback"] = _off
     if field.name in COMPLETIONS:
         shared["autocompletion"] = COMPLETIONS[field.name]
     taken = list[Any] if found.gather else Any if found.parse else kind
     yield _parameter(field.name, taken | None, typer.Option(*flags, **shared))
+
+
+def _off(given: bool | None) -> bool | None:
+    return False if given else None
 
 
 def _parameter(name: str, annotation: Any, info: Any) -> inspect.Parameter:
@@ -152,3 +168,43 @@ def one_use_of_stdout(json: bool, output: str | None) -> None:
     """Raise BadParameter if both events and frames would go to stdout."""
     if json and output == "-":
         raise typer.BadParameter("--json and -o - both need stdout; leave one out")
+
+
+def _models(incomplete: str) -> list[tuple[str, str]]:
+    """Return names of weights, each with its task."""
+    from vidrestore.weights import read_manifest
+
+    return [
+        (name, card.task) for name, card in sorted(read_manifest().items()) if name.startswith(incomplete)
+    ]
+
+
+def _encoders(incomplete: str) -> list[str]:
+    """Return names of encoders."""
+    from vidrestore.media.encoder_table import ENCODERS
+
+    return [name for name in ENCODERS if name.startswith(incomplete)]
+
+
+def complete_tasks(incomplete: str) -> list[str]:
+    """Return names of tasks."""
+    from vidrestore.restorers.base import TASKS
+
+    return [name for name in TASKS if name.startswith(incomplete) and not name.startswith("<")]
+
+
+def _names(words: tuple[str, ...]) -> Callable[[str], list[str]]:
+    """Return a completion of a fixed list."""
+
+    def complete(incomplete: str) -> list[str]:
+        return [word for word in words if word.startswith(incomplete)]
+
+    return complete
+
+
+COMPLETIONS: dict[str, Callable[[str], list[str] | list[tuple[str, str]]]] = {
+    "model": _models,
+    "encoder": _encoders,
+    "task": complete_tasks,
+    "device": _names(("auto", "cpu", "cuda", "mps")),
+}

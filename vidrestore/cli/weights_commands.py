@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from vidrestore.cli.declared import Json, Overwrite, Quiet
-from vidrestore.cli.help import CommandHelp, GroupHelp
 from vidrestore.cli.terminal import show, show_json
 from vidrestore.errors import CheckpointError
 from vidrestore.restorers.base import DENOISER, ENLARGERS, IMAGE_NETWORKS
@@ -18,7 +17,7 @@ from vidrestore.restorers.base import DENOISER, ENLARGERS, IMAGE_NETWORKS
 if TYPE_CHECKING:
     from vidrestore.weights import Card
 
-app = typer.Typer(cls=GroupHelp, help="List, verify, fetch and import model weights.", no_args_is_help=True)
+app = typer.Typer(help="List, verify, fetch and import model weights.", no_args_is_help=True)
 
 TASK_ORDER = ("denoise", "dehaze", "derain", "desnow", "deblur", "sr", "recover")
 DEFAULTS = {DENOISER, *IMAGE_NETWORKS.values(), *ENLARGERS.values()}
@@ -31,7 +30,7 @@ Names = Annotated[
 ]
 
 
-@app.command("list", cls=CommandHelp)
+@app.command("list")
 def list_weights(as_json: Json = False) -> None:
     """List all weights: bundled, pulled, or still to pull.
 
@@ -74,7 +73,7 @@ def _row(card: Card, place: str) -> tuple[str, ...]:
     )
 
 
-@app.command(cls=CommandHelp)
+@app.command()
 def verify(names: Names = None) -> None:
     """Check the checksum of weights and load them strictly. Also takes paths of .safetensors files."""
     from vidrestore.weights import verify
@@ -87,7 +86,7 @@ def verify(names: Names = None) -> None:
         raise CheckpointError(f"{damaged} damaged; install vidrestore again, or pull them again")
 
 
-@app.command(cls=CommandHelp)
+@app.command()
 def pull(
     names: Annotated[
         list[str],
@@ -102,7 +101,7 @@ def pull(
         show(f"{name}: {weights.pull(name, quiet=quiet)}")
 
 
-@app.command("import", cls=CommandHelp)
+@app.command("import")
 def import_weights(
     source: Annotated[Path, typer.Argument(help="Checkpoint (.pth, .pt, .safetensors) of other code.")],
     output: Annotated[
@@ -135,7 +134,7 @@ def import_weights(
     show(f"{source} -> {output}: {card.family}, {card.bytes / 1e6:.1f} MB, sha256 {card.sha256}")
 
 
-@app.command(cls=CommandHelp)
+@app.command()
 def add(
     source: Annotated[
         Path, typer.Argument(help="Trained weights (.safetensors), as `vidrestore train` writes them.")
