@@ -23,7 +23,8 @@ and, by event (`null` where not known):
               done = total
     warning   message, frame (index, from 0)
     done      output, frames, seconds, damage (a sentence if the source was damaged), exit_code; details:
-              metrics of the job
+              metrics of the job, such as `changes` of tasks on pictures: frames, unchanged ones, mean change
+              in grey levels
     error     message, kind (the class of the error), exit_code
 
 The events of a source that is restored, or was by an earlier run, begin with "start" and end with "done".

@@ -14,12 +14,13 @@ import numpy as np
 import pytest
 import torch
 from fake_restorer import Fake
+from rgb_networks import keeping, write_weights
 from sample_videos import write_video
 from torch import Tensor
 
 import vidrestore
 from vidrestore.errors import MediaError, OptionError, OutputExistsError, PlanError, VidRestoreError
-from vidrestore.events import Event, Progressed
+from vidrestore.events import Event, Progressed, Warned
 from vidrestore.jobs import frame_progress
 from vidrestore.jobs import job as jobs
 from vidrestore.jobs.batch import Batch
@@ -244,6 +245,24 @@ def test_a_damaged_source_is_restored_as_far_as_it_goes_and_says_so(tmp_path: Pa
     summary = vidrestore.restore(source, output, task=IDENTITY)
     assert summary.exit_code == 4 and summary.damage
     assert len(read(output)) == summary.frames == len(read(source)) < 40
+
+
+def test_frames_in_which_nothing_was_found_are_counted_and_said(tmp_path: Path) -> None:
+    source, events = tmp_path / "in.mkv", []
+    write_video(source, 5)
+    model = write_weights(tmp_path, keeping(), "derain")
+    summary = vidrestore.restore(
+        str(source),
+        str(tmp_path / "out.mkv"),
+        task="derain",
+        model=model,
+        device="cpu",
+        on_event=events.append,
+    )
+    (task, changes), *others = summary.changes
+    assert (task, changes.frames, changes.unchanged, others) == ("derain", 5, 5, [])
+    said = [event.message for event in events if isinstance(event, Warned)]
+    assert said == ["no rain was found in 5 of 5 frames, which stay as they are"]
 
 
 def test_an_output_that_exists_is_refused_before_any_work(tmp_path: Path) -> None:

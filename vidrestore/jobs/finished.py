@@ -24,6 +24,7 @@ from vidrestore.jobs.work_folder import NAMED, WorkFolder, digest
 from vidrestore.media.source import SourceIdentity
 
 ATTRIBUTE = "user.vidrestore"
+REMOVED = {"dehaze": "haze", "derain": "rain", "desnow": "snow", "deblur": "blur", "denoise": "noise"}
 
 
 def nothing_to_do(request: Request, on_event: Listener, *, own: int | None = None) -> Summary | None:
@@ -70,6 +71,10 @@ def announced(summary: Summary, on_event: Listener) -> Summary:
                 f"{summary.retried} clips went beyond half precision and were restored again in fp32",
             )
         )
+    for task, changes in summary.changes:
+        if changes.unchanged:
+            found = f"no {REMOVED[task]} was found in {changes.unchanged} of {changes.frames} frames"
+            on_event(Warned(summary.source, f"{found}, which stay as they are"))
     measured = [scene for scene in summary.scenes if scene.rms]
     if measured and not any(level for scene in measured for level in scene.sigma):
         on_event(
@@ -91,6 +96,11 @@ def announced(summary: Summary, on_event: Listener) -> Summary:
         for scene in summary.scenes
     ]
     details = {"fps": summary.fps, "scenes": scenes, "reused": summary.reused, "before": summary.before}
+    if summary.changes:
+        details["changes"] = [
+            {"task": task, "frames": each.frames, "unchanged": each.unchanged, "mean": round(each.mean, 3)}
+            for task, each in summary.changes
+        ]
     on_event(
         Finished(summary.source, summary.output, summary.frames, summary.seconds, summary.damage, details)
     )

@@ -33,6 +33,7 @@ from vidrestore.media.streams import check_packets, check_streams, other_kinds
 from vidrestore.media.writer import VideoWriter
 from vidrestore.options import RestoreOptions
 from vidrestore.pipeline.chain import frames_ahead
+from vidrestore.pipeline.clip_restorer import Changes
 from vidrestore.pipeline.excerpt import expected_frames, find_span
 from vidrestore.pipeline.plan import PLAN_VERSION, Plan, Scene
 from vidrestore.restorers.devices import device_name
@@ -51,7 +52,8 @@ class Summary:
     `seconds` and `fps` measure the work itself, without loading the model. `damage` describes the damage of
     the source in one sentence, None if it was whole. `retried` counts the clips that half precision could not
     hold. `skipped`: the output existed. `reused` counts the frames of an earlier run or of other processes.
-    `before`: the whole video was finished before.
+    `before`: the whole video was finished before. `changes`: what the tasks on pictures changed in the frames
+    that this process restored.
     """
 
     source: str
@@ -64,6 +66,7 @@ class Summary:
     skipped: bool = False
     reused: int = 0
     before: bool = False
+    changes: tuple[tuple[str, Changes], ...] = ()
 
     @property
     def fps(self) -> float:

@@ -146,4 +146,5 @@ def _summary(job: Job, began: float, damage: str | None, retried: int, reused: i
         damage,
         retried=retried,
         reused=reused,
+        changes=job.steps.changes,
     )

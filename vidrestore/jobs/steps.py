@@ -24,6 +24,7 @@ from vidrestore.media.source import Target
 from vidrestore.media.writer import VideoWriter
 from vidrestore.options import DENOISE, EncoderOptions, RestoreOptions
 from vidrestore.pipeline.chain import frames_ahead
+from vidrestore.pipeline.clip_restorer import Changes
 from vidrestore.pipeline.pipelines import clip_restorer, known_sigma, output_scale
 from vidrestore.pipeline.plan import (
     Clip,
@@ -136,6 +137,12 @@ class Steps:
     def retried(self) -> int:
         """Clips that half precision could not hold."""
         return sum(stage.clips.retried for stage in self.stages)
+
+    @property
+    def changes(self) -> tuple[tuple[str, Changes], ...]:
+        """The task of each step that compares its frames with their sources, and what it changed."""
+        counted = ((stage.step.task, stage.clips.changes) for stage in self.stages)
+        return tuple((task, changes) for task, changes in counted if changes.frames)
 
     def planned(self, frames: Iterable[Frame], timeline: Timeline) -> Iterator[PlannedClip]:
         """Yield the first step's clips of decoded frames, as they are planned into `timeline`."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import closing
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from threading import Lock
 from typing import NamedTuple, TypeAlias, TypeVar
@@ -27,6 +27,7 @@ from vidrestore.pipeline.plan import Clip, PlannedClip, colour_planes
 from vidrestore.pipeline.transfers import Sent, Uploads, as_arrays
 from vidrestore.restorers.base import Facts
 
+UNCHANGED = 0.02  # grey levels; frames whose mean change is below it look and nearly are the same
 T = TypeVar("T")
 R = TypeVar("R")
 
@@ -53,6 +54,25 @@ class Restored(NamedTuple):
 Piece: TypeAlias = tuple[Bounds, list[Restored]]
 
 
+@dataclass(frozen=True)
+class Changes:
+    """Frames that were restored, those of them that stayed as they were (see UNCHANGED), and the sum of the
+    frames' mean absolute changes in grey levels.
+    """
+
+    frames: int = 0
+    unchanged: int = 0
+    total: float = 0.0
+
+    def __add__(self, other: Changes) -> Changes:
+        return Changes(self.frames + other.frames, self.unchanged + other.unchanged, self.total + other.total)
+
+    @property
+    def mean(self) -> float:
+        """The mean absolute change of a sample in grey levels."""
+        return self.total / self.frames if self.frames else 0.0
+
+
 class ClipRestorer(ABC):
     """Restores planned clips, several at once, and joins them to frames.
 
@@ -66,6 +86,8 @@ class ClipRestorer(ABC):
         self.threads = threads
         self.retried = 0
         self.device = torch.device(facts.device)
+        self._compared, none = 0, torch.zeros((), device=self.device)
+        self._unchanged, self._change = none, none
         self._counting = Lock()
 
     def frames(self, clips: Iterator[PlannedClip], span: Bounds | None = None) -> Generator[Frame]:
@@ -140,6 +162,20 @@ class ClipRestorer(ABC):
         """Count one more clip that half precision could not hold."""
         with self._counting:
             self.retried += 1
+
+    @property
+    def changes(self) -> Changes:
+        """What was changed so far, where restored pictures are compared with their sources."""
+        with self._counting:
+            return Changes(self._compared, int(self._unchanged), float(self._change))
+
+    def count_changes(self, before: Tensor, after: Tensor) -> None:
+        """Count restored pictures (N, 3, H, W) in [0, 1]; nothing is read from their device yet."""
+        change = 255 * (after - before).abs().mean((1, 2, 3))
+        with self._counting:
+            self._compared += len(change)
+            self._unchanged = self._unchanged + (change < UNCHANGED).sum()
+            self._change = self._change + change.sum()
 
     def _finished(self, item: Restored) -> Restored:
         """Return a frame with the samples of the source's format, and its alpha."""

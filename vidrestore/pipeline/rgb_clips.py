@@ -214,6 +214,8 @@ class RgbClipRestorer(ClipRestorer):
         while several := list(islice(pictures, self._at_once(size))):
             own, restored = slice(at, at + len(several)), torch.stack(several)
             given = sources.part(own)
+            if restored.shape == rgb[own].shape:
+                self.count_changes(rgb[own], restored)
             yield Converted(given, self._planes(given, rgb[own], restored), restored.sum())
             at = own.stop
         assert at == keep[1], "as many frames as asked for"
