@@ -15,7 +15,7 @@ from sample_videos import video_frame, write_video
 from written_videos import Extras, rich_video
 
 from vidrestore.cli import main
-from vidrestore.media import sequence_output
+from vidrestore.media import pictures
 
 RED = np.array([255, 0, 0])
 
@@ -240,12 +240,10 @@ def test_pictures_that_were_stopped_half_way_resume(
         write(joined, frame, data)
 
     with monkeypatch.context() as patch:
-        write = sequence_output.JoinedPictures.add
-        patch.setattr(
-            sequence_output.JoinedPictures, "add", lambda self, *given: stop(self, *given, write=write)
-        )
+        write = pictures.JoinedPictures.add
+        patch.setattr(pictures.JoinedPictures, "add", lambda self, *given: stop(self, *given, write=write))
         if killed:
-            patch.setattr(sequence_output.JoinedPictures, "abort", lambda self: None)
+            patch.setattr(pictures.JoinedPictures, "abort", lambda self: None)
         assert run(source, "-o", output) == 130
     assert (tmp_path / "made" / "0002.png").exists() == killed
     assert not (tmp_path / "made" / "0001.png").exists()

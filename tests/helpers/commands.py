@@ -25,7 +25,7 @@ import torch._dynamo, vidrestore.training.loop  # which a first training step lo
 from vidrestore.cli import main
 from vidrestore.files import lease
 from vidrestore.jobs import batch, frame_journal, segmented, work_folder
-from vidrestore.media import joining, reader
+from vidrestore.media import reader, segment_file
 from vidrestore.restorers import base, no_change
 from vidrestore.files import claims
 from vidrestore.scale import shards, shared_batch
@@ -66,7 +66,7 @@ def child(order):
         os.dup2(os.open(name, os.O_RDWR | os.O_CREAT), number)
     base.TASKS["denoise"] = base.TASKS["<identity>"]
     slowed(no_change.IdentityRestorer, "restore", order["slow_clip"])
-    slowed(joining.JoinedFile, "put", order["slow_join"])
+    slowed(segment_file.JoinedFile, "put", order["slow_join"])
     slowed(os, "link", order["slow_name"])
     slowed(work_folder.WorkFolder, "remove", order["slow_name"])
     marked(segmented.SegmentedWork, "run")

@@ -30,10 +30,10 @@ from vidrestore.errors import MediaError
 from vidrestore.frames import Frame
 from vidrestore.media.encoder_table import ENCODERS, EncoderChoice
 from vidrestore.media.encoding import Encoder
-from vidrestore.media.joining import JoinedFile
 from vidrestore.media.muxer import Muxer
 from vidrestore.media.probe import SourceInfo
 from vidrestore.media.segment_file import (
+    JoinedFile,
     SegmentFacts,
     SegmentWriter,
     StoredPacket,

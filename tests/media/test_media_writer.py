@@ -39,7 +39,7 @@ from vidrestore.media.probe import probe
 from vidrestore.media.source import Target
 from vidrestore.media.streams import StreamCopier, check_streams, pipe_warning
 from vidrestore.media.writer import VideoWriter
-from vidrestore.media.y4m_output import Y4mOutput
+from vidrestore.media.y4m import Y4mOutput
 from vidrestore.options import EncoderOptions
 
 

@@ -31,10 +31,10 @@ from vidrestore.media.encoder_table import (
 )
 from vidrestore.media.encoding import opens, try_encoder
 from vidrestore.media.formats import layout_of
-from vidrestore.media.hdr import hdr_settings
-from vidrestore.media.sequence_output import choose_picture_encoder
+from vidrestore.media.pictures import choose_picture_encoder
+from vidrestore.media.side_data import hdr_settings
 from vidrestore.media.source import PICTURES, SUFFIXES, Y4M, Target
-from vidrestore.media.y4m_output import colour_space
+from vidrestore.media.y4m import colour_space
 from vidrestore.options import EncoderOptions
 
 if TYPE_CHECKING:

@@ -22,11 +22,10 @@ from vidrestore.jobs.request import Request, plain_options
 from vidrestore.jobs.steps import Stage, StepLoader, Steps, load_step, total_scale, video_writer
 from vidrestore.media.deinterlace import PIPE_DEINTERLACED
 from vidrestore.media.encoder_table import EncoderChoice
-from vidrestore.media.hdr import hdr_warning
+from vidrestore.media.pictures import losses, side_data_left_out
 from vidrestore.media.probe import SourceInfo, VideoInfo
 from vidrestore.media.reader import VideoReader
-from vidrestore.media.sequence_output import losses, side_data_left_out
-from vidrestore.media.side_data import lost_side_data
+from vidrestore.media.side_data import hdr_warning, lost_side_data
 from vidrestore.media.source import Source, Target
 from vidrestore.media.span import Span
 from vidrestore.media.streams import check_packets, check_streams, other_kinds

@@ -45,10 +45,9 @@ from vidrestore.jobs.segments import (
     usual_length,
 )
 from vidrestore.jobs.work_folder import WorkFolder, digest
-from vidrestore.media.joining import JoinedFile
 from vidrestore.media.muxer import Muxer
-from vidrestore.media.segment_file import SegmentFacts, SegmentWriter, check_segment, read_packets
-from vidrestore.media.sequence_output import JoinedPictures
+from vidrestore.media.pictures import JoinedPictures
+from vidrestore.media.segment_file import JoinedFile, SegmentFacts, SegmentWriter, check_segment, read_packets
 from vidrestore.media.source import PICTURES
 from vidrestore.pipeline.excerpt import expected_frames
 from vidrestore.pipeline.plan import Timeline

@@ -15,9 +15,8 @@ import numpy as np
 from vidrestore.errors import MediaError
 from vidrestore.files.atomic import write_problem
 from vidrestore.frames import ColourTags, Frame, Scale, enlarged_size
-from vidrestore.media.conversion import as_encoded, converted
 from vidrestore.media.encoder_table import EncoderChoice
-from vidrestore.media.formats import layout_of
+from vidrestore.media.formats import as_encoded, converted, layout_of
 
 if TYPE_CHECKING:
     from av.container import OutputContainer

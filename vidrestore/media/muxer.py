@@ -19,8 +19,8 @@ from vidrestore.frames import Scale, enlarged_size
 from vidrestore.media import streams
 from vidrestore.media.encoder_table import ISO
 from vidrestore.media.encoding import add_encoder, explained, full_duration
-from vidrestore.media.hdr import hdr_warning
 from vidrestore.media.probe import is_attached
+from vidrestore.media.side_data import hdr_warning
 from vidrestore.media.source import SUFFIXES
 from vidrestore.media.span import WHOLE, Cut, Span, moved
 

@@ -12,11 +12,11 @@ from vidrestore.files.atomic import remove_partials
 from vidrestore.frames import Frame, Scale
 from vidrestore.media.encoding import Encoder, check_frame, explained
 from vidrestore.media.muxer import Muxer
-from vidrestore.media.sequence_output import JoinedPictures, PictureSink
+from vidrestore.media.pictures import JoinedPictures, PictureSink
 from vidrestore.media.source import Source, Target, standard_output
 from vidrestore.media.span import WHOLE, Span
 from vidrestore.media.streams import pipe_warning
-from vidrestore.media.y4m_output import Y4mOutput
+from vidrestore.media.y4m import Y4mOutput
 
 if TYPE_CHECKING:
     from av.packet import Packet
