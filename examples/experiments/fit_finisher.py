@@ -32,7 +32,8 @@ from torch import Tensor
 from vidrestore.colour import rgb_to_opponent
 from vidrestore.models.finisher import COLOUR, LUMA, Finisher, features, part_of
 from vidrestore.models.grouping import GROUP
-from vidrestore.noise.meter import FRAMES_SEEN, NoiseMeter
+from vidrestore.noise.features import FRAMES_SEEN
+from vidrestore.noise.meter import NoiseMeter
 from vidrestore.options import RestoreOptions
 from vidrestore.restorers.denoise import FurtherEstimates, Refinement
 from vidrestore.training.muon import Muon

@@ -1,95 +1,134 @@
 #!/usr/bin/env python3
-"""Fit the regression that tells whether there is noise (vidrestore/noise/doubt.json), from training clips
-with noise of many kinds. The one that tells how strong it is (regression.json) was fitted to sigma itself by
-this script at commit 5252417; its samples of noise served again. What it says of luma with noise gave way to
-strength.json (fit_strength.py); the odds of noise still look at it.
+"""Fit the network that measures noise (vidrestore/noise/noise.safetensors), from training clips and photos
+with noise of many kinds, and without noise.
 
-    fit_noise.py samples SAMPLES.pkl --kind mixed|coded|clean --count 300 [--seed 1] [--clips DIR ...]
-    [--photos DIR]
-    fit_noise.py fit DOUBT.json SAMPLES.pkl [SAMPLES.pkl ...]
+    fit_noise.py samples SAMPLES.pkl --count 500 [--seed 1] [--kinds photo,drawing]
+    fit_noise.py fit NOISE.safetensors SAMPLES.pkl [SAMPLES.pkl ...]
 
-A sample is a window with the features of its planes and the error that a denoiser makes there for some values
-of sigma. After a codec, which loses detail with the noise, DUST is tried, so this takes long: a few seconds
-each. Of other noise the right sigma is known: of white noise its own, else that of the power where most of it
-is, sqrt(mean(S^2) / mean(S)) over the frequencies of 8 x 8 blocks; errors around it are those of a typical
-window. A clean window loses the more the larger the sigma. The regression is fitted to lose few dB.
+A sample is a window: the features of its planes, in several looks, in one, and in a single frame, and the
+errors of a denoiser for some values of sigma. Where noise is added to video and altered by no camera, the
+best sigma is that of the power where most of the noise is, sqrt(mean(S^2) / mean(S)) over the frequencies of
+8 x 8 blocks, and errors around it are typical ones. Else the denoiser is tried: `--fast` without non-local
+Bayes, whose best sigma is within a tenth of the default's, at a fifth of the time. 100 samples take a minute.
+A tenth of photos and clips is held out; the fit prints what it loses there.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
+import math
 import pickle
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 import torch
 import torch.nn.functional as F
-from noise_mix import Noisy, clean_as_it_is, noisy_window
+from finished_noise import as_jpeg, drawn, planes_of, random_camera, rgb_of, yuv
+from noise_mix import Planes, clean_window, coded_by_any, noise_of_any_kind, noisy_window, whole
+from safetensors.numpy import save_file
 from torch import Tensor, nn
 
-from vidrestore.media.recompress import recompress_pictures
-from vidrestore.models.patch_positions import ClipPositions
-from vidrestore.noise.features import Array, plane_features
-from vidrestore.noise.meter import FRAMES_SEEN, OFFSET, regression_input
+from vidrestore.colour import OPPONENT_NORMS, rgb_to_opponent
+from vidrestore.degrade.draws import log_uniform
+from vidrestore.degrade.light import to_light
+from vidrestore.media.pictures import read_picture
+from vidrestore.noise.features import FRAMES_SEEN, Array, plane_features
+from vidrestore.noise.meter import FARTHEST, OFFSET, Measured, network_input
 from vidrestore.noise.white import NoiseEstimator, dct_basis
 from vidrestore.options import RestoreOptions
+from vidrestore.restorers import denoise
 from vidrestore.restorers.denoise import DenoiseRestorer
 from vidrestore.training.data.footage import CLIP_SUFFIXES, STILL_SUFFIXES, Footage, find_footage
 
 SHARED = Path(__file__).parents[3] / "shared" / "data"
 HELD_OUT = ("davis_libby.mp4", "davis_goat.mp4", "davis_scooter-black.mp4", "sam2_cups.mp4")
+HELD_OUT_SHARE = 0.12  # of samples
 LOOKS = (0, 8, 16)
+FRAMES, STARTS, TRIED_FRAMES = 10, (0, 6), slice(3, 8)  # of a window, its looks, and a trial
+SIZES = ((160, 160), (208, 320))
+TRIED_SIDE, TRIED_ALONE = 128, 144  # of what is tried, in a clip and in a single frame
+SIGMAS = (1.2, 2.0, 3.2, 5.0, 8.0, 12.5, 20.0, 32.0, 50.0, 80.0)
+TYPICAL = {0.15: 0.85, 0.3: 0.6, 0.55: 0.3, 0.9: 0.16, 1: 0.15, 1.4: 0.18, 2.5: 0.3}  # share of the sigma
+# that was right -> share of the noise's power that is left
+DRAWN = 0.3  # share of windows with known noise
 STILL_SHARE = 0.15  # of windows, in `footage_of`
-TRIED = (0.0, 0.15, 0.3, 0.55, 0.9, 1.4)  # of the sigma of all that differs, after a codec
-TYPICAL = {0: 1, 0.15: 0.85, 0.3: 0.6, 0.55: 0.3, 0.9: 0.16, 1: 0.15, 1.4: 0.18, 2.5: 0.3}  # share of the
-# sigma that was right -> share of the noise's power that is left
-TEXTURE = 0.35  # of sigma: what a denoiser takes from a textured window without noise, root mean square
-UNSEEN = 0.3  # grey levels squared: errors that much smaller than this hardly count
-PULL = 0.3  # dB for every factor e below no noise at all
-CLEAN_WEIGHT, WHITE_WEIGHT = 1.0, 1.5  # of samples without noise, and with white noise
+UNSEEN = 0.1  # grey levels squared, added to errors
+WORTH = 0.2  # dB gained that make noise
+CLEAN_WEIGHT, WEIGHTS = 2.5, (0.15, 3.0)  # of windows without noise; the others weigh what they gain, in dB
+WHITE, WHITE_WEIGHT = (
+    1.08,
+    3.0,
+)  # ratio of sigma to root mean square up to which known noise is white, of that
+PLACES = np.log(np.geomspace(0.4, 110, 33) + OFFSET)  # logarithms of sigma in tables of losses
+HIDDEN, NETWORKS, STEPS, BATCH, JITTER = (64, 24), 3, 4000, 256, 0.12
+MOST_LOST = 3.0  # dB: errors of the strength beyond hardly count
 
 
 @dataclass(frozen=True)
-class Recipe:
-    """How a regression is trained: networks that are averaged, their widths, steps, and the standard
-    deviation of what is added to the inputs, in units of their own.
+class Window:
+    """`seen`: whole numbers, R, G, B (T, H, W) if `rgb`, else Y, U, V; `exact`: what a denoiser should return
+    of the `TRIED_FRAMES`, None if there is no noise. `strengths`: sigma and root mean square of the planes if
+    they are known.
     """
 
-    networks: int = 3
-    hidden: tuple[int, ...] = (24, 8)
-    steps: int = 2500
-    jitter: float = 0.07
+    seen: Planes
+    exact: Planes | None = None
+    rgb: bool = False
+    strengths: tuple[tuple[float, float], ...] = ()
 
 
 @dataclass(frozen=True)
 class Sample:
-    """Of one plane: features of every look, what the formula for white noise says, the sigma wanted and the
-    noise's root mean square; if they were tried, mean squared errors by sigma.
+    """Of a window: what was measured of its planes, look by look; of every plane the mean squared errors by
+    sigma, 0 included, none for a window without noise, and the noise's root mean square.
     """
 
-    looks: list[np.ndarray]
-    white: float
-    sigma: float
-    rms: float
-    colour: bool
-    errors: dict[float, float]
+    looks: list[list[Measured]]
+    errors: list[dict[float, float]]
+    rms: list[float]
+    held_out: bool
+    kind: str
 
 
-def samples(kind: str, count: int, seed: int, clips: list[Path], photos: Path) -> Iterator[list[Sample]]:
-    """Yield the samples of one window after the other."""
-    found = [path for folder in clips for path in find_footage(folder, HELD_OUT, CLIP_SUFFIXES)]
-    footage = Footage(found, find_footage(photos, (), STILL_SUFFIXES), 20, 0.1)
-    rng, restorer = np.random.default_rng(seed), DenoiseRestorer(RestoreOptions())
-    while count:
-        window = cut(footage.window(rng, 16), rng)
-        noisy = window and (clean_window(window, rng) if kind == "clean" else noisy_window(window, rng))
-        if noisy and (kind != "coded" or noisy.coded) and (kind != "mixed" or not noisy.coded):
-            yield [sample(noisy, plane, restorer) for plane in (0, 1)]
-            count -= 1
+class Sources:
+    """Draws windows of clips and photos, either held out or not."""
+
+    def __init__(self, rng: np.random.Generator, *, held_out: bool) -> None:
+        folders = (SHARED / name for name in ("photos", "photos_by_sa", "stills"))
+        photos = sorted(path for folder in folders for path in find_footage(folder, (), STILL_SUFFIXES))
+        self.photos = [path for at, path in enumerate(photos) if (at % 10 == 3) == held_out]
+        self.footage, self.rng = footage_of(FRAMES, held_out=held_out), rng
+
+    def clip(self) -> Planes:
+        while True:
+            size = SIZES[int(self.rng.integers(len(SIZES)))]
+            window = cut(self.footage.window(self.rng, 160), self.rng, size)
+            if window is not None and len(window[0]) == FRAMES:
+                return window
+
+    def photo(self, scale: tuple[float, float], most: int = 448) -> Tensor:
+        """R'G'B' (1, 3, H, W) of a part of a photo, scaled and darkened at random."""
+        planes = read_picture(self.photos[self.rng.integers(len(self.photos))])
+        y, *colours = (torch.from_numpy(plane.copy()).float()[None, None] for plane in planes)
+        sizes = [F.interpolate(plane, y.shape[2:], mode="bilinear") for plane in colours]
+        rgb = rgb_of(torch.cat((y / 255, *((plane - 127.5) / 255 for plane in sizes)), 1)).clamp(0, 1)
+        factor = log_uniform(self.rng, scale)
+        rgb = self._part(rgb, math.ceil(most / factor))
+        size = [max(64, 2 * round(factor * side / 2)) for side in rgb.shape[2:]]
+        mode = "bicubic" if factor > 1 else "bilinear"
+        scaled = F.interpolate(rgb, size, mode=mode, antialias=factor < 1).clamp(0, 1)
+        return scaled if self.rng.random() < 0.6 else scaled * self.rng.uniform(0.25, 1)
+
+    def _part(self, rgb: Tensor, most: int) -> Tensor:
+        height, width = (min(most, side) // 2 * 2 for side in rgb.shape[2:])
+        top, left = (
+            int(self.rng.integers(side - size + 1))
+            for side, size in zip(rgb.shape[2:], (height, width), strict=True)
+        )
+        return rgb[:, :, top : top + height, left : left + width]
 
 
 def footage_of(frames: int, *, held_out: bool) -> Footage:
@@ -102,9 +141,7 @@ def footage_of(frames: int, *, held_out: bool) -> Footage:
     return Footage(clips, photos, frames, STILL_SHARE)
 
 
-def cut(
-    planes: tuple[Tensor, ...], rng: np.random.Generator, size: tuple[int, int] = (192, 256)
-) -> tuple[Tensor, ...] | None:
+def cut(planes: Planes, rng: np.random.Generator, size: tuple[int, int] = (192, 256)) -> Planes | None:
     """`size` pixels of 4:2:0 from a random place; None of other layouts and of much smaller pictures."""
     height, width = planes[0].shape[1:]
     if (
@@ -125,183 +162,371 @@ def cut(
     return tuple(plane.float() for plane in (planes[0][:, top : top + rows, left : left + columns], *chroma))
 
 
-def clean_window(planes: tuple[Tensor, ...], rng: np.random.Generator) -> Noisy:
-    """As filmed, made smaller, or in few flat colours as drawn pictures are; coded by x264 or JPEG more often
-    than not.
-    """
+def photo_with_noise(sources: Sources, rng: np.random.Generator) -> Window:
+    """A finished photo; the truth is what its camera makes of light alone, or the mean of exposures."""
+    light = to_light(sources.photo((0.4, 1.9), int(rng.choice([224, 288, 384, 448]))))
+    camera = random_camera(light, rng)
+    exposures = [camera.exposed(light, rng) for _ in range(5)]
+    exact = sum(exposures[1:]) / 4 if rng.random() < 0.5 else camera.developed(light)
+    return stored(exposures[0], rng, exact)
+
+
+def clean_photo(sources: Sources, rng: np.random.Generator) -> Window:
+    """As it is, scaled, or finished by a camera that adds hardly any noise."""
     kind = rng.random()
-    if kind < 0.2:
-        planes = tuple(F.avg_pool2d(plane, 2) for plane in planes)
-    elif kind < 0.3:
-        step, side = float(rng.choice([12, 24, 48])), int(rng.choice([1, 3, 5]))
-        planes = tuple((F.avg_pool2d(plane, side, 1, side // 2) / step).round() * step for plane in planes)
-    elif kind < 0.5:
-        planes = tuple(plane + rng.uniform(0.3, 1.5) * (plane - smoothed(plane)) for plane in planes)
-    whole = tuple(plane.round().clamp(0, 255) for plane in planes)
-    if rng.random() < 0.6:
-        return clean_as_it_is(whole, 0.5, rng)
-    frames = [tuple(part.numpy().astype(np.uint8) for part in frame) for frame in zip(*whole, strict=True)]
-    coded = recompress_pictures(frames, int(rng.integers(2, 10)))
-    seen = tuple(torch.from_numpy(np.stack(plane)).float() for plane in zip(*coded, strict=True))
-    return Noisy(seen, seen, (0.0,) * len(seen), True)
+    if kind < 0.6:
+        return stored(sources.photo((1.0, 1.0) if kind < 0.25 else (0.35, 1.3)), rng)
+    light = to_light(sources.photo((0.4, 0.8)))
+    return stored(random_camera(light, rng, level=1e-4).developed(light), rng)
 
 
-def smoothed(plane: Tensor) -> Tensor:
-    return F.avg_pool2d(F.pad(plane[:, None], (1, 1, 1, 1), mode="replicate"), 3, 1)[:, 0]
+def stored(rgb: Tensor, rng: np.random.Generator, exact: Tensor | None = None) -> Window:
+    """A photo in R, G, B or Y, U, V, after JPEG more often than not."""
+    as_rgb, coded = rng.random() < 0.45, rng.random() < 0.65
+    seen = planes_of(rgb, halved=rng.random() < 0.7 and (coded or not as_rgb))
+    if coded:
+        seen = as_jpeg(seen, int(rng.choice([1, 1, 2, 2, 2, 3, 4, 5, 7])))
+    if as_rgb:
+        shown = _in_rgb(seen) if coded else whole(_channels(rgb))
+        return Window(shown, None if exact is None else _channels(exact), rgb=True)
+    if exact is None:
+        return Window(seen)
+    y, *colours = yuv(exact).unbind(1)
+    colours = [F.interpolate(plane[None], seen[1].shape[1:], mode="area")[0] for plane in colours]
+    return Window(seen, (255 * y, *(127.5 + 255 * plane for plane in colours)))
 
 
-def sample(noisy: Noisy, plane: int, restorer: DenoiseRestorer) -> Sample:
-    frames = [tuple(part.numpy() for part in planes) for planes in zip(*noisy.seen, strict=True)]
-    looks = [plane_features(frames[first : first + FRAMES_SEEN])[plane] for first in LOOKS]
-    formula = NoiseEstimator()
-    for first in LOOKS:
-        formula.add(frames[first][plane])
-    sigma, rms, errors = wanted(noisy, plane, restorer)
-    known = [look.seen for look in looks if look is not None]
-    return Sample(known, formula.sigma(), sigma, min(rms, sigma), plane > 0, errors)
+def _channels(rgb: Tensor) -> Planes:
+    return tuple(255 * rgb[:, channel] for channel in range(3))
 
 
-def strengths(noisy: Noisy, plane: int) -> tuple[float, float]:
+def _in_rgb(planes: Planes) -> Planes:
+    y = planes[0] / 255
+    colours = [F.interpolate(plane[None], y.shape[1:], mode="bilinear")[0] for plane in planes[1:]]
+    rgb = rgb_of(torch.stack((y, *((plane - 127.5) / 255 for plane in colours)), 1))
+    return whole(_channels(rgb.clamp(0, 1)))
+
+
+def finished_clip(sources: Sources, rng: np.random.Generator) -> Window:
+    """A clip as a camera finishes it, smoothed over time now and then, coded more often than not."""
+    y, *colours = sources.clip()
+    u, v = (F.interpolate(plane[:, None], y.shape[1:], mode="bilinear")[:, 0] for plane in colours)
+    rgb = rgb_of(torch.stack(((y - 16) / 219, (u - 128) / 224, (v - 128) / 224), 1)).clamp(0, 1)
+    light = to_light(rgb if rng.random() < 0.6 else rgb * rng.uniform(0.25, 1))
+    camera = random_camera(light, rng)
+    seen = camera.exposed(light, rng)
+    if rng.random() < 0.2:
+        share = rng.uniform(0.2, 0.6)
+        for at in range(1, len(seen)):
+            seen[at] = share * seen[at - 1] + (1 - share) * seen[at]
+    part = light[TRIED_FRAMES]
+    exact = camera.developed(part)
+    if rng.random() < 0.3:
+        exact = torch.stack([camera.exposed(part, rng) for _ in range(3)]).mean(0)
+    height, width = (side // 16 * 16 for side in seen.shape[2:])
+    shown, clean = (_limited(each[:, :, :height, :width]) for each in (seen, exact))
+    return Window(coded_by_any(whole(shown), rng) if rng.random() < 0.65 else whole(shown), clean)
+
+
+def _limited(rgb: Tensor) -> Planes:
+    """Y, U, V of 4:2:0 in limited range."""
+    y, *colours = yuv(rgb).unbind(1)
+    return (16 + 219 * y, *(128 + 224 * F.avg_pool2d(plane[:, None], 2)[:, 0] for plane in colours))
+
+
+def noisy_clip(sources: Sources, rng: np.random.Generator) -> Window:
+    noisy = noisy_window(sources.clip(), rng)
+    return Window(noisy.seen, tuple(plane[TRIED_FRAMES] for plane in noisy.clean))
+
+
+def clip_with_known_noise(sources: Sources, rng: np.random.Generator) -> Window:
+    """Noise whose sigma and root mean square are calculated, not tried; none that is weak. Clips, or drawn
+    pictures that move.
+    """
+    while True:
+        is_drawn = rng.random() < DRAWN
+        clean = whole(_limited(drawn(rng, FRAMES, 208, 320))) if is_drawn else sources.clip()
+        noisy = noise_of_any_kind(clean, rng)
+        found = [strengths(seen - clean) for seen, clean in zip(noisy.seen, noisy.clean, strict=True)]
+        if max(rms for _, rms in found) > 1.2:
+            return Window(noisy.seen, noisy.clean, strengths=tuple(found))
+
+
+def strengths(noise: Tensor) -> tuple[float, float]:
     """Sigma, that of the power where most of the noise is, and root mean square."""
-    if noisy.sigma:
-        return noisy.sigma[plane], noisy.sigma[plane]
-    noise = noisy.seen[plane] - noisy.clean[plane]
     height, width = noise.shape[1:]
     blocks = noise[:, : height // 8 * 8, : width // 8 * 8].unfold(1, 8, 8).unfold(2, 8, 8).reshape(-1, 64)
     power = (blocks @ torch.from_numpy(dct_basis(8)).T).square().mean(0)
-    rms = float(power.mean().sqrt())
     sigma = float((power.square().mean() / power.mean().clamp(min=1e-6)).sqrt())
-    return sigma, rms
+    return sigma, float(power.mean().sqrt())
 
 
-def wanted(noisy: Noisy, plane: int, restorer: DenoiseRestorer) -> tuple[float, float, dict[float, float]]:
-    """Sigma, root mean square, and the errors that were tried."""
-    sigma, rms = strengths(noisy, plane)
-    if noisy.sigma or not noisy.coded:
-        return sigma, rms, {}
-    errors = tried(noisy, plane, max(sigma, 1.2), restorer)
-    least = min(errors, key=errors.__getitem__)
-    return least, rms * min(1.0, least / max(sigma, 1e-3)), errors
+def clean_clip(sources: Sources, rng: np.random.Generator) -> Window:
+    return Window(clean_window(sources.clip(), rng))
 
 
-def tried(noisy: Noisy, plane: int, base: float, restorer: DenoiseRestorer) -> dict[float, float]:
-    """DUST's errors for shares of a sigma."""
-    seen, clean, guide = noisy.seen[plane][5:15], noisy.clean[plane][5:15], noisy.seen[0][5:15]
-    positions = ClipPositions(guide, 16, follow=True)
-    errors = {}
-    with torch.inference_mode():
-        for share in TRIED:
-            restored = restorer.restored_plane(seen, share * base, positions, "auto") if share else seen
-            errors[share * base] = float((restored.clamp(0, 255) - clean).square().mean())
-    return errors
+def drawing(_: Sources, rng: np.random.Generator) -> Window:
+    """A drawn picture or text, which moves or is a single frame."""
+    height, width = ((208, 320), (272, 480), (320, 320))[rng.integers(3)]
+    if rng.random() < 0.5:
+        return stored(drawn(rng, 1, height, width), rng)
+    seen = whole(_limited(drawn(rng, FRAMES, height, width)))
+    return Window(coded_by_any(seen, rng) if rng.random() < 0.7 else seen)
 
 
-def losses(sample: Sample) -> tuple[Array, Array]:
-    """(len(TYPICAL),) logarithms of sigma, and dB lost there; in between by straight lines."""
-    if sample.errors:
-        sigmas, errors = np.array(list(sample.errors)), np.array(list(sample.errors.values()))
-    elif sample.sigma:
-        sigmas = sample.sigma * np.array(list(TYPICAL))
-        errors = sample.sigma**2 * np.array(list(TYPICAL.values()))
-    else:
-        sigmas = np.array([0, 0.7, 1.5, 3, 6, 12, 25, 50.0])
-        errors = (TEXTURE * sigmas) ** 2
-    decibels = 10 * np.log10(errors + UNSEEN)
-    order = np.arange(len(TYPICAL)).clip(max=len(sigmas) - 1)
-    positions = np.log(sigmas + OFFSET)[order]
-    beyond = np.arange(len(TYPICAL)) - order  # the last line goes on
-    slope = (decibels[-1] - decibels[-2]) / (positions[-1] - np.log(sigmas[-2] + OFFSET))
-    return positions + beyond, (decibels - decibels.min())[order] + beyond * max(slope, 1.0)
+# kinds of windows and their shares
+KINDS: dict[str, tuple[Callable[[Sources, np.random.Generator], Window], float]] = {
+    "photo": (photo_with_noise, 0.25),
+    "clean photo": (clean_photo, 0.13),
+    "finished clip": (finished_clip, 0.07),
+    "noisy clip": (noisy_clip, 0.12),
+    "known noise": (clip_with_known_noise, 0.28),
+    "clean clip": (clean_clip, 0.12),
+    "drawing": (drawing, 0.03),
+}
 
 
-def fit(path: Path, sources: list[Path], recipe: Recipe | None = None) -> None:
-    """Fit some small networks and write them as one, hidden layers side by side."""
-    recipe = recipe or Recipe()
-    every = [
-        each
-        for source in sources
-        for window in pickle.loads(source.read_bytes())
-        for each in window
-        if each.looks
+def samples(count: int, seed: int, kinds: list[str]) -> Iterator[Sample]:
+    rng, restorer = np.random.default_rng(seed), DenoiseRestorer(RestoreOptions(quality="fast"))
+    restorer.further.alike = lambda plane, estimate, work: estimate  # type: ignore[method-assign]
+    sources = {held_out: Sources(rng, held_out=held_out) for held_out in (False, True)}
+    shares = np.array([KINDS[kind][1] for kind in kinds])
+    while count:
+        kind, held_out = kinds[rng.choice(len(kinds), p=shares / shares.sum())], rng.random() < HELD_OUT_SHARE
+        window = KINDS[kind][0](sources[held_out], rng)
+        looks = measured(window)
+        if looks:
+            errors, rms = known(window) if window.strengths else tried(window, rng, restorer)
+            yield Sample(looks, errors, rms, held_out, kind)
+            count -= 1
+
+
+def measured(window: Window) -> list[list[Measured]]:
+    """The planes as they are measured in all looks, in the first one, and in one frame; nothing of those that
+    are too small.
+    """
+    frames = [
+        _planes(tuple(plane[at] for plane in window.seen), window.rgb) for at in range(len(window.seen[0]))
     ]
-    rows = [(look, each) for each in every for look in [np.median(each.looks, axis=0), *each.looks]]
-    given = np.array([regression_input(look, each.white, colour=each.colour) for look, each in rows])
-    strength = np.log(np.array([each.rms for _, each in rows]) + OFFSET)
-    mean, spread = given.mean(0), given.std(0) + 1e-3
-    inputs = torch.tensor((given - mean) / spread).float()
-    tables = np.array([losses(each) for _, each in rows])
-    positions, lost = (torch.tensor(tables[:, part]).float() for part in (0, 1))
-    weights = torch.tensor([weight_of(each) for _, each in rows])
-    targets = Targets(
-        torch.tensor(given[:, -2]).float(), positions, lost, torch.tensor(strength).float(), weights
-    )
-    networks = [fitted(inputs, targets, seed, recipe) for seed in range(recipe.networks)]
-    first, second, last = zip(
-        *([layer for layer in network if isinstance(layer, nn.Linear)] for network in networks), strict=True
-    )
-    layers = [
-        (torch.tensor(mean), torch.tensor(spread)),
-        (torch.cat([layer.weight for layer in first]), torch.cat([layer.bias for layer in first])),
-        (torch.block_diag(*(layer.weight for layer in second)), torch.cat([layer.bias for layer in second])),
-        (
-            torch.cat([layer.weight for layer in last], 1) / recipe.networks,
-            torch.stack([layer.bias for layer in last]).mean(0),
-        ),
+    arrays = [tuple(plane.numpy() for plane in frame) for frame in frames]
+    single = len(arrays) == 1
+    looks = [
+        plane_features(arrays[first : first + FRAMES_SEEN]) for first in (STARTS[:1] if single else STARTS)
     ]
-    path.write_text(
-        json.dumps({"layers": [[short(weight.tolist()), short(bias.tolist())] for weight, bias in layers]})
-        + "\n"
-    )
+    if any(features is None for look in looks for features in look):
+        return []
+    medians: list[Array | None] = list(np.median(np.array(looks), axis=0))
+    seen = [(medians, [arrays[0]] if single else [arrays[first] for first in STARTS])]
+    if not single:
+        seen += [(looks[0], arrays[:1]), (plane_features(arrays[STARTS[1] :][:1]), arrays[STARTS[1] :][:1])]
+    return [
+        [Measured(each, white([frame[plane] for frame in shown])) for plane, each in enumerate(features)]
+        for features, shown in seen
+    ]
 
 
-def weight_of(sample: Sample) -> float:
-    return CLEAN_WEIGHT if sample.sigma == 0 else WHITE_WEIGHT if sample.sigma == sample.rms else 1.0
+def _planes(frame: Planes, rgb: bool) -> Planes:
+    return rgb_to_opponent(frame) if rgb else frame
+
+
+def white(planes: list[np.ndarray]) -> float:
+    formula = NoiseEstimator()
+    for plane in planes:
+        formula.add(plane)
+    return formula.sigma()
+
+
+def known(window: Window) -> tuple[list[dict[float, float]], list[float]]:
+    """Typical errors around the sigma that is right."""
+    errors = [
+        {0.0: rms**2} | {share * sigma: left * rms**2 for share, left in TYPICAL.items()}
+        for sigma, rms in window.strengths
+    ]
+    return errors, [rms for _, rms in window.strengths]
+
+
+def tried(
+    window: Window, rng: np.random.Generator, restorer: DenoiseRestorer
+) -> tuple[list[dict[float, float]], list[float]]:
+    """The denoiser's errors on a part of a window, at rising sigmas until they rise in all planes."""
+    if window.exact is None:
+        return [], []
+    single = len(window.seen[0]) == 1
+    frames = slice(0, 1) if single else TRIED_FRAMES
+    given = _planes(tuple(plane[frames] for plane in window.seen), window.rgb)
+    exact = _planes(window.exact, window.rgb)
+    rms = [float((seen - clean).square().mean().sqrt()) for seen, clean in zip(given, exact, strict=True)]
+    norms = OPPONENT_NORMS if window.rgb else (1.0,) * len(given)
+    given, exact = _same_part((given, exact), TRIED_ALONE if single else TRIED_SIDE, rng)
+    errors = [{0.0: float((seen - clean).square().mean())} for seen, clean in zip(given, exact, strict=True)]
+    least = 0.55 * min(each[0.0] ** 0.5 / norm for each, norm in zip(errors, norms, strict=True))
+    for sigma in [each for each in SIGMAS if each >= least] or [SIGMAS[-1]]:
+        levels = tuple(sigma * norm for norm in norms)
+        with torch.inference_mode():
+            restored = restorer.restore(given, levels)
+        for each, level, found, clean in zip(errors, levels, restored, exact, strict=True):
+            each[level] = float((found - clean).square().mean())
+        if all(
+            each[level] > 1.35 * min(each.values()) + 0.1 for each, level in zip(errors, levels, strict=True)
+        ):
+            break
+    return errors, rms
+
+
+def _same_part(pair: tuple[Planes, Planes], side: int, rng: np.random.Generator) -> tuple[Planes, Planes]:
+    height, width = pair[0][0].shape[1:]
+    top, left = (2 * int(rng.integers(max(0, most - side) // 2 + 1)) for most in (height, width))
+
+    def part(plane: Tensor) -> Tensor:
+        down = 1 if plane.shape[1] == height else 2
+        cut = plane[:, top // down : (top + side) // down, left // down : (left + side) // down]
+        return cut.contiguous()
+
+    seen, exact = (tuple(part(plane) for plane in planes) for planes in pair)
+    return seen, exact
 
 
 @dataclass(frozen=True)
-class Targets:
-    """Of every row: logarithms of the formula's sigma and of the root mean square, the losses, the weight."""
+class Table:
+    """Of every row: the network's input, the logarithm of the formula's sigma, dB lost at `PLACES`, the
+    weight of what is said of its strength, 0 if there is none, the weight of the odds, and the logarithm of
+    the noise's root mean square.
+    """
 
+    inputs: Tensor
     formula: Tensor
-    positions: Tensor
     lost: Tensor
-    rms: Tensor
+    noise: Tensor
     weights: Tensor
+    rms: Tensor
 
-    def loss(self, found: Tensor, chosen: Tensor) -> Tensor:
-        """Mean dB lost, and a little for a wrong root mean square."""
-        sigma, rms = (found + self.formula[chosen, None]).unbind(1)
-        positions, lost = self.positions[chosen], self.lost[chosen]
-        none = positions[:, 0]  # no noise; below, a slight pull back is all
-        inside = torch.maximum(sigma, none)
-        above = torch.searchsorted(positions, inside.detach()[:, None].contiguous()).clamp(
-            1, positions.shape[1] - 1
+    def __getitem__(self, chosen: Tensor) -> Table:
+        return Table(*(each[chosen] for each in vars(self).values()))
+
+    def loss(self, found: Tensor) -> Tensor:
+        """Of outputs: wrong odds, dB lost by a wrong sigma, and a little for a wrong root mean square."""
+        odds, sigma, rms = found.unbind(1)
+        unlikely = F.binary_cross_entropy_with_logits(odds, (self.noise > 0).float(), reduction="none")
+        decibels = MOST_LOST * torch.tanh(self.lost_at(sigma + self.formula) / MOST_LOST)
+        off = F.smooth_l1_loss(rms + self.formula, self.rms, beta=0.2, reduction="none")
+        return (self.weights * unlikely + self.noise * (decibels + 0.5 * off)).mean()
+
+    def lost_at(self, logarithms: Tensor) -> Tensor:
+        """dB lost at sigmas, by straight lines."""
+        places, at = torch.tensor(PLACES).float(), logarithms.clamp(-1, 5.2)
+        above = torch.searchsorted(places, at.detach().contiguous()).clamp(1, len(places) - 1)
+        before, after = (self.lost.gather(1, each[:, None])[:, 0] for each in (above - 1, above))
+        share = (at - places[above - 1]) / (places[above] - places[above - 1])
+        return before + (after - before) * share
+
+
+def table_of(every: list[Sample]) -> Table:
+    """Rows of every look and plane; luma of half of the windows once more as if there were no colour."""
+    rows = []
+    for number, sample in enumerate(every):
+        for at, planes in enumerate(sample.looks):
+            for index in range(3):
+                inputs = network_input(planes, index, colour=True)
+                rows.append((inputs, planes[index].white, *wanted(sample, index)))
+            if not at or number % 2 == 0:
+                alone = network_input(planes[:1], 0, colour=False)
+                rows.append((alone, planes[0].white, *wanted(sample, 0)))
+    columns = [torch.from_numpy(np.array(column)).float() for column in zip(*rows, strict=True)]
+    inputs, formula, lost, noise, weights, rms = columns
+    return Table(inputs, (formula + OFFSET).log(), lost, noise, weights, (rms + OFFSET).log())
+
+
+def wanted(sample: Sample, plane: int) -> tuple[Array, float, float, float]:
+    """dB lost at `PLACES`, the weights of the noise's strength and of the odds, and its root mean square."""
+    fewer = len(sample.looks) ** -0.5
+    if not sample.errors or not any(sample.errors[plane].values()):
+        return np.zeros(len(PLACES)), 0.0, CLEAN_WEIGHT * fewer, 0.0
+    sigmas = sorted(sample.errors[plane])
+    places = np.log(np.array(sigmas) + OFFSET)
+    decibels = 10 * np.log10(np.array([sample.errors[plane][sigma] for sigma in sigmas]) + UNSEEN)
+    gain = float(decibels[0] - decibels.min())
+    slope = 2.0 if len(sigmas) < 3 else max(1.0, np.diff(decibels)[-1] / np.diff(places)[-1])
+    beyond = np.clip(PLACES - places[-1], 0, None) * slope
+    lost = np.interp(PLACES, places, decibels) + beyond - decibels.min()
+    is_white = sample.kind == "known noise" and sigmas[-1] < WHITE * max(TYPICAL) * sample.rms[plane]
+    strength = (WHITE_WEIGHT if is_white else 1.0) * float(gain > WORTH)
+    return lost, strength, float(np.clip(gain, *WEIGHTS)) * fewer, sample.rms[plane]
+
+
+class Networks(nn.Module):
+    """Some small networks, whose outputs are averaged."""
+
+    def __init__(self, inputs: int) -> None:
+        super().__init__()
+        first, second = HIDDEN
+        self.each = nn.ModuleList(
+            nn.Sequential(
+                nn.Linear(inputs, first), nn.ReLU(), nn.Linear(first, second), nn.ReLU(), nn.Linear(second, 3)
+            )
+            for _ in range(NETWORKS)
         )
-        (x0, x1), (y0, y1) = (
-            (v.gather(1, above - 1)[:, 0], v.gather(1, above)[:, 0]) for v in (positions, lost)
-        )
-        decibels = y0 + (y1 - y0) * (inside - x0) / (x1 - x0) + PULL * (inside - sigma)
-        off = F.smooth_l1_loss(rms, self.rms[chosen], beta=0.2, reduction="none")
-        return (self.weights[chosen] * (decibels + off)).mean()
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return torch.stack([network(inputs) for network in self.each]).mean(0)
 
 
-def fitted(inputs: Tensor, targets: Targets, seed: int, recipe: Recipe) -> nn.Sequential:
-    torch.manual_seed(seed)
-    widths = (inputs.shape[1], *recipe.hidden, 2)
-    layers = [layer for i, o in pairwise(widths) for layer in (nn.Linear(i, o), nn.ReLU())]
-    network = nn.Sequential(*layers[:-1])
-    optimiser = torch.optim.AdamW(network.parameters(), lr=3e-3, weight_decay=0.05)
-    schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, 6e-3, recipe.steps)
-    for _ in range(recipe.steps):
-        chosen = torch.randint(len(inputs), (256,))
-        given = inputs[chosen] + recipe.jitter * torch.randn(256, inputs.shape[1])
-        loss = targets.loss(network(given), chosen)
+def fit(path: Path, sources: list[Path]) -> None:
+    every = [each for source in sources for each in pickle.loads(source.read_bytes())]
+    fitted_to, judged = (
+        table_of([each for each in every if each.held_out == held_out]) for held_out in (False, True)
+    )
+    torch.manual_seed(0)
+    mean, spread = fitted_to.inputs.mean(0), fitted_to.inputs.std(0) + 1e-3
+    networks = Networks(fitted_to.inputs.shape[1])
+    optimiser = torch.optim.AdamW(networks.parameters(), lr=3e-3, weight_decay=0.1)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, 5e-3, STEPS)
+    for _ in range(STEPS):
+        rows = fitted_to[torch.randint(len(fitted_to.inputs), (BATCH,))]
+        given = ((rows.inputs - mean) / spread).clamp(-FARTHEST, FARTHEST)
+        given = given + JITTER * torch.randn(given.shape)
+        loss = torch.stack([rows.loss(network(given)) for network in networks.each]).sum()
         optimiser.zero_grad()
         loss.backward()
-        nn.utils.clip_grad_norm_(network.parameters(), 5.0)
+        nn.utils.clip_grad_norm_(networks.parameters(), 5.0)
         optimiser.step()
         schedule.step()
-    return network
+    for name, rows in (("fitted", fitted_to), ("held out", judged)):
+        with torch.no_grad():
+            found = networks(((rows.inputs - mean) / spread).clamp(-FARTHEST, FARTHEST))
+        report(name, rows, found)
+    save_file(side_by_side(networks, mean, spread), path)
+
+
+def report(name: str, rows: Table, found: Tensor) -> None:
+    """Print how often noise is missed or found in clean planes, and what is lost on noisy ones."""
+    odds, sigma, _ = found.unbind(1)
+    noisy, called = rows.noise > 0, odds > 0
+    left = rows.lost[:, 0]  # nearly that of no denoising at all
+    lost = torch.where(called, rows.lost_at(sigma + rows.formula), left)[noisy].mean()
+    shares = [float(each.float().mean()) for each in (~called[noisy], called[~noisy])]
+    sys.stdout.write(
+        f"{name}: {int(noisy.sum())} planes with noise, {shares[0]:.1%} missed, {lost:.2f} dB lost of "
+        f"{left[noisy].mean():.2f}; {int((~noisy).sum())} without, {shares[1]:.1%} called noisy\n"
+    )
+
+
+def side_by_side(networks: Networks, mean: Tensor, spread: Tensor) -> dict[str, np.ndarray]:
+    """One network whose output is the mean of these, and its input's mean and spread."""
+    first, second, last = zip(
+        *([layer for layer in network if isinstance(layer, nn.Linear)] for network in networks.each),
+        strict=True,
+    )
+    tensors = {
+        "input.weight": mean,
+        "input.bias": spread,
+        "first.weight": torch.cat([layer.weight for layer in first]),
+        "first.bias": torch.cat([layer.bias for layer in first]),
+        "second.weight": torch.block_diag(*(layer.weight for layer in second)),
+        "second.bias": torch.cat([layer.bias for layer in second]),
+        "last.weight": torch.cat([layer.weight for layer in last], 1) / NETWORKS,
+        "last.bias": torch.stack([layer.bias for layer in last]).mean(0),
+    }
+    return {name: each.detach().numpy().astype(np.float16) for name, each in tensors.items()}
 
 
 def short(values: object) -> object:
@@ -322,17 +547,15 @@ def commands(text: str | None) -> tuple[argparse.ArgumentParser, ...]:
 
 def main() -> None:
     parser, make, learn = commands(__doc__)
-    make.add_argument("--kind", choices=("mixed", "coded", "clean"), required=True)
-    make.add_argument("--clips", type=Path, nargs="+", default=[SHARED / "train", SHARED / "train_more"])
-    make.add_argument("--photos", type=Path, default=SHARED / "stills")
+    make.add_argument("--kinds", type=lambda text: text.split(","), default=list(KINDS))
     learn.add_argument("output", type=Path)
     learn.add_argument("samples", type=Path, nargs="+")
     given = parser.parse_args()
     if given.command == "fit":
         fit(given.output, given.samples)
-    else:
-        made = list(samples(given.kind, given.count, given.seed, given.clips, given.photos))
-        given.output.write_bytes(pickle.dumps(made))
+        return
+    denoise.LEVELS_KEPT = 64
+    given.output.write_bytes(pickle.dumps(list(samples(given.count, given.seed, given.kinds))))
 
 
 if __name__ == "__main__":

@@ -28,7 +28,8 @@ from vidrestore.models.fast.linear import PackedLinear
 from vidrestore.models.noise_model import BANDS, LEAST, inputs_of, powers
 from vidrestore.models.patch_positions import ClipPositions
 from vidrestore.models.second_estimate import Transform
-from vidrestore.noise.meter import FRAMES_SEEN, NoiseMeter
+from vidrestore.noise.features import FRAMES_SEEN
+from vidrestore.noise.meter import NoiseMeter
 from vidrestore.options import RestoreOptions
 from vidrestore.restorers.denoise import GRIDS, PRESETS, DenoiseRestorer, Sampling
 

@@ -19,12 +19,13 @@ from torch import Tensor
 from vidrestore.degrade.added_noise import random_noise
 from vidrestore.degrade.coloured_noise import CHROMA, LUMA, blurred, coloured_noise, processed, white
 from vidrestore.degrade.draws import log_uniform
-from vidrestore.media.recompress import recompress
+from vidrestore.media.recompress import recompress, recompress_pictures
 
 Planes = tuple[Tensor, ...]  # Y, U, V (T, H, W) of 4:2:0, float32 on the 0-255 scale
 
 PRESETS = ("ultrafast", "veryfast", "medium")
 CLEAN, WHITE, CAMERA = 0.08, 0.27, 0.15  # shares of windows
+DARKENED = 0.25
 CODED = 0.6  # of those that are not white; a third of the white ones
 
 
@@ -53,6 +54,61 @@ def noisy_window(clean: Planes, rng: np.random.Generator) -> Noisy:
     seen = whole(tuple(plane + part for plane, part in zip(clean, noise, strict=True)))
     coded = rng.random() < CODED
     return Noisy(coded_by_x264(seen, rng) if coded else seen, clean, coded=coded)
+
+
+def noise_of_any_kind(clean: Planes, rng: np.random.Generator) -> Noisy:
+    """White noise, a camera's or coloured, on a window that is darkened now and then; of luma or of colour
+    alone in a quarter.
+    """
+    if rng.random() < DARKENED:
+        contrast = rng.uniform(0.3, 0.9)
+        clean = (16 + (clean[0] - 16) * contrast, *(128 + (plane - 128) * contrast for plane in clean[1:]))
+    bright, kind = (clean[0], *(F.avg_pool2d(clean[0], 2) for _ in clean[1:])), rng.random()
+    if kind < 0.25:
+        noise = tuple(log_uniform(rng, (2, 40)) * white(plane, rng) for plane in clean)
+    elif kind < 0.45:
+        noise = camera_noise(clean, rng)
+    else:
+        noise = coloured_noise(bright, rng)
+    if rng.random() < 0.4:
+        noise = processed(noise, rng)
+    if (one := rng.random()) < 0.25:
+        noise = tuple(plane * float((index > 0) == (one < 0.15)) for index, plane in enumerate(noise))
+        clean = whole(clean)
+    seen = whole(tuple(plane + part for plane, part in zip(clean, noise, strict=True)))
+    coded = one > 0.25 and rng.random() < 0.4
+    return Noisy(coded_by_any(seen, rng) if coded else seen, clean, coded=coded)
+
+
+def clean_window(planes: Planes, rng: np.random.Generator) -> Planes:
+    """As filmed, made smaller, sharpened, or in few flat colours as drawn pictures are; coded by x264 or JPEG
+    more often than not.
+    """
+    kind = rng.random()
+    if kind < 0.2:
+        planes = tuple(F.avg_pool2d(plane, 2) for plane in planes)
+    elif kind < 0.3:
+        step, side = float(rng.choice([12, 24, 48])), int(rng.choice([1, 3, 5]))
+        planes = tuple((F.avg_pool2d(plane, side, 1, side // 2) / step).round() * step for plane in planes)
+    elif kind < 0.5:
+        amount = [rng.uniform(0.3, 1.5) for _ in planes]
+        planes = tuple(
+            plane + more * (plane - smoothed(plane)) for plane, more in zip(planes, amount, strict=True)
+        )
+    return coded_by_any(whole(planes), rng) if rng.random() < 0.7 else whole(planes)
+
+
+def smoothed(plane: Tensor) -> Tensor:
+    return F.avg_pool2d(F.pad(plane[:, None], (1, 1, 1, 1), mode="replicate"), 3, 1)[:, 0]
+
+
+def coded_by_any(planes: Planes, rng: np.random.Generator) -> Planes:
+    """Through x264 or, now and then, Motion JPEG, and back."""
+    if rng.random() < 0.7:
+        return coded_by_x264(planes, rng)
+    frames = [tuple(part.to(torch.uint8).numpy() for part in frame) for frame in zip(*planes, strict=True)]
+    back = recompress_pictures(frames, int(rng.integers(2, 10)))
+    return tuple(torch.from_numpy(np.stack(plane)).float() for plane in zip(*back, strict=True))
 
 
 def clean_as_it_is(clean: Planes, share: float, rng: np.random.Generator) -> Noisy:

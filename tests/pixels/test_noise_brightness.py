@@ -13,8 +13,7 @@ from vidrestore.noise.brightness import (
     BrightnessCurve,
     brightness_curve,
 )
-from vidrestore.noise.features import FLOOR, PART, QUANTILES, plane_features
-from vidrestore.noise.meter import NoiseMeter
+from vidrestore.noise.features import EVENED, FLOOR, QUANTILES, WITHIN, plane_features
 
 Picture = NDArray[np.float32]
 
@@ -73,14 +72,5 @@ def test_evened_features_show_the_mean_power_in_the_weakest_blocks() -> None:
     (found,) = plane_features([(frame,) for frame in frames])
     assert found is not None
     finest = 9 * QUANTILES.index(0.1) + 8  # of weak blocks, the band of highest frequencies
-    seen, evened = (np.exp(each[finest]) - FLOOR for each in (found.seen, found.evened))
+    seen, evened = (np.exp(each[finest]) - FLOOR for each in (found[WITHIN], found[EVENED]))
     assert evened / seen == pytest.approx(strength**2 / 2.0**2, rel=0.25)
-    assert found.evened.shape == found.seen.shape == (3 * PART,)
-
-
-def test_a_picture_that_is_mostly_dark_has_the_noise_of_all_of_it() -> None:
-    frames, strength = noise_in_the_light()
-    gauge = NoiseMeter(1, colour=False)
-    gauge.add([(frame,) for frame in frames])
-    (found,) = gauge.noise()
-    assert found.sigma == pytest.approx(strength, rel=0.3)

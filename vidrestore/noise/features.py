@@ -4,9 +4,9 @@ along motion.
 Blocks of 8 x 8 are transformed by the DCT; 3 x 3 bands of frequencies are kept apart, so that coarse noise,
 fine noise and noise that is smeared along lines differ. In each band the weaker blocks count (low quantiles
 over the blocks), because they contain little picture. Differences between frames show noise without texture,
-but less of it where a codec copied it, so differences over two distances are used. Noise is spread evenly
-over the frequencies of a block; texture, spray and JPEG artefacts favour a few, which the concentration
-measures.
+but less of it where a codec copied it. Noise is spread evenly over the frequencies of a block; texture, spray
+and JPEG artefacts favour a few, which the concentration measures. A frame at half its size shows the coarsest
+noise.
 
 A camera's noise follows the brightness. Then the weaker blocks are those of the brightness with the least
 noise, so the features of luma are taken once more of blocks that are scaled until all have equally strong
@@ -17,21 +17,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache
-from statistics import NormalDist
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from vidrestore.noise.brightness import BrightnessCurve, brightness_curve
-from vidrestore.noise.motion import BLOCK, blocks_at, motion_of
+from vidrestore.noise.motion import BLOCK, blocks_at, halved, motion_of
 from vidrestore.noise.white import clipping_bounds, dct_basis, frequencies
 
 Array = NDArray[np.float64]
 Planes = tuple[NDArray[np.float32], ...]
 
 SIDE = 8
-DISTANCES = (1, 3)  # frames
+FRAMES_SEEN = 4  # the first of them, and those after it in which something may have changed
 EDGES = (0, 2, 4, 8)  # borders of the bands, in DCT frequencies
 QUANTILES = (0.03, 0.1, 0.3, 0.6)
 FLOOR = 0.02  # grey levels squared; below the power of rounding to 8 bits
@@ -41,42 +40,32 @@ FEWEST_BLOCKS = 12
 MOST_CLIPPED = 0.1  # share of a block's samples
 FINE = 6  # least sum of the two frequencies that is fine
 CALM = 0.5  # quantile of the blocks' power up to which blocks count for the concentration
-PART = 9 * len(QUANTILES) + 3  # features of a frame, or of the differences over one distance
-COUNT = (1 + len(DISTANCES)) * PART
+PART = 9 * len(QUANTILES) + 3  # features of the blocks of a frame, or of differences
+# rows of `plane_features`
+WITHIN, BETWEEN, EVENED, EVENED_BETWEEN, HALVED = range(5)
 
 
-@dataclass(frozen=True)
-class PlaneFeatures:
-    """Features (COUNT,) of a plane as it is and, of the first plane, with noise that is equally strong at
-    every brightness.
+def plane_features(frames: list[Planes]) -> list[Array | None]:
+    """Return the features (5, PART) of every plane of the first of `frames`; None for a plane with too few
+    blocks.
+
+    The rows are those of the frame, of differences to a frame after it, the same two of luma with noise that
+    is equally strong at every brightness, and of the frame at half its size. Planes are on the 0-255 scale.
+    If no frame differs from the first, or a row lacks blocks, it is the row of the frame.
     """
-
-    seen: Array
-    evened: Array | None
-
-
-def plane_features(frames: list[Planes]) -> list[PlaneFeatures | None]:
-    """Return the features of every plane of the first of `frames`; None for a plane with too few blocks.
-
-    Planes are on the 0-255 scale. If there is no frame at one of the `DISTANCES`, or it repeats the first, a
-    nearer one or the frame itself is used.
-    """
-    now, motions = frames[0], [_aligned(frames, distance) for distance in DISTANCES]
-    return [_features(now, index, motions, frames) for index in range(len(now))]
+    now, aligned = frames[0], _aligned(frames)
+    return [_features(now, index, aligned, frames) for index in range(len(now))]
 
 
 # frame number, corners of blocks and their motion, in pixels of the first plane
 Aligned = tuple[int, NDArray[np.intp], NDArray[np.intp]] | None
 
 
-def _aligned(frames: list[Planes], distance: int) -> Aligned:
-    others = sorted(range(1, len(frames)), key=lambda number: abs(number - distance))
-    number = next(
-        (number for number in others if np.abs(frames[number][0] - frames[0][0]).mean() > REPEATED), None
-    )
-    if number is None:
-        return None
-    return number, *motion_of(frames[0][0], frames[number][0], MOST_BLOCKS)
+def _aligned(frames: list[Planes]) -> Aligned:
+    for number in range(1, len(frames)):
+        if np.abs(frames[number][0] - frames[0][0]).mean() > REPEATED:
+            return number, *motion_of(frames[0][0], frames[number][0], MOST_BLOCKS)
+    return None
 
 
 @dataclass(frozen=True)
@@ -89,29 +78,21 @@ class _Blocks:
     brightness: Array
 
 
-def _features(now: Planes, index: int, motions: list[Aligned], frames: list[Planes]) -> PlaneFeatures | None:
+def _features(now: Planes, index: int, aligned: Aligned, frames: list[Planes]) -> Array | None:
     plane = now[index]
     if min(plane.shape) < SIDE:
         return None
     within = _within(plane)
-    between = [_between(now, index, aligned, frames) if aligned else None for aligned in motions]
-    seen = _joined(within, between, None)
+    between = _between(now, index, aligned, frames) if aligned else within
+    small = halved(plane)
+    coarse = _within(small) if min(small.shape) >= SIDE else within
+    curve = None if index else brightness_curve(within.powers, within.brightness)
+    seen = _bands(within, None)
     if seen is None:
         return None
-    evened = None if index else _joined(within, between, brightness_curve(within.powers, within.brightness))
-    return PlaneFeatures(seen, evened)
-
-
-def _joined(within: _Blocks, between: list[_Blocks | None], curve: BrightnessCurve | None) -> Array | None:
-    """Return the features of blocks, scaled by a curve; what lacks blocks has the features before it."""
-    last = _bands(within, curve)
-    if last is None:
-        return None
-    found = [last]
-    for blocks in between:
-        bands = None if blocks is None else _bands(blocks, curve)
-        found.append(found[-1] if bands is None else bands)
-    return np.concatenate(found)
+    evened = _bands(within, curve)
+    found = [seen, _bands(between, None), evened, _bands(between, curve), _bands(coarse, None)]
+    return np.array([seen if row is None else row for row in found])
 
 
 def _within(plane: NDArray[np.float32]) -> _Blocks:
@@ -185,39 +166,6 @@ def _concentration(squares: NDArray[np.float32]) -> Array:
         ratio = np.square(even[:, part]).mean(1) / np.square(even[:, part].mean(1))
         found.append(float(np.log(np.median(ratio))))
     return np.array(found)
-
-
-def concentration(features: Array) -> Array:
-    """Return (1 + len(DISTANCES), 2) concentrations on coarse and on fine frequencies, first those within the
-    frame.
-    """
-    return features.reshape(-1, PART)[:, -2:]
-
-
-def bands_alone(features: Array) -> Array:
-    """Return the features without the concentrations."""
-    return features.reshape(-1, PART)[:, :-2].reshape(-1)
-
-
-def strength_between(features: Array) -> float:
-    """Return the noise's sigma, in grey levels, from the calmer differences between neighbouring frames.
-
-    It is that of the bands with most of the power, sqrt(sum(S^2) / sum(S)); exact for noise alone with flat
-    bands.
-    """
-    row = QUANTILES.index(0.1)
-    sizes = np.bincount(band_index()[1:], minlength=9)
-    quantiles = features.reshape(-1, PART)[1, 9 * row : 9 * row + 9]
-    power = np.maximum(np.exp(quantiles) - FLOOR, 1e-4) / _mean_share(QUANTILES[row], sizes)
-    return float(((sizes * np.square(power)).sum() / (sizes * power).sum()) ** 0.5)
-
-
-def _mean_share(quantile: float, sizes: NDArray[Any]) -> Array:
-    """Return a quantile of the mean of `sizes` squared Gaussians of variance 1 (Wilson and Hilferty,
-    1931).
-    """
-    spread = 2 / (9 * sizes)
-    return np.asarray((1 - spread + NormalDist().inv_cdf(quantile) * spread**0.5) ** 3)
 
 
 @cache

@@ -29,7 +29,7 @@ def motion_of(before: Picture, now: Picture, most: int) -> tuple[NDArray[np.intp
     motion = np.zeros_like(corners)
     levels = [(before, now)]
     while len(levels) < 3:
-        levels.append(tuple(_halved(picture) for picture in levels[-1]))  # type: ignore[arg-type]
+        levels.append(tuple(halved(picture) for picture in levels[-1]))  # type: ignore[arg-type]
     for scale, radius in ((2, REACH), (1, 1), (0, 1)):
         earlier, later = levels[scale]
         motion = _refined(
@@ -38,7 +38,8 @@ def motion_of(before: Picture, now: Picture, most: int) -> tuple[NDArray[np.intp
     return corners, motion
 
 
-def _halved(picture: Picture) -> Picture:
+def halved(picture: Picture) -> Picture:
+    """Return a picture at half its size, by means of 2 x 2 pixels."""
     height, width = (size // 2 * 2 for size in picture.shape)
     even = picture[:height, :width]
     result: Picture = (even[::2, ::2] + even[1::2, ::2] + even[::2, 1::2] + even[1::2, 1::2]) / np.float32(4)

@@ -29,7 +29,8 @@ from vidrestore.frames import Frame, PixelFormat
 from vidrestore.media.encoder_table import EncoderChoice
 from vidrestore.media.source import SourceIdentity
 from vidrestore.media.span import WHOLE, Span
-from vidrestore.noise.meter import FRAMES_SEEN, NoiseMeter, PlaneNoise, noise_in_words
+from vidrestore.noise.features import FRAMES_SEEN
+from vidrestore.noise.meter import NoiseMeter, PlaneNoise, noise_in_words
 from vidrestore.scenes import SceneDetector
 
 PLAN_VERSION = 3
