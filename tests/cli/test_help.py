@@ -29,7 +29,7 @@ from vidrestore.options import (
     SenseOptions,
     option,
 )
-from vidrestore.restorers import mb_taylorformer_restorer, vsr_restorer
+from vidrestore.restorers import picture_restorer, vsr_restorer
 from vidrestore.weights import read_manifest
 
 COMMANDS = (
@@ -94,8 +94,8 @@ def test_the_first_page_groups_the_commands() -> None:
 def test_the_help_names_the_defaults_that_the_library_has() -> None:
     text = help_of("denoise")
     assert f"lower is better. [{LEAST_CRF:g} to {GREATEST_CRF:g}]" in text
-    assert f"Overlap of tiles in pixels. [{mb_taylorformer_restorer.OVERLAP}]" in text
-    assert mb_taylorformer_restorer.OVERLAP == vsr_restorer.OVERLAP
+    assert f"Overlap of tiles in pixels. [{picture_restorer.OVERLAP}]" in text
+    assert picture_restorer.OVERLAP == vsr_restorer.OVERLAP
 
 
 def test_a_dumb_terminal_and_a_file_get_no_colour_codes() -> None:
