@@ -16,7 +16,7 @@ PACKAGE = Path(vidrestore.__file__).parent
 # A module imports from its own group and from those above it, nothing else. The package itself stands
 # outside: it hands on what lies below.
 GROUPS = (
-    {"errors", "events", "frames", "options", "parsing"},
+    {"errors", "events", "families", "frames", "options", "parsing"},
     {"files"},
     {"models"},
     {"colour", "tiling", "clips", "scenes", "noise", "metrics", "degrade", "charts"},
@@ -109,7 +109,7 @@ def test_each_import_that_is_still_to_mend_is_there() -> None:
 
 PAPERS = "vidrestore.papers"
 SEAMS = {  # each names, in a string, what it loads of the papers when a user asks for it
-    "vidrestore.weights.checkpoint": {"algorithm1", "recovery_transformers", "unfolded_rnns"},
+    "vidrestore.families": {"algorithm1", "recovery_transformers", "unfolded_rnns"},
     "vidrestore.training.data_config": {"training_sets"},
     "vidrestore.evaluation": {"suites"},
 }

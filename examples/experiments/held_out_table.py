@@ -30,7 +30,7 @@ from vidrestore import restore_frames
 from vidrestore.errors import VidRestoreError
 from vidrestore.metrics import psnr, ssim
 from vidrestore.options import Quality, RestoreOptions
-from vidrestore.restorers.mb_taylorformer_restorer import DEFAULTS, ImageRestorer
+from vidrestore.restorers.picture_restorer import DEFAULTS, PictureRestorer
 from vidrestore.weights import read_manifest
 
 DATA = Path(__file__).parents[3] / "shared" / "data"
@@ -183,7 +183,7 @@ def network(task: str, source: str) -> Restorer:
     """The network of weights by name or path, alone, on whole frames as long as memory allows. Raises
     CheckpointError.
     """
-    restorer = ImageRestorer(task, RestoreOptions(model=source))
+    restorer = PictureRestorer(task, RestoreOptions(model=source))
 
     def restore(degraded: Tensor) -> Tensor:
         middle = len(degraded) // 2

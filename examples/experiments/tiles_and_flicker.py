@@ -22,7 +22,7 @@ from held_out_table import DATA, rgb_picture
 from torch import Tensor
 
 from vidrestore.options import RestoreOptions
-from vidrestore.restorers.mb_taylorformer_restorer import ImageRestorer
+from vidrestore.restorers.picture_restorer import PictureRestorer
 from vidrestore.tiling import tile_spans
 
 SEQUENCE = "dog"
@@ -32,7 +32,7 @@ FRAMES = 6
 PAN = (1, 2)  # rows and columns per frame
 
 
-def tiles(restorer: Callable[..., ImageRestorer], task: str) -> Iterator[str]:
+def tiles(restorer: Callable[..., PictureRestorer], task: str) -> Iterator[str]:
     """A row for every side and overlap."""
     clip = frames_of(SEQUENCE, 1)
     degraded, clean = (part[0] for part in MODELS[task](clip, 0))
@@ -51,7 +51,7 @@ def tiles(restorer: Callable[..., ImageRestorer], task: str) -> Iterator[str]:
             yield f"| {task} | {side} | {overlap} | {' | '.join(cells)} | {step:.2f} |"
 
 
-def border_step(tiled: Tensor, whole: Tensor, restorer: ImageRestorer) -> float:
+def border_step(tiled: Tensor, whole: Tensor, restorer: PictureRestorer) -> float:
     """Mean gradient across the edges of tiles, over that of the whole frame's picture at the same places."""
     ratios = []
     for axis, side in zip((1, 2), restorer.tile_size(*tiled.shape[1:]), strict=True):
@@ -68,7 +68,7 @@ def border_step(tiled: Tensor, whole: Tensor, restorer: ImageRestorer) -> float:
     return max(ratios, default=1.0)
 
 
-def flicker(restorer: Callable[..., ImageRestorer], task: str) -> Iterator[str]:
+def flicker(restorer: Callable[..., PictureRestorer], task: str) -> Iterator[str]:
     """A row for every film, with and without."""
     yield (
         "| task | film | steady | change of the error (of 255) | as given | PSNR (dB) "
@@ -117,7 +117,7 @@ def decibels(picture: Tensor, other: Tensor) -> float:
     return float(-10 * (picture - other).square().mean().log10())
 
 
-def restored(restorer: ImageRestorer, picture: Tensor) -> Tensor:
+def restored(restorer: PictureRestorer, picture: Tensor) -> Tensor:
     return restorer.picture(picture[None]).clamp(0, 1)
 
 
@@ -139,8 +139,8 @@ def main(options: Namespace) -> None:
             sys.stdout.flush()
 
 
-def restorer_of(task: str, weights: str | None, **given: Any) -> ImageRestorer:
-    return ImageRestorer(task, RestoreOptions(model=weights, device="cpu", **given))
+def restorer_of(task: str, weights: str | None, **given: Any) -> PictureRestorer:
+    return PictureRestorer(task, RestoreOptions(model=weights, device="cpu", **given))
 
 
 if __name__ == "__main__":

@@ -29,7 +29,7 @@ from vidrestore.options import (
     SenseOptions,
     option,
 )
-from vidrestore.restorers import mb_taylorformer_restorer, vsr_restorer
+from vidrestore.restorers import picture_restorer, vsr_restorer
 from vidrestore.weights import read_manifest
 
 
@@ -64,8 +64,8 @@ def test_the_panels_are_in_their_order() -> None:
 def test_the_help_names_the_defaults_that_the_library_has() -> None:
     text = help_of("denoise")
     assert f"lower is better. [default: ({LEAST_CRF:g} to {GREATEST_CRF:g})]" in text
-    assert f"Overlap of tiles in pixels. [default: ({mb_taylorformer_restorer.OVERLAP})]" in text
-    assert mb_taylorformer_restorer.OVERLAP == vsr_restorer.OVERLAP
+    assert f"Overlap of tiles in pixels. [default: ({picture_restorer.OVERLAP})]" in text
+    assert picture_restorer.OVERLAP == vsr_restorer.OVERLAP
 
 
 # Options from declarations

@@ -16,7 +16,7 @@ from vidrestore.models.vsr_clip import VsrClip
 from vidrestore.options import RestoreOptions
 from vidrestore.restorers import devices
 from vidrestore.restorers.denoise import DenoiseRestorer
-from vidrestore.restorers.mb_taylorformer_restorer import ImageRestorer, pixel_memory
+from vidrestore.restorers.picture_restorer import PictureRestorer
 
 
 def out_of_memory_above(most: int, monkeypatch: pytest.MonkeyPatch, where: Any, name: str) -> list[int]:
@@ -77,10 +77,10 @@ def test_tiles_follow_from_the_free_memory(weights: dict[str, str]) -> None:
     sides = []
     for free, kept in ((1 << 26, 0), (1 << 30, 0), (1 << 26, (1 << 30) - (1 << 26))):
         with Rehearsal(free, kept=kept):
-            restorer = ImageRestorer("derain", RestoreOptions(model=weights["h"], device="cuda"))
+            restorer = PictureRestorer("derain", RestoreOptions(model=weights["h"], device="cuda"))
             sides.append(restorer.tile_size(1080, 1920))
     rows, columns = sides[0]
-    assert rows * columns * pixel_memory(restorer.network.config) <= 1 << 26
+    assert rows * columns * restorer.pixel_memory <= 1 << 26
     assert sides[1] == sides[2] == (1088, 1920)
 
 

@@ -14,7 +14,7 @@ from vidrestore.models.mb_taylorformer import MBTaylorFormer, settings_of
 from vidrestore.models.spynet import SpynetConfig
 from vidrestore.models.vsr_transformer import VsrTransformer, config_of
 from vidrestore.options import RestoreOptions
-from vidrestore.restorers.mb_taylorformer_restorer import ImageRestorer
+from vidrestore.restorers.picture_restorer import PictureRestorer
 from vidrestore.restorers.vsr_restorer import VsrRestorer
 from vidrestore.weights.checkpoint import save_model
 
@@ -73,8 +73,8 @@ def write_weights(folder: Path, network: nn.Module, task: str, **parameters: Any
     return str(path)
 
 
-def image_restorer(folder: Path, network: MBTaylorFormer, **options: Any) -> ImageRestorer:
-    return ImageRestorer(
+def image_restorer(folder: Path, network: MBTaylorFormer, **options: Any) -> PictureRestorer:
+    return PictureRestorer(
         "dehaze", RestoreOptions(model=write_weights(folder, network, "dehaze"), device="cpu", **options)
     )
 
@@ -85,6 +85,6 @@ def vsr_restorer(folder: Path, network: VsrTransformer, **options: Any) -> VsrRe
     return VsrRestorer(RestoreOptions(model=write_weights(folder, network, "sr"), device="cpu", **asked))
 
 
-def whole_clip(restorer: ImageRestorer | VsrRestorer, clip: Tensor, precision: str | None = None) -> Tensor:
+def whole_clip(restorer: PictureRestorer | VsrRestorer, clip: Tensor, precision: str | None = None) -> Tensor:
     """All frames of a clip, (T, 3, H, W), by a restorer."""
     return torch.stack(list(restorer.frames(clip, (0, len(clip)), precision=precision)))

@@ -33,8 +33,8 @@ from vidrestore.media.reader import VideoReader
 from vidrestore.media.source import Source, Target
 from vidrestore.options import EncoderOptions, RestoreOptions
 from vidrestore.pipeline.rgb_clips import RgbClipRestorer
-from vidrestore.restorers import mb_taylorformer_restorer
-from vidrestore.restorers.mb_taylorformer_restorer import ImageRestorer
+from vidrestore.restorers import picture_restorer
+from vidrestore.restorers.picture_restorer import PictureRestorer
 
 LOSSLESS = EncoderOptions(lossless=True)
 
@@ -274,7 +274,7 @@ def test_the_same_bits_come_out_again_and_whatever_the_length_of_clips(
     run(source, tmp_path / "one.mkv", task, weights[model], **options)
     run(source, tmp_path / "again.mkv", task, weights[model], **options)
     monkeypatch.setattr("vidrestore.restorers.vsr_restorer.KEPT", 2)
-    monkeypatch.setattr(mb_taylorformer_restorer, "CLIP", 5)
+    monkeypatch.setattr(picture_restorer, "CLIP", 5)
     run(source, tmp_path / "short.mkv", task, weights[model], **options)
     whole = read(tmp_path / "one.mkv")[2]
     assert_same(read(tmp_path / "again.mkv")[2], whole)
@@ -286,7 +286,7 @@ def test_any_range_of_a_plan_gives_the_frames_of_the_whole_run(
     tmp_path: Path, weights: dict[str, str], task: str, model: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("vidrestore.restorers.vsr_restorer.KEPT", 2)
-    monkeypatch.setattr(mb_taylorformer_restorer, "CLIP", 5)
+    monkeypatch.setattr(picture_restorer, "CLIP", 5)
     source, output = tmp_path / "in.mkv", tmp_path / "out.mkv"
     write_video(source, 22 if task == "sr" else 12, size=(24, 16), pix_fmt="gray")
     steady = task == "dehaze"
@@ -338,7 +338,7 @@ def test_a_cut_leaves_no_ghost_of_the_other_scene(tmp_path: Path, weights: dict[
     assert any((one[0] != other[0]).any() for one, other in zip(blind, found["both"], strict=True))
 
 
-class Overflowing(ImageRestorer):
+class Overflowing(PictureRestorer):
     """Gives NaN in half precision for a frame, and in full precision too where it is hopeless."""
 
     hopeless = False
@@ -379,7 +379,7 @@ def test_too_little_memory_names_a_tile_that_takes_less(
         raise torch.OutOfMemoryError("CUDA out of memory")
 
     write_video(tmp_path / "in.mkv", 2, size=(600, 400))
-    monkeypatch.setattr(ImageRestorer, "frames", full)
+    monkeypatch.setattr(PictureRestorer, "frames", full)
     with pytest.raises(
         VidRestoreError, match="too little memory on cpu for tiles of 600 pixels; give `tile=256`"
     ):

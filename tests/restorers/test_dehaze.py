@@ -32,14 +32,14 @@ from vidrestore.restorers.dehaze import (
     keys_of,
     prior_haze,
 )
-from vidrestore.restorers.mb_taylorformer_restorer import ImageRestorer, pixel_memory
+from vidrestore.restorers.picture_restorer import PictureRestorer
 
 ALWAYS = [-2.0, -1.0, 0.0]  # levels of haze that every picture is above
 
 
-def restorer(folder: Path, network: nn.Module, **parameters: Any) -> ImageRestorer:
+def restorer(folder: Path, network: nn.Module, **parameters: Any) -> PictureRestorer:
     given = {"coarse_lines": 16, "dark_channel": 0.0, "haze_levels": ALWAYS} | parameters
-    return ImageRestorer(
+    return PictureRestorer(
         "dehaze", RestoreOptions(model=write_weights(folder, network, "dehaze", **given), device="cpu")
     )
 
@@ -173,9 +173,9 @@ class Levels(nn.Module):
         return images + next(self.levels)
 
 
-def by_small_picture(folder: Path, lines: Any, *levels: float, **options: Any) -> ImageRestorer:
+def by_small_picture(folder: Path, lines: Any, *levels: float, **options: Any) -> PictureRestorer:
     parameters = {} if lines is None else {"coarse_lines": lines}
-    made = ImageRestorer(
+    made = PictureRestorer(
         "dehaze",
         RestoreOptions(
             model=write_weights(folder, keeping(), "dehaze", **parameters), device="cpu", **options
@@ -261,7 +261,7 @@ def test_tiles_and_memory_are_those_of_the_small_picture(tmp_path: Path) -> None
     small, whole = (by_small_picture(tmp_path, lines) for lines in (32, None))
     assert small.tile_size(480, 854) == (32, 56)
     assert whole.tile_size(480, 854) == (480, 856)
-    saved = pixel_memory(small.network.config) * (480 * 856 - 32 * 56)
+    saved = small.pixel_memory * (480 * 856 - 32 * 56)
     assert whole.memory(480, 854) - small.memory(480, 854) == saved
 
 
@@ -310,7 +310,7 @@ def test_a_frame_stays_to_the_bit_unless_the_network_changes_its_detail(
     tmp_path: Path, grey: float, kept: bool
 ) -> None:
     weights = write_weights(tmp_path, small(), "derain", detail_levels=[1.0, 2.0])
-    restorer = ImageRestorer("derain", RestoreOptions(model=weights, device="cpu"))
+    restorer = PictureRestorer("derain", RestoreOptions(model=weights, device="cpu"))
     restorer.network = Sprinkler(grey)  # type: ignore[assignment]
     clip = noise(1, 3, 48, 64)
     (frame,) = restorer.frames(clip, (0, 1))
@@ -326,7 +326,7 @@ def test_a_frame_stays_to_the_bit_unless_the_network_changes_its_detail(
 def test_levels_that_are_not_two_increasing_numbers_are_named(tmp_path: Path, levels: object) -> None:
     weights = write_weights(tmp_path, small(), "derain", detail_levels=levels)
     with pytest.raises(CheckpointError, match="detail_levels must be 2 increasing numbers, found"):
-        ImageRestorer("derain", RestoreOptions(model=weights, device="cpu"))
+        PictureRestorer("derain", RestoreOptions(model=weights, device="cpu"))
 
 
 def test_only_keys_without_a_result_are_computed_and_all_in_one_call() -> None:

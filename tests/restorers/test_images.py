@@ -16,7 +16,7 @@ from vidrestore.errors import CheckpointError, OptionError
 from vidrestore.models.mb_taylorformer import SIZES
 from vidrestore.options import RestoreOptions
 from vidrestore.restorers.base import load_restorer
-from vidrestore.restorers.mb_taylorformer_restorer import ImageRestorer, pixel_memory
+from vidrestore.restorers.picture_restorer import PictureRestorer
 from vidrestore.restorers.temporal_smoothing import smooth
 
 GB = 1e9
@@ -75,9 +75,9 @@ def test_tiles_equal_the_whole_where_the_network_is_local(
 def test_a_frame_is_whole_while_it_fits_into_memory_and_then_in_even_tiles(tmp_path: Path) -> None:
     restorer = image_restorer(tmp_path, small())
     for size, pixels in (("t", 8e6), ("b", 2.1e6)):  # of a frame that fits whole
-        restorer.network.config = SIZES[size]
+        restorer.pixel_memory = SIZES[size].pixel_memory
         assert restorer.tile_size(1080, 1920) == (1080, 1920)
-        assert pixel_memory(SIZES[size]) * pixels < restorer.budget
+        assert SIZES[size].pixel_memory * pixels < restorer.budget
     assert restorer.tile_size(2160, 3840) == (1096, 1304)  # 2 by 3 tiles that share 32 pixels
     assert restorer.memory(2160, 3840) < 4 * GB
     assert restorer.memory(1080, 1920) < 3.1 * GB
@@ -85,8 +85,8 @@ def test_a_frame_is_whole_while_it_fits_into_memory_and_then_in_even_tiles(tmp_p
 
 def test_memory_is_what_was_measured_for_released_sizes() -> None:
     """424 and 1239 bytes per pixel of small frames, of which strips are a part that does not grow."""
-    assert 330 < pixel_memory(SIZES["t"]) < 430
-    assert 1100 < pixel_memory(SIZES["b"]) < 1300
+    assert 330 < SIZES["t"].pixel_memory < 430
+    assert 1100 < SIZES["b"].pixel_memory < 1300
 
 
 def test_the_first_bundled_weights_of_a_task_are_found_or_it_is_said_that_there_are_none(
@@ -109,9 +109,9 @@ def test_weights_of_another_family_or_for_another_task_are_refused(tmp_path: Pat
         (write_weights(tmp_path, small(), "derain"), "are for 'derain', not 'dehaze'"),
     ):
         with pytest.raises(CheckpointError, match=message):
-            ImageRestorer("dehaze", RestoreOptions(model=model, device="cpu"))
+            PictureRestorer("dehaze", RestoreOptions(model=model, device="cpu"))
     imported = write_weights(tmp_path, small(), "restore")  # nobody said what for
-    assert ImageRestorer("dehaze", RestoreOptions(model=imported, device="cpu")).sees == "rgb"
+    assert PictureRestorer("dehaze", RestoreOptions(model=imported, device="cpu")).sees == "rgb"
 
 
 def test_weights_of_several_tasks_restore_for_the_task_that_is_asked_for(tmp_path: Path) -> None:
@@ -119,7 +119,7 @@ def test_weights_of_several_tasks_restore_for_the_task_that_is_asked_for(tmp_pat
     model = write_weights(tmp_path, network, "all")
     for index, task in enumerate(("derain", "dehaze")):
         for tile in (None, 64):
-            restorer = ImageRestorer(
+            restorer = PictureRestorer(
                 task, RestoreOptions(model=model, device="cpu", tile=tile, precision="fp32")
             )
             with torch.no_grad():
@@ -140,7 +140,7 @@ def test_weights_of_several_tasks_are_refused_for_others_and_so_are_those_to_tra
         (small(), "all", "these weights are to train others from, not for 'dehaze'"),
     ):
         with pytest.raises(CheckpointError, match=message):
-            ImageRestorer(
+            PictureRestorer(
                 "dehaze", RestoreOptions(model=write_weights(tmp_path, network, task), device="cpu")
             )
 
@@ -149,7 +149,7 @@ def test_a_frame_alone_is_restored_by_the_weights_named_for_it(tmp_path: Path) -
     single, several, scene = small(), small(frames=3), clip(3, 24, 32)
     alone = write_weights(tmp_path, single, "derain")
     model = write_weights(tmp_path, several, "derain", alone=alone)
-    restorer = ImageRestorer("derain", RestoreOptions(model=model, device="cpu", precision="fp32"))
+    restorer = PictureRestorer("derain", RestoreOptions(model=model, device="cpu", precision="fp32"))
     with torch.no_grad():
         for frames, expected in ((scene[:1], single(scene[:1])), (scene, several(scene[None]))):
             torch.testing.assert_close(restorer.picture(frames), expected[0], atol=1e-5, rtol=0)
@@ -162,7 +162,7 @@ def test_weights_for_frames_alone_must_be_a_name_and_take_one_frame(
     several = write_weights(tmp_path, small(frames=3), "derain")
     model = write_weights(tmp_path, small(frames=3), "derain", alone=alone or several)
     with pytest.raises(CheckpointError, match=message):
-        ImageRestorer("derain", RestoreOptions(model=model, device="cpu"))
+        PictureRestorer("derain", RestoreOptions(model=model, device="cpu"))
 
 
 @pytest.mark.parametrize(

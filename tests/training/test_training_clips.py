@@ -19,7 +19,7 @@ from training_runs import Told
 from vidrestore.degrade import gaussian_blurred, imresize
 from vidrestore.errors import CheckpointError, ConfigError
 from vidrestore.media.recompress import recompress
-from vidrestore.models.spynet import warp
+from vidrestore.models.spynet import initialise_flow_level, warp
 from vidrestore.training.config import ClipTrainingConfig
 from vidrestore.training.data import sources
 from vidrestore.training.data.compressed import encoded
@@ -35,7 +35,7 @@ from vidrestore.training.data.super_resolution import (
 from vidrestore.training.data_config import ClipDataConfig, FlowDataConfig
 from vidrestore.training.loop import Run, train
 from vidrestore.training.losses import charbonnier
-from vidrestore.training.objective import ClipObjective, flow_distance, initialise_flow_level
+from vidrestore.training.objective import ClipObjective, flow_distance
 from vidrestore.weights import load_model, read_card
 
 CPU = torch.device("cpu")

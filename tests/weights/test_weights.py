@@ -19,6 +19,7 @@ from tiny_family import Tiny, TinyConfig
 
 from vidrestore import weights
 from vidrestore.errors import CheckpointError, MediaError, OutputExistsError
+from vidrestore.families import FAMILIES, Family
 from vidrestore.weights import Card, hub, load_model, read_card, read_manifest, save_model, write_manifest
 from vidrestore.weights.hub import HubAddress
 
@@ -28,7 +29,7 @@ ADDRESS = f"hf:{hub_server.REPOSITORY}@{hub_server.COMMIT}/tiny.safetensors"
 
 @pytest.fixture(autouse=True)
 def tiny_is_a_family(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(weights.FAMILIES, "tiny", "tiny_family:build")
+    monkeypatch.setitem(FAMILIES, "tiny", Family("tiny_family:build"))
 
 
 def tiny(width: int = 4) -> Tiny:
@@ -119,7 +120,8 @@ def test_the_same_tensors_give_the_same_bytes_in_any_process(commands: Commands,
     code = f"""
 sys.path.insert(0, {HELPERS!r})
 from tiny_family import Tiny, TinyConfig
-from vidrestore.weights import save_model, FAMILIES; FAMILIES["tiny"] = "tiny_family:build"
+from vidrestore.families import FAMILIES, Family
+from vidrestore.weights import save_model; FAMILIES["tiny"] = Family("tiny_family:build")
 torch.manual_seed(4)
 extra = {{"licence": "", "training": {{}}}}
 card = save_model(
@@ -470,7 +472,8 @@ os.environ.update({settings | environment})
 sys.path.insert(0, {HELPERS!r})
 time.sleep = lambda seconds: None  # the client's pauses between tries
 from pathlib import Path
-from vidrestore.weights import *; FAMILIES["tiny"] = "tiny_family:build"
+from vidrestore.families import Family
+from vidrestore.weights import *; FAMILIES["tiny"] = Family("tiny_family:build")
 folder = Path({str(folder)!r})
 {code}
 sys.exit()
@@ -644,7 +647,7 @@ def test_a_state_dict_is_found_wherever_its_trainer_put_it(
 
 
 def test_names_of_other_code_are_renamed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(weights.upstream.ADOPTERS, "tiny", "tiny_family:adopt")
+    monkeypatch.setitem(FAMILIES, "tiny", Family("tiny_family:build", adopt="tiny_family:adopt"))
     card = imported(
         tmp_path,
         {name.replace("linear", "fc"): tensor for name, tensor in tiny().state_dict().items()},

@@ -13,9 +13,9 @@ import pytest
 import torch
 from tiny_family import Tiny, TinyConfig
 
-from vidrestore import weights
 from vidrestore.cli import main
 from vidrestore.errors import CheckpointError
+from vidrestore.families import FAMILIES, Family
 from vidrestore.weights import add_weights, load_model, read_card, read_manifest, save_model, write_manifest
 
 TRAINING = {
@@ -28,7 +28,7 @@ TRAINING = {
 
 @pytest.fixture(autouse=True)
 def tiny_is_a_family(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(weights.FAMILIES, "tiny", "tiny_family:build")
+    monkeypatch.setitem(FAMILIES, "tiny", Family("tiny_family:build"))
 
 
 @pytest.fixture

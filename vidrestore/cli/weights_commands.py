@@ -12,17 +12,18 @@ import typer
 from vidrestore.cli.declared import Json, Overwrite, Quiet
 from vidrestore.cli.terminal import show, show_json
 from vidrestore.errors import CheckpointError
-from vidrestore.restorers.base import DENOISER, ENLARGERS, IMAGE_NETWORKS
+from vidrestore.families import FAMILIES, find_family
+from vidrestore.restorers.base import DENOISER, ENLARGERS, IMAGE_NETWORKS, TASKS
 
 if TYPE_CHECKING:
     from vidrestore.weights import Card
 
 app = typer.Typer(help="List, verify, fetch and import model weights.", no_args_is_help=True)
 
-TASK_ORDER = ("denoise", "dehaze", "derain", "desnow", "deblur", "sr", "recover")
 DEFAULTS = {DENOISER, *IMAGE_NETWORKS.values(), *ENLARGERS.values()}
 ASKED_FOR = ("sigma", "scale", "rate")  # parameters that options of the same names choose
-SPEEDS = {"dust": "fast", "mb-taylorformer": "slow", "vsr-transformer": "slow"}
+ORDER = [*TASKS, "recover"]
+IMPORTED = ", ".join(name for name, family in FAMILIES.items() if family.adopt)
 
 Names = Annotated[
     list[str] | None,
@@ -58,7 +59,7 @@ def list_weights(as_json: Json = False) -> None:
 
 
 def _order(card: Card) -> tuple[int, str]:
-    return (TASK_ORDER.index(card.task) if card.task in TASK_ORDER else len(TASK_ORDER), card.name)
+    return (ORDER.index(card.task) if card.task in ORDER else len(ORDER), card.name)
 
 
 def _row(card: Card, place: str) -> tuple[str, ...]:
@@ -68,7 +69,7 @@ def _row(card: Card, place: str) -> tuple[str, ...]:
         name,
         _short(card.parameters),
         f"{card.bytes / 1e6:.1f} MB",
-        SPEEDS.get(card.family, ""),
+        find_family(card.family).speed,
         place,
     )
 
@@ -107,7 +108,7 @@ def import_weights(
     output: Annotated[
         Path, typer.Option("--output", "-o", metavar="FILE", help="File to write (.safetensors).")
     ],
-    family: Annotated[str, typer.Option(help="mb-taylorformer, vsr-transformer or spynet.")],
+    family: Annotated[str, typer.Option(help=f"Such as {IMPORTED}.")],
     task: Annotated[
         str | None, typer.Option(help="Task of the weights, if the family doesn't determine it.")
     ] = None,

@@ -103,7 +103,7 @@ def with_clips(config: RunConfig, data: Path | None) -> tuple[RunConfig, bool]:
 def measured_metrics(config: RunConfig, model: Model) -> dict[str, Values]:
     """Return the values of each held-out measurement by name, as the card of trained weights lists them."""
     objective = objective_of(config)
-    _, held_out = make_data(config, model.network.config)
+    _, held_out = make_data(config, model.network)
     try:
         metrics = {
             "psnr": objective.metrics(model.network, held_out),

@@ -26,7 +26,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, NamedTuple, Self, cast
 
 import torch
@@ -36,6 +36,8 @@ from torch import Tensor, nn
 from vidrestore.models.fast.maps import Span, strip_spans
 from vidrestore.models.spynet import Spynet, SpynetConfig, warp
 
+# settings of the parts that see single frames
+FRAME_SETTINGS = ("features", "extraction", "reconstruction", "tail")
 SCALE = 4
 SIDE = 64  # pixels; the released networks only take 64x64
 SLOPE = 0.1  # of the leaky ReLUs
@@ -579,6 +581,32 @@ class VsrTransformer(nn.Module):
         self.blocks = nn.ModuleList(Block(config, index) for index in range(config.blocks))
         self.reconstruction = residual_blocks(config.reconstruction, config.features, config.slope)
         self.tail = Tail(config.features, config.tail)
+
+    def initialise(self) -> None:
+        """Make the network a bilinear interpolation: the last convolution, whose output is added to that, is
+        zero.
+
+        Weights are in channels-last order, like the feature maps.
+        """
+        self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        last = [part for part in self.tail if isinstance(part, nn.Conv2d)][-1]
+        for parameter in last.parameters():
+            nn.init.zeros_(parameter)
+
+    def parts_of(self, given: nn.Module) -> dict[str, Tensor] | None:
+        """Return the parameters of `given` by their names here, if it is a flow network, which may have fewer
+        levels, or takes single frames by the same parts; else None.
+        """
+        found = given.state_dict()
+        if isinstance(given, Spynet):
+            if not self.flow or given.config.finest > self.config.flow.finest:
+                return None
+            same = replace(given.config, finest=self.config.flow.finest) == self.config.flow
+            return {f"flow.{name}": found[name] for name in self.flow.state_dict()} if same else None
+        if not isinstance(given, VsrTransformer) or given.config.radius:
+            return None
+        same = all(getattr(given.config, name) == getattr(self.config, name) for name in FRAME_SETTINGS)
+        return found if same and found.keys() <= self.state_dict().keys() else None
 
     def forward(self, clips: Tensor) -> Tensor:
         count, frames = clips.shape[:2]

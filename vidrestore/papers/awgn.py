@@ -31,7 +31,7 @@ from vidrestore.papers.published import Table, TableSet
 from vidrestore.papers.set_files import FrameSequence, clean_frames, stacked
 from vidrestore.papers.table_systems import seed_of
 from vidrestore.restorers.denoise import DenoiseRestorer
-from vidrestore.restorers.mb_taylorformer_restorer import ImageRestorer
+from vidrestore.restorers.picture_restorer import PictureRestorer
 
 FRAMES = 85
 GIVEN_SIGMA = 20.0  # any: the restorer only has to know that noise is given and not measured
@@ -106,7 +106,7 @@ def denoiser(system: System) -> Denoiser:
     )
     assert system.model is not None
     if system.model.card.family == "mb-taylorformer":
-        restorer = ImageRestorer("denoise", options)
+        restorer = PictureRestorer("denoise", options)
         return lambda noisy, sigma: restorer.frames(noisy, (0, len(noisy)))
     planes = DenoiseRestorer(replace(options, sigma=GIVEN_SIGMA))
     return lambda noisy, sigma: denoise_by_planes(planes, noisy, sigma)

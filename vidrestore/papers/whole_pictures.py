@@ -20,7 +20,7 @@ from vidrestore.options import RestoreOptions
 from vidrestore.papers.paper_metrics import luma_metrics, matlab_luma_metrics, rgb_metrics, volume_metrics
 from vidrestore.papers.published import Table, TableSet
 from vidrestore.papers.set_files import Pair, read_pair
-from vidrestore.restorers.mb_taylorformer_restorer import ImageRestorer
+from vidrestore.restorers.picture_restorer import PictureRestorer
 
 Metrics = Callable[[Tensor, Tensor], dict[str, float]]
 
@@ -83,7 +83,7 @@ def restorer(task: str, system: System) -> Callable[[Tensor], Tensor]:
     """
     if system.name == GIVEN:
         return lambda picture: picture
-    image_restorer = ImageRestorer(
+    image_restorer = PictureRestorer(
         task, RestoreOptions(model=system.source, device=system.device, precision="fp32")
     )
     return lambda picture: next(image_restorer.frames(picture[None], (0, 1)))

@@ -1,17 +1,17 @@
 """The protocol of restorers, and the restorer of each task.
 
 A restorer states its `facts` and what it restores: colour planes (`PlaneRestorer`) or R'G'B' frames
-(`RgbRestorer`). A new family is a file beside this one and a line in `TASKS`.
+(`RgbRestorer`). `vidrestore.families` names the restorers of each family.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from importlib import import_module
-from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, TypeAlias, cast
+from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, TypeAlias
 
 from vidrestore.errors import OptionError
+from vidrestore.families import FAMILIES, PICTURE_RESTORERS, find_family, load
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -42,6 +42,21 @@ class Sample(NamedTuple):
     work: Callable[[], object]
     operations: float  # of its products; a multiply and an add are two
     numbers: str  # their format: "fp32" or "bf16"
+
+
+class PictureForm(NamedTuple):
+    """The inputs of a network that restores pictures, as attributes of its `config` state them."""
+
+    frames: int = 1  # taken at once, of which the middle one is restored
+    multiple: int = 1  # sides must be multiples of it
+    tasks: tuple[str, ...] = ()  # among which the second input chooses; empty: no second input
+    pixel_memory: int = 0  # bytes per pixel at the peak; 0: unknown
+
+    @classmethod
+    def of(cls, network: object) -> PictureForm:
+        config = getattr(network, "config", None)
+        stated = {name: getattr(config, name) for name in cls._fields if hasattr(config, name)}
+        return cls(**stated)
 
 
 class AnyRestorer(Protocol):
@@ -117,14 +132,12 @@ class RgbRestorer(AnyRestorer, Protocol):
 
 Restorer: TypeAlias = PlaneRestorer | RgbRestorer
 
-# Loaded when needed, so that importing this module stays quick. Names in angle brackets are not commands.
+# The restorer of each task, unless the family of the weights has its own. Names in angle brackets are not
+# commands.
 TASKS = {
-    "denoise": "vidrestore.restorers.denoisers:denoiser",
-    "dehaze": "vidrestore.restorers.mb_taylorformer_restorer:dehazer",
-    "derain": "vidrestore.restorers.mb_taylorformer_restorer:derainer",
-    "desnow": "vidrestore.restorers.mb_taylorformer_restorer:desnower",
-    "deblur": "vidrestore.restorers.mb_taylorformer_restorer:deblurrer",
-    "sr": "vidrestore.restorers.vsr_restorer:VsrRestorer",
+    **FAMILIES["dust"].restorers,
+    **{task: name for task, name in PICTURE_RESTORERS.items() if task != "denoise"},
+    **FAMILIES["vsr-transformer"].restorers,
     "<identity>": "vidrestore.restorers.no_change:IdentityRestorer",
 }
 # Default weights of the tasks; those of `sr` depend on the kind of its input.
@@ -153,6 +166,8 @@ def load_restorer(task: str, options: RestoreOptions) -> Restorer:
             f"no task named {task!r}; there are: "
             f"{', '.join(name for name in TASKS if not name.startswith('<'))}"
         )
-    module, _, name = TASKS[task].partition(":")
-    factory = cast("Callable[[RestoreOptions], Restorer]", getattr(import_module(module), name))
-    return factory(options)
+    from vidrestore.weights import card_of
+
+    own = find_family(card_of(options.model).family).restorers if options.model is not None else {}
+    make: Callable[[RestoreOptions], Restorer] = load(own.get(task, TASKS[task]))
+    return make(options)

@@ -21,7 +21,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from vidrestore.errors import CheckpointError
+from vidrestore.errors import CheckpointError, OptionError
 from vidrestore.models.dust import Dust, FastDust
 from vidrestore.models.dust_sigma import SIGMA_RANGE, LevelDust, SigmaDust
 from vidrestore.models.fast.linear import PackedLinear
@@ -112,6 +112,16 @@ PRESETS = {
         second_colour=Sampling(8, "matched", 2),
     ),
 }
+
+
+def denoiser(options: RestoreOptions) -> DenoiseRestorer:
+    """Return the restorer of `denoise` by DUST. Raises OptionError for options of other networks."""
+    if options.tile is not None or options.tile_overlap is not None or options.steady or options.compile:
+        raise OptionError(
+            "`tile`, `tile_overlap`, `steady` and `compile` are for networks that see whole frames, and DUST "
+            "sees patches; remove them"
+        )
+    return DenoiseRestorer(options)
 
 
 class DenoiseRestorer:

@@ -7,6 +7,7 @@ from itertools import pairwise
 from typing import Any
 
 from vidrestore.errors import CheckpointError
+from vidrestore.families import find_family
 from vidrestore.weights import Model, load_model, read_manifest
 from vidrestore.weights.manifest import Card
 
@@ -14,16 +15,21 @@ ANY_TASK = "restore"  # task of an imported checkpoint if it was imported withou
 ALL_TASKS = "all"  # weights for several tasks, which the network's configuration names
 
 
+def takes_sigma(card: Card) -> bool:
+    """Return True for weights of `denoise` that take `sigma`: those of DUST."""
+    return card.task == "denoise" and card.family == "dust"
+
+
 def load_for(task: str, family: str, model: str | None, device: str, preferred: str) -> Model:
     """Return the weights named `model`, else those named `preferred`, else the first of the manifest for
     this task and family.
 
     Weights for all tasks suit those that their network's configuration names. Raises CheckpointError if no
-    weights are found, or if `model` is of another family or for another task.
+    weights are found, or if `model` is of a family without a restorer for this task, or for another task.
     """
     loaded = load_model(model or _bundled(task, family, preferred), device=device)
     card = loaded.card
-    if card.family != family:
+    if card.family != family and task not in find_family(card.family).restorers:
         raise CheckpointError(
             f"{card.name}: these weights are of the family {card.family!r}, but {task} takes {family!r}; "
             "name others"

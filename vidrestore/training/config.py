@@ -12,15 +12,12 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from vidrestore.errors import ConfigError
+from vidrestore.errors import CheckpointError, ConfigError
+from vidrestore.families import Training, find_family, load
 from vidrestore.files.regular import LARGEST_TOML, read_limited
 from vidrestore.training.data_config import (
-    ClipDataConfig,
     ClipSetConfig,
-    DataConfig,
-    FlowDataConfig,
     FootageConfig,
-    PairDataConfig,
     PairSetConfig,
 )
 from vidrestore.training.tables import parse_toml, require, section, toml, with_settings
@@ -164,19 +161,6 @@ class ClipTrainingConfig(FlowTrainingConfig):
 
 
 TABLES = ("model", "data", "training", "parameters")
-SECTIONS = {"data": DataConfig, "training": TrainingConfig}
-FAMILY_SECTIONS = {  # of families that don't use SECTIONS
-    "mb-taylorformer": {"data": PairDataConfig, "training": PairTrainingConfig},
-    "vsr-transformer": {"data": ClipDataConfig, "training": ClipTrainingConfig},
-    "spynet": {"data": FlowDataConfig, "training": FlowTrainingConfig},
-}
-# of families that don't use TASKS; weights for "all" and "flow" only initialise others
-FAMILY_TASKS = {
-    "mb-taylorformer": ("dehaze", "derain", "desnow", "deblur", "denoise", "all"),
-    "vsr-transformer": ("sr",),
-    "spynet": ("flow",),
-}
-TASKS = ("denoise", "recover")
 # the task that removes each degradation
 TASK_OF = {
     "haze": "dehaze",
@@ -187,8 +171,6 @@ TASK_OF = {
     "white": "denoise",
     "coloured": "denoise",
 }
-# classes of a [data] section that names a dataset
-SET_DATA = {PairDataConfig: PairSetConfig, ClipDataConfig: ClipSetConfig}
 Data = FootageConfig | PairSetConfig | ClipSetConfig
 
 
@@ -219,7 +201,7 @@ class RunConfig:
             "of lower-case letters, digits and hyphens",
             self.name,
         )
-        tasks = FAMILY_TASKS.get(self.family, TASKS)
+        tasks = find_family(self.family).tasks
         require(self.task in tasks, "task", f"{' or '.join(tasks)} for {self.family}", self.task)
         if isinstance(self.training, TrainingConfig):
             senses = bool(self.model.get("measurements"))
@@ -235,6 +217,13 @@ class RunConfig:
                 "above 0 to denoise",
                 self.training.sigma,
             )
+
+    @property
+    def kind(self) -> Training:
+        """The kind of training of the family."""
+        kind = find_family(self.family).training
+        assert kind is not None, "checked when the configuration was parsed"
+        return kind
 
     @property
     def folder(self) -> Path:
@@ -270,16 +259,28 @@ def parse_config(text: str, path: Path, settings: Iterable[str] = ()) -> RunConf
     """
     settings = tuple(settings)
     content = with_settings(parse_toml(text, str(path)), settings, TABLES)
-    family = content.get("family")
-    for name, kind in (
-        FAMILY_SECTIONS.get(family, SECTIONS) if isinstance(family, str) else SECTIONS
-    ).items():
-        if name in content:
-            names_dataset = isinstance(content[name], dict) and "dataset" in content[name]
-            content[name] = section(
-                SET_DATA.get(kind, kind) if names_dataset else kind, content[name], f"{path}, [{name}]"
-            )
+    for name, kind in _sections(content, path).items():
+        content[name] = section(kind, content[name], f"{path}, [{name}]")
     return section(RunConfig, content, str(path), path=path, settings=settings)
+
+
+def _sections(content: dict[str, Any], path: Path) -> dict[str, type[Any]]:
+    """Return the dataclasses of the sections [data] and [training] that a file has, by the family's training.
+    Raises ConfigError for a family that is unknown or isn't trained.
+    """
+    name = content.get("family")
+    if not isinstance(name, str):
+        return {}  # reported when the whole file is checked
+    try:
+        training = find_family(name).training
+    except CheckpointError as error:
+        raise ConfigError(f"{path}: {error}") from error
+    if training is None:
+        raise ConfigError(f"{path}: the family {name!r} has no training")
+    data = content.get("data")
+    of_dataset = training.dataset and isinstance(data, dict) and "dataset" in data
+    kinds = {"data": training.dataset if of_dataset else training.data, "training": training.settings}
+    return {section: load(kind) for section, kind in kinds.items() if section in content}
 
 
 def config_toml(config: RunConfig) -> str:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -24,10 +24,8 @@ from vidrestore.training.config import RunConfig
 from vidrestore.training.data.batches import WorkerError, on_device, worker_errors
 from vidrestore.training.data.sources import IN_MEMORY, Reading, make_data, with_reuse
 from vidrestore.training.identity import check_same, identity_of
-from vidrestore.training.losses import GroupNetwork
 from vidrestore.training.memory_watch import memory_errors
 from vidrestore.training.networks import (
-    check_sizes,
     full_model,
     load_initial_weights,
     new_network,
@@ -162,9 +160,7 @@ class Run:
             )
         self.objective = objective_of(config, self.group.share)
         self.network = new_network(config).to(device)
-        check_sizes(config, self.network)
-        self.objective.initialise(self.network)
-        self.architecture = cast("GroupNetwork", self.network).config
+        self.objective.check(config, self.network)
         self.average = copy.deepcopy(self.network).eval()
         self.optimiser = self.objective.optimiser(self.network)
         self.scaler = torch.amp.GradScaler(device.type, enabled=config.training.precision == "fp16")
@@ -206,7 +202,7 @@ class Run:
             return
         on_event(Reached("read"))
         with self.group.first_before_others():
-            source, held_out = make_data(self.config, self.architecture, reading)
+            source, held_out = make_data(self.config, self.network, reading)
         source = with_reuse(source, self.config.data, settings.seed, partial(on_device, device=self.device))
         generated = source.batches(
             range(self.step, settings.steps), settings.batch, reading.workers, self.group.share

@@ -3,33 +3,21 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
-from dataclasses import asdict, replace
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, is_dataclass, replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from vidrestore.errors import CheckpointError, ConfigError
-from vidrestore.models.mb_taylorformer import MBTaylorFormer, MBTaylorFormerConfig
-from vidrestore.models.spynet import Spynet
-from vidrestore.models.vsr_transformer import VsrTransformer
 from vidrestore.training.config import RunConfig
-from vidrestore.training.data.pairs import task_indices
-from vidrestore.training.data_config import ClipDataConfig, ClipSetConfig, PairDataConfig, PairSetConfig
-from vidrestore.training.losses import GroupNetwork
 from vidrestore.training.tables import known_names
 from vidrestore.weights import load_model
 from vidrestore.weights.checkpoint import build_network
 
 FREE = ("slope", "aligned")  # settings of networks that may change between trainings
-FRAME_SETTINGS = (
-    "features",
-    "extraction",
-    "reconstruction",
-    "tail",
-)  # settings of the parts that see single frames
 
 
 def new_network(config: RunConfig) -> nn.Module:
@@ -39,7 +27,10 @@ def new_network(config: RunConfig) -> nn.Module:
     try:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(config.training.seed)
-            return build_network(config.family, config.model).train()
+            network = build_network(config.family, config.model).train()
+            if initialise := getattr(network, "initialise", None):  # a start from which it learns well
+                initialise()
+            return network
     except CheckpointError as error:
         _check_names(config)
         raise ConfigError(f"{config.path}: {error}") from error
@@ -51,7 +42,7 @@ def _check_names(config: RunConfig) -> None:
     """
     base: dict[str, Any] = {name: config.model[name] for name in ("kind", "size") if name in config.model}
     try:
-        known = base | asdict(cast("GroupNetwork", build_network(config.family, base)).config)
+        known = base | settings_of(build_network(config.family, base))
     except CheckpointError:  # kind or size is wrong
         return
     tables = {
@@ -69,7 +60,13 @@ def _check_names(config: RunConfig) -> None:
 
 def full_model(config: RunConfig, network: nn.Module) -> dict[str, Any]:
     """Return the network's full configuration, defaults included, from which it can be rebuilt."""
-    return config.model | asdict(cast("GroupNetwork", network).config)
+    return config.model | settings_of(network)
+
+
+def settings_of(network: nn.Module) -> dict[str, Any]:
+    """Return the fields of a network's `config`; empty if it has none, or one that is no dataclass."""
+    stated = getattr(network, "config", None)
+    return asdict(stated) if is_dataclass(stated) and not isinstance(stated, type) else {}
 
 
 def with_full_model(config: RunConfig, network: nn.Module | None = None) -> RunConfig:
@@ -86,43 +83,6 @@ def _without_none(values: dict[str, Any]) -> dict[str, Any]:
         for name, value in values.items()
         if value is not None
     }
-
-
-def check_sizes(config: RunConfig, network: nn.Module) -> None:
-    """Raise ConfigError if the network can't take clips as [data] crops them."""
-    data = config.data
-    if isinstance(network, MBTaylorFormer):
-        _check_pictures(config, network.config)
-    if isinstance(network, VsrTransformer) and isinstance(data, ClipDataConfig | ClipSetConfig):
-        try:
-            network.check_size(data.frames, data.crop, data.crop)
-        except ValueError as error:
-            raise ConfigError(
-                f"{config.path}: [data] doesn't fit [model]: {error}; change data.crop and data.frames, or "
-                "[model]"
-            ) from error
-
-
-def _check_pictures(config: RunConfig, architecture: MBTaylorFormerConfig) -> None:
-    data = config.data
-    frames = data.frames if isinstance(data, PairDataConfig) else 1
-    if frames != architecture.frames:
-        raise ConfigError(
-            f"{config.path}: [model] takes {architecture.frames} frames at once, but data.frames is "
-            f"{frames}; set both to the same number"
-        )
-    if isinstance(data, PairSetConfig) and architecture.tasks:
-        raise ConfigError(f"{config.path}: [model] tasks need data.degradations, not a dataset; remove tasks")
-    if isinstance(data, PairDataConfig):
-        try:
-            task_indices(data, architecture.tasks)
-        except ConfigError as error:
-            raise ConfigError(f"{config.path}: {error}") from error
-    if isinstance(data, PairDataConfig | PairSetConfig) and data.crop % architecture.multiple:
-        raise ConfigError(
-            f"{config.path}: data.crop must be a multiple of {architecture.multiple} for this [model], "
-            f"found {data.crop}"
-        )
 
 
 def sources_of(init: str | Path | Sequence[str | Path] | None) -> Sequence[str | Path]:
@@ -154,29 +114,10 @@ def _matching_parameters(network: nn.Module, given: nn.Module) -> dict[str, Tens
     """Return the parameters of `given` by their names in `network`; None unless it is the same network or a
     part of it.
     """
-    ours, theirs, found = (
-        cast("GroupNetwork", network).config,
-        cast("GroupNetwork", given).config,
-        given.state_dict(),
-    )
+    ours, theirs = settings_of(network), settings_of(given)
     if type(given) is type(network):
-        known = replace(theirs, **{name: getattr(ours, name) for name in FREE if hasattr(ours, name)})
-        if known == ours or (isinstance(network, MBTaylorFormer) and known == replace(ours, tasks=())):
-            return found
-    if not isinstance(network, VsrTransformer):
-        return None
-    if isinstance(given, Spynet):
-        if (
-            not network.flow
-            or given.config.finest > ours.flow.finest
-            or replace(given.config, finest=ours.flow.finest) != ours.flow
-        ):
-            return None
-        return {f"flow.{name}": found[name] for name in network.flow.state_dict()}
-    if (
-        not isinstance(given, VsrTransformer)
-        or theirs.radius
-        or any(getattr(theirs, name) != getattr(ours, name) for name in FRAME_SETTINGS)
-    ):
-        return None
-    return found if found.keys() <= network.state_dict().keys() else None
+        known = theirs | {name: ours[name] for name in FREE if name in ours}
+        if known in (ours, ours | {"tasks": ()}):
+            return given.state_dict()
+    parts_of: Callable[[nn.Module], dict[str, Tensor] | None] | None = getattr(network, "parts_of", None)
+    return parts_of(given) if parts_of else None

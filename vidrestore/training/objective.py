@@ -5,16 +5,19 @@ Groups of patches are measured or made noisy, pictures and clips are degraded, a
 
 from __future__ import annotations
 
-from typing import Any, Protocol, cast
+from abc import ABC, abstractmethod
+from typing import Any, cast
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from vidrestore.degrade import imresize
-from vidrestore.models.mb_taylorformer import MBTaylorFormer
+from vidrestore.errors import ConfigError
+from vidrestore.families import load
 from vidrestore.models.spynet import Spynet, warp
 from vidrestore.models.vsr_transformer import SCALE, VsrTransformer
+from vidrestore.restorers.base import PictureForm
 from vidrestore.training.config import (
     ClipTrainingConfig,
     FlowTrainingConfig,
@@ -23,8 +26,9 @@ from vidrestore.training.config import (
     TrainingConfig,
 )
 from vidrestore.training.data.batches import WHOLE, Share
-from vidrestore.training.data.pairs import HeldOutPairs
+from vidrestore.training.data.pairs import HeldOutPairs, task_indices
 from vidrestore.training.data.super_resolution import HeldOutClips, HeldOutFrames
+from vidrestore.training.data_config import ClipDataConfig, ClipSetConfig, PairDataConfig, PairSetConfig
 from vidrestore.training.losses import (
     batch_loss,
     charbonnier,
@@ -40,54 +44,53 @@ from vidrestore.training.losses import (
 from vidrestore.training.muon import Muon
 from vidrestore.training.training_events import Metrics
 
-DIFFERENCE_GAIN = 5.0  # initial gain of the first filters of a flow network
 
+class Objective(ABC):
+    """The training of one kind of network with a run's settings, for one process's share of the batches."""
 
-class Objective(Protocol):
-    """The training of one kind of network with a run's settings."""
+    fixed_settings: tuple[str, ...] = ("batch", "seed")  # may not change when a run is resumed
 
-    fixed_settings: tuple[str, ...]  # names in [training] that may not change when a run is resumed
-    parameters: dict[str, Any]  # of the task, for the card of the weights, unless configured
+    def __init__(self, settings: Any, share: Share = WHOLE) -> None:
+        self.settings, self.share = settings, share
+        self.parameters: dict[str, Any] = {}  # of the task, for the card of the weights, unless configured
 
+    @abstractmethod
     def card_metrics(self, last: dict[str, Any]) -> dict[str, Any]:
         """Return the last point of the validation curve as metrics for the card of the weights."""
-        ...
 
-    def initialise(self, network: nn.Module) -> None:
-        """Initialise a new network so that learning starts well."""
-        ...
-
+    @abstractmethod
     def optimiser(self, network: nn.Module) -> torch.optim.Optimizer:
         """Return a new optimiser for all parameters."""
-        ...
 
+    @abstractmethod
     def loss(self, network: nn.Module, batch: tuple[Any, ...], step: int) -> Tensor:
         """Return the loss of one batch of the run's data, on the network's device."""
-        ...
 
+    @abstractmethod
     def metrics(self, network: nn.Module, held_out: Any) -> Metrics:
         """Return PSNR (dB) on held-out data, by sigma or degradation."""
-        ...
 
     def metrics_before(self, held_out: Any) -> Metrics:
         """Return the same metrics of the network's input; empty if that is not a picture."""
-        ...
+        return {}
+
+    def check(self, config: RunConfig, network: nn.Module) -> None:
+        """Raise ConfigError if the network can't take the data of a configuration."""
+        return
 
 
-class GroupObjective:
+class GroupObjective(Objective):
     """Groups of patches with noise: the weighted squared error of `batch_loss`."""
 
-    fixed_settings: tuple[str, ...] = ("sigma", "clip_noise", "batch", "seed")
+    fixed_settings = ("sigma", "clip_noise", *Objective.fixed_settings)
+    settings: TrainingConfig
 
     def __init__(self, settings: TrainingConfig, share: Share = WHOLE) -> None:
-        self.settings, self.share = settings, share
-        self.parameters: dict[str, Any] = {"sigma": list(settings.sigma)}
+        super().__init__(settings, share)
+        self.parameters = {"sigma": list(settings.sigma)}
 
     def card_metrics(self, last: dict[str, Any]) -> dict[str, Any]:
         return {f"held-out groups, sigma {sigma}": {"psnr": psnr} for sigma, psnr in last["psnr"].items()}
-
-    def initialise(self, network: nn.Module) -> None:
-        """Keep the network's own initialisation."""
 
     def optimiser(self, network: nn.Module) -> torch.optim.Optimizer:
         return torch.optim.Adam(network.parameters(), lr=self.settings.learning_rate, betas=(0.9, 0.99))
@@ -107,28 +110,17 @@ class GroupObjective:
             for sigma in sigmas
         }
 
-    def metrics_before(self, held_out: Tensor) -> Metrics:
-        return {}
 
-
-class PairObjective:
+class PairObjective(Objective):
     """Degraded and clean pictures: `picture_loss` or `psnr_loss`, by AdamW as in MB-TaylorFormer V2."""
 
-    fixed_settings: tuple[str, ...] = ("batch", "seed")
-
-    def __init__(self, settings: PairTrainingConfig) -> None:
-        self.settings = settings
-        self.parameters: dict[str, Any] = {}
+    settings: PairTrainingConfig
 
     def card_metrics(self, last: dict[str, Any]) -> dict[str, Any]:
         return {
             f"held-out crops, {name}": {"psnr": psnr, "psnr_before": last["before"][name]}
             for name, psnr in last["psnr"].items()
         }
-
-    def initialise(self, network: nn.Module) -> None:
-        """Make the network an identity: the last convolution, whose output is added to the input, is zero."""
-        nn.init.zeros_(cast("MBTaylorFormer", network).head)
 
     def optimiser(self, network: nn.Module) -> torch.optim.Optimizer:
         return torch.optim.AdamW(
@@ -141,6 +133,29 @@ class PairObjective:
         if self.settings.loss == "psnr":
             return psnr_loss(restored, clean, self.settings.least_error)
         return picture_loss(restored, clean)
+
+    def check(self, config: RunConfig, network: nn.Module) -> None:
+        data, form = config.data, PictureForm.of(network)
+        frames = data.frames if isinstance(data, PairDataConfig) else 1
+        if frames != form.frames:
+            raise ConfigError(
+                f"{config.path}: [model] takes {form.frames} frames at once, but data.frames is {frames}; "
+                "set both to the same number"
+            )
+        if isinstance(data, PairSetConfig) and form.tasks:
+            raise ConfigError(
+                f"{config.path}: [model] tasks need data.degradations, not a dataset; remove tasks"
+            )
+        if isinstance(data, PairDataConfig):
+            try:
+                task_indices(data, form.tasks)
+            except ConfigError as error:
+                raise ConfigError(f"{config.path}: {error}") from error
+        if isinstance(data, PairDataConfig | PairSetConfig) and data.crop % form.multiple:
+            raise ConfigError(
+                f"{config.path}: data.crop must be a multiple of {form.multiple} for this [model], found "
+                f"{data.crop}"
+            )
 
     def metrics(self, network: nn.Module, held_out: HeldOutPairs) -> Metrics:
         degraded, tasks = held_out.degraded, held_out.tasks
@@ -159,33 +174,23 @@ def middle_frames(pictures: Tensor) -> Tensor:
     return pictures if pictures.dim() == 4 else pictures[:, pictures.shape[1] // 2]
 
 
-class ClipObjective:
+class ClipObjective(Objective):
     """Clips at low and at high resolution: Charbonnier's loss over all frames, as VSR-Transformer is
     trained, or `psnr_loss` of each frame.
     """
 
-    fixed_settings: tuple[str, ...] = ("batch", "seed", "optimiser")
+    fixed_settings = (*Objective.fixed_settings, "optimiser")
+    settings: ClipTrainingConfig
 
-    def __init__(self, settings: ClipTrainingConfig) -> None:
-        self.settings = settings
-        self.parameters: dict[str, Any] = {"scale": SCALE}
+    def __init__(self, settings: ClipTrainingConfig, share: Share = WHOLE) -> None:
+        super().__init__(settings, share)
+        self.parameters = {"scale": SCALE}
 
     def card_metrics(self, last: dict[str, Any]) -> dict[str, Any]:
         return {
             f"held-out clips, {name}": {"psnr": psnr, "psnr_bicubic": last["before"][name]}
             for name, psnr in last["psnr"].items()
         }
-
-    def initialise(self, network: nn.Module) -> None:
-        """Make the network a bilinear interpolation: the last convolution, whose output is added to that, is
-        zero.
-
-        Weights are in channels-last order, like the feature maps.
-        """
-        network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-        last = [part for part in cast("VsrTransformer", network).tail if isinstance(part, nn.Conv2d)][-1]
-        for parameter in last.parameters():
-            nn.init.zeros_(parameter)
 
     def optimiser(self, network: nn.Module) -> torch.optim.Optimizer:
         rate = self.settings.learning_rate
@@ -204,6 +209,17 @@ class ClipObjective:
             return psnr_loss(restored.flatten(0, 1), large.flatten(0, 1))
         return charbonnier(restored - large)
 
+    def check(self, config: RunConfig, network: nn.Module) -> None:
+        data, check_size = config.data, getattr(network, "check_size", None)
+        if check_size and isinstance(data, ClipDataConfig | ClipSetConfig):
+            try:
+                check_size(data.frames, data.crop, data.crop)
+            except ValueError as error:
+                raise ConfigError(
+                    f"{config.path}: [data] doesn't fit [model]: {error}; change data.crop and data.frames, "
+                    "or [model]"
+                ) from error
+
     @torch.no_grad()
     def metrics(self, network: nn.Module, held_out: HeldOutClips) -> Metrics:
         device = next(network.parameters()).device
@@ -215,31 +231,20 @@ class ClipObjective:
         return {f"x{SCALE}": mean_psnr(enlarged, held_out.large.flatten(0, 1) / 255)}
 
 
-class FlowObjective:
+class FlowObjective(Objective):
     """Frames and the flow between them: the mean distance of the vectors, in pixels, over the levels of the
     pyramid.
 
     Validation measures how well real neighbouring frames are warped onto each other.
     """
 
-    fixed_settings: tuple[str, ...] = ("batch", "seed")
-
-    def __init__(self, settings: FlowTrainingConfig) -> None:
-        self.settings = settings
-        self.parameters: dict[str, Any] = {}
+    settings: FlowTrainingConfig
 
     def card_metrics(self, last: dict[str, Any]) -> dict[str, Any]:
         return {
             f"held-out frames, {name}": {"psnr": psnr, "psnr_before": last["before"][name]}
             for name, psnr in last["psnr"].items()
         }
-
-    def initialise(self, network: nn.Module) -> None:
-        """Let every level respond to differences from the first step; without that, nothing was learnt in
-        1,500 steps.
-        """
-        for level in cast("Spynet", network).levels:
-            initialise_flow_level(cast("nn.Sequential", level))
 
     def optimiser(self, network: nn.Module) -> torch.optim.Optimizer:
         return torch.optim.Adam(network.parameters(), lr=self.settings.learning_rate)
@@ -267,25 +272,6 @@ class FlowObjective:
         return {"warped": mean_psnr(held_out.supporting / 255, held_out.reference / 255)}
 
 
-def initialise_flow_level(level: nn.Sequential) -> None:
-    """Use He's normal weights, zero-mean first filters, and differences of the two frames in every second
-    one.
-
-    Neighbouring frames differ by far less than either varies, so random filters hardly respond to motion. The
-    last layer starts small, so that the flow of the coarser level is hardly changed at first.
-    """
-    layers = [layer for layer in level if isinstance(layer, nn.Conv2d)]
-    for layer in layers:
-        nn.init.kaiming_normal_(layer.weight, nonlinearity="relu")
-        nn.init.zeros_(cast("Tensor", layer.bias))
-    with torch.no_grad():
-        layers[-1].weight.mul_(0.1)
-        first = layers[0].weight
-        first[:, :3] = DIFFERENCE_GAIN * (first[:, :3] - first[:, :3].mean((2, 3), keepdim=True))
-        first[:, 3:6] = first[:, :3]
-        first[::2, 3:6] *= -1
-
-
 def flow_distance(estimate: Tensor, flow: Tensor) -> Tensor:
     """Return the mean length of the difference of flows (B, 2, h, w) and (B, 2, H, W), in pixels of the
     second.
@@ -300,12 +286,5 @@ def flow_distance(estimate: Tensor, flow: Tensor) -> Tensor:
 
 def objective_of(config: RunConfig, share: Share = WHOLE) -> Objective:
     """Return the objective of a configuration, for one process's share of the batches."""
-    settings = config.training
-    if isinstance(settings, ClipTrainingConfig):
-        return ClipObjective(settings)
-    if isinstance(settings, FlowTrainingConfig):
-        return FlowObjective(settings)
-    if isinstance(settings, PairTrainingConfig):
-        return PairObjective(settings)
-    assert isinstance(settings, TrainingConfig)
-    return GroupObjective(settings, share)
+    made: Objective = load(config.kind.objective)(config.training, share)
+    return made

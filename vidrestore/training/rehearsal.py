@@ -47,7 +47,7 @@ def rehearse(
             run.initialise_from(weights)
         parameters = sum(part.numel() for part in run.network.parameters())
         yield lap(f"{config.family} with {parameters:,} parameters on {run.device}")
-        source, held_out = make_data(config, run.architecture, reading)
+        source, held_out = make_data(config, run.network, reading)
         yield lap("held-out data")
         batches = source.batches(range(2), config.training.batch, reading.workers)
         batch = next(batches)

@@ -18,9 +18,10 @@ from pathlib import Path
 from typing import Literal
 
 from vidrestore.errors import CheckpointError
+from vidrestore.families import FAMILIES
 from vidrestore.weights import hub
 from vidrestore.weights.bundle import add_weights
-from vidrestore.weights.checkpoint import FAMILIES, Model, build_network, load_network, read_card, save_model
+from vidrestore.weights.checkpoint import Model, build_network, load_network, read_card, save_model
 from vidrestore.weights.manifest import (
     Card,
     check_file,

@@ -1,4 +1,4 @@
-"""The result of adopting a checkpoint that a family's authors wrote; `upstream.ADOPTERS` lists the adopters.
+"""The result of adopting a checkpoint that a family's authors wrote; a `Family` names its adopter.
 
 An adopter is a function (tensors, arguments) -> Adopted. `tensors` are those of the file by their names
 there, without the prefixes of DataParallel and similar; `arguments` are those of the authors' constructor by

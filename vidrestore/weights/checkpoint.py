@@ -7,16 +7,16 @@ large ones in 8 bits; the network computes in its own.
 
 from __future__ import annotations
 
-import importlib
 import json
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, is_dataclass
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from vidrestore.errors import CheckpointError
+from vidrestore.families import find_family, load
 from vidrestore.files.atomic import replacing
 from vidrestore.files.checked_json import parse_json, parse_object
 from vidrestore.files.regular import MEGABYTE, check_regular
@@ -25,24 +25,6 @@ from vidrestore.weights.manifest import Card, check_value, sha256_of
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
-
-# Family -> "module:function" of its builder (config dict -> network), a string so that only the family in use
-# is imported. To add a family, write its network under `models/` and list its builder here. A family that
-# restores videos also needs a restorer (`restorers.base.TASKS`), and one that is trained its settings
-# (`training.config.FAMILY_SECTIONS`) and its loss (`training.objective.objective_of`).
-FAMILIES: dict[str, str] = {
-    "algorithm1": "vidrestore.papers.algorithm1:build",
-    "dust": "vidrestore.models.dust_sigma:build",
-    "l1-l1-rnn": "vidrestore.papers.unfolded_rnns:build_l1_l1_rnn",
-    "mb-taylorformer": "vidrestore.models.mb_taylorformer:build",
-    "reweighted-rnn": "vidrestore.papers.unfolded_rnns:build_reweighted_rnn",
-    "sista": "vidrestore.papers.unfolded_rnns:build_sista",
-    "sista-rnn": "vidrestore.papers.unfolded_rnns:build_sista_rnn",
-    "spynet": "vidrestore.models.spynet:build",
-    "unfolded-transformer": "vidrestore.papers.recovery_transformers:build_unfolded_transformer",
-    "vit": "vidrestore.papers.recovery_transformers:build_vit",
-    "vsr-transformer": "vidrestore.models.vsr_transformer:build",
-}
 
 _HALVES = ("F16", "BF16")
 _DTYPES = {
@@ -73,17 +55,10 @@ def build_network(family: str, config: Mapping[str, Any]) -> nn.Module:
     """
     import torch
 
-    if family not in FAMILIES:
-        raise CheckpointError(
-            f"unknown model family {family!r}; this version has: {', '.join(sorted(FAMILIES))}"
-        )
-    module, function = FAMILIES[family].split(":")
-    builder = cast(
-        "Callable[[dict[str, Any]], nn.Module]", getattr(importlib.import_module(module), function)
-    )
+    build: Callable[[dict[str, Any]], nn.Module] = load(find_family(family).build)
     try:
         with torch.random.fork_rng(devices=[]):
-            return builder(dict(config))
+            return build(dict(config))
     except (TypeError, ValueError, LookupError, ArithmeticError, AttributeError, RuntimeError) as error:
         reason = (str(error) or type(error).__name__).splitlines()[0]  # torch may add a C++ stack trace
         shown = _short(f"{dict(config)}")

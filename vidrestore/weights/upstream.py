@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import importlib
 import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from vidrestore.errors import CheckpointError
+from vidrestore.families import find_family, load
 from vidrestore.files.archives import check_pickled
 from vidrestore.files.atomic import check_output
 from vidrestore.weights.adopted import Adopted
 from vidrestore.weights.checkpoint import (
-    FAMILIES,
     build_network,
     check_names,
     check_tensor,
@@ -37,13 +36,6 @@ _WRAPPERS = (
 )
 # prefixes of DataParallel, torch.compile and Lightning
 _PREFIXES = re.compile(r"^(module\.|_orig_mod\.|model\.)+")
-
-# Family -> "module:function" of its adopter (see `adopted`). Without one, names and config stay.
-ADOPTERS: dict[str, str] = {
-    "mb-taylorformer": "vidrestore.weights.mb_taylorformer_release:adopt",
-    "spynet": "vidrestore.weights.vsr_transformer_release:adopt_flow",
-    "vsr-transformer": "vidrestore.weights.vsr_transformer_release:adopt",
-}
 
 
 def import_checkpoint(
@@ -86,20 +78,13 @@ def import_checkpoint(
 
 
 def _adopt(source: Path, family: str, config: Mapping[str, Any]) -> Adopted:
-    if family not in FAMILIES:
-        raise CheckpointError(
-            f"unknown model family {family!r}; this version has: {', '.join(sorted(FAMILIES))}"
-        )
+    adopter = find_family(family).adopt
     tensors = {_PREFIXES.sub("", name): tensor for name, tensor in _read_tensors(source).items()}
-    if family not in ADOPTERS:
+    if not adopter:
         return Adopted(config, tensors)
-    module, function = ADOPTERS[family].split(":")
-    adopter = cast(
-        "Callable[[dict[str, Tensor], dict[str, Any]], Adopted]",
-        getattr(importlib.import_module(module), function),
-    )
+    adopt: Callable[[dict[str, Tensor], dict[str, Any]], Adopted] = load(adopter)
     try:
-        return adopter(tensors, dict(config))
+        return adopt(tensors, dict(config))
     except (TypeError, ValueError) as error:
         raise CheckpointError(f"{source}: {error}") from error
 

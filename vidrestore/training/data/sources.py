@@ -7,9 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
-from torch import Tensor
+from torch import nn
 
 from vidrestore.errors import ConfigError, MediaError, OptionError
+from vidrestore.families import load
+from vidrestore.restorers.base import PictureForm
 from vidrestore.training.config import RunConfig, TrainingConfig
 from vidrestore.training.data.batches import ReusedBatches, Source
 from vidrestore.training.data.decoded import CACHE_BYTES, Decoded, DecodedFiles
@@ -31,6 +33,7 @@ from vidrestore.training.data_config import (
     SetConfig,
     paper_sets,
 )
+from vidrestore.training.losses import GroupNetwork
 
 FRAMES = 20  # tokens of a group: the paper's clip length
 VALIDATION_GROUPS = 1200
@@ -65,7 +68,7 @@ class Reading:
 IN_MEMORY = Reading()
 
 
-def make_data(config: RunConfig, architecture: Any, reading: Reading = IN_MEMORY) -> tuple[Source, Any]:
+def make_data(config: RunConfig, network: nn.Module, reading: Reading = IN_MEMORY) -> tuple[Source, Any]:
     """Return training data, and held-out data for the run's objective, the same for every run of a
     configuration.
 
@@ -73,9 +76,10 @@ def make_data(config: RunConfig, architecture: Any, reading: Reading = IN_MEMORY
     data. Raises ConfigError; DatasetError if one of the papers' datasets is missing; MediaError for a damaged
     file, which without a cache is found when it is first needed.
     """
-    data, seed = config.data, config.training.seed
+    data = config.data
+    made: tuple[Source, Any]
     if isinstance(data, SetConfig):
-        made: tuple[Source, Any] = paper_sets().set_data(data, config.folder, seed, VALIDATION_PAIRS)
+        made = paper_sets().set_data(data, config.folder, config.training.seed, VALIDATION_PAIRS)
         return made
     clip_folders = [config.folder / name for name in data.clip_folders]
     clips = [path for folder in clip_folders for path in find_footage(folder, data.validation, CLIP_SUFFIXES)]
@@ -89,16 +93,49 @@ def make_data(config: RunConfig, architecture: Any, reading: Reading = IN_MEMORY
     )
     footage = Footage(clips, stills, FRAMES, data.still_share, decoded=decoded)
     validation = Footage(held_out or clips, [] if held_out or clips else stills, FRAMES, 0, decoded=decoded)
-    if isinstance(data, PairDataConfig):
-        tasks = architecture.tasks
-        held_out_data = held_out_pairs(validation, data, VALIDATION_SIDE, VALIDATION_PAIRS, tasks)
-        return PairSource(footage, data, seed, tasks), held_out_data
-    if isinstance(data, ClipDataConfig):
-        count = VALIDATION_PAIRS // 2 * max(1, VALIDATION_FRAMES // data.frames)
-        return ClipSource(footage, data, seed), held_out_clips(validation, data, count)
-    if isinstance(data, FlowDataConfig):
-        return FlowSource(footage, data, seed), held_out_frames(validation, VALIDATION_SIDE, VALIDATION_PAIRS)
-    return _groups(config, footage, validation, architecture.patch)
+    made = load(config.kind.source)(config, footage, validation, network)
+    return made
+
+
+def pair_data(
+    config: RunConfig, footage: Footage, validation: Footage, network: nn.Module
+) -> tuple[Source, Any]:
+    """Return degraded and clean pictures to train on, and held-out ones."""
+    data, tasks = cast("PairDataConfig", config.data), PictureForm.of(network).tasks
+    held_out = held_out_pairs(validation, data, VALIDATION_SIDE, VALIDATION_PAIRS, tasks)
+    return PairSource(footage, data, config.training.seed, tasks), held_out
+
+
+def clip_data(
+    config: RunConfig, footage: Footage, validation: Footage, network: nn.Module
+) -> tuple[Source, Any]:
+    """Return clips at both resolutions to train on, and held-out ones."""
+    data = cast("ClipDataConfig", config.data)
+    count = VALIDATION_PAIRS // 2 * max(1, VALIDATION_FRAMES // data.frames)
+    return ClipSource(footage, data, config.training.seed), held_out_clips(validation, data, count)
+
+
+def flow_data(
+    config: RunConfig, footage: Footage, validation: Footage, network: nn.Module
+) -> tuple[Source, Any]:
+    """Return frames with a known flow to train on, and held-out neighbouring frames."""
+    source = FlowSource(footage, cast("FlowDataConfig", config.data), config.training.seed)
+    return source, held_out_frames(validation, VALIDATION_SIDE, VALIDATION_PAIRS)
+
+
+def group_data(
+    config: RunConfig, footage: Footage, validation: Footage, network: nn.Module
+) -> tuple[Source, Any]:
+    """Return the pool to train on, and (P, T, N) uint8 held-out groups."""
+    data, training = cast("DataConfig", config.data), cast("TrainingConfig", config.training)
+    patch = cast("GroupNetwork", network).config.patch
+    if max(data.strides) > patch:
+        raise ConfigError(
+            f"{config.path}, [data]: strides must be at most the patch's {patch} pixels, found "
+            f"{list(data.strides)}"
+        )
+    pool = GroupPool(footage, data, training.sigma, patch, training.seed)
+    return pool, held_out_groups(validation, data, patch, VALIDATION_GROUPS)
 
 
 def with_reuse(
@@ -146,15 +183,3 @@ def _decoded(
             "when they are needed"
         )
     return found
-
-
-def _groups(config: RunConfig, footage: Footage, validation: Footage, patch: int) -> tuple[GroupPool, Tensor]:
-    """Return the pool to train on, and (P, T, N) uint8 held-out groups."""
-    data, training = cast("DataConfig", config.data), cast("TrainingConfig", config.training)
-    if max(data.strides) > patch:
-        raise ConfigError(
-            f"{config.path}, [data]: strides must be at most the patch's {patch} pixels, found "
-            f"{list(data.strides)}"
-        )
-    pool = GroupPool(footage, data, training.sigma, patch, training.seed)
-    return pool, held_out_groups(validation, data, patch, VALIDATION_GROUPS)

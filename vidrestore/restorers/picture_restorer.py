@@ -1,14 +1,14 @@
-"""Remove haze, rain, snow, blur and camera noise by MB-TaylorFormer, from whole frames if memory allows, else
-in tiles.
+"""Remove haze, rain, snow, blur and camera noise by networks that map pictures to pictures, such as
+MB-TaylorFormer, from whole frames if memory allows, else in tiles.
 
-The released networks take single frames; those for CPUs take a frame and its neighbours.
+A network takes single frames, or a frame and its neighbours (`restorers.base.PictureForm`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Literal, NamedTuple, TypeVar, cast
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
@@ -16,8 +16,7 @@ from torch import Tensor
 from vidrestore.clips import Bounds, reflected
 from vidrestore.errors import CheckpointError, OptionError
 from vidrestore.models.fast.compiled import Compiled
-from vidrestore.models.mb_taylorformer import MBTaylorFormer, MBTaylorFormerConfig
-from vidrestore.restorers.base import IMAGE_NETWORKS, Facts
+from vidrestore.restorers.base import IMAGE_NETWORKS, Facts, PictureForm
 from vidrestore.restorers.dehaze import RADIUS as HAZE_RADIUS
 from vidrestore.restorers.dehaze import (
     ComputedOnce,
@@ -50,7 +49,7 @@ if TYPE_CHECKING:
     from vidrestore.weights import Model
 
 T = TypeVar("T")
-FAMILY = "mb-taylorformer"
+FAMILY = "mb-taylorformer"  # of the default weights
 DEFAULTS = IMAGE_NETWORKS | {"denoise": "mb-taylorformer-h-denoise"}  # for camera noise
 OVERLAP = 32  # default of pixels that tiles share
 # Frames of a clip with temporal smoothing. Longer clips restore fewer frames twice, but hold more in memory.
@@ -59,6 +58,7 @@ OVERLAP = 32  # default of pixels that tiles share
 CLIP = 12
 ESTIMATES = 48  # of haze, kept for neighbouring clips
 ALONE = "alone"  # parameter of weights that take several frames: the name of those for single ones
+MAPS = 8  # of the widest convolution, at the peak of a network that doesn't state its memory
 STRIPS = 48 << 20  # bytes of the maps that are processed in strips, for pictures of any size
 
 
@@ -76,11 +76,11 @@ class Given(NamedTuple):
     together: int
 
 
-class ImageRestorer:
-    """Restorer of the tasks that work on RGB frames; see `restorers.base.RgbRestorer`.
+class PictureRestorer:
+    """Restorer by any network that maps RGB pictures to pictures; see `restorers.base.RgbRestorer`.
 
-    Attention is over a whole tile, and a frame in tiles comes out a little worse, so tiles are used only if
-    memory is short or the user sets their size. The parameters of some weights choose small pictures (see
+    A network may see a whole tile, and a frame in tiles then comes out a little worse, so tiles are used only
+    if memory is short or the user sets their size. The parameters of some weights choose small pictures (see
     `restorers.dehaze`), from which tiles are then cut. Raises CheckpointError for weights of another
     family or task, OptionError for tiles that the network can't take.
     """
@@ -91,9 +91,10 @@ class ImageRestorer:
     def __init__(self, task: str, options: RestoreOptions) -> None:
         self.device = torch_device(options.device)
         model = load_for(task, FAMILY, options.model, str(self.device), DEFAULTS[task])
-        self.network = cast("MBTaylorFormer", model.network)
+        self.network, self.form = model.network, PictureForm.of(model.network)
+        self.pixel_memory = self.form.pixel_memory or estimated_memory(self.network)
         self.compiled = Compiled(self.network, self.device) if options.compile else None
-        tasks = self.network.config.tasks
+        tasks = self.form.tasks
         # the index of the task, if the network has several
         self.tasks = [torch.tensor([tasks.index(task)], device=self.device)] if tasks else []
         self.alone = self._for_frames_alone(task, model)
@@ -103,7 +104,7 @@ class ImageRestorer:
         self.detail = detail_levels(model.card.parameters, model.card.name)
         self.haze = haze_shares(model.card.parameters, model.card.name)
         self.estimates: ComputedOnce[Estimate] = ComputedOnce(ESTIMATES)
-        self.seen = self.network.config.frames // 2  # neighbours on either side that the network takes
+        self.seen = self.form.frames // 2  # neighbours on either side that the network takes
         # neighbours on either side that haze is averaged over
         self.averaged = HAZE_RADIUS if self.haze else 0
         self.smoothed = RADIUS if options.steady else 0
@@ -121,10 +122,9 @@ class ImageRestorer:
         self.tile_overlap = OVERLAP if options.tile_overlap is None else options.tile_overlap
         self.tile = options.tile
         self.most_tiles = MOST_TILES  # at once
-        if self.tile is not None and self.tile % self.network.config.multiple:
+        if self.tile is not None and self.tile % self.form.multiple:
             raise OptionError(
-                f"tile must be a multiple of {self.network.config.multiple} for {self.facts.name}, "
-                f"got {self.tile}"
+                f"tile must be a multiple of {self.form.multiple} for {self.facts.name}, got {self.tile}"
             )
 
     def _for_frames_alone(self, task: str, model: Model) -> Model | None:
@@ -137,7 +137,7 @@ class ImageRestorer:
         if not isinstance(name, str):
             raise CheckpointError(f"{model.card.name}: {ALONE} must name weights, found {name!r:.40}")
         alone = load_for(task, FAMILY, name, str(self.device), name)
-        frames = cast("MBTaylorFormer", alone.network).config.frames
+        frames = PictureForm.of(alone.network).frames
         if frames != 1:
             raise CheckpointError(
                 f"{name}: {model.card.name} names these weights for single frames, but they take {frames}"
@@ -162,7 +162,7 @@ class ImageRestorer:
 
     def memory(self, height: int, width: int) -> int:
         rows, columns = self.tile_size(height, width)
-        return self._beside(height, width) + pixel_memory(self.network.config) * rows * columns
+        return self._beside(height, width) + self.pixel_memory * rows * columns
 
     def _beside(self, height: int, width: int) -> int:
         """Return the bytes in addition to the network's maps: RGB frames, given and restored, and strips."""
@@ -172,11 +172,11 @@ class ImageRestorer:
     def tile_size(self, height: int, width: int) -> tuple[int, int]:
         """See `RgbRestorer.tile_size`; sides are multiples of the network's `multiple`."""
         room = max(self.budget - self._beside(height, width), self.budget // 4)
-        multiple = self.network.config.multiple
+        multiple = self.form.multiple
         return tile_sides(
             *(coarse_size(height, width, self.coarse_lines, multiple) or (height, width)),
             tile=self.tile,
-            pixels=room // pixel_memory(self.network.config),
+            pixels=room // self.pixel_memory,
             overlap=self.tile_overlap,
             multiple=multiple,
         )
@@ -201,10 +201,10 @@ class ImageRestorer:
 
     def _given(self, clip: Tensor, precision: str | None) -> Given:
         height, width = clip.shape[-2:]
-        size = coarse_size(height, width, self.coarse_lines, self.network.config.multiple)
+        size = coarse_size(height, width, self.coarse_lines, self.form.multiple)
         source = downscale(clip.to(self.device), size) if size else clip
         tile = self.tile_size(*source.shape[-2:])
-        tiles = min(self.most_tiles, tiles_for(self.device, tile, pixel_memory(self.network.config)))
+        tiles = min(self.most_tiles, tiles_for(self.device, tile, self.pixel_memory))
         whole = tile[0] >= source.shape[-2] and tile[1] >= source.shape[-1]
         return Given(
             clip,
@@ -282,7 +282,7 @@ class ImageRestorer:
             return restored
 
         windows = torch.stack([pick(source, self._seen(at, len(source)) if seen else [at]) for at in places])
-        sized = padded(windows.to(self.device), self.network.config.multiple)
+        sized = padded(windows.to(self.device), self.form.multiple)
         whole = apply_tiled(work, sized, given.tile, self.tile_overlap, batch=given.tiles)
         return whole[:, 0, :, : source.shape[-2], : source.shape[-1]]
 
@@ -297,17 +297,24 @@ def groups(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:
     return (items[first : first + size] for first in range(0, len(items), size))
 
 
-def pixel_memory(config: MBTaylorFormerConfig) -> int:
-    """Return the bytes per pixel at the peak, in the last level of the decoder: its maps, one per branch, two
-    for queries and values, two temporary ones.
-
-    Measured: 424 for T at 512x960 and 1239 for B at 256x480, with `STRIPS`; this gives 352 and 1267.
+def estimated_memory(network: torch.nn.Module) -> int:
+    """Return bytes per pixel at the peak of a network that doesn't state them: `MAPS` maps of its widest
+    convolution.
     """
-    return int(1.1 * 4 * config.widths[1] * (config.branches[0] + 4)) // config.unshuffle**2
+    channels = [part.shape[0] for part in network.parameters() if part.dim() == 4]
+    return 4 * MAPS * max(channels, default=3)
 
 
-dehazer = partial(ImageRestorer, "dehaze")
-derainer = partial(ImageRestorer, "derain")
-desnower = partial(ImageRestorer, "desnow")
-deblurrer = partial(ImageRestorer, "deblur")
-image_denoiser = partial(ImageRestorer, "denoise")
+def picture_denoiser(options: RestoreOptions) -> PictureRestorer:
+    """Return the restorer of `denoise` by a network that sees whole frames. Raises OptionError for options of
+    others.
+    """
+    if options.sigma != "auto" or options.quality != "default" or not options.match:
+        raise OptionError(f"{options.model} estimates noise itself; remove `sigma`, `quality` and `match`")
+    return PictureRestorer("denoise", options)
+
+
+dehazer = partial(PictureRestorer, "dehaze")
+derainer = partial(PictureRestorer, "derain")
+desnower = partial(PictureRestorer, "desnow")
+deblurrer = partial(PictureRestorer, "deblur")

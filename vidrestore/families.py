@@ -1,0 +1,166 @@
+"""Families of networks: one descriptor for each, from which weights, restorers and training are found.
+
+A package of your own adds a family by an entry point of the group `vidrestore.families`, whose name is the
+family's and whose object is its `Family`; see examples/own_network. Code is named by strings "module:name",
+so that only the family in use is imported.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from importlib import import_module
+from typing import Any
+
+from vidrestore.errors import CheckpointError
+
+ENTRY_POINTS = "vidrestore.families"
+
+
+@dataclass(frozen=True)
+class Training:
+    """The training of one kind of networks; each value is a "module:name".
+
+    `data` and `settings` are the dataclasses of [data] and [training], `dataset` that of a [data] that names
+    a dataset of the papers; `source` makes training and held-out data from (config, footage, held-out
+    footage, the network's config), and `objective` is a subclass of `training.objective.Objective`.
+    """
+
+    data: str
+    settings: str
+    source: str
+    objective: str
+    dataset: str = ""
+
+
+@dataclass(frozen=True)
+class Family:
+    """One family of networks; functions and classes are given as "module:name".
+
+    `build` makes a network from the settings in its weights file. `restorers` has a function of
+    RestoreOptions for each task that restores videos; `further_tasks` are others that networks are trained
+    for. `adopt` converts checkpoints of other code (see `weights.adopted`); without it names and settings
+    stay. `speed` on a CPU is "fast" (frames a second) or "slow" (seconds a frame).
+    """
+
+    build: str
+    restorers: Mapping[str, str] = field(default_factory=dict)
+    further_tasks: tuple[str, ...] = ()
+    training: Training | None = None
+    adopt: str = ""
+    speed: str = ""
+
+    @property
+    def tasks(self) -> tuple[str, ...]:
+        """The tasks that its networks are trained for."""
+        return (*self.restorers, *self.further_tasks)
+
+
+# The four kinds of training, for families here and in other packages.
+GROUPS = Training(  # groups of patches of planes, with noise or measured
+    "vidrestore.training.data_config:DataConfig",
+    "vidrestore.training.config:TrainingConfig",
+    "vidrestore.training.data.sources:group_data",
+    "vidrestore.training.objective:GroupObjective",
+)
+PICTURES = Training(  # degraded RGB pictures, or short clips of which the middle frame is restored
+    "vidrestore.training.data_config:PairDataConfig",
+    "vidrestore.training.config:PairTrainingConfig",
+    "vidrestore.training.data.sources:pair_data",
+    "vidrestore.training.objective:PairObjective",
+    "vidrestore.training.data_config:PairSetConfig",
+)
+CLIPS = Training(  # RGB clips downscaled by four
+    "vidrestore.training.data_config:ClipDataConfig",
+    "vidrestore.training.config:ClipTrainingConfig",
+    "vidrestore.training.data.sources:clip_data",
+    "vidrestore.training.objective:ClipObjective",
+    "vidrestore.training.data_config:ClipSetConfig",
+)
+FLOW = Training(  # RGB frames with a known flow between them
+    "vidrestore.training.data_config:FlowDataConfig",
+    "vidrestore.training.config:FlowTrainingConfig",
+    "vidrestore.training.data.sources:flow_data",
+    "vidrestore.training.objective:FlowObjective",
+)
+# restorers of any network that maps pictures to pictures, by task
+PICTURE_RESTORERS = {
+    "dehaze": "vidrestore.restorers.picture_restorer:dehazer",
+    "derain": "vidrestore.restorers.picture_restorer:derainer",
+    "desnow": "vidrestore.restorers.picture_restorer:desnower",
+    "deblur": "vidrestore.restorers.picture_restorer:deblurrer",
+    "denoise": "vidrestore.restorers.picture_restorer:picture_denoiser",
+}
+
+
+def _of_papers(build: str) -> Family:
+    return Family(build, further_tasks=("denoise", "recover"), training=GROUPS)
+
+
+FAMILIES: dict[str, Family] = {
+    "algorithm1": _of_papers("vidrestore.papers.algorithm1:build"),
+    "dust": Family(
+        "vidrestore.models.dust_sigma:build",
+        {"denoise": "vidrestore.restorers.denoise:denoiser"},
+        ("recover",),
+        training=GROUPS,
+        speed="fast",
+    ),
+    "l1-l1-rnn": _of_papers("vidrestore.papers.unfolded_rnns:build_l1_l1_rnn"),
+    "mb-taylorformer": Family(
+        "vidrestore.models.mb_taylorformer:build",
+        PICTURE_RESTORERS,
+        ("all",),
+        training=PICTURES,
+        adopt="vidrestore.weights.mb_taylorformer_release:adopt",
+        speed="slow",
+    ),
+    "reweighted-rnn": _of_papers("vidrestore.papers.unfolded_rnns:build_reweighted_rnn"),
+    "sista": _of_papers("vidrestore.papers.unfolded_rnns:build_sista"),
+    "sista-rnn": _of_papers("vidrestore.papers.unfolded_rnns:build_sista_rnn"),
+    "spynet": Family(
+        "vidrestore.models.spynet:build",
+        further_tasks=("flow",),
+        training=FLOW,
+        adopt="vidrestore.weights.vsr_transformer_release:adopt_flow",
+    ),
+    "unfolded-transformer": _of_papers("vidrestore.papers.recovery_transformers:build_unfolded_transformer"),
+    "vit": _of_papers("vidrestore.papers.recovery_transformers:build_vit"),
+    "vsr-transformer": Family(
+        "vidrestore.models.vsr_transformer:build",
+        {"sr": "vidrestore.restorers.vsr_restorer:VsrRestorer"},
+        training=CLIPS,
+        adopt="vidrestore.weights.vsr_transformer_release:adopt",
+        speed="slow",
+    ),
+}
+
+
+def find_family(name: str) -> Family:
+    """Return a family by name, of this package or of an installed one. Raises CheckpointError."""
+    if name in FAMILIES:
+        return FAMILIES[name]
+    from importlib.metadata import entry_points
+
+    installed = entry_points(group=ENTRY_POINTS)
+    if name not in installed.names:
+        known = ", ".join(sorted({*FAMILIES, *installed.names}))
+        raise CheckpointError(f"unknown model family {name!r}; this version has: {known}")
+    point = installed[name]
+    try:
+        found = point.load()
+    except Exception as error:  # the code of another package may raise anything
+        raise CheckpointError(
+            f"the model family {name!r} can't be loaded from {point.value}: {error}"
+        ) from error
+    if not isinstance(found, Family):
+        raise CheckpointError(
+            f"the model family {name!r}: {point.value} is {found!r:.80}, not a vidrestore.families.Family"
+        )
+    return found
+
+
+def load(name: str) -> Any:
+    """Return the object that "module:name" names."""
+    module, _, attribute = name.partition(":")
+    return getattr(import_module(module), attribute)
