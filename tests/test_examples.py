@@ -57,7 +57,7 @@ def script(
 
 
 def planes_of(path: Path) -> NDArray[np.float32]:
-    """All frames of a film as decoded, (frames, rows of Y, U and V, width)."""
+    """All frames of a video as decoded, (frames, rows of Y, U and V, width)."""
     with av.open(str(path)) as container:
         return np.stack([frame.to_ndarray().astype(np.float32) for frame in container.decode(video=0)])
 
@@ -67,7 +67,7 @@ def rgb(path: Path, number: int = 0) -> NDArray[np.float32]:
         return list(container.decode(video=0))[number].to_ndarray(format="rgb24").astype(np.float32)
 
 
-def test_the_film_is_what_its_script_makes(
+def test_the_video_is_what_its_script_makes(
     repository: Path, tmp_path: Path, script: Callable[[str], Script], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its first four frames and the four after the cut."""
@@ -82,14 +82,16 @@ def test_the_film_is_what_its_script_makes(
     for scene in np.split(noise, 2):
         assert 18 < scene.std() < 20.5
         assert abs((scene[1:] * scene[:-1]).mean() / scene.var()) < 0.05  # new in each frame
-    again = (planes_of(tmp_path / "noisy.mp4") - clean)[:4]  # after the cut, the whole film draws other noise
+    again = (planes_of(tmp_path / "noisy.mp4") - clean)[
+        :4
+    ]  # after the cut, the whole video draws other noise
     # the same but for the encoder, which compresses four frames in another way than twenty-four
     assert (again * noise[:4]).mean() > 0.7 * again.std() * noise[:4].std()
     code, message = make_clip(*arguments)
     assert code == 1 and "clean.mp4" in message and "--overwrite" in message
 
 
-def test_the_film_is_small_and_has_sound_colour_tags_a_cut_and_noise(repository: Path) -> None:
+def test_the_video_is_small_and_has_sound_colour_tags_a_cut_and_noise(repository: Path) -> None:
     path = repository / "examples" / "noisy.mp4"
     found = inspect(str(path))
     assert path.stat().st_size < 1_000_000
@@ -193,18 +195,18 @@ def shell(
     return subprocess.run(command, capture_output=True, text=True, timeout=120, env=programs)
 
 
-def test_a_folder_is_denoised_and_done_films_are_left_out(
+def test_a_folder_is_denoised_and_done_videos_are_left_out(
     repository: Path, tmp_path: Path, programs: dict[str, str]
 ) -> None:
-    films, restored = tmp_path / "films", tmp_path / "restored"
-    films.mkdir()
-    write_video(films / "a.mkv", 3)
-    (films / "b.mkv").write_text("no film")
-    first = shell(repository, programs, "denoise_folder.sh", films, restored)
+    videos, restored = tmp_path / "videos", tmp_path / "restored"
+    videos.mkdir()
+    write_video(videos / "a.mkv", 3)
+    (videos / "b.mkv").write_text("no video")
+    first = shell(repository, programs, "denoise_folder.sh", videos, restored)
     assert first.returncode == 3 and "b.mkv" in first.stderr and "could not be restored" in first.stderr
     written = (restored / "a.denoised.mkv").stat().st_mtime_ns
-    write_video(films / "b.mkv", 2)
-    second = shell(repository, programs, "denoise_folder.sh", films, restored, "--sigma", 20)
+    write_video(videos / "b.mkv", 2)
+    second = shell(repository, programs, "denoise_folder.sh", videos, restored, "--sigma", 20)
     assert (second.returncode, second.stdout.splitlines()[-1]) == (0, f"all done: {restored}")
     assert (restored / "a.denoised.mkv").stat().st_mtime_ns == written
     assert frames_of(restored / "b.denoised.mkv") == 2
@@ -217,11 +219,11 @@ def test_frames_go_through_a_pipe(repository: Path, tmp_path: Path, programs: di
         for number in range(3):
             container.mux(stream.encode(video_frame("yuv420p", sample_planes("yuv420p", number), number)))
         container.mux(stream.encode(None))
-    result = shell(repository, programs, "through_a_pipe.sh", tmp_path / "film.mkv", tmp_path / "out.y4m")
+    result = shell(repository, programs, "through_a_pipe.sh", tmp_path / "video.mkv", tmp_path / "out.y4m")
     assert result.returncode == 0, result.stderr
     assert (planes_of(tmp_path / "out.y4m") == planes_of(tmp_path / "in.y4m")).all()
-    said = (tmp_path / "out.y4m.said").read_text()
-    assert "-vf setparams=range=-1:colorspace=bt709 -c:v" in said
+    printed = (tmp_path / "out.y4m.said").read_text()
+    assert "-vf setparams=range=-1:colorspace=bt709 -c:v" in printed
 
 
 def blocks(repository: Path, language: str, document: str = "README.md") -> list[str]:

@@ -1,4 +1,4 @@
-"""Films joined from the shared clips, with known cuts, and a table of how well they are found.
+"""Videos joined from the shared clips, with known cuts, and a table of how well they are found.
 
     python examples/experiments/cut_videos.py ../shared/data
 
@@ -56,7 +56,7 @@ TRAIN = (
 
 
 @dataclass
-class Film:
+class Video:
     frames: list[NDArray[np.float32]] = field(default_factory=list)
     cuts: set[int] = field(default_factory=set)
 
@@ -119,7 +119,7 @@ def whip_pan(photo: NDArray[np.float32], speed: float, frames: int = 30) -> Pict
 
 
 class FilmMaker:
-    """Joins random parts of `scenes`; the same `seed` gives the same film."""
+    """Joins random parts of `scenes`; the same `seed` gives the same video."""
 
     def __init__(self, scenes: dict[str, Pictures], pans: dict[str, Pictures], seed: int) -> None:
         self.scenes, self.pans = scenes, pans
@@ -137,14 +137,14 @@ class FilmMaker:
                 start = int(self.random.integers(0, len(scene) - length + 1))
                 yield scene[start : start + length]
 
-    def hard(self, change: Callable[[Pictures], Pictures] = lambda scene: scene, shortest: int = 5) -> Film:
-        film = Film()
+    def hard(self, change: Callable[[Pictures], Pictures] = lambda scene: scene, shortest: int = 5) -> Video:
+        video = Video()
         parts = self.part(shortest)
         for _ in range(6):
-            film.cut_to(change(next(parts)))
-        return film
+            video.cut_to(change(next(parts)))
+        return video
 
-    def flash(self) -> Film:
+    def flash(self) -> Video:
         return self.hard(self.flashed, shortest=14)
 
     def flashed(self, scene: Pictures) -> Pictures:
@@ -159,22 +159,22 @@ class FilmMaker:
         scene[start : start + length] += np.float32(self.random.uniform(80, 200)) * side
         return scene.clip(0, 255)
 
-    def dark(self) -> Film:
+    def dark(self) -> Video:
         return self.hard(lambda scene: scene * np.float32(self.random.uniform(0.12, 0.25)) + 16)
 
-    def repeated(self) -> Film:
+    def repeated(self) -> Video:
         return self.hard(lambda scene: np.repeat(scene[::3], 3, axis=0), shortest=15)
 
-    def whip_pan(self) -> Film:
-        film = Film()
+    def whip_pan(self) -> Video:
+        video = Video()
         parts = self.part(5)
         for pan in self.random.choice(list(self.pans), 3, replace=False):
-            film.cut_to(next(parts))
-            film.cut_to(self.pans[pan])
-        return film
+            video.cut_to(next(parts))
+            video.cut_to(self.pans[pan])
+        return video
 
-    def alike(self) -> Film:
-        film = Film()
+    def alike(self) -> Video:
+        video = Video()
         pairs = [
             (one, other)
             for one in self.scenes
@@ -183,34 +183,34 @@ class FilmMaker:
         ]
         for at in self.random.choice(len(pairs), min(3, len(pairs)), replace=False):
             for name in pairs[at]:
-                film.cut_to(self.scenes[name][:20])
-        return film
+                video.cut_to(self.scenes[name][:20])
+        return video
 
-    def fade(self) -> Film:
+    def fade(self) -> Video:
         """Each scene fades to black, some black frames, the next fades in: no hard cut."""
-        film = Film()
+        video = Video()
         parts = self.part(40, 50)
         for _ in range(3):
             scene, length = next(parts), int(self.random.integers(8, 19))
             ramp = np.ones(len(scene), np.float32)
             ramp[:length] = np.arange(1, length + 1) / length
             ramp[-length:] = np.arange(length, 0, -1) / length - 1 / length
-            film.frames += list(scene * ramp[:, None, None]) + [np.zeros(SIZE, np.float32)] * int(
+            video.frames += list(scene * ramp[:, None, None]) + [np.zeros(SIZE, np.float32)] * int(
                 self.random.integers(0, 8)
             )
-        return film
+        return video
 
-    def dissolve(self) -> Film:
-        film = Film()
+    def dissolve(self) -> Video:
+        video = Video()
         parts = self.part(40, 50)
-        film.frames += list(next(parts))
+        video.frames += list(next(parts))
         for _ in range(2):
             scene, length = next(parts), int(self.random.integers(8, 19))
             for at in range(length):
                 share = (at + 1) / (length + 1)
-                film.frames[at - length] = film.frames[at - length] * (1 - share) + scene[at] * share
-            film.frames += list(scene[length:])
-        return film
+                video.frames[at - length] = video.frames[at - length] * (1 - share) + scene[at] * share
+            video.frames += list(scene[length:])
+        return video
 
 
 KINDS = ("hard", "flash", "fade", "dissolve", "whip_pan", "dark", "repeated", "alike")
@@ -249,21 +249,21 @@ class Score:
         return Score(self.cuts + other.cuts, self.right + other.right, self.wrong + other.wrong)
 
 
-def score(make: Callable[[int], Film], sigma: float, seeds: range) -> Score:
+def score(make: Callable[[int], Video], sigma: float, seeds: range) -> Score:
     total = Score()
     for seed in seeds:
-        film = make(seed)
-        found = found_cuts(film.frames, sigma, seed)
-        total += Score(len(film.cuts), len(found & film.cuts), len(found - film.cuts))
+        video = make(seed)
+        found = found_cuts(video.frames, sigma, seed)
+        total += Score(len(video.cuts), len(found & video.cuts), len(found - video.cuts))
     return total
 
 
-def make_film(scenes: dict[str, Pictures], pans: dict[str, Pictures], kind: str, seed: int) -> Film:
-    film: Film = getattr(FilmMaker(scenes, pans, seed), kind)()
-    return film
+def make_video(scenes: dict[str, Pictures], pans: dict[str, Pictures], kind: str, seed: int) -> Video:
+    video: Video = getattr(FilmMaker(scenes, pans, seed), kind)()
+    return video
 
 
-def main(data: Path, films: int) -> None:
+def main(data: Path, videos: int) -> None:
     pans = whip_pans(data, 12)
     for title, scenes in (("train", scenes_of(data, TRAIN)), ("eval", scenes_of(data, EVAL))):
         sys.stdout.write(
@@ -271,7 +271,7 @@ def main(data: Path, films: int) -> None:
         )
         for kind in KINDS if title == "train" else KINDS[:-1]:
             for sigma in (0, 20, 50):
-                got = score(partial(make_film, scenes, pans, kind), sigma, range(1000, 1000 + films))
+                got = score(partial(make_video, scenes, pans, kind), sigma, range(1000, 1000 + videos))
                 sys.stdout.write(
                     f"| {kind} | {sigma} | {got.cuts} | {got.recall:.3f} | {got.precision:.3f} | "
                     f"{got.wrong} |\n"

@@ -216,5 +216,5 @@ def test_a_denoiser_takes_most_noise_off_and_little_from_a_clean_clip(method: Me
 
 
 def test_a_filter_gives_as_many_frames_as_it_is_given_in_their_order() -> None:
-    film = (torch.arange(5)[:, None, None] * 40).expand(5, 16, 24).byte().numpy()
-    assert (through_filter(film, "null", "", "gray") == film).all()
+    video = (torch.arange(5)[:, None, None] * 40).expand(5, 16, 24).byte().numpy()
+    assert (through_filter(video, "null", "", "gray") == video).all()

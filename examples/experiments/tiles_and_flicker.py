@@ -69,12 +69,12 @@ def border_step(tiled: Tensor, whole: Tensor, restorer: PictureRestorer) -> floa
 
 
 def flicker(restorer: Callable[..., PictureRestorer], task: str) -> Iterator[str]:
-    """A row for every film, with and without."""
+    """A row for every video, with and without."""
     yield (
-        "| task | film | steady | change of the error (of 255) | as given | PSNR (dB) "
+        "| task | video | steady | change of the error (of 255) | as given | PSNR (dB) "
         "|\n|---|---|---|---|---|---|"
     )
-    for name, (clip, shift) in films().items():
+    for name, (clip, shift) in videos().items():
         degraded, clean = MODELS[task](clip, 0)
         for steady in (False, True):
             result = torch.stack(list(restorer(steady=steady).frames(degraded, (0, len(degraded)))))
@@ -89,7 +89,7 @@ def flicker(restorer: Callable[..., PictureRestorer], task: str) -> Iterator[str
             )
 
 
-def films() -> dict[str, tuple[Tensor, tuple[int, int]]]:
+def videos() -> dict[str, tuple[Tensor, tuple[int, int]]]:
     """Clips, and how many rows and columns what is seen moves up and left per frame."""
     still = frames_of(SEQUENCE, 1)[0]
     height, width = 256, 320

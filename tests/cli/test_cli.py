@@ -103,9 +103,9 @@ def test_too_little_memory_is_one_line(
     monkeypatch.setattr(command_line, "app", starved)
     with pytest.raises(SystemExit) as end:
         main([])
-    said = capsys.readouterr().err
-    assert end.value.code == 1 and said.startswith("vidrestore: there is too little memory")
-    assert said.count("\n") == 1
+    printed = capsys.readouterr().err
+    assert end.value.code == 1 and printed.startswith("vidrestore: there is too little memory")
+    assert printed.count("\n") == 1
 
 
 @pytest.mark.skipif(os.name == "nt", reason="needs a signal that can be sent to one process")
@@ -471,9 +471,9 @@ def test_the_exit_code_of_a_batch_tells_the_worst(
     assert failed == [
         str(number) for number, outcome in enumerate(outcomes) if isinstance(outcome, Exception)
     ]
-    said = capsys.readouterr().err
+    printed = capsys.readouterr().err
     assert (
-        f"1 of {len(outcomes)} inputs is damaged: {outcomes.index(4) if 4 in outcomes else ''}" in said
+        f"1 of {len(outcomes)} inputs is damaged: {outcomes.index(4) if 4 in outcomes else ''}" in printed
     ) == (4 in outcomes and len(outcomes) > 1)
 
 

@@ -39,7 +39,7 @@ def test_every_stage_and_every_number_format_is_measured(capsys: pytest.CaptureF
     assert found["bound"] == pytest.approx(found["cores"] / sum(stage["cpu"] for stage in found["stages"]))
 
 
-def test_the_noise_is_that_of_the_film_unless_the_weights_take_none(tmp_path: Path) -> None:
+def test_the_noise_is_that_of_the_video_unless_the_weights_take_none(tmp_path: Path) -> None:
     for model in (None, "dust-denoise"):
         assert default_sigma(model) == benchmarks.NOISE
     for model in ("mb-taylorformer-h-denoise", "mb-taylorformer-h-derain"):
@@ -52,16 +52,16 @@ def test_a_person_reads_a_table(capsys: pytest.CaptureFixture[str]) -> None:
     assert "CPU ms/frame" in text and "of cores / sum of the stages" in text and "peak memory" in text
 
 
-def test_times_are_of_the_frames_that_a_film_has_where_it_is_shorter_than_asked_for(
+def test_times_are_of_the_frames_that_a_video_has_where_it_is_shorter_than_asked_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    benchmarks.write_video(str(tmp_path / "film.mkv"), 64, 48, 5)
+    benchmarks.write_video(str(tmp_path / "video.mkv"), 64, 48, 5)
     # a second from each look to the next
     clock = SimpleNamespace(process_time=count().__next__, perf_counter=count().__next__)
     monkeypatch.setattr(benchmarks, "time", clock)
     options = RestoreOptions(encoder=EncoderOptions(lossless=True))
     found = benchmarks.bench(
-        str(tmp_path / "film.mkv"), task="<identity>", options=options, size=(64, 48), frames=50
+        str(tmp_path / "video.mkv"), task="<identity>", options=options, size=(64, 48), frames=50
     )
     assert [(stage.cpu, stage.seconds) for stage in found.stages] == [(1 / 5, 1 / 5)] * 4
 
@@ -69,7 +69,7 @@ def test_times_are_of_the_frames_that_a_film_has_where_it_is_shorter_than_asked_
 def test_the_share_is_of_what_all_cores_could_do_with_the_stages_work() -> None:
     stages = (Stage("decode", 0.010, 0.010), Stage("model", 0.030, 0.020))
     found = Benchmark(
-        "film",
+        "video",
         "dust",
         2,
         {"fp32": 1e9, "bf16": 2e9},

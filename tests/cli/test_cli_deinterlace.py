@@ -49,19 +49,19 @@ def error(frame: Frame, time: int) -> float:
 
 
 @pytest.mark.parametrize(
-    "step, first, said",
+    "step, first, printed",
     [(1, 1, "looks so (top field first)"), (1, 0, "looks so (bottom field first)"), (0, 0, None)],
 )
 def test_combs_are_measured_and_the_warning_names_the_options(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], step: int, first: int, said: str | None
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], step: int, first: int, printed: str | None
 ) -> None:
     assert run(write(tmp_path / "in.mkv", step, first)) == 0
     warnings = [line for line in capsys.readouterr().err.splitlines() if "warning" in line]
-    if said is None:
+    if printed is None:
         assert not warnings
     else:
         (warning,) = warnings
-        assert said in warning and "add --deinterlace, or --double-rate" in warning
+        assert printed in warning and "add --deinterlace, or --double-rate" in warning
 
 
 @pytest.mark.parametrize("first", [0, 1])

@@ -42,9 +42,9 @@ def identity(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def film(tmp_path: Path) -> Path:
-    write_video(tmp_path / "film.mkv", 5)
-    return tmp_path / "film.mkv"
+def video(tmp_path: Path) -> Path:
+    write_video(tmp_path / "video.mkv", 5)
+    return tmp_path / "video.mkv"
 
 
 def run(*arguments: object) -> int:
@@ -55,7 +55,7 @@ def run(*arguments: object) -> int:
 
 
 def test_the_first_stage_is_shown_before_anything_heavy_is_imported(
-    film: Path, monkeypatch: pytest.MonkeyPatch
+    video: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     told: list[Event] = []
 
@@ -64,17 +64,17 @@ def test_the_first_stage_is_shown_before_anything_heavy_is_imported(
 
     monkeypatch.setattr(restoring, "listening", lambda *given: nullcontext(told.append))
     monkeypatch.setattr(restoring, "_batch", fails)
-    assert run(film) == 2
+    assert run(video) == 2
     assert [type(event) for event in told] == [Progressed, Failed]
-    assert told[0] == Progressed(str(film), 0, stage="load")
+    assert told[0] == Progressed(str(video), 0, stage="load")
 
 
 def test_the_output_is_named_after_the_input_and_the_summary_says_so(
-    film: Path, capsys: pytest.CaptureFixture[str]
+    video: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run(film) == 0
-    assert frames_of(film.with_name("film.denoised.mkv")) == 5
-    assert "film.denoised.mkv: 5 frames in" in capsys.readouterr().out
+    assert run(video) == 0
+    assert frames_of(video.with_name("video.denoised.mkv")) == 5
+    assert "video.denoised.mkv: 5 frames in" in capsys.readouterr().out
 
 
 def test_an_unwritable_container_becomes_mkv(tmp_path: Path) -> None:
@@ -84,59 +84,59 @@ def test_an_unwritable_container_becomes_mkv(tmp_path: Path) -> None:
 
 
 def test_an_existing_output_ends_with_1_unless_it_may_be_replaced(
-    film: Path, capsys: pytest.CaptureFixture[str]
+    video: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    output = film.with_name("out.mkv")
+    output = video.with_name("out.mkv")
     output.write_text("precious")
-    assert run(film, "-o", output) == 1
+    assert run(video, "-o", output) == 1
     assert "already exists; add --overwrite" in capsys.readouterr().err
     assert output.read_text() == "precious"
-    assert run(film, "-o", output, "--overwrite", "--quiet") == 0
+    assert run(video, "-o", output, "--overwrite", "--quiet") == 0
     assert frames_of(output) == 5
 
 
-def test_of_several_inputs_one_that_fails_ends_with_3_and_the_others_are_done(film: Path) -> None:
-    broken = film.with_name("broken.mp4")
+def test_of_several_inputs_one_that_fails_ends_with_3_and_the_others_are_done(video: Path) -> None:
+    broken = video.with_name("broken.mp4")
     broken.write_bytes(b"")
-    assert run(broken, film, "-q") == 3
-    assert frames_of(film.with_name("film.denoised.mkv")) == 5
+    assert run(broken, video, "-q") == 3
+    assert frames_of(video.with_name("video.denoised.mkv")) == 5
     assert run(broken, "-q") == 1
 
 
 def test_a_damaged_source_ends_with_4_and_its_output_is_kept(
-    film: Path, capsys: pytest.CaptureFixture[str]
+    video: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    write_video(film, 40)
-    whole = film.read_bytes()
-    film.write_bytes(whole[: len(whole) // 2])
-    assert run(film) == 4
+    write_video(video, 40)
+    whole = video.read_bytes()
+    video.write_bytes(whole[: len(whole) // 2])
+    assert run(video) == 4
     assert "damaged" in capsys.readouterr().err
-    assert 0 < frames_of(film.with_name("film.denoised.mkv")) < 40
+    assert 0 < frames_of(video.with_name("video.denoised.mkv")) < 40
 
 
 def test_a_folder_again_takes_no_output_of_ours_and_what_is_done_counts_as_done(
-    film: Path, capsys: pytest.CaptureFixture[str]
+    video: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    folder = film.parent
+    folder = video.parent
     assert run(folder, "-q") == 0
     assert capsys.readouterr() == ("", "")
     assert run(folder) == 0
-    assert "film.denoised.mkv: skipped, finished before" in capsys.readouterr().out
+    assert "video.denoised.mkv: skipped, finished before" in capsys.readouterr().out
     assert run(folder, "-q", "--skip-existing") == 0
-    assert sorted(path.name for path in folder.iterdir()) == ["film.denoised.mkv", "film.mkv"]
+    assert sorted(path.name for path in folder.iterdir()) == ["video.denoised.mkv", "video.mkv"]
 
 
 def test_the_same_command_for_one_video_again_ends_with_0(
-    film: Path, capsys: pytest.CaptureFixture[str]
+    video: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert [run(film) for _ in range(2)] == [0, 0]
-    assert "film.denoised.mkv: skipped, finished before" in capsys.readouterr().out
+    assert [run(video) for _ in range(2)] == [0, 0]
+    assert "video.denoised.mkv: skipped, finished before" in capsys.readouterr().out
 
 
-def test_a_list_of_one_film_can_be_restored_again(film: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (film.parent / "list").write_text(f"# a remark\n{film}\n")
-    assert [run("--from-list", film.parent / "list") for _ in range(2)] == [0, 0]
-    assert "film.denoised.mkv: skipped, finished before" in capsys.readouterr().out
+def test_a_list_of_one_video_can_be_restored_again(video: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (video.parent / "list").write_text(f"# a remark\n{video}\n")
+    assert [run("--from-list", video.parent / "list") for _ in range(2)] == [0, 0]
+    assert "video.denoised.mkv: skipped, finished before" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
@@ -157,14 +157,14 @@ def test_a_list_of_one_film_can_be_restored_again(film: Path, capsys: pytest.Cap
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else None,
 )
 def test_a_wrong_option_ends_with_2_and_says_what_was_expected(
-    film: Path, arguments: tuple[str, ...], message: str, capsys: pytest.CaptureFixture[str]
+    video: Path, arguments: tuple[str, ...], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run(film, *arguments) == 2
+    assert run(video, *arguments) == 2
     assert message in " ".join(capsys.readouterr().err.replace("│", " ").split())
-    assert [path.name for path in film.parent.iterdir()] == ["film.mkv"]
+    assert [path.name for path in video.parent.iterdir()] == ["video.mkv"]
 
 
-def test_options_reach_the_library(film: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_options_reach_the_library(video: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[RestoreOptions] = []
 
     def note(request: Request, *rest: object) -> jobs.Summary:
@@ -176,7 +176,7 @@ def test_options_reach_the_library(film: Path, monkeypatch: pytest.MonkeyPatch) 
         "--sigma 20 --best --no-match --no-scene-detect --drop audio,data --encoder libx265 --crf 20 "
         "--encoder-option a=b=c --threads 3"
     )
-    assert run(film, *given.split()) == 0
+    assert run(video, *given.split()) == 0
     (options,) = seen
     assert (options.sigma, options.quality, options.match, options.scene_detect, options.threads) == (
         20,
@@ -191,12 +191,12 @@ def test_options_reach_the_library(film: Path, monkeypatch: pytest.MonkeyPatch) 
         20,
         {"a": "b=c"},
     )
-    assert run(film) == 0
+    assert run(video) == 0
     assert seen[1] == RestoreOptions()
 
 
-def test_json_is_one_event_per_line_and_nothing_else(film: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(film, "--json", "--quiet") == 0
+def test_json_is_one_event_per_line_and_nothing_else(video: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(video, "--json", "--quiet") == 0
     events = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [event["event"] for event in events if event["event"] != "progress"] == ["start", "plan", "done"]
     assert {event["version"] for event in events} == {SCHEMA_VERSION}
@@ -204,12 +204,12 @@ def test_json_is_one_event_per_line_and_nothing_else(film: Path, capsys: pytest.
 
 
 def test_json_numbers_several_inputs_and_their_progress_ends_at_the_whole(
-    film: Path, capsys: pytest.CaptureFixture[str]
+    video: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    write_video(film.with_name("other.mkv"), 3)
-    assert run(film, film.with_name("other.mkv"), "--json") == 0
+    write_video(video.with_name("other.mkv"), 3)
+    assert run(video, video.with_name("other.mkv"), "--json") == 0
     events = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    for number, name, frames in ((1, "film.mkv", 5), (2, "other.mkv", 3)):
+    for number, name, frames in ((1, "video.mkv", 5), (2, "other.mkv", 3)):
         own = [event for event in events if event["source"].endswith(name)]
         assert {(event["index"], event["count"]) for event in own} == {(number, 2)}
         last = [event for event in own if event["event"] == "progress"][-1]
@@ -222,12 +222,12 @@ def test_json_numbers_several_inputs_and_their_progress_ends_at_the_whole(
         (["missing.mkv"], "missing.mkv", "MediaError", 1),
         (["empty"], "empty", "MediaError", 1),
         (["--from-list", "no.txt"], "", "MediaError", 1),
-        (["film.mkv", "film.mkv", "empty"], "", "MediaError", 1),
-        (["film.mkv", "--segment-frames", "0"], "film.mkv", "OptionError", 2),
+        (["video.mkv", "video.mkv", "empty"], "", "MediaError", 1),
+        (["video.mkv", "--segment-frames", "0"], "video.mkv", "OptionError", 2),
     ],
 )
 def test_an_error_before_work_begins_is_one_event_and_told_once(
-    film: Path,
+    video: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
     inputs: list[str],
@@ -235,34 +235,34 @@ def test_an_error_before_work_begins_is_one_event_and_told_once(
     kind: str,
     code: int,
 ) -> None:
-    monkeypatch.chdir(film.parent)
-    (film.parent / "empty").mkdir()
+    monkeypatch.chdir(video.parent)
+    (video.parent / "empty").mkdir()
     assert run(*inputs, "--json") == code
-    said = capsys.readouterr()
-    (event,) = map(json.loads, said.out.splitlines())
+    printed = capsys.readouterr()
+    (event,) = map(json.loads, printed.out.splitlines())
     assert (event["event"], event["source"], event["kind"], event["exit_code"]) == (
         "error",
         source,
         kind,
         code,
     )
-    assert said.err == f"vidrestore: {event['message']}\n"
+    assert printed.err == f"vidrestore: {event['message']}\n"
 
 
-def test_an_input_that_is_left_out_has_no_event(film: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    film.with_name("film.denoised.mkv").touch()
-    assert run(film, "--skip-existing", "--json") == 0
+def test_an_input_that_is_left_out_has_no_event(video: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    video.with_name("video.denoised.mkv").touch()
+    assert run(video, "--skip-existing", "--json") == 0
     assert capsys.readouterr().out == ""
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="other file systems refuse such names")
 @pytest.mark.parametrize("name", ["漢字.mkv", "\udcff.mkv"], ids=["letters", "no letters"])
 def test_a_name_that_the_terminal_has_no_letters_for_is_no_obstacle(
-    film: Path, name: str, monkeypatch: pytest.MonkeyPatch
+    video: Path, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     output = io.BytesIO()
     monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(output, encoding="ascii", errors="strict"))
-    assert run(film.rename(film.with_name(name))) == 0
+    assert run(video.rename(video.with_name(name))) == 0
     sys.stdout.flush()
     assert (
         b"5 frames in" in output.getvalue() and name.encode("ascii", "backslashreplace") in output.getvalue()
@@ -270,11 +270,11 @@ def test_a_name_that_the_terminal_has_no_letters_for_is_no_obstacle(
 
 
 def test_a_preview_shows_source_and_result_side_by_side(tmp_path: Path) -> None:
-    film = tmp_path / "film.mkv"
-    write_video(film, 60, size=(65, 48))
-    assert run(film, "--preview", "1s", "--lossless", "-q") == 0
-    with av.open(str(film)) as before, av.open(str(tmp_path / "film.preview.mkv")) as after:
-        # from a third of the film on
+    video = tmp_path / "video.mkv"
+    write_video(video, 60, size=(65, 48))
+    assert run(video, "--preview", "1s", "--lossless", "-q") == 0
+    with av.open(str(video)) as before, av.open(str(tmp_path / "video.preview.mkv")) as after:
+        # from a third of the video on
         wanted = [frame.to_ndarray(format="gray")[:, :64] for frame in before.decode(video=0)][20:45]
         shown = [frame.to_ndarray(format="gray") for frame in after.decode(video=0)]
     assert len(shown) == 25
@@ -343,17 +343,17 @@ def test_a_preview_has_the_sound_of_its_part(tmp_path: Path) -> None:
     assert [stream.kind for stream in probe(str(tmp_path / "in.preview.mp4")).streams] == ["video"]
 
 
-def test_a_named_film_that_was_made_of_another_one_is_left_out_with_a_word(
-    film: Path, capsys: pytest.CaptureFixture[str]
+def test_a_named_video_that_was_made_of_another_one_is_left_out_with_a_word(
+    video: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run(film) == 0
-    made = film.with_name("film.denoised.mkv")
-    assert run(film, made) == 0
+    assert run(video) == 0
+    made = video.with_name("video.denoised.mkv")
+    assert run(video, made) == 0
     assert (
-        f"{made}: warning: left out: named like the output of {film}, which is restored, too"
+        f"{made}: warning: left out: named like the output of {video}, which is restored, too"
         in capsys.readouterr().err
     )
-    assert run(made, "-o", film.with_name("again.mkv")) == 0
+    assert run(made, "-o", video.with_name("again.mkv")) == 0
 
 
 # As FFmpeg's display matrices have it: what turns the stored picture clockwise, and mirrors it.
@@ -367,7 +367,7 @@ TURNS = {
 
 
 @pytest.mark.parametrize("turn", TURNS)
-def test_a_preview_reads_from_left_to_right_however_the_film_is_turned(turn: str) -> None:
+def test_a_preview_reads_from_left_to_right_however_the_video_is_turned(turn: str) -> None:
     a, b, c, d = TURNS[turn]
     video = SimpleNamespace(
         format=PixelFormat("gray", "gray", 8),
@@ -391,99 +391,101 @@ def test_a_preview_needs_no_container_for_the_other_streams(
     assert [stream.kind for stream in probe(str(tmp_path / "out.mp4")).streams] == ["video"]
 
 
-def test_a_preview_of_a_short_film_is_the_film(film: Path) -> None:
-    assert run(film, "--preview", "1:00", "-q") == 0
-    assert frames_of(film.with_name("film.preview.mkv")) == 5
-    assert run(film, "--preview", "1:00", "-q") == 1  # it exists
-    assert run(film, "--preview", "1:00", "-q", "--skip-existing") == 0
+def test_a_preview_of_a_short_video_is_the_video(video: Path) -> None:
+    assert run(video, "--preview", "1:00", "-q") == 0
+    assert frames_of(video.with_name("video.preview.mkv")) == 5
+    assert run(video, "--preview", "1:00", "-q") == 1  # it exists
+    assert run(video, "--preview", "1:00", "-q", "--skip-existing") == 0
 
 
-def test_a_preview_is_found_in_a_film_whose_sound_goes_on_after_its_picture(tmp_path: Path) -> None:
+def test_a_preview_is_found_in_a_video_whose_sound_goes_on_after_its_picture(tmp_path: Path) -> None:
     write_video(tmp_path / "in.mp4", 25, "libx264", sound=Fraction(8))
     assert run(tmp_path / "in.mp4", "--preview", "0.4", "-q") == 0
     assert frames_of(tmp_path / "in.preview.mp4") == 10
 
 
 def test_a_dry_run_says_what_would_be_done_and_writes_nothing(
-    film: Path, capsys: pytest.CaptureFixture[str]
+    video: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run(film, "--dry-run", "-q") == 0
+    assert run(video, "--dry-run", "-q") == 0
     text = capsys.readouterr().out
     assert (
         "5 frames, 1 scene, 1 clip, 0 other streams copied" in text
         and "encoder ffv1" in text
         and "MB of video" in text
     )
-    assert [path.name for path in film.parent.iterdir()] == ["film.mkv"]
+    assert [path.name for path in video.parent.iterdir()] == ["video.mkv"]
 
 
-def test_a_dry_run_works_where_the_output_exists(film: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    there = film.with_name("film.denoised.mkv")
+def test_a_dry_run_works_where_the_output_exists(video: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    there = video.with_name("video.denoised.mkv")
     there.write_bytes(b"something else")
-    assert run(film, "--dry-run") == 0
+    assert run(video, "--dry-run") == 0
     told = capsys.readouterr()
     assert "5 frames" in told.out and "already exists" in told.err
     assert there.read_bytes() == b"something else"
 
 
-def test_the_folder_of_an_output_is_made(film: Path, tmp_path: Path) -> None:
-    assert run(film, "-o", tmp_path / "new" / "folder" / "out.mkv", "-q") == 0
+def test_the_folder_of_an_output_is_made(video: Path, tmp_path: Path) -> None:
+    assert run(video, "-o", tmp_path / "new" / "folder" / "out.mkv", "-q") == 0
     assert frames_of(tmp_path / "new" / "folder" / "out.mkv") == 5
     assert run(tmp_path / "missing.mkv", "-o", tmp_path / "empty" / "out.mkv", "-q") == 1
     assert not (tmp_path / "empty").exists()
 
 
-def test_a_dry_run_leaves_no_folder_behind_for_its_outputs(film: Path, tmp_path: Path) -> None:
+def test_a_dry_run_leaves_no_folder_behind_for_its_outputs(video: Path, tmp_path: Path) -> None:
     (tmp_path / "there").mkdir()
-    assert run(film, "-o", f"{tmp_path}/there/not/yet/", "--dry-run", "-q") == 0
-    assert sorted(path.name for path in tmp_path.rglob("*")) == ["film.mkv", "there"]
-    assert run(film, "-o", f"{tmp_path}/there/not/yet/", "-q") == 0
-    assert (tmp_path / "there/not/yet/film.denoised.mkv").is_file()
+    assert run(video, "-o", f"{tmp_path}/there/not/yet/", "--dry-run", "-q") == 0
+    assert sorted(path.name for path in tmp_path.rglob("*")) == ["there", "video.mkv"]
+    assert run(video, "-o", f"{tmp_path}/there/not/yet/", "-q") == 0
+    assert (tmp_path / "there/not/yet/video.denoised.mkv").is_file()
 
 
-def test_a_dry_run_says_what_is_done_already(film: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    write_video(film.with_name("other.mkv"), 2)
-    films = film, film.with_name("other.mkv"), "-o", f"{film.parent}/out/"
-    assert run(*films) == 0
+def test_a_dry_run_says_what_is_done_already(video: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_video(video.with_name("other.mkv"), 2)
+    videos = video, video.with_name("other.mkv"), "-o", f"{video.parent}/out/"
+    assert run(*videos) == 0
     capsys.readouterr()
-    assert run(*films, "--dry-run") == 0
+    assert run(*videos, "--dry-run") == 0
     assert capsys.readouterr().out.count("skipped, finished before") == 2
-    assert run(film, "-o", f"{film.parent}/out/", "--dry-run", "--skip-existing") == 0
-    assert run(film, "-o", film.with_name("new.mkv"), "--dry-run", "--work-dir", film.parent / "no") == 1
+    assert run(video, "-o", f"{video.parent}/out/", "--dry-run", "--skip-existing") == 0
+    assert run(video, "-o", video.with_name("new.mkv"), "--dry-run", "--work-dir", video.parent / "no") == 1
     assert "the folder for the work does not exist" in capsys.readouterr().err
 
 
 CLOSED = {
     "stdin": ("- -o a.mkv <&-", "standard input is closed"),
-    "stdout": ("film.mkv -o - >&-", "standard output is closed"),
+    "stdout": ("video.mkv -o - >&-", "standard output is closed"),
 }
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="needs a POSIX shell")
 @pytest.mark.parametrize("which", CLOSED)
-def test_a_pipe_that_is_closed_is_an_error(film: Path, which: str) -> None:
+def test_a_pipe_that_is_closed_is_an_error(video: Path, which: str) -> None:
     words, message = CLOSED[which]
-    done = shell(f"{{denoise}} {words}", film.parent)
+    done = shell(f"{{denoise}} {words}", video.parent)
     assert done.returncode == 1 and message in done.stderr and "Traceback" not in done.stderr
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a file that is always full")
-def test_films_are_not_given_up_because_nobody_reads_about_them(
-    film: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def test_videos_are_not_given_up_because_nobody_reads_about_them(
+    video: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    write_video(film.with_name("other.mkv"), 2)
+    write_video(video.with_name("other.mkv"), 2)
     with monkeypatch.context() as patched, open("/dev/full", "wb", buffering=0) as full:
         patched.setattr(sys, "stdout", io.TextIOWrapper(full, write_through=True))
-        assert run(film, film.with_name("other.mkv"), "-o", f"{film.parent}/out/") == 0
-    said = capsys.readouterr().err
-    assert said.count("nothing more is said on stdout, which can't be written (No space left on device)") == 1
-    assert len(list(film.with_name("out").glob("*.denoised.mkv"))) == 2
+        assert run(video, video.with_name("other.mkv"), "-o", f"{video.parent}/out/") == 0
+    printed = capsys.readouterr().err
+    assert (
+        printed.count("nothing more is said on stdout, which can't be written (No space left on device)") == 1
+    )
+    assert len(list(video.with_name("out").glob("*.denoised.mkv"))) == 2
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="needs a POSIX shell")
-def test_a_film_is_restored_without_anywhere_to_report_to(film: Path) -> None:
-    assert shell("{denoise} film.mkv -o silent.mkv >&- 2>&-", film.parent).returncode == 0
-    assert frames_of(film.with_name("silent.mkv")) == 5
+def test_a_video_is_restored_without_anywhere_to_report_to(video: Path) -> None:
+    assert shell("{denoise} video.mkv -o silent.mkv >&- 2>&-", video.parent).returncode == 0
+    assert frames_of(video.with_name("silent.mkv")) == 5
 
 
 def shell(command: str, folder: Path) -> subprocess.CompletedProcess[str]:
@@ -500,8 +502,8 @@ def shell(command: str, folder: Path) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_json_is_json_on_a_terminal_without_its_letters(film: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    odd = film.rename(film.with_name("schön.mkv"))
+def test_json_is_json_on_a_terminal_without_its_letters(video: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    odd = video.rename(video.with_name("schön.mkv"))
     output = io.BytesIO()
     monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(output, encoding="ascii"))
     assert run(odd, "--json", "-q") == 0
@@ -509,8 +511,8 @@ def test_json_is_json_on_a_terminal_without_its_letters(film: Path, monkeypatch:
     assert {json.loads(line)["source"] for line in output.getvalue().splitlines()} == {str(odd)}
 
 
-def test_a_dry_run_as_json_holds_the_plan(film: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(film, "--dry-run", "--json") == 0
+def test_a_dry_run_as_json_holds_the_plan(video: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(video, "--dry-run", "--json") == 0
     (event,) = (json.loads(line) for line in capsys.readouterr().out.splitlines())
     assert (event["event"], event["frames"], event["clips"]) == ("plan", 5, 1)
     assert len(event["details"]["plan"]["timeline"]["pts"]) == 5
@@ -539,7 +541,7 @@ def test_a_pipe_without_an_output_is_refused() -> None:
 
 
 def test_ctrl_c_ends_with_130_and_leaves_nothing(tmp_path: Path) -> None:
-    write_video(tmp_path / "film.mkv", 20)
+    write_video(tmp_path / "video.mkv", 20)
     slow = (
         "import time, vidrestore.restorers.no_change as i; i.IdentityRestorer.restore = lambda *a, **k: "
         "time.sleep(2) or a[1]; "
@@ -547,7 +549,7 @@ def test_ctrl_c_ends_with_130_and_leaves_nothing(tmp_path: Path) -> None:
     code = (
         WITH_IDENTITY
         + slow
-        + f"print('ready', flush=True); main(['denoise', {str(tmp_path / 'film.mkv')!r}, '-q'])"
+        + f"print('ready', flush=True); main(['denoise', {str(tmp_path / 'video.mkv')!r}, '-q'])"
     )
     with subprocess.Popen(
         [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE
@@ -560,7 +562,7 @@ def test_ctrl_c_ends_with_130_and_leaves_nothing(tmp_path: Path) -> None:
         _, errors = process.communicate(timeout=60)
     assert process.returncode == 130, errors.decode()
     assert b"Traceback" not in errors
-    assert [path.name for path in tmp_path.iterdir()] == ["film.mkv"]
+    assert [path.name for path in tmp_path.iterdir()] == ["video.mkv"]
 
 
 def test_the_frames_of_a_part_are_known_before_they_come(
@@ -572,9 +574,15 @@ def test_the_frames_of_a_part_are_known_before_they_come(
     assert [event["frames"] for event in events if event["event"] in ("plan", "done")] == [3, 3]
 
 
-def test_a_video_that_was_finished_before_is_one_line(film: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(film) == 0
+def test_a_video_that_was_finished_before_is_one_line(
+    video: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(video) == 0
     capsys.readouterr()
-    assert run(film) == 0
-    said = capsys.readouterr()
-    assert said.out.endswith("skipped, finished before\n") and said.out.count("\n") == 1 and not said.err
+    assert run(video) == 0
+    printed = capsys.readouterr()
+    assert (
+        printed.out.endswith("skipped, finished before\n")
+        and printed.out.count("\n") == 1
+        and not printed.err
+    )

@@ -90,13 +90,14 @@ def test_on_a_terminal_the_table_is_drawn_and_progress_is_one_line(
 def test_names_with_brackets_are_drawn_whole(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    row = Row("denoise", "film [raw].mkv", {"noise": 2.0}, {"noise": 20.0}, "[red]")
+    row = Row("denoise", "video [raw].mkv", {"noise": 2.0}, {"noise": 20.0}, "[red]")
     monkeypatch.setattr(
-        "vidrestore.evaluation.evaluate", lambda suite, **settings: Result("quick", "Films", "before", (row,))
+        "vidrestore.evaluation.evaluate",
+        lambda suite, **settings: Result("quick", "Videos", "before", (row,)),
     )
     monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
-    assert run("--suite", "quick", "film [raw].mkv") == 0
-    assert "│ denoise │ [red]   │ film [raw].mkv │ 2.00" in capsys.readouterr().out
+    assert run("--suite", "quick", "video [raw].mkv") == 0
+    assert "│ denoise │ [red]   │ video [raw].mkv │ 2.00" in capsys.readouterr().out
 
 
 def test_what_is_missing_is_said_with_the_layout_that_is_expected(
@@ -137,14 +138,14 @@ def test_a_file_that_can_t_be_written_is_an_error(tmp_path: Path, capsys: pytest
     assert "is a folder" in capsys.readouterr().err
 
 
-def test_what_would_be_written_over_a_film_is_refused(
+def test_what_would_be_written_over_a_video_is_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    film = tmp_path / "a.mp4"
-    film.write_bytes(b"a film")
-    assert run("--suite", "quick", "--json", film, tmp_path / "b.mp4") == 1
-    assert f"{film}: --json writes a file, whose name must end with .json" in capsys.readouterr().err
-    assert film.read_bytes() == b"a film"
+    video = tmp_path / "a.mp4"
+    video.write_bytes(b"a video")
+    assert run("--suite", "quick", "--json", video, tmp_path / "b.mp4") == 1
+    assert f"{video}: --json writes a file, whose name must end with .json" in capsys.readouterr().err
+    assert video.read_bytes() == b"a video"
 
 
 def test_one_file_that_can_not_be_written_does_not_cost_the_others(
@@ -162,17 +163,17 @@ def test_one_file_that_can_not_be_written_does_not_cost_the_others(
 def test_names_that_are_no_text_and_figures_that_are_not_finite_are_written_as_json_has_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    row = Row("denoise", "film\udcff.mkv", {"psnr": math.inf}, {"psnr": 20.0})
-    clip = ClipMetrics("denoise", "films", "", "film\udcff.mkv", {"psnr": (math.inf, 30.0)})
-    made = Result("quick", "Films", "before", (row,), clips=(clip,))
+    row = Row("denoise", "video\udcff.mkv", {"psnr": math.inf}, {"psnr": 20.0})
+    clip = ClipMetrics("denoise", "videos", "", "video\udcff.mkv", {"psnr": (math.inf, 30.0)})
+    made = Result("quick", "Videos", "before", (row,), clips=(clip,))
     monkeypatch.setattr("vidrestore.evaluation.evaluate", lambda suite, **settings: made)
     files = [tmp_path / f"found.{kind}" for kind in ("json", "csv", "html")]
     assert (
-        run("--suite", "quick", "film", *(part for file in files for part in (f"--{file.suffix[1:]}", file)))
+        run("--suite", "quick", "video", *(part for file in files for part in (f"--{file.suffix[1:]}", file)))
         == 0
     )
     found = json.loads(files[0].read_text(encoding="utf-8"), parse_constant=pytest.fail)
-    assert (found["rows"][0]["on"], found["rows"][0]["measured"]) == ("film\udcff.mkv", {"psnr": None})
+    assert (found["rows"][0]["on"], found["rows"][0]["measured"]) == ("video\udcff.mkv", {"psnr": None})
     assert found["clips"][0]["frames"] == {"psnr": [None, 30.0]}
     assert "nan" not in files[2].read_text(encoding="utf-8") and files[1].read_text(encoding="utf-8")
 

@@ -27,9 +27,9 @@ IMAGE_TASKS = {
 
 
 @pytest.fixture
-def film(tmp_path: Path) -> Path:
-    write_video(tmp_path / "film.mkv", 2)
-    return tmp_path / "film.mkv"
+def video(tmp_path: Path) -> Path:
+    write_video(tmp_path / "video.mkv", 2)
+    return tmp_path / "video.mkv"
 
 
 def run(*arguments: object) -> int:
@@ -38,24 +38,24 @@ def run(*arguments: object) -> int:
     return int(end.value.code or 0)
 
 
-def said(capsys: pytest.CaptureFixture[str]) -> str:
+def printed(capsys: pytest.CaptureFixture[str]) -> str:
     captured = capsys.readouterr()
     return " ".join((captured.out + captured.err).replace("│", " ").split())
 
 
 @pytest.mark.parametrize("task, suffix", IMAGE_TASKS.items())
-def test_each_image_task_restores_a_film_with_an_imported_file(film: Path, task: str, suffix: str) -> None:
-    weights = write_weights(film.parent, keeping(), task)
-    assert run(task, film, "--model", weights, "--tile", "64", "--threads", "1", "-q") == 0
-    with av.open(str(film.with_name(f"film.{suffix}.mkv"))) as container:
+def test_each_image_task_restores_a_video_with_an_imported_file(video: Path, task: str, suffix: str) -> None:
+    weights = write_weights(video.parent, keeping(), task)
+    assert run(task, video, "--model", weights, "--tile", "64", "--threads", "1", "-q") == 0
+    with av.open(str(video.with_name(f"video.{suffix}.mkv"))) as container:
         assert sum(1 for _ in container.decode(video=0)) == 2
 
 
 @pytest.mark.parametrize("spelling", ["-x4", "--scale=4"])
-def test_sr_makes_a_film_four_times_larger(film: Path, spelling: str) -> None:
-    weights = write_weights(film.parent, doubling(), "sr")
-    assert run("sr", film, spelling, "--model", weights, "--threads", "1", "-q") == 0
-    with av.open(str(film.with_name("film.x4.mkv"))) as container:
+def test_sr_makes_a_video_four_times_larger(video: Path, spelling: str) -> None:
+    weights = write_weights(video.parent, doubling(), "sr")
+    assert run("sr", video, spelling, "--model", weights, "--threads", "1", "-q") == 0
+    with av.open(str(video.with_name("video.x4.mkv"))) as container:
         assert [(frame.width, frame.height) for frame in container.decode(video=0)] == [(256, 192)] * 2
 
 
@@ -68,14 +68,14 @@ def test_sr_makes_a_film_four_times_larger(film: Path, spelling: str) -> None:
         (("--height", "192"), "sr", (256, 192)),
     ],
 )
-def test_sr_makes_a_film_as_large_as_asked_for(
-    film: Path, asked: tuple[str, ...], suffix: str, size: tuple[int, int]
+def test_sr_makes_a_video_as_large_as_asked_for(
+    video: Path, asked: tuple[str, ...], suffix: str, size: tuple[int, int]
 ) -> None:
-    weights = write_weights(film.parent, doubling(), "sr")
+    weights = write_weights(video.parent, doubling(), "sr")
     given = ("--model", weights, "--threads", "1", "-q", "--lossless")
-    assert run("sr", film, *given) == run("sr", film, *asked, *given, "--strength", "0.9") == 0
-    output = film.with_name(f"film.{suffix}.mkv")
-    with av.open(str(output)) as container, av.open(str(film.with_name("film.x4.mkv"))) as whole:
+    assert run("sr", video, *given) == run("sr", video, *asked, *given, "--strength", "0.9") == 0
+    output = video.with_name(f"video.{suffix}.mkv")
+    with av.open(str(output)) as container, av.open(str(video.with_name("video.x4.mkv"))) as whole:
         for found, large in zip(container.decode(video=0), whole.decode(video=0), strict=True):
             assert (found.width, found.height) == size
             small = large.reformat(*size, format="gray", interpolation="AREA").to_ndarray()
@@ -93,21 +93,21 @@ def test_sr_makes_a_film_as_large_as_asked_for(
     ],
 )
 def test_sizes_that_sr_does_not_make_are_refused(
-    film: Path, capsys: pytest.CaptureFixture[str], asked: tuple[str, ...], message: str
+    video: Path, capsys: pytest.CaptureFixture[str], asked: tuple[str, ...], message: str
 ) -> None:
-    assert run("sr", film, *asked) == 2
-    assert message in said(capsys)
+    assert run("sr", video, *asked) == 2
+    assert message in printed(capsys)
 
 
 @pytest.mark.parametrize("task", ["derain", "sr"])
 def test_without_bundled_weights_it_is_said_how_to_bring_some_in(
-    film: Path, task: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    video: Path, task: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("vidrestore.restorers.task_weights.read_manifest", dict)
-    assert run(task, film) == 1
-    assert f"no weights for '{task}' are bundled" in (text := said(capsys))
+    assert run(task, video) == 1
+    assert f"no weights for '{task}' are bundled" in (text := printed(capsys))
     assert "vidrestore weights import FILE" in text and "--model OUT.safetensors" in text
-    assert [path.name for path in film.parent.iterdir()] == ["film.mkv"]
+    assert [path.name for path in video.parent.iterdir()] == ["video.mkv"]
 
 
 @pytest.mark.parametrize(
@@ -116,19 +116,19 @@ def test_without_bundled_weights_it_is_said_how_to_bring_some_in(
         (("--tile", "large"), "expected auto, or a whole number of pixels"),
         (("--tile", "16"), "tile must be 64 pixels or more"),
         (("--tile", "64", "--tile-overlap", "60"), "at most half a tile"),
-        (("--sigma", "20"), "there is no option --sigma"),
+        (("--sigma", "20"), "No such option: --sigma"),
         (("--preview", "5", "--dry-run"), "leave one out"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else None,
 )
 def test_a_wrong_option_ends_with_2(
-    film: Path, arguments: tuple[str, ...], message: str, capsys: pytest.CaptureFixture[str]
+    video: Path, arguments: tuple[str, ...], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run("dehaze", film, *arguments) == 2
-    assert message in said(capsys)
+    assert run("dehaze", video, *arguments) == 2
+    assert message in printed(capsys)
 
 
-def test_options_reach_the_library(film: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_options_reach_the_library(video: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[tuple[str, RestoreOptions]] = []
 
     def note(request: Request, *rest: Any) -> jobs.Summary:
@@ -140,7 +140,7 @@ def test_options_reach_the_library(film: Path, monkeypatch: pytest.MonkeyPatch) 
         "--tile 512 --tile-overlap 64 --steady --model m.safetensors --strength 0.5 --drop audio,data "
         "--crf 20 --threads 3 --overwrite"
     )
-    assert run("desnow", film, *given.split()) == 0
+    assert run("desnow", video, *given.split()) == 0
     ((task, options),) = seen
     assert (task, options.tile, options.tile_overlap, options.steady, options.model) == (
         "desnow",
@@ -152,11 +152,11 @@ def test_options_reach_the_library(film: Path, monkeypatch: pytest.MonkeyPatch) 
     assert (options.strength, options.drop, options.encoder.crf) == (0.5, {"audio", "data"}, 20)
     assert (options.threads, options.overwrite) == (3, True)
     for command in ("dehaze", "sr", "denoise"):
-        assert run(command, film, "--tile", "auto") == 0
+        assert run(command, video, "--tile", "auto") == 0
         assert seen[-1] == (command, RestoreOptions())
 
 
-def test_an_enlarged_film_is_shown_enlarged_where_its_pixels_are_not_square(tmp_path: Path) -> None:
+def test_an_enlarged_video_is_shown_enlarged_where_its_pixels_are_not_square(tmp_path: Path) -> None:
     write_video(tmp_path / "in.mp4", 2, "libx264", settings={"sample_aspect_ratio": Fraction(2)})
     weights = write_weights(tmp_path, doubling(), "sr")
     assert run("sr", tmp_path / "in.mp4", "-x4", "-o", tmp_path / "out.mkv", "--model", weights, "-q") == 0

@@ -95,9 +95,9 @@ def test_photos_that_are_named_are_restored_one_by_one(
     photos = [album / "beach.jpg", album / "beach.denoised.jpg", album / "gone.jpg", album / "dog.png"]
     assert run(*photos, "-o", tmp_path / "out") == 3
     assert made_in(tmp_path / "out") == ["beach.denoised.jpg", "dog.denoised.png"]
-    said = capsys.readouterr().err
-    assert "[1/3]" in said and "1 of 3 inputs failed" in said
-    assert "frames" not in said  # names without numbers raise no doubt
+    printed = capsys.readouterr().err
+    assert "[1/3]" in printed and "1 of 3 inputs failed" in printed
+    assert "frames" not in printed  # names without numbers raise no doubt
     np.testing.assert_array_equal(pixels(tmp_path / "out" / "dog.denoised.png"), pixels(album / "dog.png"))
 
 
@@ -144,15 +144,15 @@ def test_photos_that_make_no_video_are_told_how_to_be_restored_one_by_one(
         assert run(*given) == 1
         return capsys.readouterr().err
 
-    assert "pictures of several kinds" in (said := refused(album)) and "or add --photos" in said
+    assert "pictures of several kinds" in (printed := refused(album)) and "or add --photos" in printed
     (album / "beach.jpg").unlink()
     (album / "beach.denoised.jpg").unlink()
     (album / "dog.png").unlink()
     assert "pictures are in folders below: add --photos" in refused(album, "--recursive")
     write_frame(album / "below" / "dog.png", "png", av.VideoFrame(32, 16, "rgb24"))
-    said = refused(album / "below")
-    assert "2 pictures are taken for frames of one video; --photos restores each by itself" in said
-    assert "all frames must be alike; --photos restores each by itself" in said
+    printed = refused(album / "below")
+    assert "2 pictures are taken for frames of one video; --photos restores each by itself" in printed
+    assert "all frames must be alike; --photos restores each by itself" in printed
 
 
 def test_an_existing_photo_is_replaced_only_if_asked_to(
@@ -419,8 +419,8 @@ def test_notes_that_an_output_has_no_place_for_are_left_out_with_a_word(
 ) -> None:
     photo = with_blocks(write_photo(tmp_path / "a.jpg", orientation=1), *IN_PARTS)
     assert run(photo, "-o", tmp_path / "a.tiff") == 0
-    said = capsys.readouterr().err
-    assert "carries notes of the camera (EXIF), which encoding it again leaves out" in said
+    printed = capsys.readouterr().err
+    assert "carries notes of the camera (EXIF), which encoding it again leaves out" in printed
     grey = with_blocks(
         write_photo(tmp_path / "b.png", "gray"), chunk(b"iCCP", b"x\0\0" + zlib.compress(PROFILE))
     )
@@ -492,9 +492,9 @@ def test_inspect_counts_no_frames_and_no_seconds_of_a_photo(
     photo = write_photo(tmp_path / "photo.jpg")
     with pytest.raises(SystemExit):
         main(["inspect", str(photo)])
-    said = capsys.readouterr().out
-    assert f"{photo}: picture\n" in said and "64x48" in said and "noise" in said
-    assert "frames" not in said.replace(str(photo), "") and "fps" not in said
+    printed = capsys.readouterr().out
+    assert f"{photo}: picture\n" in printed and "64x48" in printed and "noise" in printed
+    assert "frames" not in printed.replace(str(photo), "") and "fps" not in printed
 
 
 def test_a_report_of_a_photo_has_no_bitrate(tmp_path: Path) -> None:

@@ -191,9 +191,9 @@ def test_frames_that_were_named_one_by_one_are_restored_so_with_the_way_to_a_vid
 ) -> None:
     folder = write_pictures(tmp_path / "frames", 2)
     assert run(*sorted(folder.iterdir())) == 0
-    said = capsys.readouterr()
-    assert f"if they are frames of a video, name '{folder}/%04d.png' instead" in said.err
-    assert "2 of 2 inputs in" in said.out
+    printed = capsys.readouterr()
+    assert f"if they are frames of a video, name '{folder}/%04d.png' instead" in printed.err
+    assert "2 of 2 inputs in" in printed.out
     assert {path.name for path in folder.glob("*.denoised.png")} == {"0001.denoised.png", "0002.denoised.png"}
 
 
@@ -210,8 +210,8 @@ def test_the_pictures_of_the_source_are_never_replaced(
 def test_pictures_leave_sound_out_with_a_warning(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     rich_video(tmp_path / "in.mkv", Extras())
     assert run(tmp_path / "in.mkv", "-o", tmp_path / "made/%04d.png") == 0
-    assert "pictures hold the frames only; left out: " in (said := capsys.readouterr().err)
-    assert "audio" in said
+    assert "pictures hold the frames only; left out: " in (printed := capsys.readouterr().err)
+    assert "audio" in printed
 
 
 def test_the_same_command_again_skips_pictures_and_another_one_refuses_them(
@@ -266,6 +266,6 @@ def test_inspect_describes_pictures(tmp_path: Path, capsys: pytest.CaptureFixtur
     folder = write_pictures(tmp_path / "frames", 2)
     with pytest.raises(SystemExit):
         main(["inspect", str(folder)])
-    said = capsys.readouterr().out
-    assert f"{folder}: pictures\n" in said and "64x48" in said
-    assert "2 in 0.080 s, at 25 fps unless told otherwise" in said
+    printed = capsys.readouterr().out
+    assert f"{folder}: pictures\n" in printed and "64x48" in printed
+    assert "2 in 0.080 s, at 25 fps unless told otherwise" in printed

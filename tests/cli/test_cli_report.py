@@ -17,9 +17,9 @@ from vidrestore.pipeline.plan import Scene
 
 
 @pytest.fixture
-def film(tmp_path: Path) -> Path:
-    write_video(tmp_path / "film.mkv", 12, size=(96, 80))
-    return tmp_path / "film.mkv"
+def video(tmp_path: Path) -> Path:
+    write_video(tmp_path / "video.mkv", 12, size=(96, 80))
+    return tmp_path / "video.mkv"
 
 
 def result_of(page: Path) -> dict:
@@ -28,9 +28,9 @@ def result_of(page: Path) -> dict:
     return json.loads(re.search(r'id="result">(.*?)</script>', text, re.S)[1])
 
 
-def test_a_report_holds_pictures_noise_flicker_bitrate_and_settings(film: Path) -> None:
-    page = film.with_name("page.html")
-    assert run(film, "--lossless", "--sigma", "5", "--report", page) == 0
+def test_a_report_holds_pictures_noise_flicker_bitrate_and_settings(video: Path) -> None:
+    page = video.with_name("page.html")
+    assert run(video, "--lossless", "--sigma", "5", "--report", page) == 0
     found = result_of(page)
     (row,) = found["rows"]
     assert {"noise", "flicker", "bitrate"} <= set(row["measured"]) and row["reference"].keys() == row[
@@ -42,38 +42,38 @@ def test_a_report_holds_pictures_noise_flicker_bitrate_and_settings(film: Path) 
     assert text.count('<section class="comparison">') >= 3 and 'name="viewport"' in text
 
 
-def test_a_report_of_a_part_shows_the_frames_of_that_part(film: Path) -> None:
-    page = film.with_name("page.html")
-    assert run(film, "--lossless", "--start", "0.2", "--report", page) == 0
+def test_a_report_of_a_part_shows_the_frames_of_that_part(video: Path) -> None:
+    page = video.with_name("page.html")
+    assert run(video, "--lossless", "--start", "0.2", "--report", page) == 0
     pictures = re.search(r'id="pictures">(.*?)</script>', page.read_text(encoding="utf-8"), re.S)
     first = re.findall(r'data-picture="(\w+)"', page.read_text(encoding="utf-8"))[:2]
     assert pictures and first[0] == first[1]  # before and after are one picture: nothing was changed
 
 
 def test_a_finished_video_gets_its_report_later_and_several_need_a_folder(
-    film: Path, capsys: pytest.CaptureFixture[str]
+    video: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run(film, "--lossless") == 0
-    assert run(film, "--lossless", "--report", film.with_name("later.html")) == 0
-    assert f"film.denoised.mkv: shown in {film.with_name('later.html')}" in capsys.readouterr().out
-    assert film.with_name("later.html").exists()
-    write_video(film.with_name("other.mkv"), 3)
-    assert run(film, film.with_name("other.mkv"), "--report", film.with_name("x.html")) == 2
+    assert run(video, "--lossless") == 0
+    assert run(video, "--lossless", "--report", video.with_name("later.html")) == 0
+    assert f"video.denoised.mkv: shown in {video.with_name('later.html')}" in capsys.readouterr().out
+    assert video.with_name("later.html").exists()
+    write_video(video.with_name("other.mkv"), 3)
+    assert run(video, video.with_name("other.mkv"), "--report", video.with_name("x.html")) == 2
     assert "several inputs need a folder" in capsys.readouterr().err
-    pages = film.with_name("pages")
+    pages = video.with_name("pages")
     pages.mkdir()
-    assert run(film, film.with_name("other.mkv"), "--lossless", "--report", pages) == 0
+    assert run(video, video.with_name("other.mkv"), "--lossless", "--report", pages) == 0
     assert sorted(path.name for path in pages.iterdir()) == [
-        "film.denoised.mkv.html",
         "other.denoised.mkv.html",
+        "video.denoised.mkv.html",
     ]
 
 
 @pytest.mark.parametrize("other", [("--preview", "1s"), ("--dry-run",), ("-o", "-")])
 def test_a_report_needs_a_finished_file(
-    film: Path, other: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+    video: Path, other: tuple[str, ...], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run(film, "--report", film.with_name("page.html"), *other) == 2
+    assert run(video, "--report", video.with_name("page.html"), *other) == 2
     assert "--report looks at a finished file" in capsys.readouterr().err
 
 
@@ -86,21 +86,21 @@ def test_the_longest_scenes_are_shown() -> None:
     assert sample_starts(Summary("a", "b", 1, 1.0)) == [0]
 
 
-def test_videos_are_compared_with_a_reference_frame_by_frame(film: Path, tmp_path: Path) -> None:
-    assert run(film, "-o", tmp_path / "lossy.mkv", "--encoder", "libx264", "--crf", "40") == 0
+def test_videos_are_compared_with_a_reference_frame_by_frame(video: Path, tmp_path: Path) -> None:
+    assert run(video, "-o", tmp_path / "lossy.mkv", "--encoder", "libx264", "--crf", "40") == 0
     page, values = tmp_path / "page.html", tmp_path / "values.json"
-    assert run_eval(tmp_path / "lossy.mkv", "--reference", film, "--html", page, "--json", values) == 0
+    assert run_eval(tmp_path / "lossy.mkv", "--reference", video, "--html", page, "--json", values) == 0
     (row,) = json.loads(values.read_text())["rows"]
     assert row["count"] == 12 and 10 < row["measured"]["psnr"] < 45 and 0.2 < row["measured"]["ssim"] < 1
     assert len(result_of(page)["clips"][0]["frames"]["psnr"]) == 12
 
 
 def test_videos_of_other_sizes_or_lengths_are_not_compared(
-    film: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    video: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     write_video(tmp_path / "short.mkv", 5, size=(96, 80))
     write_video(tmp_path / "small.mkv", 12)
-    assert run_eval(tmp_path / "short.mkv", "--reference", film) == 1
+    assert run_eval(tmp_path / "short.mkv", "--reference", video) == 1
     assert "short.mkv: ends after 5 frames, but the other video is longer" in capsys.readouterr().err
-    assert run_eval(tmp_path / "small.mkv", "--reference", film) == 1
-    assert "small.mkv: 64x48, but film.mkv is 96x80" in capsys.readouterr().err
+    assert run_eval(tmp_path / "small.mkv", "--reference", video) == 1
+    assert "small.mkv: 64x48, but video.mkv is 96x80" in capsys.readouterr().err

@@ -27,9 +27,9 @@ def model(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def film(tmp_path: Path) -> Path:
-    write_video(tmp_path / "film.mkv", 5, size=(22, 18))
-    return tmp_path / "film.mkv"
+def video(tmp_path: Path) -> Path:
+    write_video(tmp_path / "video.mkv", 5, size=(22, 18))
+    return tmp_path / "video.mkv"
 
 
 def run(*arguments: object) -> int:
@@ -44,20 +44,22 @@ def pictures(path: Path) -> list[Any]:
         return [frame.to_ndarray() for frame in container.decode(video=0)]
 
 
-def test_a_film_goes_out_and_comes_back(film: Path, model: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    between, output = film.with_name("m.safetensors"), film.with_name("out.mkv")
-    assert run("sense", film, "--model", model, "-o", between) == 0
+def test_a_video_goes_out_and_comes_back(
+    video: Path, model: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    between, output = video.with_name("m.safetensors"), video.with_name("out.mkv")
+    assert run("sense", video, "--model", model, "-o", between) == 0
     assert "m.safetensors: 5 frames in" in capsys.readouterr().out
     assert run("recover", between, "--model", model, "-o", output, "--lossless", "--precision", "fp32") == 0
     assert "out.mkv: 5 frames in" in capsys.readouterr().out
-    for found, wanted in zip(pictures(output), pictures(film), strict=True):
+    for found, wanted in zip(pictures(output), pictures(video), strict=True):
         assert (found == wanted).all()
 
 
-def test_json_is_one_event_per_line(film: Path, model: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    between = film.with_name("m.safetensors")
-    assert run("sense", film, "--model", model, "-o", between, "--json", "-q") == 0
-    assert run("recover", between, "--model", model, "-o", film.with_name("out.mkv"), "--json", "-q") == 0
+def test_json_is_one_event_per_line(video: Path, model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    between = video.with_name("m.safetensors")
+    assert run("sense", video, "--model", model, "-o", between, "--json", "-q") == 0
+    assert run("recover", between, "--model", model, "-o", video.with_name("out.mkv"), "--json", "-q") == 0
     events = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [event["event"] for event in events if event["event"] != "progress"] == [
         "start",
@@ -67,18 +69,18 @@ def test_json_is_one_event_per_line(film: Path, model: Path, capsys: pytest.Capt
     assert [event["task"] for event in events if event["event"] == "start"] == ["sense", "recover"]
 
 
-def test_refused_options_are_an_event_too(film: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run("sense", film, "-o", film.with_name("m.safetensors"), "--json", "-q") == 2
+def test_refused_options_are_an_event_too(video: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("sense", video, "-o", video.with_name("m.safetensors"), "--json", "-q") == 2
     (event,) = (json.loads(line) for line in capsys.readouterr().out.splitlines())
     assert event["event"] == "error" and "a rate such as 0.2 is needed" in event["message"]
 
 
 def test_existing_outputs_end_with_1_unless_they_may_be_replaced(
-    film: Path, model: Path, capsys: pytest.CaptureFixture[str]
+    video: Path, model: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    between, output = film.with_name("m.safetensors"), film.with_name("out.mkv")
+    between, output = video.with_name("m.safetensors"), video.with_name("out.mkv")
     for arguments in (
-        ("sense", film, "--model", model, "-o", between),
+        ("sense", video, "--model", model, "-o", between),
         ("recover", between, "--model", model, "-o", output),
     ):
         assert run(*arguments) == 0
@@ -87,28 +89,28 @@ def test_existing_outputs_end_with_1_unless_they_may_be_replaced(
         assert run(*arguments, "--overwrite", "-q") == 0
 
 
-def test_a_damaged_source_ends_with_4(film: Path, model: Path) -> None:
-    write_video(film, 40)
-    whole = film.read_bytes()
-    film.write_bytes(whole[: len(whole) // 2])
-    assert run("sense", film, "--model", model, "-o", film.with_name("m.safetensors"), "-q") == 4
-    assert film.with_name("m.safetensors").exists()
+def test_a_damaged_source_ends_with_4(video: Path, model: Path) -> None:
+    write_video(video, 40)
+    whole = video.read_bytes()
+    video.write_bytes(whole[: len(whole) // 2])
+    assert run("sense", video, "--model", model, "-o", video.with_name("m.safetensors"), "-q") == 4
+    assert video.with_name("m.safetensors").exists()
 
 
 @pytest.mark.parametrize(
     "arguments, code, message",
     [
-        (("sense", "FILM", "-o", "m.safetensors"), 2, "a rate such as 0.2 is needed"),
-        (("sense", "FILM", "--rate", "2", "-o", "m.safetensors"), 2, "rate must be in (0, 1]"),
+        (("sense", "VIDEO", "-o", "m.safetensors"), 2, "a rate such as 0.2 is needed"),
+        (("sense", "VIDEO", "--rate", "2", "-o", "m.safetensors"), 2, "rate must be in (0, 1]"),
         (
-            ("sense", "FILM", "--rate", "0.77", "-o", "m.safetensors"),
+            ("sense", "VIDEO", "--rate", "0.77", "-o", "m.safetensors"),
             2,
             "no weights for a rate of 0.77; there are:",
         ),
-        (("sense", "FILM", "--rate", "0.2"), 2, "--output"),
+        (("sense", "VIDEO", "--rate", "0.2"), 2, "--output"),
         (("sense", "nothing.mkv", "--model", "MODEL", "-o", "m.safetensors"), 1, "no such file"),
-        (("sense", "FILM", "--model", "MODEL", "-o", "m.mkv"), 1, "written as .safetensors"),
-        (("recover", "FILM", "-o", "out.mkv"), 1, "not a file of measurements"),
+        (("sense", "VIDEO", "--model", "MODEL", "-o", "m.mkv"), 1, "written as .safetensors"),
+        (("recover", "VIDEO", "-o", "out.mkv"), 1, "not a file of measurements"),
         (("recover", "MODEL", "-o", "out.mkv"), 1, "not a file of measurements"),
         (("recover", "MODEL", "-o", "-", "--json"), 2, "both need stdout"),
         (("recover", "MODEL", "-o", "out.mkv", "--cfr", "25"), 2, "is for a pipe"),
@@ -120,18 +122,18 @@ def test_what_is_wrong_is_told_with_its_exit_code(
     arguments: tuple[str, ...],
     code: int,
     message: str,
-    film: Path,
+    video: Path,
     model: Path,
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.chdir(film.parent)
-    assert run(*({"FILM": film, "MODEL": model}.get(argument, argument) for argument in arguments)) == code
+    monkeypatch.chdir(video.parent)
+    assert run(*({"VIDEO": video, "MODEL": model}.get(argument, argument) for argument in arguments)) == code
     assert message in " ".join(capsys.readouterr().err.replace("│", " ").split())
-    assert sorted(path.name for path in film.parent.iterdir()) == ["film.mkv", "weights"]
+    assert sorted(path.name for path in video.parent.iterdir()) == ["video.mkv", "weights"]
 
 
-def test_options_reach_the_library(film: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_options_reach_the_library(video: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[Any] = []
 
     def note(source: str, output: str, *, options: Any, on_event: Any) -> Summary:
@@ -143,7 +145,7 @@ def test_options_reach_the_library(film: Path, monkeypatch: pytest.MonkeyPatch) 
     assert (
         run(
             "sense",
-            film,
+            video,
             "-o",
             "m.safetensors",
             "--rate",

@@ -51,36 +51,36 @@ def test_a_title_cannot_forge_a_line_or_move_the_cursor(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     write_video(tmp_path / "plain.mkv", 3)
-    with av.open(str(tmp_path / "plain.mkv")) as plain, av.open(str(tmp_path / "film.mkv"), "w") as film:
-        stream = film.add_stream_from_template(plain.streams.video[0])
+    with av.open(str(tmp_path / "plain.mkv")) as plain, av.open(str(tmp_path / "video.mkv"), "w") as video:
+        stream = video.add_stream_from_template(plain.streams.video[0])
         stream.metadata["title"] = FORGED
         for packet in plain.demux(video=0):
             if packet.dts is not None:
                 packet.stream = stream
-                film.mux(packet)
+                video.mux(packet)
     for options in ([], ["--json"]):
         with pytest.raises(SystemExit):
-            main(["inspect", str(tmp_path / "film.mkv"), "-q", *options])
-        said = capsys.readouterr().out
-        assert not set(said) & set("\x1b\x07\r\x9b\u202e\u2028\u061c")
-        assert "vidrestore: all lost" in said and not any(
-            line.startswith("vidrestore:") for line in said.splitlines()
+            main(["inspect", str(tmp_path / "video.mkv"), "-q", *options])
+        printed = capsys.readouterr().out
+        assert not set(printed) & set("\x1b\x07\r\x9b\u202e\u2028\u061c")
+        assert "vidrestore: all lost" in printed and not any(
+            line.startswith("vidrestore:") for line in printed.splitlines()
         )
-    assert json.loads(said)["info"]["streams"][0]["title"] == FORGED
+    assert json.loads(printed)["info"]["streams"][0]["title"] == FORGED
 
 
 def test_errors_that_name_a_file_are_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main(["inspect", str(tmp_path / "a\x1b[2J\nb.mkv"), "-q"])
-    said = capsys.readouterr().err
-    assert "a\\x1b[2J\\nb.mkv" in said and said.count("\n") == 1
+    printed = capsys.readouterr().err
+    assert "a\\x1b[2J\\nb.mkv" in printed and printed.count("\n") == 1
 
 
 def test_events_are_one_plain_line_each(capsys: pytest.CaptureFixture[str]) -> None:
     import sys
 
-    print_json(Warned("film.mkv", FORGED))
-    PlainLines(sys.stdout)(Warned("film.mkv", FORGED))
+    print_json(Warned("video.mkv", FORGED))
+    PlainLines(sys.stdout)(Warned("video.mkv", FORGED))
     as_json, as_text = capsys.readouterr().out.splitlines()
     assert (
         json.loads(as_json)["message"] == FORGED

@@ -1,4 +1,4 @@
-"""Films without reference: flicker of known size, motion that is no flicker, and a restoration from end to
+"""Videos without reference: flicker of known size, motion that is no flicker, and a restoration from end to
 end.
 """
 
@@ -34,7 +34,7 @@ def texture(height: int = 96, width: int = 128) -> np.ndarray:
     return 128 + 30 * smooth
 
 
-def write_film(path: Path, frames: list[np.ndarray]) -> None:
+def write_video(path: Path, frames: list[np.ndarray]) -> None:
     """Gray frames, stored without loss."""
     with av.open(str(path), "w") as container:
         stream = container.add_stream("ffv1", rate=25)
@@ -80,10 +80,10 @@ def test_only_the_last_frame_is_kept_for_the_next_stretch() -> None:
     assert sides[0].flicker == pytest.approx([2 / MEDIAN_OF_NORMAL], abs=1e-3)
 
 
-def test_a_film_is_less_noisy_and_steadier_after_denoising(tmp_path: Path) -> None:
+def test_a_video_is_less_noisy_and_steadier_after_denoising(tmp_path: Path) -> None:
     rng = np.random.default_rng(5)
     clean = 128 + 50 * np.sin(np.mgrid[:96, :128][0] / 30)
-    write_film(tmp_path / "noisy.mkv", [clean + rng.normal(0, 20, clean.shape) for _ in range(23)])
+    write_video(tmp_path / "noisy.mkv", [clean + rng.normal(0, 20, clean.shape) for _ in range(23)])
     found = evaluate("quick", videos=[tmp_path / "noisy.mkv"], seconds=0.88, device="cpu")
     (row,) = found.rows
     assert (row.system, row.on, row.weights, row.count) == ("denoise", "noisy.mkv", "dust-denoise", 22)
@@ -99,30 +99,30 @@ def test_a_film_is_less_noisy_and_steadier_after_denoising(tmp_path: Path) -> No
     assert found.against == "before"
 
 
-def test_films_of_one_name_are_told_apart_and_damage_is_noted(tmp_path: Path) -> None:
-    films = [tmp_path / folder / "film.mkv" for folder in ("a", "b")]
-    for path in films:
+def test_videos_of_one_name_are_told_apart_and_damage_is_noted(tmp_path: Path) -> None:
+    videos = [tmp_path / folder / "video.mkv" for folder in ("a", "b")]
+    for path in videos:
         path.parent.mkdir()
-        write_film(path, [texture()] * 8)
-    whole = films[1].read_bytes()
-    films[1].write_bytes(whole[: len(whole) * 3 // 4])
-    found = evaluate("quick", videos=films, device="cpu")
+        write_video(path, [texture()] * 8)
+    whole = videos[1].read_bytes()
+    videos[1].write_bytes(whole[: len(whole) * 3 // 4])
+    found = evaluate("quick", videos=videos, device="cpu")
     assert (
         [row.on for row in found.rows]
         == list(dict.fromkeys(clip.clip for clip in found.clips))
-        == [str(path) for path in films]
+        == [str(path) for path in videos]
     )
     (note,) = found.notes
-    assert note.startswith(f"{films[1]}: the source is damaged")
+    assert note.startswith(f"{videos[1]}: the source is damaged")
 
 
 def test_weights_of_one_name_are_told_apart_and_the_same_twice_counts_once(tmp_path: Path) -> None:
-    write_film(tmp_path / "film.mkv", [texture()] * 3)
+    write_video(tmp_path / "video.mkv", [texture()] * 3)
     bundled = locate(read_manifest()["dust-denoise"])
     assert bundled is not None
     copy = shutil.copy(bundled, tmp_path)
     found = evaluate(
-        "quick", videos=[tmp_path / "film.mkv"], weights=["dust-denoise", copy, copy], device="cpu"
+        "quick", videos=[tmp_path / "video.mkv"], weights=["dust-denoise", copy, copy], device="cpu"
     )
     assert [row.weights for row in found.rows] == ["dust-denoise", str(copy)]
     assert [clip.weights for clip in found.clips] == ["", "dust-denoise", "", str(copy)]
@@ -131,28 +131,28 @@ def test_weights_of_one_name_are_told_apart_and_the_same_twice_counts_once(tmp_p
 def test_a_cut_is_no_flicker(tmp_path: Path) -> None:
     rng = np.random.default_rng(6)
     first, second = 60 + rng.integers(0, 40, (96, 128)), 180 - texture() / 2
-    write_film(tmp_path / "film.mkv", [first] * 9 + [second] * 9)
-    before, after = measure_both(tmp_path / "film.mkv", tmp_path / "film.mkv", 18, {0, 9})
+    write_video(tmp_path / "video.mkv", [first] * 9 + [second] * 9)
+    before, after = measure_both(tmp_path / "video.mkv", tmp_path / "video.mkv", 18, {0, 9})
     assert len(before.flicker) == 16 and max(before.flicker) == 0 and after.flicker == before.flicker
-    (with_cut, _) = measure_both(tmp_path / "film.mkv", tmp_path / "film.mkv", 18, {0})
+    (with_cut, _) = measure_both(tmp_path / "video.mkv", tmp_path / "video.mkv", 18, {0})
     assert len(with_cut.flicker) == 17 and max(with_cut.flicker) > 5
 
 
-def test_films_and_what_they_are_for_go_together(tmp_path: Path) -> None:
+def test_videos_and_what_they_are_for_go_together(tmp_path: Path) -> None:
     with pytest.raises(OptionError, match="name at least one video"):
         evaluate("quick")
     with pytest.raises(OptionError, match="videos are for `suite=quick`"):
-        evaluate("bundled", videos=["film.mp4"])
+        evaluate("bundled", videos=["video.mp4"])
     with pytest.raises(OptionError, match="weights for 'recover'; quick compares videos of one size"):
-        evaluate("quick", videos=["film.mp4"], weights=["dust-cs20"])
+        evaluate("quick", videos=["video.mp4"], weights=["dust-cs20"])
     for seconds in (float("nan"), float("inf"), 0.0):
         with pytest.raises(OptionError, match="`seconds` must be a number above 0, got"):
-            evaluate("quick", videos=["film.mp4"], seconds=seconds)
+            evaluate("quick", videos=["video.mp4"], seconds=seconds)
 
 
 def test_what_a_suite_has_no_use_for_is_refused(tmp_path: Path) -> None:
     with pytest.raises(OptionError, match="`data` is for the other suites; name videos"):
-        evaluate("quick", videos=["film.mp4"], data=tmp_path)
+        evaluate("quick", videos=["video.mp4"], data=tmp_path)
     for other in (
         {"suite": "bundled"},
         {"suite": "vsr-table3", "data": tmp_path},
@@ -167,14 +167,14 @@ def test_the_command_restores_with_the_threads_that_it_is_given(
 ) -> None:
     asked: list[RestoreOptions] = []
 
-    def restore(*films: Path, task: str, options: RestoreOptions) -> None:
+    def restore(*videos: Path, task: str, options: RestoreOptions) -> None:
         asked.append(options)
         raise MediaError("enough")
 
     monkeypatch.setattr("vidrestore.restore", restore)
     before = torch.get_num_threads()
     with pytest.raises(SystemExit):
-        main(["eval", "--suite", "quick", "film.mp4", "--threads", "1", "--device", "cpu"])
+        main(["eval", "--suite", "quick", "video.mp4", "--threads", "1", "--device", "cpu"])
     torch.set_num_threads(before)
     # as the help says
     assert [(options.threads, options.duration) for options in asked] == [(1, SECONDS)] == [(1, 10)]

@@ -32,7 +32,7 @@ ROOT = Path(__file__).parents[2]
 GRAY = np.array([0.299, 0.587, 0.114])
 
 
-def film(frames: int, height: int, width: int, noise: float = 0.0, channels: int = 3) -> torch.Tensor:
+def video(frames: int, height: int, width: int, noise: float = 0.0, channels: int = 3) -> torch.Tensor:
     """(T, C, H, W) uint8: waves that move."""
     rng = np.random.default_rng(8)
     rows, columns = np.mgrid[:height, :width] / 7
@@ -79,7 +79,7 @@ def ffmpeg() -> str:
 
 def test_vmaf_is_what_ffmpeg_says_of_the_luma(tmp_path: Path, ffmpeg: str) -> None:
     # In one channel no level lies midway between two of luma, so rounding is the same on every processor.
-    clean, restored = film(4, 70, 90, channels=1), film(4, 70, 90, noise=25, channels=1)
+    clean, restored = video(4, 70, 90, channels=1), video(4, 70, 90, noise=25, channels=1)
     y4m(tmp_path / "clean.y4m", clean)
     y4m(tmp_path / "restored.y4m", restored)
     graph = "[0:v][1:v]libvmaf=log_fmt=json:log_path=log.json"
@@ -96,14 +96,14 @@ def test_vmaf_is_what_ffmpeg_says_of_the_luma(tmp_path: Path, ffmpeg: str) -> No
 
 
 def test_the_levels_of_colour_are_weighed_by_bt601() -> None:
-    frame = film(1, 20, 30)[0]
+    frame = video(1, 20, 30)[0]
     expected = np.tensordot(GRAY, frame.numpy().astype(np.float64), 1)
     np.testing.assert_allclose(gray_levels(frame).numpy(), expected, rtol=1e-12)
 
 
 @pytest.mark.usefixtures("ffmpeg")
 def test_vmaf_of_small_frames_is_that_of_larger_ones_where_they_are_equal() -> None:
-    small, large = (film(3, side, side) for side in (SMALLEST, 64))
+    small, large = (video(3, side, side) for side in (SMALLEST, 64))
     assert measured("vmaf", small, small) == pytest.approx(measured("vmaf", large, large), abs=1e-3)
 
 
@@ -125,7 +125,7 @@ def table(column: str, *columns: str, **settings: object) -> Table:
 
 @pytest.mark.usefixtures("ffmpeg")
 def test_every_protocol_of_clips_measures_what_it_restored_in_eight_bits(tmp_path: Path) -> None:
-    clean = film(2, 44, 48)
+    clean = video(2, 44, 48)
     clip = write_clip(tmp_path / "clip", clean)
     given = [System(GIVEN)]
 
@@ -150,7 +150,7 @@ def test_every_protocol_of_clips_measures_what_it_restored_in_eight_bits(tmp_pat
 
 def write_vid4(folder: Path) -> None:
     for clip in ("calendar", "city", "foliage", "walk"):
-        write_clip(folder / "GT" / clip, film(2, 44, 48))
+        write_clip(folder / "GT" / clip, video(2, 44, 48))
 
 
 @pytest.mark.usefixtures("ffmpeg")
@@ -162,9 +162,9 @@ def test_they_stand_in_the_table_beside_psnr_and_ssim(
     options = ["--suite", "vsr-table3", "--data", tmp_path, "--systems", "bicubic", "--metrics", "vmaf"]
     with pytest.raises(SystemExit) as end:
         main(["eval", *map(str, options), "--json", str(files[0]), "--html", str(files[1])])
-    said = capsys.readouterr().out
-    assert not end.value.code and said.splitlines()[1].split()[-1] == "vmaf"
-    assert "- vmaf: libvmaf's default model" in said
+    printed = capsys.readouterr().out
+    assert not end.value.code and printed.splitlines()[1].split()[-1] == "vmaf"
+    assert "- vmaf: libvmaf's default model" in printed
     (row,) = (row for row in json.loads(files[0].read_text())["rows"] if row["on"].endswith("average"))
     assert 0 < row["measured"]["vmaf"] < 100
     assert "<th>VMAF</th>" in files[1].read_text()
@@ -189,7 +189,7 @@ def test_vmaf_of_single_pictures_is_refused(tmp_path: Path) -> None:
     assert refused(suite="mbt-table2", metrics=["vmaf"]) == expected.format("mbt-table2")
     folder = tmp_path / "sequences" / "00001" / "0001"
     for number in range(1, 8):
-        write_rgb(folder / f"im{number}.png", film(1, 40, 48)[0].numpy())
+        write_rgb(folder / f"im{number}.png", video(1, 40, 48)[0].numpy())
     (tmp_path / "sep_testlist.txt").write_text("00001/0001\n")
     assert refused(suite="vsr-table2", data=tmp_path, metrics=["vmaf"]) == expected.format("vsr-table2")
 
@@ -225,7 +225,7 @@ def test_without_an_ffmpeg_that_has_libvmaf_vmaf_says_what_to_install(no_ffmpeg:
 def test_an_ffmpeg_that_fails_is_an_error_with_its_last_word(no_ffmpeg: Path) -> None:
     listing = 'case "$*" in *-filters*) echo " .. libvmaf VV->V VMAF";; '
     path = write_ffmpeg(no_ffmpeg, listing + "*) echo no model >&2; exit 3;; esac")
-    clean = film(1, 40, 40)
+    clean = video(1, 40, 40)
     with pytest.raises(
         MediaError,
         match=f"{path}: ended with 3 while it measured VMAF: no model; leave vmaf out of `metrics`",
@@ -237,7 +237,7 @@ def test_an_ffmpeg_that_fails_is_an_error_with_its_last_word(no_ffmpeg: Path) ->
 
 
 @pytest.mark.skipif(not hasattr(signal, "SIGXFSZ"), reason="needs a limit on the size of files")
-def test_films_that_have_no_room_are_an_error_and_leave_nothing(tmp_path: Path) -> None:
+def test_videos_that_have_no_room_are_an_error_and_leave_nothing(tmp_path: Path) -> None:
     script = (
         "import resource, numpy\n"
         "from vidrestore.media.vmaf import Vmaf\n"

@@ -132,16 +132,16 @@ def test_samples_are_clamped_and_rounded_to_eight_bits() -> None:
     ]
 
 
-def test_frames_come_from_pictures_and_from_films_and_no_more_than_asked_for(tmp_path: Path) -> None:
+def test_frames_come_from_pictures_and_from_videos_and_no_more_than_asked_for(tmp_path: Path) -> None:
     for number in range(3):
         write_rgb(tmp_path / "clip" / f"{number}.png", np.full((3, 32, 48), 40 * number, np.uint8))
     sequence = FrameSequence("clip", tmp_path / "clip", ("0.png", "1.png", "2.png"))
     assert [int(frame[0, 0, 0]) for frame in clean_frames(sequence)] == [0, 40, 80]
     assert len(list(clean_frames(sequence, 2))) == 2
-    write_video(tmp_path / "film.mkv", frames=3, pix_fmt="gray")
-    film = FrameSequence("film", tmp_path, ("film.mkv",), video=True)
+    write_video(tmp_path / "video.mkv", frames=3, pix_fmt="gray")
+    video = FrameSequence("video", tmp_path, ("video.mkv",), video=True)
     wanted = sample_planes("gray", 1)[0]
-    second = list(clean_frames(film))[1]
+    second = list(clean_frames(video))[1]
     assert second.dtype == torch.uint8 and second.shape == (3, 48, 64)
     assert np.abs(grey(second).numpy().astype(int) - wanted).max() <= 1
 
@@ -156,14 +156,14 @@ def test_frames_of_different_sizes_are_an_error() -> None:
         stacked(iter([torch.zeros(3, 4, 5), torch.zeros(3, 4, 6)]), "walk")
 
 
-def test_a_damaged_film_is_an_error_and_not_another_figure(tmp_path: Path) -> None:
-    path = tmp_path / "film.mkv"
+def test_a_damaged_video_is_an_error_and_not_another_figure(tmp_path: Path) -> None:
+    path = tmp_path / "video.mkv"
     write_video(path, frames=40, pix_fmt="gray")
     whole = path.read_bytes()
     path.write_bytes(whole[: len(whole) * 2 // 3])
-    sequence = FrameSequence("film", tmp_path, ("film.mkv",), video=True)
+    sequence = FrameSequence("video", tmp_path, ("video.mkv",), video=True)
     with pytest.raises(
         MediaError,
-        match=r"film.mkv: the source is damaged: .*; metrics would be of other pictures; fetch the file",
+        match=r"video.mkv: the source is damaged: .*; metrics would be of other pictures; fetch the file",
     ):
         list(clean_frames(sequence))

@@ -131,13 +131,13 @@ def test_every_system_goes_through_train(
 
 
 @FAMILY
-def test_films_are_measured_and_recovered_by_every_system(family: str, tmp_path: Path) -> None:
+def test_videos_are_measured_and_recovered_by_every_system(family: str, tmp_path: Path) -> None:
     network = system(family, PIXELS).float()
     save_model(tmp_path / "system.safetensors", network, family=family, config=network.config, task="recover")
-    write_video(tmp_path / "film.mkv", 3, size=(22, 18))
+    write_video(tmp_path / "video.mkv", 3, size=(22, 18))
     measured, recovered = tmp_path / "measured.safetensors", tmp_path / "recovered.mkv"
     model = str(tmp_path / "system.safetensors")
-    vidrestore.sense(tmp_path / "film.mkv", measured, model=model)
+    vidrestore.sense(tmp_path / "video.mkv", measured, model=model)
     assert vidrestore.recover(measured, recovered, model=model).frames == 3
 
 

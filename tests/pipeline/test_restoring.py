@@ -41,7 +41,7 @@ class Shifting(IdentityRestorer):
         return (torch.from_numpy(restored),)
 
 
-def film(count: int) -> list[Frame]:
+def video(count: int) -> list[Frame]:
     return [Frame((np.full((4, 6), index % 200, np.uint8),), pts=index) for index in range(count)]
 
 
@@ -66,12 +66,12 @@ def test_frames_are_faded_only_where_two_clips_have_them(
     count: int, cuts: list[int], added: list[int]
 ) -> None:
     bounds = clip_bounds(count, cuts, IdentityRestorer.facts.clip, 2)
-    frames = PlaneClipRestorer(Shifting(), GRAY).frames(planned(film(count), bounds))
+    frames = PlaneClipRestorer(Shifting(), GRAY).frames(planned(video(count), bounds))
     assert values(frames) == added
 
 
 def test_only_frames_that_two_clips_share_stay_in_floats() -> None:
-    frames = film(20)
+    frames = video(20)
     clip = EdgedClip(Clip(18, 38, (0.0,)), frames, before=20, after=36)
     (own, first), (shared, second) = PlaneClipRestorer(Shifting(), GRAY).restore(clip)
     assert (own, shared) == ((18, 36), (36, 38))
@@ -82,7 +82,7 @@ def test_only_frames_that_two_clips_share_stay_in_floats() -> None:
 def test_the_floats_of_a_clip_are_gone_when_its_frames_come_out() -> None:
     restorer = Shifting()
     bounds = clip_bounds(200, [], IdentityRestorer.facts.clip, 2)
-    for frame in PlaneClipRestorer(restorer, GRAY).frames(planned(film(200), bounds)):
+    for frame in PlaneClipRestorer(restorer, GRAY).frames(planned(video(200), bounds)):
         at = next(index for index, (_, stop) in enumerate(bounds) if frame.pts < stop)
         assert all(floats() is None for floats in restorer.given[: at + 1])
 
@@ -92,7 +92,7 @@ def test_clips_are_restored_no_further_ahead_than_the_workers_need() -> None:
 
     def source() -> Iterator[PlannedClip]:
         bounds = clip_bounds(400, [], IdentityRestorer.facts.clip, 2)
-        for number, clip in enumerate(planned(film(400), bounds)):
+        for number, clip in enumerate(planned(video(400), bounds)):
             asked.append(number)
             yield clip
 
@@ -112,7 +112,7 @@ def test_too_little_memory_of_a_gpu_is_said_with_a_way_out() -> None:
     with pytest.raises(
         VidRestoreError, match="frames 0 to 19: identity finds too little memory on the GPU; use `device=cpu`"
     ):
-        list(PlaneClipRestorer(Full(), GRAY).frames(planned(film(20), clip_bounds(20, [], 20, 2))))
+        list(PlaneClipRestorer(Full(), GRAY).frames(planned(video(20), clip_bounds(20, [], 20, 2))))
 
 
 def test_chroma_has_a_strength_of_its_own_and_grain_is_added_to_luma() -> None:
@@ -157,7 +157,7 @@ class Recording(IdentityRestorer):
         return clip
 
 
-def coloured_film(count: int) -> list[Frame]:
+def coloured_video(count: int) -> list[Frame]:
     rng = np.random.default_rng(8)
     return [
         Frame(tuple(rng.integers(0, 256, (6, 8), np.uint8) for _ in range(3)), pts=index)
@@ -169,7 +169,7 @@ RGB = PixelFormat("gbrp", "rgb", 8)
 
 
 def test_red_green_and_blue_are_denoised_as_luma_and_colour_differences() -> None:
-    frames, restorer = coloured_film(5), Recording()
+    frames, restorer = coloured_video(5), Recording()
     clips = iter([(Clip(0, 5, (20.0, 10.0, 0.0)), frames)])
     found = list(PlaneClipRestorer(restorer, RGB).frames(clips))
     ((planes, sigma),) = restorer.given
@@ -183,7 +183,7 @@ def test_red_green_and_blue_are_denoised_as_luma_and_colour_differences() -> Non
 
 
 def test_a_picture_without_noise_is_not_converted() -> None:
-    frames, restorer = coloured_film(3), Recording()
+    frames, restorer = coloured_video(3), Recording()
     list(PlaneClipRestorer(restorer, RGB).frames(iter([(Clip(0, 3, (0.0,) * 3), frames)])))
     ((planes, _),) = restorer.given
     assert torch.equal(planes[0], torch.from_numpy(np.stack([frame.planes[0] for frame in frames])).float())

@@ -1,6 +1,4 @@
-"""Films through networks that see RGB: the same frames, times, colours and formats, at the film's size and at
-four times its size.
-"""
+"""Restore videos by networks that see RGB: frames, times, colours and formats stay the same."""
 
 from __future__ import annotations
 
@@ -108,7 +106,7 @@ def test_a_network_that_keeps_its_input_keeps_every_format_at_odd_sizes(
                 np.testing.assert_array_equal(plane, original)
 
 
-def film_with_everything(path: Path) -> None:
+def video_with_everything(path: Path) -> None:
     """An odd rate, rotation, tags, sound, oblong pixels."""
     tags = {
         "colorspace": 1,
@@ -137,7 +135,7 @@ def test_times_tags_rotation_aspect_and_sound_stay(
     tmp_path: Path, weights: dict[str, str], task: str, model: str, scale: int
 ) -> None:
     source, output = tmp_path / "in.mp4", tmp_path / "out.mp4"
-    film_with_everything(source)
+    video_with_everything(source)
     assert run(source, output, task, weights[model]).frames == 8
     (before, times, _), (after, new_times, planes) = read(source), read(output)
     assert new_times == times
@@ -160,7 +158,7 @@ def test_times_tags_rotation_aspect_and_sound_stay(
 
 
 @pytest.mark.parametrize("size", [(60, 44), (35, 27), (5, 3)], ids=str)
-def test_a_gray_film_is_enlarged_as_the_network_does_it_also_where_its_sides_are_odd(
+def test_a_gray_video_is_enlarged_as_the_network_does_it_also_where_its_sides_are_odd(
     tmp_path: Path, weights: dict[str, str], size: tuple[int, int]
 ) -> None:
     source, output = tmp_path / "in.mkv", tmp_path / "out.mkv"
@@ -191,7 +189,7 @@ def test_every_format_is_enlarged_at_odd_sizes(tmp_path: Path, weights: dict[str
 
 
 @pytest.mark.parametrize("frames", [1, 3])
-def test_a_released_network_takes_short_films_smaller_than_its_tile(tmp_path: Path, frames: int) -> None:
+def test_a_released_network_takes_short_videos_smaller_than_its_tile(tmp_path: Path, frames: int) -> None:
     source, output = tmp_path / "in.mkv", tmp_path / "out.mkv"
     write_video(source, frames, size=(60, 44))
     run(source, output, "sr", write_weights(tmp_path, released_form(), "sr"))
@@ -200,7 +198,7 @@ def test_a_released_network_takes_short_films_smaller_than_its_tile(tmp_path: Pa
     assert all(plane.std() > 0 for frame in planes for plane in frame)
 
 
-def flat_film(path: Path, planes: tuple[int, ...], size: tuple[int, int], pix_fmt: str = "yuv420p") -> None:
+def flat_video(path: Path, planes: tuple[int, ...], size: tuple[int, int], pix_fmt: str = "yuv420p") -> None:
     """Three frames of one colour."""
     with av.open(str(path), "w") as output:
         stream = output.add_stream("ffv1", rate=25)
@@ -215,10 +213,10 @@ def flat_film(path: Path, planes: tuple[int, ...], size: tuple[int, int], pix_fm
         output.mux(stream.encode(None))
 
 
-def test_an_untagged_film_has_the_colour_of_its_new_height(tmp_path: Path, weights: dict[str, str]) -> None:
+def test_an_untagged_video_has_the_colour_of_its_new_height(tmp_path: Path, weights: dict[str, str]) -> None:
     """Players take an untagged matrix for BT.601 below 720 lines and for BT.709 from there on."""
     source, output = tmp_path / "in.mkv", tmp_path / "out.mkv"
-    flat_film(source, (120, 90, 190), (16, 180))
+    flat_video(source, (120, 90, 190), (16, 180))
     run(source, output, "sr", weights["doubling"])
     colours = []
     for path in (source, output):
@@ -231,7 +229,7 @@ def test_an_untagged_film_has_the_colour_of_its_new_height(tmp_path: Path, weigh
 
 def test_alpha_is_enlarged(tmp_path: Path, weights: dict[str, str]) -> None:
     source, output = tmp_path / "in.mkv", tmp_path / "out.mkv"
-    flat_film(source, (120, 90, 190, 77), (16, 12), "yuva420p")
+    flat_video(source, (120, 90, 190, 77), (16, 12), "yuva420p")
     run(source, output, "sr", weights["doubling"])
     for planes in read(output)[2]:
         assert planes[3].shape == (48, 64) and (planes[3] == 77).all()

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cut_videos import EVAL, KINDS, Pictures, Score, make_film, scenes_of, score, whip_pans
+from cut_videos import EVAL, KINDS, Pictures, Score, make_video, scenes_of, score, whip_pans
 from numpy.typing import NDArray
 
 from vidrestore.scenes import SceneDetector, novelty, thumbnail
@@ -156,7 +156,7 @@ def test_recall_and_precision_on_joins_of_the_shared_clips(
 ) -> None:
     kinds = [kind for kind in KINDS if kind != "alike"]
     total = sum(
-        (score(partial(make_film, eval_scenes, pans, kind), sigma, range(3)) for kind in kinds), Score()
+        (score(partial(make_video, eval_scenes, pans, kind), sigma, range(3)) for kind in kinds), Score()
     )
     assert total.cuts >= 75
     assert total.recall >= 0.95

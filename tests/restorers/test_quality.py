@@ -49,7 +49,7 @@ def psnr(restored: Tensor, clean: Tensor) -> Tensor:
     return 10 * torch.log10(255**2 / (restored.round().clamp(0, 255) - clean).square().mean((1, 2)))
 
 
-def test_a_clean_film_keeps_the_mean_of_its_planes(dog):
+def test_a_clean_video_keeps_the_mean_of_its_planes(dog):
     shift = denoised(dog, 1.0).mean((1, 2)) - dog.mean((1, 2))
     assert shift.abs().max() < 0.1
 

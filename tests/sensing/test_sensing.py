@@ -1,4 +1,4 @@
-"""Films measured and recovered by networks whose answer is known: same samples, times and tags; and what is
+"""Videos measured and recovered by networks whose answer is known: same samples, times and tags; and what is
 refused.
 """
 
@@ -58,9 +58,9 @@ def exact(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def film(tmp_path: Path) -> Path:
-    write_video(tmp_path / "film.mkv", 5, size=(22, 18))
-    return tmp_path / "film.mkv"
+def video(tmp_path: Path) -> Path:
+    write_video(tmp_path / "video.mkv", 5, size=(22, 18))
+    return tmp_path / "video.mkv"
 
 
 def frames_of(path: Path) -> list[Frame]:
@@ -98,7 +98,7 @@ def test_each_frame_is_recovered_once_in_clips_of_twenty_of_which_the_last_reach
     "pix_fmt", ["yuv420p", "yuv422p10le", "yuv444p", "gray", "gray10le", "gbrp", "yuva420p"]
 )
 @pytest.mark.parametrize("size", [(24, 16), (37, 29)])
-def test_a_film_measured_without_loss_comes_back_as_it_was(
+def test_a_video_measured_without_loss_comes_back_as_it_was(
     pix_fmt: str, size: tuple[int, int], exact: Path, tmp_path: Path
 ) -> None:
     source, output, between = tmp_path / "in.mkv", tmp_path / "out.mkv", tmp_path / "m.safetensors"
@@ -162,8 +162,8 @@ def test_a_measurement_is_the_sensing_matrix_times_a_patch_on_the_0_to_255_scale
     assert found.shape == (3, luma + 2 * 9, 3)
 
 
-def test_any_reader_of_safetensors_reads_the_file(film: Path, exact: Path, tmp_path: Path) -> None:
-    vidrestore.sense(film, tmp_path / "m.safetensors", model=str(exact), sigma=2, seed=5)
+def test_any_reader_of_safetensors_reads_the_file(video: Path, exact: Path, tmp_path: Path) -> None:
+    vidrestore.sense(video, tmp_path / "m.safetensors", model=str(exact), sigma=2, seed=5)
     tensors = load_file(tmp_path / "m.safetensors")
     assert {name: (str(tensor.dtype), tensor.shape) for name, tensor in tensors.items()} == {
         "measurements": ("float16", (5, 5 * 6 + 2 * 3 * 3, 16)),
@@ -177,13 +177,13 @@ def test_any_reader_of_safetensors_reads_the_file(film: Path, exact: Path, tmp_p
     values = {key: json.loads(value) for key, value in metadata.items() if key not in ("format", "version")}
     assert values["model"] == {"name": "exact", "sha256": load_model(exact).card.sha256}
     assert (values["rate"], values["patch"], values["planes"]) == (1.0, 4, [[5, 6], [3, 3], [3, 3]])
-    assert (values["sigma"], values["seed"], values["source"]) == (2.0, 5, "film.mkv")
+    assert (values["sigma"], values["seed"], values["source"]) == (2.0, 5, "video.mkv")
     assert (values["video"]["width"], values["video"]["time_base"]) == (22, "1/1000")
 
 
-def test_measurements_beyond_16_bit_floats_are_stored_in_32(film: Path, tmp_path: Path) -> None:
+def test_measurements_beyond_16_bit_floats_are_stored_in_32(video: Path, tmp_path: Path) -> None:
     save_network(tmp_path / "large.safetensors", exact_network(scale=200))
-    vidrestore.sense(film, tmp_path / "m.safetensors", model=str(tmp_path / "large.safetensors"))
+    vidrestore.sense(video, tmp_path / "m.safetensors", model=str(tmp_path / "large.safetensors"))
     found = load_file(tmp_path / "m.safetensors")["measurements"]
     assert found.dtype == np.float32 and np.abs(found).max() > 65504
     vidrestore.recover(
@@ -194,31 +194,31 @@ def test_measurements_beyond_16_bit_floats_are_stored_in_32(film: Path, tmp_path
     )
     assert all(
         (a.planes[0] == b.planes[0]).all()
-        for a, b in zip(frames_of(tmp_path / "out.mkv"), frames_of(film), strict=True)
+        for a, b in zip(frames_of(tmp_path / "out.mkv"), frames_of(video), strict=True)
     )
 
 
-def noise(film: Path, exact: Path, **options: Any) -> np.ndarray[Any, np.dtype[np.float32]]:
-    """What `sense` added to the measurements of a film."""
+def noise(video: Path, exact: Path, **options: Any) -> np.ndarray[Any, np.dtype[np.float32]]:
+    """What `sense` added to the measurements of a video."""
     values = []
     for number, more in enumerate(({}, options)):
-        output = film.with_name(f"{number}.safetensors")
-        vidrestore.sense(film, output, model=str(exact), overwrite=True, **more)
+        output = video.with_name(f"{number}.safetensors")
+        vidrestore.sense(video, output, model=str(exact), overwrite=True, **more)
         values.append(load_file(output)["measurements"].astype(np.float32))
     return values[1] - values[0]
 
 
 def test_noise_is_white_and_gaussian_with_the_sigma_that_was_asked_for(tmp_path: Path, exact: Path) -> None:
-    write_video(tmp_path / "film.mkv", 8, size=(64, 48))
-    added = noise(tmp_path / "film.mkv", exact, sigma=10)
+    write_video(tmp_path / "video.mkv", 8, size=(64, 48))
+    added = noise(tmp_path / "video.mkv", exact, sigma=10)
     assert added.mean() == pytest.approx(0, abs=5 * 10 / math.sqrt(added.size))
     assert added.std() == pytest.approx(10, rel=0.02)
     assert np.mean(np.abs(added) < 10) == pytest.approx(math.erf(math.sqrt(0.5)), abs=0.01)
     assert abs(np.corrcoef(added[0].ravel(), added[1].ravel())[0, 1]) < 0.05
 
 
-def test_noise_follows_from_the_seed(film: Path, exact: Path) -> None:
-    first, again, other = (noise(film, exact, sigma=10, seed=seed) for seed in (1, 1, 2))
+def test_noise_follows_from_the_seed(video: Path, exact: Path) -> None:
+    first, again, other = (noise(video, exact, sigma=10, seed=seed) for seed in (1, 1, 2))
     np.testing.assert_array_equal(first, again)
     assert abs(np.corrcoef(first.ravel(), other.ravel())[0, 1]) < 0.1
 
@@ -226,7 +226,7 @@ def test_noise_follows_from_the_seed(film: Path, exact: Path) -> None:
 def test_what_is_measured_is_on_disk_frame_by_frame(
     tmp_path: Path, exact: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    write_video(tmp_path / "film.mkv", 30, size=(64, 48))
+    write_video(tmp_path / "video.mkv", 30, size=(64, 48))
     sizes, original = [], sense.MeasurementWriter.write
     frame_bytes = (12 * 16 + 2 * 6 * 8) * 16 * 2
 
@@ -235,15 +235,15 @@ def test_what_is_measured_is_on_disk_frame_by_frame(
         sizes.append(writer._partial.path.stat().st_size)
 
     monkeypatch.setattr(sense.MeasurementWriter, "write", noted)
-    vidrestore.sense(tmp_path / "film.mkv", tmp_path / "m.safetensors", model=str(exact))
+    vidrestore.sense(tmp_path / "video.mkv", tmp_path / "m.safetensors", model=str(exact))
     assert sizes[-1] - sizes[9] == pytest.approx(20 * frame_bytes, abs=1 << 17)
 
 
 def test_measurements_are_read_a_few_clips_ahead_at_most(
     tmp_path: Path, exact: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    write_video(tmp_path / "film.mkv", 200, size=(16, 16))
-    vidrestore.sense(tmp_path / "film.mkv", tmp_path / "m.safetensors", model=str(exact))
+    write_video(tmp_path / "video.mkv", 200, size=(16, 16))
+    vidrestore.sense(tmp_path / "video.mkv", tmp_path / "m.safetensors", model=str(exact))
     asked, original = [], MeasurementReader.clip
     monkeypatch.setattr(
         MeasurementReader, "clip", lambda reader, *span: (asked.append(span), original(reader, *span))[1]
@@ -255,41 +255,45 @@ def test_measurements_are_read_a_few_clips_ahead_at_most(
         frames.close()
 
 
-def test_the_same_command_gives_the_same_file(film: Path, exact: Path, tmp_path: Path) -> None:
+def test_the_same_command_gives_the_same_file(video: Path, exact: Path, tmp_path: Path) -> None:
     for name in "ab":
-        vidrestore.sense(film, tmp_path / f"{name}.safetensors", model=str(exact), sigma=3)
+        vidrestore.sense(video, tmp_path / f"{name}.safetensors", model=str(exact), sigma=3)
     assert (tmp_path / "a.safetensors").read_bytes() == (tmp_path / "b.safetensors").read_bytes()
 
 
 def test_sound_is_left_out_and_both_commands_say_so(exact: Path, tmp_path: Path) -> None:
-    rich_video(tmp_path / "film.mkv", Extras(subtitles=("subrip",)))
+    rich_video(tmp_path / "video.mkv", Extras(subtitles=("subrip",)))
     events: list[Event] = []
     vidrestore.sense(
-        tmp_path / "film.mkv", tmp_path / "m.safetensors", model=str(exact), on_event=events.append
+        tmp_path / "video.mkv", tmp_path / "m.safetensors", model=str(exact), on_event=events.append
     )
     vidrestore.recover(
         tmp_path / "m.safetensors", tmp_path / "out.mkv", model=str(exact), on_event=events.append
     )
     warnings = [event.message for event in events if event.name == "warning"]
     assert warnings[0].endswith("left out: audio, chapters, subtitles")
-    assert "the video has no audio, chapters, subtitles" in warnings[1] and "film.mkv had them" in warnings[1]
+    assert (
+        "the video has no audio, chapters, subtitles" in warnings[1] and "video.mkv had them" in warnings[1]
+    )
     with av.open(str(tmp_path / "out.mkv")) as container:
         assert [stream.type for stream in container.streams] == ["video"]
     told = [event.name for event in events if event.name != "progress"]
     assert told == ["start", "plan", "warning", "done"] * 2
 
 
-def test_a_damaged_film_is_measured_as_far_as_it_goes_and_its_damage_told(
+def test_a_damaged_video_is_measured_as_far_as_it_goes_and_its_damage_told(
     tmp_path: Path, exact: Path
 ) -> None:
-    write_video(tmp_path / "film.mkv", 40)
-    whole = (tmp_path / "film.mkv").read_bytes()
-    (tmp_path / "film.mkv").write_bytes(whole[: len(whole) // 2])
-    summary = vidrestore.sense(tmp_path / "film.mkv", tmp_path / "m.safetensors", model=str(exact))
+    write_video(tmp_path / "video.mkv", 40)
+    whole = (tmp_path / "video.mkv").read_bytes()
+    (tmp_path / "video.mkv").write_bytes(whole[: len(whole) // 2])
+    summary = vidrestore.sense(tmp_path / "video.mkv", tmp_path / "m.safetensors", model=str(exact))
     assert summary.exit_code == 4 and 0 < summary.frames < 40
 
 
-def test_an_error_on_the_way_leaves_no_file(film: Path, exact: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_on_the_way_leaves_no_file(
+    video: Path, exact: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     original = sense.Sensor.measure
 
     def failing(sensor: Any, frame: Frame) -> torch.Tensor:
@@ -299,25 +303,25 @@ def test_an_error_on_the_way_leaves_no_file(film: Path, exact: Path, monkeypatch
 
     monkeypatch.setattr(sense.Sensor, "measure", failing)
     with pytest.raises(MediaError, match="the third frame"):
-        vidrestore.sense(film, film.with_name("m.safetensors"), model=str(exact))
-    assert names(film.parent) == ["film.mkv"]
+        vidrestore.sense(video, video.with_name("m.safetensors"), model=str(exact))
+    assert names(video.parent) == ["video.mkv"]
 
 
-def test_a_file_that_appears_while_the_film_is_measured_is_kept(
-    film: Path, exact: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_file_that_appears_while_the_video_is_measured_is_kept(
+    video: Path, exact: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    output, original = film.with_name("m.safetensors"), sense.Sensor.measure
+    output, original = video.with_name("m.safetensors"), sense.Sensor.measure
     monkeypatch.setattr(
         sense.Sensor, "measure", lambda *arguments: (output.write_text("precious"), original(*arguments))[1]
     )
     with pytest.raises(OutputExistsError, match="appeared while"):
-        vidrestore.sense(film, output, model=str(exact))
+        vidrestore.sense(video, output, model=str(exact))
     assert output.read_text() == "precious"
-    assert names(film.parent) == ["film.mkv", "m.safetensors"]
+    assert names(video.parent) == ["video.mkv", "m.safetensors"]
 
 
 def test_a_full_disk_is_told_and_leaves_no_file(
-    film: Path, exact: Path, monkeypatch: pytest.MonkeyPatch
+    video: Path, exact: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(*arguments: Any) -> None:
         raise OSError(28, "No space left on device")
@@ -326,17 +330,17 @@ def test_a_full_disk_is_told_and_leaves_no_file(
         sense.MeasurementWriter, "_header", lambda writer, frames: bytes(64) if not writer.frames else full()
     )
     with pytest.raises(MediaError, match="no space left"):
-        vidrestore.sense(film, film.with_name("m.safetensors"), model=str(exact))
-    assert names(film.parent) == ["film.mkv"]
+        vidrestore.sense(video, video.with_name("m.safetensors"), model=str(exact))
+    assert names(video.parent) == ["video.mkv"]
 
 
 # What is refused
 
 
 @pytest.fixture
-def measured(film: Path, exact: Path) -> Path:
-    path = film.with_name("m.safetensors")
-    vidrestore.sense(film, path, model=str(exact))
+def measured(video: Path, exact: Path) -> Path:
+    path = video.with_name("m.safetensors")
+    vidrestore.sense(video, path, model=str(exact))
     return path
 
 
@@ -484,15 +488,15 @@ def test_weights_that_are_not_here_are_named(measured: Path) -> None:
 
 
 def test_outputs_that_exist_are_kept_unless_they_may_be_replaced(
-    measured: Path, film: Path, exact: Path
+    measured: Path, video: Path, exact: Path
 ) -> None:
     before = measured.read_bytes()
     with pytest.raises(OutputExistsError):
-        vidrestore.sense(film, measured, model=str(exact), sigma=9)
+        vidrestore.sense(video, measured, model=str(exact), sigma=9)
     assert measured.read_bytes() == before
-    vidrestore.sense(film, measured, model=str(exact), sigma=9, overwrite=True)
+    vidrestore.sense(video, measured, model=str(exact), sigma=9, overwrite=True)
     assert measured.read_bytes() != before
-    output = film.with_name("out.mkv")
+    output = video.with_name("out.mkv")
     output.write_text("precious")
     with pytest.raises(OutputExistsError):
         vidrestore.recover(measured, output, model=str(exact))
@@ -501,22 +505,22 @@ def test_outputs_that_exist_are_kept_unless_they_may_be_replaced(
     assert len(frames_of(output)) == 5
 
 
-def test_outputs_with_a_wrong_name_are_refused(film: Path, measured: Path, exact: Path) -> None:
+def test_outputs_with_a_wrong_name_are_refused(video: Path, measured: Path, exact: Path) -> None:
     with pytest.raises(MediaError, match="written as .safetensors"):
-        vidrestore.sense(film, film.with_name("m.bin"), model=str(exact))
+        vidrestore.sense(video, video.with_name("m.bin"), model=str(exact))
     with pytest.raises(MediaError, match="expected .mp4, .mkv"):
-        vidrestore.recover(measured, film.with_name("out.txt"), model=str(exact))
+        vidrestore.recover(measured, video.with_name("out.txt"), model=str(exact))
     with pytest.raises(MediaError, match="the output is the input"):
         vidrestore.sense(measured, measured, model=str(exact), overwrite=True)
     before = exact.read_bytes()
     with pytest.raises(
         MediaError, match="the output is the weights that measure, without which nothing is recovered"
     ):
-        vidrestore.sense(film, exact, model=str(exact), overwrite=True)
+        vidrestore.sense(video, exact, model=str(exact), overwrite=True)
     assert exact.read_bytes() == before
 
 
-def test_an_interlaced_film_is_refused(film: Path, exact: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interlaced_video_is_refused(video: Path, exact: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     original = VideoReader.__init__
 
     def interlaced(reader: VideoReader, source: str) -> None:
@@ -525,7 +529,7 @@ def test_an_interlaced_film_is_refused(film: Path, exact: Path, monkeypatch: pyt
 
     monkeypatch.setattr(VideoReader, "__init__", interlaced)
     with pytest.raises(PlanError, match="interlaced"):
-        vidrestore.sense(film, film.with_name("m.safetensors"), model=str(exact))
+        vidrestore.sense(video, video.with_name("m.safetensors"), model=str(exact))
 
 
 @pytest.mark.parametrize(
@@ -565,41 +569,41 @@ def listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.mark.parametrize("rate, name, measurements", [(0.25, "small", 4), (0.5, "half", 8)])
 def test_a_rate_picks_the_listed_weights_and_recover_finds_them(
-    rate: float, name: str, measurements: int, listed: Path, film: Path
+    rate: float, name: str, measurements: int, listed: Path, video: Path
 ) -> None:
-    output = film.with_name("m.safetensors")
-    vidrestore.sense(film, output, rate=rate)
+    output = video.with_name("m.safetensors")
+    vidrestore.sense(video, output, rate=rate)
     with MeasurementReader(str(output)) as reader:
         assert (reader.measured.model, reader.measured.measurements, reader.measured.rate) == (
             name,
             measurements,
             rate,
         )
-    assert vidrestore.recover(output, film.with_name("out.mkv")).frames == 5
+    assert vidrestore.recover(output, video.with_name("out.mkv")).frames == 5
 
 
-def test_a_rate_without_weights_names_those_there_are(listed: Path, film: Path) -> None:
+def test_a_rate_without_weights_names_those_there_are(listed: Path, video: Path) -> None:
     with pytest.raises(
         OptionError, match="no weights for a rate of 0.3; there are: 0.25 .small., 0.5 .half."
     ):
-        vidrestore.sense(film, film.with_name("m.safetensors"), rate=0.3)
+        vidrestore.sense(video, video.with_name("m.safetensors"), rate=0.3)
 
 
-def test_a_model_of_another_rate_or_without_a_sensing_matrix_is_refused(listed: Path, film: Path) -> None:
+def test_a_model_of_another_rate_or_without_a_sensing_matrix_is_refused(listed: Path, video: Path) -> None:
     with pytest.raises(OptionError, match="half measures at a rate of 0.5, not 0.25"):
-        vidrestore.sense(film, film.with_name("m.safetensors"), rate=0.25, model="half")
+        vidrestore.sense(video, video.with_name("m.safetensors"), rate=0.25, model="half")
     with pytest.raises(CheckpointError, match="denoiser: has no sensing matrix .*small, half"):
-        vidrestore.sense(film, film.with_name("m.safetensors"), model="denoiser")
+        vidrestore.sense(video, video.with_name("m.safetensors"), model="denoiser")
 
 
 def test_retrained_weights_of_the_same_name_are_told_from_those_that_measured(
-    listed: Path, film: Path
+    listed: Path, video: Path
 ) -> None:
-    vidrestore.sense(film, film.with_name("m.safetensors"), rate=0.5)
+    vidrestore.sense(video, video.with_name("m.safetensors"), rate=0.5)
     card = save_network(listed / "half.safetensors", Dust(DustConfig(PATCH, 64, measurements=8)))
     write_manifest([card], listed)
     with pytest.raises(CheckpointError, match="measured with half .* but half has sha256"):
-        vidrestore.recover(film.with_name("m.safetensors"), film.with_name("out.mkv"))
+        vidrestore.recover(video.with_name("m.safetensors"), video.with_name("out.mkv"))
 
 
 def test_the_table_of_the_example_holds_a_network_that_loses_nothing_for_perfect(
