@@ -35,10 +35,10 @@ class Request:
         """The names of all tasks, for messages."""
         return ", ".join(step.task for step in self.steps)
 
-    def with_options(self, **changed: Any) -> Request:
-        """Return the same request with these options in every step."""
-        later = tuple(replace(step, options=replace(step.options, **changed)) for step in self.later)
-        return replace(self, options=replace(self.options, **changed), later=later)
+    def with_options(self, change: Callable[[RestoreOptions], RestoreOptions]) -> Request:
+        """Return the same request with the options of every step changed."""
+        first, *later = (replace(step, options=change(step.options)) for step in self.steps)
+        return replace(self, options=first.options, later=tuple(later))
 
     @property
     def names(self) -> tuple[str, str]:
@@ -48,14 +48,6 @@ class Request:
     @property
     def is_piped(self) -> bool:
         return self.source.is_pipe or self.output.is_pipe
-
-    def with_models(self, rename: Callable[[str | None], str | None]) -> Request:
-        """Return the same request with the models of its steps under other names."""
-        first, *later = (
-            replace(step, options=replace(step.options, model=rename(step.options.model)))
-            for step in self.steps
-        )
-        return replace(self, options=first.options, later=tuple(later))
 
     @property
     def has_segments(self) -> bool:

@@ -6,7 +6,8 @@ import multiprocessing
 import signal
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from typing import Any, Literal
@@ -59,10 +60,9 @@ class Processes:
         if worker not in self._processes:
             self._processes[worker] = self._started(worker)
         threads = max(1, (request.options.threads or available_cores()) // self.count)
+        change = partial(replace, device=self.devices[worker], threads=threads)
         with suppress(OSError):  # it is dead, which `ended` finds
-            self._processes[worker].link.send(
-                request.with_options(device=self.devices[worker], threads=threads)
-            )
+            self._processes[worker].link.send(request.with_options(change))
 
     def _started(self, worker: int) -> _Process:
         context = multiprocessing.get_context(START)

@@ -15,6 +15,7 @@ from typing import Any
 
 from vidrestore.errors import OptionError, VidRestoreError
 from vidrestore.jobs.request import Request
+from vidrestore.options import RestoreOptions
 from vidrestore.scale.shards import Shard
 from vidrestore.scale.workers import Ended, Worker, WorkerError
 
@@ -48,11 +49,14 @@ class RayActors:
         """Return the request as an actor needs it, which works in another folder, with the resources of its
         own.
         """
-        on_gpu, options = "num_gpus" in self._resources, request.options
-        device, threads = ("cuda", options.threads) if on_gpu else ("cpu", options.threads or self.cpus)
-        request = request.with_options(
-            device=device, threads=threads, work_dir=_absolute(options.work_dir)
-        ).with_models(_absolute)
+        on_gpu = "num_gpus" in self._resources
+
+        def change(options: RestoreOptions) -> RestoreOptions:
+            device, threads = ("cuda", options.threads) if on_gpu else ("cpu", options.threads or self.cpus)
+            model, work_dir = _absolute(options.model), _absolute(options.work_dir)
+            return replace(options, device=device, threads=threads, model=model, work_dir=work_dir)
+
+        request = request.with_options(change)
         return replace(request, source=request.source.absolute(), output=request.output.absolute())
 
     def ended(self, seconds: float) -> Iterator[Ended]:
