@@ -207,7 +207,7 @@ def test_a_cache_within_the_data_is_refused(tmp_path: Path) -> None:
     with pytest.raises(
         ConfigError, match="clips/cache: is inside the data folder .*clips; choose another `cache`"
     ):
-        make_data(config, new_network(config).config, Reading(tmp_path / "clips" / "cache"))
+        make_data(config, new_network(config), Reading(tmp_path / "clips" / "cache"))
 
 
 def test_a_cache_that_can_not_be_a_folder_is_refused(tmp_path: Path) -> None:
@@ -228,7 +228,7 @@ def test_the_users_cache_is_where_the_system_has_it(monkeypatch: pytest.MonkeyPa
 
 
 def some_batches(config: Any, reading: Reading, steps: range = range(3, 9)) -> list[Any]:
-    made, _ = make_data(config, new_network(config).config, reading)
+    made, _ = make_data(config, new_network(config), reading)
     batches = made.batches(steps, config.training.batch, reading.workers)
     return [part for batch in batches for part in batch if isinstance(part, torch.Tensor)]
 
@@ -287,7 +287,7 @@ def test_what_another_process_raises_is_raised_here(workers: int) -> None:
 
 def test_shares_of_a_batch_make_up_the_whole(tmp_path: Path) -> None:
     config = pair_run(tmp_path)
-    made, _ = make_data(config, new_network(config).config)
+    made, _ = make_data(config, new_network(config))
     parts = [made.batch(5, 6, Share(rank, 3)) for rank in range(3)]
     assert equal([torch.cat(part) for part in zip(*parts, strict=True)], made.batch(5, 6))
 
