@@ -64,7 +64,7 @@ def dead_channels(recipe: Path, weights: Path) -> Iterator[tuple[str, Tensor]]:
         run.initialise_from(weights)
         blocks = {name: pair for name, part in run.network.named_modules() if (pair := convolutions(part))}
         counters = {name: Counter(first) for name, (first, _) in blocks.items()}
-        source, _ = make_data(run.config, run.architecture)
+        source, _ = make_data(run.config, run.network)
         with torch.no_grad():
             for batch in islice(source.batches(range(BATCHES), run.config.training.batch), BATCHES):
                 run.objective.loss(run.network, batch, 0)

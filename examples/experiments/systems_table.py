@@ -167,7 +167,7 @@ def update_seconds(recipe: Path) -> float:
     config = read_config(recipe)
     with TemporaryDirectory() as folder:
         run = Run(config, Path(folder), torch.device("cpu"))
-        source, _ = make_data(config, run.architecture)
+        source, _ = make_data(config, run.network)
         batches: Iterator[tuple[torch.Tensor, ...]] = source.batches(
             range(TIMED + 1), config.training.batch, 0
         )
