@@ -245,7 +245,7 @@ def test_psnr_is_the_mean_of_the_pictures() -> None:
 
 def test_a_few_dozen_steps_make_the_network_better_than_what_it_is_given(tmp_path: Path) -> None:
     told = Told()
-    config = pair_run(tmp_path, data={"degradations": ["haze"]}, training={"steps": 40, "validate_every": 20})
+    config = pair_run(tmp_path, data={"degradations": ["haze"]}, training={"steps": 80, "validate_every": 40})
     train(config, tmp_path / "runs", device="cpu", on_event=told)
     first, last = told[1], told[-1]
     assert last.psnr["haze"] > first.psnr["haze"] > first.before["haze"] == last.before["haze"]
