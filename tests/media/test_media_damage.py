@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import random
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from fractions import Fraction
 from pathlib import Path
@@ -482,23 +481,6 @@ def test_another_components_errors_are_not_the_sources(tmp_path):
         for _ in reader.frames():
             av.logging.log(av.logging.ERROR, "libx264", "an encoder's own trouble")
         assert not reader.damage.found
-
-
-@pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="the system lists no threads")
-@pytest.mark.parametrize("threads", [1, 0])
-def test_errors_of_another_video_in_another_thread_are_not_the_sources(tmp_path, threads):
-    whole, broken = tmp_path / "whole.mp4", tmp_path / "broken.mp4"
-    for path in (whole, broken):
-        write_video(path, frames=60, codec="libx264", options=B_FRAMES)
-    data = bytearray(broken.read_bytes())
-    for place in random.Random(2).sample(range(3000, len(data) - 3000), 300):
-        data[place] ^= 0xFF
-    broken.write_bytes(data)
-    with ThreadPoolExecutor(2) as pool:
-        for _ in range(8):
-            others = [pool.submit(read, path, threads) for path in (broken, whole)]
-            assert others[0].result()[1].found
-            assert not others[1].result()[1].found
 
 
 def test_leaving_a_damaged_file_early_does_not_hang(tmp_path):

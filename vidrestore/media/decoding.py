@@ -8,11 +8,11 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterator
 from contextlib import closing
 from itertools import chain
-from typing import TYPE_CHECKING, TypeVar, cast
+from typing import TYPE_CHECKING
 
 from vidrestore.errors import MediaError
 from vidrestore.media.damage import MESSAGES_KEPT, Damage, Holes, PictureCount
-from vidrestore.media.log import ErrorCollector, collect_errors
+from vidrestore.media.log import collect_errors
 from vidrestore.media.probe import VideoInfo, decoder_options, open_input, video_stream
 
 if TYPE_CHECKING:
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from av.video.frame import VideoFrame
     from av.video.stream import VideoStream
 
-T = TypeVar("T")
 _SEEK_BACK = (0, 2, 10, 40)  # seconds before the wanted time, tried in turn; then the start of the file
 
 _MOST_LATE = 16  # most pictures that an H.264 or H.265 decoder reorders
@@ -136,11 +135,13 @@ class Decoding:
             context.thread_count = threads
             self._times = deque() if container.format.name == "avi" and context.has_b_frames else None
             names = frozenset({context.name, context.codec.canonical_name, container.format.name})
-            with collect_errors(names, self._complain) as self._errors:
-                self._errors.open(context)
+            with collect_errors(names, self._complain):
                 try:
-                    packets = _called(_packets(container, stream, target, self._complain), self._errors)
-                    yield from self._decode_packets(self._measured(packets, lead), stream, target is not None)
+                    yield from self._decode_packets(
+                        self._measured(_packets(container, stream, target, self._complain), lead),
+                        stream,
+                        target is not None,
+                    )
                     self._check_emptied(threads)
                 finally:
                     # Wait for the decoder's threads: closing holds the GIL, which they may need for logging.
@@ -188,8 +189,7 @@ class Decoding:
                 packet, packet.dts if packet.pts is None or self._times is not None else packet.pts
             )
         try:
-            with self._errors.calling():
-                pictures = stream.codec_context.decode(packet)
+            pictures = stream.codec_context.decode(packet)
         except av.error.FFmpegError as error:
             where = "at the end" if packet is None else f"in the packet with pts {packet.pts}"
             self._complain(f"{stream.codec_context.name}: {error.strerror} {where}")
@@ -250,17 +250,6 @@ class Decoding:
 def _pts(picture: VideoFrame) -> int:
     assert picture.pts is not None
     return picture.pts
-
-
-def _called(packets: Iterator[T], errors: ErrorCollector) -> Iterator[T]:
-    """Yield the same packets, and take errors of reading them for the source's own."""
-    end = object()
-    while True:
-        with errors.calling():
-            packet = next(packets, end)
-        if packet is end:
-            return
-        yield cast(T, packet)
 
 
 def _lead(stream: VideoStream, video: VideoInfo) -> int:

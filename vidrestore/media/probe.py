@@ -16,7 +16,7 @@ from vidrestore.errors import MediaError
 from vidrestore.frames import UNSPECIFIED, ColourTags, PixelFormat
 from vidrestore.media.damage import check_memory
 from vidrestore.media.formats import layout_of
-from vidrestore.media.log import errors_ignored, log_level
+from vidrestore.media.log import log_level
 from vidrestore.media.side_data import filtered, mastering_display, matrix_in, read_side_data
 from vidrestore.media.source import PICTURES, PIPE, Pictures, Source
 
@@ -240,7 +240,7 @@ def probe(source: str) -> SourceInfo:
     Raises MediaError if the file can't be read, has no video or no frames, or has an unsupported pixel
     format.
     """
-    with errors_ignored(), open_input(source) as container:
+    with open_input(source) as container:
         stream = video_stream(container)
         check_size(source, stream)
         frames = _first_frames(container, stream)

@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Any
 from vidrestore.errors import MediaError
 from vidrestore.media.damage import check_memory
 from vidrestore.media.encoder_table import ISO
-from vidrestore.media.log import errors_ignored
 from vidrestore.media.probe import describe_stream, open_input, video_stream
 from vidrestore.media.source import PICTURES, SUFFIXES, Y4M, Target
 from vidrestore.media.span import APART, WHOLE, Cut, Span, seconds
@@ -519,8 +518,7 @@ class StreamCopier:
         their output stream.
         """
         while self.packets is not None:
-            with errors_ignored():
-                packet = self.held or next(self.packets, None)
+            packet = self.held or next(self.packets, None)
             self.held = None
             if packet is None:
                 self.packets = None
