@@ -9,6 +9,7 @@ import signal
 import subprocess
 from collections.abc import Iterator
 from contextlib import suppress
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -139,6 +140,16 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
         pytest.skip("needs permission to mount")
     yield folder
     subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
+@pytest.fixture(scope="module")
+def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """60 frames of noise: 0.55 MB in segments, and as much again when joined."""
+    path = tmp_path_factory.mktemp("large") / "film.mkv"
+    write_video(
+        path, 60, size=(96, 64), time_base=Fraction(1, 1000), times=[40 * number for number in range(60)]
+    )
+    return path
 
 
 def test_too_little_room_is_said_before_the_work(
