@@ -145,26 +145,6 @@ def test_weights_of_several_tasks_are_refused_for_others_and_so_are_those_to_tra
             )
 
 
-def test_a_frame_alone_is_restored_by_the_weights_named_for_it(tmp_path: Path) -> None:
-    single, several, scene = small(), small(frames=3), clip(3, 24, 32)
-    alone = write_weights(tmp_path, single, "derain")
-    model = write_weights(tmp_path, several, "derain", alone=alone)
-    restorer = PictureRestorer("derain", RestoreOptions(model=model, device="cpu", precision="fp32"))
-    with torch.no_grad():
-        for frames, expected in ((scene[:1], single(scene[:1])), (scene, several(scene[None]))):
-            torch.testing.assert_close(restorer.picture(frames), expected[0], atol=1e-5, rtol=0)
-
-
-@pytest.mark.parametrize(("alone", "message"), [(3, "alone must name weights"), (None, "but they take 3")])
-def test_weights_for_frames_alone_must_be_a_name_and_take_one_frame(
-    tmp_path: Path, alone: object, message: str
-) -> None:
-    several = write_weights(tmp_path, small(frames=3), "derain")
-    model = write_weights(tmp_path, small(frames=3), "derain", alone=alone or several)
-    with pytest.raises(CheckpointError, match=message):
-        PictureRestorer("derain", RestoreOptions(model=model, device="cpu"))
-
-
 @pytest.mark.parametrize(
     "options, message", [({"tile": 100}, "a multiple of 8"), ({"tile": 8}, "64 pixels or more")]
 )

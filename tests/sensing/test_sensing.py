@@ -317,7 +317,7 @@ def test_a_file_that_appears_while_the_video_is_measured_is_kept(
     with pytest.raises(OutputExistsError, match="appeared while"):
         vidrestore.sense(video, output, model=str(exact))
     assert output.read_text() == "precious"
-    assert names(video.parent) == ["video.mkv", "m.safetensors"]
+    assert names(video.parent) == ["m.safetensors", "video.mkv"]
 
 
 def test_a_full_disk_is_told_and_leaves_no_file(

@@ -6,7 +6,7 @@ A network takes single frames, or a frame and its neighbours (`restorers.base.Pi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeVar
 
@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from vidrestore.clips import Bounds, reflected
-from vidrestore.errors import CheckpointError, OptionError
+from vidrestore.errors import OptionError
 from vidrestore.models.fast.compiled import Compiled
 from vidrestore.restorers.base import IMAGE_NETWORKS, Facts, PictureForm
 from vidrestore.restorers.dehaze import RADIUS as HAZE_RADIUS
@@ -46,7 +46,6 @@ from vidrestore.tiling import apply_tiled, padded, tile_sides
 
 if TYPE_CHECKING:
     from vidrestore.options import RestoreOptions
-    from vidrestore.weights import Model
 
 T = TypeVar("T")
 FAMILY = "mb-taylorformer"  # of the default weights
@@ -57,7 +56,6 @@ OVERLAP = 32  # default of pixels that tiles share
 # interrupted run loses the clips in progress. On a GPU each clip gives this many frames, restored together.
 CLIP = 12
 ESTIMATES = 48  # of haze, kept for neighbouring clips
-ALONE = "alone"  # parameter of weights that take several frames: the name of those for single ones
 MAPS = 8  # of the widest convolution, at the peak of a network that doesn't state its memory
 STRIPS = 48 << 20  # bytes of the maps that are processed in strips, for pictures of any size
 
@@ -97,7 +95,6 @@ class PictureRestorer:
         tasks = self.form.tasks
         # the index of the task, if the network has several
         self.tasks = [torch.tensor([tasks.index(task)], device=self.device)] if tasks else []
-        self.alone = self._for_frames_alone(task, model)
         self.coarse_lines = coarse_lines(model.card.parameters, model.card.name)
         self.budget = memory_for(self.device)
         self.precision = options.precision
@@ -112,7 +109,7 @@ class PictureRestorer:
         self.on_gpu = self.device.type != "cpu"
         self.facts = Facts(
             model.card.name,
-            "+".join(each.card.sha256 for each in (model, self.alone) if each),
+            model.card.sha256,
             str(self.device),
             clip=self._clip(radius),
             overlap=2 * radius,
@@ -126,23 +123,6 @@ class PictureRestorer:
             raise OptionError(
                 f"tile must be a multiple of {self.form.multiple} for {self.facts.name}, got {self.tile}"
             )
-
-    def _for_frames_alone(self, task: str, model: Model) -> Model | None:
-        """Return the weights for frames without neighbours, such as photos, that the parameters of others
-        name; None if they name none. Raises CheckpointError if they can't be had or take several frames.
-        """
-        name = model.card.parameters.get(ALONE)
-        if name is None:
-            return None
-        if not isinstance(name, str):
-            raise CheckpointError(f"{model.card.name}: {ALONE} must name weights, found {name!r:.40}")
-        alone = load_for(task, FAMILY, name, str(self.device), name)
-        frames = PictureForm.of(alone.network).frames
-        if frames != 1:
-            raise CheckpointError(
-                f"{name}: {model.card.name} names these weights for single frames, but they take {frames}"
-            )
-        return alone
 
     def _clip(self, radius: int) -> int:
         if self.on_gpu:
@@ -269,19 +249,16 @@ class PictureRestorer:
 
     def _by_network(self, given: Given, places: Sequence[int]) -> Tensor:
         """Return pictures (N, 3, H, W) by the network, on its device."""
-        source, half, tasks, seen = given.source, given.half, self.tasks, self.seen
-        network: Callable[..., Tensor] = self.compiled or self.network
-        if self.alone and len(source) == 1:
-            network, tasks, seen = self.alone.network, [], 0
+        network, source, half = self.compiled or self.network, given.source, given.half
 
         def work(tiles: Tensor) -> Tensor:
-            pictures = tiles if seen else tiles[:, 0]
+            pictures = tiles if self.seen else tiles[:, 0]
             with torch.autocast(self.device.type, half or torch.bfloat16, enabled=half is not None):
-                indices = (task.expand(len(pictures)) for task in tasks)
-                restored: Tensor = network(pictures, *indices)[:, None].float()
+                tasks = (task.expand(len(pictures)) for task in self.tasks)
+                restored: Tensor = network(pictures, *tasks)[:, None].float()
             return restored
 
-        windows = torch.stack([pick(source, self._seen(at, len(source)) if seen else [at]) for at in places])
+        windows = torch.stack([pick(source, self._seen(at, len(source))) for at in places])
         sized = padded(windows.to(self.device), self.form.multiple)
         whole = apply_tiled(work, sized, given.tile, self.tile_overlap, batch=given.tiles)
         return whole[:, 0, :, : source.shape[-2], : source.shape[-1]]
