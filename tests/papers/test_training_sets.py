@@ -107,6 +107,7 @@ def test_what_is_judged_is_of_the_sets_that_validation_names(tmp_path: Path) -> 
         assert clean.shape == held_out.degraded[name].shape == (2, 3, 16, 16)
         assert torch.equal(clean + 40, held_out.degraded[name]) and torch.equal(clean, again.clean[name])
     assert isinstance(source, SetSource) and source.batch(0, 2)[0].shape == (2, 3, 16, 16)
+    assert source.draw.args[0].name == "rain13k"
     _, of_training = make_data(read_config(configured(tmp_path, "pairs", data={"validation": []})), None)
     assert list(of_training.clean) == ["rain13k train"]
 
