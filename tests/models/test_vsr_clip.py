@@ -68,19 +68,23 @@ def test_frames_of_a_network_without_a_part_are_those_of_its_forward(local, atte
         torch.testing.assert_close(clip.restore(range(3), frame), expected[:, frame], atol=1e-11, rtol=0)
 
 
-def test_neighbours_that_are_given_a_few_features_are_those_of_the_forward_and_made_once():
+@pytest.mark.parametrize("attention", [False, True])
+@pytest.mark.parametrize("distances, flows", [((1, 1), 14), ((1, 2), 26), ((2, 1), 26)])
+def test_neighbours_that_are_given_a_few_features_are_those_of_the_forward_and_made_once(
+    attention, distances, flows
+):
     network, clips = (
-        compact(shared=3, attention=False, patch=1),
+        compact(shared=3, attention=attention, patch=1, distances=distances),
         torch.rand(1, 8, 3, 13, 18, dtype=torch.float64),
     )
     expected, calls = (
         network(clips),
-        counted(network, {"squeeze": network.blocks[1].feed_forward.squeeze, "flow": network.flow}),
+        counted(network, {"head": network.blocks[1].feed_forward.both.head, "flow": network.flow}),
     )
     clip = VsrClip(network, clips.transpose(0, 1))
     for frame in range(8):
         torch.testing.assert_close(clip.restore(range(8), frame), expected[:, frame], atol=1e-12, rtol=0)
-    assert calls == {"squeeze": 8, "flow": 14}
+    assert calls == {"head": 8, "flow": flows}
 
 
 @pytest.mark.parametrize("frames", [1, 2, 3])

@@ -11,14 +11,16 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 from vsr_networks import compact, golden, released
 
 from vidrestore.models import vsr_transformer
 from vidrestore.models.vsr_transformer import (
     SIZES,
     Attention,
+    KeysAndValues,
     Locality,
+    MatchedAttention,
     Tail,
     TokenGrid,
     VsrConfig,
@@ -288,8 +290,9 @@ def test_gradients_reach_every_parameter(attention, alignment):
     ]
 
 
-def test_a_few_features_of_neighbours_reach_a_frame_and_their_gradients_come_back():
-    network, clip = compact(shared=3, attention=False), torch.rand(1, 3, 3, 16, 16, dtype=torch.float64)
+@pytest.mark.parametrize("attention", [False, True])
+def test_a_few_features_of_neighbours_reach_a_frame_and_their_gradients_come_back(attention):
+    network, clip = compact(shared=3, attention=attention), torch.rand(1, 3, 3, 16, 16, dtype=torch.float64)
     network(clip).square().mean().backward()
     assert not [
         name
@@ -303,6 +306,45 @@ def test_a_few_features_of_neighbours_reach_a_frame_and_their_gradients_come_bac
         assert not torch.equal(network(clip)[:, 0], network(other)[:, 0])
     with pytest.raises(ValueError, match="shared must be 0 in the released form, got 3"):
         VsrConfig(shared=3)
+
+
+def test_matched_attention_mixes_the_pixels_around_where_the_flow_points_and_the_frame_s_own():
+    torch.manual_seed(0)
+    layer = MatchedAttention(8).double()
+    nn.init.normal_(layer.bias)
+    query, own_key, key = (F.normalize(torch.randn(1, 16, 5, 6).double(), dim=1) for _ in range(3))
+    own_value, value = torch.randn(1, 2, 5, 6).double(), torch.randn(1, 2, 5, 6).double()
+    found = layer(query, KeysAndValues(own_key, own_value), KeysAndValues(key, value))
+    for row, column in [(0, 0), (2, 3), (4, 5)]:
+        around = [
+            (min(max(row + down, 0), 4), min(max(column + right, 0), 5))
+            for down in (-1, 0, 1)
+            for right in (-1, 0, 1)
+        ]
+        asked = query[0, :, row, column]
+        logits = [asked @ key[0, :, y, x] for y, x in around] + [asked @ own_key[0, :, row, column]]
+        weights = [math.exp(logit + bias) for logit, bias in zip(logits, layer.bias.detach(), strict=True)]
+        values = [value[0, :, y, x] for y, x in around] + [own_value[0, :, row, column]]
+        mean = sum(weight * each for weight, each in zip(weights, values, strict=True)) / sum(weights)
+        close(found[0, :, row, column], mean, 1e-12)
+
+
+def test_fresh_matched_attention_gives_what_lies_where_the_flow_points():
+    torch.manual_seed(0)
+    layer, shared = build({"size": "n"}).blocks[0].feed_forward, torch.rand(1, 40, 12, 12)
+    key, value = layer._tokens(shared)
+    mixed = layer.attention(torch.zeros_like(key), KeysAndValues(key, 0 * value), KeysAndValues(key, value))
+    assert (mixed - value).square().mean() < 0.05 * value.square().mean()
+
+
+@pytest.mark.parametrize("distances, reach", [((1, 1), {1, 2}), ((1, 2), {1, 2, 3}), ((3, 1), {1, 2, 3, 4})])
+def test_blocks_join_neighbours_at_their_distances(distances, reach):
+    network = compact(shared=3, patch=1, distances=distances)
+    assert network.config.radius == sum(distances)
+    clip = torch.rand(1, 11, 3, 8, 12, dtype=torch.float64)
+    steps = {a * x + b * y for a in (-1, 0, 1) for b in (-1, 0, 1) for x, y in [distances]}
+    assert changed_frames(network, clip, 5) == [frame - 5 in steps for frame in range(11)]
+    assert {abs(step) for step in steps} - {0} == reach | ({0} if 0 in reach else set())
 
 
 def test_half_precision_keeps_flow_in_single():
@@ -335,10 +377,12 @@ def test_a_configuration_builds_its_network_again(size):
 @pytest.mark.parametrize(
     "config, message",
     [
-        ({"size": "xl"}, "unknown size 'xl'; there are reds, vimeo, s, t, c"),
+        ({"size": "xl"}, "unknown size 'xl'; there are reds, vimeo, s, t, c, n"),
         ({"features": 9, "heads": 2}, "multiple of heads"),
         ({"patch": 7}, "patch must divide 64"),
         ({"blocks": 0}, "must be at least 1"),
+        ({"size": "n", "distances": [1]}, r"distances must be 2 numbers from 1 on.*got \(1,\)"),
+        ({"distances": [1] * 5}, "distances must be empty in the released form"),
         ({"size": "c", "attention": {}}, "attention and alignment must be true or false"),
         ({"local": {"window": 0, "reach": 1}}, "window must be at least 1"),
     ],

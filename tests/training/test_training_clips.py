@@ -63,7 +63,7 @@ def picture(frames: int = 3, side: int = 64) -> Tensor:
 class Scenes:
     """Stands for footage."""
 
-    def rgb_crop(self, rng: np.random.Generator, side: int, frames: int) -> Tensor:
+    def rgb_crop(self, rng: np.random.Generator, side: int, frames: int, *, native: float = 0.0) -> Tensor:
         return picture(frames, side) * float(rng.uniform(0.8, 1))
 
 
@@ -293,6 +293,23 @@ def test_a_network_of_single_frames_and_a_finer_flow_go_into_one_that_sees_its_n
     other = Run(clip_run(tmp_path, "vsr-transformer", model={"reconstruction": 1}), tmp_path, CPU)
     with pytest.raises(CheckpointError, match="change .model., or start without"):
         other.initialise_from(trunk)
+
+
+def test_a_network_without_attention_goes_into_one_with_it(tmp_path: Path) -> None:
+    plain = {"shared": 2, "attention": False}
+    given = train(
+        clip_run(tmp_path, "vsr-transformer", model=plain, training={"steps": 3}),
+        tmp_path / "runs",
+        device="cpu",
+    )
+    run = Run(clip_run(tmp_path, "vsr-transformer", model={"shared": 2, "slope": 0.1}), tmp_path, CPU)
+    run.initialise_from(given)
+    own, part = run.network.state_dict(), load_model(given).network.state_dict()
+    assert own.keys() > part.keys()
+    assert all(torch.equal(own[name], tensor) for name, tensor in part.items())
+    other = Run(clip_run(tmp_path, "vsr-transformer", model={"shared": 4}), tmp_path, CPU)
+    with pytest.raises(CheckpointError, match="change .model., or start without"):
+        other.initialise_from(given)
 
 
 @pytest.mark.parametrize(

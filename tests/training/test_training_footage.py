@@ -24,6 +24,7 @@ from vidrestore.training.data.footage import (
     find_footage,
     pan_over,
     random_move,
+    slide_over,
 )
 
 
@@ -235,6 +236,39 @@ def test_a_part_of_a_shot_is_what_the_whole_shot_has_there(monkeypatch: pytest.M
     whole, part = pan_over(picture, move, 3), pan_over(picture, move, 3, Place(6, 20, 16))
     assert torch.equal(part[0], whole[0][:, 6:22, 20:36])
     assert torch.equal(part[2], whole[2][:, 3:11, 10:18])
+
+
+def test_crops_that_slide_over_a_photo_are_its_own_pixels_moved_by_whole_ones(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(footage, "REDUCED_SHARE", 0)
+    texture = np.random.default_rng(0).integers(30, 220, (120, 150)).astype(np.uint8)
+    grey = np.full_like(texture, 128)
+    shown = (texture.astype(float) - 16) / 219  # luma of video range, without colour
+    speeds = set()
+    for seed in range(12):
+        crops = slide_over(as_window((texture, grey, grey)), 24, 3, np.random.default_rng(seed)).numpy()
+        assert crops.shape == (3, 3, 24, 24)
+        places = []
+        for crop in crops:
+            near = np.abs(shown[:97, :127] - crop[0, 0, 0]) < 1e-5
+            found = [
+                (row, column)
+                for row, column in zip(*near.nonzero(), strict=True)
+                if np.abs(shown[row : row + 24, column : column + 24] - crop).max() < 1e-5
+            ]
+            places += found
+        first, second, third = np.array(places)
+        assert np.abs((third - second) - (second - first)).max() <= 1  # a steady speed, to whole pixels
+        speeds.add(tuple(second - first))
+    assert (0, 0) in speeds and len(speeds) > 4
+
+
+def test_crops_that_slide_over_a_small_or_a_reduced_photo_keep_their_size() -> None:
+    for size, side in [((40, 30), 24), ((20, 30), 24), ((200, 300), 24)]:
+        small = as_window(np.full((3, *size), 100, np.uint8))
+        for seed in range(4):
+            assert slide_over(small, side, 5, np.random.default_rng(seed)).shape == (5, 3, side, side)
 
 
 def test_a_single_frame_of_a_photo_is_often_its_own_pixels(tmp_path: Path) -> None:

@@ -98,7 +98,9 @@ class Window:
         self.positions = None if local else self.network.positions(len(indices), clip.features(indices[0]))
         sight, depth = 2 * local.reach + 1 if local else len(indices), self.network.config.blocks
         self._prepared = [LruCache[KeysAndValues](sight) for _ in range(depth)]
-        self._attended = [LruCache[tuple[Tensor, Tensor]](2) for _ in range(depth)]
+        distances = [self.network.config.distance(block) for block in range(depth)]
+        # the earlier neighbour is read before the later one is made
+        self._attended = [LruCache[tuple[Tensor, Tensor]](2 * distance) for distance in distances]
         self._fed = [LruCache[Tensor](sight) for _ in range(depth)]
 
     def maps(self, depth: int, frame: int) -> Tensor:
@@ -156,17 +158,18 @@ class Window:
         block = self.network.block(depth)
         if block.feed_forward is None:
             return block.feed_alone(self.attended(depth, frame)[0])
-        earlier = self._neighbour(depth, frame, -1)  # in order of time, in which states are evicted
+        distance = self.network.config.distance(depth)
+        earlier = self._neighbour(depth, frame, -distance)  # in order of time, in which states are evicted
         maps, _ = self.attended(depth, frame)
-        later = self._neighbour(depth, frame, 1)
+        later = self._neighbour(depth, frame, distance)
         fed: Tensor = block.feed_forward(maps, self.clip.picture(self.indices[frame]), later, earlier)
         return fed
 
     def _neighbour(self, depth: int, frame: int, step: int) -> Tensor:
-        """Return the shared maps of the frame after or before, warped; at an end of the window those of the
-        frame itself.
+        """Return the shared maps of the frame `step` frames on, warped; beyond the ends of the window those
+        of the frame itself.
         """
-        other = min(max(frame + step, 0), len(self.indices) - 1)
+        other = frame + step if 0 <= frame + step < len(self.indices) else frame
         _, normal = self.attended(depth, other)
         if other == frame and self.network.config.local:
             return normal

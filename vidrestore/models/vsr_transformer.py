@@ -17,7 +17,8 @@ Compact networks (`local`) are ours, of the same class: any size that is a multi
 have one weight per channel; attention is among windows of neighbouring frames, with a learned bias for their
 distance instead of positions; neighbours' maps are warped as they are, not normalised; both layers begin near
 the identity, and attention adds no normalised input (as in the paper); a frame at the end of a clip takes
-itself unwarped for the missing neighbour; and the tail can be one sub-pixel convolution.
+itself unwarped for the missing neighbour; and the tail can be one sub-pixel convolution. With `shared`
+features attention is part of the feed-forward layer: see `MatchedAttention`.
 
 Inside, the T frames of B clips are one batch (T * B, C, H, W), frame by frame, channels last.
 """
@@ -38,6 +39,8 @@ from vidrestore.models.spynet import Spynet, SpynetConfig, warp
 
 # settings of the parts that see single frames
 FRAME_SETTINGS = ("features", "extraction", "reconstruction", "tail")
+# those of a network that gives its weights to one with attention as well
+ALIGNED_SETTINGS = (*FRAME_SETTINGS, "blocks", "propagation", "shared", "alignment", "local", "flow")
 SCALE = 4
 SIDE = 64  # pixels; the released networks only take 64x64
 SLOPE = 0.1  # of the leaky ReLUs
@@ -72,9 +75,10 @@ class VsrConfig:
     blocks: of the extractor, of each direction of a feed-forward layer, of the reconstruction. `tail`:
     features of the enlarged maps; 0 is one convolution to the pixels of x4. `shared`: number of features that
     are warped from neighbours in a compact network, whose feed-forward layers then join both directions; 0:
-    all. `slope`: what residual blocks multiply negative values by; with 0 a channel that is never positive
-    gets no gradients and stays so for ever. `local`: the neighbourhood of a token in a compact network; None
-    is the released form.
+    all. `distances`: number of frames from a frame to its neighbours, for each block of a compact network; if
+    empty, 1. `slope`: what residual blocks multiply negative values by; with 0 a channel that is never
+    positive gets no gradients and stays so for ever. `local`: the neighbourhood of a token in a compact
+    network; None is the released form.
 
     Table 6 removes parts: without `attention` (STCSA) a block is its feed-forward layer alone; without
     `alignment` (BOFF) that layer is replaced by as many residual blocks on single frames, and there is no
@@ -91,6 +95,7 @@ class VsrConfig:
     reconstruction: int = 30
     tail: int = 64
     shared: int = 0
+    distances: tuple[int, ...] = ()
     attention: bool = True
     alignment: bool = True
     slope: float = 0.0
@@ -117,6 +122,12 @@ class VsrConfig:
             raise ValueError(f"features must be a multiple of heads, got {self.features} and {self.heads}")
         if self.local is None and self.shared:
             raise ValueError(f"shared must be 0 in the released form, got {self.shared}")
+        if self.local is None and self.distances:
+            raise ValueError(f"distances must be empty in the released form, got {self.distances}")
+        if self.distances and (len(self.distances) != self.blocks or min(self.distances) < 1):
+            raise ValueError(
+                f"distances must be {self.blocks} numbers from 1 on, one for each block, got {self.distances}"
+            )
         if self.local is None and SIDE % self.patch:
             raise ValueError(
                 f"patch must divide {SIDE}, the side that the released form is tied to, got {self.patch}"
@@ -129,8 +140,14 @@ class VsrConfig:
         """
         if not (self.attention or self.alignment):
             return 0
-        reach = self.attention * self.local.reach + self.alignment if self.local else 0
-        return self.blocks * reach if self.local else self.frames // 2
+        if self.local is None:
+            return self.frames // 2
+        reach = self.blocks * self.local.reach if self.attention and not self.shared else 0
+        return reach + self.alignment * sum(self.distance(block) for block in range(self.blocks))
+
+    def distance(self, block: int) -> int:
+        """Return the number of frames from a frame to its neighbours in a block, counted from 0."""
+        return self.distances[block] if self.distances else 1
 
 
 # `reds` and `vimeo` are the released sizes (32.6 and 43.8 million parameters). S is for GPUs. T and C are for
@@ -164,6 +181,7 @@ SIZES = {
         flow=SpynetConfig(levels=5, finest=1, widths=(24, 24, 24, 16), kernel=3),
     ),
 }
+SIZES["n"] = replace(SIZES["c"], attention=True, distances=(1, 2), slope=0.05)
 
 
 def layer_norm(features: int, local: Locality | None) -> nn.LayerNorm:
@@ -458,27 +476,95 @@ class FeedForward(nn.Module):
         return maps + F.leaky_relu(self.fusion(both), SLOPE, inplace=True)
 
 
-class JointFeedForward(nn.Module):
-    """A smaller form: a few features of each neighbour are warped, and one stack takes both and the frame's
-    own.
+class MatchedAttention(nn.Module):
+    """Attention of each pixel of a frame to those of a neighbouring frame near where the flow points (Section
+    4.1, with pixels as patches and few keys), and to itself, for what the neighbour doesn't show.
+
+    Queries and keys are 1x1 and depthwise 3x3 convolutions, and unit vectors; their products are weighed by a
+    learnt factor, and have a learnt bias for each place, which at first favours where the flow points.
     """
 
-    def __init__(self, features: int, depth: int, shared: int, slope: float) -> None:
+    KEYS = 16
+    WINDOW = 3  # pixels along its side
+    FACTOR = 4.0
+    FAVOUR = 4.0
+
+    def __init__(self, features: int) -> None:
+        super().__init__()
+        self.query, self.key = self._projection(features), self._projection(features)
+        self.factor = nn.Parameter(torch.tensor(self.FACTOR))
+        bias = torch.full((self.WINDOW**2 + 1,), -self.FAVOUR / 2)
+        bias[self.WINDOW**2 // 2] = self.FAVOUR / 2
+        self.bias = nn.Parameter(bias)
+
+    @classmethod
+    def _projection(cls, features: int) -> nn.Sequential:
+        return nn.Sequential(
+            nn.Conv2d(features, cls.KEYS, 1), nn.Conv2d(cls.KEYS, cls.KEYS, 3, padding=1, groups=cls.KEYS)
+        )
+
+    def forward(self, query: Tensor, own: KeysAndValues, neighbour: KeysAndValues) -> Tensor:
+        """Return values (B, V, H, W) for queries (B, K, H, W), from the frame's own and the neighbour's,
+        warped; all in float32, plane by plane, which takes a third of the time of bfloat16.
+        """
+        reach = self.WINDOW // 2
+        keys, values = (F.pad(part, (reach,) * 4, mode="replicate") for part in neighbour)
+        height, width = query.shape[-2:]
+        places = [
+            (slice(row, row + height), slice(column, column + width))
+            for row in range(self.WINDOW)
+            for column in range(self.WINDOW)
+        ]
+        logits = [(query * keys[..., rows, columns]).sum(1, keepdim=True) for rows, columns in places]
+        logits.append((query * own.key).sum(1, keepdim=True))
+        weights = (torch.cat(logits, 1) + self.bias.to(query.dtype)[:, None, None]).softmax(1)
+        mixed = weights[:, -1:] * own.value
+        for weight, (rows, columns) in zip(weights.split(1, 1), places, strict=False):
+            mixed = mixed + weight * values[..., rows, columns]
+        return mixed
+
+
+class JointFeedForward(nn.Module):
+    """A smaller form: a few features of each neighbour are warped, and one stack takes both and the frame's
+    own. With attention the warped features are mixed by `MatchedAttention` first.
+    """
+
+    def __init__(self, features: int, depth: int, shared: int, slope: float, *, attention: bool) -> None:
         super().__init__()
         self.squeeze = nn.Conv2d(features, shared, 1)
+        self.attention = MatchedAttention(features) if attention else None
         self.both = Direction(features + 2 * shared, features, depth, slope)
         self.fusion = nn.Conv2d(features, features, 1)
         near_zero(self.fusion)
 
     def shared(self, maps: Tensor) -> Tensor:
-        """Return the part of maps (B, C, H, W) for neighbours."""
+        """Return the part of maps (B, C, H, W) for neighbours: values, and behind them keys for attention."""
         squeezed: Tensor = self.squeeze(maps)
-        return squeezed
+        return torch.cat((squeezed, self.attention.key(maps)), 1) if self.attention else squeezed
 
     def forward(self, maps: Tensor, frames: Tensor, later: Tensor, earlier: Tensor) -> Tensor:
         """Map maps (B, C, H, W), their frames and their neighbours' shared parts, warped, to maps."""
+        if self.attention:
+            query = self.attention.factor * unit_vectors(self.attention.query(maps))
+            own, *others = (self._tokens(part) for part in (self.shared(maps), later, earlier))
+            later, earlier = (self.attention(query, own, other).to(maps.dtype) for other in others)
         change: Tensor = self.fusion(self.both(frames, torch.cat((maps, later, earlier), 1)))
         return maps + change
+
+    def _tokens(self, shared: Tensor) -> KeysAndValues:
+        """Return the unit keys and the values of a frame's shared part."""
+        value, key = shared.split((self.squeeze.out_channels, MatchedAttention.KEYS), 1)
+        return KeysAndValues(unit_vectors(key), in_planes(value))
+
+
+def unit_vectors(maps: Tensor) -> Tensor:
+    """Normalise the channels of each pixel of maps (B, C, H, W) to a length of 1, `in_planes`."""
+    return F.normalize(in_planes(maps), dim=1)
+
+
+def in_planes(maps: Tensor) -> Tensor:
+    """Return maps (B, C, H, W) plane by plane, in float32 or better."""
+    return maps.to(torch.promote_types(maps.dtype, torch.float32)).contiguous()
 
 
 class Block(nn.Module):
@@ -490,13 +576,17 @@ class Block(nn.Module):
         super().__init__()
         self.attention: Attention | None = None
         self.feed_forward: FeedForward | JointFeedForward | None = None
-        if config.attention:
+        if config.attention and not config.shared:
             self.attention = Attention(
                 config.features, config.heads, config.patch, config.local, shifted=index % 2 == 1
             )
         if config.alignment and config.shared:
             self.feed_forward = JointFeedForward(
-                config.features, config.propagation, config.shared, config.slope
+                config.features,
+                config.propagation,
+                config.shared,
+                config.slope,
+                attention=config.attention,
             )
         elif config.alignment:
             self.feed_forward = FeedForward(config.features, config.propagation, config.local, config.slope)
@@ -595,7 +685,8 @@ class VsrTransformer(nn.Module):
 
     def parts_of(self, given: nn.Module) -> dict[str, Tensor] | None:
         """Return the parameters of `given` by their names here, if it is a flow network, which may have fewer
-        levels, or takes single frames by the same parts; else None.
+        levels, or has the same parts but for attention, or, if it takes single frames, but for both layers of
+        blocks; else None.
         """
         found = given.state_dict()
         if isinstance(given, Spynet):
@@ -603,9 +694,10 @@ class VsrTransformer(nn.Module):
                 return None
             same = replace(given.config, finest=self.config.flow.finest) == self.config.flow
             return {f"flow.{name}": found[name] for name in self.flow.state_dict()} if same else None
-        if not isinstance(given, VsrTransformer) or given.config.radius:
+        if not isinstance(given, VsrTransformer):
             return None
-        same = all(getattr(given.config, name) == getattr(self.config, name) for name in FRAME_SETTINGS)
+        names = ALIGNED_SETTINGS if given.config.radius else FRAME_SETTINGS
+        same = all(getattr(given.config, name) == getattr(self.config, name) for name in names)
         return found if same and found.keys() <= self.state_dict().keys() else None
 
     def forward(self, clips: Tensor) -> Tensor:
@@ -621,11 +713,18 @@ class VsrTransformer(nn.Module):
                     for own, wave in zip(maps.split(count), self.positions(frames, maps), strict=True)
                 ]
             )
-        flows = self.flows(pictures, count) if self.config.alignment else None
-        for block in map(self.block, range(self.config.blocks)):
+        distances = {self.config.distance(depth) for depth in range(self.config.blocks)}
+        flows = {
+            distance: self.flows(pictures, distance * count)
+            for distance in distances
+            if self.config.alignment
+        }
+        for depth in range(self.config.blocks):
+            block, distance = self.block(depth), self.config.distance(depth)
             maps = block.attention(maps, frames) if block.attention else maps
-            if (layer := block.feed_forward) and flows:
-                maps = layer(maps, small, *self.aligned(layer.shared(maps), flows, count))
+            if layer := block.feed_forward:
+                neighbours = self.aligned(layer.shared(maps), flows[distance], distance * count)
+                maps = layer(maps, small, *neighbours)
             else:
                 maps = block.feed_alone(maps)
         restored: Tensor = self.finish(maps, pictures).unflatten(0, (frames, count))
@@ -671,10 +770,11 @@ class VsrTransformer(nn.Module):
         return [wave.to(like) for wave in positional_encoding(self.config.frames, *like.shape[1:])[:frames]]
 
     def flows(self, pictures: Tensor, count: int) -> tuple[Tensor, Tensor]:
-        """Return the flows of `count` clips from each frame to the next and to the previous one (Eq. 12).
+        """Return the flows from each frame to the next and to the previous one (Eq. 12), which are `count`
+        pictures apart: the number of clips, times the distance of neighbours.
 
         At the ends of a clip the released form pairs a frame with itself: (T * B, 2, H, W). Compact ones have
-        no flow there: ((T - 1) * B, 2, H, W).
+        no flow there: ((T - distance) * B, 2, H, W).
         """
         if self.config.local is None:
             after, before = neighbours(pictures, count)
@@ -727,6 +827,7 @@ def build(config: dict[str, Any]) -> VsrTransformer:
         raise ValueError(f"unknown size {size!r}; there are {', '.join(SIZES)}")
     settings = asdict(SIZES[size]) | settings
     settings["local"] = Locality(**settings["local"]) if settings["local"] else None
+    settings["distances"] = tuple(settings["distances"])
     settings["flow"] = SpynetConfig(**settings["flow"])
     return VsrTransformer(VsrConfig(**settings))
 

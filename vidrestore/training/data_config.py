@@ -136,12 +136,14 @@ class ClipDataConfig(FootageConfig):
     crop: int = 40  # side of the low-resolution crops in pixels
     # low-resolution crops are also blurred, noisy and compressed; else downscaled bicubically alone
     practical: bool = False
+    native: float = 0.0  # share of crops of photos that slide over a photo's own pixels
     reuse: int = 1  # steps that a batch is used for, each time cropped and mirrored differently
 
     def __post_init__(self) -> None:
         super().__post_init__()
         require(self.reuse >= 1, "reuse", "at least 1", self.reuse)
         require(self.frames >= 1, "frames", "at least 1", self.frames)
+        require(0 <= self.native <= 1, "native", "in [0, 1]", self.native)
         require(
             8 <= self.crop <= LARGEST_CROP // 4 and self.crop % 8 == 0,
             "crop",

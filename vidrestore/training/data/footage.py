@@ -33,6 +33,10 @@ CACHE_BYTES = 1_500_000_000
 SHOT = (LARGEST_CROP, 384)  # height and width of the frames of a pan over a photo
 TRIES = 30  # clips that are tried until one is large enough
 STILL_PIXELS_SHARE = 0.5  # of single frames from photos: the photo's own pixels, no pan
+# of crops that slide over a photo's own pixels: standard deviations of the speed in pixels a frame, the
+# share of photos that are reduced before, and the largest factor
+SLIDES = (0, 1, 4, 12)
+REDUCED_SHARE, REDUCED = 0.5, 2.5
 # pixel format and colour tags of a pan
 SHOT_CODING = (PixelFormat("yuv420p", "yuv", 8, 1, 1), ColourTags(matrix=6, range=1, chroma_location=2))
 
@@ -84,6 +88,7 @@ class Footage:
         widest: int | None = None,
         *,
         fast: bool = False,
+        native: float = 0.0,
     ) -> Tensor:
         """Return a random crop (frames, 3, side, side) of such a window, R'G'B' in [0, 1]. Raises MediaError
         as `window` does.
@@ -91,9 +96,11 @@ class Footage:
         `fast` windows are of clips at two to four times their speed, and of fast pans over photos. With
         `widest` the crop has a random even size from `side` to `widest`, or to the clip's size, and is
         resized to `side`. A single frame of a photo is as likely to be the photo's own pixels as a frame of a
-        pan.
+        pan. A share of `native` of the crops of photos slide over their pixels as `slide_over` does.
         """
         still, path = self._random_source(rng)
+        if still and native and rng.random() < native:
+            return slide_over(self._picture(path), side, frames, rng)
         path, picture = (path, self._picture(path)) if still else self._clip(rng, path, side)
         format, tags = SHOT_CODING if still else self._coding(path)
         height, width = SHOT if still else picture[0].shape[1:]
@@ -339,6 +346,33 @@ def pan_over(picture: Window, move: Move, frames: int, place: Place | None = Non
             F.grid_sample(source, at, mode="bicubic", padding_mode="reflection", align_corners=True)[0]
         )
     return to_yuv420(torch.stack(shots))
+
+
+def slide_over(picture: Window, side: int, frames: int, rng: np.random.Generator) -> Tensor:
+    """Return crops (frames, 3, side, side) of a picture (three planes (1, H, W)), R'G'B' in [0, 1], which
+    move on by whole pixels, or stand still.
+
+    So all detail that a camera recorded is there, with colour of full size. The picture is often reduced
+    before, by up to REDUCED, and enlarged if it is too small.
+    """
+    height, width = picture[0].shape[1:]
+    speed = rng.normal(0, 1, 2) * rng.choice(SLIDES)
+    way = np.round(speed[:, None] * np.arange(frames)).astype(np.int64)
+    way -= way.min(1, keepdims=True)
+    seen = side + way.max(1)
+    most = min(height / seen[0], width / seen[1])
+    factor = min(most, rng.uniform(1, REDUCED) if rng.random() < REDUCED_SHARE else 1.0)
+    rows, columns = (math.floor(factor * int(length)) for length in seen)
+    top, left = (int(rng.integers(whole - part + 1)) for whole, part in ((height, rows), (width, columns)))
+    yuv = [plane[:, top : top + rows, left : left + columns].float() for plane in picture]
+    # chroma has full size
+    rgb = yuv_to_rgb(yuv, PixelFormat("yuv444p", "yuv", 8, 0, 0), SHOT_CODING[1], rows)
+    if (rows, columns) != tuple(seen):
+        size = (int(seen[0]), int(seen[1]))
+        rgb = F.interpolate(rgb, size, mode="bicubic", antialias=True, align_corners=False)
+    return torch.stack([rgb[0, :, row : row + side, column : column + side] for row, column in way.T]).clamp_(
+        0, 1
+    )
 
 
 def to_yuv420(video: Tensor) -> Window:

@@ -63,7 +63,7 @@ def random_clip(footage: Footage, config: ClipDataConfig, rng: np.random.Generat
 
     It is mirrored, transposed and reversed in time at random.
     """
-    large = footage.rgb_crop(rng, SCALE * config.crop, config.frames)
+    large = footage.rgb_crop(rng, SCALE * config.crop, config.frames, native=config.native)
     large = quantised(random_symmetry(rng)(large))
     return (downscale_practically(large, rng) if config.practical else downscale_bicubically(large)), large
 
