@@ -105,7 +105,7 @@ class EncoderOptions:
     """Options of the encoder.
 
     `encoder` is an FFmpeg name, None or "auto"; `crf` and `preset` are on the encoder's own scale; `options`
-    are passed to it unchanged; `threads` 0 is the fixed default (another number gives another, equally
+    are passed to it unchanged; `threads` 0 is chosen from the cores (another number gives another, equally
     repeatable, file).
     """
 

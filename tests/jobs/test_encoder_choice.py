@@ -15,8 +15,9 @@ from written_videos import CONSTANT, described, fast_choice, made_frames, read, 
 
 from vidrestore.errors import MediaError, OptionError
 from vidrestore.frames import ColourTags
+from vidrestore.jobs import encoder_choice
 from vidrestore.jobs.encoder_choice import bits_per_pixel, choose_encoder, usual_crf
-from vidrestore.media.encoder_table import ENCODERS, TABLE, EncoderRow
+from vidrestore.media.encoder_table import ENCODERS, TABLE, EncoderChoice, EncoderRow
 from vidrestore.media.encoding import picture, try_encoder
 from vidrestore.media.formats import layout_of, planes_of
 from vidrestore.media.probe import StreamInfo
@@ -362,6 +363,39 @@ def test_without_a_bit_rate_the_size_of_the_file_less_its_sound_counts() -> None
     assert bits_per_pixel(source) == pytest.approx(0.1, rel=0.01)
 
 
+@pytest.mark.parametrize(
+    "cores, size, scale, threads",
+    [
+        (1, (854, 480), 1, 4),
+        (2, (1920, 1080), 1, 4),
+        (8, (1920, 1080), 1, 12),
+        (16, (854, 480), 1, 7),
+        (16, (1920, 1080), 1, 16),
+        (16, (854, 480), 4, 24),
+    ],
+)
+def test_encoders_have_threads_for_all_cores_as_far_as_the_frame_is_high(
+    cores: int, size: tuple[int, int], scale: int, threads: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(encoder_choice, "try_encoder", lambda *given: None)
+    choice = choose_encoder(
+        described("yuv420p", *size), Target("a.mp4"), EncoderOptions(), scale=scale, cores=cores
+    )
+    assert choice.threads == threads
+
+
+@pytest.mark.parametrize(
+    "encoder, option, expected",
+    [
+        ("libx265", "x265-params", "log-level=error:pools=12:frame-threads=3:keyint=9"),
+        ("libsvtav1", "svtav1-params", "lp=6:keyint=9"),
+    ],
+)
+def test_settings_by_threads_come_before_those_of_the_user(encoder: str, option: str, expected: str) -> None:
+    choice = EncoderChoice(encoder, "yuv420p", "mp4", {option: "keyint=9"}, threads=12)
+    assert choice.settings == {option: expected}
+
+
 # Encoders of graphics processors
 
 
@@ -380,6 +414,31 @@ def test_encoders_that_need_a_device_are_never_chosen_by_themselves() -> None:
         assert choose_encoder(described(codec=codec), Target("a.mkv"), EncoderOptions()).encoder.startswith(
             "lib"
         )
+
+
+@pytest.mark.parametrize(
+    "codec, name", [("h264", "h264_nvenc"), ("hevc", "hevc_nvenc"), ("av1", "av1_nvenc")]
+)
+def test_on_a_gpu_the_encoder_is_nvidias_of_the_same_codec_if_it_opens(
+    codec: str, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(encoder_choice, "try_encoder", lambda *given: None)
+    monkeypatch.setattr(EncoderRow, "is_built", lambda row: True)
+    source, target = described(codec=codec, width=320, height=240), Target("a.mp4")
+    assert choose_encoder(source, target, EncoderOptions(), on_gpu=True).encoder == name
+    kept = choose_encoder(source, target, EncoderOptions(preset="8"), on_gpu=True)
+    assert kept.encoder.startswith("lib"), "NVIDIA's has no such preset"
+
+
+def test_on_a_gpu_without_an_encoder_the_processors_is_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(choice: EncoderChoice, *given: object) -> None:
+        if choice.encoder.endswith("nvenc"):
+            raise MediaError("no capable devices found")
+
+    monkeypatch.setattr(encoder_choice, "try_encoder", fail)
+    monkeypatch.setattr(EncoderRow, "is_built", lambda row: True)
+    source = described(width=320, height=240)
+    assert choose_encoder(source, Target("a.mp4"), EncoderOptions(), on_gpu=True).encoder == "libx264"
 
 
 @pytest.mark.parametrize("pix_fmt, fed", [("yuv420p", "nv12"), ("yuv420p10le", "p010le")])

@@ -32,7 +32,7 @@ from vidrestore.events import Event, Planned, Warned
 from vidrestore.files import lease as locks
 from vidrestore.files.atomic import Partial
 from vidrestore.files.lease import BusyError, Lock
-from vidrestore.jobs import frame_journal, segmented
+from vidrestore.jobs import encoder_choice, frame_journal, segmented
 from vidrestore.jobs.job import ignore, open_job
 from vidrestore.jobs.request import Request
 from vidrestore.jobs.run import restore_request
@@ -328,6 +328,16 @@ def test_a_job_that_was_begun_keeps_the_length_of_its_segments(tmp_path: Path, s
         each.message for each in told if isinstance(each, Warned)
     )
     assert (tmp_path / "out.mkv").read_bytes() == (tmp_path / "whole.mkv").read_bytes()
+
+
+def test_a_job_that_was_begun_keeps_its_encoders_threads(
+    tmp_path: Path, source: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    events: list[Event] = []
+    for cores, run in ((8, stop_run), (2, restore)):
+        monkeypatch.setattr(encoder_choice, "threads_for", lambda *given, cores=cores: cores)
+        run(source, tmp_path / "out.mkv", 2 if cores == 8 else events, encoder=X264)
+    assert [event.details["encoder_threads"] for event in events if isinstance(event, Planned)] == [8]
 
 
 def test_unfinished_work_lies_in_the_folder_asked_for(tmp_path: Path, source: Path) -> None:

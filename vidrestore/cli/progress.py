@@ -105,6 +105,8 @@ def describe(event: Event) -> str | None:
         case Planned():
             parts = [(event.frames, "frame"), (event.scenes, "scene"), (event.clips, "clip")]
             known = ", ".join(counted_words(number, word) for number, word in parts if number is not None)
+            if str(encoder := event.details.get("encoder")).endswith("_nvenc"):
+                known += f"; encoded by {encoder}"
             return f"{event.source}: {known}" + (
                 f"; going on, {event.reused} of them were restored earlier" if event.reused else ""
             )

@@ -292,7 +292,8 @@ def _estimate(batch: Batch, source: str, on_event: Listener) -> Estimate | Summa
 def estimate_lines(found: Estimate) -> Iterator[str]:
     """Yield the lines of a dry run for a reader."""
     plan, timeline = found.plan, found.plan.timeline
-    settings = " ".join(f"{key}={value}" for key, value in plan.encoder.options.items())
+    encoder = plan.encoder
+    settings = " ".join(f"{key}={value}" for key, value in encoder.settings.items())
     parts = [
         (found.frames, "frame"),
         (len(timeline.scenes), "scene"),
@@ -301,7 +302,7 @@ def estimate_lines(found: Estimate) -> Iterator[str]:
     ]
     yield f"{plan.source.path} -> {plan.output}"
     yield "  " + ", ".join(counted_words(number, word) for number, word in parts) + " copied"
-    yield f"  encoder {plan.encoder.encoder} {plan.encoder.pix_fmt} {settings}"
+    yield f"  encoder {encoder.encoder} {encoder.pix_fmt} {settings}, {encoder.threads} threads"
     for scene in timeline.scenes if any(any(scene.sigma) for scene in timeline.scenes) else ():
         yield f"  frames {scene.first:>6} to {scene.stop - 1:>6}  noise: {scene.noise}"
     yield f"  about {length_of_time(found.seconds)} of work and {found.size / 1e6:.1f} MB of video"

@@ -1,15 +1,15 @@
 """Choose an encoder from the table, and test it before any work by encoding a few frames.
 
 Three facts about PyAV 18.1, all measured, determine the settings. x264 gives different bits from run to run
-unless its assembly is limited to AVX2 and its number of threads is fixed, so every encoder has a fixed number
-of threads on any machine. H.264 and H.265 can't hold an odd size with subsampled chroma; VP9, AV1 and FFV1
+unless its assembly is limited to AVX2 and its number of threads is fixed, so that number is part of the
+choice, which a job keeps. H.264 and H.265 can't hold an odd size with subsampled chroma; VP9, AV1 and FFV1
 can. SVT-AV1 writes to standard error unless it is silenced.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
 from math import log2
 from typing import TYPE_CHECKING
@@ -19,15 +19,17 @@ from vidrestore.frames import PixelFormat, Scale, enlarged_size
 from vidrestore.media.encoder_table import (
     DEEP_PREFERENCE,
     ENCODERS,
+    FEWEST_THREADS,
     ISO,
     LOSSLESS_PREFERENCE,
     LOSSY,
     PREFERENCE,
     TABLE,
-    THREADS,
     EncoderChoice,
     EncoderRow,
-    fixed_threads,
+    merged,
+    repeatable,
+    threads_for,
 )
 from vidrestore.media.encoding import opens, try_encoder
 from vidrestore.media.formats import layout_of
@@ -49,13 +51,20 @@ AUDIO_RATE = 128_000  # assumed bits per second of an audio stream of unknown ra
 
 
 def choose_encoder(
-    source: SourceInfo, output: Target, options: EncoderOptions, *, scale: Scale = 1
+    source: SourceInfo,
+    output: Target,
+    options: EncoderOptions,
+    *,
+    scale: Scale = 1,
+    cores: int = 1,
+    on_gpu: bool = False,
 ) -> EncoderChoice:
     """Return the encoder for `output`: the one asked for, else the source's codec, else the container's
     default, after a trial.
 
-    `scale` is the output's size over the source's. Raises MediaError, with a way that works, if the table has
-    no encoder for these pixels in this container, or if the encoder doesn't open.
+    `scale` is the output's size over the source's. The number of threads follows from the `cores`. With
+    `on_gpu`, NVIDIA's encoder of the same codec is taken if one opens. Raises MediaError, with a way that
+    works, if the table has no encoder for these pixels in this container, or if the encoder doesn't open.
     """
     container = output.container
     if container == Y4M:
@@ -72,7 +81,11 @@ def choose_encoder(
         row = find(source.video, container, options, scale)
     except MediaError as error:
         raise MediaError(f"{source.path}: {error}") from error
-    choice = _choice(row, container, source, options, scale)
+    height, _ = enlarged_size(source.video.height, source.video.width, scale)
+    threads = options.threads or threads_for(cores, height)
+    if on_gpu and (found := _on_gpu(row, container, source, options, scale)):
+        return found
+    choice = _choice(row, container, source, options, scale, threads)
     try:
         try_encoder(choice, source.video, output.name, scale)
     except MediaError as error:
@@ -80,6 +93,23 @@ def choose_encoder(
             raise
         way_out = _way_out(source.video, container, options.lossless, scale)
         raise MediaError(f"{row.name}: it needs {row.device}, and none opens here; {way_out}") from error
+    return choice
+
+
+def _on_gpu(
+    row: EncoderRow, container: str, source: SourceInfo, options: EncoderOptions, scale: Scale
+) -> EncoderChoice | None:
+    """Return NVIDIA's encoder of the codec of `row`, None if none opens for these pixels and options."""
+    own = ENCODERS.get(f"{row.codec}_nvenc")
+    if own is None or obstacle(own, source.video, container, options.lossless, scale):
+        return None
+    if options.preset not in (None, *own.presets):
+        return None
+    choice = _choice(own, container, source, options, scale, FEWEST_THREADS)
+    try:
+        try_encoder(choice, source.video, source.path, scale)
+    except MediaError:
+        return None
     return choice
 
 
@@ -197,12 +227,16 @@ def _way_out(video: VideoInfo, container: str, lossless: bool, scale: Scale) -> 
 
 
 def _choice(
-    row: EncoderRow, container: str, source: SourceInfo, options: EncoderOptions, scale: Scale
+    row: EncoderRow,
+    container: str,
+    source: SourceInfo,
+    options: EncoderOptions,
+    scale: Scale,
+    threads: int,
 ) -> EncoderChoice:
     video = source.video
-    threads = options.threads or THREADS
     settings = dict((row.lossless or {}) if options.lossless else row.lossy) | _quality(row, options, source)
-    settings = _merged(_merged(settings, fixed_threads(row.name, threads)), hdr_settings(row.name, video))
+    settings = merged(merged(settings, repeatable(row.name)), hdr_settings(row.name, video))
     if container in ISO and row.codec in ("h264", "hevc") and varies(video):
         # MP4 stores durations in decoding order, so variable ones are correct only without B-frames
         settings["bf"] = "0"
@@ -210,7 +244,7 @@ def _choice(
         height, width = enlarged_size(video.height, video.width, scale)
         settings = _ffv1_settings(settings, row.formats[video.format.name], width, height)
     _check_own_settings(options)
-    settings = _merged(settings, {key: str(value) for key, value in options.options.items()})
+    settings = merged(settings, {key: str(value) for key, value in options.options.items()})
     return EncoderChoice(
         row.name,
         row.formats[video.format.name],
@@ -294,16 +328,6 @@ def _check_own_settings(options: EncoderOptions) -> None:
                 f"`options={key}={value}`: {lossy[0]} sets a quality, and lossless output has none; "
                 "remove the option"
             )
-
-
-def _merged(settings: Mapping[str, str], more: Mapping[str, str]) -> dict[str, str]:
-    """Merge settings: `more` wins, except that lists of parameters ("x264-params") are appended, where the
-    last name wins.
-    """
-    joined = dict(settings)
-    for key, value in more.items():
-        joined[key] = f"{joined[key]}:{value}" if key.endswith("-params") and joined.get(key) else value
-    return joined
 
 
 def _pipe_choice(video: VideoInfo, options: EncoderOptions) -> EncoderChoice:

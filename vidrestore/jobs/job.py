@@ -19,7 +19,15 @@ from vidrestore.frames import Frame, Scale
 from vidrestore.jobs.encoder_choice import choose_encoder
 from vidrestore.jobs.frame_progress import counted
 from vidrestore.jobs.request import Request, plain_options
-from vidrestore.jobs.steps import Stage, StepLoader, Steps, load_step, total_scale, video_writer
+from vidrestore.jobs.steps import (
+    Stage,
+    StepLoader,
+    Steps,
+    available_cores,
+    load_step,
+    total_scale,
+    video_writer,
+)
 from vidrestore.media.deinterlace import PIPE_DEINTERLACED
 from vidrestore.media.encoder_table import EncoderChoice
 from vidrestore.media.pictures import losses, side_data_left_out
@@ -35,7 +43,7 @@ from vidrestore.pipeline.chain import frames_ahead
 from vidrestore.pipeline.clip_restorer import Changes
 from vidrestore.pipeline.excerpt import expected_frames, find_span
 from vidrestore.pipeline.plan import PLAN_VERSION, Plan, Scene
-from vidrestore.restorers.devices import device_name
+from vidrestore.restorers.devices import device_name, torch_device
 
 FindSpan: TypeAlias = Callable[[VideoReader, RestoreOptions], Span]
 
@@ -105,8 +113,8 @@ class Job:
     def identity(self) -> dict[str, Any]:
         """Return all that alters pixels or bits, as JSON values.
 
-        Weights are known by their hash, whatever `model` calls them. The length of segments is left out: a
-        job that was begun keeps its own.
+        Weights are known by their hash, whatever `model` calls them. The length of segments and the encoder's
+        number of threads are left out: a job that was begun keeps its own.
         """
         source = {key: value for key, value in asdict(self.plan.source).items() if key != "path"}
         first, *later = (_identity(stage) for stage in self.steps.stages)
@@ -114,7 +122,7 @@ class Job:
             "source": source,
             **first,
             **({"later": later} if later else {}),
-            "encoder": asdict(self.plan.encoder),
+            "encoder": {key: each for key, each in asdict(self.plan.encoder).items() if key != "threads"},
             "copied_streams": list(self.plan.copy),
             "span": asdict(self.plan.span),
             "versions": {
@@ -137,6 +145,7 @@ class Job:
         details: dict[str, Any] = {
             "encoder": encoder.encoder,
             "pix_fmt": encoder.pix_fmt,
+            "encoder_threads": encoder.threads,
             "copied_streams": self.plan.copy,
         }
         if self.steps.later:
@@ -220,7 +229,9 @@ def open_job(request: Request, load: StepLoader = load_step, find: FindSpan | No
         span = (find or asked_span)(reader, options)
         copy = check_streams(info, output, options.drop)
         scale = total_scale(request.steps, info.video)
-        encoder = choose_encoder(info, output, options.encoder, scale=scale)
+        cores = options.threads or available_cores()
+        on_gpu = options.encoder.encoder == "auto" and torch_device(options.device).type == "cuda"
+        encoder = choose_encoder(info, output, options.encoder, scale=scale, cores=cores, on_gpu=on_gpu)
         warnings = reader.warnings + check_side_data(info, encoder, options.drop, strict=options.strict)
         if order := reader.field_order():
             warnings += (_combed(order),)

@@ -20,7 +20,7 @@ import time
 from array import array
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from itertools import chain, islice, pairwise
 from pathlib import Path
@@ -76,7 +76,7 @@ class SegmentedWork:
         self.job, self.folder, self.on_event = job, folder, on_event
         video, asked = job.info.video, job.options.segment_frames
         length = asked or usual_length(*enlarged_size(video.height, video.width, job.scale))
-        facts = {"segment_frames": length}
+        facts = {"segment_frames": length, "encoder_threads": job.plan.encoder.threads}
         for at, stage in enumerate(job.steps.stages):
             facts |= {_fact("clip", at): stage.length, _fact("overlap", at): stage.overlap}
         identity, restart = job.identity(), job.options.restart and not beside
@@ -88,6 +88,7 @@ class SegmentedWork:
                     f"{folder.path / 'job.json'}: clips of {stage.length} frames that share "
                     f"{stage.overlap}: vidrestore did not write that; add `restart` to begin again"
                 )
+        job.plan.encoder = replace(job.plan.encoder, threads=began["encoder_threads"])
         job.plan.timeline = job.steps.first.timeline([])
         self.length = began["segment_frames"]
         if asked is not None and asked != self.length:

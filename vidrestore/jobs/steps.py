@@ -205,7 +205,7 @@ def video_writer(
     """
     output = Target.of(output)
     if isinstance(encoder, EncoderOptions):
-        encoder = choose_encoder(source, output, encoder)
+        encoder = choose_encoder(source, output, encoder, cores=available_cores())
     return VideoWriter(output, source=source, encoder=encoder, copy=copy, **more)
 
 

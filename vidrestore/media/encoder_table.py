@@ -9,8 +9,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-# constant, because the number of threads changes the bits, and a command must give the same file everywhere
-THREADS = 4
+FEWEST_THREADS = 4
+# x264 limits the vertical motion that it follows to what the thread of the frame before has finished, about
+# half of this less 12 pixels.
+LINES_PER_THREAD = 64
+MOST_LEVELS = 6  # of SVT-AV1's parallelism
 
 
 @dataclass(frozen=True)
@@ -46,7 +49,8 @@ class EncoderChoice:
     """An encoder with everything needed to open it, as plain values that can be stored in a plan.
 
     `pix_fmt` is the encoder's input format; `container` is FFmpeg's name of the muxer; `options` are all of
-    the encoder's options.
+    the encoder's options but those that follow from `threads`, which some encoders' bits depend on: the
+    number is chosen when a job is planned, and stays with it.
     """
 
     encoder: str
@@ -54,19 +58,46 @@ class EncoderChoice:
     container: str
     options: Mapping[str, str]
     codec_tag: str | None = None
-    threads: int = THREADS
+    threads: int = FEWEST_THREADS
     lossless: bool = False
 
+    @property
+    def settings(self) -> dict[str, str]:
+        """All options, those by `threads` included."""
+        return merged(thread_settings(self.encoder, self.threads), self.options)
 
-def fixed_threads(encoder: str, threads: int) -> dict[str, str]:
-    """Return the settings that make an encoder's output repeatable, for a number of threads."""
-    if encoder in ("libx264", "libx264rgb"):
-        return {"x264-params": "asm=AVX2"} if _has_avx2() else {}
+
+def threads_for(cores: int, height: int) -> int:
+    """Return how many threads an encoder of frames of `height` lines is given on a number of cores.
+
+    They wait for each other, so half as many more than cores keep those busy.
+    """
+    return max(FEWEST_THREADS, min(cores * 3 // 2, height // LINES_PER_THREAD))
+
+
+def repeatable(encoder: str) -> dict[str, str]:
+    """Return the settings that make an encoder's output repeatable for one number of threads."""
+    return {"x264-params": "asm=AVX2"} if encoder in ("libx264", "libx264rgb") and _has_avx2() else {}
+
+
+def thread_settings(encoder: str, threads: int) -> dict[str, str]:
+    """Return the settings of encoders that have their own for the number of threads."""
     if encoder == "libx265":
-        return {"x265-params": f"log-level=error:pools={threads}:frame-threads={min(threads, 2)}"}
+        frames = min(max(threads // 4, 2), threads)
+        return {"x265-params": f"log-level=error:pools={threads}:frame-threads={frames}"}
     if encoder == "libsvtav1":
-        return {"svtav1-params": f"lp={threads}"}
+        return {"svtav1-params": f"lp={min(threads, MOST_LEVELS)}"}
     return {}
+
+
+def merged(settings: Mapping[str, str], more: Mapping[str, str]) -> dict[str, str]:
+    """Merge settings: `more` wins, except that lists of parameters ("x264-params") are appended, where the
+    last name wins.
+    """
+    joined = dict(settings)
+    for key, value in more.items():
+        joined[key] = f"{joined[key]}:{value}" if key.endswith("-params") and joined.get(key) else value
+    return joined
 
 
 def _has_avx2() -> bool:

@@ -60,7 +60,7 @@ class Encoder:
 
         _quiet_encoders()
         context: Any = av.CodecContext.create(choice.encoder, "w")
-        context.bit_rate, context.framerate, context.options = 0, _rate(video), dict(choice.options)
+        context.bit_rate, context.framerate, context.options = 0, _rate(video), choice.settings
         _describe(context, choice, video, video.time_base, scale)
         header_apart: Any = FormatFlags.global_header.value
         if av.ContainerFormat(choice.container, "w").flags & header_apart:
@@ -100,7 +100,7 @@ def add_encoder(
     import av
 
     _quiet_encoders()
-    stream = container.add_stream(choice.encoder, rate=_rate(video), options=dict(choice.options))
+    stream = container.add_stream(choice.encoder, rate=_rate(video), options=choice.settings)
     assert isinstance(stream, av.VideoStream)
     stream.time_base = time_base
     _describe(stream.codec_context, choice, video, time_base, scale)
@@ -215,7 +215,7 @@ def try_encoder(choice: EncoderChoice, video: VideoInfo, output: str, scale: Sca
             for made in [*_trial_pictures(choice, video, scale), None]:
                 container.mux(stream.encode(made))
             # options that the encoder did not use
-            unknown = sorted(choice.options.keys() & stream.codec_context.options.keys())
+            unknown = sorted(choice.settings.keys() & stream.codec_context.options.keys())
         memory.seek(0)
         with av.open(memory, "r", format=choice.container) as container:
             found = sum(1 for packet in container.demux(video=0) if packet.size)

@@ -10,7 +10,7 @@ import av
 import numpy as np
 from numpy.typing import NDArray
 
-from vidrestore.media.encoder_table import fixed_threads
+from vidrestore.media.encoder_table import repeatable
 from vidrestore.media.formats import layout_of, planes_of
 
 Planes = tuple[NDArray[np.uint8], ...]
@@ -25,7 +25,7 @@ def recompress(frames: Sequence[Planes], crf: float, preset: str = "veryfast") -
     if height % 2 or width % 2:
         raise ValueError(f"4:2:0 has even sides in H.264, got {width}x{height}")
     encoder = _encoder("libx264", "yuv420p", height, width)
-    encoder.options = {"crf": str(crf), "preset": preset} | fixed_threads("libx264", 1)
+    encoder.options = {"crf": str(crf), "preset": preset} | repeatable("libx264")
     return _decoded(encoder, "h264", frames)
 
 

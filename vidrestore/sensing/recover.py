@@ -63,7 +63,7 @@ def recover(
     check_files(Source(source), target, overwrite=chosen.overwrite, cfr=chosen.cfr)
     with MeasurementReader(source) as reader:
         info = recovered_info(reader.measured)
-        encoder = choose_encoder(info, target, chosen.encoder)
+        encoder = choose_encoder(info, target, chosen.encoder, cores=available_cores())
         device = torch_device(chosen.device)
         model = recovering_model(source, reader.measured, chosen.model, device)
         tell(Started(source, str(target), "recover", model.card.name, device_name(device)))
