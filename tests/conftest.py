@@ -20,9 +20,12 @@ REPOSITORY = Path(__file__).parents[1]
 
 @pytest.fixture(scope="session", autouse=True)
 def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """What is cached for a user goes to a folder of the tests, here and in the commands that they start."""
+    """A user's cache, configuration and data are in folders of the tests, here and in the commands that they
+    start.
+    """
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+        for kind in ("CACHE", "CONFIG", "DATA"):
+            patch.setenv(f"XDG_{kind}_HOME", str(tmp_path_factory.mktemp(kind.lower())))
         yield
 
 

@@ -20,9 +20,11 @@ from training_runs import tiny_run, write_clips, write_config
 
 from vidrestore.cli import main
 from vidrestore.errors import ConfigError, MediaError, OptionError
-from vidrestore.training.data import decoded, footage, sources
+from vidrestore.files import user_folders
+from vidrestore.files.user_folders import user_folder
+from vidrestore.training.data import footage, sources
 from vidrestore.training.data.batches import Share, WorkerError, _closing_workers, in_order
-from vidrestore.training.data.decoded import HEADER, Decoded, DecodedFiles, user_cache_folder
+from vidrestore.training.data.decoded import HEADER, Decoded, DecodedFiles
 from vidrestore.training.data.footage import Footage, decode_clip, decode_whole
 from vidrestore.training.data.sources import Reading, make_data
 from vidrestore.training.loop import train
@@ -217,11 +219,11 @@ def test_a_cache_that_can_not_be_a_folder_is_refused(tmp_path: Path) -> None:
 
 
 def test_the_users_cache_is_where_the_system_has_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(decoded.sys, "platform", "linux")
+    monkeypatch.setattr(user_folders.sys, "platform", "linux")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    assert user_cache_folder() == tmp_path / "vidrestore"
+    assert user_folder("cache") == tmp_path / "vidrestore"
     monkeypatch.delenv("XDG_CACHE_HOME")
-    assert user_cache_folder() == Path.home() / ".cache" / "vidrestore"
+    assert user_folder("cache") == Path.home() / ".cache" / "vidrestore"
 
 
 # What is read is the same

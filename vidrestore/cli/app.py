@@ -25,6 +25,7 @@ from vidrestore.cli.keywords import as_options
 from vidrestore.cli.restore_commands import RESTORE_COMMANDS
 from vidrestore.cli.run_commands import run
 from vidrestore.cli.sense_commands import recover, sense
+from vidrestore.cli.settings import config, use_user_file
 from vidrestore.cli.terminal import say, show
 from vidrestore.cli.train_commands import train
 from vidrestore.cli.usage_errors import UsageError, usage_line
@@ -61,7 +62,7 @@ app = typer.Typer(
 )
 PANELS: dict[str, list[Callable[..., None]]] = {
     RESTORE: [*RESTORE_COMMANDS, run],
-    OTHER: [inspect, bench, train],
+    OTHER: [inspect, bench, train, config],
     RESEARCH: [sense, recover],
 }
 for _panel, _commands in PANELS.items():
@@ -79,6 +80,7 @@ def _print_version(wanted: bool) -> None:
 
 @app.callback()
 def _common(
+    context: typer.Context,
     version: Annotated[
         bool,
         typer.Option(
@@ -86,7 +88,8 @@ def _common(
         ),
     ] = False,
 ) -> None:
-    pass
+    if context.invoked_subcommand != "config":  # which shows them, with their errors
+        use_user_file(context)
 
 
 def main(arguments: list[str] | None = None) -> None:

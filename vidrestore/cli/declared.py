@@ -18,8 +18,9 @@ from typing import Annotated, Any, get_args, get_type_hints
 
 import typer
 
+from vidrestore.cli.settings import complete_presets, use_preset
 from vidrestore.errors import OptionError
-from vidrestore.options import OUTPUT, OVERWRITE, PANELS, Declared
+from vidrestore.options import OUTPUT, OVERWRITE, PANELS, QUALITY, Declared
 
 Command = Callable[..., None]
 Values = Mapping[str, Any]
@@ -48,9 +49,8 @@ def with_options(
             if group is None:
                 parameters.append(parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY))
             else:
-                parameters += (
-                    each for declared in _declared(group, task, only) for each in _parameters(*declared)
-                )
+                declared = list(_declared(group, task, only))
+                parameters += (each for found in declared for each in _parameters(*found, command.__name__))
                 makers[parameter.name] = partial(_builder if lazy else _build, group)
 
         parameters.sort(key=_panel_order)
@@ -96,13 +96,15 @@ def _declared(
             yield field, hints[field.name], found
 
 
-def _parameters(field: Field[Any], kind: Any, found: Declared) -> Iterator[inspect.Parameter]:
+def _parameters(field: Field[Any], kind: Any, found: Declared, command: str) -> Iterator[inspect.Parameter]:
     """Yield the parameters for Typer. Their default is None, "not given"; the field's default is in its class
     alone.
     """
+    own = f"{command}-" if found.panel == QUALITY else ""  # such options differ from task to task
     if found.switches:
         for flag, help in found.switches.items():
-            info = typer.Option(flag, help=help, metavar="", rich_help_panel=found.panel)
+            shown: dict[str, Any] = {"help": help, "metavar": "", "rich_help_panel": found.panel}
+            info = typer.Option(flag, **(shown | _variable(own, flag)))
             yield _parameter(flag.removeprefix("--"), bool | None, info)
         return
     metavar = "" if kind is bool else found.metavar  # or the help would show <bool>
@@ -116,10 +118,18 @@ def _parameters(field: Field[Any], kind: Any, found: Declared) -> Iterator[inspe
     if "/" in flags[0]:  # on by default: an option of its own that turns it off
         flags = (flags[0].partition("/")[2],)
         shared["callback"] = _off
+    if field.name == "preset_for":  # first, because it sets defaults of the others
+        shared |= {"callback": use_preset, "is_eager": True}
     if field.name in COMPLETIONS:
         shared["autocompletion"] = COMPLETIONS[field.name]
     taken = list[Any] if found.gather else Any if found.parse else kind
-    yield _parameter(field.name, taken | None, typer.Option(*flags, **shared))
+    yield _parameter(field.name, taken | None, typer.Option(*flags, **(shared | _variable(own, flags[0]))))
+
+
+def _variable(own: str, flag: str) -> dict[str, Any]:
+    """Return the environment variable of an option, which the help of all commands doesn't repeat."""
+    name = f"vidrestore-{own}{flag.removeprefix('--')}".replace("-", "_").upper()
+    return {"envvar": name, "show_envvar": False}
 
 
 def _off(given: bool | None) -> bool | None:
@@ -206,5 +216,6 @@ COMPLETIONS: dict[str, Callable[[str], list[str] | list[tuple[str, str]]]] = {
     "model": _models,
     "encoder": _encoders,
     "task": complete_tasks,
+    "preset_for": complete_presets,
     "device": _names(("auto", "cpu", "cuda", "mps")),
 }

@@ -74,6 +74,13 @@ class RunOptions:
     dry_run: bool = option(False, "Show the plan and its cost; restore nothing.", OUTPUT, scope="job")
     json: bool = option(False, JSON)
     quiet: bool = option(False, QUIET)
+    preset_for: str | None = option(
+        None,
+        "Defaults for tape, phone-night, film, webcam, old-web; see `vidrestore config`.",
+        INPUT,
+        scope="call",
+        metavar="NAME",
+    )
     shard: tuple[int, int] | None = option(
         None,
         "Run as process I of N that share OUT's folder.",

@@ -145,11 +145,12 @@ def _use_threads(threads: int) -> None:
 
 
 def _reading(cache: Path | None, gigabytes: float | None, skip_bad: bool, workers: int) -> Reading:
-    from vidrestore.training.data.decoded import CACHE_BYTES, user_cache_folder
+    from vidrestore.files.user_folders import user_folder
+    from vidrestore.training.data.decoded import CACHE_BYTES
     from vidrestore.training.data.sources import Reading
 
     limit = CACHE_BYTES if gigabytes is None else int(1e9 * gigabytes)
-    return Reading((cache or user_cache_folder()) if limit else None, limit, skip_bad, workers)
+    return Reading((cache or user_folder("cache")) if limit else None, limit, skip_bad, workers)
 
 
 def _print_config(recipe: RunConfig) -> None:

@@ -12,7 +12,6 @@ import hashlib
 import json
 import math
 import os
-import sys
 import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
@@ -54,15 +53,6 @@ class Decoded:
             mapped = torch.from_numpy(np.memmap(stream, np.uint8, "c", offset=HEADER))
         flat = mapped.split([math.prod(shape) for shape in self.shapes])
         return tuple(part.view(shape) for part, shape in zip(flat, self.shapes, strict=True))
-
-
-def user_cache_folder() -> Path:
-    """Return the system's folder for cached files of the user."""
-    if sys.platform == "darwin":
-        return Path.home() / "Library" / "Caches" / "vidrestore"
-    if sys.platform == "win32":
-        return Path(os.environ.get("LOCALAPPDATA") or Path.home()) / "vidrestore" / "cache"
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "vidrestore"
 
 
 class DecodedFiles:

@@ -1,0 +1,166 @@
+"""Defaults of options from the user's file, presets and variables, and `vidrestore config`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from vidrestore.cli import main, restore_commands
+from vidrestore.cli.app import app
+from vidrestore.cli.settings import read_presets
+from vidrestore.options import RestoreOptions
+
+
+def run(*arguments: object) -> int:
+    with pytest.raises(SystemExit) as end:
+        main([str(each) for each in arguments])
+    return int(end.value.code or 0)
+
+
+@pytest.fixture
+def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The user's file, in a folder of its own."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    (tmp_path / "vidrestore").mkdir()
+    return tmp_path / "vidrestore" / "config.toml"
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, RestoreOptions]]:
+    """The task and the options that the library is asked for."""
+    asked: list[tuple[str, RestoreOptions]] = []
+    monkeypatch.setattr(
+        restore_commands, "run_task", lambda task, run, options: asked.append((task, options()))
+    )
+    return asked
+
+
+def test_the_command_line_wins_over_variables_these_over_the_file_and_that_over_the_preset(
+    file: Path, asked: list[tuple[str, RestoreOptions]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    preset = ("denoise", "in.mp4", "--preset-for", "film")
+    assert run(*preset) == 0
+    file.write_text("crf = 18\n[denoise]\nstrength = 0.6\n")
+    assert run(*preset) == 0
+    monkeypatch.setenv("VIDRESTORE_CRF", "20")
+    monkeypatch.setenv("VIDRESTORE_DENOISE_STRENGTH", "0.7")
+    assert run(*preset) == 0
+    assert run(*preset, "--crf", "22", "--strength", "0.8") == 0
+    found = [(options.encoder.crf, options.strength) for _, options in asked]
+    assert found == [(16, 0.5), (18, 0.6), (20, 0.7), (22, 0.8)]
+
+
+def test_options_of_a_table_are_for_its_command_and_those_at_the_top_for_all(
+    file: Path, asked: list[tuple[str, RestoreOptions]]
+) -> None:
+    file.write_text(
+        'drop = "cover"\nencoder-option = ["a=b", "c=d"]\n[denoise]\nbest = true\nno-match = true\n'
+    )
+    assert run("denoise", "in.mp4") == run("dehaze", "in.mp4") == 0
+    (_, denoise), (_, dehaze) = asked
+    assert (denoise.quality, denoise.match, denoise.drop) == ("best", False, {"cover"})
+    assert (dehaze.quality, dehaze.drop) == ("default", {"cover"})
+    assert denoise.encoder.options == dehaze.encoder.options == {"a": "b", "c": "d"}
+
+
+def test_the_file_holds_for_commands_that_do_not_restore(
+    file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file.write_text('[train]\nconfig = "absent.toml"\n')
+    assert run("train", "--print-config") == 1
+    assert "absent.toml" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("sigma = 20", "config.toml: no option --sigma for all commands"),
+        ("[denoise]\nsgima = 20", "config.toml: denoise has no option --sgima"),
+        ("[denois]\nsigma = 20", "config.toml: no command named 'denois'"),
+        ("device =", "config.toml: can't be read as TOML"),
+        ("presets = 3", "config.toml: expected a table [presets.NAME]"),
+        ("[denoise]\nsigma = 'much'", "got 'much' (see `vidrestore config`, or the preset)"),
+    ],
+)
+def test_a_wrong_file_is_an_error_that_says_where(
+    file: Path, text: str, message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file.write_text(text)
+    assert run("denoise", "in.mp4", "--preset-for", "tape") in (1, 2)
+    assert message in capsys.readouterr().err
+
+
+def test_a_wrong_variable_is_named(
+    file: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("VIDRESTORE_DENOISE_SIGMA", "much")
+    assert run("denoise", "in.mp4") == 2
+    assert "got 'much' (from VIDRESTORE_DENOISE_SIGMA)" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", read_presets())
+@pytest.mark.parametrize("task", ["denoise", "sr", "dehaze"])
+def test_every_preset_is_understood_by_all_commands(
+    name: str, task: str, file: Path, asked: list[tuple[str, RestoreOptions]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert run(task, "in.mp4", "--preset-for", name) == 0
+    assert asked[0][0] == task
+    chains: list[list[str]] = []
+    monkeypatch.setattr(
+        "vidrestore.cli.run_commands.run_steps",
+        lambda run, steps: chains.append([step.task for step in steps()]),
+    )
+    assert run("run", "in.mp4", "--preset-for", name) == 0
+    assert chains == [["denoise", "sr"] if name == "old-web" else ["denoise"]]
+
+
+def test_presets_of_the_user_stand_beside_the_others_and_may_replace_them(
+    file: Path, asked: list[tuple[str, RestoreOptions]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    file.write_text("[presets.hi8.denoise]\nsigma = 12\n[presets.tape.denoise]\nsigma = 13\n")
+    for name in ("hi8", "tape"):
+        assert run("denoise", "in.mp4", "--preset-for", name) == 0
+    assert [(options.sigma, options.quality) for _, options in asked] == [(12, "default"), (13, "default")]
+    assert run("denoise", "in.mp4", "--preset-for", "8mm") == 2
+    assert "no preset named '8mm'; there are: tape, phone-night, film, webcam, old-web, hi8" in (
+        capsys.readouterr().err
+    )
+
+
+def test_config_shows_every_value_with_its_origin(
+    file: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file.write_text("threads = 2\n[denoise]\nstrength = 0.6\n")
+    monkeypatch.setenv("VIDRESTORE_DEVICE", "cpu")
+    assert run("config", "--preset-for", "film", "--json") == 0
+    found = {
+        (each["command"], each["option"]): (each["value"], each["origin"])
+        for each in map(json.loads, capsys.readouterr().out.splitlines())
+    }
+    assert found["denoise", "strength"] == ("0.6", str(file))
+    assert found["denoise", "best"] == (True, "preset film")
+    assert found["sr", "crf"] == ("16", "preset film")
+    assert found["train", "threads"] == ("2", str(file))
+    assert found["recover", "device"] == ("cpu", "VIDRESTORE_DEVICE")
+    assert run("config") == 0
+    text = capsys.readouterr().out
+    assert text.startswith(f"{file}\n  strength = 0.6  ({file}; denoise)\n")
+    assert "old-web" in text
+
+
+def test_config_shows_a_wrong_file_and_other_commands_name_a_missing_one(
+    file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run("config") == 0
+    assert f"{file}: not there; it would have device" in capsys.readouterr().out
+    file.write_text("sigma = 20")
+    assert run("config") == 2
+    assert "no option --sigma for all commands" in capsys.readouterr().err
+
+
+def test_help_needs_no_readable_file(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file.write_text("sigma = ")
+    assert run("--help") == 0
+    assert app.info.help and "denoise in.mp4" in capsys.readouterr().out

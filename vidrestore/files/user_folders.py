@@ -1,0 +1,29 @@
+"""The folders in which one user's cache, configuration and data lie: those of the XDG variables, else the
+system's own.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Literal
+
+_XDG = {
+    "cache": ("XDG_CACHE_HOME", ".cache"),
+    "config": ("XDG_CONFIG_HOME", ".config"),
+    "data": ("XDG_DATA_HOME", ".local/share"),
+}
+_MACOS = {"cache": "Caches", "config": "Application Support", "data": "Application Support"}
+
+
+def user_folder(kind: Literal["cache", "config", "data"]) -> Path:
+    """Return the folder of a kind of the user's files; it need not exist."""
+    variable, usual = _XDG[kind]
+    if given := os.environ.get(variable):
+        return Path(given) / "vidrestore"
+    if sys.platform == "darwin":
+        return Path.home() / "Library" / _MACOS[kind] / "vidrestore"
+    if sys.platform == "win32":
+        return Path(os.environ.get("LOCALAPPDATA") or Path.home()) / "vidrestore" / kind
+    return Path.home() / usual / "vidrestore"
