@@ -13,7 +13,7 @@ from vidrestore.errors import OptionError
 Precision = Literal["auto", "fp32", "bf16"]
 Quality = Literal["fast", "default", "best"]
 Input = Literal["compressed", "clean"]
-Scope = Literal["pixels", "file", "call", "job", "machine"]
+Scope = Literal["pixels", "file", "streams", "call", "job", "machine"]
 DROPPABLE = ("audio", "subtitles", "data", "attachments", "cover", "video", "exif")
 MAX_SIGMA = 255.0
 MAX_GRAIN = 30.0
@@ -31,9 +31,9 @@ class Declared:
     """The form of an options field on the command line; `cli.declared` makes the options.
 
     `scope` is what the option alters: the restored "pixels"; the "file", as to the frames that are read and
-    all that is written beside pixels; this "call", its names, permissions and messages; the "job", as to how
-    its work is resumed, shared or shown; or the "machine", where and how fast it works. Only the first two
-    make another restoration.
+    how they are encoded; the "streams" that are copied beside them; this "call", its names, permissions and
+    messages; the "job", as to how its work is resumed, shared or shown; or the "machine", where and how fast
+    it works. Only the first three make another file, and only the first two make other frames in it.
     `flags`: --the-field's-name if empty, "--match/--no-match" for a switch. `metavar` names the value in the
     help; a switch has none. `parse` converts text to the value, unless the field's type does. `gather`
     combines the values of an option that may be repeated. `switches`: flags that each stand for a value.
@@ -274,7 +274,7 @@ class RestoreOptions:
         frozenset(),
         f"Don't copy: {', '.join(DROPPABLE)}.",
         OUTPUT,
-        scope="file",
+        scope="streams",
         metavar="KIND,KIND",
         parse=parsing.kinds,
         gather=lambda sets: frozenset().union(*sets),

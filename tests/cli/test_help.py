@@ -122,7 +122,9 @@ def test_every_field_of_the_options_has_its_place_on_the_command_line() -> None:
 def test_an_option_without_a_scope_can_not_be_declared() -> None:
     with pytest.raises(TypeError, match="'scope'"):
         option(0.5, "Grain to keep.", "Quality", metavar="0..1")
-    with pytest.raises(ValueError, match="scope must be one of pixels, file, call, job, machine, got 'bits'"):
+    with pytest.raises(
+        ValueError, match="scope must be one of pixels, file, streams, call, job, machine, got 'bits'"
+    ):
         option(0.5, "Grain to keep.", "Quality", scope="bits")
 
 

@@ -373,7 +373,6 @@ def test_work_folders_have_names_that_file_systems_take() -> None:
         ({"encoder": X264}, r'encoder.encoder was "ffv1", now "libx264"'),
         ({"strength": 0.5}, "strength was 1, now 0.5"),
         ({"scene_detect": False}, "scene_detect was true, now false"),
-        ({"drop": frozenset({"audio"})}, "drop was .*, now "),
     ],
     ids=lambda value: next(iter(value)) if isinstance(value, dict) else None,
 )
@@ -394,6 +393,24 @@ def test_what_alters_no_pixel_does_not_make_it_another_job(
 ) -> None:
     stop_run(source, tmp_path / "out.mkv", 2)
     assert restore(source, tmp_path / "out.mkv", **changes).reused > 0
+
+
+def test_frames_are_kept_if_other_streams_are_to_be_copied(tmp_path: Path, source: Path) -> None:
+    without = frozenset({"audio"})
+    for drop in (frozenset[str](), without):  # both, so that it can be changed twice
+        stop_run(source, tmp_path / "out.mkv", 1, drop=drop)
+    assert restore(source, tmp_path / "out.mkv", drop=without).reused > 0
+    restore(source, tmp_path / "whole.mkv", drop=without)
+    assert (tmp_path / "out.mkv").read_bytes() == (tmp_path / "whole.mkv").read_bytes()
+
+
+def test_processes_that_share_a_video_drop_the_same_streams(tmp_path: Path) -> None:
+    folder, identity = WorkFolder(str(tmp_path / "out.mkv")), {"task": "denoise"}
+    with folder.locked():
+        folder.begin(identity, {"segment_frames": 8}, {"audio"})
+        folder.begin(identity, {"segment_frames": 8}, {"audio"}, beside=True)
+        with pytest.raises(DifferentJobError, match=r'drop was \["audio"\], now \[\]'):
+            folder.begin(identity, {"segment_frames": 8}, beside=True)
 
 
 def test_a_source_that_has_changed_is_another_job(tmp_path: Path, source: Path) -> None:

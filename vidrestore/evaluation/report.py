@@ -169,7 +169,7 @@ def _bitrate(path: str) -> float | None:
 
 def _settings(summary: Summary, options: RestoreOptions) -> Iterator[str]:
     """Yield lines about the run: options other than their defaults, the noise of each scene, the speed."""
-    given = changed_values(options, "pixels", "file")
+    given = changed_values(options, "pixels", "file", "streams")
     words = ", ".join(f"{name} {_in_words(value)}" for name, value in given.items())
     yield f"options: {words or 'the defaults'}"
     with VideoReader(summary.output) as reader:

@@ -53,7 +53,7 @@ def restore_frames(
 
 def _check_options(options: RestoreOptions) -> None:
     """Refuse options that only files have."""
-    if given := changed_values(options, "file", "call", "job"):
+    if given := changed_values(options, "file", "streams", "call", "job"):
         raise OptionError(f"{', '.join(given)}: only for files, not for frames in memory")
 
 

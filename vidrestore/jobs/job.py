@@ -111,10 +111,11 @@ class Job:
         return self.steps.scale
 
     def identity(self) -> dict[str, Any]:
-        """Return all that alters pixels or bits, as JSON values.
+        """Return all that alters the encoded frames, as JSON values.
 
         Weights are known by their hash, whatever `model` calls them. The length of segments and the encoder's
-        number of threads are left out: a job that was begun keeps its own.
+        number of threads are left out: a job that was begun keeps its own. So are the streams that are
+        copied: they are added when the frames are joined, and `drop` may change until then.
         """
         source = {key: value for key, value in asdict(self.plan.source).items() if key != "path"}
         first, *later = (_identity(stage) for stage in self.steps.stages)
@@ -123,7 +124,6 @@ class Job:
             **first,
             **({"later": later} if later else {}),
             "encoder": {key: each for key, each in asdict(self.plan.encoder).items() if key != "threads"},
-            "copied_streams": list(self.plan.copy),
             "span": asdict(self.plan.span),
             "versions": {
                 "vidrestore": __version__,
@@ -318,8 +318,9 @@ def damage_summary(found: str | None, copied: str | None = None) -> str | None:
 
 
 def _identity(stage: Stage) -> dict[str, Any]:
-    """Return all of a step that alters pixels."""
-    options = {key: value for key, value in plain_options(stage.step.options).items() if key != "model"}
+    """Return all of a step that alters the encoded frames."""
+    options = plain_options(stage.step.options, "pixels", "file")
+    del options["model"]
     facts = stage.restorer.facts
     return {"task": stage.step.task, "weights": facts.weights or facts.name, **options}
 

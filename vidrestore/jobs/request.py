@@ -11,7 +11,7 @@ from vidrestore.errors import OptionError
 from vidrestore.jobs.steps import Step
 from vidrestore.jobs.work_folder import WorkFolder, digest
 from vidrestore.media.source import Y4M, Source, Target
-from vidrestore.options import RestoreOptions, values_of
+from vidrestore.options import RestoreOptions, Scope, values_of
 
 
 @dataclass(frozen=True)
@@ -61,14 +61,15 @@ class Request:
 
     @property
     def name(self) -> str:
-        """A short name for the tasks and the options that alter pixels or bits, the same for any source."""
-        names = [digest({"task": step.task} | plain_options(step.options)) for step in self.steps]
+        """A short name for the tasks and the options that alter the file, the same for any source."""
+        scopes: tuple[Scope, ...] = ("pixels", "file", "streams")
+        names = [digest({"task": step.task} | plain_options(step.options, *scopes)) for step in self.steps]
         return digest({"steps": names}) if self.later else names[0]
 
 
-def plain_options(options: RestoreOptions) -> dict[str, Any]:
-    """Return the options that alter pixels or bits, as JSON values."""
-    return {name: _plain(value) for name, value in values_of(options, "pixels", "file").items()}
+def plain_options(options: RestoreOptions, *scopes: Scope) -> dict[str, Any]:
+    """Return the options that alter what `scopes` say, as JSON values."""
+    return {name: _plain(value) for name, value in values_of(options, *scopes).items()}
 
 
 def check_request(request: Request) -> None:

@@ -80,7 +80,7 @@ class SegmentedWork:
         for at, stage in enumerate(job.steps.stages):
             facts |= {_fact("clip", at): stage.length, _fact("overlap", at): stage.overlap}
         identity, restart = job.identity(), job.options.restart and not beside
-        began = folder.begin(identity, facts, restart=restart, beside=beside)
+        began = folder.begin(identity, facts, job.options.drop, restart=restart, beside=beside)
         for at, stage in enumerate(job.steps.stages):  # memory may be other now
             stage.length, stage.overlap = began[_fact("clip", at)], began[_fact("overlap", at)]
             if not 0 <= stage.overlap < stage.length <= LONGEST_CLIP:

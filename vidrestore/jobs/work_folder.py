@@ -1,7 +1,7 @@
 """The folder of a job: its identity, its plan, its finished segments. The next run resumes from there.
 
     lock            the process that works here now
-    job.json        identity: everything that alters pixels or bits, and the length of segments
+    job.json        identity: everything that alters the encoded frames; the length of segments; `drop`
     plan.json       the plan, once the whole video was decoded
     000000.segment  each finished segment (`media.segment_file`)
     000000.frames   the frames of one that takes long and is not finished (`jobs.frame_journal`)
@@ -20,7 +20,7 @@ import json
 import os
 import re
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import NoneType
@@ -34,7 +34,7 @@ from vidrestore.files.regular import LARGEST_PLAN, MEGABYTE
 from vidrestore.jobs.naming import WORK_SUFFIX
 from vidrestore.pipeline.plan import TIMELINE
 
-VERSION = 2
+VERSION = 3
 ATTEMPTS = 100  # tries to make the folder while others remove it
 _OURS = re.compile(
     r"(\d{6}\.(segment|frames)|(job|plan|named)\.json|lock)|\w+\.\d+\.claim|\.[0-9a-f.]+\.partial"
@@ -149,6 +149,7 @@ class WorkFolder:
         self,
         identity: Mapping[str, Any],
         facts: Mapping[str, Any],
+        drop: Iterable[str] = (),
         *,
         restart: bool = False,
         beside: bool = False,
@@ -156,8 +157,10 @@ class WorkFolder:
         """Resume the job in the folder, or begin one; return the `facts` that it began with. With `beside`,
         nothing of other processes is removed: for shards, one at a time.
 
-        Raises DifferentJobError, with a list of the differences, if the folder holds another job.
+        `drop`, the streams to leave out, may change from run to run, but is the same for all shards. Raises
+        DifferentJobError, with a list of the differences, if the folder holds another job.
         """
+        dropped = {"drop": sorted(drop)}
         if not beside:
             self.discard_unfinished()
         if restart:
@@ -171,14 +174,19 @@ class WorkFolder:
             self._discard(
                 lambda name: name.endswith((".segment", ".frames", ".json"))
             )  # their job is unknown
-            self.write("job", {"version": VERSION, "identity": identity, **facts})
+            self.write("job", {"version": VERSION, "identity": identity, **dropped, **facts})
             return dict(facts)
-        if differences := list(_differences(before["identity"], _plain(identity))):
+        differences = list(_differences(before["identity"], _plain(identity)))
+        changed = list(_differences({"drop": before.get("drop")}, dropped))
+        if differences or (beside and changed):
+            differences += changed
             raise DifferentJobError(
                 f"{self.path}: the job that was begun there differs from this one: "
                 f"{'; '.join(differences)}. Repeat the command as it was to resume it, or add `restart` to "
                 "start over"
             )
+        if changed:
+            self.write("job", before | dropped)
         return {key: before[key] for key in facts}
 
     def read(self, name: str) -> dict[str, Any] | None:
