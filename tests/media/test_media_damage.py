@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import random
-from contextlib import suppress
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, suppress
 from fractions import Fraction
 from pathlib import Path
 
@@ -285,7 +286,7 @@ def test_what_ffmpeg_says_again_is_heard_again():
     """A damaged file that is read twice gives the same messages; PyAV would leave out what was just said."""
     heard: list[str] = []
     for _ in range(2):
-        with collect_errors(frozenset({"h264"}), heard.append):
+        with collect_errors(frozenset({"h264"}), heard.append) as errors, errors.calling():
             av.logging.log(av.logging.ERROR, "h264", "bad macroblock")
     assert heard == ["h264: bad macroblock"] * 2
 
@@ -481,6 +482,38 @@ def test_another_components_errors_are_not_the_sources(tmp_path):
         for _ in reader.frames():
             av.logging.log(av.logging.ERROR, "libx264", "an encoder's own trouble")
         assert not reader.damage.found
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_errors_of_another_video_in_another_thread_are_not_the_sources(tmp_path, threads):
+    paths = [tmp_path / name for name in ("whole.mp4", "broken.mp4", "whole2.mp4", "broken2.mp4")]
+    for path in paths:
+        write_video(path, 60, "libx264", options=B_FRAMES, container={"movflags": "faststart"})
+    flip(paths[1], 30)
+    flip(paths[3], 10)
+    alone = [read(path, threads) for path in paths]
+    assert [damage.found for _, damage in alone] == [False, True, False, True]
+    with ThreadPoolExecutor(4) as pool:
+        for _ in range(20):
+            for (times, damage), (found_times, found) in zip(
+                alone, pool.map(read, paths, [threads] * 4), strict=True
+            ):
+                assert found_times == times
+                assert set(found.messages) == set(damage.messages)
+
+
+def test_more_decoders_than_marks_are_kept_apart_too(tmp_path):
+    whole, broken = tmp_path / "whole.mkv", tmp_path / "broken.mkv"
+    for path in (whole, broken):
+        write_video(path, 30, "libx264", options=B_FRAMES)
+    flip(broken, 10)
+    with ExitStack() as stack:
+        readers = [stack.enter_context(VideoReader(str(path))) for path in [whole, broken] * 6]
+        times = [
+            [frame.pts for frame in frames] for frames in zip(*(r.frames() for r in readers), strict=True)
+        ]
+        assert len(times) == 30
+        assert [reader.damage.found for reader in readers] == [False, True] * 6
 
 
 def test_leaving_a_damaged_file_early_does_not_hang(tmp_path):

@@ -129,35 +129,37 @@ class Decoding:
             if target is None and floor is None:
                 self._holes = Holes(container.format.name, self.video.time_base)
             context = stream.codec_context
-            context.options = decoder_options()
-            # Never SLICE: with slice threads, damaged frames are not marked as such.
-            context.thread_type = "NONE" if threads == 1 else "FRAME"
-            context.thread_count = threads
             self._times = deque() if container.format.name == "avi" and context.has_b_frames else None
             names = frozenset({context.name, context.codec.canonical_name, container.format.name})
-            with collect_errors(names, self._complain):
+            with collect_errors(names, self._complain) as self._errors:
+                threads = threads if self._errors.mark else 1
+                context.options = decoder_options() | {"log_level_offset": str(-self._errors.mark)}
+                # Never SLICE: with slice threads, damaged frames are not marked as such.
+                context.thread_type = "NONE" if threads == 1 else "FRAME"
+                context.thread_count = threads
                 try:
-                    yield from self._decode_packets(
-                        self._measured(_packets(container, stream, target, self._complain), lead),
-                        stream,
-                        target is not None,
-                    )
+                    packets = self._read(_packets(container, stream, target, self._complain), lead)
+                    yield from self._decode_packets(packets, stream, target is not None)
                     self._check_emptied(threads)
                 finally:
                     # Wait for the decoder's threads: closing holds the GIL, which they may need for logging.
                     context.flush_buffers()
 
-    def _measured(
+    def _read(
         self, packets: Iterator[Packet[VideoStream] | None], lead: int | None
     ) -> Iterator[Packet[VideoStream] | None]:
-        for packet in packets:
-            if packet is not None:
-                duration = packet.duration or 0
-                self.longest = max(self.longest, duration)
-                if self._holes:
-                    self._holes.add(packet)
-                if lead is not None and packet.dts is not None:
-                    self.reach = max(self.reach, packet.dts + duration + lead)
+        while True:
+            with self._errors.calling():
+                packet = next(packets)
+            if packet is None:
+                yield None
+                return
+            duration = packet.duration or 0
+            self.longest = max(self.longest, duration)
+            if self._holes:
+                self._holes.add(packet)
+            if lead is not None and packet.dts is not None:
+                self.reach = max(self.reach, packet.dts + duration + lead)
             yield packet
 
     def _decode_packets(
@@ -189,7 +191,8 @@ class Decoding:
                 packet, packet.dts if packet.pts is None or self._times is not None else packet.pts
             )
         try:
-            pictures = stream.codec_context.decode(packet)
+            with self._errors.calling():
+                pictures = stream.codec_context.decode(packet)
         except av.error.FFmpegError as error:
             where = "at the end" if packet is None else f"in the packet with pts {packet.pts}"
             self._complain(f"{stream.codec_context.name}: {error.strerror} {where}")

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
-_lock = threading.Lock()
+if TYPE_CHECKING:
+    from av.logging import Capture
+
+_lock = threading.RLock()  # a garbage collection in a locked part may end another user of it
 _wanted: list[int] = []
 _before: list[tuple[int | None, bool]] = []
 
@@ -38,32 +41,83 @@ def log_level(level: int) -> Iterator[None]:
                 ffmpeg.set_skip_repeated(skipped_before)
 
 
-class _Collector(logging.Handler):
-    def __init__(self, names: frozenset[str], collect: Callable[[str], None]) -> None:
-        super().__init__(logging.ERROR)
-        self.names, self.collect = names, collect
+class ErrorCollector:
+    """Collects the errors of one demuxer and one decoder, and no others' of the same names.
 
-    def emit(self, record: logging.LogRecord) -> None:
-        name = record.name.removeprefix("libav.")
-        if name in self.names:
-            self.collect(f"{name}: {record.getMessage()}")
+    What the calling thread logs in `calling` is its own. Frame threads of a decoder log by themselves, with
+    its context's `log_level_offset`, which each copies: an ERROR (16) of the decoder with mark 3 has level
+    13, a FATAL (8) level 5. There are seven marks; without one, a decoder must do with the calling thread.
+    """
+
+    def __init__(self, names: frozenset[str], collect: Callable[[str], None], mark: int) -> None:
+        self.names, self.mark = names, mark
+        self._collect = collect
+        self._found: list[str] = []  # by frame threads, not yet given to `collect`
+
+    @contextmanager
+    def calling(self) -> Iterator[None]:
+        """Collect what this thread logs until the block ends; for calls of the demuxer and the decoder."""
+        from av import logging as ffmpeg
+
+        with ffmpeg.Capture() as messages:
+            try:
+                yield
+            finally:
+                for level, name, message in messages:
+                    if level <= ffmpeg.ERROR and name in self.names:
+                        self._collect(f"{name}: {message.strip()}")
+                self.hand_over()
+
+    def hand_over(self) -> None:
+        """Give `collect` what frame threads have logged."""
+        _sort()
+        while self._found:
+            self._collect(self._found.pop(0))
+
+    def offer(self, level: int, name: str, message: str) -> None:
+        """Keep an error that was logged outside `calling`, if it is this decoder's."""
+        from av import logging as ffmpeg
+
+        if self.mark and level in (ffmpeg.ERROR - self.mark, ffmpeg.FATAL - self.mark):
+            self._found.append(f"{name}: {message.strip()}")
+
+
+_MARKS = frozenset(range(1, 8))
+_collectors: list[ErrorCollector] = []
+_captures: list[Capture] = []  # one while there are collectors: of all threads, outside `calling`
+
+
+def _sort() -> None:
+    """Give each collector its messages."""
+    with _lock:
+        while _captures and _captures[0].logs:
+            level, name, message = _captures[0].logs.pop(0)
+            for collector in _collectors:
+                collector.offer(level, name, message)
 
 
 @contextmanager
-def collect_errors(names: frozenset[str], collect: Callable[[str], None]) -> Iterator[None]:
-    """Pass FFmpeg's errors to `collect`, from any thread, including the decoder's own.
+def collect_errors(names: frozenset[str], collect: Callable[[str], None]) -> Iterator[ErrorCollector]:
+    """Pass FFmpeg's errors to `collect`: those of components in `names` (the decoder, the demuxer) in
+    `calling`, and those of the threads of the decoder whose `log_level_offset` is `-mark`.
 
-    Only errors of components in `names` (the decoder, the demuxer) are passed, not those of an encoder that
-    runs at the same time. They come from Python's logging, since av.logging.Capture keeps one global stack,
-    which overlapping users would corrupt.
+    PyAV keeps one stack of captures for all threads, which overlapping ones would corrupt: there is one.
     """
     from av import logging as ffmpeg
 
-    handler = _Collector(names, collect)
-    logger = logging.getLogger("libav")
-    logger.addHandler(handler)
-    try:
-        with log_level(ffmpeg.ERROR):
-            yield
-    finally:
-        logger.removeHandler(handler)
+    with log_level(ffmpeg.ERROR):
+        with _lock:
+            if not _collectors:
+                _captures[:] = [ffmpeg.Capture(local=False)]
+                _captures[0].__enter__()
+            free = _MARKS - {other.mark for other in _collectors}
+            collector = ErrorCollector(names, collect, min(free, default=0))
+            _collectors.append(collector)
+        try:
+            yield collector
+        finally:
+            collector.hand_over()
+            with _lock:
+                _collectors.remove(collector)
+                if not _collectors:
+                    _captures.pop().__exit__(None, None, None)

@@ -120,7 +120,7 @@ def _opened(path: str) -> Iterator[InputContainer]:
         strict = {"err_detect": "crccheck+explode"} if demuxer in _STRICT else {}
         context.options = decoder_options() | strict
         names = frozenset({context.name, context.codec.canonical_name, demuxer})
-        with collect_errors(names, problems.append):
+        with collect_errors(names, problems.append) as errors, errors.calling():
             yield container
     problems = [problem for problem in problems if "EXIF" not in problem]  # odd notes don't harm the pixels
     if problems:
