@@ -147,6 +147,8 @@ class RestoreOptions:
     """Options of a restoration; `Declared.help` of each field describes it. Raises `OptionError` for a value
     out of range.
 
+    `deinterlace`: None makes video progressive that is marked as interlaced at its beginning, or looks so,
+    True also frames that are marked later; False refuses marked video and warns of what looks interlaced.
     `sigma` and `grain` are standard deviations on the 0-255 scale; `chroma_strength` None is the same as
     `strength`. `start` and `duration` are in seconds, `start` from the first frame. `model`: None for the
     task's default. `tile`: None for whole frames if memory allows; `tile_overlap`: None for the network's
@@ -265,7 +267,14 @@ class RestoreOptions:
         parse=parsing.rate,
         shown="25",
     )
-    deinterlace: bool = option(False, "Deinterlace, at the same frame rate.", INPUT, scope="file")
+    deinterlace: bool | None = option(
+        None,
+        "Deinterlace all that is marked, or refuse interlaced video.",
+        INPUT,
+        scope="file",
+        flags=("--deinterlace/--no-deinterlace",),
+        shown="if IN is interlaced",
+    )
     double_rate: bool = option(
         False, "Deinterlace, one frame per field: 25 fps become 50.", INPUT, scope="file"
     )
@@ -349,6 +358,8 @@ class RestoreOptions:
         _check_tiles(self.tile, self.tile_overlap)
         if self.segment_frames is not None and self.segment_frames < 1:
             raise OptionError(f"segment_frames must be 1 or more, got {self.segment_frames}")
+        if self.double_rate and self.deinterlace is False:
+            raise OptionError("double_rate deinterlaces; leave out that, or deinterlace=False")
         if self.start is not None and self.start < 0:
             raise OptionError(f"start must be 0 s or later, got {float(self.start):g}")
         if self.duration is not None and self.duration <= 0:

@@ -451,7 +451,7 @@ def test_lengths_of_time_read_well(seconds: float, text: str) -> None:
         ([MediaError("x")], 1),
         ([OptionError("x")], 2),
         ([0, MediaError("x"), 4], 3),
-        ([MediaError("x")] * 2, 3),
+        ([MediaError("x")] * 2, 1),
     ],
     ids=str,
 )

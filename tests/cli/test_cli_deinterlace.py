@@ -9,7 +9,7 @@ import av
 import numpy as np
 import pytest
 from denoise_command import identity, run  # noqa: F401  (a fixture of all tests here)
-from sample_videos import video_frame
+from sample_videos import video_frame, write_video
 
 from vidrestore.frames import Frame
 from vidrestore.media.reader import VideoReader
@@ -49,19 +49,35 @@ def error(frame: Frame, time: int) -> float:
 
 
 @pytest.mark.parametrize(
-    "step, first, printed",
-    [(1, 1, "looks so (top field first)"), (1, 0, "looks so (bottom field first)"), (0, 0, None)],
+    "step, first, order", [(1, 1, "top field first"), (1, 0, "bottom field first"), (0, 0, None)]
 )
-def test_combs_are_measured_and_the_warning_names_the_options(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], step: int, first: int, printed: str | None
+def test_combs_are_measured_and_removed_unless_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], step: int, first: int, order: str | None
 ) -> None:
-    assert run(write(tmp_path / "in.mkv", step, first)) == 0
-    warnings = [line for line in capsys.readouterr().err.splitlines() if "warning" in line]
-    if printed is None:
-        assert not warnings
-    else:
-        (warning,) = warnings
-        assert printed in warning and "add --deinterlace, or --double-rate" in warning
+    source = write(tmp_path / "in.mkv", step, first)
+    assert run(source, "--lossless") == 0
+    printed = capsys.readouterr().err
+    assert "warning" not in printed
+    assert (f"deinterlaced: the video looks interlaced, {order}" in printed) == (order is not None)
+    assert ("deinterlaced" in printed) == (order is not None)
+    (_, before), (_, after) = frames(source), frames(tmp_path / "in.denoised.mkv")
+    assert (error(after[3], 6) < error(before[3], 6) / 3) == (order is not None)
+    assert run(source, "--no-deinterlace", "-o", tmp_path / "combed.mkv", "--lossless") == 0
+    printed = capsys.readouterr().err
+    assert ("--deinterlace makes it progressive, --double-rate gives" in printed) == (order is not None)
+    np.testing.assert_array_equal(frames(tmp_path / "combed.mkv")[1][3].planes[0], before[3].planes[0])
+
+
+def test_marked_video_is_deinterlaced_by_itself_and_said_to_be(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_video(tmp_path / "in.avi", 4, "libx264", options={"x264-params": "tff=1"})
+    assert run(tmp_path / "in.avi") == 0
+    assert "deinterlaced: the video is marked interlaced" in capsys.readouterr().err
+    assert not frames(tmp_path / "in.denoised.mkv")[0].info.video.interlaced
+    assert run(tmp_path / "in.avi", "--no-deinterlace", "-o", tmp_path / "out.mkv") == 1
+    assert "interlaced, and its fields would be blurred" in capsys.readouterr().err
+    assert run(tmp_path / "in.avi", "--no-deinterlace", "--double-rate") == 2
 
 
 @pytest.mark.parametrize("first", [0, 1])

@@ -30,6 +30,7 @@ from vidrestore.jobs import job as jobs
 from vidrestore.jobs.preview import side_by_side
 from vidrestore.jobs.preview_labels import labelled
 from vidrestore.jobs.request import Request
+from vidrestore.jobs.segmented import SegmentedWork
 from vidrestore.media.formats import layout_of
 from vidrestore.media.probe import probe
 from vidrestore.options import RestoreOptions
@@ -586,3 +587,40 @@ def test_a_video_that_was_finished_before_is_one_line(
         and printed.out.count("\n") == 1
         and not printed.err
     )
+
+
+def test_a_folder_of_clashing_names_is_restored_and_a_clash_that_stays_fails_alone(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("one/tape.mpg", "one/tape.avi", "two/tape.avi"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        write_video(tmp_path / name, 3, "mpeg2video" if name.endswith("mpg") else "mpeg4")
+    assert run(tmp_path / "one", "-o", f"{tmp_path}/out/") == 0
+    made = sorted(path.name for path in (tmp_path / "out").iterdir())
+    assert made == ["tape.avi.denoised.mkv", "tape.mpg.denoised.mkv"]
+    assert run(tmp_path / "one", tmp_path / "two", "-o", f"{tmp_path}/all/") == 3
+    assert [path.name for path in (tmp_path / "all").iterdir()] == ["tape.mpg.denoised.mkv"]
+    assert "one/tape.avi: " in (printed := capsys.readouterr().err) and "would become" in printed
+
+
+@pytest.mark.parametrize("answer", [True, False, None])
+def test_an_unfinished_job_with_other_options_is_asked_about_on_a_terminal(
+    video: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], answer: bool | None
+) -> None:
+    def interrupted(work: SegmentedWork) -> tuple[str, ...]:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(SegmentedWork, "join", interrupted)
+        assert run(video, "--sigma", "20") == 130
+    monkeypatch.setattr(restoring, "ask", lambda question: answer)
+    assert run(video, "--sigma", "25") == (0 if answer else 1)
+    printed = capsys.readouterr().err
+    assert "sigma was 20, now 25" in printed
+    assert ("add --restart to start over" in printed) == (not answer)
+    assert run(video, "--sigma", "25", "-y") == 0
+    assert ("sigma was 20, now 25; it was discarded" in capsys.readouterr().err) == (not answer)
+
+
+def test_two_missing_inputs_end_as_one_does(tmp_path: Path) -> None:
+    assert run(tmp_path / "a.mp4") == run(tmp_path / "a.mp4", tmp_path / "b.mp4") == 1

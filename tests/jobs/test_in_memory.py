@@ -51,6 +51,20 @@ def test_an_array_of_bytes_gives_the_frames_of_the_command(video: Path) -> None:
     )
 
 
+@pytest.mark.parametrize(
+    "frames, found",
+    [
+        (np.full((2, 16, 16, 3), 255, np.float32), "255 to 255"),
+        (np.linspace(-1, 1, 1536).reshape(2, 16, 16, 3), "-1 to 1"),
+        (torch.full((2, 16, 16, 3), float("nan")), "nan"),
+    ],
+    ids=["grey levels", "around 0", "NaN"],
+)
+def test_floats_far_from_0_to_1_are_refused_with_a_way_out(frames: Any, found: str) -> None:
+    with pytest.raises(OptionError, match=f"hold 0 to 1, these {found}.*divide 0 to 255 by 255"):
+        vidrestore.restore_frames(frames, sigma=20)
+
+
 def test_floats_are_not_rounded(video: Path) -> None:
     frames = torch.from_numpy(pictures(video)[:, :16, :16])
     rounded = vidrestore.restore_frames(frames, sigma=20, precision="fp32")

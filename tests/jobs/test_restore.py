@@ -294,8 +294,8 @@ def test_what_is_no_video_is_refused_and_leaves_nothing(tmp_path: Path, content:
 
 def test_interlaced_video_is_refused_with_a_way_out(tmp_path: Path) -> None:
     write_video(tmp_path / "in.mkv", 3, "libx264", options={"x264-params": "tff=1"})
-    with pytest.raises(PlanError, match="interlaced.*add `deinterlace`"):
-        vidrestore.restore(tmp_path / "in.mkv", task=IDENTITY)
+    with pytest.raises(PlanError, match="interlaced.*`deinterlace` makes it progressive"):
+        vidrestore.restore(tmp_path / "in.mkv", task=IDENTITY, deinterlace=False)
 
 
 def test_a_still_picture_is_refused_with_the_way_to_name_all_of_them(tmp_path: Path) -> None:
@@ -339,9 +339,14 @@ def test_a_batch_loads_its_model_once_and_names_its_outputs(
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["a.denoised.mkv", "b.denoised.mkv"]
 
 
-def test_two_inputs_for_one_output_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(OptionError, match=r"a\.ts and .*a\.avi would both become .*a\.denoised\.mkv"):
-        Batch([f"{tmp_path}/a.ts", f"{tmp_path}/a.avi"], None, "denoise", RestoreOptions())
+def test_names_that_clash_keep_their_suffixes(tmp_path: Path) -> None:
+    sources = [f"{tmp_path}/a.{suffix}" for suffix in ("ts", "avi", "mp4")]
+    outputs = Batch(sources, None, "denoise", RestoreOptions()).outputs.values()
+    assert [target.path.name for target in outputs] == [
+        "a.ts.denoised.mkv",
+        "a.avi.denoised.mkv",
+        "a.denoised.mp4",
+    ]
 
 
 def test_an_unknown_task_names_those_there_are() -> None:

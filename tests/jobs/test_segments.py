@@ -387,6 +387,17 @@ def test_another_job_in_the_same_place_is_refused_and_says_what_differs(
     assert restore(source, tmp_path / "out.mkv", **changes, restart=True).reused == 0
 
 
+def test_an_unfinished_job_that_differs_is_discarded_to_overwrite_and_said_so(
+    tmp_path: Path, source: Path
+) -> None:
+    stop_run(source, tmp_path / "out.mkv", 2)
+    events: list[Event] = []
+    summary = restore(source, tmp_path / "out.mkv", events, sigma=6, overwrite=True)
+    assert summary.reused == 0
+    (warning,) = (event.message for event in events if isinstance(event, Warned))
+    assert "sigma was 5, now 6; it was discarded" in warning
+
+
 @pytest.mark.parametrize("changes", [{"threads": 3}, {"overwrite": True}, {"device": "cpu"}], ids=str)
 def test_what_alters_no_pixel_does_not_make_it_another_job(
     tmp_path: Path, source: Path, changes: dict[str, Any]

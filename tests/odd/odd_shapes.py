@@ -233,21 +233,21 @@ def pixels() -> Iterator[Case]:
     for order in ("tff", "bff"):
         marked = {"x264-params": f"{order}=1"}
         yield fields(
-            f"interlaced, {order}",
+            f"interlaced, {order}, --no-deinterlace",
             "film.mkv",
             refused("interlaced.*--deinterlace"),
             "libx264",
             4,
             options=marked,
+            arguments=("--no-deinterlace",),
         )
         yield fields(
-            f"interlaced, {order}, --deinterlace",
+            f"interlaced, {order}",
             "film.mkv",
             kept(4),
             "libx264",
             4,
             options=marked,
-            arguments=("--deinterlace",),
         )
     settings = ({}, {"x264-params": "tff=1"})
     turns = "frame 12: warning: the video turns interlaced here"

@@ -115,7 +115,7 @@ def _parameters(field: Field[Any], kind: Any, found: Declared, command: str) -> 
         yield _parameter(field.name, kind, typer.Argument(**shared))
         return
     flags = found.flags or (f"--{field.name.replace('_', '-')}",)
-    if "/" in flags[0]:  # on by default: an option of its own that turns it off
+    if "/" in flags[0] and field.default:  # on by default: an option of its own that turns it off
         flags = (flags[0].partition("/")[2],)
         shared["callback"] = _off
     if field.name == "preset_for":  # first, because it sets defaults of the others

@@ -21,7 +21,9 @@ def _flags(group: type) -> dict[str, str]:
     """
     found = {each.name: each.metadata["declared"] for each in fields(group) if "declared" in each.metadata}
     switches = {name: " or ".join(each.switches) for name, each in found.items() if each.switches}
-    return switches | {name: each.flags[0].split("/")[-1] for name, each in found.items() if each.flags}
+    is_on = {each.name: each.default is True for each in fields(group)}
+    named = {name: each.flags[0].split("/") for name, each in found.items() if each.flags}
+    return switches | {name: flags[-1 if is_on[name] else 0] for name, flags in named.items()}
 
 
 FLAGS = {"output": "-o", "settings": "--set", **_flags(EncoderOptions), **_flags(RestoreOptions)}

@@ -107,9 +107,9 @@ def describe(event: Event) -> str | None:
             known = ", ".join(counted_words(number, word) for number, word in parts if number is not None)
             if str(encoder := event.details.get("encoder")).endswith("_nvenc"):
                 known += f"; encoded by {encoder}"
-            return f"{event.source}: {known}" + (
-                f"; going on, {event.reused} of them were restored earlier" if event.reused else ""
-            )
+            earlier = f"; going on, {event.reused} of them were restored earlier" if event.reused else ""
+            reason = event.details.get("deinterlaced")
+            return f"{event.source}: {known}{earlier}" + (f"; deinterlaced: {reason}" if reason else "")
         case Progressed():
             return f"{event.source}: {_stage(event)}{_position(event)}{_speed(event)}"
         case Warned():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
@@ -17,7 +17,7 @@ from vidrestore.cli.declared import JSON, QUIET, one_use_of_stdout
 from vidrestore.cli.interrupts import stops_cleanly
 from vidrestore.cli.progress import counted_words, length_of_time, listening
 from vidrestore.cli.several_inputs import numbered, run_each
-from vidrestore.cli.terminal import say, show
+from vidrestore.cli.terminal import ask, say, show
 from vidrestore.errors import OptionError, OutputExistsError, VidRestoreError
 from vidrestore.events import DAMAGED_SOURCE, Failed, Progressed, Warned
 from vidrestore.options import INPUT, OUTPUT, RESUME, RestoreOptions, option
@@ -264,7 +264,7 @@ def _work(batch: Batch, source: str, run: RunOptions, on_event: Listener) -> int
     """Process one input and return its exit code."""
     if not run.dry_run:
         summary = (
-            batch.restore(source, on_event)
+            _restore(batch, source, run, on_event)
             if run.preview is None
             else batch.preview(source, run.preview, on_event)
         )
@@ -283,17 +283,40 @@ def _work(batch: Batch, source: str, run: RunOptions, on_event: Listener) -> int
     return DAMAGED_SOURCE if found.damage else 0
 
 
+def _restore(batch: Batch, source: str, run: RunOptions, on_event: Listener) -> Summary:
+    """Restore one input; ask whether to discard an unfinished job that differs."""
+    from vidrestore.jobs.work_folder import DifferentJobError
+
+    try:
+        return batch.restore(source, on_event)
+    except DifferentJobError as error:
+        if run.json or run.quiet or run.shard:
+            raise
+        on_event(Warned(source, error.found))
+        if not ask("Discard it and start over?"):
+            raise
+    with _changed(batch, restart=True):
+        return batch.restore(source, on_event)
+
+
+@contextmanager
+def _changed(batch: Batch, **options: bool) -> Iterator[None]:
+    """Change options of a batch for the block."""
+    before, batch.options = batch.options, replace(batch.options, **options)  # type: ignore[arg-type]
+    try:
+        yield
+    finally:
+        batch.options = before
+
+
 def _estimate(batch: Batch, source: str, on_event: Listener) -> Estimate | Summary:
     """Return the estimate of a source, also if its output exists."""
     try:
         return batch.estimate(source, on_event)
     except OutputExistsError as error:
         on_event(Warned(source, str(error)))
-    options, batch.options = batch.options, replace(batch.options, overwrite=True)
-    try:
+    with _changed(batch, overwrite=True):
         return batch.estimate(source, on_event)
-    finally:
-        batch.options = options
 
 
 def estimate_lines(found: Estimate) -> Iterator[str]:

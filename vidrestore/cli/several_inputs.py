@@ -11,12 +11,13 @@ from vidrestore.cli.terminal import say
 from vidrestore.errors import VidRestoreError
 from vidrestore.events import DAMAGED_SOURCE, Event, Failed, Listener, Progressed
 
-SOME_FAILED = 3  # of several inputs, or all; a single one ends with the code of its own error
+FAILED = 1  # all of several inputs; a single one ends with the code of its own error
+SOME_FAILED = 3  # of several inputs
 
 
 def run_each(sources: Sequence[str], work: Callable[[str], int], on_event: Listener) -> int:
-    """Call `work(source)`, which returns an exit code, for each source; return the code of the whole: 3, else
-    4, else 0.
+    """Call `work(source)`, which returns an exit code, for each source; return the code of the whole: that of
+    a single one, else 1 if all failed, 3 if some did, 4 if a source is damaged, 0.
 
     A VidRestoreError becomes a `Failed` event. So does an interruption, which is then raised again; other
     exceptions are bugs and are raised. If there are several inputs, those that failed and those that are
@@ -30,7 +31,7 @@ def run_each(sources: Sequence[str], work: Callable[[str], int], on_event: Liste
             damaged += [source] * (codes[-1] == DAMAGED_SOURCE)
         except VidRestoreError as error:
             on_event(Failed(source, str(error), kind=type(error).__name__, exit_code=error.exit_code))
-            codes.append(SOME_FAILED if len(sources) > 1 else error.exit_code)
+            codes.append(error.exit_code)
             failed.append(source)
         except KeyboardInterrupt:
             on_event(
@@ -40,7 +41,9 @@ def run_each(sources: Sequence[str], work: Callable[[str], int], on_event: Liste
     for those, what in ((failed, "failed"), (damaged, "are damaged" if len(damaged) > 1 else "is damaged")):
         if those and len(sources) > 1:
             say(f"vidrestore: {len(those)} of {len(sources)} inputs {what}: {', '.join(those)}", sys.stderr)
-    return SOME_FAILED if SOME_FAILED in codes else max(codes, default=0)
+    if failed and len(sources) > 1:
+        return FAILED if len(failed) == len(sources) else SOME_FAILED
+    return max(codes, default=0)
 
 
 def numbered(on_event: Listener, sources: Sequence[str]) -> Listener:

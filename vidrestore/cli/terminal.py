@@ -65,6 +65,14 @@ def say_over(line: str) -> None:
     print(f"\r\x1b[K{escaped(line)}", end="", file=sys.stderr, flush=True)
 
 
+def ask(question: str) -> bool | None:
+    """Return the answer to a question on stderr's terminal, no by default; None if nobody can answer."""
+    if not (sys.stdin and sys.stdin.isatty() and sys.stderr.isatty()):
+        return None
+    print(f"{escaped(question)} [y/N] ", end="", file=sys.stderr, flush=True)
+    return sys.stdin.readline().strip().lower() in ("y", "yes")
+
+
 def fitted(line: str, columns: int) -> str:
     """Return a line wrapped between words to `columns`, if that is known; longer names are not broken."""
     if not 0 < columns < len(line):

@@ -15,6 +15,7 @@ from vidrestore.jobs.estimate import Estimate, estimate
 from vidrestore.jobs.job import Summary, ignore
 from vidrestore.jobs.naming import (
     are_many,
+    clashing,
     expand_sources,
     made_of_others,
     notes_on_pictures,
@@ -101,13 +102,13 @@ class Batch:
             source.name: output_for(source, _below(output, folder), suffix, several=several)
             for source, folder in found.items()
         }
-        for target in self.outputs.values():
-            twice = [source for source, other in self.outputs.items() if other == target]
-            if len(twice) > 1:
-                raise OptionError(
-                    f"{' and '.join(twice)} would both become {target}; restore them one at a time, each "
-                    "with its own `output`"
-                )
+        twice = clashing(self.outputs)
+        self.outputs |= {
+            source.name: output_for(source, _below(output, folder), suffix, several=several, full=True)
+            for source, folder in found.items()
+            if source.name in twice
+        }
+        self._clashing = clashing(self.outputs)
         written = self.outputs.values()
         makes_folders = output is not None or any(target.is_pattern for target in written)
         folders = {target.path.parent for target in written} if makes_folders else ()
@@ -115,6 +116,12 @@ class Batch:
         self._way.check(self)
 
     def request(self, source: str) -> Request:
+        """Return the request for one of `sources`. Raises OptionError if another has the same output."""
+        if others := self._clashing.get(source):
+            raise OptionError(
+                f"{source}: {' and '.join(others)} would become {self.outputs[source]}, too; restore them "
+                "one at a time, each with its own `output`"
+            )
         return Request(self._sources[source], self.outputs[source], self.task, self.options, self.later)
 
     @property

@@ -21,6 +21,8 @@ from vidrestore.options import RestoreOptions, changed_values
 
 BYTES, FLOATS = PixelFormat("gbrp", "rgb", 8), PixelFormat("gbrpf32le", "rgb", 32)
 
+OVERSHOOT = 0.5  # of float frames below 0 and above 1
+
 Frames = TypeVar("Frames", NDArray[Any], Tensor)
 
 
@@ -35,17 +37,18 @@ def restore_frames(
     """Restore consecutive frames of R'G'B', a NumPy array or a tensor (T, H, W, 3), and return them as the
     same type.
 
-    uint8 holds 0 to 255, floats hold 0 to 1 (and are not clipped). The frames are those that
-    `vidrestore.restore` writes for a video with these pixels; `task`, `sigma`, `options` and `overrides` are
-    as there, but for what concerns files. The task `sr` returns frames four times larger. Raises
-    VidRestoreError.
+    uint8 holds 0 to 255, floats hold 0 to 1 (and are not clipped; far beyond is an error). The frames are
+    those that `vidrestore.restore` writes for a video with these pixels; `task`, `sigma`, `options` and
+    `overrides` are as there, but for what concerns files. The task `sr` returns frames four times larger.
+    Raises VidRestoreError.
     """
     chosen = replace(options or RestoreOptions(), **overrides)
     if sigma is not None:
         chosen = replace(chosen, sigma=sigma)
     _check_options(chosen)
-    pixels = _pixel_format(frames)
-    restored = _restored(_as_array(frames), pixels, task, chosen)
+    pixels, samples = _pixel_format(frames), _as_array(frames)
+    _check_range(samples)
+    restored = _restored(samples, pixels, task, chosen)
     if isinstance(frames, Tensor):
         return torch.from_numpy(restored).to(frames.device, frames.dtype)
     return restored.astype(frames.dtype, copy=False)
@@ -65,6 +68,18 @@ def _pixel_format(frames: NDArray[Any] | Tensor) -> PixelFormat:
     if name != "uint8" and "float" not in name:
         raise OptionError(f"frames must be uint8 (0 to 255) or floats (0 to 1), got {name}")
     return BYTES if name == "uint8" else FLOATS
+
+
+def _check_range(frames: NDArray[Any]) -> None:
+    """Raise OptionError for floats that are far from 0 to 1, such as grey levels or [-1, 1]; a little beyond
+    is left by filters that overshoot.
+    """
+    least, most = float(frames.min()), float(frames.max())
+    if frames.dtype != np.uint8 and not (least >= -OVERSHOOT and most <= 1 + OVERSHOOT):
+        raise OptionError(
+            f"float frames hold 0 to 1, these {least:g} to {most:g}; divide 0 to 255 by 255 (or pass uint8), "
+            "scale other ranges"
+        )
 
 
 def _as_array(frames: NDArray[Any] | Tensor) -> NDArray[Any]:

@@ -148,6 +148,8 @@ class Job:
             "encoder_threads": encoder.threads,
             "copied_streams": self.plan.copy,
         }
+        if why := self.reader.deinterlacing:
+            details["deinterlaced"] = f"the video {why}"
         if self.steps.later:
             details["steps"] = [stage.restorer.facts.name for stage in self.steps.stages]
         on_event(Planned(self.info.path, total, reused=reused or None, details=details))
@@ -266,7 +268,9 @@ def asked_span(reader: VideoReader, options: RestoreOptions) -> Span:
 def check_picture(source: Source, video: VideoInfo, way_out: str | None = None) -> None:
     """Refuse interlaced video."""
     if video.interlaced:
-        way_out = way_out or (f"do it before: {PIPE_DEINTERLACED}" if source.is_pipe else "add `deinterlace`")
+        way_out = way_out or (
+            f"do it before: {PIPE_DEINTERLACED}" if source.is_pipe else "`deinterlace` makes it progressive"
+        )
         raise PlanError(
             f"{source}: the video is interlaced, and its fields would be blurred into each other; {way_out}"
         )
@@ -276,7 +280,7 @@ def _combed(order: str) -> str:
     first = "top" if order == "tff" else "bottom"
     return (
         f"not marked as interlaced, but it looks so ({first} field first): its fields blur into each other "
-        "where it moves; stop, and add `deinterlace`, or `double_rate` for a frame of each field"
+        "where it moves; `deinterlace` makes it progressive, `double_rate` gives a frame for each field"
     )
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import glob
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from vidrestore.errors import MediaError, OptionError
@@ -135,7 +136,7 @@ def made_of_others(sources: Sequence[Source]) -> dict[str, str]:
     if a.mp4 is named, too.
     """
     named = [source.name for source in sources if not source.is_pipe and not source.is_many]
-    videos = {str(Path(source).with_suffix("")): source for source in named}
+    videos = {str(Path(source).with_suffix("")): source for source in named} | {each: each for each in named}
     origins = {
         source: videos.get(str(Path(source).with_suffix("").with_suffix("")))
         for source in named
@@ -242,9 +243,20 @@ def _is_made(path: str) -> bool:
     return len(parts) > 2 and parts[-2] in {*SUFFIXES.values(), *ENLARGED, PREVIEW}
 
 
-def output_for(source: Source, output: str | None, suffix: str, *, several: bool = False) -> Target:
+def clashing(outputs: Mapping[str, Target]) -> dict[str, list[str]]:
+    """Return the sources whose output is that of others, too, each with those."""
+    sources = defaultdict[Target, list[str]](list)
+    for source, target in outputs.items():
+        sources[target].append(source)
+    twice = (those for those in sources.values() if len(those) > 1)
+    return {each: [other for other in those if other != each] for those in twice for each in those}
+
+
+def output_for(
+    source: Source, output: str | None, suffix: str, *, several: bool = False, full: bool = False
+) -> Target:
     """Return the restored video: `output`, or the default name in the folder `output` or beside
-    the source.
+    the source. With `full` the name keeps a suffix that can't be written: tape.avi.SUFFIX.mkv.
 
     Raises OptionError if several inputs would go to one file, if a pipe has no output, or if the output has
     an empty name.
@@ -266,20 +278,22 @@ def output_for(source: Source, output: str | None, suffix: str, *, several: bool
     if source.is_pipe:
         raise OptionError("a pipe has no name: give the output with `output=FILE`, or `output=-` for a pipe")
     if source.pictures:
-        return Target(_pictures_for(source.pictures, output, suffix, several=several))
+        return Target(_pictures_for(source.pictures, output, suffix, several=several, full=full))
     path = source.path
-    name = f"{path.stem}.{suffix}{path.suffix if path.suffix.lower() in MUXERS else ANY_CONTAINER}"
+    kept = path.suffix.lower() in MUXERS
+    name = f"{path.name if full and not kept else path.stem}.{suffix}{path.suffix if kept else ANY_CONTAINER}"
     return Target(str(path.with_name(name) if output is None else Path(output) / name))
 
 
-def _pictures_for(pictures: Pictures, output: str | None, suffix: str, *, several: bool) -> str:
+def _pictures_for(pictures: Pictures, output: str | None, suffix: str, *, several: bool, full: bool) -> str:
     """Return the output for pictures: a photo beside a photo, and for frames of a video a pattern of the same
     names, in the folder `output` or in one beside their own. The preview of frames is a video.
     """
     source = Path(pictures.source)
     if source.is_file():
-        written = source.suffix if source.suffix.lower() in PICTURE_ENCODERS else ".png"
-        name = f"{source.stem}.{suffix}{written}"
+        kept = source.suffix.lower() in PICTURE_ENCODERS
+        stem = source.name if full and not kept else source.stem
+        name = f"{stem}.{suffix}{source.suffix if kept else '.png'}"
         return str(source.with_name(name) if output is None else Path(output, name))
     folder = source if source.is_dir() else source.parent
     if folder.name in ("", ".."):  # the working folder, or a root

@@ -44,7 +44,7 @@ from vidrestore.jobs.segments import (
     segments_of,
     usual_length,
 )
-from vidrestore.jobs.work_folder import WorkFolder, digest
+from vidrestore.jobs.work_folder import DifferentJobError, WorkFolder, digest
 from vidrestore.media.muxer import Muxer
 from vidrestore.media.pictures import JoinedPictures
 from vidrestore.media.segment_file import JoinedFile, SegmentFacts, SegmentWriter, check_segment, read_packets
@@ -65,7 +65,7 @@ class Outcome:
 
 class SegmentedWork:
     """A checked job and its work folder, which must be locked. Raises DifferentJobError if another job is
-    in the folder.
+    in the folder, unless the output is to be overwritten.
 
     `reused`: frames that earlier runs restored, or others; `damage`: what was wrong with the source, once the
     video is joined.
@@ -80,7 +80,13 @@ class SegmentedWork:
         for at, stage in enumerate(job.steps.stages):
             facts |= {_fact("clip", at): stage.length, _fact("overlap", at): stage.overlap}
         identity, restart = job.identity(), job.options.restart and not beside
-        began = folder.begin(identity, facts, job.options.drop, restart=restart, beside=beside)
+        try:
+            began = folder.begin(identity, facts, job.options.drop, restart=restart, beside=beside)
+        except DifferentJobError as error:
+            if beside or not job.options.overwrite:
+                raise
+            began = folder.begin(identity, facts, job.options.drop, restart=True)
+            on_event(Warned(job.info.path, f"{error.found}; it was discarded"))
         for at, stage in enumerate(job.steps.stages):  # memory may be other now
             stage.length, stage.overlap = began[_fact("clip", at)], began[_fact("overlap", at)]
             if not 0 <= stage.overlap < stage.length <= LONGEST_CLIP:

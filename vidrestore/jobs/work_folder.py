@@ -55,7 +55,11 @@ _TYPES: Mapping[str, Types] = {
 
 
 class DifferentJobError(PlanError):
-    """The work folder belongs to another job."""
+    """The work folder belongs to another job; `found` says how it differs, without the way out."""
+
+    def __init__(self, found: str, way_out: str) -> None:
+        super().__init__(f"{found}{way_out}")
+        self.found = found
 
 
 class WorkFolder:
@@ -168,7 +172,7 @@ class WorkFolder:
         before = self.read("job")
         if before is not None and before.get("version") != VERSION:
             raise DifferentJobError(
-                f"{self.path}: begun by another version of vidrestore; add `restart` to start over"
+                f"{self.path}: begun by another version of vidrestore", "; add `restart` to start over"
             )
         if before is None or any(type(before.get(key)) is not type(fact) for key, fact in facts.items()):
             self._discard(
@@ -181,9 +185,8 @@ class WorkFolder:
         if differences or (beside and changed):
             differences += changed
             raise DifferentJobError(
-                f"{self.path}: the job that was begun there differs from this one: "
-                f"{'; '.join(differences)}. Repeat the command as it was to resume it, or add `restart` to "
-                "start over"
+                f"{self.path}: the job that was begun there differs from this one: {'; '.join(differences)}",
+                ". Repeat the command as it was to resume it, or add `restart` to start over",
             )
         if changed:
             self.write("job", before | dropped)

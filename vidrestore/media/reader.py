@@ -6,6 +6,7 @@ from collections.abc import Generator, Iterator
 from contextlib import closing
 from dataclasses import replace
 from fractions import Fraction
+from functools import cached_property
 from itertools import takewhile
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
@@ -31,9 +32,10 @@ class VideoReader:
 
     A folder of pictures, a pattern or a glob of them is a video of `fps` pictures per second. `threads` is
     the decoder's number of threads, 0 for one per core. With `deinterlace`, frames that are marked as
-    interlaced, or look so in a video without marks, become progressive, one for one; with `double_rate` there
-    is one per field. `info` describes the frames that are yielded. Use it as a context manager. Raises
-    MediaError as `probe` does, and if an interlaced source can't be deinterlaced.
+    interlaced, or look so in a video without marks, become progressive, one for one; None does so if the
+    first frames are marked, or the video looks so. With `double_rate` there is one frame per field. `info`
+    describes the frames that are yielded. Use it as a context manager. Raises MediaError as `probe` does,
+    and if an interlaced source can't be deinterlaced.
     """
 
     def __init__(
@@ -41,7 +43,7 @@ class VideoReader:
         source: str | Source,
         *,
         threads: int = 0,
-        deinterlace: bool = False,
+        deinterlace: bool | None = False,
         double_rate: bool = False,
         fps: Fraction | None = None,
     ) -> None:
@@ -58,8 +60,8 @@ class VideoReader:
         self._deinterlacer: Deinterlacer | None = None
         self._stored = self.info.video  # as in the file; `info` describes the frames that are yielded
         self._ticks = 1  # ticks of `info` per tick of the source
-        if deinterlace or double_rate:
-            self._deinterlacer = self._deinterlacing(fields=double_rate)
+        if deinterlace is not False or double_rate:
+            self._deinterlacer = self._deinterlacing(fields=double_rate, always=bool(deinterlace))
 
     def _described(self, fps: Fraction | None) -> SourceInfo:
         if self._pipe:
@@ -72,25 +74,42 @@ class VideoReader:
         """Return "tff" or "bff" if a video that isn't marked as interlaced looks so (`measured_order`)."""
         if self._pipe or self._deinterlacer or self.info.video.interlaced:
             return None
+        return self._measured_order
+
+    @cached_property
+    def _measured_order(self) -> str | None:
         return measured_order(self.info.video, self.frames)
 
-    def _deinterlacing(self, *, fields: bool) -> Deinterlacer | None:
-        """Return the filter for this source, and let `info` describe its output; None if it isn't supported
-        and, as far as known, not needed.
+    @property
+    def deinterlacing(self) -> str | None:
+        """In words, why frames are deinterlaced; None if they aren't, or only those that are marked later."""
+        stored = self._deinterlacer.video if self._deinterlacer else self.info.video
+        if not (self._deinterlacer and stored.interlaced):
+            return None
+        order = {None: "", "tff": ", top field first", "bff": ", bottom field first"}[stored.unmarked_order]
+        return f"{'is marked' if self._stored.interlaced else 'looks'} interlaced{order}"
+
+    def _deinterlacing(self, *, fields: bool, always: bool) -> Deinterlacer | None:
+        """Return the filter for this source, and let `info` describe its output.
+
+        None for a pipe, without interlacing unless `always` or `fields`, and if the filter doesn't support
+        the source and, as far as it is marked, isn't needed.
         """
-        video = self.info.video
-        if self._pipe and video.interlaced:
+        video, marked = self.info.video, self.info.video.interlaced
+        if self._pipe and marked and (always or fields):
             raise MediaError(
                 f"-: an interlaced pipe can't be deinterlaced here; do it before: {PIPE_DEINTERLACED}"
             )
         if self._pipe:
             return None
-        if not video.interlaced and (order := self.field_order()):
+        if not marked and (order := self.field_order()):
             video = replace(video, interlaced=True, unmarked_order=order)
+        if not (video.interlaced or always or fields):
+            return None
         try:
             deinterlacer = Deinterlacer(self.source.name, video, fields=fields)
         except MediaError:
-            if video.interlaced:
+            if marked or (video.interlaced and (always or fields)):
                 raise
             return None
         video = replace(video, interlaced=False, unmarked_order=None)
