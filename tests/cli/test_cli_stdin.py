@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import io
 import json
+import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -28,7 +30,7 @@ def test_a_container_on_stdin_is_restored_with_its_sound_and_leaves_no_file(
     assert run("-", "-o", output, "--lossless", "--json") == 0
     captured = capsys.readouterr()
     events = [json.loads(line) for line in captured.out.splitlines()]
-    assert {event["source"] for event in events} == {"-"} and "stdin-" not in captured.out
+    assert {event["source"] for event in events} == {"-"} and ".partial" not in captured.out
     assert any("stored in" in event.get("message", "") for event in events)
     with VideoReader(str(tmp_path / "in.mkv")) as one, VideoReader(str(output)) as other:
         pairs = list(zip(one.frames(), other.frames(), strict=True))
@@ -36,6 +38,23 @@ def test_a_container_on_stdin_is_restored_with_its_sound_and_leaves_no_file(
     assert all(first.planes[0].tobytes() == second.planes[0].tobytes() for first, second in pairs)
     assert packets(output)[1] == packets(tmp_path / "in.mkv")[1]
     assert [path.name for path in (tmp_path / "made").iterdir()] == ["out.mkv"]
+
+
+def test_what_a_killed_run_stored_is_removed_by_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    command = [sys.executable, "-m", "vidrestore", "denoise", "-", "-o", str(tmp_path / "out.mkv")]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
+        process.stdin.write(bytes(3 << 20))
+        process.stdin.flush()
+        while not any(path.stat().st_size for path in tmp_path.iterdir()):
+            assert process.poll() is None
+            time.sleep(0.05)
+        process.kill()
+    assert list(tmp_path.iterdir())
+    give(monkeypatch, b"plain text, and more of it")
+    assert run("-", "-o", tmp_path / "other.mkv") == 1
+    assert not list(tmp_path.iterdir())
 
 
 def test_what_is_no_video_on_stdin_is_refused_by_its_own_name(

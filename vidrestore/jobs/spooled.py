@@ -7,12 +7,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from tempfile import NamedTemporaryFile, gettempdir
-from typing import BinaryIO, cast
+from tempfile import gettempdir
 
 from vidrestore.errors import VidRestoreError
 from vidrestore.events import Event, Failed, Listener, Warned
-from vidrestore.files.atomic import write_problem
+from vidrestore.files.atomic import Partial, remove_partials, write_problem
 from vidrestore.jobs.request import Request
 from vidrestore.media.source import PIPE, Source, standard_input
 
@@ -41,10 +40,7 @@ def spooled(request: Request, on_event: Listener) -> Iterator[tuple[Request, Lis
     folder = request.options.work_dir or beside
     on_event(Warned(PIPE, f"not y4m: stored in {folder} first, as containers are read more than once"))
     try:
-        with NamedTemporaryFile(prefix=".stdin-", suffix=".partial", dir=folder) as file:
-            shutil.copyfileobj(standard_input(), cast("BinaryIO", file), 1 << 20)
-            file.flush()
-            path = str(Path(file.name))
+        with _stored(Path(folder) / "stdin") as path:
 
             def told(event: Event) -> None:
                 event = replace(event, source=PIPE) if event.source == path else event
@@ -59,3 +55,16 @@ def spooled(request: Request, on_event: Listener) -> Iterator[tuple[Request, Lis
                 raise
     except OSError as error:
         raise write_problem(folder, error) from error
+
+
+@contextmanager
+def _stored(target: Path) -> Iterator[str]:
+    """Store standard input in a partial file, which never gets the name `target`, and yield its path."""
+    remove_partials(target)  # a killed run left one, as large as its input
+    file = Partial(target, private=True)
+    try:
+        shutil.copyfileobj(standard_input(), file.file, 1 << 20)
+        file.file.flush()
+        yield str(file.path)
+    finally:
+        file.discard()
