@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from denoise_command import identity, run  # noqa: F401  (a fixture of all tests
 from eval_command import run as run_eval
 from sample_videos import write_video
 
+from vidrestore.evaluation import evaluate
 from vidrestore.evaluation.report import sample_starts
 from vidrestore.jobs.job import Summary
 from vidrestore.pipeline.plan import Scene
@@ -93,6 +95,37 @@ def test_videos_are_compared_with_a_reference_frame_by_frame(video: Path, tmp_pa
     (row,) = json.loads(values.read_text())["rows"]
     assert row["count"] == 12 and 10 < row["measured"]["psnr"] < 45 and 0.2 < row["measured"]["ssim"] < 1
     assert len(result_of(page)["clips"][0]["frames"]["psnr"]) == 12
+
+
+def pipe_file(path: Path, levels: list[int], rate: int = 25) -> Path:
+    """A y4m file of gray frames, 16x16."""
+    frames = b"".join(b"FRAME\n" + bytes([level]) * 256 for level in levels)
+    path.write_bytes(b"YUV4MPEG2 W16 H16 F%d:1 Ip A1:1 Cmono\n" % rate + frames)
+    return path
+
+
+def test_equal_frames_make_no_mean_infinite(tmp_path: Path) -> None:
+    clean = pipe_file(tmp_path / "clean.y4m", [50, 60, 70, 80])
+    video = pipe_file(tmp_path / "a.y4m", [50, 60, 75, 90])
+    found = evaluate(videos=[video], reference=clean)
+    each = found.clips[0].frames["psnr"]
+    assert each[:2] == (math.inf, math.inf) and max(each[2:]) < 40
+    errors = [255**2 / 10 ** (value / 10) for value in each[2:]]
+    assert found.rows[0].measured["psnr"] == pytest.approx(sum(each[2:]) / 2, abs=1e-3)
+    assert found.rows[0].measured["psnr_mse"] == pytest.approx(
+        10 * math.log10(255**2 / (sum(errors) / 4)), abs=1e-3
+    )
+    assert found.notes == ("a.y4m: 2 frames are equal to those of clean.y4m",)
+    same = evaluate(videos=[clean], reference=clean)
+    assert same.rows[0].measured["psnr"] == same.rows[0].measured["psnr_mse"] == math.inf
+    assert not same.notes
+
+
+def test_frames_of_other_times_are_noted(tmp_path: Path) -> None:
+    clean = pipe_file(tmp_path / "clean.y4m", [50, 60, 70, 80])
+    slow = pipe_file(tmp_path / "slow.y4m", [51, 61, 71, 81], rate=20)
+    (note,) = evaluate(videos=[slow], reference=clean).notes
+    assert note.startswith("slow.y4m: its frames have other times than those of clean.y4m, by up to 0.030 s")
 
 
 def test_videos_of_other_sizes_or_lengths_are_not_compared(

@@ -31,6 +31,7 @@ LEAST_WIDTH = 640  # pixels on the page; smaller pictures are enlarged
 NAMES = ("system", "weights", "on")
 UNITS = {
     "psnr": "PSNR, dB",
+    "psnr_mse": "PSNR of the mean squared error, dB",
     "ssim": "SSIM",
     "vmaf": "VMAF",
     "flicker": "flicker, grey levels",

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from vidrestore.errors import MediaError, OptionError
 from vidrestore.evaluation.further_metrics import SMALLEST, VMAF, FurtherMetrics, protocol_lines
 from vidrestore.evaluation.quick import titles
-from vidrestore.evaluation.results import ClipMetrics, Comparison, Result, Row, rounded
-from vidrestore.evaluation.sequence_frames import channels_last, grey, video_frames
+from vidrestore.evaluation.results import ClipMetrics, Comparison, Result, Row, psnr_of_mean, rounded
+from vidrestore.evaluation.sequence_frames import channels_last, grey, timed_frames
 from vidrestore.media.vmaf import ffmpeg_with_vmaf
 from vidrestore.metrics import SSIM_WINDOW, psnr, ssim
+
+_SAME_TIME = 0.0025  # seconds; Matroska rounds times to 1 ms
 
 
 def compare_videos(videos: Sequence[Path], reference: Path, on_progress: Callable[[str], None]) -> Result:
@@ -28,51 +31,80 @@ def compare_videos(videos: Sequence[Path], reference: Path, on_progress: Callabl
         _clip(video, title, reference, on_progress)
         for video, title in zip(videos, titles(videos), strict=True)
     ]
-    rows = [Row("", clip.clip, rounded(clip.means), count=len(clip.frames["psnr"])) for clip in clips]
-    measured = tuple(dict.fromkeys(name for clip in clips for name in clip.frames))
+    rows = [_row(clip) for clip, _ in clips]
+    measured = tuple(dict.fromkeys(name for clip, _ in clips for name in clip.frames))
     protocol = (
-        "psnr: of 8-bit R'G'B', all samples; ssim: of luma (BT.601 of R'G'B')",
+        "psnr: of 8-bit R'G'B', all samples, mean over the frames that differ; psnr_mse: of the mean squared "
+        "error over all frames; ssim: of luma (BT.601 of R'G'B')",
         *protocol_lines([VMAF] if VMAF in measured else []),
         "shown: the frame with the lowest PSNR, the reference on the left, the video on the right",
     )
-    names = {clip.system: clip.system for clip in clips}
     return Result(
-        "reference", f"Against {reference.name}", "", tuple(rows), protocol, clips=tuple(clips), names=names
+        "reference",
+        f"Against {reference.name}",
+        "",
+        tuple(rows),
+        protocol,
+        notes=tuple(note for clip, late in clips for note in _notes(clip, late, reference)),
+        clips=tuple(clip for clip, _ in clips),
+        names={clip.system: clip.system for clip, _ in clips},
     )
 
 
-def _clip(video: Path, title: str, reference: Path, on_progress: Callable[[str], None]) -> ClipMetrics:
+def _row(clip: ClipMetrics) -> Row:
+    psnrs = clip.frames["psnr"]
+    return Row("", clip.clip, rounded({**clip.means, "psnr_mse": psnr_of_mean(psnrs)}), count=len(psnrs))
+
+
+def _notes(clip: ClipMetrics, late: float, reference: Path) -> Iterator[str]:
+    equal = clip.frames["psnr"].count(math.inf)
+    if 0 < equal < len(clip.frames["psnr"]):
+        yield f"{clip.clip}: {equal} frames are equal to those of {reference.name}"
+    if late > _SAME_TIME:
+        yield (
+            f"{clip.clip}: its frames have other times than those of {reference.name}, by up to "
+            f"{late:.3f} s; compared one by one all the same"
+        )
+
+
+def _clip(
+    video: Path, title: str, reference: Path, on_progress: Callable[[str], None]
+) -> tuple[ClipMetrics, float]:
+    """Return the measurements, and by how many seconds times of frames differ at most, from the first on."""
     values: dict[str, list[float]] = {"psnr": [], "ssim": []}
     comparison: Comparison | None = None
-    one, other = video_frames(str(video)), video_frames(str(reference))
-    first, clean = next(one, None), next(other, None)
-    if first is None or clean is None:
-        raise MediaError(f"{title if first is None else reference.name}: has no frame to compare")
-    if first.shape != clean.shape:
-        sizes = [f"{each.shape[2]}x{each.shape[1]}" for each in (first, clean)]
+    ones, others = timed_frames(str(video)), timed_frames(str(reference))
+    one, other = next(ones, None), next(others, None)
+    if one is None or other is None:
+        raise MediaError(f"{title if one is None else reference.name}: has no frame to compare")
+    if one[1].shape != other[1].shape:
+        sizes = [f"{each.shape[2]}x{each.shape[1]}" for _, each in (one, other)]
         raise MediaError(
             f"{title}: {sizes[0]}, but {reference.name} is {sizes[1]}; compare videos of one size"
         )
-    names = [VMAF] if min(first.shape[1:]) >= SMALLEST and _has_vmaf() else []
-    with FurtherMetrics(names, first.shape) as vmaf:
-        while first is not None and clean is not None:
-            pictures = channels_last(first), channels_last(clean)
+    shape, shift, late = one[1].shape, one[0] - other[0], 0.0
+    names = [VMAF] if min(shape[1:]) >= SMALLEST and _has_vmaf() else []
+    with FurtherMetrics(names, shape) as vmaf:
+        while one is not None and other is not None:
+            restored, clean = one[1], other[1]
+            late = max(late, abs(one[0] - other[0] - shift))
+            pictures = channels_last(restored), channels_last(clean)
             value = psnr(*pictures)
             if comparison is None or value < min(values["psnr"]):
                 comparison = Comparison(len(values["psnr"]), pictures[1], pictures[0])
             values["psnr"].append(value)
-            if min(first.shape[1:]) >= SSIM_WINDOW:
-                values["ssim"].append(ssim(grey(first), grey(clean)))
-            vmaf.add(first, clean)
+            if min(shape[1:]) >= SSIM_WINDOW:
+                values["ssim"].append(ssim(grey(restored), grey(clean)))
+            vmaf.add(restored, clean)
             on_progress(f"{title}: frame {len(values['psnr'])}")
-            first, clean = next(one, None), next(other, None)
-        if (first is None) != (clean is None):
-            shorter = title if first is None else reference.name
+            one, other = next(ones, None), next(others, None)
+        if (one is None) != (other is None):
+            shorter = title if one is None else reference.name
             raise MediaError(
                 f"{shorter}: ends after {len(values['psnr'])} frames, but the other video is longer"
             )
         frames = {name: tuple(values) for name, values in values.items() if values} | vmaf.frames()
-    return ClipMetrics(title, "", "", title, frames, comparison=comparison)
+    return ClipMetrics(title, "", "", title, frames, comparison=comparison), late
 
 
 def _has_vmaf() -> bool:

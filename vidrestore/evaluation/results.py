@@ -5,7 +5,8 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Mapping
+import math
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from statistics import fmean
 from typing import Any, Literal
@@ -70,8 +71,8 @@ class ClipMetrics:
 
     @property
     def means(self) -> Values:
-        """The mean of every metric over the frames."""
-        return {metric: fmean(values) for metric, values in self.frames.items()}
+        """The mean of every metric over the frames, by `mean_of_frames`."""
+        return {metric: mean_of_frames(values) for metric, values in self.frames.items()}
 
     def reported(self, metric: str) -> list[float]:
         """Return one metric by frame, rounded as everywhere."""
@@ -127,6 +128,22 @@ class Result:
             ]
             writer.writerow([row.system, row.on, row.weights, *values, row.verdict, row.count or ""])
         return stream.getvalue()
+
+
+def mean_of_frames(values: Iterable[float]) -> float:
+    """Return the mean of those that are finite (the PSNR of equal pictures is not), or infinity if none
+    is.
+    """
+    values = list(values)
+    return fmean([value for value in values if math.isfinite(value)] or values)
+
+
+def psnr_of_mean(psnrs: Iterable[float]) -> float:
+    """Return the PSNR in dB of the mean squared error over frames whose PSNR is given; infinite only if all
+    are equal to their references.
+    """
+    error = fmean(10 ** (-value / 10) for value in psnrs)  # in squares of the data range
+    return -10 * math.log10(error) if error else math.inf
 
 
 def rounded(values: Values) -> dict[str, float]:

@@ -18,7 +18,13 @@ GREY = (0.299, 0.587, 0.114)  # weights of R, G, B: BT.601, as OpenCV and MATLAB
 
 
 def video_frames(path: str) -> Iterator[Tensor]:
-    """Yield the frames of a video converted by its own matrix and range, (3, H, W) uint8 R, G, B.
+    """Yield the frames of `timed_frames` without their times."""
+    return (picture for _, picture in timed_frames(path))
+
+
+def timed_frames(path: str) -> Iterator[tuple[float, Tensor]]:
+    """Yield the frames of a video: seconds, and a picture converted by the video's own matrix and range,
+    (3, H, W) uint8 R, G, B.
 
     Raises MediaError as soon as decoding finds damage.
     """
@@ -29,7 +35,8 @@ def video_frames(path: str) -> Iterator[Tensor]:
             planes = planes_to_grey(
                 frame.planes[: video.format.plane_count - video.format.alpha], video.format
             )
-            yield eight_bits(yuv_to_rgb(planes, video.format, video.colour, video.height))
+            picture = eight_bits(yuv_to_rgb(planes, video.format, video.colour, video.height))
+            yield float(frame.pts * video.time_base), picture
         _check_undamaged(path, reader)
 
 

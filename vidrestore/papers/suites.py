@@ -11,7 +11,7 @@ from typing import Any
 
 from vidrestore.errors import DatasetError, OptionError
 from vidrestore.evaluation.further_metrics import VMAF, check_metrics, protocol_lines
-from vidrestore.evaluation.results import ClipMetrics, Result, Row, Values, rounded
+from vidrestore.evaluation.results import ClipMetrics, Result, Row, Values, mean_of_frames, rounded
 from vidrestore.evaluation.systems import BICUBIC, GIVEN, NAMES, System
 from vidrestore.papers import awgn, enlarged, sensed_patches, whole_pictures
 from vidrestore.papers.finding import find
@@ -311,8 +311,11 @@ def mean_of(clips: Sequence[ClipMetrics], pooled: bool) -> Values:
     """Return the mean over all frames together if `pooled`, else the mean over the clips' means."""
     metrics = clips[0].frames
     if pooled:
-        return {metric: fmean(value for clip in clips for value in clip.frames[metric]) for metric in metrics}
-    return {metric: fmean(clip.means[metric] for clip in clips) for metric in metrics}
+        return {
+            metric: mean_of_frames(value for clip in clips for value in clip.frames[metric])
+            for metric in metrics
+        }
+    return {metric: mean_of_frames(clip.means[metric] for clip in clips) for metric in metrics}
 
 
 def _means_of_sets(
