@@ -55,9 +55,7 @@ ONE_OF_EACH: list[tuple[Event, dict[str, object]]] = [
 
 
 @pytest.mark.parametrize(("event", "expected"), ONE_OF_EACH, ids=lambda value: type(value).__name__)
-def test_an_event_is_one_line_of_json_with_the_fields_of_the_schema(
-    event: Event, expected: dict[str, object]
-) -> None:
+def test_an_event_is_one_line_of_json_with_the_fields_of_the_schema(event, expected):
     line = event.to_json()
     assert "\n" not in line
     assert (
@@ -66,7 +64,7 @@ def test_an_event_is_one_line_of_json_with_the_fields_of_the_schema(
     )
 
 
-def test_values_json_does_not_know_become_null_strings_and_lists() -> None:
+def test_values_json_does_not_know_become_null_strings_and_lists():
     details = {
         "psnr": float("inf"),
         "rate": Fraction(24000, 1001),
@@ -84,20 +82,20 @@ def test_values_json_does_not_know_become_null_strings_and_lists() -> None:
     }
 
 
-def test_a_name_with_a_newline_stays_on_one_line() -> None:
+def test_a_name_with_a_newline_stays_on_one_line():
     line = Warned("a\nb.mp4", "ключ").to_json()
     assert "\n" not in line
     assert json.loads(line)["source"] == "a\nb.mp4"
 
 
-def test_speed_and_remaining_time_are_unknown_before_the_first_frame_and_without_a_total() -> None:
+def test_speed_and_remaining_time_are_unknown_before_the_first_frame_and_without_a_total():
     assert Progressed("-", done=0, total=10, seconds=1.0).fps is None
     assert Progressed("-", done=0, total=10, seconds=1.0).eta is None
     assert Progressed("-", done=5, total=None, seconds=1.0).eta is None
     assert Progressed("-", done=5, total=5, seconds=1.0).eta == 0
 
 
-def test_a_damaged_source_ends_with_its_own_exit_code() -> None:
+def test_a_damaged_source_ends_with_its_own_exit_code():
     assert (
         Finished(
             "in.ts", output="out.ts", frames=3, seconds=1.0, damage="frames 4 to 9 are missing"

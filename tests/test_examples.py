@@ -67,9 +67,7 @@ def rgb(path: Path, number: int = 0) -> NDArray[np.float32]:
         return list(container.decode(video=0))[number].to_ndarray(format="rgb24").astype(np.float32)
 
 
-def test_the_video_is_what_its_script_makes(
-    repository: Path, tmp_path: Path, script: Callable[[str], Script], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_video_is_what_its_script_makes(repository, tmp_path, script, monkeypatch):
     """Its first four frames and the four after the cut."""
     shipped = planes_of(repository / "examples" / "noisy.mp4")[[*range(4), *range(24, 28)]]
     make_clip = script("make_clip")
@@ -91,7 +89,7 @@ def test_the_video_is_what_its_script_makes(
     assert code == 1 and "clean.mp4" in message and "--overwrite" in message
 
 
-def test_the_video_is_small_and_has_sound_colour_tags_a_cut_and_noise(repository: Path) -> None:
+def test_the_video_is_small_and_has_sound_colour_tags_a_cut_and_noise(repository):
     path = repository / "examples" / "noisy.mp4"
     found = inspect(str(path))
     assert path.stat().st_size < 1_000_000
@@ -102,7 +100,7 @@ def test_the_video_is_small_and_has_sound_colour_tags_a_cut_and_noise(repository
     assert all(17 < sigma < 22 for scene in found.scenes for sigma in scene.sigma)
 
 
-def test_before_after_is_half_of_each(tmp_path: Path, script: Callable[[str], Script]) -> None:
+def test_before_after_is_half_of_each(tmp_path, script):
     for name, number in (("before.mkv", 1), ("after.mkv", 9)):
         with av.open(str(tmp_path / name), "w") as container:
             stream = container.add_stream("ffv1", rate=25)
@@ -125,9 +123,7 @@ def test_before_after_is_half_of_each(tmp_path: Path, script: Callable[[str], Sc
     assert script("before_after")(*arguments[:4], "--crop", "24x16")[0] == 2
 
 
-def test_frames_in_memory_are_restored(
-    tmp_path: Path, script: Callable[[str], Script], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_frames_in_memory_are_restored(tmp_path, script, monkeypatch):
     monkeypatch.setitem(TASKS, "denoise", TASKS["<identity>"])
     write_video(tmp_path / "in.mkv", 3, pix_fmt="bgr0")
     assert script("frames_in_memory")(tmp_path / "in.mkv", tmp_path / "out.png") == (0, "")
@@ -137,7 +133,7 @@ def test_frames_in_memory_are_restored(
     assert (both[:, :64] == both[:, 64:]).all()
 
 
-def test_denoisers_are_compared_on_the_same_noise(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_denoisers_are_compared_on_the_same_noise(repository, monkeypatch):
     monkeypatch.syspath_prepend(repository / "examples")
     compare = import_module("compare_denoisers")
     clean = (
@@ -154,7 +150,7 @@ def test_denoisers_are_compared_on_the_same_noise(repository: Path, monkeypatch:
     assert compare.measure([clean], "dust-denoise", "fixed", 16, 20.0)[0] == found["fixed"][0]
 
 
-def test_before_after_says_what_is_wrong(tmp_path: Path, script: Callable[[str], Script]) -> None:
+def test_before_after_says_what_is_wrong(tmp_path, script):
     write_video(tmp_path / "a.mkv", 2)
     write_video(tmp_path / "b.mkv", 2, size=(32, 48))
     code, message = script("before_after")(tmp_path / "a.mkv", tmp_path / "b.mkv", "--frame", 2)
@@ -195,9 +191,7 @@ def shell(
     return subprocess.run(command, capture_output=True, text=True, timeout=120, env=programs)
 
 
-def test_a_folder_is_denoised_and_done_videos_are_left_out(
-    repository: Path, tmp_path: Path, programs: dict[str, str]
-) -> None:
+def test_a_folder_is_denoised_and_done_videos_are_left_out(repository, tmp_path, programs):
     videos, restored = tmp_path / "videos", tmp_path / "restored"
     videos.mkdir()
     write_video(videos / "a.mkv", 3)
@@ -212,7 +206,7 @@ def test_a_folder_is_denoised_and_done_videos_are_left_out(
     assert frames_of(restored / "b.denoised.mkv") == 2
 
 
-def test_frames_go_through_a_pipe(repository: Path, tmp_path: Path, programs: dict[str, str]) -> None:
+def test_frames_go_through_a_pipe(repository, tmp_path, programs):
     with av.open(programs["Y4M"], "w", format="yuv4mpegpipe") as container:
         stream = container.add_stream("rawvideo", rate=25)
         stream.width, stream.height, stream.pix_fmt = 64, 48, "yuv420p"
@@ -239,7 +233,7 @@ def shell_lines(repository: Path, document: str) -> list[list[str]]:
 
 
 @pytest.mark.parametrize(("document", "least"), list(zip(DOCUMENTS, (20, 5, 5, 5), strict=True)))
-def test_every_command_of_a_document_is_understood(repository: Path, document: str, least: int) -> None:
+def test_every_command_of_a_document_is_understood(repository, document, least):
     group = get_command(app)
     lines = shell_lines(repository, document)
     commands = [line[line.index("vidrestore") + 1 :] for line in lines if "vidrestore" in line]
@@ -250,9 +244,7 @@ def test_every_command_of_a_document_is_understood(repository: Path, document: s
         command.make_context(name, rest, parent=context)
 
 
-def test_the_python_of_the_readme_runs(
-    repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_python_of_the_readme_runs(repository, tmp_path, monkeypatch):
     (tmp_path / "examples").mkdir()
     write_video(tmp_path / "examples" / "noisy.mp4", 3, codec="libx264")
     monkeypatch.setitem(TASKS, "denoise", TASKS["<identity>"])
@@ -263,7 +255,7 @@ def test_the_python_of_the_readme_runs(
 
 
 @pytest.mark.parametrize("document", DOCUMENTS)
-def test_the_files_that_a_document_names_are_there(repository: Path, document: str) -> None:
+def test_the_files_that_a_document_names_are_there(repository, document):
     path = repository / document
     links = re.findall(r"\]\(([^):]+)\)", path.read_text(encoding="utf-8"))
     words = {word for line in shell_lines(repository, document) for word in line}
@@ -273,25 +265,25 @@ def test_the_files_that_a_document_names_are_there(repository: Path, document: s
     assert [script for script in scripts if not (repository / script).exists()] == []
 
 
-def test_the_readme_has_at_most_10_kilobytes(repository: Path) -> None:
+def test_the_readme_has_at_most_10_kilobytes(repository):
     assert (repository / "README.md").stat().st_size <= 10 * 1024
 
 
-def test_weights_load_as_their_document_says(repository: Path) -> None:
+def test_weights_load_as_their_document_says(repository):
     (code,) = blocks(repository, "python", "weights/README.md")
     names: dict[str, object] = {}
     exec(code, names)
     assert isinstance(names["network"], torch.nn.Module)
 
 
-def test_continuous_integration_runs_the_commands_of_the_readme(repository: Path) -> None:
+def test_continuous_integration_runs_the_commands_of_the_readme(repository):
     run = (repository / ".ci" / "run").read_text(encoding="utf-8")
     first, second = (block.strip() for block in blocks(repository, "sh")[:2])
     assert first.startswith("pip install . && vidrestore denoise") and first in run
     assert second == SECOND_COMMAND and second in run
 
 
-def test_the_readme_gives_the_current_event_schema(repository: Path) -> None:
+def test_the_readme_gives_the_current_event_schema(repository):
     (line,) = blocks(repository, "json")
     event = Started("in.mp4", "in.denoised.mp4", "denoise", "dust-denoise", "cpu", index=1, count=1)
     assert line.strip() == event.to_json()

@@ -99,11 +99,11 @@ def upward_imports(path: Path) -> set[tuple[str, str]]:
 
 
 @pytest.mark.parametrize("path", MODULES, ids=module_name)
-def test_a_module_imports_only_from_its_own_group_and_those_before_it(path: Path) -> None:
+def test_a_module_imports_only_from_its_own_group_and_those_before_it(path):
     assert not upward_imports(path) - STILL_TO_MEND
 
 
-def test_each_import_that_is_still_to_mend_is_there() -> None:
+def test_each_import_that_is_still_to_mend_is_there():
     assert set().union(*map(upward_imports, MODULES)) >= STILL_TO_MEND
 
 
@@ -115,7 +115,7 @@ SEAMS = {  # each names, in a string, what it loads of the papers when a user as
 }
 
 
-def test_nothing_but_evaluation_and_training_reaches_the_papers_and_only_when_asked() -> None:
+def test_nothing_but_evaluation_and_training_reaches_the_papers_and_only_when_asked():
     found: dict[str, set[str]] = {}
     for path in MODULES:
         module = module_name(path)
@@ -127,18 +127,18 @@ def test_nothing_but_evaluation_and_training_reaches_the_papers_and_only_when_as
     assert found == SEAMS
 
 
-def test_no_two_modules_have_the_same_name() -> None:
+def test_no_two_modules_have_the_same_name():
     stems = [path.stem for path in MODULES if path.name != "__init__.py"]
     assert not {stem for stem in stems if stems.count(stem) > 1}
 
 
 @pytest.mark.parametrize("path", MODULES, ids=module_name)
-def test_only_media_imports_av(path: Path) -> None:
+def test_only_media_imports_av(path):
     if room(module_name(path)) != "media":
         assert not [name for name in imported_names(path) if name.split(".")[0] == "av"]
 
 
-def test_no_test_imports_from_another_test() -> None:
+def test_no_test_imports_from_another_test():
     tests = Path(__file__).parent.rglob("*.py")
     assert not {path.name: found for path in tests if (found := _imported_tests(path))}
 
@@ -147,7 +147,7 @@ def _imported_tests(path: Path) -> list[str]:
     return [name for name in imported_names(path) if name.split(".")[0].startswith("test_")]
 
 
-def test_no_module_imports_itself_by_way_of_others() -> None:
+def test_no_module_imports_itself_by_way_of_others():
     known = {module_name(path): path for path in MODULES}
     imports = {
         name: _modules(own_imports(path, types=False), set(known)) - {name} for name, path in known.items()
@@ -166,9 +166,7 @@ def _modules(names: set[str], known: set[str]) -> set[str]:
     return {name if name in known else name.rpartition(".")[0] for name in names} & known
 
 
-def test_the_walk_sees_imports_inside_functions_and_relative_ones(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_walk_sees_imports_inside_functions_and_relative_ones(tmp_path, monkeypatch):
     path = PACKAGE / "media" / "imagined.py"
     source = (
         "def late():\n    import av.video\n    from .probe import probe\nif TYPE_CHECKING:\n    from "

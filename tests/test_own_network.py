@@ -55,7 +55,7 @@ def train(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.slow
-def test_a_network_of_an_installed_package_does_all_that_one_of_vidrestore_does(folder: Path) -> None:
+def test_a_network_of_an_installed_package_does_all_that_one_of_vidrestore_does(folder):
     assert "own-network" not in FAMILIES
     trained = train(folder)
     assert trained.returncode == 0, trained.stderr
@@ -72,7 +72,7 @@ def test_a_network_of_an_installed_package_does_all_that_one_of_vidrestore_does(
     assert (folder / "out.mkv").exists()
 
 
-def test_a_family_that_is_not_installed_is_refused_by_the_names_of_the_known_ones(folder: Path) -> None:
+def test_a_family_that_is_not_installed_is_refused_by_the_names_of_the_known_ones(folder):
     config = (folder / "own-desnow.toml").read_text().replace("own-network", "another")
     (folder / "another.toml").write_text(config)
     refused = command(folder, "train", "--config", "another.toml")
@@ -81,5 +81,5 @@ def test_a_family_that_is_not_installed_is_refused_by_the_names_of_the_known_one
     assert "own-network" in refused.stderr
 
 
-def test_the_example_stays_as_short_as_it_promises() -> None:
+def test_the_example_stays_as_short_as_it_promises():
     assert len((EXAMPLE / "own_network.py").read_text().splitlines()) < 60

@@ -35,12 +35,12 @@ def run(*arguments: str) -> int:
 
 
 @pytest.mark.parametrize("flag", ["--version", "-V"])
-def test_version_names_the_tool_and_its_version(capsys: pytest.CaptureFixture[str], flag: str) -> None:
+def test_version_names_the_tool_and_its_version(capsys, flag):
     assert run(flag) == 0
     assert capsys.readouterr().out == f"vidrestore {vidrestore.__version__}\n"
 
 
-def test_the_module_is_the_command() -> None:
+def test_the_module_is_the_command():
     result = subprocess.run(
         [sys.executable, "-m", "vidrestore", "--version"],
         capture_output=True,
@@ -51,7 +51,7 @@ def test_the_module_is_the_command() -> None:
     assert result.stdout == f"vidrestore {vidrestore.__version__}\n"
 
 
-def test_help_lists_the_commands(capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_lists_the_commands(capsys):
     assert run("--help") == 0
     assert "weights" in capsys.readouterr().out
 
@@ -59,11 +59,11 @@ def test_help_lists_the_commands(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize(
     "arguments", [("--no-such-option",), ("denoize",), ("weights", "pull")], ids=" ".join
 )
-def test_wrong_syntax_ends_with_2(arguments: tuple[str, ...]) -> None:
+def test_wrong_syntax_ends_with_2(arguments):
     assert run(*arguments) == 2
 
 
-def test_an_error_of_ours_is_one_line_on_stderr_and_its_exit_code(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_error_of_ours_is_one_line_on_stderr_and_its_exit_code(capsys):
     assert run("weights", "pull", "no-such-weights") == 1
     written = capsys.readouterr()
     assert written.out == ""
@@ -71,7 +71,7 @@ def test_an_error_of_ours_is_one_line_on_stderr_and_its_exit_code(capsys: pytest
     assert written.err.count("\n") == 1
 
 
-def test_a_bug_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bug_keeps_its_traceback(monkeypatch):
     def broken(arguments: list[str] | None, **_: object) -> None:
         raise ZeroDivisionError
 
@@ -94,9 +94,7 @@ def test_a_bug_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
     ids=str,
 )
-def test_too_little_memory_is_one_line(
-    error: Exception, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_too_little_memory_is_one_line(error, monkeypatch, capsys):
     def starved(arguments: list[str] | None, **_: object) -> None:
         raise error
 
@@ -109,7 +107,7 @@ def test_too_little_memory_is_one_line(
 
 
 @pytest.mark.skipif(os.name == "nt", reason="needs a signal that can be sent to one process")
-def test_an_interrupted_command_ends_with_130() -> None:
+def test_an_interrupted_command_ends_with_130():
     code = """
 import time
 from vidrestore.cli import app, main
@@ -130,7 +128,7 @@ main(["wait"])
     assert "Traceback" not in errors
 
 
-def test_a_stop_is_a_stop_even_where_nobody_reads_stderr_any_more(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stop_is_a_stop_even_where_nobody_reads_stderr_any_more(monkeypatch):
     def gone(descriptor: int, text: bytes) -> None:
         raise BrokenPipeError
 
@@ -140,7 +138,7 @@ def test_a_stop_is_a_stop_even_where_nobody_reads_stderr_any_more(monkeypatch: p
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a file that is always full")
-def test_a_standard_output_that_is_full_is_one_line_and_exit_code_1() -> None:
+def test_a_standard_output_that_is_full_is_one_line_and_exit_code_1():
     command = [sys.executable, "-m", "vidrestore", "weights", "list"]
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
     with Path("/dev/full").open("w") as full:
@@ -156,7 +154,7 @@ def test_a_standard_output_that_is_full_is_one_line_and_exit_code_1() -> None:
 
 
 @pytest.mark.skipif(os.name == "nt", reason="needs pipes that break")
-def test_a_reader_that_has_left_is_no_traceback() -> None:
+def test_a_reader_that_has_left_is_no_traceback():
     reading, writing = os.pipe()
     os.close(reading)
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
@@ -179,18 +177,14 @@ def test_a_reader_that_has_left_is_no_traceback() -> None:
 # weights
 
 
-def test_weights_list_json_is_one_entry_per_line_as_in_the_manifest(
-    capsys: pytest.CaptureFixture[str], repository: Path
-) -> None:
+def test_weights_list_json_is_one_entry_per_line_as_in_the_manifest(capsys, repository):
     assert run("weights", "list", "--json") == 0
     entries = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     manifest = json.loads((repository / "weights" / "manifest.json").read_text(encoding="utf-8"))["weights"]
     assert [entry["name"] for entry in entries] == [entry["name"] for entry in manifest]
 
 
-def test_weights_list_says_what_each_is_for_and_where_it_is(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_weights_list_says_what_each_is_for_and_where_it_is(capsys, monkeypatch, tmp_path):
     here = Card(
         "dust-denoise",
         "dust",
@@ -223,27 +217,23 @@ def test_weights_list_says_what_each_is_for_and_where_it_is(
     ]
 
 
-def test_the_list_of_weights_fits_a_narrow_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_list_of_weights_fits_a_narrow_terminal(capsys):
     assert run("weights", "list") == 0
     assert max(map(len, capsys.readouterr().out.splitlines())) <= 80
 
 
-def test_what_tasks_take_unless_told_is_bundled() -> None:
+def test_what_tasks_take_by_default_is_bundled():
     assert set(manifest.read_manifest()) >= weights_commands.DEFAULTS
 
 
-def test_weights_verify_of_a_damaged_file_fails_and_names_it(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
+def test_weights_verify_of_a_damaged_file_fails_and_names_it(capsys, tmp_path):
     path = tmp_path / "broken.safetensors"
     path.write_bytes(b"nothing")
     assert run("weights", "verify", str(path)) == 1
     assert f"{path}: damaged" in capsys.readouterr().out
 
 
-def test_weights_import_wants_its_config_as_a_json_object(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
+def test_weights_import_wants_its_config_as_a_json_object(capsys, tmp_path):
     arguments = (
         "weights",
         "import",
@@ -279,14 +269,12 @@ JOB: list[Event] = [
 
 
 def show(events: list[Event], *, json: bool = False, quiet: bool = False) -> None:
-    with progress.listening(json=json, quiet=quiet) as tell:
+    with progress.listening(json=json, quiet=quiet) as listener:
         for event in events:
-            tell(event)
+            listener(event)
 
 
-def test_away_from_a_terminal_progress_is_plain_lines_and_the_result_is_on_stdout(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_away_from_a_terminal_progress_is_plain_lines_and_the_result_is_on_stdout(capsys):
     show(JOB)
     written = capsys.readouterr()
     assert written.out == "in.mp4 -> out.mp4: 60 frames in 6.0 s, 10.0 fps\n"
@@ -299,18 +287,18 @@ def test_away_from_a_terminal_progress_is_plain_lines_and_the_result_is_on_stdou
     ]
 
 
-def test_plain_lines_come_at_most_every_ten_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_plain_lines_come_at_most_every_ten_seconds(monkeypatch):
     clock = [0.0]
     monkeypatch.setattr(progress.time, "monotonic", lambda: clock[0])
     stream = io.StringIO()
-    tell = progress.PlainLines(stream)
+    listener = progress.PlainLines(stream)
     for second in range(35):
         clock[0] = float(second)
-        tell(Progressed("-", done=second, seconds=float(second)))
+        listener(Progressed("-", done=second, seconds=float(second)))
     assert [line.split()[2] for line in stream.getvalue().splitlines()] == ["10", "20", "30"]
 
 
-def test_quiet_leaves_errors_and_damage(capsys: pytest.CaptureFixture[str]) -> None:
+def test_quiet_leaves_errors_and_damage(capsys):
     show([*JOB, Failed("b.mp4", "b.mp4: no video")], quiet=True)
     written = capsys.readouterr()
     assert written.out == ""
@@ -320,17 +308,15 @@ def test_quiet_leaves_errors_and_damage(capsys: pytest.CaptureFixture[str]) -> N
     ]
 
 
-def test_of_several_inputs_each_is_numbered(capsys: pytest.CaptureFixture[str]) -> None:
-    with progress.listening() as tell:
-        listener = numbered(tell, ["a.mp4", "in.mp4"])
+def test_of_several_inputs_each_is_numbered(capsys):
+    with progress.listening() as listener:
+        each = numbered(listener, ["a.mp4", "in.mp4"])
         for event in JOB:
-            listener(event)
+            each(event)
     assert capsys.readouterr().out == "[2/2] in.mp4 -> out.mp4: 60 frames in 6.0 s, 10.0 fps\n"
 
 
-def test_a_result_names_the_noise_that_was_measured_in_the_longest_scene(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_a_result_names_the_noise_that_was_measured_in_the_longest_scene(capsys):
     scenes = [
         {"first": 0, "stop": 40, "noise": "luma 19.8, coarse"},
         {"first": 40, "stop": 60, "noise": "none"},
@@ -342,9 +328,7 @@ def test_a_result_names_the_noise_that_was_measured_in_the_longest_scene(
     )
 
 
-def test_a_stage_is_told_at_once_and_the_time_left_once_a_clip_is_done(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_stage_is_shown_at_once_and_the_time_left_once_a_clip_is_done(monkeypatch):
     clock = [0.0]
     monkeypatch.setattr(frame_progress.time, "monotonic", lambda: clock[0])
     events: list[Progressed] = []
@@ -366,7 +350,7 @@ def test_a_stage_is_told_at_once_and_the_time_left_once_a_clip_is_done(
     assert (events[-1].done, events[-1].total, events[-1].eta) == (40, 40, 0.0)
 
 
-def test_json_gives_every_event_on_stdout_and_nothing_else(capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_gives_every_event_on_stdout_and_nothing_else(capsys):
     show(JOB, json=True)
     lines = capsys.readouterr().out.splitlines()
     assert [json.loads(line)["event"] for line in lines] == [
@@ -379,23 +363,23 @@ def test_json_gives_every_event_on_stdout_and_nothing_else(capsys: pytest.Captur
     ]
 
 
-def test_the_sentence_about_a_piped_video_stays_off_stdout(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_sentence_about_a_piped_video_stays_off_stdout(capsys):
     show([Finished("in.mp4", output="-", frames=1, seconds=0.0)])
     written = capsys.readouterr()
     assert written.out == ""
     assert "in.mp4 -> stdout: 1 frame in 0.0 s" in written.err
 
 
-def test_on_a_terminal_a_bar_shows_position_speed_and_time_left() -> None:
+def test_on_a_terminal_a_bar_shows_position_speed_and_time_left():
     from rich.console import Console
     from rich.progress import Progress, TextColumn
 
     stream = io.StringIO()
     columns = (TextColumn("{task.description}"), TextColumn("{task.fields[text]}", markup=False))
     bar = Progress(*columns, console=Console(file=stream, force_terminal=True, width=120), auto_refresh=False)
-    tell = progress.BarListener(bar)
+    listener = progress.BarListener(bar)
     for event in [Warned("[red].mp4", "odd [name]"), *JOB[:3]]:
-        tell(event)
+        listener(event)
     bar.stop()
     shown = stream.getvalue()
     assert "[red].mp4: warning: odd [name]" in shown
@@ -404,13 +388,13 @@ def test_on_a_terminal_a_bar_shows_position_speed_and_time_left() -> None:
 
 @pytest.mark.skipif(os.name == "nt", reason="needs a pseudo terminal")
 @pytest.mark.parametrize("json_lines", [False, True])
-def test_a_bar_on_the_terminal_leaves_stdout_to_the_result(json_lines: bool) -> None:
+def test_a_bar_on_the_terminal_leaves_stdout_to_the_result(json_lines):
     code = f"""
 from vidrestore.cli.progress import listening
 from vidrestore.events import Finished, Progressed
-with listening(json={json_lines}) as tell:
-    tell(Progressed("a.mp4", done=1, total=2, seconds=1.0))
-    tell(Finished("a.mp4", output="b.mp4", frames=2, seconds=2.0))
+with listening(json={json_lines}) as listener:
+    listener(Progressed("a.mp4", done=1, total=2, seconds=1.0))
+    listener(Finished("a.mp4", output="b.mp4", frames=2, seconds=2.0))
 """
     terminal, stderr = os.openpty()
     environment = os.environ | {"TERM": "xterm", "COLUMNS": "100"}
@@ -435,7 +419,7 @@ with listening(json={json_lines}) as tell:
     ("seconds", "text"),
     [(4.24, "4.2 s"), (59.9, "59.9 s"), (187, "3:07"), (3599.6, "1:00:00"), (3750, "1:02:30")],
 )
-def test_lengths_of_time_read_well(seconds: float, text: str) -> None:
+def test_lengths_of_time_read_well(seconds, text):
     assert progress.length_of_time(seconds) == text
 
 
@@ -455,10 +439,8 @@ def test_lengths_of_time_read_well(seconds: float, text: str) -> None:
     ],
     ids=str,
 )
-def test_the_exit_code_of_a_batch_tells_the_worst(
-    outcomes: list[int | Exception], code: int, capsys: pytest.CaptureFixture[str]
-) -> None:
-    told: list[Event] = []
+def test_the_exit_code_of_a_batch_is_that_of_the_worst(outcomes, code, capsys):
+    events: list[Event] = []
 
     def work(source: str) -> int:
         outcome = outcomes[int(source)]
@@ -466,8 +448,8 @@ def test_the_exit_code_of_a_batch_tells_the_worst(
             raise outcome
         return outcome
 
-    assert run_each([str(number) for number in range(len(outcomes))], work, told.append) == code
-    failed = [event.source for event in told if isinstance(event, Failed)]
+    assert run_each([str(number) for number in range(len(outcomes))], work, events.append) == code
+    failed = [event.source for event in events if isinstance(event, Failed)]
     assert failed == [
         str(number) for number, outcome in enumerate(outcomes) if isinstance(outcome, Exception)
     ]
@@ -477,14 +459,14 @@ def test_the_exit_code_of_a_batch_tells_the_worst(
     ) == (4 in outcomes and len(outcomes) > 1)
 
 
-def test_a_failure_says_what_kind_it_was_and_with_which_code_it_would_end_alone() -> None:
-    told: list[Event] = []
+def test_a_failure_says_what_kind_it_was_and_with_which_code_it_would_end_alone():
+    events: list[Event] = []
 
     def work(source: str) -> int:
         raise OptionError("sigma must be positive")
 
-    run_each(["a", "b"], work, told.append)
-    assert told[:2] == [
+    run_each(["a", "b"], work, events.append)
+    assert events[:2] == [
         Progressed("a", 0, stage="read"),
         Failed("a", "sigma must be positive", kind="OptionError", exit_code=2),
     ]
@@ -508,32 +490,22 @@ def test_a_failure_says_what_kind_it_was_and_with_which_code_it_would_end_alone(
     ],
     ids=" ".join,
 )
-def test_odd_values_get_a_sentence(
-    option: tuple[str, ...],
-    sentence: str,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_odd_values_get_a_sentence(option, sentence, tmp_path, capsys, monkeypatch):
     write_video(tmp_path / "in.mp4", 2, codec="libx264")
     monkeypatch.chdir(tmp_path)
     run("denoise", "in.mp4", *option)
-    told = capsys.readouterr().err
-    assert sentence in told and "avcodec" not in told
+    printed = capsys.readouterr().err
+    assert sentence in printed and "avcodec" not in printed
 
 
-def test_an_encoder_of_a_graphics_card_that_is_not_there_is_refused_with_a_way_out(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_encoder_of_a_graphics_card_that_is_not_there_is_refused_with_a_way_out(tmp_path, capsys):
     write_video(tmp_path / "in.mp4", 2, codec="libx264")  # where the card is there: smaller than it takes
     assert run("denoise", str(tmp_path / "in.mp4"), "--encoder", "h264_nvenc") == 1
     assert re.search("h264_nvenc: it needs .*; --encoder libx264 can", capsys.readouterr().err)
     assert [path.name for path in tmp_path.iterdir()] == ["in.mp4"]
 
 
-def test_junk_is_no_checkpoint_and_no_advice_to_load_it_unsafely(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_junk_is_no_checkpoint_and_no_advice_to_load_it_unsafely(tmp_path, capsys):
     (tmp_path / "junk.pth").write_bytes(bytes(range(256)) * 4)
     assert (
         run(
@@ -547,8 +519,8 @@ def test_junk_is_no_checkpoint_and_no_advice_to_load_it_unsafely(
         )
         == 1
     )
-    told = capsys.readouterr().err
-    assert "not a checkpoint that can be read safely" in told and "weights_only" not in told
+    printed = capsys.readouterr().err
+    assert "not a checkpoint that can be read safely" in printed and "weights_only" not in printed
 
 
 @pytest.mark.parametrize(
@@ -564,11 +536,11 @@ def test_junk_is_no_checkpoint_and_no_advice_to_load_it_unsafely(
         ("0.5s", 0.5),
     ],
 )
-def test_times_are_read_as_people_write_them(text: str, seconds: float) -> None:
+def test_times_are_read_as_people_write_them(text, seconds):
     assert parsing.moment(text) == seconds
 
 
 @pytest.mark.parametrize("text", ["", "soon", "1m30", "-5", "1:2:3:4", "m", "s"])
-def test_what_is_no_time_is_refused(text: str) -> None:
+def test_what_is_no_time_is_refused(text):
     with pytest.raises(ValueError, match="expected a time such as 90, 1m30s"):
         parsing.moment(text)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from itertools import count
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -30,7 +29,7 @@ def run(*arguments: str) -> int:
     return int(end.value.code or 0)
 
 
-def test_every_stage_and_every_number_format_is_measured(capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_stage_and_every_number_format_is_measured(capsys):
     assert run("--json") == 0
     found = json.loads(capsys.readouterr().out)
     assert [stage["name"] for stage in found["stages"]] == ["decode", "plan", "model", "encode"]
@@ -39,22 +38,20 @@ def test_every_stage_and_every_number_format_is_measured(capsys: pytest.CaptureF
     assert found["bound"] == pytest.approx(found["cores"] / sum(stage["cpu"] for stage in found["stages"]))
 
 
-def test_the_noise_is_that_of_the_video_unless_the_weights_take_none(tmp_path: Path) -> None:
+def test_the_noise_is_that_of_the_video_unless_the_weights_take_none(tmp_path):
     for model in (None, "dust-denoise"):
         assert default_sigma(model) == benchmarks.NOISE
     for model in ("mb-taylorformer-h-denoise", "mb-taylorformer-h-derain"):
         assert default_sigma(model) == "auto"
 
 
-def test_a_person_reads_a_table(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_person_reads_a_table(capsys):
     assert run() == 0
     text = capsys.readouterr().out
     assert "CPU ms/frame" in text and "of cores / sum of the stages" in text and "peak memory" in text
 
 
-def test_times_are_of_the_frames_that_a_video_has_where_it_is_shorter_than_asked_for(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_times_are_of_the_frames_that_a_video_has_where_it_is_shorter_than_asked_for(tmp_path, monkeypatch):
     benchmarks.write_video(str(tmp_path / "video.mkv"), 64, 48, 5)
     # a second from each look to the next
     clock = SimpleNamespace(process_time=count().__next__, perf_counter=count().__next__)
@@ -66,7 +63,7 @@ def test_times_are_of_the_frames_that_a_video_has_where_it_is_shorter_than_asked
     assert [(stage.cpu, stage.seconds) for stage in found.stages] == [(1 / 5, 1 / 5)] * 4
 
 
-def test_the_share_is_of_what_all_cores_could_do_with_the_stages_work() -> None:
+def test_the_share_is_of_what_all_cores_could_do_with_the_stages_work():
     stages = (Stage("decode", 0.010, 0.010), Stage("model", 0.030, 0.020))
     found = Benchmark(
         "video",
@@ -84,7 +81,7 @@ def test_the_share_is_of_what_all_cores_could_do_with_the_stages_work() -> None:
     assert found.network_share == pytest.approx(0.75)
 
 
-def test_the_rate_of_the_network_alone_counts_every_call_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_rate_of_the_network_alone_counts_every_call_once(monkeypatch):
     calls: list[int] = []
     clock = SimpleNamespace(perf_counter=count().__next__)  # a second from each look to the next
     monkeypatch.setattr(benchmarks, "time", clock)
@@ -93,7 +90,7 @@ def test_the_rate_of_the_network_alone_counts_every_call_once(monkeypatch: pytes
     assert found == Rate(2 * benchmarks.NETWORK_CALLS * 6e6, "bf16")
 
 
-def test_the_network_of_denoising_is_measured_alone() -> None:
+def test_the_network_of_denoising_is_measured_alone():
     sample = DenoiseRestorer(RestoreOptions(device="cpu")).sample()
     sample.work()
     # V, D, P, D of every token; similarities and two mixes with 20 tokens
@@ -101,7 +98,7 @@ def test_the_network_of_denoising_is_measured_alone() -> None:
     assert sample.operations == 2 * macs * 32 * 20
 
 
-def test_a_pipe_can_t_be_measured() -> None:
+def test_a_pipe_can_t_be_measured():
     with pytest.raises(
         OptionError, match="bench reads its video more than once: name a file instead of a pipe"
     ):

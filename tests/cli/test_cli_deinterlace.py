@@ -51,9 +51,7 @@ def error(frame: Frame, time: int) -> float:
 @pytest.mark.parametrize(
     "step, first, order", [(1, 1, "top field first"), (1, 0, "bottom field first"), (0, 0, None)]
 )
-def test_combs_are_measured_and_removed_unless_refused(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], step: int, first: int, order: str | None
-) -> None:
+def test_combs_are_measured_and_removed_unless_refused(tmp_path, capsys, step, first, order):
     source = write(tmp_path / "in.mkv", step, first)
     assert run(source, "--lossless") == 0
     printed = capsys.readouterr().err
@@ -68,9 +66,7 @@ def test_combs_are_measured_and_removed_unless_refused(
     np.testing.assert_array_equal(frames(tmp_path / "combed.mkv")[1][3].planes[0], before[3].planes[0])
 
 
-def test_marked_video_is_deinterlaced_by_itself_and_said_to_be(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_marked_video_is_deinterlaced_by_itself_and_said_to_be(tmp_path, capsys):
     write_video(tmp_path / "in.avi", 4, "libx264", options={"x264-params": "tff=1"})
     assert run(tmp_path / "in.avi") == 0
     assert "deinterlaced: the video is marked interlaced" in capsys.readouterr().err
@@ -81,9 +77,7 @@ def test_marked_video_is_deinterlaced_by_itself_and_said_to_be(
 
 
 @pytest.mark.parametrize("first", [0, 1])
-def test_deinterlace_takes_the_combs_out_of_a_video_without_marks(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], first: int
-) -> None:
+def test_deinterlace_takes_the_combs_out_of_a_video_without_marks(tmp_path, capsys, first):
     source, output = write(tmp_path / "in.mkv", 1, first), tmp_path / "out.mkv"
     assert run(source, "--deinterlace", "-o", output, "--lossless") == 0
     assert "warning" not in capsys.readouterr().err
@@ -93,7 +87,7 @@ def test_deinterlace_takes_the_combs_out_of_a_video_without_marks(
         assert error(new, 2 * number) < error(old, 2 * number) / 3
 
 
-def test_double_rate_gives_a_frame_for_each_field_at_its_time(tmp_path: Path) -> None:
+def test_double_rate_gives_a_frame_for_each_field_at_its_time(tmp_path):
     source, output = write(tmp_path / "in.mkv", 1, 1), tmp_path / "out.mp4"
     assert run(source, "--double-rate", "-o", output, "--lossless", "-q") == 0
     reader, found = frames(output)
@@ -105,7 +99,7 @@ def test_double_rate_gives_a_frame_for_each_field_at_its_time(tmp_path: Path) ->
         assert error(frame, number) < error(frame, number + 1) / 3
 
 
-def test_a_part_at_double_rate_has_the_frames_of_the_whole(tmp_path: Path) -> None:
+def test_a_part_at_double_rate_has_the_frames_of_the_whole(tmp_path):
     source = write(tmp_path / "in.mkv", 1, 1)
     common = ("--double-rate", "--lossless", "-q")
     assert run(source, *common, "-o", tmp_path / "whole.mkv") == 0
@@ -117,8 +111,6 @@ def test_a_part_at_double_rate_has_the_frames_of_the_whole(tmp_path: Path) -> No
         np.testing.assert_array_equal(one.planes[0], other.planes[0])
 
 
-def test_deinterlace_of_a_progressive_video_says_that_it_changes_nothing(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_deinterlace_of_a_progressive_video_says_that_it_changes_nothing(tmp_path, capsys):
     assert run(write(tmp_path / "in.mkv", 0, 0), "--deinterlace") == 0
     assert "no frame is interlaced, so --deinterlace changed nothing" in capsys.readouterr().err

@@ -55,38 +55,32 @@ def run(*arguments: object) -> int:
     return int(end.value.code or 0)
 
 
-def test_the_first_stage_is_shown_before_anything_heavy_is_imported(
-    video: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    told: list[Event] = []
+def test_the_first_stage_is_shown_before_anything_heavy_is_imported(video, monkeypatch):
+    events: list[Event] = []
 
     def fails(*given: object) -> None:
         raise OptionError("the inputs were looked at")
 
-    monkeypatch.setattr(restoring, "listening", lambda *given: nullcontext(told.append))
+    monkeypatch.setattr(restoring, "listening", lambda *given: nullcontext(events.append))
     monkeypatch.setattr(restoring, "_batch", fails)
     assert run(video) == 2
-    assert [type(event) for event in told] == [Progressed, Failed]
-    assert told[0] == Progressed(str(video), 0, stage="load")
+    assert [type(event) for event in events] == [Progressed, Failed]
+    assert events[0] == Progressed(str(video), 0, stage="load")
 
 
-def test_the_output_is_named_after_the_input_and_the_summary_says_so(
-    video: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_output_is_named_after_the_input_and_the_summary_says_so(video, capsys):
     assert run(video) == 0
     assert frames_of(video.with_name("video.denoised.mkv")) == 5
     assert "video.denoised.mkv: 5 frames in" in capsys.readouterr().out
 
 
-def test_an_unwritable_container_becomes_mkv(tmp_path: Path) -> None:
+def test_an_unwritable_container_becomes_mkv(tmp_path):
     write_video(tmp_path / "old.avi", 5)
     assert run(tmp_path / "old.avi") == 0
     assert frames_of(tmp_path / "old.denoised.mkv") == 5
 
 
-def test_an_existing_output_ends_with_1_unless_it_may_be_replaced(
-    video: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_existing_output_ends_with_1_unless_it_may_be_replaced(video, capsys):
     output = video.with_name("out.mkv")
     output.write_text("precious")
     assert run(video, "-o", output) == 1
@@ -96,7 +90,7 @@ def test_an_existing_output_ends_with_1_unless_it_may_be_replaced(
     assert frames_of(output) == 5
 
 
-def test_of_several_inputs_one_that_fails_ends_with_3_and_the_others_are_done(video: Path) -> None:
+def test_of_several_inputs_one_that_fails_ends_with_3_and_the_others_are_done(video):
     broken = video.with_name("broken.mp4")
     broken.write_bytes(b"")
     assert run(broken, video, "-q") == 3
@@ -104,9 +98,7 @@ def test_of_several_inputs_one_that_fails_ends_with_3_and_the_others_are_done(vi
     assert run(broken, "-q") == 1
 
 
-def test_a_damaged_source_ends_with_4_and_its_output_is_kept(
-    video: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_damaged_source_ends_with_4_and_its_output_is_kept(video, capsys):
     write_video(video, 40)
     whole = video.read_bytes()
     video.write_bytes(whole[: len(whole) // 2])
@@ -115,9 +107,7 @@ def test_a_damaged_source_ends_with_4_and_its_output_is_kept(
     assert 0 < frames_of(video.with_name("video.denoised.mkv")) < 40
 
 
-def test_a_folder_again_takes_no_output_of_ours_and_what_is_done_counts_as_done(
-    video: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_folder_again_takes_no_output_of_ours_and_what_is_done_counts_as_done(video, capsys):
     folder = video.parent
     assert run(folder, "-q") == 0
     assert capsys.readouterr() == ("", "")
@@ -127,14 +117,12 @@ def test_a_folder_again_takes_no_output_of_ours_and_what_is_done_counts_as_done(
     assert sorted(path.name for path in folder.iterdir()) == ["video.denoised.mkv", "video.mkv"]
 
 
-def test_the_same_command_for_one_video_again_ends_with_0(
-    video: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_same_command_for_one_video_again_ends_with_0(video, capsys):
     assert [run(video) for _ in range(2)] == [0, 0]
     assert "video.denoised.mkv: skipped, finished before" in capsys.readouterr().out
 
 
-def test_a_list_of_one_video_can_be_restored_again(video: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_list_of_one_video_can_be_restored_again(video, capsys):
     (video.parent / "list").write_text(f"# a remark\n{video}\n")
     assert [run("--from-list", video.parent / "list") for _ in range(2)] == [0, 0]
     assert "video.denoised.mkv: skipped, finished before" in capsys.readouterr().out
@@ -157,15 +145,13 @@ def test_a_list_of_one_video_can_be_restored_again(video: Path, capsys: pytest.C
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else None,
 )
-def test_a_wrong_option_ends_with_2_and_says_what_was_expected(
-    video: Path, arguments: tuple[str, ...], message: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_wrong_option_ends_with_2_and_says_what_was_expected(video, arguments, message, capsys):
     assert run(video, *arguments) == 2
     assert message in " ".join(capsys.readouterr().err.replace("│", " ").split())
     assert [path.name for path in video.parent.iterdir()] == ["video.mkv"]
 
 
-def test_options_reach_the_library(video: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_options_reach_the_library(video, monkeypatch):
     seen: list[RestoreOptions] = []
 
     def note(request: Request, *rest: object) -> jobs.Summary:
@@ -196,7 +182,7 @@ def test_options_reach_the_library(video: Path, monkeypatch: pytest.MonkeyPatch)
     assert seen[1] == RestoreOptions()
 
 
-def test_json_is_one_event_per_line_and_nothing_else(video: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_is_one_event_per_line_and_nothing_else(video, capsys):
     assert run(video, "--json", "--quiet") == 0
     events = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [event["event"] for event in events if event["event"] != "progress"] == ["start", "plan", "done"]
@@ -204,9 +190,7 @@ def test_json_is_one_event_per_line_and_nothing_else(video: Path, capsys: pytest
     assert events[-1]["frames"] == 5 and events[-1]["exit_code"] == 0
 
 
-def test_json_numbers_several_inputs_and_their_progress_ends_at_the_whole(
-    video: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_json_numbers_several_inputs_and_their_progress_ends_at_the_whole(video, capsys):
     write_video(video.with_name("other.mkv"), 3)
     assert run(video, video.with_name("other.mkv"), "--json") == 0
     events = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
@@ -227,15 +211,9 @@ def test_json_numbers_several_inputs_and_their_progress_ends_at_the_whole(
         (["video.mkv", "--segment-frames", "0"], "video.mkv", "OptionError", 2),
     ],
 )
-def test_an_error_before_work_begins_is_one_event_and_told_once(
-    video: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    inputs: list[str],
-    source: str,
-    kind: str,
-    code: int,
-) -> None:
+def test_an_error_before_work_begins_is_one_event_and_is_printed_once(
+    video, monkeypatch, capsys, inputs, source, kind, code
+):
     monkeypatch.chdir(video.parent)
     (video.parent / "empty").mkdir()
     assert run(*inputs, "--json") == code
@@ -250,7 +228,7 @@ def test_an_error_before_work_begins_is_one_event_and_told_once(
     assert printed.err == f"vidrestore: {event['message']}\n"
 
 
-def test_an_input_that_is_left_out_has_no_event(video: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_input_that_is_left_out_has_no_event(video, capsys):
     video.with_name("video.denoised.mkv").touch()
     assert run(video, "--skip-existing", "--json") == 0
     assert capsys.readouterr().out == ""
@@ -258,9 +236,7 @@ def test_an_input_that_is_left_out_has_no_event(video: Path, capsys: pytest.Capt
 
 @pytest.mark.skipif(sys.platform != "linux", reason="other file systems refuse such names")
 @pytest.mark.parametrize("name", ["漢字.mkv", "\udcff.mkv"], ids=["letters", "no letters"])
-def test_a_name_that_the_terminal_has_no_letters_for_is_no_obstacle(
-    video: Path, name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_name_that_the_terminal_has_no_letters_for_is_no_obstacle(video, name, monkeypatch):
     output = io.BytesIO()
     monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(output, encoding="ascii", errors="strict"))
     assert run(video.rename(video.with_name(name))) == 0
@@ -270,7 +246,7 @@ def test_a_name_that_the_terminal_has_no_letters_for_is_no_obstacle(
     )
 
 
-def test_a_preview_shows_source_and_result_side_by_side(tmp_path: Path) -> None:
+def test_a_preview_shows_source_and_result_side_by_side(tmp_path):
     video = tmp_path / "video.mkv"
     write_video(video, 60, size=(65, 48))
     assert run(video, "--preview", "1s", "--lossless", "-q") == 0
@@ -314,7 +290,7 @@ def drawn(picture: np.ndarray) -> str:
 
 @pytest.mark.parametrize("pixels", ["gray", "yuv420p10le", "gbrp"])
 @pytest.mark.parametrize("turn", ["half", "mirrored", "clockwise", "back", "upside down"])
-def test_the_words_on_a_preview_are_upright_as_it_is_shown(turn: str, pixels: str) -> None:
+def test_the_words_on_a_preview_are_upright_as_it_is_shown(turn, pixels):
     a, b, c, d = TURNS[turn]
     format = layout_of(pixels).format
     video = SimpleNamespace(
@@ -332,21 +308,19 @@ def test_the_words_on_a_preview_are_upright_as_it_is_shown(turn: str, pixels: st
     assert drawn(shown[2:9, 2:31]) == AFTER
 
 
-def test_a_preview_has_the_sound_of_its_part(tmp_path: Path) -> None:
+def test_a_preview_has_the_sound_of_its_part(tmp_path):
     write_video(tmp_path / "in.mp4", 75, "libx264", sound=Fraction(3))
     assert run(tmp_path / "in.mp4", "--preview", "1s", "-q") == 0
     found = probe(str(tmp_path / "in.preview.mp4"))
     assert [stream.kind for stream in found.streams] == ["video", "audio"]
     with av.open(str(tmp_path / "in.preview.mp4")) as container:
-        heard = [float(packet.pts * packet.time_base) for packet in container.demux(audio=0) if packet.size]
-    assert -0.03 < heard[0] < 0.03 and 0.95 < heard[-1] < 1
+        events = [float(packet.pts * packet.time_base) for packet in container.demux(audio=0) if packet.size]
+    assert -0.03 < events[0] < 0.03 and 0.95 < events[-1] < 1
     assert run(tmp_path / "in.mp4", "--preview", "1s", "-q", "-y", "--drop", "audio") == 0
     assert [stream.kind for stream in probe(str(tmp_path / "in.preview.mp4")).streams] == ["video"]
 
 
-def test_a_named_video_that_was_made_of_another_one_is_left_out_with_a_word(
-    video: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_named_video_that_was_made_of_another_one_is_left_out_with_a_word(video, capsys):
     assert run(video) == 0
     made = video.with_name("video.denoised.mkv")
     assert run(video, made) == 0
@@ -368,7 +342,7 @@ TURNS = {
 
 
 @pytest.mark.parametrize("turn", TURNS)
-def test_a_preview_reads_from_left_to_right_however_the_video_is_turned(turn: str) -> None:
+def test_a_preview_reads_from_left_to_right_however_the_video_is_turned(turn):
     a, b, c, d = TURNS[turn]
     video = SimpleNamespace(
         format=PixelFormat("gray", "gray", 8),
@@ -381,9 +355,7 @@ def test_a_preview_reads_from_left_to_right_however_the_video_is_turned(turn: st
     assert across[stored == 1].max() < across[stored == 2].min()
 
 
-def test_a_preview_needs_no_container_for_the_other_streams(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_preview_needs_no_container_for_the_other_streams(tmp_path, capsys):
     rich_video(tmp_path / "in.mkv", Extras(audio=("pcm_s16le",), subtitles=("ass",), attachment=True))
     arguments = (tmp_path / "in.mkv", "-o", tmp_path / "out.mp4", "-q")
     assert run(*arguments) == 1 and "can't hold stream" in capsys.readouterr().err
@@ -392,22 +364,20 @@ def test_a_preview_needs_no_container_for_the_other_streams(
     assert [stream.kind for stream in probe(str(tmp_path / "out.mp4")).streams] == ["video"]
 
 
-def test_a_preview_of_a_short_video_is_the_video(video: Path) -> None:
+def test_a_preview_of_a_short_video_is_the_video(video):
     assert run(video, "--preview", "1:00", "-q") == 0
     assert frames_of(video.with_name("video.preview.mkv")) == 5
     assert run(video, "--preview", "1:00", "-q") == 1  # it exists
     assert run(video, "--preview", "1:00", "-q", "--skip-existing") == 0
 
 
-def test_a_preview_is_found_in_a_video_whose_sound_goes_on_after_its_picture(tmp_path: Path) -> None:
+def test_a_preview_is_found_in_a_video_whose_sound_goes_on_after_its_picture(tmp_path):
     write_video(tmp_path / "in.mp4", 25, "libx264", sound=Fraction(8))
     assert run(tmp_path / "in.mp4", "--preview", "0.4", "-q") == 0
     assert frames_of(tmp_path / "in.preview.mp4") == 10
 
 
-def test_a_dry_run_says_what_would_be_done_and_writes_nothing(
-    video: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_dry_run_says_what_would_be_done_and_writes_nothing(video, capsys):
     assert run(video, "--dry-run", "-q") == 0
     text = capsys.readouterr().out
     assert (
@@ -418,23 +388,23 @@ def test_a_dry_run_says_what_would_be_done_and_writes_nothing(
     assert [path.name for path in video.parent.iterdir()] == ["video.mkv"]
 
 
-def test_a_dry_run_works_where_the_output_exists(video: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_dry_run_works_where_the_output_exists(video, capsys):
     there = video.with_name("video.denoised.mkv")
     there.write_bytes(b"something else")
     assert run(video, "--dry-run") == 0
-    told = capsys.readouterr()
-    assert "5 frames" in told.out and "already exists" in told.err
+    printed = capsys.readouterr()
+    assert "5 frames" in printed.out and "already exists" in printed.err
     assert there.read_bytes() == b"something else"
 
 
-def test_the_folder_of_an_output_is_made(video: Path, tmp_path: Path) -> None:
+def test_the_folder_of_an_output_is_made(video, tmp_path):
     assert run(video, "-o", tmp_path / "new" / "folder" / "out.mkv", "-q") == 0
     assert frames_of(tmp_path / "new" / "folder" / "out.mkv") == 5
     assert run(tmp_path / "missing.mkv", "-o", tmp_path / "empty" / "out.mkv", "-q") == 1
     assert not (tmp_path / "empty").exists()
 
 
-def test_a_dry_run_leaves_no_folder_behind_for_its_outputs(video: Path, tmp_path: Path) -> None:
+def test_a_dry_run_leaves_no_folder_behind_for_its_outputs(video, tmp_path):
     (tmp_path / "there").mkdir()
     assert run(video, "-o", f"{tmp_path}/there/not/yet/", "--dry-run", "-q") == 0
     assert sorted(path.name for path in tmp_path.rglob("*")) == ["there", "video.mkv"]
@@ -442,7 +412,7 @@ def test_a_dry_run_leaves_no_folder_behind_for_its_outputs(video: Path, tmp_path
     assert (tmp_path / "there/not/yet/video.denoised.mkv").is_file()
 
 
-def test_a_dry_run_says_what_is_done_already(video: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_dry_run_says_what_is_done_already(video, capsys):
     write_video(video.with_name("other.mkv"), 2)
     videos = video, video.with_name("other.mkv"), "-o", f"{video.parent}/out/"
     assert run(*videos) == 0
@@ -462,16 +432,14 @@ CLOSED = {
 
 @pytest.mark.skipif(sys.platform == "win32", reason="needs a POSIX shell")
 @pytest.mark.parametrize("which", CLOSED)
-def test_a_pipe_that_is_closed_is_an_error(video: Path, which: str) -> None:
+def test_a_pipe_that_is_closed_is_an_error(video, which):
     words, message = CLOSED[which]
     done = shell(f"{{denoise}} {words}", video.parent)
     assert done.returncode == 1 and message in done.stderr and "Traceback" not in done.stderr
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a file that is always full")
-def test_videos_are_not_given_up_because_nobody_reads_about_them(
-    video: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_videos_are_not_given_up_because_nobody_reads_about_them(video, monkeypatch, capsys):
     write_video(video.with_name("other.mkv"), 2)
     with monkeypatch.context() as patched, open("/dev/full", "wb", buffering=0) as full:
         patched.setattr(sys, "stdout", io.TextIOWrapper(full, write_through=True))
@@ -484,7 +452,7 @@ def test_videos_are_not_given_up_because_nobody_reads_about_them(
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="needs a POSIX shell")
-def test_a_video_is_restored_without_anywhere_to_report_to(video: Path) -> None:
+def test_a_video_is_restored_without_anywhere_to_report_to(video):
     assert shell("{denoise} video.mkv -o silent.mkv >&- 2>&-", video.parent).returncode == 0
     assert frames_of(video.with_name("silent.mkv")) == 5
 
@@ -503,7 +471,7 @@ def shell(command: str, folder: Path) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_json_is_json_on_a_terminal_without_its_letters(video: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_json_is_json_on_a_terminal_without_its_letters(video, monkeypatch):
     odd = video.rename(video.with_name("schön.mkv"))
     output = io.BytesIO()
     monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(output, encoding="ascii"))
@@ -512,7 +480,7 @@ def test_json_is_json_on_a_terminal_without_its_letters(video: Path, monkeypatch
     assert {json.loads(line)["source"] for line in output.getvalue().splitlines()} == {str(odd)}
 
 
-def test_a_dry_run_as_json_holds_the_plan(video: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_dry_run_as_json_holds_the_plan(video, capsys):
     assert run(video, "--dry-run", "--json") == 0
     (event,) = (json.loads(line) for line in capsys.readouterr().out.splitlines())
     assert (event["event"], event["frames"], event["clips"]) == ("plan", 5, 1)
@@ -526,7 +494,7 @@ def pipe(data: bytes, *arguments: str) -> subprocess.CompletedProcess[bytes]:
     )
 
 
-def test_a_y4m_pipe_comes_out_as_it_went_in() -> None:
+def test_a_y4m_pipe_comes_out_as_it_went_in():
     stream = io.BytesIO()
     write_video(Path("in.y4m"), 30, "wrapped_avframe", file=stream, format="yuv4mpegpipe")
     result = pipe(stream.getvalue(), "-", "-o", "-", "--quiet")
@@ -536,12 +504,12 @@ def test_a_y4m_pipe_comes_out_as_it_went_in() -> None:
             assert (found.to_ndarray() == expected.to_ndarray()).all()
 
 
-def test_a_pipe_without_an_output_is_refused() -> None:
+def test_a_pipe_without_an_output_is_refused():
     result = pipe(b"", "-")
     assert result.returncode == 2 and b"-o FILE" in result.stderr
 
 
-def test_ctrl_c_ends_with_130_and_leaves_nothing(tmp_path: Path) -> None:
+def test_ctrl_c_ends_with_130_and_leaves_nothing(tmp_path):
     write_video(tmp_path / "video.mkv", 20)
     slow = (
         "import time, vidrestore.restorers.no_change as i; i.IdentityRestorer.restore = lambda *a, **k: "
@@ -566,18 +534,14 @@ def test_ctrl_c_ends_with_130_and_leaves_nothing(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["video.mkv"]
 
 
-def test_the_frames_of_a_part_are_known_before_they_come(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_frames_of_a_part_are_known_before_they_come(tmp_path, capsys):
     write_video(tmp_path / "in.mkv", 12)
     assert run(tmp_path / "in.mkv", "--duration", "0.1", "--json") == 0  # 0, 0.04 and 0.08 s
     events = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [event["frames"] for event in events if event["event"] in ("plan", "done")] == [3, 3]
 
 
-def test_a_video_that_was_finished_before_is_one_line(
-    video: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_video_that_was_finished_before_is_one_line(video, capsys):
     assert run(video) == 0
     capsys.readouterr()
     assert run(video) == 0
@@ -589,9 +553,7 @@ def test_a_video_that_was_finished_before_is_one_line(
     )
 
 
-def test_a_folder_of_clashing_names_is_restored_and_a_clash_that_stays_fails_alone(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_folder_of_clashing_names_is_restored_and_a_clash_that_stays_fails_alone(tmp_path, capsys):
     for name in ("one/tape.mpg", "one/tape.avi", "two/tape.avi"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         write_video(tmp_path / name, 3, "mpeg2video" if name.endswith("mpg") else "mpeg4")
@@ -605,8 +567,8 @@ def test_a_folder_of_clashing_names_is_restored_and_a_clash_that_stays_fails_alo
 
 @pytest.mark.parametrize("answer", [True, False, None])
 def test_an_unfinished_job_with_other_options_is_asked_about_on_a_terminal(
-    video: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], answer: bool | None
-) -> None:
+    video, monkeypatch, capsys, answer
+):
     def interrupted(work: SegmentedWork) -> tuple[str, ...]:
         raise KeyboardInterrupt
 
@@ -622,5 +584,5 @@ def test_an_unfinished_job_with_other_options_is_asked_about_on_a_terminal(
     assert ("sigma was 20, now 25; it was discarded" in capsys.readouterr().err) == (not answer)
 
 
-def test_two_missing_inputs_end_as_one_does(tmp_path: Path) -> None:
+def test_two_missing_inputs_end_as_one_does(tmp_path):
     assert run(tmp_path / "a.mp4") == run(tmp_path / "a.mp4", tmp_path / "b.mp4") == 1

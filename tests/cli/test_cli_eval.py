@@ -33,9 +33,7 @@ def write_avenue(folder: Path) -> None:
         )
 
 
-def test_a_table_is_printed_in_columns_and_written_as_json_and_csv(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_table_is_printed_in_columns_and_written_as_json_and_csv(tmp_path, capsys):
     write_vid4(tmp_path)
     files = tmp_path / "found.json", tmp_path / "found.csv"
     assert (
@@ -75,9 +73,7 @@ def test_a_table_is_printed_in_columns_and_written_as_json_and_csv(
     assert said.err == "Vid4: calendar (1 of 4)\n"  # the others follow at once
 
 
-def test_on_a_terminal_the_table_is_drawn_and_progress_is_one_line(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_on_a_terminal_the_table_is_drawn_and_progress_is_one_line(tmp_path, capsys, monkeypatch):
     write_vid4(tmp_path)
     monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
     monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
@@ -87,9 +83,7 @@ def test_on_a_terminal_the_table_is_drawn_and_progress_is_one_line(
     assert said.err.count("\n") == 0 and said.err.endswith("Vid4: walk (4 of 4)\r\x1b[K")
 
 
-def test_names_with_brackets_are_drawn_whole(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_names_with_brackets_are_drawn_whole(capsys, monkeypatch):
     row = Row("denoise", "video [raw].mkv", {"noise": 2.0}, {"noise": 20.0}, "[red]")
     monkeypatch.setattr(
         "vidrestore.evaluation.evaluate",
@@ -100,9 +94,7 @@ def test_names_with_brackets_are_drawn_whole(
     assert "│ denoise │ [red]   │ video [raw].mkv │ 2.00" in capsys.readouterr().out
 
 
-def test_what_is_missing_is_said_with_the_layout_that_is_expected(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_is_missing_is_said_with_the_layout_that_is_expected(tmp_path, capsys):
     assert run("--suite", "vsr-table3", "--data", tmp_path) == 1
     assert "GT/calendar, GT/city, GT/foliage and GT/walk" in capsys.readouterr().err
     assert run("--suite", "vsr-table3", "--data", tmp_path / "nowhere") == 1
@@ -116,7 +108,7 @@ def test_what_is_missing_is_said_with_the_layout_that_is_expected(
     assert "choose rows of a paper's table" in capsys.readouterr().err
 
 
-def test_a_file_that_can_t_be_written_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_file_that_can_t_be_written_is_an_error(tmp_path, capsys):
     write_vid4(tmp_path)
     assert (
         run(
@@ -138,9 +130,7 @@ def test_a_file_that_can_t_be_written_is_an_error(tmp_path: Path, capsys: pytest
     assert "is a folder" in capsys.readouterr().err
 
 
-def test_what_would_be_written_over_a_video_is_refused(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_would_be_written_over_a_video_is_refused(tmp_path, capsys):
     video = tmp_path / "a.mp4"
     video.write_bytes(b"a video")
     assert run("--suite", "quick", "--json", video, tmp_path / "b.mp4") == 1
@@ -148,9 +138,7 @@ def test_what_would_be_written_over_a_video_is_refused(
     assert video.read_bytes() == b"a video"
 
 
-def test_one_file_that_can_not_be_written_does_not_cost_the_others(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_one_file_that_can_not_be_written_does_not_cost_the_others(tmp_path, capsys):
     write_vid4(tmp_path)
     files = [tmp_path / f"found.{kind}" for kind in ("json", "csv", "html")]
     files[0].symlink_to("/dev/full")
@@ -161,8 +149,8 @@ def test_one_file_that_can_not_be_written_does_not_cost_the_others(
 
 
 def test_names_that_are_no_text_and_figures_that_are_not_finite_are_written_as_json_has_them(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    tmp_path, monkeypatch
+):
     row = Row("denoise", "video\udcff.mkv", {"psnr": math.inf}, {"psnr": 20.0})
     clip = ClipMetrics("denoise", "videos", "", "video\udcff.mkv", {"psnr": (math.inf, 30.0)})
     made = Result("quick", "Videos", "before", (row,), clips=(clip,))
@@ -178,9 +166,7 @@ def test_names_that_are_no_text_and_figures_that_are_not_finite_are_written_as_j
     assert "nan" not in files[2].read_text(encoding="utf-8") and files[1].read_text(encoding="utf-8")
 
 
-def test_one_folder_does_not_pass_for_several_test_sets(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_one_folder_does_not_pass_for_several_test_sets(tmp_path, capsys):
     for folder in ("input", "target"):
         write_rgb(tmp_path / folder / "1.png", np.zeros((3, 16, 16), np.uint8))
     arguments = ("--suite", "mbt-table4", "--data", tmp_path, "--systems", "given")
@@ -197,7 +183,7 @@ def tiny_dust(folder: Path, name: str, family: str = "dust", **config: object) -
     return path
 
 
-def test_all_systems_of_the_dust_paper_take_part_by_their_files(tmp_path: Path) -> None:
+def test_all_systems_of_the_dust_paper_take_part_by_their_files(tmp_path):
     write_avenue(tmp_path)
     files = [tiny_dust(tmp_path, "one", kind="printed"), tiny_dust(tmp_path, "four", kind="printed", heads=4)]
     found = evaluate("dust-table4", data=tmp_path, sets=["avenue"], weights=list(map(str, files)))
@@ -212,7 +198,7 @@ def test_all_systems_of_the_dust_paper_take_part_by_their_files(tmp_path: Path) 
     assert ("Reweighted-RNN", "Avenue, CS rate 0.1") not in rows  # nothing published, nothing measured
 
 
-def test_weights_of_one_name_in_two_folders_are_two_rows(tmp_path: Path) -> None:
+def test_weights_of_one_name_in_two_folders_are_two_rows(tmp_path):
     write_avenue(tmp_path)
     for folder in ("a", "b"):
         (tmp_path / folder).mkdir()
@@ -230,8 +216,8 @@ def test_weights_of_one_name_in_two_folders_are_two_rows(tmp_path: Path) -> None
 
 
 def test_named_weights_that_fit_no_column_are_refused_before_anything_is_measured(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+    tmp_path, capsys, monkeypatch
+):
     monkeypatch.setattr(
         "vidrestore.papers.sensed_patches.gray_video",
         lambda sequence, lines: pytest.fail("a video was decoded"),
@@ -250,9 +236,7 @@ def test_named_weights_that_fit_no_column_are_refused_before_anything_is_measure
     )
 
 
-def test_weights_with_other_patches_or_for_a_single_sigma_are_refused_where_they_do_not_fit(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_weights_with_other_patches_or_for_a_single_sigma_are_refused_where_they_do_not_fit(tmp_path, capsys):
     write_avenue(tmp_path)
     small = tiny_dust(tmp_path, "small", kind="printed", patch=8, measurements=13)
     assert run("--suite", "dust-table4", "--data", tmp_path, "--sets", "avenue", "--weights", small) == 2
@@ -276,7 +260,7 @@ def test_weights_with_other_patches_or_for_a_single_sigma_are_refused_where_they
     assert "one network for every sigma" in capsys.readouterr().err
 
 
-def test_a_file_of_weights_may_have_an_equals_sign_in_its_path(tmp_path: Path) -> None:
+def test_a_file_of_weights_may_have_an_equals_sign_in_its_path(tmp_path):
     write_avenue(tmp_path)
     folder = tmp_path / "lr=1e-4"
     folder.mkdir()
@@ -290,7 +274,7 @@ LAYERS = {"algorithm1": {"iterations": 2}, "sista": {"layers": 2}}  # instead of
 
 
 @pytest.mark.parametrize("family", [family for family in PATCH_FAMILIES if family != "dust"])
-def test_every_family_that_dust_is_held_against_takes_part(tmp_path: Path, family: str) -> None:
+def test_every_family_that_dust_is_held_against_takes_part(tmp_path, family):
     write_avenue(tmp_path)
     path = tiny_dust(tmp_path, "own", family, **LAYERS.get(family, {}))
     found = evaluate("dust-table6", data=tmp_path, weights=[str(path)])
@@ -301,7 +285,7 @@ def test_every_family_that_dust_is_held_against_takes_part(tmp_path: Path, famil
     assert rows[0].weights == "own" and rows[0].measured != rows[-1].measured  # the noise reaches it
 
 
-def test_a_relative_of_the_printed_network_is_named_as_one(tmp_path: Path) -> None:
+def test_a_relative_of_the_printed_network_is_named_as_one(tmp_path):
     write_avenue(tmp_path)
     found = evaluate(
         "dust-table5", data=tmp_path, sets=["avenue"], systems=["dust", "given"], weights=["dust-denoise"]
@@ -313,7 +297,7 @@ def test_a_relative_of_the_printed_network_is_named_as_one(tmp_path: Path) -> No
     assert all(gains[on] > given[on] + 3 for on in gains)
 
 
-def test_the_mean_of_the_dust_paper_is_over_all_frames_of_a_set(tmp_path: Path) -> None:
+def test_the_mean_of_the_dust_paper_is_over_all_frames_of_a_set(tmp_path):
     write_avenue(tmp_path)
     write_rgb(tmp_path / "testing" / "frames" / "02" / "000.png", np.full((3, 180, 320), 250, np.uint8))
     found = evaluate("dust-table5", data=tmp_path, sets=["avenue"], systems=["given"])
@@ -335,9 +319,9 @@ ABLATIONS: dict[str, dict[str, object]] = {
 }
 
 
-def test_ablations_are_rows_of_the_papers_tables() -> None:
+def test_ablations_are_rows_of_the_papers_tables():
     rows = {system for number in (8, 9, 11, 12) for system in read_table(f"mbt-table{number}").systems}
-    assert {f"mb-taylorformer-b{told}" for told in ABLATIONS} <= rows
+    assert {f"mb-taylorformer-b{name}" for name in ABLATIONS} <= rows
     assert {"vsr-transformer-no-stcsa", "vsr-transformer-no-boff", "vsr-transformer-3-frames"} <= set(
         read_table("vsr-table6").systems
     )
@@ -353,21 +337,19 @@ def test_ablations_are_rows_of_the_papers_tables() -> None:
         ("mb-taylorformer", {"size": "t"}, "mb-taylorformer-t"),
         ("vsr-transformer", {"size": "t"}, "vsr-transformer-t"),
         ("vsr-transformer", {"size": "t", "attention": False}, "vsr-transformer-t-no-stcsa"),
-        *(("mb-taylorformer", config, f"mb-taylorformer-b{told}") for told, config in ABLATIONS.items()),
+        *(("mb-taylorformer", config, f"mb-taylorformer-b{name}") for name, config in ABLATIONS.items()),
     ],
 )
-def test_a_network_is_the_system_that_its_configuration_says(
-    family: str, config: dict[str, object], system: str
-) -> None:
+def test_a_network_is_the_system_that_its_configuration_says(family, config, system):
     model = Model(build_network(family, config), Card("any", family, config, "any", "0" * 64, 1))
     assert system_of(model) == system
 
 
-def test_the_released_forms_have_the_papers_names() -> None:
+def test_the_released_forms_have_the_papers_names():
     assert "vsr-transformer" in read_table("vsr-table3").systems
     assert {"mb-taylorformer-b", "mb-taylorformer-l"} <= set(read_table("mbt-table2").systems)
     assert system_of(load_model("dust-cs20")) in read_table("dust-table4").systems
 
 
-def test_suites_are_listed_bundled_first() -> None:
+def test_suites_are_listed_bundled_first():
     assert suite_names()[0] == "bundled" and "vsr-table3" in suite_names()

@@ -44,7 +44,7 @@ def printed(capsys: pytest.CaptureFixture[str]) -> str:
 
 
 @pytest.mark.parametrize("task, suffix", IMAGE_TASKS.items())
-def test_each_image_task_restores_a_video_with_an_imported_file(video: Path, task: str, suffix: str) -> None:
+def test_each_image_task_restores_a_video_with_an_imported_file(video, task, suffix):
     weights = write_weights(video.parent, keeping(), task)
     assert run(task, video, "--model", weights, "--tile", "64", "--threads", "1", "-q") == 0
     with av.open(str(video.with_name(f"video.{suffix}.mkv"))) as container:
@@ -52,7 +52,7 @@ def test_each_image_task_restores_a_video_with_an_imported_file(video: Path, tas
 
 
 @pytest.mark.parametrize("spelling", ["-x4", "--scale=4"])
-def test_sr_makes_a_video_four_times_larger(video: Path, spelling: str) -> None:
+def test_sr_makes_a_video_four_times_larger(video, spelling):
     weights = write_weights(video.parent, doubling(), "sr")
     assert run("sr", video, spelling, "--model", weights, "--threads", "1", "-q") == 0
     with av.open(str(video.with_name("video.x4.mkv"))) as container:
@@ -68,9 +68,7 @@ def test_sr_makes_a_video_four_times_larger(video: Path, spelling: str) -> None:
         (("--height", "192"), "sr", (256, 192)),
     ],
 )
-def test_sr_makes_a_video_as_large_as_asked_for(
-    video: Path, asked: tuple[str, ...], suffix: str, size: tuple[int, int]
-) -> None:
+def test_sr_makes_a_video_as_large_as_asked_for(video, asked, suffix, size):
     weights = write_weights(video.parent, doubling(), "sr")
     given = ("--model", weights, "--threads", "1", "-q", "--lossless")
     assert run("sr", video, *given) == run("sr", video, *asked, *given, "--strength", "0.9") == 0
@@ -92,17 +90,13 @@ def test_sr_makes_a_video_as_large_as_asked_for(
         (("--height", "96", "-x2"), "scale and height both say how large the output is"),
     ],
 )
-def test_sizes_that_sr_does_not_make_are_refused(
-    video: Path, capsys: pytest.CaptureFixture[str], asked: tuple[str, ...], message: str
-) -> None:
+def test_sizes_that_sr_does_not_make_are_refused(video, capsys, asked, message):
     assert run("sr", video, *asked) == 2
     assert message in printed(capsys)
 
 
 @pytest.mark.parametrize("task", ["derain", "sr"])
-def test_without_bundled_weights_it_is_said_how_to_bring_some_in(
-    video: Path, task: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_bundled_weights_it_is_said_how_to_bring_some_in(video, task, capsys, monkeypatch):
     monkeypatch.setattr("vidrestore.restorers.task_weights.read_manifest", dict)
     assert run(task, video) == 1
     assert f"no weights for '{task}' are bundled" in (text := printed(capsys))
@@ -121,14 +115,12 @@ def test_without_bundled_weights_it_is_said_how_to_bring_some_in(
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else None,
 )
-def test_a_wrong_option_ends_with_2(
-    video: Path, arguments: tuple[str, ...], message: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_wrong_option_ends_with_2(video, arguments, message, capsys):
     assert run("dehaze", video, *arguments) == 2
     assert message in printed(capsys)
 
 
-def test_options_reach_the_library(video: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_options_reach_the_library(video, monkeypatch):
     seen: list[tuple[str, RestoreOptions]] = []
 
     def note(request: Request, *rest: Any) -> jobs.Summary:
@@ -156,7 +148,7 @@ def test_options_reach_the_library(video: Path, monkeypatch: pytest.MonkeyPatch)
         assert seen[-1] == (command, RestoreOptions())
 
 
-def test_an_enlarged_video_is_shown_enlarged_where_its_pixels_are_not_square(tmp_path: Path) -> None:
+def test_an_enlarged_video_is_shown_enlarged_where_its_pixels_are_not_square(tmp_path):
     write_video(tmp_path / "in.mp4", 2, "libx264", settings={"sample_aspect_ratio": Fraction(2)})
     weights = write_weights(tmp_path, doubling(), "sr")
     assert run("sr", tmp_path / "in.mp4", "-x4", "-o", tmp_path / "out.mkv", "--model", weights, "-q") == 0

@@ -1,10 +1,9 @@
-"""`vidrestore inspect`: what is said about a film."""
+"""`vidrestore inspect`: what is said about a video."""
 
 from __future__ import annotations
 
 import json
 from fractions import Fraction
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -20,17 +19,15 @@ def run(*arguments: object) -> int:
     return int(end.value.code or 0)
 
 
-def test_a_person_reads_streams_colour_frames_and_noise(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_person_reads_streams_colour_frames_and_noise(tmp_path, capsys):
     write_video(
-        tmp_path / "film.mp4",
+        tmp_path / "video.mp4",
         25,
         "libx264",
         sound=Fraction(1),
         settings={"colorspace": 9, "color_trc": 16, "color_range": 2},
     )
-    assert run(tmp_path / "film.mp4", "-q") == 0
+    assert run(tmp_path / "video.mp4", "-q") == 0
     text = capsys.readouterr().out
     for part in (
         "video h264",
@@ -43,9 +40,9 @@ def test_a_person_reads_streams_colour_frames_and_noise(
     assert "frames      0 to     24" in text
 
 
-def test_json_is_one_object(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    write_video(tmp_path / "film.mkv", 5)
-    assert run(tmp_path / "film.mkv", "--json") == 0
+def test_json_is_one_object(tmp_path, capsys):
+    write_video(tmp_path / "video.mkv", 5)
+    assert run(tmp_path / "video.mkv", "--json") == 0
     found = json.loads(capsys.readouterr().out)
     assert (
         found["frames"],
@@ -56,25 +53,25 @@ def test_json_is_one_object(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     assert [len(scene["sigma"]) for scene in found["scenes"]] == [3]
 
 
-def test_a_variable_rate_is_called_so(tmp_path: Path) -> None:
-    write_video(tmp_path / "film.mkv", 5, times=[0, 40, 41, 200, 233], time_base=Fraction(1, 1000))
-    assert not inspect(str(tmp_path / "film.mkv")).steady
+def test_a_variable_rate_is_called_so(tmp_path):
+    write_video(tmp_path / "video.mkv", 5, times=[0, 40, 41, 200, 233], time_base=Fraction(1, 1000))
+    assert not inspect(str(tmp_path / "video.mkv")).steady
 
 
-def test_noise_is_found_where_it_was_put(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_noise_is_found_where_it_was_put(tmp_path, monkeypatch):
     def noisy(pix_fmt: str, number: int, width: int, height: int) -> tuple[np.ndarray, ...]:
         rng = np.random.default_rng(number)
         return (np.rint(128 + rng.normal(0, 15, (height, width))).clip(0, 255).astype(np.uint8),)
 
     monkeypatch.setattr("sample_videos.sample_planes", noisy)
-    write_video(tmp_path / "film.mkv", 6, pix_fmt="gray", size=(256, 192))
-    (scene,) = inspect(str(tmp_path / "film.mkv")).scenes
+    write_video(tmp_path / "video.mkv", 6, pix_fmt="gray", size=(256, 192))
+    (scene,) = inspect(str(tmp_path / "video.mkv")).scenes
     assert scene.sigma == pytest.approx((15,), rel=0.1)
 
 
-def test_damage_ends_with_4(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    write_video(tmp_path / "film.mkv", 40)
-    whole = (tmp_path / "film.mkv").read_bytes()
-    (tmp_path / "film.mkv").write_bytes(whole[: len(whole) // 2])
-    assert run(tmp_path / "film.mkv", "-q") == 4
+def test_damage_ends_with_4(tmp_path, capsys):
+    write_video(tmp_path / "video.mkv", 40)
+    whole = (tmp_path / "video.mkv").read_bytes()
+    (tmp_path / "video.mkv").write_bytes(whole[: len(whole) // 2])
+    assert run(tmp_path / "video.mkv", "-q") == 4
     assert "damage" in capsys.readouterr().out

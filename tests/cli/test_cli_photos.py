@@ -9,7 +9,6 @@ import tracemalloc
 import zlib
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import av
 import numpy as np
@@ -54,9 +53,7 @@ def pixels(path: Path) -> NDArray[np.uint8]:
 
 
 @pytest.mark.parametrize("suffix", ENCODERS)
-def test_a_photo_becomes_one_beside_it_and_is_skipped_the_next_time(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], suffix: str
-) -> None:
+def test_a_photo_becomes_one_beside_it_and_is_skipped_the_next_time(tmp_path, capsys, suffix):
     photo = write_photo(tmp_path / f"photo{suffix}")
     assert run(photo) == 0
     made = tmp_path / f"photo.denoised{suffix}"
@@ -67,7 +64,7 @@ def test_a_photo_becomes_one_beside_it_and_is_skipped_the_next_time(
     assert "skipped, finished before" in capsys.readouterr().out
 
 
-def test_a_photo_goes_where_the_output_says(tmp_path: Path) -> None:
+def test_a_photo_goes_where_the_output_says(tmp_path):
     photo = write_photo(tmp_path / "photo.png")
     for output, made in (("clean.tiff", "clean.tiff"), ("out/", "out/photo.denoised.png")):
         assert run(photo, "-o", f"{tmp_path}/{output}", "-q") == 0
@@ -89,9 +86,7 @@ def made_in(folder: Path) -> list[str]:
     return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
 
 
-def test_photos_that_are_named_are_restored_one_by_one(
-    album: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_photos_that_are_named_are_restored_one_by_one(album, tmp_path, capsys):
     photos = [album / "beach.jpg", album / "beach.denoised.jpg", album / "gone.jpg", album / "dog.png"]
     assert run(*photos, "-o", tmp_path / "out") == 3
     assert made_in(tmp_path / "out") == ["beach.denoised.jpg", "dog.denoised.png"]
@@ -113,16 +108,12 @@ def test_photos_that_are_named_are_restored_one_by_one(
         (("below",), ["0001.png"]),  # a video of one frame
     ],
 )
-def test_a_folder_or_pattern_means_photos_only_if_asked_to(
-    album: Path, tmp_path: Path, given: tuple[str, ...], made: list[str]
-) -> None:
+def test_a_folder_or_pattern_means_photos_only_if_asked_to(album, tmp_path, given, made):
     assert run(album / given[0], *given[1:], "-o", tmp_path / "out", "-q") == 0
     assert made_in(tmp_path / "out") == made
 
 
-def test_pictures_below_a_folder_of_frames_are_left_out_with_a_word(
-    album: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_pictures_below_a_folder_of_frames_are_left_out_with_a_word(album, tmp_path, capsys):
     (album / "dog.png").unlink()
     (album / "beach.denoised.jpg").unlink()
     assert run(album, "--recursive", "-o", tmp_path / "out") == 0
@@ -130,16 +121,14 @@ def test_pictures_below_a_folder_of_frames_are_left_out_with_a_word(
     assert made_in(tmp_path / "out") == ["0001.jpg"]
 
 
-def test_a_pattern_of_numbers_means_photos_if_asked_to(tmp_path: Path) -> None:
+def test_a_pattern_of_numbers_means_photos_if_asked_to(tmp_path):
     for number in (7, 9):
         write_photo(tmp_path / f"IMG_{number}.jpg")
     assert run(tmp_path / "IMG_%d.jpg", "--photos", "-q") == 0
     assert made_in(tmp_path)[::2] == ["IMG_7.denoised.jpg", "IMG_9.denoised.jpg"]
 
 
-def test_photos_that_make_no_video_are_told_how_to_be_restored_one_by_one(
-    album: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_photos_that_make_no_video_say_how_they_can_be_restored_one_by_one(album, capsys):
     def refused(*given: object) -> str:
         assert run(*given) == 1
         return capsys.readouterr().err
@@ -155,9 +144,7 @@ def test_photos_that_make_no_video_are_told_how_to_be_restored_one_by_one(
     assert "all frames must be alike; --photos restores each by itself" in printed
 
 
-def test_an_existing_photo_is_replaced_only_if_asked_to(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_existing_photo_is_replaced_only_if_asked_to(tmp_path, capsys):
     photo, other = write_photo(tmp_path / "photo.png"), write_photo(tmp_path / "other.png", "gray")
     assert run(photo, "-o", other) == 1
     assert "already exists" in capsys.readouterr().err
@@ -167,7 +154,7 @@ def test_an_existing_photo_is_replaced_only_if_asked_to(
     assert "the output is the input" in capsys.readouterr().err
 
 
-def test_a_video_does_not_become_one_photo(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_video_does_not_become_one_photo(tmp_path, capsys):
     write_video(tmp_path / "a.mkv", 2)
     assert run(tmp_path / "a.mkv", "-o", tmp_path / "a.png") == 1
     assert (
@@ -176,7 +163,7 @@ def test_a_video_does_not_become_one_photo(tmp_path: Path, capsys: pytest.Captur
     assert not (tmp_path / "a.png").exists()
 
 
-def test_the_preview_of_a_photo_shows_it_twice(tmp_path: Path) -> None:
+def test_the_preview_of_a_photo_shows_it_twice(tmp_path):
     assert run(write_photo(tmp_path / "photo.png"), "--preview", "2s", "-q") == 0
     assert pixels(tmp_path / "photo.preview.png").shape == (48, 128, 3)
 
@@ -195,7 +182,7 @@ UPRIGHT: dict[int, Callable[[NDArray[np.uint8]], NDArray[np.uint8]]] = {
 
 
 @pytest.mark.parametrize("orientation", UPRIGHT)
-def test_a_turned_photo_comes_out_upright(tmp_path: Path, orientation: int) -> None:
+def test_a_turned_photo_comes_out_upright(tmp_path, orientation):
     plain, turned = write_photo(tmp_path / "a.jpg"), write_photo(tmp_path / "b.jpg", orientation=orientation)
     for photo in (plain, turned):
         assert run(photo, "-o", photo.with_suffix(".png"), "-q") == 0
@@ -203,7 +190,7 @@ def test_a_turned_photo_comes_out_upright(tmp_path: Path, orientation: int) -> N
     np.testing.assert_array_equal(pixels(tmp_path / "b.png"), expected)
 
 
-def test_turned_pictures_become_an_upright_video(tmp_path: Path) -> None:
+def test_turned_pictures_become_an_upright_video(tmp_path):
     (tmp_path / "frames").mkdir()
     for number in (1, 2):
         write_photo(tmp_path / "frames" / f"{number}.jpg", "yuvj422p", orientation=6)
@@ -278,9 +265,7 @@ IN_PARTS = [
 
 @pytest.mark.parametrize("order", "<>")
 @pytest.mark.parametrize("suffix", [".jpg", ".png"])
-def test_what_the_camera_wrote_and_the_profile_are_kept(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], order: str, suffix: str
-) -> None:
+def test_what_the_camera_wrote_and_the_profile_are_kept(tmp_path, capsys, order, suffix):
     exif = of_camera(order)
     photo = with_blocks(write_photo(tmp_path / "photo.jpg"), *IN_PARTS, segment(0xFFE1, b"Exif\0\0" + exif))
     made = tmp_path / f"made{suffix}"
@@ -334,9 +319,7 @@ def tags_of(path: Path) -> dict[int, bytes]:
 
 
 @pytest.mark.parametrize("suffix", [".jpg", ".png", ".webp", ".tiff"])
-def test_a_tiff_keeps_the_profile_of_any_picture(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], suffix: str
-) -> None:
+def test_a_tiff_keeps_the_profile_of_any_picture(tmp_path, capsys, suffix):
     photo = write_photo(tmp_path / f"a{suffix}")
     if suffix == ".webp":
         photo = with_chunks(photo, (b"ICCP", PROFILE))
@@ -368,9 +351,7 @@ def with_chunks(photo: Path, *chunks: tuple[bytes, bytes]) -> Path:
 
 
 @pytest.mark.parametrize("head", [b"", b"Exif\0\0"])
-def test_what_the_camera_wrote_into_a_webp_is_kept(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], head: bytes
-) -> None:
+def test_what_the_camera_wrote_into_a_webp_is_kept(tmp_path, capsys, head):
     exif = tiff("<", (0x10F, 4, 7)) + b"odd"
     photo = with_chunks(write_photo(tmp_path / "a.webp"), (b"ICCP", PROFILE), (b"EXIF", head + exif))
     assert run(photo, "-o", tmp_path / "made.jpg") == 0
@@ -392,9 +373,7 @@ XMP = b"<x:xmpmeta/>"
     ],
     ids=["JPEG", "IPTC", "PNG", "WebP", "TIFF"],
 )
-def test_notes_of_editors_are_left_out_with_a_word(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], suffix: str, notes: Any
-) -> None:
+def test_notes_of_editors_are_left_out_with_a_word(tmp_path, capsys, suffix, notes):
     add = {".webp": with_chunks, ".tiff": with_tags}.get(suffix, with_blocks)
     photo = add(write_photo(tmp_path / f"a{suffix}"), notes)
     assert run(photo, "-o", tmp_path / "made.png") == 0
@@ -404,9 +383,7 @@ def test_notes_of_editors_are_left_out_with_a_word(
     assert run(photo, "-o", tmp_path / "strict.png", "--strict") == 1
 
 
-def test_what_a_camera_wrote_into_a_tiff_is_left_out_with_a_word(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_a_camera_wrote_into_a_tiff_is_left_out_with_a_word(tmp_path, capsys):
     photo = with_tags(write_photo(tmp_path / "a.tiff"), (0x10F, 2, b"a maker\0"))
     assert run(photo, "-o", tmp_path / "made.tiff") == 0
     assert "carries notes of the camera (EXIF), which encoding" in capsys.readouterr().err
@@ -414,9 +391,7 @@ def test_what_a_camera_wrote_into_a_tiff_is_left_out_with_a_word(
     assert "leaves out" not in capsys.readouterr().err
 
 
-def test_notes_that_an_output_has_no_place_for_are_left_out_with_a_word(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_notes_that_an_output_has_no_place_for_are_left_out_with_a_word(tmp_path, capsys):
     photo = with_blocks(write_photo(tmp_path / "a.jpg", orientation=1), *IN_PARTS)
     assert run(photo, "-o", tmp_path / "a.tiff") == 0
     printed = capsys.readouterr().err
@@ -452,7 +427,7 @@ HOSTILE = {
 
 
 @pytest.mark.parametrize("blocks", HOSTILE.values(), ids=HOSTILE)
-def test_hostile_notes_do_no_harm(tmp_path: Path, blocks: list[bytes]) -> None:
+def test_hostile_notes_do_no_harm(tmp_path, blocks):
     suffix = ".jpg" if blocks[0].startswith(b"\xff") else ".png"
     photo = with_blocks(write_photo(tmp_path / f"a{suffix}"), *blocks)
     tracemalloc.start()
@@ -467,28 +442,24 @@ def test_hostile_notes_do_no_harm(tmp_path: Path, blocks: list[bytes]) -> None:
         assert suffix == ".png"  # which FFmpeg's decoder refuses
 
 
-def test_a_photo_of_a_kind_that_is_not_read_is_told_the_kinds_that_are(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_photo_of_a_kind_that_is_not_read_names_the_kinds_that_are(tmp_path, capsys):
     (tmp_path / "a.heic").write_bytes(b"ftypheic")
     assert run(tmp_path / "a.heic") == 1
     assert ".heic pictures are not read; convert it to one of .jpg, .jpeg, .png" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("frames, sigma, warned", [(1, 6.0, True), (2, 6.0, False), (1, 0.0, False)])
-def test_noise_that_was_measured_on_one_frame_is_doubted(frames: int, sigma: float, warned: bool) -> None:
-    told: list[Event] = []
+def test_noise_that_was_measured_on_one_frame_is_doubted(frames, sigma, warned):
+    events: list[Event] = []
     scene = Scene(0, frames, (sigma,) * 3, (sigma,) * 3)
-    announced(Summary("photo.jpg", "photo.denoised.jpg", frames, 1.0, (scene,)), told.append)
+    announced(Summary("photo.jpg", "photo.denoised.jpg", frames, 1.0, (scene,)), events.append)
     doubts = [
-        event for event in told if isinstance(event, Warned) and "measured on one frame" in event.message
+        event for event in events if isinstance(event, Warned) and "measured on one frame" in event.message
     ]
     assert len(doubts) == warned
 
 
-def test_inspect_counts_no_frames_and_no_seconds_of_a_photo(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_inspect_counts_no_frames_and_no_seconds_of_a_photo(tmp_path, capsys):
     photo = write_photo(tmp_path / "photo.jpg")
     with pytest.raises(SystemExit):
         main(["inspect", str(photo)])
@@ -497,13 +468,13 @@ def test_inspect_counts_no_frames_and_no_seconds_of_a_photo(
     assert "frames" not in printed.replace(str(photo), "") and "fps" not in printed
 
 
-def test_a_report_of_a_photo_has_no_bitrate(tmp_path: Path) -> None:
+def test_a_report_of_a_photo_has_no_bitrate(tmp_path):
     assert run(write_photo(tmp_path / "photo.png"), "--report", tmp_path / "page.html", "-q") == 0
     text = (tmp_path / "page.html").read_text()
     assert "1 frame of 64x48" in text and "<th>bitrate" not in text
 
 
-def test_a_palette_becomes_the_colours_it_stands_for(tmp_path: Path) -> None:
+def test_a_palette_becomes_the_colours_it_stands_for(tmp_path):
     indices = np.arange(48 * 64, dtype=np.uint8).reshape(48, 64)
     levels = np.arange(256, dtype=np.uint8)
     colours = np.stack([np.full(256, 255, np.uint8), levels, levels, levels], axis=-1)  # alpha first

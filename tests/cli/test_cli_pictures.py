@@ -64,9 +64,7 @@ def write_red(path: Path, frames: int = 2) -> None:
         ("rgb48le", "tif"),
     ],
 )
-def test_a_folder_of_pictures_becomes_one_of_the_same_names_depth_and_samples(
-    tmp_path: Path, pix_fmt: str, kind: str
-) -> None:
+def test_a_folder_of_pictures_becomes_one_of_the_same_names_depth_and_samples(tmp_path, pix_fmt, kind):
     source = write_pictures(tmp_path / "frames", 3, pix_fmt, kind)
     assert run(source, "-q") == 0
     made = sorted((tmp_path / "frames.denoised").iterdir())
@@ -79,8 +77,8 @@ def test_a_folder_of_pictures_becomes_one_of_the_same_names_depth_and_samples(
 
 @pytest.mark.parametrize("named", ["frames/%04d.png", "frames/*.png", "frames"])
 def test_pictures_named_by_folder_pattern_or_glob_become_a_video_at_the_rate_asked_for(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, named: str
-) -> None:
+    tmp_path, monkeypatch, named
+):
     write_pictures(tmp_path / "frames")
     monkeypatch.chdir(tmp_path)
     assert run(named, "-o", "out.mp4", "--fps", "30000/1001", "-q") == 0
@@ -91,7 +89,7 @@ def test_pictures_named_by_folder_pattern_or_glob_become_a_video_at_the_rate_ask
 
 
 @pytest.mark.parametrize("suffix, near", [("png", 2), ("tiff", 2), ("jpg", 4)])
-def test_a_video_becomes_pictures_of_its_colours(tmp_path: Path, suffix: str, near: int) -> None:
+def test_a_video_becomes_pictures_of_its_colours(tmp_path, suffix, near):
     write_red(tmp_path / "red.mkv")
     output = tmp_path / "made" / f"red_%03d.{suffix}"
     assert run(tmp_path / "red.mkv", "-o", output, "-q") == 0
@@ -104,7 +102,7 @@ def test_a_video_becomes_pictures_of_its_colours(tmp_path: Path, suffix: str, ne
     assert np.abs(picture.astype(int) - RED).max() <= near
 
 
-def test_exr_is_linear_light_in_and_out(tmp_path: Path) -> None:
+def test_exr_is_linear_light_in_and_out(tmp_path):
     (tmp_path / "frames").mkdir()
     planes = tuple(np.full((48, 64), light, np.float32) for light in (0.21404, 1.0, 0.0))  # sRGB 0.5, 1, 0
     write_frame(tmp_path / "frames" / "1.exr", "exr", video_frame("gbrpf32le", planes, 0))
@@ -119,9 +117,7 @@ def test_exr_is_linear_light_in_and_out(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("light", [np.nan, -np.inf, 3e38])
-def test_exr_that_holds_no_light_is_refused_by_name(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], light: float
-) -> None:
+def test_exr_that_holds_no_light_is_refused_by_name(tmp_path, capsys, light):
     planes = tuple(np.full((48, 64), 0.5, np.float32) for _ in range(3))
     planes[1][7, 9] = light
     write_frame(tmp_path / "a.exr", "exr", video_frame("gbrpf32le", planes, 0))
@@ -156,9 +152,7 @@ def other_kind(folder: Path) -> None:
         (other_kind, "frames: pictures of several kinds, .png and .tif; name one kind"),
     ],
 )
-def test_what_is_wrong_with_pictures_is_one_line_that_names_them(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], harm: Callable[[Path], None], sentence: str
-) -> None:
+def test_what_is_wrong_with_pictures_is_one_line_that_names_them(tmp_path, capsys, harm, sentence):
     harm(write_pictures(tmp_path / "frames"))
     assert run(tmp_path / "frames") == 1
     errors = [line for line in capsys.readouterr().err.splitlines() if line.startswith("vidrestore:")]
@@ -166,9 +160,7 @@ def test_what_is_wrong_with_pictures_is_one_line_that_names_them(
     assert not (tmp_path / "frames.denoised").exists()
 
 
-def test_a_glob_takes_pictures_with_gaps_and_says_so(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_glob_takes_pictures_with_gaps_and_says_so(tmp_path, capsys):
     write_pictures(tmp_path / "frames")
     (tmp_path / "frames" / "0002.png").unlink()
     assert run(tmp_path / "frames" / "*.png") == 0
@@ -176,9 +168,7 @@ def test_a_glob_takes_pictures_with_gaps_and_says_so(
     assert len(list((tmp_path / "frames.denoised").iterdir())) == 3
 
 
-def test_pictures_beside_videos_are_left_out_with_a_word(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_pictures_beside_videos_are_left_out_with_a_word(tmp_path, capsys):
     folder = write_pictures(tmp_path / "mixed", 2)
     write_video(folder / "a.mkv", 2)
     assert run(folder, "-o", f"{tmp_path}/made/") == 0
@@ -186,9 +176,7 @@ def test_pictures_beside_videos_are_left_out_with_a_word(
     assert [path.name for path in (tmp_path / "made").iterdir()] == ["a.denoised.mkv"]
 
 
-def test_frames_that_were_named_one_by_one_are_restored_so_with_the_way_to_a_video(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_frames_that_were_named_one_by_one_are_restored_so_with_the_way_to_a_video(tmp_path, capsys):
     folder = write_pictures(tmp_path / "frames", 2)
     assert run(*sorted(folder.iterdir())) == 0
     printed = capsys.readouterr()
@@ -197,9 +185,7 @@ def test_frames_that_were_named_one_by_one_are_restored_so_with_the_way_to_a_vid
     assert {path.name for path in folder.glob("*.denoised.png")} == {"0001.denoised.png", "0002.denoised.png"}
 
 
-def test_the_pictures_of_the_source_are_never_replaced(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_pictures_of_the_source_are_never_replaced(tmp_path, capsys):
     folder = write_pictures(tmp_path / "frames", 2)
     before = (folder / "0001.png").read_bytes()
     assert run(folder, "-o", folder / "%04d.png", "-y") == 1
@@ -207,16 +193,14 @@ def test_the_pictures_of_the_source_are_never_replaced(
     assert (folder / "0001.png").read_bytes() == before
 
 
-def test_pictures_leave_sound_out_with_a_warning(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_pictures_leave_sound_out_with_a_warning(tmp_path, capsys):
     rich_video(tmp_path / "in.mkv", Extras())
     assert run(tmp_path / "in.mkv", "-o", tmp_path / "made/%04d.png") == 0
     assert "pictures hold the frames only; left out: " in (printed := capsys.readouterr().err)
     assert "audio" in printed
 
 
-def test_the_same_command_again_skips_pictures_and_another_one_refuses_them(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_same_command_again_skips_pictures_and_another_one_refuses_them(tmp_path, capsys):
     source, output = write_pictures(tmp_path / "frames"), tmp_path / "made/%04d.png"
     assert run(source, "-o", output) == 0
     assert run(source, "-o", output) == 0
@@ -229,9 +213,7 @@ def test_the_same_command_again_skips_pictures_and_another_one_refuses_them(
 
 
 @pytest.mark.parametrize("killed", [False, True])
-def test_pictures_that_were_stopped_half_way_resume(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], killed: bool
-) -> None:
+def test_pictures_that_were_stopped_half_way_resume(tmp_path, monkeypatch, capsys, killed):
     source, output = write_pictures(tmp_path / "frames"), tmp_path / "made/%04d.png"
 
     def stop(joined: object, frame: int, data: bytes, write: Callable[..., None]) -> None:
@@ -256,13 +238,13 @@ def test_pictures_that_were_stopped_half_way_resume(
     np.testing.assert_array_equal(samples(tmp_path / "made" / "0003.png")[1], samples(source / "0003.png")[1])
 
 
-def test_a_rate_for_a_video_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_rate_for_a_video_is_refused(tmp_path, capsys):
     write_video(tmp_path / "a.mkv", 2)
     assert run(tmp_path / "a.mkv", "--fps", "30") == 2
     assert "--fps 30 is for pictures" in capsys.readouterr().err
 
 
-def test_inspect_describes_pictures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_inspect_describes_pictures(tmp_path, capsys):
     folder = write_pictures(tmp_path / "frames", 2)
     with pytest.raises(SystemExit):
         main(["inspect", str(folder)])

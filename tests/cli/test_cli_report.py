@@ -30,7 +30,7 @@ def result_of(page: Path) -> dict:
     return json.loads(re.search(r'id="result">(.*?)</script>', text, re.S)[1])
 
 
-def test_a_report_holds_pictures_noise_flicker_bitrate_and_settings(video: Path) -> None:
+def test_a_report_holds_pictures_noise_flicker_bitrate_and_settings(video):
     page = video.with_name("page.html")
     assert run(video, "--lossless", "--sigma", "5", "--report", page) == 0
     found = result_of(page)
@@ -44,7 +44,7 @@ def test_a_report_holds_pictures_noise_flicker_bitrate_and_settings(video: Path)
     assert text.count('<section class="comparison">') >= 3 and 'name="viewport"' in text
 
 
-def test_a_report_of_a_part_shows_the_frames_of_that_part(video: Path) -> None:
+def test_a_report_of_a_part_shows_the_frames_of_that_part(video):
     page = video.with_name("page.html")
     assert run(video, "--lossless", "--start", "0.2", "--report", page) == 0
     pictures = re.search(r'id="pictures">(.*?)</script>', page.read_text(encoding="utf-8"), re.S)
@@ -52,9 +52,7 @@ def test_a_report_of_a_part_shows_the_frames_of_that_part(video: Path) -> None:
     assert pictures and first[0] == first[1]  # before and after are one picture: nothing was changed
 
 
-def test_a_finished_video_gets_its_report_later_and_several_need_a_folder(
-    video: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_finished_video_gets_its_report_later_and_several_need_a_folder(video, capsys):
     assert run(video, "--lossless") == 0
     assert run(video, "--lossless", "--report", video.with_name("later.html")) == 0
     assert f"video.denoised.mkv: shown in {video.with_name('later.html')}" in capsys.readouterr().out
@@ -72,14 +70,12 @@ def test_a_finished_video_gets_its_report_later_and_several_need_a_folder(
 
 
 @pytest.mark.parametrize("other", [("--preview", "1s"), ("--dry-run",), ("-o", "-")])
-def test_a_report_needs_a_finished_file(
-    video: Path, other: tuple[str, ...], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_report_needs_a_finished_file(video, other, capsys):
     assert run(video, "--report", video.with_name("page.html"), *other) == 2
     assert "--report looks at a finished file" in capsys.readouterr().err
 
 
-def test_the_longest_scenes_are_shown() -> None:
+def test_the_longest_scenes_are_shown():
     scenes = tuple(
         Scene(first, stop, (1.0,))
         for first, stop in [(0, 2), (2, 40), (40, 45), (45, 90), (90, 130), (130, 160)]
@@ -88,7 +84,7 @@ def test_the_longest_scenes_are_shown() -> None:
     assert sample_starts(Summary("a", "b", 1, 1.0)) == [0]
 
 
-def test_videos_are_compared_with_a_reference_frame_by_frame(video: Path, tmp_path: Path) -> None:
+def test_videos_are_compared_with_a_reference_frame_by_frame(video, tmp_path):
     assert run(video, "-o", tmp_path / "lossy.mkv", "--encoder", "libx264", "--crf", "40") == 0
     page, values = tmp_path / "page.html", tmp_path / "values.json"
     assert run_eval(tmp_path / "lossy.mkv", "--reference", video, "--html", page, "--json", values) == 0
@@ -104,7 +100,7 @@ def pipe_file(path: Path, levels: list[int], rate: int = 25) -> Path:
     return path
 
 
-def test_equal_frames_make_no_mean_infinite(tmp_path: Path) -> None:
+def test_equal_frames_make_no_mean_infinite(tmp_path):
     clean = pipe_file(tmp_path / "clean.y4m", [50, 60, 70, 80])
     video = pipe_file(tmp_path / "a.y4m", [50, 60, 75, 90])
     found = evaluate(videos=[video], reference=clean)
@@ -121,16 +117,14 @@ def test_equal_frames_make_no_mean_infinite(tmp_path: Path) -> None:
     assert not same.notes
 
 
-def test_frames_of_other_times_are_noted(tmp_path: Path) -> None:
+def test_frames_of_other_times_are_noted(tmp_path):
     clean = pipe_file(tmp_path / "clean.y4m", [50, 60, 70, 80])
     slow = pipe_file(tmp_path / "slow.y4m", [51, 61, 71, 81], rate=20)
     (note,) = evaluate(videos=[slow], reference=clean).notes
     assert note.startswith("slow.y4m: its frames have other times than those of clean.y4m, by up to 0.030 s")
 
 
-def test_videos_of_other_sizes_or_lengths_are_not_compared(
-    video: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_videos_of_other_sizes_or_lengths_are_not_compared(video, tmp_path, capsys):
     write_video(tmp_path / "short.mkv", 5, size=(96, 80))
     write_video(tmp_path / "small.mkv", 12)
     assert run_eval(tmp_path / "short.mkv", "--reference", video) == 1

@@ -25,9 +25,9 @@ def identity(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def film(tmp_path: Path) -> Path:
-    write_video(tmp_path / "film.mkv", 5, sound=None)
-    return tmp_path / "film.mkv"
+def video(tmp_path: Path) -> Path:
+    write_video(tmp_path / "video.mkv", 5, sound=None)
+    return tmp_path / "video.mkv"
 
 
 def run(*arguments: object) -> int:
@@ -41,7 +41,7 @@ def pictures(path: Path) -> list[tuple[int, list[bytes]]]:
         return [(frame.pts, [plane.tobytes() for plane in frame.planes]) for frame in reader.frames()]
 
 
-def test_steps_give_the_frames_of_the_commands_one_after_the_other(film: Path, tmp_path: Path) -> None:
+def test_steps_give_the_frames_of_the_commands_one_after_the_other(video, tmp_path):
     for name in ("a", "b"):
         (tmp_path / name).mkdir()
     first, second = (
@@ -49,52 +49,46 @@ def test_steps_give_the_frames_of_the_commands_one_after_the_other(film: Path, t
         write_weights(tmp_path / "b", doubling(), "sr"),
     )
     common = ("--lossless", "--threads", "2", "-q")
-    assert run("derain", film, "-o", tmp_path / "one.mkv", "--model", first, *common) == 0
+    assert run("derain", video, "-o", tmp_path / "one.mkv", "--model", first, *common) == 0
     assert run("sr", tmp_path / "one.mkv", "-o", tmp_path / "two.mkv", "-x2", "--model", second, *common) == 0
     given = ("--set", f"derain.model={first}", "--set", f"sr.model={second}", "--set", "sr.scale=2")
-    assert run("run", film, "--steps", "denoise,derain,sr", *given, *common) == 0
-    made = film.with_name("film.denoised.derained.x2.mkv")
+    assert run("run", video, "--steps", "denoise,derain,sr", *given, *common) == 0
+    made = video.with_name("video.denoised.derained.x2.mkv")
     assert pictures(made) == pictures(tmp_path / "two.mkv")
-    assert pictures(tmp_path / "one.mkv") != pictures(film)
+    assert pictures(tmp_path / "one.mkv") != pictures(video)
 
 
-def test_the_same_steps_again_are_skipped_and_others_are_refused(
-    film: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    made = film.with_name("made.mkv")
-    line = ("run", film, "-o", made, "--steps", "denoise,denoise", "--set", "denoise.strength=0.5")
+def test_the_same_steps_again_are_skipped_and_others_are_refused(video, capsys):
+    made = video.with_name("made.mkv")
+    line = ("run", video, "-o", made, "--steps", "denoise,denoise", "--set", "denoise.strength=0.5")
     assert run(*line) == 0
-    assert f"{film}: denoise, denoise with " in capsys.readouterr().err
+    assert f"{video}: denoise, denoise with " in capsys.readouterr().err
     before = made.read_bytes()
     assert run(*line) == 0
-    assert capsys.readouterr().out == f"{film} -> {made}: skipped, finished before\n"
+    assert capsys.readouterr().out == f"{video} -> {made}: skipped, finished before\n"
     assert run(*line[:-1], "denoise.strength=1") == 1
-    assert run("run", film, "-o", made, "--steps", "denoise", "--set", "denoise.strength=0.5") == 1
+    assert run("run", video, "-o", made, "--steps", "denoise", "--set", "denoise.strength=0.5") == 1
     assert "made with other options" in capsys.readouterr().err
     assert made.read_bytes() == before
     assert run(*line, "--overwrite") == 0
 
 
-def test_steps_that_are_stopped_say_that_nothing_is_kept(
-    film: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_steps_that_are_stopped_say_that_nothing_is_kept(video, monkeypatch, capsys):
     def stopped(writer: VideoWriter, frame: object) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr(VideoWriter, "write", stopped)
-    assert run("run", film, "--steps", "denoise,denoise") == 130
+    assert run("run", video, "--steps", "denoise,denoise") == 130
     assert "stopped; nothing is kept, and the same command starts over" in capsys.readouterr().err
-    assert [path.name for path in film.parent.iterdir()] == [film.name]
+    assert [path.name for path in video.parent.iterdir()] == [video.name]
 
 
-def test_steps_that_were_stopped_resume_and_give_the_same_file(
-    film: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    write_video(film, 40, sound=None)
-    weights = write_weights(film.parent, doubling(), "sr")
+def test_steps_that_were_stopped_resume_and_give_the_same_file(video, monkeypatch, capsys):
+    write_video(video, 40, sound=None)
+    weights = write_weights(video.parent, doubling(), "sr")
     given = ("--steps", "denoise,sr", "--set", f"sr.model={weights}", "--set", "sr.scale=2")
-    line = ("run", film, *given, "--threads", "1", "--segment-frames", "10")
-    assert run(*line, "-o", film.with_name("whole.mkv")) == 0
+    line = ("run", video, *given, "--threads", "1", "--segment-frames", "10")
+    assert run(*line, "-o", video.with_name("whole.mkv")) == 0
     finish, finished = SegmentWriter.finish, list[Path]()
 
     def stopping(writer: SegmentWriter, label: dict[str, object]) -> object:
@@ -103,7 +97,7 @@ def test_steps_that_were_stopped_resume_and_give_the_same_file(
         finished.append(writer.path)
         return finish(writer, label)
 
-    made = film.with_name("made.mkv")
+    made = video.with_name("made.mkv")
     with monkeypatch.context() as stopped:
         stopped.setattr(SegmentWriter, "finish", stopping)
         assert run(*line, "-o", made) == 130
@@ -111,34 +105,34 @@ def test_steps_that_were_stopped_resume_and_give_the_same_file(
     assert run(*line, "-o", made, "--json") == 0
     done = json.loads(capsys.readouterr().out.splitlines()[-1])
     assert (
-        0 < done["details"]["reused"] < 40 and made.read_bytes() == film.with_name("whole.mkv").read_bytes()
+        0 < done["details"]["reused"] < 40 and made.read_bytes() == video.with_name("whole.mkv").read_bytes()
     )
 
 
-def test_steps_are_planned_previewed_and_reported(film: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    line = ("run", film, "--steps", "denoise,derain")
-    weights = write_weights(film.parent, small(), "derain")
+def test_steps_are_planned_previewed_and_reported(video, capsys):
+    line = ("run", video, "--steps", "denoise,derain")
+    weights = write_weights(video.parent, small(), "derain")
     line += ("--set", f"derain.model={weights}")
     assert run(*line, "--dry-run") == 0
     assert "5 frames" in capsys.readouterr().out
     assert run(*line, "--preview", "1s") == 0
-    assert film.with_name("film.preview.mkv").exists()
-    assert run(*line, "--report", film.with_name("page.html")) == 0
-    assert "denoise, derain" in film.with_name("page.html").read_text()
-    before = film.with_name("film.denoised.derained.mkv").stat().st_mtime_ns
+    assert video.with_name("video.preview.mkv").exists()
+    assert run(*line, "--report", video.with_name("page.html")) == 0
+    assert "denoise, derain" in video.with_name("page.html").read_text()
+    before = video.with_name("video.denoised.derained.mkv").stat().st_mtime_ns
     assert run(*line, "--skip-existing") == 0
-    assert film.with_name("film.denoised.derained.mkv").stat().st_mtime_ns == before
+    assert video.with_name("video.denoised.derained.mkv").stat().st_mtime_ns == before
 
 
-def test_shards_of_steps_need_known_noise(film: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    line = ("run", film, "--steps", "denoise,denoise", "--shard", "1/1")
+def test_shards_of_steps_need_known_noise(video, capsys):
+    line = ("run", video, "--steps", "denoise,denoise", "--shard", "1/1")
     assert run(*line) == 2
     assert "need the noise for denoise after other steps; give it by --sigma" in capsys.readouterr().err
     assert run(*line, "--set", "denoise.sigma=5") == 0
 
 
 @pytest.mark.parametrize("options, kept", [((), True), (("--drop", "exif"), False)])
-def test_steps_keep_the_notes_of_a_photo(tmp_path: Path, options: tuple[str, ...], kept: bool) -> None:
+def test_steps_keep_the_notes_of_a_photo(tmp_path, options, kept):
     photo = tmp_path / "photo.jpg"
     write_picture(photo, (10, 200, 30))
     exif = b"Exif\0\0II*\0" + struct.pack("<IHI", 8, 0, 0) + b"the camera"
@@ -149,9 +143,7 @@ def test_steps_keep_the_notes_of_a_photo(tmp_path: Path, options: tuple[str, ...
     assert (exif in made.read_bytes()) == kept
 
 
-def test_the_configuration_that_is_printed_is_read_again(
-    film: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_configuration_that_is_printed_is_read_again(video, tmp_path, capsys):
     assert (
         run(
             "run",
@@ -169,7 +161,7 @@ def test_the_configuration_that_is_printed_is_read_again(
     (tmp_path / "steps.toml").write_text(text)
     assert run("run", "--config", tmp_path / "steps.toml", "--print-config") == 0
     assert capsys.readouterr().out == text
-    assert run("run", film, "--config", tmp_path / "steps.toml", "--json") == 0
+    assert run("run", video, "--config", tmp_path / "steps.toml", "--json") == 0
     events = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert events[0]["event"] == "start" and events[0]["device"] == "cpu" and events[-1]["frames"] == 5
 
@@ -192,10 +184,8 @@ def test_the_configuration_that_is_printed_is_read_again(
         (("--steps", "denoise", "--set", "sigma=1"), "expected STEP.NAME=VALUE"),
     ],
 )
-def test_steps_that_make_no_sense_are_refused(
-    film: Path, capsys: pytest.CaptureFixture[str], given: tuple[str, ...], message: str
-) -> None:
-    assert run("run", film, *given) == 2
+def test_steps_that_make_no_sense_are_refused(video, capsys, given, message):
+    assert run("run", video, *given) == 2
     assert message in " ".join(capsys.readouterr().err.split())
 
 
@@ -208,9 +198,7 @@ def test_steps_that_make_no_sense_are_refused(
     ],
     ids=["keys", "depth", "numbers"],
 )
-def test_a_configuration_that_would_take_any_memory_is_refused(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, reason: str
-) -> None:
+def test_a_configuration_that_would_take_any_memory_is_refused(tmp_path, capsys, text, reason):
     (tmp_path / "steps.toml").write_text(text)
     assert run("run", "--config", tmp_path / "steps.toml", "--print-config") == 2
     assert reason in capsys.readouterr().err

@@ -44,9 +44,7 @@ def pictures(path: Path) -> list[Any]:
         return [frame.to_ndarray() for frame in container.decode(video=0)]
 
 
-def test_a_video_goes_out_and_comes_back(
-    video: Path, model: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_video_goes_out_and_comes_back(video, model, capsys):
     between, output = video.with_name("m.safetensors"), video.with_name("out.mkv")
     assert run("sense", video, "--model", model, "-o", between) == 0
     assert "m.safetensors: 5 frames in" in capsys.readouterr().out
@@ -56,7 +54,7 @@ def test_a_video_goes_out_and_comes_back(
         assert (found == wanted).all()
 
 
-def test_json_is_one_event_per_line(video: Path, model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_is_one_event_per_line(video, model, capsys):
     between = video.with_name("m.safetensors")
     assert run("sense", video, "--model", model, "-o", between, "--json", "-q") == 0
     assert run("recover", between, "--model", model, "-o", video.with_name("out.mkv"), "--json", "-q") == 0
@@ -69,15 +67,13 @@ def test_json_is_one_event_per_line(video: Path, model: Path, capsys: pytest.Cap
     assert [event["task"] for event in events if event["event"] == "start"] == ["sense", "recover"]
 
 
-def test_refused_options_are_an_event_too(video: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_refused_options_are_an_event_too(video, capsys):
     assert run("sense", video, "-o", video.with_name("m.safetensors"), "--json", "-q") == 2
     (event,) = (json.loads(line) for line in capsys.readouterr().out.splitlines())
     assert event["event"] == "error" and "a rate such as 0.2 is needed" in event["message"]
 
 
-def test_existing_outputs_end_with_1_unless_they_may_be_replaced(
-    video: Path, model: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_existing_outputs_end_with_1_unless_they_may_be_replaced(video, model, capsys):
     between, output = video.with_name("m.safetensors"), video.with_name("out.mkv")
     for arguments in (
         ("sense", video, "--model", model, "-o", between),
@@ -89,7 +85,7 @@ def test_existing_outputs_end_with_1_unless_they_may_be_replaced(
         assert run(*arguments, "--overwrite", "-q") == 0
 
 
-def test_a_damaged_source_ends_with_4(video: Path, model: Path) -> None:
+def test_a_damaged_source_ends_with_4(video, model):
     write_video(video, 40)
     whole = video.read_bytes()
     video.write_bytes(whole[: len(whole) // 2])
@@ -118,22 +114,16 @@ def test_a_damaged_source_ends_with_4(video: Path, model: Path) -> None:
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else None,
 )
-def test_what_is_wrong_is_told_with_its_exit_code(
-    arguments: tuple[str, ...],
-    code: int,
-    message: str,
-    video: Path,
-    model: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_what_is_wrong_is_reported_with_its_exit_code(
+    arguments, code, message, video, model, capsys, monkeypatch
+):
     monkeypatch.chdir(video.parent)
     assert run(*({"VIDEO": video, "MODEL": model}.get(argument, argument) for argument in arguments)) == code
     assert message in " ".join(capsys.readouterr().err.replace("│", " ").split())
     assert sorted(path.name for path in video.parent.iterdir()) == ["video.mkv", "weights"]
 
 
-def test_options_reach_the_library(video: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_options_reach_the_library(video, monkeypatch):
     seen: list[Any] = []
 
     def note(source: str, output: str, *, options: Any, on_event: Any) -> Summary:
@@ -185,7 +175,7 @@ def test_options_reach_the_library(video: Path, monkeypatch: pytest.MonkeyPatch)
     )
 
 
-def test_pipes_at_both_ends(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pipes_at_both_ends(model, monkeypatch):
     stream, result = io.BytesIO(), io.BytesIO()
     write_video(Path("in.y4m"), 23, "wrapped_avframe", size=(24, 18), file=stream, format="yuv4mpegpipe")
     between = model.with_name("m.safetensors")
@@ -199,5 +189,5 @@ def test_pipes_at_both_ends(model: Path, monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 @pytest.mark.parametrize("name", ["sense", "recover"])
-def test_the_help_loads_nothing_heavy(name: str) -> None:
+def test_the_help_loads_nothing_heavy(name):
     assert not loaded_by(command(name, "--help")) & HEAVY

@@ -7,7 +7,6 @@ import json
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import pytest
 from denoise_command import identity, run  # noqa: F401  (a fixture of all tests here)
@@ -20,9 +19,7 @@ def give(monkeypatch: pytest.MonkeyPatch, data: bytes) -> None:
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BufferedReader(io.BytesIO(data))))
 
 
-def test_a_container_on_stdin_is_restored_with_its_sound_and_leaves_no_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_container_on_stdin_is_restored_with_its_sound_and_leaves_no_file(tmp_path, monkeypatch, capsys):
     rich_video(tmp_path / "in.mkv", Extras())
     (tmp_path / "made").mkdir()
     give(monkeypatch, (tmp_path / "in.mkv").read_bytes())
@@ -40,9 +37,7 @@ def test_a_container_on_stdin_is_restored_with_its_sound_and_leaves_no_file(
     assert [path.name for path in (tmp_path / "made").iterdir()] == ["out.mkv"]
 
 
-def test_what_a_killed_run_stored_is_removed_by_the_next(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_a_killed_run_stored_is_removed_by_the_next(tmp_path, monkeypatch):
     command = [sys.executable, "-m", "vidrestore", "denoise", "-", "-o", str(tmp_path / "out.mkv")]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
         process.stdin.write(bytes(3 << 20))
@@ -57,15 +52,13 @@ def test_what_a_killed_run_stored_is_removed_by_the_next(
     assert not list(tmp_path.iterdir())
 
 
-def test_what_is_no_video_on_stdin_is_refused_by_its_own_name(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_is_no_video_on_stdin_is_refused_by_its_own_name(tmp_path, monkeypatch, capsys):
     give(monkeypatch, b"plain text, and more of it")
     assert run("-", "-o", tmp_path / "out.mkv") == 1
     assert "vidrestore: -: not a video file that can be read" in capsys.readouterr().err
     assert not list(tmp_path.iterdir())
 
 
-def test_an_address_gets_a_plain_sentence(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_address_gets_a_plain_sentence(capsys):
     assert run("https://example.org/a.mp4") == 1
     assert "an address, and only files are read; download it first" in capsys.readouterr().err

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from vidrestore.cli import main
@@ -32,9 +30,7 @@ from vidrestore.cli import main
         ("denoise a.mp4 --preview 1s --dry-run", ("--preview", "--dry-run", "leave one out")),
     ],
 )
-def test_a_wrong_command_line_is_one_plain_line(
-    capsys: pytest.CaptureFixture[str], arguments: str, words: tuple[str, ...]
-) -> None:
+def test_a_wrong_command_line_is_one_plain_line(capsys, arguments, words):
     with pytest.raises(SystemExit) as end:
         main(arguments.split())
     printed = capsys.readouterr()
@@ -42,9 +38,7 @@ def test_a_wrong_command_line_is_one_plain_line(
     assert printed.err.startswith("vidrestore: ") and all(word in printed.err for word in words)
 
 
-def test_a_file_in_the_place_of_the_command_is_told_where_to_go(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_file_in_the_place_of_the_command_names_where_it_goes(tmp_path, capsys):
     (tmp_path / "in.mp4").touch()
     with pytest.raises(SystemExit):
         main([f"{tmp_path}/in.mp4", "denoise"])
@@ -52,9 +46,7 @@ def test_a_file_in_the_place_of_the_command_is_told_where_to_go(
     assert capsys.readouterr().err == f"vidrestore: {tmp_path}/in.mp4 is no command; {way_out}\n"
 
 
-def test_an_output_without_its_option_is_told_before_any_work(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_output_without_its_option_is_reported_before_any_work(tmp_path, capsys):
     (tmp_path / "in.mp4").touch()
     with pytest.raises(SystemExit) as end:
         main(["denoise", f"{tmp_path}/in.mp4", "out.mp4"])
@@ -65,9 +57,7 @@ def test_an_output_without_its_option_is_told_before_any_work(
 
 
 @pytest.mark.parametrize("arguments", [[], ["weights"]])
-def test_without_a_command_the_help_is_all_there_is(
-    capsys: pytest.CaptureFixture[str], arguments: list[str]
-) -> None:
+def test_without_a_command_the_help_is_all_there_is(capsys, arguments):
     with pytest.raises(SystemExit) as end:
         main(arguments)
     said = capsys.readouterr()

@@ -40,7 +40,7 @@ def help_of(*arguments: str, columns: int = 200) -> str:
 
 
 @pytest.mark.parametrize("name", ["dehaze", "sr"])
-def test_an_option_stands_only_where_it_does_something(name: str) -> None:
+def test_an_option_stands_only_where_it_does_something(name):
     text = help_of(name)
     assert not [flag for flag in ("--sigma", "--fast", "--best", "--no-match") if flag in text]
     assert ("--scale" in text) == (name == "sr")
@@ -48,20 +48,20 @@ def test_an_option_stands_only_where_it_does_something(name: str) -> None:
     assert CliRunner().invoke(app, [name, "in.mp4", "--sigma", "20"]).exit_code == 2
 
 
-def test_the_first_page_groups_the_commands() -> None:
+def test_the_first_page_groups_the_commands():
     text = help_of()
     assert (
         text.index(" Restore ") < text.index(" denoise  ") < text.index(" Research ") < text.index(" sense  ")
     )
 
 
-def test_the_panels_are_in_their_order() -> None:
+def test_the_panels_are_in_their_order():
     text = help_of("denoise")
     places = [text.index(f"─ {panel} ─") for panel in PANELS]
     assert places == sorted(places)
 
 
-def test_the_help_names_the_defaults_that_the_library_has() -> None:
+def test_the_help_names_the_defaults_that_the_library_has():
     text = help_of("denoise")
     assert f"lower is better. [default: ({LEAST_CRF:g} to {GREATEST_CRF:g})]" in text
     assert f"Overlap of tiles in pixels. [default: ({picture_restorer.OVERLAP})]" in text
@@ -80,11 +80,11 @@ def given(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> RestoreOptions:
     return asked[0]
 
 
-def test_without_options_the_library_is_asked_for_its_defaults(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_options_the_library_is_asked_for_its_defaults(monkeypatch):
     assert given(monkeypatch) == RestoreOptions()
 
 
-def test_options_become_the_fields_that_declare_them(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_options_become_the_fields_that_declare_them(monkeypatch):
     line = (
         "--sigma 20 --best --no-match --strength 0.5 --no-scene-detect --start 1m30s --duration 0:10 "
         "--drop audio,data --drop cover"
@@ -109,7 +109,7 @@ def test_options_become_the_fields_that_declare_them(monkeypatch: pytest.MonkeyP
     )
 
 
-def test_every_field_of_the_options_has_its_place_on_the_command_line() -> None:
+def test_every_field_of_the_options_has_its_place_on_the_command_line():
     missing = [
         field.name
         for group in (RestoreOptions, EncoderOptions)
@@ -119,7 +119,7 @@ def test_every_field_of_the_options_has_its_place_on_the_command_line() -> None:
     assert missing == ["encoder", "threads"]  # a group of its own, and what only experiments set
 
 
-def test_an_option_without_a_scope_can_not_be_declared() -> None:
+def test_an_option_without_a_scope_can_not_be_declared():
     with pytest.raises(TypeError, match="'scope'"):
         option(0.5, "Grain to keep.", "Quality", metavar="0..1")
     with pytest.raises(
@@ -128,12 +128,12 @@ def test_an_option_without_a_scope_can_not_be_declared() -> None:
         option(0.5, "Grain to keep.", "Quality", scope="bits")
 
 
-def test_every_field_of_the_options_has_a_scope() -> None:
+def test_every_field_of_the_options_has_a_scope():
     groups = (RestoreOptions, SenseOptions, RecoverOptions, RunOptions)
     assert not [field.name for group in groups for field in fields(group) if "scope" not in field.metadata]
 
 
-def test_two_switches_for_one_value_exclude_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_switches_for_one_value_exclude_each_other(monkeypatch):
     with pytest.raises(OptionError, match="--fast and --best exclude each other"):
         given(monkeypatch, "--fast", "--best")
 
@@ -143,7 +143,7 @@ class Options:
     grain: float = option(0.5, "Grain to keep.", "Quality", scope="pixels", metavar="0..1")
 
 
-def test_a_new_field_is_a_new_option() -> None:
+def test_a_new_field_is_a_new_option():
     seen: list[Any] = []
     small = typer.Typer()
 
@@ -197,5 +197,5 @@ def completed(*words: str) -> list[str]:
     ],
     ids=" ".join,
 )
-def test_the_shell_completes_values(words: tuple[str, ...], offered: list[str]) -> None:
+def test_the_shell_completes_values(words, offered):
     assert sorted(completed(*words)) == sorted(offered)

@@ -37,7 +37,7 @@ def modules() -> list[Path]:
     return [path for path in sorted(LIBRARY.rglob("*.py")) if "cli" not in path.relative_to(LIBRARY).parts]
 
 
-def test_outside_cli_no_message_names_an_option() -> None:
+def test_outside_cli_no_message_names_an_option():
     found = [
         f"{path.relative_to(LIBRARY)}:{line}: {text}"
         for path in modules()
@@ -48,7 +48,7 @@ def test_outside_cli_no_message_names_an_option() -> None:
     assert not found
 
 
-def test_every_keyword_of_a_message_is_an_option_of_some_command() -> None:
+def test_every_keyword_of_a_message_is_an_option_of_some_command():
     command, known = get_command(app), set(FLAGS.values())
     groups = [command]
     while groups:
@@ -75,13 +75,11 @@ def test_every_keyword_of_a_message_is_an_option_of_some_command() -> None:
         ("see `vidrestore weights list`", "see `vidrestore weights list`"),
     ],
 )
-def test_keywords_become_options(message: str, wanted: str) -> None:
+def test_keywords_become_options(message, wanted):
     assert as_options(message).endswith(wanted)
 
 
-def test_an_error_on_the_command_line_names_the_option(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_error_on_the_command_line_names_the_option(tmp_path, capsys):
     with pytest.raises(SystemExit):
         main(["eval", "--suite", "dust-table2", "--seconds", "3", "--data", str(tmp_path)])
     assert "--seconds is for --suite quick; the others" in capsys.readouterr().err

@@ -38,8 +38,8 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, RestoreOptions]]:
 
 
 def test_the_command_line_wins_over_variables_these_over_the_file_and_that_over_the_preset(
-    file: Path, asked: list[tuple[str, RestoreOptions]], monkeypatch: pytest.MonkeyPatch
-) -> None:
+    file, asked, monkeypatch
+):
     preset = ("denoise", "in.mp4", "--preset-for", "film")
     assert run(*preset) == 0
     file.write_text("crf = 18\n[denoise]\nstrength = 0.6\n")
@@ -52,9 +52,7 @@ def test_the_command_line_wins_over_variables_these_over_the_file_and_that_over_
     assert found == [(16, 0.5), (18, 0.6), (20, 0.7), (22, 0.8)]
 
 
-def test_options_of_a_table_are_for_its_command_and_those_at_the_top_for_all(
-    file: Path, asked: list[tuple[str, RestoreOptions]]
-) -> None:
+def test_options_of_a_table_are_for_its_command_and_those_at_the_top_for_all(file, asked):
     file.write_text(
         'drop = "cover"\nencoder-option = ["a=b", "c=d"]\n[denoise]\nbest = true\nno-match = true\n'
     )
@@ -65,9 +63,7 @@ def test_options_of_a_table_are_for_its_command_and_those_at_the_top_for_all(
     assert denoise.encoder.options == dehaze.encoder.options == {"a": "b", "c": "d"}
 
 
-def test_the_file_holds_for_commands_that_do_not_restore(
-    file: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_file_holds_for_commands_that_do_not_restore(file, capsys):
     file.write_text('[train]\nconfig = "absent.toml"\n')
     assert run("train", "--print-config") == 1
     assert "absent.toml" in capsys.readouterr().err
@@ -84,17 +80,13 @@ def test_the_file_holds_for_commands_that_do_not_restore(
         ("[denoise]\nsigma = 'much'", "got 'much' (see `vidrestore config`, or the preset)"),
     ],
 )
-def test_a_wrong_file_is_an_error_that_says_where(
-    file: Path, text: str, message: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_wrong_file_is_an_error_that_says_where(file, text, message, capsys):
     file.write_text(text)
     assert run("denoise", "in.mp4", "--preset-for", "tape") in (1, 2)
     assert message in capsys.readouterr().err
 
 
-def test_a_wrong_variable_is_named(
-    file: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_wrong_variable_is_named(file, capsys, monkeypatch):
     monkeypatch.setenv("VIDRESTORE_DENOISE_SIGMA", "much")
     assert run("denoise", "in.mp4") == 2
     assert "got 'much' (from VIDRESTORE_DENOISE_SIGMA)" in capsys.readouterr().err
@@ -102,9 +94,7 @@ def test_a_wrong_variable_is_named(
 
 @pytest.mark.parametrize("name", read_presets())
 @pytest.mark.parametrize("task", ["denoise", "sr", "dehaze"])
-def test_every_preset_is_understood_by_all_commands(
-    name: str, task: str, file: Path, asked: list[tuple[str, RestoreOptions]], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_every_preset_is_understood_by_all_commands(name, task, file, asked, monkeypatch):
     assert run(task, "in.mp4", "--preset-for", name) == 0
     assert asked[0][0] == task
     chains: list[list[str]] = []
@@ -116,9 +106,7 @@ def test_every_preset_is_understood_by_all_commands(
     assert chains == [["denoise", "sr"] if name == "old-web" else ["denoise"]]
 
 
-def test_presets_of_the_user_stand_beside_the_others_and_may_replace_them(
-    file: Path, asked: list[tuple[str, RestoreOptions]], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_presets_of_the_user_stand_beside_the_others_and_may_replace_them(file, asked, capsys):
     file.write_text("[presets.hi8.denoise]\nsigma = 12\n[presets.tape.denoise]\nsigma = 13\n")
     for name in ("hi8", "tape"):
         assert run("denoise", "in.mp4", "--preset-for", name) == 0
@@ -129,9 +117,7 @@ def test_presets_of_the_user_stand_beside_the_others_and_may_replace_them(
     )
 
 
-def test_config_shows_every_value_with_its_origin(
-    file: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_config_shows_every_value_with_its_origin(file, capsys, monkeypatch):
     file.write_text("threads = 2\n[denoise]\nstrength = 0.6\n")
     monkeypatch.setenv("VIDRESTORE_DEVICE", "cpu")
     assert run("config", "--preset-for", "film", "--json") == 0
@@ -150,9 +136,7 @@ def test_config_shows_every_value_with_its_origin(
     assert "old-web" in text
 
 
-def test_config_shows_a_wrong_file_and_other_commands_name_a_missing_one(
-    file: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_config_shows_a_wrong_file_and_other_commands_name_a_missing_one(file, capsys):
     assert run("config") == 0
     assert f"{file}: not there; it would have device" in capsys.readouterr().out
     file.write_text("sigma = 20")
@@ -160,7 +144,7 @@ def test_config_shows_a_wrong_file_and_other_commands_name_a_missing_one(
     assert "no option --sigma for all commands" in capsys.readouterr().err
 
 
-def test_help_needs_no_readable_file(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_needs_no_readable_file(file, capsys):
     file.write_text("sigma = ")
     assert run("--help") == 0
     assert app.info.help and "denoise in.mp4" in capsys.readouterr().out

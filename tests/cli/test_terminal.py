@@ -30,7 +30,7 @@ FORGED = "a\x1b]0;title\x07\r\nvidrestore: all lost\x9b31m\u202etxt.exe\u2028\u0
         ("\u202eexe\u2066\u200f\u2029", "\\u202eexe\\u2066\\u200f\\u2029"),
     ],
 )
-def test_control_and_direction_characters_are_escaped_and_letters_are_not(line: str, shown: str) -> None:
+def test_control_and_direction_characters_are_escaped_and_letters_are_not(line, shown):
     assert escaped(line) == shown
 
 
@@ -43,13 +43,11 @@ def test_control_and_direction_characters_are_escaped_and_letters_are_not(line: 
         (6, "a.mp4:\n  warning:\n  set\n  it\n  with\n  --sigma\n  or\n  -o x"),
     ],
 )
-def test_a_terminal_breaks_lines_between_words_and_leaves_names_whole(columns: int, shown: str) -> None:
+def test_a_terminal_breaks_lines_between_words_and_leaves_names_whole(columns, shown):
     assert fitted("a.mp4: warning: set it with --sigma or -o x", columns) == shown
 
 
-def test_a_title_cannot_forge_a_line_or_move_the_cursor(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_title_cannot_forge_a_line_or_move_the_cursor(tmp_path, capsys):
     write_video(tmp_path / "plain.mkv", 3)
     with av.open(str(tmp_path / "plain.mkv")) as plain, av.open(str(tmp_path / "video.mkv"), "w") as video:
         stream = video.add_stream_from_template(plain.streams.video[0])
@@ -69,14 +67,14 @@ def test_a_title_cannot_forge_a_line_or_move_the_cursor(
     assert json.loads(printed)["info"]["streams"][0]["title"] == FORGED
 
 
-def test_errors_that_name_a_file_are_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_errors_that_name_a_file_are_one_line(tmp_path, capsys):
     with pytest.raises(SystemExit):
         main(["inspect", str(tmp_path / "a\x1b[2J\nb.mkv"), "-q"])
     printed = capsys.readouterr().err
     assert "a\\x1b[2J\\nb.mkv" in printed and printed.count("\n") == 1
 
 
-def test_events_are_one_plain_line_each(capsys: pytest.CaptureFixture[str]) -> None:
+def test_events_are_one_plain_line_each(capsys):
     import sys
 
     print_json(Warned("video.mkv", FORGED))
@@ -89,7 +87,7 @@ def test_events_are_one_plain_line_each(capsys: pytest.CaptureFixture[str]) -> N
     )
 
 
-def test_only_one_module_prints() -> None:
+def test_only_one_module_prints():
     folder = Path(vidrestore.cli.__file__).parent
     calls = {
         path.name: ast.unparse(node.func)

@@ -38,7 +38,7 @@ SENSING = {
 
 
 @pytest.fixture(autouse=True)
-def few_are_judged(monkeypatch: pytest.MonkeyPatch) -> None:
+def small_validation(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sources, "VALIDATION_GROUPS", 40)
     monkeypatch.setattr(sources, "VALIDATION_PAIRS", 4)
     monkeypatch.setattr(sources, "VALIDATION_SIDE", 16)
@@ -66,7 +66,7 @@ RUNS = {
 
 
 @pytest.mark.parametrize("kind", RUNS)
-def test_what_training_measured_is_measured_again(tmp_path: Path, kind: str) -> None:
+def test_what_training_measured_is_measured_again(tmp_path, kind):
     config = RUNS[kind](tmp_path)
     path = train(config, tmp_path / "runs", device="cpu")
     rows = list(held_out_rows(config, load_model(path)))
@@ -78,7 +78,7 @@ def test_what_training_measured_is_measured_again(tmp_path: Path, kind: str) -> 
         assert row.measured == pytest.approx(card.measured[row.on], abs=0.02)
 
 
-def test_a_figure_that_is_off_by_more_than_a_fiftieth_of_a_decibel_differs() -> None:
+def test_a_figure_that_is_off_by_more_than_a_fiftieth_of_a_decibel_differs():
     assert agree({"psnr": 30.019}, {"psnr": 30.0})
     assert not agree({"psnr": 30.03}, {"psnr": 30.0})
     assert not agree({"psnr": 30.0}, {"psnr": 30.0, "psnr_before": 20.0})
@@ -93,9 +93,7 @@ def bundle(folder: Path, weights: Path, monkeypatch: pytest.MonkeyPatch, **chang
         monkeypatch.setattr(module, "weights_folder", lambda: folder)
 
 
-def test_the_suite_measures_all_that_ships_and_fails_where_a_figure_differs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_suite_measures_all_that_ships_and_fails_where_a_figure_differs(tmp_path, monkeypatch, capsys):
     _, weights = trained(tmp_path)
     monkeypatch.chdir(tmp_path)  # that the paths of the configuration are relative to
     bundle(tmp_path, weights, monkeypatch)
@@ -121,9 +119,7 @@ def test_the_suite_measures_all_that_ships_and_fails_where_a_figure_differs(
     assert "differs" in said.out and "1 of 1 metrics differ from the manifest's" in said.err
 
 
-def test_a_recipe_takes_weights_of_its_own_name_unless_others_are_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_recipe_takes_weights_of_its_own_name_unless_others_are_named(tmp_path, monkeypatch):
     config, weights = trained(tmp_path)
     with pytest.raises(ConfigError, match="no weights named 'tiny' are bundled; name some with `weights`"):
         evaluate(config=config.path)
@@ -133,7 +129,7 @@ def test_a_recipe_takes_weights_of_its_own_name_unless_others_are_named(
     assert [row.verdict for row in named.rows] == ["agrees"]
 
 
-def test_clips_of_another_folder_are_compared_only_where_they_are_the_recipes_own(tmp_path: Path) -> None:
+def test_clips_of_another_folder_are_compared_only_where_they_are_the_recipes_own(tmp_path):
     config, weights = trained(tmp_path)
     shutil.copytree(tmp_path / "clips", tmp_path / "copied")
     (tmp_path / "others").mkdir()
@@ -149,7 +145,7 @@ def test_clips_of_another_folder_are_compared_only_where_they_are_the_recipes_ow
         list(held_out_rows(inside, load_model(weights)))
 
 
-def test_of_a_folder_without_the_held_out_clips_all_are_judged_and_the_result_says_so(tmp_path: Path) -> None:
+def test_of_a_folder_without_the_held_out_clips_all_are_measured_and_the_result_says_so(tmp_path):
     config, weights = trained(tmp_path)
     (tmp_path / "others").mkdir()
     write_video(tmp_path / "others" / "any.mkv", frames=20)
@@ -160,7 +156,7 @@ def test_of_a_folder_without_the_held_out_clips_all_are_judged_and_the_result_sa
         evaluate(config=config.path, weights=[str(weights)], data=tmp_path / "none")
 
 
-def test_a_recipe_on_a_dataset_is_judged_there_or_in_the_folder_that_is_named(tmp_path: Path) -> None:
+def test_a_recipe_on_a_dataset_is_measured_there_or_in_the_folder_that_is_named(tmp_path):
     config = read_config(configured(tmp_path, "pairs"))
     path = train(config, tmp_path / "runs", device="cpu")
     (tmp_path / "sets").rename(tmp_path / "moved")
@@ -170,7 +166,7 @@ def test_a_recipe_on_a_dataset_is_judged_there_or_in_the_folder_that_is_named(tm
     assert rows and {row.verdict for row in rows} == {"agrees"}
 
 
-def test_weights_of_another_family_or_task_are_refused(tmp_path: Path) -> None:
+def test_weights_of_another_family_or_task_are_refused(tmp_path):
     config, weights = trained(tmp_path)
     with pytest.raises(CheckpointError, match="weights of the task 'denoise', but .* is for 'recover'"):
         list(
@@ -182,7 +178,7 @@ def test_weights_of_another_family_or_task_are_refused(tmp_path: Path) -> None:
         list(held_out_rows(replace(config, family="spynet", task="flow"), load_model(weights)))
 
 
-def test_a_card_without_a_configuration_is_an_error_and_every_bundled_one_has_it(tmp_path: Path) -> None:
+def test_a_card_without_a_configuration_is_an_error_and_every_bundled_one_has_it(tmp_path):
     card = read_card(trained(tmp_path)[1])
     with pytest.raises(
         ConfigError, match="tiny: its card has no training configuration; give one with `config`"
@@ -193,9 +189,7 @@ def test_a_card_without_a_configuration_is_an_error_and_every_bundled_one_has_it
         assert (recipe.name, recipe.task, recipe.family) == (name, bundled.task, bundled.family)
 
 
-def test_weights_hold_the_configuration_of_their_training_in_full(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_weights_hold_the_configuration_of_their_training_in_full(tmp_path, monkeypatch):
     written, _ = trained(tmp_path)
     config = read_config(written.path, ["data.still_share=0.5", "training.steps=2"])
     path = train(config, tmp_path / "set", device="cpu")
@@ -209,7 +203,7 @@ def test_weights_hold_the_configuration_of_their_training_in_full(
     assert {row.verdict for row in held_out_rows(written, load_model(path))} == {""}
 
 
-def test_exactly_one_of_suite_and_recipe_is_asked_for() -> None:
+def test_exactly_one_of_suite_and_recipe_is_asked_for():
     for given in ({}, {"suite": "bundled", "config": "any.toml"}):
         with pytest.raises(OptionError, match="give `reference`"):
             evaluate(**given)
@@ -217,7 +211,7 @@ def test_exactly_one_of_suite_and_recipe_is_asked_for() -> None:
         evaluate("bundle")
 
 
-def test_a_listed_figure_that_was_not_measured_differs_and_an_unlisted_one_does_not() -> None:
+def test_a_listed_figure_that_was_not_measured_differs_and_an_unlisted_one_does_not():
     rows = (
         Row("dust", "a", {"psnr": 30.0}, {}, verdict="not listed"),
         Row("dust", "b", {}, {"psnr": 30.0}, verdict="differs"),
@@ -226,9 +220,7 @@ def test_a_listed_figure_that_was_not_measured_differs_and_an_unlisted_one_does_
 
 
 @pytest.mark.data
-def test_a_bundled_network_comes_to_the_figure_in_the_manifest(
-    shared_data: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_bundled_network_comes_to_the_figure_in_the_manifest(shared_data, monkeypatch):
     monkeypatch.undo()
     found = evaluate("bundled", weights=["dust-cs10"], device="cpu")
     assert [row.verdict for row in found.rows] == ["agrees"]

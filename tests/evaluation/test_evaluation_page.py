@@ -7,7 +7,6 @@ import io
 import json
 import re
 from html.parser import HTMLParser
-from pathlib import Path
 from typing import Any
 
 import av
@@ -117,7 +116,7 @@ def table_of(text: str) -> list[dict[str, Any]]:
     return rows
 
 
-def test_the_numbers_of_the_page_are_those_of_the_json(tmp_path: Path) -> None:
+def test_the_numbers_of_the_page_are_those_of_the_json(tmp_path):
     write_vid4(tmp_path, frames=2)
     html, found = tmp_path / "page.html", tmp_path / "found.json"
     assert (
@@ -145,7 +144,7 @@ def test_the_numbers_of_the_page_are_those_of_the_json(tmp_path: Path) -> None:
     assert any(row["measured"] for row in expected["rows"]) and len(curves) == 8
 
 
-def test_the_page_needs_no_network_and_no_other_file() -> None:
+def test_the_page_needs_no_network_and_no_other_file():
     text = page(result(given=picture(1), restored=picture(2), clean=picture(3)))
     parsed = Parsed(text)
     assert not parsed.all("link") and not [script for script in parsed.all("script") if "src" in script]
@@ -159,13 +158,13 @@ def test_the_page_needs_no_network_and_no_other_file() -> None:
     )
 
 
-def test_what_names_say_is_text_and_never_code() -> None:
+def test_what_names_say_is_text_and_never_code():
     text = page(result())
     assert len(Parsed(text).all("script")) == 3
     assert "alert(1)</script>" not in text and "DUST &lt;b&gt;" in text and "a &amp; b" in text
 
 
-def test_pictures_are_the_frames_bit_by_bit_and_kept_once() -> None:
+def test_pictures_are_the_frames_bit_by_bit_and_kept_once():
     given, restored, clean = picture(1), picture(2), picture(3)
     parsed = Parsed(page(result(clips=2, given=given, restored=restored, clean=clean)))
     pictures = {
@@ -183,9 +182,7 @@ def test_pictures_are_the_frames_bit_by_bit_and_kept_once() -> None:
     assert [image.get("class") for image in parsed.all("img")][:2] == [None, "over"]
 
 
-def test_large_pictures_show_their_middle_and_only_the_first_ones_are_shown(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_large_pictures_show_their_middle_and_only_the_first_ones_are_shown(monkeypatch):
     monkeypatch.setattr(pages, "LARGEST", (40, 50))
     large = picture(4, 60, 60)
     text = page(result(clips=COMPARISONS + 3, given=large, restored=large, clean=large))
@@ -200,20 +197,20 @@ def test_large_pictures_show_their_middle_and_only_the_first_ones_are_shown(
 
 
 @pytest.mark.parametrize("shape", [(1, 1), (3, 5), (40, 52)])
-def test_png_files_hold_every_sample(shape: tuple[int, int]) -> None:
+def test_png_files_hold_every_sample(shape):
     noise = picture(7, *shape)
     assert np.array_equal(decoded(png(noise)), noise)
     ramp = np.add.outer(np.arange(shape[0]), np.arange(shape[1])).astype(np.uint8)[..., None].repeat(3, 2)
     assert np.array_equal(decoded(png(ramp)), ramp)
 
 
-def test_an_error_map_runs_from_purple_to_yellow() -> None:
+def test_an_error_map_runs_from_purple_to_yellow():
     reference = np.zeros((1, 3, 3), np.uint8)
     found = error_map(np.array([[[0, 0, 0], [16, 16, 16], [255, 200, 90]]], np.uint8), reference, 32)
     assert found.tolist() == [[[68, 1, 84], [33, 145, 140], [253, 231, 37]]]
 
 
-def test_a_curve_stands_where_its_values_say() -> None:
+def test_a_curve_stands_where_its_values_say():
     text = chart("clip", "PSNR, dB", {"DUST": [30.0, 40.0, 35.0], "ViT": [30.0, 30.0, 30.0]})
     points = [
         tuple(map(float, point.split(","))) for point in re.findall(r'points="([^"]*)"', text)[0].split()

@@ -45,7 +45,7 @@ def write_video(path: Path, frames: list[np.ndarray]) -> None:
         container.mux(stream.encode(None))
 
 
-def test_flicker_is_what_patches_change_from_frame_to_frame() -> None:
+def test_flicker_is_what_patches_change_from_frame_to_frame():
     still = torch.from_numpy(texture()).float()
     pulsing = torch.stack([still + offset for offset in (0.0, 3.0, 1.0, 1.0)])
     positions = fixed_positions(4, Grid(96, 128, 16, 16))
@@ -54,14 +54,14 @@ def test_flicker_is_what_patches_change_from_frame_to_frame() -> None:
     )
 
 
-def test_of_normal_changes_it_is_their_standard_deviation() -> None:
+def test_of_normal_changes_it_is_their_standard_deviation():
     rng = torch.Generator().manual_seed(3)
     # a mean of 256 pixels deviates by 1, a difference of two by 1.41
     noise = torch.randn(2, 320, 480, generator=rng) * 16
     assert flicker(noise, fixed_positions(2, Grid(320, 480, 16, 16)))[0] == pytest.approx(2**0.5, rel=0.08)
 
 
-def test_what_moves_does_not_flicker() -> None:
+def test_what_moves_does_not_flicker():
     large = texture(128, 256)
     moving = [torch.from_numpy(large[8:104, 3 * time : 128 + 3 * time]).float() for time in range(6)]
     side = Measurement(NoiseEstimator())
@@ -71,7 +71,7 @@ def test_what_moves_does_not_flicker() -> None:
     assert min(at_one_place) > 2
 
 
-def test_only_the_last_frame_is_kept_for_the_next_stretch() -> None:
+def test_only_the_last_frame_is_kept_for_the_next_stretch():
     frames = [torch.from_numpy(texture()).float() + offset for offset in (0.0, 2.0)]
     held = [list(frames), list(frames)]
     sides = [Measurement(NoiseEstimator()), Measurement(NoiseEstimator())]
@@ -80,7 +80,7 @@ def test_only_the_last_frame_is_kept_for_the_next_stretch() -> None:
     assert sides[0].flicker == pytest.approx([2 / MEDIAN_OF_NORMAL], abs=1e-3)
 
 
-def test_a_video_is_less_noisy_and_steadier_after_denoising(tmp_path: Path) -> None:
+def test_a_video_is_less_noisy_and_steadier_after_denoising(tmp_path):
     rng = np.random.default_rng(5)
     clean = 128 + 50 * np.sin(np.mgrid[:96, :128][0] / 30)
     write_video(tmp_path / "noisy.mkv", [clean + rng.normal(0, 20, clean.shape) for _ in range(23)])
@@ -99,7 +99,7 @@ def test_a_video_is_less_noisy_and_steadier_after_denoising(tmp_path: Path) -> N
     assert found.against == "before"
 
 
-def test_videos_of_one_name_are_told_apart_and_damage_is_noted(tmp_path: Path) -> None:
+def test_videos_of_one_name_are_distinguished_and_damage_is_noted(tmp_path):
     videos = [tmp_path / folder / "video.mkv" for folder in ("a", "b")]
     for path in videos:
         path.parent.mkdir()
@@ -116,7 +116,7 @@ def test_videos_of_one_name_are_told_apart_and_damage_is_noted(tmp_path: Path) -
     assert note.startswith(f"{videos[1]}: the source is damaged")
 
 
-def test_weights_of_one_name_are_told_apart_and_the_same_twice_counts_once(tmp_path: Path) -> None:
+def test_weights_of_one_name_are_distinguished_and_the_same_twice_counts_once(tmp_path):
     write_video(tmp_path / "video.mkv", [texture()] * 3)
     bundled = locate(read_manifest()["dust-denoise"])
     assert bundled is not None
@@ -128,7 +128,7 @@ def test_weights_of_one_name_are_told_apart_and_the_same_twice_counts_once(tmp_p
     assert [clip.weights for clip in found.clips] == ["", "dust-denoise", "", str(copy)]
 
 
-def test_a_cut_is_no_flicker(tmp_path: Path) -> None:
+def test_a_cut_is_no_flicker(tmp_path):
     rng = np.random.default_rng(6)
     first, second = 60 + rng.integers(0, 40, (96, 128)), 180 - texture() / 2
     write_video(tmp_path / "video.mkv", [first] * 9 + [second] * 9)
@@ -138,7 +138,7 @@ def test_a_cut_is_no_flicker(tmp_path: Path) -> None:
     assert len(with_cut.flicker) == 17 and max(with_cut.flicker) > 5
 
 
-def test_videos_and_what_they_are_for_go_together(tmp_path: Path) -> None:
+def test_videos_and_what_they_are_for_go_together(tmp_path):
     with pytest.raises(OptionError, match="name at least one video"):
         evaluate("quick")
     with pytest.raises(OptionError, match="videos are for `suite=quick`"):
@@ -150,7 +150,7 @@ def test_videos_and_what_they_are_for_go_together(tmp_path: Path) -> None:
             evaluate("quick", videos=["video.mp4"], seconds=seconds)
 
 
-def test_what_a_suite_has_no_use_for_is_refused(tmp_path: Path) -> None:
+def test_what_a_suite_has_no_use_for_is_refused(tmp_path):
     with pytest.raises(OptionError, match="`data` is for the other suites; name videos"):
         evaluate("quick", videos=["video.mp4"], data=tmp_path)
     for other in (
@@ -162,9 +162,7 @@ def test_what_a_suite_has_no_use_for_is_refused(tmp_path: Path) -> None:
             evaluate(**other, seconds=10.0)  # type: ignore[arg-type]
 
 
-def test_the_command_restores_with_the_threads_that_it_is_given(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_command_restores_with_the_threads_that_it_is_given(tmp_path, monkeypatch):
     asked: list[RestoreOptions] = []
 
     def restore(*videos: Path, task: str, options: RestoreOptions) -> None:

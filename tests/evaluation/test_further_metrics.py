@@ -95,19 +95,19 @@ def test_vmaf_is_what_ffmpeg_says_of_the_luma(tmp_path: Path, ffmpeg: str) -> No
     assert found == pytest.approx(expected, abs=1e-4) and len(found) == 4 and found[0] < 90
 
 
-def test_the_levels_of_colour_are_weighed_by_bt601() -> None:
+def test_the_levels_of_colour_are_weighed_by_bt601():
     frame = video(1, 20, 30)[0]
     expected = np.tensordot(GRAY, frame.numpy().astype(np.float64), 1)
     np.testing.assert_allclose(gray_levels(frame).numpy(), expected, rtol=1e-12)
 
 
 @pytest.mark.usefixtures("ffmpeg")
-def test_vmaf_of_small_frames_is_that_of_larger_ones_where_they_are_equal() -> None:
+def test_vmaf_of_small_frames_is_that_of_larger_ones_where_they_are_equal():
     small, large = (video(3, side, side) for side in (SMALLEST, 64))
     assert measured("vmaf", small, small) == pytest.approx(measured("vmaf", large, large), abs=1e-3)
 
 
-def test_frames_that_are_too_small_are_refused() -> None:
+def test_frames_that_are_too_small_are_refused():
     with pytest.raises(DatasetError, match="frames of 200x32 are too small for vmaf, which needs 33 lines"):
         FurtherMetrics(["vmaf"], (3, 32, 200))
 
@@ -124,7 +124,7 @@ def table(column: str, *columns: str, **settings: object) -> Table:
 
 
 @pytest.mark.usefixtures("ffmpeg")
-def test_every_protocol_of_clips_measures_what_it_restored_in_eight_bits(tmp_path: Path) -> None:
+def test_every_protocol_of_clips_measures_what_it_restored_in_eight_bits(tmp_path):
     clean = video(2, 44, 48)
     clip = write_clip(tmp_path / "clip", clean)
     given = [System(GIVEN)]
@@ -154,9 +154,7 @@ def write_vid4(folder: Path) -> None:
 
 
 @pytest.mark.usefixtures("ffmpeg")
-def test_they_stand_in_the_table_beside_psnr_and_ssim(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_they_stand_in_the_table_beside_psnr_and_ssim(tmp_path, capsys):
     write_vid4(tmp_path)
     files = tmp_path / "found.json", tmp_path / "found.html"
     options = ["--suite", "vsr-table3", "--data", tmp_path, "--systems", "bicubic", "--metrics", "vmaf"]
@@ -176,7 +174,7 @@ def refused(**options: object) -> str:
     return str(error.value)
 
 
-def test_unknown_metrics_are_refused_before_anything_is_measured() -> None:
+def test_unknown_metrics_are_refused_before_anything_is_measured():
     assert refused(metrics=["lpips"]) == "no metric lpips besides PSNR and SSIM; there are: vmaf"
     assert refused(suite="bundled", metrics=["vmaf"]).startswith(
         "further metrics (vmaf) are for the papers' tables"
@@ -184,7 +182,7 @@ def test_unknown_metrics_are_refused_before_anything_is_measured() -> None:
 
 
 @pytest.mark.usefixtures("ffmpeg")
-def test_vmaf_of_single_pictures_is_refused(tmp_path: Path) -> None:
+def test_vmaf_of_single_pictures_is_refused(tmp_path):
     expected = "vmaf is for videos, but {} measures single pictures; remove it from `metrics`"
     assert refused(suite="mbt-table2", metrics=["vmaf"]) == expected.format("mbt-table2")
     folder = tmp_path / "sequences" / "00001" / "0001"
@@ -211,7 +209,7 @@ def write_ffmpeg(folder: Path, script: str) -> Path:
     return path
 
 
-def test_without_an_ffmpeg_that_has_libvmaf_vmaf_says_what_to_install(no_ffmpeg: Path) -> None:
+def test_without_an_ffmpeg_that_has_libvmaf_vmaf_says_what_to_install(no_ffmpeg):
     with pytest.raises(
         OptionError,
         match="needs an ffmpeg with libvmaf, and there is none on the PATH; put one on the PATH, or: pip",
@@ -222,7 +220,7 @@ def test_without_an_ffmpeg_that_has_libvmaf_vmaf_says_what_to_install(no_ffmpeg:
         check_metrics(["vmaf"])
 
 
-def test_an_ffmpeg_that_fails_is_an_error_with_its_last_word(no_ffmpeg: Path) -> None:
+def test_an_ffmpeg_that_fails_is_an_error_with_its_last_word(no_ffmpeg):
     listing = 'case "$*" in *-filters*) echo " .. libvmaf VV->V VMAF";; '
     path = write_ffmpeg(no_ffmpeg, listing + "*) echo no model >&2; exit 3;; esac")
     clean = video(1, 40, 40)
@@ -237,7 +235,7 @@ def test_an_ffmpeg_that_fails_is_an_error_with_its_last_word(no_ffmpeg: Path) ->
 
 
 @pytest.mark.skipif(not hasattr(signal, "SIGXFSZ"), reason="needs a limit on the size of files")
-def test_videos_that_have_no_room_are_an_error_and_leave_nothing(tmp_path: Path) -> None:
+def test_videos_that_have_no_room_are_an_error_and_leave_nothing(tmp_path):
     script = (
         "import resource, numpy\n"
         "from vidrestore.media.vmaf import Vmaf\n"

@@ -6,8 +6,6 @@ That is left out otherwise. `examples/experiments/held_out_table.py` prints the 
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 import torch
 from classical_restoration import FRAMES, METHODS
@@ -19,7 +17,7 @@ from held_out_table import (
     beside,
     bundled,
     eval_clips,
-    judge,
+    measure,
     network,
     rgb_picture,
     write_png,
@@ -32,13 +30,11 @@ from torch import Tensor
 @pytest.mark.data
 @pytest.mark.slow
 @pytest.mark.parametrize("task", MODELS)
-def test_the_bundled_network_beats_the_degraded_frames_and_every_classical_method(
-    task: str, shared_data: Path
-) -> None:
+def test_the_bundled_network_beats_the_degraded_frames_and_every_classical_method(task, shared_data):
     name = bundled(task)
     if name is None:
         pytest.skip(f"no weights for {task} are bundled")
-    verdict = judge(task, eval_clips(shared_data, 3), {name: network(task, name)})
+    verdict = measure(task, eval_clips(shared_data, 3), {name: network(task, name)})
     ours = verdict.networks[name]
     for other, figures in {"degraded": verdict.given, **verdict.classical}.items():
         assert ours.psnr > figures.psnr, other
@@ -53,17 +49,17 @@ def clips(count: int = 2) -> list[tuple[str, Tensor]]:
     return [(f"clip-{number}", clip) for number, clip in enumerate(frames)]
 
 
-def test_a_network_that_changes_nothing_scores_as_the_degraded_frames(tmp_path: Path) -> None:
+def test_a_network_that_changes_nothing_scores_as_the_degraded_frames(tmp_path):
     restore = network("dehaze", write_weights(tmp_path, keeping(), "dehaze"))
-    verdict = judge("dehaze", clips(), {"keeping": restore})
+    verdict = measure("dehaze", clips(), {"keeping": restore})
     assert verdict.networks["keeping"] == verdict.given
     assert list(verdict.classical) == [method.name for method in METHODS["dehaze"]]
 
 
-def test_a_perfect_frame_scores_without_end_and_each_clip_counts_the_same() -> None:
+def test_a_perfect_frame_scores_without_end_and_each_clip_counts_the_same():
     pairs = [MODELS["derain"](clip, number) for number, (_, clip) in enumerate(clips())]
     clean = iter([clean[FRAMES // 2] for _, clean in pairs])
-    verdict = judge("derain", clips(), {"perfect": lambda degraded: next(clean)})
+    verdict = measure("derain", clips(), {"perfect": lambda degraded: next(clean)})
     assert verdict.networks["perfect"] == Figures(float("inf"), pytest.approx(1))
     expected = [
         -10 * float(torch.log10((given - wanted)[FRAMES // 2].square().mean())) for given, wanted in pairs
@@ -71,7 +67,7 @@ def test_a_perfect_frame_scores_without_end_and_each_clip_counts_the_same() -> N
     assert verdict.given.psnr == pytest.approx(sum(expected) / 2, abs=1e-4)
 
 
-def test_the_best_classical_figures_are_bold_each_by_itself() -> None:
+def test_the_best_classical_figures_are_bold_each_by_itself():
     classical = {"one": Figures(21.0, 0.7), "two": Figures(20.0, 0.8)}
     verdict = Verdict("derain", Figures(19.0, 0.6), classical, {"net": Figures(25.0, 0.9)})
     assert verdict.strongest == "one"
@@ -83,7 +79,7 @@ def test_the_best_classical_figures_are_bold_each_by_itself() -> None:
     ]
 
 
-def test_pictures_stand_side_by_side_as_they_are(tmp_path: Path) -> None:
+def test_pictures_stand_side_by_side_as_they_are(tmp_path):
     gallery = Gallery(tmp_path / "pictures")
     shown = {
         name: torch.full((3, 4, 5), value / 255)
@@ -97,13 +93,13 @@ def test_pictures_stand_side_by_side_as_they_are(tmp_path: Path) -> None:
     assert row == [10.0] * 5 + [255.0] * 4 + [20.0] * 5 + [255.0] * 4 + [30.0] * 5 + [255.0] * 4 + [40.0] * 5
 
 
-def test_a_picture_is_written_and_read_without_loss(tmp_path: Path) -> None:
+def test_a_picture_is_written_and_read_without_loss(tmp_path):
     picture = torch.randint(0, 256, (3, 7, 9), dtype=torch.uint8, generator=torch.Generator().manual_seed(1))
     write_png(tmp_path / "a.png", beside([picture]))
     assert torch.equal(rgb_picture(tmp_path / "a.png").mul(255).round().byte(), picture)
 
 
 @pytest.mark.data
-def test_clips_are_spread_over_all_sequences(shared_data: Path) -> None:
+def test_clips_are_spread_over_all_sequences(shared_data):
     names = [name for name, clip in eval_clips(shared_data, 1) if clip.shape == (FRAMES, 3, 480, 854)]
     assert names == ["car-shadow-00020", "dog-00030", "kite-surf-00024"]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pickle
 import zipfile
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -64,9 +63,7 @@ BOMBS += [(asking_in_the_old_form, "asks for memory")]
 
 
 @pytest.mark.parametrize("make, reason", BOMBS, ids=[make.__name__ for make, _ in BOMBS])
-def test_what_would_take_more_than_the_file_has_is_not_unpacked(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make: Callable[[Path], Path], reason: str
-) -> None:
+def test_what_would_take_more_than_the_file_has_is_not_unpacked(tmp_path, monkeypatch, make, reason):
     bomb = make(tmp_path)
     monkeypatch.setattr(torch, "load", lambda *given, **more: pytest.fail("it was unpacked"))
     monkeypatch.setattr(zipfile.ZipFile, "testzip", lambda archive: pytest.fail("it was unpacked"))
@@ -78,7 +75,7 @@ def test_what_would_take_more_than_the_file_has_is_not_unpacked(
         import_checkpoint(bomb, tmp_path / "ours.safetensors", family="dust")
 
 
-def test_checkpoints_as_they_are_saved_pass(tmp_path: Path) -> None:
+def test_checkpoints_as_they_are_saved_pass(tmp_path):
     state = {"layer": torch.zeros(1000), "names": ["a", "b"], "step": 3}
     check_pickled(saved(tmp_path / "new.pth", state))
     torch.save(state, tmp_path / "old.pth", _use_new_zipfile_serialization=False)

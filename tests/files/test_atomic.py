@@ -20,7 +20,7 @@ def names(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
 
 
-def test_a_file_appears_whole_or_stays_as_it_was(tmp_path: Path) -> None:
+def test_a_file_appears_whole_or_stays_as_it_was(tmp_path):
     target = tmp_path / "a.json"
     target.write_text("old")
     with pytest.raises(ZeroDivisionError), replacing(target) as stream:
@@ -33,7 +33,7 @@ def test_a_file_appears_whole_or_stays_as_it_was(tmp_path: Path) -> None:
     assert target.read_text() == "new" and names(tmp_path) == ["a.json"]
 
 
-def test_no_two_partial_files_have_one_name_and_all_are_hidden_and_short(tmp_path: Path) -> None:
+def test_no_two_partial_files_have_one_name_and_all_are_hidden_and_short(tmp_path):
     partials = [Partial(tmp_path / ("é" * 125 + ".mp4")) for _ in range(3)]
     assert len({partial.path for partial in partials}) == 3
     assert all(partial.path.name.startswith(".") and len(partial.path.name) < 100 for partial in partials)
@@ -43,9 +43,7 @@ def test_no_two_partial_files_have_one_name_and_all_are_hidden_and_short(tmp_pat
 
 
 @posix
-def test_a_name_that_is_taken_by_a_link_is_never_written_through(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_name_that_is_taken_by_a_link_is_never_written_through(tmp_path, monkeypatch):
     """Even who guesses the random part gets nothing."""
     monkeypatch.setattr(atomic.secrets, "token_hex", lambda size: "ab" * size)
     foreseen = Partial(tmp_path / "a.mkv")
@@ -64,7 +62,7 @@ def test_a_name_that_is_taken_by_a_link_is_never_written_through(
 
 
 @posix
-def test_what_another_puts_in_place_of_a_partial_file_gets_no_name(tmp_path: Path) -> None:
+def test_what_another_puts_in_place_of_a_partial_file_gets_no_name(tmp_path):
     partial = Partial(tmp_path / "a.mkv")
     partial.path.unlink()
     partial.path.write_text("theirs")
@@ -73,7 +71,7 @@ def test_what_another_puts_in_place_of_a_partial_file_gets_no_name(tmp_path: Pat
     assert not (tmp_path / "a.mkv").exists()
 
 
-def test_another_file_of_the_name_stays_unless_it_may_be_overwritten(tmp_path: Path) -> None:
+def test_another_file_of_the_name_stays_unless_it_may_be_overwritten(tmp_path):
     target, partial = tmp_path / "a.mkv", Partial(tmp_path / "a.mkv")
     target.write_text("theirs")
     with pytest.raises(OutputExistsError):
@@ -84,7 +82,7 @@ def test_another_file_of_the_name_stays_unless_it_may_be_overwritten(tmp_path: P
 
 @posix
 @pytest.mark.parametrize("mask", [0o022, 0o077])
-def test_modes_follow_the_umask_and_private_files_are_the_owners(tmp_path: Path, mask: int) -> None:
+def test_modes_follow_the_umask_and_private_files_are_the_owners(tmp_path, mask):
     before = os.umask(mask)
     try:
         for name, private, wanted in (("a", False, 0o666 & ~mask), ("b", True, 0o600)):
@@ -96,7 +94,7 @@ def test_modes_follow_the_umask_and_private_files_are_the_owners(tmp_path: Path,
 
 
 @posix
-def test_what_a_dead_process_left_goes_and_what_a_living_one_writes_stays(tmp_path: Path) -> None:
+def test_what_a_dead_process_left_goes_and_what_a_living_one_writes_stays(tmp_path):
     script = f"""
 import os, sys
 from pathlib import Path
@@ -118,9 +116,7 @@ sys.stdin.read(); os._exit(9)"""
 
 
 @posix
-def test_what_another_machine_writes_stays_until_it_is_abandoned(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_another_machine_writes_stays_until_it_is_abandoned(tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(atomic, "_machine", lambda: "0" * 8)
         partial = Partial(tmp_path / "a.mkv")
@@ -135,7 +131,7 @@ def test_what_another_machine_writes_stays_until_it_is_abandoned(
 
 
 @posix
-def test_cleaning_up_neither_waits_for_pipes_nor_follows_links(tmp_path: Path) -> None:
+def test_cleaning_up_neither_waits_for_pipes_nor_follows_links(tmp_path):
     partial = Partial(tmp_path / "a.mkv")
     partial.discard()
     pipe, victim = partial.path, tmp_path / "victim"

@@ -7,7 +7,6 @@ from __future__ import annotations
 import json
 import zlib
 from base64 import b64encode
-from pathlib import Path
 from types import NoneType
 from typing import Any
 
@@ -28,7 +27,7 @@ SCHEMA = {"name": str, "times": [COUNT], "clips": [Row(COUNT, [float])], "said":
 RIGHT = {"name": "a", "times": [0, 1], "clips": [[0, [0.5, 1]], [1, []]], "said": None}
 
 
-def test_what_is_as_expected_passes_and_more_does_no_harm() -> None:
+def test_what_is_as_expected_passes_and_more_does_no_harm():
     assert parse_object(json.dumps(RIGHT | {"more": {}}), SCHEMA)["clips"] == RIGHT["clips"]
 
 
@@ -49,7 +48,7 @@ def test_what_is_as_expected_passes_and_more_does_no_harm() -> None:
     ],
     ids=str,
 )
-def test_what_is_wrong_is_named_with_its_place(change: dict[str, Any], reason: str) -> None:
+def test_what_is_wrong_is_named_with_its_place(change, reason):
     with pytest.raises(ValueError, match=f"^{reason}"):
         parse_object(json.dumps(RIGHT | change), SCHEMA)
 
@@ -58,7 +57,7 @@ def test_what_is_wrong_is_named_with_its_place(change: dict[str, Any], reason: s
     "depth, fine", [(DEEPEST, True), (DEEPEST + 1, False), (900, False), (100_000, False)]
 )
 @pytest.mark.parametrize("opens, closes", [("[", "]"), ('{"a":', "}")])
-def test_json_of_more_levels_than_allowed_is_refused(depth: int, fine: bool, opens: str, closes: str) -> None:
+def test_json_of_more_levels_than_allowed_is_refused(depth, fine, opens, closes):
     content = opens * depth + ("" if opens == "[" else "1") + closes * depth
     if fine:
         assert json.dumps(parse_json(content), separators=(",", ":")) == content
@@ -67,7 +66,7 @@ def test_json_of_more_levels_than_allowed_is_refused(depth: int, fine: bool, ope
             parse_json(content)
 
 
-def test_a_file_larger_than_a_megabyte_is_refused_before_it_is_parsed(tmp_path: Path) -> None:
+def test_a_file_larger_than_a_megabyte_is_refused_before_it_is_parsed(tmp_path):
     (tmp_path / "a.json").write_bytes(b"[" * (1 << 20 | 1))
     with pytest.raises(OSError, match="larger than 1 MB"):
         read_object(tmp_path / "a.json")
@@ -87,7 +86,7 @@ def times(raw: bytes) -> str:
     return b64encode(zlib.compress(raw, 9)).decode()
 
 
-def test_a_plan_comes_back_as_it_was() -> None:
+def test_a_plan_comes_back_as_it_was():
     again = Timeline.from_compact(plan())
     assert again.pts.tolist() == [0, 1, 2, 3, 4] and again.clips[1] == Clip(3, 5, (2.0,))
     assert json.loads(json.dumps(again.to_compact())) == plan()
@@ -121,11 +120,11 @@ BOMB = times(bytes(8 * MOST_FRAMES + 8))  # 134 MB in 130 KB
     ],
     ids=lambda changes: "bomb" if changes.get("pts") == BOMB else str(changes)[:60],
 )
-def test_a_plan_that_does_not_hold_together_is_refused(changes: dict[str, Any]) -> None:
+def test_a_plan_that_does_not_hold_together_is_refused(changes):
     with pytest.raises(ValueError, match="."):
         Timeline.from_compact(plan(**changes))
 
 
-def test_a_schema_holds_for_the_top_too() -> None:
+def test_a_schema_holds_for_the_top_too():
     with pytest.raises(ValueError, match="it has the wrong type int"):
         check_types(5, {})

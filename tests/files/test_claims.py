@@ -39,14 +39,14 @@ def names(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
 
 
-def test_what_one_has_claimed_no_other_gets_until_it_is_released(tmp_path: Path) -> None:
+def test_what_one_has_claimed_no_other_gets_until_it_is_released(tmp_path):
     one, two = Claims(tmp_path), Claims(tmp_path)
     assert one.take("000003") and not two.take("000003") and two.take("000004")
     one.release("000003")
     assert two.take("000003") and names(tmp_path) == ["000003.0.claim", "000004.0.claim"]
 
 
-def test_of_many_that_come_at_once_one_gets_the_claim(tmp_path: Path) -> None:
+def test_of_many_that_come_at_once_one_gets_the_claim(tmp_path):
     all_claims, start, got = [Claims(tmp_path) for _ in range(8)], threading.Barrier(8), list[int]()
 
     def come(number: int) -> None:
@@ -62,7 +62,7 @@ def test_of_many_that_come_at_once_one_gets_the_claim(tmp_path: Path) -> None:
     assert len(got) == 1
 
 
-def test_a_claim_of_a_dead_process_of_this_machine_is_taken_over_at_once(tmp_path: Path) -> None:
+def test_a_claim_of_a_dead_process_of_this_machine_is_taken_over_at_once(tmp_path):
     dead = Claims(tmp_path)
     dead.take("000001")
     os.close(dead._held["000001"][1])  # as the system does when a process ends
@@ -71,8 +71,8 @@ def test_a_claim_of_a_dead_process_of_this_machine_is_taken_over_at_once(tmp_pat
 
 @pytest.mark.parametrize("their_time", [0, 4_000_000_000], ids=["their clock is slow", "their clock is fast"])
 def test_a_claim_from_elsewhere_is_taken_over_after_a_lease_without_a_sign_of_life(
-    tmp_path: Path, clock: Clock, their_time: int
-) -> None:
+    tmp_path, clock, their_time
+):
     path = tmp_path / "000001.0.claim"
     path.write_text(json.dumps(ELSEWHERE))
     waiting = Claims(tmp_path)
@@ -86,19 +86,19 @@ def test_a_claim_from_elsewhere_is_taken_over_after_a_lease_without_a_sign_of_li
     assert waiting.take("000001") and names(tmp_path) == ["000001.1.claim"]
 
 
-def test_who_comes_new_waits_a_lease_itself(tmp_path: Path, clock: Clock) -> None:
+def test_who_comes_new_waits_a_lease_itself(tmp_path, clock):
     (tmp_path / "000001.0.claim").write_text(json.dumps(ELSEWHERE))
     clock.now = 10 * claims.LEASE
     assert not Claims(tmp_path).take("000001")
 
 
 @pytest.mark.parametrize("content", ["", "{", "[]"])
-def test_a_claim_that_says_nothing_yet_is_one_all_the_same(tmp_path: Path, content: str) -> None:
+def test_a_claim_that_says_nothing_yet_is_one_all_the_same(tmp_path, content):
     (tmp_path / "plan.0.claim").write_text(content)
     assert not Claims(tmp_path).take("plan")
 
 
-def test_counts_of_wrong_types_do_not_count(tmp_path: Path) -> None:
+def test_counts_of_wrong_types_do_not_count(tmp_path):
     for name, count in (("000001", 7), ("000002", "seven"), ("000003", None), ("000004", [7])):
         (tmp_path / f"{name}.0.claim").write_text(json.dumps(ELSEWHERE | {"count": count, "owner": [name]}))
     (tmp_path / "000005.0.claim").write_text("[[[[")
@@ -106,7 +106,7 @@ def test_counts_of_wrong_types_do_not_count(tmp_path: Path) -> None:
     assert claims.bury(tmp_path, "000001") == []
 
 
-def test_one_of_several_takes_over(tmp_path: Path, clock: Clock) -> None:
+def test_one_of_several_takes_over(tmp_path, clock):
     (tmp_path / "000001.0.claim").write_text(json.dumps(ELSEWHERE))
     one, two = Claims(tmp_path), Claims(tmp_path)
     there = claims.claims_in(tmp_path)
@@ -115,7 +115,7 @@ def test_one_of_several_takes_over(tmp_path: Path, clock: Clock) -> None:
     assert one.take("000001") and not two.take("000001", there) and not two.take("000001")
 
 
-def test_one_that_was_only_asleep_does_not_release_the_claim_of_its_successor(tmp_path: Path) -> None:
+def test_one_that_was_only_asleep_does_not_release_the_claim_of_its_successor(tmp_path):
     asleep, awake = Claims(tmp_path), Claims(tmp_path)
     asleep.take("000001")
     (tmp_path / "000001.0.claim").unlink()
@@ -124,9 +124,7 @@ def test_one_that_was_only_asleep_does_not_release_the_claim_of_its_successor(tm
     assert not awake.take("000001") and names(tmp_path) == ["000001.1.claim"]
 
 
-def test_a_claim_shows_signs_of_life_while_its_holder_works_and_is_gone_afterwards(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_claim_shows_signs_of_life_while_its_holder_works_and_is_gone_afterwards(tmp_path, monkeypatch):
     monkeypatch.setattr(claims, "BEAT", 0.01)
     with Claims(tmp_path) as working:
         working.take("000001")
@@ -138,6 +136,6 @@ def test_a_claim_shows_signs_of_life_while_its_holder_works_and_is_gone_afterwar
     assert names(tmp_path) == []
 
 
-def test_a_folder_that_is_gone_is_no_place_for_claims(tmp_path: Path) -> None:
+def test_a_folder_that_is_gone_is_no_place_for_claims(tmp_path):
     with pytest.raises(FileNotFoundError):
         Claims(tmp_path / "gone").take("job")

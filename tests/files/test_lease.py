@@ -7,7 +7,6 @@ import json
 import os
 import threading
 import time
-from pathlib import Path
 
 import pytest
 
@@ -22,7 +21,7 @@ ELSEWHERE = {"host": "elsewhere", "pid": 7, "boot": "another"}
 
 
 @pytest.mark.parametrize("dangling", [False, True])
-def test_a_lock_is_never_taken_through_a_link(tmp_path: Path, dangling: bool) -> None:
+def test_a_lock_is_never_taken_through_a_link(tmp_path, dangling):
     victim = tmp_path / "victim"
     if not dangling:
         victim.write_text("precious")
@@ -32,7 +31,7 @@ def test_a_lock_is_never_taken_through_a_link(tmp_path: Path, dangling: bool) ->
     assert not victim.exists() if dangling else victim.read_text() == "precious"
 
 
-def test_a_file_that_is_no_lock_is_left_as_it_is(tmp_path: Path) -> None:
+def test_a_file_that_is_no_lock_is_left_as_it_is(tmp_path):
     victim = tmp_path / "victim"
     victim.write_text("precious")
     os.link(victim, tmp_path / "lock")
@@ -45,9 +44,7 @@ def test_a_file_that_is_no_lock_is_left_as_it_is(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("apart", [False, True])
 @pytest.mark.parametrize("shared", [False, True])
-def test_a_disk_that_is_full_after_the_folder_was_made_leaves_no_folder(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shared: bool, apart: bool
-) -> None:
+def test_a_disk_that_is_full_after_the_folder_was_made_leaves_no_folder(tmp_path, monkeypatch, shared, apart):
     def full(descriptor: int, **more: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
@@ -59,9 +56,7 @@ def test_a_disk_that_is_full_after_the_folder_was_made_leaves_no_folder(
     assert [path.name for path in tmp_path.rglob("*")] == ["work"]
 
 
-def test_a_lock_that_others_share_stays_where_another_finds_the_disk_full(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_lock_that_others_share_stays_where_another_finds_the_disk_full(tmp_path, monkeypatch):
     first, full = Lock(tmp_path / "lock", shared=True), OSError(errno.ENOSPC, "full")
     os.truncate(tmp_path / "lock", 0)  # as one that shared it leaves it
     monkeypatch.setattr(lease, "write_holder", lambda *given, **more: (_ for _ in ()).throw(full))
@@ -72,7 +67,7 @@ def test_a_lock_that_others_share_stays_where_another_finds_the_disk_full(
 
 
 @pytest.mark.parametrize("make", [os.mkfifo, os.mkdir])
-def test_what_is_no_file_is_refused_at_once(tmp_path: Path, make) -> None:
+def test_what_is_no_file_is_refused_at_once(tmp_path, make):
     make(tmp_path / "lock")
     with pytest.raises(OSError, match="but a regular file was expected"):
         Lock(tmp_path / "lock")
@@ -82,14 +77,14 @@ def test_what_is_no_file_is_refused_at_once(tmp_path: Path, make) -> None:
     "content",
     ['{"host": 1, "pid": 2}', '{"host": "a", "pid": 1e9}', '{"host": "a", "pid": 99999999999}', "[" * 4000],
 )
-def test_a_lock_of_wrong_types_is_no_lock(tmp_path: Path, content: str) -> None:
+def test_a_lock_of_wrong_types_is_no_lock(tmp_path, content):
     (tmp_path / "lock").write_text(content)
     with pytest.raises(MediaError, match="did not write"):
         Lock(tmp_path / "lock")
 
 
 @pytest.mark.parametrize("ahead, busy", [(BEAT / 2, True), (LEASE, False), (2_000_000_000, False)])
-def test_a_date_in_the_future_is_no_sign_of_life(tmp_path: Path, ahead: float, busy: bool) -> None:
+def test_a_date_in_the_future_is_no_sign_of_life(tmp_path, ahead, busy):
     path = tmp_path / "lock"
     path.write_text(json.dumps(ELSEWHERE))
     os.utime(path, (0, time.time() + ahead))
@@ -100,7 +95,7 @@ def test_a_date_in_the_future_is_no_sign_of_life(tmp_path: Path, ahead: float, b
         Lock(path).release()
 
 
-def test_a_beat_is_a_sign_of_life(tmp_path: Path) -> None:
+def test_a_beat_is_a_sign_of_life(tmp_path):
     path, lock = tmp_path / "lock", Lock(tmp_path / "lock")
     os.utime(path, (0, 0))
     lock.beat()
@@ -108,7 +103,7 @@ def test_a_beat_is_a_sign_of_life(tmp_path: Path) -> None:
     lock.release()
 
 
-def test_a_beating_heart_beats_until_the_block_ends() -> None:
+def test_a_beating_heart_beats_until_the_block_ends():
     beats: list[float] = []
     before = threading.active_count()
     with heartbeat(lambda: beats.append(0), 0.001):

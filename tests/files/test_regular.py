@@ -15,7 +15,7 @@ posix = pytest.mark.skipif(os.name == "nt", reason="needs POSIX files")
 
 @posix
 @pytest.mark.parametrize("follow", [False, True])
-def test_pipes_folders_and_devices_are_refused_at_once(tmp_path: Path, follow: bool) -> None:
+def test_pipes_folders_and_devices_are_refused_at_once(tmp_path, follow):
     os.mkfifo(tmp_path / "pipe")
     for path, kind in (
         (tmp_path / "pipe", "a named pipe"),
@@ -27,7 +27,7 @@ def test_pipes_folders_and_devices_are_refused_at_once(tmp_path: Path, follow: b
 
 
 @posix
-def test_links_are_followed_only_if_asked_for(tmp_path: Path) -> None:
+def test_links_are_followed_only_if_asked_for(tmp_path):
     (tmp_path / "a").write_text("here")
     (tmp_path / "link").symlink_to("a")
     assert read_limited(tmp_path / "link", 4, follow=True) == b"here"
@@ -35,7 +35,7 @@ def test_links_are_followed_only_if_asked_for(tmp_path: Path) -> None:
         read_limited(tmp_path / "link", 4)
 
 
-def test_a_file_beyond_its_limit_is_not_read(tmp_path: Path) -> None:
+def test_a_file_beyond_its_limit_is_not_read(tmp_path):
     with (tmp_path / "large").open("wb") as file:
         file.truncate(1 << 40)  # a sparse file
     with pytest.raises(OSError, match="larger than 1 MB"):
@@ -54,9 +54,7 @@ def test_a_file_beyond_its_limit_is_not_read(tmp_path: Path) -> None:
         ('{"n": true}', "n has the wrong type bool"),
     ],
 )
-def test_json_that_is_not_as_expected_says_what_is_wrong(
-    tmp_path: Path, content: str | bytes, reason: str
-) -> None:
+def test_json_that_is_not_as_expected_says_what_is_wrong(tmp_path, content, reason):
     (tmp_path / "a.json").write_bytes(content if isinstance(content, bytes) else content.encode())
     with pytest.raises(ValueError, match=reason):
         read_object(tmp_path / "a.json", {"n": int})

@@ -74,7 +74,7 @@ def untouched(folder: Path) -> bool:
         ("mkfifo WORK", "not a folder"),
     ],
 )
-def test_a_planted_work_folder_is_refused(shared: Path, script: str, said: str) -> None:
+def test_a_planted_work_folder_is_refused(shared, script, said):
     assert other(shared, script.replace("WORK", "out.mkv.vidrestore"))
     with pytest.raises(MediaError, match=rf"out.mkv.vidrestore: {said}"):
         restore(shared)
@@ -82,7 +82,7 @@ def test_a_planted_work_folder_is_refused(shared: Path, script: str, said: str) 
 
 
 @pytest.mark.parametrize("plant", ["ln -s victim", "ln -s nowhere", "mkfifo", "touch"])
-def test_planted_partial_files_are_neither_written_to_nor_removed(shared: Path, plant: str) -> None:
+def test_planted_partial_files_are_neither_written_to_nor_removed(shared, plant):
     partial = Partial(shared / "out.mkv")
     partial.discard()
     assert other(shared, f"{plant} {partial.path.name}")
@@ -92,7 +92,7 @@ def test_planted_partial_files_are_neither_written_to_nor_removed(shared: Path, 
 
 @pytest.mark.parametrize("plant", ["ln -s victim out.mkv", "ln -s nowhere out.mkv"])
 @pytest.mark.parametrize("overwrite", [False, True])
-def test_a_planted_output_is_not_written_through(shared: Path, plant: str, overwrite: bool) -> None:
+def test_a_planted_output_is_not_written_through(shared, plant, overwrite):
     assert other(shared, plant)
     with pytest.raises(MediaError, match="already exists|a link to (victim|nowhere), and nothing is written"):
         restore(shared, overwrite=overwrite)
@@ -100,7 +100,7 @@ def test_a_planted_output_is_not_written_through(shared: Path, plant: str, overw
 
 
 @pytest.mark.skipif(not hasattr(os, "setxattr"), reason="needs attributes of files")
-def test_an_output_that_another_user_has_marked_as_finished_is_not_taken_for_ours(shared: Path) -> None:
+def test_an_output_that_another_user_has_marked_as_finished_is_not_taken_for_ours(shared):
     output = shared / "out.mkv"
     restore(shared)
     try:
@@ -118,14 +118,14 @@ def test_an_output_that_another_user_has_marked_as_finished_is_not_taken_for_our
     assert restore(shared, trust_group=True).before
 
 
-def test_the_log_of_a_training_is_not_written_through_a_link(shared: Path) -> None:
+def test_the_log_of_a_training_is_not_written_through_a_link(shared):
     assert other(shared, "ln -s victim a.jsonl")
     with pytest.raises(CheckpointError, match="a.jsonl: can't be written .a symbolic link"):
         StepLog(shared / "a.jsonl")(Began(0, 10, "cpu", None))
     assert untouched(shared)
 
 
-def test_a_work_folder_of_ours_is_closed_to_others(shared: Path) -> None:
+def test_a_work_folder_of_ours_is_closed_to_others(shared):
     folder = WorkFolder(str(shared / "out.mkv"))
     with folder.locked():
         folder.write("named", {})
@@ -142,9 +142,7 @@ def test_a_work_folder_of_ours_is_closed_to_others(shared: Path) -> None:
         ("mkdir -m 2770 WORK", NOBODY, False),
     ],
 )
-def test_a_work_folder_of_another_user_is_shared_with_a_group_that_is_trusted(
-    shared: Path, make: str, group: int, fine: bool
-) -> None:
+def test_a_work_folder_of_another_user_is_shared_with_a_group_that_is_trusted(shared, make, group, fine):
     assert other(shared, make.replace("WORK", "out.mkv.vidrestore"), group)
     with pytest.raises(MediaError, match="share it by `trust_group`"):
         restore(shared)
@@ -155,7 +153,7 @@ def test_a_work_folder_of_another_user_is_shared_with_a_group_that_is_trusted(
             restore(shared, trust_group=True)
 
 
-def test_a_trusted_group_can_use_our_work_folder_and_nobody_else_can(shared: Path) -> None:
+def test_a_trusted_group_can_use_our_work_folder_and_nobody_else_can(shared):
     folder = WorkFolder(str(shared / "out.mkv"), trust_group=True)
     script = "cd out.mkv.vidrestore; cat named.json; echo >> lock; touch 000000.segment"
     with folder.locked():
@@ -166,7 +164,7 @@ def test_a_trusted_group_can_use_our_work_folder_and_nobody_else_can(shared: Pat
             assert not other(shared, "ls out.mkv.vidrestore")
 
 
-def test_decoded_clips_that_another_user_has_put_into_the_cache_are_decoded_again(shared: Path) -> None:
+def test_decoded_clips_that_another_user_has_put_into_the_cache_are_decoded_again(shared):
     cache, source = shared / "cache", shared / "data" / "in.mkv"
     source.parent.mkdir()
     shutil.copy(shared / "in.mkv", source)

@@ -27,26 +27,26 @@ pytestmark = pytest.mark.skipif(os.name == "nt", reason="needs POSIX files")
 
 
 @pytest.fixture
-def film(tmp_path: Path) -> Path:
+def video(tmp_path: Path) -> Path:
     write_video(tmp_path / "in.mkv", 12, size=(64, 48))
     return tmp_path / "in.mkv"
 
 
-def restore(film: Path, output: Path, **options: Any) -> vidrestore.Summary:
+def restore(video: Path, output: Path, **options: Any) -> vidrestore.Summary:
     options = {
         "encoder": vidrestore.EncoderOptions(lossless=True),
         "segment_frames": 4,
         "device": "cpu",
         "threads": 1,
     } | options
-    return vidrestore.restore(film, output, task="<identity>", **options)
+    return vidrestore.restore(video, output, task="<identity>", **options)
 
 
 def names(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
 
 
-def test_work_folders_are_the_owners_alone(tmp_path: Path) -> None:
+def test_work_folders_are_the_owners_alone(tmp_path):
     folder = WorkFolder(str(tmp_path / "out.mkv"))
     with folder.locked():
         folder.write("plan", {})
@@ -55,20 +55,18 @@ def test_work_folders_are_the_owners_alone(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="needs to give a file away")
-def test_a_work_folder_of_another_user_is_refused_and_left_as_it_is(tmp_path: Path, film: Path) -> None:
+def test_a_work_folder_of_another_user_is_refused_and_left_as_it_is(tmp_path, video):
     (tmp_path / "out.mkv.vidrestore").mkdir()
     os.chown(tmp_path / "out.mkv.vidrestore", 12345, 12345)
     with pytest.raises(MediaError, match=r"out.mkv.vidrestore: belongs to another user \(number 12345\)"):
-        restore(film, tmp_path / "out.mkv")
+        restore(video, tmp_path / "out.mkv")
     assert (
         names(tmp_path) == ["in.mkv", "out.mkv.vidrestore"] and names(tmp_path / "out.mkv.vidrestore") == []
     )
 
 
 @pytest.mark.parametrize("name", ["out.mkv.vidrestore", "lock", "job.json"])
-def test_a_link_in_place_of_what_is_ours_is_refused_and_leads_nowhere(
-    tmp_path: Path, film: Path, name: str
-) -> None:
+def test_a_link_in_place_of_what_is_ours_is_refused_and_leads_nowhere(tmp_path, video, name):
     work, victim = tmp_path / "out.mkv.vidrestore", tmp_path / "victim"
     if name == work.name:
         victim.mkdir()
@@ -78,25 +76,23 @@ def test_a_link_in_place_of_what_is_ours_is_refused_and_leads_nowhere(
         work.mkdir()
         (work / name).symlink_to(victim)
     with pytest.raises(MediaError, match=rf"{name}: .*(not a folder|a symbolic link)"):
-        restore(film, tmp_path / "out.mkv")
+        restore(video, tmp_path / "out.mkv")
     assert names(victim) == [] if victim.is_dir() else victim.read_text() == "precious"
     assert not (tmp_path / "out.mkv").exists()
 
 
-def test_links_and_pipes_of_a_job_that_nobody_knows_are_removed(tmp_path: Path, film: Path) -> None:
+def test_links_and_pipes_of_a_job_that_nobody_knows_are_removed(tmp_path, video):
     work, victim = tmp_path / "out.mkv.vidrestore", tmp_path / "victim"
     victim.write_text("precious")
     work.mkdir()
     (work / "plan.json").symlink_to(victim)
     os.mkfifo(work / "000000.segment")
-    assert restore(film, tmp_path / "out.mkv").frames == 12
+    assert restore(video, tmp_path / "out.mkv").frames == 12
     assert victim.read_text() == "precious" and names(tmp_path) == ["in.mkv", "out.mkv", "victim"]
 
 
 @pytest.mark.parametrize("name", ["lock", "job.json", "named.json"])
-def test_a_pipe_in_a_work_folder_is_named_instead_of_waited_for(
-    tmp_path: Path, film: Path, name: str
-) -> None:
+def test_a_pipe_in_a_work_folder_is_named_instead_of_waited_for(tmp_path, video, name):
     work = tmp_path / "out.mkv.vidrestore"
     work.mkdir()
     os.mkfifo(work / name)
@@ -105,10 +101,10 @@ def test_a_pipe_in_a_work_folder_is_named_instead_of_waited_for(
     with pytest.raises(
         MediaError, match=rf"{name}: .*a named pipe, but a regular file was expected.*remove it"
     ):
-        restore(film, tmp_path / "out.mkv")
+        restore(video, tmp_path / "out.mkv")
 
 
-def test_a_pipe_in_place_of_a_claim_is_named(tmp_path: Path) -> None:
+def test_a_pipe_in_place_of_a_claim_is_named(tmp_path):
     os.mkfifo(tmp_path / "plan.0.claim")
     with pytest.raises(MediaError, match=r"plan.0.claim: not a claim \(a named pipe"):
         Claims(tmp_path).take("plan")
@@ -123,21 +119,19 @@ def test_a_pipe_in_place_of_a_claim_is_named(tmp_path: Path) -> None:
     ],
     ids=["weights", "TOML", "checkpoint"],
 )
-def test_pipes_in_place_of_files_that_are_named_are_refused_at_once(
-    tmp_path: Path, read: Any, name: str
-) -> None:
+def test_pipes_in_place_of_files_that_are_named_are_refused_at_once(tmp_path, read, name):
     os.mkfifo(tmp_path / name)
     with pytest.raises(VidRestoreError, match=rf"{name}: can't be read"):
         read(tmp_path / name)
 
 
-def test_a_pipe_in_place_of_the_lock_of_a_training_is_named(tmp_path: Path) -> None:
+def test_a_pipe_in_place_of_the_lock_of_a_training_is_named(tmp_path):
     os.mkfifo(tmp_path / "a.lock")
     with pytest.raises(VidRestoreError, match="a named pipe"), run_lock(tmp_path / "a.checkpoint"):
         pass
 
 
-def test_endless_toml_is_refused(tmp_path: Path) -> None:
+def test_endless_toml_is_refused(tmp_path):
     with (tmp_path / "a.toml").open("wb") as file:
         file.truncate(1 << 40)
     with pytest.raises(VidRestoreError, match="larger than 1 MB"):
@@ -154,13 +148,11 @@ WRONG_JOBS = (
 
 @pytest.mark.parametrize("name", ["job.json", "plan.json", "named.json"])
 @pytest.mark.parametrize("content", WRONG_JOBS)
-def test_json_of_wrong_types_costs_work_but_no_video(
-    tmp_path: Path, film: Path, name: str, content: str
-) -> None:
+def test_json_of_wrong_types_costs_work_but_no_video(tmp_path, video, name, content):
     work = tmp_path / "out.mkv.vidrestore"
     work.mkdir()
     (work / name).write_text(content)
-    assert restore(film, tmp_path / "out.mkv").frames == 12
+    assert restore(video, tmp_path / "out.mkv").frames == 12
     assert names(tmp_path) == ["in.mkv", "out.mkv"]
 
 
@@ -170,34 +162,30 @@ def test_json_of_wrong_types_costs_work_but_no_video(
 @pytest.fixture
 def ways(tmp_path: Path) -> dict[str, WorkFolder]:
     """Work folders of one output."""
-    for name in ("films", "one", "two"):
+    for name in ("videos", "one", "two"):
         (tmp_path / name).mkdir()
-    (tmp_path / "link").symlink_to("films")
+    (tmp_path / "link").symlink_to("videos")
     return {
-        "beside": WorkFolder(str(tmp_path / "films" / "out.mkv")),
+        "beside": WorkFolder(str(tmp_path / "videos" / "out.mkv")),
         "by a link": WorkFolder(str(tmp_path / "link" / "out.mkv")),
-        "from elsewhere": WorkFolder(os.path.relpath(tmp_path / "films" / "out.mkv")),
-        "with a folder for the work": WorkFolder(str(tmp_path / "films" / "out.mkv"), str(tmp_path / "one")),
+        "from elsewhere": WorkFolder(os.path.relpath(tmp_path / "videos" / "out.mkv")),
+        "with a folder for the work": WorkFolder(str(tmp_path / "videos" / "out.mkv"), str(tmp_path / "one")),
         "with another": WorkFolder(str(tmp_path / "link" / "out.mkv"), str(tmp_path / "two")),
     }
 
 
-def test_two_runs_of_one_output_exclude_each_other_however_they_name_it(
-    tmp_path: Path, ways: dict[str, WorkFolder]
-) -> None:
+def test_two_runs_of_one_output_exclude_each_other_however_they_name_it(tmp_path, ways):
     for first, holding in ways.items():
         with holding.locked():
             for second, folder in ways.items():
                 if second != first:
                     with pytest.raises(BusyError, match="works on this already"), folder.locked():
                         pass
-    assert names(tmp_path / "films") == names(tmp_path / "one") == names(tmp_path / "two") == []
+    assert names(tmp_path / "videos") == names(tmp_path / "one") == names(tmp_path / "two") == []
 
 
-def test_one_output_has_one_place_in_a_folder_for_the_work(
-    ways: dict[str, WorkFolder], tmp_path: Path
-) -> None:
-    same = WorkFolder(str(tmp_path / "films" / "out.mkv"), str(tmp_path / "two"))
+def test_one_output_has_one_place_in_a_folder_for_the_work(ways, tmp_path):
+    same = WorkFolder(str(tmp_path / "videos" / "out.mkv"), str(tmp_path / "two"))
     assert (
         same.path
         == ways["with another"].path
@@ -205,25 +193,23 @@ def test_one_output_has_one_place_in_a_folder_for_the_work(
     )
 
 
-def test_a_second_run_of_an_output_leaves_the_first_ones_file_alone(
-    tmp_path: Path, film: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_second_run_of_an_output_leaves_the_first_ones_file_alone(tmp_path, video, monkeypatch):
     (tmp_path / "work").mkdir()
     join, refused = SegmentedWork.join, list[str]()
 
     def interrupted(work: SegmentedWork) -> Any:
         monkeypatch.setattr(SegmentedWork, "join", join)
         with pytest.raises(BusyError) as error:
-            restore(film, tmp_path / "out.mkv", work_dir=str(tmp_path / "work"))
+            restore(video, tmp_path / "out.mkv", work_dir=str(tmp_path / "work"))
         refused.append(str(error.value))
         return join(work)
 
     monkeypatch.setattr(SegmentedWork, "join", interrupted)
-    assert restore(film, tmp_path / "out.mkv").frames == 12 and refused
+    assert restore(video, tmp_path / "out.mkv").frames == 12 and refused
     assert names(tmp_path) == ["in.mkv", "out.mkv", "work"] and names(tmp_path / "work") == []
 
 
-def test_what_a_killed_run_left_of_its_file_goes_with_the_next(tmp_path: Path, film: Path) -> None:
+def test_what_a_killed_run_left_of_its_file_goes_with_the_next(tmp_path, video):
     script = f"""
 import os
 from pathlib import Path
@@ -231,5 +217,5 @@ from vidrestore.files.atomic import Partial
 left = Partial(Path({str(tmp_path / "out.mkv")!r})); os._exit(9)"""
     subprocess.run([sys.executable, "-c", script], check=False)
     assert len(names(tmp_path)) == 2
-    restore(film, tmp_path / "out.mkv")
+    restore(video, tmp_path / "out.mkv")
     assert names(tmp_path) == ["in.mkv", "out.mkv"]

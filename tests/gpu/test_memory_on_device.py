@@ -46,15 +46,8 @@ CASES: list[tuple[str, str, Any, str, int, dict[str, Any]]] = [
 
 @pytest.mark.parametrize("task, model, where, name, most, options", CASES, ids=lambda value: str(value)[:9])
 def test_a_clip_that_runs_out_of_memory_is_restored_again_with_less_at_once(
-    weights: dict[str, str],
-    monkeypatch: pytest.MonkeyPatch,
-    task: str,
-    model: str,
-    where: Any,
-    name: str,
-    most: int,
-    options: dict[str, Any],
-) -> None:
+    weights, monkeypatch, task, model, where, name, most, options
+):
     monkeypatch.setattr("vidrestore.models.grouping.STEP", 1)  # or groups come in sixteens
     monkeypatch.setattr(devices, "PIXELS_PER_PROCESSOR", 1e6)
     size = (16, 48) if task == "denoise" else (40, 112)
@@ -67,13 +60,13 @@ def test_a_clip_that_runs_out_of_memory_is_restored_again_with_less_at_once(
     assert_same(found, expected)
 
 
-def test_the_tile_that_would_fit_is_named(weights: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_tile_that_would_fit_is_named(weights, monkeypatch):
     out_of_memory_above(0, monkeypatch, MBTaylorFormer, "forward")
     with Rehearsal(), pytest.raises(VidRestoreError, match=r"for tiles of 256 pixels; give `tile=128`$"):
         restored("derain", "cuda", EIGHT, (32, 256), model=weights["h"])
 
 
-def test_tiles_follow_from_the_free_memory(weights: dict[str, str]) -> None:
+def test_tiles_follow_from_the_free_memory(weights):
     sides = []
     for free, kept in ((1 << 26, 0), (1 << 30, 0), (1 << 26, (1 << 30) - (1 << 26))):
         with Rehearsal(free, kept=kept):
@@ -84,7 +77,7 @@ def test_tiles_follow_from_the_free_memory(weights: dict[str, str]) -> None:
     assert sides[1] == sides[2] == (1088, 1920)
 
 
-def test_second_estimates_fill_a_device(weights: dict[str, str]) -> None:
+def test_second_estimates_fill_a_device(weights):
     """The host waits for each part of the tracks: they are few."""
     with Rehearsal():
         there = DenoiseRestorer(RestoreOptions(model=weights["dust"], device="cuda"))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 import torch
 
@@ -22,21 +20,21 @@ def named(device: str, *wanted: str) -> list[Check]:
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 @pytest.mark.parametrize("number", range(len(proof.checks("cpu", SIZE, FRAMES))))
-def test_a_gpu_passes_each_check(number: int) -> None:
+def test_a_gpu_passes_each_check(number):
     line = proof.checks("cuda", (320, 180), 24)[number].run()
     assert line.verdict != "FAIL", str(line)
 
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
-def test_the_encoder_of_a_graphics_card_passes_if_it_opens() -> None:
+def test_the_encoder_of_a_graphics_card_passes_if_it_opens():
     line = proof.checks("cuda", (320, 180), 24)[-1].run()
     if line.verdict == "NOTE":
         pytest.skip(line.found)
     assert line.verdict == "PASS", str(line)
 
 
-def test_a_machine_without_a_graphics_cards_encoder_has_not_failed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_machine_without_a_graphics_cards_encoder_has_not_failed(monkeypatch):
     monkeypatch.setattr(proof, "opens", lambda *asked: False)
     found = Check("h264_nvenc", lambda: proof.encoded("h264_nvenc", "cpu", SIZE, FRAMES)).run()
     assert found == Line(
@@ -44,7 +42,7 @@ def test_a_machine_without_a_graphics_cards_encoder_has_not_failed(monkeypatch: 
     )
 
 
-def test_a_cpu_passes_on_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cpu_passes_on_itself(tmp_path, monkeypatch):
     some = named("cpu", "device", "dust-cs20", "patches", "dust-denoise, 64x48", "libx264")
     monkeypatch.setattr(proof, "checks", lambda *asked: some)
     with pytest.raises(SystemExit) as ended:
@@ -55,9 +53,7 @@ def test_a_cpu_passes_on_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert lines[-1] == "PASS  all: all 5 checks passed"
 
 
-def test_a_check_that_breaks_is_a_line_and_the_others_are_still_tried(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_check_that_breaks_is_a_line_and_the_others_are_still_tried(tmp_path, monkeypatch, capsys):
     def broken() -> tuple[bool, str]:
         raise torch.OutOfMemoryError("CUDA out of memory\nand so on")
 
@@ -73,13 +69,13 @@ def test_a_check_that_breaks_is_a_line_and_the_others_are_still_tried(
     assert "2 of 3" in capsys.readouterr().out
 
 
-def test_a_device_that_is_not_there_has_no_report(tmp_path: Path) -> None:
+def test_a_device_that_is_not_there_has_no_report(tmp_path):
     with pytest.raises(OptionError, match="cuda:7"):
         list(proof.prove(str(tmp_path / "report.txt"), "cuda:7", SIZE, FRAMES))
     assert not list(tmp_path.iterdir())
 
 
-def test_a_wrong_result_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_wrong_result_fails(monkeypatch):
     (check,) = named("cpu", "dust-cs20, fp32")
     assert check.run().verdict == "PASS"
     whole = proof._recovered

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
-import pytest
 import torch
 from sample_videos import write_video
 from sensing_networks import exact_network, save_network
@@ -17,9 +16,7 @@ from vidrestore.sensing.recover import recover
 from vidrestore.sensing.sense import sense
 
 
-def test_frames_are_recovered_there_and_memory_may_run_out(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_frames_are_recovered_there_and_memory_may_run_out(tmp_path, monkeypatch):
     model, video, measured = (
         str(tmp_path / name) for name in ("m.safetensors", "video.mkv", "f.safetensors")
     )

@@ -45,7 +45,7 @@ RUNS: dict[str, tuple[Callable[[Path], Any], Callable[[], tuple[Any, ...]]]] = {
 
 
 @pytest.mark.parametrize("name", RUNS)
-def test_a_step_changes_the_weights_as_it_does_on_the_cpu(tmp_path: Path, name: str) -> None:
+def test_a_step_changes_the_weights_as_it_does_on_the_cpu(tmp_path, name):
     config, batch = RUNS[name][0](tmp_path), RUNS[name][1]()
     torch.manual_seed(5)  # a flow network's start is drawn
     here = Run(config, tmp_path / "here", torch.device("cpu"))
@@ -65,7 +65,7 @@ def test_a_step_changes_the_weights_as_it_does_on_the_cpu(tmp_path: Path, name: 
 
 
 @pytest.mark.parametrize("precision", ["bf16", "fp16"])
-def test_a_step_in_half_precision(tmp_path: Path, precision: str) -> None:
+def test_a_step_in_half_precision(tmp_path, precision):
     with Rehearsal() as device:
         run = Run(pair_run(tmp_path, training={"precision": precision}), tmp_path / "there", DEVICE)
         batch = on_device((torch.rand(2, 3, 16, 16), torch.rand(2, 3, 16, 16)), DEVICE)

@@ -14,7 +14,7 @@ from device_runs import EIGHT, FRAMES, TEN, assert_same, frames_of, restored, vi
 from stand_in import Rehearsal
 
 from vidrestore.errors import OptionError
-from vidrestore.frames import Frame, PixelFormat
+from vidrestore.frames import Frame
 from vidrestore.models.mb_taylorformer import MBTaylorFormer
 from vidrestore.options import RestoreOptions
 from vidrestore.pipeline.pipelines import clip_restorer
@@ -49,9 +49,7 @@ SMALL = 4096  # bytes per frame beside its samples: sizes, the weights of a nois
         ("sr", "sr, released", 16),
     ],
 )
-def test_no_frame_crosses_the_bus_but_once_each_way_as_it_is_stored(
-    weights: dict[str, str], task: str, model: str, larger: int, pixels: PixelFormat
-) -> None:
+def test_no_frame_crosses_the_bus_but_once_each_way_as_it_is_stored(weights, task, model, larger, pixels):
     stored = FRAMES * sum(plane.nbytes for plane in frames_of(pixels)[0].planes)
     options = {"quality": "fast"} if task == "denoise" else {}
     with Rehearsal() as device:
@@ -60,9 +58,7 @@ def test_no_frame_crosses_the_bus_but_once_each_way_as_it_is_stored(
         assert device.moved["to host"] == larger * stored
 
 
-def test_a_gpu_without_bf16_computes_in_fp16_and_repeats_in_fp32_what_that_cannot_hold(
-    weights: dict[str, str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_gpu_without_bf16_computes_in_fp16_and_repeats_in_fp32_what_that_cannot_hold(weights, monkeypatch):
     forward, kinds = MBTaylorFormer.forward, []
 
     def overflowing(self: MBTaylorFormer, *given: Any) -> torch.Tensor:
@@ -78,7 +74,7 @@ def test_a_gpu_without_bf16_computes_in_fp16_and_repeats_in_fp32_what_that_canno
     assert set(kinds) == {torch.float16, torch.float32}
 
 
-def test_the_number_format_follows_what_a_gpu_can(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_number_format_follows_what_a_gpu_can(monkeypatch):
     cuda, cpu = torch.device("cuda"), torch.device("cpu")
     for bf16, half in ((True, torch.bfloat16), (False, torch.float16)):
         with Rehearsal(bf16=bf16):
@@ -91,14 +87,7 @@ def test_the_number_format_follows_what_a_gpu_can(monkeypatch: pytest.MonkeyPatc
 
 @pytest.mark.parametrize("precision, shortened", [("fp32", False), ("auto", True)])
 @pytest.mark.parametrize("task, model", [("derain", "h"), ("sr", "sr")])
-def test_convolutions_in_fp32_keep_all_bits(
-    weights: dict[str, str],
-    monkeypatch: pytest.MonkeyPatch,
-    task: str,
-    model: str,
-    precision: str,
-    shortened: bool,
-) -> None:
+def test_convolutions_in_fp32_keep_all_bits(weights, monkeypatch, task, model, precision, shortened):
     seen, convolved = [], torch.nn.functional.conv2d
 
     def noted(*given: Any, **more: Any) -> torch.Tensor:
@@ -112,7 +101,7 @@ def test_convolutions_in_fp32_keep_all_bits(
     assert torch.backends.cudnn.allow_tf32, "as it was"
 
 
-def test_all_bits_are_kept_until_the_last_of_several_threads_is_done() -> None:
+def test_all_bits_are_kept_until_the_last_of_several_threads_is_done():
     device = torch.device("cuda")
     with Rehearsal(), ExitStack() as first, ExitStack() as second:
         first.enter_context(all_bits(device, None))
@@ -123,9 +112,7 @@ def test_all_bits_are_kept_until_the_last_of_several_threads_is_done() -> None:
         assert torch.backends.cudnn.allow_tf32
 
 
-def test_a_compiled_network_gives_a_device_the_frames_of_the_cpu(
-    weights: dict[str, str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_compiled_network_gives_a_device_the_frames_of_the_cpu(weights, monkeypatch):
     modes = []
     monkeypatch.setattr(torch.compiler, "cudagraph_mark_step_begin", lambda: modes.append("graph"))
     monkeypatch.setattr(torch, "compile", lambda network, **how: modes.append(how["mode"]) or network)
@@ -135,7 +122,7 @@ def test_a_compiled_network_gives_a_device_the_frames_of_the_cpu(
     assert modes[0] == "reduce-overhead" and set(modes[1:]) == {"graph"}
 
 
-def test_an_apple_gpu_that_is_not_there_is_refused() -> None:
+def test_an_apple_gpu_that_is_not_there_is_refused():
     with pytest.raises(OptionError, match="'mps' is not there: torch sees no Apple GPU; use `device=cpu`"):
         torch_device("mps")
     with pytest.raises(OptionError, match="expected auto, cpu, cuda, cuda:N or mps"):
@@ -161,9 +148,7 @@ WAITS = {
 
 
 @pytest.mark.parametrize("name", WAITS)
-def test_the_host_seldom_waits_for_the_device_and_gets_the_frames_of_the_cpu(
-    weights: dict[str, str], name: str
-) -> None:
+def test_the_host_seldom_waits_for_the_device_and_gets_the_frames_of_the_cpu(weights, name):
     task, model, options = CASES[name]
     options = {"model": weights[model]} | options
     size = (40, 80) if "tile" in options else ()
@@ -189,9 +174,7 @@ def launches(task: str, model: str, frames: list[Frame]) -> int:
 @pytest.mark.parametrize(
     "task, model, more", [("derain", "h", 1.1), ("derain", "h, coarse", 1.1), ("dehaze", "t, haze", 2)]
 )
-def test_frames_of_a_clip_are_restored_by_the_same_launches(
-    weights: dict[str, str], task: str, model: str, more: float
-) -> None:
+def test_frames_of_a_clip_are_restored_by_the_same_launches(weights, task, model, more):
     """On a GPU each operation takes the time of its launch, however little it computes."""
     frames = frames_of(EIGHT)
     assert launches(task, weights[model], 2 * frames) <= more * launches(task, weights[model], frames[:2])

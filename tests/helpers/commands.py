@@ -123,9 +123,11 @@ class Command:
 
     @property
     def own_frames(self) -> int:
-        """How many frames this process restored itself, of all films it told of with --json."""
-        told = [json.loads(line) for line in (self.folder / "output").read_text().splitlines()]
-        return sum(event["frames"] - event["details"]["reused"] for event in told if event["event"] == "done")
+        """How many frames this process restored itself, of all videos it reported with --json."""
+        events = [json.loads(line) for line in (self.folder / "output").read_text().splitlines()]
+        return sum(
+            event["frames"] - event["details"]["reused"] for event in events if event["event"] == "done"
+        )
 
     def send(self, number: signal.Signals) -> None:
         os.kill(self.pid, number)
@@ -185,7 +187,7 @@ class Commands:
         before: str = "",
     ) -> Command:
         """Run `vidrestore ARGUMENTS`; each clip takes `slow_clip` seconds more, each packet that is joined
-        `slow_join`, giving the film its name and clearing up `slow_name` each.
+        `slow_join`, giving the video its name and clearing up `slow_name` each.
 
         `machine` is another one that shares the files with this one and nothing else; `lease` that of claims,
         in seconds. `journal`: seconds after which frames are stored. `memory`: bytes that it may take more

@@ -1,4 +1,4 @@
-"""A film of 27 s that is tiny all the same: frames of varying length, sound of noise, and what else is asked
+"""A video of 27 s that is tiny all the same: frames of varying length, sound of noise, and what else is asked
 for.
 """
 
@@ -34,7 +34,7 @@ LONG = [  # ms
 ]
 
 
-def film(
+def long_video(
     path: Path,
     *,
     times: list[int] = LONG,
@@ -43,7 +43,7 @@ def film(
     angle: bool = False,
     cover: bool = False,
 ) -> Path:
-    """A tiny film of varying rate with sound (and more), three chapters that meet at 5 and 12.5 s, and
+    """A tiny video of varying rate with sound (and more), three chapters that meet at 5 and 12.5 s, and
     figures about its streams.
     """
     with av.open(str(path), "w") as output:

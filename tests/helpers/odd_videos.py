@@ -1,4 +1,4 @@
-"""Films with much beside their picture: sound that comes late or lasts, several of everything, fonts, time
+"""Videos with much beside their picture: sound that comes late or lasts, several of everything, fonts, time
 codes, strange times.
 """
 
@@ -42,8 +42,8 @@ class Sound:
 
 
 @dataclass(frozen=True)
-class Film:
-    """What is in a film. `times` in ticks of `time_base`; `first` puts the sound before the picture; `data`:
+class Content:
+    """What a video holds. `times` in ticks of `time_base`; `first` puts the sound before the picture; `data`:
     a stream of unknown data.
 
     `settings` are attributes of the video encoder, `turned` its rotation in degrees and whether it is
@@ -69,27 +69,27 @@ class Film:
     data: bool = False
 
 
-def write_film(path: Path, film: Film) -> Path:
+def write_content(path: Path, content: Content) -> Path:
     """Write it, all packets in the order of their decoding times."""
     with av.open(str(path), "w") as output:
-        output.metadata.update(film.metadata)
-        sounds = _sounds(output, film) if film.first else []
-        packets = [packet for _ in range(film.videos) for packet in _video(output, film)]
-        sounds = sounds or _sounds(output, film)
-        texts = [_texts(output, codec) for codec in film.texts]
-        extra = _data(output) if film.data else None
-        if film.font:
+        output.metadata.update(content.metadata)
+        sounds = _sounds(output, content) if content.first else []
+        packets = [packet for _ in range(content.videos) for packet in _video(output, content)]
+        sounds = sounds or _sounds(output, content)
+        texts = [_texts(output, codec) for codec in content.texts]
+        extra = _data(output) if content.data else None
+        if content.font:
             output.add_attachment("letters.ttf", "font/ttf", b"glyphs" * 20)
-        if film.chapters:
+        if content.chapters:
             marks = [
                 {"id": n, "start": a, "end": b, "metadata": {"title": f"part {n}"}}
                 for n, a, b in ((1, 0, 200), (2, 200, 480))
             ]
             output.set_chapters([{**mark, "time_base": Fraction(1, 1000)} for mark in marks])
-        packets += cover_packets(output) if film.cover else []
-        for stream, sound in zip(sounds, film.sounds, strict=True):
+        packets += cover_packets(output) if content.cover else []
+        for stream, sound in zip(sounds, content.sounds, strict=True):
             packets += _noise(stream, sound)
-        for stream, codec in zip(texts, film.texts, strict=True):
+        for stream, codec in zip(texts, content.texts, strict=True):
             packets += _lines(stream, codec)
         if extra is not None:
             packets += [_packet(extra, bytes([number] * 9), 100 * number, 100) for number in range(4)]
@@ -99,34 +99,34 @@ def write_film(path: Path, film: Film) -> Path:
     return path
 
 
-def _video(output: Any, film: Film) -> list[Any]:
+def _video(output: Any, content: Content) -> list[Any]:
     options = (
         {"preset": "ultrafast", "g": "6", "bf": "2"}
-        if film.codec == "libx264"
+        if content.codec == "libx264"
         else {"level": "1"}
-        if film.codec == "ffv1"
+        if content.codec == "ffv1"
         else {}
     )
-    stream = output.add_stream(film.codec, rate=25, options=options)
-    stream.width, stream.height, stream.pix_fmt = *film.size, film.pix_fmt
-    stream.time_base = stream.codec_context.time_base = film.time_base
+    stream = output.add_stream(content.codec, rate=25, options=options)
+    stream.width, stream.height, stream.pix_fmt = *content.size, content.pix_fmt
+    stream.time_base = stream.codec_context.time_base = content.time_base
     stream.codec_context.thread_count = 1
-    stream.metadata.update(film.track)
-    for name, value in film.settings.items():
+    stream.metadata.update(content.track)
+    for name, value in content.settings.items():
         setattr(stream.codec_context, name, value)
-    if film.turned is not None:
-        stream.set_display_rotation(degrees=film.turned[0], hflip=film.turned[1])
+    if content.turned is not None:
+        stream.set_display_rotation(degrees=content.turned[0], hflip=content.turned[1])
     packets = []
-    for number, time in enumerate(film.times):
-        frame = video_frame(film.pix_fmt, sample_planes(film.pix_fmt, number, *film.size), time)
-        frame.time_base = film.time_base
+    for number, time in enumerate(content.times):
+        frame = video_frame(content.pix_fmt, sample_planes(content.pix_fmt, number, *content.size), time)
+        frame.time_base = content.time_base
         packets += stream.encode(frame)
     return packets + stream.encode(None)
 
 
-def _sounds(output: Any, film: Film) -> list[Any]:
+def _sounds(output: Any, content: Content) -> list[Any]:
     made = []
-    for number, sound in enumerate(film.sounds):
+    for number, sound in enumerate(content.sounds):
         stream = output.add_stream(sound.codec, rate=sound.rate, layout=sound.layout)
         stream.metadata.update({"language": ("ita", "deu", "fra")[number % 3], "title": f"Sound {number}"})
         made.append(stream)

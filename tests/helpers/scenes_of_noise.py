@@ -7,7 +7,7 @@ import numpy as np
 from vidrestore.frames import Frame
 
 
-def film(
+def scene_frames(
     lengths: list[int], noise: float = 0.0, height: int = 48, width: int = 64, seed: int = 0
 ) -> list[Frame]:
     """Scenes of smooth random pictures (nothing moves) under white noise; frame k has pts 10k."""

@@ -12,8 +12,8 @@ from vidrestore.training.config import RunConfig, read_config
 from vidrestore.training.training_events import Reached, Stepped
 
 
-class Told(list[Any]):
-    """A listener that keeps what it is told, but for the single steps and the stages."""
+class RecordedEvents(list[Any]):
+    """A listener that keeps what it is events, but for the single steps and the stages."""
 
     def __call__(self, event: object) -> None:
         if not isinstance(event, Stepped | Reached):

@@ -129,7 +129,7 @@ class Extras:
     subtitles: tuple[str, ...] = ()
     cover: bool = False
     attachment: bool = False
-    metadata: tuple[tuple[str, str], ...] = (("title", "A film"), ("artist", "Somebody"))
+    metadata: tuple[tuple[str, str], ...] = (("title", "A video"), ("artist", "Somebody"))
 
 
 def rich_video(path: Path, extras: Extras) -> SourceInfo:

@@ -20,7 +20,7 @@ import numpy as np
 import pytest
 from commands import Command, Commands, wait_for
 from faults import COUNTS
-from long_videos import film as long_film
+from long_videos import long_video
 from sample_videos import write_video
 from written_videos import packets
 
@@ -41,7 +41,7 @@ BOTH = pytest.mark.parametrize("encoder", ENCODERS)
 def film(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """150 frames at varying times with sound and subtitles."""
     times = list(np.cumsum(np.random.default_rng(0).integers(30, 60, 150)) - 30)
-    return long_film(
+    return long_video(
         tmp_path_factory.mktemp("film") / "film.mkv", times=[int(time) for time in times], text="subrip"
     )
 

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 from commands import Command, Commands
-from long_videos import film as long_film
+from long_videos import long_video
 from sample_videos import write_video
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="needs signals")
@@ -29,7 +29,7 @@ def film(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """150 frames at varying times with sound and subtitles."""
     folder = tmp_path_factory.mktemp("film")
     times = list(np.cumsum(np.random.default_rng(0).integers(30, 60, 150)) - 30)
-    return long_film(folder / "film.mkv", times=[int(time) for time in times], text="subrip")
+    return long_video(folder / "film.mkv", times=[int(time) for time in times], text="subrip")
 
 
 ENCODERS = {"lossless": ("--lossless",), "lossy": ("--encoder", "libx264", "--preset", "veryfast")}

@@ -18,10 +18,10 @@ import av
 import numpy as np
 import pytest
 from fake_restorer import Fake
-from long_videos import film as long_film
+from long_videos import long_video
 from rgb_networks import write_weights
 from sample_videos import write_video
-from scenes_of_noise import film as frames_of_scenes
+from scenes_of_noise import scene_frames
 from taylor_networks import small
 from vsr_networks import compact
 from written_videos import packets
@@ -114,7 +114,7 @@ def source(tmp_path: Path) -> Path:
     """46 frames of two scenes in H.264 with B-frames, at varying times, with sound."""
     path = tmp_path / "in.mkv"
     times = [frame * 40 + (frame % 3) * 7 for frame in range(46)]
-    scenes = frames_of_scenes([19, 27])
+    scenes = scene_frames([19, 27])
     with av.open(str(path), "w") as output:
         stream = output.add_stream("libx264", rate=25, options={"qp": "0", "g": "11", "bf": "2"})
         stream.width, stream.height, stream.pix_fmt = 64, 48, "yuv420p"
@@ -259,7 +259,7 @@ def test_encoders_hear_the_plans_durations_whatever_a_decoder_says_after_a_jump(
 
 
 def test_pieces_of_a_film_are_restored_the_same_when_stopped(tmp_path: Path) -> None:
-    path = long_film(tmp_path / "in.mkv", times=[40 * number for number in range(60)])
+    path = long_video(tmp_path / "in.mkv", times=[40 * number for number in range(60)])
     part = {"start": Fraction(1, 2), "duration": Fraction(3, 2)}
     restore(path, tmp_path / "whole.mkv", **part)
     stop_run(path, tmp_path / "out.mkv", 2, **part)

@@ -43,7 +43,7 @@ def moment(pix_fmt: str, time: int, size: tuple[int, int]) -> list[Plane]:
 
 
 def woven(pix_fmt: str, number: int, size: tuple[int, int], top_first: bool) -> tuple[Plane, ...]:
-    """Frame `number` of an interlaced film: every other row comes half a frame later."""
+    """Frame `number` of an interlaced video: every other row comes half a frame later."""
     first, second = moment(pix_fmt, 2 * number, size), moment(pix_fmt, 2 * number + 1, size)
     for early, late in zip(first, second, strict=True):
         early[top_first::2] = late[top_first::2]
@@ -65,7 +65,7 @@ CODECS = {
 }
 
 
-def interlaced_film(
+def interlaced_video(
     path: Path, codec: str, options: dict[str, str], pix_fmt: str, top: bool, size: tuple[int, int] = SIZE
 ) -> None:
     with av.open(str(path), "w") as output:
@@ -105,9 +105,9 @@ def error(planes: list[Frame], pix_fmt: str, size: tuple[int, int] = SIZE) -> fl
 
 
 @pytest.mark.parametrize("kind", CODECS)
-def test_what_stands_still_stays_as_it_is_and_what_moves_loses_its_combs(tmp_path: Path, kind: str) -> None:
-    path, pix_fmt = tmp_path / "film.mkv", CODECS[kind][2]
-    interlaced_film(path, *CODECS[kind])
+def test_what_stands_still_stays_as_it_is_and_what_moves_loses_its_combs(tmp_path, kind):
+    path, pix_fmt = tmp_path / "video.mkv", CODECS[kind][2]
+    interlaced_video(path, *CODECS[kind])
     before, after = read(path, deinterlace=False), read(path)
     assert [(frame.pts, frame.duration) for frame in after] == [
         (frame.pts, frame.duration) for frame in before
@@ -121,18 +121,18 @@ def test_what_stands_still_stays_as_it_is_and_what_moves_loses_its_combs(tmp_pat
 
 
 @pytest.mark.parametrize("size", [(63, 47), (33, 33)])
-def test_odd_sizes_are_deinterlaced(tmp_path: Path, size: tuple[int, int]) -> None:
-    path = tmp_path / "film.mkv"
-    interlaced_film(path, "ffv1", {"field_order": "tt"}, "yuv420p", True, size)
+def test_odd_sizes_are_deinterlaced(tmp_path, size):
+    path = tmp_path / "video.mkv"
+    interlaced_video(path, "ffv1", {"field_order": "tt"}, "yuv420p", True, size)
     before, after = read(path, deinterlace=False), read(path)
     assert [plane.shape for plane in after[0].planes] == [plane.shape for plane in before[0].planes]
     assert error(after, "yuv420p", size) < error(before, "yuv420p", size) / 3
 
 
 @pytest.mark.parametrize("kind", ["marked, top first", "the stream says it, bottom first"])
-def test_reading_from_the_middle_gives_the_frames_of_the_whole(tmp_path: Path, kind: str) -> None:
-    path = tmp_path / "film.mkv"
-    interlaced_film(path, *CODECS[kind])
+def test_reading_from_the_middle_gives_the_frames_of_the_whole(tmp_path, kind):
+    path = tmp_path / "video.mkv"
+    interlaced_video(path, *CODECS[kind])
     whole = read(path)
     for at in (0, 1, 4, 8):
         part = read(path, whole[at].pts)
@@ -146,7 +146,7 @@ def test_reading_from_the_middle_gives_the_frames_of_the_whole(tmp_path: Path, k
 
 
 @pytest.mark.parametrize("suffix", [".mkv", ".mp4"])
-def test_the_output_is_progressive_with_the_same_times_and_sound(tmp_path: Path, suffix: str) -> None:
+def test_the_output_is_progressive_with_the_same_times_and_sound(tmp_path, suffix):
     source, output = tmp_path / f"in{suffix}", tmp_path / f"out{suffix}"
     write_video(source, 6, *MARKED[:1], options=MARKED[1], times=[0, 40, 80, 200, 240, 280], time_base=TICK)
     assert probe(str(source)).video.interlaced
@@ -162,7 +162,7 @@ def test_the_output_is_progressive_with_the_same_times_and_sound(tmp_path: Path,
     assert [frame.pts for frame in read(output)] == [frame.pts for frame in read(source)]
 
 
-def test_a_progressive_film_passes_untouched_and_is_said_to(tmp_path: Path) -> None:
+def test_a_progressive_video_passes_untouched_and_is_said_to(tmp_path):
     source, output = tmp_path / "in.mkv", tmp_path / "out.mkv"
     write_video(source, 4)
     events: list[Event] = []
@@ -176,7 +176,7 @@ def test_a_progressive_film_passes_untouched_and_is_said_to(tmp_path: Path) -> N
         np.testing.assert_array_equal(found.planes[0], expected.planes[0])
 
 
-def turning_film(path: Path) -> None:
+def turning_video(path: Path) -> None:
     """Six progressive pictures, then six interlaced ones, in one stream."""
     packets: list[Any] = []
     with av.open(str(path), "w") as output:
@@ -200,9 +200,9 @@ def turning_film(path: Path) -> None:
             output.mux(packet)
 
 
-def test_a_film_that_turns_interlaced_later_is_warned_about_once(tmp_path: Path) -> None:
+def test_a_video_that_turns_interlaced_later_is_warned_about_once(tmp_path):
     source = tmp_path / "in.ts"
-    turning_film(source)
+    turning_video(source)
     assert not probe(str(source)).video.interlaced
     events: list[Event] = []
     vidrestore.restore(source, tmp_path / "out.mkv", task="<identity>", on_event=events.append)
@@ -227,10 +227,8 @@ def test_a_film_that_turns_interlaced_later_is_warned_about_once(tmp_path: Path)
         ("gray10le", (64, 48), "gray10le can't be deinterlaced without a loss"),
     ],
 )
-def test_what_the_filter_cannot_do_is_refused_before_any_work(
-    tmp_path: Path, pix_fmt: str, size: tuple[int, int], message: str
-) -> None:
-    path = tmp_path / "film.mkv"
+def test_what_the_filter_cannot_do_is_refused_before_any_work(tmp_path, pix_fmt, size, message):
+    path = tmp_path / "video.mkv"
     write_video(path, 2, pix_fmt=pix_fmt, size=size, options={"field_order": "tt"})
     with pytest.raises(MediaError, match=message):
         VideoReader(str(path), deinterlace=True)
@@ -238,7 +236,7 @@ def test_what_the_filter_cannot_do_is_refused_before_any_work(
     assert len(read(path)) == 2
 
 
-def test_an_interlaced_pipe_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interlaced_pipe_is_refused(monkeypatch):
     class Stdin:
         buffer = io.BytesIO(b"YUV4MPEG2 W64 H48 F25:1 It C420jpeg\n")
 
@@ -249,7 +247,7 @@ def test_an_interlaced_pipe_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
         VideoReader("-", deinterlace=True)
 
 
-def test_an_interlaced_pipe_is_not_sent_to_an_option_that_refuses_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interlaced_pipe_is_not_sent_to_an_option_that_refuses_it(monkeypatch):
     class Stdin:
         buffer = io.BytesIO(b"YUV4MPEG2 W64 H48 F25:1 It C420jpeg\n")
 

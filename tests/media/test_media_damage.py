@@ -11,7 +11,7 @@ from pathlib import Path
 
 import av
 import pytest
-from odd_videos import Film, write_film
+from odd_videos import Content, write_content
 from sample_videos import write_video
 
 from vidrestore.errors import MediaError
@@ -121,7 +121,7 @@ def test_a_whole_file_is_not_accused(tmp_path, kind):
 @pytest.mark.parametrize("count", [1, 2, 3])
 def test_a_video_shorter_than_its_subtitles_is_not_accused(tmp_path, count):
     """FFmpeg gives it the times of the subtitles."""
-    path = write_film(tmp_path / "short.mkv", Film(texts=("subrip",), times=range(0, 40 * count, 40)))
+    path = write_content(tmp_path / "short.mkv", Content(texts=("subrip",), times=range(0, 40 * count, 40)))
     with VideoReader(str(path)) as reader:
         assert (reader.info.video.start, reader.info.video.end) == (0, 40 * count)
         assert len(list(reader.frames())) == count
@@ -129,7 +129,7 @@ def test_a_video_shorter_than_its_subtitles_is_not_accused(tmp_path, count):
 
 
 def test_a_last_packet_that_is_long_and_not_shown_last_is_no_loss(tmp_path):
-    path = write_film(tmp_path / "quick.mov", Film(times=range(3), time_base=Fraction(1, 600)))
+    path = write_content(tmp_path / "quick.mov", Content(times=range(3), time_base=Fraction(1, 600)))
     times, damage = read(path)
     assert len(times) == 3
     assert not damage.found, damage.summary()
@@ -282,13 +282,13 @@ def test_every_number_of_threads_finds_the_same_frames_of_a_damaged_file(tmp_pat
         assert other_damage.missing_frames == damage.missing_frames
 
 
-def test_what_ffmpeg_says_again_is_heard_again():
+def test_what_ffmpeg_logs_again_is_counted_again():
     """A damaged file that is read twice gives the same messages; PyAV would leave out what was just said."""
-    heard: list[str] = []
+    events: list[str] = []
     for _ in range(2):
         with collect_errors(frozenset({"h264"}), heard.append) as errors, errors.calling():
             av.logging.log(av.logging.ERROR, "h264", "bad macroblock")
-    assert heard == ["h264: bad macroblock"] * 2
+    assert events == ["h264: bad macroblock"] * 2
 
 
 def fragmented(path: Path) -> list[bytes]:
@@ -402,7 +402,7 @@ def test_a_packet_that_its_container_marks_is_damage(tmp_path):
     assert "is not whole" in damage.summary()
 
 
-def test_another_film_behind_a_damaged_one_is_not_left_out_as_late(tmp_path):
+def test_another_video_behind_a_damaged_one_is_not_left_out_as_late(tmp_path):
     path = tmp_path / "joined.ts"
     write_video(path, 40, "libx264", options={"bf": "0"})
     whole = path.read_bytes()

@@ -276,7 +276,7 @@ def test_side_data_that_pyav_cannot_name_hides_no_other(tmp_path):
 
 
 def test_a_stream_of_a_type_that_ffmpeg_does_not_know_is_data(tmp_path):
-    path = tmp_path / "film.ts"
+    path = tmp_path / "video.ts"
     with av.open(str(path), "w") as output:
         stream = output.add_stream("mpeg2video", rate=25, width=64, height=48)
         sound = output.add_stream("mp2", rate=48000)
@@ -479,8 +479,8 @@ def test_a_quicktime_file_can_not_reach_another_file(tmp_path):
 
 @pytest.mark.parametrize(("short", "raised"), [(False, MediaError), (True, MemoryError)])
 def test_damage_that_asks_for_any_memory_is_damage_unless_memory_is_short(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, short: bool, raised: type[Exception]
-) -> None:
+    tmp_path, monkeypatch, short, raised
+):
     def refuse(*arguments: object, **options: object) -> None:
         raise av.error.MemoryError(errno.ENOMEM, "Cannot allocate memory")
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import av
 import numpy as np
 import pytest
-from odd_videos import Film, write_film
+from odd_videos import Content, write_content
 from sample_videos import sample_planes, video_frame, write_video
 
 from vidrestore.errors import MediaError
@@ -131,7 +131,7 @@ def test_irregular_times_and_durations_are_exact(tmp_path, suffix, codec, option
 def test_the_last_frame_lasts_up_to_the_end_that_a_file_of_reordered_steps_gives(tmp_path, suffix):
     """Packets have durations in the order of decoding: that of 9 has 1, that of 7 has 512, all have 523."""
     path, base = tmp_path / f"steps.{suffix}", Fraction(1, 12800)
-    write_film(path, Film(times=(0, 1, 5, 6, 7, 9), size=(16, 16), time_base=base))
+    write_content(path, Content(times=(0, 1, 5, 6, 7, 9), size=(16, 16), time_base=base))
     with av.open(str(path)) as container:
         assert container.streams.video[0].duration == 523
         assert [packet.duration for packet in container.demux(video=0) if packet.size][-2:] == [1, 512]

@@ -1,4 +1,4 @@
-"""The same film: what VideoWriter writes, VideoReader reads, with every time, tag and (without loss) every
+"""The same video: what VideoWriter writes, VideoReader reads, with every time, tag and (without loss) every
 sample as it was.
 """
 

@@ -1,4 +1,4 @@
-"""Segment files, and the films that are joined from them."""
+"""Segment files, and the videos that are joined from them."""
 
 from __future__ import annotations
 
@@ -91,9 +91,7 @@ def pictures(path: Path) -> list[tuple[int, list[bytes]]]:
     ids=["steady", "varying"],
 )
 @pytest.mark.parametrize("encoder, suffix", HOMES)
-def test_a_joined_film_has_every_frame_at_its_time(
-    tmp_path: Path, encoder: str, suffix: str, times: list[tuple[int, int]]
-) -> None:
+def test_a_joined_video_has_every_frame_at_its_time(tmp_path, encoder, suffix, times):
     source = described(
         "yuv422p10le" if encoder == "prores_ks" else "yuv420p",
         base_rate=Fraction(30) if times != LONG else None,
@@ -113,7 +111,7 @@ def test_a_joined_film_has_every_frame_at_its_time(
 
 
 @pytest.mark.parametrize("encoder", NAMES)
-def test_without_loss_a_joined_film_is_what_went_in(tmp_path: Path, encoder: str) -> None:
+def test_without_loss_a_joined_video_is_what_went_in(tmp_path, encoder):
     source = described()
     choice = fast_choice(source, Path("x.mkv"), EncoderOptions(encoder=encoder, lossless=True))
     frames = made_frames(source, LONG)
@@ -125,9 +123,7 @@ def test_without_loss_a_joined_film_is_what_went_in(tmp_path: Path, encoder: str
 
 @pytest.mark.parametrize("name", ["a.mp4", "a.mkv"])
 @pytest.mark.parametrize("encoder", ["libx264", "libx265"])
-def test_pictures_are_decoded_in_rising_time_and_before_they_are_shown(
-    tmp_path: Path, encoder: str, name: str
-) -> None:
+def test_pictures_are_decoded_in_rising_time_and_before_they_are_shown(tmp_path, encoder, name):
     source = described()
     choice = fast_choice(source, Path(name), EncoderOptions(encoder=encoder, options={"bf": "3"}))
     join(tmp_path / name, source, choice, made_frames(source, LONG), [5, 6])
@@ -142,7 +138,7 @@ def test_pictures_are_decoded_in_rising_time_and_before_they_are_shown(
     assert any(dts < pts for dts, pts in times)  # there are B-frames
 
 
-def test_one_segment_is_the_film_that_is_encoded_in_one_go(tmp_path: Path) -> None:
+def test_one_segment_is_the_video_that_is_encoded_in_one_go(tmp_path):
     source = described()
     choice = fast_choice(source, Path("x.mp4"))
     join(tmp_path / "joined.mp4", source, choice, made_frames(source, LONG), [])
@@ -153,9 +149,7 @@ def test_one_segment_is_the_film_that_is_encoded_in_one_go(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     "origin, target", [("in.mp4", "out.mp4"), ("in.mkv", "out.mkv"), ("in.mov", "out.mkv")]
 )
-def test_other_streams_are_those_of_a_film_encoded_in_one_go(
-    tmp_path: Path, origin: str, target: str
-) -> None:
+def test_other_streams_are_those_of_a_video_encoded_in_one_go(tmp_path, origin, target):
     source = rich_video(tmp_path / origin, Extras(audio=("aac", "aac")))
     times = [(frame.pts, frame.duration) for frame in read(tmp_path / origin).frames]
     output, whole = tmp_path / target, tmp_path / f"whole.{target}"
@@ -169,7 +163,7 @@ def test_other_streams_are_those_of_a_film_encoded_in_one_go(
     ]
 
 
-def test_a_film_that_begins_before_0_is_moved_to_0(tmp_path: Path) -> None:
+def test_a_video_that_begins_before_0_is_moved_to_0(tmp_path):
     source = described()
     choice = fast_choice(source, Path("a.mp4"))
     join(
@@ -184,7 +178,7 @@ def test_a_film_that_begins_before_0_is_moved_to_0(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("encoder", NAMES)
 @pytest.mark.parametrize("count", [1, 2, 3])
-def test_the_shortest_films_and_segments_are_whole(tmp_path: Path, encoder: str, count: int) -> None:
+def test_the_shortest_videos_and_segments_are_whole(tmp_path, encoder, count):
     source = described()
     choice = fast_choice(source, Path("a.mp4"), EncoderOptions(encoder=encoder))
     join(tmp_path / "a.mp4", source, choice, made_frames(source, CONSTANT[:count]), list(range(1, count)))
@@ -200,7 +194,7 @@ def written(tmp_path: Path) -> Path:
     return path
 
 
-def test_a_segment_says_what_it_holds(written: Path) -> None:
+def test_a_segment_says_what_it_holds(written):
     facts, stored = check_segment(written), list(read_packets(written))
     assert (facts.frames, facts.label) == (14, {"first": 0})
     assert sorted(packet.place for packet in stored) == list(range(14))
@@ -209,14 +203,14 @@ def test_a_segment_says_what_it_holds(written: Path) -> None:
 
 
 @pytest.mark.parametrize("share", [0, 0.001, 0.5, 0.9, 0.999])
-def test_a_segment_that_is_cut_short_is_found(written: Path, share: float) -> None:
+def test_a_segment_that_is_cut_short_is_found(written, share):
     data = written.read_bytes()
     written.write_bytes(data[: int(len(data) * share)])
     with pytest.raises(MediaError, match=r"0\.segment: not a whole segment"):
         check_segment(written)
 
 
-def test_any_byte_that_is_altered_is_found(written: Path) -> None:
+def test_any_byte_that_is_altered_is_found(written):
     data = written.read_bytes()
     for at in [*range(40), *range(40, len(data), 97), len(data) - 1]:
         written.write_bytes(data[:at] + bytes([data[at] ^ 0x10]) + data[at + 1 :])
@@ -224,7 +218,7 @@ def test_any_byte_that_is_altered_is_found(written: Path) -> None:
             check_segment(written)
 
 
-def test_a_segment_with_a_picture_less_is_found(written: Path) -> None:
+def test_a_segment_with_a_picture_less_is_found(written):
     data = written.read_bytes()
     size = int.from_bytes(data[5:9], "big")
     second = 13 + size
@@ -236,7 +230,7 @@ def test_a_segment_with_a_picture_less_is_found(written: Path) -> None:
         check_segment(written)
 
 
-def test_a_picture_beyond_the_last_is_found(written: Path) -> None:
+def test_a_picture_beyond_the_last_is_found(written):
     """Its check sum is right; it would be put where no frame is."""
     data = written.read_bytes()
     size = int.from_bytes(data[5:9], "big")
@@ -247,7 +241,7 @@ def test_a_picture_beyond_the_last_is_found(written: Path) -> None:
         check_segment(written)
 
 
-def test_a_record_of_four_gigabytes_is_not_read(written: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_record_of_four_gigabytes_is_not_read(written, monkeypatch):
     asked = []
 
     class Noted(io.BufferedReader):
@@ -263,7 +257,7 @@ def test_a_record_of_four_gigabytes_is_not_read(written: Path, monkeypatch: pyte
     assert asked == [9, 4]
 
 
-def test_an_aborted_segment_leaves_nothing(tmp_path: Path) -> None:
+def test_an_aborted_segment_leaves_nothing(tmp_path):
     source = described()
     writer = SegmentWriter(tmp_path / "0.segment", source, fast_choice(source, Path("x.mp4")))
     writer.write(made_frames(source)[0])
@@ -271,7 +265,7 @@ def test_an_aborted_segment_leaves_nothing(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_two_frames_in_one_tick_are_found_while_they_are_encoded(tmp_path: Path) -> None:
+def test_two_frames_in_one_tick_are_found_while_they_are_encoded(tmp_path):
     source = described()
     writer = SegmentWriter(tmp_path / "0.segment", source, fast_choice(source, Path("x.mkv")), first=70)
     frames = made_frames(source, [(0, 10), (10, 1001)])
@@ -283,7 +277,7 @@ def test_two_frames_in_one_tick_are_found_while_they_are_encoded(tmp_path: Path)
     writer.abort()
 
 
-def test_segments_of_another_encoder_version_are_not_joined(tmp_path: Path, written: Path) -> None:
+def test_segments_of_another_encoder_version_are_not_joined(tmp_path, written):
     source = described()
     joined = JoinedFile(Muxer(str(tmp_path / "a.mp4"), source, fast_choice(source, Path("a.mp4")), ()))
     with pytest.raises(MediaError, match="another version of libx264"):
@@ -291,7 +285,7 @@ def test_segments_of_another_encoder_version_are_not_joined(tmp_path: Path, writ
     joined.abort()
 
 
-def test_a_join_that_lacks_pictures_is_discarded(tmp_path: Path, written: Path) -> None:
+def test_a_join_that_lacks_pictures_is_discarded(tmp_path, written):
     source = described()
     joined = JoinedFile(Muxer(str(tmp_path / "a.mp4"), source, fast_choice(source, Path("a.mp4")), ()))
     joined.begin([pts for pts, _ in CONSTANT], [1001] * 6, 2)
@@ -302,7 +296,7 @@ def test_a_join_that_lacks_pictures_is_discarded(tmp_path: Path, written: Path) 
 
 
 @pytest.mark.parametrize("name", ["out.mkv", "out.mp4"])
-def test_chapters_move_with_a_film_that_begins_before_0(tmp_path: Path, name: str) -> None:
+def test_chapters_move_with_a_video_that_begins_before_0(tmp_path, name):
     source = rich_video(tmp_path / "in.mkv", Extras())
     early = round(Fraction(1, 10) / source.video.time_base)
     frames = [replace(frame, pts=frame.pts - early) for frame in read(tmp_path / "in.mkv").frames]
@@ -311,13 +305,13 @@ def test_chapters_move_with_a_film_that_begins_before_0(tmp_path: Path, name: st
         times = [
             [chapter[end] * chapter["time_base"] for end in ("start", "end")] for chapter in after.chapters()
         ]
-    # MP4's chapters are a track that begins with the film
+    # MP4's chapters are a track that begins with the video
     begins = Fraction(0 if name.endswith("mp4") else 1, 10)
     assert times == [[begins, Fraction(3, 10)], [Fraction(3, 10), Fraction(6, 10)]]
     assert read(tmp_path / name).frames[0].pts == 0
 
 
-def test_segments_are_encoded_without_a_container(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_segments_are_encoded_without_a_container(tmp_path, monkeypatch):
     source = described()
     choice = fast_choice(source, Path("x.mp4"))
     monkeypatch.setattr("av.open", None)
@@ -325,9 +319,7 @@ def test_segments_are_encoded_without_a_container(tmp_path: Path, monkeypatch: p
 
 
 @pytest.mark.parametrize("encoder, suffix", HOMES)
-def test_an_encoder_without_a_file_makes_the_packets_of_one_in_a_file(
-    tmp_path: Path, encoder: str, suffix: str
-) -> None:
+def test_an_encoder_without_a_file_makes_the_packets_of_one_in_a_file(tmp_path, encoder, suffix):
     source = described("yuv422p10le" if encoder == "prores_ks" else "yuv420p")
     choice = fast_choice(source, Path(f"x{suffix}"), EncoderOptions(encoder=encoder))
     muxer = Muxer(str(tmp_path / f"x{suffix}"), source, choice, ())

@@ -259,7 +259,7 @@ LETTERS = Extras(
     audio=("aac", "libopus"),
     subtitles=("subrip",),
     attachment=True,
-    metadata=(("title", "A film"), ("ODDITY", "kept")),
+    metadata=(("title", "A video"), ("ODDITY", "kept")),
 )
 
 
@@ -294,7 +294,7 @@ def test_copied_packets_are_the_sources_own(origin, extras, target, tmp_path):
 def test_titles_languages_chapters_and_metadata_are_kept(origin, target, tmp_path):
     source = rich_video(
         tmp_path / origin,
-        Extras(metadata=(("title", "A film"), ("artist", "Somebody"), ("com.example.key", "odd"))),
+        Extras(metadata=(("title", "A video"), ("artist", "Somebody"), ("com.example.key", "odd"))),
     )
     copied(source, tmp_path / target)
     with av.open(str(tmp_path / target)) as container:
@@ -309,7 +309,7 @@ def test_titles_languages_chapters_and_metadata_are_kept(origin, target, tmp_pat
         assert sound.metadata.get("title", sound.metadata.get("name")) == "Suono"
     assert ends == [(0, Fraction(1, 5)), (Fraction(1, 5), Fraction(1, 2))]
     assert (metadata["title"], metadata["artist"], metadata["com.example.key"]) == (
-        "A film",
+        "A video",
         "Somebody",
         "odd",
     )
@@ -569,7 +569,7 @@ def test_only_an_unknown_duration_or_the_usual_one_cut_short_is_made_the_usual_o
 
 
 @pytest.mark.parametrize("hides, expected", [(False, [0, 3, 2, 4, 6]), (True, [0, 1, 2, 3, 4, 6])])
-def test_of_hidden_sound_only_what_comes_before_what_is_heard_is_copied(hides, expected):
+def test_of_hidden_sound_only_what_comes_before_what_is_played_is_copied(hides, expected):
     copier = StreamCopier.__new__(StreamCopier)
     copier.audio = {1: hides}
     # stream, and whether it is hidden

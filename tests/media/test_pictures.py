@@ -19,9 +19,7 @@ from vidrestore.media.reader import VideoReader
 @pytest.mark.parametrize(
     ("colour", "luma"), [((255, 255, 255), 235), ((0, 0, 0), 16), ((128, 128, 128), 126)]
 )
-def test_every_format_gives_three_full_planes_in_the_range_of_video(
-    tmp_path: Path, suffix: str, colour: tuple[int, int, int], luma: int
-) -> None:
+def test_every_format_gives_three_full_planes_in_the_range_of_video(tmp_path, suffix, colour, luma):
     write_picture(tmp_path / f"a{suffix}", colour)
     planes = read_picture(tmp_path / f"a{suffix}")
     assert [plane.shape for plane in planes] == [(32, 48)] * 3
@@ -30,7 +28,7 @@ def test_every_format_gives_three_full_planes_in_the_range_of_video(
         assert np.abs(plane.astype(int) - expected).max() <= 2
 
 
-def test_red_is_in_the_third_plane(tmp_path: Path) -> None:
+def test_red_is_in_the_third_plane(tmp_path):
     write_picture(tmp_path / "a.png", (255, 0, 0))
     luma, blue, red = (int(plane.mean()) for plane in read_picture(tmp_path / "a.png"))
     assert red > luma > 0
@@ -40,21 +38,21 @@ def test_red_is_in_the_third_plane(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("content", [b"", b"no picture at all", b"ffconcat version 1.0\nfile secret.png\n"])
 @pytest.mark.parametrize("suffix", SUFFIXES)
-def test_a_file_that_is_no_picture_is_refused(tmp_path: Path, suffix: str, content: bytes) -> None:
+def test_a_file_that_is_no_picture_is_refused(tmp_path, suffix, content):
     path = tmp_path / f"a{suffix}"
     path.write_bytes(content)
     with pytest.raises(MediaError, match=f"a{suffix}: "):
         read_picture(path)
 
 
-def test_a_name_that_is_no_pictures_and_a_file_that_is_not_there_are_refused(tmp_path: Path) -> None:
+def test_a_name_that_is_no_pictures_and_a_file_that_is_not_there_are_refused(tmp_path):
     with pytest.raises(MediaError, match="a.gif: not a picture by its name; expected .jpg"):
         read_picture(tmp_path / "a.gif")
     with pytest.raises(MediaError, match="a.png: can't be read as a picture"):
         read_picture(tmp_path / "a.png")
 
 
-def test_a_truncated_picture_is_refused_or_whole(tmp_path: Path) -> None:
+def test_a_truncated_picture_is_refused_or_whole(tmp_path):
     write_picture(tmp_path / "a.png", (10, 200, 30))
     content = (tmp_path / "a.png").read_bytes()
     (tmp_path / "a.png").write_bytes(content[:40])
@@ -62,28 +60,28 @@ def test_a_truncated_picture_is_refused_or_whole(tmp_path: Path) -> None:
         read_picture(tmp_path / "a.png")
 
 
-def test_samples_of_png_come_as_they_are(tmp_path: Path) -> None:
+def test_samples_of_png_come_as_they_are(tmp_path):
     picture = np.random.default_rng(0).integers(0, 256, (3, 17, 22), dtype=np.uint8)
     write_rgb(tmp_path / "a.png", picture)
     assert (read_rgb(tmp_path / "a.png") == picture).all()
 
 
 @pytest.mark.parametrize("suffix", ENCODERS)
-def test_every_format_gives_rgb(tmp_path: Path, suffix: str) -> None:
+def test_every_format_gives_rgb(tmp_path, suffix):
     write_picture(tmp_path / f"a{suffix}", (200, 90, 40))
     picture = read_rgb(tmp_path / f"a{suffix}")
     assert (picture.shape, picture.dtype) == ((3, 32, 48), np.uint8)
     assert np.abs(picture.astype(int) - np.array([200, 90, 40])[:, None, None]).max() <= 6  # WebP is lossy
 
 
-def test_gray_pictures_give_three_equal_planes(tmp_path: Path) -> None:
+def test_gray_pictures_give_three_equal_planes(tmp_path):
     write_picture(tmp_path / "a.png", (77, 77, 77))
     gray = np.random.default_rng(0).integers(0, 256, (16, 20), dtype=np.uint8)
     write_frame(tmp_path / "gray.png", "png", av.VideoFrame.from_ndarray(gray, "gray"))
     assert (read_rgb(tmp_path / "gray.png") == gray).all()
 
 
-def test_chroma_of_jpeg_lies_in_the_middle_of_four_samples_and_is_interpolated(tmp_path: Path) -> None:
+def test_chroma_of_jpeg_lies_in_the_middle_of_four_samples_and_is_interpolated(tmp_path):
     frame = av.VideoFrame(32, 16, "yuvj420p")
     luma, blue, red = (np.full(size, 128, np.uint8) for size in ((16, 32), (8, 16), (8, 16)))
     red[:, 8:] = 192
@@ -99,7 +97,7 @@ def test_chroma_of_jpeg_lies_in_the_middle_of_four_samples_and_is_interpolated(t
     assert np.abs(row - (128 + expected).clip(0, 255)).max() <= 4
 
 
-def test_what_is_no_picture_has_no_rgb_either(tmp_path: Path) -> None:
+def test_what_is_no_picture_has_no_rgb_either(tmp_path):
     (tmp_path / "a.png").write_text("no picture")
     with pytest.raises(MediaError, match="a.png: "):
         read_rgb(tmp_path / "a.png")
@@ -115,7 +113,7 @@ def animated_png(path: Path, count: int) -> None:
 
 
 @pytest.mark.parametrize("count", [2, 5])
-def test_an_animation_is_refused_as_a_picture_and_read_whole_as_a_video(count: int, tmp_path: Path) -> None:
+def test_an_animation_is_refused_as_a_picture_and_read_whole_as_a_video(count, tmp_path):
     animated_png(tmp_path / "a.png", count)
     with pytest.raises(MediaError, match=f"an animation of {count} pictures; give its name the suffix .apng"):
         VideoReader(str(tmp_path / "a.png"))
@@ -124,16 +122,14 @@ def test_an_animation_is_refused_as_a_picture_and_read_whole_as_a_video(count: i
         assert len(list(reader.frames())) == count
 
 
-def test_an_animation_of_one_picture_is_a_picture(tmp_path: Path) -> None:
+def test_an_animation_of_one_picture_is_a_picture(tmp_path):
     animated_png(tmp_path / "a.png", 1)
     with VideoReader(str(tmp_path / "a.png")) as reader:
         assert len(list(reader.frames())) == 1
 
 
 @pytest.mark.parametrize("kind, pages", [(0, 2), (1, 1), (4, 1)])
-def test_further_pages_are_refused_but_not_smaller_copies_and_masks(
-    kind: int, pages: int, tmp_path: Path
-) -> None:
+def test_further_pages_are_refused_but_not_smaller_copies_and_masks(kind, pages, tmp_path):
     """A second directory that is the first once more, but for its kind (NewSubfileType, tag 254)."""
     path = tmp_path / "a.tiff"
     write_picture(path, (200, 100, 50))
@@ -152,7 +148,7 @@ def test_further_pages_are_refused_but_not_smaller_copies_and_masks(
             VideoReader(str(path))
 
 
-def test_an_animated_webp_is_refused_for_what_it_is(tmp_path: Path) -> None:
+def test_an_animated_webp_is_refused_for_what_it_is(tmp_path):
     chunk = b"VP8X" + struct.pack("<I", 10) + b"\x02" + bytes(3) + bytes.fromhex("0f00000f0000")
     path = tmp_path / "a.webp"
     path.write_bytes(b"RIFF" + struct.pack("<I", 4 + len(chunk)) + b"WEBP" + chunk)

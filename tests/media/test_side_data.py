@@ -14,7 +14,7 @@ from typing import Any
 import av
 import numpy as np
 import pytest
-from long_videos import film
+from long_videos import long_video
 from sample_pictures import write_rgb
 from sample_videos import sample_planes, video_frame, write_video
 from written_videos import described
@@ -34,7 +34,7 @@ X265 = EncoderChoice("libx265", "yuv420p10le", "matroska", {})
 FFV1 = EncoderChoice("ffv1", "yuv420p10le", "matroska", {})
 
 
-def captioned_film(path: Path) -> Path:
+def captioned_video(path: Path) -> Path:
     """H.264 whose first picture carries closed captions: an SEI message of ITU-T T.35 user data, as ATSC A/53
     has it.
     """
@@ -61,10 +61,8 @@ def captioned_film(path: Path) -> Path:
     return path
 
 
-def test_captions_are_warned_about_once_and_refused_when_strict(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    source, output = captioned_film(tmp_path / "in.mkv"), tmp_path / "out.mkv"
+def test_captions_are_warned_about_once_and_refused_when_strict(tmp_path, monkeypatch):
+    source, output = captioned_video(tmp_path / "in.mkv"), tmp_path / "out.mkv"
     assert "A53_CC" in probe(str(source)).video.side_data
     events: list[Event] = []
     summary = vidrestore.restore(source, output, task="<identity>", on_event=events.append)
@@ -87,7 +85,7 @@ def test_captions_are_warned_about_once_and_refused_when_strict(
         ({"ALPHA_LAYER"}, "the transparency"),
     ],
 )
-def test_what_is_lost_is_named_and_strict_refuses_it(names: set[str], words: str) -> None:
+def test_what_is_lost_is_named_and_strict_refuses_it(names, words):
     source = described("yuv420p10le", side_data=frozenset(names))
     (warning,) = check_side_data(source, X265, strict=False)
     assert f"the video carries {words}" in warning
@@ -95,13 +93,13 @@ def test_what_is_lost_is_named_and_strict_refuses_it(names: set[str], words: str
         check_side_data(source, X265, strict=True)
 
 
-def test_what_is_kept_or_of_no_use_is_no_loss() -> None:
+def test_what_is_kept_or_of_no_use_is_no_loss():
     kept = frozenset({"SEI_UNREGISTERED", "DISPLAYMATRIX", "MASTERING_DISPLAY_METADATA", "FILM_GRAIN_PARAMS"})
     assert lost_side_data(kept) is None
     assert check_side_data(described(side_data=kept), X265, strict=True) == ()
 
 
-def test_hdr_that_the_encoder_cannot_write_is_a_loss_when_strict() -> None:
+def test_hdr_that_the_encoder_cannot_write_is_a_loss_when_strict():
     source = described("yuv420p10le")
     source = replace(source, video=replace(source.video, content_light=(1000, 400)))
     assert check_side_data(source, X265, strict=True) == ()
@@ -109,9 +107,9 @@ def test_hdr_that_the_encoder_cannot_write_is_a_loss_when_strict() -> None:
         check_side_data(source, FFV1, strict=True)
 
 
-def test_packets_of_the_sound_that_are_marked_corrupt_are_damage(tmp_path: Path) -> None:
+def test_packets_of_the_sound_that_are_marked_corrupt_are_damage(tmp_path):
     source = tmp_path / "in.ts"
-    film(source, sound="mp2", times=list(range(0, 2000, 500)))
+    long_video(source, sound="mp2", times=list(range(0, 2000, 500)))
     data = bytearray(source.read_bytes())
     continued = [
         at
@@ -125,7 +123,7 @@ def test_packets_of_the_sound_that_are_marked_corrupt_are_damage(tmp_path: Path)
     assert summary.damage and "of the sound and other streams are marked corrupt" in summary.damage
 
 
-def test_other_streams_that_break_off_are_damage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_streams_that_break_off_are_damage(tmp_path, monkeypatch):
     source, output = tmp_path / "in.mkv", tmp_path / "out.mkv"
     write_video(source, 10, sound=Fraction(1, 2))
 
@@ -140,7 +138,7 @@ def test_other_streams_that_break_off_are_damage(tmp_path: Path, monkeypatch: py
     )
 
 
-def test_colour_profiles_that_have_a_name_are_seen_and_nothing_is_freed_twice(tmp_path: Path) -> None:
+def test_colour_profiles_that_have_a_name_are_seen_and_nothing_is_freed_twice(tmp_path):
     picture = tmp_path / "a.png"
     write_rgb(picture, np.zeros((3, 16, 16), np.uint8))
     profile = b"iCCP" + b"sRGB\0\0" + zlib.compress(bytes(300))

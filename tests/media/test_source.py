@@ -22,9 +22,7 @@ from vidrestore.media.source import Source, Target
         ("photo.JPG", False, False, True, "image2"),
     ],
 )
-def test_an_output_is_known_by_its_name(
-    name: str, is_pipe: bool, is_pattern: bool, holds_pictures: bool, container: str
-) -> None:
+def test_an_output_is_known_by_its_name(name, is_pipe, is_pattern, holds_pictures, container):
     target = Target(name)
     facts = target.is_pipe, target.is_pattern, target.holds_pictures, target.container
     assert facts == (is_pipe, is_pattern, holds_pictures, container)
@@ -32,12 +30,12 @@ def test_an_output_is_known_by_its_name(
 
 
 @pytest.mark.parametrize("name, match", [("a.avi", "the suffix '.avi' is not one"), ("a", "has no suffix")])
-def test_an_output_without_a_known_container_is_refused(name: str, match: str) -> None:
+def test_an_output_without_a_known_container_is_refused(name, match):
     with pytest.raises(MediaError, match=match):
         _ = Target(name).container
 
 
-def test_pictures_are_found_once_and_identified_as_they_are_now(tmp_path: Path) -> None:
+def test_pictures_are_found_once_and_identified_as_they_are_now(tmp_path):
     for number in (1, 2):
         (tmp_path / f"{number}.png").write_bytes(b"picture")
     source = Source(str(tmp_path))
@@ -49,7 +47,7 @@ def test_pictures_are_found_once_and_identified_as_they_are_now(tmp_path: Path) 
     assert pickle.loads(pickle.dumps(source)) == source == Source.of(tmp_path)
 
 
-def test_the_first_picture_stands_for_a_sequence(tmp_path: Path) -> None:
+def test_the_first_picture_stands_for_a_sequence(tmp_path):
     target = Target(f"{tmp_path}/%02d.png")
     assert target.first_file == target.path
     for number in (12, 7):

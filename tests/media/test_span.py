@@ -1,4 +1,4 @@
-"""A part of a film: exactly the frames that begin in it, and all else that the film carries cut to the same
+"""A part of a video: exactly the frames that begin in it, and all else that the video carries cut to the same
 moments.
 """
 
@@ -14,7 +14,7 @@ import av
 import numpy as np
 import pytest
 from av.stream import Disposition
-from long_videos import film
+from long_videos import long_video
 from sample_videos import sample_planes, video_frame, write_video
 
 import vidrestore
@@ -61,11 +61,9 @@ def assert_same_pixels(found: list[Frame], expected: list[Frame]) -> None:
 
 @pytest.mark.parametrize("start, stop", [("12.2", "15"), ("12.3", "15.001"), ("0.5", "3"), ("23", "40")])
 @pytest.mark.parametrize("suffix", [".mkv", ".mp4", ".mov"])
-def test_exactly_the_frames_and_packets_that_begin_in_it_are_there(
-    tmp_path: Path, suffix: str, start: str, stop: str
-) -> None:
+def test_exactly_the_frames_and_packets_that_begin_in_it_are_there(tmp_path, suffix, start, stop):
     codec = {".mkv": "pcm_s16le", ".mp4": "flac", ".mov": "alac"}[suffix]
-    source, output = film(tmp_path / f"in{suffix}", sound=codec), tmp_path / f"out{suffix}"
+    source, output = long_video(tmp_path / f"in{suffix}", sound=codec), tmp_path / f"out{suffix}"
     first, last = Fraction(start), Fraction(stop)
     summary = part(source, output, start=first, duration=last - first)
     with VideoReader(str(source)) as reader:
@@ -78,14 +76,14 @@ def test_exactly_the_frames_and_packets_that_begin_in_it_are_there(
     assert_same_pixels(found, wanted)
     shift = wanted[0].pts * tick
     sound = [(data, begin - shift) for data, begin, _ in packets_of(source, "audio") if shift <= begin < last]
-    heard = [(data, begin) for data, begin, _ in packets_of(output, "audio")]
-    assert [data for data, _ in heard] == [data for data, _ in sound] != []
-    assert [begin for _, begin in heard] == [begin for _, begin in sound]
+    events = [(data, begin) for data, begin, _ in packets_of(output, "audio")]
+    assert [data for data, _ in events] == [data for data, _ in sound] != []
+    assert [begin for _, begin in events] == [begin for _, begin in sound]
 
 
-def test_sound_of_a_transport_stream_is_cut_alike(tmp_path: Path) -> None:
+def test_sound_of_a_transport_stream_is_cut_alike(tmp_path):
     source, output = (
-        film(tmp_path / "in.ts", sound="mp2", times=list(range(0, 26000, 500))),
+        long_video(tmp_path / "in.ts", sound="mp2", times=list(range(0, 26000, 500))),
         tmp_path / "out.mkv",
     )
     part(source, output, start=Fraction(13), duration=Fraction(2))
@@ -93,19 +91,17 @@ def test_sound_of_a_transport_stream_is_cut_alike(tmp_path: Path) -> None:
     assert_same_pixels(found, whole[26:30])
     begin, end = (whole[index].pts * Fraction(1, 90000) for index in (26, 30))
     sound = [(data, time - begin) for data, time, _ in packets_of(source, "audio") if begin <= time < end]
-    heard = packets_of(output, "audio")
-    assert [data for data, _, _ in heard] == [data for data, _ in sound]
+    events = packets_of(output, "audio")
+    assert [data for data, _, _ in events] == [data for data, _ in sound]
     # Matroska's tick
     assert all(
-        abs(after[1] - before[1]) <= Fraction(1, 1000) for after, before in zip(heard, sound, strict=True)
+        abs(after[1] - before[1]) <= Fraction(1, 1000) for after, before in zip(events, sound, strict=True)
     )
 
 
 @pytest.mark.parametrize("suffix, text", [(".mkv", "subrip"), (".mp4", "mov_text")])
-def test_subtitles_on_screen_when_it_begins_or_ends_are_shortened(
-    tmp_path: Path, suffix: str, text: str
-) -> None:
-    source, output = film(tmp_path / f"in{suffix}", text=text), tmp_path / f"out{suffix}"
+def test_subtitles_on_screen_when_it_begins_or_ends_are_shortened(tmp_path, suffix, text):
+    source, output = long_video(tmp_path / f"in{suffix}", text=text), tmp_path / f"out{suffix}"
     part(source, output, start=Fraction(12), duration=Fraction(6))
     texts = [(float(begin), float(length)) for _, begin, length in packets_of(output, "subtitle")]
     # the part begins with the frame at 12.1 s and ends at 18 s
@@ -113,8 +109,8 @@ def test_subtitles_on_screen_when_it_begins_or_ends_are_shortened(
 
 
 @pytest.mark.parametrize("suffix", [".mkv", ".mp4"])
-def test_chapters_are_cut_and_count_from_its_beginning(tmp_path: Path, suffix: str) -> None:
-    source, output = film(tmp_path / f"in{suffix}"), tmp_path / f"out{suffix}"
+def test_chapters_are_cut_and_count_from_its_beginning(tmp_path, suffix):
+    source, output = long_video(tmp_path / f"in{suffix}"), tmp_path / f"out{suffix}"
     part(source, output, start=Fraction("12.1"), duration=Fraction("3.9"))
     with av.open(str(output)) as container:
         found = [
@@ -124,8 +120,8 @@ def test_chapters_are_cut_and_count_from_its_beginning(tmp_path: Path, suffix: s
     assert found == [(0, Fraction(4, 10), "1"), (Fraction(4, 10), Fraction(39, 10), "2")]
 
 
-def test_a_further_video_begins_at_a_key_frame_and_decodes(tmp_path: Path) -> None:
-    source, output = film(tmp_path / "in.mkv", angle=True), tmp_path / "out.mkv"
+def test_a_further_video_begins_at_a_key_frame_and_decodes(tmp_path):
+    source, output = long_video(tmp_path / "in.mkv", angle=True), tmp_path / "out.mkv"
     # up to 23 s; the picture at 22 s needs the one at 24 s
     part(source, output, start=Fraction("12.1"), duration=Fraction("10.9"))
     with av.open(str(source)) as before, av.open(str(output)) as after:
@@ -138,12 +134,12 @@ def test_a_further_video_begins_at_a_key_frame_and_decodes(tmp_path: Path) -> No
         np.testing.assert_array_equal(picture, wanted[pts + 12100])
 
 
-def test_cover_art_and_titles_stay_and_figures_about_the_whole_go(tmp_path: Path) -> None:
-    source, output = film(tmp_path / "in.mp4", sound="aac", cover=True), tmp_path / "out.mp4"
+def test_cover_art_and_titles_stay_and_figures_about_the_whole_go(tmp_path):
+    source, output = long_video(tmp_path / "in.mp4", sound="aac", cover=True), tmp_path / "out.mp4"
     part(source, output, start=Fraction(13), duration=Fraction(1))
     with av.open(str(output)) as container:
         assert any(each.disposition & Disposition.attached_pic for each in container.streams.video)
-    source, output = film(tmp_path / "in.mkv"), tmp_path / "out.mkv"
+    source, output = long_video(tmp_path / "in.mkv"), tmp_path / "out.mkv"
     part(source, output, start=Fraction(13), duration=Fraction(1))
     with av.open(str(output)) as container:
         metadata = container.streams.audio[0].metadata
@@ -151,7 +147,7 @@ def test_cover_art_and_titles_stay_and_figures_about_the_whole_go(tmp_path: Path
 
 
 @pytest.mark.parametrize("suffix", [".mkv", ".mov", ".mp4"])
-def test_a_time_code_is_kept_but_not_by_a_part_that_begins_later(tmp_path: Path, suffix: str) -> None:
+def test_a_time_code_is_kept_but_not_by_a_part_that_begins_later(tmp_path, suffix):
     source, output = tmp_path / f"in{suffix}", tmp_path / f"out{suffix}"
     with av.open(str(source), "w") as container:
         stream = container.add_stream("libx264", rate=25)
@@ -179,8 +175,8 @@ def time_codes(path: Path) -> set[str]:
         }
 
 
-def test_a_duration_alone_leaves_the_beginning_as_it_is(tmp_path: Path) -> None:
-    source, output = film(tmp_path / "in.mkv", times=[200, 240, 280, 320, 5000]), tmp_path / "out.mkv"
+def test_a_duration_alone_leaves_the_beginning_as_it_is(tmp_path):
+    source, output = long_video(tmp_path / "in.mkv", times=[200, 240, 280, 320, 5000]), tmp_path / "out.mkv"
     part(source, output, duration=Fraction("0.12"))
     assert [frame.pts for frame in frames_of(output)] == [200, 240, 280]
     assert [begin for _, begin, _ in packets_of(output, "audio")] == [
@@ -188,17 +184,15 @@ def test_a_duration_alone_leaves_the_beginning_as_it_is(tmp_path: Path) -> None:
     ]
 
 
-def test_times_count_from_the_first_frame(tmp_path: Path) -> None:
+def test_times_count_from_the_first_frame(tmp_path):
     source, output = tmp_path / "in.mkv", tmp_path / "out.mkv"
     write_video(source, 5, times=[3000, 3040, 3080, 3120, 3160], time_base=Fraction(1, 1000))
     part(source, output, start=Fraction("0.05"))
     assert_same_pixels(frames_of(output), frames_of(source)[2:])
 
 
-def test_seeking_finds_the_packets_that_reading_all_finds(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    source = film(tmp_path / "in.mkv")
+def test_seeking_finds_the_packets_that_reading_all_finds(tmp_path, monkeypatch):
+    source = long_video(tmp_path / "in.mkv")
 
     def copied() -> list[tuple[bytes, int | None]]:
         copier = StreamCopier(str(source), Cut(Span(23000, 26000), Fraction(1, 1000)))
@@ -214,8 +208,8 @@ def test_seeking_finds_the_packets_that_reading_all_finds(
     assert sought == copied() != []
 
 
-def test_the_rest_of_a_long_film_is_not_read(tmp_path: Path) -> None:
-    source = film(tmp_path / "in.mkv")
+def test_the_rest_of_a_long_video_is_not_read(tmp_path):
+    source = long_video(tmp_path / "in.mkv")
     read = []
 
     class Watched(Cut):
@@ -245,22 +239,20 @@ def test_the_rest_of_a_long_film_is_not_read(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_a_part_without_a_frame_is_refused_before_work(
-    tmp_path: Path, options: dict[str, Any], message: str
-) -> None:
-    source = film(tmp_path / "in.mkv")
+def test_a_part_without_a_frame_is_refused_before_work(tmp_path, options, message):
+    source = long_video(tmp_path / "in.mkv")
     with pytest.raises(OptionError, match=message):
         part(source, tmp_path / "out.mkv", **options)
     assert not (tmp_path / "out.mkv").exists()
 
 
 @pytest.mark.parametrize("options", [{"start": Fraction(-1)}, {"duration": Fraction(0)}])
-def test_a_negative_part_is_refused(options: dict[str, Any]) -> None:
+def test_a_negative_part_is_refused(options):
     with pytest.raises(OptionError, match="must be"):
         RestoreOptions(**options)
 
 
-def test_damage_after_the_part_is_none_of_its_own(tmp_path: Path) -> None:
+def test_damage_after_the_part_is_none_of_its_own(tmp_path):
     source = tmp_path / "in.mkv"
     write_video(source, 60, "libx264", options={"g": "5"}, size=(128, 96))
     data = bytearray(source.read_bytes())
@@ -274,7 +266,7 @@ def test_damage_after_the_part_is_none_of_its_own(tmp_path: Path) -> None:
         assert reader.damage.found
 
 
-def test_a_pipe_gives_its_first_seconds_and_cannot_be_entered_later(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_pipe_gives_its_first_seconds_and_cannot_be_entered_later(monkeypatch):
     stream = io.BytesIO()
     write_video(Path("in.y4m"), 6, "wrapped_avframe", file=stream, format="yuv4mpegpipe")
 
@@ -300,8 +292,8 @@ def identity(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("identity")
-def test_the_command_takes_seconds_and_clock_times(tmp_path: Path) -> None:
-    source, output = film(tmp_path / "in.mkv"), tmp_path / "out.mkv"
+def test_the_command_takes_seconds_and_clock_times(tmp_path):
+    source, output = long_video(tmp_path / "in.mkv"), tmp_path / "out.mkv"
     assert command(source, "-o", output, "--start", "0:00:12.100", "--duration", "1.9", "-q") == 0
     assert [frame.pts for frame in frames_of(output)] == [0, 200, 800, 1200]
 
@@ -311,15 +303,15 @@ def test_the_command_takes_seconds_and_clock_times(tmp_path: Path) -> None:
     "arguments",
     [("--start", "soon"), ("--start", "-3"), ("--duration", "0"), ("--preview", "5", "--duration", "3")],
 )
-def test_a_time_that_is_none_ends_with_2(tmp_path: Path, arguments: tuple[str, ...]) -> None:
+def test_a_time_that_is_none_ends_with_2(tmp_path, arguments):
     write_video(tmp_path / "in.mkv", 2)
     assert command(tmp_path / "in.mkv", *arguments) == 2
     assert [path.name for path in tmp_path.iterdir()] == ["in.mkv"]
 
 
 @pytest.mark.usefixtures("identity")
-def test_a_preview_begins_where_it_is_told_to(tmp_path: Path) -> None:
-    source = film(tmp_path / "in.mkv")
+def test_a_preview_begins_at_the_time_given(tmp_path):
+    source = long_video(tmp_path / "in.mkv")
     assert command(source, "--preview", "2", "--start", "12.1", "--lossless", "-q") == 0
     found = frames_of(tmp_path / "in.preview.mkv")
     assert [frame.pts for frame in found] == [0, 200, 800, 1200, 1900]
@@ -327,10 +319,10 @@ def test_a_preview_begins_where_it_is_told_to(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("identity")
-def test_a_dry_run_plans_the_part_and_its_plan_says_which(tmp_path: Path) -> None:
+def test_a_dry_run_plans_the_part_and_its_plan_says_which(tmp_path):
     from vidrestore.jobs.batch import Batch
 
-    source = film(tmp_path / "in.mkv")
+    source = long_video(tmp_path / "in.mkv")
     events: list[Event] = []
     batch = Batch([str(source)], None, "denoise", RestoreOptions(start=Fraction(12), duration=Fraction(2)))
     found = batch.estimate(str(source), events.append)

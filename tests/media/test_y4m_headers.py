@@ -23,11 +23,11 @@ from vidrestore.media.y4m import Y4mInput
         ("W" + "9" * 900 + " H2 F25:1", "must be a size"),
     ],
 )
-def test_a_header_beyond_what_ffmpeg_takes_is_refused_as_it_is_read(header: str, reason: str) -> None:
+def test_a_header_beyond_what_ffmpeg_takes_is_refused_as_it_is_read(header, reason):
     with pytest.raises(MediaError, match=reason):
         Y4mInput(io.BytesIO(f"YUV4MPEG2 {header}\n".encode()))
 
 
-def test_the_largest_terms_and_sizes_are_read() -> None:
+def test_the_largest_terms_and_sizes_are_read():
     video = Y4mInput(io.BytesIO(b"YUV4MPEG2 W16000 H16000 F2147483647:2147483646 A1:1\n")).info.video
     assert (video.width, video.rate) == (16000, Fraction(2147483647, 2147483646))

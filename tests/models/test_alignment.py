@@ -21,7 +21,7 @@ def scene(height: int, width: int, seed: int = 1) -> Tensor:
 
 
 @pytest.mark.parametrize("shift", [(0, 0), (1, 0), (0, -3), (-7, 5), (12, 20)])
-def test_the_motion_of_a_shifted_picture_is_the_shift(shift: tuple[int, int]) -> None:
+def test_the_motion_of_a_shifted_picture_is_the_shift(shift):
     wide = scene(144, 176)
     down, right = shift
     here = wide[..., 32:-32, 32:-32]
@@ -32,7 +32,7 @@ def test_the_motion_of_a_shifted_picture_is_the_shift(shift: tuple[int, int]) ->
     assert float(((flow - wanted).abs() > 1).float().mean()) < 0.1
 
 
-def test_a_shift_by_half_a_pixel_is_found_to_a_quarter() -> None:
+def test_a_shift_by_half_a_pixel_is_found_to_a_quarter():
     wide = scene(160, 160)
     here, there = F.avg_pool2d(wide, 2), F.avg_pool2d(wide.roll(1, 3), 2)
     flow = dense_motion(here, there)[0, :, 16:-16, 16:-16]
@@ -40,7 +40,7 @@ def test_a_shift_by_half_a_pixel_is_found_to_a_quarter() -> None:
     assert float(flow[1].median()) == pytest.approx(0, abs=0.1)
 
 
-def test_what_falls_in_front_of_a_still_scene_is_not_followed() -> None:
+def test_what_falls_in_front_of_a_still_scene_is_not_followed():
     still = scene(96, 96)
     frames = []
     for number in range(2):
@@ -51,12 +51,12 @@ def test_what_falls_in_front_of_a_still_scene_is_not_followed() -> None:
 
 
 @pytest.mark.parametrize(("height", "width"), [(16, 16), (33, 50), (7, 64)])
-def test_a_clip_of_equal_frames_is_itself(height: int, width: int) -> None:
+def test_a_clip_of_equal_frames_is_itself(height, width):
     clip = scene(height, width)[:, None].expand(2, 3, 3, height, width)
     torch.testing.assert_close(aligned(clip), clip, atol=1e-5, rtol=0)
 
 
-def test_the_middle_frame_stays_and_its_neighbours_come_to_it() -> None:
+def test_the_middle_frame_stays_and_its_neighbours_come_to_it():
     wide = scene(96, 128)
     clip = torch.stack([wide[0, :, 16:-16, 16 + at : at - 16] for at in (-6, 0, 6)])[None]
     result = aligned(clip)
@@ -67,6 +67,6 @@ def test_the_middle_frame_stays_and_its_neighbours_come_to_it() -> None:
     assert float(after) < 0.1 * float(before)
 
 
-def test_one_frame_has_no_neighbours_to_align() -> None:
+def test_one_frame_has_no_neighbours_to_align():
     with pytest.raises(ValueError, match="several frames"):
         MBTaylorFormerConfig(frames=1, aligned=True)

@@ -38,7 +38,7 @@ def assert_as_plain(device: torch.device) -> None:
 
 
 @pytest.mark.compiler
-def test_a_network_is_one_graph_that_gives_what_it_gives(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_network_is_one_graph_that_gives_what_it_gives(monkeypatch):
     """Traced as for compiling, and run operation by operation."""
     traced = partial(torch.compile, backend="eager", fullgraph=True)
     monkeypatch.setattr(torch, "compile", lambda work, *, dynamic, mode: traced(work, dynamic=dynamic))
@@ -47,7 +47,7 @@ def test_a_network_is_one_graph_that_gives_what_it_gives(monkeypatch: pytest.Mon
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
-def test_a_gpu_gives_the_same_from_a_graph_in_the_threads_of_two_jobs() -> None:
+def test_a_gpu_gives_the_same_from_a_graph_in_the_threads_of_two_jobs():
     for _ in range(2):
         with ThreadPoolExecutor(1) as pool:
             pool.submit(assert_as_plain, torch.device("cuda")).result()
@@ -55,7 +55,7 @@ def test_a_gpu_gives_the_same_from_a_graph_in_the_threads_of_two_jobs() -> None:
 
 @pytest.mark.compiler
 @pytest.mark.skipif(shutil.which("g++") is None, reason="needs a compiler")
-def test_a_compiled_network_gives_what_the_plain_one_does() -> None:
+def test_a_compiled_network_gives_what_the_plain_one_does():
     assert_as_plain(CPU)
 
 
@@ -66,21 +66,17 @@ def failing(error: Exception) -> Any:
     return lambda work, **options: compiled
 
 
-def test_where_compiling_fails_one_line_says_so_and_the_model_runs_as_it_is(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_where_compiling_fails_one_line_says_so_and_the_model_runs_as_it_is(monkeypatch):
     monkeypatch.setattr(torch, "compile", failing(RuntimeError("no C++ compiler\nand much more")))
     doubled = Compiled(lambda maps: 2 * maps, CPU)
-    with pytest.warns(RuntimeWarning) as told:
+    with pytest.warns(RuntimeWarning) as caught:
         assert doubled(torch.ones(3)).tolist() == doubled(torch.ones(3)).tolist() == [2, 2, 2]
-    assert [str(each.message) for each in told] == [
+    assert [str(each.message) for each in caught] == [
         "torch.compile failed; the model runs uncompiled: RuntimeError: no C++ compiler"
     ]
 
 
-def test_less_at_once_is_tried_where_memory_runs_out_in_a_compiled_network(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_less_at_once_is_tried_where_memory_runs_out_in_a_compiled_network(monkeypatch):
     monkeypatch.setattr(torch, "compile", failing(torch.OutOfMemoryError("CUDA out of memory")))
     with pytest.raises(torch.OutOfMemoryError):
         Compiled(lambda maps: maps, CPU)(torch.ones(3))

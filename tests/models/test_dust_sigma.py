@@ -91,7 +91,7 @@ def test_sizes_that_no_network_has_are_refused(sizes):
         SigmaDustConfig(**({"patch": 4, "atoms": 64} | sizes))
 
 
-def test_the_soft_threshold_of_training_has_the_gradients_of_the_plain_one() -> None:
+def test_the_soft_threshold_of_training_has_the_gradients_of_the_plain_one():
     values, threshold = torch.randn(2, 5, 7, requires_grad=True), torch.rand(2, 5, 1, requires_grad=True)
     direction = torch.randn(2, 5, 7)
     quick, plain = dust_sigma._SoftThreshold.apply(values, threshold), dust.soft_threshold(values, threshold)

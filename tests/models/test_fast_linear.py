@@ -12,9 +12,7 @@ from vidrestore.models.fast.linear import PackedLinear, PlainLinear, processor_h
 
 @pytest.mark.parametrize("private", [True, False])
 @pytest.mark.parametrize("rows", [1, 33, 170])
-def test_a_packed_product_is_the_plain_one_whatever_torch_offers(
-    monkeypatch: pytest.MonkeyPatch, rows: int, private: bool
-) -> None:
+def test_a_packed_product_is_the_plain_one_whatever_torch_offers(monkeypatch, rows, private):
     if not private:
         monkeypatch.setattr(torch.ops, "mkldnn", SimpleNamespace())
     weight, given = torch.randn(24, 16), torch.randn(rows, 16)
@@ -25,7 +23,7 @@ def test_a_packed_product_is_the_plain_one_whatever_torch_offers(
     torch.testing.assert_close(product(given), PlainLinear(weight, torch.float32)(given), atol=7e-5, rtol=0)
 
 
-def test_features_of_the_processor_are_asked_for_in_public(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_features_of_the_processor_are_asked_for_in_public(monkeypatch):
     monkeypatch.setattr(
         torch.cpu, "get_capabilities", lambda: {"avx2": True, "avx512_bf16": False}, raising=False
     )

@@ -33,7 +33,7 @@ def test_the_differences_from_the_half_size_hold_three_quarters_of_the_noise():
 
 
 @pytest.mark.parametrize("height, width", [(64, 64), (63, 65)])
-def test_groups_with_detail_are_told_from_groups_of_noise(height, width):
+def test_groups_with_detail_are_distinguished_from_groups_of_noise(height, width):
     sigma, generator = 10.0, torch.Generator().manual_seed(1)
     plane = 100 + sigma * torch.randn(20, height, width, generator=generator)
     plane[:, 16:32, 32:48] += 12 * torch.tensor([[1, -1], [-1, 1]]).repeat(8, 8)

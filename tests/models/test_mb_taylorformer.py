@@ -333,7 +333,7 @@ def pictures(form: dict[str, object], count: int = 2) -> Tensor:
 
 
 @pytest.mark.parametrize("form", FORMS, ids=str)
-def test_vectors_of_zero_change_nothing_and_a_fresh_network_has_such(form: dict[str, object]) -> None:
+def test_vectors_of_zero_change_nothing_and_a_fresh_network_has_such(form):
     assert all(not part.any() for part in vectors(build({"size": "t", "tasks": TASKS})))
     network, images = small(tasks=TASKS, **form), pictures(form)
     for part in vectors(network):
@@ -343,7 +343,7 @@ def test_vectors_of_zero_change_nothing_and_a_fresh_network_has_such(form: dict[
     )
 
 
-def test_every_stage_has_a_vector_per_task_of_its_width_that_changes_that_task_alone() -> None:
+def test_every_stage_has_a_vector_per_task_of_its_width_that_changes_that_task_alone():
     network, images = small(tasks=TASKS), pictures({}, 1)
     stages = [part for part in network.modules() if isinstance(part, Stage)]
     assert len(vectors(network)) == len(stages) == 8
@@ -357,7 +357,7 @@ def test_every_stage_has_a_vector_per_task_of_its_width_that_changes_that_task_a
 
 
 @pytest.mark.parametrize("form", FORMS, ids=str)
-def test_a_picture_of_a_batch_is_restored_for_its_own_task(form: dict[str, object]) -> None:
+def test_a_picture_of_a_batch_is_restored_for_its_own_task(form):
     network, images = small(tasks=TASKS, **form), pictures(form, 3)
     with torch.no_grad():
         together = network(images, torch.tensor([1, 0, 1]))
@@ -366,9 +366,7 @@ def test_a_picture_of_a_batch_is_restored_for_its_own_task(form: dict[str, objec
 
 
 @pytest.mark.parametrize("form", FORMS, ids=str)
-def test_strips_give_what_the_whole_map_gives_and_do_not_alter_the_input(
-    monkeypatch: pytest.MonkeyPatch, form: dict[str, object]
-) -> None:
+def test_strips_give_what_the_whole_map_gives_and_do_not_alter_the_input(monkeypatch, form):
     network, images, tasks = (
         small(tasks=TASKS, **form).double(),
         pictures(form).double(),
@@ -383,7 +381,7 @@ def test_strips_give_what_the_whole_map_gives_and_do_not_alter_the_input(
     assert torch.equal(images, given)
 
 
-def test_in_half_precision_maps_keep_their_type_with_and_without_gradients() -> None:
+def test_in_half_precision_maps_keep_their_type_with_and_without_gradients():
     network, images = small(tasks=TASKS), pictures({})
     for part in vectors(network):
         nn.init.zeros_(part)
@@ -393,7 +391,7 @@ def test_in_half_precision_maps_keep_their_type_with_and_without_gradients() -> 
         torch.testing.assert_close(given, expected, atol=0, rtol=0)
 
 
-def test_tasks_that_are_missing_unwanted_or_not_one_per_picture_are_refused() -> None:
+def test_tasks_that_are_missing_unwanted_or_not_one_per_picture_are_refused():
     network, images = small(tasks=TASKS), pictures({})
     with pytest.raises(ValueError, match="tasks must be given: one index per picture into derain, desnow"):
         network(images)
@@ -404,7 +402,7 @@ def test_tasks_that_are_missing_unwanted_or_not_one_per_picture_are_refused() ->
             network(images, wrong)
 
 
-def test_the_names_are_kept_in_the_configuration_and_must_differ() -> None:
+def test_the_names_are_kept_in_the_configuration_and_must_differ():
     config = MBTaylorFormerConfig(tasks=("derain", "desnow"))
     assert config_from(json.loads(json.dumps(settings_of(config)))) == config
     for wrong in (["derain", "derain"], [""], "derain"):

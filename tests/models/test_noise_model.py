@@ -79,11 +79,11 @@ def test_white_noise_is_found_white(transform, sigma):
     assert found.log().abs().mean() < 0.3
 
 
-@pytest.mark.parametrize("told", [0.5, 1.0, 1.6])
-def test_the_spectrum_is_right_whatever_the_sigma_that_was_measured(transform, told):
+@pytest.mark.parametrize("ratio", [0.5, 1.0, 1.6])
+def test_the_spectrum_is_right_whatever_the_sigma_that_was_measured(transform, ratio):
     sigma = 12.0
-    found = (told * sigma) ** 2 * relative_spectrum(
-        slope() + sigma * noise(), slope(), told * sigma, groups(), transform
+    found = (ratio * sigma) ** 2 * relative_spectrum(
+        slope() + sigma * noise(), slope(), ratio * sigma, groups(), transform
     )
     assert found.log().mean().exp().sqrt().item() == pytest.approx(sigma, rel=0.2)
 
@@ -157,7 +157,7 @@ def drawn(*shape: int) -> Tensor:
     return torch.randn(*shape, generator=torch.Generator().manual_seed(0))
 
 
-def test_noise_that_follows_the_brightness_is_told_by_what_was_taken_off():
+def test_noise_that_follows_the_brightness_is_measured_in_what_was_taken_off():
     brightness = torch.linspace(20, 220, 128).expand(4, 64, 128).contiguous()
     taken = drawn(4, 64, 128) * torch.where(brightness < 120, 2.0, 6.0)
     strength = noise_curve(taken, torch.zeros_like(taken), brightness, tracks(4, 64, 128), PATCH)
@@ -165,7 +165,7 @@ def test_noise_that_follows_the_brightness_is_told_by_what_was_taken_off():
     assert light / dark == pytest.approx(9, rel=0.3)
 
 
-def test_few_groups_tell_nothing_of_the_brightness():
+def test_few_groups_give_no_estimate_of_the_brightness():
     strength = noise_curve(
         drawn(2, 16, 16), torch.zeros(2, 16, 16), torch.full((2, 16, 16), 99.0), tracks(2, 16, 16), PATCH
     )

@@ -112,7 +112,7 @@ def test_without_following_all_places_are_fixed():
 
 
 @pytest.mark.parametrize("grids", [2, 4])
-def test_further_grids_are_the_first_one_moved_by_half_a_stride(grids: int) -> None:
+def test_further_grids_are_the_first_one_moved_by_half_a_stride(grids):
     positions = ClipPositions(torch.zeros(1, 32, 40), 16, follow=False)
     first = positions.origins(torch.Size((1, 32, 40)), 16, "fixed")[:, 0].tolist()
     both = positions.origins(torch.Size((1, 32, 40)), 16, "fixed", grids)[:, 0].tolist()

@@ -25,7 +25,7 @@ def block_of(kind: str, slope: float) -> tuple[nn.Module, nn.Conv2d, nn.Conv2d]:
 
 @pytest.mark.parametrize("kind", BLOCKS)
 @pytest.mark.parametrize("slope", [0.0, 0.01, 0.5])
-def test_negative_values_between_the_convolutions_count_by_the_slope(kind: str, slope: float) -> None:
+def test_negative_values_between_the_convolutions_count_by_the_slope(kind, slope):
     block, first, second = block_of(kind, slope)
     maps = torch.randn(2, 6, 5, 7)
     between = F.conv2d(maps, first.weight, first.bias, padding=1)
@@ -37,7 +37,7 @@ def test_negative_values_between_the_convolutions_count_by_the_slope(kind: str, 
 
 
 @pytest.mark.parametrize("kind", BLOCKS)
-def test_a_channel_that_is_never_positive_learns_if_there_is_a_slope(kind: str) -> None:
+def test_a_channel_that_is_never_positive_learns_if_there_is_a_slope(kind):
     learns = []
     for slope in (0.0, 0.01):
         block, first, _ = block_of(kind, slope)
@@ -51,6 +51,6 @@ def test_a_channel_that_is_never_positive_learns_if_there_is_a_slope(kind: str) 
 
 @pytest.mark.parametrize("slope", [-0.1, 1.0, float("nan")])
 @pytest.mark.parametrize("config", [MBTaylorFormerConfig, VsrConfig])
-def test_a_slope_out_of_range_is_refused(config: type, slope: float) -> None:
+def test_a_slope_out_of_range_is_refused(config, slope):
     with pytest.raises(ValueError, match="slope must be at least 0 and below 1"):
         config(slope=slope)

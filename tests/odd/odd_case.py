@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from odd_files import KINDS, clip, made
-from odd_videos import Film, write_film
+from odd_videos import Content, write_content
 
 Bytes = Callable[[], bytes]
 
@@ -74,11 +74,11 @@ def of_clip(
     group: str, what: str, kind: str, edit: Callable[[bytes], bytes], outcome: Outcome, **more: Any
 ) -> Case:
     """A clip of a kind after an edit."""
-    return of_bytes(group, what, f"film{KINDS[kind][0]}", lambda: edit(clip(kind)), outcome, **more)
+    return of_bytes(group, what, f"video{KINDS[kind][0]}", lambda: edit(clip(kind)), outcome, **more)
 
 
-def of_film(what: str, name: str, film: Film, outcome: Outcome, **more: Any) -> Case:
-    return Case("streams", what, name, lambda path: write_film(path, film), outcome, **more)
+def of_content(what: str, name: str, content: Content, outcome: Outcome, **more: Any) -> Case:
+    return Case("streams", what, name, lambda path: write_content(path, content), outcome, **more)
 
 
 def of_video(

@@ -58,7 +58,7 @@ def cuts() -> Iterator[Case]:
     yield part("TS in packet 7", "ts", partial(cut_in, packet=7), damaged(8, "damaged"))
     yield part("MPEG-2 TS in packet 7", "mpeg2 ts", partial(cut_in, packet=7), damaged(8, "damaged"))
     yield part("AVI in packet 4", "avi", partial(cut_in, packet=4), damaged(5, "cut short"))
-    yield part("AVI in its header", "avi", lambda data: data[:200], refused("film.avi"))
+    yield part("AVI in its header", "avi", lambda data: data[:200], refused("video.avi"))
     yield part("ProRes MOV, index last", "mov", partial(cut, part=0.5), refused(NO_HEADER))
     yield part("FLV", "flv", partial(cut, part=0.5), damaged(3, "damaged"))
     yield part("MPEG-2 program stream", "mpg", partial(cut, part=0.5), damaged(5, "damaged"))
@@ -194,7 +194,7 @@ def headers() -> Iterator[Case]:
         "MP4 says another codec",
         "mp4",
         lambda data: files.swapped(data, b"avc1", b"mp4v"),
-        refused("film.mp4"),
+        refused("video.mp4"),
     )
     yield part(
         "MP4 says an unknown codec",
@@ -215,7 +215,7 @@ def headers() -> Iterator[Case]:
         "MP4: 4294967295 samples",
         "mp4",
         lambda data: in_box(data, "stsz", 8, numbers(-1)),
-        refused("film.mp4"),
+        refused("video.mp4"),
     )
     yield part(
         "MP4: samples of 4 GB", "mp4", lambda data: in_box(data, "stsz", 12, numbers(-1)), refused("0 frames")
@@ -258,13 +258,13 @@ def headers() -> Iterator[Case]:
         "MP4: no head of the codec",
         "mp4",
         lambda data: files.swapped(data, b"avcC", b"free"),
-        refused("film.mp4"),
+        refused("video.mp4"),
     )
     yield part(
         "MP4: 20 bits of the index",
         "mp4",
         lambda data: flipped(data, 20, box(data, "stbl"), 5),
-        refused("film.mp4"),
+        refused("video.mp4"),
     )
     yield part("MKV: ticks of 0 ns", "mkv", lambda data: files.after(data, "2ad7b1", bytes(3)), kept(12))
     yield part("MKV: no doctype", "mkv", lambda data: files.swapped(data, b"matroska", b"xatroska"), kept(12))
@@ -290,15 +290,15 @@ def headers() -> Iterator[Case]:
         "y4m says 30000x30000",
         "y4m",
         lambda data: data.replace(b"W64 H48", b"W30000 H30000"),
-        refused("film.y4m"),
+        refused("video.y4m"),
     )
     yield part(
         "APNG says 60000x60000",
         "apng",
         lambda data: overwritten(data, data.index(b"IHDR") + 4, numbers(60000, 60000)),
-        refused("film.apng"),
+        refused("video.apng"),
     )
-    huge = partial(of_bytes, "wrong header", name="film.avi", apart=True)
+    huge = partial(of_bytes, "wrong header", name="video.avi", apart=True)
     yield huge(
         "AVI of raw video says 30000x30000",
         data=lambda: sized_avi("rawvideo", 30000),
@@ -309,7 +309,7 @@ def headers() -> Iterator[Case]:
         data=lambda: sized_avi("ffv1", 16000),
         outcome=refused("pictures of 16000x16000, more than"),
     )
-    slow = partial(of_bytes, "wrong header", name="film.ts", apart=True, slow=True)
+    slow = partial(of_bytes, "wrong header", name="video.ts", apart=True, slow=True)
     yield slow(
         "H.264 says 2048x2048", data=lambda: h264_of_size(2048), outcome=damaged(3, "3 marked corrupt")
     )

@@ -27,7 +27,7 @@ import av
 import numpy as np
 from av.stream import Disposition
 from odd_case import Case
-from odd_company import changes, names, no_films, streams
+from odd_company import changes, names, no_videos, streams
 from odd_damage import bits, cuts, headers
 from odd_process import run_apart
 from odd_shapes import pixels, sizes, times
@@ -39,7 +39,7 @@ from vidrestore.media.probe import probe
 from vidrestore.restorers.base import TASKS
 
 CASES = tuple(
-    chain(cuts(), bits(), headers(), sizes(), times(), pixels(), streams(), names(), no_films(), changes())
+    chain(cuts(), bits(), headers(), sizes(), times(), pixels(), streams(), names(), no_videos(), changes())
 )
 
 
@@ -239,7 +239,7 @@ def outcome_words(got: Got, frames: int | None) -> str:
 
 
 def table(cases: list[Case]) -> Iterator[str]:
-    """One row for each input, as it is judged."""
+    """One row for each input, as it is measured."""
     yield "| | Input | Exit | Said | As stated |\n|---|---|---|---|---|"
     with tempfile.TemporaryDirectory() as folder:
         work = Path(folder, "work")

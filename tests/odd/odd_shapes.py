@@ -18,11 +18,11 @@ def sizes() -> Iterator[Case]:
     part = partial(of_video, "size")
     for size in ((1, 1), (1, 48), (64, 1), (2, 2), (3, 5), (7, 48), (65, 49), (17, 8)):
         outcome = kept(3)
-        yield part(f"{size[0]}x{size[1]}", "film.mkv", outcome, "rawvideo", 3, size=size)
-    yield part("1x1, gray", "film.mkv", kept(3), "rawvideo", 3, size=(1, 1), pix_fmt="gray")
-    yield part("a strip of 4098x2", "film.mkv", kept(2), "rawvideo", 2, size=(4098, 2))
-    yield part("a strip of 2x4098", "film.mkv", kept(2), "rawvideo", 2, size=(2, 4098))
-    yield part("65x49, MP4", "film.mp4", kept(3), "mpeg4", 3, size=(65, 49))
+        yield part(f"{size[0]}x{size[1]}", "video.mkv", outcome, "rawvideo", 3, size=size)
+    yield part("1x1, gray", "video.mkv", kept(3), "rawvideo", 3, size=(1, 1), pix_fmt="gray")
+    yield part("a strip of 4098x2", "video.mkv", kept(2), "rawvideo", 2, size=(4098, 2))
+    yield part("a strip of 2x4098", "video.mkv", kept(2), "rawvideo", 2, size=(2, 4098))
+    yield part("65x49, MP4", "video.mp4", kept(3), "mpeg4", 3, size=(65, 49))
     count = partial(of_video, "frames")
     for kind, codec in (
         (".mp4", "libx264"),
@@ -31,13 +31,13 @@ def sizes() -> Iterator[Case]:
         (".avi", "mpeg4"),
         (".webm", "libvpx-vp9"),
     ):
-        yield count(f"{kind}: 1 frame", f"film{kind}", kept(1), codec, 1)
-        yield count(f"{kind}: 2 frames", f"film{kind}", kept(2), codec, 2)
+        yield count(f"{kind}: 1 frame", f"video{kind}", kept(1), codec, 1)
+        yield count(f"{kind}: 2 frames", f"video{kind}", kept(2), codec, 2)
     yield of_bytes(
-        "frames", "MP4: 0 frames", "film.mp4", lambda: empty("mp4"), refused("the file holds: nothing")
+        "frames", "MP4: 0 frames", "video.mp4", lambda: empty("mp4"), refused("the file holds: nothing")
     )
-    yield of_bytes("frames", "MKV: 0 frames", "film.mkv", lambda: empty("matroska"), refused("0 frames"))
-    yield of_bytes("frames", "y4m: 0 frames", "film.y4m", lambda: clip("y4m")[:62], refused("film.y4m"))
+    yield of_bytes("frames", "MKV: 0 frames", "video.mkv", lambda: empty("matroska"), refused("0 frames"))
+    yield of_bytes("frames", "y4m: 0 frames", "video.y4m", lambda: clip("y4m")[:62], refused("video.y4m"))
 
 
 def empty(container: str) -> bytes:
@@ -56,17 +56,17 @@ GAPS = (0, 40, 41, 200, 233, 500, 512, 600, 610, 900, 1000, 5000)
 def times() -> Iterator[Case]:
     """Frames that come when nobody expects them, or without a time; pictures that are turned."""
     part = partial(of_video, "times", codec="libx264", options=X264, time_base=MS)
-    yield part("MKV of varying rate", "film.mkv", kept(12), times=GAPS)
-    yield part("MP4 of varying rate", "film.mp4", kept(12), times=GAPS)
-    yield part("a gap of 3 hours", "film.mp4", kept(4), frames=4, times=(0, 40, 10_800_000, 10_800_040))
+    yield part("MKV of varying rate", "video.mkv", kept(12), times=GAPS)
+    yield part("MP4 of varying rate", "video.mp4", kept(12), times=GAPS)
+    yield part("a gap of 3 hours", "video.mp4", kept(4), frames=4, times=(0, 40, 10_800_000, 10_800_040))
     yield part(
-        "begins after 10 hours", "film.mkv", kept(4), frames=4, times=range(36_000_000, 36_000_160, 40)
+        "begins after 10 hours", "video.mkv", kept(4), frames=4, times=range(36_000_000, 36_000_160, 40)
     )
     before, as_it_is = kept(12, moved=True, says="begins 0.200 s before 0"), {"avoid_negative_ts": "disabled"}
     video = of_video(
         "times",
         "begins before 0, MKV",
-        "film.mkv",
+        "video.mkv",
         before,
         "ffv1",
         times=range(-200, 280, 40),
@@ -77,33 +77,33 @@ def times() -> Iterator[Case]:
     close, coarse = (0, 4, 5, *range(30, 300, 30)), refused("counts 1/1000 s, use -o NAME.mp4")
     yield part(
         "two frames in a tick of MKV",
-        "film.mp4",
+        "video.mp4",
         coarse,
         times=close,
         time_base=Fraction(1, 12000),
         arguments=("-o", "out.mkv"),
     )
     fine = Fraction(1, 1_000_000)
-    yield part("ticks of 1/1000000 s", "film.mp4", kept(12), times=range(7, 480_007, 40_000), time_base=fine)
+    yield part("ticks of 1/1000000 s", "video.mp4", kept(12), times=range(7, 480_007, 40_000), time_base=fine)
     late = partial(of_bytes, "times")
     yield late(
         "MKV: a time comes twice",
-        "film.mkv",
+        "video.mkv",
         lambda: retimed("matroska", twice),
         refused("is not after the one before it"),
     )
     yield late(
-        "MKV: times go back", "film.mkv", lambda: retimed("matroska", back), refused("joined from several")
+        "MKV: times go back", "video.mkv", lambda: retimed("matroska", back), refused("joined from several")
     )
     yield late(
-        "NUT without times of showing", "film.nut", lambda: retimed("nut", lambda number: None), kept(12)
+        "NUT without times of showing", "video.nut", lambda: retimed("nut", lambda number: None), kept(12)
     )
-    yield late("raw H.264 with B-frames", "film.h264", lambda: clip("h264"), refused("no time stamp.*remux"))
-    yield late("raw MPEG-2", "film.m2v", lambda: clip("mpeg2"), kept(12))
-    yield late("two TS joined", "film.ts", lambda: clip("ts") * 2, refused("is not after the one before it"))
+    yield late("raw H.264 with B-frames", "video.h264", lambda: clip("h264"), refused("no time stamp.*remux"))
+    yield late("raw MPEG-2", "video.m2v", lambda: clip("mpeg2"), kept(12))
+    yield late("two TS joined", "video.ts", lambda: clip("ts") * 2, refused("is not after the one before it"))
     lost = lambda: files.flipped_in(clip("ts", 40), 3, 9999) + clip("ts", 40)  # noqa: E731
     yield late(
-        "a damaged TS, then another", "film.ts", lost, refused("is not after the one before it"), apart=True
+        "a damaged TS, then another", "video.ts", lost, refused("is not after the one before it"), apart=True
     )
     edits = partial(of_clip, "edit list", apart=True)
     yield edits(
@@ -128,15 +128,15 @@ def times() -> Iterator[Case]:
         "plays nothing",
         "mp4, index last",
         lambda data: files.with_edits(data, (480, 1 << 30)),
-        refused("film.mp4"),
+        refused("video.mp4"),
     )
     yield edits("lasts a year", "mp4, index last", lambda data: files.with_edits(data, (-2, 1024)), kept(12))
     turned = partial(of_video, "turned", codec="libx264", options=X264)
     for degrees in (90, 180, -90, 30):
         yield turned(
-            f"by {degrees} degrees", "film.mp4", kept(12), settings={"display": {"degrees": degrees}}
+            f"by {degrees} degrees", "video.mp4", kept(12), settings={"display": {"degrees": degrees}}
         )
-    yield turned("mirrored, MKV", "film.mkv", kept(12), settings={"display": {"degrees": 0, "hflip": True}})
+    yield turned("mirrored, MKV", "video.mkv", kept(12), settings={"display": {"degrees": 0, "hflip": True}})
 
 
 def twice(number: int) -> int:
@@ -182,36 +182,36 @@ def pixels() -> Iterator[Case]:
     """Formats of pixels, ranges, tags and fields."""
     part = partial(of_video, "pixels")
     for name in KEPT_FORMATS:
-        yield part(name, "film.mkv", kept(3), "ffv1", 3, pix_fmt=name)
-    yield part("bgr0", "film.mkv", kept(3), "ffv1", 3, pix_fmt="bgr0")
+        yield part(name, "video.mkv", kept(3), "ffv1", 3, pix_fmt=name)
+    yield part("bgr0", "video.mkv", kept(3), "ffv1", 3, pix_fmt="bgr0")
     for name in RAW_FORMATS:
-        yield part(f"{name}, raw", "film.nut", kept(3), "rawvideo", 3, pix_fmt=name)
+        yield part(f"{name}, raw", "video.nut", kept(3), "rawvideo", 3, pix_fmt=name)
     for name, why in REFUSED_FORMATS.items():
         yield of_bytes(
             "pixels",
             f"{name}, raw",
-            "film.nut",
+            "video.nut",
             partial(blank, name),
             refused(f"{name}.*{why}.*is not supported; convert"),
         )
     for name in ("ya8",):
         yield part(
             f"{name}, raw",
-            "film.nut",
+            "video.nut",
             refused(f"no encoder here keeps {name}; convert"),
             "rawvideo",
             3,
             pix_fmt=name,
         )
-    yield part("full range of an old kind", "film.mkv", kept(3), "mjpeg", 3, pix_fmt="yuvj422p")
+    yield part("full range of an old kind", "video.mkv", kept(3), "mjpeg", 3, pix_fmt="yuvj422p")
     tags = {"colorspace": 9, "color_primaries": 9, "color_trc": 16, "color_range": 2}
-    for name in ("film.mkv", "film.mp4"):
+    for name in ("video.mkv", "video.mp4"):
         yield part(
             f"BT.2020 PQ of full range, {name[5:]}", name, kept(3), "libx264", 3, options=X264, settings=tags
         )
     yield part(
         "tags that are reserved",
-        "film.mkv",
+        "video.mkv",
         kept(3),
         "libx264",
         3,
@@ -219,11 +219,11 @@ def pixels() -> Iterator[Case]:
         settings={"color_trc": 3, "color_primaries": 3},
     )
     shape = {"sample_aspect_ratio": Fraction(64, 45)}
-    for name, codec in (("film.mp4", "libx264"), ("film.mkv", "libx264"), ("film.avi", "mpeg4")):
+    for name, codec in (("video.mp4", "libx264"), ("video.mkv", "libx264"), ("video.avi", "mpeg4")):
         yield part(f"pixels of 64:45, {name[5:]}", name, kept(3), codec, 3, settings=shape)
     yield part(
         "pixels of 1:300",
-        "film.mkv",
+        "video.mkv",
         kept(3),
         "libx264",
         3,
@@ -251,7 +251,7 @@ def pixels() -> Iterator[Case]:
         )
     settings = ({}, {"x264-params": "tff=1"})
     turns = "frame 12: warning: the video turns interlaced here"
-    yield of_bytes("fields", "turns interlaced", "film.ts", lambda: joined(settings), kept(24, says=turns))
+    yield of_bytes("fields", "turns interlaced", "video.ts", lambda: joined(settings), kept(24, says=turns))
 
 
 def blank(pix_fmt: str) -> bytes:

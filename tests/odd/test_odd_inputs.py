@@ -40,7 +40,7 @@ def name(case: Case) -> str:
 @pytest.mark.parametrize(
     "case", [pytest.param(case, marks=[pytest.mark.faults] * case.slow, id=name(case)) for case in CASES]
 )
-def test_every_odd_input_gets_what_is_stated(case: Case, folder: Path) -> None:
+def test_every_odd_input_gets_what_is_stated(case, folder):
     got = run(case, folder)
     assert verdict(case, got, folder) is None, got.said
 
@@ -54,13 +54,13 @@ def test_every_odd_input_gets_what_is_stated(case: Case, folder: Path) -> None:
         (Outcome((0,), None), "it leaves"),
     ],
 )
-def test_a_verdict_sees_what_is_not_as_stated(outcome: Outcome, wrong: str, folder: Path) -> None:
-    case = of_bytes("none", "a whole film", "film.mkv", lambda: clip("mkv"), outcome)
+def test_a_verdict_sees_what_is_not_as_stated(outcome, wrong, folder):
+    case = of_bytes("none", "a whole video", "video.mkv", lambda: clip("mkv"), outcome)
     assert wrong in str(verdict(case, run(case, folder), folder))
 
 
-def test_a_verdict_sees_other_pixels(folder: Path) -> None:
-    case = of_bytes("none", "lossy", "film.mkv", lambda: clip("mkv"), kept(12), arguments=("--crf", "40"))
+def test_a_verdict_sees_other_pixels(folder):
+    case = of_bytes("none", "lossy", "video.mkv", lambda: clip("mkv"), kept(12), arguments=("--crf", "40"))
     got = run(case, folder)
     assert verdict(replace(case, arguments=("--lossless",)), got, folder) == "other samples"
 
@@ -94,7 +94,7 @@ def damaged_clips() -> Iterator[tuple[str, bytes, bool]]:
 
 
 @pytest.mark.faults
-def test_damage_anywhere_is_found_or_changes_no_more_than_pictures(folder: Path) -> None:
+def test_damage_anywhere_is_found_or_changes_no_more_than_pictures(folder):
     """Exit code 0 only where FFmpeg alone gives the same frames; 4 with a file and a word; 1 with a word and
     no file.
     """
@@ -103,7 +103,7 @@ def test_damage_anywhere_is_found_or_changes_no_more_than_pictures(folder: Path)
         case = of_bytes(
             "sweep",
             what,
-            f"film{KINDS[what.split(' ')[0].lower()][0]}",
+            f"video{KINDS[what.split(' ')[0].lower()][0]}",
             lambda data=data: data,
             maybe_damaged(12),
             apart=True,
@@ -121,7 +121,7 @@ def complaint(got: odd_inputs.Got, source: Path, counted: bool) -> str | None:
     if got.code == 1:
         return "says nothing" if source.name not in got.said else "leaves a file" if got.output else None
     if got.output is None:
-        return "leaves no film"
+        return "leaves no video"
     if got.code == 4:
         return None if "damaged" in got.said else "does not say that it is damaged"
     found, wanted = len(shown(got.output)), len(shown(source))

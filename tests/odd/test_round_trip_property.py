@@ -1,4 +1,4 @@
-"""The same film, whatever it is: random times, sizes and streams go through a restoration that changes
+"""The same video, whatever it is: random times, sizes and streams go through a restoration that changes
 nothing.
 """
 
@@ -16,7 +16,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from odd_inputs import tags_differ
-from odd_videos import Film, Sound, write_film
+from odd_videos import Content, Sound, write_content
 
 import vidrestore
 from vidrestore.media.reader import VideoReader
@@ -33,8 +33,8 @@ RANDOM = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow], d
 
 
 @st.composite
-def films(rng: Callable[[Any], Any]) -> tuple[str, Film]:
-    """A container and a film that fits into it; every time lies on the container's grid."""
+def contents(rng: Callable[[Any], Any]) -> tuple[str, Content]:
+    """A container and a video that fits into it; every time lies on the container's grid."""
     suffix = rng(st.sampled_from(sorted(TICKS)))
     ticks = rng(st.sampled_from(TICKS[suffix]))
     steps = rng(st.lists(st.integers(1, 3 * ticks), max_size=7))
@@ -48,7 +48,7 @@ def films(rng: Callable[[Any], Any]) -> tuple[str, Film]:
         "yuv420p10le",
         *(("gray", "gray16le", "yuva420p", "bgr0") if exact else ()),
     )
-    film = Film(
+    content = Content(
         sounds=tuple(rng(st.lists(sounds(SOUNDS[suffix]), max_size=3))),
         texts=tuple(rng(st.lists(st.sampled_from(TEXTS[suffix]), max_size=2))) if TEXTS[suffix] else (),
         times=times,
@@ -67,7 +67,7 @@ def films(rng: Callable[[Any], Any]) -> tuple[str, Film]:
             )
         ),
     )
-    return suffix, film
+    return suffix, content
 
 
 WORDS = st.characters(codec="utf-8", exclude_categories=("Cs", "Cc"))
@@ -94,11 +94,11 @@ def tags(rng: Callable[[Any], Any]) -> dict[str, Any]:
     return {name: rng(every[name]) for name in sorted(chosen)}
 
 
-def check_round_trip(film: tuple[str, Film]) -> None:
-    suffix, content = film
+def check_round_trip(case: tuple[str, Content]) -> None:
+    suffix, content = case
     with tempfile.TemporaryDirectory() as folder:
         source, output = Path(folder, f"in{suffix}"), Path(folder, f"out{suffix}")
-        write_film(source, content)
+        write_content(source, content)
         summary = vidrestore.restore(source, output, task="<identity>", encoder=EncoderOptions(lossless=True))
         assert (summary.frames, summary.damage) == (len(content.times), None)
         assert frames(output) == frames(source)
@@ -132,11 +132,11 @@ def beside(path: Path) -> list[Any]:
             for stream in container.streams
             if stream.type != "video" and not (stream.type == "data" and is_chapters(stream))
         ]
-        told = {
+        metadata = {
             stream.index: (stream.type, stream.language, title(stream), stream.disposition)
             for stream in others
         }
-        found += [(told[stream.index], attached(stream)) for stream in others]
+        found += [(metadata[stream.index], attached(stream)) for stream in others]
         packets: dict[int, list[Any]] = {stream.index: [] for stream in others}
         for packet in container.demux():
             if (
@@ -180,13 +180,13 @@ def attached(stream: Any) -> bytes | None:
 
 
 @settings(RANDOM, max_examples=40, derandomize=True)
-@given(films())
-def test_every_time_tag_and_packet_of_a_random_film_is_kept(film: tuple[str, Film]) -> None:
-    check_round_trip(film)
+@given(contents())
+def test_every_time_tag_and_packet_of_a_random_video_is_kept(case):
+    check_round_trip(case)
 
 
 @pytest.mark.faults
 @settings(RANDOM, max_examples=600)
-@given(films())
-def test_every_time_tag_and_packet_of_hundreds_of_random_films_is_kept(film: tuple[str, Film]) -> None:
-    check_round_trip(film)
+@given(contents())
+def test_every_time_tag_and_packet_of_hundreds_of_random_videos_is_kept(case):
+    check_round_trip(case)

@@ -18,7 +18,7 @@ from vidrestore.papers.set_files import Pair, PairedImages, read_frames, read_pa
 # Records
 
 
-def test_pairs_are_a_sequence(tmp_path: Path) -> None:
+def test_pairs_are_a_sequence(tmp_path):
     write(tmp_path, *(f"{folder}/{name}.png" for folder in ("input", "target") for name in "abc"))
     pairs = found_pairs("rain13k", tmp_path, "train")
     assert pairs[1] == Pair(tmp_path / "input/b.png", tmp_path / "target/b.png")
@@ -38,14 +38,14 @@ def error(name: str, root: Path, split: str) -> str:
     return str(raised.value)
 
 
-def test_an_unknown_name_or_split_is_told_the_known_ones(tmp_path: Path) -> None:
+def test_an_unknown_name_or_split_names_the_known_ones(tmp_path):
     assert error("rain14k", tmp_path, "train").startswith(
         "no dataset named 'rain14k'; there are: its, ots, sots-indoor"
     )
     assert error("reds", tmp_path, "val") == "reds: has no split 'val'; there are: train, test"
 
 
-def test_what_is_not_there_is_described(tmp_path: Path) -> None:
+def test_what_is_not_there_is_described(tmp_path):
     assert error("its", tmp_path / "no", "train").startswith(
         f"{tmp_path / 'no'}: no such folder; RESIDE's indoor training set (ITS) is"
     )
@@ -63,14 +63,14 @@ def test_what_is_not_there_is_described(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", DATASETS)
-def test_an_empty_folder_is_an_error_that_names_the_layout(tmp_path: Path, name: str) -> None:
+def test_an_empty_folder_is_an_error_that_names_the_layout(tmp_path, name):
     for split, layouts in DATASETS[name].splits.items():
         message = error(name, tmp_path, split)
         assert str(tmp_path) in message and "found nothing" in message and DATASETS[name].layout in message
         assert bool(layouts.pairs) != bool(layouts.clips)
 
 
-def test_a_degraded_picture_without_its_clean_one_is_named(tmp_path: Path) -> None:
+def test_a_degraded_picture_without_its_clean_one_is_named(tmp_path):
     write(tmp_path, "input/1.png", "input/2.png", "target/1.jpg", "target/2.txt")
     message = error("rain13k", tmp_path, "train")
     assert message.startswith(
@@ -78,14 +78,14 @@ def test_a_degraded_picture_without_its_clean_one_is_named(tmp_path: Path) -> No
     )
 
 
-def test_a_picture_that_belongs_to_no_pair_is_named(tmp_path: Path) -> None:
+def test_a_picture_that_belongs_to_no_pair_is_named(tmp_path):
     write(tmp_path, "hazy/1_1_0.9.png", "hazy/preview.png", "clear/1.png")
     assert error("its", tmp_path, "train").startswith(
         f"{tmp_path}/hazy/preview.png: belongs to no pair; pictures are expected as"
     )
 
 
-def test_a_folder_that_can_not_be_read_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_that_can_not_be_read_is_named(tmp_path, monkeypatch):
     def refused(folder: Path) -> None:
         raise PermissionError(13, "Permission denied")
 
@@ -94,13 +94,13 @@ def test_a_folder_that_can_not_be_read_is_named(tmp_path: Path, monkeypatch: pyt
         listing(tmp_path)
 
 
-def test_hazy_pictures_without_any_folder_of_clear_ones_are_not_there(tmp_path: Path) -> None:
+def test_hazy_pictures_without_any_folder_of_clear_ones_are_not_there(tmp_path):
     write(tmp_path, "hazy/1_1_0.9.png")
     assert "found hazy; expected hazy/1_1_0.90179.png and clear/1.png" in error("its", tmp_path, "train")
 
 
 @pytest.mark.parametrize("place", ["", "test/SIDD/", "SIDD/test/"])
-def test_blocks_in_a_matlab_file_are_refused_with_what_to_do(tmp_path: Path, place: str) -> None:
+def test_blocks_in_a_matlab_file_are_refused_with_what_to_do(tmp_path, place):
     write(tmp_path, f"{place}ValidationNoisyBlocksSrgb.mat")
     message = error("sidd", tmp_path, "validation")
     assert message.startswith(
@@ -110,13 +110,13 @@ def test_blocks_in_a_matlab_file_are_refused_with_what_to_do(tmp_path: Path, pla
     assert "write its blocks as PNG" in message and "val/SIDD/input_crops" in message
 
 
-def test_a_test_set_that_lacks_a_clip_is_refused(tmp_path: Path) -> None:
+def test_a_test_set_that_lacks_a_clip_is_refused(tmp_path):
     write(tmp_path, *(f"GT/{clip}/1.png" for clip in VID4[:3]))
     assert error("vid4", tmp_path, "test") == f"{tmp_path}: lacks the clips walk; unpack the release again"
 
 
 @pytest.mark.parametrize(("folder", "other"), [("GT", "BIx4"), ("BIx4", "GT")])
-def test_a_frame_without_its_counterpart_is_named(tmp_path: Path, folder: str, other: str) -> None:
+def test_a_frame_without_its_counterpart_is_named(tmp_path, folder, other):
     write(
         tmp_path,
         *(f"{kind}/{clip}/{frame}.png" for kind in ("GT", "BIx4") for clip in VID4 for frame in (1, 2)),
@@ -127,7 +127,7 @@ def test_a_frame_without_its_counterpart_is_named(tmp_path: Path, folder: str, o
     )
 
 
-def test_a_listed_clip_without_frames_is_named(tmp_path: Path) -> None:
+def test_a_listed_clip_without_frames_is_named(tmp_path):
     write(tmp_path, *(f"sequences/00001/0001/im{number}.png" for number in range(1, 8)))
     (tmp_path / "sep_trainlist.txt").write_text("00001/0001\n00001/0009\n")
     assert error("vimeo-90k", tmp_path, "train").startswith(
@@ -136,9 +136,7 @@ def test_a_listed_clip_without_frames_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kept", [range(2, 8), range(1, 4)])
-def test_a_septuplet_that_is_not_whole_is_refused_instead_of_judged_at_another_frame(
-    tmp_path: Path, kept: range
-) -> None:
+def test_a_septuplet_that_is_not_whole_is_refused_instead_of_measured_at_another_frame(tmp_path, kept):
     write(tmp_path, *(f"sequences/00001/0001/im{number}.png" for number in kept))
     (tmp_path / "sep_testlist.txt").write_text("00001/0001\n")
     message = (
@@ -147,7 +145,7 @@ def test_a_septuplet_that_is_not_whole_is_refused_instead_of_judged_at_another_f
     assert error("vimeo-90k", tmp_path, "test") == message
 
 
-def test_a_list_that_is_no_text_is_named(tmp_path: Path) -> None:
+def test_a_list_that_is_no_text_is_named(tmp_path):
     write(tmp_path, *(f"sequences/00001/0001/im{number}.png" for number in range(1, 8)))
     (tmp_path / "sep_testlist.txt").write_bytes(b"\xff\xfe")
     assert error("vimeo-90k", tmp_path, "test").startswith(
@@ -162,7 +160,7 @@ def picture(height: int, width: int, seed: int = 0) -> np.ndarray:
     return np.random.default_rng(seed).integers(0, 256, (3, height, width), dtype=np.uint8)
 
 
-def test_a_pair_is_read_as_the_files_have_it(tmp_path: Path) -> None:
+def test_a_pair_is_read_as_the_files_have_it(tmp_path):
     degraded, clean = picture(16, 24), picture(16, 24, 1)
     write_rgb(tmp_path / "a.png", degraded)
     write_rgb(tmp_path / "b.png", clean)
@@ -171,9 +169,7 @@ def test_a_pair_is_read_as_the_files_have_it(tmp_path: Path) -> None:
     assert (read[0].numpy() == degraded).all() and (read[1].numpy() == clean).all()
 
 
-def test_larger_clean_pictures_are_cut_around_their_middle_only_where_the_release_has_such(
-    tmp_path: Path,
-) -> None:
+def test_larger_clean_pictures_are_cut_around_their_middle_only_where_the_release_has_such(tmp_path):
     clean = picture(20, 26)
     write_rgb(tmp_path / "a.png", clean[:, 2:-2, 1:-1])
     write_rgb(tmp_path / "b.png", clean)
@@ -190,11 +186,11 @@ def test_larger_clean_pictures_are_cut_around_their_middle_only_where_the_releas
 @pytest.mark.parametrize(
     ("name", "centred"), [("its", True), ("sots-indoor", True), ("sots-outdoor", False), ("ots", False)]
 )
-def test_only_indoor_haze_has_larger_clean_pictures(name: str, centred: bool) -> None:
+def test_only_indoor_haze_has_larger_clean_pictures(name, centred):
     assert {layout.centred for split in DATASETS[name].splits.values() for layout in split.pairs} == {centred}
 
 
-def test_frames_are_read_in_order_and_of_one_size(tmp_path: Path) -> None:
+def test_frames_are_read_in_order_and_of_one_size(tmp_path):
     frames = [picture(16, 16, seed) for seed in range(3)]
     for number, frame in enumerate(frames):
         write_rgb(tmp_path / f"{number}.png", frame)

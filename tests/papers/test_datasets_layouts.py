@@ -5,7 +5,6 @@ should be.
 from __future__ import annotations
 
 import re
-from pathlib import Path
 from typing import NamedTuple
 
 import pytest
@@ -172,9 +171,7 @@ def numbered(rows: list[tuple[str, str, list[str]]] | list[Clips]) -> list[str]:
 
 
 @pytest.mark.parametrize(("name", "split", "files"), PAIRS, ids=numbered(PAIRS))
-def test_degraded_pictures_are_paired_with_their_clean_ones(
-    tmp_path: Path, name: str, split: str, files: list[str]
-) -> None:
+def test_degraded_pictures_are_paired_with_their_clean_ones(tmp_path, name, split, files):
     write(tmp_path, *(file for pair in files for file in both(pair)))
     found = found_pairs(name, tmp_path, split)
     assert {(pair.degraded, pair.clean) for pair in found} == {
@@ -185,7 +182,7 @@ def test_degraded_pictures_are_paired_with_their_clean_ones(
 
 
 @pytest.mark.parametrize("row", CLIPS, ids=numbered(CLIPS))
-def test_clips_are_found_with_their_frames_in_order(tmp_path: Path, row: Clips) -> None:
+def test_clips_are_found_with_their_frames_in_order(tmp_path, row):
     suffix = ".tif" if row.name == "ucsd" else ".png"
     write(tmp_path, *(f"{folder}/{frame}{suffix}" for folder in row.folders for frame in row.frames))
     found = found_clips(row.name, tmp_path, row.split)
@@ -197,7 +194,7 @@ def test_clips_are_found_with_their_frames_in_order(tmp_path: Path, row: Clips) 
     assert [path.stem for path in found[0].degraded] == (row.frames if row.small else [])
 
 
-def test_every_dataset_and_split_has_a_made_up_folder() -> None:
+def test_every_dataset_and_split_has_a_made_up_folder():
     tried = {row[:2] for row in (*PAIRS, *CLIPS)}
     listed = {
         ("vimeo-90k", "train"),
@@ -212,7 +209,7 @@ def test_every_dataset_and_split_has_a_made_up_folder() -> None:
 
 @pytest.mark.parametrize("split", ["train", "test"])
 @pytest.mark.parametrize("root", ["", "vimeo_septuplet"])
-def test_septuplets_are_those_of_the_list(tmp_path: Path, split: str, root: str) -> None:
+def test_septuplets_are_those_of_the_list(tmp_path, split, root):
     frames = [f"im{number}.png" for number in range(1, 8)]
     for clip in ("00001/0001", "00001/0002", "00002/0001"):
         for folder in ("vimeo_septuplet/sequences", "vimeo_septuplet_matlabLRx4/sequences"):
@@ -229,7 +226,7 @@ def test_septuplets_are_those_of_the_list(tmp_path: Path, split: str, root: str)
 @pytest.mark.parametrize(
     ("split", "listed"), [("train", "train"), ("validation", "val"), ("test", "test-dev")]
 )
-def test_clips_of_davis_are_those_of_its_lists(tmp_path: Path, split: str, listed: str) -> None:
+def test_clips_of_davis_are_those_of_its_lists(tmp_path, split, listed):
     write(
         tmp_path,
         *(
@@ -251,9 +248,7 @@ def test_clips_of_davis_are_those_of_its_lists(tmp_path: Path, split: str, liste
         ("shanghaitech", "train", "shanghaitech/training/videos", ["01_001", "13_007"]),
     ],
 )
-def test_a_clip_may_be_one_video_file(
-    tmp_path: Path, name: str, split: str, folder: str, clips: list[str]
-) -> None:
+def test_a_clip_may_be_one_video_file(tmp_path, name, split, folder, clips):
     write(tmp_path, *(f"{folder}/{clip}.avi" for clip in clips), f"{folder}/notes.txt")
     found = found_clips(name, tmp_path, split)
     assert [(clip.name, clip.video, clip.clean) for clip in found] == [
@@ -261,7 +256,7 @@ def test_a_clip_may_be_one_video_file(
     ]
 
 
-def test_masks_beside_the_clips_of_ucsd_are_left_out(tmp_path: Path) -> None:
+def test_masks_beside_the_clips_of_ucsd_are_left_out(tmp_path):
     write(
         tmp_path,
         "UCSDped1/Test/Test003/001.tif",
@@ -272,7 +267,7 @@ def test_masks_beside_the_clips_of_ucsd_are_left_out(tmp_path: Path) -> None:
     assert (clip.name, clip.clean_frames) == ("1/Test003", ("001.tif",))
 
 
-def test_the_sets_of_real_haze_are_split_before_the_last_five_scenes(tmp_path: Path) -> None:
+def test_the_sets_of_real_haze_are_split_before_the_last_five_scenes(tmp_path):
     write(tmp_path, *(f"NH-HAZE/{scene:02d}_{kind}.png" for scene in range(1, 56) for kind in ("hazy", "GT")))
     scenes = {
         split: [int(pair.clean.name[:2]) for pair in found_pairs("nh-haze", tmp_path, split)]
@@ -281,7 +276,7 @@ def test_the_sets_of_real_haze_are_split_before_the_last_five_scenes(tmp_path: P
     assert scenes == {"train": [*range(1, 51)], "test": [*range(51, 56)]}
 
 
-def test_rain_and_its_parts_in_one_folder(tmp_path: Path) -> None:
+def test_rain_and_its_parts_in_one_folder(tmp_path):
     kinds = ("rain", "norain", "rainregion", "rainstreak")
     write(tmp_path, *(f"rain_data_test_Heavy/{kind}-{number:03d}.png" for kind in kinds for number in (1, 2)))
     pairs = found_pairs("rain100h", tmp_path / "rain_data_test_Heavy", "test")

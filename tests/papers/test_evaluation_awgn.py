@@ -53,7 +53,7 @@ def write_clip(folder: Path, frames: int, level: int) -> FrameSequence:
     return FrameSequence(folder.name, folder, tuple(f"{number:05d}.png" for number in range(frames)))
 
 
-def test_planes_are_orthogonal_span_the_range_and_come_back() -> None:
+def test_planes_are_orthogonal_span_the_range_and_come_back():
     opponent = torch.tensor(OPPONENT).float()
     products = opponent @ opponent.mT
     torch.testing.assert_close(products, torch.diag(products.diagonal()))
@@ -63,7 +63,7 @@ def test_planes_are_orthogonal_span_the_range_and_come_back() -> None:
     torch.testing.assert_close(restored, video, atol=1e-5, rtol=0)
 
 
-def test_each_plane_has_the_sigma_that_its_noise_has() -> None:
+def test_each_plane_has_the_sigma_that_its_noise_has():
     plain = Plain()
     noisy = noisy_video(torch.full((20, 3, 96, 128), 128, dtype=torch.uint8), 25.0, 7)
     list(denoise_by_planes(plain, noisy, 25.0))  # type: ignore[arg-type]
@@ -76,7 +76,7 @@ def test_each_plane_has_the_sigma_that_its_noise_has() -> None:
     )
 
 
-def test_noise_leaves_the_range_and_is_judged_after_clamping(tmp_path: Path) -> None:
+def test_noise_leaves_the_range_and_is_measured_after_clamping(tmp_path):
     clip = write_clip(tmp_path / "tractor", 3, 250)
     made = table("30")
     (found,) = measure(made, made.sets[0], [clip], [System(GIVEN)], 1)
@@ -92,7 +92,7 @@ def test_noise_leaves_the_range_and_is_judged_after_clamping(tmp_path: Path) -> 
     assert found.comparison is not None and found.comparison.given.max() == 255
 
 
-def test_at_most_85_frames_count(tmp_path: Path) -> None:
+def test_at_most_85_frames_count(tmp_path):
     write_clip(tmp_path / "rafting", 1, 100)
     many = FrameSequence("rafting", tmp_path / "rafting", ("00000.png",) * 87)
     made = table("10")
@@ -100,7 +100,7 @@ def test_at_most_85_frames_count(tmp_path: Path) -> None:
     assert len(found.frames["psnr"]) == FRAMES == 85
 
 
-def test_the_mean_is_over_frames_and_then_over_sequences(tmp_path: Path) -> None:
+def test_the_mean_is_over_frames_and_then_over_sequences(tmp_path):
     clips = [write_clip(tmp_path / "a", 1, 128), write_clip(tmp_path / "b", 3, 255)]
     made = table("40")
     found = list(measure(made, made.sets[0], clips, [System(GIVEN)], 0))
@@ -110,7 +110,7 @@ def test_the_mean_is_over_frames_and_then_over_sequences(tmp_path: Path) -> None
     assert first != pytest.approx(second, abs=0.5)
 
 
-def test_dust_takes_noise_off_colour(tmp_path: Path) -> None:
+def test_dust_takes_noise_off_colour(tmp_path):
     rows, columns = np.mgrid[:48, :64] / 9
     frame = np.stack([128 + 70 * np.sin(rows + channel) * np.cos(columns) for channel in range(3)]).astype(
         np.uint8
@@ -126,7 +126,7 @@ def test_dust_takes_noise_off_colour(tmp_path: Path) -> None:
     assert after > before + 8
 
 
-def test_noise_is_given_to_dust_and_nothing_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_noise_is_given_to_dust_and_nothing_is_measured(monkeypatch):
     (system, *_) = all_qualities(System("dust", load_model("dust-denoise"), "dust-denoise"))
     measured: list[Any] = []
     curves = [(module, "noise_curve") for module in (second_estimate, nonlocal_bayes)]
@@ -137,7 +137,7 @@ def test_noise_is_given_to_dust_and_nothing_is_measured(monkeypatch: pytest.Monk
     assert not measured and float((restored - 128 / 255).std()) < 0.02
 
 
-def test_dust_is_judged_at_every_quality_by_name(tmp_path: Path) -> None:
+def test_dust_is_measured_at_every_quality_by_name(tmp_path):
     clip = write_clip(tmp_path / "aspen", 2, 128)
     taking = all_qualities(System("dust", load_model("dust-denoise"), "dust-denoise"))
     assert [each.name for each in taking] == ["dust", "dust-fast", "dust-best"]
@@ -149,7 +149,7 @@ def test_dust_is_judged_at_every_quality_by_name(tmp_path: Path) -> None:
     assert all_qualities(System(GIVEN)) == (System(GIVEN),)
 
 
-def test_a_column_is_of_its_setting_or_of_its_clip_as_the_table_says() -> None:
+def test_a_column_is_of_its_setting_or_of_its_clip_as_the_table_says():
     named_like_a_sigma = ClipMetrics("dust", "davis", "20", "10", {"psnr": (30.0,)})
     assert [belongs(read_table("awgn-rgb"), column, named_like_a_sigma) for column in ("10", "20")] == [
         False,

@@ -1,4 +1,4 @@
-"""The protocol of super-resolution: what the small frames are, how windows run, and what is judged."""
+"""The protocol of super-resolution: what the small frames are, how windows run, and what is measured."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def stored(pixels: torch.Tensor) -> torch.Tensor:
     return pixels.mul(255).round().clamp(0, 255)
 
 
-def test_bicubic_is_small_frames_in_eight_bits_enlarged_into_eight_bits(tmp_path: Path) -> None:
+def test_bicubic_is_small_frames_in_eight_bits_enlarged_into_eight_bits(tmp_path):
     clip = write_frames(tmp_path / "calendar", 2, (50, 70))
     (found,) = figures(clip, ["Y"])
     assert len(found.frames["psnr"]) == 2  # border frames count
@@ -73,7 +73,7 @@ def test_bicubic_is_small_frames_in_eight_bits_enlarged_into_eight_bits(tmp_path
         assert not torch.equal(exact, large)  # small frames that were not rounded would be seen
 
 
-def test_rgb_and_luma_are_judged_of_the_same_frames(tmp_path: Path) -> None:
+def test_rgb_and_luma_are_measured_of_the_same_frames(tmp_path):
     clip = write_frames(tmp_path / "00001", 3, (32, 40))
     rgb, luma = figures(clip, ["RGB", "Y"], measured_frames=(1,))
     assert (rgb.column, luma.column) == ("RGB", "Y")
@@ -85,7 +85,7 @@ def test_rgb_and_luma_are_judged_of_the_same_frames(tmp_path: Path) -> None:
     assert rgb.frames["psnr"][0] != pytest.approx(luma.frames["psnr"][0], abs=0.01)
 
 
-def test_the_release_s_small_frames_are_taken_where_they_count(tmp_path: Path) -> None:
+def test_the_release_s_small_frames_are_taken_where_they_count(tmp_path):
     clip = write_frames(tmp_path / "sharp" / "000", 1, (32, 40))
     write_frames(tmp_path / "x4" / "000", 1, (8, 10), first=9)
     both = FrameSequence(
@@ -98,7 +98,7 @@ def test_the_release_s_small_frames_are_taken_where_they_count(tmp_path: Path) -
         small_frames(both, torch.zeros(1, 3, 48, 60, dtype=torch.uint8), made=False)
 
 
-def test_frames_are_cut_at_the_right_and_bottom() -> None:
+def test_frames_are_cut_at_the_right_and_bottom():
     frame = torch.arange(3 * 7 * 9, dtype=torch.uint8).view(3, 7, 9)
     assert torch.equal(crop(frame), frame[:, :4, :8])
 
@@ -116,7 +116,7 @@ def saved(folder: Path, network: Any, name: str) -> Path:
     return path
 
 
-def test_a_released_network_sees_the_windows_of_the_paper(tmp_path: Path) -> None:
+def test_a_released_network_sees_the_windows_of_the_paper(tmp_path):
     path = saved(tmp_path, released(), "released")
     system = System("vsr-transformer", load_model(path), str(path))
     small = torch.from_numpy(np.stack([picture(number, 64, 64) for number in range(6)]))
@@ -128,7 +128,7 @@ def test_a_released_network_sees_the_windows_of_the_paper(tmp_path: Path) -> Non
     assert frame_window(0, 6, 5) == [4, 3, 0, 1, 2] and frame_window(5, 6, 5) == [3, 4, 5, 2, 1]
 
 
-def test_the_suite_measures_bicubic_on_vid4_beside_the_paper(tmp_path: Path) -> None:
+def test_the_suite_measures_bicubic_on_vid4_beside_the_paper(tmp_path):
     lengths = dict(zip(VID4, (1, 2, 3, 4), strict=True))
     for clip, frames in lengths.items():
         write_frames(tmp_path / "GT" / clip, frames, (32, 40), first=3 * frames)
@@ -146,7 +146,7 @@ def test_the_suite_measures_bicubic_on_vid4_beside_the_paper(tmp_path: Path) -> 
     assert clips[1].count == 2 and clips[1].reference["psnr"] == 25.16
 
 
-def test_networks_stand_beside_bicubic_and_published_ones(tmp_path: Path) -> None:
+def test_networks_stand_beside_bicubic_and_published_ones(tmp_path):
     for clip in VID4:
         write_frames(tmp_path / "GT" / clip, 2, (64, 64))
     path = saved(tmp_path, compact(), "own")
@@ -156,7 +156,7 @@ def test_networks_stand_beside_bicubic_and_published_ones(tmp_path: Path) -> Non
     assert average["EDVR-L"].measured == {} and average["EDVR-L"].reference["psnr"] == 27.35
 
 
-def test_the_protocol_says_which_frames_are_restored(tmp_path: Path) -> None:
+def test_the_protocol_says_which_frames_are_restored(tmp_path):
     for number in range(1, 8):
         write_rgb(tmp_path / "sequences" / "00001" / "0266" / f"im{number}.png", picture(number, 32, 40))
     (tmp_path / "sep_testlist.txt").write_text("00001/0266\n")

@@ -44,7 +44,7 @@ def saved(folder: Path, task: str) -> Path:
     return path
 
 
-def test_each_task_is_judged_as_its_papers_scripts_do() -> None:
+def test_each_task_is_measured_as_its_papers_scripts_do():
     rng = np.random.default_rng(1)
     clean = torch.from_numpy(pictures(1)[1])
     restored = (clean.float() / 255 + torch.from_numpy(rng.normal(0, 0.02, clean.shape)).float()).clamp(0, 1)
@@ -66,7 +66,7 @@ def test_each_task_is_judged_as_its_papers_scripts_do() -> None:
     )
 
 
-def test_pictures_are_reflected_to_multiples_of_eight_clamped_and_restored_whole(tmp_path: Path) -> None:
+def test_pictures_are_reflected_to_multiples_of_eight_clamped_and_restored_whole(tmp_path):
     write_pairs(tmp_path, ("hazy", "clear"), range(1))
     path = saved(tmp_path, "dehaze")
     table = read_table("mbt-table2")
@@ -92,7 +92,7 @@ FOLDERS = {
 }
 
 
-def test_the_average_of_deraining_is_over_sets_however_many_pictures_they_have(tmp_path: Path) -> None:
+def test_the_average_of_deraining_is_over_sets_however_many_pictures_they_have(tmp_path):
     for index, name in enumerate(RAIN):
         write_pairs(tmp_path / "test" / FOLDERS[name], ("input", "target"), range(index + 1))
     found = evaluate("mbt-table4", data=tmp_path, systems=["given", "restormer"])
@@ -111,7 +111,7 @@ def test_the_average_of_deraining_is_over_sets_however_many_pictures_they_have(t
     )
 
 
-def test_of_some_sets_there_is_no_average_and_a_missing_one_names_the_way_out(tmp_path: Path) -> None:
+def test_of_some_sets_there_is_no_average_and_a_missing_one_names_the_way_out(tmp_path):
     write_pairs(tmp_path / "test" / "Test100", ("input", "target"), range(1))
     found = evaluate("mbt-table4", data=tmp_path, sets=["test100"])
     assert {row.on for row in found.rows} == {"Test100"}
@@ -124,7 +124,7 @@ def test_of_some_sets_there_is_no_average_and_a_missing_one_names_the_way_out(tm
         evaluate("mbt-table4")
 
 
-def test_names_that_a_table_does_not_have_are_errors_that_list_what_it_has(tmp_path: Path) -> None:
+def test_names_that_a_table_does_not_have_are_errors_that_list_what_it_has(tmp_path):
     write_pairs(tmp_path / "test" / "Test100", ("input", "target"), range(1))
     with pytest.raises(OptionError, match="no test set rain; there are: test100, rain100h"):
         evaluate("mbt-table4", data=tmp_path, sets=["rain"])
@@ -134,7 +134,7 @@ def test_names_that_a_table_does_not_have_are_errors_that_list_what_it_has(tmp_p
         evaluate("mbt-table4", data=tmp_path, sets=["test100"], systems=["restormer"])
 
 
-def test_weights_of_another_family_or_task_do_not_take_part(tmp_path: Path) -> None:
+def test_weights_of_another_family_or_task_do_not_take_part(tmp_path):
     write_pairs(tmp_path / "test" / "Test100", ("input", "target"), range(1))
     with pytest.raises(
         OptionError, match="dust-cs20: weights of dust, but mbt-table4 is for mb-taylorformer"
@@ -144,7 +144,7 @@ def test_weights_of_another_family_or_task_do_not_take_part(tmp_path: Path) -> N
         evaluate("mbt-table4", data=tmp_path, sets=["test100"], weights=[str(saved(tmp_path, "dehaze"))])
 
 
-def test_weights_may_be_for_one_set(tmp_path: Path) -> None:
+def test_weights_may_be_for_one_set(tmp_path):
     table, path = read_table("mbt-table4"), saved(tmp_path, "derain")
     taking = find_systems(table, (GIVEN,), ("mb-taylorformer",), "derain", [f"rain100h={path}"], "cpu")
     assert [(one.name, one.only) for one in taking] == [(GIVEN, ""), ("mb-taylorformer-other", "rain100h")]

@@ -5,7 +5,6 @@ known.
 from __future__ import annotations
 
 from itertools import product
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -38,7 +37,7 @@ def pictures(height: int = 14, width: int = 16) -> tuple[torch.Tensor, torch.Ten
     )
 
 
-def test_matlabs_luma_is_the_documented_one_rounded() -> None:
+def test_matlabs_luma_is_the_documented_one_rounded():
     colours = {
         (255, 255, 255): 235,
         (0, 0, 0): 16,
@@ -51,7 +50,7 @@ def test_matlabs_luma_is_the_documented_one_rounded() -> None:
         assert matlab_luma(torch.tensor(colour, dtype=torch.uint8)[:, None, None]).tolist() == [[luma]]
 
 
-def test_the_two_lumas_differ_by_their_rounding_alone() -> None:
+def test_the_two_lumas_differ_by_their_rounding_alone():
     noisy, clean = pictures()
     weights = np.array([65.481, 128.553, 24.966])
     exact = [np.tensordot(weights, picture.numpy() / 255, 1) + 16 for picture in (noisy, clean)]
@@ -62,7 +61,7 @@ def test_the_two_lumas_differ_by_their_rounding_alone() -> None:
     assert abs(plain - rounded) > 1e-3
 
 
-def test_figures_of_rgb_are_over_all_samples_and_the_same_in_floats() -> None:
+def test_figures_of_rgb_are_over_all_samples_and_the_same_in_floats():
     noisy, clean = pictures()
     error = noisy.double() - clean.double()
     expected = 10 * np.log10(255**2 / float(error.square().mean()))
@@ -93,7 +92,7 @@ def looped_volume_ssim(a: np.ndarray, b: np.ndarray, top: float) -> float:
     return float(np.mean(values))
 
 
-def test_matlabs_ssim_of_colour_takes_the_picture_for_a_volume() -> None:
+def test_matlabs_ssim_of_colour_takes_the_picture_for_a_volume():
     noisy, clean = pictures(8, 9)
     assert volume_ssim(noisy, clean, 255) == pytest.approx(
         looped_volume_ssim(noisy.numpy(), clean.numpy(), 255), abs=1e-10
@@ -102,12 +101,12 @@ def test_matlabs_ssim_of_colour_takes_the_picture_for_a_volume() -> None:
     assert abs(volume_metrics(noisy, clean)["ssim"] - rgb_metrics(noisy, clean)["ssim"]) > 1e-3
 
 
-def test_gray_weighs_colours_as_bt601_and_rounds() -> None:
+def test_gray_weighs_colours_as_bt601_and_rounds():
     picture = torch.tensor([[255, 0, 0, 10], [0, 255, 0, 20], [0, 0, 255, 30]], dtype=torch.uint8)[:, None]
     assert grey(picture).tolist() == [[76, 150, 29, 18]]
 
 
-def test_each_smaller_sample_is_the_mean_of_the_area_it_covers() -> None:
+def test_each_smaller_sample_is_the_mean_of_the_area_it_covers():
     assert area_matrix(3, 2).tolist() == [pytest.approx([2 / 3, 1 / 3, 0]), pytest.approx([0, 1 / 3, 2 / 3])]
     matrix = area_matrix(360, 160)
     assert matrix.sum(1).numpy() == pytest.approx(1) and matrix.sum(0).numpy() == pytest.approx(160 / 360)
@@ -116,12 +115,12 @@ def test_each_smaller_sample_is_the_mean_of_the_area_it_covers() -> None:
     assert torch.equal(downscaled(frames, 2).double(), blocks)
 
 
-def test_the_width_is_rounded_down() -> None:
+def test_the_width_is_rounded_down():
     assert downscaled(torch.zeros(1, 360, 640, dtype=torch.uint8), 160).shape == (1, 160, 284)
     assert downscaled(torch.zeros(1, 480, 856, dtype=torch.uint8), 160).shape == (1, 160, 285)
 
 
-def test_samples_are_clamped_and_rounded_to_eight_bits() -> None:
+def test_samples_are_clamped_and_rounded_to_eight_bits():
     assert eight_bits(torch.tensor([-0.1, 0.0, 0.4999 / 255, 0.51 / 255, 1.0, 1.2])).tolist() == [
         0,
         0,
@@ -132,7 +131,7 @@ def test_samples_are_clamped_and_rounded_to_eight_bits() -> None:
     ]
 
 
-def test_frames_come_from_pictures_and_from_videos_and_no_more_than_asked_for(tmp_path: Path) -> None:
+def test_frames_come_from_pictures_and_from_videos_and_no_more_than_asked_for(tmp_path):
     for number in range(3):
         write_rgb(tmp_path / "clip" / f"{number}.png", np.full((3, 32, 48), 40 * number, np.uint8))
     sequence = FrameSequence("clip", tmp_path / "clip", ("0.png", "1.png", "2.png"))
@@ -146,17 +145,17 @@ def test_frames_come_from_pictures_and_from_videos_and_no_more_than_asked_for(tm
     assert np.abs(grey(second).numpy().astype(int) - wanted).max() <= 1
 
 
-def test_a_clip_without_frames_is_an_error() -> None:
+def test_a_clip_without_frames_is_an_error():
     with pytest.raises(DatasetError, match="walk: has no frame that can be decoded"):
         stacked(iter(()), "walk")
 
 
-def test_frames_of_different_sizes_are_an_error() -> None:
+def test_frames_of_different_sizes_are_an_error():
     with pytest.raises(DatasetError, match="walk: frame 1 is 6x4 but the first 5x4"):
         stacked(iter([torch.zeros(3, 4, 5), torch.zeros(3, 4, 6)]), "walk")
 
 
-def test_a_damaged_video_is_an_error_and_not_another_figure(tmp_path: Path) -> None:
+def test_a_damaged_video_is_an_error_and_not_another_figure(tmp_path):
     path = tmp_path / "video.mkv"
     write_video(path, frames=40, pix_fmt="gray")
     whole = path.read_bytes()

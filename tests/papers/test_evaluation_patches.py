@@ -64,13 +64,13 @@ def figures(made: Table, sequence: FrameSequence, *taking: System, shown_count: 
     return list(measure(made, made.sets[0], [sequence], taking, shown_count))
 
 
-def test_clips_stand_side_by_side_and_the_last_one_reaches_back() -> None:
+def test_clips_stand_side_by_side_and_the_last_one_reaches_back():
     assert list(clip_spans(40, 20)) == [(0, 20, 0), (20, 40, 20)]
     assert list(clip_spans(50, 20)) == [(0, 20, 0), (20, 40, 20), (30, 50, 40)]
     assert list(clip_spans(7, 20)) == [(0, 7, 0)]
 
 
-def test_at_most_200_frames_of_a_video_are_taken(tmp_path: Path) -> None:
+def test_at_most_200_frames_of_a_video_are_taken(tmp_path):
     write_clip(tmp_path / "long", 1, (12, 12))
     many = FrameSequence("long", tmp_path / "long", ("000.png",) * 203)
     assert len(gray_video(many, 0)) == 200
@@ -94,9 +94,7 @@ def looped(network: Any, video: torch.Tensor, stride: int, noise: Any = None) ->
 
 @torch.no_grad()
 @pytest.mark.parametrize("stride", [2, 3, 4])
-def test_overlapping_patches_are_averaged_and_the_last_ones_end_with_the_frame(
-    tmp_path: Path, stride: int
-) -> None:
+def test_overlapping_patches_are_averaged_and_the_last_ones_end_with_the_frame(tmp_path, stride):
     network = system(measurements=5).network
     video = gray_video(write_clip(tmp_path / "a", 3), 0).float()
     found = restored_video(restorer(network, 0.0, None), video, PATCH, stride, 20, "cpu")
@@ -104,7 +102,7 @@ def test_overlapping_patches_are_averaged_and_the_last_ones_end_with_the_frame(
 
 
 @torch.no_grad()
-def test_frames_are_judged_one_by_one_clamped_and_not_rounded(tmp_path: Path) -> None:
+def test_frames_are_measured_one_by_one_clamped_and_not_rounded(tmp_path):
     dust, sequence = system(measurements=3), write_clip(tmp_path / "a", 3)  # rate 3/16, "0.2"
     (found,) = figures(table("CS rate", ("0.2", "0.5")), sequence, dust)
     clean = gray_video(sequence, 0).float()
@@ -120,7 +118,7 @@ def test_frames_are_judged_one_by_one_clamped_and_not_rounded(tmp_path: Path) ->
     assert list(found.frames["psnr"]) != pytest.approx(rounded, abs=1e-4)
 
 
-def test_noise_is_neither_clipped_nor_rounded_and_the_same_for_every_system(tmp_path: Path) -> None:
+def test_noise_is_neither_clipped_nor_rounded_and_the_same_for_every_system(tmp_path):
     sequence = write_clip(tmp_path / "a", 4)
     given, again = figures(table("sigma", ("50",)), sequence, System(GIVEN), System(GIVEN))
     assert given == again
@@ -139,7 +137,7 @@ def test_noise_is_neither_clipped_nor_rounded_and_the_same_for_every_system(tmp_
 
 
 @torch.no_grad()
-def test_noise_of_noisy_sensing_is_on_the_measurements() -> None:
+def test_noise_of_noisy_sensing_is_on_the_measurements():
     network = system(measurements=4).network
     groups = 255 * torch.rand(3, 20, PATCH**2)
     noisy = restorer(network, 30.0, 9)(groups)
@@ -148,7 +146,7 @@ def test_noise_of_noisy_sensing_is_on_the_measurements() -> None:
     torch.testing.assert_close(noisy, expected, atol=1e-3, rtol=0)
 
 
-def test_weights_take_part_in_the_columns_that_they_are_for() -> None:
+def test_weights_take_part_in_the_columns_that_they_are_for():
     rates = table("CS rate", ("0.1", "0.2"))
     sigmas, noisy = table("sigma", ("10", "100")), table("sigma", ("10", "100"), rate=0.2)
     sensing, denoiser = system(measurements=3), system(card={"sigma": [1.0, 75.0]})
@@ -156,14 +154,14 @@ def test_weights_take_part_in_the_columns_that_they_are_for() -> None:
     assert [fits(denoiser, rates, column) for column in ("0.1", "0.2")] == [False, False]
     assert [fits(denoiser, sigmas, column) for column in ("10", "100")] == [True, False]
     assert [fits(sensing, sigmas, column) for column in ("10", "100")] == [False, False]
-    # its card tells no noise
+    # its card names no noise
     assert [fits(sensing, noisy, column) for column in ("10", "100")] == [True, True]
     assert [
         fits(system(measurements=3, card={"sigma": [10.0]}), noisy, column) for column in ("10", "100")
     ] == [True, False]
 
 
-def test_weights_for_noise_take_no_part_where_there_is_none() -> None:
+def test_weights_for_noise_take_no_part_where_there_is_none():
     rates, lengths = table("CS rate", ("0.2",)), table("clip length", ("20",), rate=0.2)
     for card, expected in (
         ({"sigma": [50.0]}, False),
@@ -176,7 +174,7 @@ def test_weights_for_noise_take_no_part_where_there_is_none() -> None:
 
 
 @torch.no_grad()
-def test_longer_clips_are_recovered_as_one(tmp_path: Path) -> None:
+def test_longer_clips_are_recovered_as_one(tmp_path):
     dust, sequence = system(measurements=3), write_clip(tmp_path / "a", 25)
     found = figures(table("clip length", ("20", "25"), rate=0.2), sequence, dust)
     clean = gray_video(sequence, 0).float()
@@ -189,12 +187,12 @@ def test_longer_clips_are_recovered_as_one(tmp_path: Path) -> None:
         )
 
 
-def test_frames_that_hold_no_patch_are_named(tmp_path: Path) -> None:
+def test_frames_that_hold_no_patch_are_named(tmp_path):
     with pytest.raises(DatasetError, match=f"{tmp_path}/a: frames of 22x3 are smaller than a patch of 4x4"):
         gray_video(write_clip(tmp_path / "a", 1, (3, 22)), 0)
 
 
-def test_a_frame_to_look_at_is_kept_of_the_first_clips(tmp_path: Path) -> None:
+def test_a_frame_to_look_at_is_kept_of_the_first_clips(tmp_path):
     sequence = write_clip(tmp_path / "a", 5)
     (seen,) = figures(table("sigma", ("10",)), sequence, System(GIVEN), shown_count=1)
     assert seen.comparison is not None and seen.comparison.frame == 2

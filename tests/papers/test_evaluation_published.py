@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 import pytest
 
@@ -17,7 +16,7 @@ BY_SYSTEM = ("dust-table2", "dust-table9")  # printed with one line per system, 
 PAPERS = {"dust": "dust_tsp2024.md", "mbt": "mb_taylorformer_v2.md", "vsr": "vsr_transformer.md"}
 
 
-def test_the_suites_of_all_three_papers_are_there() -> None:
+def test_the_suites_of_all_three_papers_are_there():
     expected = {
         *(f"dust-table{n}" for n in (2, 4, 5, 6, 7, 9)),
         *(f"mbt-table{n}" for n in (2, 3, 4, 5, 6, 7, 8, 9, 11, 12)),
@@ -27,7 +26,7 @@ def test_the_suites_of_all_three_papers_are_there() -> None:
 
 
 @pytest.mark.parametrize("name", TABLES)
-def test_every_system_has_a_cell_per_column_with_figures_that_can_be(name: str) -> None:
+def test_every_system_has_a_cell_per_column_with_figures_that_can_be(name):
     table = read_table(name)
     assert table.protocol in PROTOCOLS and table.source and table.title
     for part in table.sets:
@@ -38,7 +37,7 @@ def test_every_system_has_a_cell_per_column_with_figures_that_can_be(name: str) 
 
 
 @pytest.mark.parametrize("name", TABLES)
-def test_every_set_is_a_dataset_that_can_be_found(name: str) -> None:
+def test_every_set_is_a_dataset_that_can_be_found(name):
     for part in read_table(name).sets:
         if part.dataset:
             assert part.dataset in names() and part.split in splits(part.dataset)
@@ -55,12 +54,12 @@ READ = {
 
 
 @pytest.mark.parametrize("name", TABLES)
-def test_a_table_sets_only_what_its_protocol_reads(name: str) -> None:
+def test_a_table_sets_only_what_its_protocol_reads(name):
     table = read_table(name)
     assert set(table.settings) <= READ[table.protocol]
 
 
-def test_figures_that_everybody_knows_stand_where_they_should() -> None:
+def test_figures_that_everybody_knows_stand_where_they_should():
     vid4 = read_table("vsr-table3").sets[0]
     assert vid4.columns == ("calendar", "city", "foliage", "walk", AVERAGE)
     assert vid4.published["bicubic"][-1] == {"psnr": 23.78, "ssim": 0.6347}
@@ -90,7 +89,7 @@ def printed_rows(table: Table) -> list[list[str]]:
 
 
 @pytest.mark.parametrize("name", [name for name in TABLES if name.split("-")[0] in PAPERS])
-def test_the_figures_are_those_of_the_paper_in_its_order(name: str, shared: Path) -> None:
+def test_the_figures_are_those_of_the_paper_in_its_order(name, shared):
     text = (shared / "papers" / PAPERS[name.split("-")[0]]).read_text()
     lines = [
         [f"{float(found):g}" for found in re.findall(r"(?<![\d.])\d*\.?\d+", line)]
@@ -113,6 +112,6 @@ def in_order(row: list[str], line: list[str]) -> bool:
     return all(figure in rest for figure in row)
 
 
-def test_an_unknown_table_is_an_error_that_lists_them() -> None:
+def test_an_unknown_table_is_an_error_that_lists_them():
     with pytest.raises(OptionError, match="no suite named 'vsr-table9'; there are: awgn-rgb, dust-table2"):
         read_table("vsr-table9")

@@ -13,7 +13,7 @@ import pytest
 import torch
 from recovery_systems import LEARNING, MEASUREMENTS, PIXELS, SIZES, config, patches, system
 from sample_videos import write_video
-from training_runs import Told, tiny_run
+from training_runs import RecordedEvents, tiny_run
 
 import vidrestore
 from vidrestore.models.fast.linear import PackedLinear, PlainLinear
@@ -56,13 +56,13 @@ def learned(network: torch.nn.Module) -> int:
 @pytest.mark.parametrize(
     ("family", "changes", "count"), COUNTS, ids=[f"{family}{changes or ''}" for family, changes, _ in COUNTS]
 )
-def test_parameters_are_as_many_as_in_table_viii(family: str, changes: dict[str, Any], count: int) -> None:
+def test_parameters_are_as_many_as_in_table_viii(family, changes, count):
     assert learned(build_network(family, {"measurements": 51} | changes)) == count
 
 
 @pytest.mark.parametrize("measurements", [None, MEASUREMENTS])
 @pytest.mark.parametrize("family", LEARNING)
-def test_every_parameter_has_a_finite_gradient(family: str, measurements: int | None) -> None:
+def test_every_parameter_has_a_finite_gradient(family, measurements):
     network = system(family, measurements).float()
     groups = patches(frames=6).float()
     network.at(20.0, torch.float32, PlainLinear)(network.measure(groups)).square().mean().backward()
@@ -75,7 +75,7 @@ def test_every_parameter_has_a_finite_gradient(family: str, measurements: int | 
 
 @FAMILY
 @pytest.mark.parametrize("measurements", [None, MEASUREMENTS])
-def test_packed_products_change_nothing_and_16_bits_little(family: str, measurements: int | None) -> None:
+def test_packed_products_change_nothing_and_16_bits_little(family, measurements):
     network, groups = system(family, measurements).float(), patches(2, 6).float()
     measured = network.measure(groups)
     with torch.no_grad():
@@ -93,7 +93,7 @@ def test_packed_products_change_nothing_and_16_bits_little(family: str, measurem
 
 @FAMILY
 @pytest.mark.parametrize("measurements", [None, MEASUREMENTS])
-def test_a_file_builds_its_system_again(family: str, measurements: int | None, tmp_path: Path) -> None:
+def test_a_file_builds_its_system_again(family, measurements, tmp_path):
     network = system(family, measurements).float()
     path = tmp_path / "system.safetensors"
     save_model(
@@ -107,9 +107,7 @@ def test_a_file_builds_its_system_again(family: str, measurements: int | None, t
 
 @FAMILY
 @pytest.mark.parametrize("task", ["recover", "denoise"])
-def test_every_system_goes_through_train(
-    family: str, task: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_every_system_goes_through_train(family, task, tmp_path, monkeypatch):
     monkeypatch.setattr(sources, "VALIDATION_GROUPS", 20)
     model = config(family, MEASUREMENTS if task == "recover" else None)
     changes = {
@@ -118,10 +116,10 @@ def test_every_system_goes_through_train(
         "training": {"steps": 2, "validate_every": 1, "sigma": [0.0 if task == "recover" else 20.0]},
     }
     run = tiny_run(tmp_path, changes)
-    told = Told()
-    trained = load_model(train(run, tmp_path / "runs", on_event=told))
-    assert [event.step for event in told[1:]] == [1, 2]
-    assert all(torch.isfinite(torch.tensor([event.loss, *event.psnr.values()])).all() for event in told[1:])
+    events = RecordedEvents()
+    trained = load_model(train(run, tmp_path / "runs", on_event=events))
+    assert [event.step for event in events[1:]] == [1, 2]
+    assert all(torch.isfinite(torch.tensor([event.loss, *event.psnr.values()])).all() for event in events[1:])
     fresh = loop.Run(run, tmp_path / "fresh", torch.device("cpu")).network.state_dict()
     unchanged = all(
         torch.equal(tensor.half().float(), fresh[name].half().float())
@@ -131,7 +129,7 @@ def test_every_system_goes_through_train(
 
 
 @FAMILY
-def test_videos_are_measured_and_recovered_by_every_system(family: str, tmp_path: Path) -> None:
+def test_videos_are_measured_and_recovered_by_every_system(family, tmp_path):
     network = system(family, PIXELS).float()
     save_model(tmp_path / "system.safetensors", network, family=family, config=network.config, task="recover")
     write_video(tmp_path / "video.mkv", 3, size=(22, 18))
@@ -145,7 +143,7 @@ SYSTEMS = Path(__file__).parents[2] / "examples" / "train" / "systems"
 
 
 @pytest.mark.parametrize("path", sorted(SYSTEMS.glob("*.toml")), ids=lambda path: path.stem)
-def test_every_system_has_a_recipe_named_as_its_file(path: Path) -> None:
+def test_every_system_has_a_recipe_named_as_its_file(path):
     recipe = read_config(path)
     assert recipe.name == path.stem
     name, _, task = path.stem.rpartition("-")
@@ -157,7 +155,7 @@ def test_every_system_has_a_recipe_named_as_its_file(path: Path) -> None:
         assert round(learned(network) / 1e6, 2) == TABLE_VIII.get(name, 0.0)
 
 
-def test_recipes_of_the_systems_differ_in_nothing_but_the_system_and_how_it_learns() -> None:
+def test_recipes_of_the_systems_differ_in_nothing_but_the_system_and_how_it_learns():
     recipes = [read_config(path) for path in SYSTEMS.glob("*.toml")]
     assert len(recipes) == 2 * (len(TABLE_VIII) + 2)  # two learn nothing
     assert len({recipe.data for recipe in recipes}) == 1
@@ -179,7 +177,7 @@ def trained(output: Path, *arguments: str) -> list[str]:
     ).stdout.split()
 
 
-def test_the_script_runs_every_rate_noise_level_and_ablation_of_the_paper(tmp_path: Path) -> None:
+def test_the_script_runs_every_rate_noise_level_and_ablation_of_the_paper(tmp_path):
     names = trained(tmp_path / "out", "all")
     assert len(names) == len(set(names)) == 9 * (5 + 4 + 4) + 2 * 5 + 2
     for name in names:
@@ -192,7 +190,7 @@ def test_the_script_runs_every_rate_noise_level_and_ablation_of_the_paper(tmp_pa
     assert trained(tmp_path / "out", "all") == []
 
 
-def test_the_script_changes_what_it_says(tmp_path: Path) -> None:
+def test_the_script_changes_what_it_says(tmp_path):
     assert trained(tmp_path / "out", "sensing", "sista-rnn") == [
         f"sista-rnn-cs{rate}0" for rate in range(1, 6)
     ]
@@ -207,7 +205,7 @@ def test_the_script_changes_what_it_says(tmp_path: Path) -> None:
     assert both.parameters == {"rate": 0.2, "sigma": [50.0]}
 
 
-def test_the_table_takes_every_recipe_as_it_is(tmp_path: Path) -> None:
+def test_the_table_takes_every_recipe_as_it_is(tmp_path):
     names = trained(tmp_path / "out", "table")
     assert sorted(names) == sorted(path.stem for path in SYSTEMS.glob("*.toml"))
     for name in names:
@@ -222,7 +220,7 @@ def test_the_table_takes_every_recipe_as_it_is(tmp_path: Path) -> None:
         )
 
 
-def test_ablations_are_the_heads_the_matrix_f_and_the_weighted_softmax(tmp_path: Path) -> None:
+def test_ablations_are_the_heads_the_matrix_f_and_the_weighted_softmax(tmp_path):
     names = trained(tmp_path / "out", "ablations")
     models = {name: read_config(tmp_path / "out" / f"{name}.toml").model for name in names}
     assert [models[f"printed-mh{heads}-dust-denoise20"]["heads"] for heads in (2, 6, 8)] == [2, 6, 8]

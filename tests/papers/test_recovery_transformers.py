@@ -51,7 +51,7 @@ def unfolded(network: Any, group: Tensor) -> Tensor:
 
 @BOTH
 @TOKENS
-def test_the_unfolded_transformer_equals_its_equations(measurements: int | None, normalise: bool) -> None:
+def test_the_unfolded_transformer_equals_its_equations(measurements, normalise):
     network, groups = system("unfolded-transformer", measurements, normalise=normalise), patches()
     expected = torch.stack([unfolded(network, group) for group in groups])
     torch.testing.assert_close(network(network.measure(groups)), expected)
@@ -84,7 +84,7 @@ def library_block(block: Any, width: int, heads: int, hidden: int) -> nn.Transfo
 
 
 @BOTH
-def test_the_vit_is_torchs_own_encoder(measurements: int | None) -> None:
+def test_the_vit_is_torchs_own_encoder(measurements):
     network, groups = system("vit", measurements), patches()
     tokens = network.embedding(network.measure(groups) / 255) + sinusoids(groups.shape[1], 12).double()
     for block in network.blocks:
@@ -92,7 +92,7 @@ def test_the_vit_is_torchs_own_encoder(measurements: int | None) -> None:
     torch.testing.assert_close(network(network.measure(groups)), 255 * network.output(network.norm(tokens)))
 
 
-def test_positions_are_sines_and_cosines_of_falling_frequency() -> None:
+def test_positions_are_sines_and_cosines_of_falling_frequency():
     places = sinusoids(50, 8)
     assert places.shape == (50, 8)
     torch.testing.assert_close(places[:, 0], torch.arange(50).sin())
@@ -100,7 +100,7 @@ def test_positions_are_sines_and_cosines_of_falling_frequency() -> None:
     torch.testing.assert_close(places[:, 3], (torch.arange(50) * 10_000 ** (-3 / 4)).sin())
 
 
-def test_the_order_of_frames_matters_to_the_vit_and_not_to_the_unfolded_transformer() -> None:
+def test_the_order_of_frames_matters_to_the_vit_and_not_to_the_unfolded_transformer():
     groups, order = patches(), torch.tensor([3, 0, 4, 1, 2])
     network = system("unfolded-transformer")
     torch.testing.assert_close(network(groups[:, order]), network(groups)[:, order])
@@ -109,7 +109,7 @@ def test_the_order_of_frames_matters_to_the_vit_and_not_to_the_unfolded_transfor
 
 
 @pytest.mark.parametrize("family", ["unfolded-transformer", "vit"])
-def test_groups_of_any_length_are_recovered(family: str) -> None:
+def test_groups_of_any_length_are_recovered(family):
     network = system(family, MEASUREMENTS)
     assert all(
         network(network.measure(patches(2, frames))).shape == (2, frames, PIXELS) for frames in (1, 7, 40)
@@ -152,7 +152,7 @@ def dust(**changes: Any) -> Dust:
 
 
 @pytest.mark.parametrize("blocks", [1, 2, 4])
-def test_dust_without_normalisation_begins_as_algorithm_1_with_the_weighted_softmax(blocks: int) -> None:
+def test_dust_without_normalisation_begins_as_algorithm_1_with_the_weighted_softmax(blocks):
     network = Dust(DustConfig(4, ATOMS, blocks, measurements=MEASUREMENTS, normalise=False)).double()
     (group,) = patches(1) / 40
     A, threshold = network.sensing.detach(), float(network.threshold.detach())
@@ -163,7 +163,7 @@ def test_dust_without_normalisation_begins_as_algorithm_1_with_the_weighted_soft
 
 
 @pytest.mark.parametrize("heads", [1, 3])
-def test_the_matrix_f_is_a_change_of_the_dictionaries_that_attention_compares_by(heads: int) -> None:
+def test_the_matrix_f_is_a_change_of_the_dictionaries_that_attention_compares_by(heads):
     """Appendix B of the paper: D' = F D. With one head, too, only the attention sees it."""
     network, plain = (
         dust(heads=heads, correlation=True, temperature=True),
@@ -179,7 +179,7 @@ def test_the_matrix_f_is_a_change_of_the_dictionaries_that_attention_compares_by
     assert (matrix - torch.eye(PIXELS)).abs().max() > 0.01
 
 
-def test_an_untrained_f_changes_nothing() -> None:
+def test_an_untrained_f_changes_nothing():
     for network in (dust(), dust(heads=2)):
         other = Dust(DustConfig(4, ATOMS, heads=network.config.heads, correlation=True)).double()
         other.load_state_dict(network.state_dict() | {"correlation": torch.eye(PIXELS)})
@@ -191,9 +191,7 @@ def test_an_untrained_f_changes_nothing() -> None:
     "changes",
     [{"normalise": False}, {"normalise": False, "heads": 3, "correlation": True}, {"correlation": True}],
 )
-def test_the_fast_form_of_the_variants_equals_the_plain_one(
-    changes: dict[str, Any], linear: type[PlainLinear]
-) -> None:
+def test_the_fast_form_of_the_variants_equals_the_plain_one(changes, linear):
     network, groups = dust(**changes).float(), patches(frames=20).float()
     with torch.no_grad():
         torch.testing.assert_close(
@@ -201,7 +199,7 @@ def test_the_fast_form_of_the_variants_equals_the_plain_one(
         )
 
 
-def test_the_values_that_learning_starts_from_are_as_configured() -> None:
+def test_the_values_that_learning_starts_from_are_as_configured():
     network = Dust(DustConfig(4, ATOMS, lambda1=7.5, lambda2=0.9))
     assert float(network.threshold.detach()) == pytest.approx(7.5)
     assert float(network.gain.detach()) == pytest.approx(0.9)

@@ -5,7 +5,6 @@ tiny networks.
 from __future__ import annotations
 
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -31,7 +30,7 @@ from vidrestore.weights import read_card
 
 
 @pytest.fixture(autouse=True)
-def few_are_judged(monkeypatch: pytest.MonkeyPatch) -> None:
+def small_validation(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sources, "VALIDATION_PAIRS", 2)
 
 
@@ -46,7 +45,7 @@ def places(crop: Tensor, pictures: Tensor) -> int:
 # Pairs
 
 
-def test_a_crop_is_the_same_place_of_both_pictures_turned_alike(tmp_path: Path) -> None:
+def test_a_crop_is_the_same_place_of_both_pictures_turned_alike(tmp_path):
     write_rain(tmp_path)
     pairs = found_pairs("rain13k", tmp_path, "train")
     pictures = torch.stack([read_pair(pair)[1] for pair in pairs]) / 255
@@ -57,7 +56,7 @@ def test_a_crop_is_the_same_place_of_both_pictures_turned_alike(tmp_path: Path) 
         torch.testing.assert_close(degraded, clean + 40 / 255)
 
 
-def test_crops_are_taken_everywhere(tmp_path: Path) -> None:
+def test_crops_are_taken_everywhere(tmp_path):
     write_rain(tmp_path, count=1)
     pairs = found_pairs("rain13k", tmp_path, "train")
     sums = {
@@ -67,9 +66,7 @@ def test_crops_are_taken_everywhere(tmp_path: Path) -> None:
     assert len(sums) > 30  # of 65 places; mirroring changes no sum
 
 
-def test_smaller_pictures_go_on_in_their_mirror_image(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_smaller_pictures_go_on_in_their_mirror_image(tmp_path, monkeypatch):
     monkeypatch.setattr("vidrestore.papers.training_sets.turned", lambda both, rng: both)
     write_rain(tmp_path, (9, 40), 1)
     pairs = found_pairs("rain13k", tmp_path, "train")
@@ -88,7 +85,7 @@ def pair_source(pairs: PairedImages, seed: int) -> SetSource:
     return SetSource(partial(random_set_pair, pairs, 16), seed)
 
 
-def test_batches_of_pairs_follow_from_the_seed_and_the_step(tmp_path: Path) -> None:
+def test_batches_of_pairs_follow_from_the_seed_and_the_step(tmp_path):
     write_rain(tmp_path)
     pairs = found_pairs("rain13k", tmp_path, "train")
     one, two, other = (pair_source(pairs, seed) for seed in (3, 3, 4))
@@ -99,7 +96,7 @@ def test_batches_of_pairs_follow_from_the_seed_and_the_step(tmp_path: Path) -> N
     assert not torch.equal(one.batch(5, 4)[1], other.batch(5, 4)[1])
 
 
-def test_what_is_judged_is_of_the_sets_that_validation_names(tmp_path: Path) -> None:
+def test_what_is_measured_is_of_the_sets_that_validation_names(tmp_path):
     config = read_config(configured(tmp_path, "pairs", data={"validation": ["rain100l/test", "train"]}))
     (source, held_out), (_, again) = make_data(config, None), make_data(config, None)
     assert list(held_out.clean) == ["rain100l test", "rain13k train"]
@@ -112,7 +109,7 @@ def test_what_is_judged_is_of_the_sets_that_validation_names(tmp_path: Path) -> 
     assert list(of_training.clean) == ["rain13k train"]
 
 
-def test_a_pair_of_two_sizes_stops_training(tmp_path: Path) -> None:
+def test_a_pair_of_two_sizes_stops_training(tmp_path):
     write_rain(tmp_path, count=1)
     write_rgb(tmp_path / "Rain13K/train/input/0.png", noise(20, 24))
     with pytest.raises(
@@ -132,7 +129,7 @@ def clip_source(clips: Sequences, seed: int, **changes: Any) -> SetSource:
     return SetSource(partial(random_set_clip, clips, clip_config(**changes)), seed)
 
 
-def test_large_and_small_crops_are_of_the_same_frames_and_place(tmp_path: Path) -> None:
+def test_large_and_small_crops_are_of_the_same_frames_and_place(tmp_path):
     write_reds(tmp_path)
     clips = found_clips("reds", tmp_path, "train")
     assert [clip.name for clip in clips] == ["001", "002"]
@@ -143,7 +140,7 @@ def test_large_and_small_crops_are_of_the_same_frames_and_place(tmp_path: Path) 
         assert [places(frame, whole) for frame in large] == [1, 1]
 
 
-def test_small_frames_that_are_made_are_crops_of_whole_frames_made_small(tmp_path: Path) -> None:
+def test_small_frames_that_are_made_are_crops_of_whole_frames_made_small(tmp_path):
     write_reds(tmp_path)
     clips = found_clips("reds", tmp_path, "train")
     whole = torch.cat([read_frames(clip.clean) for clip in clips]) / 255
@@ -153,7 +150,7 @@ def test_small_frames_that_are_made_are_crops_of_whole_frames_made_small(tmp_pat
         assert [places((frame * 255).round(), shrunk) for frame in small] == [1, 1]
 
 
-def test_small_frames_are_read_where_they_are_asked_for(tmp_path: Path) -> None:
+def test_small_frames_are_read_where_they_are_asked_for(tmp_path):
     write_reds(tmp_path, small=True)
     clips = found_clips("reds", tmp_path, "train")
     same = 0
@@ -165,7 +162,7 @@ def test_small_frames_are_read_where_they_are_asked_for(tmp_path: Path) -> None:
     assert same == 8
 
 
-def test_batches_of_clips_follow_from_the_seed_and_the_step(tmp_path: Path) -> None:
+def test_batches_of_clips_follow_from_the_seed_and_the_step(tmp_path):
     write_reds(tmp_path)
     clips = found_clips("reds", tmp_path, "train")
     one, two = (clip_source(clips, 3) for _ in range(2))
@@ -188,13 +185,13 @@ def test_batches_of_clips_follow_from_the_seed_and_the_step(tmp_path: Path) -> N
         ({"read_small": True}, "has no low-resolution frames beside it; remove read_small"),
     ],
 )
-def test_clips_that_do_not_suffice_are_named(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
+def test_clips_that_do_not_suffice_are_named(tmp_path, changes, message):
     write_reds(tmp_path)
     with pytest.raises(DatasetError, match=f"train_sharp/00[12]: {message}"):
         clip_source(found_clips("reds", tmp_path, "train"), 0, **changes).batch(0, 1)
 
 
-def test_small_frames_of_another_size_and_video_files_are_refused(tmp_path: Path) -> None:
+def test_small_frames_of_another_size_and_video_files_are_refused(tmp_path):
     write_reds(tmp_path, size=(40, 56), small=True)
     for path in (tmp_path / "train_sharp_bicubic").rglob("*.png"):
         write_rgb(path, noise(10, 13))
@@ -212,7 +209,7 @@ def test_small_frames_of_another_size_and_video_files_are_refused(tmp_path: Path
 # Configurations
 
 
-def test_a_dataset_in_the_data_section_chooses_its_kind(tmp_path: Path) -> None:
+def test_a_dataset_in_the_data_section_chooses_its_kind(tmp_path):
     assert read_config(configured(tmp_path, "pairs")).data == PairSetConfig(
         "rain13k", "sets", validation=("rain100l/test",), crop=16
     )
@@ -250,21 +247,19 @@ WRONG: list[tuple[str, str, object, str]] = [
 @pytest.mark.parametrize(
     ("kind", "name", "value", "message"), WRONG, ids=[f"{name}={value}" for _, name, value, _ in WRONG]
 )
-def test_a_wrong_value_is_named_with_its_place(
-    tmp_path: Path, kind: str, name: str, value: object, message: str
-) -> None:
+def test_a_wrong_value_is_named_with_its_place(tmp_path, kind, name, value, message):
     path = configured(tmp_path, kind, data={name: value})
     with pytest.raises(ConfigError) as error:
         read_config(path)
     assert str(error.value).startswith(f"{path}, [data]: ") and message in str(error.value)
 
 
-def test_networks_of_groups_have_no_datasets(tmp_path: Path) -> None:
+def test_networks_of_groups_have_no_datasets(tmp_path):
     with pytest.raises(ConfigError, match="unknown: dataset"):
         read_config(write_config(tmp_path, {"data": {"dataset": "avenue"}}))
 
 
-def test_the_recipes_of_the_papers_are_theirs(repository: Path) -> None:
+def test_the_recipes_of_the_papers_are_theirs(repository):
     recipes = [
         read_config(path)
         for path in sorted((repository / "examples" / "train").glob("*.toml"))
@@ -292,9 +287,7 @@ def test_the_recipes_of_the_papers_are_theirs(repository: Path) -> None:
 
 
 @pytest.mark.parametrize(("kind", "figure"), [("pairs", "rain100l test"), ("clips", "x4")])
-def test_the_command_trains_from_a_folder_as_released(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], kind: str, figure: str
-) -> None:
+def test_the_command_trains_from_a_folder_as_released(tmp_path, capsys, kind, figure):
     configured(tmp_path, kind)
     with pytest.raises(SystemExit) as end:
         main(
@@ -309,16 +302,14 @@ def test_the_command_trains_from_a_folder_as_released(
             ]
         )
     assert not end.value.code
-    judged = [line for line in capsys.readouterr().err.splitlines() if line.startswith("step ")]
-    assert f"{figure}: " in judged[-1]
+    measured = [line for line in capsys.readouterr().err.splitlines() if line.startswith("step ")]
+    assert f"{figure}: " in measured[-1]
     card = read_card(tmp_path / "runs" / "tiny.safetensors")
     dataset, held_out = RUNS[kind]["data"]["dataset"], ", ".join(RUNS[kind]["data"]["validation"])
     assert card.training["data"] == f"dataset: {dataset} train; held out: {held_out}"
 
 
-def test_the_command_says_what_is_wrong_with_the_folder(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_command_says_what_is_wrong_with_the_folder(tmp_path, capsys):
     path = configured(tmp_path, "pairs")
     (tmp_path / "sets" / "Rain13K" / "train" / "target" / "1.png").unlink()
     with pytest.raises(SystemExit) as end:

@@ -64,7 +64,7 @@ def sista_step(A: Tensor, D: Tensor, F: Tensor, l1: float, l2: float, c: float, 
 
 @BOTH
 @pytest.mark.parametrize("layers", [1, 3])
-def test_sista_rnn_equals_its_equations(measurements: int | None, layers: int) -> None:
+def test_sista_rnn_equals_its_equations(measurements, layers):
     network, groups = system("sista-rnn", measurements, layers=layers), patches()
     A, D, l1, l2, c = weights(network)
     step = sista_step(A, D, network.correlation.detach(), l1, l2, c, layers)
@@ -73,7 +73,7 @@ def test_sista_rnn_equals_its_equations(measurements: int | None, layers: int) -
 
 
 @BOTH
-def test_sista_equals_its_equations_with_the_step_that_is_sure_to_converge(measurements: int | None) -> None:
+def test_sista_equals_its_equations_with_the_step_that_is_sure_to_converge(measurements):
     network, groups = system("sista", measurements), patches()
     D = network.dictionary
     A = SMALL_EYE if measurements is None else network.sensing
@@ -117,7 +117,7 @@ def l1_l1_step(
 
 @BOTH
 @pytest.mark.parametrize("layers", [1, 3])
-def test_l1_l1_rnn_equals_its_equations(measurements: int | None, layers: int) -> None:
+def test_l1_l1_rnn_equals_its_equations(measurements, layers):
     network, groups = system("l1-l1-rnn", measurements, layers=layers), patches()
     A, D, *numbers = weights(network)
     step = l1_l1_step(A, D, network.correlation.detach(), EYE, EYE.diagonal(), tuple(numbers), layers)
@@ -126,7 +126,7 @@ def test_l1_l1_rnn_equals_its_equations(measurements: int | None, layers: int) -
 
 
 @BOTH
-def test_reweighted_rnn_equals_its_equations(measurements: int | None) -> None:
+def test_reweighted_rnn_equals_its_equations(measurements):
     network, groups = system("reweighted-rnn", measurements), patches()
     A, D, *numbers = weights(network)
     mixing, weight = network.mixing.detach(), network.log_weights.detach().exp()
@@ -136,7 +136,7 @@ def test_reweighted_rnn_equals_its_equations(measurements: int | None) -> None:
 
 
 @pytest.mark.parametrize("ratio", [0.2, 1.0, 3.0])
-def test_the_double_plateau_minimises_its_proximal_problem(ratio: float) -> None:
+def test_the_double_plateau_minimises_its_proximal_problem(ratio):
     grid = torch.linspace(-6, 6, 24_001, dtype=torch.float64)
     values, centre = (
         axis.flatten()
@@ -165,7 +165,7 @@ def complete(layers: int) -> Any:
     return system("sista", MEASUREMENTS, atoms=PIXELS, layers=layers, lambda1=8.0, lambda2=0.05)
 
 
-def test_the_objective_of_sista_falls_with_every_iteration_to_its_minimum() -> None:
+def test_the_objective_of_sista_falls_with_every_iteration_to_its_minimum():
     first = patches(frames=1)
     values = []
     for layers in (1, 2, 3, 5, 8, 13, 50, 400, 3000):
@@ -185,7 +185,7 @@ def test_the_objective_of_sista_falls_with_every_iteration_to_its_minimum() -> N
     assert slope[~used].abs().max() < 2 * 8
 
 
-def test_sista_goes_on_from_the_frame_before() -> None:
+def test_sista_goes_on_from_the_frame_before():
     both, network = patches(frames=2), complete(3000)
     recovered = network(network.measure(both))
     codes, before = recovered[:, 1] @ network.dictionary, recovered[:, 0]
@@ -195,7 +195,7 @@ def test_sista_goes_on_from_the_frame_before() -> None:
         assert (objective(network, near, network.measure(both)[:, 1], before) > least).all()
 
 
-def test_an_l1_l1_rnn_without_coupling_is_a_sista_rnn_without_coupling() -> None:
+def test_an_l1_l1_rnn_without_coupling_is_a_sista_rnn_without_coupling():
     l1_l1, sista = system("l1-l1-rnn", MEASUREMENTS), system("sista-rnn", MEASUREMENTS)
     with torch.no_grad():
         for network in (l1_l1, sista):
@@ -207,7 +207,7 @@ def test_an_l1_l1_rnn_without_coupling_is_a_sista_rnn_without_coupling() -> None
     torch.testing.assert_close(l1_l1(measured), sista(measured))
 
 
-def test_an_untrained_reweighted_rnn_is_an_untrained_l1_l1_rnn() -> None:
+def test_an_untrained_reweighted_rnn_is_an_untrained_l1_l1_rnn():
     one, other = (
         build_network(family, {"patch": 4, "atoms": ATOMS}).double()
         for family in ("l1-l1-rnn", "reweighted-rnn")
@@ -216,7 +216,7 @@ def test_an_untrained_reweighted_rnn_is_an_untrained_l1_l1_rnn() -> None:
 
 
 @pytest.mark.parametrize("family", ["sista", "sista-rnn", "l1-l1-rnn", "reweighted-rnn"])
-def test_frames_to_come_have_no_say(family: str) -> None:
+def test_frames_to_come_have_no_say(family):
     network, groups = system(family), patches(frames=6)
     changed = groups.clone()
     changed[:, 4:] += 30
@@ -226,7 +226,7 @@ def test_frames_to_come_have_no_say(family: str) -> None:
 
 @pytest.mark.parametrize("measurements", [26, 51, 77, 102, 128])
 @pytest.mark.parametrize("family", ["sista-rnn", "l1-l1-rnn"])
-def test_codes_carried_through_an_untrained_rnn_stay_bounded(family: str, measurements: int) -> None:
+def test_codes_carried_through_an_untrained_rnn_stay_bounded(family, measurements):
     """A drawn by Glorot's rule in full would let them grow by a factor of ten from frame to frame."""
     network = build_network(family, {"measurements": measurements})
     group = (255 * torch.rand(1, 1, 256)).expand(-1, 60, -1)
@@ -235,7 +235,7 @@ def test_codes_carried_through_an_untrained_rnn_stay_bounded(family: str, measur
     assert recovered[:, -1].norm() < 1.1 * group[:, -1].norm()
 
 
-def test_the_untrained_prediction_is_the_frame_before() -> None:
+def test_the_untrained_prediction_is_the_frame_before():
     network = build_network("sista-rnn", {"patch": 4, "atoms": ATOMS})
     dictionary = dct_dictionary(4, ATOMS)
     torch.testing.assert_close(

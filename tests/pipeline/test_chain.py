@@ -27,11 +27,11 @@ def no_thread_is_left() -> Iterator[None]:
 
 
 @pytest.mark.parametrize("count", [0, 1, 100])
-def test_buffered_gives_every_item_in_order(count: int) -> None:
+def test_buffered_gives_every_item_in_order(count):
     assert list(buffered(range(count), 3, unit)) == list(range(count))
 
 
-def test_buffered_runs_ahead_by_no_more_bytes_than_allowed() -> None:
+def test_buffered_runs_ahead_by_no_more_bytes_than_allowed():
     made = [threading.Event() for _ in range(100)]
 
     def items() -> Iterator[int]:
@@ -45,11 +45,11 @@ def test_buffered_runs_ahead_by_no_more_bytes_than_allowed() -> None:
         assert not made[7].wait(0.05)
 
 
-def test_an_item_larger_than_the_limit_still_passes() -> None:
+def test_an_item_larger_than_the_limit_still_passes():
     assert list(buffered([b"x" * 100, b"y" * 100], limit=10, size=len)) == [b"x" * 100, b"y" * 100]
 
 
-def test_an_error_of_the_producer_comes_after_the_items_before_it() -> None:
+def test_an_error_of_the_producer_comes_after_the_items_before_it():
     def items() -> Iterator[int]:
         yield 1
         yield 2
@@ -62,7 +62,7 @@ def test_an_error_of_the_producer_comes_after_the_items_before_it() -> None:
     assert seen == [1, 2]
 
 
-def test_closing_stops_a_producer_that_waits_for_room_and_closes_what_it_reads() -> None:
+def test_closing_stops_a_producer_that_waits_for_room_and_closes_what_it_reads():
     closed = threading.Event()
 
     def items() -> Iterator[int]:
@@ -78,7 +78,7 @@ def test_closing_stops_a_producer_that_waits_for_room_and_closes_what_it_reads()
     assert closed.is_set()
 
 
-def test_an_error_in_the_middle_of_a_chain_stops_both_sides() -> None:
+def test_an_error_in_the_middle_of_a_chain_stops_both_sides():
     closed = threading.Event()
 
     def endless() -> Iterator[int]:
@@ -102,7 +102,7 @@ def test_an_error_in_the_middle_of_a_chain_stops_both_sides() -> None:
     assert closed.is_set()
 
 
-def test_an_error_at_the_end_of_a_chain_stops_everything_before_it() -> None:
+def test_an_error_at_the_end_of_a_chain_stops_everything_before_it():
     closed = threading.Event()
 
     def endless() -> Iterator[int]:
@@ -121,16 +121,14 @@ def test_an_error_at_the_end_of_a_chain_stops_everything_before_it() -> None:
     assert closed.is_set()
 
 
-def test_a_queue_that_was_closed_takes_nothing() -> None:
+def test_a_queue_that_was_closed_takes_nothing():
     queue: ByteQueue[int] = ByteQueue(10)
     queue.close()
     assert not queue.put(1, 1)
 
 
 @pytest.mark.parametrize("workers", [2, 5])
-def test_ordered_map_keeps_the_order_if_every_second_item_is_done_before_the_one_before_it(
-    workers: int,
-) -> None:
+def test_ordered_map_keeps_the_order_if_every_second_item_is_done_before_the_one_before_it(workers):
     done = [threading.Event() for _ in range(10)]
 
     def square(item: int) -> int:
@@ -141,23 +139,23 @@ def test_ordered_map_keeps_the_order_if_every_second_item_is_done_before_the_one
     assert list(ordered_map(square, range(10), workers)) == [item * item for item in range(10)]
 
 
-def test_ordered_map_with_one_worker_is_map() -> None:
+def test_ordered_map_with_one_worker_is_map():
     assert list(ordered_map(lambda item: item * item, range(4), 1)) == [0, 1, 4, 9]
 
 
-def test_ordered_map_works_on_several_items_at_once() -> None:
+def test_ordered_map_works_on_several_items_at_once():
     both = threading.Barrier(2, timeout=5)
     assert len(list(ordered_map(lambda item: both.wait(), range(2), workers=2))) == 2
 
 
-def test_ordered_map_reads_no_further_than_one_item_more_than_it_works_on() -> None:
+def test_ordered_map_reads_no_further_than_one_item_more_than_it_works_on():
     items = iter(range(100))
     with closing(ordered_map(lambda item: item, items, workers=2)) as results:
         next(results)
         assert next(items) == 3
 
 
-def test_ordered_map_hands_over_the_error_of_a_call() -> None:
+def test_ordered_map_hands_over_the_error_of_a_call():
     def failing(item: int) -> int:
         if item == 3:
             raise ValueError("item 3")

@@ -12,7 +12,7 @@ from vidrestore.pipeline.idle_memory import IdleMemory, find_trim
 BLOCK, COUNT = 64 << 10, 1000  # bytes each, too small for glibc to map apart
 
 
-def test_idle_memory_is_given_back_once_a_period_however_often_it_is_asked_for() -> None:
+def test_idle_memory_is_given_back_once_a_period_however_often_it_is_asked_for():
     now, given = [0.0], []
     idle = IdleMemory(lambda pad: given.append((now[0], pad)) or 1, period=2.0, clock=lambda: now[0])
     for tenth in range(70):
@@ -21,11 +21,11 @@ def test_idle_memory_is_given_back_once_a_period_however_often_it_is_asked_for()
     assert given == [(2.0, 0), (4.0, 0), (6.0, 0)]
 
 
-def test_without_such_a_call_in_the_c_library_nothing_happens() -> None:
+def test_without_such_a_call_in_the_c_library_nothing_happens():
     IdleMemory(None, period=0.0).give_back()
 
 
-def test_what_lies_idle_below_a_used_block_leaves_the_process() -> None:
+def test_what_lies_idle_below_a_used_block_leaves_the_process():
     trim = find_trim()
     if trim is None:
         pytest.skip("the C library here has no malloc_trim")

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from pathlib import Path
 
 import numpy as np
 import pytest
-from scenes_of_noise import film
+from scenes_of_noise import scene_frames
 
 from vidrestore.clips import clip_bounds, longest_clip
 from vidrestore.errors import MediaError, PlanError
@@ -35,7 +34,7 @@ def planned(frames: list[Frame], sigma: float | None = 5.0) -> Timeline:
 
 def plan_of(timeline: Timeline) -> Plan:
     encoder = EncoderChoice("ffv1", "yuv420p", "matroska", {"level": "3"})
-    return Plan(SourceIdentity("film.mkv", 1, 2, "ab"), "out.mkv", "denoise", encoder, (1, 2), timeline)
+    return Plan(SourceIdentity("video.mkv", 1, 2, "ab"), "out.mkv", "denoise", encoder, (1, 2), timeline)
 
 
 def cuts_of(lengths: list[int]) -> list[int]:
@@ -43,8 +42,8 @@ def cuts_of(lengths: list[int]) -> list[int]:
 
 
 @pytest.mark.parametrize("lengths", SCENES.values(), ids=SCENES)
-def test_clips_of_a_stream_are_those_of_the_whole_film(lengths: list[int]) -> None:
-    frames = film(lengths)
+def test_clips_of_a_stream_are_those_of_the_whole_video(lengths):
+    frames = scene_frames(lengths)
     timeline = planned(frames)
     assert timeline.cuts == cuts_of(lengths)
     assert timeline.bounds == clip_bounds(len(frames), timeline.cuts, LENGTH, OVERLAP)
@@ -52,8 +51,8 @@ def test_clips_of_a_stream_are_those_of_the_whole_film(lengths: list[int]) -> No
     assert list(timeline.durations) == [10] * len(frames)
 
 
-def test_every_clip_comes_with_its_own_frames() -> None:
-    frames = film([9, 30])
+def test_every_clip_comes_with_its_own_frames():
+    frames = scene_frames([9, 30])
     clips = list(planned_clips(frames, empty(), YUV, 5.0))
     expected = [frames[clip.first : clip.stop] for clip, _ in clips]
     assert [[frame.pts for frame in held] for _, held in clips] == [
@@ -61,18 +60,20 @@ def test_every_clip_comes_with_its_own_frames() -> None:
     ]
 
 
-def test_without_scene_detection_there_are_no_cuts() -> None:
+def test_without_scene_detection_there_are_no_cuts():
     timeline = empty()
-    assert [clip.stop for clip, _ in planned_clips(film([6, 6]), timeline, YUV, 5.0, detect=False)] == [8, 12]
+    assert [
+        clip.stop for clip, _ in planned_clips(scene_frames([6, 6]), timeline, YUV, 5.0, detect=False)
+    ] == [8, 12]
     assert timeline.cuts == []
 
 
-def test_a_clip_is_decided_after_the_detectors_look_ahead_and_no_later() -> None:
+def test_a_clip_is_decided_after_the_detectors_look_ahead_and_no_later():
     read = 0
 
     def frames() -> Iterator[Frame]:
         nonlocal read
-        for frame in film([40]):
+        for frame in scene_frames([40]):
             read += 1
             yield frame
 
@@ -80,19 +81,21 @@ def test_a_clip_is_decided_after_the_detectors_look_ahead_and_no_later() -> None
     assert read == longest_clip(LENGTH) + 1 + 3
 
 
-def test_a_given_sigma_holds_for_every_plane() -> None:
-    assert {clip.sigma for clip in planned(film([9, 9]), sigma=7.5).clips} == {(7.5, 7.5, 7.5)}
+def test_a_given_sigma_holds_for_every_plane():
+    assert {clip.sigma for clip in planned(scene_frames([9, 9]), sigma=7.5).clips} == {(7.5, 7.5, 7.5)}
 
 
-def test_measured_sigma_is_near_the_truth_in_every_clip_of_every_scene() -> None:
-    frames = film([20], noise=6, height=192, width=256) + film([20], noise=18, height=192, width=256, seed=1)
+def test_measured_sigma_is_near_the_truth_in_every_clip_of_every_scene():
+    frames = scene_frames([20], noise=6, height=192, width=256) + scene_frames(
+        [20], noise=18, height=192, width=256, seed=1
+    )
     clips = planned([Frame(frame.planes, index) for index, frame in enumerate(frames)], sigma=None).clips
     for clip in clips:
         np.testing.assert_allclose(clip.sigma, 6 if clip.first < 20 else 18, rtol=0.1)
     assert {clip.first < 20 for clip in clips} == {True, False}
 
 
-def test_measured_sigma_of_red_green_and_blue_is_theirs() -> None:
+def test_measured_sigma_of_red_green_and_blue_is_theirs():
     rng = np.random.default_rng(4)
     rows, columns = np.mgrid[:192, :256]
     scene = 128 + 50 * np.sin(rows / 40) * np.cos(columns / 30)
@@ -108,38 +111,38 @@ def test_measured_sigma_of_red_green_and_blue_is_theirs() -> None:
         np.testing.assert_allclose(clip.rms, 12, rtol=0.1)
 
 
-def test_scenes_carry_the_noise_of_their_last_clip() -> None:
-    timeline = planned(film([20, 9], noise=10), sigma=None)
+def test_scenes_carry_the_noise_of_their_last_clip():
+    timeline = planned(scene_frames([20, 9], noise=10), sigma=None)
     assert [(scene.first, scene.stop) for scene in timeline.scenes] == [(0, 20), (20, 29)]
     assert [scene.sigma for scene in timeline.scenes] == [
         next(clip.sigma for clip in timeline.clips if clip.stop == stop) for stop in (20, 29)
     ]
 
 
-def test_a_plan_can_be_written_as_json() -> None:
-    plan = plan_of(planned(film([9, 12], noise=3), sigma=None))
+def test_a_plan_can_be_written_as_json():
+    plan = plan_of(planned(scene_frames([9, 12], noise=3), sigma=None))
     values = json.loads(json.dumps(plan.to_dict()))
     assert (values["version"], values["timeline"]["pts"]) == (3, list(plan.timeline.pts))
-    assert values["source"]["path"] == "film.mkv" and values["encoder"]["encoder"] == "ffv1"
+    assert values["source"]["path"] == "video.mkv" and values["encoder"]["encoder"] == "ffv1"
 
 
-def test_a_range_of_clips_gets_the_same_frames_as_in_the_whole_run() -> None:
-    frames = film([9, 30])
+def test_a_range_of_clips_gets_the_same_frames_as_in_the_whole_run():
+    frames = scene_frames([9, 30])
     plan = plan_of(planned(frames))
     first = plan.timeline.clips[2].first
     for clip, held in planned_range(frames[first:], plan, range(2, 5)):
         assert [frame.pts for frame in held] == [10 * index for index in range(clip.first, clip.stop)]
 
 
-def test_a_range_from_a_source_that_has_changed_is_refused() -> None:
-    frames = film([20])
+def test_a_range_from_a_source_that_has_changed_is_refused():
+    frames = scene_frames([20])
     plan = plan_of(planned(frames))
     frames[5].pts += 1
     with pytest.raises(PlanError, match=r"frame 5: found time 51, but the plan has time 50"):
         list(planned_range(frames, plan, range(2)))
 
 
-def test_the_identity_of_a_source_tells_its_content(tmp_path: Path) -> None:
+def test_the_identity_of_a_source_depends_on_its_content(tmp_path):
     path = tmp_path / "a.bin"
     path.write_bytes(b"one")
     before = Source(str(path)).identity()
@@ -148,23 +151,23 @@ def test_the_identity_of_a_source_tells_its_content(tmp_path: Path) -> None:
     assert before.size == 3
 
 
-def test_a_plan_is_filled_clip_by_clip() -> None:
+def test_a_plan_is_filled_clip_by_clip():
     timeline = empty()
-    for number, (clip, _) in enumerate(planned_clips(film([30]), timeline, YUV, 5.0), 1):
+    for number, (clip, _) in enumerate(planned_clips(scene_frames([30]), timeline, YUV, 5.0), 1):
         assert timeline.clips[-1] == clip and len(timeline.clips) == number
     assert timeline.clips[0] == Clip(0, LENGTH, (5.0, 5.0, 5.0))
 
 
-def test_a_timeline_survives_its_compact_form() -> None:
-    timeline = planned(film([9, 12], noise=3), sigma=None)
+def test_a_timeline_survives_its_compact_form():
+    timeline = planned(scene_frames([9, 12], noise=3), sigma=None)
     assert Timeline.from_compact(json.loads(json.dumps(timeline.to_compact()))) == timeline
 
 
-def test_a_compact_timeline_of_another_version_is_refused() -> None:
+def test_a_compact_timeline_of_another_version_is_refused():
     with pytest.raises(ValueError, match="version 99"):
         Timeline.from_compact(empty().to_compact() | {"version": 99})
 
 
-def test_a_source_that_is_gone_is_named(tmp_path: Path) -> None:
+def test_a_source_that_is_gone_is_named(tmp_path):
     with pytest.raises(MediaError, match="gone.mkv: the file can't be read any more"):
         Source(str(tmp_path / "gone.mkv")).identity()

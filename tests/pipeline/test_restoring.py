@@ -62,15 +62,13 @@ def values(frames: Iterator[Frame]) -> list[int]:
         (39, [], [1] * 18 + [1, 2] + [2] * 19),  # the last clip takes the rest in
     ],
 )
-def test_frames_are_faded_only_where_two_clips_have_them(
-    count: int, cuts: list[int], added: list[int]
-) -> None:
+def test_frames_are_faded_only_where_two_clips_have_them(count, cuts, added):
     bounds = clip_bounds(count, cuts, IdentityRestorer.facts.clip, 2)
     frames = PlaneClipRestorer(Shifting(), GRAY).frames(planned(video(count), bounds))
     assert values(frames) == added
 
 
-def test_only_frames_that_two_clips_share_stay_in_floats() -> None:
+def test_only_frames_that_two_clips_share_stay_in_floats():
     frames = video(20)
     clip = EdgedClip(Clip(18, 38, (0.0,)), frames, before=20, after=36)
     (own, first), (shared, second) = PlaneClipRestorer(Shifting(), GRAY).restore(clip)
@@ -79,7 +77,7 @@ def test_only_frames_that_two_clips_share_stay_in_floats() -> None:
     assert all(item.frame.planes[0].dtype == np.uint8 for item in first)
 
 
-def test_the_floats_of_a_clip_are_gone_when_its_frames_come_out() -> None:
+def test_the_floats_of_a_clip_are_gone_when_its_frames_come_out():
     restorer = Shifting()
     bounds = clip_bounds(200, [], IdentityRestorer.facts.clip, 2)
     for frame in PlaneClipRestorer(restorer, GRAY).frames(planned(video(200), bounds)):
@@ -87,7 +85,7 @@ def test_the_floats_of_a_clip_are_gone_when_its_frames_come_out() -> None:
         assert all(floats() is None for floats in restorer.given[: at + 1])
 
 
-def test_clips_are_restored_no_further_ahead_than_the_workers_need() -> None:
+def test_clips_are_restored_no_further_ahead_than_the_workers_need():
     asked = list[int]()
 
     def source() -> Iterator[PlannedClip]:
@@ -98,11 +96,13 @@ def test_clips_are_restored_no_further_ahead_than_the_workers_need() -> None:
 
     frames = PlaneClipRestorer(Shifting(), GRAY).frames(source())
     next(frames)
-    assert len(asked) == 1 + 1 + 1  # given, being restored, and the one whose edge tells what that one shares
+    assert (
+        len(asked) == 1 + 1 + 1
+    )  # given, being restored, and the one whose edge decides what that one shares
     frames.close()
 
 
-def test_too_little_memory_of_a_gpu_is_said_with_a_way_out() -> None:
+def test_too_little_memory_of_a_gpu_is_said_with_a_way_out():
     class Full(Shifting):
         def restore(
             self, clip: tuple[Tensor, ...], sigma: tuple[float, ...], *, precision: str | None = None
@@ -115,7 +115,7 @@ def test_too_little_memory_of_a_gpu_is_said_with_a_way_out() -> None:
         list(PlaneClipRestorer(Full(), GRAY).frames(planned(video(20), clip_bounds(20, [], 20, 2))))
 
 
-def test_chroma_has_a_strength_of_its_own_and_grain_is_added_to_luma() -> None:
+def test_chroma_has_a_strength_of_its_own_and_grain_is_added_to_luma():
     layout = PixelFormat("yuv420p", "yuv", 8, 1, 1)
     frames = [
         Frame((np.full((4, 6), 50, np.uint8), *[np.full((2, 3), 50, np.uint8)] * 2), pts=index)
@@ -168,7 +168,7 @@ def coloured_video(count: int) -> list[Frame]:
 RGB = PixelFormat("gbrp", "rgb", 8)
 
 
-def test_red_green_and_blue_are_denoised_as_luma_and_colour_differences() -> None:
+def test_red_green_and_blue_are_denoised_as_luma_and_colour_differences():
     frames, restorer = coloured_video(5), Recording()
     clips = iter([(Clip(0, 5, (20.0, 10.0, 0.0)), frames)])
     found = list(PlaneClipRestorer(restorer, RGB).frames(clips))
@@ -182,7 +182,7 @@ def test_red_green_and_blue_are_denoised_as_luma_and_colour_differences() -> Non
         assert all(np.array_equal(*pair) for pair in zip(one.planes, other.planes, strict=True))
 
 
-def test_a_picture_without_noise_is_not_converted() -> None:
+def test_a_picture_without_noise_is_not_converted():
     frames, restorer = coloured_video(3), Recording()
     list(PlaneClipRestorer(restorer, RGB).frames(iter([(Clip(0, 3, (0.0,) * 3), frames)])))
     ((planes, _),) = restorer.given

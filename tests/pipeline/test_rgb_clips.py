@@ -82,9 +82,7 @@ def assert_same(found: list[tuple[NDArray[Any], ...]], expected: list[tuple[NDAr
     "pix_fmt",
     ["yuv444p", "yuv444p10le", "gray", "gray10le", "gbrp", "yuv420p", "yuv420p10le", "yuv422p", "yuva420p"],
 )
-def test_a_network_that_keeps_its_input_keeps_every_format_at_odd_sizes(
-    tmp_path: Path, weights: dict[str, str], pix_fmt: str
-) -> None:
+def test_a_network_that_keeps_its_input_keeps_every_format_at_odd_sizes(tmp_path, weights, pix_fmt):
     source, output = tmp_path / "in.mkv", tmp_path / "out.mkv"
     write_video(source, 2, pix_fmt="bgr0" if pix_fmt == "gbrp" else pix_fmt, size=(129, 97))
     run(source, output, "dehaze", weights["keeping"])
@@ -131,9 +129,7 @@ def video_with_everything(path: Path) -> None:
 
 
 @pytest.mark.parametrize("task, model, scale", [("dehaze", "keeping", 1), ("sr", "doubling", 4)])
-def test_times_tags_rotation_aspect_and_sound_stay(
-    tmp_path: Path, weights: dict[str, str], task: str, model: str, scale: int
-) -> None:
+def test_times_tags_rotation_aspect_and_sound_stay(tmp_path, weights, task, model, scale):
     source, output = tmp_path / "in.mp4", tmp_path / "out.mp4"
     video_with_everything(source)
     assert run(source, output, task, weights[model]).frames == 8
@@ -159,8 +155,8 @@ def test_times_tags_rotation_aspect_and_sound_stay(
 
 @pytest.mark.parametrize("size", [(60, 44), (35, 27), (5, 3)], ids=str)
 def test_a_gray_video_is_enlarged_as_the_network_does_it_also_where_its_sides_are_odd(
-    tmp_path: Path, weights: dict[str, str], size: tuple[int, int]
-) -> None:
+    tmp_path, weights, size
+):
     source, output = tmp_path / "in.mkv", tmp_path / "out.mkv"
     write_video(source, 3, pix_fmt="gray10le", size=size)
     run(source, output, "sr", weights["doubling"])
@@ -173,7 +169,7 @@ def test_a_gray_video_is_enlarged_as_the_network_does_it_also_where_its_sides_ar
 
 
 @pytest.mark.parametrize("pix_fmt", ["yuv420p10le", "yuv422p", "yuv444p", "gbrp"])
-def test_every_format_is_enlarged_at_odd_sizes(tmp_path: Path, weights: dict[str, str], pix_fmt: str) -> None:
+def test_every_format_is_enlarged_at_odd_sizes(tmp_path, weights, pix_fmt):
     source, output = tmp_path / "in.mkv", tmp_path / "out.mkv"
     write_video(source, 1, pix_fmt="bgr0" if pix_fmt == "gbrp" else pix_fmt, size=(65, 49))
     run(source, output, "sr", weights["doubling"])
@@ -189,7 +185,7 @@ def test_every_format_is_enlarged_at_odd_sizes(tmp_path: Path, weights: dict[str
 
 
 @pytest.mark.parametrize("frames", [1, 3])
-def test_a_released_network_takes_short_videos_smaller_than_its_tile(tmp_path: Path, frames: int) -> None:
+def test_a_released_network_takes_short_videos_smaller_than_its_tile(tmp_path, frames):
     source, output = tmp_path / "in.mkv", tmp_path / "out.mkv"
     write_video(source, frames, size=(60, 44))
     run(source, output, "sr", write_weights(tmp_path, released_form(), "sr"))
@@ -213,7 +209,7 @@ def flat_video(path: Path, planes: tuple[int, ...], size: tuple[int, int], pix_f
         output.mux(stream.encode(None))
 
 
-def test_an_untagged_video_has_the_colour_of_its_new_height(tmp_path: Path, weights: dict[str, str]) -> None:
+def test_an_untagged_video_has_the_colour_of_its_new_height(tmp_path, weights):
     """Players take an untagged matrix for BT.601 below 720 lines and for BT.709 from there on."""
     source, output = tmp_path / "in.mkv", tmp_path / "out.mkv"
     flat_video(source, (120, 90, 190), (16, 180))
@@ -227,7 +223,7 @@ def test_an_untagged_video_has_the_colour_of_its_new_height(tmp_path: Path, weig
     torch.testing.assert_close(colours[0], colours[1], atol=2 / 255, rtol=0)
 
 
-def test_alpha_is_enlarged(tmp_path: Path, weights: dict[str, str]) -> None:
+def test_alpha_is_enlarged(tmp_path, weights):
     source, output = tmp_path / "in.mkv", tmp_path / "out.mkv"
     flat_video(source, (120, 90, 190, 77), (16, 12), "yuva420p")
     run(source, output, "sr", weights["doubling"])
@@ -235,7 +231,7 @@ def test_alpha_is_enlarged(tmp_path: Path, weights: dict[str, str]) -> None:
         assert planes[3].shape == (48, 64) and (planes[3] == 77).all()
 
 
-def test_strength_mixes_with_the_sources_own_samples(tmp_path: Path, weights: dict[str, str]) -> None:
+def test_strength_mixes_with_the_sources_own_samples(tmp_path, weights):
     source = tmp_path / "in.mkv"
     write_video(source, 2)
     frames = {}
@@ -249,7 +245,7 @@ def test_strength_mixes_with_the_sources_own_samples(tmp_path: Path, weights: di
     assert (frames[1.0][0][0] != frames[0.0][0][0]).any()
 
 
-def test_strength_0_enlarges_bicubically(tmp_path: Path, weights: dict[str, str]) -> None:
+def test_strength_0_enlarges_bicubically(tmp_path, weights):
     source, output = tmp_path / "in.mkv", tmp_path / "out.mkv"
     write_video(source, 1, pix_fmt="gray")
     run(source, output, "sr", weights["compact"], strength=0.0)
@@ -264,8 +260,8 @@ def test_strength_0_enlarges_bicubically(tmp_path: Path, weights: dict[str, str]
 
 @pytest.mark.parametrize("task, model", [("dehaze", "small"), ("sr", "compact")])
 def test_the_same_bits_come_out_again_and_whatever_the_length_of_clips(
-    tmp_path: Path, weights: dict[str, str], task: str, model: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    tmp_path, weights, task, model, monkeypatch
+):
     source = tmp_path / "in.mkv"
     write_video(source, 12, size=(24, 16), pix_fmt="gray")
     options: dict[str, Any] = {"steady": task == "dehaze", "scene_detect": False}
@@ -280,9 +276,7 @@ def test_the_same_bits_come_out_again_and_whatever_the_length_of_clips(
 
 
 @pytest.mark.parametrize("task, model", [("dehaze", "small"), ("sr", "compact")])
-def test_any_range_of_a_plan_gives_the_frames_of_the_whole_run(
-    tmp_path: Path, weights: dict[str, str], task: str, model: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_any_range_of_a_plan_gives_the_frames_of_the_whole_run(tmp_path, weights, task, model, monkeypatch):
     monkeypatch.setattr("vidrestore.restorers.vsr_restorer.KEPT", 2)
     monkeypatch.setattr(picture_restorer, "CLIP", 5)
     source, output = tmp_path / "in.mkv", tmp_path / "out.mkv"
@@ -324,7 +318,7 @@ def two_scenes(path: Path, which: tuple[int, ...]) -> None:
         output.mux(stream.encode(None))
 
 
-def test_a_cut_leaves_no_ghost_of_the_other_scene(tmp_path: Path, weights: dict[str, str]) -> None:
+def test_a_cut_leaves_no_ghost_of_the_other_scene(tmp_path, weights):
     found = {}
     for name, which in (("both", (0, 1)), ("first", (0,)), ("second", (1,))):
         two_scenes(tmp_path / f"{name}.mkv", which)
@@ -347,9 +341,7 @@ class Overflowing(PictureRestorer):
 
 
 @pytest.mark.parametrize("hopeless", [False, True])
-def test_a_frame_beyond_half_precision_is_restored_again_in_fp32(
-    tmp_path: Path, weights: dict[str, str], hopeless: bool
-) -> None:
+def test_a_frame_beyond_half_precision_is_restored_again_in_fp32(tmp_path, weights, hopeless):
     write_video(tmp_path / "in.mkv", 3, pix_fmt="gray")
     restorer = Overflowing("dehaze", RestoreOptions(model=weights["small"], device="cpu"))
     restorer.hopeless = hopeless
@@ -370,9 +362,7 @@ def test_a_frame_beyond_half_precision_is_restored_again_in_fp32(
         assert_same(read(tmp_path / "out.mkv")[2], read(tmp_path / "in.mkv")[2])
 
 
-def test_too_little_memory_names_a_tile_that_takes_less(
-    tmp_path: Path, weights: dict[str, str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_too_little_memory_names_a_tile_that_takes_less(tmp_path, weights, monkeypatch):
     def full(*_: Any, **__: Any) -> Iterator[Tensor]:
         raise torch.OutOfMemoryError("CUDA out of memory")
 
@@ -387,7 +377,7 @@ def test_too_little_memory_names_a_tile_that_takes_less(
     assert not (tmp_path / "out.mkv").exists()
 
 
-def test_as_many_clips_are_restored_at_once_as_there_are_teams_and_memory_for(tmp_path: Path) -> None:
+def test_as_many_clips_are_restored_at_once_as_there_are_teams_and_memory_for(tmp_path):
     pixels = VideoInfo(0, "h264", 64, 48, read_format(tmp_path), Fraction(1, 25))
     image, sr = image_restorer(tmp_path, keeping()), vsr_restorer(tmp_path, doubling())
     with VideoReader(str(tmp_path / "in.mkv")) as reader:
@@ -406,9 +396,7 @@ def read_format(folder: Path) -> Any:
     return read(folder / "in.mkv")[0].format
 
 
-def test_a_preview_shows_the_source_enlarged_beside_the_result(
-    tmp_path: Path, weights: dict[str, str]
-) -> None:
+def test_a_preview_shows_the_source_enlarged_beside_the_result(tmp_path, weights):
     from vidrestore.jobs.batch import Batch
 
     write_video(tmp_path / "in.mkv", 5, size=(35, 28))
@@ -421,9 +409,7 @@ def test_a_preview_shows_the_source_enlarged_beside_the_result(
     assert np.abs(left - right).mean() < 12  # bicubic and bilinear
 
 
-def test_a_preview_shows_both_halves_by_one_matrix_and_tags_it(
-    tmp_path: Path, weights: dict[str, str]
-) -> None:
+def test_a_preview_shows_both_halves_by_one_matrix_and_tags_it(tmp_path, weights):
     from vidrestore.jobs.batch import Batch
 
     red = [
@@ -451,9 +437,7 @@ def write_planes(path: Path, frames: list[tuple[np.ndarray, ...]]) -> None:
         container.mux(stream.encode(None))
 
 
-def test_a_dry_run_tries_the_encoder_at_the_size_of_the_output(
-    tmp_path: Path, weights: dict[str, str]
-) -> None:
+def test_a_dry_run_tries_the_encoder_at_the_size_of_the_output(tmp_path, weights):
     from vidrestore.jobs.batch import Batch
 
     write_video(tmp_path / "in.mkv", 5, size=(36, 28))

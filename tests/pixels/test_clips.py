@@ -35,7 +35,7 @@ def number(value: float) -> tuple[torch.Tensor, ...]:
 
 
 def clips_of(bounds, clips):
-    """Clips whose restored frames tell where they are and, a little, which clip made them."""
+    """Clips whose restored frames show where they are and, a little, which clip made them."""
     return [(bounds[i], [number(frame + 0.01 * (i + 1)) for frame in range(*bounds[i])]) for i in clips]
 
 

@@ -29,7 +29,7 @@ MILD = [seed for seed in range(16) if log_uniform(rng(seed), WHITE) < 0.12]
 
 
 @pytest.mark.parametrize("seed", MILD)
-def test_white_noise_has_its_strength_in_every_channel_or_in_luma(seed: int) -> None:
+def test_white_noise_has_its_strength_in_every_channel_or_in_luma(seed):
     drawn = rng(seed)
     sigma, of_channels = log_uniform(drawn, WHITE), drawn.random() < 0.5
     grey = torch.full((2, 3, 160, 160), 0.5)
@@ -48,7 +48,7 @@ def test_white_noise_has_its_strength_in_every_channel_or_in_luma(seed: int) -> 
 
 
 @pytest.mark.parametrize("down, across", [(0.0, 0.0), (1.0, 1.0), (0.3, 3.0), (2.2, 0.1)])
-def test_blurred_noise_keeps_its_strength(down: float, across: float) -> None:
+def test_blurred_noise_keeps_its_strength(down, across):
     noise = torch.randn(4, 120, 120, generator=torch.Generator().manual_seed(1))
     assert float(blurred(noise, down, across).std()) == pytest.approx(1, rel=0.05)
     near = [
@@ -60,14 +60,14 @@ def test_blurred_noise_keeps_its_strength(down: float, across: float) -> None:
         assert found == pytest.approx(np.exp(-1 / (4 * size**2)) if size >= 1 else 0.0, abs=0.06)
 
 
-def test_strength_follows_the_brightness_by_straight_lines() -> None:
+def test_strength_follows_the_brightness_by_straight_lines():
     curve = (0.2, 1.0, 1.5, 0.7, 0.4)
     brightness = torch.linspace(0, 255, 77)
     expected = np.interp(brightness.numpy(), np.linspace(0, 255, 5), curve)
     np.testing.assert_allclose(_at(curve, brightness), expected, atol=2e-3)
 
 
-def test_colour_differences_share_one_kind_and_planes_have_their_sizes() -> None:
+def test_colour_differences_share_one_kind_and_planes_have_their_sizes():
     brightness = (torch.full((2, 96, 128), 120.0), *[torch.full((2, 48, 64), 120.0)] * 2)
     ratios = []
     for seed in range(12):
@@ -77,7 +77,7 @@ def test_colour_differences_share_one_kind_and_planes_have_their_sizes() -> None
     assert np.median(np.abs(np.log(ratios))) < 0.15  # a quarter of the planes has a second grain
 
 
-def test_noise_that_lingers_is_like_that_of_the_frame_before() -> None:
+def test_noise_that_lingers_is_like_that_of_the_frame_before():
     white = (torch.randn(6, 40, 40, generator=torch.Generator().manual_seed(2)),)
     kinds = [processed(white, rng(seed))[0] for seed in range(40)]
     like = [correlation(noise[1:], noise[:-1]) for noise in kinds]
@@ -85,7 +85,7 @@ def test_noise_that_lingers_is_like_that_of_the_frame_before() -> None:
     assert any(torch.equal(noise, white[0]) for noise in kinds)
 
 
-def test_coloured_noise_is_new_in_every_clip_and_leaves_the_mean() -> None:
+def test_coloured_noise_is_new_in_every_clip_and_leaves_the_mean():
     grey = torch.full((2, 3, 97, 121), 0.5)
     clips = [random_coloured_noise(grey, rng(seed)) - grey for seed in range(6)]
     for noise, other in pairwise(clips):

@@ -60,7 +60,7 @@ def scene(frames: int = 3, height: int = 40, width: int = 56) -> Tensor:
 
 
 @pytest.mark.parametrize("name", DEGRADATIONS)
-def test_a_degraded_clip_is_a_clip_and_follows_from_the_generator(name: str) -> None:
+def test_a_degraded_clip_is_a_clip_and_follows_from_the_generator(name):
     clip = scene()
     before, changed = clip.clone(), 0
     for seed in range(6):
@@ -75,7 +75,7 @@ def test_a_degraded_clip_is_a_clip_and_follows_from_the_generator(name: str) -> 
 
 
 @pytest.mark.parametrize("name", DEGRADATIONS)
-def test_a_white_and_a_black_clip_and_one_small_frame_stay_in_range(name: str) -> None:
+def test_a_white_and_a_black_clip_and_one_small_frame_stay_in_range(name):
     for clip in (torch.zeros(2, 3, 16, 16), torch.ones(2, 3, 16, 16), scene(1, 8, 8)):
         degraded = DEGRADATIONS[name](clip, rng(2))
         assert degraded.shape == clip.shape
@@ -85,7 +85,7 @@ def test_a_white_and_a_black_clip_and_one_small_frame_stay_in_range(name: str) -
 # Haze
 
 
-def test_haze_of_a_pixel_is_what_comes_through_and_what_is_scattered_in() -> None:
+def test_haze_of_a_pixel_is_what_comes_through_and_what_is_scattered_in():
     clip, transmission = scene(), torch.rand(1, 1, 40, 56, generator=torch.Generator().manual_seed(1))
     hazy = add_haze(clip, transmission, torch.tensor([0.8, 0.9, 0.7])[:, None, None])
     t = float(transmission[0, 0, 5, 7])
@@ -94,7 +94,7 @@ def test_haze_of_a_pixel_is_what_comes_through_and_what_is_scattered_in() -> Non
     )
 
 
-def test_drawn_depths_differ_within_range_and_still_things_keep_theirs() -> None:
+def test_drawn_depths_differ_within_range_and_still_things_keep_theirs():
     still = scene(1).expand(4, -1, -1, -1)
     depths = [random_depth(still, rng(seed)) for seed in range(12)]
     for depth in depths:
@@ -104,14 +104,14 @@ def test_drawn_depths_differ_within_range_and_still_things_keep_theirs() -> None
     assert sum(difference > 0 for difference in upper) >= 10  # mostly farther at the top
 
 
-def test_haze_is_as_dense_in_every_frame_of_a_still_scene() -> None:
+def test_haze_is_as_dense_in_every_frame_of_a_still_scene():
     still = scene(1, 24, 24).expand(3, -1, -1, -1)
     for seed in range(12):
         hazy = DEGRADATIONS["haze"](still, rng(seed))
         assert float((hazy[1:] - hazy[:-1]).abs().mean()) < 0.01
 
 
-def test_regions_are_parts_of_the_picture_with_feet() -> None:
+def test_regions_are_parts_of_the_picture_with_feet():
     clip = torch.zeros(2, 3, 20, 30)
     clip[:, :, :12, :15], clip[:, :, :, 15:] = 1, 0.5
     for seed in range(6):
@@ -126,7 +126,7 @@ def test_regions_are_parts_of_the_picture_with_feet() -> None:
 # Rain and snow
 
 
-def test_streaks_add_light_or_cover_and_a_veil_lies_over_all() -> None:
+def test_streaks_add_light_or_cover_and_a_veil_lies_over_all():
     clip, streaks = torch.full((1, 3, 2, 2), 0.4), torch.tensor([[[[0.0, 0.5], [0.2, 1.0]]]])
     clear, airlight = torch.ones(1, 1, 1, 1), torch.full((3, 1, 1), 0.9)
     torch.testing.assert_close(
@@ -140,7 +140,7 @@ def test_streaks_add_light_or_cover_and_a_veil_lies_over_all() -> None:
     )
 
 
-def test_flakes_hide_what_is_behind_them_as_far_as_they_are_opaque() -> None:
+def test_flakes_hide_what_is_behind_them_as_far_as_they_are_opaque():
     mask = torch.tensor([[[[0.0, 0.25, 1.0]]]])
     snowy = add_snow(torch.full((1, 3, 1, 3), 0.2), mask, torch.tensor([1.0, 0.8, 0.6]))
     torch.testing.assert_close(
@@ -154,7 +154,7 @@ def swarm(
     return Swarm(*(np.array(part, dtype=float)[:, None] for part in (start, step, way)), np.array([2.0]))
 
 
-def test_a_thing_falls_by_its_step_and_comes_in_again_at_the_other_side() -> None:
+def test_a_thing_falls_by_its_step_and_comes_in_again_at_the_other_side():
     maps = swarm((3, 14), step=(2, 3)).traces(3, (16, 16))
     expected = torch.zeros(3, 1, 16, 16)
     for number, (row, column) in enumerate([(3, 14), (5, 1), (7, 4)]):
@@ -162,25 +162,25 @@ def test_a_thing_falls_by_its_step_and_comes_in_again_at_the_other_side() -> Non
     torch.testing.assert_close(maps, expected)
 
 
-def test_a_trace_has_its_weight_on_every_pixel_that_it_passes() -> None:
+def test_a_trace_has_its_weight_on_every_pixel_that_it_passes():
     trace = swarm((8, 7.5), way=(0, 8)).traces(1, (16, 16))[0, 0]
     assert float(trace.sum()) == pytest.approx(2 * 8)
     torch.testing.assert_close(trace[8, 5:11], torch.full((6,), 2.0), atol=0.3, rtol=0)
     assert float(trace[8, 3:13].sum()) == pytest.approx(2 * 8)
 
 
-def test_a_weight_is_shared_among_four_pixels() -> None:
+def test_a_weight_is_shared_among_four_pixels():
     image = splat(np.array([[2.25], [3.5]]), np.array([8.0]), (6, 6))
     assert image[2:4, 3:5].tolist() == [[3, 3], [1, 1]] and image.sum() == 8
 
 
-def test_there_are_as_many_things_as_their_density_says() -> None:
+def test_there_are_as_many_things_as_their_density_says():
     things = random_swarm((200, 300), 0.01, np.array([7.0, 2.0]), np.array([3.0, 1.0]), rng(6))
     assert len(things.weight) == pytest.approx(600, rel=0.1)
     assert np.median(things.step, axis=1).tolist() == pytest.approx([7, 2], abs=0.2)
 
 
-def test_a_point_becomes_its_shape_where_it_is() -> None:
+def test_a_point_becomes_its_shape_where_it_is():
     room = canvas_size((20, 30))
     points, shape = torch.zeros(1, 1, *room), torch.rand(5, 5, generator=torch.Generator().manual_seed(1))
     points[0, 0, 8, 12] = 2
@@ -189,7 +189,7 @@ def test_a_point_becomes_its_shape_where_it_is() -> None:
     torch.testing.assert_close(render([(points, shape_spectrum(shape, room))] * 2, room)[0, 0], expected)
 
 
-def test_a_soft_line_is_one_in_its_middle_and_as_wide_as_its_sigma() -> None:
+def test_a_soft_line_is_one_in_its_middle_and_as_wide_as_its_sigma():
     room = (32, 32)
     line = torch.zeros(1, 1, *room)
     line[..., 16] = 1
@@ -199,7 +199,7 @@ def test_a_soft_line_is_one_in_its_middle_and_as_wide_as_its_sigma() -> None:
 
 
 @pytest.mark.parametrize("name", ["rain", "snow"])
-def test_weather_brightens_and_moves(name: str) -> None:
+def test_weather_brightens_and_moves(name):
     dark = torch.full((2, 3, 64, 64), 0.15)
     for seed in range(3):
         one, two = DEGRADATIONS[name](dark, rng(seed))
@@ -208,7 +208,7 @@ def test_weather_brightens_and_moves(name: str) -> None:
 
 
 @pytest.mark.parametrize(("angle", "end"), [(0.0, (10, 0)), (math.pi / 2, (0, 10)), (math.pi / 4, (7, 7))])
-def test_a_capsule_is_one_along_its_segment_and_nothing_beside_it(angle: float, end: tuple[int, int]) -> None:
+def test_a_capsule_is_one_along_its_segment_and_nothing_beside_it(angle, end):
     shape = capsule(length=20, angle=angle, radius=1.0, softness=1.0)
     middle = len(shape) // 2
     for sign in (-1, 1):
@@ -218,7 +218,7 @@ def test_a_capsule_is_one_along_its_segment_and_nothing_beside_it(angle: float, 
     assert float(shape.sum()) == pytest.approx(20 * 3 + math.pi * 1.5**2, rel=0.05)
 
 
-def test_moving_things_are_drawn_into_a_clip_and_move() -> None:
+def test_moving_things_are_drawn_into_a_clip_and_move():
     clip = torch.full((3, 3, 48, 64), 0.2)
     for seed in range(12):
         seen = with_moving_things(clip, rng(seed))
@@ -232,12 +232,12 @@ def test_moving_things_are_drawn_into_a_clip_and_move() -> None:
 # Blur
 
 
-def test_the_mean_of_frames_is_of_their_light() -> None:
+def test_the_mean_of_frames_is_of_their_light():
     frames = torch.tensor([0.0, 1.0, 1.0]).view(3, 1, 1, 1).expand(3, 3, 2, 2)
     torch.testing.assert_close(average_light(frames), torch.full((1, 3, 2, 2), (2 / 3) ** (1 / 2.2)))
 
 
-def test_a_straight_way_makes_a_line_with_its_middle_in_the_centre() -> None:
+def test_a_straight_way_makes_a_line_with_its_middle_in_the_centre():
     kernel = path_kernel(np.stack([np.zeros(9), np.arange(9.0)], 1))
     middle = len(kernel) // 2
     expected = torch.zeros_like(kernel)
@@ -245,7 +245,7 @@ def test_a_straight_way_makes_a_line_with_its_middle_in_the_centre() -> None:
     torch.testing.assert_close(kernel, expected)
 
 
-def test_a_kernel_has_the_sum_one_and_its_centroid_at_its_centre() -> None:
+def test_a_kernel_has_the_sum_one_and_its_centroid_at_its_centre():
     way = 0.2 * random_path(64, rng(3))
     kernel = path_kernel(way).double().numpy()
     rows, columns = np.mgrid[: len(kernel), : len(kernel)] - len(kernel) // 2
@@ -253,13 +253,13 @@ def test_a_kernel_has_the_sum_one_and_its_centroid_at_its_centre() -> None:
     assert ((kernel * rows).sum(), (kernel * columns).sum()) == pytest.approx((0, 0), abs=1e-5)
 
 
-def test_a_moving_part_is_never_empty() -> None:
+def test_a_moving_part_is_never_empty():
     covered = [float(random_mask(scene(1, 48, 64), rng(seed)).mean()) for seed in range(60)]
     assert min(covered) > 0.05
     assert sum(share > 0.9 for share in covered) < 6  # one region alone is larger
 
 
-def test_a_camera_that_turns_leaves_its_axis_sharp() -> None:
+def test_a_camera_that_turns_leaves_its_axis_sharp():
     clip, still = scene(2, 41, 41), np.zeros((2 * MOMENTS, 2))
     turns = np.tile(np.linspace(-0.2, 0.2, MOMENTS), 2)
     seen = blurred_by_turns(clip, still, turns, np.array([20.0, 20.0]))
@@ -268,7 +268,7 @@ def test_a_camera_that_turns_leaves_its_axis_sharp() -> None:
     torch.testing.assert_close(blurred_by_turns(clip, still, 0 * turns, np.zeros(2)), clip, atol=1e-4, rtol=0)
 
 
-def test_a_camera_that_only_moves_blurs_by_the_kernel_of_its_path() -> None:
+def test_a_camera_that_only_moves_blurs_by_the_kernel_of_its_path():
     clip = scene(1, 64, 64)
     path = np.stack([np.zeros(MOMENTS), np.linspace(-4, 4, MOMENTS)], 1)
     seen = blurred_by_turns(clip, path, np.zeros(MOMENTS), np.zeros(2))
@@ -277,7 +277,7 @@ def test_a_camera_that_only_moves_blurs_by_the_kernel_of_its_path() -> None:
     torch.testing.assert_close(seen[..., middle, middle], expected[..., middle, middle], atol=0.02, rtol=0)
 
 
-def test_a_point_of_light_blurred_is_the_kernel() -> None:
+def test_a_point_of_light_blurred_is_the_kernel():
     kernel = path_kernel(0.1 * random_path(64, rng(5)))
     clip, reach = torch.zeros(1, 3, 41, 41), len(kernel) // 2
     clip[:, :, 20, 20] = 1
@@ -287,7 +287,7 @@ def test_a_point_of_light_blurred_is_the_kernel() -> None:
     )
 
 
-def test_every_frame_has_a_kernel_of_its_own_with_its_middle_in_the_centre() -> None:
+def test_every_frame_has_a_kernel_of_its_own_with_its_middle_in_the_centre():
     way = np.stack([np.zeros(20), np.arange(20.0)], 1)
     kernels = path_kernels(way, 2)
     assert torch.equal(kernels[0], kernels[1])
@@ -298,7 +298,7 @@ def test_every_frame_has_a_kernel_of_its_own_with_its_middle_in_the_centre() -> 
     torch.testing.assert_close(through.sum((1, 2)), torch.ones(2))
 
 
-def test_a_part_that_moves_leaves_what_is_far_from_it() -> None:
+def test_a_part_that_moves_leaves_what_is_far_from_it():
     clip, part = scene(2), torch.zeros(2, 1, 40, 56)
     part[..., :8] = 1
     line = path_kernels(np.stack([np.zeros(12), np.arange(12.0)], 1), 2)
@@ -310,14 +310,14 @@ def test_a_part_that_moves_leaves_what_is_far_from_it() -> None:
     torch.testing.assert_close(same, clip, atol=1e-3, rtol=0)
 
 
-def test_windows_of_frames_become_the_mean_of_their_light() -> None:
+def test_windows_of_frames_become_the_mean_of_their_light():
     clip = scene(6)
     means = average_exposures(clip, 3)
     assert len(means) == 2
     torch.testing.assert_close(means[1:], average_light(clip[3:]))
 
 
-def test_motion_is_about_the_pixels_that_a_picture_moves() -> None:
+def test_motion_is_about_the_pixels_that_a_picture_moves():
     wide = imresize(scene(1, 16, 24), 8)
     for step in (0, 1, 2, 6):
         moved = torch.cat([wide[..., number * step : number * step + 128] for number in range(3)])
@@ -327,7 +327,7 @@ def test_motion_is_about_the_pixels_that_a_picture_moves() -> None:
 # Noise
 
 
-def test_camera_noise_has_the_variance_of_its_light_by_channel() -> None:
+def test_camera_noise_has_the_variance_of_its_light_by_channel():
     display = 0.5 ** (1 / 2.2)
     noise = torch.from_numpy(rng(1).standard_normal((1, 3, 300, 300))).float()
     shot, read = torch.tensor([2e-3, 1e-3, 3e-3]), torch.tensor([1e-4, 2e-4, 0.0])
@@ -336,7 +336,7 @@ def test_camera_noise_has_the_variance_of_its_light_by_channel() -> None:
     torch.testing.assert_close(variance, 0.5 * shot + read, rtol=0.03, atol=0)
 
 
-def test_smoothed_noise_keeps_its_variance_and_leans_on_its_neighbours() -> None:
+def test_smoothed_noise_keeps_its_variance_and_leans_on_its_neighbours():
     noise = smoothed(torch.from_numpy(rng(1).standard_normal((1, 3, 200, 200))).float(), 0.4)
     assert float(noise.var()) == pytest.approx(1, rel=0.03)
     beside = float((noise[..., 1:] * noise[..., :-1]).mean())
@@ -344,7 +344,7 @@ def test_smoothed_noise_keeps_its_variance_and_leans_on_its_neighbours() -> None
     assert beside == pytest.approx(2 * 0.4 / (1 + 2 * 0.4**2), abs=0.03)
 
 
-def test_demosaicing_keeps_what_is_measured_and_greys_and_even_slopes() -> None:
+def test_demosaicing_keeps_what_is_measured_and_greys_and_even_slopes():
     """Red at even rows and columns, blue at odd ones."""
     picture = scene(1, 8, 10)
     red, green, blue = demosaiced(picture)[0]
@@ -359,7 +359,7 @@ def test_demosaicing_keeps_what_is_measured_and_greys_and_even_slopes() -> None:
     torch.testing.assert_close(demosaiced(slope)[..., 3:-3, 3:-3], slope[..., 3:-3, 3:-3])
 
 
-def test_green_is_interpolated_along_an_edge_with_the_bend_of_the_colour_there() -> None:
+def test_green_is_interpolated_along_an_edge_with_the_bend_of_the_colour_there():
     picture = scene(1, 8, 10)
     picture[:, :, :, 5:] += 5  # so rows change more than columns beside it
     raw = mosaic(picture[0].numpy())
@@ -368,14 +368,14 @@ def test_green_is_interpolated_along_an_edge_with_the_bend_of_the_colour_there()
     assert float(demosaiced(picture, bend=0.7)[0, 1, row, column]) == pytest.approx(expected, abs=1e-6)
 
 
-def test_red_and_blue_follow_green_by_their_differences() -> None:
+def test_red_and_blue_follow_green_by_their_differences():
     picture = scene(1, 8, 10)
     _, green, blue = demosaiced(picture, follow=0.7)[0]
     difference = [float(picture[0, 2, 3, column] - 0.7 * green[3, column]) for column in (3, 5)]
     assert float(blue[3, 4]) == pytest.approx(sum(difference) / 2 + 0.7 * float(green[3, 4]), abs=1e-6)
 
 
-def test_noise_of_a_camera_is_partly_the_same_in_all_colours_and_leaves_edges_alone() -> None:
+def test_noise_of_a_camera_is_partly_the_same_in_all_colours_and_leaves_edges_alone():
     flat, edges = torch.full((1, 3, 200, 200), 0.5), scene(1, 200, 200)
     cells = torch.tensor([3e-3] * 3), torch.tensor([1e-5] * 3)
     noise = torch.from_numpy(rng(2).standard_normal(flat.shape)).float()
@@ -386,19 +386,19 @@ def test_noise_of_a_camera_is_partly_the_same_in_all_colours_and_leaves_edges_al
     torch.testing.assert_close(_demosaiced_noise(edges, nothing, nothing, noise, rng(1)), edges)
 
 
-def test_noise_is_new_in_every_frame() -> None:
+def test_noise_is_new_in_every_frame():
     flat = torch.full((2, 3, 80, 80), 0.6)
     one, two = DEGRADATIONS["noise"](flat, rng(3)) - flat
     assert abs(float((one * two).mean())) < 0.1 * float(one.square().mean())
 
 
-def test_noise_of_colours_is_coarse_and_leaves_the_luma() -> None:
+def test_noise_of_colours_is_coarse_and_leaves_the_luma():
     noise = random_chroma(torch.zeros(2, 3, 60, 60), rng(1))
     luma = (noise * torch.tensor([0.299, 0.587, 0.114])[:, None, None]).sum(1)
     assert float(luma.abs().max()) < 2e-3 < float(noise.std())
     assert float((noise[..., 1:] * noise[..., :-1]).mean()) > 0.5 * float(noise.square().mean())
 
 
-def test_a_constant_picture_of_any_size_is_resized_to_itself() -> None:
+def test_a_constant_picture_of_any_size_is_resized_to_itself():
     for scale, size in ((0.25, (16, 25)), (4, (244, 388)), (0.5, (31, 49))):
         torch.testing.assert_close(imresize(torch.full((2, 61, 97), 0.3), scale), torch.full((2, *size), 0.3))

@@ -20,7 +20,7 @@ def planes(name: str) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("name", ["structured_a", "random_a", "odd_a"])
-def test_resizing_is_that_of_the_papers(name: str) -> None:
+def test_resizing_is_that_of_the_papers(name):
     small = imresize(planes(name), 0.25)
     torch.testing.assert_close(small, planes(f"{name}/down4"), atol=1e-5, rtol=0)
     torch.testing.assert_close(imresize(small, 4), planes(f"{name}/down4_up4"), atol=1e-5, rtol=0)

@@ -1,4 +1,4 @@
-"""The noise that `denoise` is judged by is what its descriptions say."""
+"""The noise that `denoise` is measured by is what its descriptions say."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def gradient(count: int = 2, height: int = 48, width: int = 64) -> Frames:
 
 
 @pytest.mark.parametrize("model", MODELS)
-def test_every_model_keeps_count_and_size_and_is_noisy(model: str) -> None:
+def test_every_model_keeps_count_and_size_and_is_noisy(model):
     clean, noisy = noisy_pair(model, gradient())
     assert [plane.shape for planes in noisy for plane in planes] == [
         plane.shape for planes in clean for plane in planes
@@ -27,7 +27,7 @@ def test_every_model_keeps_count_and_size_and_is_noisy(model: str) -> None:
     )
 
 
-def test_the_same_seed_gives_the_same_noise() -> None:
+def test_the_same_seed_gives_the_same_noise():
     first, second = (noisy_pair("tape", gradient())[1] for _ in range(2))
     assert all(
         np.array_equal(a, b)
@@ -36,14 +36,14 @@ def test_the_same_seed_gives_the_same_noise() -> None:
     )
 
 
-def test_blurred_noise_has_unit_variance_and_is_smooth_along_the_blurred_axis() -> None:
+def test_blurred_noise_has_unit_variance_and_is_smooth_along_the_blurred_axis():
     noise = blurred(np.random.default_rng(0).normal(size=(128, 128)), 0.01, 2.0)
     assert noise.std() == pytest.approx(1)
     along, down = np.diff(noise, axis=1).std(), np.diff(noise, axis=0).std()
     assert along < 0.5 < 1.3 < down
 
 
-def test_planes_become_rgb_and_planes_again() -> None:
+def test_planes_become_rgb_and_planes_again():
     planes = gradient(1)[0]
     for before, after in zip(planes, to_planes(to_rgb(planes)), strict=True):
         assert np.abs(before.astype(int) - after).max() <= 1

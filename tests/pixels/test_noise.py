@@ -20,7 +20,7 @@ def gradient(height: int = 240, width: int = 320) -> NDArray[np.float64]:
 
 
 @pytest.mark.parametrize("sigma", [2, 5, 10, 20, 40, 60])
-def test_the_sigma_of_white_noise_on_a_gradient_is_found(sigma: float) -> None:
+def test_the_sigma_of_white_noise_on_a_gradient_is_found(sigma):
     assert estimate(noisy(gradient(), sigma)) == pytest.approx(sigma, rel=0.06)
 
 
@@ -28,7 +28,7 @@ def test_the_sigma_of_white_noise_on_a_gradient_is_found(sigma: float) -> None:
     "dtype, unit",
     [(np.uint8, 1.0), (np.uint16, 4.0), (np.uint16, 16.0), (np.uint16, 256.0), (np.float32, 1 / 255)],
 )
-def test_every_sample_type_gives_sigma_on_the_scale_of_8_bits(dtype: type[np.generic], unit: float) -> None:
+def test_every_sample_type_gives_sigma_on_the_scale_of_8_bits(dtype, unit):
     plane = (noisy(gradient(), 10) * unit).astype(dtype)
     assert estimate(plane, unit=unit) == pytest.approx(10, rel=0.06)
 
@@ -36,22 +36,22 @@ def test_every_sample_type_gives_sigma_on_the_scale_of_8_bits(dtype: type[np.gen
 @pytest.mark.parametrize(
     "height, width, tolerance", [(64, 64, 0.15), (30, 30, 0.2), (9, 40, 0.25), (8, 8, 0.4), (5, 7, 0.5)]
 )
-def test_small_planes_give_a_rougher_figure(height: int, width: int, tolerance: float) -> None:
+def test_small_planes_give_a_rougher_figure(height, width, tolerance):
     planes = [noisy(gradient(height, width), 20, seed) for seed in range(12)]
     assert estimate(*planes) == pytest.approx(20, rel=tolerance)
 
 
 @pytest.mark.parametrize("shape", [(1, 1), (1, 50), (2, 2), (3, 3), (50, 2)])
-def test_the_smallest_planes_give_a_number(shape: tuple[int, int]) -> None:
+def test_the_smallest_planes_give_a_number(shape):
     assert 0 <= estimate(noisy(np.full(shape, 100.0), 5)) < 255
 
 
-def test_a_plane_of_one_colour_has_no_noise() -> None:
+def test_a_plane_of_one_colour_has_no_noise():
     assert estimate(np.full((64, 64), 16, np.uint8)) == estimate() == 0
     assert estimate(np.full((64, 64), 0.2, np.float32), unit=1 / 255) == pytest.approx(0, abs=1e-6)
 
 
-def test_clipped_parts_and_black_borders_do_not_count() -> None:
+def test_clipped_parts_and_black_borders_do_not_count():
     clean = gradient()
     clean[:, :100] = 300  # a white sky
     frame = noisy(clean, 20)
@@ -60,44 +60,42 @@ def test_clipped_parts_and_black_borders_do_not_count() -> None:
 
 
 @pytest.mark.parametrize("level", [10, 40, 245])
-def test_noise_that_is_clipped_everywhere_is_undone(level: float) -> None:
+def test_noise_that_is_clipped_everywhere_is_undone(level):
     assert estimate(noisy(np.full((240, 320), level), 20)) == pytest.approx(20, rel=0.1)
 
 
-def test_clipped_moments_are_those_of_many_clipped_samples() -> None:
+def test_clipped_moments_are_those_of_many_clipped_samples():
     samples = np.random.default_rng(0).normal(30, 40, 1_000_000).clip(0, 60)
     mean, variance = clipped_moments(np.array([30.0]), 40.0, 0.0, 60.0)
     assert mean[0] == pytest.approx(samples.mean(), abs=0.1)
     assert variance[0] == pytest.approx(samples.var(), rel=0.01)
 
 
-def test_texture_beside_flat_parts_is_no_noise() -> None:
+def test_texture_beside_flat_parts_is_no_noise():
     clean = gradient()
     clean[:, 160:] += 40 * np.sin(np.arange(160) * 1.9)
     assert estimate(noisy(clean, 5)) == pytest.approx(5, rel=0.08)
 
 
-def test_texture_all_over_is_no_noise_when_it_stands_still() -> None:
+def test_texture_all_over_is_no_noise_when_it_stands_still():
     texture = np.random.default_rng(9).uniform(40, 210, (240, 320))
     assert estimate(noisy(texture, 5, 1)) > 20
     assert estimate(*(noisy(texture, 5, seed) for seed in range(4))) == pytest.approx(5, rel=0.1)
 
 
-def test_repeated_frames_do_not_hide_the_noise() -> None:
+def test_repeated_frames_do_not_hide_the_noise():
     frames = [noisy(gradient(), 10, seed) for seed in range(6)]
     assert estimate(*(frame for frame in frames for _ in range(3))) == pytest.approx(10, rel=0.06)
 
 
-def test_a_fade_to_black_does_not_hide_the_noise() -> None:
+def test_a_fade_to_black_does_not_hide_the_noise():
     frames = [
         noisy(gradient(), 10, seed) * share for seed, share in enumerate([*[1.0] * 12, 0.75, 0.5, 0.25, 0.0])
     ]
     assert estimate(*(frame.astype(np.uint8) for frame in frames)) == pytest.approx(10, rel=0.06)
 
 
-def test_a_long_scene_is_measured_ever_more_rarely_and_memory_does_not_grow(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_long_scene_is_measured_ever_more_rarely_and_memory_does_not_grow(monkeypatch):
     measured, sample_blocks = [0], white.sample_blocks
 
     def counting(plane: NDArray[Any]) -> Any:
@@ -113,13 +111,13 @@ def test_a_long_scene_is_measured_ever_more_rarely_and_memory_does_not_grow(
     assert max(sizes) <= max(sizes[:FRAMES_KEPT]) + 100  # a larger number may take a few bytes more
 
 
-def test_the_same_frames_give_the_same_figure() -> None:
+def test_the_same_frames_give_the_same_figure():
     frames = [noisy(gradient(), 7, seed) for seed in range(3)]
     assert estimate(*frames) == estimate(*frames)
 
 
 @pytest.mark.parametrize("size", [2, 4, 8])
-def test_the_dct_is_orthonormal_and_begins_with_the_mean(size: int) -> None:
+def test_the_dct_is_orthonormal_and_begins_with_the_mean(size):
     basis = dct_basis(size)
     np.testing.assert_allclose(basis @ basis.T, np.eye(size**2), atol=1e-6)
     np.testing.assert_allclose(basis[0], 1 / size, rtol=1e-6)
@@ -135,21 +133,21 @@ def clean_frames(request: pytest.FixtureRequest, shared_data: Path) -> list[Plan
 
 @pytest.mark.data
 @pytest.mark.parametrize("sigma", [2, 5, 20, 60])
-def test_sigma_is_within_a_tenth_on_real_clips(clean_frames: list[Planes], sigma: float) -> None:
+def test_sigma_is_within_a_tenth_on_real_clips(clean_frames, sigma):
     for plane in range(3):
         planes = [noisy(frame[plane], sigma, seed) for seed, frame in enumerate(clean_frames[:3])]
         assert estimate(*planes) == pytest.approx(sigma, rel=0.1)
 
 
 @pytest.mark.data
-def test_clean_clips_have_little_noise(clean_frames: list[Planes]) -> None:
+def test_clean_clips_have_little_noise(clean_frames):
     for plane in range(3):
         assert estimate(*(frame[plane] for frame in clean_frames)) < 2
 
 
 @pytest.mark.data
 @pytest.mark.parametrize("sigma", [10, 20])
-def test_sigma_is_within_a_tenth_of_what_a_codec_leaves(clean_frames: list[Planes], sigma: float) -> None:
+def test_sigma_is_within_a_tenth_of_what_a_codec_leaves(clean_frames, sigma):
     """What it leaves: the standard deviation of decoded noisy less clean, where neither is clipped."""
     decoded = through_x264(
         [tuple(noisy(plane, sigma, seed) for plane in frame) for seed, frame in enumerate(clean_frames)]

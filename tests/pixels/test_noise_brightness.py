@@ -24,7 +24,7 @@ def powers_of(sigmas: NDArray[np.float64]) -> Picture:
     return np.square(coefficients).astype(np.float32)
 
 
-def test_the_curve_has_the_variance_at_every_brightness() -> None:
+def test_the_curve_has_the_variance_at_every_brightness():
     levels = np.array([2.0, 3.0, 5.0, 8.0, 6.0])
     curve = brightness_curve(powers_of(levels.repeat(400)), np.linspace(20, 220, 2000))
     assert curve is not None
@@ -33,7 +33,7 @@ def test_the_curve_has_the_variance_at_every_brightness() -> None:
     assert curve.mean == pytest.approx((levels**2).mean(), rel=0.1)
 
 
-def test_texture_in_some_of_the_blocks_does_not_count() -> None:
+def test_texture_in_some_of_the_blocks_does_not_count():
     brightness = np.linspace(20, 220, 1000)
     powers = powers_of(np.full(1000, 4.0))
     powers[1::2] *= 100  # strong at low frequencies and at high ones
@@ -42,13 +42,13 @@ def test_texture_in_some_of_the_blocks_does_not_count() -> None:
     np.testing.assert_allclose(curve.variance, 16 + LEAST, rtol=0.15)
 
 
-def test_evened_blocks_have_noise_of_the_mean_variance() -> None:
+def test_evened_blocks_have_noise_of_the_mean_variance():
     curve = BrightnessCurve(np.array([50.0, 150.0]), np.array([4.0, 16.0]), 8.0)
     powers = np.array([4.0, 10.0, 16.0])
     np.testing.assert_allclose(powers * curve.evening(np.array([20.0, 100.0, 255.0])), 8.0)
 
 
-def test_without_many_blocks_there_is_no_curve() -> None:
+def test_without_many_blocks_there_is_no_curve():
     count = LEVELS * BLOCKS_PER_LEVEL
     for least, known in ((count - 1, False), (count, True)):
         found = brightness_curve(powers_of(np.full(least, 5.0)), np.linspace(0, 255, least))
@@ -67,7 +67,7 @@ def noise_in_the_light(count: int = 4) -> tuple[list[Picture], float]:
     return [frame.astype(np.float32) for frame in frames], float(np.sqrt((sigma**2).mean()))
 
 
-def test_evened_features_show_the_mean_power_in_the_weakest_blocks() -> None:
+def test_evened_features_show_the_mean_power_in_the_weakest_blocks():
     frames, strength = noise_in_the_light()
     (found,) = plane_features([(frame,) for frame in frames])
     assert found is not None

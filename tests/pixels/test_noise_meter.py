@@ -46,28 +46,28 @@ def measured(frames: list[Picture], **noise: float) -> tuple[float, float]:
 
 
 @pytest.mark.parametrize("sigma", [3.0, 10.0, 30.0])
-def test_white_noise_is_measured_as_it_is(sigma: float) -> None:
+def test_white_noise_is_measured_as_it_is(sigma):
     assert measured(scene(), sigma=sigma) == pytest.approx((sigma, sigma), rel=0.1)
 
 
 @pytest.mark.parametrize("sigma", [5.0, 12.0])
-def test_coarse_noise_counts_for_more_than_its_strength(sigma: float) -> None:
+def test_coarse_noise_counts_for_more_than_its_strength(sigma):
     found, rms = measured(scene(), sigma=sigma, blur=1.0)
     assert found > 1.25 * sigma
     assert rms == pytest.approx(sigma, rel=0.35)
 
 
-def test_a_smooth_picture_has_no_noise() -> None:
+def test_a_smooth_picture_has_no_noise():
     assert measured([np.rint(frame) for frame in scene()])[0] == 0
 
 
-def test_there_is_a_figure_for_single_frames_and_for_repeated_ones() -> None:
+def test_there_is_a_figure_for_single_frames_and_for_repeated_ones():
     (frame,) = with_noise(scene(1), 10.0)
     for frames in ([frame], [frame] * 4):
         assert measured(frames)[0] == pytest.approx(10, rel=0.3)
 
 
-def test_noise_of_a_finished_photo_counts_for_more_than_its_strength() -> None:
+def test_noise_of_a_finished_photo_counts_for_more_than_its_strength():
     """Smoothed and then sharpened, as cameras do: neighbours are alike, and one frame is all there is."""
     rng = np.random.default_rng(0)
     rows, columns = np.mgrid[:320, :320].astype(float)
@@ -80,7 +80,7 @@ def test_noise_of_a_finished_photo_counts_for_more_than_its_strength() -> None:
     assert rms == pytest.approx(3.0, rel=0.35)
 
 
-def test_every_plane_has_noise_of_its_own() -> None:
+def test_every_plane_has_noise_of_its_own():
     luma = [np.rint(frame) for frame in scene()]
     chroma = with_noise([frame[::2, ::2] for frame in scene()], 12.0)
     gauge = NoiseMeter(3, colour=True)
@@ -91,14 +91,14 @@ def test_every_plane_has_noise_of_its_own() -> None:
 
 
 @pytest.mark.parametrize("shape", [(1, 1), (5, 40), (12, 12), (33, 17)])
-def test_the_smallest_planes_give_a_number(shape: tuple[int, int]) -> None:
+def test_the_smallest_planes_give_a_number(shape):
     gauge = NoiseMeter(2, colour=True)
     rng = np.random.default_rng(0)
     gauge.add([tuple(rng.normal(100, 5, shape).astype(np.float32) for _ in range(2)) for _ in range(4)])
     assert all(0 <= plane.sigma < 255 for plane in gauge.noise())
 
 
-def test_features_are_as_many_for_every_plane() -> None:
+def test_features_are_as_many_for_every_plane():
     planes = [(frame, frame[::2, ::2].copy()) for frame in with_noise(scene(), 5.0)]
     luma, chroma = plane_features(planes)
     assert luma is not None and chroma is not None
@@ -106,18 +106,18 @@ def test_features_are_as_many_for_every_plane() -> None:
     assert (chroma[[EVENED, EVENED_BETWEEN]] == chroma[[WITHIN, BETWEEN]]).all()
 
 
-def test_without_change_there_is_nothing_but_the_frame() -> None:
+def test_without_change_there_is_nothing_but_the_frame():
     (frame,) = with_noise(scene(1), 5.0)
     (found,) = plane_features([(frame,)] * 4)
     assert found is not None
     assert (found[BETWEEN] == found[WITHIN]).all()
 
 
-def test_the_network_is_small() -> None:
+def test_the_network_is_small():
     assert len(files("vidrestore.noise").joinpath("noise.safetensors").read_bytes()) < 200_000
 
 
-def test_blocks_are_found_where_they_went() -> None:
+def test_blocks_are_found_where_they_went():
     picture = np.random.default_rng(0).uniform(0, 255, (160, 200)).astype(np.float32)
     corners, motion = motion_of(picture, np.roll(picture, (5, -9), (0, 1)), most=50)
     assert len(corners) > 20
@@ -132,7 +132,7 @@ def test_blocks_are_found_where_they_went() -> None:
         ((3.0,), (), "3.0"),
     ],
 )
-def test_noise_is_put_into_words(sigma: tuple[float, ...], rms: tuple[float, ...], words: str) -> None:
+def test_noise_is_put_into_words(sigma, rms, words):
     assert noise_in_words(sigma, rms) == words
 
 
@@ -143,9 +143,7 @@ def behind_x264(frames: list[Picture], crf: float) -> list[Picture]:
 
 
 @pytest.mark.parametrize("sigma, crf", [(6.0, 20), (8.0, 23)])
-def test_weak_noise_is_found_behind_a_codec_and_not_in_the_same_picture_without_it(
-    sigma: float, crf: float
-) -> None:
+def test_weak_noise_is_found_behind_a_codec_and_not_in_the_same_picture_without_it(sigma, crf):
     clean = scene(20, 208, 320)
     for frames, least, most in ((with_noise(clean, sigma), 0.5 * sigma, sigma), (clean, 0.0, 0.0)):
         gauge, coded = NoiseMeter(1, colour=False), behind_x264(frames, crf)
@@ -160,7 +158,7 @@ STROKES = [(row, slice(None)) for row in (0, 3, 6)] + [
 ]
 
 
-def test_small_text_that_scrolls_is_no_noise() -> None:
+def test_small_text_that_scrolls_is_no_noise():
     rng, letters = np.random.default_rng(0), np.zeros((26, 7, 5), bool)
     for letter in letters:
         for stroke in rng.permutation(len(STROKES))[: rng.integers(2, 6)]:
@@ -175,7 +173,7 @@ def test_small_text_that_scrolls_is_no_noise() -> None:
     assert gauge.noise()[0].sigma == 0
 
 
-def test_texture_favours_a_few_frequencies_and_noise_none() -> None:
+def test_texture_favours_a_few_frequencies_and_noise_none():
     rng = np.random.default_rng(0)
     noise = rng.normal(0, 5, (1, 96, 128)).astype(np.float32)
     rows, columns = np.mgrid[:8, :8]

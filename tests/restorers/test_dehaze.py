@@ -48,7 +48,7 @@ def noise(*shape: int) -> Tensor:
     return torch.rand(shape, generator=torch.Generator().manual_seed(7))
 
 
-def test_the_airlight_follows_a_slope_from_left_to_right() -> None:
+def test_the_airlight_follows_a_slope_from_left_to_right():
     slope = torch.linspace(0.9, 1.1, 100)
     airlight = torch.tensor([0.6, 0.55, 0.5])[:, None] * slope
     light = airlight[:, None].expand(3, 40, 100)  # thick haze
@@ -72,7 +72,7 @@ class Dimmer(nn.Module):
         return images * (0.5 if round(10 * float(images.max())) % 2 else 0.8)
 
 
-def test_the_prior_inverts_the_scattering_model_but_for_a_twentieth_of_the_haze() -> None:
+def test_the_prior_inverts_the_scattering_model_but_for_a_twentieth_of_the_haze():
     """Light J, of which some channel is 0 everywhere, seen through half of it with airlight A."""
     airlight = torch.tensor([0.8, 0.75, 0.7])[:, None, None]
     scene = 0.5 * noise(3, 64, 96)
@@ -86,7 +86,7 @@ def test_the_prior_inverts_the_scattering_model_but_for_a_twentieth_of_the_haze(
     torch.testing.assert_close(clear[0, :, below] ** 2.2, expected.clamp(min=0)[:, below], atol=0.02, rtol=0)
 
 
-def test_the_prior_sees_dark_pixels_that_a_small_picture_has_lost() -> None:
+def test_the_prior_sees_dark_pixels_that_a_small_picture_has_lost():
     frame = 0.2 + 0.8 * noise(1, 3, 64, 96)
     frame[:, :, ::4, ::4] = 0
     clear = prior_haze(downscale(frame, (16, 24)), frame).removed_from(frame)
@@ -96,19 +96,17 @@ def test_the_prior_sees_dark_pixels_that_a_small_picture_has_lost() -> None:
 @pytest.mark.parametrize(
     "level, shares", [(0, (0, 0)), (10, (0, 0)), (15, (0.5, 0)), (20, (1, 0)), (25, (1, 0.2)), (99, (1, 0.4))]
 )
-def test_the_network_comes_in_between_the_first_levels_and_the_prior_above(
-    level: float, shares: tuple[float, float]
-) -> None:
+def test_the_network_comes_in_between_the_first_levels_and_the_prior_above(level, shares):
     assert HazeShares((10, 20, 30), 0.4).at(level) == pytest.approx(shares)
 
 
-def test_a_frame_without_haze_stays_as_it_is_to_the_bit(tmp_path: Path) -> None:
+def test_a_frame_without_haze_stays_as_it_is_to_the_bit(tmp_path):
     clip = noise(3, 3, 40, 56)
     made = restorer(tmp_path, keeping(), haze_levels=[1.0, 2.0, 3.0], dark_channel=0.5)
     assert torch.equal(torch.stack(list(made.frames(clip, (0, 3)))), clip)
 
 
-def test_a_share_of_the_prior_is_mixed_with_the_network(tmp_path: Path) -> None:
+def test_a_share_of_the_prior_is_mixed_with_the_network(tmp_path):
     """Of a network that changes nothing and of the prior, which has three tenths."""
     clip = 0.3 + 0.6 * noise(1, 3, 48, 64)
     mixed = restorer(tmp_path, keeping(), dark_channel=0.3).picture(clip)
@@ -116,7 +114,7 @@ def test_a_share_of_the_prior_is_mixed_with_the_network(tmp_path: Path) -> None:
     torch.testing.assert_close(mixed, (0.7 * clip + 0.3 * prior)[0], atol=2e-3, rtol=0)
 
 
-def test_the_change_of_brightness_is_the_mean_over_eleven_frames(tmp_path: Path) -> None:
+def test_the_change_of_brightness_is_the_mean_over_eleven_frames(tmp_path):
     count, pattern = 9, noise(3, 48, 64) ** 2
     made = restorer(tmp_path, keeping())
     made.network = Dimmer()  # type: ignore[assignment]
@@ -130,7 +128,7 @@ def test_the_change_of_brightness_is_the_mean_over_eleven_frames(tmp_path: Path)
         torch.testing.assert_close(frame, expected * clip[at], atol=0.01, rtol=0)
 
 
-def test_any_range_of_frames_is_the_same_and_each_goes_through_the_network_once(tmp_path: Path) -> None:
+def test_any_range_of_frames_is_the_same_and_each_goes_through_the_network_once(tmp_path):
     clip = noise(20, 3, 32, 48)
     whole, parts = (restorer(tmp_path, small(), dark_channel=0.5) for _ in range(2))
     expected = list(whole.frames(clip, (0, 20)))
@@ -152,9 +150,7 @@ def test_any_range_of_frames_is_the_same_and_each_goes_through_the_network_once(
         ({"dark_channel": None}, r"dark_channel must be a number in \[0, 1\]"),
     ],
 )
-def test_weights_that_ask_for_half_of_it_or_for_nonsense_are_refused(
-    tmp_path: Path, parameters: dict[str, Any], message: str
-) -> None:
+def test_weights_that_ask_for_half_of_it_or_for_nonsense_are_refused(tmp_path, parameters, message):
     with pytest.raises(CheckpointError, match=message):
         restorer(tmp_path, keeping(), **parameters)
 
@@ -190,7 +186,7 @@ def picture(height: int, width: int) -> Tensor:
     return torch.rand(3, height, width, generator=torch.Generator().manual_seed(5))
 
 
-def test_a_gain_and_an_offset_that_hold_everywhere_are_found_and_reach_the_finest_pixels() -> None:
+def test_a_gain_and_an_offset_that_hold_everywhere_are_found_and_reach_the_finest_pixels():
     frame = picture(64, 96)[None]
     small = downscale(frame, (16, 24))
     gain, offset = torch.tensor([1.5, 0.8, 1.2])[:, None, None], torch.tensor([-0.2, 0.1, 0.0])[:, None, None]
@@ -198,14 +194,14 @@ def test_a_gain_and_an_offset_that_hold_everywhere_are_found_and_reach_the_fines
     torch.testing.assert_close(changed, gain * frame + offset, atol=5e-3, rtol=0)
 
 
-def test_what_is_flat_gets_the_offset_and_keeps_the_pattern_within_its_pixels() -> None:
+def test_what_is_flat_gets_the_offset_and_keeps_the_pattern_within_its_pixels():
     pattern = (torch.arange(32)[:, None] + torch.arange(48)).remainder(2) * 0.2 - 0.1
     frame, small = (0.6 + pattern).expand(1, 3, -1, -1), torch.full((1, 3, 8, 12), 0.6)
     changed = apply_guided_change(small, torch.full_like(small, 0.3), frame)
     torch.testing.assert_close(changed, (0.3 + pattern).expand(1, 3, -1, -1))
 
 
-def test_gain_and_offset_are_those_of_least_squares_in_every_window() -> None:
+def test_gain_and_offset_are_those_of_least_squares_in_every_window():
     """By the formula of the guided filter, window by window, for a frame as large as the picture."""
     small, restored = picture(9, 11).double(), picture(11, 9).double().transpose(1, 2)
     windows = {}
@@ -239,25 +235,23 @@ def test_gain_and_offset_are_those_of_least_squares_in_every_window() -> None:
         ((480, 854), None, None),
     ],
 )
-def test_the_small_picture_has_the_shape_of_the_large_one_in_multiples_of_8(
-    size: tuple[int, int], lines: int | None, small: tuple[int, int] | None
-) -> None:
+def test_the_small_picture_has_the_shape_of_the_large_one_in_multiples_of_8(size, lines, small):
     assert coarse_size(*size, lines, 8) == small
 
 
-def test_a_network_that_gives_its_input_back_still_does(tmp_path: Path) -> None:
+def test_a_network_that_gives_its_input_back_still_does(tmp_path):
     given = picture(61, 83)
     torch.testing.assert_close(by_small_picture(tmp_path, 16).picture(given[None]), given)
 
 
-def test_a_small_picture_is_restored_if_weights_ask_and_the_frame_is_larger(tmp_path: Path) -> None:
+def test_a_small_picture_is_restored_if_weights_ask_and_the_frame_is_larger(tmp_path):
     for lines, seen in ((None, (64, 80)), (48, (64, 80)), (16, (16, 16))):
         made, given = by_small_picture(tmp_path, lines, 0.1), picture(64, 80)
         torch.testing.assert_close(made.picture(given[None]), given + 0.1)
         assert made.network.seen == [seen]  # type: ignore[comparison-overlap]
 
 
-def test_tiles_and_memory_are_those_of_the_small_picture(tmp_path: Path) -> None:
+def test_tiles_and_memory_are_those_of_the_small_picture(tmp_path):
     small, whole = (by_small_picture(tmp_path, lines) for lines in (32, None))
     assert small.tile_size(480, 854) == (32, 56)
     assert whole.tile_size(480, 854) == (480, 856)
@@ -266,7 +260,7 @@ def test_tiles_and_memory_are_those_of_the_small_picture(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("lines", [0, -8, 2.5, "160", True, 10**4000])
-def test_weights_that_ask_for_no_number_of_lines_are_refused(tmp_path: Path, lines: Any) -> None:
+def test_weights_that_ask_for_no_number_of_lines_are_refused(tmp_path, lines):
     with pytest.raises(CheckpointError, match="coarse_lines must be a whole number from 1 to 32768, found"):
         by_small_picture(tmp_path, lines)
 
@@ -288,7 +282,7 @@ class Sprinkler(nn.Module):
         return images - 0.02 + checkerboard(self.grey)
 
 
-def test_a_change_of_brightness_is_no_detail_and_a_checkerboard_is_all_of_it() -> None:
+def test_a_change_of_brightness_is_no_detail_and_a_checkerboard_is_all_of_it():
     given = noise(1, 3, 48, 64)
     assert float(changed_detail(given, given - 0.1)) < 1e-4
     torch.testing.assert_close(
@@ -296,7 +290,7 @@ def test_a_change_of_brightness_is_no_detail_and_a_checkerboard_is_all_of_it() -
     )
 
 
-def test_each_picture_of_a_batch_gets_a_share_by_its_own_detail() -> None:
+def test_each_picture_of_a_batch_gets_a_share_by_its_own_detail():
     given = noise(1, 3, 48, 64)
     changes = torch.cat([checkerboard(grey) - 0.02 for grey in (1.0, 2.5, 5.0)])
     changed = if_detail_changed(given.expand(3, -1, -1, -1), given + changes, (2.0, 4.0))
@@ -306,9 +300,7 @@ def test_each_picture_of_a_batch_gets_a_share_by_its_own_detail() -> None:
 
 
 @pytest.mark.parametrize("grey, kept", [(0.5, True), (3.0, False)])
-def test_a_frame_stays_to_the_bit_unless_the_network_changes_its_detail(
-    tmp_path: Path, grey: float, kept: bool
-) -> None:
+def test_a_frame_stays_to_the_bit_unless_the_network_changes_its_detail(tmp_path, grey, kept):
     weights = write_weights(tmp_path, small(), "derain", detail_levels=[1.0, 2.0])
     restorer = PictureRestorer("derain", RestoreOptions(model=weights, device="cpu"))
     restorer.network = Sprinkler(grey)  # type: ignore[assignment]
@@ -323,13 +315,13 @@ def test_a_frame_stays_to_the_bit_unless_the_network_changes_its_detail(
 @pytest.mark.parametrize(
     "levels", [2.0, [1.0], [2.0, 1.0], ["a", "b"], [1.0, 1.0], [True, 2], [math.nan, 1.0], [0.0, math.nan]]
 )
-def test_levels_that_are_not_two_increasing_numbers_are_named(tmp_path: Path, levels: object) -> None:
+def test_levels_that_are_not_two_increasing_numbers_are_named(tmp_path, levels):
     weights = write_weights(tmp_path, small(), "derain", detail_levels=levels)
     with pytest.raises(CheckpointError, match="detail_levels must be 2 increasing numbers, found"):
         PictureRestorer("derain", RestoreOptions(model=weights, device="cpu"))
 
 
-def test_only_keys_without_a_result_are_computed_and_all_in_one_call() -> None:
+def test_only_keys_without_a_result_are_computed_and_all_in_one_call():
     asked: list[list[str]] = []
 
     def get(results: ComputedOnce[str], keys: list[str]) -> list[str]:
@@ -347,7 +339,7 @@ def test_only_keys_without_a_result_are_computed_and_all_in_one_call() -> None:
     assert asked == [["a", "b"], ["c"], ["d"], ["a"]]
 
 
-def test_a_thread_waits_for_what_another_one_computes() -> None:
+def test_a_thread_waits_for_what_another_one_computes():
     results, begun, done, found = ComputedOnce[int](room=2), Event(), Event(), list[int]()
 
     def slow(wanted: Sequence[int]) -> list[int]:
@@ -366,14 +358,14 @@ def test_a_thread_waits_for_what_another_one_computes() -> None:
     assert found == [7]
 
 
-def test_what_failed_is_computed_again() -> None:
+def test_what_failed_is_computed_again():
     results = ComputedOnce[int](room=2)
     with pytest.raises(ZeroDivisionError):
         results.get(["key"], lambda wanted: [1 // 0])
     assert results.get(["key"], lambda wanted: [5]) == [5]
 
 
-def test_pictures_have_the_same_key_if_all_their_samples_are_the_same() -> None:
+def test_pictures_have_the_same_key_if_all_their_samples_are_the_same():
     pictures = torch.rand(3, 3, 8, 9)
     pictures[1] = pictures[0]
     pictures[2] = pictures[0].flip(-1)  # the same samples elsewhere

@@ -209,15 +209,15 @@ def test_texture_that_was_measured_as_noise_is_restored_anew_with_the_sigma_of_t
     assert (refined[0].spectrum is None) == (refined[0].gains is not None) == white
 
 
-def test_white_noise_in_moving_texture_is_not_restored_by_the_sigma_that_texture_pretends() -> None:
+def test_white_noise_in_moving_texture_is_not_restored_by_the_sigma_that_texture_pretends():
     """Spray: blurred noise that is another in every frame."""
     generator = torch.Generator().manual_seed(2)
     drawn = [torch.randn(12, 1, 100, 132, generator=generator) for _ in range(2)]
     spray = 128 + 25 * torch.nn.functional.avg_pool2d(drawn[0], 5, stride=1)[:, 0, :96, :128]
     noisy = spray + 6 * drawn[1][:, 0, :96, :128]
 
-    def error(sigma: float, told: float | str) -> float:
-        options = RestoreOptions(sigma=told, precision="fp32", device="cpu")
+    def error(sigma: float, given: float | str) -> float:
+        options = RestoreOptions(sigma=given, precision="fp32", device="cpu")
         (restored,) = DenoiseRestorer(options).restore((noisy,), (sigma,))
         return float((restored - spray).square().mean())
 
@@ -283,7 +283,7 @@ def test_half_precision_of_the_network_stays_near_full_precision(weights, monkey
 
 
 @pytest.mark.parametrize(("sigma", "taken"), [(0.3, "0.3 is taken for 1"), (200.0, "200 is taken for 75")])
-def test_noise_beyond_what_the_weights_were_trained_for_is_warned_of(sigma: float, taken: str) -> None:
+def test_noise_beyond_what_the_weights_were_trained_for_is_warned_of(sigma, taken):
     (doubt,) = DenoiseRestorer(RestoreOptions(sigma=sigma, device="cpu")).facts.doubts
     assert doubt == f"dust-denoise was trained for sigma 1 to 75; sigma {taken}"
     assert not any(
@@ -314,7 +314,7 @@ def even(monkeypatch) -> None:
 
 def test_noise_given_by_its_sigma_is_as_strong_everywhere_and_measured_noise_may_follow_the_brightness(
     monkeypatch,
-) -> None:
+):
     seen = []
 
     def followed(noisy, estimate, sigma, tracks, transform, brightness, *others):
@@ -333,7 +333,7 @@ def test_noise_given_by_its_sigma_is_as_strong_everywhere_and_measured_noise_may
     assert seen[len(seen) // 2 :] == [planes[0].shape] * 3 + [plane.shape for plane in planes[1:]]
 
 
-def test_only_noise_that_was_measured_is_filtered_by_its_spectrum(weights, monkeypatch, even) -> None:
+def test_only_noise_that_was_measured_is_filtered_by_its_spectrum(weights, monkeypatch, even):
     planes, model = clip(6), weights(transparent())
 
     def restored(sigma: float | str, strength: float) -> tuple[torch.Tensor, ...]:
@@ -350,7 +350,7 @@ def test_only_noise_that_was_measured_is_filtered_by_its_spectrum(weights, monke
 
 
 @pytest.mark.parametrize("frames", [1, 4])
-def test_clips_too_short_to_tell_the_spectrum_are_filtered_as_with_white_noise(weights, frames, even) -> None:
+def test_clips_too_short_to_measure_the_spectrum_are_filtered_as_with_white_noise(weights, frames, even):
     planes, model = clip(frames), weights(transparent())
     one, other = (
         DenoiseRestorer(RestoreOptions(model=model, sigma=sigma, precision="fp32", device="cpu")).restore(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -43,16 +42,12 @@ def clip(frames: int, height: int, width: int) -> Tensor:
         (1, 2, 5, [1, 0, 1, 0, 1]),
     ],
 )
-def test_windows_follow_the_rule_of_the_papers_tests(
-    at: int, count: int, frames: int, window: list[int]
-) -> None:
+def test_windows_follow_the_rule_of_the_papers_tests(at, count, frames, window):
     assert frame_window(at, count, frames) == window
 
 
 @pytest.mark.parametrize("frames, height, width", [(4, 16, 24), (1, 16, 16), (3, 44, 60)])
-def test_a_compact_network_gives_the_frames_of_its_own_forward(
-    tmp_path: Path, frames: int, height: int, width: int
-) -> None:
+def test_a_compact_network_gives_the_frames_of_its_own_forward(tmp_path, frames, height, width):
     network, source = compact().float(), clip(frames, height, width)
     with torch.no_grad():
         expected = network(source[None])[0]
@@ -64,15 +59,13 @@ def test_a_compact_network_gives_the_frames_of_its_own_forward(
 
 @pytest.mark.parametrize("network", [doubling(), released_form()], ids=["compact", "released"])
 @pytest.mark.parametrize("frames, height, width", [(2, 33, 17), (1, 3, 2)])
-def test_any_size_and_length_comes_out_four_times_larger(
-    tmp_path: Path, network: Any, frames: int, height: int, width: int
-) -> None:
+def test_any_size_and_length_comes_out_four_times_larger(tmp_path, network, frames, height, width):
     done = list(vsr_restorer(tmp_path, network).frames(clip(frames, height, width), (0, frames)))
     assert [frame.shape for frame in done] == [(3, 4 * height, 4 * width)] * frames
     assert all(frame.isfinite().all() for frame in done)
 
 
-def test_a_released_network_sees_tiles_of_64_and_gives_their_centres(tmp_path: Path) -> None:
+def test_a_released_network_sees_tiles_of_64_and_gives_their_centres(tmp_path):
     network, source = released_form(), clip(6, 70, 110)
     expected = torch.empty(3, 280, 440)
     for top, first, stop in (
@@ -89,9 +82,7 @@ def test_a_released_network_sees_tiles_of_64_and_gives_their_centres(tmp_path: P
 
 
 @pytest.mark.parametrize("height, width", [(200, 40), (70, 150)])
-def test_tiles_of_a_compact_network_equal_the_whole_where_it_is_local(
-    tmp_path: Path, height: int, width: int
-) -> None:
+def test_tiles_of_a_compact_network_equal_the_whole_where_it_is_local(tmp_path, height, width):
     source = clip(2, height, width)
     whole, tiled = (
         whole_clip(vsr_restorer(tmp_path, doubling(), **options), source) for options in ({}, {"tile": 64})
@@ -104,7 +95,7 @@ def test_tiles_of_a_compact_network_equal_the_whole_where_it_is_local(
     )
 
 
-def test_clips_are_as_long_as_memory_allows_and_tiles_come_when_it_does_not(tmp_path: Path) -> None:
+def test_clips_are_as_long_as_memory_allows_and_tiles_come_when_it_does_not(tmp_path):
     restorer = vsr_restorer(tmp_path, doubling())
     restorer.config = SIZES["t"]
     for height, width in ((180, 320), (360, 640), (1080, 1920)):
@@ -116,7 +107,7 @@ def test_clips_are_as_long_as_memory_allows_and_tiles_come_when_it_does_not(tmp_
     assert restorer.clip_length(1080, 1920) < restorer.clip_length(180, 320) == restorer.facts.clip
 
 
-def test_half_precision_stays_near_full_precision_and_flow_stays_full(tmp_path: Path) -> None:
+def test_half_precision_stays_near_full_precision_and_flow_stays_full(tmp_path):
     source, restorer = clip(2, 16, 16), vsr_restorer(tmp_path, doubling(), precision="bf16")
     half, full = (whole_clip(restorer, source, precision) for precision in (None, "fp32"))
     assert half.dtype == torch.float32 and (half - full).abs().max() < 0.02
@@ -129,9 +120,7 @@ def test_half_precision_stays_near_full_precision_and_flow_stays_full(tmp_path: 
     )
 
 
-def test_the_input_that_is_expected_picks_the_weights_unless_they_are_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_input_that_is_expected_picks_the_weights_unless_they_are_named(tmp_path, monkeypatch):
     asked: list[tuple[str | None, str]] = []
 
     def load_for(task: str, family: str, model: str | None, device: str, preferred: str) -> Any:
@@ -154,15 +143,15 @@ def test_the_input_that_is_expected_picks_the_weights_unless_they_are_named(
 
 @pytest.mark.parametrize("capable, compact_dtype", [(True, torch.bfloat16), (False, torch.float32)])
 def test_half_precision_is_for_compact_networks_on_processors_that_multiply_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capable: bool, compact_dtype: torch.dtype
-) -> None:
+    tmp_path, monkeypatch, capable, compact_dtype
+):
     monkeypatch.setattr(vsr_module, "uses_bf16", lambda precision, device: capable)
     for network, dtype in ((doubling(), compact_dtype), (released_form(), torch.float32)):
         restorer = vsr_restorer(tmp_path, network)
         assert restorer._network("auto").dtype == dtype
 
 
-def test_other_weights_scales_and_tiles_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_weights_scales_and_tiles_are_refused(tmp_path, monkeypatch):
     with pytest.raises(OptionError, match="scale must be 2, 3 or 4"):
         RestoreOptions(scale=1)
     with pytest.raises(OptionError, match="`steady` is for networks that see single frames"):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 import torch
 import torch.nn.functional as F
@@ -40,9 +38,7 @@ class Brighter(nn.Module):
 
 
 @pytest.mark.parametrize("height, width", [(27, 35), (8, 8), (5, 3), (1, 1), (64, 9)])
-def test_frames_are_reflected_to_multiples_of_8_and_cut_again(
-    tmp_path: Path, height: int, width: int
-) -> None:
+def test_frames_are_reflected_to_multiples_of_8_and_cut_again(tmp_path, height, width):
     network, frames = small(), clip(2, height, width)
     done = list(image_restorer(tmp_path, network).frames(frames, (0, 2)))
     if min(height, width) > 8:
@@ -52,7 +48,7 @@ def test_frames_are_reflected_to_multiples_of_8_and_cut_again(
     )
 
 
-def test_only_the_frames_asked_for_come_out(tmp_path: Path) -> None:
+def test_only_the_frames_asked_for_come_out(tmp_path):
     frames, restorer = clip(5), image_restorer(tmp_path, keeping())
     torch.testing.assert_close(torch.stack(list(restorer.frames(frames, (1, 4)))), frames[1:4])
     torch.testing.assert_close(whole_clip(restorer, frames), frames)
@@ -60,9 +56,7 @@ def test_only_the_frames_asked_for_come_out(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("height, width", [(200, 150), (64, 500), (16, 300), (130, 64)])
 @pytest.mark.parametrize("overlap", [0, 9, 32])
-def test_tiles_equal_the_whole_where_the_network_is_local(
-    tmp_path: Path, height: int, width: int, overlap: int
-) -> None:
+def test_tiles_equal_the_whole_where_the_network_is_local(tmp_path, height, width, overlap):
     restorer = image_restorer(tmp_path, keeping(), tile=64, tile_overlap=overlap)
     restorer.network = Brighter()  # type: ignore[assignment]
     (frame,) = clip(1, height, width)
@@ -72,7 +66,7 @@ def test_tiles_equal_the_whole_where_the_network_is_local(
     assert high <= 64 and wide <= 64 and high % 8 == wide % 8 == 0
 
 
-def test_a_frame_is_whole_while_it_fits_into_memory_and_then_in_even_tiles(tmp_path: Path) -> None:
+def test_a_frame_is_whole_while_it_fits_into_memory_and_then_in_even_tiles(tmp_path):
     restorer = image_restorer(tmp_path, small())
     for size, pixels in (("t", 8e6), ("b", 2.1e6)):  # of a frame that fits whole
         restorer.pixel_memory = SIZES[size].pixel_memory
@@ -83,15 +77,15 @@ def test_a_frame_is_whole_while_it_fits_into_memory_and_then_in_even_tiles(tmp_p
     assert restorer.memory(1080, 1920) < 3.1 * GB
 
 
-def test_memory_is_what_was_measured_for_released_sizes() -> None:
+def test_memory_is_what_was_measured_for_released_sizes():
     """424 and 1239 bytes per pixel of small frames, of which strips are a part that does not grow."""
     assert 330 < SIZES["t"].pixel_memory < 430
     assert 1100 < SIZES["b"].pixel_memory < 1300
 
 
 def test_the_first_bundled_weights_of_a_task_are_found_or_it_is_said_that_there_are_none(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    tmp_path, monkeypatch
+):
     monkeypatch.setattr("vidrestore.restorers.task_weights.read_manifest", dict)
     with pytest.raises(
         CheckpointError,
@@ -100,7 +94,7 @@ def test_the_first_bundled_weights_of_a_task_are_found_or_it_is_said_that_there_
         load_restorer("derain", RestoreOptions(device="cpu"))
 
 
-def test_weights_of_another_family_or_for_another_task_are_refused(tmp_path: Path) -> None:
+def test_weights_of_another_family_or_for_another_task_are_refused(tmp_path):
     for model, message in (
         (
             write_weights(tmp_path, compact().float(), "dehaze"),
@@ -114,7 +108,7 @@ def test_weights_of_another_family_or_for_another_task_are_refused(tmp_path: Pat
     assert PictureRestorer("dehaze", RestoreOptions(model=imported, device="cpu")).sees == "rgb"
 
 
-def test_weights_of_several_tasks_restore_for_the_task_that_is_asked_for(tmp_path: Path) -> None:
+def test_weights_of_several_tasks_restore_for_the_task_that_is_asked_for(tmp_path):
     network, (frame,) = small(tasks=["derain", "dehaze"]), clip(1, 24, 32)
     model = write_weights(tmp_path, network, "all")
     for index, task in enumerate(("derain", "dehaze")):
@@ -127,9 +121,7 @@ def test_weights_of_several_tasks_restore_for_the_task_that_is_asked_for(tmp_pat
             torch.testing.assert_close(restorer.picture(frame[None]), expected, atol=1e-5, rtol=0)
 
 
-def test_weights_of_several_tasks_are_refused_for_others_and_so_are_those_to_train_from(
-    tmp_path: Path,
-) -> None:
+def test_weights_of_several_tasks_are_refused_for_others_and_so_are_those_to_train_from(tmp_path):
     for network, task, message in (
         (small(tasks=["derain", "desnow"]), "all", "this network's tasks are derain, desnow, not 'dehaze'"),
         (
@@ -148,19 +140,17 @@ def test_weights_of_several_tasks_are_refused_for_others_and_so_are_those_to_tra
 @pytest.mark.parametrize(
     "options, message", [({"tile": 100}, "a multiple of 8"), ({"tile": 8}, "64 pixels or more")]
 )
-def test_tiles_that_the_network_cannot_take_are_refused(
-    tmp_path: Path, options: dict[str, int], message: str
-) -> None:
+def test_tiles_that_the_network_cannot_take_are_refused(tmp_path, options, message):
     with pytest.raises(OptionError, match=message):
         image_restorer(tmp_path, small(), **options)
 
 
-def test_an_overlap_of_more_than_half_a_tile_is_refused() -> None:
+def test_an_overlap_of_more_than_half_a_tile_is_refused():
     with pytest.raises(OptionError, match="at most half a tile, 32 pixels, got 40"):
         RestoreOptions(tile=64, tile_overlap=40)
 
 
-def test_half_precision_stays_near_full_precision_and_full_can_be_asked_for(tmp_path: Path) -> None:
+def test_half_precision_stays_near_full_precision_and_full_can_be_asked_for(tmp_path):
     restorer, (frame,) = image_restorer(tmp_path, small(), precision="bf16"), clip(1)
     half, full = restorer.picture(frame[None]), restorer.picture(frame[None], "fp32")
     assert 0 < (half - full).square().mean().sqrt() < 0.02 * full.std()
@@ -170,7 +160,7 @@ def test_half_precision_stays_near_full_precision_and_full_can_be_asked_for(tmp_
     )
 
 
-def test_denoise_takes_either_family_and_refuses_the_options_of_the_other(tmp_path: Path) -> None:
+def test_denoise_takes_either_family_and_refuses_the_options_of_the_other(tmp_path):
     model = write_weights(tmp_path, small(), "denoise")
     assert load_restorer("denoise", RestoreOptions(model=model, device="cpu")).sees == "rgb"
     assert load_restorer("denoise", RestoreOptions(device="cpu")).sees == "planes"
@@ -181,15 +171,13 @@ def test_denoise_takes_either_family_and_refuses_the_options_of_the_other(tmp_pa
             load_restorer("denoise", RestoreOptions(device="cpu", **options))
 
 
-def test_the_bundled_network_for_camera_noise_is_chosen_by_its_name_and_restores_alone() -> None:
+def test_the_bundled_network_for_camera_noise_is_chosen_by_its_name_and_restores_alone():
     restorer = load_restorer("denoise", RestoreOptions(model="mb-taylorformer-h-denoise", device="cpu"))
     assert (restorer.sees, restorer.facts.name) == ("rgb", "mb-taylorformer-h-denoise")
     assert not restorer.facts.needs_sigma
 
 
-def test_a_compiled_network_is_called_in_the_place_of_its_own(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_compiled_network_is_called_in_the_place_of_its_own(tmp_path, monkeypatch):
     calls: list[Tensor] = []
     monkeypatch.setattr(
         torch, "compile", lambda network, **how: lambda *given: calls.append(given[0]) or network(*given)
@@ -217,7 +205,7 @@ def still(frames: int, height: int, width: int) -> Tensor:
     return F.interpolate(coarse, (height, width), mode="bicubic").clamp(0.1, 0.9).expand(frames, -1, -1, -1)
 
 
-def test_a_still_scene_flickers_less_when_smoothed(tmp_path: Path) -> None:
+def test_a_still_scene_flickers_less_when_smoothed(tmp_path):
     levels = [0.0, 3, -2, 2, -3, 1, 3, -1]
     means = {}
     for steady in (False, True):
@@ -229,7 +217,7 @@ def test_a_still_scene_flickers_less_when_smoothed(tmp_path: Path) -> None:
     assert means[True].diff().abs().mean() < 0.55 * means[False].diff().abs().mean()
 
 
-def test_what_moves_is_not_mixed() -> None:
+def test_what_moves_is_not_mixed():
     before, frame, after = (torch.zeros(3, 32, 64) for _ in range(3))
     for picture, at in ((before, 8), (frame, 28), (after, 48)):
         picture[:, 10:22, at : at + 8] = 0.8
@@ -237,7 +225,7 @@ def test_what_moves_is_not_mixed() -> None:
     torch.testing.assert_close(mixed, frame, atol=1 / 255, rtol=0)
 
 
-def test_a_frame_alone_stays_as_it_is_and_neighbours_that_agree_count_alike() -> None:
+def test_a_frame_alone_stays_as_it_is_and_neighbours_that_agree_count_alike():
     (frame,) = clip(1)
     assert torch.equal(smooth(frame, []), frame)
     torch.testing.assert_close(smooth(frame, [frame, frame]), frame)
@@ -245,7 +233,7 @@ def test_a_frame_alone_stays_as_it_is_and_neighbours_that_agree_count_alike() ->
     assert 0.29 / 255 < float((near - frame).mean()) < 0.3001 / 255
 
 
-def test_each_steadied_frame_depends_on_its_neighbours_only(tmp_path: Path) -> None:
+def test_each_steadied_frame_depends_on_its_neighbours_only(tmp_path):
     frames, restorer = clip(7, 16, 16), image_restorer(tmp_path, small(), steady=True)
     whole = list(restorer.frames(frames, (0, 7)))
     part = list(restorer.frames(frames[2:5], (1, 2)))
@@ -253,7 +241,7 @@ def test_each_steadied_frame_depends_on_its_neighbours_only(tmp_path: Path) -> N
     assert (restorer.facts.radius, restorer.facts.overlap) == (1, 2)
 
 
-def test_a_network_of_three_frames_sees_neighbours_reflected_at_the_ends_of_the_scene(tmp_path: Path) -> None:
+def test_a_network_of_three_frames_sees_neighbours_reflected_at_the_ends_of_the_scene(tmp_path):
     restorer = image_restorer(tmp_path, small(frames=3))
     seen: list[list[float]] = []
 
@@ -267,7 +255,7 @@ def test_a_network_of_three_frames_sees_neighbours_reflected_at_the_ends_of_the_
     assert seen == [[0.25, 0, 0.25], [0, 0.25, 0.5], [0.25, 0.5, 0.75], [0.5, 0.75, 0.5]]
 
 
-def test_frames_that_see_neighbours_are_the_same_however_a_scene_is_cut_into_clips(tmp_path: Path) -> None:
+def test_frames_that_see_neighbours_are_the_same_however_a_scene_is_cut_into_clips(tmp_path):
     restorer, frames = image_restorer(tmp_path, small(frames=3, unshuffle=2)), clip(6, 32, 32)
     whole = torch.stack(list(restorer.frames(frames, (0, 6))))
     assert (restorer.facts.radius, restorer.facts.overlap) == (1, 2)

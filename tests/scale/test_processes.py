@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from long_videos import film as long_film
+from long_videos import long_video
 from sample_videos import write_video
 from typer.testing import CliRunner
 
@@ -36,7 +36,7 @@ FRAMES = 300
 @pytest.fixture(scope="module")
 def film(tmp_path_factory: pytest.TempPathFactory) -> Path:
     times = list(np.cumsum(np.random.default_rng(0).integers(30, 60, FRAMES)) - 30)
-    return long_film(
+    return long_video(
         tmp_path_factory.mktemp("film") / "film.mkv", times=[int(time) for time in times], text="subrip"
     )
 

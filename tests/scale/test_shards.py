@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 from commands import Command, Commands, wait_for
-from long_videos import film as long_film
+from long_videos import long_video
 from sample_videos import write_video
 
 from vidrestore.errors import MediaError, OutputExistsError
@@ -40,7 +40,7 @@ JOINS = "slowly: put"  # what one says that joins segments
 def film(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """300 frames at varying times with sound and subtitles."""
     times = list(np.cumsum(np.random.default_rng(0).integers(30, 60, FRAMES)) - 30)
-    return long_film(
+    return long_video(
         tmp_path_factory.mktemp("film") / "film.mkv", times=[int(time) for time in times], text="subrip"
     )
 

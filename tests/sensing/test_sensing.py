@@ -73,13 +73,13 @@ def names(folder: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("height, width", [(4, 4), (7, 13), (8, 12), (3, 2)])
-def test_patches_put_together_are_the_planes(height: int, width: int) -> None:
+def test_patches_put_together_are_the_planes(height, width):
     planes = torch.rand(3, height, width)
     grid = PatchGrid(height, width, 4)
     assert torch.equal(grid.joined(grid.cut(planes)), planes)
 
 
-def test_patches_come_in_reading_order_and_go_on_beyond_the_edge_with_the_last_row_and_column() -> None:
+def test_patches_come_in_reading_order_and_go_on_beyond_the_edge_with_the_last_row_and_column():
     planes = torch.rand(2, 7, 13)
     padded = F.pad(planes, (0, 3, 0, 1), mode="replicate")
     wanted = F.unfold(padded[:, None], 4, stride=4).mT
@@ -87,7 +87,7 @@ def test_patches_come_in_reading_order_and_go_on_beyond_the_edge_with_the_last_r
 
 
 @pytest.mark.parametrize("count", [1, 19, 20, 21, 39, 40, 45])
-def test_each_frame_is_recovered_once_in_clips_of_twenty_of_which_the_last_reaches_back(count: int) -> None:
+def test_each_frame_is_recovered_once_in_clips_of_twenty_of_which_the_last_reaches_back(count):
     clips = recovery_clips(count)
     assert [frame for _, first, stop in clips for frame in range(first, stop)] == list(range(count))
     assert {stop - start for start, _, stop in clips} == {min(count, 20)}
@@ -98,9 +98,7 @@ def test_each_frame_is_recovered_once_in_clips_of_twenty_of_which_the_last_reach
     "pix_fmt", ["yuv420p", "yuv422p10le", "yuv444p", "gray", "gray10le", "gbrp", "yuva420p"]
 )
 @pytest.mark.parametrize("size", [(24, 16), (37, 29)])
-def test_a_video_measured_without_loss_comes_back_as_it_was(
-    pix_fmt: str, size: tuple[int, int], exact: Path, tmp_path: Path
-) -> None:
+def test_a_video_measured_without_loss_comes_back_as_it_was(pix_fmt, size, exact, tmp_path):
     source, output, between = tmp_path / "in.mkv", tmp_path / "out.mkv", tmp_path / "m.safetensors"
     info = described(
         pix_fmt, *size, sample_aspect_ratio=Fraction(64, 45), display_matrix=QUARTER_TURN, colour=TAGS
@@ -132,9 +130,7 @@ def tags(path: Path) -> tuple[object, ...]:
 
 
 @pytest.mark.parametrize("suffix", [".mp4", ".mkv", ".mov", ".webm"])
-def test_a_variable_rate_keeps_every_time_in_every_container(
-    suffix: str, exact: Path, tmp_path: Path
-) -> None:
+def test_a_variable_rate_keeps_every_time_in_every_container(suffix, exact, tmp_path):
     source = tmp_path / "in.mp4"
     info = described("yuv420p", 64, 48, codec="h264")
     write(info, source, made_frames(info, VARYING))
@@ -148,7 +144,7 @@ def test_a_variable_rate_keeps_every_time_in_every_container(
     )
 
 
-def test_a_measurement_is_the_sensing_matrix_times_a_patch_on_the_0_to_255_scale(tmp_path: Path) -> None:
+def test_a_measurement_is_the_sensing_matrix_times_a_patch_on_the_0_to_255_scale(tmp_path):
     network = Dust(DustConfig(PATCH, 64, measurements=3))
     save_network(tmp_path / "net.safetensors", network)
     pictures = write_video(tmp_path / "in.mkv", 3, pix_fmt="yuv420p10le", size=(22, 18))
@@ -162,7 +158,7 @@ def test_a_measurement_is_the_sensing_matrix_times_a_patch_on_the_0_to_255_scale
     assert found.shape == (3, luma + 2 * 9, 3)
 
 
-def test_any_reader_of_safetensors_reads_the_file(video: Path, exact: Path, tmp_path: Path) -> None:
+def test_any_reader_of_safetensors_reads_the_file(video, exact, tmp_path):
     vidrestore.sense(video, tmp_path / "m.safetensors", model=str(exact), sigma=2, seed=5)
     tensors = load_file(tmp_path / "m.safetensors")
     assert {name: (str(tensor.dtype), tensor.shape) for name, tensor in tensors.items()} == {
@@ -181,7 +177,7 @@ def test_any_reader_of_safetensors_reads_the_file(video: Path, exact: Path, tmp_
     assert (values["video"]["width"], values["video"]["time_base"]) == (22, "1/1000")
 
 
-def test_measurements_beyond_16_bit_floats_are_stored_in_32(video: Path, tmp_path: Path) -> None:
+def test_measurements_beyond_16_bit_floats_are_stored_in_32(video, tmp_path):
     save_network(tmp_path / "large.safetensors", exact_network(scale=200))
     vidrestore.sense(video, tmp_path / "m.safetensors", model=str(tmp_path / "large.safetensors"))
     found = load_file(tmp_path / "m.safetensors")["measurements"]
@@ -208,7 +204,7 @@ def noise(video: Path, exact: Path, **options: Any) -> np.ndarray[Any, np.dtype[
     return values[1] - values[0]
 
 
-def test_noise_is_white_and_gaussian_with_the_sigma_that_was_asked_for(tmp_path: Path, exact: Path) -> None:
+def test_noise_is_white_and_gaussian_with_the_sigma_that_was_asked_for(tmp_path, exact):
     write_video(tmp_path / "video.mkv", 8, size=(64, 48))
     added = noise(tmp_path / "video.mkv", exact, sigma=10)
     assert added.mean() == pytest.approx(0, abs=5 * 10 / math.sqrt(added.size))
@@ -217,15 +213,13 @@ def test_noise_is_white_and_gaussian_with_the_sigma_that_was_asked_for(tmp_path:
     assert abs(np.corrcoef(added[0].ravel(), added[1].ravel())[0, 1]) < 0.05
 
 
-def test_noise_follows_from_the_seed(video: Path, exact: Path) -> None:
+def test_noise_follows_from_the_seed(video, exact):
     first, again, other = (noise(video, exact, sigma=10, seed=seed) for seed in (1, 1, 2))
     np.testing.assert_array_equal(first, again)
     assert abs(np.corrcoef(first.ravel(), other.ravel())[0, 1]) < 0.1
 
 
-def test_what_is_measured_is_on_disk_frame_by_frame(
-    tmp_path: Path, exact: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_measured_is_on_disk_frame_by_frame(tmp_path, exact, monkeypatch):
     write_video(tmp_path / "video.mkv", 30, size=(64, 48))
     sizes, original = [], sense.MeasurementWriter.write
     frame_bytes = (12 * 16 + 2 * 6 * 8) * 16 * 2
@@ -239,9 +233,7 @@ def test_what_is_measured_is_on_disk_frame_by_frame(
     assert sizes[-1] - sizes[9] == pytest.approx(20 * frame_bytes, abs=1 << 17)
 
 
-def test_measurements_are_read_a_few_clips_ahead_at_most(
-    tmp_path: Path, exact: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_measurements_are_read_a_few_clips_ahead_at_most(tmp_path, exact, monkeypatch):
     write_video(tmp_path / "video.mkv", 200, size=(16, 16))
     vidrestore.sense(tmp_path / "video.mkv", tmp_path / "m.safetensors", model=str(exact))
     asked, original = [], MeasurementReader.clip
@@ -255,13 +247,13 @@ def test_measurements_are_read_a_few_clips_ahead_at_most(
         frames.close()
 
 
-def test_the_same_command_gives_the_same_file(video: Path, exact: Path, tmp_path: Path) -> None:
+def test_the_same_command_gives_the_same_file(video, exact, tmp_path):
     for name in "ab":
         vidrestore.sense(video, tmp_path / f"{name}.safetensors", model=str(exact), sigma=3)
     assert (tmp_path / "a.safetensors").read_bytes() == (tmp_path / "b.safetensors").read_bytes()
 
 
-def test_sound_is_left_out_and_both_commands_say_so(exact: Path, tmp_path: Path) -> None:
+def test_sound_is_left_out_and_both_commands_say_so(exact, tmp_path):
     rich_video(tmp_path / "video.mkv", Extras(subtitles=("subrip",)))
     events: list[Event] = []
     vidrestore.sense(
@@ -277,13 +269,11 @@ def test_sound_is_left_out_and_both_commands_say_so(exact: Path, tmp_path: Path)
     )
     with av.open(str(tmp_path / "out.mkv")) as container:
         assert [stream.type for stream in container.streams] == ["video"]
-    told = [event.name for event in events if event.name != "progress"]
-    assert told == ["start", "plan", "warning", "done"] * 2
+    names = [event.name for event in events if event.name != "progress"]
+    assert names == ["start", "plan", "warning", "done"] * 2
 
 
-def test_a_damaged_video_is_measured_as_far_as_it_goes_and_its_damage_told(
-    tmp_path: Path, exact: Path
-) -> None:
+def test_a_damaged_video_is_measured_as_far_as_it_goes_and_its_damage_reported(tmp_path, exact):
     write_video(tmp_path / "video.mkv", 40)
     whole = (tmp_path / "video.mkv").read_bytes()
     (tmp_path / "video.mkv").write_bytes(whole[: len(whole) // 2])
@@ -291,9 +281,7 @@ def test_a_damaged_video_is_measured_as_far_as_it_goes_and_its_damage_told(
     assert summary.exit_code == 4 and 0 < summary.frames < 40
 
 
-def test_an_error_on_the_way_leaves_no_file(
-    video: Path, exact: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_error_on_the_way_leaves_no_file(video, exact, monkeypatch):
     original = sense.Sensor.measure
 
     def failing(sensor: Any, frame: Frame) -> torch.Tensor:
@@ -307,9 +295,7 @@ def test_an_error_on_the_way_leaves_no_file(
     assert names(video.parent) == ["video.mkv"]
 
 
-def test_a_file_that_appears_while_the_video_is_measured_is_kept(
-    video: Path, exact: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_that_appears_while_the_video_is_measured_is_kept(video, exact, monkeypatch):
     output, original = video.with_name("m.safetensors"), sense.Sensor.measure
     monkeypatch.setattr(
         sense.Sensor, "measure", lambda *arguments: (output.write_text("precious"), original(*arguments))[1]
@@ -320,9 +306,7 @@ def test_a_file_that_appears_while_the_video_is_measured_is_kept(
     assert names(video.parent) == ["m.safetensors", "video.mkv"]
 
 
-def test_a_full_disk_is_told_and_leaves_no_file(
-    video: Path, exact: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_full_disk_is_reported_and_leaves_no_file(video, exact, monkeypatch):
     def full(*arguments: Any) -> None:
         raise OSError(28, "No space left on device")
 
@@ -361,13 +345,13 @@ def refused(measured: Path, kind: type[VidRestoreError], message: str, **options
         ((4).to_bytes(8, "little") + b"{  }", "holds something else"),
     ],
 )
-def test_what_is_no_file_of_measurements_is_refused(content: bytes, reason: str, tmp_path: Path) -> None:
+def test_what_is_no_file_of_measurements_is_refused(content, reason, tmp_path):
     path = tmp_path / "m.safetensors"
     path.write_bytes(content)
     refused(path, MediaError, f"not a file of measurements .*{reason}")
 
 
-def test_weights_and_absent_files_are_no_measurements(exact: Path, tmp_path: Path) -> None:
+def test_weights_and_absent_files_are_no_measurements(exact, tmp_path):
     with pytest.raises(MediaError, match="not a file of measurements"):
         vidrestore.recover(exact, tmp_path / "out.mkv")
     with pytest.raises(MediaError, match="nothing.safetensors: can't be read"):
@@ -375,7 +359,7 @@ def test_weights_and_absent_files_are_no_measurements(exact: Path, tmp_path: Pat
 
 
 @pytest.mark.parametrize("share", [0.5, 0.9, 0.999])
-def test_a_file_that_was_cut_short_is_refused(share: float, measured: Path, exact: Path) -> None:
+def test_a_file_that_was_cut_short_is_refused(share, measured, exact):
     whole = measured.read_bytes()
     measured.write_bytes(whole[: int(share * len(whole))])
     refused(measured, MediaError, f"cut short, .* bytes of {len(whole)}", model=str(exact))
@@ -389,15 +373,13 @@ def edited(path: Path, change: Callable[[dict[str, str], dict[str, Any]], object
     save_file(tensors, path, metadata)
 
 
-def test_a_file_written_again_by_other_software_is_read_whatever_its_order(
-    measured: Path, exact: Path
-) -> None:
+def test_a_file_written_again_by_other_software_is_read_whatever_its_order(measured, exact):
     edited(measured, lambda metadata, tensors: None)
     summary = vidrestore.recover(measured, measured.with_name("out.mkv"), model=str(exact))
     assert summary.frames == 5
 
 
-def test_another_version_is_refused(measured: Path, exact: Path) -> None:
+def test_another_version_is_refused(measured, exact):
     edited(measured, lambda metadata, tensors: metadata.update(version="7"))
     refused(measured, MediaError, "version 7, this vidrestore reads version 1", model=str(exact))
 
@@ -438,23 +420,19 @@ def in_video(**facts: Any) -> Callable[[dict[str, str], Any], None]:
         lambda metadata, tensors: tensors.update(measurements=tensors["measurements"][:, 1:].copy()),
     ],
 )
-def test_a_header_that_does_not_fit_is_refused(change: Any, measured: Path, exact: Path) -> None:
+def test_a_header_that_does_not_fit_is_refused(change, measured, exact):
     edited(measured, change)
     refused(measured, MediaError, "its header is damaged", model=str(exact))
 
 
 @pytest.mark.parametrize("name, value", [("pts", -(1 << 63)), ("pts", 1 << 60), ("durations", -1)])
-def test_times_that_no_container_holds_are_refused(
-    name: str, value: int, measured: Path, exact: Path
-) -> None:
+def test_times_that_no_container_holds_are_refused(name, value, measured, exact):
     edited(measured, lambda metadata, tensors: tensors[name].__setitem__(0, value))
     refused(measured, MediaError, "has impossible times", model=str(exact))
 
 
 @pytest.mark.parametrize("key, value", [("data_offsets", [0.0, 40.0]), ("shape", [5.0]), ("dtype", ["I64"])])
-def test_a_tensor_whose_place_is_of_wrong_types_is_refused(
-    key: str, value: Any, measured: Path, exact: Path
-) -> None:
+def test_a_tensor_whose_place_is_of_wrong_types_is_refused(key, value, measured, exact):
     content = measured.read_bytes()
     end = 8 + int.from_bytes(content[:8], "little")
     header = json.loads(content[8:end])
@@ -464,14 +442,12 @@ def test_a_tensor_whose_place_is_of_wrong_types_is_refused(
     refused(measured, MediaError, "its header is damaged", model=str(exact))
 
 
-def test_values_that_are_no_numbers_are_refused(measured: Path, exact: Path) -> None:
+def test_values_that_are_no_numbers_are_refused(measured, exact):
     edited(measured, lambda metadata, tensors: tensors["measurements"].__setitem__((1, 2, 3), np.nan))
     refused(measured, VidRestoreError, "NaN or infinity", model=str(exact))
 
 
-def test_other_weights_than_those_that_measured_are_refused_and_both_named(
-    measured: Path, exact: Path, tmp_path: Path
-) -> None:
+def test_other_weights_than_those_that_measured_are_refused_and_both_named(measured, exact, tmp_path):
     other = save_network(tmp_path / "other.safetensors", exact_network(seed=1))
     made = load_model(exact).card.sha256
     refused(
@@ -483,13 +459,11 @@ def test_other_weights_than_those_that_measured_are_refused_and_both_named(
     (tmp_path / "other.safetensors").unlink()
 
 
-def test_weights_that_are_not_here_are_named(measured: Path) -> None:
+def test_weights_that_are_not_here_are_named(measured):
     refused(measured, CheckpointError, "measured with exact .sha256 .*name its file with `model`")
 
 
-def test_outputs_that_exist_are_kept_unless_they_may_be_replaced(
-    measured: Path, video: Path, exact: Path
-) -> None:
+def test_outputs_that_exist_are_kept_unless_they_may_be_replaced(measured, video, exact):
     before = measured.read_bytes()
     with pytest.raises(OutputExistsError):
         vidrestore.sense(video, measured, model=str(exact), sigma=9)
@@ -505,7 +479,7 @@ def test_outputs_that_exist_are_kept_unless_they_may_be_replaced(
     assert len(frames_of(output)) == 5
 
 
-def test_outputs_with_a_wrong_name_are_refused(video: Path, measured: Path, exact: Path) -> None:
+def test_outputs_with_a_wrong_name_are_refused(video, measured, exact):
     with pytest.raises(MediaError, match="written as .safetensors"):
         vidrestore.sense(video, video.with_name("m.bin"), model=str(exact))
     with pytest.raises(MediaError, match="expected .mp4, .mkv"):
@@ -520,7 +494,7 @@ def test_outputs_with_a_wrong_name_are_refused(video: Path, measured: Path, exac
     assert exact.read_bytes() == before
 
 
-def test_an_interlaced_video_is_refused(video: Path, exact: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interlaced_video_is_refused(video, exact, monkeypatch):
     original = VideoReader.__init__
 
     def interlaced(reader: VideoReader, source: str) -> None:
@@ -543,7 +517,7 @@ def test_an_interlaced_video_is_refused(video: Path, exact: Path, monkeypatch: p
         ({"rate": 0.2, "seed": -1}, "seed must be in"),
     ],
 )
-def test_options_out_of_range_are_refused(values: dict[str, Any], message: str) -> None:
+def test_options_out_of_range_are_refused(values, message):
     with pytest.raises(OptionError, match=re.escape(message)):
         SenseOptions(**values)
 
@@ -568,9 +542,7 @@ def listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.parametrize("rate, name, measurements", [(0.25, "small", 4), (0.5, "half", 8)])
-def test_a_rate_picks_the_listed_weights_and_recover_finds_them(
-    rate: float, name: str, measurements: int, listed: Path, video: Path
-) -> None:
+def test_a_rate_picks_the_listed_weights_and_recover_finds_them(rate, name, measurements, listed, video):
     output = video.with_name("m.safetensors")
     vidrestore.sense(video, output, rate=rate)
     with MeasurementReader(str(output)) as reader:
@@ -582,23 +554,21 @@ def test_a_rate_picks_the_listed_weights_and_recover_finds_them(
     assert vidrestore.recover(output, video.with_name("out.mkv")).frames == 5
 
 
-def test_a_rate_without_weights_names_those_there_are(listed: Path, video: Path) -> None:
+def test_a_rate_without_weights_names_those_there_are(listed, video):
     with pytest.raises(
         OptionError, match="no weights for a rate of 0.3; there are: 0.25 .small., 0.5 .half."
     ):
         vidrestore.sense(video, video.with_name("m.safetensors"), rate=0.3)
 
 
-def test_a_model_of_another_rate_or_without_a_sensing_matrix_is_refused(listed: Path, video: Path) -> None:
+def test_a_model_of_another_rate_or_without_a_sensing_matrix_is_refused(listed, video):
     with pytest.raises(OptionError, match="half measures at a rate of 0.5, not 0.25"):
         vidrestore.sense(video, video.with_name("m.safetensors"), rate=0.25, model="half")
     with pytest.raises(CheckpointError, match="denoiser: has no sensing matrix .*small, half"):
         vidrestore.sense(video, video.with_name("m.safetensors"), model="denoiser")
 
 
-def test_retrained_weights_of_the_same_name_are_told_from_those_that_measured(
-    listed: Path, video: Path
-) -> None:
+def test_retrained_weights_of_the_same_name_are_distinguished_from_those_that_measured(listed, video):
     vidrestore.sense(video, video.with_name("m.safetensors"), rate=0.5)
     card = save_network(listed / "half.safetensors", Dust(DustConfig(PATCH, 64, measurements=8)))
     write_manifest([card], listed)
@@ -607,12 +577,8 @@ def test_retrained_weights_of_the_same_name_are_told_from_those_that_measured(
 
 
 def test_the_table_of_the_example_holds_a_network_that_loses_nothing_for_perfect(
-    exact: Path,
-    repository: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+    exact, repository, tmp_path, monkeypatch, capsys
+):
     write_video(tmp_path / "clip.mkv", 3, size=(38, 26))
     script = repository / "examples" / "evaluate_sensing.py"
     command = [script, tmp_path / "clip.mkv", "--model", exact, "--frames", "2"]

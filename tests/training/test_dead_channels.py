@@ -21,7 +21,7 @@ DEAD = (1, 3)  # channels of the refinement's first pair
 
 
 @pytest.fixture(autouse=True)
-def few_are_judged(monkeypatch: pytest.MonkeyPatch) -> None:
+def small_validation(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sources, "VALIDATION_PAIRS", 2)
     monkeypatch.setattr(sources, "VALIDATION_SIDE", 16)
 
@@ -44,8 +44,8 @@ def first_pair(network: MBTaylorFormer) -> ConvolutionPair:
 
 
 def test_dead_channels_are_counted_and_begin_anew_without_a_change_of_the_result(
-    weights: Path, repository: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+    weights, repository, monkeypatch, capsys
+):
     monkeypatch.syspath_prepend(repository / "examples" / "experiments")
     new = weights.with_name("new.safetensors")
     arguments = [weights.parents[1] / "tiny.toml", weights, "--revived", new]

@@ -5,8 +5,6 @@ networks.
 from __future__ import annotations
 
 import math
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -14,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from clip_runs import FLOW, SMALL, clip_run
 from torch import Tensor, nn
-from training_runs import Told
+from training_runs import RecordedEvents
 
 from vidrestore.degrade import gaussian_blurred, imresize
 from vidrestore.errors import CheckpointError, ConfigError
@@ -42,7 +40,7 @@ CPU = torch.device("cpu")
 
 
 @pytest.fixture(autouse=True)
-def few_are_judged(monkeypatch: pytest.MonkeyPatch) -> None:
+def small_validation(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sources, "VALIDATION_PAIRS", 4)
     monkeypatch.setattr(sources, "VALIDATION_SIDE", 16)
 
@@ -70,7 +68,7 @@ class Scenes:
 # Small clips
 
 
-def test_a_batch_is_clips_and_the_same_made_small_and_follows_from_the_step() -> None:
+def test_a_batch_is_clips_and_the_same_made_small_and_follows_from_the_step():
     source = ClipSource(Scenes(), ClipDataConfig("clips", frames=3, crop=16), 5)  # type: ignore[arg-type]
     small, large = source.batch(3, 2)
     assert (small.shape, large.shape) == ((2, 3, 3, 16, 16), (2, 3, 3, 64, 64))
@@ -81,7 +79,7 @@ def test_a_batch_is_clips_and_the_same_made_small_and_follows_from_the_step() ->
     assert not torch.equal(again.batch(4, 2)[1], large)
 
 
-def test_practical_clips_are_worse_than_bicubic_ones_in_8_bits_and_come_again() -> None:
+def test_practical_clips_are_worse_than_bicubic_ones_in_8_bits_and_come_again():
     large = picture()
     bicubic = downscale_bicubically(large)
     for seed in range(4):
@@ -92,7 +90,7 @@ def test_practical_clips_are_worse_than_bicubic_ones_in_8_bits_and_come_again() 
         assert 0.002 < float((practical - bicubic).abs().mean()) < 0.2
 
 
-def test_a_gaussian_blurs_as_its_formula_says() -> None:
+def test_a_gaussian_blurs_as_its_formula_says():
     point = torch.zeros(1, 3, 31, 31)
     point[..., 15, 15] = 1
     rows, columns = np.mgrid[-15:16, -15:16]
@@ -106,7 +104,7 @@ def test_a_gaussian_blurs_as_its_formula_says() -> None:
 # A real encoder
 
 
-def test_a_better_quality_leaves_more_of_the_clip() -> None:
+def test_a_better_quality_leaves_more_of_the_clip():
     clip = (picture() * 255).round() / 255
     errors = [float((encoded(clip, crf) - clip).abs().mean()) for crf in (1, 25, 45)]
     assert errors == sorted(errors)
@@ -114,7 +112,7 @@ def test_a_better_quality_leaves_more_of_the_clip() -> None:
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_a_way_to_make_frames_small_keeps_flat_ones_and_where_things_are(seed: int) -> None:
+def test_a_way_to_make_frames_small_keeps_flat_ones_and_where_things_are(seed):
     resize = random_resizing(np.random.default_rng(seed))
     large = torch.full((2, 3, 32, 48), 0.3)
     torch.testing.assert_close(resize(large), torch.full((2, 3, 8, 12), 0.3))
@@ -122,7 +120,7 @@ def test_a_way_to_make_frames_small_keeps_flat_ones_and_where_things_are(seed: i
     torch.testing.assert_close(resize(ramp)[..., 3:-3], F.avg_pool2d(ramp, 4)[..., 3:-3], atol=1e-3, rtol=0)
 
 
-def test_recompressed_frames_are_as_many_in_order_and_the_same_each_time() -> None:
+def test_recompressed_frames_are_as_many_in_order_and_the_same_each_time():
     frames = [
         tuple(np.full(size, 60 + 20 * number, np.uint8) for size in ((32, 48), (16, 24), (16, 24)))
         for number in range(5)
@@ -137,7 +135,7 @@ def test_recompressed_frames_are_as_many_in_order_and_the_same_each_time() -> No
     assert [plane.shape for plane in one[4]] == [(32, 48), (16, 24), (16, 24)]
 
 
-def test_odd_sides_are_refused() -> None:
+def test_odd_sides_are_refused():
     with pytest.raises(ValueError, match="4:2:0 has even sides in H.264, got 48x31"):
         recompress([(np.zeros((31, 48), np.uint8),) * 3], 20)
 
@@ -145,7 +143,7 @@ def test_odd_sides_are_refused() -> None:
 # Flow
 
 
-def test_the_supporting_frame_warped_by_the_drawn_flow_is_the_reference() -> None:
+def test_the_supporting_frame_warped_by_the_drawn_flow_is_the_reference():
     config = FlowDataConfig("clips", crop=48, reach=6)
     for seed in range(4):
         reference, supporting, flow = random_motion(Scenes(), config, np.random.default_rng(seed))  # type: ignore[arg-type]
@@ -157,20 +155,20 @@ def test_the_supporting_frame_warped_by_the_drawn_flow_is_the_reference() -> Non
         )
 
 
-def test_drawn_flows_are_smooth_and_keep_their_reach() -> None:
+def test_drawn_flows_are_smooth_and_keep_their_reach():
     flows = [random_flow(64, 9.0, np.random.default_rng(seed)) for seed in range(30)]
     lengths = [float(flow.abs().max()) for flow in flows]
     assert max(lengths) <= 9 and min(lengths) < 4
     assert max(float((flow[..., 1:] - flow[..., :-1]).abs().max()) for flow in flows) < 2
 
 
-def test_flow_batches_follow_from_the_step() -> None:
+def test_flow_batches_follow_from_the_step():
     one, two = (FlowSource(Scenes(), FlowDataConfig("clips", crop=16, reach=4), 1) for _ in range(2))  # type: ignore[arg-type]
     one.batch(0, 2)
     assert all(map(torch.equal, one.batch(7, 2), two.batch(7, 2)))
 
 
-def test_the_distance_of_a_coarse_flow_counts_in_pixels_of_the_frame() -> None:
+def test_the_distance_of_a_coarse_flow_counts_in_pixels_of_the_frame():
     flow = torch.arange(2 * 4 * 4.0).view(1, 2, 4, 4)
     coarse = torch.zeros(1, 2, 2, 2)
     means = flow.view(1, 2, 2, 2, 2, 2).mean((3, 5))
@@ -179,7 +177,7 @@ def test_the_distance_of_a_coarse_flow_counts_in_pixels_of_the_frame() -> None:
     torch.testing.assert_close(flow_distance(means / 2, flow), torch.tensor(2 * 0.01))
 
 
-def test_a_level_first_sees_differences_and_no_brightness() -> None:
+def test_a_level_first_sees_differences_and_no_brightness():
     level = nn.Sequential(nn.Conv2d(8, 6, 3), nn.ReLU(), nn.Conv2d(6, 2, 3))
     initialise_flow_level(level)
     flat = torch.cat((torch.full((1, 6, 9, 9), 0.7), torch.zeros(1, 2, 9, 9)), 1)
@@ -193,12 +191,12 @@ def test_a_level_first_sees_differences_and_no_brightness() -> None:
 # Runs
 
 
-def test_charbonnier_is_nearly_the_absolute_error() -> None:
+def test_charbonnier_is_nearly_the_absolute_error():
     error = torch.tensor([-2.0, 0.5, 0.0])
     assert float(charbonnier(error)) == pytest.approx(2.5 / 3, abs=1e-5)
 
 
-def test_the_loss_psnr_of_clips_is_that_of_their_frames_on_average() -> None:
+def test_the_loss_psnr_of_clips_is_that_of_their_frames_on_average():
     objective = ClipObjective(ClipTrainingConfig(steps=1, loss="psnr"))
     clips = torch.rand(2, 3, 3, 8, 8)
     errors = torch.tensor([0.01, 0.1, 0.3, 0.05, 0.2, 0.02]).view(2, 3, 1, 1, 1)
@@ -215,9 +213,7 @@ def test_the_loss_psnr_of_clips_is_that_of_their_frames_on_average() -> None:
         ("spynet", {"optimiser": "muon"}, "unknown.*optimiser"),
     ],
 )
-def test_clips_have_two_losses_and_flow_has_its_own(
-    tmp_path: Path, family: str, settings: dict[str, str], found: str
-) -> None:
+def test_clips_have_two_losses_and_flow_has_its_own(tmp_path, family, settings, found):
     usual, squared = (
         clip_run(tmp_path, "vsr-transformer", training=given).training for given in ({}, {"loss": "psnr"})
     )
@@ -228,26 +224,24 @@ def test_clips_have_two_losses_and_flow_has_its_own(
 
 
 @pytest.mark.parametrize(("family", "figure"), [("vsr-transformer", "x4"), ("spynet", "warped")])
-def test_a_few_dozen_steps_lower_the_loss_and_the_card_says_what_came_out(
-    tmp_path: Path, family: str, figure: str
-) -> None:
-    told = Told()
-    card = read_card(train(clip_run(tmp_path, family), tmp_path / "runs", device="cpu", on_event=told))
-    first, last = told[1], told[-1]
+def test_a_few_dozen_steps_lower_the_loss_and_the_card_says_what_came_out(tmp_path, family, figure):
+    events = RecordedEvents()
+    card = read_card(train(clip_run(tmp_path, family), tmp_path / "runs", device="cpu", on_event=events))
+    first, last = events[1], events[-1]
     assert last.loss < first.loss
     assert list(last.psnr) == list(last.before) == [figure]
     assert [part["psnr"] for part in card.measured.values()] == [round(last.psnr[figure], 3)]
     assert card.parameters == ({"scale": 4} if family == "vsr-transformer" else {})
 
 
-def test_a_fresh_network_enlarges_bilinearly(tmp_path: Path) -> None:
+def test_a_fresh_network_enlarges_bilinearly(tmp_path):
     network = Run(clip_run(tmp_path, "vsr-transformer"), tmp_path, CPU).network
     clip = torch.rand(1, 3, 3, 8, 8, generator=torch.Generator().manual_seed(1))
     expected = torch.nn.functional.interpolate(clip[0], scale_factor=4, mode="bilinear")
     torch.testing.assert_close(network(clip)[0], expected)
 
 
-def test_a_trained_flow_goes_into_a_network_for_super_resolution_and_no_other(tmp_path: Path) -> None:
+def test_a_trained_flow_goes_into_a_network_for_super_resolution_and_no_other(tmp_path):
     given = train(clip_run(tmp_path, "spynet", training={"steps": 3}), tmp_path / "runs", device="cpu")
     run = Run(clip_run(tmp_path, "vsr-transformer"), tmp_path, CPU)
     before = {name: tensor.clone() for name, tensor in run.network.state_dict().items()}
@@ -261,9 +255,7 @@ def test_a_trained_flow_goes_into_a_network_for_super_resolution_and_no_other(tm
         other.initialise_from(given)
 
 
-def test_a_network_of_single_frames_and_a_finer_flow_go_into_one_that_sees_its_neighbours(
-    tmp_path: Path,
-) -> None:
+def test_a_network_of_single_frames_and_a_finer_flow_go_into_one_that_sees_its_neighbours(tmp_path):
     alone = {"alignment": False, "attention": False, "propagation": 0}
     trunk = train(
         clip_run(tmp_path, "vsr-transformer", model=alone, training={"steps": 3}),
@@ -295,7 +287,7 @@ def test_a_network_of_single_frames_and_a_finer_flow_go_into_one_that_sees_its_n
         other.initialise_from(trunk)
 
 
-def test_a_network_without_attention_goes_into_one_with_it(tmp_path: Path) -> None:
+def test_a_network_without_attention_goes_into_one_with_it(tmp_path):
     plain = {"shared": 2, "attention": False}
     given = train(
         clip_run(tmp_path, "vsr-transformer", model=plain, training={"steps": 3}),
@@ -322,7 +314,7 @@ def test_a_network_without_attention_goes_into_one_with_it(tmp_path: Path) -> No
         ("spynet", {"reach": 0}, "reach must be above 0 and at most 32, found 0.0"),
     ],
 )
-def test_a_wrong_value_is_named(tmp_path: Path, family: str, data: dict[str, Any], message: str) -> None:
+def test_a_wrong_value_is_named(tmp_path, family, data, message):
     with pytest.raises(ConfigError, match=message):
         clip_run(tmp_path, family, data=data)
 
@@ -336,8 +328,8 @@ def test_a_wrong_value_is_named(tmp_path: Path, family: str, data: dict[str, Any
     ],
 )
 def test_crops_that_the_network_can_not_take_are_refused_before_a_clip_is_read(
-    tmp_path: Path, model: dict[str, Any], data: dict[str, Any], message: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    tmp_path, model, data, message, monkeypatch
+):
     monkeypatch.setattr("vidrestore.training.loop.make_data", lambda *arguments: pytest.fail("data was read"))
     small = {name: value for name, value in SMALL.items() if name != "size" or "local" not in model}
     settings = {name: value for name, value in (small | model).items() if value is not None}

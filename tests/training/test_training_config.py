@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import tomllib
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from training_runs import CONFIG, write_config
@@ -17,7 +16,7 @@ from vidrestore.training.networks import new_network, with_full_model
 from vidrestore.training.tables import toml
 
 
-def test_a_configuration_reads_as_written_with_defaults_for_the_rest(tmp_path: Path) -> None:
+def test_a_configuration_reads_as_written_with_defaults_for_the_rest(tmp_path):
     config = read_config(write_config(tmp_path, {"training": {"clip_norm": 2}}))
     assert (config.name, config.task, config.family, config.model) == (
         "tiny",
@@ -40,12 +39,12 @@ def test_a_configuration_reads_as_written_with_defaults_for_the_rest(tmp_path: P
     assert config.folder == tmp_path
 
 
-def test_parameters_for_the_card_are_optional(tmp_path: Path) -> None:
+def test_parameters_for_the_card_are_optional(tmp_path):
     assert read_config(write_config(tmp_path)).parameters == {}
     assert read_config(write_config(tmp_path, {"parameters": {"rate": 0.2}})).parameters == {"rate": 0.2}
 
 
-def test_every_example_is_a_configuration_named_as_its_file(repository: Path) -> None:
+def test_every_example_is_a_configuration_named_as_its_file(repository):
     examples = sorted((repository / "examples" / "train").glob("*.toml"))
     assert examples
     assert [read_config(path).name for path in examples] == [path.stem for path in examples]
@@ -131,9 +130,7 @@ WRONG: list[tuple[str, str, object, str]] = [
 @pytest.mark.parametrize(
     ("section", "name", "value", "message"), WRONG, ids=[f"{name}={value}" for _, name, value, _ in WRONG]
 )
-def test_a_wrong_value_is_named_with_its_place(
-    tmp_path: Path, section: str, name: str, value: object, message: str
-) -> None:
+def test_a_wrong_value_is_named_with_its_place(tmp_path, section, name, value, message):
     path = write_config(tmp_path, {section: {name: value}})
     with pytest.raises(ConfigError) as error:
         read_config(path)
@@ -143,7 +140,7 @@ def test_a_wrong_value_is_named_with_its_place(
 
 @pytest.mark.parametrize("name", ["learning_rate", "decay", "still_share", "sigma"])
 @pytest.mark.parametrize("value", ["nan", "inf"])
-def test_numbers_that_are_none_are_refused(tmp_path: Path, name: str, value: str) -> None:
+def test_numbers_that_are_none_are_refused(tmp_path, name, value):
     path = write_config(tmp_path, {"data" if name == "still_share" else "training": {name: "HERE"}})
     path.write_text(path.read_text().replace("'HERE'", f"[{value}]" if name == "sigma" else value))
     with pytest.raises(ConfigError, match=f"{name} must be"):
@@ -152,7 +149,7 @@ def test_numbers_that_are_none_are_refused(tmp_path: Path, name: str, value: str
 
 @pytest.mark.parametrize("place", ["training.learning_rate", "model.atoms"])
 @pytest.mark.parametrize("value", [str(1 << 63), "9" * 400, "0x" + "f" * 5000, f"[[-{10**400}]]"], ids=len)
-def test_whole_numbers_that_toml_does_not_have_are_refused(tmp_path: Path, place: str, value: str) -> None:
+def test_whole_numbers_that_toml_does_not_have_are_refused(tmp_path, place, value):
     section, name = place.split(".")
     path = write_config(tmp_path, {section: {name: "HERE"}})
     path.write_text(path.read_text().replace("'HERE'", value))
@@ -163,7 +160,7 @@ def test_whole_numbers_that_toml_does_not_have_are_refused(tmp_path: Path, place
 
 
 @pytest.mark.parametrize("section", ["model", "data", "training"])
-def test_a_section_that_is_no_table_is_refused(tmp_path: Path, section: str) -> None:
+def test_a_section_that_is_no_table_is_refused(tmp_path, section):
     path = tmp_path / "run.toml"
     others = "".join(f"[{name}]\nsteps = 1\n" for name in ("model", "data", "training") if name != section)
     path.write_text(
@@ -174,7 +171,7 @@ def test_a_section_that_is_no_table_is_refused(tmp_path: Path, section: str) -> 
         read_config(path)
 
 
-def test_a_file_that_is_no_toml_or_is_not_there_is_refused(tmp_path: Path) -> None:
+def test_a_file_that_is_no_toml_or_is_not_there_is_refused(tmp_path):
     with pytest.raises(ConfigError, match="none.toml: can't be read"):
         read_config(tmp_path / "none.toml")
     for content in (b"steps == 3", b"\xff\xfe"):
@@ -186,7 +183,7 @@ def test_a_file_that_is_no_toml_or_is_not_there_is_refused(tmp_path: Path) -> No
 # Values from the command line
 
 
-def test_a_value_that_is_set_stands_in_place_of_the_files_and_has_its_fields_type(tmp_path: Path) -> None:
+def test_a_value_that_is_set_stands_in_place_of_the_files_and_has_its_fields_type(tmp_path):
     settings = [
         "training.steps=7",
         "training.sigma=20",
@@ -215,15 +212,15 @@ def test_a_value_that_is_set_stands_in_place_of_the_files_and_has_its_fields_typ
     ("text", "expected"),
     [("a.mkv", ("a.mkv",)), ("a.mkv, b.mkv", ("a.mkv", "b.mkv")), ('["a, b.mkv"]', ("a, b.mkv",)), ("", ())],
 )
-def test_a_list_that_is_set_needs_no_brackets(tmp_path: Path, text: str, expected: tuple[str, ...]) -> None:
+def test_a_list_that_is_set_needs_no_brackets(tmp_path, text, expected):
     assert read_config(write_config(tmp_path), [f"data.validation={text}"]).data.validation == expected
 
 
-def test_the_last_of_two_values_that_are_set_counts_and_equals_signs_may_be_in_it(tmp_path: Path) -> None:
+def test_the_last_of_two_values_that_are_set_counts_and_equals_signs_may_be_in_it(tmp_path):
     assert read_config(write_config(tmp_path), ["data.clips=a", "data.clips=b=c"]).data.clips == "b=c"
 
 
-def test_another_family_or_dataset_that_is_set_is_checked_by_its_own_names(tmp_path: Path) -> None:
+def test_another_family_or_dataset_that_is_set_is_checked_by_its_own_names(tmp_path):
     without = {
         "training": {"sigma": None},
         "data": dict.fromkeys(("strides", "groups_per_window", "pool", "reuse")),
@@ -266,15 +263,13 @@ SET_WRONG: list[tuple[str, type[VidRestoreError], str]] = [
 @pytest.mark.parametrize(
     ("setting", "kind", "message"), SET_WRONG, ids=[setting for setting, *_ in SET_WRONG]
 )
-def test_a_wrong_setting_is_an_error_with_what_may_have_been_meant_first(
-    tmp_path: Path, setting: str, kind: type[VidRestoreError], message: str
-) -> None:
+def test_a_wrong_setting_is_an_error_with_what_may_have_been_meant_first(tmp_path, setting, kind, message):
     with pytest.raises(kind) as error:
         read_config(write_config(tmp_path), [setting])
     assert message in str(error.value)
 
 
-def test_an_unknown_value_of_the_model_is_named_with_those_that_there_are(tmp_path: Path) -> None:
+def test_an_unknown_value_of_the_model_is_named_with_those_that_there_are(tmp_path):
     config = read_config(write_config(tmp_path), ["model.atom=64", "model.depth=2"])
     with pytest.raises(
         ConfigError, match=r"tiny.toml, \[model\]: unknown: atom, depth; there are: atoms, kind"
@@ -282,7 +277,7 @@ def test_an_unknown_value_of_the_model_is_named_with_those_that_there_are(tmp_pa
         new_network(config)
 
 
-def test_an_unknown_value_in_a_table_of_the_model_is_named(tmp_path: Path) -> None:
+def test_an_unknown_value_in_a_table_of_the_model_is_named(tmp_path):
     config = replace(
         read_config(write_config(tmp_path)),
         family="mb-taylorformer",
@@ -295,7 +290,7 @@ def test_an_unknown_value_in_a_table_of_the_model_is_named(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("part", ["a", '"a.b"', "'a'"])
-def test_keys_of_very_many_parts_are_refused_before_they_take_memory(tmp_path: Path, part: str) -> None:
+def test_keys_of_very_many_parts_are_refused_before_they_take_memory(tmp_path, part):
     path = tmp_path / "tiny.toml"
     for before, after in (
         ("", " = 1"),
@@ -312,7 +307,7 @@ def test_keys_of_very_many_parts_are_refused_before_they_take_memory(tmp_path: P
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")
-def test_what_is_no_file_or_too_large_for_a_configuration_is_refused_at_once(tmp_path: Path) -> None:
+def test_what_is_no_file_or_too_large_for_a_configuration_is_refused_at_once(tmp_path):
     os.mkfifo(tmp_path / "pipe.toml")
     with (tmp_path / "large.toml").open("wb") as stream:
         stream.truncate((1 << 20) + 1)
@@ -328,9 +323,7 @@ def test_what_is_no_file_or_too_large_for_a_configuration_is_refused_at_once(tmp
 # Written back
 
 
-def test_a_configuration_that_is_printed_has_all_defaults_and_reads_back_equal(
-    repository: Path, tmp_path: Path
-) -> None:
+def test_a_configuration_that_is_printed_has_all_defaults_and_reads_back_equal(repository, tmp_path):
     examples = [
         path
         for path in (repository / "examples" / "train").rglob("*.toml")
@@ -346,7 +339,7 @@ def test_a_configuration_that_is_printed_has_all_defaults_and_reads_back_equal(
         assert set(tomllib.loads(copy.read_text())["training"]) >= {"steps", "batch", "seed", "clip_norm"}
 
 
-def test_any_string_is_written_so_that_it_reads_back() -> None:
+def test_any_string_is_written_so_that_it_reads_back():
     strings = ["", 'a"b\\c', "line\nbreak\ttab", "é\x7f\x01", "'"]
     values = {
         "strings": strings,
@@ -359,7 +352,7 @@ def test_any_string_is_written_so_that_it_reads_back() -> None:
     assert tomllib.loads(toml(values | {"nothing": None})) == values
 
 
-def test_clips_and_photos_may_lie_in_several_folders(tmp_path: Path) -> None:
+def test_clips_and_photos_may_lie_in_several_folders(tmp_path):
     one = read_config(write_config(tmp_path)).data
     several = read_config(
         write_config(tmp_path, {"data": {"clips": ["a", "../b"], "stills": ["c", "d"]}})

@@ -33,7 +33,7 @@ from vidrestore.weights import load_model
 
 
 @pytest.fixture(autouse=True)
-def few_are_judged(monkeypatch: pytest.MonkeyPatch) -> None:
+def small_validation(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sources, "VALIDATION_GROUPS", 40)
     monkeypatch.setattr(sources, "VALIDATION_PAIRS", 2)
     monkeypatch.setattr(sources, "VALIDATION_SIDE", 16)
@@ -63,7 +63,7 @@ def equal(one: Any, other: Any) -> bool:
 # Decoded files
 
 
-def test_without_shared_memory_the_way_out_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_shared_memory_the_way_out_is_said(monkeypatch):
     """As on a system without /dev/shm, where semaphores lie."""
 
     def refused(*arguments: object, **options: object) -> None:
@@ -74,7 +74,7 @@ def test_without_shared_memory_the_way_out_is_said(monkeypatch: pytest.MonkeyPat
         in_order(abs, range(4), 1)
 
 
-def test_a_clip_is_decoded_once_and_mapped_from_then_on(tmp_path: Path) -> None:
+def test_a_clip_is_decoded_once_and_mapped_from_then_on(tmp_path):
     clip = tmp_path / "data" / "clip.mkv"
     clip.parent.mkdir()
     write_video(clip, frames=5)
@@ -92,19 +92,19 @@ def test_a_clip_is_decoded_once_and_mapped_from_then_on(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(os.name == "nt", reason="needs POSIX files")
-def test_nobody_else_can_read_what_was_decoded(tmp_path: Path) -> None:
+def test_nobody_else_can_read_what_was_decoded(tmp_path):
     found = DecodedFiles(tmp_path / "cache").decoded(source(tmp_path / "data", "a"), lambda path: planes(7))
     assert found is not None and found.path.stat().st_mode & 0o077 == 0
 
 
-def test_a_change_of_what_is_mapped_stays_in_the_process(tmp_path: Path) -> None:
+def test_a_change_of_what_is_mapped_stays_in_the_process(tmp_path):
     found = DecodedFiles(tmp_path / "cache").decoded(source(tmp_path / "data", "a"), lambda path: planes(7))
     assert found is not None
     found.planes()[0].zero_()
     assert equal(found.planes(), planes(7))
 
 
-def test_another_content_is_decoded_anew_and_the_same_elsewhere_is_not(tmp_path: Path) -> None:
+def test_another_content_is_decoded_anew_and_the_same_elsewhere_is_not(tmp_path):
     files = DecodedFiles(tmp_path / "cache")
     first = files.decoded(source(tmp_path / "data", "a", "one"), lambda path: planes(1))
     second = files.decoded(source(tmp_path / "data", "a", "two"), lambda path: planes(2))
@@ -113,7 +113,7 @@ def test_another_content_is_decoded_anew_and_the_same_elsewhere_is_not(tmp_path:
 
 
 @pytest.mark.parametrize("damage", ["flip", "cut", "header", "empty"])
-def test_a_file_that_is_not_what_its_hash_says_is_made_anew(tmp_path: Path, damage: str) -> None:
+def test_a_file_that_is_not_what_its_hash_says_is_made_anew(tmp_path, damage):
     path = source(tmp_path / "data", "a")
     found = DecodedFiles(tmp_path / "cache").decoded(path, lambda path: planes(1))
     assert found is not None
@@ -124,7 +124,7 @@ def test_a_file_that_is_not_what_its_hash_says_is_made_anew(tmp_path: Path, dama
     assert again is not None and equal(again.planes(), planes(2))
 
 
-def test_what_was_not_used_for_longest_gives_way_but_nothing_of_the_run(tmp_path: Path) -> None:
+def test_what_was_not_used_for_longest_gives_way_but_nothing_of_the_run(tmp_path):
     size = HEADER + 500
     old = DecodedFiles(tmp_path / "cache", limit=3 * size)
     kept = [old.decoded(source(tmp_path / "data", name), lambda path: planes()) for name in "abc"]
@@ -139,7 +139,7 @@ def test_what_was_not_used_for_longest_gives_way_but_nothing_of_the_run(tmp_path
     assert len(list((tmp_path / "cache").iterdir())) == 3
 
 
-def test_a_clip_that_can_never_fit_takes_no_room_from_those_of_the_run_or_of_others(tmp_path: Path) -> None:
+def test_a_clip_that_can_never_fit_takes_no_room_from_those_of_the_run_or_of_others(tmp_path):
     size = HEADER + sum(part.nbytes for part in planes())
     folder, paths = tmp_path / "cache", [source(tmp_path / "data", name) for name in "abc"]
     for name in ("a", "c", "other"):
@@ -155,7 +155,7 @@ def test_a_clip_that_can_never_fit_takes_no_room_from_those_of_the_run_or_of_oth
     assert len(list(folder.iterdir())) == 3
 
 
-def test_what_a_killed_run_left_half_written_gives_way_once_nobody_writes_it(tmp_path: Path) -> None:
+def test_what_a_killed_run_left_half_written_gives_way_once_nobody_writes_it(tmp_path):
     folder = tmp_path / "cache"
     files = DecodedFiles(folder, limit=HEADER + 4000)
     for name, age in (("old", 7200), ("new", 0)):
@@ -166,7 +166,7 @@ def test_what_a_killed_run_left_half_written_gives_way_once_nobody_writes_it(tmp
     assert sorted(path.name for path in folder.glob("*.partial")) == ["new.12.partial"]
 
 
-def test_a_file_that_another_run_removed_is_decoded_from_its_source(tmp_path: Path) -> None:
+def test_a_file_that_another_run_removed_is_decoded_from_its_source(tmp_path):
     clip, still = tmp_path / "data" / "a.mkv", tmp_path / "data" / "b.png"
     write_rgb(still, np.random.default_rng(1).integers(0, 256, (3, 48, 64), dtype=np.uint8))
     write_video(clip, frames=4, size=(64, 48))
@@ -184,14 +184,14 @@ def test_a_file_that_another_run_removed_is_decoded_from_its_source(tmp_path: Pa
         assert equal(gone, Footage(clips, stills, 4, share).window(np.random.default_rng(0)))
 
 
-def test_a_file_that_another_run_removes_while_room_is_made_is_no_error(tmp_path: Path) -> None:
+def test_a_file_that_another_run_removes_while_room_is_made_is_no_error(tmp_path):
     files = DecodedFiles(tmp_path / "cache")
     (tmp_path / "cache" / "gone.planes").symlink_to(tmp_path / "gone")  # is listed, but has no size
     found = files.decoded(source(tmp_path / "data", "a"), lambda path: planes(3))
     assert found is not None and equal(found.planes(), planes(3))
 
 
-def test_a_full_disk_leaves_a_clip_out_of_the_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_leaves_a_clip_out_of_the_cache(tmp_path, monkeypatch):
     files = DecodedFiles(tmp_path / "cache")
     path = source(tmp_path / "data", "a")
 
@@ -203,7 +203,7 @@ def test_a_full_disk_leaves_a_clip_out_of_the_cache(tmp_path: Path, monkeypatch:
     assert not list((tmp_path / "cache").iterdir())
 
 
-def test_a_cache_within_the_data_is_refused(tmp_path: Path) -> None:
+def test_a_cache_within_the_data_is_refused(tmp_path):
     write_clips(tmp_path)
     config = tiny_run(tmp_path)
     with pytest.raises(
@@ -212,13 +212,13 @@ def test_a_cache_within_the_data_is_refused(tmp_path: Path) -> None:
         make_data(config, new_network(config), Reading(tmp_path / "clips" / "cache"))
 
 
-def test_a_cache_that_can_not_be_a_folder_is_refused(tmp_path: Path) -> None:
+def test_a_cache_that_can_not_be_a_folder_is_refused(tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(ConfigError, match="file: can't create this folder"):
         DecodedFiles(tmp_path / "file")
 
 
-def test_the_users_cache_is_where_the_system_has_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_the_users_cache_is_where_the_system_has_it(monkeypatch, tmp_path):
     monkeypatch.setattr(user_folders.sys, "platform", "linux")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     assert user_folder("cache") == tmp_path / "vidrestore"
@@ -235,7 +235,7 @@ def some_batches(config: Any, reading: Reading, steps: range = range(3, 9)) -> l
     return [part for batch in batches for part in batch if isinstance(part, torch.Tensor)]
 
 
-def test_batches_are_the_same_with_decoded_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_batches_are_the_same_with_decoded_files(tmp_path, monkeypatch):
     """Groups and pairs, of clips and of a photo."""
     (tmp_path / "stills").mkdir()
     write_video(tmp_path / "stills" / "photo.png", frames=1, codec="png", pix_fmt="gray")
@@ -251,14 +251,14 @@ def test_batches_are_the_same_with_decoded_files(tmp_path: Path, monkeypatch: py
 
 
 @pytest.mark.slow
-def test_batches_are_the_same_when_processes_make_them(tmp_path: Path) -> None:
+def test_batches_are_the_same_when_processes_make_them(tmp_path):
     config = pair_run(tmp_path)
     expected = some_batches(config, Reading())
     assert equal(some_batches(config, Reading(tmp_path / "cache", workers=2)), expected)
 
 
 @pytest.mark.slow
-def test_a_run_with_processes_and_a_cache_gives_the_same_weights(tmp_path: Path) -> None:
+def test_a_run_with_processes_and_a_cache_gives_the_same_weights(tmp_path):
     config = tiny_run(tmp_path)
     ways = {"plain": Reading(), "other": Reading(tmp_path / "cache", workers=2)}
     one, other = (
@@ -280,14 +280,14 @@ def test_results_of_a_loader_that_ends_its_processes_itself_are_handed_on() -> N
 
 
 @pytest.mark.parametrize("workers", [0, pytest.param(1, marks=pytest.mark.slow)])
-def test_what_another_process_raises_is_raised_here(workers: int) -> None:
+def test_what_another_process_raises_is_raised_here(workers):
     results = in_order(fails_at_two, range(4), workers)
     assert [next(results), next(results)] == [0, 1]
     with pytest.raises(MediaError, match="^2: can't be read$"):
         next(results)
 
 
-def test_shares_of_a_batch_make_up_the_whole(tmp_path: Path) -> None:
+def test_shares_of_a_batch_make_up_the_whole(tmp_path):
     config = pair_run(tmp_path)
     made, _ = make_data(config, new_network(config))
     parts = [made.batch(5, 6, Share(rank, 3)) for rank in range(3)]
@@ -323,18 +323,14 @@ def command(folder: Path, *arguments: str) -> int:
 
 
 @pytest.mark.parametrize("options", [(), ("--cache-gb", "0", "--set", "training.steps=2000")])
-def test_a_damaged_clip_is_named_as_an_error(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], options: tuple[str, ...]
-) -> None:
+def test_a_damaged_clip_is_named_as_an_error(tmp_path, capsys, options):
     damaged(tmp_path)
     assert command(tmp_path, *options) == 1
     (line,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("vidrestore: ")]
     assert "clips/two.mkv: the source is damaged: " in line and "--skip-bad" in line
 
 
-def test_a_damaged_clip_is_left_out_where_that_is_asked_for(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_damaged_clip_is_left_out_where_that_is_asked_for(tmp_path, capsys):
     damaged(tmp_path)
     assert command(tmp_path, "--skip-bad") == 0
     assert f"skipped: {tmp_path / 'clips' / 'two.mkv'}: the source is damaged" in capsys.readouterr().err
@@ -349,28 +345,28 @@ def test_a_damaged_clip_is_left_out_where_that_is_asked_for(
     )
 
 
-def test_a_damaged_clip_that_is_held_out_is_an_error_in_any_case(tmp_path: Path) -> None:
+def test_a_damaged_clip_that_is_held_out_is_an_error_in_any_case(tmp_path):
     write_clips(tmp_path)
     (tmp_path / "clips" / "held.mkv").write_bytes(b"no video")
     with pytest.raises(MediaError, match="held.mkv"):
         train(tiny_run(tmp_path), tmp_path / "runs", reading=Reading(tmp_path / "cache", skip_bad=True))
 
 
-def test_leaving_out_needs_a_cache() -> None:
+def test_leaving_out_needs_a_cache():
     with pytest.raises(OptionError, match="`skip_bad` needs a cache, .*; set `cache_gb` above 0"):
         Reading(skip_bad=True)
 
 
-def test_files_without_room_are_decoded_when_needed_and_counted(tmp_path: Path) -> None:
-    config, told = tiny_run(tmp_path), list[str]()
-    reading = Reading(tmp_path / "cache", cache_bytes=10_000, notice=told.append)
+def test_files_without_room_are_decoded_when_needed_and_counted(tmp_path):
+    config, messages = tiny_run(tmp_path), list[str]()
+    reading = Reading(tmp_path / "cache", cache_bytes=10_000, notice=messages.append)
     assert equal(some_batches(config, reading), some_batches(config, Reading()))
-    assert told == [
+    assert messages == [
         f"3 of 3 files have no room in {tmp_path / 'cache'} (1e-05 GB): they are decoded when they are needed"
     ]
 
 
-def test_planes_of_a_file_have_their_shapes(tmp_path: Path) -> None:
+def test_planes_of_a_file_have_their_shapes(tmp_path):
     path = tmp_path / "file"
     path.write_bytes(bytes(HEADER) + bytes(range(10)))
     assert equal(

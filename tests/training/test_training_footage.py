@@ -34,13 +34,13 @@ def luma(path: Path, frames: int, **settings: object) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 7])
-def test_numbers_run_back_and_forth_between_the_first_and_the_last_frame(count: int) -> None:
+def test_numbers_run_back_and_forth_between_the_first_and_the_last_frame(count):
     there_and_back = [*range(count), *range(count - 2, 0, -1)]
     expected = np.resize(there_and_back, 25)
     assert list(back_and_forth(np.arange(25), count)) == list(expected)
 
 
-def test_a_window_is_a_stretch_of_the_clip(tmp_path: Path) -> None:
+def test_a_window_is_a_stretch_of_the_clip(tmp_path):
     clip = luma(tmp_path / "a.mkv", 9)
     source = Footage([tmp_path / "a.mkv"], [], frames=5, still_share=0.5)
     for seed in range(8):
@@ -49,7 +49,7 @@ def test_a_window_is_a_stretch_of_the_clip(tmp_path: Path) -> None:
         assert any(torch.equal(window[0], clip[first : first + 5]) for first in range(5))
 
 
-def test_a_long_clip_is_sometimes_taken_at_half_its_rate(tmp_path: Path) -> None:
+def test_a_long_clip_is_sometimes_taken_at_half_its_rate(tmp_path):
     clip = luma(tmp_path / "a.mkv", 12)
     source = Footage([tmp_path / "a.mkv"], [], frames=4, still_share=0)
     windows = [source.window(np.random.default_rng(seed))[0] for seed in range(24)]
@@ -61,14 +61,14 @@ def test_a_long_clip_is_sometimes_taken_at_half_its_rate(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("count", [1, 2, 4])
-def test_a_short_clip_runs_back_and_forth(tmp_path: Path, count: int) -> None:
+def test_a_short_clip_runs_back_and_forth(tmp_path, count):
     clip = luma(tmp_path / "a.mkv", count)
     window = Footage([tmp_path / "a.mkv"], [], frames=7, still_share=0).window(np.random.default_rng(0))
     order = np.resize([*range(count), *range(count - 2, 0, -1)], 7)
     assert torch.equal(window[0], clip[order])
 
 
-def test_the_same_generator_gives_the_same_windows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_same_generator_gives_the_same_windows(tmp_path, monkeypatch):
     for name in ("a.mkv", "b.mkv"):
         luma(tmp_path / name, 6)
     monkeypatch.setattr(footage, "SHOT", (32, 48))
@@ -93,9 +93,7 @@ def test_the_same_generator_gives_the_same_windows(tmp_path: Path, monkeypatch: 
     )
 
 
-def test_decoded_clips_are_kept_up_to_a_size_the_latest_used(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_decoded_clips_are_kept_up_to_a_size_the_latest_used(tmp_path, monkeypatch):
     decoded: list[str] = []
 
     def decode(path: Path) -> tuple[torch.Tensor, ...]:
@@ -111,14 +109,14 @@ def test_decoded_clips_are_kept_up_to_a_size_the_latest_used(
     assert decoded == ["a", "b", "c", "b"]
 
 
-def test_one_clip_is_kept_even_where_it_is_larger_than_the_cache(tmp_path: Path) -> None:
+def test_one_clip_is_kept_even_where_it_is_larger_than_the_cache(tmp_path):
     luma(tmp_path / "a.mkv", 4)
     source = Footage([tmp_path / "a.mkv"], [], frames=2, still_share=0, cache_bytes=10)
     source.window(np.random.default_rng(0))
     assert source.cached_bytes == 4 * 64 * 48 * 3 // 2
 
 
-def test_ten_bit_and_gray_clips_become_8_bit_grey_levels(tmp_path: Path) -> None:
+def test_ten_bit_and_gray_clips_become_8_bit_grey_levels(tmp_path):
     ten = luma(tmp_path / "ten.mkv", 2, pix_fmt="yuv420p10le")
     assert torch.equal(
         decode_clip(tmp_path / "ten.mkv")[0], (ten.float() / 4).round().clamp(0, 255).to(torch.uint8)
@@ -128,7 +126,7 @@ def test_ten_bit_and_gray_clips_become_8_bit_grey_levels(tmp_path: Path) -> None
     assert torch.equal(decode_clip(tmp_path / "gray.mkv")[0], gray)
 
 
-def test_a_clip_smaller_than_a_patch_is_named(tmp_path: Path) -> None:
+def test_a_clip_smaller_than_a_patch_is_named(tmp_path):
     luma(tmp_path / "small.mkv", 2, size=(32, 12))
     with pytest.raises(MediaError, match="small.mkv: frames of 32x12 are smaller than a patch of 16x16"):
         Footage([tmp_path / "small.mkv"], [], frames=2, still_share=0).window(
@@ -136,7 +134,7 @@ def test_a_clip_smaller_than_a_patch_is_named(tmp_path: Path) -> None:
         )
 
 
-def test_a_clip_smaller_than_a_patch_makes_way_for_others(tmp_path: Path) -> None:
+def test_a_clip_smaller_than_a_patch_makes_way_for_others(tmp_path):
     luma(tmp_path / "small.mkv", 2, size=(32, 12))
     luma(tmp_path / "large.mkv", 2)
     source = Footage([tmp_path / "small.mkv", tmp_path / "large.mkv"], [], frames=2, still_share=0)
@@ -145,12 +143,12 @@ def test_a_clip_smaller_than_a_patch_makes_way_for_others(tmp_path: Path) -> Non
     }
 
 
-def test_nothing_to_train_on_is_an_error() -> None:
+def test_nothing_to_train_on_is_an_error():
     with pytest.raises(ConfigError, match="no clips and no photos"):
         Footage([], [], frames=2, still_share=0.5)
 
 
-def test_footage_is_found_by_suffix_in_order_of_name_without_what_is_held_out(tmp_path: Path) -> None:
+def test_footage_is_found_by_suffix_in_order_of_name_without_what_is_held_out(tmp_path):
     for name in ("c.mp4", "B.MKV", "a.webm", "a.txt", "held.mp4"):
         (tmp_path / name).touch()
     assert [path.name for path in find_footage(tmp_path, ["held.mp4"], CLIP_SUFFIXES)] == [
@@ -165,7 +163,7 @@ def test_footage_is_found_by_suffix_in_order_of_name_without_what_is_held_out(tm
 # Pans over photos
 
 
-def test_a_folder_that_can_not_be_read_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_that_can_not_be_read_is_named(tmp_path, monkeypatch):
     def refused(self: Path) -> None:
         raise PermissionError(13, "Permission denied")
 
@@ -185,9 +183,7 @@ def ramp(height: int = 300, width: int = 400) -> Window:
     return as_window((100 - rows / 6 + columns / 4, 0 * rows + 90, 0 * rows + 160))
 
 
-def test_a_steady_camera_shifts_the_picture_by_the_same_step_in_every_frame(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_steady_camera_shifts_the_picture_by_the_same_step_in_every_frame(monkeypatch):
     monkeypatch.setattr(footage, "SHOT", (40, 60))
     texture = np.random.default_rng(0).integers(0, 255, (3, 200, 300)).astype(np.uint8)
     shot, *_ = pan_over(as_window(texture), Move((100.0, 150.0), 1.0, drift=(2.0, -3.0)), 6)
@@ -195,7 +191,7 @@ def test_a_steady_camera_shifts_the_picture_by_the_same_step_in_every_frame(
         assert torch.equal(after[:-2, 3:], before[2:, :-3])
 
 
-def test_a_camera_at_rest_sees_the_photo_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_camera_at_rest_sees_the_photo_itself(monkeypatch):
     monkeypatch.setattr(footage, "SHOT", (40, 60))
     texture = np.random.default_rng(0).integers(0, 255, (3, 200, 300)).astype(np.uint8)
     luma, blue, _ = pan_over(as_window(texture), Move((100.0, 150.0), 1.0), 2)
@@ -204,9 +200,7 @@ def test_a_camera_at_rest_sees_the_photo_itself(monkeypatch: pytest.MonkeyPatch)
     assert np.abs(blue[0].numpy() - means).max() <= 0.5
 
 
-def test_a_growing_zoom_shows_more_of_the_photo_and_a_turn_moves_what_is_off_centre(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_growing_zoom_shows_more_of_the_photo_and_a_turn_moves_what_is_off_centre(monkeypatch):
     monkeypatch.setattr(footage, "SHOT", (40, 60))
     grown = pan_over(ramp(), Move((150.0, 200.0), 1.0, growth=0.1), 9)[0].float()
     spans = grown[:, 20, -1] - grown[:, 20, 0]
@@ -219,7 +213,7 @@ def test_a_growing_zoom_shows_more_of_the_photo_and_a_turn_moves_what_is_off_cen
     assert float(turned[0, 20, -1] - turned[-1, 20, -1]) > 1
 
 
-def test_drawn_moves_look_at_the_middle_of_the_photo_and_are_slow() -> None:
+def test_drawn_moves_look_at_the_middle_of_the_photo_and_are_slow():
     rng = np.random.default_rng(0)
     moves = [random_move((300, 400), rng) for _ in range(200)]
     assert all(
@@ -229,7 +223,7 @@ def test_drawn_moves_look_at_the_middle_of_the_photo_and_are_slow() -> None:
     assert 0.2 < sum(move.drift == (0, 0) for move in moves) / 200 < 0.5
 
 
-def test_a_part_of_a_shot_is_what_the_whole_shot_has_there(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_part_of_a_shot_is_what_the_whole_shot_has_there(monkeypatch):
     monkeypatch.setattr(footage, "SHOT", (40, 60))
     picture = as_window(np.random.default_rng(0).integers(0, 255, (3, 200, 300)))
     move = Move((90.3, 140.7), 1.3, drift=(2.2, -0.4), growth=0.01, turn=0.02)
@@ -238,9 +232,7 @@ def test_a_part_of_a_shot_is_what_the_whole_shot_has_there(monkeypatch: pytest.M
     assert torch.equal(part[2], whole[2][:, 3:11, 10:18])
 
 
-def test_crops_that_slide_over_a_photo_are_its_own_pixels_moved_by_whole_ones(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_crops_that_slide_over_a_photo_are_its_own_pixels_moved_by_whole_ones(monkeypatch):
     monkeypatch.setattr(footage, "REDUCED_SHARE", 0)
     texture = np.random.default_rng(0).integers(30, 220, (120, 150)).astype(np.uint8)
     grey = np.full_like(texture, 128)
@@ -264,14 +256,14 @@ def test_crops_that_slide_over_a_photo_are_its_own_pixels_moved_by_whole_ones(
     assert (0, 0) in speeds and len(speeds) > 4
 
 
-def test_crops_that_slide_over_a_small_or_a_reduced_photo_keep_their_size() -> None:
+def test_crops_that_slide_over_a_small_or_a_reduced_photo_keep_their_size():
     for size, side in [((40, 30), 24), ((20, 30), 24), ((200, 300), 24)]:
         small = as_window(np.full((3, *size), 100, np.uint8))
         for seed in range(4):
             assert slide_over(small, side, 5, np.random.default_rng(seed)).shape == (5, 3, side, side)
 
 
-def test_a_single_frame_of_a_photo_is_often_its_own_pixels(tmp_path: Path) -> None:
+def test_a_single_frame_of_a_photo_is_often_its_own_pixels(tmp_path):
     texture = np.random.default_rng(0).integers(100, 140, 96 * 128).astype(np.uint8).reshape(96, 128)
     picture = as_window((texture, 0 * texture + 128, 0 * texture + 128))
     source = Footage([], [tmp_path / "a.png"], 1, 1)

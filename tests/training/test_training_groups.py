@@ -42,9 +42,7 @@ def texture(height: int, width: int, seed: int = 0) -> Tensor:
 # The pool
 
 
-def test_a_pool_begins_a_quarter_full_and_then_takes_a_window_when_its_groups_were_used_often_enough() -> (
-    None
-):
+def test_a_pool_begins_a_quarter_full_and_then_takes_a_window_when_its_groups_were_used_often_enough():
     kept = pool()
     held = []
     for step in range(20):
@@ -55,7 +53,7 @@ def test_a_pool_begins_a_quarter_full_and_then_takes_a_window_when_its_groups_we
     assert held[19] == list(range(6))
 
 
-def test_a_full_pool_drops_the_oldest_window_for_each_new_one() -> None:
+def test_a_full_pool_drops_the_oldest_window_for_each_new_one():
     kept = pool(pool=40)
     for step in range(40):
         kept.batch(step, 5)
@@ -63,7 +61,7 @@ def test_a_full_pool_drops_the_oldest_window_for_each_new_one() -> None:
     assert [window.number for window in kept.windows] == [6, 7, 8, 9]
 
 
-def test_a_window_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_window_is_read_once(monkeypatch):
     read: list[Window] = []
     window = Flat.window
     monkeypatch.setattr(Flat, "window", lambda *given: read.append(window(*given)) or read[-1])  # type: ignore[func-returns-value]
@@ -73,7 +71,7 @@ def test_a_window_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(read) == kept.windows[-1].number + 1
 
 
-def test_a_batch_depends_on_the_seed_and_the_step_not_on_what_came_before() -> None:
+def test_a_batch_depends_on_the_seed_and_the_step_not_on_what_came_before():
     all_along, late = pool(), pool()
     for step in range(37):
         all_along.batch(step, 5)
@@ -84,12 +82,12 @@ def test_a_batch_depends_on_the_seed_and_the_step_not_on_what_came_before() -> N
     assert len({late.batch(step, 5)[1] for step in range(37, 60)}) > 4
 
 
-def test_each_step_draws_its_own_batch() -> None:
+def test_each_step_draws_its_own_batch():
     kept = pool((20.0,), pool=400)
     assert len({tuple(kept.batch(step, 10)[0][:, 0, 0].tolist()) for step in range(8)}) == 8
 
 
-def test_a_batch_holds_groups_of_nearly_its_noise_level() -> None:
+def test_a_batch_holds_groups_of_nearly_its_noise_level():
     kept = pool(pool=400)
     for step in range(200):
         batch, sigma = kept.batch(step, 6)
@@ -97,11 +95,11 @@ def test_a_batch_holds_groups_of_nearly_its_noise_level() -> None:
         grey = {int(value) for value in batch[:, 0, 0]}
         assert batch.shape == (6, FRAMES, PATCH**2)
         assert batch.dtype == torch.float32
-        if len(levels) == len(kept.windows):  # two windows of one grey level can't be told apart
+        if len(levels) == len(kept.windows):  # two windows of one grey level can't be distinguished
             assert all(sigma / NEAR <= levels[value] <= sigma * NEAR for value in grey)
 
 
-def test_noise_levels_are_drawn_evenly_in_their_logarithm() -> None:
+def test_noise_levels_are_drawn_evenly_in_their_logarithm():
     kept = pool(pool=4000)
     kept.batch(2000, 4)
     logs = np.log([window.sigma for window in kept.windows]) / np.log(75)
@@ -110,7 +108,7 @@ def test_noise_levels_are_drawn_evenly_in_their_logarithm() -> None:
 
 
 @pytest.mark.parametrize("sigma", [0.0, 20.0])
-def test_with_one_noise_level_a_batch_comes_from_the_whole_pool(sigma: float) -> None:
+def test_with_one_noise_level_a_batch_comes_from_the_whole_pool(sigma):
     kept = pool((sigma,))
     batch, level = kept.batch(30, 200)
     assert level == sigma
@@ -120,7 +118,7 @@ def test_with_one_noise_level_a_batch_comes_from_the_whole_pool(sigma: float) ->
 # Groups of one window
 
 
-def test_groups_in_place_are_one_patch_through_time() -> None:
+def test_groups_in_place_are_one_patch_through_time():
     window = (torch.stack([texture(24, 32, seed) for seed in range(FRAMES)]),)
     groups = window_groups(window, 20.0, data(groups_per_window=12), PATCH, np.random.default_rng(0))
     places = list(product(range(0, 21, 4), range(0, 29, 4)))
@@ -131,7 +129,7 @@ def test_groups_in_place_are_one_patch_through_time() -> None:
 
 
 def test_matched_groups_follow_a_picture_that_moves() -> None:
-    # squares of 4x4 that can be told apart at a quarter
+    # squares of 4x4 that can be distinguished at a quarter
     picture = texture(36, 44).repeat_interleave(4, 0).repeat_interleave(4, 1)
     moving = (torch.stack([picture[2 * t : 2 * t + 128, 3 * t : 3 * t + 160] for t in range(FRAMES)]),)
 
@@ -145,7 +143,7 @@ def test_matched_groups_follow_a_picture_that_moves() -> None:
     assert still(0.0) == 0
 
 
-def test_a_share_of_the_groups_is_chroma() -> None:
+def test_a_share_of_the_groups_is_chroma():
     window = tuple(
         torch.full((FRAMES, side, side), value, dtype=torch.uint8)
         for side, value in ((32, 10), (16, 100), (16, 200))
@@ -161,7 +159,7 @@ def test_a_share_of_the_groups_is_chroma() -> None:
     assert min(counts[100], counts[200]) > 30
 
 
-def test_chroma_smaller_than_a_patch_leaves_all_groups_to_luma() -> None:
+def test_chroma_smaller_than_a_patch_leaves_all_groups_to_luma():
     window = tuple(
         torch.full((FRAMES, side, side), value, dtype=torch.uint8)
         for side, value in ((32, 10), (2, 100), (2, 200))
@@ -170,12 +168,12 @@ def test_chroma_smaller_than_a_patch_leaves_all_groups_to_luma() -> None:
     assert (len(groups), groups.unique().tolist()) == (10, [10])
 
 
-def test_a_small_window_gives_the_groups_it_has() -> None:
+def test_a_small_window_gives_the_groups_it_has():
     window = (torch.zeros(FRAMES, 8, 8, dtype=torch.uint8),)
     assert len(window_groups(window, 20.0, data(), PATCH, np.random.default_rng(0))) == 4
 
 
-def test_held_out_groups_are_the_same_each_time() -> None:
+def test_held_out_groups_are_the_same_each_time():
     first, again = (held_out_groups(Flat(), data(), PATCH, 25) for _ in range(2))  # type: ignore[arg-type]
     assert first.shape == (25, FRAMES, PATCH**2)
     assert torch.equal(first, again)
@@ -191,7 +189,7 @@ def symmetries(groups: Tensor) -> list[Tensor]:
     return [turned.flatten(2) for square in turns for turned in (square, square.flip(1))]
 
 
-def test_a_batch_is_turned_as_a_whole_by_a_symmetry_of_the_square_and_each_occurs() -> None:
+def test_a_batch_is_turned_as_a_whole_by_a_symmetry_of_the_square_and_each_occurs():
     groups = torch.rand(5, FRAMES, PATCH**2)
     rng = np.random.default_rng(0)
     found = Counter[int]()

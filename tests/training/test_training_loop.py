@@ -14,12 +14,11 @@ from contextlib import contextmanager
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 from commands import Command, Commands
-from training_runs import Told, tiny_run, write_clips, write_config
+from training_runs import RecordedEvents, tiny_run, write_clips, write_config
 
 from vidrestore.cli import main
 from vidrestore.errors import CheckpointError, ConfigError, OptionError
@@ -42,7 +41,7 @@ PRINTED = {"kind": "printed", "degree": None, "temperature": True}
 
 
 @pytest.fixture(autouse=True)
-def few_are_judged(monkeypatch: pytest.MonkeyPatch) -> None:
+def small_validation(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sources, "VALIDATION_GROUPS", 40)
 
 
@@ -71,7 +70,7 @@ def interrupt_at(step: int, monkeypatch: pytest.MonkeyPatch) -> None:
 # Learning
 
 
-def test_the_learning_rate_warms_up_stays_and_falls_to_a_hundredth() -> None:
+def test_the_learning_rate_warms_up_stays_and_falls_to_a_hundredth():
     settings = TrainingConfig(steps=1000, learning_rate=2.0, warmup=100, decay=0.4)
     assert [learning_rate(step, settings) for step in (0, 49, 99, 300, 600)] == pytest.approx(
         [0.02, 1.0, 2.0, 2.0, 2.0]
@@ -83,7 +82,7 @@ def test_the_learning_rate_warms_up_stays_and_falls_to_a_hundredth() -> None:
     assert rates == sorted(rates, reverse=True)
 
 
-def test_without_warm_up_or_decay_the_learning_rate_is_constant() -> None:
+def test_without_warm_up_or_decay_the_learning_rate_is_constant():
     settings = TrainingConfig(steps=10, learning_rate=0.5, warmup=0, decay=0.0)
     assert {learning_rate(step, settings) for step in range(10)} == {0.5}
 
@@ -97,36 +96,40 @@ def test_without_warm_up_or_decay_the_learning_rate_is_constant() -> None:
     ],
     ids=["every sigma", "printed, one sigma", "compressed sensing"],
 )
-def test_a_few_dozen_steps_make_the_network_better(tmp_path: Path, changes: dict[str, Any]) -> None:
+def test_a_few_dozen_steps_make_the_network_better(tmp_path, changes):
     training = {"steps": 40, "validate_every": 4} | changes.get("training", {})
-    told = Told()
-    train(tiny_run(tmp_path, changes | {"training": training}), tmp_path / "runs", on_event=told)
-    first, last = told[1], told[-1]
+    events = RecordedEvents()
+    train(tiny_run(tmp_path, changes | {"training": training}), tmp_path / "runs", on_event=events)
+    first, last = events[1], events[-1]
     assert last.loss < 0.9 * first.loss
     assert all(last.psnr[sigma] > first.psnr[sigma] for sigma in first.psnr)
 
 
-def test_a_run_tells_its_beginning_each_validation_and_the_end(tmp_path: Path) -> None:
-    told = Told()
-    train(tiny_run(tmp_path), tmp_path / "runs", on_event=told)
-    assert told[0] == Began(0, 12, str(torch_device("auto")), None)
-    assert [(event.step, list(event.psnr)) for event in told[1:]] == [(5, [20.0]), (10, [20.0]), (12, [20.0])]
-    assert all(isinstance(event, Validated) and math.isfinite(event.loss) for event in told[1:])
+def test_a_run_reports_its_beginning_each_validation_and_the_end(tmp_path):
+    events = RecordedEvents()
+    train(tiny_run(tmp_path), tmp_path / "runs", on_event=events)
+    assert events[0] == Began(0, 12, str(torch_device("auto")), None)
+    assert [(event.step, list(event.psnr)) for event in events[1:]] == [
+        (5, [20.0]),
+        (10, [20.0]),
+        (12, [20.0]),
+    ]
+    assert all(isinstance(event, Validated) and math.isfinite(event.loss) for event in events[1:])
 
 
-def test_validation_is_at_the_usual_levels_that_were_trained() -> None:
+def test_validation_is_at_the_usual_levels_that_were_trained():
     assert validation_sigmas((1.0, 75.0)) == (5.0, 20.0, 50.0)
     assert validation_sigmas((10.0, 30.0)) == (20.0,)
     assert validation_sigmas((25.0,)) == (25.0,)
 
 
-def test_a_range_without_a_usual_level_is_judged_at_its_geometric_middle() -> None:
+def test_a_range_without_a_usual_level_is_measured_at_its_geometric_middle():
     assert validation_sigmas((25.0, 45.0)) == (33.5,)
     assert validation_sigmas((60.0, 90.0)) == (73.5,)
     assert validation_sigmas((50.001, 50.002)) == (50.001,)
 
 
-def test_the_loss_is_the_squared_error_after_noise_weighted_by_its_level(tmp_path: Path) -> None:
+def test_the_loss_is_the_squared_error_after_noise_weighted_by_its_level(tmp_path):
     network = Run(tiny_run(tmp_path), tmp_path, CPU).network
     clean = 255 * torch.rand(4, 20, 16).round_()
     noise = torch.randn(clean.shape, generator=torch.Generator().manual_seed(7))
@@ -135,7 +138,7 @@ def test_the_loss_is_the_squared_error_after_noise_weighted_by_its_level(tmp_pat
     torch.testing.assert_close(batch_loss(network, clean, 20.0, 7, "fp32"), expected, rtol=1e-4, atol=0)
 
 
-def test_noise_stays_as_drawn_where_it_is_not_to_be_clipped(tmp_path: Path) -> None:
+def test_noise_stays_as_drawn_where_it_is_not_to_be_clipped(tmp_path):
     run = Run(tiny_run(tmp_path, {"training": {"clip_noise": False, "sigma": [60.0]}}), tmp_path, CPU)
     clean = 255 * torch.rand(4, 20, 16).round_()
     run.step = 5
@@ -152,7 +155,7 @@ def test_noise_stays_as_drawn_where_it_is_not_to_be_clipped(tmp_path: Path) -> N
     )
 
 
-def test_noise_of_compressed_sensing_is_added_to_the_measurements(tmp_path: Path) -> None:
+def test_noise_of_compressed_sensing_is_added_to_the_measurements(tmp_path):
     network = Run(
         tiny_run(tmp_path, {"": {"task": "recover"}, "model": PRINTED | {"measurements": 6}}), tmp_path, CPU
     ).network
@@ -163,7 +166,7 @@ def test_noise_of_compressed_sensing_is_added_to_the_measurements(tmp_path: Path
     torch.testing.assert_close(batch_loss(network, clean, 20.0, 7, "fp32"), expected, rtol=1e-4, atol=0)
 
 
-def test_psnr_is_over_all_groups_together_on_the_scale_of_255(tmp_path: Path) -> None:
+def test_psnr_is_over_all_groups_together_on_the_scale_of_255(tmp_path):
     network = Run(
         tiny_run(tmp_path, {"": {"task": "recover"}, "model": PRINTED | {"measurements": 6}}), tmp_path, CPU
     ).network
@@ -175,7 +178,7 @@ def test_psnr_is_over_all_groups_together_on_the_scale_of_255(tmp_path: Path) ->
     )
 
 
-def test_training_that_diverges_is_stopped_before_it_spoils_the_weights(tmp_path: Path) -> None:
+def test_training_that_diverges_is_stopped_before_it_spoils_the_weights(tmp_path):
     run = Run(tiny_run(tmp_path), tmp_path, CPU)
     before = {name: tensor.clone() for name, tensor in run.network.state_dict().items()}
     with pytest.raises(
@@ -188,7 +191,7 @@ def test_training_that_diverges_is_stopped_before_it_spoils_the_weights(tmp_path
 # What is written
 
 
-def test_the_weights_are_the_averaged_network_and_say_how_they_came_about(tmp_path: Path) -> None:
+def test_the_weights_are_the_averaged_network_and_say_how_they_came_about(tmp_path):
     run = Run(tiny_run(tmp_path), tmp_path, CPU)
     run.train(lambda event: None)
     path = run.save_weights()
@@ -209,7 +212,7 @@ def test_the_weights_are_the_averaged_network_and_say_how_they_came_about(tmp_pa
     assert card.measured == {"held-out groups, sigma 20": {"psnr": card.training["curve"][-1]["psnr"]["20"]}}
 
 
-def test_the_average_follows_the_network_quickly_at_first(tmp_path: Path) -> None:
+def test_the_average_follows_the_network_quickly_at_first(tmp_path):
     run = Run(tiny_run(tmp_path), tmp_path, CPU)
     start = run.network.dictionary.detach().clone()  # type: ignore[operator, union-attr]
     run.update(255 * torch.rand(8, 20, 16), 20.0)
@@ -217,19 +220,19 @@ def test_the_average_follows_the_network_quickly_at_first(tmp_path: Path) -> Non
     torch.testing.assert_close(run.average.dictionary, 0.1 * start + 0.9 * first)
 
 
-def test_parameters_of_the_configuration_go_onto_the_card(tmp_path: Path) -> None:
+def test_parameters_of_the_configuration_go_onto_the_card(tmp_path):
     run = Run(tiny_run(tmp_path, {"parameters": {"rate": 0.375}}), tmp_path, CPU)
     assert read_card(run.save_weights()).parameters == {"rate": 0.375}
 
 
-def test_the_same_run_gives_the_same_weights(tmp_path: Path) -> None:
+def test_the_same_run_gives_the_same_weights(tmp_path):
     one, two = (tensors(train(tiny_run(tmp_path), tmp_path / name, device="cpu")) for name in ("one", "two"))
     assert equal(one, two)
     other = tiny_run(tmp_path, {"training": {"seed": 1}})
     assert not equal(tensors(train(other, tmp_path / "three", device="cpu")), one)
 
 
-def test_training_leaves_the_callers_random_numbers_alone(tmp_path: Path) -> None:
+def test_training_leaves_the_callers_random_numbers_alone(tmp_path):
     torch.manual_seed(5)
     expected = torch.rand(3)
     torch.manual_seed(5)
@@ -241,25 +244,23 @@ def test_training_leaves_the_callers_random_numbers_alone(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("step", [0, 7])
-def test_an_interrupted_run_resumed_equals_one_that_was_not_interrupted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: int
-) -> None:
-    config, told = tiny_run(tmp_path), Told()
+def test_an_interrupted_run_resumed_equals_one_that_was_not_interrupted(tmp_path, monkeypatch, step):
+    config, events = tiny_run(tmp_path), RecordedEvents()
     expected = tensors(train(config, tmp_path / "whole", device="cpu"))
     with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
         interrupt_at(step, patched)
-        train(config, tmp_path / "halves", device="cpu", on_event=told)
+        train(config, tmp_path / "halves", device="cpu", on_event=events)
     checkpoint = tmp_path / "halves" / "tiny.checkpoint"
-    assert told[-1] == Interrupted(step + 1, checkpoint)  # the step that was under way is done
+    assert events[-1] == Interrupted(step + 1, checkpoint)  # the step that was under way is done
     assert {path.name for path in checkpoint.parent.iterdir()} >= {"tiny.checkpoint", "tiny.log.jsonl"}
     assert not (checkpoint.parent / "tiny.safetensors").exists()
-    resumed = train(config, tmp_path / "halves", resume=True, device="cpu", on_event=told)
-    assert Began(step + 1, 12, "cpu", checkpoint) in told
+    resumed = train(config, tmp_path / "halves", resume=True, device="cpu", on_event=events)
+    assert Began(step + 1, 12, "cpu", checkpoint) in events
     assert equal(tensors(resumed), expected)
     assert [point["step"] for point in read_card(resumed).training["curve"]] == [5, 10, 12]
 
 
-def test_a_checkpoint_holds_the_step_and_the_state_of_the_optimiser(tmp_path: Path) -> None:
+def test_a_checkpoint_holds_the_step_and_the_state_of_the_optimiser(tmp_path):
     run = Run(tiny_run(tmp_path), tmp_path, CPU)
     run.update(255 * torch.rand(8, 20, 16), 20.0)
     run.seconds = 5.0
@@ -274,7 +275,7 @@ def test_a_checkpoint_holds_the_step_and_the_state_of_the_optimiser(tmp_path: Pa
     assert all(equal(moments[number], expected[number]) for number in moments)
 
 
-def test_a_checkpoint_of_before_identities_were_saved_still_loads(tmp_path: Path) -> None:
+def test_a_checkpoint_of_before_identities_were_saved_still_loads(tmp_path):
     run = Run(tiny_run(tmp_path), tmp_path, CPU)
     run.update(255 * torch.rand(8, 20, 16), 20.0)
     run.save_checkpoint()
@@ -286,15 +287,13 @@ def test_a_checkpoint_of_before_identities_were_saved_still_loads(tmp_path: Path
     assert again.step == 1
 
 
-def test_resume_without_a_checkpoint_begins_anew_and_says_so(tmp_path: Path) -> None:
-    told = Told()
-    train(tiny_run(tmp_path), tmp_path / "runs", resume=True, device="cpu", on_event=told)
-    assert told[0] == Began(0, 12, "cpu", None)
+def test_resume_without_a_checkpoint_begins_anew_and_says_so(tmp_path):
+    events = RecordedEvents()
+    train(tiny_run(tmp_path), tmp_path / "runs", resume=True, device="cpu", on_event=events)
+    assert events[0] == Began(0, 12, "cpu", None)
 
 
-def test_a_finished_run_resumed_only_writes_its_weights_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_finished_run_resumed_only_writes_its_weights_again(tmp_path, monkeypatch):
     config = tiny_run(tmp_path)
     expected = tensors(train(config, tmp_path / "runs", device="cpu"))
     (tmp_path / "runs" / "tiny.safetensors").unlink()
@@ -302,7 +301,7 @@ def test_a_finished_run_resumed_only_writes_its_weights_again(
     assert equal(tensors(train(config, tmp_path / "runs", resume=True, device="cpu")), expected)
 
 
-def test_two_processes_do_not_train_into_the_same_files(tmp_path: Path) -> None:
+def test_two_processes_do_not_train_into_the_same_files(tmp_path):
     config = tiny_run(tmp_path)
     refused: list[str] = []
 
@@ -322,7 +321,7 @@ def test_two_processes_do_not_train_into_the_same_files(tmp_path: Path) -> None:
     assert not list((tmp_path / "runs").glob("*.lock"))
 
 
-def test_weights_without_a_checkpoint_are_not_overwritten_by_a_new_run(tmp_path: Path) -> None:
+def test_weights_without_a_checkpoint_are_not_overwritten_by_a_new_run(tmp_path):
     config = tiny_run(tmp_path)
     weights = train(config, tmp_path / "runs", device="cpu")
     (tmp_path / "runs" / "tiny.checkpoint").unlink()
@@ -336,7 +335,7 @@ def test_weights_without_a_checkpoint_are_not_overwritten_by_a_new_run(tmp_path:
     assert weights.read_bytes() == content
 
 
-def test_a_checkpoint_is_not_overwritten_by_a_new_run(tmp_path: Path) -> None:
+def test_a_checkpoint_is_not_overwritten_by_a_new_run(tmp_path):
     config = tiny_run(tmp_path)
     Run(config, tmp_path / "runs", CPU).save_checkpoint()
     with pytest.raises(
@@ -355,9 +354,7 @@ def test_a_checkpoint_is_not_overwritten_by_a_new_run(tmp_path: Path) -> None:
         ({"training": {"batch": 8}}, r"\[training\] batch was 16 and is 8"),
     ],
 )
-def test_a_checkpoint_of_another_run_is_refused_and_the_difference_named(
-    tmp_path: Path, changes: dict[str, Any], message: str
-) -> None:
+def test_a_checkpoint_of_another_run_is_refused_and_the_difference_named(tmp_path, changes, message):
     Run(tiny_run(tmp_path), tmp_path / "runs", CPU).save_checkpoint()
     with pytest.raises(
         ConfigError, match=f"tiny.checkpoint: belongs to another run: {message}; change them back"
@@ -365,13 +362,13 @@ def test_a_checkpoint_of_another_run_is_refused_and_the_difference_named(
         train(tiny_run(tmp_path, changes), tmp_path / "runs", resume=True)
 
 
-def test_a_run_may_be_made_longer_and_slower(tmp_path: Path) -> None:
+def test_a_run_may_be_made_longer_and_slower(tmp_path):
     train(tiny_run(tmp_path), tmp_path / "runs", device="cpu")
     config = tiny_run(tmp_path, {"training": {"steps": 15, "learning_rate": 0.001}})
     assert read_card(train(config, tmp_path / "runs", resume=True, device="cpu")).training["steps"] == 15
 
 
-def test_an_old_checkpoint_of_another_network_is_refused(tmp_path: Path) -> None:
+def test_an_old_checkpoint_of_another_network_is_refused(tmp_path):
     run = Run(tiny_run(tmp_path), tmp_path, CPU)
     torch.save(
         {
@@ -388,7 +385,7 @@ def test_an_old_checkpoint_of_another_network_is_refused(tmp_path: Path) -> None
         run.load_checkpoint()
 
 
-def test_a_damaged_checkpoint_is_refused(tmp_path: Path) -> None:
+def test_a_damaged_checkpoint_is_refused(tmp_path):
     run = Run(tiny_run(tmp_path), tmp_path, CPU)
     for content in (b"", b"no checkpoint"):
         run.checkpoint.write_bytes(content)
@@ -399,9 +396,7 @@ def test_a_damaged_checkpoint_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_interrupts_wait_for_the_end_of_a_block_and_then_do_what_they_would_have_done(
-    number: signal.Signals,
-) -> None:
+def test_interrupts_wait_for_the_end_of_a_block_and_then_do_what_they_would_have_done(number):
     done = []
     usual = signal.signal(number, signal.default_int_handler)
     try:
@@ -422,7 +417,7 @@ def test_interrupts_wait_for_the_end_of_a_block_and_then_do_what_they_would_have
 # Starting from other weights
 
 
-def test_init_starts_from_given_weights(tmp_path: Path) -> None:
+def test_init_starts_from_given_weights(tmp_path):
     given = train(tiny_run(tmp_path), tmp_path / "given", device="cpu")
     run = Run(tiny_run(tmp_path, {"training": {"seed": 9}}), tmp_path, CPU)
     run.initialise_from(given)
@@ -431,9 +426,7 @@ def test_init_starts_from_given_weights(tmp_path: Path) -> None:
     assert run.step == 0
 
 
-def test_the_command_on_the_card_names_the_weights_that_a_run_started_from_and_a_resumed_one_too(
-    tmp_path: Path,
-) -> None:
+def test_the_command_on_the_card_names_the_weights_that_a_run_started_from_and_a_resumed_one_too(tmp_path):
     given = train(tiny_run(tmp_path), tmp_path / "given", device="cpu")
     for settings, resume in (({}, False), ({"training": {"steps": 14}}, True)):
         path = train(
@@ -446,7 +439,7 @@ def test_the_command_on_the_card_names_the_weights_that_a_run_started_from_and_a
         assert read_card(path).training["command"] == f"vidrestore train --config tiny.toml --init {given}"
 
 
-def test_init_of_another_network_is_refused(tmp_path: Path) -> None:
+def test_init_of_another_network_is_refused(tmp_path):
     given = train(tiny_run(tmp_path, {"training": {"steps": 1}}), tmp_path / "given", device="cpu")
     for model in ({"blocks": 3}, PRINTED):
         with pytest.raises(
@@ -458,7 +451,7 @@ def test_init_of_another_network_is_refused(tmp_path: Path) -> None:
 # Wrong configurations, devices, the command
 
 
-def test_wrong_data_is_an_error_before_training(tmp_path: Path) -> None:
+def test_wrong_data_is_an_error_before_training(tmp_path):
     config = tiny_run(tmp_path)
     for data, message in (
         (replace(config.data, clips="nowhere"), "nowhere: no such folder"),
@@ -484,17 +477,13 @@ def test_wrong_data_is_an_error_before_training(tmp_path: Path) -> None:
     ("changes", "message"),
     [({"": {"family": "dusk"}}, "dusk"), ({"model": {"atoms": 60}}, "atoms must be a square")],
 )
-def test_a_model_that_can_not_be_is_an_error_of_the_configuration(
-    tmp_path: Path, changes: dict[str, Any], message: str
-) -> None:
+def test_a_model_that_can_not_be_is_an_error_of_the_configuration(tmp_path, changes, message):
     with pytest.raises(ConfigError, match=f"tiny.toml: .*{message}"):
         train(tiny_run(tmp_path, changes), tmp_path / "runs")
 
 
 @pytest.mark.parametrize("value", ["[2]", "[3, -3]", "7"])
-def test_a_limit_of_offsets_that_is_no_range_is_an_error_of_the_configuration(
-    repository: Path, value: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_limit_of_offsets_that_is_no_range_is_an_error_of_the_configuration(repository, value, capsys):
     config = repository / "examples" / "train" / "mb-taylorformer-t-derain.toml"
     with pytest.raises(SystemExit) as end:
         main(["train", "--config", str(config), "--print-config", "--set", f"model.offset_limit={value}"])
@@ -502,19 +491,19 @@ def test_a_limit_of_offsets_that_is_no_range_is_an_error_of_the_configuration(
 
 
 @pytest.mark.parametrize("size", ["inf", "nan"])
-def test_a_cache_has_a_size(tmp_path: Path, size: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_cache_has_a_size(tmp_path, size, capsys):
     with pytest.raises(SystemExit) as end:
         main(["train", "--config", str(write_config(tmp_path)), "--cache-gb", size])
     assert end.value.code == 2 and "--cache-gb" in capsys.readouterr().err
 
 
-def test_a_dry_run_is_done_where_the_system_does_not_say_its_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_dry_run_is_done_where_the_system_does_not_say_its_memory(monkeypatch):
     monkeypatch.setitem(sys.modules, "resource", None)  # as on Windows
     monkeypatch.delitem(sys.modules, "vidrestore.training.rehearsal", raising=False)
     assert import_module("vidrestore.training.rehearsal").memory_used().startswith("unknown memory")
 
 
-def test_a_dry_run_whose_worker_ends_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_dry_run_whose_worker_ends_says_so(tmp_path, monkeypatch):
     def killed(self: Run, *batch: object) -> float:
         raise RuntimeError("DataLoader worker (pid 7) is killed by signal: Killed.")
 
@@ -525,13 +514,13 @@ def test_a_dry_run_whose_worker_ends_says_so(tmp_path: Path, monkeypatch: pytest
         list(rehearse(tiny_run(tmp_path), device="cpu"))
 
 
-def test_an_output_that_can_not_be_a_folder_is_refused(tmp_path: Path) -> None:
+def test_an_output_that_can_not_be_a_folder_is_refused(tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(ConfigError, match="file: can't create this folder"):
         train(tiny_run(tmp_path), tmp_path / "file")
 
 
-def test_a_device_that_is_not_there_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_device_that_is_not_there_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     assert torch_device("auto") == torch_device("cpu") == CPU
     with pytest.raises(OptionError, match="torch sees .* CUDA devices; use `device=cpu`"):
@@ -541,7 +530,7 @@ def test_a_device_that_is_not_there_is_refused(tmp_path: Path, monkeypatch: pyte
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
-def test_a_run_on_a_gpu_can_be_resumed_on_a_cpu(tmp_path: Path) -> None:
+def test_a_run_on_a_gpu_can_be_resumed_on_a_cpu(tmp_path):
     train(tiny_run(tmp_path), tmp_path / "runs", device="cuda")
     config = tiny_run(tmp_path, {"training": {"steps": 20}})
     assert read_card(train(config, tmp_path / "runs", resume=True, device="cpu")).training["steps"] == 20
@@ -553,9 +542,7 @@ def run_command(*arguments: str | Path) -> int:
     return int(end.value.code or 0)
 
 
-def test_the_command_tells_progress_on_stderr_and_the_path_on_stdout(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_command_prints_progress_on_stderr_and_the_path_on_stdout(tmp_path, capsys):
     write_clips(tmp_path)
     config = write_config(tmp_path)
     assert run_command("--config", config, "-o", tmp_path / "runs", "--device", "cpu") == 0
@@ -574,9 +561,7 @@ def test_the_command_tells_progress_on_stderr_and_the_path_on_stdout(
     ("changes", "message"),
     [({"data": {"clips": "nowhere"}}, "nowhere: no such folder"), ({"data": {"clip": "a"}}, "unknown: clip")],
 )
-def test_a_wrong_configuration_is_one_line_and_exit_code_1(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], changes: dict[str, Any], message: str
-) -> None:
+def test_a_wrong_configuration_is_one_line_and_exit_code_1(tmp_path, capsys, changes, message):
     assert run_command("--config", write_config(tmp_path, changes), "-o", tmp_path / "runs") == 1
     errors = [line for line in capsys.readouterr().err.splitlines() if line.startswith("vidrestore: ")]
     assert len(errors) == 1
@@ -585,9 +570,7 @@ def test_a_wrong_configuration_is_one_line_and_exit_code_1(
 
 @pytest.mark.skipif(os.name == "nt", reason="needs a signal that can be sent to one process")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_ctrl_c_or_sigterm_saves_a_checkpoint_and_ends_with_130(
-    commands: Commands, tmp_path: Path, number: signal.Signals
-) -> None:
+def test_ctrl_c_or_sigterm_saves_a_checkpoint_and_ends_with_130(commands, tmp_path, number):
     with endless_run(commands, tmp_path) as command:
         command.send(number)
         assert command.wait() == 130
@@ -612,9 +595,7 @@ def endless_run(commands: Commands, folder: Path, *options: object) -> Iterator[
 
 @pytest.mark.skipif(not Path("/proc/self").exists(), reason="needs to find the processes of another one")
 @pytest.mark.slow
-def test_a_run_whose_worker_is_killed_saves_a_checkpoint_and_says_so(
-    commands: Commands, tmp_path: Path
-) -> None:
+def test_a_run_whose_worker_is_killed_saves_a_checkpoint_and_says_so(commands, tmp_path):
     with endless_run(commands, tmp_path, "--workers", "1") as command:
         workers = [
             int(folder.name)
@@ -640,9 +621,7 @@ def is_worker(folder: Path, parent: int) -> bool:
 
 @pytest.mark.skipif(os.name == "nt", reason="needs groups of processes")
 @pytest.mark.slow
-def test_what_stops_all_processes_of_a_run_at_once_saves_a_checkpoint_too(
-    commands: Commands, tmp_path: Path
-) -> None:
+def test_what_stops_all_processes_of_a_run_at_once_saves_a_checkpoint_too(commands, tmp_path):
     with endless_run(commands, tmp_path, "--workers", "1") as command:
         os.killpg(command.pid, signal.SIGTERM)
         assert command.wait() == 130
@@ -650,9 +629,7 @@ def test_what_stops_all_processes_of_a_run_at_once_saves_a_checkpoint_too(
     assert (tmp_path / "runs" / "tiny.checkpoint").exists()
 
 
-def test_memory_that_ran_out_is_an_error_that_names_the_batch(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_memory_that_ran_out_is_an_error_that_names_the_batch(tmp_path, monkeypatch):
     for raised in (
         MemoryError("Unable to allocate 3 TiB"),
         RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you"),
@@ -672,9 +649,7 @@ def throw(error: BaseException) -> None:
     raise error
 
 
-def test_settings_of_the_command_stand_in_place_of_the_files(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_settings_of_the_command_stand_in_place_of_the_files(tmp_path, capsys):
     config = write_config(tmp_path)
     assert (
         run_command(
@@ -695,9 +670,7 @@ def test_settings_of_the_command_stand_in_place_of_the_files(
     assert not (tmp_path / "runs").exists()
 
 
-def test_a_dry_run_does_one_step_of_everything_and_leaves_nothing(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_dry_run_does_one_step_of_everything_and_leaves_nothing(tmp_path, capsys, monkeypatch):
     write_clips(tmp_path)
     (tmp_path / "temporary").mkdir()
     # what torch makes at its first optimiser is not ours

@@ -10,7 +10,7 @@ from vidrestore.training.muon import Muon, orthogonal
 
 
 @pytest.mark.parametrize("shape", [(3, 16, 40), (2, 40, 16)])
-def test_directions_become_nearly_orthogonal(shape: tuple[int, ...]) -> None:
+def test_directions_become_nearly_orthogonal(shape):
     matrices = torch.randn(shape, generator=torch.Generator().manual_seed(1))
     expected = torch.linalg.svdvals(
         torch.stack([u @ v for u, _, v in (torch.linalg.svd(m, full_matrices=False) for m in matrices)])
@@ -19,12 +19,12 @@ def test_directions_become_nearly_orthogonal(shape: tuple[int, ...]) -> None:
 
 
 @pytest.mark.parametrize("size", [1e-18, 3.9e-23, 1e-38, 0.0])
-def test_a_direction_that_has_vanished_becomes_no_step(size: float) -> None:
+def test_a_direction_that_has_vanished_becomes_no_step(size):
     matrices = size * torch.randn(2, 64, 576, generator=torch.Generator().manual_seed(0))
     assert orthogonal(matrices).abs().max() < 1e-2
 
 
-def test_a_step_of_a_matrix_is_as_large_as_the_rate_and_does_not_grow_with_the_gradient() -> None:
+def test_a_step_of_a_matrix_is_as_large_as_the_rate_and_does_not_grow_with_the_gradient():
     conv = nn.Conv2d(16, 32, 3, bias=False)
     for scale in (1e-3, 1e3):
         before = conv.weight.detach().clone()
@@ -35,7 +35,7 @@ def test_a_step_of_a_matrix_is_as_large_as_the_rate_and_does_not_grow_with_the_g
         )
 
 
-def test_small_and_named_parameters_move_as_by_adam() -> None:
+def test_small_and_named_parameters_move_as_by_adam():
     torch.manual_seed(0)
     network, same = (nn.Sequential(nn.Conv2d(3, 16, 3), nn.Conv2d(16, 16, 3)) for _ in range(2))
     same.load_state_dict(network.state_dict())
@@ -53,7 +53,7 @@ def test_small_and_named_parameters_move_as_by_adam() -> None:
         torch.testing.assert_close(parameter, other, atol=1e-5, rtol=1e-4)
 
 
-def test_it_goes_on_from_its_state() -> None:
+def test_it_goes_on_from_its_state():
     torch.manual_seed(0)
     network = nn.Conv2d(16, 16, 3)
     first = Muon(network, 0.01)

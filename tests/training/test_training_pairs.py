@@ -16,7 +16,7 @@ from pair_runs import SIDE, changed, pair_run
 from sample_pictures import write_picture
 from sample_videos import write_video
 from torch import Tensor
-from training_runs import Told, write_config
+from training_runs import RecordedEvents, write_config
 
 from vidrestore.cli import main
 from vidrestore.colour import planes_to_grey, yuv_to_rgb
@@ -37,7 +37,7 @@ from vidrestore.weights import load_model, read_card
 
 
 @pytest.fixture(autouse=True)
-def few_are_judged(monkeypatch: pytest.MonkeyPatch) -> None:
+def small_validation(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sources, "VALIDATION_PAIRS", 2)
     monkeypatch.setattr(sources, "VALIDATION_SIDE", SIDE)
 
@@ -76,7 +76,7 @@ def whole(path: Path) -> Tensor:
 
 
 @pytest.mark.parametrize("pix_fmt", ["yuv420p", "yuv422p", "yuv444p", "gbrp10le", "gray"])
-def test_a_crop_is_a_part_of_the_clip_in_rgb(tmp_path: Path, pix_fmt: str) -> None:
+def test_a_crop_is_a_part_of_the_clip_in_rgb(tmp_path, pix_fmt):
     write_video(tmp_path / "a.mkv", 3, pix_fmt=pix_fmt)
     clip, footage = whole(tmp_path / "a.mkv"), Footage([tmp_path / "a.mkv"], [], 1, 0)
     inside = slice(1, -1)  # at a crop's border chroma is continued instead of mixed with what lies beyond
@@ -88,7 +88,7 @@ def test_a_crop_is_a_part_of_the_clip_in_rgb(tmp_path: Path, pix_fmt: str) -> No
         assert float(error.min()) < (1.1 / 255 if "10" in pix_fmt else 1e-5)  # clips are kept in 8 bits
 
 
-def test_a_crop_cut_wider_is_a_larger_part_of_the_clip_made_smaller(tmp_path: Path) -> None:
+def test_a_crop_cut_wider_is_a_larger_part_of_the_clip_made_smaller(tmp_path):
     write_video(tmp_path / "a.mkv", 3, pix_fmt="yuv444p")
     clip, footage = whole(tmp_path / "a.mkv"), Footage([tmp_path / "a.mkv"], [], 1, 0)
     found = set()
@@ -105,14 +105,14 @@ def test_a_crop_cut_wider_is_a_larger_part_of_the_clip_made_smaller(tmp_path: Pa
     assert {min(found), max(found)} == {16, 32}
 
 
-def test_the_colour_of_a_photo_is_kept(tmp_path: Path) -> None:
+def test_the_colour_of_a_photo_is_kept(tmp_path):
     write_picture(tmp_path / "a.png", (200, 90, 40))
     crop = Footage([], [tmp_path / "a.png"], 1, 1).rgb_crop(np.random.default_rng(0), 32, 2)
     expected = torch.tensor([200, 90, 40])[:, None, None].expand(2, 3, 32, 32) / 255
     torch.testing.assert_close(crop, expected, atol=0.015, rtol=0)
 
 
-def test_a_clip_smaller_than_a_crop_is_named(tmp_path: Path) -> None:
+def test_a_clip_smaller_than_a_crop_is_named(tmp_path):
     write_video(tmp_path / "small.mkv", 2, size=(32, 24))
     with pytest.raises(MediaError, match="small.mkv: frames of 32x24 are smaller than a patch of 32x32"):
         Footage([tmp_path / "small.mkv"], [], 1, 0).rgb_crop(np.random.default_rng(0), 32, 1)
@@ -121,7 +121,7 @@ def test_a_clip_smaller_than_a_crop_is_named(tmp_path: Path) -> None:
 # Pairs
 
 
-def test_a_batch_follows_from_the_seed_and_the_step() -> None:
+def test_a_batch_follows_from_the_seed_and_the_step():
     config = PairDataConfig("clips", crop=SIDE)
     one, two, other = (PairSource(Scenes(), config, seed) for seed in (3, 3, 4))  # type: ignore[arg-type]
     one.batch(0, 2)
@@ -134,7 +134,7 @@ def test_a_batch_follows_from_the_seed_and_the_step() -> None:
 
 
 @pytest.mark.parametrize("name", DEGRADATIONS)
-def test_a_pair_is_a_crop_and_that_crop_degraded(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_pair_is_a_crop_and_that_crop_degraded(name, monkeypatch):
     monkeypatch.setattr(pairs, "MEAN_SHARE", 0)
     monkeypatch.setitem(DEGRADATIONS, name, lambda clip, rng: 0.5 * clip)
     scenes = Scenes()
@@ -143,9 +143,7 @@ def test_a_pair_is_a_crop_and_that_crop_degraded(name: str, monkeypatch: pytest.
     torch.testing.assert_close(clean.sort(-1)[0].sum(), scenes.given[0].sum(), atol=0.5, rtol=0)
 
 
-def test_a_blurred_crop_may_be_the_mean_of_frames_around_the_sharp_one(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_blurred_crop_may_be_the_mean_of_frames_around_the_sharp_one(monkeypatch):
     monkeypatch.setattr(pairs, "MEAN_SHARE", 1)
     monkeypatch.setattr(pairs, "MOST_MOTION", 1e9)
     monkeypatch.setattr(pairs, "turned", lambda clip, rng: clip)
@@ -160,7 +158,7 @@ def test_a_blurred_crop_may_be_the_mean_of_frames_around_the_sharp_one(
     assert lengths == {3, 5, 7}
 
 
-def test_a_clip_that_moves_fast_is_blurred_along_a_way_instead(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_clip_that_moves_fast_is_blurred_along_a_way_instead(monkeypatch):
     monkeypatch.setattr(pairs, "MEAN_SHARE", 1)
     monkeypatch.setitem(DEGRADATIONS, "blur", lambda clip, rng: 0.5 * clip)
     degraded, clean = random_clips(Scenes(), "blur", SIDE, 3, np.random.default_rng(1))  # type: ignore[arg-type]
@@ -168,7 +166,7 @@ def test_a_clip_that_moves_fast_is_blurred_along_a_way_instead(monkeypatch: pyte
     torch.testing.assert_close(degraded, 0.5 * clean, atol=1 / 255, rtol=0)
 
 
-def test_shares_of_crops_are_left_alone_combined_and_compressed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_shares_of_crops_are_left_alone_combined_and_compressed(monkeypatch):
     for name in DEGRADATIONS:
         monkeypatch.setitem(DEGRADATIONS, name, lambda clip, rng: 0.5 * clip)
     clip = F.interpolate(
@@ -190,9 +188,7 @@ def test_shares_of_crops_are_left_alone_combined_and_compressed(monkeypatch: pyt
     assert sum(found) == pytest.approx(100, abs=35)
 
 
-def test_clear_and_hazy_crops_are_kept_as_they_are_for_networks_against_weather(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_clear_and_hazy_crops_are_kept_as_they_are_for_networks_against_weather(monkeypatch):
     monkeypatch.setattr(pairs, "random_haze", lambda clip, rng: 0.5 * clip)
     monkeypatch.setattr(pairs, "turned", lambda clip, rng: clip)
     factors = []
@@ -206,7 +202,7 @@ def test_clear_and_hazy_crops_are_kept_as_they_are_for_networks_against_weather(
     assert 35 <= len(factors) <= 55  # half in haze, and half of the others
 
 
-def test_crops_are_turned_in_all_eight_ways() -> None:
+def test_crops_are_turned_in_all_eight_ways():
     clip = torch.arange(8.0).view(1, 1, 2, 4)[..., :2].expand(2, 3, 2, 2)
     found = {tuple(turned(clip, np.random.default_rng(seed))[1, 2].flatten().tolist()) for seed in range(80)}
     square = np.array([[0, 1], [4, 5]])
@@ -214,7 +210,7 @@ def test_crops_are_turned_in_all_eight_ways() -> None:
     assert found == {tuple(map(float, way.flatten())) for way in ways}
 
 
-def test_held_out_pairs_are_the_same_each_time_and_as_many_of_every_degradation() -> None:
+def test_held_out_pairs_are_the_same_each_time_and_as_many_of_every_degradation():
     config = PairDataConfig("clips", degradations=("rain", "blur"))
     one, two = (held_out_pairs(Scenes(), config, SIDE, 3) for _ in range(2))  # type: ignore[arg-type]
     assert list(one.clean) == ["rain", "blur"]
@@ -226,7 +222,7 @@ def test_held_out_pairs_are_the_same_each_time_and_as_many_of_every_degradation(
 # Loss and figures
 
 
-def test_the_loss_is_of_samples_and_a_tenth_of_both_parts_of_the_spectra() -> None:
+def test_the_loss_is_of_samples_and_a_tenth_of_both_parts_of_the_spectra():
     restored, clean = torch.rand(2, 2, 3, 8, 12, generator=torch.Generator().manual_seed(1))
     n, m = np.arange(8), np.arange(12)
     rows, columns = np.exp(-2j * np.pi * np.outer(n, n) / 8), np.exp(-2j * np.pi * np.outer(m, m) / 12)
@@ -236,7 +232,7 @@ def test_the_loss_is_of_samples_and_a_tenth_of_both_parts_of_the_spectra() -> No
     assert float(picture_loss(restored, clean)) == pytest.approx(expected, rel=1e-5)
 
 
-def test_the_psnr_loss_falls_by_log_10_when_a_crop_gains_10_db_and_hardly_beyond_30_db() -> None:
+def test_the_psnr_loss_falls_by_log_10_when_a_crop_gains_10_db_and_hardly_beyond_30_db():
     clean = torch.zeros(1, 3, 8, 8)
     at_10, at_20, at_50, at_60 = (
         float(psnr_loss(clean + 10 ** (-level / 20), clean)) for level in (10, 20, 50, 60)
@@ -247,7 +243,7 @@ def test_the_psnr_loss_falls_by_log_10_when_a_crop_gains_10_db_and_hardly_beyond
     assert float(both) == pytest.approx((at_20 + math.log(1e-3)) / 2)
 
 
-def test_psnr_is_the_mean_of_the_pictures() -> None:
+def test_psnr_is_the_mean_of_the_pictures():
     pictures, reference = torch.rand(2, 3, 3, 8, 8, generator=torch.Generator().manual_seed(1))
     expected = np.mean(
         [psnr(one, other, data_range=1.0) for one, other in zip(pictures, reference, strict=True)]
@@ -259,46 +255,49 @@ def test_psnr_is_the_mean_of_the_pictures() -> None:
 # Whole runs
 
 
-def test_a_few_dozen_steps_make_the_network_better_than_what_it_is_given(tmp_path: Path) -> None:
-    told = Told()
+def test_a_few_dozen_steps_make_the_network_better_than_what_it_is_given(tmp_path):
+    events = RecordedEvents()
     config = pair_run(tmp_path, data={"degradations": ["haze"]}, training={"steps": 80, "validate_every": 40})
-    train(config, tmp_path / "runs", device="cpu", on_event=told)
-    first, last = told[1], told[-1]
+    train(config, tmp_path / "runs", device="cpu", on_event=events)
+    first, last = events[1], events[-1]
     assert last.psnr["haze"] > first.psnr["haze"] > first.before["haze"] == last.before["haze"]
 
 
-def test_a_network_of_three_frames_learns_to_restore_the_middle_one(tmp_path: Path) -> None:
-    told, several = Told(), {"model": {"frames": 3}, "data": {"frames": 3, "degradations": ["haze"]}}
+def test_a_network_of_three_frames_learns_to_restore_the_middle_one(tmp_path):
+    events, several = (
+        RecordedEvents(),
+        {"model": {"frames": 3}, "data": {"frames": 3, "degradations": ["haze"]}},
+    )
     config = pair_run(tmp_path, **several, training={"steps": 40, "validate_every": 20, "loss": "psnr"})
-    train(config, tmp_path / "runs", device="cpu", on_event=told)
-    first, last = told[1], told[-1]
+    train(config, tmp_path / "runs", device="cpu", on_event=events)
+    first, last = events[1], events[-1]
     assert last.psnr["haze"] > first.psnr["haze"] > first.before["haze"] == last.before["haze"]
 
 
-def test_data_of_other_frames_than_the_network_sees_is_refused(tmp_path: Path) -> None:
+def test_data_of_other_frames_than_the_network_sees_is_refused(tmp_path):
     with pytest.raises(ConfigError, match="takes 1 frames at once, but data.frames is 3"):
         Run(pair_run(tmp_path, data={"frames": 3}), tmp_path, torch.device("cpu"))
 
 
-def test_every_degradation_is_judged(tmp_path: Path) -> None:
-    told = Told()
+def test_every_degradation_is_measured(tmp_path):
+    events = RecordedEvents()
     every = {"degradations": list(DEGRADATIONS)}
     config = pair_run(tmp_path, data=every, training={"steps": 1})
-    train(config, tmp_path / "runs", device="cpu", on_event=told)
-    assert list(told[-1].psnr) == list(told[-1].before) == list(DEGRADATIONS)
+    train(config, tmp_path / "runs", device="cpu", on_event=events)
+    assert list(events[-1].psnr) == list(events[-1].before) == list(DEGRADATIONS)
 
 
-def test_the_card_says_what_the_network_makes_of_held_out_crops(tmp_path: Path) -> None:
-    told = Told()
+def test_the_card_says_what_the_network_makes_of_held_out_crops(tmp_path):
+    events = RecordedEvents()
     card = read_card(
         train(
             pair_run(tmp_path, data={"degradations": ["rain"]}),
             tmp_path / "runs",
             device="cpu",
-            on_event=told,
+            on_event=events,
         )
     )
-    last: Validated = told[-1]
+    last: Validated = events[-1]
     assert card.measured == {
         "held-out crops, rain": {
             "psnr": round(last.psnr["rain"], 3),
@@ -309,9 +308,7 @@ def test_the_card_says_what_the_network_makes_of_held_out_crops(tmp_path: Path) 
     assert load_model(tmp_path / "runs" / "tiny.safetensors").network.config.widths == (4, 8, 8, 8)  # type: ignore[union-attr]
 
 
-def test_an_interrupted_run_resumed_equals_one_that_was_not_interrupted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_interrupted_run_resumed_equals_one_that_was_not_interrupted(tmp_path, monkeypatch):
     config, update = pair_run(tmp_path), Run.update
     expected = load_model(train(config, tmp_path / "whole", device="cpu")).network.state_dict()
 
@@ -327,7 +324,7 @@ def test_an_interrupted_run_resumed_equals_one_that_was_not_interrupted(
     assert all(torch.equal(resumed[name], tensor) for name, tensor in expected.items())
 
 
-def test_a_task_is_trained_on_from_the_network_of_all_tasks(tmp_path: Path) -> None:
+def test_a_task_is_trained_on_from_the_network_of_all_tasks(tmp_path):
     given = train(pair_run(tmp_path), tmp_path / "all", device="cpu")
     run = Run(
         pair_run(tmp_path, **{"": {"task": "derain"}, "data": {"degradations": ["rain"]}}),
@@ -345,7 +342,7 @@ def test_a_task_is_trained_on_from_the_network_of_all_tasks(tmp_path: Path) -> N
         ).initialise_from(given)
 
 
-def test_a_network_starts_from_one_with_another_slope(tmp_path: Path) -> None:
+def test_a_network_starts_from_one_with_another_slope(tmp_path):
     given = train(pair_run(tmp_path, model={"convolutional": 1}), tmp_path / "plain", device="cpu")
     run = Run(pair_run(tmp_path, model={"convolutional": 1, "slope": 0.01}), tmp_path, torch.device("cpu"))
     run.initialise_from(given)
@@ -356,7 +353,7 @@ def test_a_network_starts_from_one_with_another_slope(tmp_path: Path) -> None:
     assert load_model(run.weights_path).network.config.slope == 0.01  # type: ignore[union-attr]
 
 
-def test_a_checkpoint_of_other_degradations_is_refused(tmp_path: Path) -> None:
+def test_a_checkpoint_of_other_degradations_is_refused(tmp_path):
     Run(pair_run(tmp_path), tmp_path / "runs", torch.device("cpu")).save_checkpoint()
     with pytest.raises(
         ConfigError,
@@ -365,12 +362,12 @@ def test_a_checkpoint_of_other_degradations_is_refused(tmp_path: Path) -> None:
         train(pair_run(tmp_path, data={"degradations": ["rain"]}), tmp_path / "runs", resume=True)
 
 
-def test_a_fresh_network_gives_back_what_it_is_given(tmp_path: Path) -> None:
+def test_a_fresh_network_gives_back_what_it_is_given(tmp_path):
     picture = torch.rand(1, 3, SIDE, SIDE, generator=torch.Generator().manual_seed(1))
     assert torch.equal(Run(pair_run(tmp_path), tmp_path, torch.device("cpu")).network(picture), picture)
 
 
-def test_half_precision_trains_in_bf16(tmp_path: Path) -> None:
+def test_half_precision_trains_in_bf16(tmp_path):
     run = Run(pair_run(tmp_path, training={"precision": "bf16"}), tmp_path, torch.device("cpu"))
     batch = torch.rand(2, 1, 3, SIDE, SIDE, generator=torch.Generator().manual_seed(1)).unbind()
     exact, half = (
@@ -409,16 +406,14 @@ WRONG: list[tuple[str, str, object, str]] = [
 @pytest.mark.parametrize(
     ("section", "name", "value", "message"), WRONG, ids=[f"{name}={value}" for _, name, value, _ in WRONG]
 )
-def test_a_wrong_value_is_named_with_its_place(
-    tmp_path: Path, section: str, name: str, value: object, message: str
-) -> None:
+def test_a_wrong_value_is_named_with_its_place(tmp_path, section, name, value, message):
     path = write_config(tmp_path, changed({section: {name: value}}))
     with pytest.raises(ConfigError) as error:
         read_config(path)
     assert str(error.value).startswith(str(path)) and message in str(error.value)
 
 
-def test_defaults_are_those_of_a_cpu(tmp_path: Path) -> None:
+def test_defaults_are_those_of_a_cpu(tmp_path):
     path = write_config(
         tmp_path, changed({"training": {"validate_every": None, "warmup": None, "learning_rate": None}})
     )
@@ -426,9 +421,7 @@ def test_defaults_are_those_of_a_cpu(tmp_path: Path) -> None:
     assert PairTrainingConfig(6).decay == 1  # a cosine from the start
 
 
-def test_the_command_tells_what_the_network_was_given(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_command_prints_what_the_network_was_given(tmp_path, capsys):
     pair_run(tmp_path, data={"degradations": ["haze"]})
     with pytest.raises(SystemExit) as end:
         main(

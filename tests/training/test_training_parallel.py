@@ -8,7 +8,6 @@ import re
 import socket
 import subprocess
 import sys
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -38,7 +37,7 @@ main()
 
 
 @pytest.fixture(autouse=True)
-def few_are_judged(monkeypatch: pytest.MonkeyPatch) -> None:
+def small_validation(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sources, "VALIDATION_GROUPS", 40)
     monkeypatch.setattr(sources, "VALIDATION_PAIRS", 2)
     monkeypatch.setattr(sources, "VALIDATION_SIDE", 16)
@@ -81,9 +80,7 @@ def by_hand(commands: Commands, folder: Path, arguments: list[str]) -> str:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("kind", "in_two"), [("groups", by_torchrun), ("pairs", by_hand)])
-def test_two_processes_have_the_losses_of_one_with_the_batch_of_both(
-    commands: Commands, tmp_path: Path, kind: str, in_two: Callable[[Commands, Path, list[str]], str]
-) -> None:
+def test_two_processes_have_the_losses_of_one_with_the_batch_of_both(commands, tmp_path, kind, in_two):
     settings = {"training": {"schedule": "plateau", "patience": 1}}
     config = tiny_run(tmp_path, settings) if kind == "groups" else pair_run(tmp_path, **settings)
     said = in_two(
@@ -102,7 +99,7 @@ def test_two_processes_have_the_losses_of_one_with_the_batch_of_both(
     assert (tmp_path / "two" / "tiny.checkpoint").exists()
 
 
-def test_the_losses_of_all_shares_mean_that_of_the_whole(tmp_path: Path) -> None:
+def test_the_losses_of_all_shares_mean_that_of_the_whole(tmp_path):
     network = Run(tiny_run(tmp_path), tmp_path, torch.device("cpu")).network
     clean = 255 * torch.rand(6, 20, 16)
     parts = [batch_loss(network, clean, 20.0, 7, "fp32", Share(rank, 3)) for rank in range(3)]
@@ -110,7 +107,7 @@ def test_the_losses_of_all_shares_mean_that_of_the_whole(tmp_path: Path) -> None
     assert len({float(part.detach()) for part in parts}) == 3
 
 
-def test_a_batch_that_can_not_be_shared_is_refused(tmp_path: Path) -> None:
+def test_a_batch_that_can_not_be_shared_is_refused(tmp_path):
     config = tiny_run(tmp_path)
     with pytest.raises(
         ConfigError,
@@ -119,7 +116,7 @@ def test_a_batch_that_can_not_be_shared_is_refused(tmp_path: Path) -> None:
         Run(config, tmp_path, torch.device("cpu"), ProcessGroup(Share(1, 3)))
 
 
-def test_only_the_first_process_writes(tmp_path: Path) -> None:
+def test_only_the_first_process_writes(tmp_path):
     config = replace(tiny_run(tmp_path), name="quiet")
     run = Run(config, tmp_path / "runs", torch.device("cpu"), ProcessGroup(Share(1, 2)))
     run.save_checkpoint()
@@ -127,9 +124,7 @@ def test_only_the_first_process_writes(tmp_path: Path) -> None:
     assert not list((tmp_path / "runs").iterdir())
 
 
-def test_a_process_whose_first_one_has_ended_before_the_data_was_there_says_so(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_process_whose_first_one_has_ended_before_the_data_was_there_says_so(tmp_path, monkeypatch):
     def barrier() -> None:
         raise RuntimeError("Connection closed by peer")
 
@@ -140,9 +135,7 @@ def test_a_process_whose_first_one_has_ended_before_the_data_was_there_says_so(
 
 
 @pytest.mark.parametrize("rank", [0, 1])
-def test_the_first_process_saves_what_there_is_when_another_one_ends(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rank: int
-) -> None:
+def test_the_first_process_saves_what_there_is_when_another_one_ends(tmp_path, monkeypatch, rank):
     calls: list[torch.Tensor] = []
 
     def all_reduce(tensor: torch.Tensor) -> None:

@@ -25,7 +25,7 @@ from vidrestore.training.training_events import Began, Reached, Stepped, Validat
 
 
 @pytest.fixture(autouse=True)
-def few_are_judged(monkeypatch: pytest.MonkeyPatch) -> None:
+def small_validation(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sources, "VALIDATION_GROUPS", 40)
 
 
@@ -46,7 +46,7 @@ def begun(path: Path, step: int) -> StepLog:
 # The log
 
 
-def test_a_run_leaves_a_line_per_step(tmp_path: Path) -> None:
+def test_a_run_leaves_a_line_per_step(tmp_path):
     config = tiny_run(tmp_path)
     train(config, tmp_path / "runs", device="cpu")
     written = lines(tmp_path / "runs" / "tiny.log.jsonl")
@@ -59,7 +59,7 @@ def test_a_run_leaves_a_line_per_step(tmp_path: Path) -> None:
     assert [line["seconds"] for line in written] == sorted(line["seconds"] for line in written)
 
 
-def test_a_resumed_run_cuts_what_is_beyond_its_checkpoint(tmp_path: Path) -> None:
+def test_a_resumed_run_cuts_what_is_beyond_its_checkpoint(tmp_path):
     path = tmp_path / "log.jsonl"
     log = begun(path, 0)
     for step in range(1, 8):
@@ -80,7 +80,7 @@ def test_a_resumed_run_cuts_what_is_beyond_its_checkpoint(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("rubbish", ["\0\0\0\n", "{}\n", "3\n", "{broken\n"])
-def test_lines_that_are_none_of_ours_end_the_log(tmp_path: Path, rubbish: str) -> None:
+def test_lines_that_are_none_of_ours_end_the_log(tmp_path, rubbish):
     path = tmp_path / "log.jsonl"
     path.write_text('{"step": 1, "loss": 2.0}\n' + rubbish + '{"step": 2, "loss": 2.0}\n')
     log = begun(path, 9)
@@ -89,7 +89,7 @@ def test_lines_that_are_none_of_ours_end_the_log(tmp_path: Path, rubbish: str) -
 
 
 @pytest.mark.skipif(not Path("/proc/self/io").exists(), reason="needs a system that counts calls")
-def test_a_long_log_is_read_in_few_calls(tmp_path: Path) -> None:
+def test_a_long_log_is_read_in_few_calls(tmp_path):
     log = begun(tmp_path / "a.jsonl", 0)
     for step in range(1, 2001):
         log(stepped(step))
@@ -110,7 +110,7 @@ def reads() -> int:
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
-def test_a_log_that_can_not_be_written_is_named(tmp_path: Path) -> None:
+def test_a_log_that_can_not_be_written_is_named(tmp_path):
     log = begun(tmp_path / "log.jsonl", 0)
     log._stream = Path("/dev/full").open("wb", buffering=0)  # noqa: SIM115
     with pytest.raises(
@@ -124,7 +124,7 @@ def test_a_log_that_can_not_be_written_is_named(tmp_path: Path) -> None:
 # The picture
 
 
-def test_the_picture_shows_loss_and_figures_of_all_steps(tmp_path: Path) -> None:
+def test_the_picture_shows_loss_and_figures_of_all_steps(tmp_path):
     train(tiny_run(tmp_path), tmp_path / "runs", device="cpu")
     root = ElementTree.parse(tmp_path / "runs" / "tiny.svg").getroot()
     space = "{http://www.w3.org/2000/svg}"
@@ -142,14 +142,14 @@ def test_the_picture_shows_loss_and_figures_of_all_steps(tmp_path: Path) -> None
     assert not list((tmp_path / "runs").glob("*.partial"))
 
 
-def test_a_long_loss_is_thinned_to_means() -> None:
+def test_a_long_loss_is_thinned_to_means():
     places, means = thinned(range(1, 10 * POINTS + 1), [1.0, 3.0] * (5 * POINTS))
     assert len(places) == POINTS and set(means) == {round(math.log10(2), 4)}
     assert (places[0], places[-1]) == (5.5, 10 * POINTS - 4.5)
     assert thinned([1, 2], [math.nan, 0.0]) == ([], [])
 
 
-def test_a_picture_needs_neither_a_loss_nor_finite_figures() -> None:
+def test_a_picture_needs_neither_a_loss_nor_finite_figures():
     for psnr in (30.0, math.inf):
         root = ElementTree.fromstring(training_plot("a & b", [], [], [{"step": 5, "psnr": {"x<4": psnr}}]))
         assert "a & b" in "".join(root.itertext())
@@ -158,7 +158,7 @@ def test_a_picture_needs_neither_a_loss_nor_finite_figures() -> None:
 # What is shown
 
 
-def test_a_terminal_shows_a_bar_and_a_line_per_validation() -> None:
+def test_a_terminal_shows_a_bar_and_a_line_per_validation():
     console = Console(file=io.StringIO(), force_terminal=True, width=100)
     with training_bar(console) as listener:
         listener(Reached("load"))
@@ -174,9 +174,7 @@ def test_a_terminal_shows_a_bar_and_a_line_per_validation() -> None:
     assert "step 5  2 s  loss 0.2500  held out  sigma 20: 31.50 dB  best so far" in shown
 
 
-def test_tensorboard_that_is_not_installed_is_an_error_that_says_what_to_install(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_tensorboard_that_is_not_installed_is_an_error_that_says_what_to_install(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "tensorboard", None)
     monkeypatch.delitem(sys.modules, "torch.utils.tensorboard", raising=False)
     with pytest.raises(OptionError, match=r"pip install vidrestore\[tensorboard\]"):
@@ -184,7 +182,7 @@ def test_tensorboard_that_is_not_installed_is_an_error_that_says_what_to_install
 
 
 @pytest.mark.skipif(find_spec("tensorboard") is None, reason="needs tensorboard")
-def test_tensorboard_gets_every_step_and_validation(tmp_path: Path) -> None:
+def test_tensorboard_gets_every_step_and_validation(tmp_path):
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
     train(tiny_run(tmp_path), tmp_path / "runs", device="cpu", tensorboard=True)

@@ -15,7 +15,6 @@ from typing import Any
 
 import pytest
 import torch
-from commands import Commands
 from pair_runs import pair_run
 from training_runs import tiny_run, write_config
 
@@ -31,7 +30,7 @@ JUDGED = 40
 
 
 @pytest.fixture(autouse=True)
-def few_are_judged(monkeypatch: pytest.MonkeyPatch) -> None:
+def small_validation(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sources, "VALIDATION_GROUPS", JUDGED)
 
 
@@ -51,9 +50,7 @@ def batch(value: float = 100.0) -> tuple[torch.Tensor, float]:
 
 @pytest.mark.skipif(os.name == "nt", reason="needs a signal that can't be caught")
 @pytest.mark.slow
-def test_a_run_that_is_killed_twice_and_resumed_ends_with_the_same_weights(
-    commands: Commands, tmp_path: Path
-) -> None:
+def test_a_run_that_is_killed_twice_and_resumed_ends_with_the_same_weights(commands, tmp_path):
     changes = {
         "training": {
             "steps": 24,
@@ -98,7 +95,7 @@ def test_a_run_that_is_killed_twice_and_resumed_ends_with_the_same_weights(
 
 
 @pytest.mark.parametrize("share", [0.0, 0.3, 0.9, 0.999])
-def test_a_truncated_checkpoint_is_refused_and_left_alone(tmp_path: Path, share: float) -> None:
+def test_a_truncated_checkpoint_is_refused_and_left_alone(tmp_path, share):
     run = Run(tiny_run(tmp_path), tmp_path / "runs", CPU)
     run.update(*batch())
     run.save_checkpoint()
@@ -109,7 +106,7 @@ def test_a_truncated_checkpoint_is_refused_and_left_alone(tmp_path: Path, share:
     assert run.checkpoint.read_bytes() == content
 
 
-def test_a_checkpoint_with_other_bytes_in_its_middle_is_refused(tmp_path: Path) -> None:
+def test_a_checkpoint_with_other_bytes_in_its_middle_is_refused(tmp_path):
     run = Run(tiny_run(tmp_path), tmp_path / "runs", CPU)
     run.save_checkpoint()
     content = bytearray(run.checkpoint.read_bytes())
@@ -119,9 +116,7 @@ def test_a_checkpoint_with_other_bytes_in_its_middle_is_refused(tmp_path: Path) 
         run.load_checkpoint()
 
 
-def test_a_checkpoint_that_can_not_be_written_leaves_the_one_before(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_checkpoint_that_can_not_be_written_leaves_the_one_before(tmp_path, monkeypatch):
     run = Run(tiny_run(tmp_path), tmp_path / "runs", CPU)
     full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
@@ -186,7 +181,7 @@ print("went on")
 
 
 @pytest.mark.slow
-def test_a_disk_that_is_full_stops_a_run_which_goes_on_when_there_is_room(tmp_path: Path) -> None:
+def test_a_disk_that_is_full_stops_a_run_which_goes_on_when_there_is_room(tmp_path):
     tiny_run(tmp_path)
     (tmp_path / "runs").mkdir()
     mounted = f"mount -t tmpfs -o size=8m none '{tmp_path}/runs'"
@@ -206,9 +201,7 @@ def test_a_disk_that_is_full_stops_a_run_which_goes_on_when_there_is_room(tmp_pa
 # Divergence
 
 
-def test_divergence_stops_at_the_last_good_checkpoint_and_says_where(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_divergence_stops_at_the_last_good_checkpoint_and_says_where(tmp_path, monkeypatch):
     config = tiny_run(tmp_path, {"training": {"checkpoint_minutes": 0.0}})
     update = Run.update
 
@@ -233,7 +226,7 @@ def test_divergence_stops_at_the_last_good_checkpoint_and_says_where(
 # Best and last, average, precision
 
 
-def judged(run: Run, monkeypatch: pytest.MonkeyPatch, *figures: float) -> list[bool]:
+def measured(run: Run, monkeypatch: pytest.MonkeyPatch, *figures: float) -> list[bool]:
     """Train a step before each validation, which comes to the given PSNR."""
     found = []
     for psnr in figures:
@@ -244,15 +237,13 @@ def judged(run: Run, monkeypatch: pytest.MonkeyPatch, *figures: float) -> list[b
 
 
 @pytest.mark.parametrize(("final", "step"), [("last", 4), ("best", 2)])
-def test_the_best_weights_are_kept_and_are_the_final_ones_where_asked_for(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, final: str, step: int
-) -> None:
+def test_the_best_weights_are_kept_and_are_the_final_ones_where_asked_for(tmp_path, monkeypatch, final, step):
     run = Run(tiny_run(tmp_path, {"training": {"final": final}}), tmp_path / "runs", CPU)
     run.seconds = 20.0
-    assert judged(run, monkeypatch, 30.0, 32.0) == [True, True]
+    assert measured(run, monkeypatch, 30.0, 32.0) == [True, True]
     run.seconds = 50.0
     kept = {name: tensor.half() for name, tensor in run.average.state_dict().items()}
-    assert judged(run, monkeypatch, float("nan"), 31.0) == [False, False]
+    assert measured(run, monkeypatch, float("nan"), 31.0) == [False, False]
     best = load_model(run.best_path)
     assert all(torch.equal(tensor.half(), kept[name]) for name, tensor in best.network.state_dict().items())
     assert best.card.training["steps"] == 2 and best.card.measured == {
@@ -265,15 +256,13 @@ def test_the_best_weights_are_kept_and_are_the_final_ones_where_asked_for(
     assert (card.training["steps"], card.training["seconds"]) == {4: (4, 50), 2: (2, 20)}[step]
     assert card.measured["held-out groups, sigma 20"]["psnr"] == {4: 31.0, 2: 32.0}[step]
     assert equal(again.output / "tiny.safetensors", run.best_path) == (final == "best")
-    assert judged(again, monkeypatch, 31.9) == [False]
+    assert measured(again, monkeypatch, 31.9) == [False]
 
 
-def test_the_rate_falls_on_a_plateau_and_stays_there_when_resumed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_rate_falls_on_a_plateau_and_stays_there_when_resumed(tmp_path, monkeypatch):
     settings = {"schedule": "plateau", "patience": 2, "factor": 0.5, "warmup": 0}
     run = Run(tiny_run(tmp_path, {"training": settings}), tmp_path / "runs", CPU)
-    judged(run, monkeypatch, 30.0, 29.0, 30.0)
+    measured(run, monkeypatch, 30.0, 29.0, 30.0)
     assert run.learning_rate == 0.0015
     run.save_checkpoint()
     again = Run(run.config, tmp_path / "runs", CPU)
@@ -281,7 +270,7 @@ def test_the_rate_falls_on_a_plateau_and_stays_there_when_resumed(
     assert again.learning_rate == 0.0015
 
 
-def test_without_an_average_the_network_itself_is_kept(tmp_path: Path) -> None:
+def test_without_an_average_the_network_itself_is_kept(tmp_path):
     run = Run(tiny_run(tmp_path, {"training": {"average": 0.0}}), tmp_path, CPU)
     for _ in range(3):
         run.update(*batch())
@@ -291,16 +280,16 @@ def test_without_an_average_the_network_itself_is_kept(tmp_path: Path) -> None:
     )
 
 
-def test_half_precision_with_a_scaler_learns_and_resumes(tmp_path: Path) -> None:
+def test_half_precision_with_a_scaler_learns_and_resumes(tmp_path):
     config = tiny_run(tmp_path, {"training": {"precision": "fp16"}})
     losses: dict[str, list[float]] = {"fp16": [], "fp32": []}
     for name, recipe in (("fp16", config), ("fp32", tiny_run(tmp_path))):
-        told = losses[name]
+        values = losses[name]
         train(
             recipe,
             tmp_path / name,
             device="cpu",
-            on_event=lambda event, told=told: isinstance(event, Stepped) and told.append(event.loss),
+            on_event=lambda event, values=values: isinstance(event, Stepped) and values.append(event.loss),
         )  # type: ignore[func-returns-value]
     assert losses["fp16"] != losses["fp32"]
     assert losses["fp16"][-1] == pytest.approx(losses["fp32"][-1], rel=0.1)
@@ -309,7 +298,7 @@ def test_half_precision_with_a_scaler_learns_and_resumes(tmp_path: Path) -> None
     assert run.scaler.state_dict()["_growth_tracker"] > 0
 
 
-def test_a_step_that_overflows_in_half_precision_is_left_out_and_the_scale_reduced(tmp_path: Path) -> None:
+def test_a_step_that_overflows_in_half_precision_is_left_out_and_the_scale_reduced(tmp_path):
     run = Run(tiny_run(tmp_path, {"training": {"precision": "fp16"}}), tmp_path, CPU)
     run.scaler.load_state_dict(run.scaler.state_dict() | {"scale": 2.0**120})
     before = {name: tensor.clone() for name, tensor in run.network.state_dict().items()}
@@ -318,7 +307,7 @@ def test_a_step_that_overflows_in_half_precision_is_left_out_and_the_scale_reduc
     assert all(torch.equal(tensor, before[name]) for name, tensor in run.network.state_dict().items())
 
 
-def test_checkpoints_of_today_mean_the_same(tmp_path: Path) -> None:
+def test_checkpoints_of_today_mean_the_same(tmp_path):
     """Those of before there were a best, a plateau and a scaler."""
     run = Run(tiny_run(tmp_path), tmp_path, CPU)
     run.update(*batch())
@@ -357,9 +346,7 @@ BEST = {"step": 1, "psnr": 30.0, "weights": {}}
     ],
     ids=str,
 )
-def test_a_checkpoint_of_wrong_types_is_one_line_that_names_it(
-    tmp_path: Path, change: dict[str, Any]
-) -> None:
+def test_a_checkpoint_of_wrong_types_is_one_line_that_names_it(tmp_path, change):
     run = Run(tiny_run(tmp_path), tmp_path, CPU)
     run.save_checkpoint()
     torch.save(torch.load(run.checkpoint, weights_only=True) | change, run.checkpoint)
@@ -369,17 +356,17 @@ def test_a_checkpoint_of_wrong_types_is_one_line_that_names_it(
         run.load_checkpoint()
 
 
-def test_the_command_on_the_card_has_the_settings_that_were_given(tmp_path: Path) -> None:
+def test_the_command_on_the_card_has_the_settings_that_were_given(tmp_path):
     config: RunConfig = tiny_run(tmp_path)
-    with_settings = type(config)(**{**vars(config), "settings": ("training.steps=3", "data.clips=my films")})
+    with_settings = type(config)(**{**vars(config), "settings": ("training.steps=3", "data.clips=my videos")})
     run = Run(with_settings, tmp_path, CPU)
     command = read_card(run.save_weights()).training["command"]
-    assert command == "vidrestore train --config tiny.toml --set training.steps=3 --set 'data.clips=my films'"
+    assert (
+        command == "vidrestore train --config tiny.toml --set training.steps=3 --set 'data.clips=my videos'"
+    )
 
 
-def test_a_run_that_is_interrupted_while_it_is_judged_is_judged_when_it_goes_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_that_is_interrupted_while_it_is_measured_is_measured_when_it_goes_on(tmp_path, monkeypatch):
     config = tiny_run(tmp_path, {"training": {"schedule": "plateau", "patience": 1}})
     expected = train(config, tmp_path / "whole", device="cpu")
     with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
@@ -390,7 +377,7 @@ def test_a_run_that_is_interrupted_while_it_is_judged_is_judged_when_it_goes_on(
     assert [point["step"] for point in read_card(resumed).training["curve"]] == [5, 10, 12]
 
 
-def test_the_weight_decay_may_be_another_in_a_resumed_run(tmp_path: Path) -> None:
+def test_the_weight_decay_may_be_another_in_a_resumed_run(tmp_path):
     first = Run(pair_run(tmp_path, training={"weight_decay": 0.1}), tmp_path / "runs", CPU)
     first.save_checkpoint()
     resumed = Run(pair_run(tmp_path, training={"weight_decay": 0.01}), tmp_path / "runs", CPU)
@@ -398,7 +385,7 @@ def test_the_weight_decay_may_be_another_in_a_resumed_run(tmp_path: Path) -> Non
     assert [group["weight_decay"] for group in resumed.optimiser.param_groups] == [0.01]
 
 
-def test_a_value_that_came_later_is_no_difference_as_long_as_it_is_the_default(tmp_path: Path) -> None:
+def test_a_value_that_came_later_is_no_difference_as_long_as_it_is_the_default(tmp_path):
     run = Run(tiny_run(tmp_path), tmp_path / "runs", CPU)
     run.save_checkpoint()
     state: dict[str, Any] = torch.load(run.checkpoint, weights_only=True)

@@ -26,14 +26,14 @@ class Noise(Source):
         return picture, picture.repeat_interleave(4, -1).repeat_interleave(4, -2)
 
 
-def test_a_batch_is_made_once_for_as_many_steps_as_it_is_reused() -> None:
+def test_a_batch_is_made_once_for_as_many_steps_as_it_is_reused():
     made = [(given.mean().item(), wanted.mean().item()) for given, wanted, _ in
             ReusedBatches(Numbered(), 3, 0).batches(range(7), 2)]  # fmt: skip
     assert made == [(number, number) for number in (0, 0, 0, 1, 1, 1, 2)]
 
 
 @pytest.mark.parametrize("first", [1, 3, 4])
-def test_a_resumed_run_sees_the_batches_that_it_would_have_seen(first: int) -> None:
+def test_a_resumed_run_sees_the_batches_that_it_would_have_seen(first):
     whole = list(ReusedBatches(Noise(), 3, 5).batches(range(6), 1))
     resumed = ReusedBatches(Noise(), 3, 5).batches(range(first, 6), 1)
     single = [ReusedBatches(Noise(), 3, 5).batch(step, 1) for step in range(first, 6)]
@@ -42,26 +42,26 @@ def test_a_resumed_run_sees_the_batches_that_it_would_have_seen(first: int) -> N
             assert all(torch.equal(*parts) for parts in zip(seen, expected, strict=True))
 
 
-def test_a_batch_differs_from_step_to_step() -> None:
+def test_a_batch_differs_from_step_to_step():
     one, two, three = (given for given, _ in ReusedBatches(Noise(), 3, 0).batches(range(3), 1))
     assert not torch.equal(one, two) and not torch.equal(two, three)
 
 
-def test_both_pictures_are_cut_at_one_place_and_mirrored_alike() -> None:
+def test_both_pictures_are_cut_at_one_place_and_mirrored_alike():
     for number in range(8):
         given, wanted = augmented(Noise().batch(number, 2), np.random.default_rng(number))
         assert given.shape[-2:] == (112, 112)
         assert torch.equal(wanted, given.repeat_interleave(4, -1).repeat_interleave(4, -2))
 
 
-def test_what_falls_goes_on_falling() -> None:
+def test_what_falls_goes_on_falling():
     rows = torch.arange(128.0)[:, None].expand(1, 3, 128, 128)
     for number in range(8):
         given, _ = augmented((rows, rows), np.random.default_rng(number))
         assert torch.equal(given.diff(dim=-2), torch.ones(1, 3, 111, 112))
 
 
-def test_a_process_that_breaks_while_it_is_ended_is_no_error() -> None:
+def test_a_process_that_breaks_while_it_is_ended_is_no_error():
     class Loaded:
         def __iter__(self) -> Loaded:
             return self
@@ -77,7 +77,7 @@ def test_a_process_that_breaks_while_it_is_ended_is_no_error() -> None:
     given.close()
 
 
-def test_without_a_method_to_end_workers_their_iterator_is_let_go() -> None:
+def test_without_a_method_to_end_workers_their_iterator_is_let_go():
     class Loaded:
         def __iter__(self) -> Loaded:
             return self

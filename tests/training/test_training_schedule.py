@@ -18,7 +18,7 @@ def test_a_cosine_falls_to_a_floor_that_is_given() -> None:
         assert learning_rate(step, settings) == pytest.approx(annealed)
 
 
-def test_a_cosine_restarts_at_its_shares_of_the_rate() -> None:
+def test_a_cosine_restarts_at_its_shares_of_the_rate():
     settings = TrainingConfig(
         steps=1200, learning_rate=2e-4, warmup=0, schedule="restarts", restarts=(1.0, 0.5, 0.5), floor=1e-7
     )
@@ -28,27 +28,27 @@ def test_a_cosine_restarts_at_its_shares_of_the_rate() -> None:
         assert learning_rate(step, settings) == pytest.approx(annealed)
 
 
-def test_a_restart_whose_share_is_below_the_floor_stays_at_it() -> None:
+def test_a_restart_whose_share_is_below_the_floor_stays_at_it():
     settings = TrainingConfig(
         steps=100, learning_rate=1e-3, warmup=0, schedule="restarts", restarts=(1.0, 0.001), floor=1e-5
     )
     assert [learning_rate(step, settings) for step in range(50, 100)] == pytest.approx([1e-5] * 50)
 
 
-def test_restarts_that_the_steps_do_not_divide_by_have_no_step_beyond_the_last() -> None:
+def test_restarts_that_the_steps_do_not_divide_by_have_no_step_beyond_the_last():
     settings = TrainingConfig(steps=10, learning_rate=1.0, warmup=0, schedule="restarts", restarts=(1.0,) * 3)
     rates = [learning_rate(step, settings) for step in range(10)]
     assert all(0.01 <= rate <= 1 for rate in rates) and rates[9] < rates[7]
 
 
-def test_a_plateau_is_level_reduced_and_never_below_its_floor() -> None:
+def test_a_plateau_is_level_reduced_and_never_below_its_floor():
     settings = TrainingConfig(steps=100, learning_rate=1e-3, warmup=10, schedule="plateau", floor=2e-4)
     assert learning_rate(4, settings) == pytest.approx(5e-4)
     assert [learning_rate(step, settings, 0.3) for step in (20, 99)] == pytest.approx([3e-4, 3e-4])
     assert learning_rate(50, settings, 0.09) == pytest.approx(2e-4)
 
 
-def test_a_plateau_is_a_number_of_validations_in_a_row_that_are_no_better() -> None:
+def test_a_plateau_is_a_number_of_validations_in_a_row_that_are_no_better():
     plateau = Plateau(patience=3, factor=0.5)
     shares = []
     for better in (True, False, False, True, False, False, False, False, False, False, True):
@@ -57,7 +57,7 @@ def test_a_plateau_is_a_number_of_validations_in_a_row_that_are_no_better() -> N
     assert shares == [1, 1, 1, 1, 1, 1, 0.5, 0.5, 0.5, 0.25, 0.25]
 
 
-def test_a_plateau_goes_on_waiting_where_it_was() -> None:
+def test_a_plateau_goes_on_waiting_where_it_was():
     plateau, again = Plateau(2, 0.1), Plateau(2, 0.1)
     plateau.step(False)
     again.load_state_dict(plateau.state_dict())

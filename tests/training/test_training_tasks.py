@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,7 +9,7 @@ import pytest
 import torch
 from pair_runs import SIDE, pair_run
 from torch import Tensor, nn
-from training_runs import Told
+from training_runs import RecordedEvents
 
 from vidrestore.degrade import DEGRADATIONS
 from vidrestore.errors import CheckpointError, ConfigError
@@ -31,7 +30,7 @@ RUN: dict[str, dict[str, Any]] = {"model": {"tasks": TASKS}, "data": {"degradati
 
 @pytest.fixture(autouse=True)
 def simple_and_few(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Degradations that only the task tells apart, and few crops to judge."""
+    """Degradations that only the task distinguishes, and few crops to measure."""
     for name, change in BRIGHTER.items():
         monkeypatch.setitem(DEGRADATIONS, name, lambda clip, rng, change=change: (clip + change).clamp(0, 1))
     monkeypatch.setattr(sources, "VALIDATION_PAIRS", 2)
@@ -59,19 +58,19 @@ def source(tasks: list[str], **shares: float) -> PairSource:
     return PairSource(Greys(), config, 3, tasks)  # type: ignore[arg-type]
 
 
-def test_a_crop_comes_with_the_task_of_its_degradation() -> None:
+def test_a_crop_comes_with_the_task_of_its_degradation():
     degraded, clean, tasks = source(TASKS).batch(0, 12)
     changes = (degraded - clean).mean((1, 2, 3))
     assert set(tasks.tolist()) == {1, 2} and tasks.dtype == torch.long
     torch.testing.assert_close(changes, torch.where(tasks == 1, 0.2, -0.2), atol=0.01, rtol=0)
 
 
-def test_a_crop_that_is_left_as_it_is_keeps_the_task_that_was_drawn() -> None:
+def test_a_crop_that_is_left_as_it_is_keeps_the_task_that_was_drawn():
     degraded, clean, tasks = source(TASKS, untouched=1.0).batch(0, 12)
     assert torch.equal(degraded, clean) and torch.equal(tasks, source(TASKS).batch(0, 12)[2])
 
 
-def test_without_tasks_the_same_crops_come_alone() -> None:
+def test_without_tasks_the_same_crops_come_alone():
     plain, tasked = source([]).batch(1, 4), source(TASKS).batch(1, 4)
     assert len(plain) == 2 and all(torch.equal(*parts) for parts in zip(plain, tasked[:2], strict=True))
 
@@ -87,27 +86,27 @@ class Undoing(nn.Module):
         return images - torch.tensor([9.0, 0.2, 0.0])[tasks][:, None, None, None]
 
 
-def test_held_out_crops_are_judged_by_the_task_of_their_degradation() -> None:
+def test_held_out_crops_are_measured_by_the_task_of_their_degradation():
     config = PairDataConfig("clips", degradations=("rain", "snow"), crop=SIDE)
     held_out: HeldOutPairs = held_out_pairs(Greys(), config, SIDE, 2, TASKS)  # type: ignore[arg-type]
     metrics = PairObjective(PairTrainingConfig(1)).metrics(Undoing(), held_out)
     assert metrics["rain"] == MOST_PSNR and metrics["snow"] == pytest.approx(-20 * np.log10(0.2), abs=0.1)
 
 
-def test_a_network_that_knows_its_task_learns_opposite_ones(tmp_path: Path) -> None:
-    heard = Told()
+def test_a_network_that_knows_its_task_learns_opposite_ones(tmp_path):
+    events = RecordedEvents()
     config = pair_run(
         tmp_path, **RUN, training={"steps": 20, "validate_every": 20, "loss": "psnr", "learning_rate": 0.01}
     )
-    path = train(config, tmp_path / "runs", device="cpu", on_event=heard)
-    last = heard[-1]
+    path = train(config, tmp_path / "runs", device="cpu", on_event=events)
+    last = events[-1]
     assert all(last.psnr[name] > last.before[name] + 1 for name in BRIGHTER)
     assert read_card(path).config["tasks"] == TASKS
     vectors = [part.vectors for part in load_model(path).network.modules() if isinstance(part, TaskVectors)]
     assert all(not part[0].any() and part[1:].any() for part in vectors)  # no crop was blurred
 
 
-def test_a_network_with_tasks_starts_from_one_without_but_not_the_other_way(tmp_path: Path) -> None:
+def test_a_network_with_tasks_starts_from_one_without_but_not_the_other_way(tmp_path):
     plain = pair_run(tmp_path)
     given = train(plain, tmp_path / "plain", device="cpu")
     run = Run(pair_run(tmp_path, **RUN), tmp_path / "tasked", torch.device("cpu"))
@@ -122,7 +121,7 @@ def test_a_network_with_tasks_starts_from_one_without_but_not_the_other_way(tmp_
         Run(plain, tmp_path, torch.device("cpu")).initialise_from(tasked)
 
 
-def test_a_degradation_whose_task_is_missing_is_named(tmp_path: Path) -> None:
+def test_a_degradation_whose_task_is_missing_is_named(tmp_path):
     with pytest.raises(ConfigError, match=r"tiny.toml: \[model\] tasks lacks dehaze, for data.degradations"):
         Run(
             pair_run(tmp_path, model=RUN["model"], data={"degradations": ["rain", "haze"]}),

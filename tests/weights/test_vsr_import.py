@@ -26,7 +26,7 @@ def imported(
 
 
 @pytest.mark.parametrize("prefix", ["", "module."])
-def test_a_released_checkpoint_becomes_the_network_of_the_golden_numbers(tmp_path: Path, prefix: str) -> None:
+def test_a_released_checkpoint_becomes_the_network_of_the_golden_numbers(tmp_path, prefix):
     state = {prefix + name: tensor for name, tensor in released_tensors().items()}
     card = imported(tmp_path, {"params": state}, config=ARGUMENTS | {"spynet_pretrained": "some/path.pth"})
     assert (card.task, card.parameters) == ("sr", {"scale": 4})
@@ -36,9 +36,7 @@ def test_a_released_checkpoint_becomes_the_network_of_the_golden_numbers(tmp_pat
     torch.testing.assert_close(found[..., 1::3, 2::3], numbers["output_f32_s3"], atol=1e-4, rtol=0)
 
 
-def test_the_config_file_of_the_release_is_read_by_the_command(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_config_file_of_the_release_is_read_by_the_command(tmp_path, capsys):
     torch.save(released_tensors(), tmp_path / "theirs.pth")
     (tmp_path / "F.json").write_text(json.dumps(json.loads((GOLDEN / "vsr_tiny.json").read_text())["config"]))
     arguments = [
@@ -75,7 +73,7 @@ def without_constants(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     [spynet_tensors(), without_constants(spynet_tensors()), {"params": as_basicsr(spynet_tensors())}],
     ids=["mmediting", "without constants", "basicsr"],
 )
-def test_both_layouts_of_spynet_become_the_same_network(tmp_path: Path, content: Any) -> None:
+def test_both_layouts_of_spynet_become_the_same_network(tmp_path, content):
     assert imported(tmp_path, content, "spynet").task == "flow"
     numbers = golden("spynet_tiny.safetensors")
     with torch.no_grad():
@@ -119,9 +117,7 @@ def changed(**changes: Tensor | None) -> dict[str, Tensor]:
                                                                           "BasicSR: conv.weight"),
     ],
 )  # fmt: skip
-def test_a_checkpoint_that_is_not_the_network_is_refused(
-    tmp_path: Path, tensors: Any, config: dict[str, Any], message: str
-) -> None:
+def test_a_checkpoint_that_is_not_the_network_is_refused(tmp_path, tensors, config, message):
     with pytest.raises(CheckpointError, match=message):
         imported(tmp_path, tensors, config=config)
     assert not (tmp_path / "ours.safetensors").exists()
@@ -135,14 +131,12 @@ def test_a_checkpoint_that_is_not_the_network_is_refused(
         (spynet_tensors(), {"levels": 5}, "has levels, but a published SPyNet has no options"),
     ],
 )  # fmt: skip
-def test_a_file_that_is_no_published_spynet_is_refused(
-    tmp_path: Path, tensors: Any, config: dict[str, Any], message: str
-) -> None:
+def test_a_file_that_is_no_published_spynet_is_refused(tmp_path, tensors, config, message):
     with pytest.raises(CheckpointError, match=message):
         imported(tmp_path, tensors, "spynet", config)
 
 
-def test_released_sizes_need_no_config() -> None:
+def test_released_sizes_need_no_config():
     with torch.device("meta"):
         state = {"conv_first.weight": torch.empty(64, 3, 3, 3)}
         state |= {

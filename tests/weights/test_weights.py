@@ -76,7 +76,7 @@ def edit_manifest(folder: Path, **changes: Any) -> None:
 # A file builds its own network
 
 
-def test_a_saved_model_loads_as_the_same_function(tmp_path: Path) -> None:
+def test_a_saved_model_loads_as_the_same_function(tmp_path):
     network = tiny(6)
     save_model(
         tmp_path / "six.safetensors",
@@ -98,7 +98,7 @@ def test_a_saved_model_loads_as_the_same_function(tmp_path: Path) -> None:
     )
 
 
-def test_a_card_carries_licence_training_and_figures_and_the_identity_of_the_file(tmp_path: Path) -> None:
+def test_a_card_carries_licence_training_and_figures_and_the_identity_of_the_file(tmp_path):
     extra = {"licence": "Apache-2.0", "training": {"data": "clips"}, "measured": {"clips": {"psnr": 31.5}}}
     card = saved(tmp_path / "a.safetensors", extra=extra)
     content = (tmp_path / "a.safetensors").read_bytes()
@@ -106,7 +106,7 @@ def test_a_card_carries_licence_training_and_figures_and_the_identity_of_the_fil
     assert (card.bytes, card.sha256) == (len(content), hashlib.sha256(content).hexdigest())
 
 
-def test_half_precision_files_load_into_single_precision_parameters(tmp_path: Path) -> None:
+def test_half_precision_files_load_into_single_precision_parameters(tmp_path):
     saved(tmp_path / "half.safetensors", width=64, half=True)
     full = saved(tmp_path / "full.safetensors", width=64)
     loaded = load_model(tmp_path / "half.safetensors").network.state_dict()
@@ -116,7 +116,7 @@ def test_half_precision_files_load_into_single_precision_parameters(tmp_path: Pa
     assert read_card(tmp_path / "half.safetensors").bytes < 0.6 * full.bytes
 
 
-def test_the_same_tensors_give_the_same_bytes_in_any_process(commands: Commands, tmp_path: Path) -> None:
+def test_the_same_tensors_give_the_same_bytes_in_any_process(commands, tmp_path):
     code = f"""
 sys.path.insert(0, {HELPERS!r})
 from tiny_family import Tiny, TinyConfig
@@ -141,7 +141,7 @@ sys.exit()
     assert digests == {command.read("output").strip()}
 
 
-def test_loading_leaves_the_callers_random_numbers_alone(tmp_path: Path) -> None:
+def test_loading_leaves_the_callers_random_numbers_alone(tmp_path):
     saved(tmp_path / "a.safetensors")
     torch.manual_seed(1)
     expected = torch.rand(4)
@@ -150,7 +150,7 @@ def test_loading_leaves_the_callers_random_numbers_alone(tmp_path: Path) -> None
     assert torch.equal(torch.rand(4), expected)
 
 
-def test_a_file_can_be_read_by_others_who_may_read_the_folder(tmp_path: Path) -> None:
+def test_a_file_can_be_read_by_others_who_may_read_the_folder(tmp_path):
     saved(tmp_path / "a.safetensors")
     (tmp_path / "plain").write_bytes(b"")
     assert (tmp_path / "a.safetensors").stat().st_mode == (tmp_path / "plain").stat().st_mode
@@ -158,8 +158,8 @@ def test_a_file_can_be_read_by_others_who_may_read_the_folder(tmp_path: Path) ->
 
 @pytest.mark.parametrize(("value", "half"), [(float("nan"), False), (float("inf"), True), (1e6, True)])
 def test_values_that_would_not_be_finite_in_the_file_are_refused_and_the_old_file_stays(
-    tmp_path: Path, value: float, half: bool
-) -> None:
+    tmp_path, value, half
+):
     path = tmp_path / "a.safetensors"
     before = saved(path)
     network = tiny()
@@ -199,9 +199,7 @@ def rewritten(path: Path, change: dict[str, torch.Tensor | None]) -> Path:
     ],
     ids=["missing", "stray", "shape", "dtype", "half for an integer"],
 )
-def test_a_tensor_that_is_not_the_networks_own_is_refused(
-    tmp_path: Path, change: dict[str, Any], message: str
-) -> None:
+def test_a_tensor_that_is_not_the_networks_own_is_refused(tmp_path, change, message):
     saved(tmp_path / "a.safetensors")
     with pytest.raises(CheckpointError, match=message):
         load_model(rewritten(tmp_path / "a.safetensors", change))
@@ -219,15 +217,13 @@ def test_a_tensor_that_is_not_the_networks_own_is_refused(
     ],
     ids=["no scales", "too many", "dtype", "infinite", "no integers", "a counter"],
 )
-def test_eight_bits_without_the_scales_that_belong_to_them_are_refused(
-    tmp_path: Path, change: dict[str, Any], message: str
-) -> None:
+def test_eight_bits_without_the_scales_that_belong_to_them_are_refused(tmp_path, change, message):
     saved(tmp_path / "a.safetensors", width=8, eight_bit_from=64)
     with pytest.raises(CheckpointError, match=message):
         load_model(rewritten(tmp_path / "a.safetensors", change))
 
 
-def test_a_matrix_of_zeros_comes_back_from_eight_bits(tmp_path: Path) -> None:
+def test_a_matrix_of_zeros_comes_back_from_eight_bits(tmp_path):
     network = tiny(8)
     network.linear.weight.data.zero_()
     settings = {"family": "tiny", "config": TinyConfig(8), "task": "denoise", "eight_bit_from": 1}
@@ -235,7 +231,7 @@ def test_a_matrix_of_zeros_comes_back_from_eight_bits(tmp_path: Path) -> None:
     assert not load_model(tmp_path / "a.safetensors").network.state_dict()["linear.weight"].any()
 
 
-def test_a_config_that_the_family_does_not_know_is_refused(tmp_path: Path) -> None:
+def test_a_config_that_the_family_does_not_know_is_refused(tmp_path):
     save_model(tmp_path / "a.safetensors", tiny(), family="tiny", config={"colour": 3}, task="denoise")
     with pytest.raises(CheckpointError, match="'tiny' can't be built from the config .*colour"):
         load_model(tmp_path / "a.safetensors")
@@ -251,9 +247,7 @@ def test_a_config_that_the_family_does_not_know_is_refused(tmp_path: Path) -> No
     ],
     ids=["160 GB", "overflow", "list", "a billion layers"],
 )
-def test_a_config_of_absurd_size_is_refused_before_memory_is_taken(
-    tmp_path: Path, config: dict[str, Any], message: str
-) -> None:
+def test_a_config_of_absurd_size_is_refused_before_memory_is_taken(tmp_path, config, message):
     path = tmp_path / "a.safetensors"
     save_model(path, tiny(), family="tiny", config=config, task="denoise")
     with limited_memory(4 << 30), pytest.raises(CheckpointError, match=message) as error:
@@ -273,9 +267,7 @@ def test_a_config_of_absurd_size_is_refused_before_memory_is_taken(
     ],
     ids=lambda value: value[:40],
 )
-def test_a_card_of_wrong_types_is_one_line_that_names_the_file(
-    tmp_path: Path, key: str, text: str, message: str
-) -> None:
+def test_a_card_of_wrong_types_is_one_line_that_names_the_file(tmp_path, key, text, message):
     from safetensors.torch import save_file
 
     metadata = {"family": "tiny", "task": "denoise", "config": "{}"} | {key: text}
@@ -285,14 +277,14 @@ def test_a_card_of_wrong_types_is_one_line_that_names_the_file(
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
-def test_a_tensor_that_is_not_finite_is_named(tmp_path: Path, value: float) -> None:
+def test_a_tensor_that_is_not_finite_is_named(tmp_path, value):
     saved(tmp_path / "a.safetensors")
     rewritten(tmp_path / "a.safetensors", {"linear.bias": torch.tensor([0, value, 0, 0])})
     (verdict,) = weights.verify([str(tmp_path / "a.safetensors")])
     assert verdict.state == "damaged" and "linear.bias: has NaN or infinity" in verdict.message
 
 
-def test_weights_of_the_manifest_are_hashed_once(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_weights_of_the_manifest_are_hashed_once(folder, monkeypatch):
     hashed: list[Path] = []
     for module in (weights.manifest, weights.checkpoint):
         monkeypatch.setattr(
@@ -305,13 +297,13 @@ def test_weights_of_the_manifest_are_hashed_once(folder: Path, monkeypatch: pyte
     assert len(hashed) == 1
 
 
-def test_an_unknown_family_is_answered_with_the_known_ones(tmp_path: Path) -> None:
+def test_an_unknown_family_is_answered_with_the_known_ones(tmp_path):
     save_model(tmp_path / "a.safetensors", tiny(), family="huge", config={}, task="denoise")
     with pytest.raises(CheckpointError, match="unknown model family 'huge'; this version has: .*tiny"):
         load_model(tmp_path / "a.safetensors")
 
 
-def test_files_that_are_no_weights_are_named_as_what_they_are(tmp_path: Path) -> None:
+def test_files_that_are_no_weights_are_named_as_what_they_are(tmp_path):
     from safetensors.torch import save_file
 
     (tmp_path / "text.safetensors").write_text("hello")
@@ -329,7 +321,7 @@ def test_files_that_are_no_weights_are_named_as_what_they_are(tmp_path: Path) ->
         load_model(tmp_path / "model.pth")
 
 
-def test_a_truncated_file_is_refused(tmp_path: Path) -> None:
+def test_a_truncated_file_is_refused(tmp_path):
     path = tmp_path / "a.safetensors"
     saved(path)
     path.write_bytes(path.read_bytes()[:-3])
@@ -340,15 +332,13 @@ def test_a_truncated_file_is_refused(tmp_path: Path) -> None:
 # The manifest
 
 
-def test_a_name_of_the_manifest_loads_its_file(folder: Path) -> None:
+def test_a_name_of_the_manifest_loads_its_file(folder):
     model = load_model("tiny-denoise", folder=folder)
     assert torch.equal(model.network.linear.weight, tiny().linear.weight)
     assert model.card.licence == "Apache-2.0"
 
 
-def test_a_file_is_hashed_once_to_be_loaded_and_not_to_know_its_family(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_is_hashed_once_to_be_loaded_and_not_to_know_its_family(folder, monkeypatch):
     hashed: list[object] = []
     digest = hashlib.file_digest
     monkeypatch.setattr(
@@ -362,18 +352,18 @@ def test_a_file_is_hashed_once_to_be_loaded_and_not_to_know_its_family(
         assert len(hashed) == times
 
 
-def test_the_bundled_manifest_is_sound_and_its_files_load() -> None:
+def test_the_bundled_manifest_is_sound_and_its_files_load():
     verdicts = list(weights.verify())
     assert [verdict.name for verdict in verdicts] == list(read_manifest())
     assert not [verdict for verdict in verdicts if verdict.state == "damaged"]
 
 
-def test_an_unknown_name_is_answered_with_the_known_ones(folder: Path) -> None:
+def test_an_unknown_name_is_answered_with_the_known_ones(folder):
     with pytest.raises(CheckpointError, match="no weights named 'dust'; the manifest has: tiny-denoise"):
         load_model("dust", folder=folder)
 
 
-def test_one_flipped_bit_in_a_bundled_file_is_seen(folder: Path) -> None:
+def test_one_flipped_bit_in_a_bundled_file_is_seen(folder):
     path = folder / "tiny-denoise.safetensors"
     content = bytearray(path.read_bytes())
     content[-1] ^= 1
@@ -387,7 +377,7 @@ def test_one_flipped_bit_in_a_bundled_file_is_seen(folder: Path) -> None:
     assert (verdict.name, verdict.state) == ("tiny-denoise", "damaged")
 
 
-def test_a_missing_and_a_short_file_are_told_apart(folder: Path) -> None:
+def test_a_missing_and_a_short_file_are_distinguished(folder):
     path = folder / "tiny-denoise.safetensors"
     path.write_bytes(path.read_bytes()[:-1])
     with pytest.raises(CheckpointError, match=r"\d+ bytes, but the manifest says \d+"):
@@ -397,7 +387,7 @@ def test_a_missing_and_a_short_file_are_told_apart(folder: Path) -> None:
         load_model("tiny-denoise", folder=folder)
 
 
-def test_a_manifest_that_disagrees_with_its_file_is_refused(folder: Path) -> None:
+def test_a_manifest_that_disagrees_with_its_file_is_refused(folder):
     edit_manifest(folder, config={"width": 5})
     with pytest.raises(CheckpointError, match=r"config {'width': 4}, but the manifest says {'width': 5}"):
         load_model("tiny-denoise", folder=folder)
@@ -419,15 +409,13 @@ def test_a_manifest_that_disagrees_with_its_file_is_refused(folder: Path) -> Non
     ],
     ids=lambda value: None if isinstance(value, str) else json.dumps(value),
 )
-def test_a_wrong_entry_says_where_and_what_was_expected(
-    folder: Path, changes: dict[str, Any], message: str
-) -> None:
+def test_a_wrong_entry_says_where_and_what_was_expected(folder, changes, message):
     edit_manifest(folder, **changes)
     with pytest.raises(CheckpointError, match=rf"manifest\.json, entry 0 \(.*\): {message}"):
         read_manifest(folder)
 
 
-def test_a_manifest_must_be_json_of_this_version_with_unique_names(folder: Path) -> None:
+def test_a_manifest_must_be_json_of_this_version_with_unique_names(folder):
     path = folder / "manifest.json"
     entry = json.loads(path.read_text())["weights"][0]
     for text, message in [
@@ -500,9 +488,7 @@ LOAD = "print(load_model('tiny-denoise', folder=folder).card.name)"
 STATES = "print([verdict.state for verdict in verify(folder=folder)])"
 
 
-def test_pulled_weights_load_by_name_even_when_the_hub_is_gone(
-    run_with_hub: Callable[..., str], hub_folder: Path
-) -> None:
+def test_pulled_weights_load_by_name_even_when_the_hub_is_gone(run_with_hub, hub_folder):
     content = (hub_folder / "right.safetensors").read_bytes()
     with hub_server.serving({"tiny.safetensors": content}) as server:
         assert "not on this machine; fetch them with `vidrestore weights pull tiny-denoise`" in run_with_hub(
@@ -521,7 +507,7 @@ def test_pulled_weights_load_by_name_even_when_the_hub_is_gone(
     assert run_with_hub(PULL, hub_folder, endpoint, HF_HUB_OFFLINE="1") == str(pulled)
 
 
-def test_an_address_given_in_full_loads_in_one_go(run_with_hub: Callable[..., str], hub_folder: Path) -> None:
+def test_an_address_given_in_full_loads_in_one_go(run_with_hub, hub_folder):
     with hub_server.serving({"tiny.safetensors": (hub_folder / "right.safetensors").read_bytes()}) as server:
         assert (
             run_with_hub(f"print(load_model({ADDRESS!r}).card.family)", hub_folder, server.address) == "tiny"
@@ -529,9 +515,7 @@ def test_an_address_given_in_full_loads_in_one_go(run_with_hub: Callable[..., st
 
 
 @pytest.mark.parametrize("damage", ["flipped", "short"])
-def test_a_damaged_file_on_the_hub_is_refused_and_does_not_stay(
-    run_with_hub: Callable[..., str], hub_folder: Path, damage: str
-) -> None:
+def test_a_damaged_file_on_the_hub_is_refused_and_does_not_stay(run_with_hub, hub_folder, damage):
     content = (hub_folder / "right.safetensors").read_bytes()
     wrong = content[:-1] + bytes([content[-1] ^ 1]) if damage == "flipped" else content[:-9]
     with hub_server.serving({"tiny.safetensors": wrong}) as server:
@@ -540,9 +524,7 @@ def test_a_damaged_file_on_the_hub_is_refused_and_does_not_stay(
         assert run_with_hub(STATES, hub_folder, server.address) == "['absent']"
 
 
-def test_a_damaged_copy_in_the_cache_is_fetched_again(
-    run_with_hub: Callable[..., str], hub_folder: Path
-) -> None:
+def test_a_damaged_copy_in_the_cache_is_fetched_again(run_with_hub, hub_folder):
     content = (hub_folder / "right.safetensors").read_bytes()
     with hub_server.serving({"tiny.safetensors": content}) as server:
         pulled = Path(run_with_hub(PULL, hub_folder, server.address))
@@ -551,9 +533,7 @@ def test_a_damaged_copy_in_the_cache_is_fetched_again(
         assert Path(run_with_hub(PULL, hub_folder, server.address)).read_bytes() == content
 
 
-def test_a_transfer_that_breaks_off_leaves_nothing(
-    run_with_hub: Callable[..., str], hub_folder: Path
-) -> None:
+def test_a_transfer_that_breaks_off_leaves_nothing(run_with_hub, hub_folder):
     with hub_server.serving({"tiny.safetensors": (hub_folder / "right.safetensors").read_bytes()}) as server:
         server.truncate = 40
         assert f"{ADDRESS}: can't be fetched; check the address and the network" in run_with_hub(
@@ -564,8 +544,8 @@ def test_a_transfer_that_breaks_off_leaves_nothing(
 
 @pytest.mark.parametrize("place", ["/elsewhere", "file:///etc/hostname", "http://127.0.0.1:1/"])
 def test_a_hub_that_sends_elsewhere_gets_nothing_accepted_but_the_file_itself(
-    run_with_hub: Callable[..., str], hub_folder: Path, place: str
-) -> None:
+    run_with_hub, hub_folder, place
+):
     content = (hub_folder / "right.safetensors").read_bytes()
     with hub_server.serving({"tiny.safetensors": content}) as server:
         server.redirect, server.decoy = place, content[:-1] + bytes([content[-1] ^ 1])
@@ -575,9 +555,7 @@ def test_a_hub_that_sends_elsewhere_gets_nothing_accepted_but_the_file_itself(
 
 
 @pytest.mark.skipif(os.name == "nt", reason="needs symbolic links")
-def test_a_link_in_the_cache_that_leads_out_of_it_costs_nobody_a_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_link_in_the_cache_that_leads_out_of_it_costs_nobody_a_file(tmp_path, monkeypatch):
     found = tmp_path / "models--a--b" / "snapshots" / "c" / "deep" / "tiny.safetensors"
     blob, victim = tmp_path / "models--a--b" / "blobs" / "d", tmp_path / "victim"
     for path in (found, blob):
@@ -592,9 +570,7 @@ def test_a_link_in_the_cache_that_leads_out_of_it_costs_nobody_a_file(
         assert not found.is_symlink() and stored.exists() == stays
 
 
-def test_a_file_that_the_hub_lacks_and_a_machine_offline_say_so(
-    run_with_hub: Callable[..., str], hub_folder: Path
-) -> None:
+def test_a_file_that_the_hub_lacks_and_a_machine_offline_say_so(run_with_hub, hub_folder):
     with hub_server.serving({}) as server:
         assert f"{ADDRESS}: can't be fetched; check the address" in run_with_hub(
             PULL, hub_folder, server.address
@@ -604,7 +580,7 @@ def test_a_file_that_the_hub_lacks_and_a_machine_offline_say_so(
         )
 
 
-def test_an_address_needs_a_whole_commit_and_a_safetensors_file() -> None:
+def test_an_address_needs_a_whole_commit_and_a_safetensors_file():
     assert HubAddress.parse(ADDRESS) == HubAddress(
         hub_server.REPOSITORY, hub_server.COMMIT, "tiny.safetensors"
     )
@@ -638,15 +614,13 @@ def imported(tmp_path: Path, content: Any, config: dict[str, int] | None = None)
 
 @pytest.mark.parametrize("wrapper", [None, "state_dict", "model", "params"])
 @pytest.mark.parametrize("prefix", ["", "module.", "_orig_mod.module."])
-def test_a_state_dict_is_found_wherever_its_trainer_put_it(
-    tmp_path: Path, wrapper: str | None, prefix: str
-) -> None:
+def test_a_state_dict_is_found_wherever_its_trainer_put_it(tmp_path, wrapper, prefix):
     state = {prefix + name: tensor for name, tensor in tiny().state_dict().items()}
     imported(tmp_path, {wrapper: state, "epoch": 3} if wrapper else state)
     assert torch.equal(load_model(tmp_path / "ours.safetensors").network.linear.weight, tiny().linear.weight)
 
 
-def test_names_of_other_code_are_renamed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_names_of_other_code_are_renamed_once(tmp_path, monkeypatch):
     monkeypatch.setitem(FAMILIES, "tiny", Family("tiny_family:build", adopt="tiny_family:adopt"))
     card = imported(
         tmp_path,
@@ -659,7 +633,7 @@ def test_names_of_other_code_are_renamed_once(tmp_path: Path, monkeypatch: pytes
         imported(tmp_path, tiny().state_dict(), {"size": -1})
 
 
-def test_a_checkpoint_may_be_safetensors(tmp_path: Path) -> None:
+def test_a_checkpoint_may_be_safetensors(tmp_path):
     from safetensors.torch import save_file
 
     save_file(tiny().state_dict(), tmp_path / "other.safetensors")
@@ -673,7 +647,7 @@ def test_a_checkpoint_may_be_safetensors(tmp_path: Path) -> None:
     assert torch.equal(load_model(tmp_path / "ours.safetensors").network.linear.weight, tiny().linear.weight)
 
 
-def test_an_import_replaces_a_file_only_where_that_is_asked_for_and_never_its_source(tmp_path: Path) -> None:
+def test_an_import_replaces_a_file_only_where_that_is_asked_for_and_never_its_source(tmp_path):
     from safetensors.torch import save_file
 
     source, output = tmp_path / "other.safetensors", tmp_path / "ours.safetensors"
@@ -691,12 +665,12 @@ def test_an_import_replaces_a_file_only_where_that_is_asked_for_and_never_its_so
     assert source.read_bytes() == before
 
 
-def test_a_name_that_is_not_listed_is_no_damage(tmp_path: Path) -> None:
+def test_a_name_that_is_not_listed_is_no_damage(tmp_path):
     with pytest.raises(CheckpointError, match="nosuch"):
         list(weights.verify(["nosuch"]))
 
 
-def test_a_checkpoint_of_another_network_is_refused_by_name(tmp_path: Path) -> None:
+def test_a_checkpoint_of_another_network_is_refused_by_name(tmp_path):
     with pytest.raises(CheckpointError, match=r"other\.pth: lacks linear\.weight, steps"):
         imported(tmp_path, {"linear.bias": torch.zeros(4)})
     with pytest.raises(
@@ -708,14 +682,14 @@ def test_a_checkpoint_of_another_network_is_refused_by_name(tmp_path: Path) -> N
     assert not (tmp_path / "ours.safetensors").exists()
 
 
-def test_what_is_no_named_tensor_with_its_values_is_refused(tmp_path: Path) -> None:
+def test_what_is_no_named_tensor_with_its_values_is_refused(tmp_path):
     for content in ({0: torch.zeros(4)}, {"linear.bias": torch.zeros(1).expand(10**6, 10**6)}):
         with pytest.raises(CheckpointError, match="has no state dict"):
             imported(tmp_path, content)
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")
-def test_a_folder_or_a_pipe_in_place_of_a_checkpoint_is_refused_at_once(tmp_path: Path) -> None:
+def test_a_folder_or_a_pipe_in_place_of_a_checkpoint_is_refused_at_once(tmp_path):
     (tmp_path / "folder.pth").mkdir()
     os.mkfifo(tmp_path / "pipe.pth")
     for name in ("folder.pth", "pipe.pth"):
@@ -735,7 +709,7 @@ class Touch:
         return (Path.touch, (self.path,))
 
 
-def test_nothing_in_a_checkpoint_is_run(tmp_path: Path) -> None:
+def test_nothing_in_a_checkpoint_is_run(tmp_path):
     with pytest.raises(CheckpointError, match="not a checkpoint that can be read safely") as error:
         imported(tmp_path, {"linear.weight": Touch(tmp_path / "ran")})
     assert "weights_only" not in str(error.value)  # torch's advice: to load it unsafely
@@ -749,7 +723,7 @@ def test_nothing_in_a_checkpoint_is_run(tmp_path: Path) -> None:
     assert (tmp_path / "ran").exists()  # the measure sees what it is to see
 
 
-def test_no_file_is_needed_to_be_told_of_a_wrong_output_name(tmp_path: Path) -> None:
+def test_a_wrong_output_name_is_refused_before_any_file_is_read(tmp_path):
     with pytest.raises(CheckpointError, match=r"out\.pth: weights are written as \.safetensors"):
         weights.import_checkpoint(
             tmp_path / "no.pth", tmp_path / "out.pth", family="tiny", config={}, task="denoise"

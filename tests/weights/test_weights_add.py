@@ -63,7 +63,7 @@ def add(*arguments: str | Path) -> int:
     return int(end.value.code or 0)
 
 
-def test_added_weights_load_by_name_with_an_entry_that_tells_all(tmp_path: Path, folder: Path) -> None:
+def test_added_weights_load_by_name_with_an_complete_entry(tmp_path, folder):
     source = trained(tmp_path)
     content = source.read_bytes()
     card = add_weights(source, folder)
@@ -85,7 +85,7 @@ def test_added_weights_load_by_name_with_an_entry_that_tells_all(tmp_path: Path,
     assert load_model("tiny-denoise", folder=folder).card == card
 
 
-def test_what_is_given_goes_before_what_the_file_says(tmp_path: Path, folder: Path) -> None:
+def test_what_is_given_goes_before_what_the_file_says(tmp_path, folder):
     given = {"licence": "MIT", "parameters": {"rate": 0.2}, "training": {"command": "other"}, "measured": {}}
     card = add_weights(trained(tmp_path), folder, name="tiny-cs20", **given)  # type: ignore[arg-type]
     assert (card.name, card.file, card.licence) == ("tiny-cs20", "tiny-cs20.safetensors", "MIT")
@@ -93,14 +93,12 @@ def test_what_is_given_goes_before_what_the_file_says(tmp_path: Path, folder: Pa
     assert card.training == {"data": "clips: train", "command": "other", "steps": 12}
 
 
-def test_a_licence_that_the_file_states_stays(tmp_path: Path, folder: Path) -> None:
+def test_a_licence_that_the_file_states_stays(tmp_path, folder):
     assert add_weights(trained(tmp_path, licence="CC-BY-NC-4.0"), folder).licence == "CC-BY-NC-4.0"
     assert add_weights(trained(tmp_path, "another"), folder).licence == "Apache-2.0"
 
 
-def test_weights_of_a_name_are_replaced_only_when_asked_and_keep_their_place(
-    tmp_path: Path, folder: Path
-) -> None:
+def test_weights_of_a_name_are_replaced_only_when_asked_and_keep_their_place(tmp_path, folder):
     first = add_weights(trained(tmp_path), folder)
     add_weights(trained(tmp_path), folder, name="other")
     better = trained(tmp_path, seed=1)
@@ -114,7 +112,7 @@ def test_weights_of_a_name_are_replaced_only_when_asked_and_keep_their_place(
     load_model("tiny-denoise", folder=folder)
 
 
-def test_a_file_that_lies_beside_the_manifest_is_only_entered(folder: Path) -> None:
+def test_a_file_that_lies_beside_the_manifest_is_only_entered(folder):
     source = trained(folder)
     content = source.read_bytes()
     add_weights(source, folder)
@@ -131,22 +129,22 @@ def test_a_file_that_lies_beside_the_manifest_is_only_entered(folder: Path) -> N
     ],
 )
 def test_an_entry_that_would_not_be_whole_is_refused_and_nothing_written(
-    tmp_path: Path, folder: Path, extra: dict[str, Any], settings: dict[str, Any], message: str
-) -> None:
+    tmp_path, folder, extra, settings, message
+):
     with pytest.raises(CheckpointError, match=message):
         add_weights(trained(tmp_path, **extra), folder, **settings)
     assert read_manifest(folder) == {}
     assert [path.name for path in folder.iterdir()] == ["manifest.json"]
 
 
-def test_a_damaged_file_is_not_added(tmp_path: Path, folder: Path) -> None:
+def test_a_damaged_file_is_not_added(tmp_path, folder):
     source = trained(tmp_path)
     source.write_bytes(source.read_bytes()[:-4])
     with pytest.raises(CheckpointError, match="damaged or not a safetensors file"):
         add_weights(source, folder)
 
 
-def test_a_file_whose_tensors_are_not_those_of_its_config_is_not_added(tmp_path: Path, folder: Path) -> None:
+def test_a_file_whose_tensors_are_not_those_of_its_config_is_not_added(tmp_path, folder):
     path = tmp_path / "tiny.safetensors"
     save_model(
         path,
@@ -160,9 +158,7 @@ def test_a_file_whose_tensors_are_not_those_of_its_config_is_not_added(tmp_path:
         add_weights(path, folder)
 
 
-def test_a_manifest_that_there_is_no_room_for_stays_as_it_was(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_manifest_that_there_is_no_room_for_stays_as_it_was(folder, monkeypatch):
     before = (folder / "manifest.json").read_bytes()
 
     def full(descriptor: int) -> None:
@@ -174,9 +170,7 @@ def test_a_manifest_that_there_is_no_room_for_stays_as_it_was(
     assert (folder / "manifest.json").read_bytes() == before and not list(folder.glob(".*"))
 
 
-def test_the_command_adds_and_says_what(
-    tmp_path: Path, folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_command_adds_and_says_what(tmp_path, folder, capsys):
     source = trained(tmp_path, training={})
     measured = {"clips": {"psnr": 31.5}}
     how = ("--data", "clips", "--command", "a command", "--measured", json.dumps(measured))
@@ -192,9 +186,7 @@ def test_the_command_adds_and_says_what(
     assert add(source, "--folder", folder, "--measured", "31.5") == 2
 
 
-def test_matrices_in_eight_bits_are_off_by_half_a_step_and_the_rest_is_in_sixteen(
-    tmp_path: Path, folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_matrices_in_eight_bits_are_off_by_half_a_step_and_the_rest_is_in_sixteen(tmp_path, folder, capsys):
     source = trained(tmp_path, width=64)
     assert add(source, "--folder", folder, "--name", "whole") == 0
     assert add(source, "--folder", folder, "--name", "small", "--eight-bit-from", 4096) == 0
@@ -209,14 +201,14 @@ def test_matrices_in_eight_bits_are_off_by_half_a_step_and_the_rest_is_in_sixtee
     assert 0.4 < (error / steps).max() < 0.6  # scales are rounded, too
 
 
-def test_matrices_smaller_than_asked_for_are_not_stored_in_eight_bits(tmp_path: Path, folder: Path) -> None:
+def test_matrices_smaller_than_asked_for_are_not_stored_in_eight_bits(tmp_path, folder):
     card = add_weights(trained(tmp_path, width=64), folder, eight_bit_from=4097)
     loaded = load_model(card.name, folder=folder).network.state_dict()["linear.weight"]
     assert torch.equal(loaded, loaded.half().float())
     assert card.bytes > 2 * 64 * 64
 
 
-def test_a_bundled_file_that_is_stored_again_keeps_what_its_entry_says(tmp_path: Path, folder: Path) -> None:
+def test_a_bundled_file_that_is_stored_again_keeps_what_its_entry_says(tmp_path, folder):
     add_weights(
         trained(tmp_path, width=64), folder, parameters={"sigma": 5}, measured={"clips": {"psnr": 9.0}}
     )
