@@ -134,7 +134,7 @@ def rgb_picture(path: Path) -> Tensor:
     return torch.from_numpy(frame.to_ndarray(format="rgb24")).permute(2, 0, 1).float() / 255
 
 
-def judge(
+def measure(
     task: str,
     clips: Sequence[tuple[str, Tensor]],
     networks: Mapping[str, Restorer],
@@ -262,7 +262,7 @@ def main(options: Namespace) -> None:
         for task in options.task or MODELS:
             gallery = Gallery(options.pictures / kind) if options.pictures else None
             networks = networks_of(task, options.weights, options.quality)
-            verdict = judge(task, clips, networks, gallery, alone=kind == "alone")
+            verdict = measure(task, clips, networks, gallery, alone=kind == "alone")
             sys.stdout.write("".join(f"{row}\n" for row in verdict.rows()))
             sys.stdout.flush()
             if gallery:
