@@ -21,7 +21,7 @@ import torch
 from numpy.typing import NDArray
 from scenery import landscape, table
 
-from vidrestore.cli.keywords import as_options
+from vidrestore.cli.terminal import as_options
 from vidrestore.colour import grey_to_planes, rgb_to_yuv
 from vidrestore.degrade import add_gaussian_noise
 from vidrestore.errors import VidRestoreError

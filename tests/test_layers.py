@@ -16,7 +16,7 @@ PACKAGE = Path(vidrestore.__file__).parent
 # A module imports from its own group and from those above it, nothing else. The package itself stands
 # outside: it hands on what lies below.
 GROUPS = (
-    {"errors", "events", "families", "frames", "options", "parsing"},
+    {"checking", "errors", "events", "families", "frames", "options", "parsing"},
     {"files"},
     {"models"},
     {"colour", "tiling", "clips", "scenes", "noise", "metrics", "degrade", "charts"},
@@ -109,8 +109,8 @@ def test_each_import_that_is_still_to_mend_is_there():
 
 PAPERS = "vidrestore.papers"
 SEAMS = {  # each names, in a string, what it loads of the papers when a user asks for it
-    "vidrestore.families": {"algorithm1", "recovery_transformers", "unfolded_rnns"},
-    "vidrestore.training.data_config": {"training_sets"},
+    "vidrestore.families": {"recovery", "recovery_transformers", "unfolded_rnns"},
+    "vidrestore.training.config": {"training_sets"},
     "vidrestore.evaluation": {"suites"},
 }
 

@@ -39,7 +39,7 @@ class Family:
 
     `build` makes a network from the settings in its weights file. `restorers` has a function of
     RestoreOptions for each task that restores videos; `further_tasks` are others that networks are trained
-    for. `adopt` converts checkpoints of other code (see `weights.adopted`); without it names and settings
+    for. `adopt` converts checkpoints of other code (see `weights.importing`); without it names and settings
     stay. `speed` on a CPU is "fast" (frames a second) or "slow" (seconds a frame).
     """
 
@@ -58,27 +58,27 @@ class Family:
 
 # The four kinds of training, for families here and in other packages.
 GROUPS = Training(  # groups of patches of planes, with noise or measured
-    "vidrestore.training.data_config:DataConfig",
+    "vidrestore.training.config:DataConfig",
     "vidrestore.training.config:TrainingConfig",
     "vidrestore.training.data.sources:group_data",
     "vidrestore.training.objective:GroupObjective",
 )
 PICTURES = Training(  # degraded RGB pictures, or short clips of which the middle frame is restored
-    "vidrestore.training.data_config:PairDataConfig",
+    "vidrestore.training.config:PairDataConfig",
     "vidrestore.training.config:PairTrainingConfig",
     "vidrestore.training.data.sources:pair_data",
     "vidrestore.training.objective:PairObjective",
-    "vidrestore.training.data_config:PairSetConfig",
+    "vidrestore.training.config:PairSetConfig",
 )
 CLIPS = Training(  # RGB clips downscaled by four
-    "vidrestore.training.data_config:ClipDataConfig",
+    "vidrestore.training.config:ClipDataConfig",
     "vidrestore.training.config:ClipTrainingConfig",
     "vidrestore.training.data.sources:clip_data",
     "vidrestore.training.objective:ClipObjective",
-    "vidrestore.training.data_config:ClipSetConfig",
+    "vidrestore.training.config:ClipSetConfig",
 )
 FLOW = Training(  # RGB frames with a known flow between them
-    "vidrestore.training.data_config:FlowDataConfig",
+    "vidrestore.training.config:FlowDataConfig",
     "vidrestore.training.config:FlowTrainingConfig",
     "vidrestore.training.data.sources:flow_data",
     "vidrestore.training.objective:FlowObjective",
@@ -98,7 +98,7 @@ def _of_papers(build: str) -> Family:
 
 
 FAMILIES: dict[str, Family] = {
-    "algorithm1": _of_papers("vidrestore.papers.algorithm1:build"),
+    "algorithm1": _of_papers("vidrestore.papers.recovery:build"),
     "dust": Family(
         "vidrestore.models.dust_sigma:build",
         {"denoise": "vidrestore.restorers.denoise:denoiser"},

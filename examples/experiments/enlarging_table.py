@@ -24,7 +24,7 @@ from vidrestore.models.vsr_transformer import SCALE
 from vidrestore.options import RestoreOptions
 from vidrestore.papers.paper_metrics import luma_metrics
 from vidrestore.restorers.vsr_restorer import VsrRestorer
-from vidrestore.training.data.compressed import encoded
+from vidrestore.training.data.pairs import encoded
 from vidrestore.weights import read_manifest
 
 LENS = 1.5  # sigma in pixels of the large frame

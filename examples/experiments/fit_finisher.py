@@ -36,7 +36,7 @@ from vidrestore.noise.features import FRAMES_SEEN
 from vidrestore.noise.meter import NoiseMeter
 from vidrestore.options import RestoreOptions
 from vidrestore.restorers.denoise import FurtherEstimates, Refinement
-from vidrestore.training.muon import Muon
+from vidrestore.training.optimiser import Muon
 
 SIGMA_RANGE = (5.0, 55.0)  # of white noise
 FRAMES = (1, 5, 9, 13, 17, 19)  # that are kept of a window

@@ -26,12 +26,10 @@ from typing import Any, NamedTuple
 
 import torch
 
-from vidrestore.evaluation.results import ClipMetrics
-from vidrestore.evaluation.systems import System
+from vidrestore.evaluation.results import ClipMetrics, System
 from vidrestore.papers import sensed_patches
-from vidrestore.papers.published import Table, TableSet
 from vidrestore.papers.set_files import FrameSequence
-from vidrestore.papers.table_systems import system_of
+from vidrestore.papers.tables import Table, TableSet, system_of
 from vidrestore.training.config import read_config
 from vidrestore.training.data.sources import make_data
 from vidrestore.training.loop import Run

@@ -14,9 +14,8 @@ from sample_pictures import write_rgb
 
 from vidrestore.evaluation import evaluate, suite_names
 from vidrestore.evaluation.results import ClipMetrics, Result, Row
-from vidrestore.papers.published import read_table
 from vidrestore.papers.suites import PATCH_FAMILIES
-from vidrestore.papers.table_systems import system_of
+from vidrestore.papers.tables import read_table, system_of
 from vidrestore.weights import Model, build_network, load_model, save_model
 from vidrestore.weights.manifest import Card
 

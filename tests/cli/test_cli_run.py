@@ -179,9 +179,9 @@ def test_the_configuration_that_is_printed_is_read_again(video, tmp_path, capsys
         ),
         (
             ("--steps", "denoise", "--set", "denoise.tail=1"),
-            "denoise has no option 'tail'; it has: chroma_strength",
+            "denoise has no option 'tail'; it has: tile, chroma_strength",
         ),
-        (("--steps", "denoise", "--set", "sigma=1"), "expected STEP.NAME=VALUE"),
+        (("--steps", "denoise", "--set", "sigma=1"), "with --set STEP.NAME=VALUE"),
     ],
 )
 def test_steps_that_make_no_sense_are_refused(video, capsys, given, message):

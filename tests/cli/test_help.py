@@ -14,7 +14,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from vidrestore.cli import restore_commands
+from vidrestore.cli import restoring
 from vidrestore.cli.app import app
 from vidrestore.cli.declared import with_options
 from vidrestore.cli.restoring import RunOptions
@@ -74,7 +74,7 @@ def test_the_help_names_the_defaults_that_the_library_has():
 def given(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> RestoreOptions:
     """What the library is asked for by `vidrestore denoise in.mp4 ARGUMENTS`."""
     asked: list[RestoreOptions] = []
-    monkeypatch.setattr(restore_commands, "run_task", lambda task, run, options: asked.append(options()))
+    monkeypatch.setattr(restoring, "run_task", lambda task, run, options: asked.append(options()))
     result = CliRunner().invoke(app, ["denoise", "in.mp4", *arguments], catch_exceptions=False)
     assert result.exit_code == 0, result.output
     return asked[0]

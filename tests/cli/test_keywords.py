@@ -12,7 +12,7 @@ from typer.main import get_command
 
 from vidrestore.cli import main
 from vidrestore.cli.app import app
-from vidrestore.cli.keywords import FLAGS, as_options
+from vidrestore.cli.terminal import FLAGS, as_options
 
 LIBRARY = Path(__file__).parents[2] / "vidrestore"
 COMMAND = re.compile(r"`vidrestore [^`]*`|`vidrestore [^`]*$")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from vidrestore.cli import main, restore_commands
+from vidrestore.cli import main, restoring
 from vidrestore.cli.app import app
 from vidrestore.cli.settings import read_presets
 from vidrestore.options import RestoreOptions
@@ -31,9 +31,7 @@ def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, RestoreOptions]]:
     """The task and the options that the library is asked for."""
     asked: list[tuple[str, RestoreOptions]] = []
-    monkeypatch.setattr(
-        restore_commands, "run_task", lambda task, run, options: asked.append((task, options()))
-    )
+    monkeypatch.setattr(restoring, "run_task", lambda task, run, options: asked.append((task, options())))
     return asked
 
 
@@ -99,7 +97,7 @@ def test_every_preset_is_understood_by_all_commands(name, task, file, asked, mon
     assert asked[0][0] == task
     chains: list[list[str]] = []
     monkeypatch.setattr(
-        "vidrestore.cli.run_commands.run_steps",
+        "vidrestore.cli.restoring.run_steps",
         lambda run, steps: chains.append([step.task for step in steps()]),
     )
     assert run("run", "in.mp4", "--preset-for", name) == 0

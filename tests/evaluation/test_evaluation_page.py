@@ -16,8 +16,7 @@ from eval_command import run, write_vid4
 
 from vidrestore.charts import chart
 from vidrestore.evaluation import page as pages
-from vidrestore.evaluation.page import COMPARISONS, page
-from vidrestore.evaluation.png import error_map
+from vidrestore.evaluation.page import COMPARISONS, error_map, page
 from vidrestore.evaluation.results import ClipMetrics, Comparison, Result, Row
 from vidrestore.media.pictures import png
 

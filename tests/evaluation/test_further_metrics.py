@@ -19,14 +19,13 @@ from vidrestore.cli import main
 from vidrestore.degrade import add_gaussian_noise
 from vidrestore.errors import DatasetError, MediaError, OptionError
 from vidrestore.evaluation import evaluate
-from vidrestore.evaluation.further_metrics import SMALLEST, FurtherMetrics, check_metrics, gray_levels
+from vidrestore.evaluation.reference import SMALLEST, FurtherMetrics, check_metrics, gray_levels
+from vidrestore.evaluation.results import BICUBIC, GIVEN, System
 from vidrestore.evaluation.sequence_frames import eight_bits
-from vidrestore.evaluation.systems import BICUBIC, GIVEN, System
 from vidrestore.media.vmaf import ffmpeg_with_vmaf
 from vidrestore.papers import awgn, enlarged, sensed_patches
-from vidrestore.papers.published import Table, TableSet
 from vidrestore.papers.set_files import FrameSequence
-from vidrestore.papers.table_systems import seed_of
+from vidrestore.papers.tables import Table, TableSet, seed_of
 
 ROOT = Path(__file__).parents[2]
 GRAY = np.array([0.299, 0.587, 0.114])

@@ -13,7 +13,7 @@ import torch
 from vidrestore.errors import CheckpointError
 from vidrestore.files.archives import check_pickled
 from vidrestore.training.checkpoints import read_checkpoint
-from vidrestore.weights.upstream import import_checkpoint
+from vidrestore.weights.importing import import_checkpoint
 
 LARGE = 1 << 24  # bytes, for want of a terabyte
 

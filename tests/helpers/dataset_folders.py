@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from vidrestore.papers.finding import find
-from vidrestore.papers.set_files import PairedImages, Sequences
+from vidrestore.papers.set_files import PairedImages, Sequences, find
 
 VID4 = ("calendar", "city", "foliage", "walk")
 

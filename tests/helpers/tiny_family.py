@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from vidrestore.weights.adopted import Adopted
+from vidrestore.weights.importing import Adopted
 
 
 @dataclass(frozen=True)

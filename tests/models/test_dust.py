@@ -7,7 +7,7 @@ import torch
 
 from vidrestore.models.dust import Dust, DustConfig, dct_dictionary, soft_threshold
 from vidrestore.models.dust_sigma import build, config_of
-from vidrestore.papers.algorithm1 import recover, weighted_attention
+from vidrestore.papers.recovery import recover, weighted_attention
 
 
 def small(**changes: object) -> DustConfig:

@@ -13,16 +13,14 @@ import torch
 from sample_pictures import write_rgb
 
 from vidrestore.colour import OPPONENT
-from vidrestore.evaluation.results import ClipMetrics
-from vidrestore.evaluation.systems import GIVEN, System
+from vidrestore.evaluation.results import GIVEN, ClipMetrics, System
 from vidrestore.metrics import psnr
 from vidrestore.models import nonlocal_bayes, second_estimate
 from vidrestore.options import RestoreOptions
 from vidrestore.papers.awgn import FRAMES, denoise_by_planes, denoiser, measure, noisy_video
-from vidrestore.papers.published import Table, TableSet, read_table
 from vidrestore.papers.set_files import FrameSequence
 from vidrestore.papers.suites import belongs, mean_of
-from vidrestore.papers.table_systems import all_qualities, seed_of, weights_notes
+from vidrestore.papers.tables import Table, TableSet, all_qualities, read_table, seed_of, weights_notes
 from vidrestore.restorers import denoise
 from vidrestore.restorers.base import Facts
 from vidrestore.restorers.denoise import DenoiseRestorer

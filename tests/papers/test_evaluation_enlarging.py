@@ -14,13 +14,12 @@ from vsr_networks import compact, released
 from vidrestore.degrade import imresize
 from vidrestore.errors import DatasetError
 from vidrestore.evaluation import evaluate
-from vidrestore.evaluation.results import ClipMetrics
-from vidrestore.evaluation.systems import BICUBIC, System
+from vidrestore.evaluation.results import BICUBIC, ClipMetrics, System
 from vidrestore.metrics import bgr_to_luma, psnr, ssim
 from vidrestore.models.vsr_transformer import config_of
 from vidrestore.papers.enlarged import bicubic, crop, enlarger, measure, small_frames
-from vidrestore.papers.published import Table, TableSet
 from vidrestore.papers.set_files import FrameSequence
+from vidrestore.papers.tables import Table, TableSet
 from vidrestore.restorers.vsr_restorer import frame_window
 from vidrestore.weights import load_model, save_model
 

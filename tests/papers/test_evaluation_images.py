@@ -13,12 +13,11 @@ from taylor_networks import small
 
 from vidrestore.errors import CheckpointError, DatasetError, OptionError
 from vidrestore.evaluation import evaluate
-from vidrestore.evaluation.systems import GIVEN, System
+from vidrestore.evaluation.results import GIVEN, System
 from vidrestore.models.mb_taylorformer import settings_of
 from vidrestore.papers.paper_metrics import luma_metrics, matlab_luma_metrics, rgb_metrics, volume_metrics
-from vidrestore.papers.published import read_table
 from vidrestore.papers.set_files import Pair
-from vidrestore.papers.table_systems import find_systems
+from vidrestore.papers.tables import find_systems, read_table
 from vidrestore.papers.whole_pictures import measure, picture_metrics
 from vidrestore.weights import load_model, save_model
 

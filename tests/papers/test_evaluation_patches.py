@@ -11,15 +11,13 @@ import torch
 from sample_pictures import write_rgb
 
 from vidrestore.errors import DatasetError
-from vidrestore.evaluation.results import ClipMetrics
-from vidrestore.evaluation.systems import GIVEN, System
+from vidrestore.evaluation.results import GIVEN, ClipMetrics, System
 from vidrestore.metrics import psnr, ssim
 from vidrestore.models.fast.linear import PlainLinear
 from vidrestore.papers import sensed_patches
-from vidrestore.papers.published import Table, TableSet
 from vidrestore.papers.sensed_patches import clip_spans, fits, gray_video, measure, restored_video, restorer
 from vidrestore.papers.set_files import FrameSequence
-from vidrestore.papers.table_systems import seed_of
+from vidrestore.papers.tables import Table, TableSet, seed_of
 from vidrestore.weights import Model, build_network
 from vidrestore.weights.manifest import Card
 

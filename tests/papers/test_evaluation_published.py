@@ -7,9 +7,9 @@ import re
 import pytest
 
 from vidrestore.errors import OptionError
-from vidrestore.papers.finding import names, splits
-from vidrestore.papers.published import AVERAGE, Table, read_table, table_names
+from vidrestore.papers.set_files import names, splits
 from vidrestore.papers.suites import PROTOCOLS
+from vidrestore.papers.tables import AVERAGE, Table, read_table, table_names
 
 TABLES = table_names()
 BY_SYSTEM = ("dust-table2", "dust-table9")  # printed with one line per system, as the other papers' are

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from vidrestore.models.dust import Dust, DustConfig
 from vidrestore.models.fast.linear import PackedLinear, PlainLinear
-from vidrestore.papers.algorithm1 import recover
+from vidrestore.papers.recovery import recover
 from vidrestore.papers.recovery_transformers import sinusoids
 
 BOTH = pytest.mark.parametrize("measurements", [None, MEASUREMENTS], ids=["denoising", "sensing"])

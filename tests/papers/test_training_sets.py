@@ -21,11 +21,10 @@ from vidrestore.degrade import imresize
 from vidrestore.errors import ConfigError, DatasetError
 from vidrestore.papers.set_files import PairedImages, Sequences, read_frames, read_pair
 from vidrestore.papers.training_sets import SetSource, random_set_clip, random_set_pair
-from vidrestore.training.config import read_config
+from vidrestore.training.config import ClipSetConfig, PairSetConfig, read_config
 from vidrestore.training.data import sources
 from vidrestore.training.data.footage import back_and_forth
 from vidrestore.training.data.sources import make_data
-from vidrestore.training.data_config import ClipSetConfig, PairSetConfig
 from vidrestore.weights import read_card
 
 

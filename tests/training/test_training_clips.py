@@ -18,9 +18,9 @@ from vidrestore.degrade import gaussian_blurred, imresize
 from vidrestore.errors import CheckpointError, ConfigError
 from vidrestore.media.recompress import recompress
 from vidrestore.models.spynet import initialise_flow_level, warp
-from vidrestore.training.config import ClipTrainingConfig
+from vidrestore.training.config import ClipDataConfig, ClipTrainingConfig, FlowDataConfig
 from vidrestore.training.data import sources
-from vidrestore.training.data.compressed import encoded
+from vidrestore.training.data.pairs import encoded
 from vidrestore.training.data.super_resolution import (
     ClipSource,
     FlowSource,
@@ -30,10 +30,8 @@ from vidrestore.training.data.super_resolution import (
     random_motion,
     random_resizing,
 )
-from vidrestore.training.data_config import ClipDataConfig, FlowDataConfig
 from vidrestore.training.loop import Run, train
-from vidrestore.training.losses import charbonnier
-from vidrestore.training.objective import ClipObjective, flow_distance
+from vidrestore.training.objective import ClipObjective, charbonnier, flow_distance
 from vidrestore.weights import load_model, read_card
 
 CPU = torch.device("cpu")

@@ -10,9 +10,9 @@ import pytest
 import torch
 from torch import Tensor
 
+from vidrestore.training.config import DataConfig
 from vidrestore.training.data.footage import Window
 from vidrestore.training.data.groups import NEAR, GroupPool, held_out_groups, turned, window_groups
-from vidrestore.training.data_config import DataConfig
 
 FRAMES, PATCH = 3, 4
 

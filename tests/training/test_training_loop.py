@@ -28,10 +28,9 @@ from vidrestore.training import loop
 from vidrestore.training.config import TrainingConfig, read_config
 from vidrestore.training.data import sources
 from vidrestore.training.data.batches import WorkerError
-from vidrestore.training.loop import Run, train
-from vidrestore.training.losses import batch_loss, group_psnr, validation_sigmas
-from vidrestore.training.rehearsal import rehearse
-from vidrestore.training.schedule import learning_rate
+from vidrestore.training.loop import Run, rehearse, train
+from vidrestore.training.objective import batch_loss, group_psnr, validation_sigmas
+from vidrestore.training.optimiser import learning_rate
 from vidrestore.training.training_events import Began, Interrupted, Validated
 from vidrestore.weights import load_model, read_card
 
@@ -499,8 +498,8 @@ def test_a_cache_has_a_size(tmp_path, size, capsys):
 
 def test_a_dry_run_is_done_where_the_system_does_not_say_its_memory(monkeypatch):
     monkeypatch.setitem(sys.modules, "resource", None)  # as on Windows
-    monkeypatch.delitem(sys.modules, "vidrestore.training.rehearsal", raising=False)
-    assert import_module("vidrestore.training.rehearsal").memory_used().startswith("unknown memory")
+    monkeypatch.delitem(sys.modules, "vidrestore.training.loop", raising=False)
+    assert import_module("vidrestore.training.loop").memory_used().startswith("unknown memory")
 
 
 def test_a_dry_run_whose_worker_ends_says_so(tmp_path, monkeypatch):

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from vidrestore.training.muon import Muon, orthogonal
+from vidrestore.training.optimiser import Muon, orthogonal
 
 
 @pytest.mark.parametrize("shape", [(3, 16, 40), (2, 40, 16)])

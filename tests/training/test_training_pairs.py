@@ -24,14 +24,20 @@ from vidrestore.degrade import DEGRADATIONS, average_light
 from vidrestore.errors import CheckpointError, ConfigError, MediaError
 from vidrestore.media.reader import VideoReader
 from vidrestore.metrics import psnr
-from vidrestore.training.config import PairTrainingConfig, read_config
+from vidrestore.training.config import PairDataConfig, PairTrainingConfig, read_config
 from vidrestore.training.data import pairs, sources
 from vidrestore.training.data.footage import Footage
-from vidrestore.training.data.mixed import Shares, degrade_clip
-from vidrestore.training.data.pairs import PairSource, held_out_pairs, random_clips, random_pair, turned
-from vidrestore.training.data_config import PairDataConfig
+from vidrestore.training.data.pairs import (
+    PairSource,
+    Shares,
+    degrade_clip,
+    held_out_pairs,
+    random_clips,
+    random_pair,
+    turned,
+)
 from vidrestore.training.loop import Run, train
-from vidrestore.training.losses import mean_psnr, picture_loss, psnr_loss
+from vidrestore.training.objective import mean_psnr, picture_loss, psnr_loss
 from vidrestore.training.training_events import Validated
 from vidrestore.weights import load_model, read_card
 

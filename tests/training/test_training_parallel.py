@@ -22,7 +22,7 @@ from vidrestore.errors import ConfigError
 from vidrestore.training.data import sources
 from vidrestore.training.data.batches import Share
 from vidrestore.training.loop import Run, train
-from vidrestore.training.losses import batch_loss
+from vidrestore.training.objective import batch_loss
 from vidrestore.training.parallel import LostError, ProcessGroup
 from vidrestore.weights import load_model
 

@@ -14,13 +14,11 @@ from training_runs import RecordedEvents
 from vidrestore.degrade import DEGRADATIONS
 from vidrestore.errors import CheckpointError, ConfigError
 from vidrestore.models.mb_taylorformer import TaskVectors
-from vidrestore.training.config import PairTrainingConfig
+from vidrestore.training.config import PairDataConfig, PairTrainingConfig
 from vidrestore.training.data import sources
 from vidrestore.training.data.pairs import HeldOutPairs, PairSource, held_out_pairs
-from vidrestore.training.data_config import PairDataConfig
 from vidrestore.training.loop import Run, train
-from vidrestore.training.losses import MOST_PSNR
-from vidrestore.training.objective import PairObjective
+from vidrestore.training.objective import MOST_PSNR, PairObjective
 from vidrestore.weights import load_model, read_card
 
 TASKS = ["deblur", "derain", "desnow"]

@@ -125,7 +125,7 @@ def test_a_file_that_lies_beside_the_manifest_is_only_entered(folder):
     [
         ({"training": {}}, {}, "has no record of its training; give `data` and `command`"),
         ({"training": {"data": "clips"}}, {}, "has no record of its training; give `command`"),
-        ({}, {"name": "Not A Name"}, "name is 'Not A Name', expected the form"),
+        ({}, {"name": "Not A Name"}, "name must have the form .*, found 'Not A Name'"),
     ],
 )
 def test_an_entry_that_would_not_be_whole_is_refused_and_nothing_written(

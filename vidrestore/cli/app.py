@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import io
 import os
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -19,16 +20,13 @@ from vidrestore import __version__
 from vidrestore.cli import weights_commands
 from vidrestore.cli.bench_commands import bench
 from vidrestore.cli.eval_commands import evaluate
+from vidrestore.cli.inputs import INTERRUPTED
 from vidrestore.cli.inspect_commands import inspect
-from vidrestore.cli.interrupts import INTERRUPTED
-from vidrestore.cli.keywords import as_options
-from vidrestore.cli.restore_commands import RESTORE_COMMANDS
-from vidrestore.cli.run_commands import run
+from vidrestore.cli.restoring import RESTORE_COMMANDS, run
 from vidrestore.cli.sense_commands import recover, sense
 from vidrestore.cli.settings import config, use_user_file
-from vidrestore.cli.terminal import say, show
+from vidrestore.cli.terminal import as_options, say, show
 from vidrestore.cli.train_commands import train
-from vidrestore.cli.usage_errors import UsageError, usage_line
 from vidrestore.errors import VidRestoreError
 
 RESTORE, OTHER, RESEARCH = "Restore", "Look, measure, train", "Research"  # panels of the commands
@@ -143,3 +141,35 @@ def _flush_stdout() -> None:
                 sys.stderr,
             )
             sys.exit(1)
+
+
+# The base of what Typer raises for a wrong command line; it has no public name.
+UsageError: type[Exception] = typer.BadParameter.__mro__[1]
+
+
+def usage_line(error: Any) -> str:
+    """Return Typer's sentence for a `UsageError` and where help is; empty if the help was printed already."""
+    if type(error).__name__ == "NoArgsIsHelpError":
+        return ""
+    text = error.format_message().removeprefix("Invalid value: ").replace("Value error, ", "").rstrip(".?")
+    unknown = re.match("No such command '([^']*)'", text)
+    if unknown and os.path.exists(unknown[1]):
+        return f"{unknown[1]} is no command; name the command first, such as vidrestore denoise {unknown[1]}"
+    text += _origin(error)
+    context, words = error.ctx, list[str]()
+    while context is not None and context.parent is not None:
+        words.insert(0, str(context.info_name))
+        context = context.parent
+    return f"{text}; see {' '.join(['vidrestore', *words])} --help"
+
+
+def _origin(error: Any) -> str:
+    """Return in words where a wrong value comes from, if not from the command line."""
+    parameter = getattr(error, "param", None)
+    if error.ctx is None or parameter is None:
+        return ""
+    source = error.ctx.get_parameter_source(parameter.name)
+    if source is not None and source.name == "ENVIRONMENT":
+        return f" (from {parameter.envvar})"
+    from_table = source is not None and source.name == "DEFAULT_MAP"
+    return " (see `vidrestore config`, or the preset)" if from_table else ""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from vidrestore.cli.interrupts import stops_cleanly
+from vidrestore.cli.inputs import stops_cleanly
 from vidrestore.cli.progress import PLAIN_INTERVAL
 from vidrestore.cli.terminal import escaped, say, say_over, show
 from vidrestore.errors import VidRestoreError

@@ -9,8 +9,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any, TextIO
 
-from vidrestore.cli.keywords import in_options
-from vidrestore.cli.terminal import escaped, fitted, say, say_json
+from vidrestore.cli.terminal import escaped, fitted, in_options, say, say_json
 from vidrestore.events import (
     BEFORE_START,
     Event,

@@ -1,26 +1,30 @@
-"""The common part of all commands that restore videos: their inputs and outputs, and the run."""
+"""`vidrestore denoise|dehaze|derain|desnow|deblur|sr` and `vidrestore run`: restore videos.
+
+The options come from `RestoreOptions`; `RunOptions` are those of the commands alone.
+"""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import Field, dataclass, fields, replace
 from fractions import Fraction
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_type_hints
 
 import typer
 
 from vidrestore import parsing
-from vidrestore.cli.declared import JSON, QUIET, one_use_of_stdout
-from vidrestore.cli.interrupts import stops_cleanly
+from vidrestore.checking import converted, known_names, parse_toml, toml, with_settings
+from vidrestore.cli.declared import JSON, QUIET, one_use_of_stdout, with_options
+from vidrestore.cli.inputs import numbered, run_each, stops_cleanly
 from vidrestore.cli.progress import counted_words, length_of_time, listening
-from vidrestore.cli.several_inputs import numbered, run_each
 from vidrestore.cli.terminal import ask, say, show
 from vidrestore.errors import OptionError, OutputExistsError, VidRestoreError
 from vidrestore.events import DAMAGED_SOURCE, Failed, Progressed, Warned
-from vidrestore.options import INPUT, OUTPUT, RESUME, RestoreOptions, option
+from vidrestore.files.regular import LARGEST_TOML, read_limited
+from vidrestore.options import INPUT, OUTPUT, QUALITY, RESUME, Declared, RestoreOptions, option
 
 if TYPE_CHECKING:
     from vidrestore.events import Listener
@@ -338,3 +342,165 @@ def estimate_lines(found: Estimate) -> Iterator[str]:
     yield f"  about {length_of_time(found.seconds)} of work and {found.size / 1e6:.1f} MB of video"
     if found.damage:
         yield f"  {found.damage}"
+
+
+HELP = {
+    "denoise": """Remove noise; everything else stays as it is.
+
+    Examples:
+      vidrestore denoise in.mp4                        measure the noise
+      vidrestore denoise in.mkv -o out.mkv --sigma 20 --best
+      vidrestore denoise camera/ -o clean/ --recursive
+    """,
+    "dehaze": """Remove haze; everything else stays as it is.
+
+    Examples:
+      vidrestore dehaze in.mp4
+      vidrestore dehaze in.mp4 --preview 3s            see before | after first
+      vidrestore dehaze in.mp4 --strength 0.7 --steady
+    """,
+    "derain": """Remove rain; everything else stays as it is.
+
+    Examples:
+      vidrestore derain in.mp4
+      vidrestore derain in.mp4 --preview 3s            see before | after first
+      vidrestore derain *.mp4 -o dry/ --skip-existing
+    """,
+    "desnow": """Remove snow; everything else stays as it is.
+
+    Examples:
+      vidrestore desnow in.mp4
+      vidrestore desnow in.mp4 --preview 3s            see before | after first
+      vidrestore desnow *.mp4 -o clear/ --skip-existing
+    """,
+    "deblur": """Remove blur of motion or focus; everything else stays as it is.
+
+    Examples:
+      vidrestore deblur in.mp4
+      vidrestore deblur in.mp4 --start 1:30 --duration 10s
+      vidrestore deblur in.mp4 --dry-run               encoder, time and size
+    """,
+    "sr": """Make videos four times larger, with detail from neighbouring frames.
+
+    Examples:
+      vidrestore sr in.mp4
+      vidrestore sr in.mp4 --preview 2s                see before | after first
+      vidrestore sr in.mp4 --encoder libx265 --crf 20 -o large.mkv
+    """,
+}
+
+
+def _restore_command(task: str, help: str) -> Callable[..., None]:
+    """Return the command of a task, with the options for it."""
+
+    def command(run: RunOptions, options: Callable[[], RestoreOptions]) -> None:
+        run_task(task, run, options)
+
+    command.__name__, command.__doc__ = task, help
+    return with_options(task)(command)
+
+
+RESTORE_COMMANDS = [_restore_command(task, help) for task, help in HELP.items()]
+
+
+def _is_of_whole_run(field: Field[Any]) -> bool:
+    """Return True for an option that all steps share."""
+    found: Declared = field.metadata["declared"]
+    return not found.tasks
+
+
+@with_options(only=_is_of_whole_run)
+def run(
+    run: RunOptions,
+    options: Callable[[], RestoreOptions],
+    steps: Annotated[
+        str, typer.Option("--steps", metavar="A,B", help="Tasks, in order.", rich_help_panel=QUALITY)
+    ] = "",
+    settings: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="STEP.NAME=VALUE",
+            help="Option of one step, such as denoise.sigma=20; repeatable.",
+            rich_help_panel=QUALITY,
+        ),
+    ] = None,
+    config: Annotated[
+        str | None,
+        typer.Option(
+            "--config", metavar="FILE", help="Steps and their options as TOML.", rich_help_panel=QUALITY
+        ),
+    ] = None,
+    print_config: Annotated[
+        bool,
+        typer.Option("--print-config", help="Print that TOML and exit.", rich_help_panel=QUALITY),
+    ] = False,
+) -> None:
+    """Restore by several tasks in one go: one decoding, one encoding.
+
+    Examples:
+      vidrestore run in.mp4 --steps denoise,deblur,sr -o out.mp4
+      vidrestore run in.mp4 --steps denoise,sr --set sr.height=1080
+      vidrestore run videos/ -o out/ --config steps.toml
+    """
+    tables = with_settings(_read_toml(config), settings or (), HELP)
+    in_file = tables.pop("steps", [])
+    names = steps.split(",") if steps else in_file
+    if "" in names:
+        raise OptionError(f"--steps {steps}: a name is missing beside a comma; expected A,B without spaces")
+    if not isinstance(names, list) or not all(isinstance(part, dict) for part in tables.values()):
+        raise OptionError(
+            'expected steps = ["denoise", "sr"] and a table for each step; with --set STEP.NAME=VALUE'
+        )
+    if print_config:
+        show(*toml({"steps": names} | tables).splitlines())
+        return
+    run_steps(run, lambda: _chain(names, tables, options))
+
+
+def _read_toml(path: str | None) -> dict[str, Any]:
+    """Return the tables of a file, none without one."""
+    if path is None:
+        return {}
+    try:
+        return parse_toml(read_limited(Path(path), LARGEST_TOML, follow=True).decode())
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise OptionError(f"--config {path}: can't be read as TOML ({reason})") from error
+
+
+def _chain(
+    names: list[str], tables: Mapping[str, dict[str, Any]], options: Callable[[], RestoreOptions]
+) -> list[Step]:
+    """Return the steps with their options. Raises OptionError."""
+    from vidrestore.jobs.steps import Step, check_steps
+
+    for name in {*names, *tables}:
+        if name not in HELP:
+            raise OptionError(f"no step named {name!r}; there are: {', '.join(HELP)}")
+        if name not in names:
+            raise OptionError(
+                f"options of {name} were given, but it is none of the steps ({','.join(map(str, names))})"
+            )
+    chain = [Step(name, replace(options(), **parsed(name, tables.get(name, {})))) for name in names]
+    check_steps(chain)
+    return chain
+
+
+def parsed(step: str, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options of a step, values of TOML or texts, by the names of their fields. Raises
+    OptionError.
+    """
+    declared = {field.name: field.metadata.get("declared") for field in fields(RestoreOptions)}
+    known = {name: each for name, each in declared.items() if each and step in each.tasks}
+    hints, values = get_type_hints(RestoreOptions), {}
+    for name, value in given.items():
+        key = name.replace("-", "_")
+        if key not in known:
+            raise OptionError(f"{step} has no option {name!r}; it has: {known_names(key, sorted(known))}")
+        parse = known[key].parse
+        try:
+            values[key] = parse(str(value)) if parse else converted(value, hints[key])
+        except ValueError as error:
+            raise OptionError(f"{step}.{name}: {error}") from None
+    return values

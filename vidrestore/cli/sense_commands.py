@@ -8,9 +8,8 @@ from typing import Annotated
 import typer
 
 from vidrestore.cli.declared import Json, Quiet, one_use_of_stdout, with_options
-from vidrestore.cli.interrupts import stops_cleanly
+from vidrestore.cli.inputs import run_each, stops_cleanly
 from vidrestore.cli.progress import listening
-from vidrestore.cli.several_inputs import run_each
 from vidrestore.options import RecoverOptions, SenseOptions
 
 

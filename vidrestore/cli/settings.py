@@ -45,11 +45,11 @@ def read_user_file() -> dict[str, Any]:
     """Return the user's settings; none without a file. Raises OptionError."""
     if not user_file().exists():
         return {}
-    from vidrestore.files.checked_toml import checked_toml
+    from vidrestore.checking import parse_toml
     from vidrestore.files.regular import LARGEST_TOML, read_limited
 
     try:
-        return checked_toml(read_limited(user_file(), LARGEST_TOML, follow=True).decode())
+        return parse_toml(read_limited(user_file(), LARGEST_TOML, follow=True).decode())
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise OptionError(f"{user_file()}: can't be read as TOML ({reason})") from error
@@ -57,9 +57,9 @@ def read_user_file() -> dict[str, Any]:
 
 def read_presets() -> dict[str, Table]:
     """Return the presets of the package and the user's own, by name. Raises OptionError."""
-    from vidrestore.files.checked_toml import checked_toml
+    from vidrestore.checking import parse_toml
 
-    own = checked_toml(files("vidrestore").joinpath("presets.toml").read_text(encoding="utf-8"))
+    own = parse_toml(files("vidrestore").joinpath("presets.toml").read_text(encoding="utf-8"))
     return own | _checked_presets(read_user_file().get(PRESETS, {}))
 
 

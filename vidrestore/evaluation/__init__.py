@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from vidrestore.errors import OptionError
-from vidrestore.evaluation.bundled import evaluate_bundled, evaluate_recipe
-from vidrestore.evaluation.pair import compare_videos
+from vidrestore.evaluation.held_out import evaluate_bundled, evaluate_recipe
 from vidrestore.evaluation.quick import SECONDS, evaluate_videos
+from vidrestore.evaluation.reference import compare_videos
 from vidrestore.evaluation.results import ClipMetrics, Result, Row
 from vidrestore.restorers.devices import torch_device
 

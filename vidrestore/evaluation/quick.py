@@ -28,9 +28,18 @@ from torch import Tensor
 import vidrestore
 from vidrestore.colour import planes_to_grey, yuv_to_rgb
 from vidrestore.errors import OptionError
-from vidrestore.evaluation.results import ClipMetrics, Comparison, Result, Row, rounded
+from vidrestore.evaluation.results import (
+    GIVEN,
+    NAMES,
+    ClipMetrics,
+    Comparison,
+    Result,
+    Row,
+    System,
+    rounded,
+    with_unique_labels,
+)
 from vidrestore.evaluation.sequence_frames import channels_last, eight_bits
-from vidrestore.evaluation.systems import GIVEN, NAMES, System, with_unique_labels
 from vidrestore.frames import Frame
 from vidrestore.media.probe import VideoInfo
 from vidrestore.media.reader import VideoReader

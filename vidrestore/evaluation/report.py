@@ -20,9 +20,8 @@ from torch import Tensor
 from vidrestore.colour import planes_to_grey
 from vidrestore.evaluation.page import LARGEST, page
 from vidrestore.evaluation.quick import Measurement, add_flicker, displayed
-from vidrestore.evaluation.results import ClipMetrics, Comparison, Result, Row, rounded
+from vidrestore.evaluation.results import GIVEN, ClipMetrics, Comparison, Result, Row, rounded
 from vidrestore.evaluation.sequence_frames import area_matrix
-from vidrestore.evaluation.systems import GIVEN
 from vidrestore.files.atomic import replacing, write_problem
 from vidrestore.frames import Frame
 from vidrestore.jobs.job import Summary, reader_of

@@ -1,4 +1,4 @@
-"""Delay signals such as Ctrl-C during a step that must not be interrupted. `cli.interrupts` decides their
+"""Delay signals such as Ctrl-C during a step that must not be interrupted. `cli.inputs` decides their
 effect.
 """
 

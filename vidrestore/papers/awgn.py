@@ -20,16 +20,14 @@ from torch import Tensor
 from vidrestore.clips import clip_bounds, crossfade, join_clips
 from vidrestore.colour import OPPONENT_NORMS, opponent_to_rgb, rgb_to_opponent
 from vidrestore.degrade import add_gaussian_noise
-from vidrestore.evaluation.further_metrics import FurtherMetrics
-from vidrestore.evaluation.results import ClipMetrics, Comparison
+from vidrestore.evaluation.reference import FurtherMetrics
+from vidrestore.evaluation.results import GIVEN, ClipMetrics, Comparison, System
 from vidrestore.evaluation.sequence_frames import channels_last, eight_bits
-from vidrestore.evaluation.systems import GIVEN, System
 from vidrestore.metrics import psnr
 from vidrestore.models.dust import Dust
 from vidrestore.options import RestoreOptions
-from vidrestore.papers.published import Table, TableSet
 from vidrestore.papers.set_files import FrameSequence, clean_frames, stacked
-from vidrestore.papers.table_systems import seed_of
+from vidrestore.papers.tables import Table, TableSet, seed_of
 from vidrestore.restorers.denoise import DenoiseRestorer
 from vidrestore.restorers.picture_restorer import PictureRestorer
 

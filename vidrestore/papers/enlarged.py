@@ -17,15 +17,14 @@ from torch import Tensor
 
 from vidrestore.degrade import imresize
 from vidrestore.errors import DatasetError
-from vidrestore.evaluation.further_metrics import FurtherMetrics
-from vidrestore.evaluation.results import ClipMetrics, Comparison
+from vidrestore.evaluation.reference import FurtherMetrics
+from vidrestore.evaluation.results import BICUBIC, ClipMetrics, Comparison, System
 from vidrestore.evaluation.sequence_frames import channels_last, eight_bits
-from vidrestore.evaluation.systems import BICUBIC, System
 from vidrestore.models.vsr_transformer import SCALE
 from vidrestore.options import RestoreOptions
 from vidrestore.papers.paper_metrics import luma_metrics, rgb_metrics
-from vidrestore.papers.published import Table, TableSet
 from vidrestore.papers.set_files import FrameSequence, clean_frames, picture_frames, stacked
+from vidrestore.papers.tables import Table, TableSet
 from vidrestore.restorers.vsr_restorer import VsrRestorer
 
 CHANNELS = {"RGB": rgb_metrics, "Y": luma_metrics}

@@ -21,17 +21,15 @@ from torch import Tensor
 
 from vidrestore.degrade import add_gaussian_noise
 from vidrestore.errors import DatasetError
-from vidrestore.evaluation.further_metrics import FurtherMetrics
-from vidrestore.evaluation.results import ClipMetrics, Comparison
+from vidrestore.evaluation.reference import FurtherMetrics
+from vidrestore.evaluation.results import GIVEN, ClipMetrics, Comparison, System
 from vidrestore.evaluation.sequence_frames import area_matrix, grey
-from vidrestore.evaluation.systems import GIVEN, System
 from vidrestore.metrics import psnr, ssim
 from vidrestore.models.fast.linear import PackedLinear
 from vidrestore.models.grouping import origins_of, restore_patches
 from vidrestore.models.matching import Grid, fixed_positions
-from vidrestore.papers.published import Table, TableSet
 from vidrestore.papers.set_files import FrameSequence, clean_frames, stacked
-from vidrestore.papers.table_systems import seed_of
+from vidrestore.papers.tables import Table, TableSet, seed_of
 
 FRAMES = 200  # most of a video
 CLIP = 20

@@ -10,13 +10,32 @@ from statistics import fmean
 from typing import Any
 
 from vidrestore.errors import DatasetError, OptionError
-from vidrestore.evaluation.further_metrics import VMAF, check_metrics, protocol_lines
-from vidrestore.evaluation.results import ClipMetrics, Result, Row, Values, mean_of_frames, rounded
-from vidrestore.evaluation.systems import BICUBIC, GIVEN, NAMES, System
+from vidrestore.evaluation.reference import VMAF, check_metrics, protocol_lines
+from vidrestore.evaluation.results import (
+    BICUBIC,
+    GIVEN,
+    NAMES,
+    ClipMetrics,
+    Result,
+    Row,
+    System,
+    Values,
+    mean_of_frames,
+    rounded,
+)
 from vidrestore.papers import awgn, enlarged, sensed_patches, whole_pictures
-from vidrestore.papers.finding import find
-from vidrestore.papers.published import AVERAGE, Table, TableSet, read_table, table_names
-from vidrestore.papers.table_systems import all_qualities, find_systems, select_systems, weights_notes
+from vidrestore.papers.set_files import find
+from vidrestore.papers.tables import (
+    AVERAGE,
+    Table,
+    TableSet,
+    all_qualities,
+    find_systems,
+    read_table,
+    select_systems,
+    table_names,
+    weights_notes,
+)
 
 __all__ = ["evaluate_table", "table_names"]  # what `vidrestore.evaluation` asks for
 

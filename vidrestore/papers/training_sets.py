@@ -16,13 +16,21 @@ from torch import Tensor
 from vidrestore.degrade import imresize
 from vidrestore.errors import DatasetError
 from vidrestore.models.vsr_transformer import SCALE
-from vidrestore.papers.finding import find, names, splits
-from vidrestore.papers.set_files import FrameSequence, PairedImages, Sequences, read_frames, read_pair
+from vidrestore.papers.set_files import (
+    FrameSequence,
+    PairedImages,
+    Sequences,
+    find,
+    names,
+    read_frames,
+    read_pair,
+    splits,
+)
+from vidrestore.training.config import ClipSetConfig, PairSetConfig, SetConfig
 from vidrestore.training.data.batches import WHOLE, Share, Source
 from vidrestore.training.data.footage import back_and_forth
 from vidrestore.training.data.pairs import HeldOutPairs, quantised, turned
 from vidrestore.training.data.super_resolution import HeldOutClips, random_symmetry
-from vidrestore.training.data_config import ClipSetConfig, PairSetConfig, SetConfig
 
 __all__ = ["names", "set_data", "splits"]  # what `vidrestore.training` asks for
 

@@ -13,13 +13,12 @@ from collections.abc import Callable, Iterator, Sequence
 
 from torch import Tensor
 
-from vidrestore.evaluation.results import ClipMetrics, Comparison
+from vidrestore.evaluation.results import GIVEN, ClipMetrics, Comparison, System
 from vidrestore.evaluation.sequence_frames import channels_last, eight_bits
-from vidrestore.evaluation.systems import GIVEN, System
 from vidrestore.options import RestoreOptions
 from vidrestore.papers.paper_metrics import luma_metrics, matlab_luma_metrics, rgb_metrics, volume_metrics
-from vidrestore.papers.published import Table, TableSet
 from vidrestore.papers.set_files import Pair, read_pair
+from vidrestore.papers.tables import Table, TableSet
 from vidrestore.restorers.picture_restorer import PictureRestorer
 
 Metrics = Callable[[Tensor, Tensor], dict[str, float]]

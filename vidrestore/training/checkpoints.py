@@ -1,13 +1,15 @@
-"""Checkpoints on disk: a new one replaces the old one when it is complete; one process at a time writes
-them.
+"""Checkpoints on disk, and the settings that may not change between a run and its continuation.
+
+A new checkpoint replaces the old one when it is complete; one process at a time writes them.
 """
 
 from __future__ import annotations
 
 import json
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,7 @@ from vidrestore.files.archives import check_pickled
 from vidrestore.files.atomic import replacing
 from vidrestore.files.checked_json import COUNT, check_types
 from vidrestore.files.lease import BEAT, BusyError, Lock, heartbeat
+from vidrestore.training.config import RunConfig
 
 _TYPES = {"step": COUNT, "seconds": float, "curve": [{"step": COUNT}]}
 _LATER = {  # not in checkpoints of earlier versions
@@ -92,3 +95,46 @@ def check_alike(tensors: Mapping[str, Any], expected: Mapping[str, Tensor]) -> N
     found = {name: tensor.shape if isinstance(tensor, Tensor) else None for name, tensor in tensors.items()}
     if found != {name: tensor.shape for name, tensor in expected.items()}:
         raise ValueError("tensors of another network")
+
+
+def identity_of(config: RunConfig, model: Mapping[str, Any], fixed: Iterable[str]) -> dict[str, Any]:
+    """Return those settings by name: the full network (`model`), the data, and the settings of training named
+    in `fixed`.
+    """
+    sections = {"model": model, "data": asdict(config.data)}
+    values = {
+        f"[{section}] {name}": value for section, part in sections.items() for name, value in part.items()
+    }
+    values |= {f"[training] {name}": getattr(config.training, name) for name in fixed}
+    return {"task": config.task, "family": config.family} | values
+
+
+def check_same(
+    checkpoint: Path, config: RunConfig, earlier: Mapping[str, Any], now: Mapping[str, Any]
+) -> None:
+    """Raise ConfigError if the configuration has changed since the checkpoint, with the old and new values.
+
+    Checkpoints of versions that saved no identity are accepted.
+    """
+    names = (
+        [name for name in earlier.keys() | now.keys() if name in earlier or not _is_default(name, config)]
+        if earlier
+        else []
+    )
+    changed = [name for name in names if earlier.get(name) != now.get(name)]
+    if changed:
+        details = "; ".join(
+            f"{name} was {earlier.get(name)!r} and is {now.get(name)!r}" for name in sorted(changed)
+        )
+        raise ConfigError(
+            f"{checkpoint}: belongs to another run: {details}; change them back, or choose another `output`"
+        )
+
+
+def _is_default(name: str, config: RunConfig) -> bool:
+    """Return True if a value that an earlier version didn't have is the default."""
+    section, _, key = name.partition("] ")
+    if section == "[model":
+        return key not in config.model
+    now = {"[data": config.data, "[training": config.training}.get(section)
+    return now is not None and {item.name: item.default for item in fields(now)}.get(key) == getattr(now, key)

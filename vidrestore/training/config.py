@@ -1,166 +1,306 @@
 """The configuration of a training run: one TOML file such as those in `examples/train`, checked value by
 value.
+
+    config = read_config(Path("examples/train/dust-denoise.toml"), ["training.steps=1000"])
+    config.training.steps, config.data.validation, config_toml(config)
+
+[data] has the sources of pictures and the sizes of crops, [training] the rest; which dataclasses these are
+depends on the family.
 """
 
 from __future__ import annotations
 
-import math
-import re
 import shlex
 from collections.abc import Iterable
 from dataclasses import dataclass, field, fields
+from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, ClassVar, Literal
 
+from pydantic import Field
+
+from vidrestore.checking import Checked, checked, parse_toml, toml, with_settings
+from vidrestore.degrade import DEGRADATIONS
 from vidrestore.errors import CheckpointError, ConfigError
 from vidrestore.families import Training, find_family, load
 from vidrestore.files.regular import LARGEST_TOML, read_limited
-from vidrestore.training.data_config import (
-    ClipSetConfig,
-    FootageConfig,
-    PairSetConfig,
-)
-from vidrestore.training.tables import parse_toml, require, section, toml, with_settings
 
-PRECISIONS = ("bf16", "fp16", "fp32")
-SCHEDULES = ("cosine", "restarts", "plateau")
-FINAL = ("last", "best")
-OPTIMISERS = ("adam", "muon")
-PICTURE_LOSSES = ("spectrum", "psnr")
-CLIP_LOSSES = ("charbonnier", "psnr")
+AtLeastOne = Annotated[int, Field(ge=1)]
+Portion = Annotated[float, Field(ge=0, le=1)]
+Positive = Annotated[float, Field(gt=0)]
+Precision = Literal["bf16", "fp16", "fp32"]
 
 
 @dataclass(frozen=True)
-class Schedule:
-    """Length, learning rate and batch of a run. Raises ConfigError for values out of range."""
+class Schedule(Checked):
+    """Length, learning rate and batch of a run."""
 
-    steps: int
-    batch: int = 64
-    learning_rate: float = 1e-3
-    warmup: int = 200
+    steps: AtLeastOne
+    batch: AtLeastOne = 64
+    learning_rate: Positive = 1e-3
+    warmup: Annotated[int, Field(ge=0)] = 200
     # share of the steps, at the end, over which the learning rate falls to the floor as a half cosine
-    decay: float = 0.4
-    clip_norm: float = 1.0
-    seed: int = 0
-    precision: str = "bf16"
-    validate_every: int = 1000
-    checkpoint_minutes: float = 3.0
-    schedule: str = "cosine"
-    floor: float | None = None  # lowest learning rate; None: a cosine ends at 1 % of the rate
+    decay: Portion = 0.4
+    clip_norm: Positive = 1.0
+    seed: Annotated[int, Field(ge=0, lt=2**31)] = 0
+    precision: Precision = "bf16"
+    validate_every: AtLeastOne = 1000
+    checkpoint_minutes: Annotated[float, Field(ge=0)] = 3.0
+    schedule: Literal["cosine", "restarts", "plateau"] = "cosine"
+    # lowest learning rate; None: a cosine ends at 1 % of the rate
+    floor: Annotated[float, Field(ge=0)] | None = None
     # half cosines of equal length, by the share of the rate that each begins at
-    restarts: tuple[float, ...] = (1.0, 1.0, 1.0, 1.0)
-    patience: int = 5  # validations without improvement until the rate is reduced
-    factor: float = 0.3  # the rate is multiplied by it
+    restarts: Annotated[tuple[Annotated[float, Field(gt=0, le=1)], ...], Field(min_length=1)] = (1.0,) * 4
+    patience: AtLeastOne = 5  # validations without improvement until the rate is reduced
+    factor: Annotated[float, Field(gt=0, lt=1)] = 0.3  # the rate is multiplied by it
     # decay of the running average of the weights, which is validated and saved; 0: no average
-    average: float = 0.999
+    average: Annotated[float, Field(ge=0, lt=1)] = 0.999
     # weights written at the end: those of the last step, or of the best validation
-    final: str = "last"
+    final: Literal["last", "best"] = "last"
 
     def __post_init__(self) -> None:
-        for name in ("steps", "batch", "validate_every", "patience"):
-            require(getattr(self, name) >= 1, name, "at least 1", getattr(self, name))
-        for name in ("learning_rate", "clip_norm"):
-            require(0 < getattr(self, name) < math.inf, name, "above 0", getattr(self, name))
-        for name in ("warmup", "checkpoint_minutes"):
-            require(getattr(self, name) >= 0, name, "0 or more", getattr(self, name))
-        require(0 <= self.decay <= 1, "decay", "in [0, 1]", self.decay)
-        require(0 <= self.seed < 2**31, "seed", "in [0, 2^31)", self.seed)
-        for name, known in (("precision", PRECISIONS), ("schedule", SCHEDULES), ("final", FINAL)):
-            require(getattr(self, name) in known, name, " or ".join(known), getattr(self, name))
-        floor = 0.0 if self.floor is None else self.floor
-        require(
-            0 <= floor <= self.learning_rate,
-            "floor",
-            f"from 0 to the learning rate's {self.learning_rate:g}",
-            floor,
-        )
-        in_range = bool(self.restarts) and all(0 < share <= 1 for share in self.restarts)
-        require(in_range, "restarts", "one or more shares, each above 0 and at most 1", self.restarts)
-        require(0 < self.factor < 1, "factor", "between 0 and 1", self.factor)
-        require(0 <= self.average < 1, "average", "in [0, 1)", self.average)
+        fits = self.floor is None or self.floor <= self.learning_rate
+        require(fits, "floor", f"at most the learning rate's {self.learning_rate:g}", self.floor)
 
 
 @dataclass(frozen=True)
 class TrainingConfig(Schedule):
-    """Training on groups of patches. Raises ConfigError for values out of range.
+    """Training on groups of patches.
 
     `sigma`, on the 0-255 scale, is one noise level (0 for compressed sensing), or the lowest and the highest;
     levels are then drawn uniformly in their logarithm. With `clip_noise`, noisy patches are clipped and
     rounded as a video file holds them; else, and always on measurements, noise is left as drawn.
     """
 
-    sigma: tuple[float, ...] = (1.0, 75.0)
+    sigma: Annotated[tuple[Annotated[float, Field(ge=0)], ...], Field(min_length=1, max_length=2)] = (
+        1.0,
+        75.0,
+    )
     clip_noise: bool = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require(
-            _is_range(self.sigma),
-            "sigma",
-            "one level of 0 or more, or a lowest and a highest above 0",
-            self.sigma,
-        )
+        fits = len(self.sigma) == 1 or 0 < self.sigma[0] <= self.sigma[1]
+        require(fits, "sigma", "one level of 0 or more, or a lowest and a highest above 0", self.sigma)
 
 
 @dataclass(frozen=True)
 class PairTrainingConfig(Schedule):
-    """Training on pairs of degraded and clean crops; the defaults are for a CPU. Raises ConfigError for
-    values out of range.
+    """Training on pairs of degraded and clean crops; the defaults are for a CPU.
 
     `loss`: "spectrum" is that of MB-TaylorFormer V2; "psnr" is the mean logarithm of each crop's squared
     error, with which NAFNet is trained (L. Chen et al., "Simple Baselines for Image Restoration", ECCV 2022),
     so that strong and faint degradations count alike.
     """
 
-    batch: int = 2
-    learning_rate: float = 3e-4
-    decay: float = 1.0
-    precision: str = "fp32"
-    validate_every: int = 500
-    weight_decay: float = 1e-4
-    loss: str = "spectrum"
+    batch: AtLeastOne = 2
+    learning_rate: Positive = 3e-4
+    decay: Portion = 1.0
+    precision: Precision = "fp32"
+    validate_every: AtLeastOne = 500
+    weight_decay: Annotated[float, Field(ge=0, lt=1)] = 1e-4
+    loss: Literal["spectrum", "psnr"] = "spectrum"
     # of "psnr": squared error in [0, 1] below which a crop has less weight
-    least_error: float = 1e-3
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require(0 < self.least_error <= 1, "least_error", "above 0 and at most 1", self.least_error)
-        require(self.loss in PICTURE_LOSSES, "loss", " or ".join(PICTURE_LOSSES), self.loss)
-        require(0 <= self.weight_decay < 1, "weight_decay", "in [0, 1)", self.weight_decay)
+    least_error: Annotated[float, Field(gt=0, le=1)] = 1e-3
 
 
 @dataclass(frozen=True)
 class FlowTrainingConfig(Schedule):
-    """Training on the flow between frames; the defaults are for a CPU. Raises ConfigError for values out of
-    range.
-    """
+    """Training on the flow between frames; the defaults are for a CPU."""
 
-    batch: int = 2
-    learning_rate: float = 4e-4
-    decay: float = 1.0
-    precision: str = "fp32"
-    validate_every: int = 500
+    batch: AtLeastOne = 2
+    learning_rate: Positive = 4e-4
+    decay: Portion = 1.0
+    precision: Precision = "fp32"
+    validate_every: AtLeastOne = 500
 
 
 @dataclass(frozen=True)
 class ClipTrainingConfig(FlowTrainingConfig):
-    """Training on clips; the defaults are for a CPU. Raises ConfigError for values out of range.
+    """Training on clips; the defaults are for a CPU.
 
     `loss`: "charbonnier" is the mean distance that VSR-Transformer was trained with; the best answer to it is
     the median of all that a frame may have been. The best answer to "psnr", as in PairTrainingConfig, is
     their mean.
     """
 
-    optimiser: str = "adam"
-    loss: str = "charbonnier"
+    optimiser: Literal["adam", "muon"] = "adam"
+    loss: Literal["charbonnier", "psnr"] = "charbonnier"
+
+
+LARGEST_CROP = 288  # pixels; pans over photos have this height
+LARGEST_VIEW = 1080  # pixels; largest side of a crop before it is downscaled
+
+
+@dataclass(frozen=True)
+class FootageConfig(Checked):
+    """The sources of pictures.
+
+    `clips` and `stills` are folders, or lists of several, relative to the configuration's own; an empty
+    `stills` means no photos. `validation` names clips in those folders, without their folder, that are
+    excluded from training and used for validation. Shares are in [0, 1].
+    """
+
+    clips: str | tuple[str, ...]
+    stills: str | tuple[str, ...] = ""
+    validation: tuple[str, ...] = ()
+    still_share: Portion = 0.25  # of windows that are slow pans and zooms over photos
+
+    def __post_init__(self) -> None:
+        without_folder = all(name == Path(name).name for name in self.validation)
+        expected = "names of files in the folder data.clips, without a folder"
+        require(without_folder, "validation", expected, self.validation)
+
+    def card_entries(self) -> dict[str, str]:
+        """Return a description of the data for the card of the weights."""
+        clips, photos = (
+            ", ".join(Path(name).name for name in names) for names in (self.clip_folders, self.still_folders)
+        )
+        return {"clips": clips, "photos": photos, "held out": ", ".join(self.validation)}
+
+    @property
+    def clip_folders(self) -> tuple[str, ...]:
+        return (self.clips,) if isinstance(self.clips, str) else self.clips
+
+    @property
+    def still_folders(self) -> tuple[str, ...]:
+        names = (self.stills,) if isinstance(self.stills, str) else self.stills
+        return tuple(name for name in names if name)
+
+
+@dataclass(frozen=True)
+class DataConfig(FootageConfig):
+    """Groups of patches from footage."""
+
+    chroma_share: Portion = 0.2  # of groups
+    # of windows whose groups follow the motion; in the others patches don't move
+    match_share: Portion = 0.8
+    # steps in pixels of the grid that patches are taken from; one is drawn per window
+    strides: Annotated[tuple[AtLeastOne, ...], Field(min_length=1)] = (8, 12, 16)
+    groups_per_window: AtLeastOne = 280
+    # times that a group is trained on, with new noise each time, before it is replaced
+    reuse: AtLeastOne = 6
+    pool: int = 24_000  # most groups in memory
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require(self.optimiser in OPTIMISERS, "optimiser", " or ".join(OPTIMISERS), self.optimiser)
-        require(self.loss in CLIP_LOSSES, "loss", " or ".join(CLIP_LOSSES), self.loss)
+        expected = f"at least one window of {self.groups_per_window} groups"
+        require(self.pool >= self.groups_per_window, "pool", expected, self.pool)
 
 
-TABLES = ("model", "data", "training", "parameters")
+@dataclass(frozen=True)
+class PairDataConfig(FootageConfig):
+    """Crops of RGB footage and degraded copies. `still_share` counts crops here."""
+
+    degradations: tuple[str, ...] = ("haze", "rain", "snow", "blur", "noise")  # one is drawn per crop
+    crop: Annotated[int, Field(ge=16, le=LARGEST_CROP, multiple_of=8)] = 96  # side in pixels
+    frames: AtLeastOne = 1  # length of the network's input clip, whose middle frame is restored
+    # largest side of a crop before it is downscaled to `crop`, so that it shows more of a scene; None: `crop`
+    widest: int | None = None
+    untouched: Portion = 0.08  # share of crops without degradation, so that clean video is left unchanged
+    combined: Portion = 0.08  # share of the others that have a second degradation
+    recompressed: Portion = 0.3  # share of the others that are compressed after the degradation
+    reuse: AtLeastOne = 1  # steps that a batch is used for, each time cropped and mirrored differently
+    fast: Portion = 0.0  # share of crops with fast motion
+    alone: Portion = 0.0  # share of the others whose frame is its own neighbours, as that of a photo
+    distracted: Portion = 0.0  # share with bright things that move and aren't weather
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require(self.frames % 2 == 1, "frames", "an odd number", self.frames)
+        known = bool(self.degradations) and set(self.degradations) <= set(DEGRADATIONS)
+        require(known, "degradations", f"one or more of {', '.join(DEGRADATIONS)}", self.degradations)
+        in_range = self.widest is None or self.crop <= self.widest <= LARGEST_VIEW
+        require(in_range, "widest", f"from the crop's {self.crop} to {LARGEST_VIEW}", self.widest)
+
+
+@dataclass(frozen=True)
+class ClipDataConfig(FootageConfig):
+    """Crops of RGB clips, and the same crops downscaled by 4. `still_share` counts crops here."""
+
+    frames: AtLeastOne = 5
+    # side of the low-resolution crops in pixels
+    crop: Annotated[int, Field(ge=8, le=LARGEST_CROP // 4, multiple_of=8)] = 40
+    # low-resolution crops are also blurred, noisy and compressed; else downscaled bicubically alone
+    practical: bool = False
+    native: Portion = 0.0  # share of crops of photos that slide over a photo's own pixels
+    reuse: AtLeastOne = 1  # steps that a batch is used for, each time cropped and mirrored differently
+
+
+@dataclass(frozen=True)
+class FlowDataConfig(FootageConfig):
+    """Pairs of RGB crops with a random flow between them."""
+
+    crop: Annotated[int, Field(ge=16, le=160)] = 128
+    reach: Annotated[float, Field(gt=0, le=32)] = 12.0  # pixels; largest component of a flow vector
+
+
+def paper_sets() -> Any:
+    """Return the module of the papers' datasets, loaded when a recipe names one of them."""
+    return import_module("vidrestore.papers.training_sets")
+
+
+@dataclass(frozen=True)
+class SetConfig(Checked):
+    """One of the papers' datasets (`vidrestore.papers`) in a folder, which is relative to the
+    configuration's own.
+
+    `validation` lists splits of the same dataset, or of others in that folder, as in ["test",
+    "rain100l/test"]. If it is empty, the network is validated on its training data.
+    """
+
+    dataset: str
+    folder: str
+    split: str = "train"
+    validation: tuple[str, ...] = ()
+    kind: ClassVar[Literal["pairs", "clips"]]
+
+    def __post_init__(self) -> None:
+        sets = paper_sets()
+        known = sets.names(self.kind)
+        for name, split in [(self.dataset, self.split), *self.validation_sets]:
+            require(name in known, "dataset", f"one of {', '.join(known)}", name)
+            require(split in sets.splits(name), f"split of {name}", " or ".join(sets.splits(name)), split)
+
+    @property
+    def validation_sets(self) -> list[tuple[str, str]]:
+        """The datasets and splits of `validation`."""
+        return [
+            (name or self.dataset, split)
+            for name, _, split in (entry.rpartition("/") for entry in self.validation)
+        ]
+
+    def card_entries(self) -> dict[str, str]:
+        """Return a description of the data for the card of the weights."""
+        return {"dataset": f"{self.dataset} {self.split}", "held out": ", ".join(self.validation)}
+
+
+@dataclass(frozen=True)
+class PairSetConfig(SetConfig):
+    """Crops of a dataset of degraded and clean pictures."""
+
+    crop: Annotated[int, Field(ge=16, multiple_of=8)] = 256  # side in pixels
+    kind = "pairs"
+
+
+@dataclass(frozen=True)
+class ClipSetConfig(SetConfig):
+    """Crops of a dataset of clips, and the same crops downscaled by 4."""
+
+    frames: AtLeastOne = 5
+    crop: Annotated[int, Field(ge=8, multiple_of=8)] = 64  # side of the low-resolution crops in pixels
+    read_small: bool = False  # use the dataset's low-resolution frames; else downscale bicubically
+    kind = "clips"
+
+
+def require(holds: bool, name: str, expected: str, found: Any) -> None:
+    """Raise ConfigError, saying that `name` must be `expected`, unless `holds` is true."""
+    if not holds:
+        shown = list(found) if isinstance(found, tuple) else repr(found)
+        raise ConfigError(f"{name} must be {expected}, found {shown}")
+
+
+SECTIONS = ("model", "data", "training", "parameters")
 # the task that removes each degradation
 TASK_OF = {
     "haze": "dehaze",
@@ -171,7 +311,6 @@ TASK_OF = {
     "white": "denoise",
     "coloured": "denoise",
 }
-Data = FootageConfig | PairSetConfig | ClipSetConfig
 
 
 @dataclass(frozen=True)
@@ -180,43 +319,28 @@ class RunConfig:
     training.
 
     `parameters` goes onto the card of the weights: what their task requires, such as {"rate": 0.2}; by
-    default the noise levels. Raises ConfigError for a name that weights can't have, a task that the family
-    isn't for, and denoising without noise.
+    default the noise levels. Raises ConfigError for a task that the family isn't for, and denoising without
+    noise.
     """
 
     name: str
     task: str
     family: str
     model: dict[str, Any]
-    data: Data
+    data: FootageConfig | SetConfig
     training: Schedule
     path: Path  # the configuration file
     parameters: dict[str, Any] = field(default_factory=dict)
     settings: tuple[str, ...] = ()  # "KEY=VALUE" that override the file
 
     def __post_init__(self) -> None:
-        require(
-            bool(re.fullmatch(r"[a-z0-9][a-z0-9-]*", self.name)),
-            "name",
-            "of lower-case letters, digits and hyphens",
-            self.name,
-        )
         tasks = find_family(self.family).tasks
         require(self.task in tasks, "task", f"{' or '.join(tasks)} for {self.family}", self.task)
         if isinstance(self.training, TrainingConfig):
-            senses = bool(self.model.get("measurements"))
-            require(
-                senses == (self.task == "recover"),
-                "task",
-                "recover with [model] measurements, else denoise",
-                self.task,
-            )
-            require(
-                senses or self.training.sigma[0] > 0,
-                "[training] sigma",
-                "above 0 to denoise",
-                self.training.sigma,
-            )
+            sigma, senses = self.training.sigma, bool(self.model.get("measurements"))
+            expected = "recover with [model] measurements, else denoise"
+            require(senses == (self.task == "recover"), "task", expected, self.task)
+            require(senses or sigma[0] > 0, "[training] sigma", "above 0 to denoise", sigma)
 
     @property
     def kind(self) -> Training:
@@ -253,48 +377,43 @@ def read_config(path: Path, settings: Iterable[str] = ()) -> RunConfig:
     return parse_config(text, path, settings)
 
 
+@dataclass(frozen=True)
+class _File(Checked):
+    """The content of a file before [data] and [training] are checked, whose dataclasses the family names."""
+
+    name: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]*$")]
+    task: str
+    family: str
+    model: dict[str, Any]
+    data: dict[str, Any]
+    training: dict[str, Any]
+    parameters: dict[str, Any] = field(default_factory=dict)
+
+
 def parse_config(text: str, path: Path, settings: Iterable[str] = ()) -> RunConfig:
     """Parse the text of a configuration as `read_config` does; its paths are relative to the folder of
     `path`.
     """
     settings = tuple(settings)
-    content = with_settings(parse_toml(text, str(path)), settings, TABLES)
-    for name, kind in _sections(content, path).items():
-        content[name] = section(kind, content[name], f"{path}, [{name}]")
-    return section(RunConfig, content, str(path), path=path, settings=settings)
-
-
-def _sections(content: dict[str, Any], path: Path) -> dict[str, type[Any]]:
-    """Return the dataclasses of the sections [data] and [training] that a file has, by the family's training.
-    Raises ConfigError for a family that is unknown or isn't trained.
-    """
-    name = content.get("family")
-    if not isinstance(name, str):
-        return {}  # reported when the whole file is checked
     try:
-        training = find_family(name).training
-    except CheckpointError as error:
+        content = with_settings(parse_toml(text), settings, SECTIONS)
+    except ValueError as error:
+        raise ConfigError(f"{path}: not valid TOML ({error})") from error
+    file = checked(_File, content, str(path))
+    try:
+        training = find_family(file.family).training
+        if training is None:
+            raise ConfigError(f"the family {file.family!r} has no training")
+        kinds = {
+            "data": training.dataset if training.dataset and "dataset" in file.data else training.data,
+            "training": training.settings,
+        }
+        sections = {name: checked(load(kind), content[name], f"[{name}]") for name, kind in kinds.items()}
+        return RunConfig(**(vars(file) | sections), path=path, settings=settings)
+    except (CheckpointError, ConfigError) as error:
         raise ConfigError(f"{path}: {error}") from error
-    if training is None:
-        raise ConfigError(f"{path}: the family {name!r} has no training")
-    data = content.get("data")
-    of_dataset = training.dataset and isinstance(data, dict) and "dataset" in data
-    kinds = {"data": training.dataset if of_dataset else training.data, "training": training.settings}
-    return {section: load(kind) for section, kind in kinds.items() if section in content}
 
 
 def config_toml(config: RunConfig) -> str:
     """Return a run's configuration as TOML, defaults included; in the same folder it reads back equal."""
-    return toml(
-        {
-            item.name: getattr(config, item.name)
-            for item in fields(config)
-            if item.name not in ("path", "settings")
-        }
-    )
-
-
-def _is_range(sigma: tuple[float, ...]) -> bool:
-    if not all(map(math.isfinite, sigma)):
-        return False
-    return (len(sigma) == 1 and sigma[0] >= 0) or (len(sigma) == 2 and 0 < sigma[0] <= sigma[1])
+    return toml({item.name: getattr(config, item.name) for item in fields(_File)})

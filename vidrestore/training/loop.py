@@ -1,4 +1,8 @@
-"""The training loop: batches, optimiser, average of the weights, validation, checkpoints to resume from."""
+"""The training loop: batches, optimiser, average of the weights, validation, checkpoints to resume from.
+
+path = train(read_config(Path("examples/train/dust-denoise.toml")), Path("runs"))  # weights
+for done in rehearse(config): print(done.description)  # one step of everything, in a temporary folder
+"""
 
 from __future__ import annotations
 
@@ -6,11 +10,12 @@ import copy
 import math
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain, islice
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
@@ -19,22 +24,30 @@ from torch.optim.swa_utils import get_ema_multi_avg_fn
 
 from vidrestore.errors import ConfigError
 from vidrestore.files.stopping import interrupts_held
-from vidrestore.training.checkpoints import check_alike, read_checkpoint, run_lock, write_checkpoint
+from vidrestore.jobs.frame_progress import peak_memory
+from vidrestore.restorers.devices import torch_device
+from vidrestore.training.checkpoints import (
+    check_alike,
+    check_same,
+    identity_of,
+    read_checkpoint,
+    run_lock,
+    write_checkpoint,
+)
 from vidrestore.training.config import RunConfig
 from vidrestore.training.data.batches import WorkerError, on_device, worker_errors
 from vidrestore.training.data.sources import IN_MEMORY, Reading, make_data, with_reuse
-from vidrestore.training.identity import check_same, identity_of
-from vidrestore.training.memory_watch import memory_errors
 from vidrestore.training.networks import (
     full_model,
     load_initial_weights,
     new_network,
     sources_of,
+    write_weights,
 )
 from vidrestore.training.objective import objective_of
+from vidrestore.training.optimiser import Plateau, learning_rate
 from vidrestore.training.parallel import LostError, ProcessGroup, processes
 from vidrestore.training.run_records import recording
-from vidrestore.training.schedule import Plateau, learning_rate
 from vidrestore.training.training_events import (
     Began,
     Interrupted,
@@ -47,7 +60,7 @@ from vidrestore.training.training_events import (
     rounded_metrics,
     to_all,
 )
-from vidrestore.training.weights_card import write_weights
+from vidrestore.weights import load_model
 
 SMALLEST_SCALE = 2.0**-10  # loss scale in fp16; if gradients overflow even so, training has diverged
 
@@ -432,3 +445,97 @@ class Run:
             # the best step was validated, so it is on the curve
             seconds=round(self.seconds) if step == self.step else curve[-1]["seconds"],
         )
+
+
+@contextmanager
+def memory_errors(config: RunConfig) -> Iterator[None]:
+    """Raise ConfigError in place of the error raised if memory runs out, on a GPU or the CPU."""
+    try:
+        yield
+    except (MemoryError, RuntimeError) as error:
+        if not isinstance(
+            error, (MemoryError, torch.OutOfMemoryError)
+        ) and "can't allocate memory" not in str(error):
+            raise
+        reason = str(error).splitlines()[0] if str(error) else "no more is available"
+        raise ConfigError(
+            f"{config.path}: memory ran out ({reason}); try a smaller training.batch than "
+            f"{config.training.batch}"
+        ) from error
+
+
+@dataclass(frozen=True)
+class RehearsalStep:
+    """One part of the rehearsal and the seconds that it took."""
+
+    description: str
+    seconds: float
+
+
+def rehearse(
+    config: RunConfig,
+    *,
+    init: str | Path | Sequence[str | Path] | None = None,
+    device: str = "auto",
+    reading: Reading = IN_MEMORY,
+) -> Iterator[RehearsalStep]:
+    """Build, read, train a step, validate, save and load; yield each with its time when it is done. Raises as
+    `train` does.
+    """
+    with memory_errors(config), worker_errors(), TemporaryDirectory(prefix="vidrestore-") as folder:
+        lap = _Stopwatch()
+        run = Run(config, Path(folder), torch_device(device))
+        for weights in sources_of(init):
+            run.initialise_from(weights)
+        parameters = sum(part.numel() for part in run.network.parameters())
+        yield lap(f"{config.family} with {parameters:,} parameters on {run.device}")
+        source, held_out = make_data(config, run.network, reading)
+        yield lap("held-out data")
+        batches = source.batches(range(2), config.training.batch, reading.workers)
+        batch = next(batches)
+        yield lap(f"first batch: {_shapes(batch)}")
+        loss = run.update(*on_device(batch, run.device))
+        yield lap(f"update: loss {loss:.4f}")
+        next(batches)
+        yield lap("second batch")
+        progress = run.validate(held_out, [loss])
+        yield lap("validation: " + ", ".join(f"{name} {psnr:.2f} dB" for name, psnr in progress.psnr.items()))
+        run.save_checkpoint()
+        yield lap(f"checkpoint written: {_size(run.checkpoint)}")
+        run.load_checkpoint()
+        yield lap("checkpoint read")
+        weights = run.save_weights()
+        yield lap(f"weights written: {_size(weights)}")
+        load_model(weights)
+        yield lap("weights loaded")
+
+
+class _Stopwatch:
+    """Measures the seconds from one call to the next."""
+
+    def __init__(self) -> None:
+        self.last = time.monotonic()
+
+    def __call__(self, description: str) -> RehearsalStep:
+        now = time.monotonic()
+        self.last, before = now, self.last
+        return RehearsalStep(description, now - before)
+
+
+def memory_used() -> str:
+    """Describe the peak memory of this process, if the system reports it, and of the GPU, if there is one."""
+    peak = peak_memory()
+    gpu_peak = torch.cuda.max_memory_allocated() if torch.cuda.is_available() else 0
+    return ("unknown memory" if peak is None else f"{peak / 1e9:.2f} GB") + (
+        f", GPU {gpu_peak / 1e9:.2f} GB" if gpu_peak else ""
+    )
+
+
+def _shapes(batch: tuple[Any, ...]) -> str:
+    return ", ".join(
+        "x".join(map(str, part.shape)) if isinstance(part, torch.Tensor) else f"{part:.3g}" for part in batch
+    )
+
+
+def _size(path: Path) -> str:
+    return f"{path.stat().st_size / 1e6:.1f} MB"

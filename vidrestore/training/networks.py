@@ -1,4 +1,4 @@
-"""The network of a run: built from its configuration, or initialised from other weights."""
+"""The network of a run: built from its configuration, initialised from other weights, and written."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from vidrestore.checking import known_names
 from vidrestore.errors import CheckpointError, ConfigError
-from vidrestore.training.config import RunConfig
-from vidrestore.training.tables import known_names
+from vidrestore.training.config import RunConfig, config_toml
+from vidrestore.training.objective import Objective
 from vidrestore.weights import load_model
-from vidrestore.weights.checkpoint import build_network
+from vidrestore.weights.checkpoint import build_network, save_model
 
 FREE = ("slope", "aligned")  # settings of networks that may change between trainings
 
@@ -121,3 +122,41 @@ def _matching_parameters(network: nn.Module, given: nn.Module) -> dict[str, Tens
             return given.state_dict()
     parts_of: Callable[[nn.Module], dict[str, Tensor] | None] | None = getattr(network, "parts_of", None)
     return parts_of(given) if parts_of else None
+
+
+MOST_POINTS = 40  # validations on a card
+
+
+def write_weights(
+    path: Path,
+    network: nn.Module,
+    config: RunConfig,
+    objective: Objective,
+    *,
+    curve: Sequence[dict[str, Any]],
+    init: Sequence[str],
+    step: int,
+    seconds: int,
+) -> None:
+    """Write a network in half precision. Its card has the configuration, and `curve`: the validations until
+    `step`, which the run reached after `seconds`. `init` are the sources of the initial weights.
+    """
+    training = {
+        "data": "; ".join(f"{what}: {name}" for what, name in config.data.card_entries().items() if name),
+        "command": config.command(init),
+        "configuration": config_toml(with_full_model(config, network)),
+        "steps": step,
+        "weights": "averaged" if config.training.average else "not averaged",
+        "seconds": seconds,
+        "curve": list(curve[-MOST_POINTS:]),
+    }
+    save_model(
+        path,
+        network,
+        family=config.family,
+        config=full_model(config, network),
+        task=config.task,
+        parameters=config.parameters or objective.parameters,
+        extra={"training": training, "measured": objective.card_metrics(curve[-1]) if curve else {}},
+        half=True,
+    )

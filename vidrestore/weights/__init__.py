@@ -20,8 +20,8 @@ from typing import Literal
 from vidrestore.errors import CheckpointError
 from vidrestore.families import FAMILIES
 from vidrestore.weights import hub
-from vidrestore.weights.bundle import add_weights
 from vidrestore.weights.checkpoint import Model, build_network, load_network, read_card, save_model
+from vidrestore.weights.importing import add_weights, import_checkpoint
 from vidrestore.weights.manifest import (
     Card,
     check_file,
@@ -30,7 +30,6 @@ from vidrestore.weights.manifest import (
     weights_folder,
     write_manifest,
 )
-from vidrestore.weights.upstream import import_checkpoint
 
 __all__ = [
     "FAMILIES",

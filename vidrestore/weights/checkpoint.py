@@ -2,7 +2,8 @@
 
 Its metadata holds `family` and `config` (JSON), from which the network is built, then `task` and the rest of
 the card (JSON). The same tensors and metadata give the same bytes. Weights may be stored in half precision,
-large ones in 8 bits; the network computes in its own.
+large ones in 8 bits: blocks of 32 integers, each block with a scale in half precision, under the tensor's
+name with `SCALES` appended. The network computes in its own precision.
 """
 
 from __future__ import annotations
@@ -15,13 +16,13 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from vidrestore.checking import checked
 from vidrestore.errors import CheckpointError
 from vidrestore.families import find_family, load
 from vidrestore.files.atomic import replacing
 from vidrestore.files.checked_json import parse_json, parse_object
 from vidrestore.files.regular import MEGABYTE, check_regular
-from vidrestore.weights import eight_bit
-from vidrestore.weights.manifest import Card, check_value, sha256_of
+from vidrestore.weights.manifest import Card, sha256_of
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -37,6 +38,10 @@ _DTYPES = {
     "uint8": "U8",
     "bool": "BOOL",
 }
+SCALES = ".scales"  # appended to the name of a tensor in 8 bits: the name of its scales
+BLOCK = 32  # integers from -127 to 127 that share one scale
+_EIGHT_BIT = ("I8", "F16")  # dtypes of integers and of scales
+_LARGEST = 127
 _CARD_KEYS = ("parameters", "licence", "training", "measured")
 _LONGEST = 300  # most characters of a value in a message
 
@@ -121,19 +126,16 @@ def read_card(path: str | Path, sha256: str | None = None) -> Card:
         known = {key: parse_json(metadata[key]) for key in _CARD_KEYS if key in metadata}
     except ValueError as error:
         raise CheckpointError(f"{path}: its metadata is not JSON ({error}); write the file again") from error
-    for key, value in ({"config": config} | known).items():
-        check_value(key, value, f"{path}, metadata")
-    size = path.stat().st_size
-    return Card(
-        path.stem,
-        metadata["family"],
-        config,
-        metadata["task"],
-        sha256_of(path) if sha256 is None else sha256,
-        size,
-        **known,
-        file=path.name,
-    )
+    values = {
+        "name": path.stem,
+        "family": metadata["family"],
+        "config": config,
+        "task": metadata["task"],
+        "sha256": sha256_of(path) if sha256 is None else sha256,
+        "bytes": path.stat().st_size,
+        "file": path.name,
+    }
+    return checked(Card, values | known, f"{path}, metadata", CheckpointError)
 
 
 def load_network(path: str | Path, card: Card, *, outline: bool = True) -> nn.Module:
@@ -198,24 +200,24 @@ def _check_layout(path: Path, stream: Any, expected: Mapping[str, Tensor]) -> No
 
 def _check_eight_bits(where: str, found: tuple[list[int], str, list[int], str], expected: Tensor) -> None:
     """Raise CheckpointError unless integers and scales, by shape and dtype, are the network's tensor."""
-    integers, scales = eight_bit.DTYPES
-    blocks = [expected.numel() // eight_bit.BLOCK]
+    integers, scales = _EIGHT_BIT
+    blocks = [expected.numel() // BLOCK]
     if found != (wanted := (list(expected.shape), integers, blocks, scales)):
         raise CheckpointError(f"{where}: stored in 8 bits as {found}, but the config asks for {wanted}")
-    if not eight_bit.fits(expected, 0):
+    if not fits_eight_bits(expected, 0):
         raise CheckpointError(f"{where}: stored in 8 bits, but the network holds {dtype_name(expected)}")
 
 
 def _scales_of(name: str, names: Collection[str], expected: Collection[str]) -> str | None:
     """Return the name of the scales of a tensor, None if it isn't stored in 8 bits."""
-    scales = name + eight_bit.SCALES
+    scales = name + SCALES
     return scales if scales in names and scales not in expected else None
 
 
 def _read_tensor(stream: Any, name: str, expected: Mapping[str, Tensor]) -> Tensor:
     tensor: Tensor = stream.get_tensor(name)
     scales = _scales_of(name, stream.keys(), expected)
-    return eight_bit.from_eight_bits(tensor, stream.get_tensor(scales)) if scales else tensor
+    return from_eight_bits(tensor, stream.get_tensor(scales)) if scales else tensor
 
 
 def check_finite(where: str, tensor: Tensor) -> None:
@@ -289,8 +291,8 @@ def _stored_tensors(
     tensors = {}
     for name, tensor in network.state_dict().items():
         narrow = half and tensor.dtype == torch.float32
-        if eight_bit_from is not None and eight_bit.fits(tensor, eight_bit_from):
-            tensors[name], tensors[name + eight_bit.SCALES] = eight_bit.to_eight_bits(tensor.detach().cpu())
+        if eight_bit_from is not None and fits_eight_bits(tensor, eight_bit_from):
+            tensors[name], tensors[name + SCALES] = to_eight_bits(tensor.detach().cpu())
         else:
             stored = tensor.detach().to("cpu", torch.float16 if narrow else tensor.dtype)
             tensors[name] = stored.contiguous().clone()
@@ -324,3 +326,32 @@ def _write_atomically(path: Path, content: bytes) -> None:
             stream.write(content)
     except OSError as error:
         raise CheckpointError(f"{path}: can't be written ({error})") from error
+
+
+def fits_eight_bits(tensor: Tensor, least: int) -> bool:
+    """Return True if a tensor can be stored so: float32, of two or more dimensions, with at least `least`
+    values in whole blocks.
+    """
+    count = tensor.numel()
+    return (
+        tensor.dtype.itemsize == 4
+        and tensor.is_floating_point()
+        and tensor.ndim > 1
+        and (count >= least and count % BLOCK == 0)
+    )
+
+
+def to_eight_bits(tensor: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the integers (int8, of the tensor's shape) and the scales (float16, one per block)."""
+    import torch
+
+    blocks = tensor.reshape(-1, BLOCK)
+    scales = (blocks.abs().amax(1) / _LARGEST).half()
+    divisors = scales.float().where(scales > 0, torch.ones(()))[:, None]  # a block of zeros remains zero
+    integers = (blocks / divisors).round().clamp(-_LARGEST, _LARGEST)
+    return integers.to(torch.int8).view(tensor.shape), scales
+
+
+def from_eight_bits(integers: Tensor, scales: Tensor) -> Tensor:
+    """Return the float32 tensor of integers and scales."""
+    return (integers.reshape(-1, BLOCK).float() * scales.float()[:, None]).view(integers.shape)

@@ -16,10 +16,11 @@ import hashlib
 import json
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from vidrestore.checking import Checked, checked
 from vidrestore.errors import CheckpointError
 from vidrestore.files.atomic import replacing
 from vidrestore.files.checked_json import parse_json
@@ -30,7 +31,7 @@ PACKAGE = Path(__file__).parents[1]
 
 
 @dataclass(frozen=True)
-class Card:
+class Card(Checked):
     """The card of one file of weights: its network, its purpose, its origin.
 
     `parameters` are those of the task ({"sigma": [1, 75]}, {"rate": 0.2}, {"scale": 4}); `training` names
@@ -137,50 +138,20 @@ def check_file(path: Path, card: Card) -> None:
         )
 
 
-_TYPES: dict[str, type] = {field.name: str for field in fields(Card)} | {"bytes": int}
-_TYPES |= dict.fromkeys(("config", "parameters", "training", "measured"), dict)
-_REQUIRED = (
-    "name",
-    "family",
-    "config",
-    "task",
-    "parameters",
-    "bytes",
-    "sha256",
-    "licence",
-    "training",
-    "measured",
-)
 _PATTERNS = {"name": r"[a-z0-9][a-z0-9-]*", "sha256": r"[0-9a-f]{64}", "file": r"[\w][\w.-]*\.safetensors"}
 
 
 def read_entry(entry: Any, where: str) -> Card:
     """Return the card of one entry. Raises CheckpointError, with `where` as the place."""
-    if not isinstance(entry, dict):
-        raise CheckpointError(f"{where}: an entry is an object, found {type(entry).__name__}")
-    where += f" ({entry.get('name', 'no name')})"
-    if missing := [key for key in _REQUIRED if key not in entry]:
-        raise CheckpointError(f"{where}: lacks {', '.join(missing)}")
-    if unknown := sorted(set(entry) - set(_TYPES)):
-        raise CheckpointError(
-            f"{where}: has {', '.join(unknown)}, which version {MANIFEST_VERSION} doesn't know"
-        )
-    for key, value in entry.items():
-        check_value(key, value, where)
-    if ("file" in entry) == ("hub" in entry):
+    if isinstance(entry, dict):
+        where += f" ({entry.get('name', 'no name')})"
+    card = checked(Card, entry, where, CheckpointError)
+    for key, pattern in _PATTERNS.items():
+        value = getattr(card, key)
+        if value is not None and not re.fullmatch(pattern, value):
+            raise CheckpointError(f"{where}: {key} must have the form {pattern}, found {value!r}")
+    if (card.file is None) == (card.hub is None):
         raise CheckpointError(
             f"{where}: needs exactly one of file (beside the manifest) and hub (hf:owner/repo@commit/file)"
         )
-    return Card(**entry)
-
-
-def check_value(key: str, value: Any, where: str) -> None:
-    """Raise CheckpointError unless `value` has the type of the card's field `key`."""
-    kind = _TYPES[key]
-    if not isinstance(value, kind) or isinstance(value, bool):
-        raise CheckpointError(
-            f"{where}: {key} is {value!r}, expected {'an object' if kind is dict else kind.__name__}"
-        )
-    pattern = _PATTERNS.get(key)
-    if pattern and not re.fullmatch(pattern, str(value)):
-        raise CheckpointError(f"{where}: {key} is {value!r}, expected the form {pattern}")
+    return card

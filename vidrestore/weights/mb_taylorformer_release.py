@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from vidrestore.models.mb_taylorformer import MBTaylorFormerConfig, config_from, settings_of
-from vidrestore.weights.adopted import Adopted
+from vidrestore.weights.importing import Adopted
 
 # Theirs -> ours, replaced in this order. Two of theirs with the same name of ours are concatenated.
 _RENAMES = (

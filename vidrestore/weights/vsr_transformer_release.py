@@ -15,7 +15,7 @@ from torch import Tensor
 
 from vidrestore.models.spynet import MEAN, STD, SpynetConfig
 from vidrestore.models.vsr_transformer import SIDE, VsrConfig, frequencies
-from vidrestore.weights.adopted import Adopted
+from vidrestore.weights.importing import Adopted
 
 # Theirs -> ours, the first pattern that a name begins with.
 _ATTENTION, _FEED_FORWARD = r"transformer\.layers\.(\d+)\.0\.fn\.", r"transformer\.layers\.(\d+)\.1\.fn\."

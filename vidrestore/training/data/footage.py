@@ -22,8 +22,8 @@ from vidrestore.frames import ColourTags, PixelFormat
 from vidrestore.media import pictures
 from vidrestore.media.probe import probe
 from vidrestore.media.reader import VideoReader
+from vidrestore.training.config import LARGEST_CROP
 from vidrestore.training.data.decoded import Decoded
-from vidrestore.training.data_config import LARGEST_CROP
 
 Window = tuple[Tensor, ...]  # planes (T, H, W) uint8: Y, U, V (R, G, B of an RGB clip), or gray alone
 Coding = tuple[PixelFormat, ColourTags]

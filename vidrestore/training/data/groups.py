@@ -14,9 +14,9 @@ from torch import Tensor
 
 from vidrestore.degrade import add_gaussian_noise
 from vidrestore.models.matching import Grid, fixed_positions, gather, matched_positions
+from vidrestore.training.config import DataConfig
 from vidrestore.training.data.batches import WHOLE, Share, Source, in_order
 from vidrestore.training.data.footage import Footage, Window
-from vidrestore.training.data_config import DataConfig
 
 NEAR = 1.2  # a batch takes groups that were matched at its noise level within this factor
 

@@ -1,21 +1,27 @@
-"""Pairs to train image networks on: clean RGB crops of clips and photos, and degraded copies."""
+"""Pairs to train image networks on: clean RGB crops of clips and photos, and degraded copies.
+
+Degradations are mixed as in real video: sometimes two at once, often compressed afterwards by a real encoder,
+sometimes none.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from vidrestore.degrade import average_exposures, motion, random_haze, with_moving_things
+from vidrestore.colour import grey_to_planes, planes_to_grey, rgb_to_yuv, yuv_to_rgb
+from vidrestore.degrade import DEGRADATIONS, average_exposures, motion, random_haze, with_moving_things
 from vidrestore.errors import ConfigError
-from vidrestore.training.config import TASK_OF
+from vidrestore.frames import ColourTags, PixelFormat
+from vidrestore.media.recompress import recompress, recompress_pictures
+from vidrestore.training.config import TASK_OF, PairDataConfig
 from vidrestore.training.data.batches import WHOLE, Share, Source
 from vidrestore.training.data.footage import Footage
-from vidrestore.training.data.mixed import Shares, degrade_clip
-from vidrestore.training.data_config import PairDataConfig
 
 EXPOSURES = (3, 5, 7)  # frames that are averaged to one blurred frame
 MEAN_SHARE = 0.25  # of blurred crops that are such averages; the others are blurred along a random path
@@ -23,6 +29,22 @@ MEAN_SHARE = 0.25  # of blurred crops that are such averages; the others are blu
 # blurred along a path.
 MOST_MOTION = 2.0
 WEATHER = ("rain", "snow")  # a veil comes with either
+
+
+@dataclass(frozen=True)
+class Shares:
+    """Shares in [0, 1]: samples left clean; of the others, those degraded twice, and those compressed
+    afterwards. Samples with fast motion, single frames among the others, samples with bright moving things.
+    """
+
+    untouched: float = 0.0
+    combined: float = 0.0
+    recompressed: float = 0.0
+    fast: float = 0.0
+    alone: float = 0.0
+    distracted: float = 0.0
+
+
 NO_SHARES = Shares()
 
 
@@ -168,3 +190,70 @@ def turned(clip: Tensor, rng: np.random.Generator) -> Tensor:
 def quantised(picture: Tensor) -> Tensor:
     """Round to 8 bits; the result is still in [0, 1]."""
     return picture.mul(255).round_().div_(255)
+
+
+SECOND = {  # degradations that may be combined with each
+    "haze": ("noise", "rain", "snow"),
+    "rain": ("haze", "blur", "noise"),
+    "snow": ("haze", "blur", "noise"),
+    "blur": ("noise",),
+}
+# from the scene through the lens to the sensor
+ORDER = ("haze", "rain", "snow", "blur", "noise", "white", "coloured")
+
+
+def degrade_clip(
+    clip: Tensor, name: str, shares: Shares, rng: np.random.Generator, precomputed: Tensor | None = None
+) -> Tensor:
+    """Degrade a clip (T, 3, H, W) in [0, 1], of even sides, by `name` and by what `shares` adds at random.
+
+    `precomputed` is the clip with the degradation `name`, if that was computed already.
+    """
+    untouched, combined, recompressed = rng.random(3) < (
+        shares.untouched,
+        shares.combined,
+        shares.recompressed,
+    )
+    if untouched:
+        return clip
+    names = [name]
+    if combined and name in SECOND:
+        names.append(SECOND[name][rng.integers(len(SECOND[name]))])
+    for each in sorted(names, key=ORDER.index):
+        clip = precomputed if precomputed is not None and each == name else DEGRADATIONS[each](clip, rng)
+    return random_compression(clip, rng) if recompressed else clip
+
+
+# pixel format and colour tags of the encoder's input
+ENCODED = (PixelFormat("yuv420p", "yuv", 8, 1, 1), ColourTags(matrix=6, range=1, chroma_location=1))
+CRF = (16.0, 36.0)
+PRESETS = ("superfast", "veryfast")
+MJPEG_SHARE = 0.25  # of compressed clips that are Motion JPEG; the others are H.264
+MJPEG_SCALE = (2, 12)  # the encoder's quantiser scale, 1 (best) to 31
+
+
+def encoded(clip: Tensor, crf: float, preset: str = "veryfast") -> Tensor:
+    """Encode and decode (T, 3, H, W) in [0, 1], of even sides, by H.264 at quality `crf`; the result has 8
+    bits.
+    """
+    return _through(partial(recompress, crf=crf, preset=preset), clip)
+
+
+def random_compression(clip: Tensor, rng: np.random.Generator) -> Tensor:
+    """Encode and decode (T, 3, H, W) in [0, 1], of even sides, by an encoder of random kind and strength, in
+    8 bits.
+    """
+    if rng.random() < MJPEG_SHARE:
+        return _through(
+            partial(recompress_pictures, scale=int(rng.integers(*MJPEG_SCALE, endpoint=True))), clip
+        )
+    return encoded(clip, rng.uniform(*CRF), PRESETS[rng.integers(len(PRESETS))])
+
+
+def _through(encoder: partial[list[tuple[np.ndarray, ...]]], clip: Tensor) -> Tensor:
+    """Convert a clip to 4:2:0 planes, pass them through an encoder and convert them back to RGB."""
+    (layout, tags), height = ENCODED, clip.shape[-2]
+    stored = grey_to_planes(rgb_to_yuv(clip, layout, tags, height), layout)
+    back = encoder([tuple(planes) for planes in zip(*stored, strict=True)])
+    planes = planes_to_grey([np.stack(plane) for plane in zip(*back, strict=True)], layout)
+    return yuv_to_rgb(planes, layout, tags, height).mul(255).round_().clamp_(0, 255).div_(255)

@@ -12,7 +12,16 @@ from torch import nn
 from vidrestore.errors import ConfigError, MediaError, OptionError
 from vidrestore.families import load
 from vidrestore.restorers.base import PictureForm
-from vidrestore.training.config import RunConfig, TrainingConfig
+from vidrestore.training.config import (
+    ClipDataConfig,
+    DataConfig,
+    FlowDataConfig,
+    PairDataConfig,
+    RunConfig,
+    SetConfig,
+    TrainingConfig,
+    paper_sets,
+)
 from vidrestore.training.data.batches import ReusedBatches, Source
 from vidrestore.training.data.decoded import CACHE_BYTES, Decoded, DecodedFiles
 from vidrestore.training.data.footage import (
@@ -25,15 +34,7 @@ from vidrestore.training.data.footage import (
 from vidrestore.training.data.groups import GroupPool, held_out_groups
 from vidrestore.training.data.pairs import PairSource, held_out_pairs
 from vidrestore.training.data.super_resolution import ClipSource, FlowSource, held_out_clips, held_out_frames
-from vidrestore.training.data_config import (
-    ClipDataConfig,
-    DataConfig,
-    FlowDataConfig,
-    PairDataConfig,
-    SetConfig,
-    paper_sets,
-)
-from vidrestore.training.losses import GroupNetwork
+from vidrestore.training.objective import GroupNetwork
 
 FRAMES = 20  # tokens of a group: the paper's clip length
 VALIDATION_GROUPS = 1200

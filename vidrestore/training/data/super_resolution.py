@@ -13,11 +13,10 @@ from torch import Tensor
 from vidrestore.degrade import gaussian_blurred, imresize
 from vidrestore.models.spynet import warp
 from vidrestore.models.vsr_transformer import SCALE
+from vidrestore.training.config import ClipDataConfig, FlowDataConfig
 from vidrestore.training.data.batches import WHOLE, Share, Source
-from vidrestore.training.data.compressed import random_compression
 from vidrestore.training.data.footage import Footage
-from vidrestore.training.data.pairs import quantised
-from vidrestore.training.data_config import ClipDataConfig, FlowDataConfig
+from vidrestore.training.data.pairs import quantised, random_compression
 
 BLUR, BLURRED_SHARE = (0.2, 2.4), 0.85  # sigma in high-resolution pixels, and the share of clips
 NOISE, NOISY_SHARE = (0.5, 6.0), 0.6  # sigma on the 0-255 scale, and the share of clips

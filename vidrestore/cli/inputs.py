@@ -1,18 +1,70 @@
-"""Process several inputs in one command: a failed one does not stop the others, but sets the exit code."""
+"""Process the inputs of a command one by one, and stop at Ctrl-C or SIGTERM.
+
+The first signal raises KeyboardInterrupt in the main thread, and every `with` and `finally` on the way out
+cleans up: threads (`pipeline.chain`), unfinished files (`files.atomic`), the work folder
+(`jobs.run.warn_if_stopped` reports its content), the checkpoint of a training run. Steps that must not be
+interrupted are protected by `files.stopping`. The exit code is 130. The second signal ends the process.
+"""
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
-from collections.abc import Callable, Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import replace
+from types import FrameType
+from typing import Any
 
-from vidrestore.cli.interrupts import INTERRUPTED
 from vidrestore.cli.terminal import say
 from vidrestore.errors import VidRestoreError
 from vidrestore.events import DAMAGED_SOURCE, Event, Failed, Listener, Progressed
 
+# exit codes
 FAILED = 1  # all of several inputs; a single one ends with the code of its own error
 SOME_FAILED = 3  # of several inputs
+INTERRUPTED = 130
+
+
+@contextmanager
+def stops_cleanly() -> Iterator[None]:
+    """Let the first SIGINT or SIGTERM raise KeyboardInterrupt, and the second end the process.
+
+    A signal that was ignored stays ignored (`nohup`). Only the main thread receives signals; in another
+    thread the block runs unchanged.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    stop = _Stop()
+    for number, handler in before.items():
+        if handler != signal.SIG_IGN:
+            signal.signal(number, stop)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler or signal.SIG_DFL)
+
+
+class _Stop:
+    def __init__(self) -> None:
+        self.stopping = False
+
+    def __call__(self, number: int, frame: FrameType | None) -> Any:
+        if self.stopping:
+            os._exit(INTERRUPTED)
+        self.stopping = True
+        # not print, which the signal may have interrupted
+        with suppress(OSError):  # the reader of stderr may have stopped, too
+            os.write(
+                sys.__stderr__.fileno() if sys.__stderr__ else 2,
+                b"\nvidrestore: stopping; once more stops at once\n",
+            )
+        raise KeyboardInterrupt
 
 
 def run_each(sources: Sequence[str], work: Callable[[str], int], on_event: Listener) -> int:

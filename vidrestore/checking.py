@@ -1,0 +1,218 @@
+"""Settings from TOML and from `--set KEY=VALUE`: read with limits, checked by pydantic, written back.
+
+    tables = with_settings(parse_toml("[training]\\nsteps = 10"), ["training.steps=20"], ["training"])
+    schedule = checked(Schedule, tables["training"], "run.toml, [training]")
+    print(toml({"training": schedule}))
+
+The dataclass declares what is allowed: `steps: Annotated[int, Field(ge=1)]`. Pydantic is imported when
+something is checked.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import tomllib
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, fields, is_dataclass
+from difflib import get_close_matches
+from functools import cache
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, get_type_hints
+
+from vidrestore.errors import ConfigError, OptionError, VidRestoreError
+
+if TYPE_CHECKING:
+    from pydantic import ValidationError
+
+T = TypeVar("T")
+# Most parts of a dotted key: tomllib's memory grows with the square of their number, 10 GB for a key of
+# 100 KB.
+DEEPEST = 16
+_PART = r"""(?:[\w-]++|"(?:\\.|[^"\\\n])*+"|'[^'\n]*+')"""
+_DEEP_KEY = re.compile(rf"(?<![\w-]){_PART}(?:[ \t]*+\.[ \t]*+{_PART}){{{DEEPEST}}}")
+_LONGEST = 200  # most characters of a value in a message
+
+
+class Checked:
+    """Base of dataclasses that `checked` makes: exact types, no unknown names, finite numbers."""
+
+    __pydantic_config__: ClassVar[dict[str, Any]] = {
+        "strict": True,
+        "extra": "forbid",
+        "allow_inf_nan": False,
+    }
+
+
+class SettingText(str):
+    """The text after `--set KEY=`, whose type is that of the field that it sets."""
+
+
+def parse_toml(text: str) -> dict[str, Any]:
+    """Parse a TOML text from anywhere. Raises ValueError with the reason, also for a key of more than
+    `DEEPEST` parts, values nested too deeply, and integers beyond 64 bits, which TOML doesn't have.
+    """
+    if deep := _DEEP_KEY.search(text):
+        raise ValueError(f"{deep[0][:40]}… has more than {DEEPEST} parts; use a shorter key")
+    try:
+        found = tomllib.loads(text)
+        _check_integers(found)
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+    return found
+
+
+def _check_integers(value: Any) -> None:
+    """Raise ValueError for a long integer, which can be neither printed nor converted."""
+    if isinstance(value, dict | list):
+        for inner in value.values() if isinstance(value, dict) else value:
+            _check_integers(inner)
+    elif isinstance(value, int) and not -(1 << 63) <= value < 1 << 63:
+        raise ValueError("a whole number of more than 64 bits")
+
+
+def with_settings(tables: Mapping[str, Any], settings: Iterable[str], sections: Iterable[str]) -> Any:
+    """Return the tables of a file with `settings` "KEY=VALUE" applied; KEY is a top-level name or
+    "section.name".
+
+    Raises OptionError if there is no "=", and for an unknown section.
+    """
+    tables = {name: dict(part) if isinstance(part, dict) else part for name, part in tables.items()}
+    for setting in settings:
+        key, equals, text = setting.partition("=")
+        section, dot, name = key.strip().rpartition(".")
+        if not equals or not name:
+            raise OptionError(f"`settings={setting}`: expected KEY=VALUE, as in SECTION.NAME=1000")
+        if dot and section not in sections:
+            known = known_names(section, sections)
+            raise OptionError(f"`settings={setting}`: no section {section!r}; there are: {known}")
+        if not dot and name in sections:
+            raise OptionError(
+                f"`settings={setting}`: {name} is a section; say which of its values, as in {name}.KEY=VALUE"
+            )
+        table = tables.setdefault(section, {}) if dot else tables
+        if isinstance(table, dict):  # else the file is wrong, which is reported when it is checked
+            table[name] = SettingText(text.strip())
+    return tables
+
+
+def known_names(name: str, known: Iterable[str]) -> str:
+    """Join the known names for a message, the closest to `name` first."""
+    names = list(known)
+    close = get_close_matches(name, names, cutoff=0.7)
+    return ", ".join([*close, *(other for other in names if other not in close)])
+
+
+def checked(kind: type[T], values: Any, where: str, error: type[VidRestoreError] = ConfigError) -> T:
+    """Convert plain values to the dataclass `kind`, a subclass of `Checked`.
+
+    Lists become tuples, and whole numbers floats, where the field is one. Raises `error` for values that are
+    missing, unknown or wrong, with `where` as the place.
+    """
+    from pydantic import ValidationError
+
+    if not isinstance(values, dict):
+        raise error(f"{where} must be an object, found {values!r:.{_LONGEST}}")
+    hints = get_type_hints(kind, include_extras=True)
+    values = {name: _typed(value, hints.get(name, Any)) for name, value in values.items()}
+    try:
+        # as JSON, where lists are the form of tuples; TOML's dates become strings
+        adapter = _adapter(kind)  # type: ignore[arg-type]
+        made: T = adapter.validate_json(json.dumps(values, default=str))
+    except ValidationError as problem:
+        names = [field.name for field in fields(kind)]  # type: ignore[arg-type]
+        raise error(f"{where}: {explained(problem, names)}") from None
+    except VidRestoreError as problem:
+        raise error(f"{where}: {problem}") from problem
+    return made
+
+
+@cache
+def _adapter(kind: type[Any]) -> Any:
+    from pydantic import TypeAdapter
+
+    return TypeAdapter(kind)
+
+
+def _typed(value: Any, hint: Any) -> Any:
+    """Parse the text of a setting as TOML if its field takes that; strings need no quotes, and lists no
+    brackets.
+    """
+    from pydantic import TypeAdapter, ValidationError
+
+    if isinstance(value, dict):
+        return {name: _typed(part, Any) for name, part in value.items()}
+    if not isinstance(value, SettingText):
+        return value
+    parsed = _value_of(value)
+    parts = [_value_of(part.strip()) for part in value.split(",") if part.strip()]
+    for candidate in (parsed,) if isinstance(parsed, list) else (parsed, str(value), parts):
+        try:
+            TypeAdapter(hint).validate_json(json.dumps(candidate, default=str), strict=True)
+            return candidate
+        except ValidationError:
+            continue
+    return parsed
+
+
+def _value_of(text: str) -> Any:
+    try:
+        return parse_toml(f"value = {text}")["value"]
+    except ValueError:
+        return str(text)
+
+
+def converted(value: Any, kind: Any) -> Any:
+    """Return a value of TOML, or its text, as `kind`. Raises ValueError with the reason."""
+    from pydantic import TypeAdapter, ValidationError
+
+    try:
+        return TypeAdapter(kind).validate_python(value)
+    except ValidationError as problem:
+        raise ValueError(explained(problem)) from None
+
+
+def explained(error: ValidationError, names: Iterable[str] = ()) -> str:
+    """Return what is wrong: all unknown or missing names, else one value, what was expected and found."""
+    problems = error.errors(include_url=False)
+    by_kind = {
+        kind: sorted(str(each["loc"][-1]) for each in problems if each["type"] == kind)
+        for kind in ("unexpected_keyword_argument", "missing")
+    }
+    unknown, missing = by_kind.values()
+    if unknown:
+        return f"unknown: {', '.join(unknown)}; there are: {known_names(unknown[0], names)}"
+    if missing:
+        return f"missing: {', '.join(missing)}"
+    problem = max(problems, key=lambda each: len(each["loc"]))  # of a union, the member that fitted best
+    name, *inner = problem["loc"] or ("it",)
+    place = ", ".join([str(name), *(f"item {part}" for part in inner if isinstance(part, int))])
+    expected = re.sub(r"^\w+ should ", "must ", problem["msg"])
+    return f"{place} {expected}, found {problem['input']!r:.{_LONGEST}}"
+
+
+def toml(tables: Mapping[str, Any]) -> str:
+    """Write values, and tables of values or dataclasses, as TOML that reads back equal; None is omitted."""
+    plain = {name: _plain(value) for name, value in tables.items()}
+    lines = _lines({name: value for name, value in plain.items() if not isinstance(value, Mapping)})
+    for name, table in plain.items():
+        if isinstance(table, Mapping) and table:
+            lines += ["", f"[{name}]", *_lines(table)]
+    return "\n".join(lines) + "\n"
+
+
+def _plain(value: Any) -> Any:
+    return asdict(value) if is_dataclass(value) and not isinstance(value, type) else value
+
+
+def _lines(values: Mapping[str, Any]) -> list[str]:
+    return [f"{name} = {_toml(value)}" for name, value in values.items() if value is not None]
+
+
+def _toml(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(_lines(value)) + "}"
+    if isinstance(value, (list, tuple)):
+        return "[" + ", ".join(map(_toml, value)) + "]"
+    if isinstance(value, str):
+        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+    return str(value).lower() if isinstance(value, bool) else repr(value)

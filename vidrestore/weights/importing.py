@@ -1,0 +1,265 @@
+"""Import checkpoints of other code (`.pth`, `.pt`, `.safetensors`) without running anything in them, and add
+trained files to the bundled weights.
+
+    import_checkpoint("released.pth", "mine.safetensors", family="mb-taylorformer")
+    add_weights(Path("runs/dust-denoise.safetensors"), overwrite=True)
+
+A `Family` may name an adopter for checkpoints of its authors, a function (tensors, arguments) -> Adopted.
+`tensors` are those of the file by their names there, without the prefixes of DataParallel and similar;
+`arguments` are those of the authors' constructor by its own names, empty if the user gave none. The adopter
+works out the config (from shapes, unless the arguments give it), renames and regroups the tensors, and raises
+ValueError if they don't fit. The caller checks that the result has exactly the network's tensors.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from vidrestore.errors import CheckpointError
+from vidrestore.families import find_family, load
+from vidrestore.files.archives import check_pickled
+from vidrestore.files.atomic import check_output, replacing
+from vidrestore.files.regular import open_regular
+from vidrestore.weights.checkpoint import (
+    build_network,
+    check_names,
+    check_tensor,
+    dtype_name,
+    load_network,
+    opened,
+    read_card,
+    save_model,
+)
+from vidrestore.weights.manifest import Card, read_entry, read_manifest, weights_folder, write_manifest
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+# keys under which trainers store the state dict
+_WRAPPERS = (
+    "state_dict",
+    "model_state_dict",
+    "model",
+    "network",
+    "params_ema",
+    "params",
+)
+# prefixes of DataParallel, torch.compile and Lightning
+_PREFIXES = re.compile(r"^(module\.|_orig_mod\.|model\.)+")
+
+
+def import_checkpoint(
+    source: str | Path,
+    output: str | Path,
+    *,
+    family: str,
+    config: Mapping[str, Any] | None = None,
+    task: str | None = None,
+    parameters: Mapping[str, Any] | None = None,
+    overwrite: bool = False,
+) -> Card:
+    """Convert the checkpoint `source` to `output` (.safetensors) and return its card.
+
+    `config` holds the arguments of the authors' constructor for families with an adopter, else the family's
+    own config. `task` and `parameters` override the adopter's. After renaming, the tensors must be exactly
+    those of the network. Raises CheckpointError; MediaError if the output is the source, or exists without
+    `overwrite`.
+    """
+    source, output = Path(source), Path(output)
+    if output.suffix != ".safetensors":
+        raise CheckpointError(f"{output}: weights are written as .safetensors; choose such a name")
+    check_output(str(output), str(source), overwrite=overwrite)
+    adopted = _adopt(source, family, config or {})
+    network = build_network(family, adopted.config)
+    expected = network.state_dict()
+    check_names(source, set(adopted.tensors), set(expected))
+    for name, tensor in adopted.tensors.items():
+        check_tensor(f"{source}, {name}", list(tensor.shape), dtype_name(tensor), expected[name])
+    network.load_state_dict(dict(adopted.tensors), strict=True)
+    return save_model(
+        output,
+        network,
+        family=family,
+        config=adopted.config,
+        task=task or adopted.task,
+        parameters=adopted.parameters if parameters is None else parameters,
+        extra={"training": {"source": source.name}},
+    )
+
+
+def _adopt(source: Path, family: str, config: Mapping[str, Any]) -> Adopted:
+    adopter = find_family(family).adopt
+    tensors = {_PREFIXES.sub("", name): tensor for name, tensor in _read_tensors(source).items()}
+    if not adopter:
+        return Adopted(config, tensors)
+    adopt: Callable[[dict[str, Tensor], dict[str, Any]], Adopted] = load(adopter)
+    try:
+        return adopt(tensors, dict(config))
+    except (TypeError, ValueError) as error:
+        raise CheckpointError(f"{source}: {error}") from error
+
+
+def _read_tensors(source: Path) -> dict[str, Tensor]:
+    """Return the named tensors of a state dict, wherever its trainer stored it. Only tensors and plain
+    containers are unpickled.
+    """
+
+    content = _read_safetensors(source) if source.suffix == ".safetensors" else _unpickle(source)
+    for wrapper in _WRAPPERS:
+        if isinstance(content, dict) and isinstance(content.get(wrapper), dict):
+            content = content[wrapper]
+    if (
+        not isinstance(content, dict)
+        or not content
+        or not all(_is_entry(*entry) for entry in content.items())
+    ):
+        raise CheckpointError(
+            f"{source}: has no state dict (name -> tensor), neither at the top nor under "
+            f"{', '.join(_WRAPPERS)}"
+        )
+    return content
+
+
+def _is_entry(name: Any, value: Any) -> bool:
+    """Return True for a named tensor whose values are all in the file; a view could claim any size."""
+    import torch
+
+    if not isinstance(name, str) or not isinstance(value, torch.Tensor) or value.layout is not torch.strided:
+        return False
+    return value.untyped_storage().nbytes() >= value.numel() * value.element_size()
+
+
+def _read_safetensors(source: Path) -> Any:
+    with opened(source) as stream:
+        return {name: stream.get_tensor(name) for name in stream.keys()}  # noqa: SIM118 (no mapping)
+
+
+def _unpickle(source: Path) -> Any:
+    import torch
+
+    if source.exists() and not source.is_file():
+        raise CheckpointError(f"{source}: is a folder or a device, but a file was expected")
+    try:
+        check_pickled(source)
+        return torch.load(source, map_location="cpu", weights_only=True)
+    except OSError as error:
+        raise CheckpointError(f"{source}: can't be read ({error.strerror or error})") from error
+    except Exception as error:  # a damaged pickle may raise anything
+        # Torch's own message isn't passed on: it advises to load the file unsafely.
+        raise CheckpointError(
+            f"{source}: not a checkpoint that can be read safely: damaged, compressed, no checkpoint, or "
+            "one that holds more than tensors; ask its authors for a .safetensors file, or save its state "
+            "dict alone with torch.save"
+        ) from error
+
+
+@dataclass(frozen=True)
+class Adopted:
+    """The family's config, and the tensors by the names and in the shapes of our network.
+
+    `task` and `parameters` are those of a card.
+    """
+
+    config: Mapping[str, Any]
+    tensors: Mapping[str, Tensor]
+    task: str = "restore"
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+
+
+LICENCE = "Apache-2.0"
+
+
+def add_weights(
+    source: Path,
+    folder: Path | None = None,
+    *,
+    name: str | None = None,
+    licence: str | None = None,
+    parameters: Mapping[str, Any] | None = None,
+    training: Mapping[str, Any] | None = None,
+    measured: Mapping[str, Any] | None = None,
+    overwrite: bool = False,
+    eight_bit_from: int | None = None,
+) -> Card:
+    """Copy the file `source` into `folder` (default: the bundled one), write its manifest entry and return
+    it.
+
+    With `eight_bit_from`, arrays of at least so many values are stored in 8 bits, the others in half
+    precision. The name is the file's own by default; other defaults are taken from the file's metadata, which
+    `vidrestore train` writes, or from the manifest if it has this very file. Raises CheckpointError, and
+    writes nothing, if the file doesn't load strictly, if its training data or command is unknown, or if the
+    manifest has the name already, unless `overwrite`.
+    """
+    folder = folder or weights_folder()
+    own = read_card(source)
+    network = load_network(source, own)
+    name = name or own.name
+    cards = read_manifest(folder)
+    listed = cards.get(name)
+    known = listed if listed is not None and listed.sha256 == own.sha256 else own
+    card = replace(
+        own,
+        name=name,
+        file=f"{name}.safetensors",
+        licence=licence or known.licence or LICENCE,
+        parameters=dict(known.parameters if parameters is None else parameters),
+        training={key: value for key, value in known.training.items() if key != "curve"}
+        | dict(training or {}),  # the validation curve remains in the file alone
+        measured=dict(known.measured if measured is None else measured),
+    )
+    if name in cards and not overwrite:
+        raise CheckpointError(
+            f"{folder / 'manifest.json'}: has {name!r} already; set `overwrite` if the new weights are "
+            "measured to be better"
+        )
+    card = _checked(card, source)
+    target = folder / f"{name}.safetensors"
+    if eight_bit_from is None:
+        _copy(source, target)
+    else:
+        stored = _store(target, network, own, eight_bit_from)
+        card = replace(card, sha256=stored.sha256, bytes=stored.bytes)
+    cards[name] = card
+    write_manifest(cards.values(), folder)
+    return cards[name]
+
+
+def _checked(card: Card, source: Path) -> Card:
+    """Return a card as the manifest will have it. Raises CheckpointError if its training is unknown or a
+    value isn't allowed there.
+    """
+    if missing := [key for key in ("data", "command") if not card.training.get(key)]:
+        raise CheckpointError(f"{source}: has no record of its training; give `{'` and `'.join(missing)}`")
+    return read_entry(card.to_entry(), str(source))
+
+
+def _copy(source: Path, target: Path) -> None:
+    """Copy a file atomically; copying a file onto itself does nothing."""
+    if target.exists() and target.samefile(source):
+        return
+    try:
+        with open_regular(source, follow=True) as content, replacing(target) as stream:
+            shutil.copyfileobj(content, stream)
+    except OSError as error:
+        raise CheckpointError(f"{target}: can't be written ({error})") from error
+
+
+def _store(target: Path, network: nn.Module, card: Card, eight_bit_from: int) -> Card:
+    """Write a network in 8 bits with the card of its file; return the card of the new file."""
+    extra = {"licence": card.licence, "training": card.training, "measured": card.measured}
+    return save_model(
+        target,
+        network,
+        family=card.family,
+        config=card.config,
+        task=card.task,
+        parameters=card.parameters,
+        extra={key: value for key, value in extra.items() if value},
+        half=True,
+        eight_bit_from=eight_bit_from,
+    )
