@@ -28,7 +28,7 @@ from vidrestore.jobs import batch, frame_journal, segmented, work_folder
 from vidrestore.media import reader, segment_file
 from vidrestore.restorers import base, no_change
 from vidrestore.files import claims
-from vidrestore.scale import shards, shared_batch
+from vidrestore.scale import shards, workers
 
 def slowed(home, name, seconds):
     quick = getattr(home, name)

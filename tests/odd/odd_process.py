@@ -18,7 +18,7 @@ CONTEXT.set_forkserver_preload(
         "torch",
         "rich.progress",
         "vidrestore.cli",
-        "vidrestore.scale.shared_batch",
+        "vidrestore.scale.workers",
         "vidrestore.jobs.segmented",
         "vidrestore.restorers.no_change",
     ]

@@ -23,10 +23,8 @@ from vidrestore.events import Event, Finished, Progressed, Warned
 from vidrestore.jobs.batch import Batch
 from vidrestore.jobs.request import Request
 from vidrestore.options import EncoderOptions, RestoreOptions
-from vidrestore.scale.processes import Processes, devices_of
 from vidrestore.scale.shards import Shard
-from vidrestore.scale.shared_batch import ByWorkers
-from vidrestore.scale.workers import Ended, Worker, WorkerError
+from vidrestore.scale.workers import ByWorkers, Outcome, Processes, Worker, WorkerError, devices_of
 
 IDENTITY = "<identity>"
 OPTIONS = RestoreOptions(encoder=EncoderOptions(lossless=True), segment_frames=20, threads=2)
@@ -83,9 +81,9 @@ def test_processes_and_their_models_stay_from_video_to_video(
     film: Path, two: Processes, tmp_path: Path
 ) -> None:
     restore(film, tmp_path / "a.mkv", two)
-    before = [each.process.pid for each in two._processes.values()]
+    before = [process.pid for process, _ in two.running.values()]
     restore(film, tmp_path / "b.mkv", two)
-    assert before == [each.process.pid for each in two._processes.values()] and len(set(before)) == 2
+    assert before == [process.pid for process, _ in two.running.values()] and len(set(before)) == 2
 
 
 class Mortal(Processes):
@@ -99,7 +97,7 @@ class Mortal(Processes):
         super().give(worker, request)
         if self.deaths:
             self.deaths -= 1
-            pid = self._processes[worker].process.pid
+            pid = self.running[worker][0].pid
             assert pid
             os.kill(pid, signal.SIGKILL)
 
@@ -130,48 +128,39 @@ def test_what_kills_every_process_is_given_up(film: Path, tmp_path: Path) -> Non
 
 
 class Threads:
-    """Workers in this process: each does its work at once, and ends as `outcomes` say, or as it does."""
+    """Workers in this process: each does its work when it is its turn, and ends as `outcomes` say, or as it
+    does.
+    """
 
     count = 2
 
     def __init__(self, *outcomes: Any) -> None:
-        self.outcomes, self.given, self.stopped = list(outcomes), list[Ended](), False
+        self.outcomes, self.given, self.stopped = list(outcomes), list[Any](), False
 
     def give(self, worker: int, request: Request) -> None:
-        outcome = self.outcomes.pop(0) if self.outcomes else None
-        self.given.append(
-            Ended(
-                worker,
-                Worker(Shard(worker + 1, 2)).restore(request)
-                if outcome is None
-                else outcome(worker, request),
-            )
-        )
+        work = self.outcomes.pop(0) if self.outcomes else Worker(Shard(worker + 1, 2)).restore
+        self.given.append((worker, request, work))
 
-    def ended(self, seconds: float) -> Iterator[Ended]:
-        while self.given:
-            yield self.given.pop(0)
-
-    def drop(self, worker: int) -> None:
-        raise AssertionError("all of them end")
+    def ended(self, seconds: float) -> Iterator[tuple[int, Outcome]]:
+        if self.given:
+            worker, request, work = self.given.pop(0)
+            yield worker, work(request)
 
     def stop(self) -> None:
         self.stopped = True
 
 
 def test_an_error_of_a_worker_is_that_of_the_video(film: Path, tmp_path: Path) -> None:
-    workers = Threads(lambda worker, request: MediaError("disk full"))
+    workers = Threads(lambda request: MediaError("disk full"))
     with pytest.raises(MediaError, match="disk full"):
         restore(film, tmp_path / "out.mkv", workers)
     assert workers.stopped
 
 
-def dies(worker: int, request: Request) -> str:
-    """As a worker that is killed while it works on segment 7, on a machine whose locks are not seen here."""
+def dies(request: Request) -> str:
+    """As the first worker that is killed at segment 7, on a machine whose locks are not seen here."""
     claim = request.work_folder().path / "000007.0.claim"
-    claim.write_text(
-        json.dumps({"host": "elsewhere", "pid": 1, "boot": "other", "owner": str(worker + 1), "count": 5})
-    )
+    claim.write_text(json.dumps({"host": "elsewhere", "pid": 1, "boot": "other", "owner": "1", "count": 5}))
     return "(of old age)"
 
 
@@ -189,35 +178,28 @@ def test_what_a_dead_worker_elsewhere_has_claimed_is_free_at_once(
 def test_the_segment_at_which_workers_die_is_named(film: Path, tmp_path: Path) -> None:
     named = r"frame [1-9]\d+ and on: 3 workers died there, the last one \(of old age\)"
     with pytest.raises(WorkerError, match=named):
-        restore(film, tmp_path / "out.mkv", Threads(*[dies, finds_nothing] * 3))
+        restore(film, tmp_path / "out.mkv", Threads(dies, finds_nothing, dies, dies))
 
 
-def finds_nothing(worker: int, request: Request) -> int:
-    """As a worker that finds all segments claimed."""
+def finds_nothing(request: Request) -> int:
+    """As a worker that restores nothing."""
     return 0
 
 
 def test_a_worker_whose_machine_is_gone_is_not_waited_for(
     film: Path, whole: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its replacement never begins, as on a cluster that has no place for it; the other found nothing to do
-    until then.
-    """
+    """Its replacement never begins, as on a cluster that has no place for it."""
 
     class Lost(Threads):
-        dropped: Any = ()
-
         def give(self, worker: int, request: Request) -> None:
             if worker or self.outcomes:
                 super().give(worker, request)
 
-        def drop(self, worker: int) -> None:
-            self.dropped = (*self.dropped, worker)
-
     monkeypatch.setattr("vidrestore.scale.workers.GRACE", 0.0)
-    workers = Lost(dies, finds_nothing)
+    workers = Lost(dies)
     restore(film, tmp_path / "out.mkv", workers)
-    assert (tmp_path / "out.mkv").read_bytes() == whole and workers.dropped == (0,)
+    assert (tmp_path / "out.mkv").read_bytes() == whole and workers.stopped
 
 
 def test_progress_counts_finished_segments_and_the_frames_of_unfinished_ones(
@@ -226,18 +208,14 @@ def test_progress_counts_finished_segments_and_the_frames_of_unfinished_ones(
     monkeypatch.setattr("vidrestore.jobs.frame_progress.PROGRESS_SECONDS", 0.0)
     claims = ({"owner": "1", "count": 5}, {"owner": "2", "count": 7})
 
-    def at_work(worker: int, request: Request) -> Any:
-        folder = request.work_folder().path
-        (folder / f"00000{worker}.0.claim").write_text(json.dumps(claims[worker]))
-        return 0 if worker == 0 else MediaError("enough")
-
-    class Slow(Threads):
-        def ended(self, seconds: float) -> Iterator[Ended]:
-            yield self.given.pop(0)
+    def at_work(request: Request) -> int:
+        for number, claim in enumerate(claims):
+            (request.work_folder().path / f"00000{number}.0.claim").write_text(json.dumps(claim))
+        return 0
 
     told: list[Event] = []
     with pytest.raises(MediaError, match="enough"):
-        restore(film, tmp_path / "out.mkv", Slow(at_work, at_work), told)
+        restore(film, tmp_path / "out.mkv", Threads(at_work, lambda request: MediaError("enough")), told)
     steps = [event for event in told if isinstance(event, Progressed) and event.stage == "restore"]
     assert [(step.done, step.total) for step in steps] == [(0, FRAMES), (12, FRAMES)]
 

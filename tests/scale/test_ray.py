@@ -29,8 +29,7 @@ from vidrestore.media.source import Source, Target
 from vidrestore.options import EncoderOptions, RestoreOptions
 from vidrestore.scale.ray_actors import RayActors, stay_on_this_machine
 from vidrestore.scale.shards import Shard
-from vidrestore.scale.shared_batch import ByWorkers
-from vidrestore.scale.workers import Worker
+from vidrestore.scale.workers import ByWorkers, Worker
 
 IDENTITY = "<identity>"
 # takes its time, so that there is somebody to kill
@@ -120,9 +119,6 @@ def test_what_a_killed_actor_was_at_is_done_by_another(
                 self.killed = held[0]
                 os.kill(self.killed, signal.SIGKILL)
             return actors.ended(seconds if self.killed else 0.01)
-
-        def drop(self, worker: int) -> None:
-            actors.drop(worker)
 
         def stop(self) -> None:
             actors.stop()

@@ -21,13 +21,13 @@ from vidrestore.errors import MediaError, OutputExistsError
 from vidrestore.files import claims, lease
 from vidrestore.jobs import finished
 from vidrestore.jobs.batch import Batch
+from vidrestore.jobs.segmented import SegmentedWork
 from vidrestore.jobs.segments import Segment
 from vidrestore.jobs.work_folder import WorkFolder
 from vidrestore.media.reader import VideoReader
 from vidrestore.options import RestoreOptions
 from vidrestore.scale import shards as shards_module
-from vidrestore.scale.shards import Shard
-from vidrestore.scale.shared_batch import AsShard
+from vidrestore.scale.shards import AsShard, Shard
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="needs signals")
 
@@ -337,15 +337,14 @@ def test_the_folder_of_a_machine_that_died_before_it_cleared_up_goes_when_its_le
     monkeypatch.setattr(claims, "POLL", 0.02)
     monkeypatch.setattr(lease, "fcntl", None)
 
-    def named_and_died(sharded: Any) -> bool:
+    def named_and_died(segments: SegmentedWork, began: float) -> None:
         with monkeypatch.context() as patch:
             patch.setattr(WorkFolder, "remove", lambda folder: None)
-            sharded.claimed.work.join()
-        (work / "join.0.claim").write_text(dead)
+            segments.join()
+        (work / "join.1.claim").write_text(dead)
         (work / "lock").write_text(dead)
-        return True
 
-    monkeypatch.setattr(shards_module._Sharded, "_join", named_and_died)
+    monkeypatch.setattr(shards_module, "join", named_and_died)
     batch = Batch([str(film)], str(output), "<identity>", RestoreOptions(), way=AsShard(Shard(1, 2)))
     assert batch.restore(str(film)).frames == FRAMES
     assert [path.name for path in tmp_path.iterdir()] == ["out.mkv"]

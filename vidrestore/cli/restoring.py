@@ -227,7 +227,7 @@ def _batch(sources: list[str], run: RunOptions, steps: list[Step]) -> Batch:
     if run.preview is None and not run.dry_run:
         way = _way(run, options)
     if "," in options.device:
-        from vidrestore.scale.processes import devices_of
+        from vidrestore.scale.workers import devices_of
 
         device = devices_of(options.device)[0]
         steps = [replace(step, options=replace(step.options, device=device)) for step in steps]
@@ -247,18 +247,16 @@ def _batch(sources: list[str], run: RunOptions, steps: list[Step]) -> Batch:
 def _way(run: RunOptions, options: RestoreOptions) -> Way | None:
     """Return the way to share the work with other processes, None for this one alone."""
     if run.shard:
-        from vidrestore.scale.shards import Shard
-        from vidrestore.scale.shared_batch import AsShard
+        from vidrestore.scale.shards import AsShard, Shard
 
         return AsShard(Shard(*run.shard))
     if run.engine == "ray":
         from vidrestore.scale.ray_actors import RayActors
-        from vidrestore.scale.shared_batch import ByWorkers
+        from vidrestore.scale.workers import ByWorkers
 
         return ByWorkers(RayActors(run.ray_address, cpus=run.ray_cpus))
     if "," in options.device:
-        from vidrestore.scale.processes import Processes, devices_of
-        from vidrestore.scale.shared_batch import ByWorkers
+        from vidrestore.scale.workers import ByWorkers, Processes, devices_of
 
         return ByWorkers(Processes(devices_of(options.device)))
     return None

@@ -102,6 +102,16 @@ class Claims:
         finally:
             self.release(name)
 
+    @contextmanager
+    def taken(self, name: str) -> Iterator[bool]:
+        """Yield True and hold a claim during the block, or False if another process has it."""
+        free = self.take(name)
+        try:
+            yield free
+        finally:
+            if free:
+                self.release(name)
+
     def note(self, name: str, count: int) -> None:
         """Update the count in a claim, at most every `NOTE` seconds; `counts` reads it."""
         if time.monotonic() - self._noted >= NOTE:

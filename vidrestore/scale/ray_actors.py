@@ -13,11 +13,11 @@ from dataclasses import replace
 from importlib import import_module
 from typing import Any
 
-from vidrestore.errors import OptionError, VidRestoreError
+from vidrestore.errors import OptionError
 from vidrestore.jobs.request import Request
 from vidrestore.options import RestoreOptions
 from vidrestore.scale.shards import Shard
-from vidrestore.scale.workers import Ended, Worker, WorkerError
+from vidrestore.scale.workers import Outcome, Worker, WorkerError
 
 CPUS = 4  # for each worker of a cluster without GPUs
 
@@ -59,26 +59,18 @@ class RayActors:
         request = request.with_options(change)
         return replace(request, source=request.source.absolute(), output=request.output.absolute())
 
-    def ended(self, seconds: float) -> Iterator[Ended]:
+    def ended(self, seconds: float) -> Iterator[tuple[int, Outcome]]:
         ready, _ = self.ray.wait(list(self._runs), timeout=seconds) if self._runs else ([], [])
         for reference in ready:
             worker = self._runs.pop(reference)
-            yield Ended(worker, self._outcome(worker, reference))
-
-    def _outcome(self, worker: int, reference: Any) -> int | VidRestoreError | str:
-        try:
-            outcome: int | VidRestoreError = self.ray.get(reference)
-        except self.ray.exceptions.RayTaskError as error:
-            raise WorkerError(f"a worker of the cluster failed: {error}") from error
-        except self.ray.exceptions.RayError as error:
-            del self._actors[worker]
-            return f"(on the cluster: {type(error).__name__})"
-        return outcome
-
-    def drop(self, worker: int) -> None:
-        self._runs = {reference: each for reference, each in self._runs.items() if each != worker}
-        if (actor := self._actors.pop(worker, None)) is not None:
-            self.ray.kill(actor)
+            try:
+                outcome: Outcome = self.ray.get(reference)
+            except self.ray.exceptions.RayTaskError as error:
+                raise WorkerError(f"a worker of the cluster failed: {error}") from error
+            except self.ray.exceptions.RayError as error:
+                del self._actors[worker]
+                outcome = f"(on the cluster: {type(error).__name__})"
+            yield worker, outcome
 
     def stop(self) -> None:
         for actor in self._actors.values():

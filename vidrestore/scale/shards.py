@@ -11,7 +11,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import TypeVar
@@ -23,6 +23,7 @@ from vidrestore.files.atomic import remove_partials, write_problem
 from vidrestore.files.claims import Claims, claims_in
 from vidrestore.files.lease import BusyError
 from vidrestore.frames import Frame
+from vidrestore.jobs.batch import Batch
 from vidrestore.jobs.finished import (
     announced,
     done_before,
@@ -36,7 +37,6 @@ from vidrestore.jobs.request import Request
 from vidrestore.jobs.run import join, warn_if_stopped
 from vidrestore.jobs.segmented import SegmentedWork
 from vidrestore.jobs.segments import Segment, frame_count
-from vidrestore.jobs.steps import StepLoader
 from vidrestore.jobs.work_folder import WorkFolder
 from vidrestore.media.source import Source
 from vidrestore.options import RestoreOptions
@@ -112,11 +112,6 @@ class ClaimedWork:
         self._progress: FrameProgress | None = None
         self._total = 0  # frames that were missing at first
 
-    @property
-    def own(self) -> int:
-        """Frames of the video that this process has restored."""
-        return self._tally[self.work.job.request.source]
-
     def missing(self) -> list[Segment]:
         finished = set(self.work.folder.finished())
         return [segment for segment in self.work.segments if segment.number not in finished]
@@ -172,38 +167,76 @@ def claim_name(segment: Segment) -> str:
     return f"{segment.number:06}"
 
 
-def restore_shard(
-    request: Request,
-    shard: Shard,
-    load: StepLoader,
-    on_event: Listener,
-    *,
-    wait: bool,
-    tally: Counter[Source] | None = None,
-) -> Summary | None:
-    """Do what a shard can for one video, and return the summary once its output exists, joined by any shard.
-
-    With `wait` that is when this returns; otherwise None means that others have claimed all that is left.
-    `tally` counts the frames that this process restores of every source, over several calls.
-    Raises VidRestoreError as `jobs.run.restore_request` does, OptionError if the options are not for shards.
+class AsShard:
+    """The way to restore a batch (`jobs.batch.Way`) as one of several shards: all that no other has claimed,
+    video by video, beginning elsewhere than the others; only then it waits for them.
     """
-    check_options(request.options)
-    check_shared(request)
-    folder, tally = request.work_folder(), Counter() if tally is None else tally
-    before = _patiently(
-        lambda: nothing_to_do(request, on_event, own=tally[request.source]),
-        OutputExistsError,  # as another shard may be naming it just now
-        lambda: not folder.path.is_dir(),
-    )
-    if before:
-        return before
-    with open_job(request, load) as job:
-        job.begin(on_event)
-        try:
-            with _inside(folder) as claims, warn_if_stopped(job, folder, on_event):
-                return _Sharded(job, folder, claims, shard, on_event, tally).run_or_find_done(wait=wait)
-        finally:
-            _clear_up(request, folder)
+
+    def __init__(self, shard: Shard) -> None:
+        self.shard = shard
+        self._tally = Counter[Source]()  # frames of each source that this shard has restored
+        self._finished: dict[str, Summary | VidRestoreError] | None = None  # once the first pass was made
+
+    def check(self, batch: Batch) -> None:
+        check_options(batch.options)
+        for source in batch.sources:
+            check_shared(batch.request(source))
+
+    def restore(self, batch: Batch, source: str, on_event: Listener) -> Summary:
+        """The first call does all that this shard can do of any video. Raises VidRestoreError as
+        `vidrestore.restore` does.
+        """
+        if self._finished is None:
+            self._finished = self._first_pass(batch, on_event)
+        outcome = self._finished.get(source) or self._restore(batch, source, on_event, wait=True)
+        if isinstance(outcome, VidRestoreError):
+            raise outcome
+        assert outcome is not None
+        return outcome
+
+    def close(self) -> bool:
+        """Leave the folders for outputs: other shards may be about to use them."""
+        return False
+
+    def _first_pass(self, batch: Batch, on_event: Listener) -> dict[str, Summary | VidRestoreError]:
+        """Return the results of the videos that are finished, or failed, without waiting for other shards; a
+        single one is waited for.
+        """
+        if len(batch.sources) == 1:
+            return {}
+        home = (self.shard.number - 1) * len(batch.sources) // self.shard.count
+        finished = dict[str, Summary | VidRestoreError]()
+        for source in batch.sources[home:] + batch.sources[:home]:
+            try:
+                outcome: Summary | VidRestoreError | None = self._restore(batch, source, on_event, wait=False)
+            except VidRestoreError as error:
+                outcome = error
+            if outcome is not None:
+                finished[source] = outcome
+        return finished
+
+    def _restore(self, batch: Batch, source: str, on_event: Listener, *, wait: bool) -> Summary | None:
+        """Do what this shard can for one video, and return the summary once its output exists, joined by any
+        shard.
+
+        With `wait` that is when this returns; otherwise None means that others have claimed all that is left.
+        """
+        request = batch.request(source)
+        folder = request.work_folder()
+        before = _patiently(
+            lambda: nothing_to_do(request, on_event, own=self._tally[request.source]),
+            OutputExistsError,  # as another shard may be naming it just now
+            lambda: not folder.path.is_dir(),
+        )
+        if before:
+            return before
+        with open_job(request, batch.loader(source, on_event)) as job, ExitStack() as inside:
+            job.begin(on_event)
+            inside.callback(_clear_up, request, folder)
+            _patiently(lambda: inside.enter_context(folder.locked(shared=True)), BusyError)
+            claims = inside.enter_context(Claims(folder.path))
+            inside.enter_context(warn_if_stopped(job, folder, on_event))
+            return _Sharded(job, folder, claims, self.shard, on_event, self._tally).run(wait=wait)
 
 
 def _clear_up(request: Request, folder: WorkFolder) -> None:
@@ -233,13 +266,6 @@ def _patiently(
         time.sleep(leases.POLL)
 
 
-@contextmanager
-def _inside(folder: WorkFolder) -> Iterator[Claims]:
-    with ExitStack() as stack:
-        _patiently(lambda: stack.enter_context(folder.locked(shared=True)), BusyError)
-        yield stack.enter_context(Claims(folder.path))
-
-
 class _Sharded:
     """A shard at work on one video."""
 
@@ -255,18 +281,15 @@ class _Sharded:
         self.job, self.folder, self.claims, self.shard, self.on_event = job, folder, claims, shard, on_event
         self.tally = tally
         self.began = time.monotonic()
-        self._claimed: ClaimedWork | None = None
-        self._joined: Summary | None = None
+        self.work: SegmentedWork | None = None
+        self.joined: Summary | None = None
 
-    @property
-    def claimed(self) -> ClaimedWork:
-        assert self._claimed is not None
-        return self._claimed
-
-    def run_or_find_done(self, *, wait: bool) -> Summary | None:
-        """As `run`. Whatever goes wrong because others finished while this one worked is not an error."""
+    def run(self, *, wait: bool) -> Summary | None:
+        """Do all that can be done; return None if others have claimed the rest and nobody is to wait for
+        them. Whatever goes wrong because others finished while this one worked is not an error.
+        """
         try:
-            return self.run(wait=wait)
+            return self._run(wait=wait)
         except (OSError, MediaError, PlanError) as error:
             if self.is_named():
                 return self.done_by_others()
@@ -274,23 +297,39 @@ class _Sharded:
                 raise write_problem(str(self.folder.path), error) from error
             raise
 
-    def run(self, *, wait: bool) -> Summary | None:
-        """Do all that can be done; return None if others have claimed the rest and nobody is to wait for
-        them.
-        """
+    def _run(self, *, wait: bool) -> Summary | None:
         with self.claims.held("job"):
             if self.is_named():
                 return self.done_by_others()
-            self._begin()
+            self.work = SegmentedWork(self.job, self.folder, self.on_event, beside=True)
+            self.work.check_output()
+        claimed = ClaimedWork(self.work, self.claims, self.shard, self.tally)
         while not self.is_named():
-            if self._step():
+            if self._step(claimed):
                 continue
             if not wait:
                 return None
             time.sleep(leases.POLL)
         if wait:
             self._outlive_joiner()
-        return self._joined or self.done_by_others()
+        return self.joined or self.done_by_others()
+
+    def _step(self, claimed: ClaimedWork) -> bool:
+        """Do what is to be done next; False if others are at all of it."""
+        work = claimed.work
+        if work.outcome is None and not work.load_plan():
+            with self.claims.taken("plan") as free:
+                if free and not work.load_plan():
+                    work.plan()
+        elif missing := claimed.missing():
+            return claimed.step(missing)
+        else:
+            with self.claims.taken("join") as free:
+                if free and not self.is_named() and not work.missing():
+                    remove_partials(self.folder.output, alone=True)  # of one that died here
+                    work.reused = len(self.job.plan.timeline.pts) - self.tally[self.job.request.source]
+                    self.joined = join(work, self.began)
+        return free
 
     def _outlive_joiner(self) -> None:
         """Wait until the shard that named the output has cleared up, or clear up in its place if it died."""
@@ -301,11 +340,6 @@ class _Sharded:
                     return
                 time.sleep(leases.POLL)
 
-    def _begin(self) -> None:
-        work = SegmentedWork(self.job, self.folder, self.on_event, beside=True)
-        self._claimed = ClaimedWork(work, self.claims, self.shard, self.tally)
-        work.check_output()
-
     def is_named(self) -> bool:
         """Return True if the output is there, whoever joined it: its record outlasts the job's."""
         return self.job.request.output.first_file.exists() and (
@@ -314,8 +348,7 @@ class _Sharded:
 
     def done_by_others(self) -> Summary:
         """Announce the summary of a video that somebody else joined."""
-        timeline, work = self.job.plan.timeline, self._claimed.work if self._claimed else None
-        own = self.tally[self.job.request.source]
+        own, work = self.tally[self.job.request.source], self.work
         outcome = work.outcome if work else None
         try:
             found = done_before(self.job.request)
@@ -325,44 +358,13 @@ class _Sharded:
             found = None
         if found is None:
             damage = outcome.damage if outcome else None
-            found = Summary(self.job.info.path, self.job.plan.output, len(timeline.pts), 0.0, damage=damage)
-        retried, seconds, others = (
-            work.retried if work else 0,
-            time.monotonic() - self.began,
-            max(0, found.frames - own),
+            frames = len(self.job.plan.timeline.pts)
+            found = Summary(self.job.info.path, self.job.plan.output, frames, 0.0, damage=damage)
+        changed = replace(
+            found,
+            seconds=time.monotonic() - self.began,
+            retried=work.retried if work else 0,
+            reused=max(0, found.frames - own),
+            before=own == 0,
         )
-        return announced(
-            replace(found, seconds=seconds, retried=retried, reused=others, before=own == 0), self.on_event
-        )
-
-    def _step(self) -> bool:
-        """Do what is to be done next; False if others are at all of it."""
-        work = self.claimed.work
-        if work.outcome is None and not work.load_plan():
-            return self._plan()
-        if missing := self.claimed.missing():
-            return self.claimed.step(missing)
-        return self._join()
-
-    def _plan(self) -> bool:
-        if not self.claims.take("plan"):
-            return False
-        try:
-            if not self.claimed.work.load_plan():
-                self.claimed.work.plan()
-        finally:
-            self.claims.release("plan")
-        return True
-
-    def _join(self) -> bool:
-        if not self.claims.take("join"):
-            return False
-        work = self.claimed.work
-        try:
-            if not self.is_named() and not work.missing():
-                remove_partials(self.folder.output, alone=True)  # of one that died here
-                work.reused = len(self.job.plan.timeline.pts) - self.claimed.own
-                self._joined = join(work, self.began)
-        finally:
-            self.claims.release("join")
-        return True
+        return announced(changed, self.on_event)

@@ -1,33 +1,46 @@
-"""One process that plans and joins, and workers that restore the segments for it, on devices of this machine
-or of many.
+"""One process that plans and joins, and workers that restore the segments for it: a process for each device
+of this machine, or actors of a cluster (`scale.ray_actors`).
 
-Each worker is a shard: it claims segments in the job's folder until none is left. If one dies, its claims are
-removed and a new one begins.
+A worker does what a shard does (`scale.shards.ClaimedWork`) until nothing is missing. If one dies, its claims
+are removed and a new one begins.
 """
 
 from __future__ import annotations
 
+import multiprocessing
+import signal
 import time
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
-from typing import Protocol
+from dataclasses import replace
+from functools import partial
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
+from typing import Any, Literal, Protocol, TypeAlias
 
-from vidrestore.errors import PlanError, VidRestoreError
-from vidrestore.events import Warned
+from vidrestore.errors import OptionError, PlanError, VidRestoreError
+from vidrestore.events import Listener, Warned
+from vidrestore.files import claims as leases
 from vidrestore.files.claims import Claims, bury, counts
+from vidrestore.jobs.batch import Batch
 from vidrestore.jobs.frame_progress import FrameProgress
-from vidrestore.jobs.job import ignore, open_job
+from vidrestore.jobs.job import Summary, ignore, open_job
 from vidrestore.jobs.request import Request
+from vidrestore.jobs.run import restore_request
 from vidrestore.jobs.segmented import SegmentedWork
 from vidrestore.jobs.segments import Segment, frame_count
-from vidrestore.jobs.steps import LoadedSteps
-from vidrestore.scale.shards import ClaimedWork, Shard, claim_name
+from vidrestore.jobs.steps import LoadedSteps, available_cores
+from vidrestore.restorers.devices import torch_device
+from vidrestore.scale.shards import ClaimedWork, Shard, check_shared, claim_name
 
 DEATHS = 3  # deaths of workers at one segment, after which it is not tried again
 LOOK = 0.5  # seconds between two looks at how far the workers are
 GRACE = 10.0  # seconds for workers to end once nothing is left; one whose machine is gone may never begin
+START: Literal["spawn"] = "spawn"  # a forked process can't use a GPU that its parent has used
+
+# clips that half precision could not hold, an error for the user, or how the worker died
+Outcome: TypeAlias = int | VidRestoreError | str
 
 
 class WorkerError(VidRestoreError):
@@ -44,36 +57,26 @@ class Worker:
         self._load = LoadedSteps()
 
     def restore(self, request: Request) -> int | VidRestoreError:
-        """Restore segments until others have claimed all that are missing.
+        """Restore segments that no other has claimed, until none is missing.
 
         Return how many clips half precision could not hold, or the error that stopped it, for it is to go to
         another process.
         """
+        folder = request.work_folder()
         try:
-            return self._restore(request)
+            with open_job(request, self._load) as job:
+                if folder.read("plan") is None:
+                    raise PlanError(
+                        f"{folder.path}: a worker finds no plan there; all workers must see the same folders"
+                    )
+                with Claims(folder.path, owner=str(self.shard.number)) as claims:
+                    claimed = ClaimedWork(SegmentedWork(job, folder, ignore, beside=True), claims, self.shard)
+                    while missing := claimed.missing():
+                        if not claimed.step(missing):
+                            time.sleep(leases.POLL)
+                    return claimed.work.retried
         except VidRestoreError as error:
             return error
-
-    def _restore(self, request: Request) -> int:
-        folder = request.work_folder()
-        with open_job(request, self._load) as job:
-            if folder.read("plan") is None:
-                raise PlanError(
-                    f"{folder.path}: a worker finds no plan there; all workers must see the same folders"
-                )
-            with Claims(folder.path, owner=str(self.shard.number)) as claims:
-                claimed = ClaimedWork(SegmentedWork(job, folder, ignore, beside=True), claims, self.shard)
-                while (missing := claimed.missing()) and claimed.step(missing):
-                    pass
-                return claimed.work.retried
-
-
-@dataclass(frozen=True)
-class Ended:
-    """A worker has ended its work on a video; `outcome` is the result of `Worker.restore`, or how it died."""
-
-    worker: int
-    outcome: int | VidRestoreError | str
 
 
 class Workers(Protocol):
@@ -82,16 +85,32 @@ class Workers(Protocol):
     count: int
 
     def give(self, worker: int, request: Request) -> None:
-        """Have a worker restore what is missing of a video."""
+        """Have a worker restore what is missing of a video (`Worker.restore`)."""
 
-    def ended(self, seconds: float) -> Iterable[Ended]:
-        """Yield what has ended since, after at most so many seconds."""
-
-    def drop(self, worker: int) -> None:
-        """End one worker, at once, and forget what it was given."""
+    def ended(self, seconds: float) -> Iterable[tuple[int, Outcome]]:
+        """Yield the workers that have ended their work since, after at most so many seconds."""
 
     def stop(self) -> None:
         """End all workers, at once."""
+
+
+class ByWorkers:
+    """The way to restore a batch (`jobs.batch.Way`) by workers that keep their models loaded."""
+
+    def __init__(self, workers: Workers) -> None:
+        self.workers = workers
+
+    def check(self, batch: Batch) -> None:
+        for source in batch.sources:
+            check_shared(batch.request(source))
+
+    def restore(self, batch: Batch, source: str, on_event: Listener) -> Summary:
+        run = partial(restore_with, self.workers)
+        return restore_request(batch.request(source), batch.loader(source, on_event), on_event, run)
+
+    def close(self) -> bool:
+        self.workers.stop()
+        return True
 
 
 def restore_with(workers: Workers, work: SegmentedWork) -> None:
@@ -104,7 +123,7 @@ def restore_with(workers: Workers, work: SegmentedWork) -> None:
     try:
         for _ in range(DEATHS):  # a segment that can't be read in the end is restored again
             if missing:
-                _Turn(workers, work, missing).run()
+                _restore(workers, work, missing)
                 missing = work.missing()
     except BaseException:
         workers.stop()
@@ -113,75 +132,121 @@ def restore_with(workers: Workers, work: SegmentedWork) -> None:
         raise
 
 
-class _Turn:
-    """All workers at work on the missing segments, until each has ended."""
+def _restore(workers: Workers, work: SegmentedWork, missing: list[Segment]) -> None:
+    """Have the workers restore the missing segments, and replace those that die."""
+    source, total = work.job.info.path, frame_count(missing)
+    progress = FrameProgress(source, total, "restore", work.on_event)
+    work.folder.discard_unfinished()  # nobody is at work now
+    busy, deaths, done_since = set(range(min(workers.count, len(missing)))), Counter[int](), None
+    for worker in busy:
+        workers.give(worker, work.job.request)
+    while busy:
+        ended = list(workers.ended(LOOK))
+        finished = set(work.folder.finished())
+        left = [segment for segment in missing if segment.number not in finished]
+        for worker, outcome in ended:
+            if isinstance(outcome, VidRestoreError):
+                raise outcome
+            if isinstance(outcome, int) or not left:
+                work.retried_elsewhere += outcome if isinstance(outcome, int) else 0
+                busy.discard(worker)
+                continue
+            place = _free(work, worker, left)
+            deaths[place.number] += 1
+            if deaths[place.number] == DEATHS:
+                raise WorkerError(
+                    f"{source}, frame {place.first} and on: {DEATHS} workers died there, the last one "
+                    f"{outcome}; is there enough memory?"
+                )
+            work.on_event(Warned(source, f"a worker died {outcome}; another does what it was at"))
+            workers.give(worker, work.job.request)
+        noted = counts(work.folder.path)
+        progress.show(total - frame_count(left) + sum(noted.get(claim_name(segment), 0) for segment in left))
+        done_since = None if left else done_since or time.monotonic()
+        if done_since is not None and time.monotonic() - done_since > GRACE:
+            workers.stop()
+            return
 
-    def __init__(self, workers: Workers, work: SegmentedWork, missing: list[Segment]) -> None:
-        self.workers, self.work, self.missing = workers, work, missing
-        self.all = set(range(min(workers.count, len(missing))))
-        self.busy = set[int]()
-        self.again = set[int]()  # those that may have found nothing because a dead one had claimed it
-        self.deaths: Counter[int] = Counter()
-        self.total = frame_count(missing)
-        self.progress = FrameProgress(work.job.info.path, self.total, "restore", work.on_event)
 
-    def run(self) -> None:
-        self.work.folder.discard_unfinished()  # nobody is at work now
-        for worker in sorted(self.all):
-            self._give(worker)
-        finished: float | None = None  # when nothing was left
-        while self.busy:
-            for ended in self.workers.ended(LOOK):
-                self._end(ended.worker, ended.outcome)
-            self.progress.show(self._done())
-            if finished is None and not self._left():
-                finished = time.monotonic()
-            if finished is not None and time.monotonic() - finished > GRACE:
-                self._drop_busy()
+def _free(work: SegmentedWork, worker: int, left: list[Segment]) -> Segment:
+    """Remove the claims of a dead worker; return the segment that it was at."""
+    claimed = bury(work.folder.path, str(worker + 1))
+    return next((segment for segment in left if claim_name(segment) in claimed), left[0])
 
-    def _give(self, worker: int) -> None:
-        self.again.discard(worker)
-        self.busy.add(worker)
-        self.workers.give(worker, self.work.job.request)
 
-    def _drop_busy(self) -> None:
-        for worker in sorted(self.busy):
-            self.workers.drop(worker)
-        self.busy.clear()
+# A process for each device of this machine
 
-    def _end(self, worker: int, outcome: int | VidRestoreError | str) -> None:
-        if isinstance(outcome, VidRestoreError):
-            raise outcome
-        self.busy.discard(worker)
-        left = self._left()
-        if isinstance(outcome, int):
-            self.work.retried_elsewhere += outcome
-            if left and worker in self.again:
-                self._give(worker)
-        elif left:
-            self._mourn(worker, outcome, left)
-            self.again |= self.busy
-            for each in sorted(self.all - self.busy):
-                self._give(each)
 
-    def _left(self) -> list[Segment]:
-        finished = set(self.work.folder.finished())
-        return [segment for segment in self.missing if segment.number not in finished]
+def devices_of(text: str) -> list[str]:
+    """Return the devices that a text such as "cuda:0,1" or "cpu,cpu" means. Raises OptionError if it means
+    none.
+    """
+    found: list[str] = []
+    for part in text.split(","):
+        name = part.strip()
+        if name.isdecimal() and found and found[-1].startswith("cuda:"):
+            name = f"cuda:{name}"
+        if not name or name.isdecimal():
+            raise OptionError(f"devices must be like cuda:0,1 or cuda:0,cuda:1, got {text!r}")
+        found.append(name)
+    return found
 
-    def _mourn(self, worker: int, reason: str, left: list[Segment]) -> None:
-        """Remove a dead worker's claims. Raises WorkerError if too many have died at the same segment."""
-        claimed = bury(self.work.folder.path, str(worker + 1))
-        first = next((segment for segment in left if claim_name(segment) in claimed), left[0])
-        source = self.work.job.info.path
-        self.deaths[first.number] += 1
-        if self.deaths[first.number] >= DEATHS:
-            where = f"{source}, frame {first.first} and on"
-            raise WorkerError(
-                f"{where}: {DEATHS} workers died there, the last one {reason}; is there enough memory?"
-            )
-        self.work.on_event(Warned(source, f"a worker died {reason}; another does what it was at"))
 
-    def _done(self) -> int:
-        """Return the number of restored frames, those of unfinished segments too."""
-        left, noted = self._left(), counts(self.work.folder.path)
-        return self.total - frame_count(left) + sum(noted.get(claim_name(segment), 0) for segment in left)
+class Processes:
+    """A process for each of several `devices`, started when it is first given work; they share the threads.
+
+    Raises OptionError if a device isn't there.
+    """
+
+    def __init__(self, devices: Sequence[str]) -> None:
+        for device in devices:
+            torch_device(device)
+        self.devices = devices
+        self.count = len(devices)
+        self.running: dict[int, tuple[BaseProcess, Connection]] = {}
+
+    def give(self, worker: int, request: Request) -> None:
+        if worker not in self.running:
+            context = multiprocessing.get_context(START)
+            ours, theirs = context.Pipe()
+            process = context.Process(target=serve, args=(theirs, Shard(worker + 1, self.count)), daemon=True)
+            process.start()
+            theirs.close()
+            self.running[worker] = process, ours
+        threads = max(1, (request.options.threads or available_cores()) // self.count)
+        change = partial(replace, device=self.devices[worker], threads=threads)
+        with suppress(OSError):  # it is dead, which `ended` finds
+            self.running[worker][1].send(request.with_options(change))
+
+    def ended(self, seconds: float) -> Iterator[tuple[int, Outcome]]:
+        ready = wait([link for _, link in self.running.values()], seconds)
+        for worker, (process, link) in list(self.running.items()):
+            if link in ready:
+                try:
+                    outcome: Outcome = link.recv()
+                except (EOFError, OSError):
+                    process.join()
+                    del self.running[worker]
+                    end = process.exitcode or 0
+                    how = f"killed by signal {-end}" if end < 0 else f"exit code {end}"
+                    outcome = f"(process {process.pid} on {self.devices[worker]}, {how})"
+                yield worker, outcome
+
+    def stop(self) -> None:
+        for process, _ in self.running.values():
+            process.terminate()
+        for process, link in self.running.values():
+            process.join()
+            link.close()
+        self.running.clear()
+
+
+def serve(link: Any, shard: Shard) -> None:
+    """Restore the videos that come over the link, until it is closed."""
+    # Ctrl-C reaches all processes of a terminal; the first one ends the others
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    worker = Worker(shard)
+    with suppress(EOFError, OSError):
+        while True:
+            link.send(worker.restore(link.recv()))
