@@ -13,6 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from command_line import run
 from sample_videos import write_video
 
 import vidrestore
@@ -24,13 +25,6 @@ from vidrestore.errors import MediaError, OptionError
 from vidrestore.events import Event, Failed, Finished, Planned, Progressed, Started, Warned
 from vidrestore.jobs import frame_progress
 from vidrestore.weights import Card, manifest, write_manifest
-
-
-def run(*arguments: str) -> int:
-    """Exit code of the command in this process."""
-    with pytest.raises(SystemExit) as end:
-        main(list(arguments))
-    return int(end.value.code or 0)
 
 
 @pytest.mark.parametrize("flag", ["--version", "-V"])
@@ -48,18 +42,6 @@ def test_the_module_is_the_command():
         check=True,
     )
     assert result.stdout == f"vidrestore {vidrestore.__version__}\n"
-
-
-def test_help_lists_the_commands(capsys):
-    assert run("--help") == 0
-    assert "weights" in capsys.readouterr().out
-
-
-@pytest.mark.parametrize(
-    "arguments", [("--no-such-option",), ("denoize",), ("weights", "pull")], ids=" ".join
-)
-def test_wrong_syntax_ends_with_2(arguments):
-    assert run(*arguments) == 2
 
 
 def test_an_error_of_ours_is_one_line_on_stderr_and_its_exit_code(capsys):
@@ -307,14 +289,6 @@ def test_quiet_leaves_errors_and_damage(capsys):
     ]
 
 
-def test_of_several_inputs_each_is_numbered(capsys):
-    with progress.listening() as listener:
-        each = numbered(listener, ["a.mp4", "in.mp4"])
-        for event in JOB:
-            each(event)
-    assert capsys.readouterr().out == "[2/2] in.mp4 -> out.mp4: 60 frames in 6.0 s, 10.0 fps\n"
-
-
 def test_a_result_names_the_noise_that_was_measured_in_the_longest_scene(capsys):
     scenes = [
         {"first": 0, "stop": 40, "noise": "luma 19.8, coarse"},
@@ -347,19 +321,6 @@ def test_a_stage_is_shown_at_once_and_the_time_left_once_a_clip_is_done(monkeypa
     assert early[1] is None
     assert early[11] == pytest.approx(30 / 11 * 12.5)  # 30 frames are left, and 11 took 12.5 seconds
     assert (events[-1].done, events[-1].total, events[-1].eta) == (40, 40, 0.0)
-
-
-def test_json_gives_every_event_on_stdout_and_nothing_else(capsys):
-    show(JOB, json=True)
-    lines = capsys.readouterr().out.splitlines()
-    assert [json.loads(line)["event"] for line in lines] == [
-        "start",
-        "plan",
-        "progress",
-        "warning",
-        "progress",
-        "done",
-    ]
 
 
 def test_the_sentence_about_a_piped_video_stays_off_stdout(capsys):

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from itertools import count
 from types import SimpleNamespace
 
 import pytest
+from command_line import run as command
 
-from vidrestore.cli import main
 from vidrestore.cli.bench_commands import default_sigma
 from vidrestore.errors import OptionError
 from vidrestore.jobs import bench as benchmarks
@@ -23,10 +24,7 @@ def small_products(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(benchmarks, "PEAK_SIZE", 64)
 
 
-def run(*arguments: str) -> int:
-    with pytest.raises(SystemExit) as end:
-        main(["bench", "--task", "<identity>", "--size", "64x48", "--frames", "25", *arguments])
-    return int(end.value.code or 0)
+run = partial(command, "bench", "--task", "<identity>", "--size", "64x48", "--frames", "25")
 
 
 def test_every_stage_and_every_number_format_is_measured(capsys):

@@ -6,34 +6,31 @@ import io
 import json
 import os
 import shlex
-import signal
 import subprocess
 import sys
-import time
 from contextlib import nullcontext
 from fractions import Fraction
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
 import av
 import numpy as np
 import pytest
+from command_line import run as command
 from sample_videos import write_video
 from with_identity import WITH_IDENTITY, frames_of
 from written_videos import Extras, rich_video
 
-from vidrestore.cli import main, restoring
+from vidrestore.cli import restoring
 from vidrestore.errors import OptionError
 from vidrestore.events import SCHEMA_VERSION, Event, Failed, Progressed
 from vidrestore.frames import ColourTags, Frame, PixelFormat
-from vidrestore.jobs import job as jobs
 from vidrestore.jobs.preview import side_by_side
 from vidrestore.jobs.preview_labels import labelled
-from vidrestore.jobs.request import Request
 from vidrestore.jobs.segmented import SegmentedWork
 from vidrestore.media.formats import layout_of
 from vidrestore.media.probe import probe
-from vidrestore.options import RestoreOptions
 from vidrestore.restorers.base import TASKS
 
 
@@ -48,11 +45,7 @@ def video(tmp_path: Path) -> Path:
     return tmp_path / "video.mkv"
 
 
-def run(*arguments: object) -> int:
-    """Exit code of `vidrestore denoise ...` in this process."""
-    with pytest.raises(SystemExit) as end:
-        main(["denoise", *map(str, arguments)])
-    return int(end.value.code or 0)
+run = partial(command, "denoise")
 
 
 def test_the_first_stage_is_shown_before_anything_heavy_is_imported(video, monkeypatch):
@@ -117,11 +110,6 @@ def test_a_folder_again_takes_no_output_of_ours_and_what_is_done_counts_as_done(
     assert sorted(path.name for path in folder.iterdir()) == ["video.denoised.mkv", "video.mkv"]
 
 
-def test_the_same_command_for_one_video_again_ends_with_0(video, capsys):
-    assert [run(video) for _ in range(2)] == [0, 0]
-    assert "video.denoised.mkv: skipped, finished before" in capsys.readouterr().out
-
-
 def test_a_list_of_one_video_can_be_restored_again(video, capsys):
     (video.parent / "list").write_text(f"# a remark\n{video}\n")
     assert [run("--from-list", video.parent / "list") for _ in range(2)] == [0, 0]
@@ -131,7 +119,6 @@ def test_a_list_of_one_video_can_be_restored_again(video, capsys):
 @pytest.mark.parametrize(
     "arguments, message",
     [
-        (("--sigma", "loud"), "a number such as 20, or auto"),
         (("--sigma", "-3"), "sigma must be"),
         (("--fast", "--best"), "exclude each other"),
         (("--strength", "2"), "strength must be in [0, 1]"),
@@ -141,7 +128,6 @@ def test_a_list_of_one_video_can_be_restored_again(video, capsys):
         (("--json", "-o", "-"), "both need stdout"),
         (("--cfr", "25"), "is for a pipe"),
         (("--preview", "soon"), "a time such as 5s"),
-        (("--preview", "5", "--dry-run"), "leave one out"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else None,
 )
@@ -149,37 +135,6 @@ def test_a_wrong_option_ends_with_2_and_says_what_was_expected(video, arguments,
     assert run(video, *arguments) == 2
     assert message in " ".join(capsys.readouterr().err.replace("│", " ").split())
     assert [path.name for path in video.parent.iterdir()] == ["video.mkv"]
-
-
-def test_options_reach_the_library(video, monkeypatch):
-    seen: list[RestoreOptions] = []
-
-    def note(request: Request, *rest: object) -> jobs.Summary:
-        seen.append(request.options)
-        return jobs.Summary(request.source, request.output, 0, 0.0)
-
-    monkeypatch.setattr("vidrestore.jobs.batch.restore_request", note)
-    given = (
-        "--sigma 20 --best --no-match --no-scene-detect --drop audio,data --encoder libx265 --crf 20 "
-        "--encoder-option a=b=c --threads 3"
-    )
-    assert run(video, *given.split()) == 0
-    (options,) = seen
-    assert (options.sigma, options.quality, options.match, options.scene_detect, options.threads) == (
-        20,
-        "best",
-        False,
-        False,
-        3,
-    )
-    assert options.drop == {"audio", "data"}
-    assert (options.encoder.encoder, options.encoder.crf, options.encoder.options) == (
-        "libx265",
-        20,
-        {"a": "b=c"},
-    )
-    assert run(video) == 0
-    assert seen[1] == RestoreOptions()
 
 
 def test_json_is_one_event_per_line_and_nothing_else(video, capsys):
@@ -507,31 +462,6 @@ def test_a_y4m_pipe_comes_out_as_it_went_in():
 def test_a_pipe_without_an_output_is_refused():
     result = pipe(b"", "-")
     assert result.returncode == 2 and b"-o FILE" in result.stderr
-
-
-def test_ctrl_c_ends_with_130_and_leaves_nothing(tmp_path):
-    write_video(tmp_path / "video.mkv", 20)
-    slow = (
-        "import time, vidrestore.restorers.no_change as i; i.IdentityRestorer.restore = lambda *a, **k: "
-        "time.sleep(2) or a[1]; "
-    )
-    code = (
-        WITH_IDENTITY
-        + slow
-        + f"print('ready', flush=True); main(['denoise', {str(tmp_path / 'video.mkv')!r}, '-q'])"
-    )
-    with subprocess.Popen(
-        [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    ) as process:
-        assert process.stdout and process.stdout.readline() == b"ready\n"
-        deadline = time.monotonic() + 60
-        while not list(tmp_path.glob("*.vidrestore")) and time.monotonic() < deadline:
-            time.sleep(0.05)
-        process.send_signal(signal.SIGINT)
-        _, errors = process.communicate(timeout=60)
-    assert process.returncode == 130, errors.decode()
-    assert b"Traceback" not in errors
-    assert [path.name for path in tmp_path.iterdir()] == ["video.mkv"]
 
 
 def test_the_frames_of_a_part_are_known_before_they_come(tmp_path, capsys):

@@ -12,7 +12,7 @@ import pytest
 from eval_command import VID4, run, write_vid4
 from sample_pictures import write_rgb
 
-from vidrestore.evaluation import evaluate, suite_names
+from vidrestore.evaluation import evaluate
 from vidrestore.evaluation.results import ClipMetrics, Result, Row
 from vidrestore.papers.suites import PATCH_FAMILIES
 from vidrestore.papers.tables import read_table, system_of
@@ -348,7 +348,3 @@ def test_the_released_forms_have_the_papers_names():
     assert "vsr-transformer" in read_table("vsr-table3").systems
     assert {"mb-taylorformer-b", "mb-taylorformer-l"} <= set(read_table("mbt-table2").systems)
     assert system_of(load_model("dust-cs20")) in read_table("dust-table4").systems
-
-
-def test_suites_are_listed_bundled_first():
-    assert suite_names()[0] == "bundled" and "vsr-table3" in suite_names()

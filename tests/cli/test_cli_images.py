@@ -9,10 +9,10 @@ from typing import Any
 import av
 import numpy as np
 import pytest
+from command_line import run
 from rgb_networks import doubling, keeping, write_weights
 from sample_videos import write_video
 
-from vidrestore.cli import main
 from vidrestore.jobs import job as jobs
 from vidrestore.jobs.request import Request
 from vidrestore.options import RestoreOptions
@@ -30,12 +30,6 @@ IMAGE_TASKS = {
 def video(tmp_path: Path) -> Path:
     write_video(tmp_path / "video.mkv", 2)
     return tmp_path / "video.mkv"
-
-
-def run(*arguments: object) -> int:
-    with pytest.raises(SystemExit) as end:
-        main([*map(str, arguments)])
-    return int(end.value.code or 0)
 
 
 def printed(capsys: pytest.CaptureFixture[str]) -> str:
@@ -111,7 +105,6 @@ def test_without_bundled_weights_it_is_said_how_to_bring_some_in(video, task, ca
         (("--tile", "16"), "tile must be 64 pixels or more"),
         (("--tile", "64", "--tile-overlap", "60"), "at most half a tile"),
         (("--sigma", "20"), "No such option: --sigma"),
-        (("--preview", "5", "--dry-run"), "leave one out"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else None,
 )

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import json
 from fractions import Fraction
+from functools import partial
 
 import numpy as np
 import pytest
+from command_line import run as command
 from sample_videos import write_video
 
-from vidrestore.cli import main
 from vidrestore.jobs.inspection import inspect
 
-
-def run(*arguments: object) -> int:
-    with pytest.raises(SystemExit) as end:
-        main(["inspect", *map(str, arguments)])
-    return int(end.value.code or 0)
+run = partial(command, "inspect")
 
 
 def test_a_person_reads_streams_colour_frames_and_noise(tmp_path, capsys):

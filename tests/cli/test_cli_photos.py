@@ -13,12 +13,12 @@ from pathlib import Path
 import av
 import numpy as np
 import pytest
+from command_line import run as command
 from denoise_command import identity, run  # noqa: F401
 from numpy.typing import NDArray
 from sample_pictures import write_frame
 from sample_videos import write_video
 
-from vidrestore.cli import main
 from vidrestore.events import Event, Warned
 from vidrestore.jobs.finished import announced
 from vidrestore.jobs.job import Summary
@@ -461,8 +461,7 @@ def test_noise_that_was_measured_on_one_frame_is_doubted(frames, sigma, warned):
 
 def test_inspect_counts_no_frames_and_no_seconds_of_a_photo(tmp_path, capsys):
     photo = write_photo(tmp_path / "photo.jpg")
-    with pytest.raises(SystemExit):
-        main(["inspect", str(photo)])
+    command("inspect", photo)
     printed = capsys.readouterr().out
     assert f"{photo}: picture\n" in printed and "64x48" in printed and "noise" in printed
     assert "frames" not in printed.replace(str(photo), "") and "fps" not in printed

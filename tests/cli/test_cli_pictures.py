@@ -9,12 +9,12 @@ from pathlib import Path
 import av
 import numpy as np
 import pytest
+from command_line import run as command
 from denoise_command import identity, run  # noqa: F401  (a fixture of all tests here)
 from sample_pictures import write_frame
 from sample_videos import video_frame, write_video
 from written_videos import Extras, rich_video
 
-from vidrestore.cli import main
 from vidrestore.media import pictures
 
 RED = np.array([255, 0, 0])
@@ -246,8 +246,7 @@ def test_a_rate_for_a_video_is_refused(tmp_path, capsys):
 
 def test_inspect_describes_pictures(tmp_path, capsys):
     folder = write_pictures(tmp_path / "frames", 2)
-    with pytest.raises(SystemExit):
-        main(["inspect", str(folder)])
+    command("inspect", folder)
     printed = capsys.readouterr().out
     assert f"{folder}: pictures\n" in printed and "64x48" in printed
     assert "2 in 0.080 s, at 25 fps unless told otherwise" in printed

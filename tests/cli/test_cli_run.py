@@ -7,15 +7,14 @@ import struct
 from pathlib import Path
 
 import pytest
+from command_line import run
 from rgb_networks import doubling, write_weights
 from sample_pictures import write_picture
 from sample_videos import write_video
 from taylor_networks import small
 
-from vidrestore.cli import main
 from vidrestore.media.reader import VideoReader
 from vidrestore.media.segment_file import SegmentWriter
-from vidrestore.media.writer import VideoWriter
 from vidrestore.restorers.base import TASKS
 
 
@@ -28,12 +27,6 @@ def identity(monkeypatch: pytest.MonkeyPatch) -> None:
 def video(tmp_path: Path) -> Path:
     write_video(tmp_path / "video.mkv", 5, sound=None)
     return tmp_path / "video.mkv"
-
-
-def run(*arguments: object) -> int:
-    with pytest.raises(SystemExit) as end:
-        main(list(map(str, arguments)))
-    return int(end.value.code or 0)
 
 
 def pictures(path: Path) -> list[tuple[int, list[bytes]]]:
@@ -71,16 +64,6 @@ def test_the_same_steps_again_are_skipped_and_others_are_refused(video, capsys):
     assert "made with other options" in capsys.readouterr().err
     assert made.read_bytes() == before
     assert run(*line, "--overwrite") == 0
-
-
-def test_steps_that_are_stopped_say_that_nothing_is_kept(video, monkeypatch, capsys):
-    def stopped(writer: VideoWriter, frame: object) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(VideoWriter, "write", stopped)
-    assert run("run", video, "--steps", "denoise,denoise") == 130
-    assert "stopped; nothing is kept, and the same command starts over" in capsys.readouterr().err
-    assert [path.name for path in video.parent.iterdir()] == [video.name]
 
 
 def test_steps_that_were_stopped_resume_and_give_the_same_file(video, monkeypatch, capsys):

@@ -5,18 +5,18 @@ from __future__ import annotations
 import io
 import json
 import sys
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
 import av
 import pytest
-from fresh_interpreter import HEAVY, command, loaded_by
+from command_line import run
 from sample_videos import write_video
 from sensing_networks import exact_network, save_network
 
-from vidrestore.cli import main
 from vidrestore.jobs.job import Summary
-from vidrestore.options import RecoverOptions, SenseOptions
+from vidrestore.options import EncoderOptions, RecoverOptions, SenseOptions
 
 
 @pytest.fixture
@@ -30,13 +30,6 @@ def model(tmp_path: Path) -> Path:
 def video(tmp_path: Path) -> Path:
     write_video(tmp_path / "video.mkv", 5, size=(22, 18))
     return tmp_path / "video.mkv"
-
-
-def run(*arguments: object) -> int:
-    """Exit code of `vidrestore ...` in this process."""
-    with pytest.raises(SystemExit) as end:
-        main([*map(str, arguments)])
-    return int(end.value.code or 0)
 
 
 def pictures(path: Path) -> list[Any]:
@@ -54,43 +47,10 @@ def test_a_video_goes_out_and_comes_back(video, model, capsys):
         assert (found == wanted).all()
 
 
-def test_json_is_one_event_per_line(video, model, capsys):
-    between = video.with_name("m.safetensors")
-    assert run("sense", video, "--model", model, "-o", between, "--json", "-q") == 0
-    assert run("recover", between, "--model", model, "-o", video.with_name("out.mkv"), "--json", "-q") == 0
-    events = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    assert [event["event"] for event in events if event["event"] != "progress"] == [
-        "start",
-        "plan",
-        "done",
-    ] * 2
-    assert [event["task"] for event in events if event["event"] == "start"] == ["sense", "recover"]
-
-
 def test_refused_options_are_an_event_too(video, capsys):
     assert run("sense", video, "-o", video.with_name("m.safetensors"), "--json", "-q") == 2
     (event,) = (json.loads(line) for line in capsys.readouterr().out.splitlines())
     assert event["event"] == "error" and "a rate such as 0.2 is needed" in event["message"]
-
-
-def test_existing_outputs_end_with_1_unless_they_may_be_replaced(video, model, capsys):
-    between, output = video.with_name("m.safetensors"), video.with_name("out.mkv")
-    for arguments in (
-        ("sense", video, "--model", model, "-o", between),
-        ("recover", between, "--model", model, "-o", output),
-    ):
-        assert run(*arguments) == 0
-        assert run(*arguments) == 1
-        assert "already exists; add --overwrite" in capsys.readouterr().err
-        assert run(*arguments, "--overwrite", "-q") == 0
-
-
-def test_a_damaged_source_ends_with_4(video, model):
-    write_video(video, 40)
-    whole = video.read_bytes()
-    video.write_bytes(whole[: len(whole) // 2])
-    assert run("sense", video, "--model", model, "-o", video.with_name("m.safetensors"), "-q") == 4
-    assert video.with_name("m.safetensors").exists()
 
 
 @pytest.mark.parametrize(
@@ -132,46 +92,19 @@ def test_options_reach_the_library(video, monkeypatch):
 
     for name in ("sense", "recover"):
         monkeypatch.setattr(f"vidrestore.sensing.{name}.{name}", note)
-    assert (
-        run(
-            "sense",
-            video,
-            "-o",
-            "m.safetensors",
-            "--rate",
-            "0.3",
-            "--sigma",
-            "2.5",
-            "--seed",
-            "7",
-            "--model",
-            "x",
-            "--overwrite",
-        )
-        == 0
-    )
+    line = "-o m.safetensors --rate 0.3 --sigma 2.5 --seed 7 --model x --overwrite"
+    assert run("sense", video, *line.split()) == 0
     assert seen.pop() == SenseOptions(0.3, "x", 2.5, 7, True)
     assert run("recover", "m.safetensors", "-o", "-") == 0
     assert seen.pop() == RecoverOptions()
-    given = (
+    line = (
         "--model x --precision bf16 --threads 3 --cfr 25 --encoder libx265 --crf 20 --preset slow "
         "--encoder-option a=b --overwrite"
     )
-    assert run("recover", "m.safetensors", "-o", "-", *given.split()) == 0
-    (options,) = seen
-    assert (options.model, options.precision, options.threads, options.cfr, options.overwrite) == (
-        "x",
-        "bf16",
-        3,
-        25,
-        True,
-    )
-    encoder = options.encoder
-    assert (encoder.encoder, encoder.crf, encoder.preset, encoder.options) == (
-        "libx265",
-        20,
-        "slow",
-        {"a": "b"},
+    assert run("recover", "m.safetensors", "-o", "-", *line.split()) == 0
+    encoder = EncoderOptions("libx265", 20.0, "slow", {"a": "b"})
+    assert seen.pop() == RecoverOptions(
+        model="x", precision="bf16", threads=3, cfr=Fraction(25), encoder=encoder, overwrite=True
     )
 
 
@@ -186,8 +119,3 @@ def test_pipes_at_both_ends(model, monkeypatch):
     with av.open(io.BytesIO(result.getvalue())) as after, av.open(io.BytesIO(stream.getvalue())) as before:
         for found, wanted in zip(after.decode(video=0), before.decode(video=0), strict=True):
             assert (found.to_ndarray() == wanted.to_ndarray()).all()
-
-
-@pytest.mark.parametrize("name", ["sense", "recover"])
-def test_the_help_loads_nothing_heavy(name):
-    assert not loaded_by(command(name, "--help")) & HEAVY

@@ -18,7 +18,6 @@ from vidrestore.cli import restoring
 from vidrestore.cli.app import app
 from vidrestore.cli.declared import with_options
 from vidrestore.cli.restoring import RunOptions
-from vidrestore.errors import OptionError
 from vidrestore.jobs.encoder_choice import GREATEST_CRF, LEAST_CRF
 from vidrestore.media.encoder_table import ENCODERS
 from vidrestore.options import (
@@ -131,11 +130,6 @@ def test_an_option_without_a_scope_can_not_be_declared():
 def test_every_field_of_the_options_has_a_scope():
     groups = (RestoreOptions, SenseOptions, RecoverOptions, RunOptions)
     assert not [field.name for group in groups for field in fields(group) if "scope" not in field.metadata]
-
-
-def test_two_switches_for_one_value_exclude_each_other(monkeypatch):
-    with pytest.raises(OptionError, match="--fast and --best exclude each other"):
-        given(monkeypatch, "--fast", "--best")
 
 
 @dataclass(frozen=True)

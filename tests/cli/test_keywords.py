@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 from typer.main import get_command
 
-from vidrestore.cli import main
 from vidrestore.cli.app import app
 from vidrestore.cli.terminal import FLAGS, as_options
 
@@ -77,9 +76,3 @@ def test_every_keyword_of_a_message_is_an_option_of_some_command():
 )
 def test_keywords_become_options(message, wanted):
     assert as_options(message).endswith(wanted)
-
-
-def test_an_error_on_the_command_line_names_the_option(tmp_path, capsys):
-    with pytest.raises(SystemExit):
-        main(["eval", "--suite", "dust-table2", "--seconds", "3", "--data", str(tmp_path)])
-    assert "--seconds is for --suite quick; the others" in capsys.readouterr().err

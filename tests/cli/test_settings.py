@@ -6,17 +6,12 @@ import json
 from pathlib import Path
 
 import pytest
+from command_line import run
 
 from vidrestore.cli import main, restoring
 from vidrestore.cli.app import app
 from vidrestore.cli.settings import read_presets
 from vidrestore.options import RestoreOptions
-
-
-def run(*arguments: object) -> int:
-    with pytest.raises(SystemExit) as end:
-        main([str(each) for each in arguments])
-    return int(end.value.code or 0)
 
 
 @pytest.fixture

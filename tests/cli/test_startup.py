@@ -16,7 +16,9 @@ def test_importing_the_package_loads_nothing_heavy():
 
 
 @pytest.mark.parametrize(
-    "arguments", [("--help",), ("--version",), ("denoise", "--help"), ("weights", "list")], ids=" ".join
+    "arguments",
+    [("--help",), ("--version",), ("denoise", "--help"), ("sense", "--help"), ("weights", "list")],
+    ids=" ".join,
 )
 def test_help_and_lists_load_nothing_heavy(arguments):
     assert not loaded_by(command(*arguments)) & HEAVY

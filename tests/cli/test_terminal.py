@@ -8,10 +8,10 @@ from pathlib import Path
 
 import av
 import pytest
+from command_line import run
 from sample_videos import write_video
 
 import vidrestore.cli
-from vidrestore.cli import main
 from vidrestore.cli.progress import PlainLines, print_json
 from vidrestore.cli.terminal import escaped, fitted
 from vidrestore.events import Warned
@@ -57,8 +57,7 @@ def test_a_title_cannot_forge_a_line_or_move_the_cursor(tmp_path, capsys):
                 packet.stream = stream
                 video.mux(packet)
     for options in ([], ["--json"]):
-        with pytest.raises(SystemExit):
-            main(["inspect", str(tmp_path / "video.mkv"), "-q", *options])
+        run("inspect", tmp_path / "video.mkv", "-q", *options)
         printed = capsys.readouterr().out
         assert not set(printed) & set("\x1b\x07\r\x9b\u202e\u2028\u061c")
         assert "vidrestore: all lost" in printed and not any(
@@ -68,8 +67,7 @@ def test_a_title_cannot_forge_a_line_or_move_the_cursor(tmp_path, capsys):
 
 
 def test_errors_that_name_a_file_are_one_line(tmp_path, capsys):
-    with pytest.raises(SystemExit):
-        main(["inspect", str(tmp_path / "a\x1b[2J\nb.mkv"), "-q"])
+    run("inspect", tmp_path / "a\x1b[2J\nb.mkv", "-q")
     printed = capsys.readouterr().err
     assert "a\\x1b[2J\\nb.mkv" in printed and printed.count("\n") == 1
 

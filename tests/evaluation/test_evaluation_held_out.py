@@ -9,18 +9,19 @@ import json
 import shutil
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 from clip_runs import clip_run
+from command_line import run as command
 from pair_runs import pair_run
 from sample_videos import write_video
 from set_runs import configured
 from training_runs import tiny_run
 
 from vidrestore import weights as weights_package
-from vidrestore.cli import main
 from vidrestore.errors import CheckpointError, ConfigError, DatasetError, OptionError
 from vidrestore.evaluation import Result, Row, evaluate
 from vidrestore.evaluation.held_out import agree, held_out_rows, recipe_of
@@ -50,10 +51,7 @@ def trained(folder: Path, changes: Mapping[str, Mapping[str, Any]] | None = None
     return config, train(config, folder / "runs", device="cpu")
 
 
-def run(*arguments: object) -> int:
-    with pytest.raises(SystemExit) as end:
-        main(["eval", *map(str, arguments)])
-    return int(end.value.code or 0)
+run = partial(command, "eval")
 
 
 RUNS = {

@@ -11,8 +11,8 @@ import av
 import numpy as np
 import pytest
 import torch
+from command_line import run
 
-from vidrestore.cli import main
 from vidrestore.errors import MediaError, OptionError
 from vidrestore.evaluation import evaluate
 from vidrestore.evaluation.quick import (
@@ -171,8 +171,7 @@ def test_the_command_restores_with_the_threads_that_it_is_given(tmp_path, monkey
 
     monkeypatch.setattr("vidrestore.restore", restore)
     before = torch.get_num_threads()
-    with pytest.raises(SystemExit):
-        main(["eval", "--suite", "quick", "video.mp4", "--threads", "1", "--device", "cpu"])
+    run("eval", "--suite", "quick", "video.mp4", "--threads", "1", "--device", "cpu")
     torch.set_num_threads(before)
     # as the help says
     assert [(options.threads, options.duration) for options in asked] == [(1, SECONDS)] == [(1, 10)]

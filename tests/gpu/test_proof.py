@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 import torch
+from command_line import run
 
-from vidrestore.cli import main
 from vidrestore.errors import OptionError
 from vidrestore.jobs import proof
 from vidrestore.jobs.proof import Check, Line
@@ -45,9 +45,7 @@ def test_a_machine_without_a_graphics_cards_encoder_has_not_failed(monkeypatch):
 def test_a_cpu_passes_on_itself(tmp_path, monkeypatch):
     some = named("cpu", "device", "dust-cs20", "patches", "dust-denoise, 64x48", "libx264")
     monkeypatch.setattr(proof, "checks", lambda *asked: some)
-    with pytest.raises(SystemExit) as ended:
-        main(["bench", "--device", "cpu", "--report", str(tmp_path / "report.txt")])
-    assert not ended.value.code
+    assert run("bench", "--device", "cpu", "--report", tmp_path / "report.txt") == 0
     lines = (tmp_path / "report.txt").read_text().splitlines()
     assert [line.split()[0] for line in lines] == ["NOTE", "PASS", "PASS", "PASS", "PASS", "PASS", "PASS"]
     assert lines[-1] == "PASS  all: all 5 checks passed"
@@ -59,9 +57,7 @@ def test_a_check_that_breaks_is_a_line_and_the_others_are_still_tried(tmp_path, 
 
     tried = [Check("one", broken), Check("two", lambda: (False, "no")), Check("three", lambda: (True, "yes"))]
     monkeypatch.setattr(proof, "checks", lambda *asked: tried)
-    with pytest.raises(SystemExit) as ended:
-        main(["bench", "--device", "cpu", "--report", str(tmp_path / "report.txt")])
-    assert ended.value.code == 1
+    assert run("bench", "--device", "cpu", "--report", tmp_path / "report.txt") == 1
     assert (tmp_path / "report.txt").read_text() == (
         "FAIL  one: OutOfMemoryError: CUDA out of memory\nFAIL  two: no\nPASS  three: yes\n"
         "FAIL  all: 2 of 3 checks failed\n"

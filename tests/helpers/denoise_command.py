@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-import pytest
+from functools import partial
 
-from vidrestore.cli import main
+import pytest
+from command_line import run as command
+
 from vidrestore.restorers.base import TASKS
 
 
@@ -14,8 +16,4 @@ def identity(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(TASKS, "denoise", TASKS["<identity>"])
 
 
-def run(*arguments: object) -> int:
-    """Exit code of `vidrestore denoise ...`."""
-    with pytest.raises(SystemExit) as end:
-        main(["denoise", *map(str, arguments)])
-    return int(end.value.code or 0)
+run = partial(command, "denoise")

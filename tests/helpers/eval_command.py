@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import numpy as np
-import pytest
+from command_line import run as command
 from sample_pictures import write_rgb
-
-from vidrestore.cli import main
 
 VID4 = ("calendar", "city", "foliage", "walk")
 
 
-def run(*arguments: object) -> int:
-    with pytest.raises(SystemExit) as end:
-        main(["eval", *map(str, arguments)])
-    return int(end.value.code or 0)
+run = partial(command, "eval")
 
 
 def write_vid4(folder: Path, frames: int = 1) -> None:

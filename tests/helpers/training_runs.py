@@ -20,6 +20,11 @@ class RecordedEvents(list[Any]):
             self.append(event)
 
 
+# for commands in other processes: few groups and crops are held out
+SMALL_VALIDATION = """
+from vidrestore.training.data import sources
+sources.VALIDATION_GROUPS, sources.VALIDATION_PAIRS, sources.VALIDATION_SIDE = 40, 2, 16
+"""
 CONFIG: dict[str, dict[str, object]] = {
     "": {"name": "tiny", "task": "denoise", "family": "dust"},
     "model": {"kind": "sigma", "patch": 4, "atoms": 64, "blocks": 2, "degree": 1},

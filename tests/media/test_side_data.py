@@ -14,13 +14,13 @@ from typing import Any
 import av
 import numpy as np
 import pytest
+from command_line import run
 from long_videos import long_video
 from sample_pictures import write_rgb
 from sample_videos import sample_planes, video_frame, write_video
 from written_videos import described
 
 import vidrestore
-from vidrestore.cli import main
 from vidrestore.errors import PlanError
 from vidrestore.events import Event, Warned
 from vidrestore.jobs.job import check_side_data
@@ -72,9 +72,7 @@ def test_captions_are_warned_about_once_and_refused_when_strict(tmp_path, monkey
     ]
     output.unlink()
     monkeypatch.setitem(TASKS, "denoise", TASKS["<identity>"])
-    with pytest.raises(SystemExit) as end:
-        main(["denoise", str(source), "-o", str(output), "--strict"])
-    assert end.value.code == 1 and not output.exists()
+    assert run("denoise", source, "-o", output, "--strict") == 1 and not output.exists()
 
 
 @pytest.mark.parametrize(

@@ -14,11 +14,11 @@ import av
 import numpy as np
 import pytest
 from av.stream import Disposition
+from command_line import run
 from long_videos import long_video
 from sample_videos import sample_planes, video_frame, write_video
 
 import vidrestore
-from vidrestore.cli import main
 from vidrestore.errors import MediaError, OptionError
 from vidrestore.events import Event, Planned, Warned
 from vidrestore.frames import Frame
@@ -281,9 +281,7 @@ def test_a_pipe_gives_its_first_seconds_and_cannot_be_entered_later(monkeypatch)
 
 
 def command(*arguments: object) -> int:
-    with pytest.raises(SystemExit) as end:
-        main(["denoise", *map(str, arguments)])
-    return int(end.value.code or 0)
+    return run("denoise", *arguments)
 
 
 @pytest.fixture

@@ -13,17 +13,10 @@ from pair_runs import pair_run
 from torch import Tensor
 
 from vidrestore.models.mb_taylorformer import ConvolutionPair, MBTaylorFormer
-from vidrestore.training.data import sources
 from vidrestore.training.loop import Run
 from vidrestore.weights import load_model
 
 DEAD = (1, 3)  # channels of the refinement's first pair
-
-
-@pytest.fixture(autouse=True)
-def small_validation(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sources, "VALIDATION_PAIRS", 2)
-    monkeypatch.setattr(sources, "VALIDATION_SIDE", 16)
 
 
 @pytest.fixture

@@ -37,12 +37,6 @@ from vidrestore.weights import load_model, read_card
 CPU = torch.device("cpu")
 
 
-@pytest.fixture(autouse=True)
-def small_validation(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sources, "VALIDATION_PAIRS", 4)
-    monkeypatch.setattr(sources, "VALIDATION_SIDE", 16)
-
-
 def picture(frames: int = 3, side: int = 64) -> Tensor:
     """Smooth shapes that move."""
     rows, columns = np.mgrid[:side, :side] / 9

@@ -13,16 +13,16 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from command_line import run
 from pair_runs import pair_run
 from sample_pictures import write_rgb
 from sample_videos import write_video
 from training_runs import tiny_run, write_clips, write_config
 
-from vidrestore.cli import main
 from vidrestore.errors import ConfigError, MediaError, OptionError
 from vidrestore.files import user_folders
 from vidrestore.files.user_folders import user_folder
-from vidrestore.training.data import footage, sources
+from vidrestore.training.data import footage
 from vidrestore.training.data.batches import Share, WorkerError, _closing_workers, in_order
 from vidrestore.training.data.decoded import HEADER, Decoded, DecodedFiles
 from vidrestore.training.data.footage import Footage, decode_clip, decode_whole
@@ -30,13 +30,6 @@ from vidrestore.training.data.sources import Reading, make_data
 from vidrestore.training.loop import train
 from vidrestore.training.networks import new_network
 from vidrestore.weights import load_model
-
-
-@pytest.fixture(autouse=True)
-def small_validation(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sources, "VALIDATION_GROUPS", 40)
-    monkeypatch.setattr(sources, "VALIDATION_PAIRS", 2)
-    monkeypatch.setattr(sources, "VALIDATION_SIDE", 16)
 
 
 def planes(value: int = 0, side: int = 10) -> tuple[torch.Tensor, ...]:
@@ -305,21 +298,9 @@ def damaged(folder: Path) -> Path:
     return write_config(folder)
 
 
-def command(folder: Path, *arguments: str) -> int:
-    with pytest.raises(SystemExit) as end:
-        main(
-            [
-                "train",
-                "--config",
-                str(folder / "tiny.toml"),
-                "-o",
-                str(folder / "runs"),
-                "--cache",
-                str(folder / "cache"),
-                *arguments,
-            ]
-        )
-    return int(end.value.code or 0)
+def command(folder: Path, *arguments: object) -> int:
+    given = ("--config", folder / "tiny.toml", "-o", folder / "runs", "--cache", folder / "cache")
+    return run("train", *given, *arguments)
 
 
 @pytest.mark.parametrize("options", [(), ("--cache-gb", "0", "--set", "training.steps=2000")])

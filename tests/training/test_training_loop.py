@@ -12,21 +12,21 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 
 import pytest
 import torch
+from command_line import run as command
 from commands import Command, Commands
-from training_runs import RecordedEvents, tiny_run, write_clips, write_config
+from training_runs import SMALL_VALIDATION, RecordedEvents, tiny_run, write_clips, write_config
 
-from vidrestore.cli import main
 from vidrestore.errors import CheckpointError, ConfigError, OptionError
 from vidrestore.files.stopping import interrupts_held
 from vidrestore.restorers.devices import torch_device
 from vidrestore.training import loop
 from vidrestore.training.config import TrainingConfig, read_config
-from vidrestore.training.data import sources
 from vidrestore.training.data.batches import WorkerError
 from vidrestore.training.loop import Run, rehearse, train
 from vidrestore.training.objective import batch_loss, group_psnr, validation_sigmas
@@ -35,13 +35,7 @@ from vidrestore.training.training_events import Began, Interrupted, Validated
 from vidrestore.weights import load_model, read_card
 
 CPU = torch.device("cpu")
-FEW_ARE_JUDGED = "from vidrestore.training.data import sources; sources.VALIDATION_GROUPS = 40"
 PRINTED = {"kind": "printed", "degree": None, "temperature": True}
-
-
-@pytest.fixture(autouse=True)
-def small_validation(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sources, "VALIDATION_GROUPS", 40)
 
 
 def tensors(path: Path) -> dict[str, torch.Tensor]:
@@ -274,24 +268,6 @@ def test_a_checkpoint_holds_the_step_and_the_state_of_the_optimiser(tmp_path):
     assert all(equal(moments[number], expected[number]) for number in moments)
 
 
-def test_a_checkpoint_of_before_identities_were_saved_still_loads(tmp_path):
-    run = Run(tiny_run(tmp_path), tmp_path, CPU)
-    run.update(255 * torch.rand(8, 20, 16), 20.0)
-    run.save_checkpoint()
-    state = torch.load(run.checkpoint, weights_only=True)
-    old = {name: state[name] for name in ("network", "average", "optimiser", "step", "seconds", "curve")}
-    torch.save(old | {"average": dict(old["average"])}, run.checkpoint)
-    again = Run(run.config, tmp_path, CPU)
-    again.load_checkpoint()
-    assert again.step == 1
-
-
-def test_resume_without_a_checkpoint_begins_anew_and_says_so(tmp_path):
-    events = RecordedEvents()
-    train(tiny_run(tmp_path), tmp_path / "runs", resume=True, device="cpu", on_event=events)
-    assert events[0] == Began(0, 12, "cpu", None)
-
-
 def test_a_finished_run_resumed_only_writes_its_weights_again(tmp_path, monkeypatch):
     config = tiny_run(tmp_path)
     expected = tensors(train(config, tmp_path / "runs", device="cpu"))
@@ -365,33 +341,6 @@ def test_a_run_may_be_made_longer_and_slower(tmp_path):
     train(tiny_run(tmp_path), tmp_path / "runs", device="cpu")
     config = tiny_run(tmp_path, {"training": {"steps": 15, "learning_rate": 0.001}})
     assert read_card(train(config, tmp_path / "runs", resume=True, device="cpu")).training["steps"] == 15
-
-
-def test_an_old_checkpoint_of_another_network_is_refused(tmp_path):
-    run = Run(tiny_run(tmp_path), tmp_path, CPU)
-    torch.save(
-        {
-            "network": {"other": torch.zeros(1)},
-            "average": {},
-            "optimiser": {},
-            "step": 3,
-            "seconds": 1.0,
-            "curve": [],
-        },
-        run.checkpoint,
-    )
-    with pytest.raises(ConfigError, match="tiny.checkpoint: is of another network"):
-        run.load_checkpoint()
-
-
-def test_a_damaged_checkpoint_is_refused(tmp_path):
-    run = Run(tiny_run(tmp_path), tmp_path, CPU)
-    for content in (b"", b"no checkpoint"):
-        run.checkpoint.write_bytes(content)
-        with pytest.raises(
-            CheckpointError, match="tiny.checkpoint: can't be read as a checkpoint; remove it to start again"
-        ):
-            run.load_checkpoint()
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -484,16 +433,14 @@ def test_a_model_that_can_not_be_is_an_error_of_the_configuration(tmp_path, chan
 @pytest.mark.parametrize("value", ["[2]", "[3, -3]", "7"])
 def test_a_limit_of_offsets_that_is_no_range_is_an_error_of_the_configuration(repository, value, capsys):
     config = repository / "examples" / "train" / "mb-taylorformer-t-derain.toml"
-    with pytest.raises(SystemExit) as end:
-        main(["train", "--config", str(config), "--print-config", "--set", f"model.offset_limit={value}"])
-    assert end.value.code == 1 and "offset_limit" in capsys.readouterr().err
+    assert run_command("--config", config, "--print-config", "--set", f"model.offset_limit={value}") == 1
+    assert "offset_limit" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("size", ["inf", "nan"])
 def test_a_cache_has_a_size(tmp_path, size, capsys):
-    with pytest.raises(SystemExit) as end:
-        main(["train", "--config", str(write_config(tmp_path)), "--cache-gb", size])
-    assert end.value.code == 2 and "--cache-gb" in capsys.readouterr().err
+    assert run_command("--config", write_config(tmp_path), "--cache-gb", size) == 2
+    assert "--cache-gb" in capsys.readouterr().err
 
 
 def test_a_dry_run_is_done_where_the_system_does_not_say_its_memory(monkeypatch):
@@ -535,10 +482,7 @@ def test_a_run_on_a_gpu_can_be_resumed_on_a_cpu(tmp_path):
     assert read_card(train(config, tmp_path / "runs", resume=True, device="cpu")).training["steps"] == 20
 
 
-def run_command(*arguments: str | Path) -> int:
-    with pytest.raises(SystemExit) as end:
-        main(["train", *map(str, arguments)])
-    return int(end.value.code or 0)
+run_command = partial(command, "train")
 
 
 def test_the_command_prints_progress_on_stderr_and_the_path_on_stdout(tmp_path, capsys):
@@ -585,7 +529,7 @@ def endless_run(commands: Commands, folder: Path, *options: object) -> Iterator[
     write_clips(folder)
     config = write_config(folder, {"training": {"steps": 1_000_000, "validate_every": 1}})
     train = ["--config", config, "-o", folder / "runs", "--threads", "1", "--device", "cpu", *options]
-    command = commands.start("train", *train, before=FEW_ARE_JUDGED)
+    command = commands.start("train", *train, before=SMALL_VALIDATION)
     try:
         yield command.until(lambda: "\nstep 2 " in command.said)
     finally:

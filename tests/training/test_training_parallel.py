@@ -16,31 +16,19 @@ import torch
 from commands import Commands
 from pair_runs import pair_run
 from torch import distributed
-from training_runs import tiny_run
+from training_runs import SMALL_VALIDATION, tiny_run
 
 from vidrestore.errors import ConfigError
-from vidrestore.training.data import sources
 from vidrestore.training.data.batches import Share
 from vidrestore.training.loop import Run, train
 from vidrestore.training.objective import batch_loss
 from vidrestore.training.parallel import LostError, ProcessGroup
 from vidrestore.weights import load_model
 
-FEW_ARE_JUDGED = """
-from vidrestore.training.data import sources
-sources.VALIDATION_GROUPS, sources.VALIDATION_PAIRS, sources.VALIDATION_SIDE = 40, 2, 16
-"""
-SCRIPT = f"""{FEW_ARE_JUDGED}
+SCRIPT = f"""{SMALL_VALIDATION}
 from vidrestore.cli import main
 main()
 """
-
-
-@pytest.fixture(autouse=True)
-def small_validation(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sources, "VALIDATION_GROUPS", 40)
-    monkeypatch.setattr(sources, "VALIDATION_PAIRS", 2)
-    monkeypatch.setattr(sources, "VALIDATION_SIDE", 16)
 
 
 def losses(folder: Path) -> list[float]:
@@ -71,7 +59,7 @@ def by_hand(commands: Commands, folder: Path, arguments: list[str]) -> str:
     started = []
     for rank in "01":
         surroundings = common | {"RANK": rank, "LOCAL_RANK": rank}
-        before = f"{FEW_ARE_JUDGED}\nos.environ.update({surroundings})"
+        before = f"{SMALL_VALIDATION}\nos.environ.update({surroundings})"
         started.append(commands.start(*arguments, before=before))
     for command in started:
         assert command.wait() == 0, command.said

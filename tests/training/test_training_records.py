@@ -17,16 +17,10 @@ from training_runs import tiny_run
 
 from vidrestore.cli.train_commands import training_bar
 from vidrestore.errors import CheckpointError, OptionError
-from vidrestore.training.data import sources
 from vidrestore.training.loop import train
 from vidrestore.training.optimiser import learning_rate
 from vidrestore.training.run_records import POINTS, StepLog, thinned, training_plot
 from vidrestore.training.training_events import Began, Reached, Stepped, Validated
-
-
-@pytest.fixture(autouse=True)
-def small_validation(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sources, "VALIDATION_GROUPS", 40)
 
 
 def lines(path: Path) -> list[dict[str, Any]]:

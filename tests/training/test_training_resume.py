@@ -16,22 +16,15 @@ from typing import Any
 import pytest
 import torch
 from pair_runs import pair_run
-from training_runs import tiny_run, write_config
+from training_runs import SMALL_VALIDATION, tiny_run, write_config
 
 from vidrestore.errors import CheckpointError, ConfigError, VidRestoreError
 from vidrestore.training.config import RunConfig
-from vidrestore.training.data import sources
 from vidrestore.training.loop import Run, train
 from vidrestore.training.training_events import Stepped
 from vidrestore.weights import load_model, read_card
 
 CPU = torch.device("cpu")
-JUDGED = 40
-
-
-@pytest.fixture(autouse=True)
-def small_validation(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sources, "VALIDATION_GROUPS", JUDGED)
 
 
 def equal(one: Path, other: Path) -> bool:
@@ -65,10 +58,9 @@ def test_a_run_that_is_killed_twice_and_resumed_ends_with_the_same_weights(comma
     arguments = ["--config", write_config(tmp_path, changes), "-o", tmp_path / "killed", "--resume"]
     # other tests change it, and sums over parts are other sums
     arguments += ["--threads", torch.get_num_threads(), "--device", "cpu"]
-    few = f"from vidrestore.training.data import sources; sources.VALIDATION_GROUPS = {JUDGED}"
     log = tmp_path / "killed" / "tiny.log.jsonl"
     for steps in (5, 13):
-        command = commands.start("train", *arguments, before=few)
+        command = commands.start("train", *arguments, before=SMALL_VALIDATION)
         command.until(lambda steps=steps: log.exists() and len(log.read_text().splitlines()) >= steps).kill()
         assert command.code == -signal.SIGKILL
         assert not (tmp_path / "killed" / "tiny.safetensors").exists()
@@ -307,14 +299,14 @@ def test_a_step_that_overflows_in_half_precision_is_left_out_and_the_scale_reduc
     assert all(torch.equal(tensor, before[name]) for name, tensor in run.network.state_dict().items())
 
 
-def test_checkpoints_of_today_mean_the_same(tmp_path):
-    """Those of before there were a best, a plateau and a scaler."""
+@pytest.mark.parametrize("later", [("best", "plateau", "scaler"), ("identity",)])
+def test_checkpoints_of_before_a_value_was_saved_still_load(tmp_path, later):
     run = Run(tiny_run(tmp_path), tmp_path, CPU)
     run.update(*batch())
     run.save_checkpoint()
     state: dict[str, Any] = torch.load(run.checkpoint, weights_only=True)
     torch.save(
-        {name: value for name, value in state.items() if name not in ("best", "plateau", "scaler")},
+        {name: value for name, value in state.items() if name not in later},
         run.checkpoint,
     )
     again = Run(run.config, tmp_path, CPU)
@@ -333,6 +325,7 @@ BEST = {"step": 1, "psnr": 30.0, "weights": {}}
         {"best": BEST},
         {"best": BEST | {"step": "x"}},
         {"network": [1]},
+        {"network": {"other": torch.zeros(1)}},
         {"optimiser": None},
         {"optimiser": {"state": {}, "param_groups": torch.zeros(1)}},
         {"identity": [1]},

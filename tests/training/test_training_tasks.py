@@ -27,12 +27,10 @@ RUN: dict[str, dict[str, Any]] = {"model": {"tasks": TASKS}, "data": {"degradati
 
 
 @pytest.fixture(autouse=True)
-def simple_and_few(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Degradations that only the task distinguishes, and few crops to measure."""
+def simple_degradations(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Degradations that only the task distinguishes."""
     for name, change in BRIGHTER.items():
         monkeypatch.setitem(DEGRADATIONS, name, lambda clip, rng, change=change: (clip + change).clamp(0, 1))
-    monkeypatch.setattr(sources, "VALIDATION_PAIRS", 2)
-    monkeypatch.setattr(sources, "VALIDATION_SIDE", SIDE)
 
 
 class Greys:

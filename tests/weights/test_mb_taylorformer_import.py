@@ -10,18 +10,16 @@ from typing import Any
 
 import pytest
 import torch
+from command_line import run
 from taylor_networks import INPUTS, golden, restored, their_weights
 from torch import Tensor
 
-from vidrestore.cli import main
 from vidrestore.errors import CheckpointError
 from vidrestore.weights import import_checkpoint, load_model
 
 
 def command(*arguments: str) -> int:
-    with pytest.raises(SystemExit) as ended:
-        main(["weights", "import", *arguments, "--family", "mb-taylorformer"])
-    return int(ended.value.code or 0)
+    return run("weights", "import", *arguments, "--family", "mb-taylorformer")
 
 
 def imported(folder: Path, tensors: dict[str, Tensor], **config: Any) -> Any:

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 import torch
+from command_line import run
 from torch import Tensor
 from vsr_networks import ARGUMENTS, GOLDEN, golden, released, released_tensors, spynet_tensors
 
-from vidrestore.cli import main
 from vidrestore.errors import CheckpointError
 from vidrestore.weights import import_checkpoint, load_model
 from vidrestore.weights.manifest import Card
@@ -46,9 +46,7 @@ def test_the_config_file_of_the_release_is_read_by_the_command(tmp_path, capsys)
         "--config",
         str(tmp_path / "F.json"),
     ]
-    with pytest.raises(SystemExit) as ended:
-        main(["weights", "import", *arguments, "-o", str(tmp_path / "ours.safetensors")])
-    assert ended.value.code == 0
+    assert run("weights", "import", *arguments, "-o", tmp_path / "ours.safetensors") == 0
     assert "vsr-transformer" in capsys.readouterr().out
     assert load_model(tmp_path / "ours.safetensors").network.config == released().config
 

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 import torch
+from command_line import run
 from tiny_family import Tiny, TinyConfig
 
-from vidrestore.cli import main
 from vidrestore.errors import CheckpointError
 from vidrestore.families import FAMILIES, Family
 from vidrestore.weights import add_weights, load_model, read_card, read_manifest, save_model, write_manifest
@@ -57,10 +57,7 @@ def trained(folder: Path, name: str = "tiny-denoise", seed: int = 0, width: int 
 
 
 def add(*arguments: str | Path) -> int:
-    """Exit code of `weights add`."""
-    with pytest.raises(SystemExit) as end:
-        main(["weights", "add", *map(str, arguments)])
-    return int(end.value.code or 0)
+    return run("weights", "add", *arguments)
 
 
 def test_added_weights_load_by_name_with_an_complete_entry(tmp_path, folder):
