@@ -19,6 +19,7 @@ from vidrestore.papers.tables import read_table, system_of
 from vidrestore.weights import Model, build_network, load_model, save_model
 from vidrestore.weights.manifest import Card
 
+BICUBIC = ("--suite", "vsr-table3", "--systems", "bicubic", "--data")
 SET8 = ("tractor", "touchdown", "park_joy", "sunflower", "hypersmooth", "motorbike", "rafting", "snowboard")
 
 
@@ -35,21 +36,8 @@ def write_avenue(folder: Path) -> None:
 def test_a_table_is_printed_in_columns_and_written_as_json_and_csv(tmp_path, capsys):
     write_vid4(tmp_path)
     files = tmp_path / "found.json", tmp_path / "found.csv"
-    assert (
-        run(
-            "--suite",
-            "vsr-table3",
-            "--data",
-            tmp_path,
-            "--systems",
-            "bicubic,edvr-l",
-            "--json",
-            files[0],
-            "--csv",
-            files[1],
-        )
-        == 0
-    )
+    line = ("--suite", "vsr-table3", "--systems", "bicubic,edvr-l", "--data", tmp_path)
+    assert run(*line, "--json", files[0], "--csv", files[1]) == 0
     said = capsys.readouterr()
     lines = said.out.splitlines()
     assert lines[0].startswith("VSR-Transformer, Table 3") and "arXiv 2106.06847" in lines[0]
@@ -76,7 +64,7 @@ def test_on_a_terminal_the_table_is_drawn_and_progress_is_one_line(tmp_path, cap
     write_vid4(tmp_path)
     monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
     monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
-    assert run("--suite", "vsr-table3", "--data", tmp_path, "--systems", "bicubic") == 0
+    assert run(*BICUBIC, tmp_path) == 0
     said = capsys.readouterr()
     assert "┃" in said.out and "│ Bicubic" in said.out and "23.78" in said.out
     assert said.err.count("\n") == 0 and said.err.endswith("Vid4: walk (4 of 4)\r\x1b[K")
@@ -109,23 +97,11 @@ def test_what_is_missing_is_said_with_the_layout_that_is_expected(tmp_path, caps
 
 def test_a_file_that_can_t_be_written_is_an_error(tmp_path, capsys):
     write_vid4(tmp_path)
-    assert (
-        run(
-            "--suite",
-            "vsr-table3",
-            "--data",
-            tmp_path,
-            "--systems",
-            "bicubic",
-            "--json",
-            tmp_path / "no" / "found.json",
-        )
-        == 1
-    )
+    assert run(*BICUBIC, tmp_path, "--json", tmp_path / "no" / "found.json") == 1
     said = capsys.readouterr()
     assert f"there is no folder {tmp_path / 'no'}; name a file in a folder that is there" in said.err
     assert not said.out and "Vid4" not in said.err  # before anything is measured
-    assert run("--suite", "vsr-table3", "--data", tmp_path, "--systems", "bicubic", "--html", tmp_path) == 1
+    assert run(*BICUBIC, tmp_path, "--html", tmp_path) == 1
     assert "is a folder" in capsys.readouterr().err
 
 
@@ -142,7 +118,7 @@ def test_one_file_that_can_not_be_written_does_not_cost_the_others(tmp_path, cap
     files = [tmp_path / f"found.{kind}" for kind in ("json", "csv", "html")]
     files[0].symlink_to("/dev/full")
     options = [part for file in files for part in (f"--{file.suffix[1:]}", file)]
-    assert run("--suite", "vsr-table3", "--data", tmp_path, "--systems", "bicubic", *options) == 1
+    assert run(*BICUBIC, tmp_path, *options) == 1
     assert f"{files[0]}: can't be written (No space left on device)" in capsys.readouterr().err
     assert files[1].stat().st_size and files[2].stat().st_size
 
@@ -155,10 +131,8 @@ def test_names_that_are_no_text_and_figures_that_are_not_finite_are_written_as_j
     made = Result("quick", "Videos", "before", (row,), clips=(clip,))
     monkeypatch.setattr("vidrestore.evaluation.evaluate", lambda suite, **settings: made)
     files = [tmp_path / f"found.{kind}" for kind in ("json", "csv", "html")]
-    assert (
-        run("--suite", "quick", "video", *(part for file in files for part in (f"--{file.suffix[1:]}", file)))
-        == 0
-    )
+    options = [part for file in files for part in (f"--{file.suffix[1:]}", file)]
+    assert run("--suite", "quick", "video", *options) == 0
     found = json.loads(files[0].read_text(encoding="utf-8"), parse_constant=pytest.fail)
     assert (found["rows"][0]["on"], found["rows"][0]["measured"]) == ("video\udcff.mkv", {"psnr": None})
     assert found["clips"][0]["frames"] == {"psnr": [None, 30.0]}

@@ -127,19 +127,8 @@ def test_steps_keep_the_notes_of_a_photo(tmp_path, options, kept):
 
 
 def test_the_configuration_that_is_printed_is_read_again(video, tmp_path, capsys):
-    assert (
-        run(
-            "run",
-            "--steps",
-            "denoise",
-            "--set",
-            "denoise.sigma=20",
-            "--set",
-            "denoise.grain=2",
-            "--print-config",
-        )
-        == 0
-    )
+    line = "run --steps denoise --set denoise.sigma=20 --set denoise.grain=2 --print-config"
+    assert run(*line.split()) == 0
     text = capsys.readouterr().out
     (tmp_path / "steps.toml").write_text(text)
     assert run("run", "--config", tmp_path / "steps.toml", "--print-config") == 0

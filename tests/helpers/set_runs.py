@@ -7,36 +7,20 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from clip_runs import SMALL
+from pair_runs import MODEL
 from sample_pictures import write_rgb
 from training_runs import CONFIG, write_config
 
-FLOW = {"levels": 2, "finest": 1, "widths": [4], "kernel": 3}
-CLIP_MODEL = {
-    "size": "t",
-    "features": 4,
-    "blocks": 1,
-    "extraction": 0,
-    "propagation": 0,
-    "reconstruction": 0,
-    "flow": FLOW,
-}
-PAIR_MODEL = {
-    "size": "t",
-    "widths": [4, 8, 8, 8],
-    "blocks": [1, 1, 1, 1],
-    "branches": [1, 1, 1, 1],
-    "heads": [1, 1, 1, 1],
-    "expansion": 1.0,
-}
 RUNS: dict[str, dict[str, dict[str, Any]]] = {
     "pairs": {
         "": {"task": "derain", "family": "mb-taylorformer"},
-        "model": PAIR_MODEL,
+        "model": MODEL,
         "data": {"dataset": "rain13k", "folder": "sets", "validation": ["rain100l/test"], "crop": 16},
     },
     "clips": {
         "": {"task": "sr", "family": "vsr-transformer"},
-        "model": CLIP_MODEL,
+        "model": SMALL,
         "data": {"dataset": "reds", "folder": "sets", "validation": ["test"], "frames": 2, "crop": 8},
     },
 }

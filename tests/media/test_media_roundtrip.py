@@ -15,7 +15,7 @@ from vidrestore.frames import ColourTags
 from vidrestore.jobs.encoder_choice import obstacle
 from vidrestore.media.encoder_table import ENCODERS, TABLE
 from vidrestore.media.reader import VideoReader
-from vidrestore.media.source import SUFFIXES, Target
+from vidrestore.media.source import SUFFIXES
 from vidrestore.options import EncoderOptions
 
 FORMATS = [
@@ -187,23 +187,3 @@ def test_hdr_metadata_that_an_encoder_cannot_write_is_said(tmp_path):
         for frame in made_frames(source):
             writer.write(frame)
     assert "ffv1 can't write the HDR mastering display and light level" in writer.warnings[0]
-
-
-def test_the_shape_is_written_beside_copied_streams(tmp_path):
-    from written_videos import Extras, rich_video
-
-    from vidrestore.media.streams import check_streams
-
-    path = tmp_path / "in.mkv"
-    rich_video(path, Extras(audio=("aac",)))
-    info = read(path).info
-    shaped = replace(info, video=replace(info.video, sample_aspect_ratio=Fraction(4, 3)))
-    times = [(frame.pts, frame.duration) for frame in read(path).frames]
-    write(
-        shaped,
-        tmp_path / "a.mkv",
-        made_frames(shaped, times),
-        LOSSLESS,
-        copy=check_streams(shaped, Target("a.mkv")),
-    )
-    assert read(tmp_path / "a.mkv").info.video.sample_aspect_ratio == Fraction(4, 3)

@@ -163,19 +163,6 @@ def test_other_streams_are_those_of_a_video_encoded_in_one_go(tmp_path, origin, 
     ]
 
 
-def test_a_video_that_begins_before_0_is_moved_to_0(tmp_path):
-    source = described()
-    choice = fast_choice(source, Path("a.mp4"))
-    join(
-        tmp_path / "a.mp4",
-        source,
-        choice,
-        made_frames(source, [(pts - 2400, duration) for pts, duration in LONG]),
-        [5],
-    )
-    assert [frame.pts for frame in read(tmp_path / "a.mp4").frames] == [pts for pts, _ in LONG]
-
-
 @pytest.mark.parametrize("encoder", NAMES)
 @pytest.mark.parametrize("count", [1, 2, 3])
 def test_the_shortest_videos_and_segments_are_whole(tmp_path, encoder, count):

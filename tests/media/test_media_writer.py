@@ -32,7 +32,6 @@ from written_videos import (
 from vidrestore.errors import MediaError, OutputExistsError
 from vidrestore.files.matroska import display_size
 from vidrestore.frames import Frame
-from vidrestore.jobs.encoder_choice import choose_encoder
 from vidrestore.media import muxer
 from vidrestore.media.encoding import full_duration, repair_dts
 from vidrestore.media.probe import probe
@@ -73,13 +72,6 @@ def test_an_existing_output_is_refused_before_work_and_kept(tmp_path):
         writer_for(output)
     assert output.read_text() == "mine"
     assert list(tmp_path.iterdir()) == [output]
-
-
-def test_an_existing_output_is_replaced_when_asked(tmp_path):
-    output = tmp_path / "a.mp4"
-    output.write_text("old")
-    write(described(), output, made_frames(described()), overwrite=True)
-    assert len(read(output).frames) == len(CONSTANT)
 
 
 def test_a_file_that_takes_the_name_meanwhile_is_not_overwritten(tmp_path):
@@ -209,16 +201,6 @@ def test_a_video_that_begins_before_0_is_moved_to_0_and_says_so(name, tmp_path):
     found = read(tmp_path / name)
     assert found.frames[0].pts == 0
     assert len(found.frames) == len(CONSTANT)
-
-
-@pytest.mark.parametrize("encoder", ["libx264", "libx265", "libsvtav1", "libvpx-vp9", "ffv1"])
-@pytest.mark.parametrize("count", [1, 2, 3])
-def test_the_shortest_videos_are_whole(encoder, count, tmp_path):
-    choice = choose_encoder(described(), Target("a.mp4"), EncoderOptions(encoder=encoder))
-    write(described(), tmp_path / "a.mp4", made_frames(described(), VARYING[:count]), choice=choice)
-    found = read(tmp_path / "a.mp4")
-    assert [frame.pts for frame in found.frames] == [pts for pts, _ in VARYING[:count]]
-    assert found.end == pytest.approx(sum(VARYING[count - 1]) / 24000, abs=1e-6)
 
 
 def test_only_x265s_made_up_decoding_times_are_repaired():

@@ -102,13 +102,6 @@ def test_tokens_are_a_set_whose_order_does_not_matter():
     torch.testing.assert_close(network(patches)[:, order], network(patches[:, order]), atol=1e-3, rtol=0)
 
 
-def test_a_configuration_builds_its_network_again():
-    network = Dust(small(heads=2, temperature=True))
-    again = build(config_of(network))
-    assert again.load_state_dict(network.state_dict())
-    assert config_of(again) == config_of(network)
-
-
 def test_atoms_that_make_no_separable_dictionary_are_refused():
     with pytest.raises(ValueError, match="atoms must be a square"):
         DustConfig(atoms=1000)

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from vidrestore.models import dust, dust_sigma
-from vidrestore.models.dust_sigma import SigmaDust, SigmaDustConfig, build, config_of, noise_level
+from vidrestore.models.dust_sigma import SigmaDust, SigmaDustConfig, noise_level
 from vidrestore.models.fast.linear import PackedLinear, PlainLinear
 
 
@@ -74,13 +74,6 @@ def test_tokens_of_other_content_have_no_say():
         torch.testing.assert_close(network(group, 5.0)[:, :1], alone, atol=1e-3, rtol=0)
         network.log_temperature[:, 0] = 20.0  # so hot that no distance counts
         assert (network(group, 5.0)[:, :1] - alone).abs().max() > 1
-
-
-def test_a_configuration_builds_its_network_again():
-    network = trained_a_little(heads=2, blocks=2)
-    again = build(config_of(network))
-    again.load_state_dict(network.state_dict())
-    assert config_of(again) == config_of(network)
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,8 @@ from torch import Tensor
 from vidrestore.models.fast.linear import PackedLinear
 from vidrestore.models.grouping import origins_of
 from vidrestore.models.matching import Grid, fixed_positions
+from vidrestore.models.nonlocal_bayes import Gains as BayesGains
+from vidrestore.models.nonlocal_bayes import Noise, nonlocal_bayes
 from vidrestore.models.second_estimate import (
     KNOTS,
     RANKS,
@@ -73,22 +75,40 @@ def test_the_filter_is_wieners_with_the_first_estimate_as_the_picture():
         torch.testing.assert_close(found[0], expected, atol=1e-2, rtol=0)
 
 
-def test_a_rough_first_estimate_comes_nearer_to_the_picture():
+def by_wiener(noisy: Tensor, first: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
+    return refine(noisy, first, 10.0, tracks(*first.shape, stride=4), transform(dtype), first)
+
+
+def by_bayes(noisy: Tensor, first: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
+    published = BayesGains(*torch.tensor([1.0, 0.0, 0.0, 0.0, 1.0, 0.0]))
+    origins = tracks(*first.shape, stride=4)[:, 0]
+    return nonlocal_bayes(noisy, first, origins, SIDE, Noise(10.0, first), published, 10, dtype)
+
+
+FILTERS = pytest.mark.parametrize("filtered", [by_wiener, by_bayes])
+
+
+@FILTERS
+def test_a_rough_first_estimate_comes_nearer_to_the_picture(filtered):
     clean = picture()
     noisy = clean + 10 * noise(*clean.shape)
     first = clean + 0.4 * (noisy - clean)
-    second = refine(noisy, first, 10.0, tracks(*clean.shape, stride=4), transform(), first)
-    assert (second - clean).square().mean() < 0.7 * (first - clean).square().mean()
+    assert (filtered(noisy, first) - clean).square().mean() < 0.7 * (first - clean).square().mean()
 
 
-def test_half_precision_hardly_shows():
+@FILTERS
+def test_half_precision_hardly_shows(filtered):
     clean = picture()
     noisy, first = clean + 10 * noise(*clean.shape), clean + 4 * noise(*clean.shape).flip(1)
-    full, half = (
-        refine(noisy, first, 10.0, tracks(*clean.shape, stride=4), transform(dtype), first)
-        for dtype in (torch.float32, torch.bfloat16)
-    )
-    torch.testing.assert_close(half, full, atol=0.15, rtol=0)
+    half = filtered(noisy, first, torch.bfloat16)
+    torch.testing.assert_close(half, filtered(noisy, first), atol=0.15, rtol=0)
+
+
+@FILTERS
+def test_an_estimate_that_is_not_finite_stays_so(filtered):
+    first = picture(2)
+    first[0, 3, 3] = torch.nan
+    assert filtered(picture(2), first)[0, 3, 3].isnan()
 
 
 def test_what_no_group_holds_stays_as_first_estimated():
@@ -97,12 +117,6 @@ def test_what_no_group_holds_stays_as_first_estimated():
     second = refine(noisy, first, 5.0, tracks(*clean.shape)[:1], transform(), first)
     changed = (second != first).nonzero()
     assert changed.amax(0).tolist() == [1, SIDE - 1, SIDE - 1]
-
-
-def test_an_estimate_that_is_not_finite_stays_so():
-    first = picture(2)
-    first[0, 3, 3] = torch.nan
-    assert refine(picture(2), first, 5.0, tracks(2, 64, 64), transform(), first)[0, 3, 3].isnan()
 
 
 @pytest.mark.parametrize("count, expected", [(4, [[0, 1], [2, 3]]), (3, [[0, 1], [2, 2]]), (1, [[0, 0]])])

@@ -281,31 +281,6 @@ def test_a_damaged_video_is_measured_as_far_as_it_goes_and_its_damage_reported(t
     assert summary.exit_code == 4 and 0 < summary.frames < 40
 
 
-def test_an_error_on_the_way_leaves_no_file(video, exact, monkeypatch):
-    original = sense.Sensor.measure
-
-    def failing(sensor: Any, frame: Frame) -> torch.Tensor:
-        if frame.pts >= 80:
-            raise MediaError("the third frame")
-        return original(sensor, frame)
-
-    monkeypatch.setattr(sense.Sensor, "measure", failing)
-    with pytest.raises(MediaError, match="the third frame"):
-        vidrestore.sense(video, video.with_name("m.safetensors"), model=str(exact))
-    assert names(video.parent) == ["video.mkv"]
-
-
-def test_a_file_that_appears_while_the_video_is_measured_is_kept(video, exact, monkeypatch):
-    output, original = video.with_name("m.safetensors"), sense.Sensor.measure
-    monkeypatch.setattr(
-        sense.Sensor, "measure", lambda *arguments: (output.write_text("precious"), original(*arguments))[1]
-    )
-    with pytest.raises(OutputExistsError, match="appeared while"):
-        vidrestore.sense(video, output, model=str(exact))
-    assert output.read_text() == "precious"
-    assert names(video.parent) == ["m.safetensors", "video.mkv"]
-
-
 def test_a_full_disk_is_reported_and_leaves_no_file(video, exact, monkeypatch):
     def full(*arguments: Any) -> None:
         raise OSError(28, "No space left on device")
