@@ -1,7 +1,5 @@
 """The video in `examples/`, the scripts beside it, and the commands and links of the documents."""
 
-from __future__ import annotations
-
 import os
 import re
 import shlex

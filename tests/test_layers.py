@@ -1,7 +1,5 @@
 """Imports run in one direction, read from the source of every module."""
 
-from __future__ import annotations
-
 import ast
 import re
 from functools import cache

@@ -2,8 +2,6 @@
 with nothing changed in vidrestore.
 """
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """`vidrestore bench`: figures that fit together, not figures of a certain height."""
 
-from __future__ import annotations
-
 import json
 from functools import partial
 from itertools import count

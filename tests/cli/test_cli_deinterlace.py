@@ -1,7 +1,5 @@
 """Interlaced videos that aren't marked as such, through the command line."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """`vidrestore denoise` from the command line, with a model that changes nothing."""
 
-from __future__ import annotations
-
 import io
 import json
 import os

@@ -1,7 +1,5 @@
 """`vidrestore eval` as it is typed: what is printed, written and refused."""
 
-from __future__ import annotations
-
 import csv
 import json
 import math

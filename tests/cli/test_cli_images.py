@@ -1,7 +1,5 @@
 """`vidrestore dehaze`, `derain`, `desnow`, `deblur` and `sr` from the command line."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 from pathlib import Path
 from typing import Any

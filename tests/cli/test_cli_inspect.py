@@ -1,7 +1,5 @@
 """`vidrestore inspect`: what is said about a video."""
 
-from __future__ import annotations
-
 import json
 from fractions import Fraction
 from functools import partial

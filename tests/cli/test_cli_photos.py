@@ -1,7 +1,5 @@
 """One picture in, one picture out, the right way up."""
 
-from __future__ import annotations
-
 import random
 import re
 import struct

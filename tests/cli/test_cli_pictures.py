@@ -1,7 +1,5 @@
 """Numbered pictures in and out, through the command line."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from fractions import Fraction
 from pathlib import Path

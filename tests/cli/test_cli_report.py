@@ -1,7 +1,5 @@
 """`--report`, and `eval --reference`: pages and figures through the command line."""
 
-from __future__ import annotations
-
 import json
 import math
 import re

@@ -1,7 +1,5 @@
 """`vidrestore run`: steps one after the other, decoded once and encoded once."""
 
-from __future__ import annotations
-
 import json
 import struct
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`vidrestore sense` and `vidrestore recover` from the command line."""
 
-from __future__ import annotations
-
 import io
 import json
 import sys

@@ -1,7 +1,5 @@
 """Containers on standard input, and addresses, through the command line."""
 
-from __future__ import annotations
-
 import io
 import json
 import subprocess

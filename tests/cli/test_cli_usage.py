@@ -1,7 +1,5 @@
 """A wrong command line is one plain line on stderr and exit code 2."""
 
-from __future__ import annotations
-
 import pytest
 from command_line import run
 

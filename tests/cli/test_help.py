@@ -1,7 +1,5 @@
 """What `--help` shows, and the options that are made from the fields of options classes."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Errors of the library name keywords; the command line turns them into its options."""
 
-from __future__ import annotations
-
 import ast
 import re
 from collections.abc import Iterator

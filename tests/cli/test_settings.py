@@ -1,7 +1,5 @@
 """Defaults of options from the user's file, presets and variables, and `vidrestore config`."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -2,8 +2,6 @@
 loaded, not by the clock.
 """
 
-from __future__ import annotations
-
 import subprocess
 import sys
 

@@ -1,7 +1,5 @@
 """What files say reaches the terminal as plain text, on one line."""
 
-from __future__ import annotations
-
 import ast
 import json
 from pathlib import Path

@@ -2,8 +2,6 @@
 one's own.
 """
 
-from __future__ import annotations
-
 import csv
 import json
 import shutil

@@ -1,7 +1,5 @@
 """The page has the numbers of the JSON and the pictures bit by bit, and needs no network."""
 
-from __future__ import annotations
-
 import base64
 import io
 import json

@@ -2,8 +2,6 @@
 end.
 """
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 

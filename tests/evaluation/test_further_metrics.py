@@ -1,7 +1,5 @@
 """VMAF: what it is computed from, and what is said if it can't be measured."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

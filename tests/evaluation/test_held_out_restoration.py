@@ -4,8 +4,6 @@ held_out`, some minutes.
 That is left out otherwise. `examples/experiments/held_out_table.py` prints the figures.
 """
 
-from __future__ import annotations
-
 import pytest
 import torch
 from classical_restoration import FRAMES, METHODS

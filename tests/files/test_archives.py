@@ -1,7 +1,5 @@
 """A checkpoint can't ask for more memory than it has bytes."""
 
-from __future__ import annotations
-
 import pickle
 import zipfile
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Files that appear whole, under hidden names until then that nobody can foresee."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -2,8 +2,6 @@
 wrong.
 """
 
-from __future__ import annotations
-
 import json
 import zlib
 from base64 import b64encode

@@ -2,8 +2,6 @@
 others say.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import threading

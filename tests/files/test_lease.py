@@ -1,7 +1,5 @@
 """Locks that hostile files can neither redirect, empty, stall nor hold for ever."""
 
-from __future__ import annotations
-
 import errno
 import json
 import os

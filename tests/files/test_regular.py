@@ -1,7 +1,5 @@
 """What is opened is a regular file of a size that makes sense, and JSON has the types that it should have."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

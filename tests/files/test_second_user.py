@@ -2,8 +2,6 @@
 touched, and no work of his is taken for ours.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

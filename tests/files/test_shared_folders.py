@@ -2,8 +2,6 @@
 run loses another's.
 """
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Weights of small networks, written once for all tests of this room."""
 
-from __future__ import annotations
-
 import pytest
 from device_runs import small_weights
 

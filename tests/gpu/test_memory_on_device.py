@@ -1,7 +1,5 @@
 """A device that runs out of memory: less at once, the same frames, and a way out where nothing is left."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

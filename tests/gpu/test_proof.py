@@ -1,7 +1,5 @@
 """The proof kit: every check of `bench --report` on a real GPU, and on itself."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from command_line import run

@@ -1,7 +1,5 @@
 """Recover videos on a device: little crosses the bus, and memory may run out."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

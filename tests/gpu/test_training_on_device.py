@@ -1,7 +1,5 @@
 """One training step of every family on a device, rehearsed on a stand-in."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

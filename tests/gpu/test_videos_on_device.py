@@ -3,8 +3,6 @@
 Parity of networks and tasks on a real card is checked by `vidrestore bench --report` (jobs/proof.py).
 """
 
-from __future__ import annotations
-
 from contextlib import ExitStack
 from typing import Any
 

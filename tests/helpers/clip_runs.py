@@ -1,7 +1,5 @@
 """Training runs of tiny networks for super-resolution and flow."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any

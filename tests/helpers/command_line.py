@@ -1,7 +1,5 @@
 """The command in this process."""
 
-from __future__ import annotations
-
 import pytest
 
 from vidrestore.cli import main

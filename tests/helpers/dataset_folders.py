@@ -1,7 +1,5 @@
 """Made-up folders of datasets, and what is found in them."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from vidrestore.papers.set_files import PairedImages, Sequences, find

@@ -1,7 +1,5 @@
 """The command `vidrestore denoise` in this process, with a model that changes nothing."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import pytest

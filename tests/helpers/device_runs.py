@@ -1,7 +1,5 @@
 """Restorations on the stand-in for a GPU and on the CPU: small networks, made up frames."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from fractions import Fraction
 from pathlib import Path

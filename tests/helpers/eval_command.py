@@ -1,7 +1,5 @@
 """The command `vidrestore eval` in this process, and a small dataset for it."""
 
-from __future__ import annotations
-
 from functools import partial
 from pathlib import Path
 

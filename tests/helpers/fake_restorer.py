@@ -1,7 +1,5 @@
 """A restorer without a network."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

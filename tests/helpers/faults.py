@@ -1,7 +1,5 @@
 """What the fault suite has done and found, to be printed at its end."""
 
-from __future__ import annotations
-
 from collections import Counter
 from dataclasses import dataclass, field
 

@@ -1,7 +1,5 @@
 """The modules that a fresh interpreter loads for a command."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 

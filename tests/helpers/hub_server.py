@@ -2,8 +2,6 @@
 serves can be damaged.
 """
 
-from __future__ import annotations
-
 import hashlib
 import threading
 from collections.abc import Iterator

@@ -2,8 +2,6 @@
 codes, strange times.
 """
 
-from __future__ import annotations
-
 import io
 from collections.abc import Sequence
 from dataclasses import dataclass, field

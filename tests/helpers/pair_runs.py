@@ -1,7 +1,5 @@
 """A training run of a tiny image network on degraded pairs."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any

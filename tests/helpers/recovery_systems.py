@@ -2,8 +2,6 @@
 try them on.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

@@ -1,7 +1,5 @@
 """Files of tiny RGB networks for tests: some return their input, some have weights far from the start."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Small pictures for tests."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 from pathlib import Path
 

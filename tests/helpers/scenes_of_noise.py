@@ -1,7 +1,5 @@
 """Frames of made-up scenes under white noise."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from vidrestore.frames import Frame

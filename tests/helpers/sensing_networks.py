@@ -1,7 +1,5 @@
 """Small networks for compressed sensing whose answer is known beforehand."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import torch

@@ -1,7 +1,5 @@
 """Training runs of tiny networks on small datasets in the releases' layouts."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any

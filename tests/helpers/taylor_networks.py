@@ -1,7 +1,5 @@
 """Networks of MB-TaylorFormer for tests: the released code's golden numbers, and small ones of our own."""
 
-from __future__ import annotations
-
 import json
 from functools import cache
 from pathlib import Path

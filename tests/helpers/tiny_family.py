@@ -1,7 +1,5 @@
 """A model family of three small tensors, so that weights can be tested without a real one."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

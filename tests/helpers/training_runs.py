@@ -1,7 +1,5 @@
 """A training run that takes a second: tiny clips, a network of 4x4 patches, and its configuration."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any

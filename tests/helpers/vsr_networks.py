@@ -1,7 +1,5 @@
 """The tiny released network of the golden numbers, and compact ones."""
 
-from __future__ import annotations
-
 import json
 from functools import cache
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Code that puts a model that changes nothing in the place of the real one, and the frames of a file."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import av

@@ -1,7 +1,5 @@
 """Sound whose time stamps are odd: repaired where nothing is lost by it, else refused before work."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 
 import pytest

@@ -1,7 +1,5 @@
 """Interlaced videos are refused, or deinterlaced frame for frame, wherever their field order is stored."""
 
-from __future__ import annotations
-
 import io
 from fractions import Fraction
 from pathlib import Path

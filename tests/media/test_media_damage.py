@@ -1,7 +1,5 @@
 """Damaged sources are found out, whole ones are not accused."""
 
-from __future__ import annotations
-
 import logging
 import random
 from concurrent.futures import ThreadPoolExecutor

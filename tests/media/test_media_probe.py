@@ -1,7 +1,5 @@
 """What a video file is found to be, and that nothing but that file is read."""
 
-from __future__ import annotations
-
 import errno
 import os
 import struct

@@ -1,7 +1,5 @@
 """Frames come out of a file with the samples and times that went in, from the start and from anywhere."""
 
-from __future__ import annotations
-
 import gc
 import io
 import sys

@@ -2,8 +2,6 @@
 sample as it was.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Segment files, and the videos that are joined from them."""
 
-from __future__ import annotations
-
 import io
 import zlib
 from collections.abc import Iterator

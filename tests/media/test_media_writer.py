@@ -2,8 +2,6 @@
 for packet.
 """
 
-from __future__ import annotations
-
 import os
 import resource
 from collections.abc import Iterator

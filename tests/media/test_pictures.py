@@ -1,7 +1,5 @@
 """Photos are read as video planes, and what is no photo is refused."""
 
-from __future__ import annotations
-
 import struct
 from pathlib import Path
 

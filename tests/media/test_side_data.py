@@ -1,7 +1,5 @@
 """What can't be carried over is said: side data that encoding leaves out, other streams that are broken."""
 
-from __future__ import annotations
-
 import struct
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """What a name means: a file, a pipe or pictures."""
 
-from __future__ import annotations
-
 import pickle
 from pathlib import Path
 

@@ -2,8 +2,6 @@
 moments.
 """
 
-from __future__ import annotations
-
 import io
 from dataclasses import replace
 from fractions import Fraction

@@ -1,7 +1,5 @@
 """What a y4m header may say: anything else is one line, before a frame is looked at."""
 
-from __future__ import annotations
-
 import io
 from fractions import Fraction
 

@@ -1,7 +1,5 @@
 """A compiled network gives what the plain one gives, and where compiling fails the plain one is there."""
 
-from __future__ import annotations
-
 import shutil
 import warnings
 from concurrent.futures import ThreadPoolExecutor

@@ -2,8 +2,6 @@
 is without offsets.
 """
 
-from __future__ import annotations
-
 import math
 import sys
 from types import SimpleNamespace

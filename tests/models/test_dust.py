@@ -1,7 +1,5 @@
 """DUST as printed: counts, equality with the algorithm it unfolds, the fast form."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

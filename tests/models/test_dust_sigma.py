@@ -1,7 +1,5 @@
 """One network for every noise level: its fast form, its curves, its behaviour outside the trained range."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

@@ -1,7 +1,5 @@
 """Products that rely on private interfaces of torch equal plain ones, with those interfaces and without."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 import pytest

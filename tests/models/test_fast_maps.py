@@ -1,7 +1,5 @@
 """Operations on maps and on strips of them: against the plain operations of torch."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 import torch.nn.functional as F

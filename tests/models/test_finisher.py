@@ -1,7 +1,5 @@
 """The networks that correct the last estimates: what they see, and how their corrections are added."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

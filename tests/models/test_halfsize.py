@@ -1,7 +1,5 @@
 """Planes at half their size, and the patches that need the full one."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 import torch.nn.functional as F

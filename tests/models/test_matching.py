@@ -1,7 +1,5 @@
 """Patches that follow the motion, held against motion that is known."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 import torch.nn.functional as F

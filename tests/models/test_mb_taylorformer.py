@@ -2,8 +2,6 @@
 half precision and tasks.
 """
 
-from __future__ import annotations
-
 import json
 from itertools import product
 from typing import Any

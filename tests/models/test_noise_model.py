@@ -1,7 +1,5 @@
 """The spectrum of noise beside a first estimate, its use, and how noise follows the brightness."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Non-local Bayes: which patches are alike, what it takes off, and what it leaves."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

@@ -1,7 +1,5 @@
 """The motion of the camera, grids of patches that follow it, and further grids."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 import torch.nn.functional as F

@@ -1,7 +1,5 @@
 """Residual blocks whose rectifier lets a share of negative values through."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 import torch.nn.functional as F

@@ -1,7 +1,5 @@
 """The second estimate: what it takes off, what it leaves, and what the gains of its filter change."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """SPyNet: the golden numbers, and what becomes of sizes and units."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from vsr_networks import golden, spynet_tensors

@@ -1,7 +1,5 @@
 """Attention at linear cost against the same attention written out, every pixel with every other."""
 
-from __future__ import annotations
-
 from dataclasses import asdict, replace
 
 import pytest

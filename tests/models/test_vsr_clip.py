@@ -1,7 +1,5 @@
 """Single frames of a clip: equal to the network's own forward, and nothing computed twice."""
 
-from __future__ import annotations
-
 import gc
 from collections import Counter
 

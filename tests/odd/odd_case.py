@@ -1,7 +1,5 @@
 """What an odd input is: how it is made, and what `vidrestore denoise` is to do with it."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """What comes with a video: other streams, strange names; and files that are no video, or several."""
 
-from __future__ import annotations
-
 import io
 import os
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Damaged inputs: cut short, with wrong bytes among their pictures, with false headers."""
 
-from __future__ import annotations
-
 import struct
 from collections.abc import Iterator
 from functools import partial

@@ -2,8 +2,6 @@
 TS's packets.
 """
 
-from __future__ import annotations
-
 import io
 import os
 import random

@@ -1,7 +1,5 @@
 """H.264 whose head (sequence parameter set) says any size; its pictures stay what they are."""
 
-from __future__ import annotations
-
 import io
 from fractions import Fraction
 from typing import Any

@@ -5,8 +5,6 @@ Every input has an outcome that is stated beside it (odd_damage.py, odd_shapes.p
 says what differs from it.
 """
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import io

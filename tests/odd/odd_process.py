@@ -2,8 +2,6 @@
 starts in no time.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 from multiprocessing import get_context

@@ -1,7 +1,5 @@
 """Whole inputs of odd sizes, lengths, times and pixels."""
 
-from __future__ import annotations
-
 import io
 from collections.abc import Callable, Iterator
 from fractions import Fraction

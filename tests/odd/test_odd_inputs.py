@@ -4,8 +4,6 @@ success.
 `python tests/odd/odd_inputs.py --table` prints what each gets.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 from collections.abc import Iterator

@@ -2,8 +2,6 @@
 nothing.
 """
 
-from __future__ import annotations
-
 import tempfile
 from collections.abc import Callable
 from fractions import Fraction

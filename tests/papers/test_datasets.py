@@ -1,7 +1,5 @@
 """What is wrong with a dataset's folder is said; its pictures are read as the files have them."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

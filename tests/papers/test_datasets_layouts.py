@@ -2,8 +2,6 @@
 should be.
 """
 
-from __future__ import annotations
-
 import re
 from typing import NamedTuple
 

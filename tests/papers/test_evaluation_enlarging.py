@@ -1,7 +1,5 @@
 """The protocol of super-resolution: what the small frames are, how windows run, and what is measured."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The protocols for pictures: what is rounded, which channels, which SSIM, and the mean of means."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

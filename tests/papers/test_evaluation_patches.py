@@ -1,7 +1,5 @@
 """The DUST paper's protocol, each choice of it against a computation of its own."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

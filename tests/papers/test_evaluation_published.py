@@ -1,7 +1,5 @@
 """The papers' tables as data: whole, within bounds, and as printed."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

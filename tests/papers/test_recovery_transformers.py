@@ -1,7 +1,5 @@
 """The unfolded Transformer, the ViT, Algorithm 1 and the variants of DUST against their equations."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """SISTA, SISTA-RNN, l1-l1-RNN and reweighted-RNN against their equations, a group and a frame at a time."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 from typing import Any
 

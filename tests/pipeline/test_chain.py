@@ -1,7 +1,5 @@
 """The machinery that lets stages of a job run at the same time."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Iterator
 from contextlib import closing

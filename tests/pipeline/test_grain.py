@@ -1,7 +1,5 @@
 """Grain is even, of the strength that was asked for, and the same for the same frame."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

@@ -1,7 +1,5 @@
 """Memory that the heap holds idle goes back to the system, now and then."""
 
-from __future__ import annotations
-
 import ctypes
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Planning while frames go by: clips, scenes, noise; and the plan as JSON."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 

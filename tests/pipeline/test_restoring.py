@@ -1,7 +1,5 @@
 """Frames on their way from a planned clip to their own samples: what is held in floats, and for how long."""
 
-from __future__ import annotations
-
 import weakref
 from collections.abc import Iterator
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Restore videos by networks that see RGB: frames, times, colours and formats stay the same."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from fractions import Fraction
 from pathlib import Path

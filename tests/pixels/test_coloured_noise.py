@@ -1,7 +1,5 @@
 """White noise of pictures and of video, and coloured noise: their strength, colour and correlations."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 
 import numpy as np

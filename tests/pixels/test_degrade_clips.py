@@ -2,8 +2,6 @@
 generator.
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Resizing gives the numbers of MATLAB's imresize, as the code of VSR-Transformer has them."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """The noise that `denoise` is measured by is what its descriptions say."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from held_out_noise import MODELS, Frames, blurred, noisy_pair, plane_psnr, to_planes, to_rgb

@@ -1,7 +1,5 @@
 """The noise of a plane is found without knowing the clean picture, whatever its depth, size or content."""
 
-from __future__ import annotations
-
 import pickle
 from pathlib import Path
 from typing import Any

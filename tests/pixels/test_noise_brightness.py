@@ -1,7 +1,5 @@
 """Noise whose strength follows the brightness is measured at its mean, not where it is weakest."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from numpy.typing import NDArray

@@ -1,7 +1,5 @@
 """Noise that is not white is measured too, and what is no noise isn't."""
 
-from __future__ import annotations
-
 from importlib.resources import files
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Scene cuts are found where one picture ends, and only there."""
 
-from __future__ import annotations
-
 import pickle
 from collections.abc import Iterable
 from functools import partial

@@ -2,8 +2,6 @@
 restored as small pictures of them, and frames in which a network changes no detail.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The denoising restorer: what it does to planes, which weights and devices it takes."""
 
-from __future__ import annotations
-
 import gc
 from itertools import combinations, pairwise
 from typing import NamedTuple

@@ -1,7 +1,5 @@
 """The restorer of the task sr: windows, tiles, clips and what it refuses."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """The restorer of single RGB frames: whole frames and tiles, memory, weights, and less flicker."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 import torch.nn.functional as F

@@ -2,8 +2,6 @@
 blocks, estimated noise.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Fixtures of all tests of training."""
 
-from __future__ import annotations
-
 import pytest
 
 from vidrestore.training.data import sources

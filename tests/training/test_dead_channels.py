@@ -1,7 +1,5 @@
 """The script that finds channels which have stopped learning and lets them begin anew."""
 
-from __future__ import annotations
-
 import sys
 from importlib import import_module
 from pathlib import Path

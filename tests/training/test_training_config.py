@@ -1,7 +1,5 @@
 """A configuration is believed only as a whole: every wrong value is named, and where it stands."""
 
-from __future__ import annotations
-
 import os
 import tomllib
 from dataclasses import replace

@@ -2,8 +2,6 @@
 however it is done.
 """
 
-from __future__ import annotations
-
 import errno
 import os
 import time

@@ -1,7 +1,5 @@
 """Windows of clips and photos: their length, their order, their motion, and that they come again."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from itertools import pairwise
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Groups to train on: the pool renews itself, and the content of a batch depends on its step alone."""
 
-from __future__ import annotations
-
 from collections import Counter
 from itertools import product
 

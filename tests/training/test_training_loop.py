@@ -2,8 +2,6 @@
 averaged network.
 """
 
-from __future__ import annotations
-
 import math
 import os
 import signal

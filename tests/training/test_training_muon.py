@@ -1,7 +1,5 @@
 """Muon: how large its steps are, and which parameters it takes."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch import nn

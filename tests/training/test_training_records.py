@@ -1,7 +1,5 @@
 """What a run leaves behind: a line per step, a picture, and what is shown while it runs."""
 
-from __future__ import annotations
-
 import io
 import json
 import math

@@ -2,8 +2,6 @@
 had been.
 """
 
-from __future__ import annotations
-
 import errno
 import os
 import shlex

@@ -1,7 +1,5 @@
 """The learning rate at every step, beside formulas of the papers' releases."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

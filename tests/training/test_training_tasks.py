@@ -1,7 +1,5 @@
 """Training one network for several tasks: every crop comes with the task of its degradation."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Bringing in the authors' checkpoints of VSR-Transformer and SPyNet, strictly."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

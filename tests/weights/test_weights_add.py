@@ -2,8 +2,6 @@
 unasked.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 from pathlib import Path
