@@ -176,25 +176,8 @@ def test_a_video_without_frames_is_refused(tmp_path, suffix, options):
         probe(str(path))
 
 
-def test_a_palette_is_refused_with_a_way_out(tmp_path):
-    path = tmp_path / "palette.mov"
-    with av.open(str(path), "w") as output:
-        stream = output.add_stream("png", rate=25)
-        stream.width, stream.height, stream.pix_fmt = 16, 16, "pal8"
-        frame = av.VideoFrame(16, 16, "pal8")
-        for plane in frame.planes:
-            np.frombuffer(plane, np.uint8)[:] = 0
-        frame.pts = 0
-        output.mux(stream.encode(frame))
-        output.mux(stream.encode(None))
-    with pytest.raises(
-        MediaError, match=r"palette\.mov: pixel format pal8 \(palette\) is not supported; convert first"
-    ):
-        probe(str(path))
-
-
 @pytest.mark.parametrize(
-    "name", ["monow", "bayer_rggb8", "cuda", "xyz12le", "rgb565le", "x2rgb10le", "rgbaf16le"]
+    "name", ["pal8", "monow", "bayer_rggb8", "cuda", "xyz12le", "rgb565le", "x2rgb10le", "rgbaf16le"]
 )
 def test_unsupported_pixel_formats_say_what_to_do(name):
     with pytest.raises(MediaError, match=f"{name} .* is not supported; convert first"):

@@ -11,7 +11,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from numpy.typing import NDArray
-from rgb_networks import doubling, image_restorer, keeping, released_form, vsr_restorer, write_weights
+from rgb_networks import doubling, image_restorer, keeping, vsr_restorer, write_weights
 from sample_videos import video_frame, write_video
 from taylor_networks import small
 from torch import Tensor
@@ -21,6 +21,7 @@ import vidrestore
 from vidrestore.clips import Bounds
 from vidrestore.colour import planes_to_grey, rgb_to_yuv, yuv_to_rgb
 from vidrestore.errors import VidRestoreError
+from vidrestore.jobs.batch import Batch
 from vidrestore.jobs.job import open_job, plan_source
 from vidrestore.jobs.request import Request
 from vidrestore.jobs.run import restore_request
@@ -180,16 +181,6 @@ def test_every_format_is_enlarged_at_odd_sizes(tmp_path, weights, pix_fmt):
         planes, original, strict=True
     ):  # samples wrap around, so only much of the picture can be compared
         assert abs(plane.astype(float).mean() - small_plane.astype(float).mean()) < 4 * after.format.unit
-
-
-@pytest.mark.parametrize("frames", [1, 3])
-def test_a_released_network_takes_short_videos_smaller_than_its_tile(tmp_path, frames):
-    source, output = tmp_path / "in.mkv", tmp_path / "out.mkv"
-    write_video(source, frames, size=(60, 44))
-    run(source, output, "sr", write_weights(tmp_path, released_form(), "sr"))
-    video, times, planes = read(output)
-    assert (video.width, video.height, times) == (240, 176, read(source)[1])
-    assert all(plane.std() > 0 for frame in planes for plane in frame)
 
 
 def flat_video(path: Path, planes: tuple[int, ...], size: tuple[int, int], pix_fmt: str = "yuv420p") -> None:
@@ -395,8 +386,6 @@ def read_format(folder: Path) -> Any:
 
 
 def test_a_preview_shows_the_source_enlarged_beside_the_result(tmp_path, weights):
-    from vidrestore.jobs.batch import Batch
-
     write_video(tmp_path / "in.mkv", 5, size=(35, 28))
     options = RestoreOptions(model=weights["doubling"], device="cpu", encoder=LOSSLESS, threads=1)
     batch = Batch([str(tmp_path / "in.mkv")], None, "sr", options, suffix="preview")
@@ -408,8 +397,6 @@ def test_a_preview_shows_the_source_enlarged_beside_the_result(tmp_path, weights
 
 
 def test_a_preview_shows_both_halves_by_one_matrix_and_tags_it(tmp_path, weights):
-    from vidrestore.jobs.batch import Batch
-
     red = [
         (np.full((192, 64), 81, np.uint8), np.full((96, 32), 90, np.uint8), np.full((96, 32), 240, np.uint8))
     ] * 2
@@ -436,8 +423,6 @@ def write_planes(path: Path, frames: list[tuple[np.ndarray, ...]]) -> None:
 
 
 def test_a_dry_run_tries_the_encoder_at_the_size_of_the_output(tmp_path, weights):
-    from vidrestore.jobs.batch import Batch
-
     write_video(tmp_path / "in.mkv", 5, size=(36, 28))
     batch = Batch(
         [str(tmp_path / "in.mkv")],

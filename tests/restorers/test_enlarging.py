@@ -149,9 +149,7 @@ def test_half_precision_is_for_compact_networks_on_processors_that_multiply_it(
         assert restorer._network("auto").dtype == dtype
 
 
-def test_other_weights_scales_and_tiles_are_refused(tmp_path, monkeypatch):
-    with pytest.raises(OptionError, match="scale must be 2, 3 or 4"):
-        RestoreOptions(scale=1)
+def test_other_weights_and_tiles_are_refused(tmp_path):
     with pytest.raises(OptionError, match="`steady` is for networks that see single frames"):
         vsr_restorer(tmp_path, doubling(), steady=True)
     with pytest.raises(OptionError, match="only knows tiles of 64 pixels that share 32"):
@@ -160,9 +158,3 @@ def test_other_weights_scales_and_tiles_are_refused(tmp_path, monkeypatch):
         vsr_restorer(tmp_path, doubling(), tile=66)
     with pytest.raises(CheckpointError, match="are for 'flow', not 'sr'"):
         VsrRestorer(RestoreOptions(model=write_weights(tmp_path, doubling(), "flow"), device="cpu"))
-    monkeypatch.setattr("vidrestore.restorers.task_weights.read_manifest", dict)
-    with pytest.raises(
-        CheckpointError,
-        match=r"no weights for 'sr' are bundled.*--family vsr-transformer --task sr .*`model=OUT",
-    ):
-        VsrRestorer(RestoreOptions(device="cpu"))

@@ -81,17 +81,6 @@ def test_memory_is_what_was_measured_for_released_sizes():
     assert 1100 < SIZES["b"].pixel_memory < 1300
 
 
-def test_the_first_bundled_weights_of_a_task_are_found_or_it_is_said_that_there_are_none(
-    tmp_path, monkeypatch
-):
-    monkeypatch.setattr("vidrestore.restorers.task_weights.read_manifest", dict)
-    with pytest.raises(
-        CheckpointError,
-        match=r"no weights for 'derain' are bundled.*weights import FILE --family mb-taylorformer.*`model=",
-    ):
-        load_restorer("derain", RestoreOptions(device="cpu"))
-
-
 def test_weights_of_another_family_or_for_another_task_are_refused(tmp_path):
     for model, message in (
         (
@@ -141,11 +130,6 @@ def test_weights_of_several_tasks_are_refused_for_others_and_so_are_those_to_tra
 def test_tiles_that_the_network_cannot_take_are_refused(tmp_path, options, message):
     with pytest.raises(OptionError, match=message):
         image_restorer(tmp_path, small(), **options)
-
-
-def test_an_overlap_of_more_than_half_a_tile_is_refused():
-    with pytest.raises(OptionError, match="at most half a tile, 32 pixels, got 40"):
-        RestoreOptions(tile=64, tile_overlap=40)
 
 
 def test_half_precision_stays_near_full_precision_and_full_can_be_asked_for(tmp_path):
