@@ -116,21 +116,8 @@ def table_of(text: str) -> list[dict[str, Any]]:
 def test_the_numbers_of_the_page_are_those_of_the_json(tmp_path):
     write_vid4(tmp_path, frames=2)
     html, found = tmp_path / "page.html", tmp_path / "found.json"
-    assert (
-        run(
-            "--suite",
-            "vsr-table3",
-            "--systems",
-            "bicubic",
-            "--data",
-            tmp_path,
-            "--html",
-            html,
-            "--json",
-            found,
-        )
-        == 0
-    )
+    line = ("--suite", "vsr-table3", "--systems", "bicubic", "--data", tmp_path)
+    assert run(*line, "--html", html, "--json", found) == 0
     text, expected = html.read_text(), json.loads(found.read_text())
     assert table_of(text) == [
         {key: value for key, value in row.items() if key != "count"} for row in expected["rows"]

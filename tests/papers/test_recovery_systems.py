@@ -90,20 +90,6 @@ def test_packed_products_change_nothing_and_16_bits_little(family, measurements)
 
 
 @FAMILY
-@pytest.mark.parametrize("measurements", [None, MEASUREMENTS])
-def test_a_file_builds_its_system_again(family, measurements, tmp_path):
-    network = system(family, measurements).float()
-    path = tmp_path / "system.safetensors"
-    save_model(
-        path, network, family=family, config=network.config, task="recover" if measurements else "denoise"
-    )
-    again = load_model(path).network
-    measured = network.measure(patches().float())
-    assert torch.equal(again(measured), network(measured))
-    assert learned(again) == learned(network)
-
-
-@FAMILY
 @pytest.mark.parametrize("task", ["recover", "denoise"])
 def test_every_system_goes_through_train(family, task, tmp_path, monkeypatch):
     monkeypatch.setattr(sources, "VALIDATION_GROUPS", 20)
