@@ -18,7 +18,7 @@ import vidrestore
 from vidrestore import parsing
 from vidrestore.cli import app as command_line
 from vidrestore.cli import main, progress, weights_commands
-from vidrestore.cli.inputs import numbered, run_each, stops_cleanly
+from vidrestore.cli.inputs import run_each, stops_cleanly
 from vidrestore.errors import MediaError, OptionError
 from vidrestore.events import Event, Failed, Finished, Planned, Progressed, Started, Warned
 from vidrestore.jobs import frame_progress

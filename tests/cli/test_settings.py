@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from command_line import run
 
-from vidrestore.cli import main, restoring
+from vidrestore.cli import restoring
 from vidrestore.cli.app import app
 from vidrestore.cli.settings import read_presets
 from vidrestore.options import RestoreOptions

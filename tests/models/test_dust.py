@@ -4,7 +4,6 @@ import pytest
 import torch
 
 from vidrestore.models.dust import Dust, DustConfig, dct_dictionary, soft_threshold
-from vidrestore.models.dust_sigma import build, config_of
 from vidrestore.papers.recovery import recover, weighted_attention
 
 

@@ -17,7 +17,6 @@ from vidrestore.errors import CheckpointError, ConfigError
 from vidrestore.media.recompress import recompress
 from vidrestore.models.spynet import initialise_flow_level, warp
 from vidrestore.training.config import ClipDataConfig, ClipTrainingConfig, FlowDataConfig
-from vidrestore.training.data import sources
 from vidrestore.training.data.pairs import encoded
 from vidrestore.training.data.super_resolution import (
     ClipSource,

@@ -22,7 +22,7 @@ from vidrestore.errors import ConfigError, MediaError
 from vidrestore.media.reader import VideoReader
 from vidrestore.metrics import psnr
 from vidrestore.training.config import PairDataConfig, PairTrainingConfig, read_config
-from vidrestore.training.data import pairs, sources
+from vidrestore.training.data import pairs
 from vidrestore.training.data.footage import Footage
 from vidrestore.training.data.pairs import (
     PairSource,

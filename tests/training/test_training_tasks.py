@@ -13,7 +13,6 @@ from vidrestore.degrade import DEGRADATIONS
 from vidrestore.errors import CheckpointError, ConfigError
 from vidrestore.models.mb_taylorformer import TaskVectors
 from vidrestore.training.config import PairDataConfig, PairTrainingConfig
-from vidrestore.training.data import sources
 from vidrestore.training.data.pairs import HeldOutPairs, PairSource, held_out_pairs
 from vidrestore.training.loop import Run, train
 from vidrestore.training.objective import MOST_PSNR, PairObjective
