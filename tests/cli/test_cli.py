@@ -15,7 +15,7 @@ from command_line import run
 from sample_videos import write_video
 
 import vidrestore
-from vidrestore import parsing
+from vidrestore import parsing, wording
 from vidrestore.cli import app as command_line
 from vidrestore.cli import main, progress, weights_commands
 from vidrestore.cli.inputs import run_each, stops_cleanly
@@ -331,7 +331,7 @@ def test_on_a_terminal_a_bar_shows_position_speed_and_time_left():
     bar.stop()
     shown = stream.getvalue()
     assert "[red].mp4: warning: odd [name]" in shown
-    assert "20/60 frames, 10.0 fps, 4.0 s left, 1.50 GB" in shown
+    assert "20/60 frames, 10.0 fps, 4.0 s left, memory 1.50 GB" in shown
 
 
 @pytest.mark.skipif(os.name == "nt", reason="needs a pseudo terminal")
@@ -368,7 +368,7 @@ with listening(json={json_lines}) as listener:
     [(4.24, "4.2 s"), (59.9, "59.9 s"), (187, "3:07"), (3599.6, "1:00:00"), (3750, "1:02:30")],
 )
 def test_lengths_of_time_read_well(seconds, text):
-    assert progress.length_of_time(seconds) == text
+    assert wording.length_of_time(seconds) == text
 
 
 # Several inputs

@@ -54,7 +54,7 @@ def test_combs_are_measured_and_removed_unless_refused(tmp_path, capsys, step, f
     assert run(source, "--lossless") == 0
     printed = capsys.readouterr().err
     assert "warning" not in printed
-    assert (f"deinterlaced: the video looks interlaced, {order}" in printed) == (order is not None)
+    assert (f"deinterlaced (the video looks interlaced, {order}" in printed) == (order is not None)
     assert ("deinterlaced" in printed) == (order is not None)
     (_, before), (_, after) = frames(source), frames(tmp_path / "in.denoised.mkv")
     assert (error(after[3], 6) < error(before[3], 6) / 3) == (order is not None)
@@ -67,7 +67,7 @@ def test_combs_are_measured_and_removed_unless_refused(tmp_path, capsys, step, f
 def test_marked_video_is_deinterlaced_by_itself_and_said_to_be(tmp_path, capsys):
     write_video(tmp_path / "in.avi", 4, "libx264", options={"x264-params": "tff=1"})
     assert run(tmp_path / "in.avi") == 0
-    assert "deinterlaced: the video is marked interlaced" in capsys.readouterr().err
+    assert "deinterlaced (the video is marked interlaced" in capsys.readouterr().err
     assert not frames(tmp_path / "in.denoised.mkv")[0].info.video.interlaced
     assert run(tmp_path / "in.avi", "--no-deinterlace", "-o", tmp_path / "out.mkv") == 1
     assert "interlaced, and its fields would be blurred" in capsys.readouterr().err

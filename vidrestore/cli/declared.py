@@ -20,6 +20,7 @@ import typer
 
 from vidrestore.cli.settings import complete_presets, use_preset
 from vidrestore.errors import OptionError
+from vidrestore.jobs.naming import SUFFIXES
 from vidrestore.options import OUTPUT, OVERWRITE, PANELS, QUALITY, Declared
 
 Command = Callable[..., None]
@@ -109,7 +110,7 @@ def _parameters(field: Field[Any], kind: Any, found: Declared, command: str) -> 
         return
     metavar = "" if kind is bool else found.metavar  # or the help would show <bool>
     shared: dict[str, Any] = {"help": found.help, "metavar": metavar, "parser": found.parse}
-    shared |= {"rich_help_panel": found.panel, "show_default": _default_words(field, found)}
+    shared |= {"rich_help_panel": found.panel, "show_default": _default_words(field, found, command)}
     if found.argument:
         del shared["rich_help_panel"]
         yield _parameter(field.name, kind, typer.Argument(**shared))
@@ -142,8 +143,12 @@ def _parameter(name: str, annotation: Any, info: Any) -> inspect.Parameter:
     )
 
 
-def _default_words(field: Field[Any], found: Declared) -> str | bool:
-    """Return a default as the help shows it; False if there is nothing to show."""
+def _default_words(field: Field[Any], found: Declared, command: str) -> str | bool:
+    """Return a default as the help shows it, with the suffix that the command gives outputs in place of TASK;
+    False if there is nothing to show.
+    """
+    if found.shown and "TASK" in found.shown:
+        return found.shown.replace("TASK", SUFFIXES.get(command, "TASKS"))
     value = field.default
     shown = isinstance(value, (int, float, str)) and not isinstance(value, bool)
     return found.shown or (f"{value:g}" if isinstance(value, float) else str(value) if shown else False)

@@ -62,7 +62,8 @@ class _Stop:
         with suppress(OSError):  # the reader of stderr may have stopped, too
             os.write(
                 sys.__stderr__.fileno() if sys.__stderr__ else 2,
-                b"\nvidrestore: stopping; once more stops at once\n",
+                # a bar may be on this line: clear it, or it would stay above the next one
+                b"\r\x1b[K" * os.isatty(2) + b"vidrestore: stopping; once more stops at once\n",
             )
         raise KeyboardInterrupt
 

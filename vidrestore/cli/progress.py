@@ -2,46 +2,37 @@
 
 from __future__ import annotations
 
+import logging
 import os
+import shlex
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, TextIO
 
+from vidrestore import __version__
 from vidrestore.cli.terminal import escaped, fitted, in_options, say, say_json
-from vidrestore.events import (
-    BEFORE_START,
-    Event,
-    Failed,
-    Finished,
-    Listener,
-    Planned,
-    Progressed,
-    Started,
-    Warned,
-)
+from vidrestore.errors import OptionError
+from vidrestore.events import BEFORE_START, Event, Failed, Finished, Listener, Progressed
+from vidrestore.wording import LOGGER, Logged, describe, numbered, progress_of, result_of, stage_of
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
 PLAIN_INTERVAL = 10.0  # seconds between two lines about the same stage
-STAGES = {
-    "read": "reading",
-    "load": "loading",
-    "plan": "measuring",
-    "restore": "restoring",
-    "join": "joining",
-}
 
 
 @contextmanager
-def listening(json: bool = False, quiet: bool = False) -> Iterator[Listener]:
+def listening(
+    json: bool = False, quiet: bool = False, *, verbose: bool = False, log: str | None = None
+) -> Iterator[Listener]:
     """Yield a listener for the inputs of one command.
 
     `json` prints every event on stdout, one per line; otherwise finished inputs are a sentence on stdout.
-    Progress and warnings go to stderr. `quiet` leaves errors, and damage of a source, which changes the exit
-    code.
+    Progress and warnings go to stderr, with `verbose` also the details of plans and the time that each stage
+    took. `quiet` leaves errors, and damage of a source, which changes the exit code. `log` is a file that
+    all of this is appended to, with times. Raises OptionError if it can't be written.
     """
     with ExitStack() as stack:
         mixed = json and sys.stdout.isatty()  # a bar and JSON on one terminal would overwrite each other
@@ -51,17 +42,62 @@ def listening(json: bool = False, quiet: bool = False) -> Iterator[Listener]:
             and sys.stderr.isatty()
             and os.environ.get("TERM") not in ("dumb", "unknown")
         )
-        progress: Listener = (
+        progress: BarListener | PlainLines = (
             stack.enter_context(progress_bar()) if has_bar else PlainLines(sys.stderr, quiet=quiet)
         )
         results = (print_json,) if json else () if quiet else (print_summary,)
         listeners = (progress, *results)  # the bar is removed before the summary is printed
+        if log:
+            stack.enter_context(_handling(_log_file(log)))
+            LOGGER.info("vidrestore %s: %s", __version__, shlex.join(sys.argv))
+        if verbose and not quiet:
+            stack.enter_context(_handling(_Lines(progress.show)))
 
         def emit(event: Event) -> None:
             for listener in listeners:
                 listener(event)
 
-        yield in_options(emit)
+        yield in_options(Logged(emit))
+
+
+class _Lines(logging.Handler):
+    """Shows the records that no event shows."""
+
+    def __init__(self, show: Callable[[str], None]) -> None:
+        super().__init__(logging.DEBUG)
+        self._show = show
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if record.levelno == logging.DEBUG:
+            self._show(record.getMessage())
+
+
+class _OneLine(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        return escaped(super().format(record))
+
+
+def _log_file(path: str) -> logging.Handler:
+    try:
+        handler = logging.FileHandler(path, encoding="utf-8", errors="backslashreplace")
+    except OSError as error:
+        raise OptionError(f"--log {path}: can't be written ({error.strerror})") from error
+    handler.setFormatter(_OneLine("%(asctime)s %(levelname)s %(message)s", "%Y-%m-%dT%H:%M:%S%z"))
+    return handler
+
+
+@contextmanager
+def _handling(handler: logging.Handler) -> Iterator[None]:
+    """Let a handler take all records of the block."""
+    level = LOGGER.level
+    LOGGER.addHandler(handler)
+    LOGGER.setLevel(logging.DEBUG)
+    try:
+        yield
+    finally:
+        LOGGER.setLevel(level)
+        LOGGER.removeHandler(handler)
+        handler.close()
 
 
 def print_json(event: Event) -> None:
@@ -75,50 +111,8 @@ def print_summary(event: Event) -> None:
     """Print a sentence about a finished input; on stderr if stdout carries the video."""
     if isinstance(event, Finished):
         piped = event.output == "-"
-        made = "skipped, finished before" if event.before else _result(event)
-        say(
-            f"{_number(event)}{event.source} -> {'stdout' if piped else event.output}: {made}",
-            sys.stderr if piped else None,
-        )
-
-
-def _result(event: Finished) -> str:
-    """Return "60 frames in 6.0 s, 10.0 fps, noise 19.8"."""
-    made = event.frames - event.reused
-    earlier = f" ({event.reused} of them earlier)" if event.reused else ""
-    speed = f", {made / event.seconds:.1f} fps" if event.seconds > 0 and made else ""
-    return (
-        f"{_frames(event.frames)}{earlier} in {length_of_time(event.seconds)}{speed}{_noise(event.details)}"
-    )
-
-
-def describe(event: Event) -> str | None:
-    """Return one line about an event, None for events without one."""
-    match event:
-        case Started():
-            if not event.model:  # nothing to do: it was finished before
-                return None
-            model = f" with {event.model}"
-            device = f" on {event.device}" if event.device else ""
-            return f"{_number(event)}{event.source}: {event.task or 'restore'}{model}{device}"
-        case Planned():
-            parts = [(event.frames, "frame"), (event.scenes, "scene"), (event.clips, "clip")]
-            known = ", ".join(counted_words(number, word) for number, word in parts if number is not None)
-            if str(encoder := event.details.get("encoder")).endswith("_nvenc"):
-                known += f"; encoded by {encoder}"
-            earlier = f"; going on, {event.reused} of them were restored earlier" if event.reused else ""
-            reason = event.details.get("deinterlaced")
-            return f"{event.source}: {known}{earlier}" + (f"; deinterlaced: {reason}" if reason else "")
-        case Progressed():
-            return f"{event.source}: {_stage(event)}{_position(event)}{_speed(event)}"
-        case Warned():
-            where = f", frame {event.frame}" if event.frame is not None else ""
-            return f"{event.source}{where}: warning: {event.message}"
-        case Finished(damage=str(damage)):
-            return f"{event.source}: warning: {damage}"
-        case Failed():
-            return f"vidrestore: {event.message}"
-    return None
+        output = "stdout" if piped else event.output
+        say(f"{numbered(event)}{event.source} -> {output}: {result_of(event)}", sys.stderr if piped else None)
 
 
 class PlainLines:
@@ -139,7 +133,10 @@ class PlainLines:
             and (not isinstance(event, Progressed) or self._is_due(event))
             and (line := describe(event))
         ):
-            say(line, self.stream)
+            self.show(line)
+
+    def show(self, line: str) -> None:
+        say(line, self.stream)
 
     def _is_due(self, event: Progressed) -> bool:
         now = time.monotonic()
@@ -152,18 +149,20 @@ class PlainLines:
 
 
 @contextmanager
-def progress_bar() -> Iterator[Listener]:
-    """Yield a listener that draws one bar per stage of a source on stderr; stdout is not touched."""
+def progress_bar() -> Iterator[BarListener]:
+    """Yield a listener that draws one bar per source on stderr, with the time since it appeared."""
     from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
+    console = Console(stderr=True)
     columns = (
         TextColumn("{task.description}", markup=False),
-        BarColumn(),
+        BarColumn(max(8, min(40, console.width - 76))),
         TextColumn("{task.fields[text]}", markup=False),
+        TimeElapsedColumn(),
     )
     progress = Progress(
-        *columns, console=Console(stderr=True), transient=True, redirect_stdout=False, redirect_stderr=False
+        *columns, console=console, transient=True, redirect_stdout=False, redirect_stderr=False
     )
     try:
         yield BarListener(progress)
@@ -187,12 +186,16 @@ class BarListener:
         if isinstance(event, (Finished, Failed)):
             self._remove_bar()
         if line := describe(event):
-            console = self.progress.console
-            line = fitted(escaped(line), console.width)
-            console.print(line, markup=False, highlight=False, soft_wrap=True)
+            self.show(line)
+
+    def show(self, line: str) -> None:
+        """Print a line, above the bar if there is one."""
+        console = self.progress.console
+        line = fitted(escaped(line), console.width)
+        console.print(line, markup=False, highlight=False, soft_wrap=True)
 
     def _draw(self, event: Progressed) -> None:
-        stage, text = _number(event) + _stage(event), _position(event).strip() + _speed(event)
+        stage, text = numbered(event) + stage_of(event), progress_of(event)
         if self._bar is None:
             self._bar = self.progress.add_task(stage, total=event.total, text=text)
             self.progress.start()
@@ -203,50 +206,3 @@ class BarListener:
             self.progress.stop()
             self.progress.remove_task(self._bar)
             self._bar = None
-
-
-def _number(event: Event) -> str:
-    """Return "[2/5] " if there are several inputs."""
-    return f"[{event.index}/{event.count}] " if event.count is not None and event.count > 1 else ""
-
-
-def _stage(event: Progressed) -> str:
-    return STAGES.get(event.stage, event.stage)
-
-
-def _noise(details: Mapping[str, Any]) -> str:
-    """Describe the noise of the longest scene."""
-    scenes = [scene for scene in details.get("scenes", ()) if "noise" in scene]
-    longest = max(scenes, key=lambda scene: scene["stop"] - scene["first"], default=None)
-    return f"; noise: {longest['noise']}" if longest else ""
-
-
-def _position(event: Progressed) -> str:
-    if event.total is not None:
-        return f" {event.done}/{_frames(event.total)}"
-    return f" {_frames(event.done)}" if event.done else ""
-
-
-def _speed(event: Progressed) -> str:
-    fps = f", {event.fps:.1f} fps" if event.fps and event.settled and event.stage != "join" else ""
-    eta = f", {length_of_time(event.eta)} left" if event.eta else ""
-    memory = f", {event.memory / 1e9:.2f} GB" if event.memory else ""
-    return fps + eta + memory
-
-
-def _frames(count: int) -> str:
-    return counted_words(count, "frame")
-
-
-def counted_words(number: int, word: str) -> str:
-    """Return "1 frame" or "2 frames"."""
-    return f"{number} {word}{'' if number == 1 else 's'}"
-
-
-def length_of_time(seconds: float) -> str:
-    """Format a duration with suitable precision: 4.2 s, 3:07, 1:02:30."""
-    if seconds < 60:
-        return f"{seconds:.1f} s"
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"

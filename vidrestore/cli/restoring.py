@@ -19,12 +19,13 @@ from vidrestore import parsing
 from vidrestore.checking import converted, known_names, parse_toml, toml, with_settings
 from vidrestore.cli.declared import JSON, QUIET, one_use_of_stdout, with_options
 from vidrestore.cli.inputs import numbered, run_each, stops_cleanly
-from vidrestore.cli.progress import counted_words, length_of_time, listening
+from vidrestore.cli.progress import listening
 from vidrestore.cli.terminal import ask, say, show
 from vidrestore.errors import OptionError, OutputExistsError, VidRestoreError
 from vidrestore.events import DAMAGED_SOURCE, Failed, Progressed, Warned
 from vidrestore.files.regular import LARGEST_TOML, read_limited
 from vidrestore.options import INPUT, OUTPUT, QUALITY, RESUME, Declared, RestoreOptions, option
+from vidrestore.wording import counted_words, length_of_time
 
 if TYPE_CHECKING:
     from vidrestore.events import Listener
@@ -58,7 +59,7 @@ class RunOptions:
         scope="call",
         flags=("--output", "-o"),
         metavar="OUT",
-        shown="IN.TASK.mp4",
+        shown="IN.TASK.mp4; .mkv if IN's kind can't be written",
     )
     preview: Fraction | None = option(
         None,
@@ -78,6 +79,16 @@ class RunOptions:
     dry_run: bool = option(False, "Show the plan and its cost; restore nothing.", OUTPUT, scope="job")
     json: bool = option(False, JSON)
     quiet: bool = option(False, QUIET)
+    verbose: bool = option(
+        False,
+        "Show details of the plan and the time of each stage, too.",
+        OUTPUT,
+        scope="call",
+        flags=("--verbose", "-v"),
+    )
+    log: str | None = option(
+        None, "Append all messages, with times, to a file.", OUTPUT, scope="call", metavar="FILE"
+    )
     preset_for: str | None = option(
         None,
         "Defaults for tape, phone-night, film, webcam, old-web; see `vidrestore config`.",
@@ -133,7 +144,8 @@ def run_steps(run: RunOptions, steps: Callable[[], list[Step]]) -> None:
             "no input was given; expected videos, folders or patterns, or --from-list FILE"
         )
     one_use_of_stdout(run.json, run.output)
-    with stops_cleanly(), listening(run.json, run.quiet) as on_event:
+    shown = listening(run.json, run.quiet, verbose=run.verbose, log=run.log)
+    with stops_cleanly(), shown as on_event:
         code = _run_all(run, steps, on_event)
     raise typer.Exit(code)
 
@@ -335,6 +347,8 @@ def estimate_lines(found: Estimate) -> Iterator[str]:
     yield f"{plan.source.path} -> {plan.output}"
     yield "  " + ", ".join(counted_words(number, word) for number, word in parts) + " copied"
     yield f"  encoder {encoder.encoder} {encoder.pix_fmt} {settings}, {encoder.threads} threads"
+    if found.decisions:
+        yield f"  {', '.join(found.decisions.values())}"
     for scene in timeline.scenes if any(any(scene.sigma) for scene in timeline.scenes) else ():
         yield f"  frames {scene.first:>6} to {scene.stop - 1:>6}  noise: {scene.noise}"
     yield f"  about {length_of_time(found.seconds)} of work and {found.size / 1e6:.1f} MB of video"

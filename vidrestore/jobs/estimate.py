@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import tempfile
 import time
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
 
@@ -24,13 +25,14 @@ class Estimate:
     """`plan` is what would be done; `seconds` of work and `size` in bytes (of the video alone) follow from
     restoring the first clips.
 
-    `damage` describes damage of the source.
+    `damage` describes damage of the source, `decisions` what was chosen without being asked.
     """
 
     plan: Plan
     seconds: float
     size: int
     damage: str | None
+    decisions: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def frames(self) -> int:
@@ -49,8 +51,9 @@ def estimate(request: Request, load: StepLoader, on_event: Listener) -> Estimate
     with open_job(request, load) as job:
         plan, damage = plan_source(job), job.damage
         seconds, size = _trial(job)
-    found = Estimate(plan, seconds, size, damage)
+        found = Estimate(plan, seconds, size, damage, job.decisions())
     details = {"plan": plan.to_dict(), "seconds": seconds, "size": size, "damage": damage}
+    details["decisions"] = found.decisions
     on_event(
         Planned(
             str(request.source),

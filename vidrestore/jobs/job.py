@@ -16,6 +16,7 @@ from vidrestore.clips import owned_span
 from vidrestore.errors import PlanError
 from vidrestore.events import DAMAGED_SOURCE, Listener, Planned, Started, Warned
 from vidrestore.frames import Frame, Scale
+from vidrestore.jobs.decisions import decisions, sound_warning
 from vidrestore.jobs.encoder_choice import choose_encoder
 from vidrestore.jobs.frame_progress import counted
 from vidrestore.jobs.request import Request, plain_options
@@ -146,13 +147,20 @@ class Job:
             "encoder": encoder.encoder,
             "pix_fmt": encoder.pix_fmt,
             "encoder_threads": encoder.threads,
+            "encoder_options": self.plan.encoder.settings,
             "copied_streams": self.plan.copy,
+            "decisions": self.decisions(),
         }
-        if why := self.reader.deinterlacing:
-            details["deinterlaced"] = f"the video {why}"
+        details["clips"] = [{"frames": stage.length, "overlap": stage.overlap} for stage in self.steps.stages]
         if self.steps.later:
             details["steps"] = [stage.restorer.facts.name for stage in self.steps.stages]
         on_event(Planned(self.info.path, total, reused=reused or None, details=details))
+
+    def decisions(self) -> dict[str, str]:
+        """Return what was decided without being asked, in words."""
+        plan, encoder = self.plan, self.options.encoder
+        why = self.reader.deinterlacing
+        return decisions(self.info, self.request.output, plan.encoder, encoder, plan.copy, why, self.scale)
 
     def warn(self, warnings: Iterable[str], on_event: Listener) -> None:
         for warning in warnings:
@@ -237,6 +245,8 @@ def open_job(request: Request, load: StepLoader = load_step, find: FindSpan | No
         warnings = reader.warnings + check_side_data(info, encoder, options.drop, strict=options.strict)
         if order := reader.field_order():
             warnings += (_combed(order),)
+        if doubt := sound_warning(info, output, copy):
+            warnings += (doubt,)
         others = [kind for kind in other_kinds(info) if kind not in options.drop]
         if lost := losses(info, output, encoder, others):
             warnings += (lost,)

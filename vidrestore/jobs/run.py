@@ -23,6 +23,7 @@ from vidrestore.jobs.work_folder import WorkFolder
 from vidrestore.media.source import Source
 from vidrestore.options import RestoreOptions
 from vidrestore.pipeline.excerpt import expected_frames
+from vidrestore.wording import Logged
 
 
 def restore(
@@ -41,7 +42,7 @@ def restore(
     0-255 scale, or "auto". `overrides` are fields of RestoreOptions and win over `options`. Raises
     VidRestoreError, if possible before any work; then nothing is written. A run that ends early leaves
     what it has finished in the folder OUTPUT.vidrestore, and the same call resumes from there; once the
-    output is finished, the same call does nothing.
+    output is finished, the same call does nothing. Events are also logged, by the logger `vidrestore`.
     """
     chosen = replace(options or RestoreOptions(), **overrides)
     if sigma is not None:
@@ -50,7 +51,7 @@ def restore(
     target = output_for(known, None if output is None else os.fspath(output), suffix_of(task, chosen))
     target.make_folder()
     request = Request(known, target, task, chosen)
-    return restore_request(request, on_event=on_event or ignore)
+    return restore_request(request, on_event=Logged(on_event or ignore))
 
 
 def restore_request(

@@ -1,0 +1,180 @@
+"""What the command says about its decisions, in its lines, its log file and Python's log."""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import av
+import numpy as np
+import pytest
+from denoise_command import identity, run  # noqa: F401  (a fixture of all tests here)
+from sample_videos import write_video
+
+import vidrestore
+from vidrestore.events import Finished, Planned, Progressed
+from vidrestore.wording import Logged
+
+
+def with_pcm(path: Path) -> Path:
+    write_video(path.with_name("silent.mkv"), 3, "libx264")
+    with av.open(str(path.with_name("silent.mkv"))) as source, av.open(str(path), "w") as output:
+        video = output.add_stream_from_template(source.streams.video[0])
+        sound = output.add_stream("pcm_s16le", rate=8000, layout="mono")
+        for packet in source.demux(video=0):
+            if packet.size:
+                packet.stream = video
+                output.mux(packet)
+        frame = av.AudioFrame.from_ndarray(np.zeros((1, 960), np.int16), "s16", "mono")
+        frame.sample_rate = 8000
+        output.mux([*sound.encode(frame), *sound.encode(None)])
+    return path
+
+
+@pytest.mark.parametrize(
+    "name, codec, pix_fmt, options, line",
+    [
+        (
+            "in.avi",
+            "mpeg4",
+            "yuv420p",
+            (),
+            r"3 frames; libx264 crf \d+ \(mpeg4 isn't encoded here\), \.mkv \(\.avi isn't written\)",
+        ),
+        (
+            "in.mov",
+            "prores_ks",
+            "yuv422p10le",
+            ("--lossless",),
+            r"libx264 lossless \(\.mov can't hold ffv1\), \.mov \(the source's\)",
+        ),
+        (
+            "in.mp4",
+            "libx264",
+            "yuv420p",
+            ("--encoder", "libx265", "-o", "OUT.mkv"),
+            r"libx265 crf \d+ \(as asked\), \.mkv \(as named\)",
+        ),
+        (
+            "in.mp4",
+            "libx264",
+            "yuv420p",
+            (),
+            r"libx264 crf \d+ \(the source's codec\), \.mp4 \(the source's\)",
+        ),
+        ("in.mkv", "ffv1", "yuv420p", ("-o", "OUT.mp4"), r"libx264 crf \d+ \(ffv1 isn't usual in \.mp4\)"),
+    ],
+    ids=["container", "lossless", "asked", "kept", "codec"],
+)
+def test_a_line_names_encoder_and_container_and_why(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    name: str,
+    codec: str,
+    pix_fmt: str,
+    options: tuple[str, ...],
+    line: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_video(tmp_path / name, 3, codec, pix_fmt, (64, 64))
+    assert run(name, *options) == 0
+    assert re.search(line, capsys.readouterr().err)
+    assert run(name, *options, "--dry-run", "-y") == 0
+    assert re.search(line.removeprefix("3 frames; "), capsys.readouterr().out)
+
+
+def test_uncompressed_sound_in_mp4_is_warned_about(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = with_pcm(tmp_path / "in.mov")
+    assert run(source, "-o", tmp_path / "out.mp4") == 0
+    printed = capsys.readouterr().err
+    assert (
+        "pcm_s16le copied" in printed and "warning: pcm_s16le in .mp4" in printed and "-o out.mov" in printed
+    )
+    assert run(source) == 0
+    assert "many players" not in capsys.readouterr().err
+
+
+def test_verbose_shows_the_plan_and_what_each_stage_took(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_video(tmp_path / "in.mkv", 3)
+    assert run(tmp_path / "in.mkv", "-v") == 0
+    printed = capsys.readouterr().err
+    assert "in.mkv: encoder threads: " in printed
+    assert re.search(r"in\.mkv: restoring took [\d.]+ s, 3 frames", printed)
+    assert run(tmp_path / "in.mkv", "-y") == 0
+    assert "took" not in capsys.readouterr().err
+
+
+def test_a_log_file_gets_the_command_and_every_message_with_its_time(tmp_path: Path) -> None:
+    write_video(tmp_path / "in.mkv", 3)
+    log = tmp_path / "log.txt"
+    assert run(tmp_path / "in.mkv", "--log", log, "-q") == 0
+    assert run(tmp_path / "none.mkv", "--log", log, "-q") == 1
+    lines = log.read_text().splitlines()
+    assert all(
+        re.match(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d[+-]\d{4} (DEBUG|INFO|WARNING|ERROR) ", line)
+        for line in lines
+    )
+    text = "\n".join(lines)
+    assert f"INFO vidrestore {vidrestore.__version__}: " in text and "in.denoised.mkv: 3 frames in" in text
+    assert "DEBUG" in text and "ERROR" in text and "none.mkv: no such file" in text
+    assert run(tmp_path / "in.mkv", "--log", tmp_path) == 2
+
+
+def test_python_logs_events_at_their_levels(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG, "vidrestore")
+    write_video(tmp_path / "in.mkv", 3)
+    vidrestore.restore(tmp_path / "in.mkv", task="<identity>", deinterlace=True)
+    levels = {
+        record.levelname: record.getMessage() for record in caplog.records if record.name == "vidrestore"
+    }
+    assert levels.keys() == {"DEBUG", "INFO", "WARNING"}
+    assert "`deinterlace` changed nothing" in levels["WARNING"]
+
+
+def test_the_time_of_a_stage_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG, "vidrestore")
+    log = Logged(lambda event: None)
+    for done in range(3):
+        log(Progressed("a", done, 2, stage="restore"))
+    log(Planned("a", 2))  # does not end a stage
+    log(Progressed("a", 0, 2, stage="join"))
+    log(Finished("a", "b", 2, 1.0))
+    took = [record.getMessage() for record in caplog.records if "took" in record.getMessage()]
+    assert [line.split(" took")[0] for line in took] == ["a: restoring", "a: joining"]
+
+
+@pytest.mark.skipif(os.name == "nt", reason="needs a pseudo terminal")
+def test_a_bar_shows_life_before_the_first_frame_and_is_cleared_by_a_stop() -> None:
+    code = """
+import os, signal, time
+from vidrestore.cli.inputs import stops_cleanly
+from vidrestore.cli.progress import listening
+from vidrestore.events import Progressed
+with stops_cleanly(), listening() as tell:
+    tell(Progressed("a.mp4", 0, 44, memory=3 * 10**8))
+    time.sleep(1.3)
+    os.kill(os.getpid(), signal.SIGINT)
+"""
+    terminal, stderr = os.openpty()
+    environment = os.environ | {"TERM": "xterm", "COLUMNS": "100"}
+    subprocess.run([sys.executable, "-c", code], stderr=stderr, env=environment, timeout=60, check=False)
+    os.close(stderr)
+    shown = os.read(terminal, 100_000).decode()
+    os.close(terminal)
+    plain = re.sub(r"\x1b\[[\d;]*m", "", shown)
+    assert "0/44 frames, waiting for the first clip, memory 0.30 GB 0:00:00" in plain and "0:00:01" in plain
+    assert "\r\x1b[Kvidrestore: stopping" in shown  # in place of the bar
+
+
+def test_help_names_the_default_output(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("--help") == 0
+    assert "IN.denoised.mp4" in capsys.readouterr().out

@@ -1,0 +1,79 @@
+"""What a job decides by itself, in words: encoder, container, sound, fields."""
+
+from __future__ import annotations
+
+from vidrestore.frames import Scale
+from vidrestore.jobs.encoder_choice import obstacle
+from vidrestore.media.encoder_table import ENCODERS, TABLE, EncoderChoice
+from vidrestore.media.probe import SourceInfo
+from vidrestore.media.source import MUXERS, PICTURES, SUFFIXES, Y4M, Source, Target
+from vidrestore.options import EncoderOptions
+
+
+def decisions(
+    source: SourceInfo,
+    output: Target,
+    choice: EncoderChoice,
+    options: EncoderOptions,
+    copied: tuple[int, ...],
+    deinterlacing: str | None,
+    scale: Scale = 1,
+) -> dict[str, str]:
+    """Return what was chosen for `output` and why, each by its name."""
+    found = {"encoder": f"{encoder_settings(choice)} ({_why_encoder(source, choice, options, scale)})"}
+    if choice.container in (Y4M, PICTURES):
+        found = {"encoder": choice.encoder}
+    else:
+        found["container"] = f"{output.suffix} ({_why_container(source, output)})"
+    sounds = [each.codec for each in source.streams if each.kind == "audio" and each.index in copied]
+    if sounds:
+        found["sound"] = f"{' and '.join(sounds)} copied"
+    if deinterlacing:
+        found["deinterlaced"] = f"deinterlaced (the video {deinterlacing})"
+    return found
+
+
+def encoder_settings(choice: EncoderChoice) -> str:
+    """Return the encoder with its quality: "libx264 crf 18", "ffv1 lossless"."""
+    row = ENCODERS.get(choice.encoder)
+    quality = choice.options.get(row.quality) if row and row.crf and not choice.lossless else None
+    return f"{choice.encoder}{' lossless' * choice.lossless}" + (
+        f" {row.quality} {quality}" if row and quality else ""
+    )
+
+
+def _why_encoder(source: SourceInfo, choice: EncoderChoice, options: EncoderOptions, scale: Scale) -> str:
+    row, video, codec = ENCODERS.get(choice.encoder), source.video, source.video.codec
+    if row is None or options.encoder not in (None, "auto"):
+        return "as asked"
+    if row.device is not None:
+        return f"{row.device} is there"
+    if row.codec == codec:
+        return "the source's codec"
+    if choice.lossless:
+        reason = obstacle(ENCODERS["ffv1"], video, choice.container, lossless=True, scale=scale)
+        return reason or "without loss"
+    own = [each for each in TABLE if each.codec == codec and each.device is None]
+    if not own:
+        return f"{codec} isn't encoded here"
+    reason = obstacle(own[0], video, choice.container, lossless=False, scale=scale)
+    return reason or f"{codec} isn't usual in {SUFFIXES[choice.container]}"
+
+
+def _why_container(source: SourceInfo, output: Target) -> str:
+    name = Source(source.path).path.suffix.lower()
+    if name == output.suffix:
+        return "the source's"
+    return f"{name} isn't written" if name and name not in MUXERS and output.suffix == ".mkv" else "as named"
+
+
+def sound_warning(source: SourceInfo, output: Target, copied: tuple[int, ...]) -> str | None:
+    """Return a warning of uncompressed sound in MP4; None without it, or if the source has it there, too."""
+    own = Source(source.path).path.suffix.lower()
+    codecs = {each.codec for each in source.streams if each.index in copied and each.codec.startswith("pcm")}
+    if not codecs or output.container != "mp4" or MUXERS.get(own) == "mp4":
+        return None
+    return (
+        f"{' and '.join(sorted(codecs))} in {SUFFIXES['mp4']}: many players don't play such sound there; "
+        f"`output={output.path.with_suffix('.mov').name}` or .mkv is safer"
+    )

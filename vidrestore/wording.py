@@ -1,0 +1,161 @@
+"""Events in words, and in Python's log: the logger `vidrestore`.
+
+Warnings and errors are logged at their own levels, beginnings, plans and results as INFO, and as DEBUG the
+details of each plan and how long each stage took. Without a handler nothing is printed.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from vidrestore.events import Event, Failed, Finished, Listener, Planned, Progressed, Started, Warned, plain
+
+LOGGER = logging.getLogger("vidrestore")
+LOGGER.addHandler(logging.NullHandler())
+STAGES = {
+    "read": "reading",
+    "load": "loading",
+    "plan": "measuring",
+    "restore": "restoring",
+    "join": "joining",
+}
+# what a stage waits for before its first frame
+WAITING = {"read": "the file", "load": "PyTorch and weights", "plan": "frames", "restore": "the first clip"}
+
+
+class Logged:
+    """A listener that logs events and passes them on."""
+
+    def __init__(self, on_event: Listener) -> None:
+        self._on_event = on_event
+        self._stage: tuple[Progressed, float] | None = None  # the last event of a stage, and when that began
+
+    def __call__(self, event: Event) -> None:
+        for level, line in self._stages(event):
+            LOGGER.log(level, line)
+        self._on_event(event)
+        for level, line in _records(event):
+            LOGGER.log(level, line)
+
+    def _stages(self, event: Event) -> Iterator[tuple[int, str]]:
+        """Yield a record about a stage that ends with this event."""
+        now = time.monotonic()
+        is_stage, (last, began) = isinstance(event, Progressed), self._stage or (None, now)
+        ends = isinstance(event, Finished | Failed) or (
+            is_stage and last and (event.stage, event.source) != (last.stage, last.source)  # type: ignore[attr-defined]
+        )
+        if last and ends:
+            count = f", {counted_words(last.done, 'frame')}" if last.done else ""
+            yield logging.DEBUG, f"{last.source}: {stage_of(last)} took {length_of_time(now - began)}{count}"
+        if isinstance(event, Progressed):
+            self._stage = event, now if ends or not last else began
+        elif ends:
+            self._stage = None
+
+
+def _records(event: Event) -> Iterator[tuple[int, str]]:
+    if isinstance(event, Finished):
+        yield logging.INFO, f"{event.source} -> {event.output}: {result_of(event)}"
+        if event.damage:
+            yield logging.WARNING, f"{event.source}: {event.damage}"
+    elif isinstance(event, Warned | Failed):
+        level = logging.WARNING if isinstance(event, Warned) else logging.ERROR
+        yield level, (describe(event) or "").replace("warning: ", "").removeprefix("vidrestore: ")
+    elif not isinstance(event, Progressed) and (line := describe(event)):
+        yield logging.INFO, line
+    if isinstance(event, Planned):
+        for name, value in event.details.items():
+            if value and name not in ("decisions", "plan"):
+                yield logging.DEBUG, f"{event.source}: {name.replace('_', ' ')}: {_in_words(value)}"
+
+
+def _in_words(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return " ".join(f"{key}={_in_words(each)}" for key, each in value.items())
+    return ", ".join(map(_in_words, value)) if isinstance(value, list | tuple) else str(plain(value))
+
+
+def describe(event: Event) -> str | None:
+    """Return one line about an event, None for events without one."""
+    match event:
+        case Started():
+            if not event.model:  # nothing to do: it was finished before
+                return None
+            model = f" with {event.model}"
+            device = f" on {event.device}" if event.device else ""
+            return f"{numbered(event)}{event.source}: {event.task or 'restore'}{model}{device}"
+        case Planned():
+            parts = [(event.frames, "frame"), (event.scenes, "scene"), (event.clips, "clip")]
+            known = [counted_words(number, word) for number, word in parts if number is not None]
+            earlier = [f"going on, {event.reused} of them were restored earlier"] if event.reused else []
+            decided = [", ".join(event.details.get("decisions", {}).values())]
+            return f"{event.source}: " + "; ".join(filter(None, [", ".join(known), *earlier, *decided]))
+        case Progressed():
+            return f"{event.source}: {stage_of(event)} {progress_of(event)}"
+        case Warned():
+            where = f", frame {event.frame}" if event.frame is not None else ""
+            return f"{event.source}{where}: warning: {event.message}"
+        case Finished(damage=str(damage)):
+            return f"{event.source}: warning: {damage}"
+        case Failed():
+            return f"vidrestore: {event.message}"
+    return None
+
+
+def result_of(event: Finished) -> str:
+    """Return "60 frames in 6.0 s, 10.0 fps; noise: luma 19.8"."""
+    if event.before:
+        return "skipped, finished before"
+    made = event.frames - event.reused
+    earlier = f" ({event.reused} of them by other runs)" if event.reused else ""
+    speed = f", {made / event.seconds:.1f} fps" if event.seconds > 0 and made else ""
+    frames, seconds = counted_words(event.frames, "frame"), length_of_time(event.seconds)
+    return f"{frames}{earlier} in {seconds}{speed}{_noise(event.details)}"
+
+
+def _noise(details: Mapping[str, Any]) -> str:
+    """Describe the noise of the longest scene."""
+    scenes = [scene for scene in details.get("scenes", ()) if "noise" in scene]
+    longest = max(scenes, key=lambda scene: scene["stop"] - scene["first"], default=None)
+    return f"; noise: {longest['noise']}" if longest else ""
+
+
+def numbered(event: Event) -> str:
+    """Return "[2/5] " if there are several inputs."""
+    return f"[{event.index}/{event.count}] " if event.count is not None and event.count > 1 else ""
+
+
+def stage_of(event: Progressed) -> str:
+    return STAGES.get(event.stage, event.stage)
+
+
+def progress_of(event: Progressed) -> str:
+    """Return "20/60 frames, 10.0 fps, 4.0 s left, memory 1.50 GB", or what the first frame waits for."""
+    position = counted_words(event.done if event.total is None else event.total, "frame")
+    is_counted = event.done or event.total is not None
+    waits = WAITING.get(event.stage) if not event.done else None
+    parts = [
+        f"{event.done}/{position}" if event.total is not None else position if is_counted else None,
+        f"waiting for {waits}" if waits else None,
+        f"{event.fps:.1f} fps" if event.fps and event.settled and event.stage != "join" else None,
+        f"{length_of_time(event.eta)} left" if event.eta else None,
+        f"memory {event.memory / 1e9:.2f} GB" if event.memory else None,
+    ]
+    return ", ".join(filter(None, parts))
+
+
+def counted_words(number: int, word: str) -> str:
+    """Return "1 frame" or "2 frames"."""
+    return f"{number} {word}{'' if number == 1 else 's'}"
+
+
+def length_of_time(seconds: float) -> str:
+    """Format a duration with suitable precision: 4.2 s, 3:07, 1:02:30."""
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
