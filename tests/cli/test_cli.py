@@ -446,7 +446,7 @@ def test_odd_values_get_a_sentence(option, sentence, tmp_path, capsys, monkeypat
     assert sentence in printed and "avcodec" not in printed
 
 
-def test_an_encoder_of_a_graphics_card_that_is_not_there_is_refused_with_a_way_out(tmp_path, capsys):
+def test_an_encoder_of_a_graphics_card_that_is_not_there_is_refused_with_advice(tmp_path, capsys):
     write_video(tmp_path / "in.mp4", 2, codec="libx264")  # where the card is there: smaller than it takes
     assert run("denoise", str(tmp_path / "in.mp4"), "--encoder", "h264_nvenc") == 1
     assert re.search("h264_nvenc: it needs .*; --encoder libx264 can", capsys.readouterr().err)

@@ -64,7 +64,7 @@ def test_combs_are_measured_and_removed_unless_refused(tmp_path, capsys, step, f
     np.testing.assert_array_equal(frames(tmp_path / "combed.mkv")[1][3].planes[0], before[3].planes[0])
 
 
-def test_marked_video_is_deinterlaced_by_itself_and_said_to_be(tmp_path, capsys):
+def test_marked_video_is_deinterlaced_by_itself_with_a_warning(tmp_path, capsys):
     write_video(tmp_path / "in.avi", 4, "libx264", options={"x264-params": "tff=1"})
     assert run(tmp_path / "in.avi") == 0
     assert "deinterlaced (the video is marked interlaced" in capsys.readouterr().err

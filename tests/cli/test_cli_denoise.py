@@ -273,7 +273,7 @@ def test_a_preview_has_the_sound_of_its_part(tmp_path):
     assert [stream.kind for stream in probe(str(tmp_path / "in.preview.mp4")).streams] == ["video"]
 
 
-def test_a_named_video_that_was_made_of_another_one_is_left_out_with_a_word(video, capsys):
+def test_a_named_video_that_was_made_of_another_one_is_left_out_with_a_warning(video, capsys):
     assert run(video) == 0
     made = video.with_name("video.denoised.mkv")
     assert run(video, made) == 0

@@ -79,7 +79,7 @@ def test_names_with_brackets_are_drawn_whole(capsys, monkeypatch):
     assert "│ denoise │ [red]   │ video [raw].mkv │ 2.00" in capsys.readouterr().out
 
 
-def test_what_is_missing_is_said_with_the_layout_that_is_expected(tmp_path, capsys):
+def test_what_is_missing_is_an_error_with_the_layout_that_is_expected(tmp_path, capsys):
     assert run("--suite", "vsr-table3", "--data", tmp_path) == 1
     assert "GT/calendar, GT/city, GT/foliage and GT/walk" in capsys.readouterr().err
     assert run("--suite", "vsr-table3", "--data", tmp_path / "nowhere") == 1

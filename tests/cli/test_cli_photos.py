@@ -111,7 +111,7 @@ def test_a_folder_or_pattern_means_photos_only_if_asked_to(album, tmp_path, give
     assert made_in(tmp_path / "out") == made
 
 
-def test_pictures_below_a_folder_of_frames_are_left_out_with_a_word(album, tmp_path, capsys):
+def test_pictures_below_a_folder_of_frames_are_left_out_with_a_warning(album, tmp_path, capsys):
     (album / "dog.png").unlink()
     (album / "beach.denoised.jpg").unlink()
     assert run(album, "--recursive", "-o", tmp_path / "out") == 0
@@ -371,7 +371,7 @@ XMP = b"<x:xmpmeta/>"
     ],
     ids=["JPEG", "IPTC", "PNG", "WebP", "TIFF"],
 )
-def test_notes_of_editors_are_left_out_with_a_word(tmp_path, capsys, suffix, notes):
+def test_notes_of_editors_are_left_out_with_a_warning(tmp_path, capsys, suffix, notes):
     add = {".webp": with_chunks, ".tiff": with_tags}.get(suffix, with_blocks)
     photo = add(write_photo(tmp_path / f"a{suffix}"), notes)
     assert run(photo, "-o", tmp_path / "made.png") == 0
@@ -381,7 +381,7 @@ def test_notes_of_editors_are_left_out_with_a_word(tmp_path, capsys, suffix, not
     assert run(photo, "-o", tmp_path / "strict.png", "--strict") == 1
 
 
-def test_what_a_camera_wrote_into_a_tiff_is_left_out_with_a_word(tmp_path, capsys):
+def test_what_a_camera_wrote_into_a_tiff_is_left_out_with_a_warning(tmp_path, capsys):
     photo = with_tags(write_photo(tmp_path / "a.tiff"), (0x10F, 2, b"a maker\0"))
     assert run(photo, "-o", tmp_path / "made.tiff") == 0
     assert "carries notes of the camera (EXIF), which encoding" in capsys.readouterr().err
@@ -389,7 +389,7 @@ def test_what_a_camera_wrote_into_a_tiff_is_left_out_with_a_word(tmp_path, capsy
     assert "leaves out" not in capsys.readouterr().err
 
 
-def test_notes_that_an_output_has_no_place_for_are_left_out_with_a_word(tmp_path, capsys):
+def test_notes_that_an_output_has_no_place_for_are_left_out_with_a_warning(tmp_path, capsys):
     photo = with_blocks(write_photo(tmp_path / "a.jpg", orientation=1), *IN_PARTS)
     assert run(photo, "-o", tmp_path / "a.tiff") == 0
     printed = capsys.readouterr().err

@@ -158,7 +158,7 @@ def test_what_is_wrong_with_pictures_is_one_line_that_names_them(tmp_path, capsy
     assert not (tmp_path / "frames.denoised").exists()
 
 
-def test_a_glob_takes_pictures_with_gaps_and_says_so(tmp_path, capsys):
+def test_a_glob_takes_pictures_with_gaps_with_a_warning(tmp_path, capsys):
     write_pictures(tmp_path / "frames")
     (tmp_path / "frames" / "0002.png").unlink()
     assert run(tmp_path / "frames" / "*.png") == 0
@@ -166,7 +166,7 @@ def test_a_glob_takes_pictures_with_gaps_and_says_so(tmp_path, capsys):
     assert len(list((tmp_path / "frames.denoised").iterdir())) == 3
 
 
-def test_pictures_beside_videos_are_left_out_with_a_word(tmp_path, capsys):
+def test_pictures_beside_videos_are_left_out_with_a_warning(tmp_path, capsys):
     folder = write_pictures(tmp_path / "mixed", 2)
     write_video(folder / "a.mkv", 2)
     assert run(folder, "-o", f"{tmp_path}/made/") == 0

@@ -141,7 +141,7 @@ def test_clips_of_another_folder_are_compared_only_where_they_are_the_recipes_ow
         list(held_out_rows(inside, load_model(weights)))
 
 
-def test_of_a_folder_without_the_held_out_clips_all_are_measured_and_the_result_says_so(tmp_path):
+def test_of_a_folder_without_the_held_out_clips_all_are_measured_and_the_result_notes_it(tmp_path):
     config, weights = trained(tmp_path)
     (tmp_path / "others").mkdir()
     write_video(tmp_path / "others" / "any.mkv", frames=20)

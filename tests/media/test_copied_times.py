@@ -41,7 +41,7 @@ def restored(source, output):
 
 @pytest.mark.parametrize("name", ["out.mkv", "out.mp4"])
 @pytest.mark.parametrize("number, time", [(5, 64), (5, 20), (1, -21), (22, 10)])
-def test_one_odd_time_is_put_behind_the_one_before_and_said_once(name, number, time, tmp_path):
+def test_one_odd_time_is_put_behind_the_one_before_and_reported_once(name, number, time, tmp_path):
     source, output = with_times(tmp_path, {number: time}), Target(str(tmp_path / name))
     warnings = restored(source, output)
     if (name, time) not in {("out.mkv", 64), ("out.mkv", -21)}:  # Matroska takes equal times
@@ -55,7 +55,7 @@ def test_one_odd_time_is_put_behind_the_one_before_and_said_once(name, number, t
     assert all(abs(before[each][1] - times[each]) <= Fraction(1, 1000) for each in others)
 
 
-def test_sound_that_begins_again_is_refused_before_work_with_stream_time_and_way_out(tmp_path):
+def test_sound_that_begins_again_is_refused_before_work_with_stream_time_and_advice(tmp_path):
     source = with_times(tmp_path, {1: 500})
     output = Target(str(tmp_path / "out.mp4"))
     with pytest.raises(

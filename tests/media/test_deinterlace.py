@@ -160,7 +160,7 @@ def test_the_output_is_progressive_with_the_same_times_and_sound(tmp_path, suffi
     assert [frame.pts for frame in read(output)] == [frame.pts for frame in read(source)]
 
 
-def test_a_progressive_video_passes_untouched_and_is_said_to(tmp_path):
+def test_a_progressive_video_passes_untouched_with_a_warning(tmp_path):
     source, output = tmp_path / "in.mkv", tmp_path / "out.mkv"
     write_video(source, 4)
     events: list[Event] = []

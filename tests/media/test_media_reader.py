@@ -299,7 +299,7 @@ def test_frames_without_times_are_never_given_made_up_ones(tmp_path):
         list(reader.frames())
 
 
-def test_a_second_iteration_ends_the_first_and_begins_anew(tmp_path):
+def test_a_second_iteration_ends_the_first_and_begins_again(tmp_path):
     path = tmp_path / "twice.mkv"
     write_video(path, 12)
     with VideoReader(str(path)) as reader:
@@ -417,7 +417,7 @@ def test_a_y4m_header_is_read(stdin, words, pix_fmt, colour, interlaced):
         (b"YUV4MPEG2 W2 H2 F25:1\nFRAME\n123456FRA", "frame 1: expected a line FRAME"),
     ],
 )
-def test_what_is_wrong_with_a_pipe_is_said(stdin, data, message):
+def test_what_is_wrong_with_a_pipe_is_reported(stdin, data, message):
     stdin(data)
     try:
         with VideoReader("-") as reader:

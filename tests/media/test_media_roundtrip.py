@@ -174,7 +174,7 @@ def test_hdr_metadata_is_kept(encoder, name, tmp_path):
     )
 
 
-def test_hdr_metadata_that_an_encoder_cannot_write_is_said(tmp_path):
+def test_hdr_metadata_that_an_encoder_cannot_write_is_reported(tmp_path):
     from written_videos import fast_choice
 
     from vidrestore.media.writer import VideoWriter

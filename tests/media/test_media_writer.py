@@ -114,7 +114,7 @@ def test_a_folder_without_permission_is_named(tmp_path):
         writer_for(tmp_path / "a.mp4")
 
 
-def test_a_full_disk_is_said_and_leaves_nothing(tmp_path):
+def test_a_full_disk_is_reported_and_leaves_nothing(tmp_path):
     source = described(width=320, height=240)
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, hard))
@@ -187,7 +187,7 @@ def test_two_frames_in_one_tick_are_an_error_in_mkv_and_none_in_mp4(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["a.mp4", "a.mkv", "a.webm"])
-def test_a_video_that_begins_before_0_is_moved_to_0_and_says_so(name, tmp_path):
+def test_a_video_that_begins_before_0_is_moved_to_0_with_a_warning(name, tmp_path):
     source = described()
     choice = fast_choice(source, Path(name))
     with VideoWriter(str(tmp_path / name), source=source, encoder=choice, copy=()) as writer:
@@ -360,7 +360,7 @@ def test_attachments_are_kept_in_mkv(tmp_path):
         ),
     ],
 )
-def test_what_a_container_cannot_hold_is_refused_before_work_with_a_way_out(
+def test_what_a_container_cannot_hold_is_refused_before_work_with_advice(
     origin, extras, target, message, tmp_path
 ):
     source = rich_video(tmp_path / origin, extras)
@@ -553,16 +553,7 @@ def test_of_hidden_sound_only_what_comes_before_what_is_played_is_copied(hides, 
     copier = StreamCopier.__new__(StreamCopier)
     copier.audio = {1: hides}
     # stream, and whether it is hidden
-    order = [
-        (0, True),
-        (1, True),
-        (1, True),
-        (2, True),
-        (1, False),
-        (1, True),
-        (1, False),
-        (1, True),
-    ]
+    order = [(0, True), (1, True), (1, True), (2, True), (1, False), (1, True), (1, False), (1, True)]
     packets = [
         SimpleNamespace(number=number, stream_index=stream, size=1, is_discard=hidden)
         for number, (stream, hidden) in enumerate(order)

@@ -138,7 +138,7 @@ def test_torchvisions_kernel_gets_whole_maps_on_a_gpu_and_never_a_span(imitation
     assert imitation == [((2, 18, 6, 5), (3, 1, 3, 3), 1)]
 
 
-def test_torchvisions_kernel_is_asked_on_no_cpu_and_not_for_what_it_can_not_compute(imitation):
+def test_torchvisions_kernel_is_used_on_no_cpu_and_not_for_what_it_can_not_compute(imitation):
     deformable_depthwise(*problem())
     with Rehearsal():
         deformable_depthwise(*(part.to("cuda", torch.bfloat16) for part in problem()))

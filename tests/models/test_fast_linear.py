@@ -21,7 +21,7 @@ def test_a_packed_product_is_the_plain_one_whatever_torch_offers(monkeypatch, ro
     torch.testing.assert_close(product(given), PlainLinear(weight, torch.float32)(given), atol=7e-5, rtol=0)
 
 
-def test_features_of_the_processor_are_asked_for_in_public(monkeypatch):
+def test_features_of_the_processor_are_queried_by_public_calls(monkeypatch):
     monkeypatch.setattr(
         torch.cpu, "get_capabilities", lambda: {"avx2": True, "avx512_bf16": False}, raising=False
     )

@@ -86,7 +86,7 @@ def test_the_motion_that_was_found_is_that_of_the_nearest_patch_and_of_most_of_i
     grid = Grid(48, 64, 16, 16)
     corners = grid.corners()
     found = torch.stack([corners, corners + torch.tensor([1, -2])])
-    found[1, 5] = torch.tensor([0, 0])  # a slot that began anew elsewhere
+    found[1, 5] = torch.tensor([0, 0])  # a slot that began again elsewhere
     assert Found(found, grid).motion(0, torch.tensor([[3, 5], [16, 17], [32, 48]])).tolist() == [[1, -2]] * 3
 
 

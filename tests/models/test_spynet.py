@@ -29,7 +29,7 @@ def test_the_published_network_has_its_parameters():
 
 @pytest.mark.parametrize("height, width", [(32, 48), (30, 41)])
 @pytest.mark.parametrize("finest", [0, 1, 2])
-def test_a_level_speaks_in_its_own_pixels(height, width, finest):
+def test_a_level_counts_in_its_own_pixels(height, width, finest):
     """With weights of zero each level adds its last bias; here only the finest one has any."""
     network = Spynet(SpynetConfig(levels=4, finest=finest, widths=(4,), kernel=3)).double()
     for parameter in network.parameters():

@@ -223,12 +223,12 @@ def packets_differ(source: Path, output: Path, case: Case, moved: Fraction) -> s
 
 def other_packets(path: Path, case: Case) -> list[list[tuple[bytes, Fraction | None]]]:
     found, info = packets(path), probe(str(path))
-    made_anew = {
+    made_again = {
         each.index
         for each in info.streams
         if each.kind == "data" and each.codec == "unknown" and "data" not in case.what
     }
-    return [found[index] for index in sorted(found) if index not in {info.video.index, *made_anew}]
+    return [found[index] for index in sorted(found) if index not in {info.video.index, *made_again}]
 
 
 def outcome_words(got: Got, frames: int | None) -> str:

@@ -108,13 +108,12 @@ def test_the_average_of_deraining_is_over_sets_however_many_pictures_they_have(t
     )
 
 
-def test_of_some_sets_there_is_no_average_and_a_missing_one_names_the_way_out(tmp_path):
+def test_of_some_sets_there_is_no_average_and_a_missing_one_gives_advice(tmp_path):
     write_pairs(tmp_path / "test" / "Test100", ("input", "target"), range(1))
     found = evaluate("mbt-table4", data=tmp_path, sets=["test100"])
     assert {row.on for row in found.rows} == {"Test100"}
     with pytest.raises(
-        DatasetError,
-        match="mbt-table4: .*Rain100H.*expected .*to skip it, choose others with `sets=test100,",
+        DatasetError, match="mbt-table4: .*Rain100H.*expected .*to skip it, choose others with `sets=test100,"
     ):
         evaluate("mbt-table4", data=tmp_path)
     with pytest.raises(DatasetError, match="needs its test sets; name their folder with `data`"):

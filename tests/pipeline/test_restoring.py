@@ -100,7 +100,7 @@ def test_clips_are_restored_no_further_ahead_than_the_workers_need():
     frames.close()
 
 
-def test_too_little_memory_of_a_gpu_is_said_with_a_way_out():
+def test_too_little_memory_of_a_gpu_is_an_error_with_advice():
     class Full(Shifting):
         def restore(
             self, clip: tuple[Tensor, ...], sigma: tuple[float, ...], *, precision: str | None = None

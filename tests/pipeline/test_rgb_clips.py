@@ -276,9 +276,7 @@ def test_any_range_of_a_plan_gives_the_frames_of_the_whole_run(tmp_path, weights
     )
     vidrestore.restore(source, output, task=task, options=options)
     _, times, whole = read(output)
-    with open_job(
-        Request(Source(str(source)), Target(str(tmp_path / "other.mkv")), task, options),
-    ) as job:
+    with open_job(Request(Source(str(source)), Target(str(tmp_path / "other.mkv")), task, options)) as job:
         plan_source(job)
         clips = len(job.plan.timeline.clips)
         assert clips == 3

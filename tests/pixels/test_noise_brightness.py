@@ -4,13 +4,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from vidrestore.noise.brightness import (
-    BLOCKS_PER_LEVEL,
-    LEAST,
-    LEVELS,
-    BrightnessCurve,
-    brightness_curve,
-)
+from vidrestore.noise.brightness import BLOCKS_PER_LEVEL, LEAST, LEVELS, BrightnessCurve, brightness_curve
 from vidrestore.noise.features import EVENED, FLOOR, QUANTILES, WITHIN, plane_features
 
 Picture = NDArray[np.float32]

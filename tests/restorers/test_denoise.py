@@ -189,7 +189,7 @@ def beside(texture: float, noise: float) -> torch.Tensor:
         ([beside(4.0, 0.5), beside(8.0, 1.2)], [1.0, 0.5], False),  # coarse noise is still there
     ],
 )
-def test_texture_that_was_measured_as_noise_is_restored_anew_with_the_sigma_of_the_noise(
+def test_texture_that_was_measured_as_noise_is_restored_again_with_the_sigma_of_the_noise(
     refined, monkeypatch, spectra, levels, white
 ):
     remaining, tried = iter(spectra), []

@@ -251,7 +251,7 @@ def test_the_same_command_gives_the_same_file(video, exact, tmp_path):
     assert (tmp_path / "a.safetensors").read_bytes() == (tmp_path / "b.safetensors").read_bytes()
 
 
-def test_sound_is_left_out_and_both_commands_say_so(exact, tmp_path):
+def test_sound_is_left_out_and_both_commands_warn(exact, tmp_path):
     rich_video(tmp_path / "video.mkv", Extras(subtitles=("subrip",)))
     events: list[Event] = []
     vidrestore.sense(

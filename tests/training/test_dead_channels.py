@@ -1,4 +1,4 @@
-"""The script that finds channels which have stopped learning and lets them begin anew."""
+"""The script that finds channels which have stopped learning and lets them begin again."""
 
 import sys
 from importlib import import_module
@@ -34,7 +34,7 @@ def first_pair(network: MBTaylorFormer) -> ConvolutionPair:
     return cast("ConvolutionPair", network.refinement.pairs[0])  # type: ignore[index,union-attr]
 
 
-def test_dead_channels_are_counted_and_begin_anew_without_a_change_of_the_result(
+def test_dead_channels_are_counted_and_begin_again_without_a_change_of_the_result(
     weights, repository, monkeypatch, capsys
 ):
     monkeypatch.syspath_prepend(repository / "examples" / "experiments")

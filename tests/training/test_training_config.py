@@ -112,12 +112,7 @@ WRONG: list[tuple[str, str, object, str]] = [
     ),
     ("training", "floor", 0.5, "[training]: floor must be at most the learning rate's 0.003, found 0.5"),
     ("training", "floor", "low", "[training]: floor must be a valid number, found 'low'"),
-    (
-        "training",
-        "restarts",
-        [1.0, 0.0],
-        "[training]: restarts, item 1 must be greater than 0, found 0.0",
-    ),
+    ("training", "restarts", [1.0, 0.0], "[training]: restarts, item 1 must be greater than 0, found 0.0"),
     ("training", "patience", 0, "[training]: patience must be greater than or equal to 1, found 0"),
     ("training", "factor", 1, "[training]: factor must be less than 1, found 1"),
     ("training", "average", 1, "[training]: average must be less than 1, found 1"),
@@ -264,11 +259,7 @@ SET_WRONG: list[tuple[str, type[VidRestoreError], str]] = [
         OptionError,
         "`settings=training=3`: training is a section; say which of its values, as in training.KEY=VALUE",
     ),
-    (
-        "training.steps",
-        OptionError,
-        "`settings=training.steps`: expected KEY=VALUE, as in SECTION.NAME=1000",
-    ),
+    ("training.steps", OptionError, "`settings=training.steps`: expected KEY=VALUE, as in SECTION.NAME=1000"),
     ("famly=dust", ConfigError, "unknown: famly; there are: family, name, "),
 ]
 

@@ -54,7 +54,7 @@ def equal(one: Any, other: Any) -> bool:
 # Decoded files
 
 
-def test_without_shared_memory_the_way_out_is_said(monkeypatch):
+def test_without_shared_memory_the_error_gives_advice(monkeypatch):
     """As on a system without /dev/shm, where semaphores lie."""
 
     def refused(*arguments: object, **options: object) -> None:
@@ -95,7 +95,7 @@ def test_a_change_of_what_is_mapped_stays_in_the_process(tmp_path):
     assert equal(found.planes(), planes(7))
 
 
-def test_another_content_is_decoded_anew_and_the_same_elsewhere_is_not(tmp_path):
+def test_another_content_is_decoded_again_and_the_same_elsewhere_is_not(tmp_path):
     files = DecodedFiles(tmp_path / "cache")
     first = files.decoded(source(tmp_path / "data", "a", "one"), lambda path: planes(1))
     second = files.decoded(source(tmp_path / "data", "a", "two"), lambda path: planes(2))
@@ -104,7 +104,7 @@ def test_another_content_is_decoded_anew_and_the_same_elsewhere_is_not(tmp_path)
 
 
 @pytest.mark.parametrize("damage", ["flip", "cut", "header", "empty"])
-def test_a_file_that_is_not_what_its_hash_says_is_made_anew(tmp_path, damage):
+def test_a_file_that_is_not_what_its_hash_says_is_made_again(tmp_path, damage):
     path = source(tmp_path / "data", "a")
     found = DecodedFiles(tmp_path / "cache").decoded(path, lambda path: planes(1))
     assert found is not None

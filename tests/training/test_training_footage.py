@@ -132,18 +132,13 @@ def test_a_clip_smaller_than_a_patch_is_named(tmp_path):
         )
 
 
-def test_a_clip_smaller_than_a_patch_makes_way_for_others(tmp_path):
+def test_a_clip_smaller_than_a_patch_is_replaced_by_others(tmp_path):
     luma(tmp_path / "small.mkv", 2, size=(32, 12))
     luma(tmp_path / "large.mkv", 2)
     source = Footage([tmp_path / "small.mkv", tmp_path / "large.mkv"], [], frames=2, still_share=0)
     assert {source.window(np.random.default_rng(seed), side=16)[0].shape for seed in range(6)} == {
         (2, 48, 64)
     }
-
-
-def test_nothing_to_train_on_is_an_error():
-    with pytest.raises(ConfigError, match="no clips and no photos"):
-        Footage([], [], frames=2, still_share=0.5)
 
 
 def test_footage_is_found_by_suffix_in_order_of_name_without_what_is_held_out(tmp_path):

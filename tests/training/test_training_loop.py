@@ -301,8 +301,7 @@ def test_weights_without_a_checkpoint_are_not_overwritten_by_a_new_run(tmp_path)
     content = weights.read_bytes()
     for resume in (False, True):
         with pytest.raises(
-            ConfigError,
-            match="tiny.safetensors: already exists, without the checkpoint of its run",
+            ConfigError, match="tiny.safetensors: already exists, without the checkpoint of its run"
         ):
             train(config, tmp_path / "runs", device="cpu", resume=resume, init=weights)
     assert weights.read_bytes() == content
@@ -447,7 +446,7 @@ def test_a_dry_run_is_done_where_the_system_does_not_say_its_memory(monkeypatch)
     assert import_module("vidrestore.training.loop").memory_used().startswith("unknown memory")
 
 
-def test_a_dry_run_whose_worker_ends_says_so(tmp_path, monkeypatch):
+def test_a_dry_run_whose_worker_ends_is_an_error(tmp_path, monkeypatch):
     def killed(self: Run, *batch: object) -> float:
         raise RuntimeError("DataLoader worker (pid 7) is killed by signal: Killed.")
 
@@ -536,7 +535,7 @@ def endless_run(commands: Commands, folder: Path, *options: object) -> Iterator[
 
 @pytest.mark.skipif(not Path("/proc/self").exists(), reason="needs to find the processes of another one")
 @pytest.mark.slow
-def test_a_run_whose_worker_is_killed_saves_a_checkpoint_and_says_so(commands, tmp_path):
+def test_a_run_whose_worker_is_killed_saves_a_checkpoint_with_a_warning(commands, tmp_path):
     with endless_run(commands, tmp_path, "--workers", "1") as command:
         workers = [
             int(folder.name)

@@ -51,7 +51,7 @@ def test_small_and_named_parameters_move_as_by_adam():
         torch.testing.assert_close(parameter, other, atol=1e-5, rtol=1e-4)
 
 
-def test_it_goes_on_from_its_state():
+def test_it_resumes_from_its_state():
     torch.manual_seed(0)
     network = nn.Conv2d(16, 16, 3)
     first = Muon(network, 0.01)

@@ -18,7 +18,7 @@ from training_runs import RecordedEvents, write_config
 
 from vidrestore.colour import planes_to_grey, yuv_to_rgb
 from vidrestore.degrade import DEGRADATIONS, average_light
-from vidrestore.errors import ConfigError, MediaError
+from vidrestore.errors import ConfigError
 from vidrestore.media.reader import VideoReader
 from vidrestore.metrics import psnr
 from vidrestore.training.config import PairDataConfig, PairTrainingConfig, read_config
@@ -107,12 +107,6 @@ def test_the_colour_of_a_photo_is_kept(tmp_path):
     crop = Footage([], [tmp_path / "a.png"], 1, 1).rgb_crop(np.random.default_rng(0), 32, 2)
     expected = torch.tensor([200, 90, 40])[:, None, None].expand(2, 3, 32, 32) / 255
     torch.testing.assert_close(crop, expected, atol=0.015, rtol=0)
-
-
-def test_a_clip_smaller_than_a_crop_is_named(tmp_path):
-    write_video(tmp_path / "small.mkv", 2, size=(32, 24))
-    with pytest.raises(MediaError, match="small.mkv: frames of 32x24 are smaller than a patch of 32x32"):
-        Footage([tmp_path / "small.mkv"], [], 1, 0).rgb_crop(np.random.default_rng(0), 32, 1)
 
 
 # Pairs

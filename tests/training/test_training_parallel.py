@@ -110,7 +110,7 @@ def test_only_the_first_process_writes(tmp_path):
     assert not list((tmp_path / "runs").iterdir())
 
 
-def test_a_process_whose_first_one_has_ended_before_the_data_was_there_says_so(tmp_path, monkeypatch):
+def test_a_process_whose_first_one_has_ended_before_the_data_was_there_is_an_error(tmp_path, monkeypatch):
     def barrier() -> None:
         raise RuntimeError("Connection closed by peer")
 

@@ -171,7 +171,7 @@ print("went on")
 
 
 @pytest.mark.slow
-def test_a_disk_that_is_full_stops_a_run_which_goes_on_when_there_is_room(tmp_path):
+def test_a_disk_that_is_full_stops_a_run_which_resumes_when_there_is_room(tmp_path):
     tiny_run(tmp_path)
     (tmp_path / "runs").mkdir()
     mounted = f"mount -t tmpfs -o size=8m none '{tmp_path}/runs'"
@@ -303,10 +303,7 @@ def test_checkpoints_of_before_a_value_was_saved_still_load(tmp_path, later):
     run.update(*batch())
     run.save_checkpoint()
     state: dict[str, Any] = torch.load(run.checkpoint, weights_only=True)
-    torch.save(
-        {name: value for name, value in state.items() if name not in later},
-        run.checkpoint,
-    )
+    torch.save({name: value for name, value in state.items() if name not in later}, run.checkpoint)
     again = Run(run.config, tmp_path, CPU)
     again.load_checkpoint()
     assert (again.step, again.best, again.plateau.share) == (1, None, 1.0)
@@ -357,7 +354,7 @@ def test_the_command_on_the_card_has_the_settings_that_were_given(tmp_path):
     )
 
 
-def test_a_run_that_is_interrupted_while_it_is_measured_is_measured_when_it_goes_on(tmp_path, monkeypatch):
+def test_a_run_that_is_interrupted_while_it_is_measured_is_measured_when_resumed(tmp_path, monkeypatch):
     config = tiny_run(tmp_path, {"training": {"schedule": "plateau", "patience": 1}})
     expected = train(config, tmp_path / "whole", device="cpu")
     with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):

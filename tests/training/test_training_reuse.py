@@ -1,4 +1,4 @@
-"""Batches that several steps in a row are trained on, varied anew in each."""
+"""Batches that several steps in a row are trained on, varied again in each."""
 
 from __future__ import annotations
 

@@ -125,7 +125,7 @@ LATENT = "latent.mhca_blk.MHCA_layers.0."
     ],
     ids=str,
 )
-def test_what_does_not_fit_is_said_and_nothing_is_written(tmp_path, change, config, message):
+def test_what_does_not_fit_is_reported_and_nothing_is_written(tmp_path, change, config, message):
     tensors = {name: tensor for name, tensor in (their_weights(2) | change).items() if tensor is not None}
     with pytest.raises(CheckpointError, match=rf"ITS\.pth.*{message}"):
         imported(tmp_path, tensors, **config)

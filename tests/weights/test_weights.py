@@ -543,7 +543,7 @@ def test_a_link_in_the_cache_that_leads_out_of_it_costs_nobody_a_file(tmp_path, 
         assert not found.is_symlink() and stored.exists() == stays
 
 
-def test_a_file_that_the_hub_lacks_and_a_machine_offline_say_so(run_with_hub, hub_folder):
+def test_a_file_that_the_hub_lacks_and_a_machine_offline_are_errors(run_with_hub, hub_folder):
     with hub_server.serving({}) as server:
         assert f"{ADDRESS}: can't be fetched; check the address" in run_with_hub(
             PULL, hub_folder, server.address
