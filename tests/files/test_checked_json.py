@@ -17,7 +17,6 @@ from vidrestore.files.checked_json import (
     check_types,
     parse_json,
     parse_object,
-    read_object,
 )
 from vidrestore.pipeline.plan import MOST_FRAMES, Clip, Timeline
 
@@ -62,12 +61,6 @@ def test_json_of_more_levels_than_allowed_is_refused(depth, fine, opens, closes)
     else:
         with pytest.raises(ValueError, match="too deep"):
             parse_json(content)
-
-
-def test_a_file_larger_than_a_megabyte_is_refused_before_it_is_parsed(tmp_path):
-    (tmp_path / "a.json").write_bytes(b"[" * (1 << 20 | 1))
-    with pytest.raises(OSError, match="larger than 1 MB"):
-        read_object(tmp_path / "a.json")
 
 
 # The plan

@@ -58,7 +58,7 @@ def add(*arguments: str | Path) -> int:
     return run("weights", "add", *arguments)
 
 
-def test_added_weights_load_by_name_with_an_complete_entry(tmp_path, folder):
+def test_added_weights_load_by_name_with_a_complete_entry(tmp_path, folder):
     source = trained(tmp_path)
     content = source.read_bytes()
     card = add_weights(source, folder)
@@ -130,13 +130,6 @@ def test_an_entry_that_would_not_be_whole_is_refused_and_nothing_written(
         add_weights(trained(tmp_path, **extra), folder, **settings)
     assert read_manifest(folder) == {}
     assert [path.name for path in folder.iterdir()] == ["manifest.json"]
-
-
-def test_a_damaged_file_is_not_added(tmp_path, folder):
-    source = trained(tmp_path)
-    source.write_bytes(source.read_bytes()[:-4])
-    with pytest.raises(CheckpointError, match="damaged or not a safetensors file"):
-        add_weights(source, folder)
 
 
 def test_a_file_whose_tensors_are_not_those_of_its_config_is_not_added(tmp_path, folder):
