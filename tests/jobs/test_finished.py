@@ -15,7 +15,6 @@ from sample_videos import write_video
 
 import vidrestore
 from vidrestore.errors import MediaError, OutputExistsError
-from vidrestore.events import Event, Finished
 from vidrestore.jobs.batch import Batch
 from vidrestore.jobs.finished import ATTRIBUTE
 from vidrestore.jobs.request import Request
@@ -79,13 +78,6 @@ def test_a_film_that_was_damaged_is_still_said_to_be(films: Path, monkeypatch: p
     assert first.exit_code == again.exit_code == 4 and again.before and again.damage == first.damage
 
 
-@pytest.mark.parametrize("name", [None, "a.mp4"])
-def test_a_single_video_that_is_finished_is_not_restored_again(films: Path, name: str | None) -> None:
-    for before in (False, True):
-        summary = vidrestore.restore(films / "a.mkv", films / name if name else None, task=IDENTITY)
-        assert (summary.before, summary.frames) == (before, 6)
-
-
 def test_other_options_are_another_film(films: Path) -> None:
     restore_all(films)
     for message in restore_all(films, strength=0.5):
@@ -98,18 +90,6 @@ def test_a_source_that_changed_is_another_film(films: Path) -> None:
     restore_all(films)
     os.utime(films / "a.mkv")
     assert "was made from another video, or from this one before it changed" in restore_all(films)[0]
-
-
-def test_a_film_that_was_done_before_is_told_as_done(films: Path) -> None:
-    restore_all(films)
-    told: list[Event] = []
-    batch = Batch([str(films)], None, IDENTITY, RestoreOptions())
-    batch.restore(batch.sources[0], told.append)
-    assert (
-        [event.name for event in told] == ["start", "done"]
-        and isinstance(told[1], Finished)
-        and told[1].before
-    )
 
 
 def test_another_film_for_the_same_output_is_not_taken_for_the_one_whose_run_was_killed_at_its_end(

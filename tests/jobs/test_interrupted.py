@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import signal
@@ -168,41 +167,6 @@ def test_too_little_room_is_said_before_the_work(
 
 
 # Many inputs
-
-
-def test_a_folder_is_restored_with_all_below_it_and_one_bad_film_stops_nothing(
-    commands: Commands, tmp_path: Path
-) -> None:
-    for name in ("a.mkv", "below/b.mkv", "below/deeper/c.mkv"):
-        (tmp_path / "films" / name).parent.mkdir(parents=True, exist_ok=True)
-        write_video(tmp_path / "films" / name, 3)
-    (tmp_path / "films" / "below" / "bad.mkv").write_bytes(b"no film")
-    code, said = denoise(commands, tmp_path / "films", "-o", tmp_path / "out", "--recursive")
-    assert code == 3 and f"vidrestore: 1 of 4 inputs failed: {tmp_path}/films/below/bad.mkv" in said
-    made = sorted(str(path.relative_to(tmp_path / "out")) for path in (tmp_path / "out").rglob("*.mkv"))
-    assert made == ["a.denoised.mkv", "below/b.denoised.mkv", "below/deeper/c.denoised.mkv"]
-    (tmp_path / "films" / "below" / "bad.mkv").unlink()
-    assert (
-        denoise(commands, tmp_path / "films", "-o", tmp_path / "out", "--recursive", "--skip-existing")[0]
-        == 0
-    )
-
-
-def test_inputs_come_from_a_list(commands: Commands, tmp_path: Path) -> None:
-    for name in ("a b.mkv", "-c.mkv"):
-        write_video(tmp_path / name, 3)
-    (tmp_path / "list").write_text(f"{tmp_path}/a b.mkv\n\n{tmp_path}/-c.mkv\n")
-    code, said = denoise(commands, "--from-list", tmp_path / "list", "-o", f"{tmp_path}/out/", "--json")
-    assert code == 0
-    done = [
-        json.loads(line)
-        for line in said.splitlines()
-        if line.startswith("{") and json.loads(line)["event"] == "done"
-    ]
-    assert [event["output"] for event in done] == [
-        f"{tmp_path}/out/a b.denoised.mkv",
-        f"{tmp_path}/out/-c.denoised.mkv",
-    ]
 
 
 def test_without_any_input_the_command_says_what_it_takes(commands: Commands) -> None:

@@ -75,46 +75,6 @@ def assert_same(
             np.testing.assert_array_equal(plane, other)
 
 
-@pytest.mark.parametrize("suffix", [".mkv", ".mp4"])
-@pytest.mark.parametrize("times", [None, [0, 40, 41, 200, 233, 500, 501, 900]], ids=["steady", "varying"])
-def test_identity_keeps_every_sample_and_every_time(
-    tmp_path: Path, suffix: str, times: list[int] | None
-) -> None:
-    source, output = tmp_path / f"in{suffix}", tmp_path / f"out{suffix}"
-    settings: dict[str, Any] = {"codec": "libx264", "options": {"qp": "0"}}
-    write_video(source, 8, times=times, time_base=Fraction(1, 1000) if times else None, **settings)
-    summary = vidrestore.restore(source, output, task=IDENTITY, encoder=LOSSLESS)
-    assert (summary.frames, summary.exit_code) == (8, 0)
-    assert_same(read(output), read(source))
-
-
-@pytest.mark.parametrize("pix_fmt", ["yuv420p10le", "yuv422p", "yuv444p", "gray", "yuva420p", "gbrp"])
-def test_identity_keeps_every_pixel_format_at_odd_sizes(tmp_path: Path, pix_fmt: str) -> None:
-    source, output = tmp_path / "in.mkv", tmp_path / "out.mkv"
-    write_video(source, 3, pix_fmt="bgr0" if pix_fmt == "gbrp" else pix_fmt, size=(129, 97))
-    vidrestore.restore(source, output, task=IDENTITY)
-    assert_same(read(output), read(source))
-
-
-def test_identity_keeps_rotation_and_sound(tmp_path: Path) -> None:
-    source, output = tmp_path / "in.mp4", tmp_path / "out.mp4"
-    write_video(source, 25, "libx264", sound=Fraction(1), settings={"display": {"degrees": 90}})
-    vidrestore.restore(source, output, task=IDENTITY)
-    with VideoReader(str(source)) as before, VideoReader(str(output)) as after:
-        assert after.info.video.rotation == before.info.video.rotation != 0
-    packets = []
-    for path in (source, output):
-        with av.open(str(path)) as container:
-            packets.append(
-                [
-                    (packet.pts, bytes(packet))
-                    for packet in container.demux(container.streams.audio[0])
-                    if packet.size
-                ]
-            )
-    assert packets[0] == packets[1] != []
-
-
 @pytest.mark.parametrize("threads", [1, 3])
 def test_clips_are_joined_in_order_whatever_number_is_restored_at_once(tmp_path: Path, threads: int) -> None:
     source, output = tmp_path / "in.mkv", tmp_path / "out.mkv"
@@ -237,16 +197,6 @@ def test_a_failing_encoder_leaves_nothing_behind_and_no_thread_running(
     assert threading.active_count() == before
 
 
-def test_a_damaged_source_is_restored_as_far_as_it_goes_and_says_so(tmp_path: Path) -> None:
-    source, output = tmp_path / "in.mkv", tmp_path / "out.mkv"
-    write_video(source, 40)
-    whole = source.read_bytes()
-    source.write_bytes(whole[: len(whole) * 2 // 3])
-    summary = vidrestore.restore(source, output, task=IDENTITY)
-    assert summary.exit_code == 4 and summary.damage
-    assert len(read(output)) == summary.frames == len(read(source)) < 40
-
-
 def test_frames_in_which_nothing_was_found_are_counted_and_said(tmp_path: Path) -> None:
     source, events = tmp_path / "in.mkv", []
     write_video(source, 5)
@@ -276,39 +226,10 @@ def test_an_output_that_exists_is_refused_before_any_work(tmp_path: Path) -> Non
     assert len(read(tmp_path / "out.mkv")) == 3
 
 
-def test_the_source_is_never_the_output(tmp_path: Path) -> None:
-    write_video(tmp_path / "in.mkv", 3)
-    with pytest.raises(MediaError, match="is the input"):
-        restore_with(None, tmp_path / "in.mkv", tmp_path / "in.mkv", overwrite=True)
-
-
-@pytest.mark.parametrize(
-    "content", [b"", b"ffconcat version 1.0\nfile other.mkv\n", b"\0" * 5000], ids=["empty", "text", "zeros"]
-)
-def test_what_is_no_video_is_refused_and_leaves_nothing(tmp_path: Path, content: bytes) -> None:
-    (tmp_path / "in.mp4").write_bytes(content)
-    with pytest.raises(MediaError, match=r"in\.mp4"):
-        vidrestore.restore(tmp_path / "in.mp4", task=IDENTITY)
-    assert [path.name for path in tmp_path.iterdir()] == ["in.mp4"]
-
-
 def test_interlaced_video_is_refused_with_a_way_out(tmp_path: Path) -> None:
     write_video(tmp_path / "in.mkv", 3, "libx264", options={"x264-params": "tff=1"})
     with pytest.raises(PlanError, match="interlaced.*`deinterlace` makes it progressive"):
         vidrestore.restore(tmp_path / "in.mkv", task=IDENTITY, deinterlace=False)
-
-
-def test_a_still_picture_is_refused_with_the_way_to_name_all_of_them(tmp_path: Path) -> None:
-    write_video(tmp_path / "in.mp4", 1, "mjpeg", pix_fmt="yuvj420p", format="mjpeg")
-    with pytest.raises(
-        MediaError, match=r"in\.mp4: .*a still picture \(JPEG\).*name the folder of the pictures"
-    ):
-        vidrestore.restore(tmp_path / "in.mp4", task=IDENTITY)
-
-
-def test_a_constant_rate_for_a_file_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(OptionError, match="is for a pipe"):
-        restore_with(None, tmp_path / "in.mkv", tmp_path / "out.mkv", cfr=Fraction(25))
 
 
 def test_events_tell_the_job_from_its_start_to_its_end(

@@ -47,7 +47,6 @@ from vidrestore.pipeline.plan import Clip, Timeline
 
 FFV1 = EncoderOptions(lossless=True)
 X264 = EncoderOptions(encoder="libx264", preset="veryfast")
-IDENTITY = "<identity>"
 
 
 class Stopped(Exception):
@@ -398,14 +397,6 @@ def test_an_unfinished_job_that_differs_is_discarded_to_overwrite_and_said_so(
     assert "sigma was 5, now 6; it was discarded" in warning
 
 
-@pytest.mark.parametrize("changes", [{"threads": 3}, {"overwrite": True}, {"device": "cpu"}], ids=str)
-def test_what_alters_no_pixel_does_not_make_it_another_job(
-    tmp_path: Path, source: Path, changes: dict[str, Any]
-) -> None:
-    stop_run(source, tmp_path / "out.mkv", 2)
-    assert restore(source, tmp_path / "out.mkv", **changes).reused > 0
-
-
 def test_frames_are_kept_if_other_streams_are_to_be_copied(tmp_path: Path, source: Path) -> None:
     without = frozenset({"audio"})
     for drop in (frozenset[str](), without):  # both, so that it can be changed twice
@@ -439,12 +430,6 @@ def test_a_source_that_changes_under_way_is_not_joined(
     with pytest.raises(PlanError, match="the source has changed since the work began"):
         restore(source, tmp_path / "out.mkv")
     assert not (tmp_path / "out.mkv").exists()
-
-
-def test_a_restart_discards_what_was_there(tmp_path: Path, source: Path) -> None:
-    stop_run(source, tmp_path / "out.mkv", 2)
-    assert restore(source, tmp_path / "out.mkv", restart=True).reused == 0
-    assert names(tmp_path) == ["in.mkv", "out.mkv"]
 
 
 # Damage to the work itself

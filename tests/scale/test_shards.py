@@ -293,20 +293,6 @@ def test_what_is_no_film_leaves_nothing_behind(commands: Commands, tmp_path: Pat
     assert [path.name for path in tmp_path.iterdir()] == ["film.mkv"]
 
 
-def test_a_source_that_changes_between_shards_is_refused(
-    commands: Commands, film: Path, tmp_path: Path
-) -> None:
-    source = tmp_path / "film.mkv"
-    source.write_bytes(film.read_bytes())
-    options = ("denoise", source, "-o", tmp_path / "out.mkv", *OPTIONS)
-    commands.start(*options, "--shard", "1/2", slow_clip=0.1).until(
-        lambda: segments(tmp_path / "out.mkv")
-    ).kill()
-    os.utime(source, (0, 0))
-    code, said = commands.run(*options, "--shard", "2/2")
-    assert code == 1 and "source.modified was" in said
-
-
 def test_a_work_folder_that_another_has_just_removed_is_no_problem(tmp_path: Path) -> None:
     WorkFolder(str(tmp_path / "out.mkv")).remove()
     assert list(tmp_path.iterdir()) == []
