@@ -1,7 +1,5 @@
 """What the command says about its decisions, in its lines, its log file and Python's log."""
 
-from __future__ import annotations
-
 import logging
 import os
 import re
@@ -71,15 +69,8 @@ def with_pcm(path: Path) -> Path:
     ids=["container", "lossless", "asked", "kept", "codec"],
 )
 def test_a_line_names_encoder_and_container_and_why(
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-    name: str,
-    codec: str,
-    pix_fmt: str,
-    options: tuple[str, ...],
-    line: str,
-) -> None:
+    tmp_path, capsys, monkeypatch, name, codec, pix_fmt, options, line
+):
     monkeypatch.chdir(tmp_path)
     write_video(tmp_path / name, 3, codec, pix_fmt, (64, 64))
     assert run(name, *options) == 0
@@ -88,9 +79,7 @@ def test_a_line_names_encoder_and_container_and_why(
     assert re.search(line.removeprefix("3 frames; "), capsys.readouterr().out)
 
 
-def test_uncompressed_sound_in_mp4_is_warned_about(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_uncompressed_sound_in_mp4_is_warned_about(tmp_path, capsys):
     source = with_pcm(tmp_path / "in.mov")
     assert run(source, "-o", tmp_path / "out.mp4") == 0
     printed = capsys.readouterr().err
@@ -101,9 +90,7 @@ def test_uncompressed_sound_in_mp4_is_warned_about(
     assert "many players" not in capsys.readouterr().err
 
 
-def test_verbose_shows_the_plan_and_what_each_stage_took(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_verbose_shows_the_plan_and_what_each_stage_took(tmp_path, capsys):
     write_video(tmp_path / "in.mkv", 3)
     assert run(tmp_path / "in.mkv", "-v") == 0
     printed = capsys.readouterr().err
@@ -113,7 +100,7 @@ def test_verbose_shows_the_plan_and_what_each_stage_took(
     assert "took" not in capsys.readouterr().err
 
 
-def test_a_log_file_gets_the_command_and_every_message_with_its_time(tmp_path: Path) -> None:
+def test_a_log_file_gets_the_command_and_every_message_with_its_time(tmp_path):
     write_video(tmp_path / "in.mkv", 3)
     log = tmp_path / "log.txt"
     assert run(tmp_path / "in.mkv", "--log", log, "-q") == 0
@@ -129,7 +116,7 @@ def test_a_log_file_gets_the_command_and_every_message_with_its_time(tmp_path: P
     assert run(tmp_path / "in.mkv", "--log", tmp_path) == 2
 
 
-def test_python_logs_events_at_their_levels(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_python_logs_events_at_their_levels(tmp_path, caplog):
     caplog.set_level(logging.DEBUG, "vidrestore")
     write_video(tmp_path / "in.mkv", 3)
     vidrestore.restore(tmp_path / "in.mkv", task="<identity>", deinterlace=True)
@@ -140,7 +127,7 @@ def test_python_logs_events_at_their_levels(tmp_path: Path, caplog: pytest.LogCa
     assert "`deinterlace` changed nothing" in levels["WARNING"]
 
 
-def test_the_time_of_a_stage_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_the_time_of_a_stage_is_logged_once(caplog):
     caplog.set_level(logging.DEBUG, "vidrestore")
     log = Logged(lambda event: None)
     for done in range(3):
@@ -153,7 +140,7 @@ def test_the_time_of_a_stage_is_logged_once(caplog: pytest.LogCaptureFixture) ->
 
 
 @pytest.mark.skipif(os.name == "nt", reason="needs a pseudo terminal")
-def test_a_bar_shows_life_before_the_first_frame_and_is_cleared_by_a_stop() -> None:
+def test_a_bar_shows_life_before_the_first_frame_and_is_cleared_by_a_stop():
     code = """
 import os, signal, time
 from vidrestore.cli.inputs import stops_cleanly
@@ -175,6 +162,6 @@ with stops_cleanly(), listening() as tell:
     assert "\r\x1b[Kvidrestore: stopping" in shown  # in place of the bar
 
 
-def test_help_names_the_default_output(capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_names_the_default_output(capsys):
     assert run("--help") == 0
     assert "IN.denoised.mp4" in capsys.readouterr().out
