@@ -260,7 +260,7 @@ class RestoreOptions:
     )
     fps: Fraction | None = option(
         None,
-        "Pictures per second of a folder or pattern.",
+        "Pictures per second of a folder or pattern, or of a raw stream.",
         INPUT,
         scope="file",
         metavar="RATE",

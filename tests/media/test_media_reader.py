@@ -2,9 +2,11 @@
 
 import gc
 import io
+import random
 import sys
 from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 import av
 import numpy as np
@@ -12,7 +14,7 @@ import pytest
 from odd_videos import Content, write_content
 from sample_videos import sample_planes, video_frame, write_video
 
-from vidrestore.errors import MediaError
+from vidrestore.errors import MediaError, OptionError
 from vidrestore.frames import ColourTags
 from vidrestore.media.reader import VideoReader
 
@@ -283,20 +285,68 @@ def test_a_time_that_does_not_increase_names_the_frame(tmp_path):
         list(reader.frames())
 
 
-def test_frames_without_times_are_never_given_made_up_ones(tmp_path):
-    write_video(tmp_path / "timed.mkv", 20, "libx264", options=GROUPS["b-frames"])
-    path = tmp_path / "bare.h264"
-    with av.open(str(tmp_path / "timed.mkv")) as timed, av.open(str(path), "w", format="h264") as output:
-        stream = output.add_stream_from_template(timed.streams.video[0])
-        for packet in timed.demux(video=0):
+def bare(timed: Path, path: Path, **settings: Any) -> Path:
+    """Copy the packets of a video to a file without times."""
+    with av.open(str(timed)) as source, av.open(str(path), "w", **settings) as output:
+        stream = output.add_stream_from_template(source.streams.video[0])
+        for packet in source.demux(video=0):
             if packet.size:
-                packet.stream = stream
+                packet.stream, packet.pts = stream, None
                 output.mux(packet)
-    with (
-        VideoReader(str(path)) as reader,
-        pytest.raises(MediaError, match=r"frame \d+: it has no time stamp, .*remux"),
-    ):
-        list(reader.frames())
+    return path
+
+
+@pytest.mark.parametrize(
+    ("codec", "suffix", "options"),
+    [
+        ("libx264", "h264", GROUPS["b-frames"]),
+        ("libx265", "hevc", {"x265-params": "keyint=12:bframes=3:log-level=none"}),
+        ("mpeg1video", "m1v", {"bf": "2", "g": "12"}),
+    ],
+)
+@pytest.mark.parametrize("threads", [1, 0])
+def test_frames_of_a_raw_stream_come_at_its_own_rate(tmp_path, codec, suffix, options, threads):
+    write_video(tmp_path / "timed.mov", 20, codec, options=options, rate=Fraction(30000, 1001))
+    path = bare(tmp_path / "timed.mov", tmp_path / f"bare.{suffix}")
+    with VideoReader(str(path), threads=threads) as reader, VideoReader(str(tmp_path / "timed.mov")) as timed:
+        frames, wanted = list(reader.frames()), list(timed.frames())
+        assert reader.info.video.rate == 1 / reader.info.video.time_base == Fraction(30000, 1001)
+        assert [(frame.pts, frame.duration) for frame in frames] == [(number, 1) for number in range(20)]
+        for frame, other in zip([*frames, *reader.frames(7)], wanted + wanted[7:], strict=True):
+            assert (frame.planes[0] == other.planes[0]).all()
+        assert not reader.damage.found
+
+
+def test_frames_lost_from_a_raw_stream_count_as_missing(tmp_path):
+    write_video(tmp_path / "timed.mov", 40, "libx264", options=GROUPS["b-frames"])
+    path = bare(tmp_path / "timed.mov", tmp_path / "bare.h264")
+    data = bytearray(path.read_bytes())
+    for place in random.Random(0).sample(range(len(data) // 2, len(data)), 60):
+        data[place] ^= 0xFF
+    path.write_bytes(data)
+    with VideoReader(str(path)) as reader:
+        frames = list(reader.frames())
+        assert reader.damage.missing_frames + len(frames) == 40
+        assert [frame.pts for frame in frames] == list(range(len(frames)))
+
+
+def test_a_raw_stream_without_a_rate_needs_one(tmp_path):
+    options = {"x265-params": "keyint=12:vui-timing-info=0:log-level=none"}
+    write_video(tmp_path / "timed.mkv", 8, "libx265", options=options)
+    path = bare(tmp_path / "timed.mkv", tmp_path / "bare.hevc")
+    with pytest.raises(MediaError, match="states no frame rate; give it by `fps`"):
+        VideoReader(str(path))
+    with VideoReader(str(path), fps=Fraction(24)) as reader:
+        assert reader.info.video.rate == 24 and len(list(reader.frames())) == 8
+    with pytest.raises(OptionError, match="a video has its own times"):
+        VideoReader(str(tmp_path / "timed.mkv"), fps=Fraction(24))
+
+
+def test_the_rate_of_raw_mpeg2_is_its_own(tmp_path):
+    write_video(tmp_path / "timed.mov", 12, "mpeg2video", rate=Fraction(30000, 1001))
+    path = bare(tmp_path / "timed.mov", tmp_path / "bare.m2v", format="mpeg2video")
+    with VideoReader(str(path)) as reader:
+        assert reader.info.video.rate == Fraction(30000, 1001)
 
 
 def test_a_second_iteration_ends_the_first_and_begins_again(tmp_path):

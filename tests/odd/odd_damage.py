@@ -60,7 +60,7 @@ def cuts() -> Iterator[Case]:
     yield part("ProRes MOV, index last", "mov", partial(cut, part=0.5), refused(NO_HEADER))
     yield part("FLV", "flv", partial(cut, part=0.5), damaged(3, "damaged"))
     yield part("MPEG-2 program stream", "mpg", partial(cut, part=0.5), damaged(5, "damaged"))
-    yield part("raw H.264", "h264", partial(cut, part=0.5), refused("no time stamp"))
+    yield part("raw H.264", "h264", partial(cut, part=0.5), damaged(7, "damaged"))
     yield part("raw MPEG-2", "mpeg2", partial(cut, part=0.5), damaged(4, "damaged"))
     yield part("y4m in a frame", "y4m", partial(cut_in, packet=6), damaged(6, "damaged"))
     yield part("GIF", "gif", partial(cut, part=0.5), damaged(6, "damaged"))

@@ -145,7 +145,7 @@ def shown(path: Path) -> list[Shown]:
                     planes = planes_of(frame, layout_of(frame.format.name))
                     found.append(
                         Shown(
-                            (pts or 0) * stream.time_base,
+                            len(found) / stream.guessed_rate if pts is None else pts * stream.time_base,
                             [np.ascontiguousarray(plane).tobytes() for plane in planes],
                         )
                     )

@@ -116,13 +116,14 @@ class Decoding:
     def _targets(self, start_pts: int) -> Iterator[int | None]:
         for back in _SEEK_BACK:
             target = start_pts - int(back / self.video.time_base)
-            if self.video.start is not None and target > self.video.start:
+            if self.video.start is not None and target > self.video.start and not self.video.numbered:
                 yield target
         yield None
 
     def _decode(self, target: int | None, floor: int | None, threads: int) -> Generator[VideoFrame]:
         self._count = PictureCount(self.video.codec, floor)
         self._holes = None
+        self._sent = self._shown = 0
         with open_input(self.source) as container:
             stream = video_stream(container)
             lead = _lead(stream, self.video) if container.format.name.startswith("mov") else None
@@ -187,9 +188,7 @@ class Decoding:
                 self._marked.append(packet.pts)
             if self._times is not None and packet.dts is not None:
                 self._times.append(packet.dts)
-            self._count.sent(
-                packet, packet.dts if packet.pts is None or self._times is not None else packet.pts
-            )
+            self._count.sent(packet, self._due(packet))
         try:
             with self._errors.calling():
                 pictures = stream.codec_context.decode(packet)
@@ -201,21 +200,31 @@ class Decoding:
             self._time(picture)
         return pictures
 
+    def _due(self, packet: Packet[VideoStream]) -> int | None:
+        """Return the time of the picture in a packet, or of the picture that will be shown in its place."""
+        if self.video.numbered:
+            self._sent += bool(self._sent or packet.is_keyframe)
+            return self._sent - 1
+        return packet.dts if packet.pts is None or self._times is not None else packet.pts
+
     def _check_emptied(self, threads: int) -> None:
-        if threads != 1 and self._count.pending:
+        # fields that had packets of their own are no pictures to wait for
+        if threads != 1 and self._count.pending and self._count.missing(finished=True):
             raise _NotEmptied
 
     def _time(self, picture: VideoFrame) -> None:
-        # one picture per packet, so the n-th picture shown has the n-th decoding time
-        if self._times is not None:
+        if self.video.numbered:
+            picture.pts, picture.duration, picture.time_base = self._shown, 1, self.video.time_base
+            self._shown += 1
+        elif self._times is not None:
+            # one picture per packet, so the n-th picture shown has the n-th decoding time
             picture.pts = self._times.popleft() if self._times else None
         elif picture.pts is None and not self.video.reordered:
             picture.pts = picture.dts  # without reordering, the two are equal
         if picture.pts is None:
             raise MediaError(
                 f"{self.source}, frame {self._number}: it has no time stamp, and making one up could put it "
-                "in the wrong place; remux the file first, for example: ffmpeg -fflags +genpts -i IN -c "
-                "copy OUT.mkv"
+                "in the wrong place; give the frames times first, for example: ffmpeg -i IN -c:v ffv1 OUT.mkv"
             )
         self._count.received(picture.pts, picture.interlaced_frame)
 

@@ -8,11 +8,11 @@ import os
 import re
 import struct
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
-from vidrestore.errors import MediaError
+from vidrestore.errors import MediaError, OptionError
 from vidrestore.frames import UNSPECIFIED, ColourTags, PixelFormat
 from vidrestore.media.damage import check_memory
 from vidrestore.media.formats import layout_of
@@ -49,6 +49,8 @@ _PICTURES = {b"\xff\xd8\xff": "JPEG", b"\x89PNG": "PNG", b"II*\0": "TIFF", b"MM\
 # of a picture: a little more than 16K (15360x8640); a damaged or hostile header may claim any size
 MOST_PIXELS = 1 << 27
 MOST_TAGS = 4096  # of a file, its streams and chapters; 300 are already many
+_RAW = {"h264", "hevc", "vvc", "av1", "obu"}  # containers without times or rate
+_NO_TIMES = 0x80  # AVFMT_NOTIMESTAMPS
 _PROBED_FRAMES = 4  # enough to find a field flag quickly
 
 
@@ -78,7 +80,8 @@ class VideoInfo:
     `side_data` names other side data of the first frames (A53_CC, DYNAMIC_HDR_PLUS, ...), and ALPHA_LAYER for
     a transparent VP8 or VP9, whose second layer FFmpeg's own decoder ignores. `reordered` means that decoding
     order differs from display order (B-frames). `unmarked_order` is "tff" or "bff" if the stream is marked as
-    interlaced, but its frames aren't.
+    interlaced, but its frames aren't. `numbered` means a raw stream without times: that of a frame is its
+    number, and a tick is one frame.
     """
 
     index: int
@@ -105,6 +108,7 @@ class VideoInfo:
     side_data: frozenset[str] = frozenset()
     reordered: bool = False
     unmarked_order: str | None = None
+    numbered: bool = False
 
     @property
     def end(self) -> int | None:
@@ -234,11 +238,12 @@ def video_stream(container: InputContainer) -> VideoStream:
     return streams[0]
 
 
-def probe(source: str) -> SourceInfo:
-    """Describe a video file, decoding its first frames for rotation, fields, colour and pixel format.
+def probe(source: str, fps: Fraction | None = None) -> SourceInfo:
+    """Describe a video file, decoding its first frames for rotation, fields, colour and pixel format. `fps`
+    is the rate of a raw stream that states none.
 
     Raises MediaError if the file can't be read, has no video or no frames, or has an unsupported pixel
-    format.
+    format, OptionError for `fps` of a video with times.
     """
     with open_input(source) as container:
         stream = video_stream(container)
@@ -252,13 +257,34 @@ def probe(source: str) -> SourceInfo:
         return SourceInfo(
             path=source,
             container=container.format.name,
-            video=describe_video(source, stream, frames, container.format.name),
+            video=_timed(
+                source, describe_video(source, stream, frames, container.format.name), container, fps
+            ),
             streams=tuple(describe_stream(each) for each in container.streams),
             chapters=len(container.chapters()),
             metadata=dict(container.metadata),
             duration=None if container.duration is None else Fraction(container.duration, 1_000_000),
             size=container.size if container.size > 0 else None,
         )
+
+
+def _timed(source: str, video: VideoInfo, container: InputContainer, fps: Fraction | None) -> VideoInfo:
+    """Give a video from a container without times the rate that its own stream states, or `fps`."""
+    stream = video_stream(container)
+    name = container.format.name
+    raw = name in _RAW or (name == "mpegvideo" and video.codec == "mpeg1video")
+    if fps is not None and not raw:
+        raise OptionError(f"`fps={fps}` is for pictures; a video has its own times, remove the option")
+    if not container.format.flags & _NO_TIMES:
+        return video
+    rate = fps or (stream.guessed_rate if stream.codec_context.framerate else None)
+    if not raw:  # the stream has times, but FFmpeg takes the average rate for 25
+        return replace(video, rate=rate or video.rate, duration=None)
+    if not rate:
+        raise MediaError(f"{source}: a raw stream that states no frame rate; give it by `fps`, such as 25")
+    return replace(
+        video, rate=rate, base_rate=rate, time_base=1 / rate, start=0, duration=None, numbered=True
+    )
 
 
 def check_size(source: str, stream: VideoStream) -> None:

@@ -53,8 +53,8 @@ class VideoReader:
         self._pipe = Y4mInput(standard_input()) if self.source.is_pipe else None
         self._pictures_read = self.source.pictures
         self.warnings = self._pictures_read.warnings if self._pictures_read else ()
-        if fps is not None and self._pictures_read is None:
-            raise OptionError(f"`fps={fps}` is for pictures; a video has its own times, remove the option")
+        if fps is not None and self._pipe:
+            raise OptionError(f"`fps={fps}` is for pictures; y4m states its rate, remove the option")
         self.info: SourceInfo = self._described(fps)
         self._running: Generator[Frame] | None = None
         self._deinterlacer: Deinterlacer | None = None
@@ -68,7 +68,7 @@ class VideoReader:
             return self._pipe.info
         if self._pictures_read:
             return pictures_info(self._pictures_read, fps or USUAL_RATE)
-        return probe(self.source.name)
+        return probe(self.source.name, fps)
 
     def field_order(self) -> str | None:
         """Return "tff" or "bff" if a video that isn't marked as interlaced looks so (`measured_order`)."""
