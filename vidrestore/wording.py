@@ -19,6 +19,7 @@ STAGES = {
     "read": "reading",
     "load": "loading",
     "plan": "measuring",
+    "look": "looking for weather",
     "restore": "restoring",
     "join": "joining",
 }

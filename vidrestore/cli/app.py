@@ -25,6 +25,7 @@ from vidrestore.cli.inspect_commands import inspect
 from vidrestore.cli.restoring import RESTORE_COMMANDS, run
 from vidrestore.cli.sense_commands import recover, sense
 from vidrestore.cli.settings import config, use_user_file
+from vidrestore.cli.suggest_commands import suggest
 from vidrestore.cli.terminal import as_options, say, show
 from vidrestore.cli.train_commands import train
 from vidrestore.errors import VidRestoreError
@@ -60,7 +61,7 @@ app = typer.Typer(
 )
 PANELS: dict[str, list[Callable[..., None]]] = {
     RESTORE: [*RESTORE_COMMANDS, run],
-    OTHER: [inspect, bench, train, config],
+    OTHER: [suggest, inspect, bench, train, config],
     RESEARCH: [sense, recover],
 }
 for _panel, _commands in PANELS.items():

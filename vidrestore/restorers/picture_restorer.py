@@ -22,6 +22,7 @@ from vidrestore.restorers.dehaze import (
     ComputedOnce,
     Estimate,
     apply_guided_change,
+    changed_detail,
     coarse_lines,
     coarse_size,
     dehaze_smoothly,
@@ -178,6 +179,22 @@ class PictureRestorer:
     def picture(self, window: Tensor, precision: str | None = None) -> Tensor:
         """Return the middle frame (3, H, W) of a scene (T, 3, H, W) restored."""
         return self._restored(self._given(window, precision), [len(window) // 2])[0]
+
+    def detail_changed(self, window: Tensor) -> float:
+        """Return the detail that the network alone changes in the middle frame of a scene (T, 3, H, W), in
+        grey levels.
+        """
+        given, middle = self._given(window, None), len(window) // 2
+        with torch.inference_mode(), all_bits(self.device, given.half):
+            restored = self._by_network(given, [middle]).clamp(0, 1)
+            frame = window[middle : middle + 1].to(self.device)
+            return float(changed_detail(frame, restored))
+
+    def haze_level(self, picture: Tensor) -> float:
+        """Return the amount of haze in a picture (3, H, W) by a network that estimates it, in grey levels."""
+        given = self._given(picture[None], None)
+        with torch.inference_mode(), all_bits(self.device, given.half):
+            return self._estimates(given, [0], [0])[0].level
 
     def _given(self, clip: Tensor, precision: str | None) -> Given:
         height, width = clip.shape[-2:]

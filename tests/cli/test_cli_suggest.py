@@ -1,0 +1,197 @@
+"""`vidrestore suggest`: findings, the commands for them, and the sheet of variants."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from denoise_command import identity  # noqa: F401  (a fixture of all tests here)
+from sample_videos import write_video
+from typer.main import get_command
+
+from vidrestore.cli import main
+from vidrestore.cli.app import app
+from vidrestore.jobs import suggestion
+from vidrestore.jobs.suggestion import edge_ratio
+from vidrestore.media.pictures import png, read_rgb
+
+
+def run(*arguments: object) -> int:
+    with pytest.raises(SystemExit) as end:
+        main(["suggest", *map(str, arguments)])
+    return int(end.value.code or 0)
+
+
+@pytest.fixture
+def video(tmp_path: Path) -> Path:
+    write_video(tmp_path / "a clip.mkv", 60, size=(96, 80))
+    return tmp_path / "a clip.mkv"
+
+
+@pytest.fixture
+def levels(monkeypatch: pytest.MonkeyPatch) -> dict[str, float]:
+    """The grey levels that networks change, by task, instead of those that they would."""
+    levels = {"dehaze": 0.0, "derain": 0.0, "desnow": 0.0, "noise": 0.0}
+    monkeypatch.setattr(suggestion, "PictureRestorer", lambda task, options: task)
+    monkeypatch.setattr(suggestion, "_changed", lambda task, place, video: levels[task])
+    noise = suggestion._noise
+
+    def set_noise(places: list, info: object) -> suggestion.Finding:
+        found = noise(places, info)
+        verdict = "yes" if levels["noise"] else "no"
+        return suggestion.Finding(found.name, verdict, found.reason, "denoise", levels["noise"])
+
+    monkeypatch.setattr(suggestion, "_noise", set_noise)
+    return levels
+
+
+def found_in(video: Path, capsys: pytest.CaptureFixture[str]) -> tuple[dict[str, str], list[str]]:
+    """The verdicts by name, and the command lines."""
+    capsys.readouterr()
+    assert run(video, "--json", "--device", "cpu") == 0
+    found = json.loads(capsys.readouterr().out)
+    verdicts = {each["name"]: each["verdict"] for each in found["findings"]}
+    return verdicts, [each["line"] for each in found["commands"]]
+
+
+def test_noise_is_found_where_it_was_put(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def noisy(pix_fmt: str, number: int, width: int, height: int) -> tuple[np.ndarray, ...]:
+        rng = np.random.default_rng(number)
+        ramp = np.linspace(20, 235, width)
+        return (np.rint(ramp + rng.normal(0, 15, (height, width))).clip(0, 255).astype(np.uint8),)
+
+    monkeypatch.setattr("sample_videos.sample_planes", noisy)
+    write_video(tmp_path / "in.mkv", 12, pix_fmt="gray", size=(192, 160))
+    verdicts, lines = found_in(tmp_path / "in.mkv", capsys)
+    assert verdicts["noise"] == "yes"
+    assert verdicts["blur"] == "unknown"
+    assert lines[0] == f"vidrestore denoise {tmp_path / 'in.mkv'}"
+
+
+@pytest.mark.parametrize(
+    ("derain", "desnow", "verdict", "task"),
+    [
+        (1.0, 9.0, "no", ""),
+        (2.0, 1.5, "maybe", "derain"),
+        (3.0, 2.9, "yes", "derain"),
+        (2.8, 6.0, "yes", "desnow"),
+    ],
+)
+def test_rain_and_snow_are_judged_by_what_their_networks_change(
+    derain: float,
+    desnow: float,
+    verdict: str,
+    task: str,
+    video: Path,
+    levels: dict[str, float],
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    levels |= {"derain": derain, "desnow": desnow}
+    verdicts, lines = found_in(video, capsys)
+    assert verdicts["rain or snow"] == verdict
+    lines = [line for line in lines if "derain" in line or "desnow" in line]
+    end = " --preview 5s" if verdict == "maybe" else ""
+    assert (lines[:1] == [f"vidrestore {task} '{video}'{end}"]) == bool(task)
+
+
+def test_strong_noise_hides_rain(
+    video: Path, levels: dict[str, float], capsys: pytest.CaptureFixture[str]
+) -> None:
+    levels |= {"noise": 9.0, "derain": 5.0}
+    verdicts, lines = found_in(video, capsys)
+    assert verdicts["rain or snow"] == verdicts["blur"] == "unknown"
+    assert not [line for line in lines if "derain" in line]
+
+
+def test_several_findings_are_one_command_and_all_commands_are_understood(
+    video: Path, levels: dict[str, float], capsys: pytest.CaptureFixture[str]
+) -> None:
+    levels |= {"noise": 5.0, "dehaze": 30.0}
+    _, lines = found_in(video, capsys)
+    assert lines[0] == f"vidrestore run '{video}' --steps denoise,dehaze"
+    assert lines[-1] == f"vidrestore run '{video}' --steps denoise,dehaze,sr"
+    group = get_command(app)
+    for line in lines:
+        arguments = re.sub("'[^']*'", "IN", line).split()[1:]
+        name, command, rest = group.resolve_command(
+            group.make_context("vidrestore", list(arguments)), arguments
+        )
+        command.make_context(name, rest, parent=group.make_context("vidrestore", list(arguments)))
+
+
+def test_an_interlaced_video_of_a_tapes_size_gets_the_preset_for_tapes(
+    tmp_path: Path, levels: dict[str, float], capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_video(tmp_path / "tape.mkv", 12, "libx264", size=(96, 80), options={"x264-params": "tff=1"})
+    verdicts, lines = found_in(tmp_path / "tape.mkv", capsys)
+    assert verdicts["interlacing"] == "yes"
+    assert f"vidrestore denoise {tmp_path / 'tape.mkv'} --preset-for tape --preview 5s" in lines
+
+
+def test_a_person_reads_reasons_and_that_nothing_is_to_do(
+    tmp_path: Path, levels: dict[str, float], capsys: pytest.CaptureFixture[str]
+) -> None:
+    rng = np.random.default_rng(1)
+    picture = np.kron(rng.integers(0, 255, (90, 160, 3)), np.ones((8, 8, 1))).astype(np.uint8)
+    (tmp_path / "sharp.png").write_bytes(png(picture))
+    assert run(tmp_path / "sharp.png", "-q") == 0
+    text = capsys.readouterr().out
+    assert re.search(r"  blur          no       edges have 0.8\d of their gradients at half size", text)
+    assert "  size          no       1280x720" in text
+    assert text.endswith("nothing to try\n")
+
+
+def test_edges_that_are_ramps_are_less_steep_beside_their_half_size() -> None:
+    step = torch.zeros(3, 64, 64)
+    step[..., 32:] = 1
+    ramp = ((torch.arange(64.0) - 28) / 8).clamp(0, 1).expand(3, 64, 64)
+    assert edge_ratio(step) == pytest.approx(1)
+    assert edge_ratio(ramp) == pytest.approx(0.5)
+
+
+def pictures_of(page: Path) -> list[np.ndarray]:
+    found = re.findall(r'src="data:image/png;base64,([^"]+)"', page.read_text(encoding="utf-8"))
+    pictures = []
+    for number, text in enumerate(found):
+        (page.parent / f"{number}.png").write_bytes(base64.b64decode(text))
+        pictures.append(read_rgb(page.parent / f"{number}.png"))
+    return pictures
+
+
+def test_a_sheet_shows_the_source_and_the_tasks_at_three_strengths(
+    video: Path, levels: dict[str, float], capsys: pytest.CaptureFixture[str]
+) -> None:
+    levels["noise"] = 5.0
+    page = video.with_name("sheet.html")
+    assert run(video, "--sheet", page, "--device", "cpu") == 0
+    names = "as it is, denoise, denoise at strength 0.7, denoise at strength 0.4"
+    assert f"from left to right: {names}" in capsys.readouterr().out.replace("\n  ", " ")
+    text = page.read_text(encoding="utf-8")
+    assert f"<code>vidrestore denoise &#x27;{video}&#x27; --strength 0.7</code>" in text
+    pictures = pictures_of(page)
+    assert len(pictures) == 3 * 4
+    assert all((pictures[0] == each).all() for each in pictures[1:4])  # the model changes nothing
+    assert (pictures[0] != pictures[4]).any()  # another place
+
+
+def test_a_sheet_may_be_one_picture(video: Path, levels: dict[str, float]) -> None:
+    assert run(video, "--sheet", video.with_name("sheet.png"), "--device", "cpu", "-q") == 0
+    assert read_rgb(video.with_name("sheet.png")).shape == (3, 3 * (80 + 8), 4 * (96 + 8))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [(("-",), "which a pipe doesn't have"), (("absent.mp4", "--sheet", "x.pdf"), "ends with .html or .png")],
+)
+def test_what_can_not_be_looked_at_is_refused(
+    arguments: tuple[str, ...], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(*arguments) == 2
+    assert message in capsys.readouterr().err

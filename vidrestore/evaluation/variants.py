@@ -1,0 +1,176 @@
+"""A sheet of variants of a video at the same crops: as given, each task alone, and all of them at three
+strengths.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+from html import escape
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from vidrestore.errors import OptionError
+from vidrestore.evaluation.page import data_uri
+from vidrestore.evaluation.quick import displayed
+from vidrestore.files.atomic import replacing, write_problem
+from vidrestore.frames import Frame
+from vidrestore.jobs.steps import LoadedSteps, Step, Steps
+from vidrestore.jobs.suggestion import Place, Suggestion
+from vidrestore.media.pictures import png
+from vidrestore.media.probe import VideoInfo
+from vidrestore.options import RestoreOptions
+
+STRENGTHS = (1.0, 0.7, 0.4)
+LARGEST = (540, 960)  # rows and columns that are restored of each place
+SHOWN = (288, 384)  # rows and columns of a crop on the sheet
+GAP = 8  # pixels between the crops of a picture
+STYLE = """
+:root { color-scheme: light dark }
+body { font: 15px/1.4 system-ui, sans-serif; margin: 1rem auto; max-width: 84rem; padding: 0 1rem }
+section { display: flex; flex-wrap: wrap; gap: 1rem }
+figure { margin: 0; width: 384px; max-width: 100% }
+img { display: block; max-width: 100%; image-rendering: pixelated }
+code { overflow-wrap: anywhere }
+"""
+
+
+@dataclass(frozen=True)
+class Variant:
+    """Tasks at a strength. Without tasks, the source as it is."""
+
+    tasks: tuple[str, ...]
+    strength: float = 1.0
+
+    @property
+    def name(self) -> str:
+        share = "" if self.strength == 1 else f" at strength {self.strength:g}"
+        return " + ".join(self.tasks) + share if self.tasks else "as it is"
+
+    def line(self, source: str) -> str:
+        """Return the command for the whole video."""
+        name = shlex.quote(source)
+        if not self.tasks:
+            return ""
+        if len(self.tasks) == 1:
+            more = "" if self.strength == 1 else f" --strength {self.strength:g}"
+            return f"vidrestore {self.tasks[0]} {name}{more}"
+        more = "".join(
+            f" --set {task}.strength={self.strength:g}" for task in self.tasks if self.strength != 1
+        )
+        return f"vidrestore run {name} --steps {','.join(self.tasks)}{more}"
+
+
+def variants_of(found: Suggestion) -> list[Variant]:
+    """Return the variants worth a look: what is sure at three strengths, and each task alone."""
+    sure = found.tasks("yes") or found.tasks("maybe")[:1] or ["denoise"]
+    alone = [task for task in found.tasks("yes", "maybe") if task != "sr"]
+    sure = [task for task in sure if task != "sr"] or ["denoise"]
+    variants = [Variant(()), *(Variant(tuple(sure), strength) for strength in STRENGTHS)]
+    variants += [Variant((task,)) for task in alone]
+    return list(dict.fromkeys(variants))
+
+
+def write_sheet(
+    path: str, found: Suggestion, places: Sequence[Place], options: RestoreOptions | None = None
+) -> list[str]:
+    """Write a sheet as .html or .png, and return the names of its variants in order.
+
+    Raises OptionError for another suffix, MediaError if it can't be written.
+    """
+    check_sheet(path)
+    variants, load = variants_of(found), LoadedSteps()
+    rows = [
+        [_picture(place, each, found.info.video, options or RestoreOptions(), load) for each in variants]
+        for place in places
+    ]
+    html = Path(path).suffix.lower() == ".html"
+    content = (
+        "\n".join(_page(found, variants, rows)).encode("utf-8", "backslashreplace")
+        if html
+        else png(_contact(rows))
+    )
+    try:
+        with replacing(Path(path)) as file:
+            file.write(content)
+    except OSError as error:
+        raise write_problem(path, error) from error
+    return [each.name for each in variants]
+
+
+def check_sheet(path: str) -> None:
+    """Raise OptionError unless a sheet can have this name."""
+    if Path(path).suffix.lower() not in (".html", ".png"):
+        raise OptionError(f"`sheet={path}`: expected a name that ends with .html or .png")
+
+
+def _picture(
+    place: Place, variant: Variant, video: VideoInfo, options: RestoreOptions, load: LoadedSteps
+) -> NDArray[np.uint8]:
+    """Return the crop (H, W, 3) of the middle frame of a place, restored with its neighbours."""
+    frames, small = cropped(place.frames, video, LARGEST)
+    frame = frames[place.middle]
+    if variant.tasks:
+        steps = [Step(task, replace(options, strength=variant.strength)) for task in variant.tasks]
+        work = Steps(steps, [load(step) for step in steps], small)
+        with closing(work.frames(iter(frames), work.first.timeline([]))) as restored:
+            frame = next(islice(restored, place.middle, None))
+    (shown,), video = cropped([frame], small, SHOWN)
+    return displayed(shown, video)
+
+
+def cropped(
+    frames: Sequence[Frame], video: VideoInfo, size: tuple[int, int]
+) -> tuple[list[Frame], VideoInfo]:
+    """Return the middle of frames, at most `size`, and its description."""
+    pixels = video.format
+    rows, columns = 1 << pixels.chroma_height_shift, 1 << pixels.chroma_width_shift
+    height, width = min(size[0], video.height), min(size[1], video.width)
+    top, left = (video.height - height) // 2 // rows * rows, (video.width - width) // 2 // columns * columns
+    sizes = [pixels.plane_size(plane, height, width) for plane in range(pixels.plane_count)]
+    corners = [pixels.plane_size(plane, top, left) for plane in range(pixels.plane_count)]
+    areas = [(slice(y, y + h), slice(x, x + w)) for (y, x), (h, w) in zip(corners, sizes, strict=True)]
+    made = [
+        replace(
+            frame,
+            planes=tuple(
+                np.ascontiguousarray(plane[at]) for plane, at in zip(frame.planes, areas, strict=True)
+            ),
+        )
+        for frame in frames
+    ]
+    return made, replace(video, height=height, width=width)
+
+
+def _contact(rows: Sequence[Sequence[NDArray[np.uint8]]]) -> NDArray[np.uint8]:
+    """Return all crops in one picture: a row for each place, a column for each variant."""
+    framed = [
+        [np.pad(each, ((0, GAP), (0, GAP), (0, 0)), constant_values=255) for each in row] for row in rows
+    ]
+    return np.concatenate([np.concatenate(row, axis=1) for row in framed])
+
+
+def _page(
+    found: Suggestion, variants: Sequence[Variant], rows: Sequence[Sequence[NDArray[np.uint8]]]
+) -> Iterator[str]:
+    """Yield the lines of a page without external files."""
+    path = found.info.path
+    yield f'<!doctype html><html lang="en"><meta charset="utf-8"><title>{escape(Path(path).name)}</title>'
+    yield f'<meta name="viewport" content="width=device-width"><style>{STYLE}</style>'
+    yield f"<h1>{escape(path)}</h1><ul>"
+    yield from (f"<li>{each.name}: {each.verdict}. {escape(each.reason)}</li>" for each in found.findings)
+    yield "</ul>"
+    for number, row in enumerate(rows, 1):
+        yield f"<h2>Place {number} of {len(rows)}</h2><section>"
+        for variant, picture in zip(variants, row, strict=True):
+            line = variant.line(path)
+            code = f"<br><code>{escape(line)}</code>" if line else ""
+            yield f'<figure><img alt="" src="{data_uri(picture)}">'
+            yield f"<figcaption>{variant.name}{code}</figcaption></figure>"
+        yield "</section>"
+    yield "</html>"

@@ -1,0 +1,286 @@
+"""Look at a few places of a video, and suggest commands with reasons.
+
+Noise is measured as for `--sigma auto`. Rain, snow and haze are judged by how much their networks change,
+blur by the gradients of the sharpest edges. The limits lie between what clean video and degraded video give,
+measured by examples/experiments/suggested.py; between two limits the verdict is "maybe". Strong noise hides
+rain, snow and blur: then the verdict is "unknown".
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from dataclasses import asdict, dataclass
+from fractions import Fraction
+from itertools import islice
+from statistics import median
+from typing import Any, Literal, TypeAlias
+
+import torch
+from torch import Tensor
+
+from vidrestore.colour import planes_to_grey, yuv_to_rgb
+from vidrestore.errors import OptionError
+from vidrestore.events import Listener, Progressed, plain
+from vidrestore.frames import Frame
+from vidrestore.jobs.encoder_choice import bits_per_pixel
+from vidrestore.jobs.job import ignore, reader_of
+from vidrestore.media.probe import SourceInfo, VideoInfo
+from vidrestore.media.reader import VideoReader
+from vidrestore.media.source import Source
+from vidrestore.options import RestoreOptions
+from vidrestore.pipeline.plan import Timeline, colour_planes, planned_clips
+from vidrestore.restorers.picture_restorer import PictureRestorer
+
+Verdict: TypeAlias = Literal["yes", "maybe", "no", "unknown"]
+
+PLACES = (Fraction(1, 6), Fraction(1, 2), Fraction(5, 6))  # of the video
+SEEN = 8  # consecutive frames at each place
+SIDE = 384  # of the square in the middle in which rain, snow and blur are looked for
+# sigma of luma: below the first, removing it takes more than it gives; from the second on it hides the rest
+WEAK_NOISE, STRONG_NOISE = 1.5, 8.0
+# grey levels of detail that the network for rain changes; snow has at least the first, 24 clean clips at most
+# 2.2, rain 2.1 and more
+NOTHING_FALLS = 1.2
+RAIN = (1.7, 2.7)
+HAZE = (19.0, 26.0)  # grey levels; 19 at most in clean clips
+SOFT = (
+    0.69  # gradients of edges over those at half size; clean clips: 0.71 and more, blurred ones 0.53 to 0.7
+)
+FEW_BITS = 0.06  # per pixel, of H.264's efficiency
+SMALL = 720  # lines
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that was looked for. `task` removes it, empty if none does; `value` is what was measured."""
+
+    name: str
+    verdict: Verdict
+    reason: str
+    task: str = ""
+    value: float | None = None
+
+
+@dataclass(frozen=True)
+class Command:
+    """A command line to try, and the reason."""
+
+    line: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class Place:
+    """Consecutive frames of a video."""
+
+    frames: tuple[Frame, ...]
+
+    @property
+    def middle(self) -> int:
+        return len(self.frames) // 2
+
+
+@dataclass(frozen=True)
+class Suggestion:
+    """The findings about a video, and the commands for them, the best first."""
+
+    info: SourceInfo
+    findings: tuple[Finding, ...]
+    commands: tuple[Command, ...]
+
+    def tasks(self, *verdicts: Verdict) -> list[str]:
+        """Return the tasks of the findings with these verdicts, in the order in which they are applied."""
+        return [each.task for each in self.findings if each.task and each.verdict in verdicts]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the description as JSON values."""
+        return dict(
+            plain({"path": self.info.path, **{key: asdict(self)[key] for key in ("findings", "commands")}})
+        )
+
+
+def suggest(
+    source: str, options: RestoreOptions | None = None, on_event: Listener = ignore
+) -> tuple[Suggestion, list[Place]]:
+    """Return what a video needs, and the places that were looked at. Only the device of the options is used.
+
+    Raises OptionError for a pipe, MediaError if the video can't be read.
+    """
+    if Source.of(source).is_pipe:
+        raise OptionError(
+            "suggest looks at several places of a video, which a pipe doesn't have; name a file"
+        )
+    options = options or RestoreOptions()
+    with reader_of(source, options) as reader:
+        info, interlaced = reader.info, reader.deinterlacing
+        places = list(read_places(reader))
+    findings = [_interlacing(interlaced), _noise(places, info)]
+    noisy = (findings[1].value or 0) >= STRONG_NOISE
+    findings += _weather(places, info, options, on_event, noisy=noisy)
+    findings += [_blur(places, info.video, noisy=noisy), _compression(info), _size(info)]
+    return Suggestion(info, tuple(findings), tuple(_commands(info.path, findings))), places
+
+
+def read_places(reader: VideoReader) -> Iterator[Place]:
+    """Yield `SEEN` frames at each of `PLACES`; of a short video, or one of unknown length, its beginning."""
+    video, info = reader.info.video, reader.info
+    ticks = video.duration or (int(info.duration / video.time_base) if info.duration else 0)
+    starts = [int((video.start or 0) + place * ticks) for place in PLACES]
+    if not ticks or (video.rate and ticks * video.time_base * video.rate < 4 * SEEN):
+        starts = []
+    for start in starts or (None,):
+        with closing(reader.frames(start)) as frames:
+            if found := tuple(islice(frames, SEEN)):
+                yield Place(found)
+
+
+def rgb_of(frame: Frame, video: VideoInfo) -> Tensor:
+    """Return a frame as R'G'B' (3, H, W) in [0, 1]."""
+    planes = planes_to_grey(frame.planes[: colour_planes(video.format)], video.format)
+    return yuv_to_rgb(planes, video.format, video.colour, video.height).clamp(0, 1)
+
+
+def _interlacing(reason: str | None) -> Finding:
+    if reason is None:
+        return Finding("interlacing", "no", "frames are whole")
+    return Finding("interlacing", "yes", f"the video {reason}; all commands deinterlace it")
+
+
+def _noise(places: Sequence[Place], info: SourceInfo) -> Finding:
+    """Judge the noise by the median over the places of what `--sigma auto` measures."""
+    scenes = []
+    for place in places:
+        timeline = Timeline(len(place.frames), 0)
+        for _ in planned_clips(place.frames, timeline, info.video.format, None, detect=False):
+            pass
+        scenes += timeline.scenes
+    scene = sorted(scenes, key=lambda each: each.sigma[0])[len(scenes) // 2]
+    sigma = scene.sigma[0]
+    words = f"{scene.noise} on the 0-255 scale"
+    if sigma == 0 and max(scene.sigma) == 0:
+        return Finding("noise", "no", "none that removing it would help", "denoise", 0.0)
+    if max((sigma, *(each / 2 for each in scene.sigma[1:]))) < WEAK_NOISE:
+        return Finding("noise", "maybe", f"{words}: weak, and fine texture goes with it", "denoise", sigma)
+    return Finding("noise", "yes", words, "denoise", sigma)
+
+
+def _weather(
+    places: Sequence[Place], info: SourceInfo, options: RestoreOptions, on_event: Listener, *, noisy: bool
+) -> list[Finding]:
+    """Judge haze, rain and snow by their networks; that for snow only where that for rain finds something."""
+    options = RestoreOptions(device=options.device, threads=options.threads)
+    levels: dict[str, float] = {}
+    for task in ("dehaze", "derain", "desnow"):
+        on_event(Progressed(info.path, 0, stage="look"))
+        if task != "desnow" or levels["derain"] >= NOTHING_FALLS:
+            restorer = PictureRestorer(task, options)
+            levels[task] = median(_changed(restorer, place, info.video) for place in places)
+    falling = Finding("rain or snow", *_falling(levels["derain"], levels.get("desnow"), noisy=noisy))
+    return [Finding("haze", *_haze(levels["dehaze"]), "dehaze", levels["dehaze"]), falling]
+
+
+def _changed(restorer: PictureRestorer, place: Place, video: VideoInfo) -> float:
+    """Return the grey levels that a network changes in the middle frame of a place."""
+    if restorer.haze:
+        return restorer.haze_level(rgb_of(place.frames[place.middle], video))
+    near = place.frames[max(0, place.middle - restorer.seen) : place.middle + restorer.seen + 1]
+    return restorer.detail_changed(torch.stack([middle_of(rgb_of(frame, video)) for frame in near]))
+
+
+def middle_of(picture: Tensor, side: int = SIDE) -> Tensor:
+    """Return the middle (C, side, side) of a picture, or less where it is smaller."""
+    top, left = (max(0, size - side) // 2 for size in picture.shape[-2:])
+    return picture[..., top : top + side, left : left + side]
+
+
+def _falling(rain: float, snow: float | None, *, noisy: bool) -> tuple[Verdict, str, str, float]:
+    task, name = ("derain", "rain") if snow is None or rain >= snow else ("desnow", "snow")
+    level, (low, high) = max(rain, snow or 0), RAIN
+    words = f"derain would change {rain:.1f} levels of detail"
+    words += "" if snow is None else f", desnow {snow:.1f}"
+    if level < low:
+        return "no", f"{words}; in light rain and snow it is no more", task, level
+    if noisy:
+        return "unknown", f"{words}, but noise hides rain and snow; look again after denoise", task, level
+    if level < high:
+        return "maybe", f"{words}, as in light {name} or lively texture", task, level
+    return "yes", f"{words}, as in {name}", task, level
+
+
+def _haze(level: float) -> tuple[Verdict, str]:
+    low, high = HAZE
+    words = f"dehaze finds {level:.0f} levels"
+    if level < low:
+        return "no", f"{words}; light haze may be as little"
+    return ("maybe", f"{words}, as in light haze or a pale scene") if level < high else ("yes", words)
+
+
+def _blur(places: Sequence[Place], video: VideoInfo, *, noisy: bool) -> Finding:
+    """Judge blur by the sharpest of the places; a scene may be soft by intention, or by its encoder."""
+    middles = [middle_of(rgb_of(place.frames[place.middle], video)) for place in places]
+    ratio = max(edge_ratio(each) for each in middles)
+    words = f"edges have {ratio:.2f} of their gradients at half size"
+    if noisy:
+        return Finding("blur", "unknown", "noise hides it; look again after denoise", "deblur", ratio)
+    if ratio >= SOFT:
+        return Finding("blur", "no", f"{words}, as sharp ones have", "deblur", ratio)
+    reason = f"{words}: blurred, enlarged before, or coded strongly; deblur helps little if it is much"
+    return Finding("blur", "maybe", reason, "deblur", ratio)
+
+
+def edge_ratio(picture: Tensor) -> float:
+    """Return the steepest percent of gradients of a picture (3, H, W) over those of it at half its size.
+
+    It is about 0.9 for sharp edges and 0.5 for ramps of several pixels.
+    """
+    luma = picture.mean(0)
+    half = torch.nn.functional.avg_pool2d(luma[None], 2)[0]
+    steep, steep_half = (_steepest(each) for each in (luma, half))
+    return steep / max(steep_half, 1e-6)
+
+
+def _steepest(luma: Tensor) -> float:
+    gradients = torch.hypot(luma.diff(dim=0)[:, :-1], luma.diff(dim=1)[:-1])
+    return float(gradients.flatten().quantile(0.99)) if gradients.numel() else 0.0
+
+
+def _compression(info: SourceInfo) -> Finding:
+    bits = bits_per_pixel(info)
+    if bits is None:
+        return Finding("compression", "unknown", "the bitrate is not known")
+    words = f"{bits:.2g} bits per pixel, counted as H.264"
+    if bits >= FEW_BITS:
+        return Finding("compression", "no", words, value=bits)
+    return Finding("compression", "yes", f"{words}: detail is lost, no task brings it back", value=bits)
+
+
+def _size(info: SourceInfo) -> Finding:
+    video = info.video
+    small = min(video.height, video.width) < SMALL
+    words = f"{video.width}x{video.height}"
+    return Finding("size", "maybe" if small else "no", words, "sr", float(video.height))
+
+
+def _commands(path: str, findings: Sequence[Finding]) -> Iterator[Command]:
+    """Yield the command for all that is sure, then previews of what may be there."""
+    by_task = {each.task: each for each in findings if each.task}
+    sure = [task for task, each in by_task.items() if each.verdict == "yes"]
+    source, small = shlex.quote(path), by_task["sr"]
+    if sure:
+        why = ", ".join(by_task[task].name for task in sure)
+        yield Command(_line(source, sure), f"against {why}: run it with --preview 5s first")
+    if findings[0].verdict == "yes" and small.verdict == "maybe":
+        yield Command(f"vidrestore denoise {source} --preset-for tape --preview 5s", "if it was a tape")
+    for task, each in by_task.items():
+        if each.verdict == "maybe" and each is not small:
+            yield Command(f"{_line(source, [task])} --preview 5s", f"{each.name}: {each.reason}")
+    if small.verdict == "maybe":
+        yield Command(_line(source, [*sure, "sr"]), f"if {small.reason} is too small")
+
+
+def _line(source: str, tasks: Sequence[str]) -> str:
+    if len(tasks) == 1:
+        return f"vidrestore {tasks[0]} {source}"
+    return f"vidrestore run {source} --steps {','.join(tasks)}"
