@@ -107,8 +107,3 @@ def test_a_part_at_double_rate_has_the_frames_of_the_whole(tmp_path):
     assert len(found) == 7
     for one, other in zip(found, whole[5:12], strict=True):
         np.testing.assert_array_equal(one.planes[0], other.planes[0])
-
-
-def test_deinterlace_of_a_progressive_video_says_that_it_changes_nothing(tmp_path, capsys):
-    assert run(write(tmp_path / "in.mkv", 0, 0), "--deinterlace") == 0
-    assert "no frame is interlaced, so --deinterlace changed nothing" in capsys.readouterr().err

@@ -95,12 +95,6 @@ def test_chroma_of_jpeg_lies_in_the_middle_of_four_samples_and_is_interpolated(t
     assert np.abs(row - (128 + expected).clip(0, 255)).max() <= 4
 
 
-def test_what_is_no_picture_has_no_rgb_either(tmp_path):
-    (tmp_path / "a.png").write_text("no picture")
-    with pytest.raises(MediaError, match="a.png: "):
-        read_rgb(tmp_path / "a.png")
-
-
 def animated_png(path: Path, count: int) -> None:
     with av.open(str(path), "w", format="apng") as output:
         stream = output.add_stream("apng", rate=25, width=16, height=16)
