@@ -267,8 +267,8 @@ def test_a_preview_has_the_sound_of_its_part(tmp_path):
     found = probe(str(tmp_path / "in.preview.mp4"))
     assert [stream.kind for stream in found.streams] == ["video", "audio"]
     with av.open(str(tmp_path / "in.preview.mp4")) as container:
-        events = [float(packet.pts * packet.time_base) for packet in container.demux(audio=0) if packet.size]
-    assert -0.03 < events[0] < 0.03 and 0.95 < events[-1] < 1
+        times = [float(packet.pts * packet.time_base) for packet in container.demux(audio=0) if packet.size]
+    assert -0.03 < times[0] < 0.03 and 0.95 < times[-1] < 1
     assert run(tmp_path / "in.mp4", "--preview", "1s", "-q", "-y", "--drop", "audio") == 0
     assert [stream.kind for stream in probe(str(tmp_path / "in.preview.mp4")).streams] == ["video"]
 

@@ -282,11 +282,11 @@ def test_every_number_of_threads_finds_the_same_frames_of_a_damaged_file(tmp_pat
 
 def test_what_ffmpeg_logs_again_is_counted_again():
     """A damaged file that is read twice gives the same messages; PyAV would leave out what was just said."""
-    events: list[str] = []
+    messages: list[str] = []
     for _ in range(2):
-        with collect_errors(frozenset({"h264"}), events.append) as errors, errors.calling():
+        with collect_errors(frozenset({"h264"}), messages.append) as errors, errors.calling():
             av.logging.log(av.logging.ERROR, "h264", "bad macroblock")
-    assert events == ["h264: bad macroblock"] * 2
+    assert messages == ["h264: bad macroblock"] * 2
 
 
 def fragmented(path: Path) -> list[bytes]:

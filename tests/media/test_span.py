@@ -74,9 +74,9 @@ def test_exactly_the_frames_and_packets_that_begin_in_it_are_there(tmp_path, suf
     assert_same_pixels(found, wanted)
     shift = wanted[0].pts * tick
     sound = [(data, begin - shift) for data, begin, _ in packets_of(source, "audio") if shift <= begin < last]
-    events = [(data, begin) for data, begin, _ in packets_of(output, "audio")]
-    assert [data for data, _ in events] == [data for data, _ in sound] != []
-    assert [begin for _, begin in events] == [begin for _, begin in sound]
+    copied = [(data, begin) for data, begin, _ in packets_of(output, "audio")]
+    assert [data for data, _ in copied] == [data for data, _ in sound] != []
+    assert [begin for _, begin in copied] == [begin for _, begin in sound]
 
 
 def test_sound_of_a_transport_stream_is_cut_alike(tmp_path):
@@ -89,11 +89,11 @@ def test_sound_of_a_transport_stream_is_cut_alike(tmp_path):
     assert_same_pixels(found, whole[26:30])
     begin, end = (whole[index].pts * Fraction(1, 90000) for index in (26, 30))
     sound = [(data, time - begin) for data, time, _ in packets_of(source, "audio") if begin <= time < end]
-    events = packets_of(output, "audio")
-    assert [data for data, _, _ in events] == [data for data, _ in sound]
+    copied = packets_of(output, "audio")
+    assert [data for data, _, _ in copied] == [data for data, _ in sound]
     # Matroska's tick
     assert all(
-        abs(after[1] - before[1]) <= Fraction(1, 1000) for after, before in zip(events, sound, strict=True)
+        abs(after[1] - before[1]) <= Fraction(1, 1000) for after, before in zip(copied, sound, strict=True)
     )
 
 
