@@ -1,7 +1,5 @@
 """`vidrestore suggest`: findings, the commands for them, and the sheet of variants."""
 
-from __future__ import annotations
-
 import base64
 import json
 import re
@@ -59,9 +57,7 @@ def found_in(video: Path, capsys: pytest.CaptureFixture[str]) -> tuple[dict[str,
     return verdicts, [each["line"] for each in found["commands"]]
 
 
-def test_noise_is_found_where_it_was_put(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_noise_is_found_where_it_was_put(tmp_path, capsys, monkeypatch):
     def noisy(pix_fmt: str, number: int, width: int, height: int) -> tuple[np.ndarray, ...]:
         rng = np.random.default_rng(number)
         ramp = np.linspace(20, 235, width)
@@ -85,14 +81,8 @@ def test_noise_is_found_where_it_was_put(
     ],
 )
 def test_rain_and_snow_are_judged_by_what_their_networks_change(
-    derain: float,
-    desnow: float,
-    verdict: str,
-    task: str,
-    video: Path,
-    levels: dict[str, float],
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+    derain, desnow, verdict, task, video, levels, capsys
+):
     levels |= {"derain": derain, "desnow": desnow}
     verdicts, lines = found_in(video, capsys)
     assert verdicts["rain or snow"] == verdict
@@ -101,18 +91,14 @@ def test_rain_and_snow_are_judged_by_what_their_networks_change(
     assert (lines[:1] == [f"vidrestore {task} '{video}'{end}"]) == bool(task)
 
 
-def test_strong_noise_hides_rain(
-    video: Path, levels: dict[str, float], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_strong_noise_hides_rain(video, levels, capsys):
     levels |= {"noise": 9.0, "derain": 5.0}
     verdicts, lines = found_in(video, capsys)
     assert verdicts["rain or snow"] == verdicts["blur"] == "unknown"
     assert not [line for line in lines if "derain" in line]
 
 
-def test_several_findings_are_one_command_and_all_commands_are_understood(
-    video: Path, levels: dict[str, float], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_several_findings_are_one_command_and_all_commands_are_understood(video, levels, capsys):
     levels |= {"noise": 5.0, "dehaze": 30.0}
     _, lines = found_in(video, capsys)
     assert lines[0] == f"vidrestore run '{video}' --steps denoise,dehaze"
@@ -126,18 +112,14 @@ def test_several_findings_are_one_command_and_all_commands_are_understood(
         command.make_context(name, rest, parent=group.make_context("vidrestore", list(arguments)))
 
 
-def test_an_interlaced_video_of_a_tapes_size_gets_the_preset_for_tapes(
-    tmp_path: Path, levels: dict[str, float], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_interlaced_video_of_a_tapes_size_gets_the_preset_for_tapes(tmp_path, levels, capsys):
     write_video(tmp_path / "tape.mkv", 12, "libx264", size=(96, 80), options={"x264-params": "tff=1"})
     verdicts, lines = found_in(tmp_path / "tape.mkv", capsys)
     assert verdicts["interlacing"] == "yes"
     assert f"vidrestore denoise {tmp_path / 'tape.mkv'} --preset-for tape --preview 5s" in lines
 
 
-def test_a_person_reads_reasons_and_that_nothing_is_to_do(
-    tmp_path: Path, levels: dict[str, float], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_person_reads_reasons_and_that_nothing_is_to_do(tmp_path, levels, capsys):
     rng = np.random.default_rng(1)
     picture = np.kron(rng.integers(0, 255, (90, 160, 3)), np.ones((8, 8, 1))).astype(np.uint8)
     (tmp_path / "sharp.png").write_bytes(png(picture))
@@ -148,7 +130,7 @@ def test_a_person_reads_reasons_and_that_nothing_is_to_do(
     assert text.endswith("nothing to try\n")
 
 
-def test_edges_that_are_ramps_are_less_steep_beside_their_half_size() -> None:
+def test_edges_that_are_ramps_are_less_steep_beside_their_half_size():
     step = torch.zeros(3, 64, 64)
     step[..., 32:] = 1
     ramp = ((torch.arange(64.0) - 28) / 8).clamp(0, 1).expand(3, 64, 64)
@@ -165,9 +147,7 @@ def pictures_of(page: Path) -> list[np.ndarray]:
     return pictures
 
 
-def test_a_sheet_shows_the_source_and_the_tasks_at_three_strengths(
-    video: Path, levels: dict[str, float], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_sheet_shows_the_source_and_the_tasks_at_three_strengths(video, levels, capsys):
     levels["noise"] = 5.0
     page = video.with_name("sheet.html")
     assert run(video, "--sheet", page, "--device", "cpu") == 0
@@ -181,7 +161,7 @@ def test_a_sheet_shows_the_source_and_the_tasks_at_three_strengths(
     assert (pictures[0] != pictures[4]).any()  # another place
 
 
-def test_a_sheet_may_be_one_picture(video: Path, levels: dict[str, float]) -> None:
+def test_a_sheet_may_be_one_picture(video, levels):
     assert run(video, "--sheet", video.with_name("sheet.png"), "--device", "cpu", "-q") == 0
     assert read_rgb(video.with_name("sheet.png")).shape == (3, 3 * (80 + 8), 4 * (96 + 8))
 
@@ -190,8 +170,6 @@ def test_a_sheet_may_be_one_picture(video: Path, levels: dict[str, float]) -> No
     ("arguments", "message"),
     [(("-",), "which a pipe doesn't have"), (("absent.mp4", "--sheet", "x.pdf"), "ends with .html or .png")],
 )
-def test_what_can_not_be_looked_at_is_refused(
-    arguments: tuple[str, ...], message: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_can_not_be_looked_at_is_refused(arguments, message, capsys):
     assert run(*arguments) == 2
     assert message in capsys.readouterr().err
