@@ -177,6 +177,14 @@ def completed(*words: str) -> list[str]:
     ("words", "offered"),
     [
         (("denoise", "--model", "dust-d"), [name for name in read_manifest() if name.startswith("dust-d")]),
+        (
+            ("dehaze", "--model", ""),
+            [name for name, card in read_manifest().items() if card.task == "dehaze"],
+        ),
+        (
+            ("sense", "--model", ""),
+            [name for name, card in read_manifest().items() if card.task == "recover"],
+        ),
         (("denoise", "--encoder", "libx26"), [name for name in ENCODERS if name.startswith("libx26")]),
         (("bench", "--task", "de"), ["denoise", "dehaze", "derain", "desnow", "deblur"]),
     ],

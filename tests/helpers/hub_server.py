@@ -3,6 +3,7 @@ serves can be damaged.
 """
 
 import hashlib
+import json
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -44,6 +45,8 @@ class HubHandler(BaseHTTPRequestHandler):
         content = (
             self.server.files.get(self.path.removeprefix(prefix)) if self.path.startswith(prefix) else None
         )
+        if self.path == f"/api/models/{REPOSITORY}/revision/main":
+            content = json.dumps({"id": REPOSITORY, "sha": COMMIT}).encode()
         if self.path == "/elsewhere":
             content = self.server.decoy
         if content is None:

@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import command_line
 import hub_server
 import pytest
 import torch
@@ -497,6 +498,21 @@ def test_a_damaged_file_on_the_hub_is_refused_and_does_not_stay(run_with_hub, hu
         assert run_with_hub(STATES, hub_folder, server.address) == "['absent']"
 
 
+def test_a_branch_is_resolved_to_the_commit_that_it_is(run_with_hub, hub_folder):
+    with hub_server.serving({"model.safetensors": (hub_folder / "right.safetensors").read_bytes()}) as server:
+        for name in (hub_server.REPOSITORY, f"hf:{hub_server.REPOSITORY}@main/model.safetensors"):
+            found = run_with_hub(
+                f"print(resolve({name!r}), pull(resolve({name!r})))", hub_folder, server.address
+            )
+            address, path = found.split(" ")
+            assert address == f"hf:{hub_server.REPOSITORY}@{hub_server.COMMIT}/model.safetensors"
+            assert Path(path).read_bytes() == (hub_folder / "right.safetensors").read_bytes()
+        found = run_with_hub("resolve('someone/else')", hub_folder, server.address)
+        assert "someone/else: can't be resolved to a commit; check the address and the network" in found
+    found = run_with_hub("resolve('someone/else')", hub_folder, server.address, HF_HUB_OFFLINE="1")
+    assert "HF_HUB_OFFLINE is set" in found
+
+
 def test_a_damaged_copy_in_the_cache_is_fetched_again(run_with_hub, hub_folder):
     content = (hub_folder / "right.safetensors").read_bytes()
     with hub_server.serving({"tiny.safetensors": content}) as server:
@@ -604,6 +620,22 @@ def test_names_of_other_code_are_renamed_once(tmp_path, monkeypatch):
     assert (card.config, card.task, card.parameters) == ({"width": 4}, "count", {"scale": 2})
     with pytest.raises(CheckpointError, match="other.pth: size is -1, expected 1 or more"):
         imported(tmp_path, tiny().state_dict(), {"size": -1})
+
+
+@pytest.mark.parametrize("family", ["dust", "sista", "nothing"])
+def test_families_that_nobody_can_import_are_refused_with_those_that_can(family, tmp_path, capsys):
+    arguments = (
+        "weights",
+        "import",
+        tmp_path / "a.pth",
+        "-o",
+        tmp_path / "b.safetensors",
+        "--family",
+        family,
+    )
+    assert command_line.run(*arguments) == 2
+    expected = "can't be imported; expected mb-taylorformer, spynet, vsr-transformer"
+    assert f"--family {family}: {expected}" in capsys.readouterr().err
 
 
 def test_a_checkpoint_may_be_safetensors(tmp_path):

@@ -4,6 +4,7 @@ unasked.
 
 import hashlib
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +42,11 @@ def trained(folder: Path, name: str = "tiny-denoise", seed: int = 0, width: int 
     """A file as a training run writes it."""
     torch.manual_seed(seed)
     path = folder / f"{name}.safetensors"
-    settings = {"training": TRAINING, "measured": {"held out": {"psnr": 30.0}}} | extra
+    settings = {
+        "training": TRAINING,
+        "measured": {"held out": {"psnr": 30.0}},
+        "licence": "Apache-2.0",
+    } | extra
     save_model(
         path,
         Tiny(TinyConfig(width)),
@@ -88,9 +93,59 @@ def test_what_is_given_goes_before_what_the_file_says(tmp_path, folder):
     assert card.training == {"data": "clips: train", "command": "other", "steps": 12}
 
 
-def test_a_licence_that_the_file_states_stays(tmp_path, folder):
+def test_a_licence_that_the_file_states_stays_and_none_is_assumed(tmp_path, folder):
     assert add_weights(trained(tmp_path, licence="CC-BY-NC-4.0"), folder).licence == "CC-BY-NC-4.0"
-    assert add_weights(trained(tmp_path, "another"), folder).licence == "Apache-2.0"
+    with pytest.raises(CheckpointError, match="another.safetensors: states no licence; give `licence`"):
+        add_weights(trained(tmp_path, "another", licence=""), folder)
+
+
+# The user's own folder
+
+
+@pytest.fixture
+def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The user's own folder of weights, which isn't there yet."""
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    return tmp_path / "data" / "vidrestore" / "weights"
+
+
+def test_weights_are_added_to_the_users_own_and_found_by_name(tmp_path, own, capsys):
+    bundled = list(read_manifest())
+    source = trained(tmp_path, training={}, licence="")
+    assert add(source) == 1
+    assert "states no licence; give --licence" in capsys.readouterr().err and not (own / source.name).exists()
+    assert add(source, "--licence", "MIT") == 0
+    assert list(read_manifest()) == [*bundled, "tiny-denoise"]
+    assert (own / "tiny-denoise.safetensors").read_bytes() == source.read_bytes()
+    assert load_model("tiny-denoise").card.licence == "MIT"
+    assert run("weights", "verify", "tiny-denoise") == 0
+    capsys.readouterr()
+    assert run("weights", "list") == 0
+    (line,) = [line for line in capsys.readouterr().out.splitlines() if "tiny-denoise" in line]
+    assert line.endswith("yours")
+
+
+def test_the_users_own_weights_never_stand_in_for_bundled_ones(tmp_path, own, capsys):
+    assert add(trained(tmp_path), "--name", "dust-denoise") == 1
+    assert "'dust-denoise' is the name of bundled weights; choose another --name" in capsys.readouterr().err
+    own.mkdir(parents=True)
+    source = trained(own, "dust-denoise")
+    write_manifest([replace(read_card(source), licence="MIT")], own)
+    assert read_manifest()["dust-denoise"].family == "dust"
+
+
+def test_a_card_is_markdown_with_the_metadata_of_the_hub(tmp_path, own, capsys):
+    assert add(trained(tmp_path), "--licence", "MIT") == 0
+    capsys.readouterr()
+    assert run("weights", "card", "tiny-denoise") == 0
+    _, head, body = capsys.readouterr().out.split("---\n", 2)
+    assert head.splitlines()[:3] == [
+        "license: mit",
+        "library_name: vidrestore",
+        "pipeline_tag: video-to-video",
+    ]
+    assert head.splitlines()[-2:] == ["- denoise", "- tiny"]
+    assert "# tiny-denoise\n" in body and "- held out: psnr 30.0\n" in body
 
 
 def test_weights_of_a_name_are_replaced_only_when_asked_and_keep_their_place(tmp_path, folder):

@@ -185,13 +185,15 @@ def one_use_of_stdout(json: bool, output: str | None) -> None:
         raise typer.BadParameter("--json and -o - both need stdout; leave one out")
 
 
-def _models(incomplete: str) -> list[tuple[str, str]]:
-    """Return names of weights, each with its task."""
+def _models(context: typer.Context, incomplete: str) -> list[tuple[str, str]]:
+    """Return names of weights with their tasks: those of the command's task, or all if it has none."""
     from vidrestore.weights import read_manifest
 
-    return [
-        (name, card.task) for name, card in sorted(read_manifest().items()) if name.startswith(incomplete)
-    ]
+    task = {"sense": "recover"}.get(str(context.info_name), context.info_name)
+    cards = sorted(read_manifest().items())
+    own = [(name, card) for name, card in cards if task in (card.task, *card.config.get("tasks", ()))]
+    found = [(name, card) for name, card in own if card.task in (task, "all")] or cards
+    return [(name, card.task) for name, card in found if name.startswith(incomplete)]
 
 
 def _encoders(incomplete: str) -> list[str]:
@@ -217,7 +219,7 @@ def _names(words: tuple[str, ...]) -> Callable[[str], list[str]]:
     return complete
 
 
-COMPLETIONS: dict[str, Callable[[str], list[str] | list[tuple[str, str]]]] = {
+COMPLETIONS: dict[str, Callable[..., list[str] | list[tuple[str, str]]]] = {
     "model": _models,
     "encoder": _encoders,
     "task": complete_tasks,

@@ -12,7 +12,7 @@ import typer
 from vidrestore.cli.declared import Json, Overwrite, Quiet
 from vidrestore.cli.terminal import show, show_json
 from vidrestore.errors import CheckpointError
-from vidrestore.families import FAMILIES, find_family
+from vidrestore.families import ENTRY_POINTS, FAMILIES, find_family
 from vidrestore.restorers.base import DENOISER, ENLARGERS, IMAGE_NETWORKS, TASKS
 
 if TYPE_CHECKING:
@@ -45,10 +45,7 @@ def list_weights(as_json: Json = False) -> None:
     """
     from vidrestore.weights import locate, read_manifest
 
-    cards = [
-        (card, "bundled" if card.file else "pulled" if locate(card) else "to pull")
-        for card in read_manifest().values()
-    ]
+    cards = [(card, _place(card, pulled=bool(locate(card)))) for card in read_manifest().values()]
     if as_json:
         for card, place in cards:
             show_json(card.to_entry() | {"place": place})
@@ -56,6 +53,12 @@ def list_weights(as_json: Json = False) -> None:
     rows = [_row(card, place) for card, place in sorted(cards, key=lambda each: _order(each[0]))]
     _print_table([("task", "name", "parameters", "size", "speed", "place"), *rows])
     show("", "* is taken unless --model names another; sr takes one of two, by --input")
+
+
+def _place(card: Card, *, pulled: bool) -> str:
+    if card.file:
+        return "yours" if Path(card.file).is_absolute() else "bundled"
+    return "pulled" if pulled else "to pull"
 
 
 def _order(card: Card) -> tuple[int, str]:
@@ -91,15 +94,30 @@ def verify(names: Names = None) -> None:
 def pull(
     names: Annotated[
         list[str],
-        typer.Argument(metavar="NAME...", help="Names from the manifest, or hf:owner/repo@commit\\[/file]."),
+        typer.Argument(metavar="NAME...", help="Names from the manifest, or owner/repo of the hub."),
     ],
     quiet: Quiet = False,
 ) -> None:
-    """Fetch weights that are not bundled from the Hugging Face Hub, check them, and print where they are."""
+    """Fetch weights that are not bundled from the Hugging Face Hub, check them, and print where they are.
+
+    owner/repo[@revision][/file] is resolved to the commit that it is now, which is printed; --model takes
+    that address.
+    """
     from vidrestore import weights
 
     for name in names:
-        show(f"{name}: {weights.pull(name, quiet=quiet)}")
+        address = weights.resolve(name)
+        show(f"{address}: {weights.pull(address, quiet=quiet)}")
+
+
+@app.command()
+def card(
+    name: Annotated[str, typer.Argument(help="Name from the manifest, or a .safetensors file.")],
+) -> None:
+    """Print the README.md with which the Hugging Face Hub describes weights."""
+    from vidrestore.weights import card_of, model_card
+
+    show(*model_card(card_of(name)).splitlines())
 
 
 @app.command("import")
@@ -108,7 +126,7 @@ def import_weights(
     output: Annotated[
         Path, typer.Option("--output", "-o", metavar="FILE", help="File to write (.safetensors).")
     ],
-    family: Annotated[str, typer.Option(help=f"Such as {IMPORTED}.")],
+    family: Annotated[str, typer.Option(help=f"{IMPORTED}, or of an installed package.")],
     task: Annotated[
         str | None, typer.Option(help="Task of the weights, if the family doesn't determine it.")
     ] = None,
@@ -127,12 +145,25 @@ def import_weights(
     """Convert a checkpoint of other code to .safetensors: tensors only, renamed and checked."""
     settings = _json_object("--config", _text_of(config) if config.endswith(".json") else config)
     asked = None if parameters is None else _json_object("--parameters", parameters)
+    _check_importable(family, settings)
     from vidrestore.weights import import_checkpoint
 
     card = import_checkpoint(
         source, output, family=family, config=settings, task=task, parameters=asked, overwrite=overwrite
     )
     show(f"{source} -> {output}: {card.family}, {card.bytes / 1e6:.1f} MB, sha256 {card.sha256}")
+
+
+def _check_importable(family: str, settings: Mapping[str, Any]) -> None:
+    """Raise BadParameter for families whose checkpoints nobody can import, or not without their config."""
+    from importlib.metadata import entry_points
+
+    others = sorted(entry_points(group=ENTRY_POINTS).names)
+    known = FAMILIES.get(family)
+    if family not in others and (known is None or not (known.adopt or settings)):
+        raise typer.BadParameter(
+            f"--family {family}: can't be imported; expected {', '.join([IMPORTED, *others])}"
+        )
 
 
 @app.command()
@@ -143,7 +174,7 @@ def add(
     name: Annotated[str | None, typer.Option(help="Name in the manifest; default: the file's.")] = None,
     licence: Annotated[
         str | None,
-        typer.Option(help="Licence of the weights; default: the file's, or Apache-2.0."),
+        typer.Option(help="Licence of the weights, such as Apache-2.0; needed if the file states none."),
     ] = None,
     data: Annotated[str | None, typer.Option(help="Training data, if the file doesn't name it.")] = None,
     command: Annotated[
@@ -156,7 +187,7 @@ def add(
         str | None, typer.Option(metavar="JSON", help='Metrics such as {"clips": {"psnr": 31.8}}.')
     ] = None,
     folder: Annotated[
-        Path | None, typer.Option(help="Folder of the manifest; default: the bundled weights.")
+        Path | None, typer.Option(help="Folder with a manifest; default: your own weights.")
     ] = None,
     eight_bit_from: Annotated[
         int | None,
@@ -166,7 +197,10 @@ def add(
     ] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace weights of the same name.")] = False,
 ) -> None:
-    """Add trained weights to the manifest and copy the file beside it. For developers of vidrestore."""
+    """Add trained weights to your own, which all commands know by name.
+
+    They are kept in ~/.local/share/vidrestore/weights on Linux.
+    """
     given = {"parameters": parameters, "measured": measured}
     objects = {
         key: _json_object(f"--{key}", text) if text is not None else None for key, text in given.items()

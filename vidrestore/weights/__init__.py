@@ -3,9 +3,9 @@
     model = load_model("dust-denoise")  # or a path.safetensors, or hf:owner/repo@commit[/file.safetensors]
     model.network, model.card           # an nn.Module in evaluation mode; its description
 
-A name is looked up in the manifest of the bundled folder: `weights/` of a checkout, `vidrestore/_weights` of
-an installed package. Its file is beside the manifest or, after `weights pull`, in the cache of
-huggingface_hub.
+A name is looked up in the manifest of the bundled folder (`weights/` of a checkout, `vidrestore/_weights` of
+an installed package), then in that of the user's own folder, where `weights add` puts files. A file is beside
+its manifest or, after `weights pull`, in the cache of huggingface_hub.
 
 Importing this package does not import torch.
 """
@@ -21,6 +21,7 @@ from vidrestore.errors import CheckpointError
 from vidrestore.families import FAMILIES
 from vidrestore.weights import hub
 from vidrestore.weights.checkpoint import Model, build_network, load_network, read_card, save_model
+from vidrestore.weights.hub import model_card
 from vidrestore.weights.importing import add_weights, import_checkpoint
 from vidrestore.weights.manifest import (
     Card,
@@ -42,9 +43,11 @@ __all__ = [
     "import_checkpoint",
     "load_model",
     "locate",
+    "model_card",
     "pull",
     "read_card",
     "read_manifest",
+    "resolve",
     "save_model",
     "verify",
     "weights_folder",
@@ -94,6 +97,13 @@ def locate(card: Card, folder: Path | None = None) -> Path | None:
     if card.file:
         return (folder or weights_folder()) / card.file
     return hub.cached_file(hub.HubAddress.parse(card.hub or ""))
+
+
+def resolve(source: str) -> str:
+    """Return the hub's address of [hf:]owner/repo[@revision][/file] with the commit that it is now; a name in
+    the manifest as it is. Raises CheckpointError.
+    """
+    return str(hub.resolve(source)) if "/" in source else source
 
 
 def pull(source: str, folder: Path | None = None, *, quiet: bool = False) -> Path:

@@ -12,6 +12,9 @@ from vidrestore.errors import CheckpointError
 from vidrestore.weights.manifest import Card, check_file
 
 DEFAULT_FILE = "model.safetensors"
+_LOOSE = re.compile(
+    r"(hf:)?(?P<repository>[\w.-]+/[\w.-]+)(@(?P<revision>[\w.-]+))?(/(?P<file>[\w./-]+\.safetensors))?"
+)
 _ADDRESS = re.compile(
     r"hf:(?P<repository>[\w.-]+/[\w.-]+)@(?P<revision>[0-9a-f]{40})(/(?P<file>[\w./-]+\.safetensors))?"
 )
@@ -42,6 +45,35 @@ class HubAddress:
         return f"hf:{self.repository}@{self.revision}/{self.file}"
 
 
+def resolve(text: str) -> HubAddress:
+    """Return the address that [hf:]owner/repo[@revision][/file] means now, with the commit of a branch or
+    tag. Raises CheckpointError.
+    """
+    match = _LOOSE.fullmatch(text)
+    if not match or ".." in text:
+        raise CheckpointError(
+            f"{text!r} is not a hub address; expected owner/repo[@revision][/file.safetensors]"
+        )
+    repository, revision = match["repository"], match["revision"] or "main"
+    if not re.fullmatch("[0-9a-f]{40}", revision):
+        import huggingface_hub
+
+        try:
+            revision = str(huggingface_hub.HfApi().model_info(repository, revision=revision).sha)
+        except Exception as error:  # depends on the HTTP library of the installed hub client
+            raise CheckpointError(_failure(text, "can't be resolved to a commit", error)) from error
+    return HubAddress(repository, revision, match["file"] or DEFAULT_FILE)
+
+
+def _failure(what: object, failed: str, error: Exception) -> str:
+    import huggingface_hub
+
+    offline = huggingface_hub.constants.HF_HUB_OFFLINE
+    advice = "HF_HUB_OFFLINE is set" if offline else "check the address and the network"
+    reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+    return f"{what}: {failed}; {advice} ({type(error).__name__}: {reason})"
+
+
 def cached_file(address: HubAddress) -> Path | None:
     """Return the file of `address` if it was fetched before, else None, without network access."""
     import huggingface_hub
@@ -65,15 +97,7 @@ def fetch(address: HubAddress, *, again: bool = False) -> Path:
             )
         )
     except Exception as error:  # depends on the HTTP library of the installed hub client
-        offline = (
-            "HF_HUB_OFFLINE is set"
-            if huggingface_hub.constants.HF_HUB_OFFLINE
-            else "check the address and the network"
-        )
-        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        raise CheckpointError(
-            f"{address}: can't be fetched; {offline} ({type(error).__name__}: {reason})"
-        ) from error
+        raise CheckpointError(_failure(address, "can't be fetched", error)) from error
 
 
 def hide_progress() -> None:
@@ -109,3 +133,31 @@ def _check_or_remove(path: Path, card: Card) -> None:
             stored.unlink(missing_ok=True)
         path.unlink(missing_ok=True)
         raise
+
+
+def model_card(card: Card) -> str:
+    """Return the README.md of weights in the form of the hub: metadata in YAML, then Markdown.
+
+    https://huggingface.co/docs/hub/model-cards
+    """
+    metadata = [
+        "license: " + card.licence.lower(),
+        "library_name: vidrestore",
+        "pipeline_tag: video-to-video",
+    ]
+    tags = ["video-restoration", card.task, card.family]
+    lines = ["---", *metadata, "tags:", *(f"- {tag}" for tag in tags), "---", "", f"# {card.name}", ""]
+    lines += [f"Weights of the family {card.family} for `vidrestore {card.task}`.", ""]
+    lines += ["```sh", "vidrestore weights pull OWNER/REPOSITORY"]
+    lines += [f"vidrestore {card.task} in.mp4 --model {DEFAULT_FILE}", "```", ""]
+    for title, values in (("Parameters", card.parameters), ("Training", card.training)):
+        lines += [f"## {title}", "", *(f"- {key}: {value}" for key, value in values.items()), ""]
+    lines += ["## Measured", "", *(f"- {name}: {_values(found)}" for name, found in card.measured.items())]
+    return "\n".join(lines) + f"\n\nSHA-256 of the file: {card.sha256}\n"
+
+
+def _values(found: object) -> str:
+    """Return {"psnr": 31.8} as "psnr 31.8"."""
+    return (
+        ", ".join(f"{key} {value}" for key, value in found.items()) if isinstance(found, dict) else str(found)
+    )

@@ -1,5 +1,5 @@
 """Import checkpoints of other code (`.pth`, `.pt`, `.safetensors`) without running anything in them, and add
-trained files to the bundled weights.
+trained files to the user's or the bundled weights.
 
     import_checkpoint("released.pth", "mine.safetensors", family="mb-taylorformer")
     add_weights(Path("runs/dust-denoise.safetensors"), overwrite=True)
@@ -35,7 +35,14 @@ from vidrestore.weights.checkpoint import (
     read_card,
     save_model,
 )
-from vidrestore.weights.manifest import Card, read_entry, read_manifest, weights_folder, write_manifest
+from vidrestore.weights.manifest import (
+    Card,
+    own_folder,
+    read_entry,
+    read_manifest,
+    weights_folder,
+    write_manifest,
+)
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -171,9 +178,6 @@ class Adopted:
     parameters: Mapping[str, Any] = field(default_factory=dict)
 
 
-LICENCE = "Apache-2.0"
-
-
 def add_weights(
     source: Path,
     folder: Path | None = None,
@@ -186,19 +190,21 @@ def add_weights(
     overwrite: bool = False,
     eight_bit_from: int | None = None,
 ) -> Card:
-    """Copy the file `source` into `folder` (default: the bundled one), write its manifest entry and return
+    """Copy the file `source` into `folder` (default: the user's own), write its manifest entry and return
     it.
 
     With `eight_bit_from`, arrays of at least so many values are stored in 8 bits, the others in half
     precision. The name is the file's own by default; other defaults are taken from the file's metadata, which
     `vidrestore train` writes, or from the manifest if it has this very file. Raises CheckpointError, and
-    writes nothing, if the file doesn't load strictly, if its training data or command is unknown, or if the
-    manifest has the name already, unless `overwrite`.
+    writes nothing, if the file doesn't load strictly, if its licence is unknown (for a given `folder` also
+    its training data or command), or if the manifest has the name already, unless `overwrite`.
     """
-    folder = folder or weights_folder()
+    for_all, folder = folder is not None, folder or own_folder()
     own = read_card(source)
     network = load_network(source, own)
     name = name or own.name
+    if not for_all:
+        _prepare_own(folder, name)
     cards = read_manifest(folder)
     listed = cards.get(name)
     known = listed if listed is not None and listed.sha256 == own.sha256 else own
@@ -206,7 +212,7 @@ def add_weights(
         own,
         name=name,
         file=f"{name}.safetensors",
-        licence=licence or known.licence or LICENCE,
+        licence=licence or known.licence,
         parameters=dict(known.parameters if parameters is None else parameters),
         training={key: value for key, value in known.training.items() if key != "curve"}
         | dict(training or {}),  # the validation curve remains in the file alone
@@ -217,7 +223,7 @@ def add_weights(
             f"{folder / 'manifest.json'}: has {name!r} already; set `overwrite` if the new weights are "
             "measured to be better"
         )
-    card = _checked(card, source)
+    card = _checked(card, source, for_all=for_all)
     target = folder / f"{name}.safetensors"
     if eight_bit_from is None:
         _copy(source, target)
@@ -229,11 +235,28 @@ def add_weights(
     return cards[name]
 
 
-def _checked(card: Card, source: Path) -> Card:
-    """Return a card as the manifest will have it. Raises CheckpointError if its training is unknown or a
-    value isn't allowed there.
+def _prepare_own(folder: Path, name: str) -> None:
+    """Make the folder of the user's own weights. Raises CheckpointError if bundled weights have the name."""
+    if name in read_manifest(weights_folder()):
+        raise CheckpointError(f"{name!r} is the name of bundled weights; choose another `name`")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise CheckpointError(f"{folder}: can't be created ({error.strerror})") from error
+    if not (folder / "manifest.json").exists():
+        write_manifest([], folder)
+
+
+def _checked(card: Card, source: Path, *, for_all: bool) -> Card:
+    """Return a card as the manifest will have it. Raises CheckpointError if its licence is unknown, its
+    training is, for the weights of all, or a value isn't allowed there.
     """
-    if missing := [key for key in ("data", "command") if not card.training.get(key)]:
+    if not card.licence:
+        raise CheckpointError(
+            f"{source}: states no licence; give `licence`, such as Apache-2.0 for your own, or that of the "
+            "checkpoint it comes from"
+        )
+    if for_all and (missing := [key for key in ("data", "command") if not card.training.get(key)]):
         raise CheckpointError(f"{source}: has no record of its training; give `{'` and `'.join(missing)}`")
     return read_entry(card.to_entry(), str(source))
 
