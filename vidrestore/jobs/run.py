@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Unpack
 
 from vidrestore.events import Listener, Warned
 from vidrestore.jobs.finished import announced, mark_file, nothing_to_do
@@ -21,7 +21,7 @@ from vidrestore.jobs.spooled import is_container, spooled
 from vidrestore.jobs.steps import StepLoader, load_step, write_frames
 from vidrestore.jobs.work_folder import WorkFolder
 from vidrestore.media.source import Source
-from vidrestore.options import RestoreOptions
+from vidrestore.options import RestoreKeywords, RestoreOptions, chosen_options
 from vidrestore.pipeline.excerpt import expected_frames
 from vidrestore.wording import Logged
 
@@ -31,27 +31,31 @@ def restore(
     output: str | os.PathLike[str] | None = None,
     *,
     task: str = "denoise",
-    sigma: float | Literal["auto"] | None = None,
     options: RestoreOptions | None = None,
     on_event: Listener | None = None,
-    **overrides: Any,
+    **overrides: Unpack[RestoreKeywords],
 ) -> Summary:
     """Restore the video `source` into `output` (by default beside it); done when it returns.
 
-    `source` is a path, or "-" for y4m video on standard input; `output` likewise. `sigma` is the noise on the
-    0-255 scale, or "auto". `overrides` are fields of RestoreOptions and win over `options`. Raises
-    VidRestoreError, if possible before any work; then nothing is written. A run that ends early leaves
+    `source` is a path, or "-" for y4m video on standard input; `output` likewise. `overrides`, such as
+    `sigma=20`, are fields of RestoreOptions and win over `options`. `on_event` is called with each event;
+    what it raises ends the run and is raised here. Raises VidRestoreError, if possible before any work; then
+    nothing is written. A run that ends early leaves
     what it has finished in the folder OUTPUT.vidrestore, and the same call resumes from there; once the
     output is finished, the same call does nothing. Events are also logged, by the logger `vidrestore`.
     """
-    chosen = replace(options or RestoreOptions(), **overrides)
-    if sigma is not None:
-        chosen = replace(chosen, sigma=sigma)
+    chosen = chosen_options(RestoreOptions, options, overrides)
+    return restore_request(request_for(source, output, task, chosen), on_event=Logged(on_event or ignore))
+
+
+def request_for(
+    source: str | os.PathLike[str], output: str | os.PathLike[str] | None, task: str, options: RestoreOptions
+) -> Request:
+    """Return the request for a file, whose output by default is beside it."""
     known = Source.of(source)
-    target = output_for(known, None if output is None else os.fspath(output), suffix_of(task, chosen))
+    target = output_for(known, None if output is None else os.fspath(output), suffix_of(task, options))
     target.make_folder()
-    request = Request(known, target, task, chosen)
-    return restore_request(request, on_event=Logged(on_event or ignore))
+    return Request(known, target, task, options)
 
 
 def restore_request(

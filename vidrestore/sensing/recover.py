@@ -26,7 +26,7 @@ from vidrestore.media.probe import SourceInfo
 from vidrestore.media.source import PIPE, Source, Target
 from vidrestore.models.fast.linear import PackedLinear
 from vidrestore.models.grouping import CHUNK, GROUP
-from vidrestore.options import RecoverOptions
+from vidrestore.options import RecoverOptions, chosen_options
 from vidrestore.pipeline.chain import frames_ahead
 from vidrestore.pipeline.clip_restorer import all_finite, at_once
 from vidrestore.pipeline.plane_clips import CLIPS_MEMORY, COPIES
@@ -34,7 +34,7 @@ from vidrestore.pipeline.transfers import as_arrays
 from vidrestore.restorers.denoise import GROUPS_PER_PROCESSOR
 from vidrestore.restorers.devices import batch_for, device_name, torch_device, uses_bf16
 from vidrestore.sensing.measurements_file import Measured, MeasurementReader, PatchGrid
-from vidrestore.sensing.sense import CPU, Network, chosen_options, finished
+from vidrestore.sensing.sense import CPU, Network, finished
 from vidrestore.weights import Model, load_model
 
 # rate: what comes back from more measurements is so close to the source that bf16's 8 bits would begin to

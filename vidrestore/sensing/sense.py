@@ -14,9 +14,8 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
-from typing import Any, Protocol, TypeVar, cast
+from typing import Any, Protocol, cast
 
 import torch
 from torch import Tensor
@@ -33,7 +32,7 @@ from vidrestore.media.reader import VideoReader
 from vidrestore.media.span import WHOLE
 from vidrestore.media.streams import other_kinds
 from vidrestore.models.fast.linear import Linear
-from vidrestore.options import RecoverOptions, SenseOptions
+from vidrestore.options import SenseOptions, chosen_options
 from vidrestore.pipeline.chain import frames_ahead
 from vidrestore.pipeline.excerpt import expected_frames
 from vidrestore.pipeline.transfers import Uploads, floats
@@ -46,8 +45,6 @@ from vidrestore.weights.manifest import Card
 HALF_LIMIT = 60000.0
 CPU = torch.device("cpu")
 WHITE = 256.0  # no sample is above it, whatever the depth
-
-Chosen = TypeVar("Chosen", SenseOptions, RecoverOptions)
 
 
 class Network(Protocol):
@@ -94,10 +91,6 @@ def sense(
         )
         tell(Started(source, output, "sense", model.card.name, device_name(device)))
         return _sense(reader, output, model, chosen, tell)
-
-
-def chosen_options(kind: type[Chosen], options: Chosen | None, overrides: dict[str, Any]) -> Chosen:
-    return replace(options, **overrides) if options else kind(**overrides)
 
 
 def _check_measurements_name(output: str) -> None:
