@@ -9,6 +9,7 @@ preserved.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -30,6 +31,7 @@ LUMA_WEIGHTS = {  # matrix code point: (Kr, Kb)
     7: (0.212, 0.087),  # SMPTE 240M
     9: (0.2627, 0.0593),  # BT.2020, non-constant luminance
 }
+TAPS_KEPT = 32  # filters: enough for the sizes of a few videos
 LIMITED, FULL = 1, 2  # range code points
 LEFT = 1  # chroma location without a tag: the default of MPEG-2, H.264 and H.265
 # chroma location: (down, right) of the first chroma sample, 0 at its first luma sample, 1 at its last
@@ -234,8 +236,9 @@ def upsample_chroma(plane: Tensor, format: PixelFormat, tags: ColourTags, height
     """
     for dim, length, (step, site) in zip((-2, -1), (height, width), _chroma_grid(format, tags), strict=True):
         if step > 1:
-            positions = (torch.arange(length, dtype=torch.float32, device=plane.device) - site) / step
-            plane = _triangle(plane, dim, positions, 1)
+            plane = _triangle(
+                plane, dim, _taps(length, 1 / step, -site / step, plane.shape[dim], 1, plane.device)
+            )
     return plane
 
 
@@ -246,9 +249,7 @@ def downsample_chroma(plane: Tensor, format: PixelFormat, tags: ColourTags) -> T
     for dim, (step, site) in zip((-2, -1), _chroma_grid(format, tags), strict=True):
         if step > 1:
             count = -(-plane.shape[dim] // step)
-            plane = _triangle(
-                plane, dim, torch.arange(count, dtype=torch.float32, device=plane.device) * step + site, step
-            )
+            plane = _triangle(plane, dim, _taps(count, step, site, plane.shape[dim], step, plane.device))
     return plane
 
 
@@ -263,16 +264,32 @@ def _chroma_grid(format: PixelFormat, tags: ColourTags) -> list[tuple[int, float
     ]
 
 
-def _triangle(plane: Tensor, dim: int, positions: Tensor, radius: int) -> Tensor:
-    """Resample `plane` at fractional `positions` along `dim` by a triangle of half-width `radius`; weights
-    sum to one.
+Taps = list[tuple[Tensor, Tensor]]  # of samples: numbers (count,) and weights (count, 1)
+
+
+@lru_cache(TAPS_KEPT)
+@torch.inference_mode(False)
+def _taps(count: int, step: float, first: float, length: int, radius: int, device: torch.device) -> Taps:
+    """Return the taps of `count` positions, from `first` on and `step` apart, among `length` samples, by a
+    triangle of half-width `radius`; the weights of a position sum to one.
     """
-    first = (positions - radius).floor().long() + 1
-    last = plane.shape[dim] - 1
-    total = torch.zeros(())
-    for tap in range(2 * radius):
-        index = first + tap
-        weight = (1 - (index - positions).abs() / radius).clamp(min=0) / radius
-        term = plane.index_select(dim, index.clamp(0, last)) * (weight[:, None] if dim == -2 else weight)
-        total = term if tap == 0 else total.add_(term)
+    positions = torch.arange(count, dtype=torch.float32, device=device) * step + first
+    start = (positions - radius).floor().long() + 1
+    numbers = (start + tap for tap in range(2 * radius))
+    return [
+        (
+            number.clamp(0, length - 1),
+            ((1 - (number - positions).abs() / radius).clamp(min=0) / radius)[:, None],
+        )
+        for number in numbers
+    ]
+
+
+def _triangle(plane: Tensor, dim: int, taps: Taps) -> Tensor:
+    """Resample `plane` along `dim`, -1 or -2."""
+    total: Tensor | None = None
+    for number, weight in taps:
+        term = plane.index_select(dim, number) * (weight if dim == -2 else weight[:, 0])
+        total = term if total is None else total.add_(term)
+    assert total is not None
     return total

@@ -30,10 +30,12 @@ def video_of(pixels: PixelFormat, height: int = HEIGHT, width: int = WIDTH) -> V
     return VideoInfo(0, "rawvideo", width, height, pixels, Fraction(1, 25), pix_fmt=pixels.name)
 
 
-def frames_of(pixels: PixelFormat, height: int = HEIGHT, width: int = WIDTH) -> list[Frame]:
+def frames_of(
+    pixels: PixelFormat, height: int = HEIGHT, width: int = WIDTH, count: int = FRAMES
+) -> list[Frame]:
     """A texture that moves, with noise."""
     rng, frames = np.random.default_rng(7), []
-    for number in range(FRAMES):
+    for number in range(count):
         planes = []
         for plane in range(pixels.plane_count):
             rows, columns = np.ogrid[tuple(map(slice, pixels.plane_size(plane, height, width)))]

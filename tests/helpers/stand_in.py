@@ -200,13 +200,14 @@ class _Generator(torch.Generator):
 class Rehearsal:
     """The stand-in while it is entered: `launches`, `counts` of copies, waits and questions, bytes `moved`.
 
-    Of its memory `free` bytes are free, and `kept` more are kept by torch for what comes.
+    Of its memory `free` bytes are free, and `kept` more are kept by torch for what comes; it has so many
+    `processors`.
     """
 
     current: Rehearsal | None = None
 
-    def __init__(self, free: int = 8 << 30, bf16: bool = True, kept: int = 0) -> None:
-        self.free, self.bf16, self.kept = free, bf16, kept
+    def __init__(self, free: int = 8 << 30, bf16: bool = True, kept: int = 0, processors: int = 2) -> None:
+        self.free, self.bf16, self.kept, self.processors = free, bf16, kept, processors
         self.counts: Counter[str] = Counter()
         self.moved: Counter[str] = Counter()
         self.launches = 0
@@ -233,7 +234,7 @@ class Rehearsal:
             (
                 torch.cuda,
                 "get_device_properties",
-                lambda device: SimpleNamespace(name="stand-in", multi_processor_count=2),
+                lambda device: SimpleNamespace(name="stand-in", multi_processor_count=self.processors),
             ),
             (torch.cuda, "Stream", Mock()),
             (torch.cuda, "stream", lambda stream: nullcontext()),

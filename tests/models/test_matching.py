@@ -3,6 +3,7 @@
 import pytest
 import torch
 import torch.nn.functional as F
+from stand_in import Rehearsal
 
 from vidrestore.models.grouping import coverage, origins_of, patches_over_holes, restore_patches
 from vidrestore.models.matching import (
@@ -87,7 +88,9 @@ def test_the_motion_that_was_found_is_that_of_the_nearest_patch_and_of_most_of_i
     corners = grid.corners()
     found = torch.stack([corners, corners + torch.tensor([1, -2])])
     found[1, 5] = torch.tensor([0, 0])  # a slot that began again elsewhere
-    assert Found(found, grid).motion(0, torch.tensor([[3, 5], [16, 17], [32, 48]])).tolist() == [[1, -2]] * 3
+    before = Found(found, grid)
+    field = before.fields(0, 1)[0]
+    assert before.at(field, torch.tensor([[3, 5], [16, 17], [32, 48]])).tolist() == [[1, -2]] * 3
 
 
 def test_groups_of_a_moving_camera_are_alike():
@@ -107,8 +110,19 @@ def test_every_cell_of_every_frame_has_a_patch_within_two_strides(dy, dx):
 
 def test_a_cell_that_two_slots_want_goes_to_the_better_match_and_the_other_takes_its_next_wish():
     wishes = torch.tensor([[0, 1], [0, 2], [0, 1]])
-    cells, holder = _assign(wishes, torch.tensor([3.0, 1.0, 2.0]))
-    assert cells.tolist() == [-1, 0, 1] and holder.tolist() == [1, 2, -1]
+    cells, empty = _assign(wishes, torch.tensor([3.0, 1.0, 2.0]))
+    assert cells.tolist() == [-1, 0, 1] and empty.tolist() == [2]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_cells_are_given_alike_without_sizes_that_depend_on_values(seed):
+    generator = torch.Generator().manual_seed(seed)
+    wishes, cost = torch.randint(0, 60, (60, 7), generator=generator), torch.rand(60, generator=generator)
+    cells, empty = _assign(wishes, cost)
+    with Rehearsal():
+        on_device, order = _assign(wishes.to("cuda"), cost.to("cuda"))
+        on_device, order = on_device.cpu(), order.cpu()
+    assert len(empty) and torch.equal(on_device, cells) and torch.equal(order[: len(empty)], empty)
 
 
 def test_the_median_of_nine_is_the_median():

@@ -54,7 +54,7 @@ def clip(frames: int = 5, height: int = 20, width: int = 26) -> tuple[torch.Tens
 def without_further_estimates(monkeypatch) -> None:
     for name in ("refine", "nonlocal_bayes"):
         monkeypatch.setattr(denoise, name, lambda noisy, estimate, *how: estimate)
-    monkeypatch.setattr(denoise, "finish", lambda network, noisy, estimate, sigma, luma: estimate)
+    monkeypatch.setattr(denoise, "finish", lambda network, noisy, estimate, *how: estimate)
 
 
 @pytest.mark.parametrize("quality", sorted(PRESETS))
@@ -116,7 +116,7 @@ def test_last_estimates_are_corrected_but_by_fast_and_those_of_colour_see_the_co
 ):
     seen = []
 
-    def finish(network, noisy, estimate, sigma, luma):
+    def finish(network, noisy, estimate, sigma, luma, at_once):
         seen.append((network, noisy, estimate, sigma, luma))
         return estimate + 7
 

@@ -25,6 +25,7 @@ AROUND = 16  # pixels: the brightness of blocks of this side is taken off
 LEAST_CONTRAST = 10.0  # grey levels: with sigma, the unit of the picture itself
 LUMA, COLOUR = 3, 4  # maps that are seen
 MIDDLE = 3.0  # of the logarithms of sigma
+BYTES = 256  # per pixel, of all maps at once
 ROWS = 96  # corrected at once on a CPU, so that they stay in its cache
 
 
@@ -71,23 +72,28 @@ def contrast(estimate: Tensor, level: Tensor) -> Tensor:
 
 
 def finish(
-    network: Finisher, noisy: Tensor, estimate: Tensor, sigma: float, luma: Tensor | None = None
+    network: Finisher,
+    noisy: Tensor,
+    estimate: Tensor,
+    sigma: float,
+    luma: Tensor | None = None,
+    at_once: int = 1,
 ) -> Tensor:
     """Return the corrected estimate of a plane (T, H, W) on the 0-255 scale; a colour difference's needs
-    `luma` of its size. Products have the dtype of the network.
+    `luma` of its size. Products have the dtype of the network; `at_once` frames are corrected together.
     """
     height, reach = noisy.shape[1], len(network.layers)
-    at_once = ROWS if noisy.device.type == "cpu" else height
+    rows = ROWS if noisy.device.type == "cpu" else height
     level = noisy.new_full((1,), sigma)
     finished = torch.empty_like(estimate)
-    for frame, result in enumerate(finished):
-        at = slice(frame, frame + 1)
+    for frame in range(0, len(noisy), at_once):
+        at = slice(frame, frame + at_once)
         seen = features(noisy[at], estimate[at], level, None if luma is None else luma[at])
-        seen, before = seen.to(network.last.weight.dtype), estimate[frame]
-        for top in range(0, height, at_once):
-            first, end = max(0, top - reach), min(height, top + at_once + reach)
-            correction = network(seen[:, :, first:end])[0, 0, top - first :][:at_once]
-            torch.add(before[top : top + at_once], correction, alpha=sigma, out=result[top : top + at_once])
+        seen, before, result = seen.to(network.last.weight.dtype), estimate[at], finished[at]
+        for top in range(0, height, rows):
+            first, end = max(0, top - reach), min(height, top + rows + reach)
+            correction = network(seen[:, :, first:end])[:, 0, top - first :][:, :rows]
+            torch.add(before[:, top : top + rows], correction, alpha=sigma, out=result[:, top : top + rows])
     return finished
 
 

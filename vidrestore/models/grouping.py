@@ -16,6 +16,13 @@ STEP = 16
 Restore = Callable[[Tensor], Tensor]  # (B, T, N) noisy groups -> (B, T, N)
 
 
+def frames_at_once(clip: Tensor) -> int:
+    """Return how many frames of a clip (T, ...) to compute at once: one on a CPU, so that it stays in the
+    cache, all on a GPU, where every operation costs a launch.
+    """
+    return 1 if clip.device.type == "cpu" else max(1, len(clip))
+
+
 def origins_of(positions: Tensor, height: int, width: int) -> Tensor:
     """Convert (T, S, 2) corners to (S, T) indices of their first pixels in the flattened plane (T, height,
     width).
@@ -35,9 +42,9 @@ def coverage(origins: Tensor, shape: tuple[int, int, int], patch: int) -> Tensor
     row, column = origins.flatten().div(width, rounding_mode="floor"), origins.flatten() % width
     row = row + row.div(height, rounding_mode="floor")  # frames are one row taller here
     corners = torch.zeros(frames * (height + 1) * (width + 1), dtype=torch.int16, device=origins.device)
+    place, ones = row * (width + 1) + column, torch.ones_like(row, dtype=torch.int16)
     for down, right, sign in ((0, 0, 1), (patch, 0, -1), (0, patch, -1), (patch, patch, 1)):
-        index = (row + down) * (width + 1) + column + right
-        corners.index_add_(0, index, torch.full_like(index, sign, dtype=torch.int16))
+        corners[down * (width + 1) + right :].index_add_(0, place, ones, alpha=sign)
     return corners.view(frames, height + 1, width + 1).cumsum_(1).cumsum_(2)[:, :height, :width]
 
 

@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from vidrestore.models.grouping import CHUNK, windows
+from vidrestore.models.grouping import CHUNK, frames_at_once, windows
 
 KEYS_WEIGHTS = (-9 / 128, 111 / 128, 29 / 128, -3 / 128)  # of samples 1.25, 0.25, 0.75 and 1.75 away
 DETAIL_NOISE = 0.75  # share of white noise's variance in the differences from the means of 2 x 2 pixels
@@ -29,15 +29,14 @@ def halve(plane: Tensor) -> Tensor:
 
 
 def double(small: Tensor, height: int, width: int) -> Tensor:
-    """Upscale (T, H/2, W/2) to (T, height, width) by cubic interpolation (Keys, a = -0.5), frame by frame to
-    fit the cache.
-    """
+    """Upscale (T, H/2, W/2) to (T, height, width) by cubic interpolation (Keys, a = -0.5)."""
     doubled = small.new_empty(len(small), height, width)
-    for target, frame in zip(doubled, F.pad(small, (2, 2, 2, 2), mode="replicate"), strict=True):
-        for row, line in enumerate(_between(frame, 0)):
-            for column, pixels in enumerate(_between(line, 1)):
-                samples = target[row::2, column::2]
-                samples.copy_(pixels[: samples.shape[0], : samples.shape[1]])
+    padded, at_once = F.pad(small, (2, 2, 2, 2), mode="replicate"), frames_at_once(small)
+    for target, frames in zip(doubled.split(at_once), padded.split(at_once), strict=True):
+        for row, line in enumerate(_between(frames, 1)):
+            for column, pixels in enumerate(_between(line, 2)):
+                samples = target[:, row::2, column::2]
+                samples.copy_(pixels[:, : samples.shape[1], : samples.shape[2]])
     return doubled
 
 
@@ -73,7 +72,9 @@ def detailed_groups(
     of 2 x 2 pixels: for a patch at an odd position, in the blocks that begin within it.
     """
     height, width = plane.shape[1:]
-    power = torch.cat([halve(frame.square()) for frame in plane.split(1)]).sub_(small.square())
+    power = torch.cat([halve(frame.square()) for frame in plane.split(frames_at_once(plane))]).sub_(
+        small.square()
+    )
     row, column = origins.div(width, rounding_mode="floor"), origins % width
     frame, row = row.div(height, rounding_mode="floor"), row % height
     side = patch // 2

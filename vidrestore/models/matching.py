@@ -11,12 +11,15 @@ whatever moves, and the work per frame is constant.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from vidrestore.models.grouping import frames_at_once
 from vidrestore.models.halfsize import halve
 
 # search radius at a quarter, half and full size: changes of motion of up to 16 + 4 + 1 pixels per frame
@@ -26,18 +29,14 @@ RELUCTANCE = 1.0  # a slot's own motion is used if it saves this share of the me
 # largest distance of a slot from its cell in strides; with 1 twice as many tracks break, with 0.5 four times
 REACH = 2
 MEMORY = 4  # frames that the running mean of a template covers
+TABLES_KEPT = 32  # sizes of planes
 
 
-def halved(picture: Tensor) -> Tensor:
-    """Return means of 2 x 2 pixels of (H, W); an odd last row or column is replicated."""
-    return halve(picture[None])[0]
-
-
-def blurred(picture: Tensor) -> Tensor:
-    """Filter (H, W) by the binomial [1 2 1] / 4 in both directions."""
-    padded = F.pad(picture[None], (1, 1, 1, 1), mode="replicate")[0]
-    rows = padded[:-2] + 2 * padded[1:-1] + padded[2:]
-    return (rows[:, :-2] + 2 * rows[:, 1:-1] + rows[:, 2:]) / 16
+def blurred(pictures: Tensor) -> Tensor:
+    """Filter (T, H, W) by the binomial [1 2 1] / 4 in both directions."""
+    padded = F.pad(pictures, (1, 1, 1, 1), mode="replicate")
+    rows = padded[:, :-2] + 2 * padded[:, 1:-1] + padded[:, 2:]
+    return (rows[..., :-2] + 2 * rows[..., 1:-1] + rows[..., 2:]) / 16
 
 
 @dataclass(frozen=True)
@@ -76,18 +75,68 @@ class Grid:
         x = (torch.arange(self.columns, device=device) * self.stride).clamp(max=self.width - self.patch)
         return torch.cartesian_prod(y, x)
 
+    def cell_at(self, positions: Tensor) -> Tensor:
+        """Return the cell (...) whose corner is nearest to positions (..., 2)."""
+        cells = (positions + self.stride // 2).div(self.stride, rounding_mode="floor")
+        rows, columns = tables_of(self, positions.device).cells.limit(cells).unbind(-1)
+        return torch.add(columns, rows, alpha=self.columns)
+
     def nearby_cells(self, positions: Tensor) -> Tensor:
         """Return (S, 16): the cells whose corners are within two strides of (S, 2) positions, nearest first.
 
         At the border some are repeated.
         """
-        exact = positions / self.stride
-        reach = torch.arange(1 - REACH, 1 + REACH, device=positions.device)
-        around = torch.cartesian_prod(reach, reach)
-        cells = exact.floor().long()[:, None] + around
-        order = (cells - exact[:, None]).square().sum(-1).sort(dim=1, stable=True).indices
-        rows, columns = cells[..., 0].clamp(0, self.rows - 1), cells[..., 1].clamp(0, self.columns - 1)
-        return (rows * self.columns + columns).gather(1, order)
+        tables = tables_of(self, positions.device)
+        cells = positions.div(self.stride, rounding_mode="floor")
+        rows, columns = torch.sub(positions, cells, alpha=self.stride).unbind(1)
+        nearest = tables.nearest.index_select(0, torch.add(columns, rows, alpha=self.stride))
+        rows, columns = tables.cells.limit(cells[:, None] + nearest).unbind(2)
+        return torch.add(columns, rows, alpha=self.columns)
+
+
+class Tables(NamedTuple):
+    """What depends on a grid alone."""
+
+    corners: Tensor  # (S, 2)
+    inside: Bounds  # of corners
+    cells: Bounds  # of rows and columns of cells
+    nearest: Tensor  # (stride^2, 16, 2): steps to the nearest cells from each place within a stride
+    around: Tensor  # (9, S): the cells around each; beyond the border the one at it
+
+
+@lru_cache(TABLES_KEPT)
+def tables_of(grid: Grid, device: torch.device) -> Tables:
+    """Return the tables of a grid, computed on the device."""
+    line, reach = (
+        torch.arange(first, stop, device=device) for first, stop in ((0, grid.stride), (1 - REACH, 1 + REACH))
+    )
+    steps = torch.cartesian_prod(reach, reach)
+    distances = (steps * grid.stride - torch.cartesian_prod(line, line)[:, None]).square().sum(-1)
+    cells = torch.arange(grid.rows * grid.columns, device=device).view(1, grid.rows, grid.columns)
+    around = F.pad(cells.double(), (1, 1, 1, 1), mode="replicate").unfold(1, 3, 1).unfold(2, 3, 1)
+    return Tables(
+        grid.corners(device),
+        Bounds.upto(grid.height - grid.patch, grid.width - grid.patch, device),
+        Bounds.upto(grid.rows - 1, grid.columns - 1, device),
+        steps[distances.sort(dim=1, stable=True).indices],
+        around.reshape(-1, 9).T.long().contiguous(),
+    )
+
+
+class Bounds(NamedTuple):
+    """The least and the greatest of integers (..., 2)."""
+
+    least: Tensor
+    most: Tensor
+
+    @classmethod
+    def upto(cls, rows: int, columns: int, device: torch.device) -> Bounds:
+        """Return bounds from 0, created on the device: copying them there would wait for it."""
+        least = torch.zeros(2, dtype=torch.long, device=device)
+        return cls(least, pair_like(least, rows, columns))
+
+    def limit(self, values: Tensor) -> Tensor:
+        return values.clamp(self.least, self.most)
 
 
 def pair_like(like: Tensor, first: float, second: float) -> Tensor:
@@ -111,19 +160,25 @@ class Found:
     positions: Tensor
     grid: Grid
 
-    def motion(self, frame: int, corners: Tensor) -> Tensor:
-        """Return (S, 2): the motion from `frame` to the next one of the patches nearest to (S, 2) corners.
+    def fields(self, first: int, stop: int) -> Tensor:
+        """Return (stop - first, S, 2): the motion from each of these frames to the next one, by cells.
 
         It is a median of neighbours, since a slot that restarts elsewhere has no motion.
         """
-        grid, here = self.grid, self.positions[frame]
-        slots = torch.arange(len(here), device=here.device)
-        none = torch.full_like(
-            slots, len(here)
-        )  # as many cells as slots, some with several and some with none
-        holder = none.scatter_reduce(0, _nearest_cell(here, grid), slots, "amin")
-        moved = F.pad(self.positions[frame + 1] - here, (0, 0, 0, 1))
-        return _smoothed(moved[holder], grid)[_nearest_cell(corners, grid)]
+        here, grid = self.positions[first:stop], self.grid
+        count = here.shape[1]
+        # as many cells as slots, some with several and some with none
+        slots = torch.arange(count, device=here.device).expand(len(here), -1)
+        none = torch.full_like(here[..., 0], count)
+        holder = none.scatter_reduce(1, grid.cell_at(here), slots, "amin")
+        moved = F.pad(self.positions[first + 1 : stop + 1] - here, (0, 0, 0, 1))
+        around = holder[:, tables_of(grid, here.device).around].flatten(1)  # (T, 9 S)
+        near = moved.gather(1, around[..., None].expand(-1, -1, 2))
+        return median_of_nine(near.view(len(here), 9, -1)).view(len(here), count, 2)
+
+    def at(self, field: Tensor, corners: Tensor) -> Tensor:
+        """Return (S, 2): the motion of the patches nearest to (S, 2) corners, from one of the fields."""
+        return field.index_select(0, self.grid.cell_at(corners))
 
 
 @dataclass(frozen=True)
@@ -132,16 +187,13 @@ class Common:
 
     steps: Tensor
 
-    def motion(self, frame: int, corners: Tensor) -> Tensor:
-        """Return (S, 2): the motion from `frame` to the next one of the patches at (S, 2) corners."""
-        return self.steps[frame].expand_as(corners)
+    def fields(self, first: int, stop: int) -> Tensor:
+        """Return (stop - first, 2): the motion from each of these frames to the next one."""
+        return self.steps[first:stop]
 
-
-def _nearest_cell(corners: Tensor, grid: Grid) -> Tensor:
-    cells = (corners + grid.stride // 2).div(grid.stride, rounding_mode="floor")
-    limits = pair_like(cells, grid.rows - 1, grid.columns - 1)
-    rows, columns = torch.minimum(cells, limits).unbind(1)
-    return rows * grid.columns + columns
+    def at(self, field: Tensor, corners: Tensor) -> Tensor:
+        """Return (S, 2): the motion of the patches at (S, 2) corners, from one of the fields."""
+        return field.expand_as(corners)
 
 
 def matched_positions(guide: Tensor, grid: Grid, found: Found | Common | None = None) -> Tensor:
@@ -151,45 +203,66 @@ def matched_positions(guide: Tensor, grid: Grid, found: Found | Common | None = 
     that motion, at full size only. Returns (T, S, 2) int64 corners; in each frame every cell holds
     one slot.
     """
-    corners = grid.corners(guide.device)
     prepared = _levels if found is None else _full_level
-    order = torch.arange(len(corners), device=corners.device)
-    zeros = torch.zeros(len(corners), device=corners.device)
-    templates = [_blocks(level, corners) for level in prepared(guide[0], grid.patch)]
-    slots = _Slots(corners, torch.zeros_like(corners), templates, zeros, order, order, zeros)
-    positions = [corners]
-    for index, frame in enumerate(guide[1:]):
-        levels = prepared(frame, grid.patch)
-        if found is not None:
-            slots.motion = found.motion(index, slots.positions)
-        _follow(slots, levels, grid)
-        _assign_cells(slots, levels, grid, corners)
-        positions.append(slots.positions.clone())
+    tables = tables_of(grid, guide.device)
+    templates = [_blocks(level, tables.corners) for level in prepared(guide[:1], grid.patch)]
+    cost = torch.zeros(len(tables.corners), device=guide.device)
+    slots = _Slots(tables.corners, torch.zeros_like(tables.corners), templates, 1 + cost, tables.around, cost)
+    positions = [tables.corners]
+    at_once = frames_at_once(guide)
+    for first in range(1, len(guide), at_once):
+        levels = prepared(guide[first : first + at_once], grid.patch)
+        count = len(levels[0].pictures)
+        fields = None if found is None else found.fields(first - 1, first - 1 + count)
+        for at in range(count):
+            if found is not None and fields is not None:
+                slots.motion = found.at(fields[at], slots.positions)
+            here = [level.frame(at) for level in levels]
+            _follow(slots, here, tables)
+            _assign_cells(slots, here, grid, tables)
+            positions.append(slots.positions)
     return torch.stack(positions)
 
 
 @dataclass
 class _Level:
-    """One scale of a guide frame, prepared for a search with blocks of `side` pixels."""
+    """One scale of some guide frames, prepared for a search with blocks of `side` pixels."""
 
     scale: int  # pixels of the plane per pixel of the level
     side: int
     radius: int
-    picture: Tensor  # (h + 2 radius, w + 2 radius)
-    energy: Tensor  # mean square of the block at each position of `picture`
     margin: int  # pixels of the plane by which a block extends beyond its patch
+    width: int
+    bounds: Bounds  # of a block
+    places: Tensor  # (span^2, 2): places in a search, relative to its first one
+    steps: Tensor  # the same relative to its middle
+    pictures: Tensor  # (T, N) samples in reading order, with `radius` replicated ones on each side
+    energy: Tensor  # mean square of the block that begins at each sample of `pictures`
+
+    def frame(self, at: int) -> _Level:
+        """Return the level of one frame, with pictures and energy (N,)."""
+        return replace(self, pictures=self.pictures[at], energy=self.energy[at])
 
     def origins(self, positions: Tensor) -> Tensor:
         """Return corners of the compared blocks of patches at `positions`; a larger block is centred on its
         patch.
         """
-        return (positions - self.margin).div(self.scale, rounding_mode="floor")
+        if self.margin:
+            positions = positions - self.margin
+        return positions if self.scale == 1 else positions.div(self.scale, rounding_mode="floor")
 
     def inside(self, origins: Tensor) -> Tensor:
-        height, width = self.picture.shape
-        beyond = 2 * self.radius + self.side
-        limits = pair_like(origins, height - beyond, width - beyond)
-        return torch.minimum(origins.clamp(min=0), limits)
+        """Move in the blocks that extend beyond the plane, as only those larger than their patches can."""
+        return self.bounds.limit(origins) if self.margin else origins
+
+    def windows(self, samples: Tensor, origins: Tensor, size: int) -> Tensor:
+        """Return the (S, size, size) parts of `pictures` or `energy` at (S, 2) corners."""
+        last = len(samples) - (size - 1) * (self.width + 1)
+        view = samples.as_strided((last, size, size), (1, self.width, 1))
+        rows, columns = origins.unbind(1)
+        return view.index_select(
+            0, torch.add(columns, rows, alpha=self.width)
+        )  # a third of two indices' time
 
 
 @dataclass
@@ -197,78 +270,77 @@ class _Slots:
     positions: Tensor  # (S, 2) corners in the current frame
     motion: Tensor  # (S, 2) last step, the prediction of the next
     templates: list[Tensor]  # per level (S, side, side): running mean of the patch
-    age: Tensor  # (S,) frames since the slot began
-    cell: Tensor  # (S,) the cell that each slot holds
-    holder: Tensor  # (S,) the slot that holds each cell
+    count: Tensor  # (S,) frames that the templates are means of
+    around: Tensor  # (9, S) the slots that hold the cells around each slot's
     cost: Tensor  # (S,) mean squared difference of the last match
 
 
 def _levels(guide: Tensor, patch: int) -> list[_Level]:
-    """Smooth the guide at a quarter, half and full size: blurring first keeps noise out of the matching.
+    """Smooth (T, H, W) guide frames at a quarter, half and full size: blurring first keeps noise out of the
+    matching.
 
     Blocks are as large as the patch, but twice that at a quarter, where few pixels would be left.
     """
     full = blurred(guide)
-    half = blurred(halved(full))
+    half = blurred(halve(full))
     sides, margins = (patch // 2, patch // 2, patch), (patch // 2, 0, 0)
-    pictures = [
-        _padded(picture, side, radius)
-        for picture, side, radius in zip((halved(half), half, full), sides, RADIUS, strict=True)
-    ]
+    pictures = (halve(half), half, full)
     return [
-        _Level(4 >> index, side, RADIUS[index], picture, _box_mean(picture.square(), side), margin)
-        for index, (picture, side, margin) in enumerate(zip(pictures, sides, margins, strict=True))
+        _level(4 >> index, picture, *sizes)
+        for index, (picture, *sizes) in enumerate(zip(pictures, sides, RADIUS, margins, strict=True))
     ]
 
 
 def _full_level(guide: Tensor, patch: int) -> list[_Level]:
     """Smooth the guide at full size only, for a search around known motion."""
-    picture = _padded(blurred(guide), patch, NEAR_RADIUS)
-    return [_Level(1, patch, NEAR_RADIUS, picture, _box_mean(picture.square(), patch), 0)]
+    return [_level(1, blurred(guide), patch, NEAR_RADIUS, 0)]
 
 
-def _padded(picture: Tensor, side: int, radius: int) -> Tensor:
-    """Replicate the border by `radius` on each side, and to at least the size of one block."""
-    height, width = picture.shape
+def _level(scale: int, pictures: Tensor, side: int, radius: int, margin: int) -> _Level:
+    """Replicate the border of pictures (T, H, W) by `radius` on each side, and to at least the size of one
+    block.
+    """
+    height, width = pictures.shape[1:]
     below, right = max(0, side - height), max(0, side - width)
-    return F.pad(picture[None], (radius, radius + right, radius, radius + below), mode="replicate")[0]
+    padded = F.pad(pictures, (radius, radius + right, radius, radius + below), mode="replicate")
+    constants = _constants(height + below - side, width + right - side, radius, pictures.device)
+    flat, width = padded.flatten(1), padded.shape[2]
+    # blocks across the end of a line are summed, too, and never looked at
+    energy = _line_sums(_line_sums(flat.square(), side, width), side, 1).div_(side**2)
+    return _Level(scale, side, radius, margin, width, *constants, flat, energy)
 
 
-def _box_mean(picture: Tensor, side: int) -> Tensor:
-    """Return the mean over side x side blocks at every position."""
-    return _line_sums(_line_sums(picture, side, 0), side, 1).div_(side**2)
+@lru_cache(TABLES_KEPT)
+def _constants(rows: int, columns: int, radius: int, device: torch.device) -> tuple[Bounds, Tensor, Tensor]:
+    line = torch.arange(2 * radius + 1, device=device)
+    places = torch.cartesian_prod(line, line)
+    return Bounds.upto(rows, columns, device), places, places - radius
 
 
-def _line_sums(picture: Tensor, side: int, dim: int) -> Tensor:
-    """Return sums of `side` neighbours along a dimension, computed from those of half as many."""
-    if side == 1:
-        return picture
-    half = _line_sums(picture, side // 2, dim)
-    length = picture.shape[dim] - side + 1
-    sums = half.narrow(dim, 0, length) + half.narrow(dim, side // 2, length)
-    return sums.add_(picture.narrow(dim, side - 1, length)) if side % 2 else sums
-
-
-def _windows(picture: Tensor, origins: Tensor, size: int) -> Tensor:
-    """Return the (S, size, size) parts of a picture at (S, 2) corners."""
-    height, width = picture.shape
-    last = height * width - (size - 1) * (width + 1)
-    view = picture.as_strided((last, size, size), (1, width, 1))
-    return view.index_select(0, origins[:, 0] * width + origins[:, 1])  # three times as fast as two indices
+def _line_sums(samples: Tensor, count: int, step: int) -> Tensor:
+    """Return sums of `count` samples of (T, N), `step` apart, computed from those of half as many."""
+    if count == 1:
+        return samples
+    half = _line_sums(samples, count // 2, step)
+    length = samples.shape[1] - (count - 1) * step
+    sums = half[:, :length] + half[:, count // 2 * step :][:, :length]
+    return sums.add_(samples[:, (count - 1) * step :]) if count % 2 else sums
 
 
 def _blocks(level: _Level, positions: Tensor) -> Tensor:
     """Return the (S, side, side) blocks of a level at the patches' positions."""
-    return _windows(level.picture, level.inside(level.origins(positions)) + level.radius, level.side)
+    pictures = level.pictures.flatten()[level.radius * (level.width + 1) :]
+    return level.windows(pictures, level.inside(level.origins(positions)), level.side)
 
 
 def _costs(level: _Level, template: Tensor, origins: Tensor) -> Tensor:
     """Return (S, span, span) mean squared differences between templates and the blocks around (S, 2)
     origins.
     """
-    window = _windows(level.picture, origins, level.side + 2 * level.radius)
+    span = 2 * level.radius + 1
+    window = level.windows(level.pictures, origins, level.side + span - 1)
     cross = F.conv2d(window[None], template[:, None], groups=len(template))[0]
-    energy = _windows(level.energy, origins, 2 * level.radius + 1)
+    energy = level.windows(level.energy, origins, span)
     return energy.add_(cross, alpha=-2 / level.side**2).add_(template.square().mean((1, 2))[:, None, None])
 
 
@@ -279,94 +351,91 @@ _SWAPS += [(5, 8), (4, 7), (3, 6), (1, 4), (2, 5), (4, 7), (4, 2), (6, 4), (4, 2
 
 
 def median_of_nine(values: Tensor) -> Tensor:
-    """Return the median over axis 1 of (A, 9, S), by whole rows: six times as fast as `torch.median` of short
-    axes.
+    """Return the median over axis 1 of (A, 9, ...).
+
+    On a CPU it is found by whole rows, six times as fast as by `torch.median` of short axes; on a GPU by one
+    launch.
     """
+    if values.device.type != "cpu":
+        return values.median(1).values
     rows = list(values.unbind(1))
     for low, high in _SWAPS:
         rows[low], rows[high] = torch.minimum(rows[low], rows[high]), torch.maximum(rows[low], rows[high])
     return rows[4]
 
 
-def _median_motion(motion: Tensor, slots: _Slots, grid: Grid) -> Tensor:
+def _median_motion(motion: Tensor, slots: _Slots) -> Tensor:
     """Return the component-wise median of the (S, 2) motions over the 3 x 3 cells around each slot."""
-    return _smoothed(motion[slots.holder], grid)[slots.cell]
+    near = motion.index_select(0, slots.around.flatten())
+    return median_of_nine(near.view(1, 9, -1)).view_as(motion)
 
 
-def _smoothed(motion: Tensor, grid: Grid) -> Tensor:
-    """Return the component-wise median of the (cells, 2) motions over 3 x 3 cells."""
-    field = motion.float().view(1, grid.rows, grid.columns, 2).permute(3, 0, 1, 2)
-    around = F.unfold(F.pad(field, (1, 1, 1, 1), mode="replicate"), 3)
-    return median_of_nine(around).T.long()
-
-
-def _search(
-    costs: Tensor, origins: Tensor, start: Tensor, slots: _Slots, grid: Grid
-) -> tuple[Tensor, Tensor]:
-    """Return the best (S, 2) origins in the cost volumes, and their costs.
+def _search(costs: Tensor, level: _Level, ahead: Tensor, slots: _Slots) -> tuple[Tensor, Tensor]:
+    """Return the best (S, 2) steps in the cost volumes from their middle, which is `ahead` of the patch
+    before, and their costs.
 
     The neighbourhood's motion is used unless the slot's own is clearly better.
     """
-    span = costs.shape[-1]
-    radius = span // 2
-    flat = costs.flatten(1)
+    span, flat = costs.shape[-1], costs.flatten(1)
     least, best = flat.min(1)
-    own = torch.stack([best // span - radius, best % span - radius], 1)
-    common = (_median_motion(origins + own - start, slots, grid) + start - origins).clamp(-radius, radius)
-    at_common = flat.gather(1, ((common[:, 0] + radius) * span + common[:, 1] + radius)[:, None])[:, 0]
-    follows = at_common <= least + RELUCTANCE * least.median()
-    return origins + torch.where(follows[:, None], common, own), torch.where(follows, at_common, least)
+    common = _median_motion(ahead + level.places.index_select(0, best), slots) - ahead
+    down, right = common.clamp(0, span - 1).unbind(1)
+    there = torch.add(right, down, alpha=span)
+    at_common = flat.gather(1, there[:, None])[:, 0]
+    follows = at_common <= torch.add(least, least.median(), alpha=RELUCTANCE)
+    step = level.steps.index_select(0, torch.where(follows, there, best))
+    return step, torch.where(follows, at_common, least)
 
 
-def _follow(slots: _Slots, levels: list[_Level], grid: Grid) -> None:
+def _follow(slots: _Slots, levels: list[_Level], tables: Tables) -> None:
     """Move every slot to the best match of its templates."""
     before = slots.positions
     guess = before + slots.motion
     for level, template in zip(levels, slots.templates, strict=True):
-        # last position of the template, which differs from its patch's at borders
-        start = level.inside(level.origins(before))
-        wanted = start + level.origins(guess) - level.origins(before)
-        origins = level.inside(wanted)
-        found, slots.cost = _search(_costs(level, template, origins), origins, start, slots, grid)
-        guess = guess + (found - wanted) * level.scale
-    limits = pair_like(guess, grid.height - grid.patch, grid.width - grid.patch)
-    slots.positions = torch.minimum(guess.clamp(min=0), limits)
+        here, wanted = level.origins(before), level.origins(guess)
+        start = level.inside(here)  # last position of the template, which differs from its patch's at borders
+        wanted = wanted if start is here else start + wanted - here
+        origins = level.bounds.limit(wanted)
+        step, slots.cost = _search(_costs(level, template, origins), level, origins - start, slots)
+        found = origins + step
+        guess = found if level.scale == 1 else torch.add(guess, found - wanted, alpha=level.scale)
+    slots.positions = tables.inside.limit(guess)
     slots.motion = slots.positions - before
 
 
-def _assign_cells(slots: _Slots, levels: list[_Level], grid: Grid, corners: Tensor) -> None:
+def _assign_cells(slots: _Slots, levels: list[_Level], grid: Grid, tables: Tables) -> None:
     """Give each cell one slot; slots without a free cell nearby restart in the empty cells. Update the
     templates.
     """
-    cells, holder = _assign(grid.nearby_cells(slots.positions), slots.cost)
+    cells, empty = _assign(grid.nearby_cells(slots.positions), slots.cost)
     lost = cells < 0
     if cells.device.type == "cpu":
-        empty = torch.nonzero(holder < 0)[:, 0]
-        slots.positions[lost], cells[lost] = corners[empty], empty
+        slots.positions[lost], cells[lost] = tables.corners[empty], empty
     else:
-        empty = torch.argsort((holder >= 0).int(), stable=True)  # the empty cells come first, in order
-        given = empty[(lost.cumsum(0) - 1).clamp(min=0)]
-        slots.positions = torch.where(lost[:, None], corners[given], slots.positions)
+        given = empty[lost.cumsum(0) - 1]
+        slots.positions = torch.where(lost[:, None], tables.corners[given], slots.positions)
         cells = torch.where(lost, given, cells)
-    slots.cell, slots.holder = cells, torch.argsort(cells)
-    slots.motion = torch.where(lost[:, None], _median_motion(slots.motion, slots, grid), slots.motion)
-    slots.age = torch.where(lost, torch.zeros_like(slots.age), slots.age + 1)
-    share = 1 / (slots.age + 1).clamp(max=MEMORY)
+    slots.around = torch.argsort(cells)[tables.around.index_select(1, cells)]
+    slots.motion = torch.where(lost[:, None], _median_motion(slots.motion, slots), slots.motion)
+    slots.count = (slots.count + 1).clamp_(max=MEMORY).masked_fill_(lost, 1)
+    share = slots.count.reciprocal()[:, None, None]
     for level, template in zip(levels, slots.templates, strict=True):
-        template += (_blocks(level, slots.positions) - template) * share[:, None, None]
+        template.lerp_(_blocks(level, slots.positions), share)
 
 
 def _assign(candidates: Tensor, cost: Tensor) -> tuple[Tensor, Tensor]:
-    """Give every cell to at most one slot: (S,) the cell of each slot and the slot of each cell, -1 for none.
+    """Give every cell to at most one slot. Return (S,) the cell of each slot, -1 for none, and the cells
+    without a slot in order; on a GPU others follow those.
 
     `candidates` (S, W) are the cells that each slot may take, best first. In each round, slots without a cell
     ask for their next candidate if it is free, and the best match among them gets it.
     """
+    order = torch.argsort(cost, stable=True)
     slots = torch.arange(len(cost), device=cost.device)
-    cells, holder = torch.full_like(slots, -1), torch.full_like(slots, -1)
-    rank = torch.empty_like(slots).scatter_(0, torch.argsort(cost, stable=True), slots)  # 0 is the best match
+    rank = torch.empty_like(slots).scatter_(0, order, slots)  # 0 is the best match
     if cost.device.type != "cpu":
-        return _assign_on_device(candidates, rank, slots)
+        return _assign_on_device(candidates, order, rank, slots)
+    cells, holder = torch.full_like(slots, -1), torch.full_like(slots, -1)
     for candidate in candidates.T:
         asking = slots[(cells < 0) & (holder[candidate] < 0)]
         if not len(asking):
@@ -374,25 +443,29 @@ def _assign(candidates: Tensor, cost: Tensor) -> tuple[Tensor, Tensor]:
         best = torch.full_like(slots, len(slots)).scatter_reduce_(0, candidate[asking], rank[asking], "amin")
         served = asking[best[candidate[asking]] == rank[asking]]
         cells[served], holder[candidate[served]] = candidate[served], served
-    return cells, holder
+    return cells, torch.nonzero(holder < 0)[:, 0]
 
 
-def _assign_on_device(candidates: Tensor, rank: Tensor, slots: Tensor) -> tuple[Tensor, Tensor]:
+def _assign_on_device(
+    candidates: Tensor, order: Tensor, rank: Tensor, slots: Tensor
+) -> tuple[Tensor, Tensor]:
     """Return the same as `_assign` without a synchronisation: no size depends on a value.
 
-    All slots take part in each round; those that don't ask are directed to a cell beyond the last one.
+    A cell goes to the least key of those who ask for it, round times S + rank, so that later rounds take
+    nothing away. Slots that have a cell ask for one beyond the last from then on.
     """
-    count = len(slots)
-    cells, holder = torch.full_like(slots, -1), slots.new_full((count + 1,), -1)
-    for candidate in candidates.T:
-        asking = (cells < 0) & (holder[candidate] < 0)
-        best = torch.full_like(holder, count).scatter_reduce_(
-            0, torch.where(asking, candidate, count), rank, "amin"
-        )
-        served = asking & (best[candidate] == rank)
-        cells = torch.where(served, candidate, cells)
-        holder = holder.scatter(0, torch.where(served, candidate, count), slots)
-    return cells, holder[:count]
+    (count, rounds), wishes = candidates.shape, candidates.T.contiguous()
+    none = rounds * count
+    keys = torch.arange(0, none, count, device=rank.device)[:, None] + rank
+    owner = keys.new_full((count + 1,), none)
+    for number, (key, cell) in enumerate(zip(keys, wishes, strict=True), 1):
+        owner.scatter_reduce_(0, cell, key, "amin")
+        if number < rounds:
+            wishes[number:].masked_fill_(owner[cell] == key, count)
+    owner = owner[:count]
+    holder = F.pad(order, (0, 1), value=count)[(owner % count).masked_fill_(owner == none, count)]
+    cells = slots.new_full((count + 1,), -1).scatter_(0, holder, slots)[:count]
+    return cells, torch.argsort(owner, descending=True, stable=True)
 
 
 def gather(plane: Tensor, positions: Tensor, patch: int) -> Tensor:

@@ -8,21 +8,24 @@ compared with the same earlier one, because from frame to frame motion below hal
 
 from __future__ import annotations
 
-from functools import cached_property
+from collections.abc import Sequence
+from functools import cached_property, lru_cache
 from typing import Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from vidrestore.models.grouping import origins_of
+from vidrestore.models.grouping import frames_at_once, origins_of
+from vidrestore.models.halfsize import halve
 from vidrestore.models.matching import (
+    TABLES_KEPT,
+    Bounds,
     Common,
     Found,
     Grid,
     blurred,
     fixed_positions,
-    halved,
     matched_positions,
     pair_like,
 )
@@ -32,8 +35,8 @@ Following = Literal["fixed", "camera", "near", "matched"]
 SHIFTS = ((0, 0), (1, 1), (0, 1), (1, 0))  # of up to four grids, in half strides down and right
 BLOCK = 8  # side of the blocks that vote on a motion, in pixels of a level
 VOTING_ROWS = 16  # about so many rows of blocks, evenly spread, are enough
-# (scale, search radius in pixels of that scale): finds changes of motion of up to 24 pixels per frame
-SEARCH = ((8, 4), (4, 1), (2, 1))
+# Search radii at each scale, in its pixels: changes of motion of up to 24 pixels per frame are found.
+SCALES, RADII = (8, 4, 2), (4, 1, 1)
 NEAR = 8  # pixels of motion until another earlier frame is used for comparison
 
 
@@ -112,15 +115,15 @@ def camera_motion(guide: Tensor) -> Tensor:
     noisy luma (T, H, W).
     """
     moved = [torch.zeros(2, device=guide.device)]
-    step, anchor, levels = moved[0], moved[0], _levels(guide[0])
-    earlier = levels
-    for frame in guide[1:]:
-        levels = _levels(frame)
-        moved.append(anchor + _motion(earlier, levels, moved[-1] + step - anchor))
-        step = moved[-1] - moved[-2]
-        far = (moved[-1] - anchor).abs().max() >= NEAR
-        earlier = {scale: _select(far, levels[scale], earlier[scale]) for scale in levels}
-        anchor = _select(far, moved[-1], anchor)
+    step, anchor = moved[0], moved[0]
+    earlier = [level[0] for level in _levels(guide[:1])]
+    for part in guide[1:].split(frames_at_once(guide)):
+        for levels in zip(*_levels(part), strict=True):
+            moved.append(anchor + _motion(earlier, levels, moved[-1] + step - anchor))
+            step = moved[-1] - moved[-2]
+            far = (moved[-1] - anchor).abs().max() >= NEAR
+            earlier = [_select(far, *pair) for pair in zip(levels, earlier, strict=True)]
+            anchor = _select(far, moved[-1], anchor)
     return torch.stack(moved)
 
 
@@ -147,22 +150,23 @@ def _ring_positions(shift: Tensor, size: int, grid: Grid) -> Tensor:
     return (ring - grid.stride).clamp(0, room)
 
 
-def _levels(frame: Tensor) -> dict[int, Tensor]:
-    """Return pictures downscaled and smoothed, by scale; blurring first keeps noise out of the comparison."""
-    levels = {2: blurred(halved(frame))}
-    for scale in (4, 8):
-        levels[scale] = halved(levels[scale // 2])
-    return levels
+def _levels(frames: Tensor) -> list[Tensor]:
+    """Return frames (T, H, W) downscaled and smoothed to each scale of the search; blurring first keeps noise
+    out of the comparison.
+    """
+    levels = [blurred(halve(frames))]
+    while len(levels) < len(SCALES):
+        levels.append(halve(levels[-1]))
+    return levels[::-1]
 
 
-def _motion(before: dict[int, Tensor], now: dict[int, Tensor], guess: Tensor) -> Tensor:
+def _motion(before: Sequence[Tensor], now: Sequence[Tensor], guess: Tensor) -> Tensor:
     """Return the motion (2,) between two frames, in pixels; the search starts at `guess`."""
-    for scale, radius in SEARCH:
-        start = (guess / scale).round()
-        guess = (
-            start + _subpixel_minimum(_disagreement(before[scale], now[scale], start.long(), radius))
-        ) * scale
-    return guess
+    motion = guess / (2 * SCALES[0])
+    for radius, earlier, later in zip(RADII, before, now, strict=True):
+        start = (2 * motion).round()
+        motion = start + _subpixel_minimum(_disagreement(earlier, later, start.long(), radius))
+    return motion * SCALES[-1]
 
 
 def _disagreement(before: Tensor, now: Tensor, start: Tensor, radius: int) -> Tensor:
@@ -203,22 +207,38 @@ def _shifted(picture: Tensor, start: Tensor, radius: int) -> Tensor:
         reach = radius + max(abs(down), abs(right))
         around = F.pad(picture[None], (reach, reach, reach, reach), mode="replicate")[0]
         return around[reach + down - radius :, reach + right - radius :]
-    for dim, length in enumerate(picture.shape):
-        positions = torch.arange(-radius, length + radius, device=picture.device) + start[dim]
-        picture = picture.index_select(dim, positions.clamp(0, length - 1))
-    return picture
+    lines, bounds = _lines(picture.shape, radius, picture.device)
+    rows, columns = bounds.limit(lines + start).unbind(1)
+    height, width = (size + 2 * radius for size in picture.shape)
+    return picture[rows[:height, None], columns[:width]]
+
+
+@lru_cache(TABLES_KEPT)
+def _lines(shape: torch.Size, radius: int, device: torch.device) -> tuple[Tensor, Bounds]:
+    """Return (N, 2) rows and columns from -radius on, and those of a picture."""
+    line, (height, width) = torch.arange(-radius, max(shape) + radius, device=device), shape
+    return line[:, None].expand(-1, 2), Bounds.upto(height - 1, width - 1, device)
 
 
 def _subpixel_minimum(cost: Tensor) -> Tensor:
     """Return the row and column of the least cost, relative to the centre of (2 radius + 1, 2 radius + 1)
     costs.
     """
-    span = cost.shape[0]
-    least = cost[1:-1, 1:-1].argmin()
-    here = torch.stack((least.div(span - 2, rounding_mode="floor"), least % (span - 2))) + 1
-    step = torch.arange(-1, 2, device=cost.device)
-    lines = torch.stack((span * step, step)) + (span * here[0] + here[1])  # (2, 3) places in the costs
-    return here - span // 2 + _parabola_minimum(cost.take(lines))
+    centres, lines = _places(len(cost) // 2, cost.device)
+    least = cost[1:-1, 1:-1].argmin()[None]
+    return (centres[least] + _parabola_minimum(cost.take(lines[least][0])))[0]
+
+
+@lru_cache(TABLES_KEPT)
+def _places(radius: int, device: torch.device) -> tuple[Tensor, Tensor]:
+    """Return for each of the inner costs its place (N, 2) relative to the centre, and the numbers (N, 2, 3)
+    of the three costs across it down and to the right.
+    """
+    line, span = torch.arange(1 - radius, radius, device=device), 2 * radius + 1
+    centres = torch.cartesian_prod(line, line)
+    middle = (centres[:, :1] + radius) * span + centres[:, 1:] + radius
+    step = torch.arange(-1, 2, device=device)
+    return centres, torch.stack((middle + span * step, middle + step), 1)
 
 
 def _parabola_minimum(lines: Tensor) -> Tensor:
@@ -226,6 +246,11 @@ def _parabola_minimum(lines: Tensor) -> Tensor:
 
     If a parabola opens downwards, its lower end is returned.
     """
-    before, here, after = lines.unbind(1)
-    lowest: Tensor = (0.5 * (before - after) / (before - 2 * here + after).clamp(min=1e-9)).clamp(-1, 1)
-    return lowest
+    slope, curvature = (lines @ _parabolas(lines.device)).unbind(1)
+    return slope.div(curvature.clamp(min=1e-9)).clamp(-1, 1)
+
+
+@lru_cache(TABLES_KEPT)
+def _parabolas(device: torch.device) -> Tensor:
+    """Return (3, 2): the weights of three values for the slope of a parabola, negative, and its curvature."""
+    return torch.tensor([[0.5, 1.0], [0.0, -2.0], [-0.5, 1.0]]).to(device)

@@ -33,11 +33,15 @@ class LruCache(Generic[T]):
     def get(self, key: Hashable, make: Callable[[], T]) -> T:
         """Return the cached result of `key`, or that of `make()`."""
         if key not in self.results:
-            self.results[key] = make()
+            self.put(key, make())
         self.results.move_to_end(key)
+        return self.results[key]
+
+    def put(self, key: Hashable, result: T) -> None:
+        """Keep a result, and forget the one that was not used for longest if there are too many."""
+        self.results[key] = result
         while len(self.results) > self.size:
             self.results.popitem(last=False)
-        return self.results[key]
 
 
 class VsrClip:
@@ -45,15 +49,16 @@ class VsrClip:
     several clips.
 
     Flow is computed in the precision of the frames, the rest in the network's. Caches features and flows of
-    about two windows, and the states of a few frames of a compact network. Not thread-safe.
+    about two windows, and the states of a few frames of a compact network. Flows of so many pairs are
+    computed `together`. Not thread-safe.
     """
 
-    def __init__(self, network: VsrTransformer, frames: Tensor) -> None:
-        self.network = network
+    def __init__(self, network: VsrTransformer, frames: Tensor, together: int = 1) -> None:
+        self.network, self.together = network, together
         self.frames: list[Tensor] = [frame.contiguous(memory_format=torch.channels_last) for frame in frames]
         local, window = network.config.local, 2 * network.config.radius + 1
         self._features = LruCache[Tensor](2 * local.reach + 1 if local else window + 2)
-        self._flows = LruCache[Tensor](2 * (window + 2))
+        self._flows = LruCache[Tensor](2 * (window + 2 * together))
         self._window: Window | None = None
 
     def restore(self, window: Sequence[int], at: int) -> Tensor:
@@ -83,10 +88,13 @@ class VsrClip:
         return self.frames[index].to(self.network.dtype)
 
     def flow(self, index: int, other: int) -> Tensor:
-        """Return the flow from one frame to another."""
-        return self._flows.get(
-            (index, other), lambda: self.network.pair_flow(self.frames[index], self.frames[other])
-        )
+        """Return the flow from one frame to another. Those of the pairs after it are computed with it."""
+        if (index, other) not in self._flows.results:
+            count = min(self.together, len(self.frames) - max(index, other))
+            here, there = (torch.cat(self.frames[at : at + count]) for at in (index, other))
+            for at, flow in enumerate(self.network.pair_flow(here, there).chunk(count)):
+                self._flows.put((index + at, other + at), flow)
+        return self._flows.results[index, other]
 
 
 class Window:

@@ -27,8 +27,6 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
-from functools import cached_property
-from statistics import fmean
 from threading import Lock
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -38,6 +36,7 @@ from torch import Tensor
 
 from vidrestore.degrade.light import from_light, to_light
 from vidrestore.errors import CheckpointError
+from vidrestore.models.grouping import frames_at_once
 from vidrestore.restorers.task_weights import increasing_numbers
 
 T = TypeVar("T")
@@ -215,7 +214,7 @@ class HazeShares:
     prior: float
 
     def at(self, level: float) -> tuple[float, float]:
-        """Return the shares of the change and, in it, of the prior."""
+        """Return the shares of the change and, in it, of the prior, for a level of haze."""
         none, some, much = self.levels
         return ramp(level, none, some), self.prior * ramp(level, some, much)
 
@@ -238,56 +237,64 @@ def ramp(value: float, low: float, high: float) -> float:
     return min(1.0, max(0.0, (value - low) / (high - low)))
 
 
-@dataclass(frozen=True)
-class Estimate:
-    """A small picture (1, 3, h, w) as given, restored by the network, and by the prior; and the haze that the
-    prior found.
+class Estimate(NamedTuple):
+    """A small picture (1, 3, h, w) as given, and restored by the network; the haze that the prior found;
+    channel means (1, 3, 3, 1, 1) of these pictures and of that without this haze; and the amount of haze.
     """
 
     given: Tensor
     network: Tensor
-    prior: Tensor
     haze: Haze
-
-    @cached_property
-    def level(self) -> float:
-        """The amount of haze, in grey levels: the mean change by the network, weighted by the brightness of
-        the darkest pixels.
-        """
-        darkest = self.given.amin(1).flatten().quantile(DARKEST)
-        return float(255 * (self.network - self.given).abs().mean() * darkest.exp())
-
-    @cached_property
-    def means(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Channel means (1, 3, 1, 1) of the three pictures."""
-        given, network, prior = (
-            picture.mean((-2, -1), keepdim=True).clamp(min=BLACK)
-            for picture in (self.given, self.network, self.prior)
-        )
-        return given, network, prior
-
-    def gains(self, change: float, prior: float) -> Tensor:
-        """Return channel means of the picture changed by these shares, over those of the picture as given."""
-        return _mix(*self.means, change, prior) / self.means[0]
+    means: Tensor
+    level: float
 
 
-def dehaze_smoothly(estimates: Sequence[Estimate], shares: HazeShares, frame: Tensor) -> Tensor | None:
-    """Return a frame (1, 3, H, W) without haze, as the middle one of an odd number of estimates has it; None
-    if it has none.
-
-    The level of haze, and the gain of each channel's mean, are the means over all of them.
+def estimates_of(small: Tensor, network: Tensor, frames: Tensor) -> list[Estimate]:
+    """Estimate the haze of frames (B, 3, H, W) from small pictures (B, 3, h, w) and those that the network
+    restored.
     """
-    change, prior = shares.at(fmean(estimate.level for estimate in estimates))
-    if not change:
-        return None
-    middle = estimates[len(estimates) // 2]
-    gains = torch.stack([estimate.gains(change, prior) for estimate in estimates]).mean(0)
-    network = apply_guided_change(middle.given, middle.network, frame)
-    changed = _mix(frame, network, middle.haze.removed_from(frame) if prior else network, change, prior)
-    return changed * (gains / middle.gains(change, prior))
+    haze = prior_haze(small, frames)
+    prior = haze.removed_from(small)
+    means = torch.stack((small, network, prior), 1).mean((-2, -1), keepdim=True).clamp(min=BLACK)
+    parts = zip(*(each.split(1) for each in (small, network, *haze, means)), strict=True)
+    levels = haze_levels(small, network).tolist()
+    return [
+        Estimate(given, restored, Haze(*found), mean, level)
+        for (given, restored, *found, mean), level in zip(parts, levels, strict=True)
+    ]
 
 
-def _mix(given: Tensor, network: Tensor, by_prior: Tensor, change: float, prior: float) -> Tensor:
+def haze_levels(given: Tensor, network: Tensor) -> Tensor:
+    """Return the amount of haze (B,) in pictures, in grey levels: the mean change by the network, weighted by
+    the brightness of the darkest pixels.
+    """
+    darkest = given.amin(1).flatten(1).quantile(DARKEST, 1)
+    return 255 * (network - given).abs().mean((1, 2, 3)) * darkest.exp()
+
+
+def dehaze_smoothly(
+    windows: Sequence[Sequence[Estimate]], shares: Sequence[tuple[float, float]], frames: Tensor
+) -> Tensor:
+    """Return frames (B, 3, H, W) without haze, each as the middle one of an odd number of estimates has it,
+    with these shares of the change and of the prior.
+
+    The gain of each channel's mean is the mean over all estimates of a window.
+    """
+    middle = [window[len(window) // 2] for window in windows]
+    given, network = (torch.cat(pictures) for pictures in list(zip(*middle, strict=True))[:2])
+    changed = by_prior = apply_guided_change(given, network, frames)
+    change, share = (frames.new_tensor(each)[:, None, None, None] for each in zip(*shares, strict=True))
+    if any(each for _, each in shares):
+        haze = Haze(*(torch.cat(parts) for parts in zip(*(each.haze for each in middle), strict=True)))
+        by_prior = haze.removed_from(frames)
+    changed = _mix(frames, changed, by_prior, change, share)
+    means = torch.stack([torch.cat([each.means for each in window]) for window in windows])
+    of_given, of_network, of_prior = means.unbind(2)
+    gains = _mix(of_given, of_network, of_prior, change[:, None], share[:, None]) / of_given
+    return changed * (gains.mean(1) / gains[:, gains.shape[1] // 2])
+
+
+def _mix(given: Tensor, network: Tensor, by_prior: Tensor, change: Tensor, prior: Tensor) -> Tensor:
     return given.lerp(network.lerp(by_prior, prior), change)
 
 
@@ -367,10 +374,10 @@ def keys_of(pictures: Tensor) -> list[tuple[int, ...]]:
     numbers = torch.arange(1, pictures[0].numel() + 1, device=pictures.device)
     weights = [_scrambled(numbers, factor) for factor in FACTORS]
     sums = []
-    for picture in pictures:
-        samples = picture.flatten().view(torch.int32)
-        sums += [(samples * each).sum() for each in weights]
-    return [tuple(key) for key in torch.stack(sums).view(len(pictures), -1).tolist()]
+    for several in pictures.split(frames_at_once(pictures)):
+        samples = several.flatten(1).view(torch.int32)
+        sums.append(torch.stack([(samples * each).sum(1) for each in weights], 1))
+    return [tuple(key) for key in torch.cat(sums).tolist()]
 
 
 def _scrambled(numbers: Tensor, factor: int) -> Tensor:

@@ -25,7 +25,7 @@ from vidrestore.errors import CheckpointError, OptionError
 from vidrestore.models.dust import Dust, FastDust
 from vidrestore.models.dust_sigma import SIGMA_RANGE, LevelDust, SigmaDust
 from vidrestore.models.fast.linear import PackedLinear
-from vidrestore.models.finisher import COLOUR, LUMA, finish, finisher
+from vidrestore.models.finisher import BYTES, COLOUR, LUMA, finish, finisher
 from vidrestore.models.grouping import CHUNK, GROUP, restore_patches
 from vidrestore.models.halfsize import DETAIL_NOISE, detailed_groups, double, halve
 from vidrestore.models.noise_model import FRAMES, is_white, lower_level, may_be_white, relative_spectrum
@@ -34,7 +34,7 @@ from vidrestore.models.nonlocal_bayes import Noise, bayes_gains, inverse_covaria
 from vidrestore.models.patch_positions import ClipPositions, Following
 from vidrestore.models.second_estimate import LEAST_FRAMES, Gains, Transform, in_pairs, refine, wiener_gains
 from vidrestore.restorers.base import DENOISER, Facts, Sample
-from vidrestore.restorers.devices import batch_for, torch_device, uses_bf16
+from vidrestore.restorers.devices import PIXELS_PER_PROCESSOR, batch_for, torch_device, uses_bf16
 from vidrestore.weights import load_model
 
 if TYPE_CHECKING:
@@ -42,10 +42,10 @@ if TYPE_CHECKING:
 
 BF16_FROM = 4.0  # sigma; for less noise, rounding to the 8 bits of bf16 would be visible
 SAMPLE_SIGMA = 20.0  # for measuring the speed of the network alone
-GROUPS_PER_PROCESSOR = 4.0  # of a GPU: each group is 80 rows of a matrix product
+GROUPS_PER_PROCESSOR = 16.0  # of a GPU: each group is 20 rows of a matrix product
 COLOUR_DETAIL = 1.085  # the mean over the 5000 pixels of a group hardly ever reaches this by noise alone
 LEVELS_KEPT = 8  # networks prepared for one sigma: enough for the planes of a few scenes
-TRACKS_PER_PROCESSOR = 16.0  # of a GPU
+TRACKS_PER_PROCESSOR = 32.0  # of a GPU
 PATCHES = 80  # in a group, about
 GROUP_COPIES = 8  # of a group of similar patches in memory, temporary ones included
 IN_TURN_FROM = 3  # frames: with fewer, an estimate is not good enough to guide another
@@ -209,7 +209,8 @@ class DenoiseRestorer:
         return restored[:, : small.shape[1], : small.shape[2]]
 
     def halve_batch(self) -> bool:
-        """See `restorers.base.AnyRestorer.halve_batch`: fewer groups and tracks at once."""
+        """See `restorers.base.AnyRestorer.halve_batch`: fewer groups, tracks and pixels at once."""
+        self.further.pixels //= 2
         before = self.batch, self.further.batch
         self.batch, self.further.batch = (max(1, each // 2) for each in before)
         return (self.batch, self.further.batch) < before
@@ -262,6 +263,7 @@ class FurtherEstimates:
         self.patch, self.device, self.white = patch, device, white
         each = GROUP_COPIES * 4 * PATCHES * patch**2
         self.batch = batch_for(device, TRACKS, each, TRACKS_PER_PROCESSOR)
+        self.pixels = batch_for(device, 1, BYTES, PIXELS_PER_PROCESSOR)  # corrected at once, or a frame
         self._transforms: dict[torch.dtype, Transform] = {}
         self._lock = Lock()
 
@@ -424,7 +426,8 @@ class FurtherEstimates:
         if not self.preset.finished:
             return estimate
         network = finisher(LUMA if work.luma is None else COLOUR, work.dtype, self.device)
-        return finish(network, plane, estimate, work.sigma, work.luma)
+        frames = max(1, self.pixels // plane[0].numel())
+        return finish(network, plane, estimate, work.sigma, work.luma, frames)
 
     def _transform(self, dtype: torch.dtype) -> Transform:
         """Return the transform of the second estimate, made once."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import partial
+from statistics import fmean
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeVar
 
 import torch
@@ -28,10 +29,10 @@ from vidrestore.restorers.dehaze import (
     dehaze_smoothly,
     detail_levels,
     downscale,
+    estimates_of,
     haze_shares,
     if_detail_changed,
     keys_of,
-    prior_haze,
 )
 from vidrestore.restorers.devices import (
     MOST_TILES,
@@ -54,8 +55,8 @@ DEFAULTS = IMAGE_NETWORKS | {"denoise": "mb-taylorformer-h-denoise"}  # for came
 OVERLAP = 32  # default of pixels that tiles share
 # Frames of a clip with temporal smoothing. Longer clips restore fewer frames twice, but hold more in memory.
 # Without smoothing no frame is restored twice, and on a CPU clips are as short as possible, because an
-# interrupted run loses the clips in progress. On a GPU each clip gives this many frames, restored together.
-CLIP = 12
+# interrupted run loses the clips in progress. On a GPU each clip gives GPU_CLIP frames, restored together.
+CLIP, GPU_CLIP = 12, 24
 ESTIMATES = 48  # of haze, kept for neighbouring clips
 MAPS = 8  # of the widest convolution, at the peak of a network that doesn't state its memory
 STRIPS = 48 << 20  # bytes of the maps that are processed in strips, for pictures of any size
@@ -127,7 +128,7 @@ class PictureRestorer:
 
     def _clip(self, radius: int) -> int:
         if self.on_gpu:
-            return CLIP + 2 * radius
+            return GPU_CLIP + 2 * radius
         return max(CLIP, 3 * radius) if self.smoothed or self.averaged else max(1, 3 * radius)
 
     def clip_length(self, height: int, width: int) -> int:
@@ -210,7 +211,7 @@ class PictureRestorer:
             half_type(precision or self.precision, self.device),
             tile,
             tiles,
-            min(tiles, CLIP) if self.on_gpu and whole and not self.compiled else 1,
+            min(tiles, GPU_CLIP) if self.on_gpu and whole and not self.compiled else 1,
         )
 
     def _restored(self, given: Given, places: Sequence[int]) -> list[Tensor]:
@@ -237,26 +238,28 @@ class PictureRestorer:
             for at in places
         }
         estimates: dict[int, Estimate] = {}
+        clear: dict[int, Tensor] = {}
         for part in groups(sorted({index for several in near.values() for index in several}), given.together):
             keys = [(*(given.keys[seen] for seen in self._seen(at, len(clip))), given.half) for at in part]
             found = self.estimates.get(keys, partial(self._estimates, given, part))
             estimates |= zip(part, found, strict=True)
-        restored = []
-        for at, several in near.items():
-            frame = clip[at : at + 1].to(self.device)
-            changed = dehaze_smoothly([estimates[index] for index in several], self.haze, frame)
-            restored.append(clip[at] if changed is None else changed[0].to(clip.device))
-        return restored
+        shares = {
+            at: self.haze.at(fmean(estimates[index].level for index in several))
+            for at, several in near.items()
+        }
+        hazy = [at for at in places if shares[at][0]]
+        for part in groups(hazy, given.together):
+            windows = [[estimates[index] for index in near[at]] for at in part]
+            frames = pick(clip, part).to(self.device)
+            changed = dehaze_smoothly(windows, [shares[at] for at in part], frames).to(clip.device)
+            clear |= zip(part, changed, strict=True)
+        return [clear.get(at, clip[at]) for at in places]
 
     def _estimates(self, given: Given, places: Sequence[int], wanted: Sequence[int]) -> list[Estimate]:
         """Estimate the haze of those of `places` whose positions are `wanted`."""
         own = [places[position] for position in wanted]
-        estimates = []
-        for at, network in zip(own, self._by_network(given, own).clamp(0, 1).split(1), strict=True):
-            small = given.source[at : at + 1].to(self.device)
-            haze = prior_haze(small, given.clip[at : at + 1].to(self.device))
-            estimates.append(Estimate(small, network, haze.removed_from(small), haze))
-        return estimates
+        small, frames = (pick(each, own).to(self.device) for each in (given.source, given.clip))
+        return estimates_of(small, self._by_network(given, own).clamp(0, 1), frames)
 
     def _seen(self, at: int, count: int) -> list[int]:
         """Return the frames of a scene of `count` that the network takes to restore one; beyond its ends the

@@ -41,6 +41,7 @@ KEPT = 32  # frames that a clip gives if memory allows; features of their neighb
 # one over the share of memory for frames that wait for all of their tiles, and for the network's maps
 WAITING_SHARE = 4
 TILE_SHARE = 3
+FLOW_MEMORY = 1 << 10  # bytes per pixel while motion is found
 
 
 class VsrRestorer:
@@ -156,9 +157,9 @@ class VsrRestorer:
             work, batch = partial(compact_window, network, keep), self._tiles_at_once(size)
             yield from apply_tiled(work, whole[None], size, self.tile_overlap, SCALE, batch)[0]
         else:
-            yield from (
-                frame[0] for frame in whole_frames(network, keep, padded(clip, self.config.patch)[:, None])
-            )
+            whole, size = padded(clip, self.config.patch)[:, None], (clip.shape[-2], clip.shape[-1])
+            together = min(len(clip), tiles_for(self.device, size, FLOW_MEMORY))
+            yield from (frame[0] for frame in whole_frames(network, keep, whole, together))
 
     def _tiles_at_once(self, tile: tuple[int, int]) -> int:
         each = (
@@ -182,11 +183,11 @@ class VsrRestorer:
             return self.networks[dtype]
 
 
-def whole_frames(network: VsrTransformer, keep: Bounds, clips: Tensor) -> Iterator[Tensor]:
+def whole_frames(network: VsrTransformer, keep: Bounds, clips: Tensor, together: int = 1) -> Iterator[Tensor]:
     """Yield frames [first, stop) of clips (T, B, 3, H, W) by a compact network that takes all of them: each
-    (B, 3, 4H, 4W), float32.
+    (B, 3, 4H, 4W), float32. The motion between so many frames is found `together`.
     """
-    restorer = VsrClip(network, clips)
+    restorer = VsrClip(network, clips, together)
     for at in range(*keep):
         with torch.inference_mode():
             large = restorer.restore(range(len(clips)), at).float()
