@@ -7,13 +7,25 @@ from fractions import Fraction
 from pathlib import Path
 
 import pytest
-from written_videos import CONSTANT, VARYING, described, made_frames, read, write
+from written_videos import (
+    CONSTANT,
+    VARYING,
+    Extras,
+    described,
+    fast_choice,
+    made_frames,
+    read,
+    rich_video,
+    write,
+)
 
 from vidrestore.frames import ColourTags
 from vidrestore.jobs.encoder_choice import obstacle
 from vidrestore.media.encoder_table import ENCODERS, TABLE
 from vidrestore.media.reader import VideoReader
-from vidrestore.media.source import SUFFIXES
+from vidrestore.media.source import SUFFIXES, Target
+from vidrestore.media.streams import check_streams
+from vidrestore.media.writer import VideoWriter
 from vidrestore.options import EncoderOptions
 
 FORMATS = [
@@ -175,13 +187,18 @@ def test_hdr_metadata_is_kept(encoder, name, tmp_path):
 
 
 def test_hdr_metadata_that_an_encoder_cannot_write_is_reported(tmp_path):
-    from written_videos import fast_choice
-
-    from vidrestore.media.writer import VideoWriter
-
     source = described("yuv420p10le", content_light=(1000, 400))
     choice = fast_choice(source, Path("a.mkv"), LOSSLESS)
     with VideoWriter(str(tmp_path / "a.mkv"), source=source, encoder=choice, copy=()) as writer:
         for frame in made_frames(source):
             writer.write(frame)
     assert "ffv1 can't write the HDR mastering display and light level" in writer.warnings[0]
+
+
+def test_the_aspect_is_written_beside_copied_streams(tmp_path):
+    info = rich_video(tmp_path / "in.mkv", Extras(audio=("aac",)))
+    shaped = replace(info, video=replace(info.video, sample_aspect_ratio=Fraction(4, 3)))
+    times = [(frame.pts, frame.duration) for frame in read(tmp_path / "in.mkv").frames]
+    copy = check_streams(shaped, Target("a.mkv"))
+    write(shaped, tmp_path / "a.mkv", made_frames(shaped, times), LOSSLESS, copy=copy)
+    assert read(tmp_path / "a.mkv").info.video.sample_aspect_ratio == Fraction(4, 3)
