@@ -193,7 +193,7 @@ BUDGETS: dict[str, tuple[int, int, dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize("name", BUDGETS)
-def test_an_h100_restores_a_frame_by_few_launches(name: str) -> None:
+def test_an_h100_restores_a_frame_by_few_launches(name):
     (most, count, options), task = BUDGETS[name], name.split(",")[0]
     device = Rehearsal(free=70 << 30, processors=132)
     frames = frames_of(EIGHT, 64, 96, count)
@@ -202,7 +202,7 @@ def test_an_h100_restores_a_frame_by_few_launches(name: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["denoise", "denoise, fast"])
-def test_large_frames_take_no_more_launches(name: str) -> None:
+def test_large_frames_take_no_more_launches(name):
     (most, count, options), frames = BUDGETS[name], frames_of(EIGHT, 480, 854, BUDGETS[name][1])
     device = Rehearsal(free=70 << 30, processors=132)
     assert launches("denoise", frames, device, **options) <= most * count
