@@ -40,7 +40,8 @@ class Family:
     `build` makes a network from the settings in its weights file. `restorers` has a function of
     RestoreOptions for each task that restores videos; `further_tasks` are others that networks are trained
     for. `adopt` converts checkpoints of other code (see `weights.importing`); without it names and settings
-    stay. `speed` on a CPU is "fast" (frames a second) or "slow" (seconds a frame).
+    stay. `read` is a function of a path: the `weights.Model` in a file that doesn't name its family.
+    `speed` on a CPU is "fast" (frames a second) or "slow" (seconds a frame).
     """
 
     build: str
@@ -48,6 +49,7 @@ class Family:
     further_tasks: tuple[str, ...] = ()
     training: Training | None = None
     adopt: str = ""
+    read: str = ""
     speed: str = ""
 
     @property
@@ -118,6 +120,13 @@ FAMILIES: dict[str, Family] = {
     "reweighted-rnn": _of_papers("vidrestore.papers.unfolded_rnns:build_reweighted_rnn"),
     "sista": _of_papers("vidrestore.papers.unfolded_rnns:build_sista"),
     "sista-rnn": _of_papers("vidrestore.papers.unfolded_rnns:build_sista_rnn"),
+    "spandrel": Family(
+        "",
+        {task: name for task, name in PICTURE_RESTORERS.items() if task not in ("dehaze", "desnow")}
+        | {"sr": "vidrestore.restorers.picture_restorer:enlarger"},
+        read="vidrestore.weights.community:read",
+        speed="slow",
+    ),
     "spynet": Family(
         "vidrestore.models.spynet:build",
         further_tasks=("flow",),

@@ -169,6 +169,14 @@ class RestoreOptions:
         tasks=DENOISE,
     )
     model: str | None = option(None, MODEL)
+    family: str | None = option(
+        None,
+        "spandrel: --model is a network of other authors (.pth, .safetensors).",
+        QUALITY,
+        scope="pixels",
+        metavar="spandrel",
+        tasks=EACH_TASK - {"dehaze", "desnow"},
+    )
     quality: Quality = option(
         "default",
         "",
@@ -344,6 +352,8 @@ class RestoreOptions:
             raise OptionError(f"chroma_strength must be in [0, 1], got {self.chroma_strength}")
         if not 0 <= self.grain <= MAX_GRAIN:
             raise OptionError(f"grain must be in [0, {MAX_GRAIN:g}] on the 0-255 scale, got {self.grain}")
+        if self.family is not None and self.model is None:
+            raise OptionError(f"`family={self.family}` says how to read a file; name it with `model`")
         check_threads(self.threads)
         _check_choice("precision", self.precision, get_args(Precision))
         _check_choice("quality", self.quality, get_args(Quality))

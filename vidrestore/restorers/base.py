@@ -51,6 +51,7 @@ class PictureForm(NamedTuple):
     multiple: int = 1  # sides must be multiples of it
     tasks: tuple[str, ...] = ()  # among which the second input chooses; empty: no second input
     pixel_memory: int = 0  # bytes per pixel at the peak; 0: unknown
+    scale: int = 1  # size of the output over that of the input
 
     @classmethod
     def of(cls, network: object) -> PictureForm:
@@ -168,6 +169,11 @@ def load_restorer(task: str, options: RestoreOptions) -> Restorer:
         )
     from vidrestore.weights import card_of
 
-    own = find_family(card_of(options.model).family).restorers if options.model is not None else {}
+    family = options.family
+    if family is None and options.model is not None:
+        family = card_of(options.model).family
+    own = {} if family is None else find_family(family).restorers
+    if options.family is not None and task not in own:
+        raise OptionError(f"`family={family}` has no networks for {task}; it has some for {', '.join(own)}")
     make: Callable[[RestoreOptions], Restorer] = load(own.get(task, TASKS[task]))
     return make(options)

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from vidrestore.clips import Bounds, reflected
-from vidrestore.errors import OptionError
+from vidrestore.errors import CheckpointError, OptionError
 from vidrestore.models.fast.compiled import Compiled
 from vidrestore.restorers.base import IMAGE_NETWORKS, Facts, PictureForm
 from vidrestore.restorers.dehaze import RADIUS as HAZE_RADIUS
@@ -90,9 +90,15 @@ class PictureRestorer:
 
     def __init__(self, task: str, options: RestoreOptions) -> None:
         self.device = torch_device(options.device)
-        model = load_for(task, FAMILY, options.model, str(self.device), DEFAULTS[task])
+        preferred = DEFAULTS.get(task, "")
+        model = load_for(task, FAMILY, options.model, str(self.device), preferred, options.family)
         self.network, self.form = model.network, PictureForm.of(model.network)
-        self.pixel_memory = self.form.pixel_memory or estimated_memory(self.network)
+        self.scale = self.form.scale
+        if self.scale > 1 and task != "sr":
+            raise CheckpointError(
+                f"{model.card.name}: enlarges {self.scale} times, but {task} keeps the size; use sr"
+            )
+        self.pixel_memory = self.form.pixel_memory or self.scale**2 * estimated_memory(self.network)
         self.compiled = Compiled(self.network, self.device) if options.compile else None
         tasks = self.form.tasks
         # the index of the task, if the network has several
@@ -116,6 +122,7 @@ class PictureRestorer:
             clip=self._clip(radius),
             overlap=2 * radius,
             radius=radius,
+            scale=self.scale,
             parallel=1 if self.on_gpu or options.compile else 0,
         )
         self.tile_overlap = OVERLAP if options.tile_overlap is None else options.tile_overlap
@@ -148,7 +155,7 @@ class PictureRestorer:
 
     def _beside(self, height: int, width: int) -> int:
         """Return the bytes in addition to the network's maps: RGB frames, given and restored, and strips."""
-        restored = self.facts.clip if self.on_gpu else 1
+        restored = self.scale**2 * (self.facts.clip if self.on_gpu else 1)
         return 4 * 3 * height * width * (self.facts.clip + restored + 3 + 2 * self.facts.radius) + STRIPS
 
     def tile_size(self, height: int, width: int) -> tuple[int, int]:
@@ -280,8 +287,9 @@ class PictureRestorer:
 
         windows = torch.stack([pick(source, self._seen(at, len(source))) for at in places])
         sized = padded(windows.to(self.device), self.form.multiple)
-        whole = apply_tiled(work, sized, given.tile, self.tile_overlap, batch=given.tiles)
-        return whole[:, 0, :, : source.shape[-2], : source.shape[-1]]
+        whole = apply_tiled(work, sized, given.tile, self.tile_overlap, self.scale, given.tiles)
+        height, width = (self.scale * side for side in source.shape[-2:])
+        return whole[:, 0, :, :height, :width]
 
 
 def pick(pictures: Tensor, places: Sequence[int]) -> Tensor:
@@ -300,6 +308,19 @@ def estimated_memory(network: torch.nn.Module) -> int:
     """
     channels = [part.shape[0] for part in network.parameters() if part.dim() == 4]
     return 4 * MAPS * max(channels, default=3)
+
+
+def enlarger(options: RestoreOptions) -> PictureRestorer:
+    """Return the restorer of `sr` by a network for single frames.
+
+    Raises CheckpointError if it doesn't enlarge as much as is asked for.
+    """
+    restorer = PictureRestorer("sr", options)
+    if restorer.scale < options.scale:
+        raise CheckpointError(
+            f"{restorer.facts.name}: enlarges {restorer.scale} times, less than `scale={options.scale}`"
+        )
+    return restorer
 
 
 def picture_denoiser(options: RestoreOptions) -> PictureRestorer:

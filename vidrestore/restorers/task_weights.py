@@ -20,14 +20,17 @@ def takes_sigma(card: Card) -> bool:
     return card.task == "denoise" and card.family == "dust"
 
 
-def load_for(task: str, family: str, model: str | None, device: str, preferred: str) -> Model:
+def load_for(
+    task: str, family: str, model: str | None, device: str, preferred: str, read_as: str | None = None
+) -> Model:
     """Return the weights named `model`, else those named `preferred`, else the first of the manifest for
     this task and family.
 
     Weights for all tasks suit those that their network's configuration names. Raises CheckpointError if no
     weights are found, or if `model` is of a family without a restorer for this task, or for another task.
+    `read_as` is the family of a file that doesn't name it.
     """
-    loaded = load_model(model or _bundled(task, family, preferred), device=device)
+    loaded = load_model(model or _bundled(task, family, preferred), device=device, family=read_as)
     card = loaded.card
     if card.family != family and task not in find_family(card.family).restorers:
         raise CheckpointError(

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Literal
 
 from vidrestore.errors import CheckpointError
-from vidrestore.families import FAMILIES
+from vidrestore.families import FAMILIES, find_family, load
 from vidrestore.weights import hub
 from vidrestore.weights.checkpoint import Model, build_network, load_network, read_card, save_model
 from vidrestore.weights.hub import model_card
@@ -66,15 +66,28 @@ class Verdict:
     message: str = ""
 
 
-def load_model(source: str | Path, device: str = "cpu", folder: Path | None = None) -> Model:
+def load_model(
+    source: str | Path, device: str = "cpu", folder: Path | None = None, family: str | None = None
+) -> Model:
     """Load weights by name, path or hub address, strictly, onto `device`.
 
     A name is looked up in the manifest of `folder` (default: the bundled one), and its file must have the
     manifest's checksum. Weights named in the manifest are never fetched here (`pull` does that); a full hub
-    address is. Raises CheckpointError.
+    address is. `family` reads files that don't describe themselves. Raises CheckpointError.
     """
+    if family is not None:
+        return _read_as(family, Path(source), device)
     path, listed = _resolve(str(source), folder)
     return _load(path, listed, device)
+
+
+def _read_as(family: str, path: Path, device: str) -> Model:
+    reader = find_family(family).read
+    if not reader:
+        raise CheckpointError(f"the family {family!r} is named in its own files; leave `family` out")
+    model: Model = load(reader)(path)
+    model.network.to(device)
+    return model
 
 
 def card_of(source: str | Path, folder: Path | None = None) -> Card:

@@ -101,7 +101,7 @@ def import_checkpoint(
 
 def _adopt(source: Path, family: str, config: Mapping[str, Any]) -> Adopted:
     adopter = find_family(family).adopt
-    tensors = {_PREFIXES.sub("", name): tensor for name, tensor in _read_tensors(source).items()}
+    tensors = {_PREFIXES.sub("", name): tensor for name, tensor in read_tensors(source).items()}
     if not adopter:
         return Adopted(config, tensors)
     adopt: Callable[[dict[str, Tensor], dict[str, Any]], Adopted] = load(adopter)
@@ -111,7 +111,7 @@ def _adopt(source: Path, family: str, config: Mapping[str, Any]) -> Adopted:
         raise CheckpointError(f"{source}: {error}") from error
 
 
-def _read_tensors(source: Path) -> dict[str, Tensor]:
+def read_tensors(source: Path) -> dict[str, Tensor]:
     """Return the named tensors of a state dict, wherever its trainer stored it. Only tensors and plain
     containers are unpickled.
     """

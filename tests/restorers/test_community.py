@@ -1,0 +1,140 @@
+"""Networks of other authors: the family "spandrel", whose package is imitated here by its documented API."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from command_line import run
+from sample_videos import write_video
+from torch import Tensor, nn
+
+import vidrestore
+from vidrestore.errors import CheckpointError
+from vidrestore.media.probe import probe
+
+
+class Enlarger(nn.Module):
+    """Repeats pixels `scale` times, by a convolution."""
+
+    def __init__(self, scale: int) -> None:
+        super().__init__()
+        self.conv, self.scale = nn.Conv2d(3, 3 * scale**2, 1, bias=False), scale
+
+    def forward(self, pictures: Tensor) -> Tensor:
+        return nn.functional.pixel_shuffle(self.conv(pictures), self.scale)
+
+
+class Described(SimpleNamespace):
+    def __call__(self, picture: Tensor) -> Tensor:
+        assert picture.shape[:2] == (1, 3) and min(picture.shape[2:]) >= 1
+        return self.model(picture).clamp(0, 1)
+
+
+class ModelLoader:
+    def load_from_state_dict(self, state: dict[str, Tensor]) -> Described:
+        if "conv.weight" not in state:
+            raise ValueError("Unsupported model")
+        scale = int((state["conv.weight"].shape[0] // 3) ** 0.5)
+        network = Enlarger(scale)
+        network.load_state_dict(state)
+        return Described(
+            model=network,
+            scale=scale,
+            purpose="SR" if scale > 1 else "Restoration",
+            input_channels=3,
+            output_channels=3 if "gray" not in state else 1,
+            supports_half=True,
+            supports_bfloat16=True,
+            size_requirements=SimpleNamespace(minimum=0, multiple_of=2, square=False),
+        )
+
+
+@pytest.fixture(autouse=True)
+def spandrel(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = ModuleType("spandrel")
+    module.ModelLoader = ModelLoader  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "spandrel", module)
+
+
+def stored(folder: Path, scale: int, gain: float = 1.0) -> Path:
+    """A checkpoint as trainers write them: each channel of the output is one of the input times `gain`."""
+    weight = gain * torch.eye(3).repeat_interleave(scale**2, 0)[..., None, None]
+    path = folder / f"x{scale}.pth"
+    torch.save({"params_ema": {"module.conv.weight": weight}}, path)
+    return path
+
+
+def frames(count: int = 3, height: int = 50, width: int = 70) -> np.ndarray:
+    return np.random.default_rng(3).integers(0, 255, (count, height, width, 3)).astype(np.uint8)
+
+
+@pytest.mark.parametrize("tile", [None, 64])
+@pytest.mark.parametrize("scale", [2, 4])
+def test_a_network_enlarges_frames_whole_and_in_tiles(scale: int, tile: int | None, tmp_path: Path) -> None:
+    given = frames(height=80, width=100)
+    model = str(stored(tmp_path, scale))
+    large = vidrestore.restore_frames(
+        given, task="sr", model=model, family="spandrel", scale=scale, tile=tile, device="cpu"
+    )
+    np.testing.assert_array_equal(large, given.repeat(scale, 1).repeat(scale, 2))
+
+
+@pytest.mark.parametrize("task", ["denoise", "deblur", "derain"])
+def test_a_network_restores_frames(task: str, tmp_path: Path) -> None:
+    given = frames()
+    model = str(stored(tmp_path, 1, gain=0.5))
+    restored = vidrestore.restore_frames(given, task=task, model=model, family="spandrel", device="cpu")
+    assert np.abs(restored - given / 2).max() <= 0.5
+
+
+def test_the_command_takes_a_checkpoint_as_it_was_published(tmp_path: Path) -> None:
+    write_video(tmp_path / "in.mkv", 3)
+    model = stored(tmp_path, 2)
+    given = ("--model", model, "--family", "spandrel", "-o", tmp_path / "out.mkv", "--device", "cpu")
+    assert run("sr", tmp_path / "in.mkv", "-x2", "--lossless", *given) == 0
+    video = probe(str(tmp_path / "out.mkv")).video
+    assert (video.width, video.height) == (128, 96)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("sr", "--family", "spandrel"), "x2: enlarges 2 times, less than --scale 4"),
+        (("deblur", "--family", "spandrel"), "x2: enlarges 2 times, but deblur keeps the size"),
+        (("sr", "-x2"), "x2.pth"),
+        (("sr", "-x2", "--family", "dust"), "--family dust has no networks for sr"),
+        (("dehaze", "--family", "spandrel"), "No such option"),
+    ],
+)
+def test_what_does_not_fit_is_refused(
+    arguments: tuple[str, ...], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_video(tmp_path / "in.mkv", 3)
+    task, *rest = arguments
+    assert run(task, tmp_path / "in.mkv", *rest, "--model", stored(tmp_path, 2), "--device", "cpu") in (1, 2)
+    assert message in capsys.readouterr().err
+
+
+def test_nothing_in_a_file_is_run_and_other_networks_are_named(tmp_path: Path) -> None:
+    class Harmful:
+        def __reduce__(self) -> tuple[object, tuple[str]]:
+            return Path.touch, (tmp_path / "was run",)  # type: ignore[return-value]
+
+    torch.save({"conv.weight": Harmful()}, tmp_path / "harmful.pth")
+    torch.save({"other": torch.zeros(3)}, tmp_path / "other.pth")
+    with pytest.raises(CheckpointError, match="can be read safely"):
+        vidrestore.weights.load_model(tmp_path / "harmful.pth", family="spandrel")
+    assert not (tmp_path / "was run").exists()
+    with pytest.raises(CheckpointError, match=r"not a network that spandrel knows \(Unsupported model\)"):
+        vidrestore.weights.load_model(tmp_path / "other.pth", family="spandrel")
+
+
+def test_without_the_package_the_error_names_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "spandrel", None)
+    with pytest.raises(CheckpointError, match=r"pip install 'vidrestore\[spandrel\]'"):
+        vidrestore.weights.load_model(stored(tmp_path, 2), family="spandrel")

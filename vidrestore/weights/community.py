@@ -1,0 +1,70 @@
+"""Networks for single pictures by other authors, recognised and built by the package spandrel from their own
+files: the family "spandrel". https://github.com/chaiNNer-org/spandrel
+
+Only tensors are read from a file, by the same reader as for `weights import`; spandrel gets them, not the
+file.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from vidrestore.errors import CheckpointError
+from vidrestore.weights.checkpoint import Model
+from vidrestore.weights.importing import read_tensors
+from vidrestore.weights.manifest import Card, sha256_of
+
+FAMILY = "spandrel"
+
+
+class Community(nn.Module):
+    """Pictures (B, 3, H, W) in [0, 1] -> (B, 3, scale H, scale W), one at a time, in float32 unless the
+    network is known to work in bf16.
+    """
+
+    def __init__(self, described: Any) -> None:
+        super().__init__()
+        self.described, self.body = described, described.model
+        needs = described.size_requirements
+        self.config = SimpleNamespace(multiple=max(1, needs.multiple_of), scale=described.scale)
+
+    def forward(self, pictures: Tensor) -> Tensor:
+        half = self.described.supports_bfloat16 and torch.is_autocast_enabled(pictures.device.type)
+        with torch.autocast(pictures.device.type, enabled=half, dtype=torch.bfloat16):
+            return torch.cat([self.described(picture[None]).float() for picture in pictures])
+
+
+def read(path: Path) -> Model:
+    """Return the network in a file of another project. Raises CheckpointError."""
+    try:
+        spandrel: Any = import_module("spandrel")
+    except ImportError as error:
+        raise CheckpointError(
+            f"{path}: the family {FAMILY!r} needs another package ({error}): "
+            "pip install 'vidrestore[spandrel]'"
+        ) from error
+    tensors = {name.removeprefix("module."): tensor for name, tensor in read_tensors(path).items()}
+    try:
+        described = spandrel.ModelLoader().load_from_state_dict(tensors)
+    except Exception as error:  # the code of another package may raise anything
+        reason = (str(error) or type(error).__name__).splitlines()[0]
+        raise CheckpointError(f"{path}: not a network that spandrel knows ({reason:.200})") from error
+    _check_described(path, described)
+    card = Card(path.stem, FAMILY, {}, "restore", sha256_of(path), path.stat().st_size)
+    return Model(Community(described).eval(), card)
+
+
+def _check_described(path: Path, described: Any) -> None:
+    """Raise CheckpointError for a network that doesn't map R, G, B to R, G, B."""
+    channels = described.input_channels, described.output_channels
+    if channels != (3, 3) or described.purpose not in ("SR", "Restoration"):
+        raise CheckpointError(
+            f"{path}: a network of the kind {described.purpose} with {channels[0]} channels in and "
+            f"{channels[1]} out; expected SR or Restoration with 3 and 3"
+        )
