@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import math
+import os
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, fields, replace
 from difflib import get_close_matches
 from fractions import Fraction
-from types import NoneType, UnionType
-from typing import Any, Literal, TypedDict, TypeVar, Union, get_args, get_origin, get_type_hints
+from numbers import Integral, Real
+from typing import Any, Literal, TypedDict, TypeVar, get_args, get_origin, get_type_hints
 
 from vidrestore import parsing
 from vidrestore.errors import OptionError
@@ -22,6 +24,10 @@ MAX_SIGMA = 255.0
 MAX_GRAIN = 30.0
 LEAST_TILE = 64
 MOST_THREADS = 1024
+MOST_PIXELS = 1 << 16  # a side
+MOST_FRAMES = 1 << 31
+MOST_SECONDS = 366 * 24 * 3600
+MOST_RATE = 10_000  # frames per second
 
 # panels of the help, in order
 QUALITY, INPUT, OUTPUT, ENCODING = ("Quality", "Input", "Output", "Encoding")
@@ -143,6 +149,10 @@ class EncoderOptions:
     )
     lossless: bool = option(False, "Encode without loss.", ENCODING, scope="file")
     threads: int = 0
+
+    def __post_init__(self) -> None:
+        _check_types(self)
+        check_threads(self.threads)
 
 
 @dataclass(frozen=True)
@@ -342,6 +352,7 @@ class RestoreOptions:
     )
 
     def __post_init__(self) -> None:
+        _check_types(self)
         if self.sigma != "auto" and not 0 <= self.sigma <= MAX_SIGMA:
             raise OptionError(
                 f"sigma must be 'auto' or in [0, {MAX_SIGMA:g}] on the 0-255 scale, got {self.sigma}"
@@ -355,28 +366,23 @@ class RestoreOptions:
         if self.family is not None and self.model is None:
             raise OptionError(f"`family={self.family}` says how to read a file; name it with `model`")
         check_threads(self.threads)
-        _check_choice("precision", self.precision, get_args(Precision))
-        _check_choice("quality", self.quality, get_args(Quality))
-        _check_choice("input", self.input, get_args(Input))
         for kind in self.drop:
             _check_choice("drop", kind, DROPPABLE)
         _check_rate(self.cfr)
         _check_rate(self.fps, "fps")
         if self.scale not in (2, 3, 4):
             raise OptionError(f"scale must be 2, 3 or 4 (-x4), got {self.scale}")
-        if self.height is not None and (self.height < 2 or self.height % 2):
+        if self.height is not None and (not 2 <= self.height <= MOST_PIXELS or self.height % 2):
             raise OptionError(f"height must be an even number of lines, got {self.height}")
         if self.height is not None and self.scale != 4:
             raise OptionError("scale and height both say how large the output is; leave one out")
         _check_tiles(self.tile, self.tile_overlap)
-        if self.segment_frames is not None and self.segment_frames < 1:
+        if self.segment_frames is not None and not 1 <= self.segment_frames <= MOST_FRAMES:
             raise OptionError(f"segment_frames must be 1 or more, got {self.segment_frames}")
-        if self.double_rate and self.deinterlace is False:
-            raise OptionError("double_rate deinterlaces; leave out that, or deinterlace=False")
-        if self.start is not None and self.start < 0:
-            raise OptionError(f"start must be 0 s or later, got {float(self.start):g}")
-        if self.duration is not None and self.duration <= 0:
-            raise OptionError(f"duration must be above 0 s, got {float(self.duration):g}")
+        if self.start is not None and not 0 <= self.start <= MOST_SECONDS:
+            raise OptionError(f"start must be 0 s or later, in a year at most, got {float(self.start):g}")
+        if self.duration is not None and not 0 < self.duration <= MOST_SECONDS:
+            raise OptionError(f"duration must be above 0 s, a year at most, got {float(self.duration):g}")
 
 
 class RestoreKeywords(TypedDict, total=False):
@@ -447,6 +453,7 @@ class SenseOptions:
     device: str = option("auto", ONE_DEVICE)
 
     def __post_init__(self) -> None:
+        _check_types(self)
         if self.rate is None and self.model is None:
             raise OptionError(
                 "a rate such as 0.2 is needed, or a model that has a sensing matrix (`rate`, `model`)"
@@ -475,8 +482,8 @@ class RecoverOptions:
     device: str = option("auto", ONE_DEVICE)
 
     def __post_init__(self) -> None:
+        _check_types(self)
         check_threads(self.threads)
-        _check_choice("precision", self.precision, get_args(Precision))
         _check_rate(self.cfr)
 
 
@@ -484,27 +491,61 @@ def chosen_options(kind: type[Chosen], options: Chosen | None, overrides: Mappin
     """Return `options`, by default those of `kind`, with fields changed. Raises OptionError for an unknown
     name, with a similar one, and a value of the wrong type.
     """
-    from vidrestore.checking import converted, known_names  # pydantic loads for whom sets an option
-
-    hints, given = get_type_hints(kind), dict[str, Any]()
-    for name, value in overrides.items():
-        if name not in hints:
-            close = get_close_matches(name, hints, 1)
-            known = f"did you mean `{close[0]}`?" if close else f"there are: {known_names(name, hints)}"
-            raise OptionError(f"no option named {name!r}; {known}")
-        try:
-            given[name] = converted(value, hints[name])
-        except ValueError:
-            raise OptionError(f"{name} must be {_type_in_words(hints[name])}, got {value!r}") from None
-    return replace(options, **given) if options else kind(**given)  # type: ignore[type-var]
+    hints = get_type_hints(kind)
+    for name in overrides.keys() - hints.keys():
+        close = get_close_matches(name, hints, 1)
+        known = f"did you mean `{close[0]}`?" if close else f"there are: {', '.join(hints)}"
+        raise OptionError(f"no option named {name!r}; {known}")
+    return replace(options, **overrides) if options else kind(**overrides)  # type: ignore[type-var]
 
 
-def _type_in_words(hint: Any) -> str:
-    """Return "float or 'auto'" for `float | Literal["auto"]`."""
-    kinds = get_args(hint) if get_origin(hint) in (Union, UnionType, Literal) else ()
-    if not kinds:
-        return repr(hint) if isinstance(hint, str) else getattr(hint, "__name__", str(hint))
-    return " or ".join(_type_in_words(each) for each in kinds if each is not NoneType)
+_KINDS: dict[Any, str] = {
+    int: "a whole number",
+    float: "a finite number",
+    Fraction: "a finite number",
+    bool: "True or False",
+    str: "text",
+    type(None): "None",
+    Mapping: "a mapping of names to texts",
+    frozenset: "a set of words",
+}
+
+
+def _check_types(options: Any) -> None:
+    """Raise OptionError for a value of another type than its field's; numbers and paths become just that."""
+    for name, hint in get_type_hints(type(options)).items():
+        value = getattr(options, name)
+        kinds = (hint,) if get_origin(hint) in (None, Literal, Mapping, frozenset) else get_args(hint)
+        found = next(filter(None, (_as(kind, value) for kind in kinds)), None)
+        if found is None:
+            raise OptionError(f"{name} must be {' or '.join(map(_kind, kinds))}, got {value!r}")
+        object.__setattr__(options, name, found[0])
+
+
+def _kind(kind: Any) -> str:
+    if get_origin(kind) is Literal:
+        choices = get_args(kind)
+        return f"one of {', '.join(choices)}" if len(choices) > 1 else repr(choices[0])
+    return _KINDS.get(get_origin(kind) or kind) or kind.__name__
+
+
+def _as(kind: Any, value: Any) -> tuple[Any] | None:
+    """Return the value as a `kind`, in a tuple, or None if it is none."""
+    number = not isinstance(value, bool) and isinstance(value, Real) and math.isfinite(value)
+    if get_origin(kind) is Literal:
+        return (value,) if isinstance(value, str) and value in get_args(kind) else None
+    if kind is int:
+        return (int(value),) if number and isinstance(value, Integral) else None
+    if kind is float:
+        return (value if type(value) is int else float(value),) if number else None
+    if kind is Fraction:  # a float such as 29.97 means what it shows
+        exact = isinstance(value, Integral | Fraction)
+        return (Fraction(value if exact else repr(float(value))),) if number else None
+    if kind is str:
+        return (os.fspath(value),) if isinstance(value, str | os.PathLike) else None
+    if get_origin(kind) is frozenset:
+        return (frozenset(value),) if isinstance(value, Set | list | tuple) else None
+    return (value,) if isinstance(value, get_origin(kind) or kind) else None
 
 
 def values_of(options: Any, *scopes: Scope) -> dict[str, Any]:
@@ -529,17 +570,17 @@ def check_threads(threads: int) -> None:
 
 
 def _check_tiles(tile: int | None, overlap: int | None) -> None:
-    if tile is not None and tile < LEAST_TILE:
+    if tile is not None and not LEAST_TILE <= tile <= MOST_PIXELS:
         raise OptionError(f"tile must be {LEAST_TILE} pixels or more, got {tile}")
-    if overlap is not None and overlap < 0:
+    if overlap is not None and not 0 <= overlap <= MOST_PIXELS:
         raise OptionError(f"tile_overlap must be 0 pixels or more, got {overlap}")
     if tile is not None and overlap is not None and overlap > tile // 2:
         raise OptionError(f"tile_overlap must be at most half a tile, {tile // 2} pixels, got {overlap}")
 
 
 def _check_rate(rate: Fraction | None, name: str = "cfr") -> None:
-    if rate is not None and rate <= 0:
-        raise OptionError(f"{name} must be above 0, got {float(rate):g}")
+    if rate is not None and not 1 / Fraction(MOST_RATE) <= rate <= MOST_RATE:
+        raise OptionError(f"{name} must be above 0, at most {MOST_RATE}, got {float(rate):g}")
 
 
 def _check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:

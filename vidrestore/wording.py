@@ -37,7 +37,10 @@ class Logged:
     def __call__(self, event: Event) -> None:
         for level, line in self._stages(event):
             LOGGER.log(level, line)
-        self._on_event(event)
+        try:
+            self._on_event(event)
+        except StopIteration as error:  # which would end any iteration that an event comes from, as if done
+            raise RuntimeError("the listener `on_event` raised StopIteration") from error
         for level, line in _records(event):
             LOGGER.log(level, line)
 

@@ -135,10 +135,10 @@ def test_wrong_frames_of_an_iterable_are_refused(frames: list, message: str) -> 
     [
         ({"sgima": 3}, "no option named 'sgima'; did you mean `sigma`?"),
         ({"zoom": 3}, "no option named 'zoom'; there are: sigma, model"),
-        ({"sigma": "x"}, "sigma must be float or 'auto', got 'x'"),
-        ({"strength": []}, r"strength must be float, got \[\]"),
+        ({"sigma": "x"}, "sigma must be a finite number or 'auto', got 'x'"),
+        ({"strength": []}, r"strength must be a finite number, got \[\]"),
         ({"encoder": "libx264"}, "encoder must be EncoderOptions, got 'libx264'"),
-        ({"quality": "good"}, "quality must be 'fast' or 'default' or 'best', got 'good'"),
+        ({"quality": "good"}, "quality must be one of fast, default, best, got 'good'"),
     ],
     ids=str,
 )

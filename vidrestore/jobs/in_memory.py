@@ -49,7 +49,10 @@ def restore_frames(
     what concerns files. The task `sr` returns frames four times larger. A `Restorer` keeps the weights for
     further calls. Raises VidRestoreError.
     """
-    restored: Frames = Restorer(task, options=options, **overrides)(frames, on_event=on_event)
+    restorer = Restorer(task, options=options, **overrides)
+    if not isinstance(frames, np.ndarray | Tensor):
+        raise OptionError(f"frames must be an array or a tensor (T, H, W, 3), got {type(frames).__name__}")
+    restored: Frames = restorer(frames, on_event=on_event)
     return restored
 
 

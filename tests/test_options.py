@@ -1,0 +1,85 @@
+"""Options and frames of any type are taken as what they mean, or refused with a sentence."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from vidrestore import restore_frames
+from vidrestore.errors import OptionError
+from vidrestore.events import Event, Started
+from vidrestore.options import EncoderOptions, RecoverOptions, RestoreOptions, SenseOptions
+from vidrestore.wording import Logged
+
+NUMBERS = (
+    "sigma",
+    "strength",
+    "grain",
+    "start",
+    "duration",
+    "fps",
+    "cfr",
+    "threads",
+    "scale",
+    "tile",
+    "height",
+)
+
+
+@pytest.mark.parametrize(
+    "value", [math.nan, math.inf, 1e30, 10**30, [1], "x", True, b"1", -math.inf], ids=repr
+)
+@pytest.mark.parametrize("name", [*NUMBERS, "chroma_strength", "tile_overlap", "segment_frames"])
+def test_what_is_no_number_in_range_is_refused_by_the_option_itself(name: str, value: Any) -> None:
+    with pytest.raises(OptionError, match=f"^{name} must be"):
+        RestoreOptions(**{name: value})
+
+
+@pytest.mark.parametrize(
+    ("kind", "values"),
+    [
+        (RestoreOptions, {"sigma": None}),
+        (RestoreOptions, {"strength": None}),
+        (RestoreOptions, {"drop": "audio"}),
+        (RestoreOptions, {"encoder": "libx264"}),
+        (RestoreOptions, {"steady": 1}),
+        (RestoreOptions, {"device": None}),
+        (RestoreOptions, {"quality": "good"}),
+        (EncoderOptions, {"crf": math.nan}),
+        (EncoderOptions, {"options": ["a=b"]}),
+        (EncoderOptions, {"threads": -1}),
+        (SenseOptions, {"rate": "0.2"}),
+        (RecoverOptions, {"threads": 1.5}),
+    ],
+)
+def test_what_has_another_type_is_refused(kind: type, values: dict[str, Any]) -> None:
+    with pytest.raises(OptionError, match=f"{next(iter(values))} must be"):
+        kind(**values)
+
+
+def test_numbers_of_numpy_and_paths_are_taken_for_what_they_are() -> None:
+    options = RestoreOptions(
+        sigma=np.float64(20), tile=np.int64(128), fps=29.97, start=np.float32(0.5), work_dir=Path("work")
+    )
+    assert (options.sigma, options.tile, options.work_dir) == (20.0, 128, "work")
+    assert type(options.sigma) is float and type(options.tile) is int
+    assert options.fps == Fraction("29.97") and options.start == Fraction(1, 2)
+
+
+@pytest.mark.parametrize("frames", [None, "frames", [[0.5]], [np.zeros((4, 4, 3))], np.full(4, None)])
+def test_what_is_no_array_of_frames_is_refused(frames: Any) -> None:
+    with pytest.raises(OptionError, match="frames must"):
+        restore_frames(frames)
+
+
+def test_a_listener_can_not_end_an_iteration_unseen() -> None:
+    def listen(event: Event) -> None:
+        raise StopIteration
+
+    with pytest.raises(RuntimeError, match="the listener `on_event` raised StopIteration"):
+        Logged(listen)(Started("a.mp4"))
