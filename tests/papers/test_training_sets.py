@@ -228,9 +228,9 @@ WRONG: list[tuple[str, str, object, str]] = [
     ("pairs", "split", "test", "split of rain13k must be train, found 'test'"),
     ("pairs", "validation", ["rain100l/train"], "split of rain100l must be test, found 'train'"),
     ("pairs", "validation", ["fog/test"], "dataset must be one of its"),
-    ("pairs", "crop", 20, "crop must be a multiple of 8 from 16 on, found 20"),
-    ("clips", "frames", 0, "frames must be at least 1, found 0"),
-    ("clips", "crop", 12, "crop must be a multiple of 8 from 8 on, found 12"),
+    ("pairs", "crop", 20, "crop must be a multiple of 8, found 20"),
+    ("clips", "frames", 0, "frames must be greater than or equal to 1, found 0"),
+    ("clips", "crop", 12, "crop must be a multiple of 8, found 12"),
     ("pairs", "folder", None, "[data]: missing: folder"),
     (
         "pairs",
@@ -248,7 +248,7 @@ def test_a_wrong_value_is_named_with_its_place(tmp_path, kind, name, value, mess
     path = configured(tmp_path, kind, data={name: value})
     with pytest.raises(ConfigError) as error:
         read_config(path)
-    assert str(error.value).startswith(f"{path}, [data]: ") and message in str(error.value)
+    assert str(error.value).startswith(f"{path}: [data]: ") and message in str(error.value)
 
 
 def test_networks_of_groups_have_no_datasets(tmp_path):
