@@ -1,11 +1,8 @@
 """Options and frames of any type are taken as what they mean, or refused with a sentence."""
 
-from __future__ import annotations
-
 import math
 from fractions import Fraction
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -35,7 +32,7 @@ NUMBERS = (
     "value", [math.nan, math.inf, 1e30, 10**30, [1], "x", True, b"1", -math.inf], ids=repr
 )
 @pytest.mark.parametrize("name", [*NUMBERS, "chroma_strength", "tile_overlap", "segment_frames"])
-def test_what_is_no_number_in_range_is_refused_by_the_option_itself(name: str, value: Any) -> None:
+def test_what_is_no_number_in_range_is_refused_by_the_option_itself(name, value):
     with pytest.raises(OptionError, match=f"^{name} must be"):
         RestoreOptions(**{name: value})
 
@@ -57,12 +54,12 @@ def test_what_is_no_number_in_range_is_refused_by_the_option_itself(name: str, v
         (RecoverOptions, {"threads": 1.5}),
     ],
 )
-def test_what_has_another_type_is_refused(kind: type, values: dict[str, Any]) -> None:
+def test_what_has_another_type_is_refused(kind, values):
     with pytest.raises(OptionError, match=f"{next(iter(values))} must be"):
         kind(**values)
 
 
-def test_numbers_of_numpy_and_paths_are_taken_for_what_they_are() -> None:
+def test_numbers_of_numpy_and_paths_are_taken_for_what_they_are():
     options = RestoreOptions(
         sigma=np.float64(20), tile=np.int64(128), fps=29.97, start=np.float32(0.5), work_dir=Path("work")
     )
@@ -72,12 +69,12 @@ def test_numbers_of_numpy_and_paths_are_taken_for_what_they_are() -> None:
 
 
 @pytest.mark.parametrize("frames", [None, "frames", [[0.5]], [np.zeros((4, 4, 3))], np.full(4, None)])
-def test_what_is_no_array_of_frames_is_refused(frames: Any) -> None:
+def test_what_is_no_array_of_frames_is_refused(frames):
     with pytest.raises(OptionError, match="frames must"):
         restore_frames(frames)
 
 
-def test_a_listener_can_not_end_an_iteration_unseen() -> None:
+def test_a_listener_can_not_end_an_iteration_unseen():
     def listen(event: Event) -> None:
         raise StopIteration
 

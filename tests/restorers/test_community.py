@@ -1,7 +1,5 @@
 """Networks of other authors: the family "spandrel", whose package is imitated here by its documented API."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -75,7 +73,7 @@ def frames(count: int = 3, height: int = 50, width: int = 70) -> np.ndarray:
 
 @pytest.mark.parametrize("tile", [None, 64])
 @pytest.mark.parametrize("scale", [2, 4])
-def test_a_network_enlarges_frames_whole_and_in_tiles(scale: int, tile: int | None, tmp_path: Path) -> None:
+def test_a_network_enlarges_frames_whole_and_in_tiles(scale, tile, tmp_path):
     given = frames(height=80, width=100)
     model = str(stored(tmp_path, scale))
     large = vidrestore.restore_frames(
@@ -85,14 +83,14 @@ def test_a_network_enlarges_frames_whole_and_in_tiles(scale: int, tile: int | No
 
 
 @pytest.mark.parametrize("task", ["denoise", "deblur", "derain"])
-def test_a_network_restores_frames(task: str, tmp_path: Path) -> None:
+def test_a_network_restores_frames(task, tmp_path):
     given = frames()
     model = str(stored(tmp_path, 1, gain=0.5))
     restored = vidrestore.restore_frames(given, task=task, model=model, family="spandrel", device="cpu")
     assert np.abs(restored - given / 2).max() <= 0.5
 
 
-def test_the_command_takes_a_checkpoint_as_it_was_published(tmp_path: Path) -> None:
+def test_the_command_takes_a_checkpoint_as_it_was_published(tmp_path):
     write_video(tmp_path / "in.mkv", 3)
     model = stored(tmp_path, 2)
     given = ("--model", model, "--family", "spandrel", "-o", tmp_path / "out.mkv", "--device", "cpu")
@@ -111,16 +109,14 @@ def test_the_command_takes_a_checkpoint_as_it_was_published(tmp_path: Path) -> N
         (("dehaze", "--family", "spandrel"), "No such option"),
     ],
 )
-def test_what_does_not_fit_is_refused(
-    arguments: tuple[str, ...], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_does_not_fit_is_refused(arguments, message, tmp_path, capsys):
     write_video(tmp_path / "in.mkv", 3)
     task, *rest = arguments
     assert run(task, tmp_path / "in.mkv", *rest, "--model", stored(tmp_path, 2), "--device", "cpu") in (1, 2)
     assert message in capsys.readouterr().err
 
 
-def test_nothing_in_a_file_is_run_and_other_networks_are_named(tmp_path: Path) -> None:
+def test_nothing_in_a_file_is_run_and_other_networks_are_named(tmp_path):
     class Harmful:
         def __reduce__(self) -> tuple[object, tuple[str]]:
             return Path.touch, (tmp_path / "was run",)  # type: ignore[return-value]
@@ -134,7 +130,7 @@ def test_nothing_in_a_file_is_run_and_other_networks_are_named(tmp_path: Path) -
         vidrestore.weights.load_model(tmp_path / "other.pth", family="spandrel")
 
 
-def test_without_the_package_the_error_names_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_package_the_error_names_it(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "spandrel", None)
     with pytest.raises(CheckpointError, match=r"pip install 'vidrestore\[spandrel\]'"):
         vidrestore.weights.load_model(stored(tmp_path, 2), family="spandrel")
