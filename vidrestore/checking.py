@@ -184,10 +184,16 @@ def explained(error: ValidationError, names: Iterable[str] = ()) -> str:
     if missing:
         return f"missing: {', '.join(missing)}"
     problem = max(problems, key=lambda each: len(each["loc"]))  # of a union, the member that fitted best
-    name, *inner = problem["loc"] or ("it",)
-    place = ", ".join([str(name), *(f"item {part}" for part in inner if isinstance(part, int))])
+    parts = [part for part in problem["loc"] if isinstance(part, int) or _is_name(part)] or ["it"]
+    place = ".".join(str(part) for part in parts if isinstance(part, str))
+    place += "".join(f", item {part}" for part in parts if isinstance(part, int))
     expected = re.sub(r"^\w+ should ", "must ", problem["msg"])
     return f"{place} {expected}, found {problem['input']!r:.{_LONGEST}}"
+
+
+def _is_name(part: str) -> bool:
+    """Return True for the name of a field, and not of a member of a union."""
+    return part.isidentifier() and part not in ("str", "int", "float", "bool", "none")
 
 
 def toml(tables: Mapping[str, Any]) -> str:

@@ -247,4 +247,4 @@ def test_inspect_describes_pictures(tmp_path, capsys):
     command("inspect", folder)
     printed = capsys.readouterr().out
     assert f"{folder}: pictures\n" in printed and "64x48" in printed
-    assert "2 in 0.080 s, at 25 fps unless told otherwise" in printed
+    assert "2 in 0.080 s, at 25 fps unless --fps gives another rate" in printed

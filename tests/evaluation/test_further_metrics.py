@@ -172,7 +172,7 @@ def refused(**options: object) -> str:
 
 
 def test_unknown_metrics_are_refused_before_anything_is_measured():
-    assert refused(metrics=["lpips"]) == "no metric lpips besides PSNR and SSIM; there are: vmaf"
+    assert refused(metrics=["lpips"]) == "no metric lpips in addition to PSNR and SSIM; there are: vmaf"
     assert refused(suite="bundled", metrics=["vmaf"]).startswith(
         "further metrics (vmaf) are for the papers' tables"
     )

@@ -9,7 +9,7 @@ from dataset_folders import VID4, found_pairs, write
 from sample_pictures import write_rgb
 
 from vidrestore.errors import DatasetError
-from vidrestore.papers.layouts import listing
+from vidrestore.papers.datasets import listing
 from vidrestore.papers.set_files import DATASETS, Pair, PairedImages, find, read_frames, read_pair
 
 # Records

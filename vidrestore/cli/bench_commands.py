@@ -104,7 +104,7 @@ def _prove(report: str, device: str, size: tuple[int, int], frames: int) -> None
 
 
 def default_sigma(model: str | None) -> float | Literal["auto"]:
-    """Return the noise of the generated video; "auto" for weights that are told none."""
+    """Return the noise of the generated video; "auto" for weights that take none."""
     from vidrestore.jobs.bench import NOISE
     from vidrestore.restorers.task_weights import takes_sigma
     from vidrestore.weights import card_of

@@ -32,6 +32,10 @@ QUIET = Declared("Print errors only.", OUTPUT, "call", ("--quiet", "-q"))
 
 Json = Annotated[bool, typer.Option("--json", metavar="", help=JSON.help)]
 Quiet = Annotated[bool, typer.Option(*QUIET.flags, metavar="", help=QUIET.help)]
+Device = Annotated[
+    str, typer.Option("--device", metavar="NAME", help="auto (a GPU if there is one), cpu or cuda.")
+]
+Threads = Annotated[int, typer.Option("--threads", min=0, metavar="N", help="CPU threads; 0: all.")]
 Overwrite = Annotated[bool, typer.Option(*OVERWRITE.flags, metavar="", help=OVERWRITE.help)]
 
 

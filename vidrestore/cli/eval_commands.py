@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from vidrestore.cli.declared import Device, Threads
 from vidrestore.cli.inputs import stops_cleanly
 from vidrestore.cli.progress import PLAIN_INTERVAL
-from vidrestore.cli.terminal import escaped, say, say_over, show
+from vidrestore.cli.terminal import escaped, say, say_over, show, show_columns
 from vidrestore.errors import VidRestoreError
 
 if TYPE_CHECKING:
@@ -85,10 +86,8 @@ def evaluate(
         Path | None,
         typer.Option("--html", metavar="FILE", help="Write one page with table, pictures and curves."),
     ] = None,
-    device: Annotated[
-        str, typer.Option("--device", metavar="NAME", help="auto (a GPU if there is one), cpu or cuda.")
-    ] = "auto",
-    threads: Annotated[int, typer.Option("--threads", min=0, metavar="N", help="CPU threads; 0: all.")] = 0,
+    device: Device = "auto",
+    threads: Threads = 0,
 ) -> None:
     """Measure weights by a fixed protocol, beside what was published.
 
@@ -214,9 +213,7 @@ def _print(found: Result) -> None:
             )
         Console().print(table)
     else:
-        widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-        for row in cells:
-            show("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+        show_columns(cells)
     for line in (*found.protocol, *found.notes):
         show(f"- {line}")
 

@@ -121,6 +121,6 @@ def _rate(found: Inspection) -> str:
     if not found.seconds:
         return "rate unknown"
     if found.info.container == PICTURES:
-        return f"at {found.frames / found.seconds:g} fps unless told otherwise"
+        return f"at {found.frames / found.seconds:g} fps unless --fps gives another rate"
     kind = "steady" if found.steady else "variable frame rate, on average"
     return f"{kind} {found.frames / found.seconds:.3f} fps"

@@ -12,7 +12,7 @@ import os
 import re
 import sys
 import textwrap
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Any, TextIO
 
@@ -38,6 +38,13 @@ def show(*lines: str) -> None:
     """Print lines on stdout, escaped; a failed write raises OSError."""
     for line in lines:
         print(escaped(line))
+
+
+def show_columns(rows: Sequence[Sequence[str]]) -> None:
+    """Print rows of cells in aligned columns on stdout."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        show("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
 
 
 def show_json(values: Mapping[str, Any]) -> None:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from vidrestore.cli.declared import Device, Threads
 from vidrestore.cli.inputs import stops_cleanly
 from vidrestore.cli.terminal import as_options, escaped, fitted, say, show
 from vidrestore.training.training_events import (
@@ -61,10 +62,8 @@ def train(
             help="Start from these weights; repeatable, for other parts.",
         ),
     ] = None,
-    device: Annotated[
-        str, typer.Option("--device", metavar="NAME", help="auto (a GPU if there is one), cpu or cuda.")
-    ] = "auto",
-    threads: Annotated[int, typer.Option("--threads", min=0, metavar="N", help="CPU threads; 0: all.")] = 0,
+    device: Device = "auto",
+    threads: Threads = 0,
     settings: Annotated[
         list[str] | None,
         typer.Option(
@@ -121,14 +120,20 @@ def train(
             say(STAGES["load"], sys.stderr)
         elif is_first() and not print_config:
             on_event(Reached("load"))  # torch, which takes seconds
-        from vidrestore.training.config import read_config
-        from vidrestore.training.loop import train as run
+        import torch
 
-        _use_threads(threads)
+        from vidrestore.options import check_threads
+        from vidrestore.training.config import config_toml, read_config
+        from vidrestore.training.loop import train as run
+        from vidrestore.training.networks import with_full_model
+
+        check_threads(threads)
+        if threads:
+            torch.set_num_threads(threads)
         recipe = read_config(config, settings or ())
         reading = _reading(cache, cache_gb, skip_bad, workers)
         if print_config:
-            _print_config(recipe)
+            show(*config_toml(with_full_model(recipe)).splitlines())
             return
         if dry_run:
             _rehearse(recipe, init, device, reading)
@@ -147,16 +152,6 @@ def train(
         show(str(path))
 
 
-def _use_threads(threads: int) -> None:
-    import torch
-
-    from vidrestore.options import check_threads
-
-    check_threads(threads)
-    if threads:
-        torch.set_num_threads(threads)
-
-
 def _reading(cache: Path | None, gigabytes: float | None, skip_bad: bool, workers: int) -> Reading:
     from vidrestore.files.user_folders import user_folder
     from vidrestore.training.data.decoded import CACHE_BYTES
@@ -164,13 +159,6 @@ def _reading(cache: Path | None, gigabytes: float | None, skip_bad: bool, worker
 
     limit = CACHE_BYTES if gigabytes is None else int(1e9 * gigabytes)
     return Reading((cache or user_folder("cache")) if limit else None, limit, skip_bad, workers)
-
-
-def _print_config(recipe: RunConfig) -> None:
-    from vidrestore.training.config import config_toml
-    from vidrestore.training.networks import with_full_model
-
-    show(*config_toml(with_full_model(recipe)).splitlines())
 
 
 def _rehearse(recipe: RunConfig, init: list[str] | None, device: str, reading: Reading) -> None:
@@ -282,13 +270,12 @@ def describe(event: Event) -> str | None:
             )
             return f"step {event.step} of {event.steps}, on {event.device}, {origin}"
         case Validated():
-            metrics = "  ".join(
-                _metric(name, psnr, event.before.get(name)) for name, psnr in event.psnr.items()
-            )
-            best = "  best so far" if event.best else ""
-            return (
-                f"step {event.step}  {event.seconds:.0f} s  loss {event.loss:.4f}  held out  {metrics}{best}"
-            )
+            line = f"step {event.step}  {event.seconds:.0f} s  loss {event.loss:.4f}  held out"
+            for name, psnr in event.psnr.items():
+                label = name if isinstance(name, str) else f"sigma {name:g}"
+                before = f" (given {event.before[name]:.2f})" if name in event.before else ""
+                line += f"  {label}: {psnr:.2f} dB{before}"
+            return line + ("  best so far" if event.best else "")
         case Interrupted():
             return (
                 f"interrupted: step {event.step} is in {event.checkpoint}; the same command with "
@@ -298,8 +285,3 @@ def describe(event: Event) -> str | None:
             return as_options(event.message)
         case Stepped() | Reached():
             return None
-
-
-def _metric(name: float | str, psnr: float, before: float | None) -> str:
-    label = name if isinstance(name, str) else f"sigma {name:g}"
-    return f"{label}: {psnr:.2f} dB" + ("" if before is None else f" (given {before:.2f})")

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from vidrestore.cli.declared import Json, Overwrite, Quiet
-from vidrestore.cli.terminal import show, show_json
+from vidrestore.cli.terminal import show, show_columns, show_json
 from vidrestore.errors import CheckpointError
 from vidrestore.families import ENTRY_POINTS, FAMILIES, find_family
 from vidrestore.restorers.base import DENOISER, ENLARGERS, IMAGE_NETWORKS, TASKS
@@ -50,8 +50,8 @@ def list_weights(as_json: Json = False) -> None:
         for card, place in cards:
             show_json(card.to_entry() | {"place": place})
         return
-    rows = [_row(card, place) for card, place in sorted(cards, key=lambda each: _order(each[0]))]
-    _print_table([("task", "name", "parameters", "size", "speed", "place"), *rows])
+    cards.sort(key=lambda each: ((*ORDER, each[0].task).index(each[0].task), each[0].name))
+    show_columns([("task", "name", "parameters", "size", "speed", "place"), *(_row(*each) for each in cards)])
     show("", "* is taken unless --model names another; sr takes one of two, by --input")
 
 
@@ -59,10 +59,6 @@ def _place(card: Card, *, pulled: bool) -> str:
     if card.file:
         return "yours" if Path(card.file).is_absolute() else "bundled"
     return "pulled" if pulled else "to pull"
-
-
-def _order(card: Card) -> tuple[int, str]:
-    return (ORDER.index(card.task) if card.task in ORDER else len(ORDER), card.name)
 
 
 def _row(card: Card, place: str) -> tuple[str, ...]:
@@ -244,10 +240,3 @@ def _short(values: Mapping[str, Any]) -> str:
     return ", ".join(
         f"{key} {'-'.join(f'{each:g}' for each in ranges[key])}" for key in ASKED_FOR if key in ranges
     )
-
-
-def _print_table(rows: Iterable[Sequence[str]]) -> None:
-    rows = list(rows)
-    widths = [max(len(cell) for cell in column) for column in zip(*rows, strict=True)]
-    for row in rows:
-        show("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())

@@ -4,10 +4,9 @@ configuration, or the suite `bundled`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from vidrestore.errors import CheckpointError, ConfigError
 from vidrestore.evaluation.results import Result, Row, Values, Verdict
@@ -55,12 +54,26 @@ def held_out_rows(config: RunConfig, model: Model, data: Path | None = None) -> 
     are its own. Raises ConfigError if the clips are missing, CheckpointError if the configuration is of
     another family or task than the weights.
     """
-    _check_fits(config, model.card)
+    card = model.card
+    for what, found, fitting in (
+        ("family", card.family, (config.family,)),
+        ("task", card.task, (config.task, ANY_TASK)),
+    ):
+        if found not in fitting:
+            raise CheckpointError(
+                f"{card.name}: weights of the {what} {found!r}, but {config.path} is for {fitting[0]!r}; "
+                "name others with `weights`"
+            )
     here, own_clips = with_clips(config, data)
-    listed = _listed(model.card) if own_clips and _is_recipe(config, model.card) else None
-    found = measured_metrics(here, model)
-    for name in dict.fromkeys((*found, *(listed or ()))):
-        measured, expected = found.get(name, {}), (listed or {}).get(name, {})
+    listed = None
+    if own_clips and "configuration" in model.card.training:
+        own = recipe_of(model.card)
+        if (own.data, own.training) == (config.data, config.training):
+            measured_before = model.card.measured.items()
+            listed = {name: values for name, values in measured_before if name.startswith(HELD_OUT)}
+    metrics = measured_metrics(here, model)
+    for name in dict.fromkeys((*metrics, *(listed or ()))):
+        measured, expected = metrics.get(name, {}), (listed or {}).get(name, {})
         verdict: Verdict = (
             ""
             if listed is None
@@ -111,7 +124,9 @@ def measured_metrics(config: RunConfig, model: Model) -> dict[str, Values]:
             "before": objective.metrics_before(held_out),
         }
     except ValueError as error:  # the network can't take frames of this size
-        raise ConfigError(f"{model.card.name}: can't be measured as {config.path} says: {error}") from error
+        raise ConfigError(
+            f"{model.card.name}: can't be measured on the data of {config.path}: {error}"
+        ) from error
     return objective.card_metrics({part: rounded_metrics(values) for part, values in metrics.items()})
 
 
@@ -120,30 +135,6 @@ def agree(measured: Values, expected: Values) -> bool:
     return all(
         name in measured and abs(measured[name] - value) <= AGREEMENT for name, value in expected.items()
     )
-
-
-def _listed(card: Card) -> Mapping[str, Any]:
-    return {name: values for name, values in card.measured.items() if name.startswith(HELD_OUT)}
-
-
-def _is_recipe(config: RunConfig, card: Card) -> bool:
-    """Return True if the weights were trained with the data and training settings of `config`."""
-    if "configuration" not in card.training:
-        return False
-    own = recipe_of(card)
-    return (own.data, own.training) == (config.data, config.training)
-
-
-def _check_fits(config: RunConfig, card: Card) -> None:
-    for what, found, expected in (
-        ("family", card.family, (config.family,)),
-        ("task", card.task, (config.task, ANY_TASK)),
-    ):
-        if found not in expected:
-            raise CheckpointError(
-                f"{card.name}: weights of the {what} {found!r}, but {config.path} is for {expected[0]!r}; "
-                "name others with `weights`"
-            )
 
 
 OnProgress = Callable[[str], None]

@@ -91,7 +91,13 @@ def evaluate_videos(
     rows: list[Row] = []
     clips: list[ClipMetrics] = []
     damaged: dict[str, str] = {}
-    systems = with_unique_labels([_load_system(name, device) for name in dict.fromkeys(weights or (MODEL,))])
+    systems = []
+    for name in dict.fromkeys(weights or (MODEL,)):
+        model = load_model(name)
+        if model.card.task in ("sr", "recover"):
+            raise OptionError(f"{name}: weights for {model.card.task!r}; quick compares videos of one size")
+        systems.append(System(model.card.task, model, name, device))
+    systems = with_unique_labels(systems)
     for video, title in zip(videos, titles(videos), strict=True):
         for system in systems:
             on_progress(f"{title}: {system.source}")
@@ -123,13 +129,6 @@ def titles(videos: Sequence[Path]) -> list[str]:
     """Return titles of videos: their names, or their paths if several have the same name."""
     names = [video.name for video in videos]
     return [name if names.count(name) == 1 else str(video) for video, name in zip(videos, names, strict=True)]
-
-
-def _load_system(name: str, device: str) -> System:
-    model = load_model(name)
-    if model.card.task in ("sr", "recover"):
-        raise OptionError(f"{name}: weights for {model.card.task!r}; quick compares videos of one size")
-    return System(model.card.task, model, name, device)
 
 
 def _video(

@@ -178,7 +178,7 @@ def check_metrics(names: Sequence[str]) -> None:
     """Raise OptionError for an unknown metric, and if there is no FFmpeg that measures it."""
     if unknown := [name for name in names if name not in NAMES]:
         raise OptionError(
-            f"no metric {', '.join(unknown)} besides PSNR and SSIM; there are: {', '.join(NAMES)}"
+            f"no metric {', '.join(unknown)} in addition to PSNR and SSIM; there are: {', '.join(NAMES)}"
         )
     if names:
         ffmpeg_with_vmaf()

@@ -160,15 +160,11 @@ def _as_json(value: Any) -> Any:
     if isinstance(value, ClipMetrics):
         return plain(
             {name: part for name, part in vars(value).items() if name != "comparison"}
-            | {"frames": _reported(value)}
+            | {"frames": {metric: value.reported(metric) for metric in value.frames}}
         )
     if isinstance(value, tuple):
         return [_as_json(item) for item in value]
     return plain(vars(value) if isinstance(value, Row) else value)
-
-
-def _reported(clip: ClipMetrics) -> dict[str, list[float]]:
-    return {metric: clip.reported(metric) for metric in clip.frames}
 
 
 GIVEN = "given"  # the identity: returns its input unchanged

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from typing import Any, Protocol
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+
+from vidrestore.models.fast.linear import Linear
 
 GROUP = 20  # tokens of a group, the paper's clip length
 CHUNK = 32  # groups restored at once, so that their activations stay in the processor's cache
@@ -21,6 +24,25 @@ def frames_at_once(clip: Tensor) -> int:
     cache, all on a GPU, where every operation costs a launch.
     """
     return 1 if clip.device.type == "cpu" else max(1, len(clip))
+
+
+class GroupNetwork(Protocol):
+    """The methods that a network of groups of patches has in addition to those of nn.Module."""
+
+    config: Any  # a dataclass with at least `patch`, the side of the patches in pixels
+    sensing: Any  # the sensing matrix (M, N), a parameter; None for a denoiser
+
+    def parameters(self) -> Iterator[Tensor]: ...
+
+    def measure(self, patches: Tensor) -> Tensor:
+        """Map clean patches (B, T, N) to the network's input (B, T, M), before noise; the identity for a
+        denoiser.
+        """
+        ...
+
+    def at(self, sigma: float, dtype: torch.dtype, linear: type[Linear]) -> Callable[[Tensor], Tensor]:
+        """Return the function (B, T, M) -> (B, T, N) for one noise level, with matrix products in `dtype`."""
+        ...
 
 
 def origins_of(positions: Tensor, height: int, width: int) -> Tensor:

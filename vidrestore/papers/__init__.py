@@ -1,5 +1,5 @@
 """Reproduction of the three papers: baselines, layouts of datasets, tables, and protocols of suites.
 
 `vidrestore.evaluation` loads `suites`, `vidrestore.training` loads `training_sets`, and `vidrestore.weights`
-builds the baselines, each when it is asked for; nothing else in the package comes here.
+builds the baselines, each when it is needed; nothing else in the package imports from here.
 """

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -27,6 +27,7 @@ from vidrestore.models.dust import (
 )
 from vidrestore.models.fast.linear import Linear, PlainLinear, on_tokens
 
+T = TypeVar("T")
 WHITE = 255.0
 
 
@@ -90,6 +91,11 @@ class RecoverySystem(nn.Module):
         alone are computed here, once. `sigma` is ignored: each system is trained for one noise level.
         """
         raise NotImplementedError
+
+
+def builder(network: Callable[[Any], T], config: Callable[..., Any]) -> Callable[[dict[str, Any]], T]:
+    """Return the function that builds a network from the configuration in its weights file."""
+    return lambda values: network(config(**values))
 
 
 def sensing_or_identity(sensing: Tensor | None, dictionary: Tensor) -> Tensor:
@@ -156,11 +162,6 @@ class Algorithm1Config:
         check_weights(self.lambda1, self.lambda2)
 
 
-def build(config: dict[str, Any]) -> Algorithm1:
-    """Build the system from the configuration in its weights file."""
-    return Algorithm1(Algorithm1Config(**config))
-
-
 class Algorithm1(RecoverySystem):
     """(B, T, M) -> (B, T, N): `recover` with the DCT and c = |A D|^2, the bound of its step size. Nothing is
     learnt.
@@ -189,3 +190,6 @@ class Algorithm1(RecoverySystem):
             normalise=config.normalise,
             linear=linear,
         )
+
+
+build = builder(Algorithm1, Algorithm1Config)

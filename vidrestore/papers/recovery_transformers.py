@@ -29,7 +29,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import cast
 
 import torch
 import torch.nn.functional as F
@@ -37,7 +37,7 @@ from torch import Tensor, nn
 
 from vidrestore.models.dust import check_measurements, normalised_attention, weighted_attention
 from vidrestore.models.fast.linear import Linear, Product, on_tokens
-from vidrestore.papers.recovery import WHITE, RecoverySystem
+from vidrestore.papers.recovery import WHITE, RecoverySystem, builder
 
 
 @dataclass(frozen=True)
@@ -60,11 +60,6 @@ class UnfoldedTransformerConfig:
                 f"patch, width and blocks must be at least 1, got {self.patch}, {self.width} and "
                 f"{self.blocks}"
             )
-
-
-def build_unfolded_transformer(config: dict[str, Any]) -> UnfoldedTransformer:
-    """Build the network from the configuration in its weights file."""
-    return UnfoldedTransformer(UnfoldedTransformerConfig(**config))
 
 
 class UnfoldedTransformer(RecoverySystem):
@@ -131,11 +126,6 @@ class VitConfig:
             raise ValueError(f"patch, width, hidden, blocks and heads must be at least 1, got {self}")
         if self.width % (2 * self.heads):
             raise ValueError(f"width must be a multiple of twice the {self.heads} heads, got {self.width}")
-
-
-def build_vit(config: dict[str, Any]) -> Vit:
-    """Build the network from the configuration in its weights file."""
-    return Vit(VitConfig(**config))
 
 
 def sinusoids(length: int, width: int) -> Tensor:
@@ -214,3 +204,7 @@ class BlockAt:
         """Return the attention of each head, concatenated."""
         queries, keys, values = self.qkv(tokens).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
         return F.scaled_dot_product_attention(queries, keys, values).transpose(1, 2).flatten(2)
+
+
+build_unfolded_transformer = builder(UnfoldedTransformer, UnfoldedTransformerConfig)
+build_vit = builder(Vit, VitConfig)

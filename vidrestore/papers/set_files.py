@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from itertools import islice
 from pathlib import Path
-from typing import overload
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -16,8 +16,8 @@ from torch import Tensor
 from vidrestore.errors import DatasetError
 from vidrestore.evaluation.sequence_frames import video_frames
 from vidrestore.media.pictures import SUFFIXES, read_rgb
-from vidrestore.papers.datasets import DATASETS
-from vidrestore.papers.layouts import (
+from vidrestore.papers.datasets import (
+    DATASETS,
     Dataset,
     Fields,
     Kind,
@@ -58,13 +58,9 @@ class PairedImages(Sequence[Pair]):
     def __len__(self) -> int:
         return len(self.files)
 
-    @overload
-    def __getitem__(self, index: int) -> Pair: ...
-    @overload
-    def __getitem__(self, index: slice) -> PairedImages: ...
-    def __getitem__(self, index: int | slice) -> Pair | PairedImages:
+    def __getitem__(self, index: Any) -> Any:
         if isinstance(index, slice):
-            return PairedImages(self.name, self.split, self.root, self.files[index], self.centred)
+            return replace(self, files=self.files[index])
         degraded, clean = self.files[index]
         return Pair(self.root / degraded, self.root / clean, self.centred)
 
@@ -119,14 +115,9 @@ class Sequences(Sequence[FrameSequence]):
     def __len__(self) -> int:
         return len(self.sequences)
 
-    @overload
-    def __getitem__(self, index: int) -> FrameSequence: ...
-    @overload
-    def __getitem__(self, index: slice) -> Sequences: ...
-    def __getitem__(self, index: int | slice) -> FrameSequence | Sequences:
-        if isinstance(index, slice):
-            return Sequences(self.name, self.split, self.root, self.sequences[index], self.measured_frames)
-        return self.sequences[index]
+    def __getitem__(self, index: Any) -> Any:
+        found = self.sequences[index]
+        return replace(self, sequences=found) if isinstance(index, slice) else found
 
 
 def read_pair(pair: Pair) -> tuple[Tensor, Tensor]:
@@ -250,10 +241,12 @@ def _absent(name: str, root: Path, split: str, dataset: Dataset) -> DatasetError
     for pattern, advice in dataset.refused:
         if files := sorted(root.glob(pattern)):
             return DatasetError(f"{files[0]}: {advice}; expected of {name}: {dataset.layout}")
+    found = listing(root)
+    more = f" and {len(found) - MOST_NAMES} more" if len(found) > MOST_NAMES else ""
     return DatasetError(
         f"{root}: no {dataset.title}, split {split}: looked for {_template_text(dataset.splits[split])}, "
         f"there and in {', '.join(f'{folder}/' for folder in dataset.folders)}; found "
-        f"{_joined_names(listing(root))}; expected {dataset.layout}; {dataset.advice}"
+        f"{', '.join(found[:MOST_NAMES]) or 'nothing'}{more}; expected {dataset.layout}; {dataset.advice}"
     )
 
 
@@ -267,11 +260,6 @@ def _template_text(layouts: Split) -> str:
     ]
     more = len(layouts.pairs) + len(layouts.clips) - 1
     return " and ".join(first) + (f" (or {more} other spellings)" if more else "")
-
-
-def _joined_names(names: list[str]) -> str:
-    more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
-    return (", ".join(names[:MOST_NAMES]) or "nothing") + more
 
 
 File = tuple[str, str]  # paths of degraded and clean picture, relative to the dataset's folder
@@ -291,14 +279,15 @@ def paired_files(root: Path, layout: PairLayout) -> list[File]:
         (degraded, search.belonging_to(degraded, filled(layout.clean, fields))) for degraded, fields in found
     ]
     _refuse_others(root, pairs, layout)
-    return [pair for pair, (_, fields) in zip(pairs, found, strict=True) if _is_chosen(layout, fields)]
-
-
-def _is_chosen(layout: PairLayout, fields: Fields) -> bool:
     if layout.scenes is None:
-        return True
+        return pairs
     first, last = layout.scenes
-    return fields["scene"].isdecimal() and first <= int(fields["scene"]) <= last
+    scenes = [fields["scene"] for _, fields in found]
+    return [
+        pair
+        for pair, scene in zip(pairs, scenes, strict=True)
+        if scene.isdecimal() and first <= int(scene) <= last
+    ]
 
 
 class _CleanPictures:

@@ -37,7 +37,7 @@ from vidrestore.papers.tables import (
     weights_notes,
 )
 
-__all__ = ["evaluate_table", "table_names"]  # what `vidrestore.evaluation` asks for
+__all__ = ["evaluate_table", "table_names"]  # what `vidrestore.evaluation` uses
 
 OnProgress = Callable[[str], None]
 # families that work on patches of gray frames
@@ -164,7 +164,11 @@ def evaluate_table(
     _check_distinct(found)
     single_frames = any(getattr(sequences, "measured_frames", ()) for sequences in found.values())
     _check_metrics_fit(table, single_frames, metrics)
-    systems = _find_variants(table, protocol, weights, system_names, device)
+    found_systems = find_systems(
+        table, protocol.baselines(table), protocol.families, protocol.task(table), weights, device
+    )
+    variants = [variant for system in found_systems for variant in protocol.variants(system)]
+    systems = select_systems(variants, table, system_names)
     if weights:
         _check_all_fit(systems, table, protocol, measured)
     clips: list[ClipMetrics] = []
@@ -182,17 +186,6 @@ def evaluate_table(
         {clip.system: _name(table, clip.system) for clip in clips},
         table.column,
     )
-
-
-def _find_variants(
-    table: Table, protocol: Protocol, weights: Sequence[str], system_names: Sequence[str], device: str
-) -> list[System]:
-    """Return the systems to measure, in all variants of the protocol."""
-    systems = find_systems(
-        table, protocol.baselines(table), protocol.families, protocol.task(table), weights, device
-    )
-    variants = [variant for system in systems for variant in protocol.variants(system)]
-    return select_systems(variants, table, system_names)
 
 
 def _select_sets(table: Table, sets: Sequence[str]) -> list[TableSet]:

@@ -46,7 +46,7 @@ class TableSet:
 
 @dataclass(frozen=True)
 class Table:
-    """One table of a paper. `column` says what its columns stand for ("CS rate"); `settings` belong to the
+    """One table of a paper. `column` is what its columns stand for ("CS rate"); `settings` belong to the
     protocol.
     """
 
@@ -72,13 +72,11 @@ def read_table(name: str) -> Table:
         raise OptionError(f"no suite named {name!r}; there are: {', '.join(table_names())}")
     content = tomllib.loads((FOLDER / f"{name}.toml").read_text(encoding="utf-8"))
     required = {key: content.pop(key) for key in ("title", "source", "protocol", "column", "systems")}
-    sets = tuple(_table_set(part) for part in content.pop("sets"))
-    return Table(name, **required, sets=sets, settings=content)
-
-
-def _table_set(part: dict[str, Any]) -> TableSet:
-    published = {system: tuple(map(_cell, cells)) for system, cells in part.pop("published").items()}
-    return TableSet(**part | {"columns": tuple(part["columns"])}, published=published)
+    sets = []
+    for part in content.pop("sets"):
+        published = {system: tuple(map(_cell, cells)) for system, cells in part.pop("published").items()}
+        sets.append(TableSet(**part | {"columns": tuple(part["columns"])}, published=published))
+    return Table(name, **required, sets=tuple(sets), settings=content)
 
 
 def _cell(text: str) -> Values:

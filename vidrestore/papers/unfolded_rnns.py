@@ -44,7 +44,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -52,7 +51,7 @@ from torch import Tensor, nn
 
 from vidrestore.models.dust import dct_dictionary
 from vidrestore.models.fast.linear import Linear, Product, on_tokens
-from vidrestore.papers.recovery import RecoverySystem, UnfoldingConfig, positive, sensing_or_identity
+from vidrestore.papers.recovery import RecoverySystem, UnfoldingConfig, builder, positive, sensing_or_identity
 
 SENSING_SCALE = 0.5  # factor on Glorot's rule
 
@@ -62,16 +61,6 @@ class SistaConfig(UnfoldingConfig):
     """`layers` is the number of iterations; `lambda1` and `lambda2` are constants."""
 
     layers: int = 100
-
-
-def build_sista(config: dict[str, Any]) -> Sista:
-    """Build SISTA from the configuration in its weights file."""
-    return Sista(SistaConfig(**config))
-
-
-def build_sista_rnn(config: dict[str, Any]) -> SistaRnn:
-    """Build SISTA-RNN from the configuration in its weights file."""
-    return SistaRnn(UnfoldingConfig(**config))
 
 
 class Sista(RecoverySystem):
@@ -178,11 +167,6 @@ class Iterations:
         return self.synthesis(code)
 
 
-def build_l1_l1_rnn(config: dict[str, Any]) -> L1L1Rnn:
-    """Build the network from the configuration in its weights file."""
-    return L1L1Rnn(UnfoldingConfig(**config))
-
-
 def double_plateau(values: Tensor, centre: Tensor, ratio: Tensor) -> Tensor:
     """Return argmin over u of 1/2 (u - v)^2 + |u| + r |u - a| for values v, centres a and a number r > 0.
 
@@ -258,11 +242,6 @@ class Recurrence:
         return on_tokens(self.synthesis, torch.stack(codes, dim=1))
 
 
-def build_reweighted_rnn(config: dict[str, Any]) -> ReweightedRnn:
-    """Build the network from the configuration in its weights file."""
-    return ReweightedRnn(UnfoldingConfig(**config))
-
-
 class ReweightedRnn(L1L1Rnn):
     """(B, T, M) -> (B, T, N); see the module."""
 
@@ -288,3 +267,9 @@ class ReweightedRnn(L1L1Rnn):
             ratio=(self.log_lambda2 - self.log_lambda1).exp(),
             start=self.start / units,
         )
+
+
+build_sista = builder(Sista, SistaConfig)
+build_sista_rnn = builder(SistaRnn, UnfoldingConfig)
+build_l1_l1_rnn = builder(L1L1Rnn, UnfoldingConfig)
+build_reweighted_rnn = builder(ReweightedRnn, UnfoldingConfig)

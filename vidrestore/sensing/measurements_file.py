@@ -37,16 +37,18 @@ from dataclasses import asdict, dataclass, fields
 from fractions import Fraction
 from pathlib import Path
 from types import TracebackType
-from typing import Any, BinaryIO, Self
+from typing import Annotated, Any, BinaryIO, Literal, Self
 
 import numpy as np
 import torch.nn.functional as F
 from numpy.typing import NDArray
+from pydantic import Field, PlainValidator
 from torch import Tensor
 
+from vidrestore.checking import Checked, checked
 from vidrestore.errors import MediaError
 from vidrestore.files.atomic import Partial, remove_partials, write_problem
-from vidrestore.files.checked_json import COUNT, Row, check_types, parse_json
+from vidrestore.files.checked_json import parse_json
 from vidrestore.files.regular import open_regular
 from vidrestore.frames import ColourTags
 from vidrestore.media.formats import layout_of
@@ -54,46 +56,83 @@ from vidrestore.media.probe import MOST_PIXELS, VideoInfo
 
 FORMAT, VERSION = "vidrestore measurements", "1"
 SUFFIX = ".safetensors"
+TENSORS = ("measurements", "pts", "durations")
 _LARGEST_HEADER = 1 << 20  # ours have 3 kB
 _MOST_FRAMES = 10**12  # room in the header for any number of frames below
 _MOST_TICKS, _MOST_SECONDS = 1 << 62, 1 << 33  # of times; the seconds are 270 years
 _TYPES: dict[str, np.dtype[Any]] = {"F16": np.dtype("<f2"), "F32": np.dtype("<f4"), "I64": np.dtype("<i8")}
-_FRACTIONS = ("time_base", "rate", "base_rate", "sample_aspect_ratio")
-_PLAIN = ("index", "codec", "width", "height", "pix_fmt", "rotation", "interlaced")
-_SIZE, _CODE, _SIGNED = range(1, 1 << 31), range(256), range(-(1 << 31), 1 << 31)
-_HEADER: dict[str, Any] = {
-    "model": {"name": str, "sha256": str},
-    "patch": _SIZE,
-    "planes": [[int]],
-    "measurements": _SIZE,
-    "sigma": float,
-    "seed": int,
-    "source": str,
-    "left_out": [str],
-    "video": {
-        "index": COUNT,
-        "codec": str,
-        "width": _SIZE,
-        "height": _SIZE,
-        "pix_fmt": str,
-        "rotation": range(-360, 361),
-        "interlaced": bool,
-        "time_base": str,
-        "format": dict,
-        "colour": {field.name: _CODE for field in fields(ColourTags)},
-    },
-}
-_OPTIONAL = {  # of the video; None is written if there is none
-    "rate": str,
-    "base_rate": str,
-    "sample_aspect_ratio": str,
-    "mastering_display": [str],
-    "display_matrix": Row(*[_SIGNED] * 9),
-    "content_light": Row(COUNT, COUNT),
-}
-_TENSOR = {"dtype": str, "shape": [COUNT], "data_offsets": Row(COUNT, COUNT)}
 # Fraction itself takes 1e999999999, too, and works on it for days
 _FRACTION = re.compile(r"[0-9]{1,19}(/[1-9][0-9]{0,18})?")
+
+
+def _fraction(text: Any) -> Fraction:
+    if not isinstance(text, str) or not _FRACTION.fullmatch(text):
+        raise ValueError(f"{text!r:.40} is not a fraction")
+    return Fraction(text)
+
+
+def _above_zero(text: Any) -> Fraction:
+    if not (found := _fraction(text)):
+        raise ValueError("a time base, rate or aspect of 0")
+    return found
+
+
+Count = Annotated[int, Field(ge=0, lt=1 << 62)]
+Size = Annotated[int, Field(ge=1, lt=1 << 31)]
+Signed = Annotated[int, Field(ge=-(1 << 31), lt=1 << 31)]
+Ratio = Annotated[Fraction, PlainValidator(_above_zero)]
+
+
+@dataclass(frozen=True)
+class _Video(Checked):
+    """The fields of VideoInfo that are stored; fractions are texts."""
+
+    index: Count
+    codec: str
+    width: Size
+    height: Size
+    pix_fmt: str
+    format: dict[str, Any]
+    colour: dict[str, Annotated[int, Field(ge=0, lt=256)]]
+    rotation: Annotated[int, Field(ge=-360, le=360)]
+    interlaced: bool
+    time_base: Ratio
+    rate: Ratio | None
+    base_rate: Ratio | None
+    sample_aspect_ratio: Ratio | None
+    mastering_display: tuple[Annotated[Fraction, PlainValidator(_fraction)], ...] | None
+    display_matrix: Annotated[tuple[Signed, ...], Field(min_length=9, max_length=9)] | None
+    content_light: tuple[Count, Count] | None
+
+    @classmethod
+    def of(cls, video: VideoInfo) -> dict[str, Any]:
+        """Return the fields of `video`, for JSON."""
+        values = asdict(video)
+        return {field.name: values[field.name] for field in fields(cls)}
+
+    def info(self) -> VideoInfo:
+        """Raises ValueError or MediaError for values that don't fit together."""
+        if self.width * self.height > MOST_PIXELS:
+            raise ValueError(f"pictures of {self.width}x{self.height}")
+        pixels = layout_of(self.pix_fmt).format
+        if asdict(pixels) != self.format:
+            raise ValueError(f"the pixels of {pixels.name} are not {self.format}")
+        return VideoInfo(**(vars(self) | {"format": pixels, "colour": ColourTags(**self.colour)}))
+
+
+@dataclass(frozen=True)
+class _Header(Checked):
+    """The metadata but for `format`, `version` and `rate`."""
+
+    model: dict[str, str]
+    patch: Size
+    planes: list[list[int]]
+    measurements: Size
+    sigma: Annotated[float, Field(ge=0)]
+    seed: int
+    source: str
+    left_out: tuple[str, ...]
+    video: _Video
 
 
 @dataclass(frozen=True)
@@ -170,79 +209,32 @@ class Measured:
         return sum(grid.count for grid in self.grids)
 
     def to_metadata(self) -> dict[str, str]:
-        values = {
+        values = vars(self) | {
             "model": {"name": self.model, "sha256": self.sha256},
             "rate": self.rate,
             "planes": [[grid.rows, grid.columns] for grid in self.grids],
-            "video": _video_to_json(self.video),
-        } | {
-            key: getattr(self, key)
-            for key in ("patch", "measurements", "sigma", "seed", "source", "left_out")
+            "video": _Video.of(self.video),
         }
+        del values["sha256"]
         return {"format": FORMAT, "version": VERSION} | {
-            key: json.dumps(value) for key, value in values.items()
+            key: json.dumps(value, default=str) for key, value in values.items()
         }
 
     @classmethod
     def from_metadata(cls, metadata: Mapping[str, str]) -> Measured:
         """Raises KeyError, TypeError, ValueError or MediaError if something is missing or wrong."""
-        values = {key: parse_json(metadata[key]) for key in _HEADER}
-        check_types(values, _HEADER)
-        planes, model = values.pop("planes"), values.pop("model")
-        values |= {"left_out": tuple(values["left_out"]), "video": _video_from_json(values["video"])}
-        measured = cls(model=model["name"], sha256=model["sha256"], **values)
-        if measured.sigma < 0:
-            raise ValueError(f"sigma is {measured.sigma}")
+        values = {field.name: parse_json(metadata[field.name]) for field in fields(_Header)}
+        header = checked(_Header, values, "metadata", MediaError)
+        of_model = {"model": header.model["name"], "sha256": header.model["sha256"]}
+        fields_of = vars(header) | of_model | {"video": header.video.info()}
+        planes = fields_of.pop("planes")
+        measured = cls(**fields_of)
         if planes != [[grid.rows, grid.columns] for grid in measured.grids]:
             raise ValueError(
                 f"planes {planes} do not fit {measured.video.width}x{measured.video.height} "
                 f"{measured.video.format.name}"
             )
         return measured
-
-
-def _video_to_json(video: VideoInfo) -> dict[str, Any]:
-    values = {key: getattr(video, key) for key in (*_PLAIN, "display_matrix", "content_light")}
-    values |= {key: None if (value := getattr(video, key)) is None else str(value) for key in _FRACTIONS}
-    display = video.mastering_display and [str(value) for value in video.mastering_display]
-    return values | {
-        "mastering_display": display,
-        "format": asdict(video.format),
-        "colour": asdict(video.colour),
-    }
-
-
-def _video_from_json(values: dict[str, Any]) -> VideoInfo:
-    given = {key: values[key] for key in _OPTIONAL if values[key] is not None}
-    check_types(given, {key: schema for key, schema in _OPTIONAL.items() if key in given})
-    if values["width"] * values["height"] > MOST_PIXELS:
-        raise ValueError(f"pictures of {values['width']}x{values['height']}")
-    pixels = layout_of(values["pix_fmt"]).format
-    if asdict(pixels) != values["format"]:
-        raise ValueError(f"the pixels of {pixels.name} are not {values['format']}")
-    display, matrix, light = (values[key] for key in ("mastering_display", "display_matrix", "content_light"))
-    plain: dict[str, Any] = {key: values[key] for key in _PLAIN}
-    plain |= {key: None if values[key] is None else _positive(values[key]) for key in _FRACTIONS}
-    return VideoInfo(
-        **plain,
-        format=pixels,
-        colour=ColourTags(**values["colour"]),
-        display_matrix=matrix and tuple(matrix),
-        mastering_display=display and tuple(map(_fraction, display)),
-        content_light=light and (light[0], light[1]),
-    )
-
-
-def _fraction(text: str) -> Fraction:
-    if not _FRACTION.fullmatch(text):
-        raise ValueError(f"{text[:40]!r} is not a fraction")
-    return Fraction(text)
-
-
-def _positive(text: str) -> Fraction:
-    if not (found := _fraction(text)):
-        raise ValueError("a time base, rate or aspect of 0")
-    return found
 
 
 class MeasurementWriter:
@@ -379,7 +371,7 @@ class MeasurementReader:
             )
         try:
             self.measured = Measured.from_metadata(metadata)
-            self._tensors = {name: _Tensor.of(header[name]) for name in ("measurements", "pts", "durations")}
+            self._tensors = {name: checked(_Tensor, header[name], name, MediaError) for name in TENSORS}
             self._check_shapes()
         except (KeyError, TypeError, ValueError, MediaError) as error:
             reason = f"{type(error).__name__}: {error}"
@@ -422,7 +414,7 @@ class MeasurementReader:
 
     def _check_size(self) -> None:
         found = os.fstat(self._file.fileno()).st_size
-        promised = self._data + max(tensor.stop for tensor in self._tensors.values())
+        promised = self._data + max(tensor.data_offsets[1] for tensor in self._tensors.values())
         if found < promised:
             raise MediaError(
                 f"{self.path}: cut short, {found} bytes of {promised}; copy it again or measure the video "
@@ -440,10 +432,10 @@ class MeasurementReader:
 
     def _read(self, name: str, first: int = 0, stop: int | None = None) -> NDArray[Any]:
         tensor = self._tensors[name]
+        dtype, row = _TYPES[tensor.dtype], math.prod(tensor.shape[1:])
         stop = tensor.shape[0] if stop is None else stop
-        row = math.prod(tensor.shape[1:])
-        self._file.seek(self._data + tensor.start + first * row * tensor.dtype.itemsize)
-        values = np.frombuffer(self._file.read((stop - first) * row * tensor.dtype.itemsize), tensor.dtype)
+        self._file.seek(self._data + tensor.data_offsets[0] + first * row * dtype.itemsize)
+        values = np.frombuffer(self._file.read((stop - first) * row * dtype.itemsize), dtype)
         if len(values) != (stop - first) * row:
             raise MediaError(
                 f"{self.path}: ended while frames {first} to {stop - 1} were read; has the file changed?"
@@ -452,19 +444,14 @@ class MeasurementReader:
 
 
 @dataclass(frozen=True)
-class _Tensor:
-    """The place of one tensor: bytes [start, stop) of the data."""
+class _Tensor(Checked):
+    """The place of one tensor: its bytes in the data."""
 
-    dtype: np.dtype[Any]
-    shape: tuple[int, ...]
-    start: int
-    stop: int
+    dtype: Literal["F16", "F32", "I64"]
+    shape: tuple[Annotated[int, Field(ge=1)], ...]
+    data_offsets: tuple[Count, Count]
 
-    @classmethod
-    def of(cls, entry: Mapping[str, Any]) -> _Tensor:
-        check_types(entry, _TENSOR)
-        start, stop = entry["data_offsets"]
-        tensor = cls(_TYPES[entry["dtype"]], tuple(entry["shape"]), start, stop)
-        if min(tensor.shape) < 1 or stop - start != math.prod(tensor.shape) * tensor.dtype.itemsize:
-            raise ValueError(f"a tensor of shape {tensor.shape} in bytes {start} to {stop}")
-        return tensor
+    def __post_init__(self) -> None:
+        start, stop = self.data_offsets
+        if stop - start != math.prod(self.shape) * _TYPES[self.dtype].itemsize:
+            raise ValueError(f"a tensor of shape {self.shape} in bytes {start} to {stop}")

@@ -25,7 +25,7 @@ from vidrestore.media.encoder_table import EncoderChoice
 from vidrestore.media.probe import SourceInfo
 from vidrestore.media.source import PIPE, Source, Target
 from vidrestore.models.fast.linear import PackedLinear
-from vidrestore.models.grouping import CHUNK, GROUP
+from vidrestore.models.grouping import CHUNK, GROUP, GroupNetwork
 from vidrestore.options import RecoverOptions, chosen_options
 from vidrestore.pipeline.chain import frames_ahead
 from vidrestore.pipeline.clip_restorer import all_finite, at_once
@@ -34,7 +34,7 @@ from vidrestore.pipeline.transfers import as_arrays
 from vidrestore.restorers.denoise import GROUPS_PER_PROCESSOR
 from vidrestore.restorers.devices import batch_for, device_name, torch_device, uses_bf16
 from vidrestore.sensing.measurements_file import Measured, MeasurementReader, PatchGrid
-from vidrestore.sensing.sense import CPU, Network, finished
+from vidrestore.sensing.sense import CPU, finished
 from vidrestore.weights import Model, load_model
 
 # rate: what comes back from more measurements is so close to the source that bf16's 8 bits would begin to
@@ -57,43 +57,39 @@ def recover(
     `output` is a path, or "-" for y4m on standard output; it has no stream but the video. `overrides` are
     fields of RecoverOptions and win over `options`. Raises VidRestoreError; then there is no output.
     """
-    chosen, tell = chosen_options(RecoverOptions, options, overrides), on_event or ignore
+    chosen, emit = chosen_options(RecoverOptions, options, overrides), on_event or ignore
     source, target = os.fspath(source), Target.of(output)
     target.make_folder()
     check_files(Source(source), target, overwrite=chosen.overwrite, cfr=chosen.cfr)
     with MeasurementReader(source) as reader:
-        info = recovered_info(reader.measured)
+        # the video alone, and no file behind it
+        info = SourceInfo(path=PIPE, container="", video=reader.measured.video, streams=())
         encoder = choose_encoder(info, target, chosen.encoder, cores=available_cores())
         device = torch_device(chosen.device)
         model = recovering_model(source, reader.measured, chosen.model, device)
-        tell(Started(source, str(target), "recover", model.card.name, device_name(device)))
-        return _recover(reader, target, info, encoder, model, chosen, tell)
+        emit(Started(source, str(target), "recover", model.card.name, device_name(device)))
+        return _recover(reader, target, info, encoder, model, chosen, emit)
 
 
-def recovering_model(source: str, measured: Measured, asked: str | None, device: torch.device = CPU) -> Model:
-    """Return the weights that measured: by the name in the file, or those that were `asked` for.
+def recovering_model(source: str, measured: Measured, name: str | None, device: torch.device = CPU) -> Model:
+    """Return the weights that measured: `name`, or those of the name in the file.
     CheckpointError if they are others.
     """
     made = f"{source}: measured with {measured.model} (sha256 {measured.sha256[:12]}…)"
     try:
-        model = load_model(asked or measured.model, str(device))
+        model = load_model(name or measured.model, str(device))
     except CheckpointError as error:
         raise (
             error
-            if asked
+            if name
             else CheckpointError(f"{made}, which can't be loaded here; name its file with `model` ({error})")
         ) from error
     if model.card.sha256 != measured.sha256:
         raise CheckpointError(
-            f"{made}, but {asked or model.card.name} has sha256 {model.card.sha256[:12]}…; only the weights "
+            f"{made}, but {name or model.card.name} has sha256 {model.card.sha256[:12]}…; only the weights "
             "that measured can recover: name their file with `model`"
         )
     return model
-
-
-def recovered_info(measured: Measured) -> SourceInfo:
-    """Return the measured video as a source that has nothing but the video, and no file behind it."""
-    return SourceInfo(path=PIPE, container="", video=measured.video, streams=())
 
 
 def _recover(
@@ -103,7 +99,7 @@ def _recover(
     encoder: EncoderChoice,
     model: Model,
     options: RecoverOptions,
-    tell: Listener,
+    emit: Listener,
 ) -> Summary:
     began = time.monotonic()
     details = {
@@ -112,13 +108,13 @@ def _recover(
         "rate": reader.measured.rate,
         "sigma": reader.measured.sigma,
     }
-    tell(Planned(reader.path, reader.frames, clips=len(recovery_clips(reader.frames)), details=details))
+    emit(Planned(reader.path, reader.frames, clips=len(recovery_clips(reader.frames)), details=details))
     writer = video_writer(
         output, info, encoder, frames=reader.frames, overwrite=options.overwrite, rate=options.cfr
     )
-    recovered = recovered_frames(reader, cast(Network, model.network), options)
+    recovered = recovered_frames(reader, cast(GroupNetwork, model.network), options)
     with frames_ahead(recovered) as frames:
-        write_frames(frames, writer, lambda each: counted(each, reader.path, reader.frames, "recover", tell))
+        write_frames(frames, writer, lambda each: counted(each, reader.path, reader.frames, "recover", emit))
     warnings = list(writer.warnings)
     if left_out := ", ".join(reader.measured.left_out):
         warnings.append(
@@ -126,8 +122,8 @@ def _recover(
             "them"
         )
     for warning in warnings:
-        tell(Warned(reader.path, warning))
-    return finished(Summary(reader.path, str(output), reader.frames, time.monotonic() - began), tell)
+        emit(Warned(reader.path, warning))
+    return finished(Summary(reader.path, str(output), reader.frames, time.monotonic() - began), emit)
 
 
 def recovery_clips(frames: int) -> list[tuple[int, int, int]]:
@@ -139,7 +135,7 @@ def recovery_clips(frames: int) -> list[tuple[int, int, int]]:
 
 
 def recovered_frames(
-    reader: MeasurementReader, network: Network, options: RecoverOptions
+    reader: MeasurementReader, network: GroupNetwork, options: RecoverOptions
 ) -> Generator[Frame]:
     """Yield every frame of a file of measurements, recovered; several clips are worked on at once, as many as
     memory allows.
@@ -164,13 +160,13 @@ def _clips(reader: MeasurementReader) -> Iterator[tuple[Tensor, list[tuple[int, 
 class Recoverer:
     """Makes frames from measurements with the network's fast form, which is worked out once."""
 
-    def __init__(self, measured: Measured, network: Network, precision: str) -> None:
+    def __init__(self, measured: Measured, network: GroupNetwork, precision: str) -> None:
         self.measured = measured
         self.device = next(network.parameters()).device
         each = 8 * 4 * GROUP * measured.patch**2 * ATOMS_PER_PIXEL
         self.chunk = batch_for(self.device, CHUNK, each, GROUPS_PER_PROCESSOR)
         with torch.no_grad():
-            half = _use_bf16(measured.rate, precision, self.device)
+            half = uses_bf16(precision, self.device) and (precision != "auto" or measured.rate < BF16_BELOW)
             dtype = torch.bfloat16 if half else torch.float32
             self.network = network.at(measured.sigma, dtype, PackedLinear)
 
@@ -191,7 +187,7 @@ class Recoverer:
                 failure = error.with_traceback(None)  # its frames hold tensors
             if self.chunk == 1:
                 raise VidRestoreError(
-                    f"{self.measured.model} finds too little memory on {self.device}; use `device=cpu`"
+                    f"{self.measured.model} ran out of memory on {self.device}; use `device=cpu`"
                 ) from failure
             self.chunk //= 2
         return [
@@ -224,7 +220,3 @@ class Recoverer:
                 "infinity; the measurements or the weights may be damaged (see `vidrestore weights verify`)"
             )
         return plane
-
-
-def _use_bf16(rate: float, precision: str, device: torch.device) -> bool:
-    return uses_bf16(precision, device) and (precision != "auto" or rate < BF16_BELOW)

@@ -13,9 +13,8 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -27,11 +26,10 @@ from vidrestore.files.atomic import check_output, same_file
 from vidrestore.frames import Frame, PixelFormat
 from vidrestore.jobs.frame_progress import counted
 from vidrestore.jobs.job import Summary, check_picture, ignore
-from vidrestore.media.probe import SourceInfo
 from vidrestore.media.reader import VideoReader
 from vidrestore.media.span import WHOLE
 from vidrestore.media.streams import other_kinds
-from vidrestore.models.fast.linear import Linear
+from vidrestore.models.grouping import GroupNetwork
 from vidrestore.options import SenseOptions, chosen_options
 from vidrestore.pipeline.chain import frames_ahead
 from vidrestore.pipeline.excerpt import expected_frames
@@ -44,18 +42,7 @@ from vidrestore.weights.manifest import Card
 # measurements that can't go beyond it are stored in 16 bits, whose largest number is 65504
 HALF_LIMIT = 60000.0
 CPU = torch.device("cpu")
-WHITE = 256.0  # no sample is above it, whatever the depth
-
-
-class Network(Protocol):
-    """A network of groups of patches with a sensing matrix: see `models.dust.Dust`."""
-
-    config: Any
-    sensing: Any
-
-    def parameters(self) -> Iterator[Tensor]: ...
-    def measure(self, patches: Tensor) -> Tensor: ...
-    def at(self, sigma: float, dtype: torch.dtype, linear: type[Linear]) -> Callable[[Tensor], Tensor]: ...
+WHITE = 256.0  # above all samples of any bit depth
 
 
 def sense(
@@ -72,9 +59,12 @@ def sense(
     (`rate=0.2`) and win over `options`. Sound and all other streams are left out. Raises VidRestoreError;
     then there is no output.
     """
-    chosen, tell = chosen_options(SenseOptions, options, overrides), on_event or ignore
+    chosen, emit = chosen_options(SenseOptions, options, overrides), on_event or ignore
     source, output = os.fspath(source), os.fspath(output)
-    _check_measurements_name(output)
+    if not output.endswith(SUFFIX):
+        raise MediaError(
+            f"{output}: measurements are written as {SUFFIX}; give `output` a name such as video{SUFFIX}"
+        )
     check_output(output, source, overwrite=chosen.overwrite)
     if chosen.model is not None and same_file(Path(output), Path(chosen.model)):
         raise MediaError(
@@ -89,15 +79,8 @@ def sense(
             reader.info.video,
             "deinterlace first, for example: ffmpeg -i IN -vf bwdif=send_frame -c:v ffv1 OUT.mkv",
         )
-        tell(Started(source, output, "sense", model.card.name, device_name(device)))
-        return _sense(reader, output, model, chosen, tell)
-
-
-def _check_measurements_name(output: str) -> None:
-    if not output.endswith(SUFFIX):
-        raise MediaError(
-            f"{output}: measurements are written as {SUFFIX}; give `output` a name such as video{SUFFIX}"
-        )
+        emit(Started(source, output, "sense", model.card.name, device_name(device)))
+        return _sense(reader, output, model, chosen, emit)
 
 
 def sensing_cards() -> dict[str, Card]:
@@ -142,11 +125,21 @@ def sensing_model(options: SenseOptions, device: torch.device = CPU) -> Model:
     return model
 
 
-def _sense(reader: VideoReader, output: str, model: Model, options: SenseOptions, tell: Listener) -> Summary:
-    network, info = cast(Network, model.network), reader.info
-    measured = _description(info, model, options)
+def _sense(reader: VideoReader, output: str, model: Model, options: SenseOptions, emit: Listener) -> Summary:
+    network, info = cast(GroupNetwork, model.network), reader.info
+    measured = Measured(
+        model=model.card.name,
+        sha256=model.card.sha256,
+        patch=model.card.config.get("patch", 16),
+        measurements=model.card.config["measurements"],
+        sigma=float(options.sigma),
+        seed=options.seed,
+        source=Path(info.path).name,
+        left_out=tuple(other_kinds(info)),
+        video=info.video,
+    )
     total, began = expected_frames(info, WHOLE), time.monotonic()
-    tell(
+    emit(
         Planned(
             info.path,
             total,
@@ -162,28 +155,14 @@ def _sense(reader: VideoReader, output: str, model: Model, options: SenseOptions
         frames_ahead(reader.frames()) as decoded,
         MeasurementWriter(output, measured, half=sensor.half, overwrite=options.overwrite) as writer,
     ):
-        for frame in counted(decoded, info.path, total, "sense", tell):
+        for frame in counted(decoded, info.path, total, "sense", emit):
             writer.write(sensor.measure(frame).numpy(), frame.pts, frame.duration)
     if measured.left_out:
-        tell(
+        emit(
             Warned(info.path, f"measurements hold the picture only; left out: {', '.join(measured.left_out)}")
         )
     damage = reader.damage.summary() if reader.damage.found else None
-    return finished(Summary(info.path, output, writer.frames, time.monotonic() - began, damage=damage), tell)
-
-
-def _description(info: SourceInfo, model: Model, options: SenseOptions) -> Measured:
-    return Measured(
-        model=model.card.name,
-        sha256=model.card.sha256,
-        patch=model.card.config.get("patch", 16),
-        measurements=model.card.config["measurements"],
-        sigma=float(options.sigma),
-        seed=options.seed,
-        source=Path(info.path).name,
-        left_out=tuple(other_kinds(info)),
-        video=info.video,
-    )
+    return finished(Summary(info.path, output, writer.frames, time.monotonic() - began, damage=damage), emit)
 
 
 class Sensor:
@@ -193,7 +172,12 @@ class Sensor:
     """
 
     def __init__(
-        self, network: Network, pixels: PixelFormat, grids: tuple[PatchGrid, ...], sigma: float, seed: int
+        self,
+        network: GroupNetwork,
+        pixels: PixelFormat,
+        grids: tuple[PatchGrid, ...],
+        sigma: float,
+        seed: int,
     ) -> None:
         self.network, self.pixels, self.grids, self.sigma = network, pixels, grids, sigma
         self.generator = torch.Generator().manual_seed(seed)
@@ -204,8 +188,8 @@ class Sensor:
 
     @property
     def largest(self) -> float:
-        """No measurement is further from 0, whatever is filmed; noise is taken to stay within 10 standard
-        deviations. Infinite for floating-point samples, which have no bound.
+        """Upper bound of a measurement's magnitude, with noise within 10 standard deviations; infinite for
+        floating-point samples.
         """
         if self.pixels.depth == 32:
             return float("inf")
@@ -229,7 +213,7 @@ class Sensor:
         return (measurements.half() if self.uploads and self.half else measurements).cpu()
 
 
-def finished(summary: Summary, tell: Listener) -> Summary:
+def finished(summary: Summary, emit: Listener) -> Summary:
     details = {"fps": summary.fps}
-    tell(Finished(summary.source, summary.output, summary.frames, summary.seconds, summary.damage, details))
+    emit(Finished(summary.source, summary.output, summary.frames, summary.seconds, summary.damage, details))
     return summary

@@ -297,7 +297,9 @@ class Run:
         if loss.requires_grad:
             self.scaler.step(self.optimiser)  # skips a step whose gradients overflowed in fp16
             self.scaler.update()
-        self._average()
+        decay = min(self.config.training.average, (1 + self.step) / (10 + self.step))
+        means, latest = (tuple(network.parameters()) for network in (self.average, self.network))
+        get_ema_multi_avg_fn(decay)(means, latest, None)  # few calls on a GPU, not one per parameter
         self.step += 1
         return value
 
@@ -319,16 +321,15 @@ class Run:
             f"{remaining}{best}"
         )
 
-    def _average(self) -> None:
-        decay = min(self.config.training.average, (1 + self.step) / (10 + self.step))
-        means, latest = (tuple(network.parameters()) for network in (self.average, self.network))
-        get_ema_multi_avg_fn(decay)(means, latest, None)  # few calls on a GPU, not one per parameter
-
     def validate(self, held_out: Any, losses: list[float]) -> Validated:
         """Validate the averaged network, add the metrics to the curve, and keep the weights if they are the
         best.
         """
-        metrics, before = self.group.broadcast(self._validation_metrics(held_out))
+        measured: tuple[Metrics, Metrics] = ({}, {})
+        if self.group.first:  # it measures for all
+            objective = self.objective
+            measured = objective.metrics(self.average, held_out), objective.metrics_before(held_out)
+        metrics, before = self.group.broadcast(measured)
         psnr = sum(metrics.values()) / len(metrics)
         better = not math.isnan(psnr) and (self.best is None or psnr > self.best.psnr)
         parts = {"psnr": metrics} | ({"before": before} if before else {})
@@ -346,12 +347,6 @@ class Run:
                 self.best = Best(self.step, psnr, weights)
                 self._write_weights(self.best_path, self.average, self.step)
         return Validated(self.step, self.seconds, sum(losses) / max(len(losses), 1), metrics, before, better)
-
-    def _validation_metrics(self, held_out: Any) -> tuple[Metrics, Metrics]:
-        """Return the metrics after and before; the first process measures them for all."""
-        if not self.group.first:
-            return {}, {}
-        return self.objective.metrics(self.average, held_out), self.objective.metrics_before(held_out)
 
     @property
     def identity(self) -> dict[str, Any]:
@@ -483,7 +478,13 @@ def rehearse(
     `train` does.
     """
     with memory_errors(config), worker_errors(), TemporaryDirectory(prefix="vidrestore-") as folder:
-        lap = _Stopwatch()
+        last = time.monotonic()
+
+        def lap(description: str) -> RehearsalStep:
+            nonlocal last
+            before, last = last, time.monotonic()
+            return RehearsalStep(description, last - before)
+
         run = Run(config, Path(folder), torch_device(device))
         for weights in sources_of(init):
             run.initialise_from(weights)
@@ -508,18 +509,6 @@ def rehearse(
         yield lap(f"weights written: {_size(weights)}")
         load_model(weights)
         yield lap("weights loaded")
-
-
-class _Stopwatch:
-    """Measures the seconds from one call to the next."""
-
-    def __init__(self) -> None:
-        self.last = time.monotonic()
-
-    def __call__(self, description: str) -> RehearsalStep:
-        now = time.monotonic()
-        self.last, before = now, self.last
-        return RehearsalStep(description, now - before)
 
 
 def memory_used() -> str:

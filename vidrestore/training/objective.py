@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
 import torch
 import torch.nn.functional as F
@@ -17,7 +16,8 @@ from torch import Tensor, nn
 from vidrestore.degrade import add_gaussian_noise, imresize
 from vidrestore.errors import ConfigError
 from vidrestore.families import load
-from vidrestore.models.fast.linear import Linear, PlainLinear
+from vidrestore.models.fast.linear import PlainLinear
+from vidrestore.models.grouping import GroupNetwork
 from vidrestore.models.spynet import Spynet, warp
 from vidrestore.models.vsr_transformer import SCALE, VsrTransformer
 from vidrestore.restorers.base import PictureForm
@@ -43,14 +43,18 @@ class Objective(ABC):
     """The training of one kind of network with a run's settings, for one process's share of the batches."""
 
     fixed_settings: tuple[str, ...] = ("batch", "seed")  # may not change when a run is resumed
+    measured, baseline = "crops", "psnr_before"  # names on the card of the weights
 
     def __init__(self, settings: Any, share: Share = WHOLE) -> None:
         self.settings, self.share = settings, share
         self.parameters: dict[str, Any] = {}  # of the task, for the card of the weights, unless configured
 
-    @abstractmethod
     def card_metrics(self, last: dict[str, Any]) -> dict[str, Any]:
         """Return the last point of the validation curve as metrics for the card of the weights."""
+        return {
+            f"held-out {self.measured}, {name}": {"psnr": psnr, self.baseline: last["before"][name]}
+            for name, psnr in last["psnr"].items()
+        }
 
     @abstractmethod
     def optimiser(self, network: nn.Module) -> torch.optim.Optimizer:
@@ -110,12 +114,6 @@ class PairObjective(Objective):
 
     settings: PairTrainingConfig
 
-    def card_metrics(self, last: dict[str, Any]) -> dict[str, Any]:
-        return {
-            f"held-out crops, {name}": {"psnr": psnr, "psnr_before": last["before"][name]}
-            for name, psnr in last["psnr"].items()
-        }
-
     def optimiser(self, network: nn.Module) -> torch.optim.Optimizer:
         return torch.optim.AdamW(
             network.parameters(), lr=self.settings.learning_rate, weight_decay=self.settings.weight_decay
@@ -159,13 +157,12 @@ class PairObjective(Objective):
         }
 
     def metrics_before(self, held_out: HeldOutPairs) -> Metrics:
-        before = {name: middle_frames(held_out.degraded[name]) for name in held_out.clean}
-        return {name: mean_psnr(before[name] / 255, clean / 255) for name, clean in held_out.clean.items()}
-
-
-def middle_frames(pictures: Tensor) -> Tensor:
-    """Return pictures (N, 3, H, W) as they are, and the middle frames of clips (N, frames, 3, H, W)."""
-    return pictures if pictures.dim() == 4 else pictures[:, pictures.shape[1] // 2]
+        metrics: Metrics = {}
+        for name, clean in held_out.clean.items():
+            before = held_out.degraded[name]
+            middle = before if before.dim() == 4 else before[:, before.shape[1] // 2]  # of clips
+            metrics[name] = mean_psnr(middle / 255, clean / 255)
+        return metrics
 
 
 class ClipObjective(Objective):
@@ -174,17 +171,12 @@ class ClipObjective(Objective):
     """
 
     fixed_settings = (*Objective.fixed_settings, "optimiser")
+    measured, baseline = "clips", "psnr_bicubic"
     settings: ClipTrainingConfig
 
     def __init__(self, settings: ClipTrainingConfig, share: Share = WHOLE) -> None:
         super().__init__(settings, share)
         self.parameters = {"scale": SCALE}
-
-    def card_metrics(self, last: dict[str, Any]) -> dict[str, Any]:
-        return {
-            f"held-out clips, {name}": {"psnr": psnr, "psnr_bicubic": last["before"][name]}
-            for name, psnr in last["psnr"].items()
-        }
 
     def optimiser(self, network: nn.Module) -> torch.optim.Optimizer:
         rate = self.settings.learning_rate
@@ -232,13 +224,8 @@ class FlowObjective(Objective):
     Validation measures how well real neighbouring frames are warped onto each other.
     """
 
+    measured = "frames"
     settings: FlowTrainingConfig
-
-    def card_metrics(self, last: dict[str, Any]) -> dict[str, Any]:
-        return {
-            f"held-out frames, {name}": {"psnr": psnr, "psnr_before": last["before"][name]}
-            for name, psnr in last["psnr"].items()
-        }
 
     def optimiser(self, network: nn.Module) -> torch.optim.Optimizer:
         return torch.optim.Adam(network.parameters(), lr=self.settings.learning_rate)
@@ -292,22 +279,6 @@ LEAST_ERROR = 1e-3  # squared error in [0, 1], 30 dB; crops with a smaller one h
 SPECTRUM_WEIGHT = 0.1  # of the spectra's error in `picture_loss`
 MOST_PSNR = 50.0  # dB; held-out pictures count as at most this, beyond which no difference is visible
 VALIDATION_SIGMAS = (5.0, 20.0, 50.0)
-
-
-class GroupNetwork(Protocol):
-    """The methods that training needs of a network in addition to those of nn.Module."""
-
-    config: Any  # a dataclass with at least `patch`, the side of the patches in pixels
-
-    def measure(self, patches: Tensor) -> Tensor:
-        """Map clean patches (B, T, N) to the network's input (B, T, M), before noise; the identity for a
-        denoiser.
-        """
-        ...
-
-    def at(self, sigma: float, dtype: torch.dtype, linear: type[Linear]) -> Callable[[Tensor], Tensor]:
-        """Return the function (B, T, M) -> (B, T, N) for one noise level, with matrix products in `dtype`."""
-        ...
 
 
 def restored_groups(

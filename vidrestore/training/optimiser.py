@@ -39,7 +39,8 @@ class Muon(torch.optim.Optimizer):
         others = {id(parameter) for parameter in apart}
         groups: dict[bool, list[nn.Parameter]] = {True: [], False: []}
         for parameter in network.parameters():
-            groups[id(parameter) not in others and _is_large(parameter)].append(parameter)
+            is_large = parameter.ndim > 1 and min(parameter.shape[:2]) >= LEAST_SIDE
+            groups[is_large and id(parameter) not in others].append(parameter)
         super().__init__(
             [{"params": part, "orthogonal": kind} for kind, part in groups.items() if part], {"lr": lr}
         )
@@ -101,10 +102,6 @@ def orthogonal(matrices: Tensor) -> Tensor:
     return result
 
 
-def _is_large(parameter: nn.Parameter) -> bool:
-    return parameter.ndim > 1 and min(parameter.shape[:2]) >= LEAST_SIDE
-
-
 LOWEST = 0.01  # share of the learning rate at the end of a cosine, unless a floor is given
 
 
@@ -120,7 +117,9 @@ def learning_rate(step: int, settings: Schedule, reduced: float = 1.0) -> float:
     if settings.floor is not None:
         lowest = settings.floor / rate
     if settings.schedule == "restarts":
-        fall = _restarted(step, settings, lowest)
+        period = settings.steps / len(settings.restarts)
+        cycle = min(int(step / period), len(settings.restarts) - 1)
+        fall = _cosine(cycle + 1 - step / period, max(settings.restarts[cycle], lowest), lowest)
     elif settings.schedule == "plateau":
         fall = max(reduced, 0.0 if settings.floor is None else lowest)
     else:
@@ -128,12 +127,6 @@ def learning_rate(step: int, settings: Schedule, reduced: float = 1.0) -> float:
         left = (settings.steps - step) / falling if falling else 1.0
         fall = 1.0 if left >= 1 else _cosine(left, 1.0, lowest)
     return rate * min(1.0, (step + 1) / max(settings.warmup, 1)) * fall
-
-
-def _restarted(step: int, settings: Schedule, lowest: float) -> float:
-    period = settings.steps / len(settings.restarts)
-    cycle = min(int(step / period), len(settings.restarts) - 1)
-    return _cosine(cycle + 1 - step / period, max(settings.restarts[cycle], lowest), lowest)
 
 
 def _cosine(left: float, high: float, low: float) -> float:

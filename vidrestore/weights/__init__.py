@@ -149,18 +149,14 @@ def verify(sources: list[str] | None = None, folder: Path | None = None) -> Iter
             find_card(source, folder)
     for source in sources or list(read_manifest(folder)):
         try:
-            if _is_absent(source, folder):
+            card = read_manifest(folder).get(source)
+            if card is not None and locate(card, folder) is None:
                 yield Verdict(source, "absent", f"not fetched yet; vidrestore weights pull {source}")
                 continue
             load_model(source, folder=folder)
             yield Verdict(source, "ok")
         except CheckpointError as error:
             yield Verdict(source, "damaged", str(error))
-
-
-def _is_absent(source: str, folder: Path | None) -> bool:
-    card = read_manifest(folder).get(source)
-    return card is not None and locate(card, folder) is None
 
 
 def _is_path_or_address(source: str) -> bool:
@@ -187,16 +183,11 @@ def _resolve(source: str, folder: Path | None) -> tuple[Path, Card | None]:
 
 def _load(path: Path, listed: Card | None, device: str) -> Model:
     card = read_card(path, listed.sha256 if listed else None)
-    if listed:
-        _check_same(path, card, listed)
-        card = listed
-    return Model(load_network(path, card, outline=listed is None).to(device), card)
-
-
-def _check_same(path: Path, card: Card, listed: Card) -> None:
-    for key in ("family", "config", "task"):
+    for key in ("family", "config", "task") if listed else ():
         found, expected = getattr(card, key), getattr(listed, key)
         if found != expected:
             raise CheckpointError(
                 f"{path}: {key} {found!r}, but the manifest says {expected!r}; one of the two is out of date"
             )
+    card = listed or card
+    return Model(load_network(path, card, outline=listed is None).to(device), card)

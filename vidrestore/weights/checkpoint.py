@@ -102,7 +102,12 @@ def save_model(
     metadata = {"family": family, "task": task} | {
         key: json.dumps(value, sort_keys=True) for key, value in values.items()
     }
-    _write_atomically(path, _serialise(_stored_tensors(network, path, half, eight_bit_from), metadata))
+    content = _serialise(_stored_tensors(network, path, half, eight_bit_from), metadata)
+    try:
+        with replacing(path) as stream:
+            stream.write(content)
+    except OSError as error:
+        raise CheckpointError(f"{path}: can't be written ({error})") from error
     return read_card(path)
 
 
@@ -155,7 +160,10 @@ def load_network(path: str | Path, card: Card, *, outline: bool = True) -> nn.Mo
         _check_layout(path, stream, expected)
         tensors = {name: _read_tensor(stream, name, expected) for name in expected}
         for name, tensor in tensors.items():
-            check_finite(f"{path}, {name}", tensor)
+            if not tensor.isfinite().all():
+                raise CheckpointError(
+                    f"{path}, {name}: has NaN or infinity; fetch the file again, or train again"
+                )
         network.load_state_dict(
             {name: tensors[name].to(tensor.dtype) for name, tensor in expected.items()}, strict=True
         )
@@ -220,12 +228,6 @@ def _read_tensor(stream: Any, name: str, expected: Mapping[str, Tensor]) -> Tens
     return from_eight_bits(tensor, stream.get_tensor(scales)) if scales else tensor
 
 
-def check_finite(where: str, tensor: Tensor) -> None:
-    """Raise CheckpointError if a tensor has NaN or infinity."""
-    if not tensor.isfinite().all():
-        raise CheckpointError(f"{where}: has NaN or infinity; fetch the file again, or train again")
-
-
 @contextmanager
 def opened(path: Path) -> Iterator[Any]:
     """Open a safetensors file for reading. Raises CheckpointError."""
@@ -253,11 +255,13 @@ def opened(path: Path) -> Iterator[Any]:
 def check_names(path: Path, found: set[str], expected: set[str]) -> None:
     """Raise CheckpointError unless a file has exactly the tensors of the network."""
     if found != expected:
-        parts = [
-            f"{what} {_some(names)}"
-            for what, names in (("lacks", expected - found), ("has unexpected", found - expected))
-            if names
-        ]
+        parts = []
+        for what, names in (
+            ("lacks", sorted(expected - found)),
+            ("has unexpected", sorted(found - expected)),
+        ):
+            more = f" and {len(names) - 4} more" if len(names) > 4 else ""
+            parts += [f"{what} {', '.join(names[:4])}{more}"] if names else []
         raise CheckpointError(f"{path}: {'; '.join(parts)}; file and config are of different networks")
 
 
@@ -276,11 +280,6 @@ def dtype_name(tensor: Tensor) -> str:
     """Return a tensor's dtype as safetensors writes it, such as "F32"; torch's own name if it has none."""
     name = str(tensor.dtype).removeprefix("torch.")
     return _DTYPES.get(name, name)
-
-
-def _some(names: set[str]) -> str:
-    listed = sorted(names)
-    return ", ".join(listed[:4]) + (f" and {len(listed) - 4} more" if len(listed) > 4 else "")
 
 
 def _stored_tensors(
@@ -318,14 +317,6 @@ def _serialise(tensors: dict[str, Tensor], metadata: dict[str, str]) -> bytes:
     text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
     text += b" " * (-len(text) % 8)  # keep tensors aligned
     return len(text).to_bytes(8, "little") + text + content[end:]
-
-
-def _write_atomically(path: Path, content: bytes) -> None:
-    try:
-        with replacing(path) as stream:
-            stream.write(content)
-    except OSError as error:
-        raise CheckpointError(f"{path}: can't be written ({error})") from error
 
 
 def fits_eight_bits(tensor: Tensor, least: int) -> bool:

@@ -116,7 +116,11 @@ def read_tensors(source: Path) -> dict[str, Tensor]:
     containers are unpickled.
     """
 
-    content = _read_safetensors(source) if source.suffix == ".safetensors" else _unpickle(source)
+    if source.suffix == ".safetensors":
+        with opened(source) as stream:
+            content = {name: stream.get_tensor(name) for name in stream.keys()}  # noqa: SIM118 (no mapping)
+    else:
+        content = _unpickle(source)
     for wrapper in _WRAPPERS:
         if isinstance(content, dict) and isinstance(content.get(wrapper), dict):
             content = content[wrapper]
@@ -139,11 +143,6 @@ def _is_entry(name: Any, value: Any) -> bool:
     if not isinstance(name, str) or not isinstance(value, torch.Tensor) or value.layout is not torch.strided:
         return False
     return value.untyped_storage().nbytes() >= value.numel() * value.element_size()
-
-
-def _read_safetensors(source: Path) -> Any:
-    with opened(source) as stream:
-        return {name: stream.get_tensor(name) for name in stream.keys()}  # noqa: SIM118 (no mapping)
 
 
 def _unpickle(source: Path) -> Any:

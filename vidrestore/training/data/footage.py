@@ -102,7 +102,10 @@ class Footage:
         if still and native and rng.random() < native:
             return slide_over(self._picture(path), side, frames, rng)
         path, picture = (path, self._picture(path)) if still else self._clip(rng, path, side)
-        format, tags = SHOT_CODING if still else self._coding(path)
+        if not still and path not in self._codings:
+            video = probe(str(path)).video
+            self._codings[path] = (video.format, video.colour)
+        format, tags = SHOT_CODING if still else self._codings[path]
         height, width = SHOT if still else picture[0].shape[1:]
         if widest is not None:
             side, target_side = (
@@ -127,13 +130,6 @@ class Footage:
         return F.interpolate(
             rgb, (target_side, target_side), mode="bilinear", antialias=True, align_corners=False
         )
-
-    def _coding(self, path: Path) -> Coding:
-        """Return the pixel format and colour tags of a clip."""
-        if path not in self._codings:
-            video = probe(str(path)).video
-            self._codings[path] = (video.format, video.colour)
-        return self._codings[path]
 
     def _random_source(self, rng: np.random.Generator) -> tuple[bool, Path]:
         """Return True if it is a photo, and the path of a random clip or photo."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -11,6 +11,7 @@ from torch import nn
 
 from vidrestore.errors import ConfigError, MediaError, OptionError
 from vidrestore.families import load
+from vidrestore.models.grouping import GroupNetwork
 from vidrestore.restorers.base import PictureForm
 from vidrestore.training.config import (
     ClipDataConfig,
@@ -34,7 +35,6 @@ from vidrestore.training.data.footage import (
 from vidrestore.training.data.groups import GroupPool, held_out_groups
 from vidrestore.training.data.pairs import PairSource, held_out_pairs
 from vidrestore.training.data.super_resolution import ClipSource, FlowSource, held_out_clips, held_out_frames
-from vidrestore.training.objective import GroupNetwork
 
 FRAMES = 20  # tokens of a group: the paper's clip length
 VALIDATION_GROUPS = 1200
@@ -87,7 +87,13 @@ def make_data(config: RunConfig, network: nn.Module, reading: Reading = IN_MEMOR
     stills = [
         path for name in data.still_folders for path in find_footage(config.folder / name, (), STILL_SUFFIXES)
     ]
-    held_out = [held_out_clip(clip_folders, name) for name in data.validation]
+    held_out = []
+    for name in data.validation:
+        found = [folder / name for folder in clip_folders if (folder / name).is_file()]
+        if not found:
+            folders = ", ".join(map(str, clip_folders))
+            raise ConfigError(f"{folders}: no file {name}, which data.validation names")
+        held_out.append(found[0])
     decoded = _decoded(clips, stills, held_out, reading)
     clips, stills = (
         [path for path in paths if path in decoded or reading.cache is None] for paths in (clips, stills)
@@ -150,14 +156,6 @@ def with_reuse(
     if isinstance(data, PairDataConfig | ClipDataConfig) and data.reuse > 1:
         return ReusedBatches(source, data.reuse, seed, place)
     return source
-
-
-def held_out_clip(folders: Sequence[Path], name: str) -> Path:
-    """Return the path of a clip that `data.validation` names. Raises ConfigError if no folder has it."""
-    for folder in folders:
-        if (folder / name).is_file():
-            return folder / name
-    raise ConfigError(f"{', '.join(map(str, folders))}: no file {name}, which data.validation names")
 
 
 def _decoded(
