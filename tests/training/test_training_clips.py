@@ -197,7 +197,7 @@ def test_the_loss_psnr_of_clips_is_that_of_their_frames_on_average():
 @pytest.mark.parametrize(
     ("family", "settings", "found"),
     [
-        ("vsr-transformer", {"loss": "spectrum"}, "loss must be charbonnier or psnr, .*spectrum"),
+        ("vsr-transformer", {"loss": "spectrum"}, "loss must be 'charbonnier' or 'psnr', .*spectrum"),
         ("spynet", {"loss": "psnr"}, "unknown.*loss"),
         ("spynet", {"optimiser": "muon"}, "unknown.*optimiser"),
     ],
@@ -296,11 +296,11 @@ def test_a_network_without_attention_goes_into_one_with_it(tmp_path):
 @pytest.mark.parametrize(
     ("family", "data", "message"),
     [
-        ("vsr-transformer", {"crop": 20}, "crop must be a multiple of 8 from 8 to 72, found 20"),
-        ("vsr-transformer", {"frames": 0}, "frames must be at least 1, found 0"),
-        ("vsr-transformer", {"practical": 1}, "practical must be true or false, found 1"),
-        ("spynet", {"crop": 200}, "crop must be from 16 to 160, found 200"),
-        ("spynet", {"reach": 0}, "reach must be above 0 and at most 32, found 0.0"),
+        ("vsr-transformer", {"crop": 20}, "crop must be a multiple of 8, found 20"),
+        ("vsr-transformer", {"frames": 0}, "frames must be greater than or equal to 1, found 0"),
+        ("vsr-transformer", {"practical": 1}, "practical must be a valid boolean, found 1"),
+        ("spynet", {"crop": 200}, "crop must be less than or equal to 160, found 200"),
+        ("spynet", {"reach": 0}, "reach must be greater than 0, found 0"),
     ],
 )
 def test_a_wrong_value_is_named(tmp_path, family, data, message):

@@ -345,8 +345,8 @@ WRONG: list[tuple[str, str, object, str]] = [
         "degradations must be one or more of haze, rain, snow, blur, noise, white, coloured, found []",
     ),
     ("data", "degradations", ["fog"], "degradations must be one or more of haze"),
-    ("data", "crop", 20, "crop must be a multiple of 8 from 16 to 288, found 20"),
-    ("data", "crop", 296, "crop must be a multiple of 8"),
+    ("data", "crop", 20, "crop must be a multiple of 8, found 20"),
+    ("data", "crop", 296, "crop must be less than or equal to 288, found 296"),
     ("data", "widest", 8, "widest must be from the crop's 16 to 1080, found 8"),
     (
         "data",
@@ -356,9 +356,9 @@ WRONG: list[tuple[str, str, object, str]] = [
         "frames, widest, "
         "untouched, combined, recompressed, reuse",
     ),
-    ("data", "untouched", 1.5, "untouched must be in [0, 1], found 1.5"),
+    ("data", "untouched", 1.5, "untouched must be less than or equal to 1, found 1.5"),
     ("training", "sigma", [20.0], "[training]: unknown: sigma"),
-    ("training", "weight_decay", -1, "weight_decay must be in [0, 1), found -1.0"),
+    ("training", "weight_decay", -1, "weight_decay must be greater than or equal to 0, found -1"),
 ]
 
 

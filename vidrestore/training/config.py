@@ -402,15 +402,16 @@ def parse_config(text: str, path: Path, settings: Iterable[str] = ()) -> RunConf
     file = checked(_File, content, str(path))
     try:
         training = find_family(file.family).training
-        if training is None:
-            raise ConfigError(f"the family {file.family!r} has no training")
-        kinds = {
-            "data": training.dataset if training.dataset and "dataset" in file.data else training.data,
-            "training": training.settings,
-        }
-        sections = {name: checked(load(kind), content[name], f"[{name}]") for name, kind in kinds.items()}
+    except CheckpointError as error:
+        raise ConfigError(f"{path}: {error}") from error
+    if training is None:
+        raise ConfigError(f"{path}: the family {file.family!r} has no training")
+    of_dataset = training.dataset and "dataset" in file.data
+    kinds = {"data": training.dataset if of_dataset else training.data, "training": training.settings}
+    sections = {name: checked(load(kind), content[name], f"{path}, [{name}]") for name, kind in kinds.items()}
+    try:
         return RunConfig(**(vars(file) | sections), path=path, settings=settings)
-    except (CheckpointError, ConfigError) as error:
+    except ConfigError as error:
         raise ConfigError(f"{path}: {error}") from error
 
 
