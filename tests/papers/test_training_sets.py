@@ -248,7 +248,7 @@ def test_a_wrong_value_is_named_with_its_place(tmp_path, kind, name, value, mess
     path = configured(tmp_path, kind, data={name: value})
     with pytest.raises(ConfigError) as error:
         read_config(path)
-    assert str(error.value).startswith(f"{path}: [data]: ") and message in str(error.value)
+    assert str(error.value).startswith(f"{path}, [data]: ") and message in str(error.value)
 
 
 def test_networks_of_groups_have_no_datasets(tmp_path):
