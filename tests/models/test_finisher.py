@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from vidrestore.models import finisher as module
+from vidrestore.models.fast.linear import processor_has
 from vidrestore.models.finisher import COLOUR, LUMA, Finisher, features, finish, finisher
 
 CPU = torch.device("cpu")
@@ -119,6 +120,15 @@ def test_the_trained_network_leaves_a_flat_estimate_almost_as_it_is():
     noisy = estimate + 20 * torch.randn(estimate.shape, generator=torch.Generator().manual_seed(0))
     found = finish(finisher(LUMA, torch.float32, CPU), noisy, estimate, 20.0)
     assert float((found - estimate).square().mean().sqrt()) < 0.6
+
+
+@pytest.mark.skipif(not processor_has("avx512_bf16"), reason="the processor has no bf16")
+def test_layers_and_slopes_in_one_operation_correct_as_those_in_turn():
+    network = finisher(LUMA, torch.bfloat16, CPU)
+    seen = features(*planes(), torch.tensor([20.0])).bfloat16()
+    correct = network.for_inference()
+    assert correct is not network
+    torch.testing.assert_close(correct(seen), network(seen), atol=0.02, rtol=0.02)
 
 
 def test_bf16_corrects_almost_as_fp32():

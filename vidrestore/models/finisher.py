@@ -10,12 +10,15 @@ cost gained half as much. `examples/experiments/fit_finisher.py` trains them.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cache
+from typing import Any, cast
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from vidrestore.models.fast.linear import processor_has
 from vidrestore.models.fitted import fitted
 
 # Wider layers cost a processor more per weight, and so do 3x3 filters with a single output.
@@ -47,6 +50,36 @@ class Finisher(nn.Module):
             seen = F.leaky_relu_(layer(seen), SLOPE)
         correction: Tensor = self.last(seen)
         return correction
+
+    def for_inference(self) -> Callable[[Tensor], Tensor]:
+        """Return `forward` in its fastest form: in bf16 on a CPU that has it, layers with their slopes."""
+        weight = self.last.weight
+        if weight.device.type != "cpu" or weight.dtype != torch.bfloat16 or not processor_has("avx512_bf16"):
+            return self
+        layers = [packed(cast("nn.Conv2d", layer)) for layer in self.layers]
+
+        def forward(seen: Tensor) -> Tensor:
+            for layer in layers:
+                seen = layer(seen)
+            correction: Tensor = self.last(seen)
+            return correction
+
+        return forward
+
+
+def packed(layer: nn.Conv2d) -> Callable[[Tensor], Tensor]:
+    """Return a layer and its leaky ReLU as one operation of oneDNN, which saves a sixth of the time.
+
+    Its operators are private; a torch without them does both in turn.
+    """
+    weight, bias = layer.weight.detach(), cast("Tensor", layer.bias).detach()
+    where: tuple[Any, ...] = ([1, 1], [1, 1], [1, 1], 1)  # padding, stride, dilation and groups
+    try:
+        reordered = torch.ops.mkldnn._reorder_convolution_weight(weight, *where, None)
+        convolve = torch.ops.mkldnn._convolution_pointwise
+    except (AttributeError, RuntimeError, NotImplementedError):
+        return lambda seen: F.leaky_relu_(layer(seen), SLOPE)
+    return lambda seen: convolve(seen, reordered, bias, *where, "leaky_relu", [SLOPE], "")
 
 
 def features(noisy: Tensor, estimate: Tensor, sigma: Tensor, luma: Tensor | None = None) -> Tensor:
@@ -82,7 +115,7 @@ def finish(
     """Return the corrected estimate of a plane (T, H, W) on the 0-255 scale; a colour difference's needs
     `luma` of its size. Products have the dtype of the network; `at_once` frames are corrected together.
     """
-    height, reach = noisy.shape[1], len(network.layers)
+    height, reach, correct = noisy.shape[1], len(network.layers), network.for_inference()
     rows = ROWS if noisy.device.type == "cpu" else height
     level = noisy.new_full((1,), sigma)
     finished = torch.empty_like(estimate)
@@ -92,7 +125,7 @@ def finish(
         seen, before, result = seen.to(network.last.weight.dtype), estimate[at], finished[at]
         for top in range(0, height, rows):
             first, end = max(0, top - reach), min(height, top + rows + reach)
-            correction = network(seen[:, :, first:end])[:, 0, top - first :][:, :rows]
+            correction = correct(seen[:, :, first:end])[:, 0, top - first :][:, :rows]
             torch.add(before[:, top : top + rows], correction, alpha=sigma, out=result[:, top : top + rows])
     return finished
 
