@@ -14,6 +14,7 @@ import av
 import numpy as np
 import pytest
 import torch
+from command_line import run as command
 from numpy.typing import NDArray
 from sample_videos import sample_planes, video_frame, write_video
 from typer.main import get_command
@@ -24,7 +25,13 @@ from vidrestore.events import Started
 from vidrestore.jobs.inspection import inspect
 from vidrestore.restorers.base import TASKS
 
-DOCUMENTS = ("README.md", "weights/README.md", "examples/train/README.md", "examples/experiments/README.md")
+DOCUMENTS = (
+    "README.md",
+    "examples/README.md",
+    "weights/README.md",
+    "examples/train/README.md",
+    "examples/experiments/README.md",
+)
 SECOND_COMMAND = 'pip install -e ".[test]" && pytest'
 
 
@@ -230,7 +237,7 @@ def shell_lines(repository: Path, document: str) -> list[list[str]]:
     return [shlex.split(line, comments=True) for line in text.splitlines()]
 
 
-@pytest.mark.parametrize(("document", "least"), list(zip(DOCUMENTS, (20, 5, 5, 5), strict=True)))
+@pytest.mark.parametrize(("document", "least"), list(zip(DOCUMENTS, (20, 10, 5, 5, 5), strict=True)))
 def test_every_command_of_a_document_is_understood(repository, document, least):
     group = get_command(app)
     lines = shell_lines(repository, document)
@@ -285,3 +292,56 @@ def test_the_readme_gives_the_current_event_schema(repository):
     (line,) = blocks(repository, "json")
     event = Started("in.mp4", "in.denoised.mp4", "denoise", "dust-denoise", "cpu", index=1, count=1)
     assert line.strip() == event.to_json()
+
+
+def test_a_container_is_described_by_known_instructions_and_files_that_are_there(repository: Path) -> None:
+    text = (
+        (repository / "examples" / "docker" / "Dockerfile").read_text(encoding="utf-8").replace("\\\n", " ")
+    )
+    lines = [line.split() for line in text.splitlines() if line and not line.startswith("#")]
+    known = {"FROM", "WORKDIR", "COPY", "RUN", "USER", "ENTRYPOINT", "CMD"}
+    assert lines[0][0] == "FROM" and {line[0] for line in lines} == known
+    copied = [name for line in lines if line[0] == "COPY" for name in line[1:-1]]
+    assert [name for name in copied if not (repository / name).exists()] == []
+    names = [" ".join(line) for line in lines]
+    assert names.index("USER restorer") < names.index('ENTRYPOINT ["vidrestore"]')  # not root
+    small = next(number for number, line in enumerate(names) if "whl/cpu" in line)
+    assert names[small].index("whl/cpu") < names[small].index("install --no-cache-dir .")
+
+
+def test_a_minute_of_training_on_the_example_clip_restores_it(
+    repository: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Shortened to two steps."""
+    config = repository / "examples" / "train" / "quick.toml"
+    short = ("--set", "training.steps=2", "--set", "training.validate_every=2", "--cache-gb", "0")
+    assert command("train", "--config", config, "-o", tmp_path, "--device", "cpu", *short) == 0
+    weights = tmp_path / "quick.safetensors"
+    result = ("--model", weights, "--sigma", "20", "--device", "cpu", "-o", tmp_path / "quick.mkv")
+    assert command("denoise", repository / "examples" / "noisy.mp4", "--duration", "0.2", *result) == 0
+    assert frames_of(tmp_path / "quick.mkv") == 5
+
+
+def test_the_data_of_training_is_a_folder_of_the_users(
+    repository: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "own").mkdir()
+    (tmp_path / "own" / "a.mp4").touch()
+    shown = ("--data", tmp_path / "own", "--print-config")
+    for name, own in (
+        ("dust-denoise", f'clips = "{tmp_path / "own"}"'),
+        ("mb-taylorformer-b-gopro", "folder"),
+    ):
+        config = repository / "examples" / "train" / f"{name}.toml"
+        assert command("train", "--config", config, *shown) == 0
+        text = capsys.readouterr().out
+        assert own in text and str(tmp_path / "own") in text and "davis" not in text
+    assert command("train", "--config", config, "--data", tmp_path / "absent") == 1
+    assert "absent: no such folder" in capsys.readouterr().err
+
+
+def test_devices_are_listed_with_the_one_that_is_taken(capsys: pytest.CaptureFixture[str]) -> None:
+    assert command("devices") == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith("cpu") and " cores, " in lines[0]
+    assert sum(" * " in line for line in lines) == 1

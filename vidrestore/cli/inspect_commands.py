@@ -57,6 +57,16 @@ def inspect(
     raise typer.Exit(DAMAGED_SOURCE if found.damage else 0)
 
 
+def devices() -> None:
+    """List what --device can name here, with its memory; the star marks what auto takes."""
+    from vidrestore.restorers.devices import available_devices, torch_device
+
+    chosen = torch_device("auto").type
+    for name, description in available_devices():
+        star = " *" if name in (chosen, f"{chosen}:0") else ""
+        show(f"{name + star:<10} {description}")
+
+
 def lines(found: Inspection) -> Iterator[str]:
     """Yield the lines of the report for a reader."""
     from vidrestore.media.source import PICTURES

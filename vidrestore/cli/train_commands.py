@@ -64,6 +64,10 @@ def train(
     ] = None,
     device: Device = "auto",
     threads: Threads = 0,
+    data: Annotated[
+        Path | None,
+        typer.Option("--data", metavar="DIR", help="Folder of your videos and photos, or of FILE's dataset."),
+    ] = None,
     settings: Annotated[
         list[str] | None,
         typer.Option(
@@ -111,7 +115,7 @@ def train(
     Ctrl-C saves a checkpoint, from which --resume continues.
 
     Examples:
-      vidrestore train --config run.toml -o runs/first
+      vidrestore train --config run.toml -o runs/first --data my/videos
       vidrestore train --config run.toml -o runs/first --resume
       vidrestore train --config run.toml --dry-run --set training.steps=100
     """
@@ -123,14 +127,15 @@ def train(
         import torch
 
         from vidrestore.options import check_threads
-        from vidrestore.training.config import config_toml, read_config
+        from vidrestore.training.config import config_toml, footage_settings, read_config
         from vidrestore.training.loop import train as run
         from vidrestore.training.networks import with_full_model
 
         check_threads(threads)
         if threads:
             torch.set_num_threads(threads)
-        recipe = read_config(config, settings or ())
+        own = footage_settings(data, config) if data else []
+        recipe = read_config(config, [*own, *(settings or ())])
         reading = _reading(cache, cache_gb, skip_bad, workers)
         if print_config:
             show(*config_toml(with_full_model(recipe)).splitlines())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
 from threading import Lock
@@ -57,6 +58,16 @@ def device_name(device: torch.device | str) -> str:
     if torch.device(device).type != "cuda":
         return str(device)
     return f"{device} ({torch.cuda.get_device_properties(device).name})"
+
+
+def available_devices() -> Iterator[tuple[str, str]]:
+    """Yield the names of this machine's devices with their descriptions."""
+    yield "cpu", f"{os.cpu_count() or 1} cores, {torch.get_num_threads()} threads"
+    for number in range(torch.cuda.device_count()):
+        found = torch.cuda.get_device_properties(number)
+        yield f"cuda:{number}", f"{found.name}, {found.total_memory / 1e9:.0f} GB"
+    if torch.backends.mps.is_available():
+        yield "mps", "Apple GPU (untested)"
 
 
 def uses_bf16(precision: str, device: torch.device) -> bool:

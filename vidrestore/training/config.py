@@ -10,6 +10,7 @@ depends on the family.
 
 from __future__ import annotations
 
+import json
 import shlex
 from collections.abc import Iterable
 from dataclasses import dataclass, field, fields
@@ -24,6 +25,7 @@ from vidrestore.degrade import DEGRADATIONS
 from vidrestore.errors import CheckpointError, ConfigError
 from vidrestore.families import Training, find_family, load
 from vidrestore.files.regular import LARGEST_TOML, read_limited
+from vidrestore.media.pictures import SUFFIXES as PHOTOS
 
 AtLeastOne = Annotated[int, Field(ge=1)]
 Portion = Annotated[float, Field(ge=0, le=1)]
@@ -375,6 +377,26 @@ def read_config(path: Path, settings: Iterable[str] = ()) -> RunConfig:
     except ValueError as error:
         raise ConfigError(f"{path}: not valid TOML ({error})") from error
     return parse_config(text, path, settings)
+
+
+def footage_settings(folder: Path, path: Path) -> list[str]:
+    """Return the settings with which the configuration `path` takes its data from `folder`: the videos and
+    photos in it, none of them held out, or the dataset that the configuration names. Raises ConfigError.
+    """
+    place = folder.resolve()
+    if not place.is_dir():
+        raise ConfigError(f"{folder}: no such folder")
+    try:
+        named = "dataset" in parse_toml(read_limited(path, LARGEST_TOML, follow=True).decode()).get(
+            "data", {}
+        )
+    except (OSError, ValueError):  # of which `read_config` tells
+        named = False
+    if named:
+        return [f"data.folder={json.dumps(str(place))}"]
+    photos = any(each.suffix.lower() in PHOTOS for each in place.iterdir())
+    own = {"clips": str(place), "stills": str(place) if photos else "", "validation": []}
+    return [f"data.{name}={json.dumps(value)}" for name, value in own.items()]
 
 
 @dataclass(frozen=True)
