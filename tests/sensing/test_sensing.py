@@ -486,7 +486,7 @@ def test_an_interlaced_video_is_refused(video, exact, monkeypatch):
         ({"rate": 0}, "rate must be in (0, 1]"),
         ({"rate": 1.5}, "rate must be in (0, 1]"),
         ({"rate": 0.2, "sigma": -1}, "sigma must be 0 or more"),
-        ({"rate": 0.2, "sigma": math.nan}, "sigma must be 0 or more"),
+        ({"rate": 0.2, "sigma": math.nan}, "sigma must be a finite number"),
         ({"rate": 0.2, "seed": -1}, "seed must be in"),
     ],
 )
