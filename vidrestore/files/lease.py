@@ -12,6 +12,7 @@ import json
 import os
 import secrets
 import socket
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -201,6 +202,8 @@ def try_lock(descriptor: int) -> bool | None:
 
 
 def _is_alive(process: int) -> bool:
+    if sys.platform == "win32":  # where signal 0 is Ctrl-C; a lease shows that its process is gone
+        return True
     try:
         os.kill(process, 0)
     except OSError as error:
