@@ -1,9 +1,9 @@
 """Whole files in seven containers, cut, holed and with flipped bits: what the decoder finds wrong, the reader
 finds, and it finds nothing in the whole ones.
 
-Of the 770 files, the judge finds 665 wrong. It is FFmpeg's decoder in one thread: errors it logs or raises,
-frames it marks, and frames fewer than the whole file has. The default run takes a few files of each
-container; `-m faults` all.
+The judge is FFmpeg's decoder in one thread: errors it logs or raises, frames it marks, and frames fewer than
+the whole file has. It finds 665 of the 770 files wrong. The default run takes a few files of each container,
+`-m faults` the others.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NoReturn
 
 import typer
 
@@ -116,6 +116,8 @@ def main(arguments: list[str] | None = None) -> None:
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)
     except (MemoryError, RuntimeError, OSError, ImportError, SystemError) as error:
+        if isinstance(error, OSError) and _is_of_stdout(error):
+            _say_full(error)
         if not ran_out_of_memory(error):
             raise
         say(f"vidrestore: {MEMORY_ADVICE}", sys.stderr)
@@ -136,12 +138,27 @@ def _flush_stdout() -> None:
     except OSError as error:
         sys.stdout = Path(os.devnull).open("w")  # noqa: SIM115   # Python would flush again at exit
         if not isinstance(error, BrokenPipeError):
-            say(
-                f"vidrestore: standard output can't be written ({error.strerror}); make room, or send it "
-                "elsewhere",
-                sys.stderr,
-            )
-            sys.exit(1)
+            _say_full(error)
+
+
+def _is_of_stdout(error: OSError) -> bool:
+    """Return True if printing failed: such an error names no file, and a full stdout takes no line either."""
+    if error.filename is not None or isinstance(error, BrokenPipeError):
+        return False
+    try:
+        print(flush=True)
+    except OSError:
+        return True
+    return False
+
+
+def _say_full(error: OSError) -> NoReturn:
+    sys.stdout = Path(os.devnull).open("w")  # noqa: SIM115   # nothing is to be flushed again
+    say(
+        f"vidrestore: standard output can't be written ({error.strerror}); make room, or send it elsewhere",
+        sys.stderr,
+    )
+    sys.exit(1)
 
 
 # The base of what Typer raises for a wrong command line; it has no public name.
