@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from vidrestore.colour import grey_to_planes, planes_to_grey, rgb_to_yuv, yuv_to_rgb
-from vidrestore.degrade import DEGRADATIONS, average_exposures, motion, random_haze, with_moving_things
+from vidrestore.degrade import DEGRADATIONS, average_exposures, motion, with_moving_things
 from vidrestore.errors import ConfigError
 from vidrestore.frames import ColourTags, PixelFormat
 from vidrestore.media.recompress import recompress, recompress_pictures
@@ -28,7 +28,6 @@ MEAN_SHARE = 0.25  # of blurred crops that are such averages; the others are blu
 # Largest motion between frames, in pixels, for which averages show no ghosts; clips that move faster are
 # blurred along a path.
 MOST_MOTION = 2.0
-WEATHER = ("rain", "snow")  # a veil comes with either
 
 
 @dataclass(frozen=True)
@@ -155,10 +154,6 @@ def random_clips(
     clip = turned(footage.rgb_crop(rng, side, frames * exposure, widest, fast=fast), rng)
     if distracted:
         clip = with_moving_things(clip, rng)
-    if name in WEATHER and shares.untouched and rng.random() < shares.untouched:
-        # as many again in haze, which stays too, so that pale clear video isn't taken for weather's veil
-        clean = quantised(random_haze(clip, rng))
-        return clean, clean
     clean = clip[exposure // 2 :: exposure]
     means = average_exposures(clip, exposure) if exposure > 1 and motion(clip) < MOST_MOTION else None
     given = quantised(degrade_clip(clean, name, shares, rng, means))
