@@ -6,6 +6,7 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from typing import NamedTuple
@@ -291,6 +292,7 @@ def test_continuous_integration_runs_the_commands_of_the_readme(repository):
 def test_the_readme_gives_the_current_event_schema(repository):
     (line,) = blocks(repository, "json")
     event = Started("in.mp4", "in.denoised.mp4", "denoise", "dust-denoise", "cpu", index=1, count=1)
+    event = replace(event, time="2026-11-25T09:30:00.000+00:00")
     assert line.strip() == event.to_json()
 
 

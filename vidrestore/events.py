@@ -11,12 +11,13 @@ line is an object with
               several together
     index     its number among the inputs of a command, from 1, and
     count     how many inputs there are
+    time      when it happened, in UTC: "2026-11-25T04:07:37.123+00:00"
 
 and, by event (`null` where not known):
 
     start     output, task, model, device
     plan      frames, scenes, clips, reused (frames that an earlier run restored); details: the plan as an
-              object (encoder, tile, sigma per scene, ...)
+              object (encoder, decisions in words, versions, sha256 of the weights, ...)
     progress  stage ("plan", "restore", "join"), done and total in frames, seconds since the stage began, fps,
               eta in seconds, memory (peak resident bytes), settled (false before the first frames are done;
               then eta is null). Each stage begins with an event; one that counts frames ends with
@@ -43,11 +44,16 @@ import json
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
+from datetime import UTC, datetime
 from typing import Any, ClassVar
 
 SCHEMA_VERSION = 1
 BEFORE_START = ("read", "load")  # stages before "start"; the progress bar shows them, JSON doesn't
 DAMAGED_SOURCE = 4  # exit code of a job that is done, but whose source was damaged
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="milliseconds")
 
 
 @dataclass(frozen=True)
@@ -58,6 +64,7 @@ class Event:
     source: str
     index: int | None = field(default=None, kw_only=True)
     count: int | None = field(default=None, kw_only=True)
+    time: str = field(default_factory=_now, kw_only=True, compare=False)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the event as plain JSON values, as in the schema above."""

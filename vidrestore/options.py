@@ -309,6 +309,13 @@ class RestoreOptions:
         parse=parsing.kinds,
         gather=lambda sets: frozenset().union(*sets),
     )
+    tags: bool = option(
+        True,
+        "Don't say in OUT's tags how it was made.",
+        OUTPUT,
+        scope="streams",
+        flags=("--tags/--no-tags",),
+    )
     overwrite: bool = option(False, OVERWRITE)
     encoder: EncoderOptions = field(default_factory=EncoderOptions, metadata={"scope": "file"})
     cfr: Fraction | None = option(None, CFR)
@@ -390,6 +397,7 @@ class RestoreKeywords(TypedDict, total=False):
 
     sigma: float | Literal["auto"]
     model: str | None
+    family: str | None
     quality: Quality
     match: bool
     scale: int
@@ -407,6 +415,7 @@ class RestoreKeywords(TypedDict, total=False):
     double_rate: bool
     strict: bool
     drop: frozenset[str]
+    tags: bool
     overwrite: bool
     encoder: EncoderOptions
     cfr: Fraction | None

@@ -22,7 +22,7 @@ from vidrestore.cli.bench_commands import bench
 from vidrestore.cli.eval_commands import evaluate
 from vidrestore.cli.inputs import INTERRUPTED
 from vidrestore.cli.inspect_commands import devices, inspect
-from vidrestore.cli.restoring import RESTORE_COMMANDS, run
+from vidrestore.cli.restoring import RESTORE_COMMANDS, run, verify
 from vidrestore.cli.sense_commands import recover, sense
 from vidrestore.cli.settings import config, use_user_file
 from vidrestore.cli.suggest_commands import suggest
@@ -61,7 +61,7 @@ app = typer.Typer(
 )
 PANELS: dict[str, list[Callable[..., None]]] = {
     RESTORE: [*RESTORE_COMMANDS, run],
-    OTHER: [suggest, inspect, bench, train, config, devices],
+    OTHER: [suggest, inspect, verify, bench, train, config, devices],
     RESEARCH: [sense, recover],
 }
 for _panel, _commands in PANELS.items():

@@ -5,6 +5,8 @@ The options come from `RestoreOptions`; `RunOptions` are those of the commands a
 
 from __future__ import annotations
 
+import shlex
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
@@ -76,6 +78,9 @@ class RunOptions:
         scope="job",
         metavar="FILE.html|DIR",
     )
+    sidecar: bool = option(False, "Write OUT.vidrestore.json, for `vidrestore verify`.", OUTPUT, scope="job")
+    sidecar_dir: str | None = option(None, "The same, into a folder.", OUTPUT, scope="job", metavar="DIR")
+    frame_checksums: bool = option(False, "Record each frame's checksum in the sidecar.", OUTPUT, scope="job")
     dry_run: bool = option(False, "Show the plan and its cost; restore nothing.", OUTPUT, scope="job")
     json: bool = option(False, JSON)
     quiet: bool = option(False, QUIET)
@@ -184,7 +189,8 @@ def _run_all(run: RunOptions, steps: Callable[[], list[Step]], on_event: Listene
 
         def work(source: str) -> int:
             nonlocal done
-            code = _work(batch, source, run, on_event)
+            recorded = run.sidecar or run.sidecar_dir is not None or run.frame_checksums
+            code = (_recorded if recorded else _work)(batch, source, run, on_event)
             done += 1
             return code
 
@@ -208,23 +214,47 @@ def _check_report(run: RunOptions) -> None:
     """Raise OptionError for a report that can't be made, before hours of work."""
     if run.report is None:
         return
-    if run.preview is not None or run.dry_run or "-" in (run.output, *(run.sources or ())):
-        raise OptionError("--report looks at a finished file: not with --preview, --dry-run or pipes")
+    if run.preview is not None or "-" in (run.output, *(run.sources or ())):
+        raise OptionError("--report looks at a file: not with --preview or pipes")
     place = Path(run.report)
-    if place.suffix.lower() != ".html" and not place.is_dir():
-        raise OptionError(f"--report {run.report}: name a file that ends with .html, or a folder that exists")
-    if not place.absolute().parent.is_dir():
-        raise OptionError(f"--report {run.report}: there is no folder {place.parent}; create it first")
+    try:
+        (place.parent if place.suffix.lower() == ".html" else place).mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise OptionError(
+            f"--report {run.report}: the folder can't be made ({error.strerror}); choose another"
+        ) from error
 
 
-def _report(batch: Batch, summary: Summary, place: str) -> str:
-    """Write the page about one finished video, and return its path."""
-    from vidrestore.evaluation.report import write_report
+def _report(batch: Batch, found: Summary | Estimate, place: str) -> str:
+    """Write the page about one finished or planned video, and return its path."""
+    from vidrestore.evaluation.report import write_plan_report, write_report
+    from vidrestore.jobs.job import Summary
 
+    output = found.output if isinstance(found, Summary) else found.plan.output
     if Path(place).is_dir():
-        place = str(Path(place, f"{Path(summary.output).name}.html"))
-    write_report(place, summary, batch.tasks, batch.options)
+        place = str(Path(place, f"{Path(output).name}.html"))
+    if isinstance(found, Summary):
+        write_report(place, found, batch.tasks, batch.options)
+    else:
+        write_plan_report(place, batch.tasks, found.plan.source.path, list(estimate_lines(found)))
     return place
+
+
+def _recorded(batch: Batch, source: str, run: RunOptions, on_event: Listener) -> int:
+    """Process one input and write its sidecar; return its exit code."""
+    from vidrestore.jobs.sidecar import Record, sidecar_path, write_sidecar
+
+    request, record = batch.request(source), Record(on_event)
+    if run.preview is not None or request.is_piped:
+        raise OptionError("--sidecar is for files: not with --preview or pipes")
+    path = sidecar_path(request.output.name, run.sidecar_dir)
+    code = _work(batch, source, run, record)
+    command = shlex.join(["vidrestore", *sys.argv[1:]])
+    if write_sidecar(path, request, record, command, frames=run.frame_checksums) and not (
+        run.json or run.quiet
+    ):
+        say(f"{request.output}: recorded in {path}")
+    return code
 
 
 def _batch(sources: list[str], run: RunOptions, steps: list[Step]) -> Batch:
@@ -294,6 +324,8 @@ def _work(batch: Batch, source: str, run: RunOptions, on_event: Listener) -> int
         return found.exit_code
     if not run.json:
         show(*estimate_lines(found))
+    if run.report is not None:
+        _report(batch, found, run.report)
     return DAMAGED_SOURCE if found.damage else 0
 
 
@@ -331,6 +363,23 @@ def _estimate(batch: Batch, source: str, on_event: Listener) -> Estimate | Summa
         on_event(Warned(source, str(error)))
     with _changed(batch, overwrite=True):
         return batch.estimate(source, on_event)
+
+
+def verify(
+    sidecars: Annotated[list[str], typer.Argument(metavar="SIDECAR...", help="OUT.vidrestore.json files.")],
+) -> None:
+    """Check that source and result are the files that a sidecar records; exit code 1 if one isn't.
+
+    Examples:
+      vidrestore denoise in.mp4 --sidecar
+      vidrestore verify in.denoised.mp4.vidrestore.json
+    """
+    from vidrestore.jobs.sidecar import verify
+
+    found = [each for sidecar in sidecars for each in verify(sidecar)]
+    for _, line in found:
+        show(line)
+    raise typer.Exit(0 if all(same for same, _ in found) else 1)
 
 
 def estimate_lines(found: Estimate) -> Iterator[str]:

@@ -17,6 +17,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from vidrestore import __version__
 from vidrestore.colour import planes_to_grey
 from vidrestore.evaluation.page import LARGEST, page
 from vidrestore.evaluation.quick import Measurement, add_flicker, displayed
@@ -47,12 +48,21 @@ class Sample:
 
 def write_report(path: str, summary: Summary, task: str, options: RestoreOptions) -> None:
     """Write the page about the finished output of `summary` to `path`. Raises MediaError."""
-    found = describe(summary, task, options)
+    _write(path, describe(summary, task, options))
+
+
+def _write(path: str, found: Result) -> None:
     try:
         with replacing(Path(path)) as file:
             file.write(page(found).encode("utf-8", "backslashreplace"))
     except OSError as error:
         raise write_problem(path, error) from error
+
+
+def write_plan_report(path: str, task: str, source: str, lines: Sequence[str]) -> None:
+    """Write a page with the lines of a plan to `path`, without pictures. Raises MediaError."""
+    title = f"{os.path.basename(source)}: {task}, planned"
+    _write(path, Result("report", title, "before", (), tuple(line.strip() for line in lines)))
 
 
 def describe(summary: Summary, task: str, options: RestoreOptions) -> Result:
@@ -168,6 +178,7 @@ def _bitrate(path: str) -> float | None:
 
 def _settings(summary: Summary, options: RestoreOptions) -> Iterator[str]:
     """Yield lines about the run: options other than their defaults, the noise of each scene, the speed."""
+    yield f"vidrestore {__version__}"
     given = changed_values(options, "pixels", "file", "streams")
     words = ", ".join(f"{name} {_in_words(value)}" for name, value in given.items())
     yield f"options: {words or 'the defaults'}"

@@ -12,7 +12,7 @@ from pathlib import Path
 from vidrestore.errors import OptionError
 from vidrestore.events import Listener, Planned
 from vidrestore.jobs.finished import nothing_to_do
-from vidrestore.jobs.job import Job, Summary, open_job, plan_source
+from vidrestore.jobs.job import Job, Summary, open_job, plan_source, versions
 from vidrestore.jobs.request import Request
 from vidrestore.jobs.steps import StepLoader, available_cores, write_frames
 from vidrestore.media.source import PIPE, Target
@@ -52,8 +52,9 @@ def estimate(request: Request, load: StepLoader, on_event: Listener) -> Estimate
         plan, damage = plan_source(job), job.damage
         seconds, size = _trial(job)
         found = Estimate(plan, seconds, size, damage, job.decisions())
+        weights = job.weights()
     details = {"plan": plan.to_dict(), "seconds": seconds, "size": size, "damage": damage}
-    details["decisions"] = found.decisions
+    details |= {"decisions": found.decisions, "weights": weights, "versions": versions()}
     on_event(
         Planned(
             str(request.source),

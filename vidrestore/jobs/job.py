@@ -39,7 +39,7 @@ from vidrestore.media.source import Source, Target
 from vidrestore.media.span import Span
 from vidrestore.media.streams import check_packets, check_streams, other_kinds
 from vidrestore.media.writer import VideoWriter
-from vidrestore.options import RestoreOptions
+from vidrestore.options import RestoreOptions, changed_values
 from vidrestore.pipeline.chain import frames_ahead
 from vidrestore.pipeline.clip_restorer import Changes
 from vidrestore.pipeline.excerpt import expected_frames, find_span
@@ -126,11 +126,7 @@ class Job:
             **({"later": later} if later else {}),
             "encoder": {key: each for key, each in asdict(self.plan.encoder).items() if key != "threads"},
             "span": asdict(self.plan.span),
-            "versions": {
-                "vidrestore": __version__,
-                "plan": PLAN_VERSION,
-                **{name: _version(name) for name in ("av", "torch")},
-            },
+            "versions": {"plan": PLAN_VERSION, **versions()},
         }
 
     def begin(self, on_event: Listener) -> None:
@@ -149,12 +145,31 @@ class Job:
             "encoder_threads": encoder.threads,
             "encoder_options": self.plan.encoder.settings,
             "copied_streams": self.plan.copy,
+            "copied": [asdict(each) for each in self.info.streams if each.index in self.plan.copy],
             "decisions": self.decisions(),
         }
         details["clips"] = [{"frames": stage.length, "overlap": stage.overlap} for stage in self.steps.stages]
+        details |= {"weights": self.weights(), "versions": versions()}
         if self.steps.later:
             details["steps"] = [stage.restorer.facts.name for stage in self.steps.stages]
         on_event(Planned(self.info.path, total, reused=reused or None, details=details))
+
+    def weights(self) -> dict[str, str]:
+        """Return the sha256 of the weights of each step, by their names."""
+        facts = (stage.restorer.facts for stage in self.steps.stages)
+        return {each.name: each.weights for each in facts if each.weights}
+
+    @property
+    def tag(self) -> str | None:
+        """What the output's tags say of its making, the same for the same job; None without tags."""
+        if not self.options.tags:
+            return None
+        made = []
+        for stage in self.steps.stages:
+            facts, given = stage.restorer.facts, changed_values(stage.step.options, "pixels")
+            settings = [f"{name}={value}" for name, value in given.items() if name != "model"]
+            made.append(" ".join([stage.step.task, f"{facts.name}@{facts.weights[:12]}", *settings]))
+        return f"vidrestore {__version__}: {'; '.join(made)}"
 
     def decisions(self) -> dict[str, str]:
         """Return what was decided without being asked, in words."""
@@ -216,6 +231,7 @@ class Job:
             "rate": self.options.cfr,
             "span": self.plan.span,
             "drop": self.options.drop,
+            "tag": self.tag,
         }
         return video_writer(output or self.request.output, **(settings | changed))
 
@@ -337,6 +353,11 @@ def _identity(stage: Stage) -> dict[str, Any]:
     del options["model"]
     facts = stage.restorer.facts
     return {"task": stage.step.task, "weights": facts.weights or facts.name, **options}
+
+
+def versions() -> dict[str, str | None]:
+    """Return the versions of vidrestore and of the packages that decide what it writes."""
+    return {"vidrestore": __version__, **{name: _version(name) for name in ("av", "torch")}}
 
 
 def _version(package: str) -> str | None:

@@ -447,6 +447,7 @@ class SegmentedWork:
             span=plan.span,
             before_naming=note,
             first=plan.timeline.pts[0] if plan.timeline.pts else None,
+            tag=job.tag,
         )
         joined = JoinedFile(muxer)
         return joined

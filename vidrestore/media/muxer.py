@@ -87,9 +87,10 @@ class Muxer:
         scale: Scale = 1,
         span: Span = WHOLE,
         first: int | None = None,
+        tag: str | None = None,
         before_naming: Callable[[Path], None] = lambda path: None,
     ) -> None:
-        self.before_naming = before_naming
+        self.before_naming, self.tag = before_naming, tag
         self.output, self.overwrite = output, overwrite
         self.source, self.choice, self.copy, self.scale = source, choice, copy, scale
         self.video, self.time_base = source.video, source.video.time_base
@@ -131,6 +132,8 @@ class Muxer:
         self.container.flags |= bitexact
         self.container.metadata.update(metadata)
         self._add_streams(self.container)
+        if self.tag:
+            streams.add_tag(self.container, self.stream, self.tag)
         self.container.start_encoding()
         assert self.stream.time_base is not None
         self.tick = Fraction(self.stream.time_base)

@@ -44,7 +44,7 @@ DROP_WORDS = {
     "cover": "cover",
 }
 # Metadata that a muxer writes itself, and metadata that doesn't apply to the new file.
-_OWN_KEYS = frozenset({"major_brand", "minor_version", "compatible_brands", "encoder"})
+_OWN_KEYS = frozenset({"major_brand", "minor_version", "compatible_brands", "encoder", "vidrestore"})
 _STALE_KEYS = ("encoder", "bps", "number_of_", "_statistics_")
 # Keys with a fixed place in MP4; others need the newer list of keys, which excludes cover art.
 _MP4_KEYS = frozenset(
@@ -325,6 +325,16 @@ def stream_metadata(metadata: dict[str, str], container: str) -> dict[str, str]:
 def container_metadata(opened: InputContainer) -> dict[str, str]:
     """Return the source's metadata without keys that muxers write themselves."""
     return {key: value for key, value in opened.metadata.items() if key.lower() not in _OWN_KEYS}
+
+
+def add_tag(output: OutputContainer, video: Stream, tag: str) -> None:
+    """Say in the file's tags how it was made: as the encoder in MP4, and in MOV, which has no other place, as
+    that of the video, cut to its 31 bytes.
+    """
+    if output.format.name == "mov":
+        video.metadata["encoder"] = tag.encode()[:31].decode(errors="ignore")
+    else:
+        output.metadata["encoding_tool" if output.format.name == "mp4" else "VIDRESTORE"] = tag
 
 
 def video_metadata(stream: Stream, container: str) -> dict[str, str]:

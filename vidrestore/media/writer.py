@@ -72,9 +72,9 @@ class VideoWriter:
     `output` is a path, or "-" for y4m on standard output. `copy` are the source's streams to copy (see
     `check_streams`); `frames` is the expected number of frames, if known. Frames are `scale` times the
     source's size, with pts in its ticks. `rate` is for pipes only. `span` is the part of the source that the
-    frames come from; the other streams are cut to it. `drop` names notes that pictures don't keep. `warnings`
-    are sentences for the user; `damage` describes, at the end, what was broken in the copied streams. Raises
-    MediaError and OutputExistsError, before work if possible.
+    frames come from; the other streams are cut to it. `drop` names notes that pictures don't keep, `tag`
+    says how a file was made. `warnings` are sentences for the user; `damage` describes, at the end, what was
+    broken in the copied streams. Raises MediaError and OutputExistsError, before work if possible.
     """
 
     def __init__(
@@ -90,6 +90,7 @@ class VideoWriter:
         rate: Fraction | None = None,
         span: Span = WHOLE,
         drop: Set[str] = frozenset({"exif"}),
+        tag: str | None = None,
     ) -> None:
         output = self.output = Target.of(output)
         self.source, self.scale, self.expected = source, scale, frames
@@ -104,7 +105,9 @@ class VideoWriter:
         else:
             remove_partials(output.path)
             self._sink = _FileSink(
-                Muxer(output.name, source, encoder, copy, overwrite=overwrite, scale=scale, span=span)
+                Muxer(
+                    output.name, source, encoder, copy, overwrite=overwrite, scale=scale, span=span, tag=tag
+                )
             )
         self.warnings = self._sink.warnings
         if output.is_pipe and (warning := pipe_warning(source)):

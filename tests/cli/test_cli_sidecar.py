@@ -1,0 +1,132 @@
+"""`--sidecar` and `verify`: what was made of what, and whether it still is so."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+
+import av
+import numpy as np
+import pytest
+from denoise_command import identity, run  # noqa: F401  (a fixture of all tests here)
+from sample_videos import write_video
+
+import vidrestore
+from vidrestore.cli import main
+from vidrestore.media.reader import VideoReader
+from vidrestore.restorers.base import TASKS
+from vidrestore.weights import read_manifest
+
+
+def verify(*sidecars):
+    with pytest.raises(SystemExit) as end:
+        main(["verify", *map(str, sidecars)])
+    return int(end.value.code or 0)
+
+
+@pytest.fixture
+def video(tmp_path):
+    write_video(tmp_path / "in.mkv", 5, "libx264")
+    return tmp_path / "in.mkv"
+
+
+def change(path):
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+
+
+def test_a_sidecar_records_files_weights_options_noise_and_times(video, monkeypatch):
+    monkeypatch.undo()  # the real weights
+    assert run(video, "--sigma", "20", "--fast", "--sidecar", "-q") == 0
+    output = video.with_name("in.denoised.mkv")
+    found = json.loads(output.with_name("in.denoised.mkv.vidrestore.json").read_text())
+    for part, path in (("source", video), ("result", output)):
+        assert found[part]["path"] == path.name and found[part]["bytes"] == path.stat().st_size
+        assert found[part]["sha256"] == hashlib.sha256(path.read_bytes()).hexdigest()
+    assert found["vidrestore"] == vidrestore.__version__ and found["command"].startswith("vidrestore ")
+    assert found["plan"]["weights"] == {"dust-denoise": read_manifest()["dust-denoise"].sha256}
+    (step,) = found["steps"]
+    assert (step["task"], step["options"]["sigma"], step["options"]["quality"]) == ("denoise", 20, "fast")
+    assert found["done"]["frames"] == 5 and found["done"]["scenes"][0]["sigma"] == [20, 20, 20]
+    assert found["began"] < found["ended"] and found["began"].endswith("+00:00")
+
+
+def test_verify_fails_when_a_byte_changes_and_names_frames_that_were_recorded(video, capsys):
+    assert (
+        run(video, "--lossless", "--frame-checksums", "--sidecar-dir", video.parent / "new" / "proof", "-q")
+        == 0
+    )
+    sidecar = video.parent / "new" / "proof" / "in.denoised.mkv.vidrestore.json"
+    with VideoReader(str(video)) as reader:
+        planes = [np.concatenate([plane.ravel() for plane in frame.planes]) for frame in reader.frames()]
+    expected = [hashlib.blake2b(each.tobytes(), digest_size=16).hexdigest() for each in planes]
+    recorded = json.loads(sidecar.read_text())
+    assert recorded["source"]["frames"] == recorded["result"]["frames"] == expected
+    assert verify(sidecar) == 0
+    assert capsys.readouterr().out.count("as recorded") == 2
+    change(video.with_name("in.denoised.mkv"))
+    assert verify(sidecar) == 1
+    lines = capsys.readouterr().out.splitlines()
+    assert "in.mkv: as recorded" in lines[0]
+    assert re.search(r"in\.denoised\.mkv: differs from the record.*; .*frames", lines[1])
+    video.unlink()
+    assert verify(sidecar) == 1 and "in.mkv: can't be read" in capsys.readouterr().out
+
+
+def test_moved_files_verify_beside_their_sidecar_and_other_files_are_refused(video, tmp_path, capsys):
+    assert run(video, "--sidecar", "-q") == 0
+    (tmp_path / "moved").mkdir()
+    for path in tmp_path.glob("in*"):
+        path.rename(tmp_path / "moved" / path.name)
+    assert verify(tmp_path / "moved" / "in.denoised.mkv.vidrestore.json") == 0
+    for content in ("{}", "[", '{"source": 3}'):
+        (tmp_path / "other.json").write_text(content)
+        assert verify(tmp_path / "other.json") == 1
+        assert ("not a sidecar of vidrestore" in capsys.readouterr().err) == (content != "{}")
+    assert verify(tmp_path / "none.json") == 1
+
+
+def test_pictures_have_sidecars_and_pipes_none(tmp_path, capsys):
+    for number in range(3):
+        write_video(tmp_path / f"{number}.png", 1, "png", "rgb24", format="image2")
+    assert run(tmp_path / "%d.png", "-o", tmp_path / "out" / "%04d.png", "--sidecar", "-q") == 0
+    sidecar = tmp_path / "out" / "%04d.png.vidrestore.json"
+    assert verify(sidecar) == 0
+    change(tmp_path / "out" / "0001.png")
+    assert verify(sidecar) == 1
+    assert run(tmp_path / "0.png", "-o", "-", "--sidecar") == 2
+    assert "not with --preview or pipes" in capsys.readouterr().err
+
+
+def test_a_dry_run_records_and_shows_its_plan(video, capsys):
+    page = video.with_name("pages")
+    assert run(video, "--sidecar", "--dry-run", "--report", page) == 0
+    sidecar = video.with_name("in.denoised.mkv.vidrestore.json")
+    found = json.loads(sidecar.read_text())
+    assert "result" not in found and found["plan"]["decisions"]["encoder"].startswith("libx264")
+    assert "libx264 crf" in (page / "in.denoised.mkv.html").read_text()
+    assert not video.with_name("in.denoised.mkv").exists()
+    assert verify(sidecar) == 1 and "of a dry run" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name, key", [("a.mp4", "encoder"), ("a.mkv", "VIDRESTORE"), ("a.mov", None)])
+def test_tags_of_the_output_say_how_it_was_made_unless_refused(video, name, key):
+    for options, tagged in ((), True), (("--no-tags", "-y"), False):
+        assert run(video, "-o", video.with_name(name), "--strength", "0.5", "-q", *options) == 0
+        with av.open(str(video.with_name(name))) as file:
+            found = file.metadata.get(key, "") if key else file.streams.video[0].metadata.get("encoder", "")
+        expected = f"vidrestore {vidrestore.__version__}: denoise identity"
+        assert (found[:31] == expected[:31]) == tagged
+        assert not key or ("strength=0.5" in found) == tagged
+
+
+def test_events_have_times_and_the_plan_versions_and_checksums(video, capsys, monkeypatch):
+    monkeypatch.undo()
+    assert "<identity>" in TASKS and run(video, "--sigma", "5", "--fast", "--json") == 0
+    events = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert sorted(event["time"] for event in events) == [event["time"] for event in events]
+    details = next(event["details"] for event in events if event["event"] == "plan")
+    assert details["versions"]["vidrestore"] == vidrestore.__version__
+    assert details["weights"]["dust-denoise"] == read_manifest()["dust-denoise"].sha256

@@ -1,0 +1,192 @@
+"""Proof of a restoration: a JSON file beside the output that says what was made of what and how, with
+checksums that `verify` compares with the files.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from hashlib import blake2b, file_digest
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from vidrestore import __version__
+from vidrestore.errors import MediaError, OptionError
+from vidrestore.events import Event, Finished, Listener, Planned, Started, Warned, plain
+from vidrestore.files.atomic import replacing, write_problem
+from vidrestore.files.regular import LARGEST_PLAN, read_limited
+from vidrestore.jobs.request import Request, plain_options
+from vidrestore.media.reader import VideoReader
+from vidrestore.media.source import Source
+
+SCHEMA = 1
+SUFFIX = ".vidrestore.json"
+
+
+class Record:
+    """A listener that remembers what a sidecar needs, and passes events on."""
+
+    def __init__(self, on_event: Listener) -> None:
+        self._on_event = on_event
+        self.events: list[Event] = []
+        self.warnings: list[str] = []
+
+    def __call__(self, event: Event) -> None:
+        if isinstance(event, Started | Planned | Finished):
+            self.events.append(event)
+        elif isinstance(event, Warned):
+            self.warnings.append(event.message)
+        self._on_event(event)
+
+
+def sidecar_path(output: str, folder: str | None = None) -> Path:
+    """Return the name of the sidecar of an output, beside it or in a folder, which is made."""
+    path = Path(f"{output}{SUFFIX}")
+    if folder is None:
+        return path
+    try:
+        os.makedirs(folder, exist_ok=True)
+    except OSError as error:
+        raise MediaError(f"{folder}: this folder for sidecars can't be made ({error.strerror})") from error
+    return Path(folder, path.name)
+
+
+def write_sidecar(
+    path: Path, request: Request, record: Record, command: str, *, frames: bool = False
+) -> bool:
+    """Write the sidecar of a restoration, or of a plan if there is no result yet; with `frames`, also a
+    checksum of each decoded frame. Return False if the output was finished before and one is there already.
+    Raises MediaError.
+    """
+    finished = next((each for each in record.events if isinstance(each, Finished)), None)
+    if finished and finished.before and path.exists():
+        return False
+    content = plain(_content(path, request, record, command, finished, frames=frames))
+    try:
+        with replacing(path) as file:
+            file.write(json.dumps(content, indent=1, ensure_ascii=False).encode("utf-8", "backslashreplace"))
+    except OSError as error:
+        raise write_problem(str(path), error) from error
+    return True
+
+
+def _content(
+    path: Path, request: Request, record: Record, command: str, finished: Finished | None, *, frames: bool
+) -> dict[str, Any]:
+    if request.is_piped:
+        raise OptionError("a sidecar needs files to name, not a pipe; leave `sidecar` out")
+    events = record.events
+    planned = next((each.details for each in events if isinstance(each, Planned)), {})
+    details = {key: value for key, value in planned.items() if key != "plan"}
+    if "plan" in planned:  # of a dry run: without the time of each frame
+        details["scenes"] = planned["plan"]["timeline"]["clips"]
+    found = {
+        "sidecar": SCHEMA,
+        "vidrestore": __version__,
+        "command": command,
+        "began": events[0].time if events else None,
+        "ended": events[-1].time if events else None,
+        "steps": [
+            {"task": step.task, "options": plain_options(step.options, "pixels", "file", "streams")}
+            for step in request.steps
+        ],
+        "plan": details,
+        "source": _described(path, request.source.name, frames=frames),
+        "warnings": record.warnings,
+    }
+    if finished:
+        found["result"] = _described(path, finished.output, frames=frames)
+        done = {"frames": finished.frames, "seconds": finished.seconds, "damage": finished.damage}
+        found["done"] = done | dict(finished.details)
+    return found
+
+
+def _described(sidecar: Path, name: str, *, frames: bool) -> dict[str, Any]:
+    """Return where a video is from the sidecar's folder, and its checksums."""
+    place = os.path.relpath(name, sidecar.absolute().parent)
+    sizes = {each: os.path.getsize(each) for each in _files(name)}
+    found: dict[str, Any] = {"path": place, "bytes": sum(sizes.values()), "sha256": _checksum(name)}
+    return found | ({"frames": list(_frame_checksums(name))} if frames else {})
+
+
+def _files(name: str) -> tuple[str, ...]:
+    pictures = Source(name).pictures
+    return pictures.files if pictures else (name,)
+
+
+def _checksum(name: str) -> str:
+    """Return the sha256 of a file; of several pictures that of theirs, in order. Raises MediaError."""
+    digests = []
+    for path in _files(name):
+        try:
+            with open(path, "rb") as file:
+                digests.append(file_digest(file, "sha256"))
+        except OSError as error:
+            raise MediaError(f"{path}: can't be read ({error.strerror})") from error
+    if len(digests) == 1:
+        return digests[0].hexdigest()
+    whole = digests[0].copy()
+    for each in digests[1:]:
+        whole.update(each.digest())
+    return whole.hexdigest()
+
+
+def _frame_checksums(name: str) -> Iterator[str]:
+    """Yield the BLAKE2b of 16 bytes of each decoded frame's planes, row by row."""
+    with VideoReader(name) as reader:
+        for frame in reader.frames():
+            digest = blake2b(digest_size=16)
+            for plane in frame.planes:
+                digest.update(np.ascontiguousarray(plane).tobytes())
+            yield digest.hexdigest()
+
+
+def verify(sidecar: str) -> Iterator[tuple[bool, str]]:
+    """Yield for source and result whether the file is as recorded, with a sentence. Raises MediaError for
+    what is no sidecar.
+    """
+    path = Path(sidecar)
+    try:
+        content = json.loads(read_limited(path, LARGEST_PLAN, follow=True))
+        entries = [content[name] for name in ("source", "result") if name in content]
+        places = [(path.parent / each["path"], each) for each in entries if isinstance(each["sha256"], str)]
+    except (ValueError, KeyError, TypeError) as error:
+        raise MediaError(f"{sidecar}: not a sidecar of vidrestore ({error})") from error
+    except OSError as error:
+        raise MediaError(f"{sidecar}: can't be read ({error.strerror})") from error
+    for place, each in places:
+        yield _verified(os.path.normpath(place), each)
+    if "result" not in content:
+        yield False, f"{sidecar}: of a dry run, which has no result"
+
+
+def _verified(name: str, recorded: dict[str, Any]) -> tuple[bool, str]:
+    try:
+        found = _checksum(name)
+    except MediaError as error:
+        return False, str(error)
+    if found == recorded["sha256"]:
+        return True, f"{name}: as recorded (sha256 {found[:12]}…)"
+    text = f"{name}: differs from the record (sha256 {found[:12]}…, recorded {recorded['sha256'][:12]}…)"
+    return False, text + _changed_frames(name, recorded.get("frames"))
+
+
+def _changed_frames(name: str, recorded: list[str] | None) -> str:
+    """Return which decoded frames differ, if they were recorded."""
+    if recorded is None:
+        return ""
+    try:
+        found = list(_frame_checksums(name))
+    except MediaError as error:
+        return f"; its frames can't be compared: {error}"
+    changed = [at for at, pair in enumerate(zip(recorded, found, strict=False)) if pair[0] != pair[1]]
+    if len(found) != len(recorded):
+        return f"; it has {len(found)} frames, recorded were {len(recorded)}"
+    return (
+        f"; {len(changed)} frames differ, the first is {changed[0]}"
+        if changed
+        else "; all frames are as recorded"
+    )
