@@ -78,5 +78,5 @@ def test_a_listener_can_not_end_an_iteration_unseen():
     def listen(event: Event) -> None:
         raise StopIteration
 
-    with pytest.raises(RuntimeError, match="the listener `on_event` raised StopIteration"):
+    with pytest.raises(RuntimeError, match="the listener on_event raised StopIteration"):
         Logged(listen)(Started("a.mp4"))

@@ -370,6 +370,8 @@ class RestoreOptions:
             raise OptionError(f"chroma_strength must be in [0, 1], got {self.chroma_strength}")
         if not 0 <= self.grain <= MAX_GRAIN:
             raise OptionError(f"grain must be in [0, {MAX_GRAIN:g}] on the 0-255 scale, got {self.grain}")
+        if self.double_rate and self.deinterlace is False:
+            raise OptionError("double_rate deinterlaces; leave out that, or deinterlace=False")
         if self.family is not None and self.model is None:
             raise OptionError(f"`family={self.family}` says how to read a file; name it with `model`")
         check_threads(self.threads)

@@ -40,7 +40,7 @@ class Logged:
         try:
             self._on_event(event)
         except StopIteration as error:  # which would end any iteration that an event comes from, as if done
-            raise RuntimeError("the listener `on_event` raised StopIteration") from error
+            raise RuntimeError("the listener on_event raised StopIteration") from error
         for level, line in _records(event):
             LOGGER.log(level, line)
 

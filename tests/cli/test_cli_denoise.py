@@ -52,7 +52,7 @@ def test_the_first_stage_is_shown_before_anything_heavy_is_imported(video, monke
     def fails(*given: object) -> None:
         raise OptionError("the inputs were looked at")
 
-    monkeypatch.setattr(restoring, "listening", lambda *given: nullcontext(events.append))
+    monkeypatch.setattr(restoring, "listening", lambda *given, **more: nullcontext(events.append))
     monkeypatch.setattr(restoring, "_batch", fails)
     assert run(video) == 2
     assert [type(event) for event in events] == [Progressed, Failed]

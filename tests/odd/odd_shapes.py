@@ -239,7 +239,15 @@ def pixels() -> Iterator[Case]:
             options=marked,
             arguments=("--no-deinterlace",),
         )
-        yield fields(f"interlaced, {order}", "film.mkv", kept(4), "libx264", 4, options=marked)
+        yield fields(
+            f"interlaced, {order}",
+            "film.mkv",
+            kept(4),
+            "libx264",
+            4,
+            options=marked,
+            arguments=("--encoder", "libx264"),  # other samples, as it is deinterlaced
+        )
     settings = ({}, {"x264-params": "tff=1"})
     turns = "frame 12: warning: the video turns interlaced here"
     yield of_bytes("fields", "turns interlaced", "video.ts", lambda: joined(settings), kept(24, says=turns))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from vidrestore.frames import Scale
 from vidrestore.jobs.encoder_choice import obstacle
+from vidrestore.jobs.naming import ANY_CONTAINER, VIDEO_SUFFIXES
 from vidrestore.media.encoder_table import ENCODERS, TABLE, EncoderChoice
 from vidrestore.media.probe import SourceInfo
 from vidrestore.media.source import MUXERS, PICTURES, SUFFIXES, Y4M, Source, Target
@@ -64,7 +65,8 @@ def _why_container(source: SourceInfo, output: Target) -> str:
     name = Source(source.path).path.suffix.lower()
     if name == output.suffix:
         return "the source's"
-    return f"{name} isn't written" if name and name not in MUXERS and output.suffix == ".mkv" else "as named"
+    is_other = name in VIDEO_SUFFIXES and name not in MUXERS
+    return f"{name} isn't written" if is_other and output.suffix == ANY_CONTAINER else "as named"
 
 
 def sound_warning(source: SourceInfo, output: Target, copied: tuple[int, ...]) -> str | None:
