@@ -146,7 +146,8 @@ def _is_of_stdout(error: OSError) -> bool:
     if error.filename is not None or isinstance(error, BrokenPipeError):
         return False
     try:
-        print(flush=True)
+        show("")
+        sys.stdout.flush()
     except OSError:
         return True
     return False

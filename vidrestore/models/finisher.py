@@ -115,8 +115,8 @@ def finish(
     """Return the corrected estimate of a plane (T, H, W) on the 0-255 scale; a colour difference's needs
     `luma` of its size. Products have the dtype of the network; `at_once` frames are corrected together.
     """
-    height, reach, correct = noisy.shape[1], len(network.layers), network.for_inference()
-    rows = ROWS if noisy.device.type == "cpu" else height
+    height, reach, on_cpu = noisy.shape[1], len(network.layers), noisy.device.type == "cpu"
+    correct, rows = (network.for_inference(), ROWS) if on_cpu else (network, height)
     level = noisy.new_full((1,), sigma)
     finished = torch.empty_like(estimate)
     for frame in range(0, len(noisy), at_once):
