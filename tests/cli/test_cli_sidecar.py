@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import sys
 
 import av
 import numpy as np
@@ -39,13 +40,17 @@ def change(path):
 
 def test_a_sidecar_records_files_weights_options_noise_and_times(video, monkeypatch):
     monkeypatch.undo()  # the real weights
+    monkeypatch.setattr(sys, "argv", ["/bin/vidrestore", "denoise", "in one.mkv"])
     assert run(video, "--sigma", "20", "--fast", "--sidecar", "-q") == 0
     output = video.with_name("in.denoised.mkv")
     found = json.loads(output.with_name("in.denoised.mkv.vidrestore.json").read_text())
     for part, path in (("source", video), ("result", output)):
         assert found[part]["path"] == path.name and found[part]["bytes"] == path.stat().st_size
         assert found[part]["sha256"] == hashlib.sha256(path.read_bytes()).hexdigest()
-    assert found["vidrestore"] == vidrestore.__version__ and found["command"].startswith("vidrestore ")
+    assert (
+        found["vidrestore"] == vidrestore.__version__
+        and found["command"] == "vidrestore denoise 'in one.mkv'"
+    )
     assert found["plan"]["weights"] == {"dust-denoise": read_manifest()["dust-denoise"].sha256}
     (step,) = found["steps"]
     assert (step["task"], step["options"]["sigma"], step["options"]["quality"]) == ("denoise", 20, "fast")
