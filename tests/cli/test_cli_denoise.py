@@ -24,8 +24,7 @@ from vidrestore.cli import restoring
 from vidrestore.errors import OptionError
 from vidrestore.events import SCHEMA_VERSION, Event, Failed, Progressed
 from vidrestore.frames import ColourTags, Frame, PixelFormat
-from vidrestore.jobs.preview import side_by_side
-from vidrestore.jobs.preview_labels import labelled
+from vidrestore.jobs.preview import labelled, side_by_side
 from vidrestore.jobs.segmented import SegmentedWork
 from vidrestore.media.formats import layout_of
 from vidrestore.media.probe import probe

@@ -12,7 +12,7 @@ from rgb_networks import doubling, keeping, write_weights
 from sample_videos import write_video
 
 from vidrestore.jobs import job as jobs
-from vidrestore.jobs.request import Request
+from vidrestore.jobs.job import Request
 from vidrestore.options import RestoreOptions
 
 IMAGE_TASKS = {

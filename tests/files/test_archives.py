@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from vidrestore.errors import CheckpointError
-from vidrestore.files.archives import check_pickled
+from vidrestore.files.regular import check_pickled
 from vidrestore.training.checkpoints import read_checkpoint
 from vidrestore.weights.importing import import_checkpoint
 

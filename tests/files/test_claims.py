@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from vidrestore.files import claims
-from vidrestore.files.claims import Claims
+from vidrestore.files import locks
+from vidrestore.files.locks import Claims
 
 ELSEWHERE = {"host": "elsewhere", "pid": 1, "boot": "another"}
 
@@ -29,7 +29,7 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     made = Clock()
-    monkeypatch.setattr("vidrestore.files.claims.time", made)
+    monkeypatch.setattr("vidrestore.files.locks.time", made)
     return made
 
 
@@ -76,17 +76,17 @@ def test_a_claim_from_elsewhere_is_taken_over_after_a_lease_without_a_sign_of_li
     waiting = Claims(tmp_path)
     for beat in range(4):  # it lives, by a clock of its own
         os.utime(path, (their_time + beat, their_time + beat))
-        clock.now += 0.9 * claims.LEASE
+        clock.now += 0.9 * locks.LEASE
         assert not waiting.take("000001")
-    clock.now += 0.2 * claims.LEASE
+    clock.now += 0.2 * locks.LEASE
     assert not waiting.take("000001")
-    clock.now += claims.LEASE
+    clock.now += locks.LEASE
     assert waiting.take("000001") and names(tmp_path) == ["000001.1.claim"]
 
 
 def test_who_comes_new_waits_a_lease_itself(tmp_path, clock):
     (tmp_path / "000001.0.claim").write_text(json.dumps(ELSEWHERE))
-    clock.now = 10 * claims.LEASE
+    clock.now = 10 * locks.LEASE
     assert not Claims(tmp_path).take("000001")
 
 
@@ -100,16 +100,16 @@ def test_counts_of_wrong_types_do_not_count(tmp_path):
     for name, count in (("000001", 7), ("000002", "seven"), ("000003", None), ("000004", [7])):
         (tmp_path / f"{name}.0.claim").write_text(json.dumps(ELSEWHERE | {"count": count, "owner": [name]}))
     (tmp_path / "000005.0.claim").write_text("[[[[")
-    assert claims.counts(tmp_path) == {"000001": 7}
-    assert claims.bury(tmp_path, "000001") == []
+    assert locks.counts(tmp_path) == {"000001": 7}
+    assert locks.bury(tmp_path, "000001") == []
 
 
 def test_one_of_several_takes_over(tmp_path, clock):
     (tmp_path / "000001.0.claim").write_text(json.dumps(ELSEWHERE))
     one, two = Claims(tmp_path), Claims(tmp_path)
-    there = claims.claims_in(tmp_path)
+    there = locks.claims_in(tmp_path)
     assert not one.take("000001") and not two.take("000001", there)
-    clock.now += 1.1 * claims.LEASE
+    clock.now += 1.1 * locks.LEASE
     assert one.take("000001") and not two.take("000001", there) and not two.take("000001")
 
 
@@ -123,7 +123,7 @@ def test_one_that_was_only_asleep_does_not_release_the_claim_of_its_successor(tm
 
 
 def test_a_claim_shows_signs_of_life_while_its_holder_works_and_is_gone_afterwards(tmp_path, monkeypatch):
-    monkeypatch.setattr(claims, "BEAT", 0.01)
+    monkeypatch.setattr(locks, "BEAT", 0.01)
     with Claims(tmp_path) as working:
         working.take("000001")
         path, deadline = tmp_path / "000001.0.claim", time.monotonic() + 5

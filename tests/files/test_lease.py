@@ -9,9 +9,9 @@ import time
 import pytest
 
 from vidrestore.errors import MediaError
-from vidrestore.files import lease
-from vidrestore.files.lease import BEAT, LEASE, BusyError, Lock, heartbeat
-from vidrestore.jobs.work_folder import WorkFolder
+from vidrestore.files import locks
+from vidrestore.files.locks import BEAT, LEASE, BusyError, Lock, heartbeat
+from vidrestore.jobs.resume import WorkFolder
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="needs POSIX files")
 
@@ -46,7 +46,7 @@ def test_a_disk_that_is_full_after_the_folder_was_made_leaves_no_folder(tmp_path
     def full(descriptor: int, **more: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(lease, "write_holder", full)
+    monkeypatch.setattr(locks, "write_holder", full)
     (tmp_path / "work").mkdir()
     folder = WorkFolder(str(tmp_path / "out.mkv"), str(tmp_path / "work") if apart else None)
     with pytest.raises(MediaError, match=r"No space left"), folder.locked(shared=shared):
@@ -57,7 +57,7 @@ def test_a_disk_that_is_full_after_the_folder_was_made_leaves_no_folder(tmp_path
 def test_a_lock_that_others_share_stays_where_another_finds_the_disk_full(tmp_path, monkeypatch):
     first, full = Lock(tmp_path / "lock", shared=True), OSError(errno.ENOSPC, "full")
     os.truncate(tmp_path / "lock", 0)  # as one that shared it leaves it
-    monkeypatch.setattr(lease, "write_holder", lambda *given, **more: (_ for _ in ()).throw(full))
+    monkeypatch.setattr(locks, "write_holder", lambda *given, **more: (_ for _ in ()).throw(full))
     with pytest.raises(OSError, match="full"):
         Lock(tmp_path / "lock", shared=True)
     assert (tmp_path / "lock").exists()
@@ -101,10 +101,11 @@ def test_a_beat_is_a_sign_of_life(tmp_path):
     lock.release()
 
 
-def test_a_beating_heart_beats_until_the_block_ends():
+def test_a_beating_heart_beats_until_the_block_ends(monkeypatch: pytest.MonkeyPatch):
     beats: list[float] = []
     before = threading.active_count()
-    with heartbeat(lambda: beats.append(0), 0.001):
+    monkeypatch.setattr(locks, "BEAT", 0.001)
+    with heartbeat(lambda: beats.append(0)):
         while len(beats) < 3:
             time.sleep(0.001)
     assert threading.active_count() == before

@@ -19,9 +19,8 @@ from sample_videos import write_video
 import vidrestore
 from vidrestore.errors import CheckpointError, MediaError, OutputExistsError
 from vidrestore.files.atomic import Partial
-from vidrestore.files.claims import Claims
-from vidrestore.jobs.finished import ATTRIBUTE
-from vidrestore.jobs.work_folder import WorkFolder
+from vidrestore.files.locks import Claims
+from vidrestore.jobs.resume import ATTRIBUTE, WorkFolder
 from vidrestore.training.data.decoded import HEADER, DecodedFiles
 from vidrestore.training.run_records import StepLog
 from vidrestore.training.training_events import Began

@@ -11,10 +11,9 @@ from sample_videos import write_video
 
 import vidrestore
 from vidrestore.errors import MediaError, VidRestoreError
-from vidrestore.files.claims import Claims
-from vidrestore.files.lease import BusyError
+from vidrestore.files.locks import BusyError, Claims
+from vidrestore.jobs.resume import VERSION, WorkFolder
 from vidrestore.jobs.segmented import SegmentedWork
-from vidrestore.jobs.work_folder import VERSION, WorkFolder
 from vidrestore.training.checkpoints import read_checkpoint, run_lock
 from vidrestore.training.config import read_config
 from vidrestore.weights import load_model

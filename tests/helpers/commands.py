@@ -23,11 +23,10 @@ import json, os, resource, signal, socket, sys, threading, time, traceback
 import av, torch, rich.progress
 import torch._dynamo, vidrestore.training.loop  # which a first training step loads
 from vidrestore.cli import main
-from vidrestore.files import lease
-from vidrestore.jobs import batch, frame_journal, segmented, work_folder
+from vidrestore.files import locks
+from vidrestore.jobs import batch, frame_journal, resume, segmented
 from vidrestore.media import reader, segment_file
 from vidrestore.restorers import base, no_change
-from vidrestore.files import claims
 from vidrestore.scale import shards, workers
 
 def slowed(home, name, seconds):
@@ -49,26 +48,26 @@ def marked(home, name):
 def elsewhere(machine):
     # Another machine: other names, and no lock of this one is seen there.
     socket.gethostname = lambda: machine
-    lease._boot = lambda: machine
-    lease.fcntl = None
+    locks._boot = lambda: machine
+    locks.fcntl = None
 
 def child(order):
     os.setsid()
     os.chdir(order["folder"])
     if order["machine"]:
         elsewhere(order["machine"])
-    claims.POLL, shards.PATIENCE = 0.02, 0.3
+    locks.POLL, shards.PATIENCE = 0.02, 0.3
     if order["journal"]:
         frame_journal.SLOW, frame_journal.HELD_SECONDS = 0, order["journal"]
     if order["lease"]:
-        claims.LEASE, claims.BEAT = order["lease"], order["lease"] / 5
+        locks.LEASE, locks.BEAT = order["lease"], order["lease"] / 5
     for number, name in enumerate(("/dev/null", order["output"], order["errors"])):
         os.dup2(os.open(name, os.O_RDWR | os.O_CREAT), number)
     base.TASKS["denoise"] = base.TASKS["<identity>"]
     slowed(no_change.IdentityRestorer, "restore", order["slow_clip"])
     slowed(segment_file.JoinedFile, "put", order["slow_join"])
     slowed(os, "link", order["slow_name"])
-    slowed(work_folder.WorkFolder, "remove", order["slow_name"])
+    slowed(resume.WorkFolder, "remove", order["slow_name"])
     marked(segmented.SegmentedWork, "run")
     marked(segmented.SegmentedWork, "join")
     if order["memory"]:

@@ -16,10 +16,9 @@ from sample_videos import write_video
 import vidrestore
 from vidrestore.errors import MediaError, OutputExistsError
 from vidrestore.jobs.batch import Batch
-from vidrestore.jobs.finished import ATTRIBUTE
-from vidrestore.jobs.request import Request
+from vidrestore.jobs.job import Request
+from vidrestore.jobs.resume import ATTRIBUTE, WorkFolder
 from vidrestore.jobs.segmented import SegmentedWork
-from vidrestore.jobs.work_folder import WorkFolder
 from vidrestore.media.source import Source, Target
 from vidrestore.options import EncoderOptions, RestoreOptions
 

@@ -24,8 +24,7 @@ from vidrestore.events import Event, Progressed, Warned
 from vidrestore.jobs import frame_progress
 from vidrestore.jobs import job as jobs
 from vidrestore.jobs.batch import Batch
-from vidrestore.jobs.job import open_job
-from vidrestore.jobs.request import Request
+from vidrestore.jobs.job import Request, open_job
 from vidrestore.jobs.run import restore_request
 from vidrestore.media.reader import VideoReader
 from vidrestore.media.segment_file import SegmentWriter

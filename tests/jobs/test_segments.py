@@ -29,16 +29,21 @@ from written_videos import packets
 import vidrestore
 from vidrestore.errors import MediaError, OptionError, PlanError
 from vidrestore.events import Event, Planned, Warned
-from vidrestore.files import lease as locks
+from vidrestore.files import locks
 from vidrestore.files.atomic import Partial
-from vidrestore.files.lease import BusyError, Lock
+from vidrestore.files.locks import BusyError, Lock
 from vidrestore.jobs import encoder_choice, frame_journal, segmented
-from vidrestore.jobs.job import ignore, open_job
-from vidrestore.jobs.request import Request
+from vidrestore.jobs.job import Request, ignore, open_job
+from vidrestore.jobs.resume import DifferentJobError, WorkFolder
 from vidrestore.jobs.run import restore_request
-from vidrestore.jobs.segmented import SegmentedWork
-from vidrestore.jobs.segments import Segment, consecutive, ends_segment, segments_of, usual_length
-from vidrestore.jobs.work_folder import DifferentJobError, WorkFolder
+from vidrestore.jobs.segmented import (
+    Segment,
+    SegmentedWork,
+    consecutive,
+    ends_segment,
+    segments_of,
+    usual_length,
+)
 from vidrestore.media.reader import VideoReader
 from vidrestore.media.segment_file import SegmentWriter
 from vidrestore.media.source import Source, Target

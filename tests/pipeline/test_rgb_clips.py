@@ -22,8 +22,7 @@ from vidrestore.clips import Bounds
 from vidrestore.colour import planes_to_grey, rgb_to_yuv, yuv_to_rgb
 from vidrestore.errors import VidRestoreError
 from vidrestore.jobs.batch import Batch
-from vidrestore.jobs.job import open_job, plan_source
-from vidrestore.jobs.request import Request
+from vidrestore.jobs.job import Request, open_job, plan_source
 from vidrestore.jobs.run import restore_request
 from vidrestore.media.probe import VideoInfo
 from vidrestore.media.reader import VideoReader

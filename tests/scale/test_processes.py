@@ -21,7 +21,8 @@ from vidrestore.cli.app import app
 from vidrestore.errors import MediaError, OptionError
 from vidrestore.events import Event, Finished, Progressed, Warned
 from vidrestore.jobs.batch import Batch
-from vidrestore.jobs.request import Request
+from vidrestore.jobs.job import Request
+from vidrestore.jobs.resume import WorkFolder
 from vidrestore.options import EncoderOptions, RestoreOptions
 from vidrestore.scale.shards import Shard
 from vidrestore.scale.workers import ByWorkers, Outcome, Processes, Worker, WorkerError, devices_of
@@ -159,7 +160,7 @@ def test_an_error_of_a_worker_is_that_of_the_video(film: Path, tmp_path: Path) -
 
 def dies(request: Request) -> str:
     """As the first worker that is killed at segment 7, on a machine whose locks are not seen here."""
-    claim = request.work_folder().path / "000007.0.claim"
+    claim = WorkFolder.of(request).path / "000007.0.claim"
     claim.write_text(json.dumps({"host": "elsewhere", "pid": 1, "boot": "other", "owner": "1", "count": 5}))
     return "(of old age)"
 
@@ -210,7 +211,7 @@ def test_progress_counts_finished_segments_and_the_frames_of_unfinished_ones(
 
     def at_work(request: Request) -> int:
         for number, claim in enumerate(claims):
-            (request.work_folder().path / f"00000{number}.0.claim").write_text(json.dumps(claim))
+            (WorkFolder.of(request).path / f"00000{number}.0.claim").write_text(json.dumps(claim))
         return 0
 
     told: list[Event] = []

@@ -24,7 +24,8 @@ from vidrestore.cli.app import app
 from vidrestore.errors import MediaError, OptionError
 from vidrestore.events import Event, Progressed, Warned
 from vidrestore.jobs.batch import Batch
-from vidrestore.jobs.request import Request
+from vidrestore.jobs.job import Request
+from vidrestore.jobs.resume import WorkFolder
 from vidrestore.media.source import Source, Target
 from vidrestore.options import EncoderOptions, RestoreOptions
 from vidrestore.scale.ray_actors import RayActors, stay_on_this_machine
@@ -110,7 +111,7 @@ def test_what_a_killed_actor_was_at_is_done_by_another(
         killed = 0
 
         def give(self, worker: int, request: Request) -> None:
-            self.folder = request.work_folder().path
+            self.folder = WorkFolder.of(request).path
             actors.give(worker, request)
 
         def ended(self, seconds: float) -> Any:

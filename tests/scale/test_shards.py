@@ -18,12 +18,11 @@ from long_videos import long_video
 from sample_videos import write_video
 
 from vidrestore.errors import MediaError, OutputExistsError
-from vidrestore.files import claims, lease
-from vidrestore.jobs import finished
+from vidrestore.files import locks
+from vidrestore.jobs import resume
 from vidrestore.jobs.batch import Batch
-from vidrestore.jobs.segmented import SegmentedWork
-from vidrestore.jobs.segments import Segment
-from vidrestore.jobs.work_folder import WorkFolder
+from vidrestore.jobs.resume import WorkFolder
+from vidrestore.jobs.segmented import Segment, SegmentedWork
 from vidrestore.media.reader import VideoReader
 from vidrestore.options import RestoreOptions
 from vidrestore.scale import shards as shards_module
@@ -301,14 +300,14 @@ def test_a_work_folder_that_another_has_just_removed_is_no_problem(tmp_path: Pat
 def test_a_film_that_gets_its_name_while_a_shard_begins_is_done(
     film: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    output, check = tmp_path / "out.mkv", finished.check_request
+    output, check = tmp_path / "out.mkv", resume.check_request
 
     def named_just_now(*arguments: Any) -> None:
-        monkeypatch.setattr(finished, "check_request", check)
+        monkeypatch.setattr(resume, "check_request", check)
         Batch([str(film)], str(output), "<identity>", RestoreOptions()).restore(str(film))
         check(*arguments)
 
-    monkeypatch.setattr(finished, "check_request", named_just_now)
+    monkeypatch.setattr(resume, "check_request", named_just_now)
     batch = Batch([str(film)], str(output), "<identity>", RestoreOptions(), way=AsShard(Shard(1, 2)))
     assert batch.restore(str(film)).before
 
@@ -319,9 +318,9 @@ def test_the_folder_of_a_machine_that_died_before_it_cleared_up_goes_when_its_le
     """The lock names the dead machine too, as it does if that came last."""
     output, dead = tmp_path / "out.mkv", json.dumps({"host": "elsewhere", "pid": 7, "boot": "another"})
     work = tmp_path / "out.mkv.vidrestore"
-    monkeypatch.setattr(claims, "LEASE", 0.2)
-    monkeypatch.setattr(claims, "POLL", 0.02)
-    monkeypatch.setattr(lease, "fcntl", None)
+    monkeypatch.setattr(locks, "LEASE", 0.2)
+    monkeypatch.setattr(locks, "POLL", 0.02)
+    monkeypatch.setattr(locks, "fcntl", None)
 
     def named_and_died(segments: SegmentedWork, began: float) -> None:
         with monkeypatch.context() as patch:

@@ -331,7 +331,7 @@ def _work(batch: Batch, source: str, run: RunOptions, on_event: Listener) -> int
 
 def _restore(batch: Batch, source: str, run: RunOptions, on_event: Listener) -> Summary:
     """Restore one input; ask whether to discard an unfinished job that differs."""
-    from vidrestore.jobs.work_folder import DifferentJobError
+    from vidrestore.jobs.resume import DifferentJobError
 
     try:
         return batch.restore(source, on_event)

@@ -23,7 +23,8 @@ from vidrestore.evaluation.page import LARGEST, page
 from vidrestore.evaluation.quick import Measurement, add_flicker, displayed
 from vidrestore.evaluation.results import GIVEN, ClipMetrics, Comparison, Result, Row, rounded
 from vidrestore.evaluation.sequence_frames import area_matrix
-from vidrestore.files.atomic import replacing, write_problem
+from vidrestore.files.atomic import replacing
+from vidrestore.files.regular import write_problem
 from vidrestore.frames import Frame
 from vidrestore.jobs.job import Summary, reader_of
 from vidrestore.media.probe import VideoInfo

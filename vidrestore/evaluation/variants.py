@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 from vidrestore.errors import OptionError
 from vidrestore.evaluation.page import data_uri
 from vidrestore.evaluation.quick import displayed
-from vidrestore.files.atomic import replacing, write_problem
+from vidrestore.files.atomic import replacing
+from vidrestore.files.regular import write_problem
 from vidrestore.frames import Frame
 from vidrestore.jobs.steps import LoadedSteps, Step, Steps
 from vidrestore.jobs.suggestion import Place, Suggestion

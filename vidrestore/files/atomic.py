@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from vidrestore.errors import MediaError, OutputExistsError
-from vidrestore.files.lease import LEASE, is_own, probe, this_process, try_lock
+from vidrestore.files.locks import LEASE, is_own, probe, this_process, try_lock
 from vidrestore.files.regular import UnexpectedFileError, create_new, open_descriptor, private_mode
 
 LONGEST_NAME = 255  # bytes, on every file system in use
@@ -140,7 +140,7 @@ def replacing(target: Path, *, sync: bool = True, private: bool = False) -> Iter
 def remove_partials(target: Path, *, alone: bool = False) -> None:
     """Remove partial files of `target` that dead processes left.
 
-    `alone`: no process on any machine is writing it (`files.lease`). Otherwise a file of another machine is
+    `alone`: no process on any machine is writing it (`files.locks`). Otherwise a file of another machine is
     kept until it is `ABANDONED`.
     """
     for path in target.parent.glob(f".{_place(target)}.*.partial"):
@@ -213,19 +213,3 @@ def sync_folder(folder: Path) -> None:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
-
-
-def write_problem(output: str, error: OSError) -> MediaError:
-    """Return the MediaError that explains a failed write."""
-    if isinstance(error, UnexpectedFileError):
-        return MediaError(f"{error.filename}: {error.strerror}; remove it")
-    if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-        return MediaError(
-            f"{output}: no space left to write it ({error.strerror}); free some, or choose another folder "
-            "with `output`"
-        )
-    if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
-        return MediaError(
-            f"{output}: can't be written ({error.strerror}); choose another folder with `output`"
-        )
-    return MediaError(f"{output}: writing it failed ({error})")

@@ -6,10 +6,14 @@ from __future__ import annotations
 
 import errno
 import io
+import mmap
 import os
 import stat
+import zipfile
 from contextlib import suppress
 from pathlib import Path
+
+from vidrestore.errors import MediaError
 
 MEGABYTE = 1 << 20
 LARGEST_PLAN = 64 * MEGABYTE  # the plan of a video of ten hours has 20
@@ -104,3 +108,45 @@ def too_large(path: Path | str, limit: int) -> UnexpectedFileError:
 def _wrong_kind(path: Path | str, status: os.stat_result) -> UnexpectedFileError:
     kind = _KINDS.get(stat.S_IFMT(status.st_mode), "something else")
     return UnexpectedFileError(errno.EINVAL, f"{kind}, but a regular file was expected", str(path))
+
+
+def write_problem(output: str, error: OSError) -> MediaError:
+    """Return the MediaError that explains a failed write."""
+    if isinstance(error, UnexpectedFileError):
+        return MediaError(f"{error.filename}: {error.strerror}; remove it")
+    if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+        return MediaError(
+            f"{output}: no space left to write it ({error.strerror}); free some, or choose another folder "
+            "with `output`"
+        )
+    if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+        return MediaError(
+            f"{output}: can't be written ({error.strerror}); choose another folder with `output`"
+        )
+    return MediaError(f"{output}: writing it failed ({error})")
+
+
+# Checkpoints of others, as `torch.save` writes them
+
+_ASKS_FOR_MEMORY = b"bytearray"  # the only type that torch unpickles with a claimed size and no content
+
+
+def check_pickled(path: Path) -> None:
+    """Raise OSError unless `path` leads to a regular file, ValueError if its content would be larger than the
+    file.
+
+    `torch.save` makes archives with uncompressed members. A member that is compressed, or that shares bytes
+    with others, may be a thousand times as large; and a pickle may ask for any amount of memory.
+    """
+    check_regular(path)
+    size = path.stat().st_size
+    if zipfile.is_zipfile(path):
+        with zipfile.ZipFile(path) as archive:
+            members = archive.infolist()
+        if packed := [member.filename for member in members if member.compress_type != zipfile.ZIP_STORED]:
+            raise ValueError(f"{len(packed)} of its members are compressed")
+        if (unpacked := sum(member.file_size for member in members)) > size:
+            raise ValueError(f"its members have {unpacked} bytes, and the file {size}")
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+        if content.find(_ASKS_FOR_MEMORY) >= 0:
+            raise ValueError("it asks for memory without content for it")

@@ -12,7 +12,7 @@ from typing import Protocol
 from vidrestore.errors import MediaError, OptionError
 from vidrestore.events import Listener, Progressed
 from vidrestore.jobs.estimate import Estimate, estimate
-from vidrestore.jobs.job import Summary, ignore
+from vidrestore.jobs.job import Request, Summary, ignore
 from vidrestore.jobs.naming import (
     are_many,
     clashing,
@@ -23,7 +23,6 @@ from vidrestore.jobs.naming import (
     suffix_of,
 )
 from vidrestore.jobs.preview import preview
-from vidrestore.jobs.request import Request
 from vidrestore.jobs.run import restore_request
 from vidrestore.jobs.steps import LoadedSteps, Step, StepLoader
 from vidrestore.media.source import Source, Target

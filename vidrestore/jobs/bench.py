@@ -22,8 +22,7 @@ from torch import Tensor
 from vidrestore.errors import OptionError
 from vidrestore.frames import Frame, PixelFormat
 from vidrestore.jobs.frame_progress import peak_memory
-from vidrestore.jobs.job import Job, open_job
-from vidrestore.jobs.request import Request
+from vidrestore.jobs.job import Job, Request, open_job
 from vidrestore.jobs.run import restore_request
 from vidrestore.jobs.steps import Step, available_cores, load_step, video_writer, write_frames
 from vidrestore.media.probe import SourceInfo, StreamInfo, VideoInfo

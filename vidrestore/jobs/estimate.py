@@ -11,9 +11,8 @@ from pathlib import Path
 
 from vidrestore.errors import OptionError
 from vidrestore.events import Listener, Planned
-from vidrestore.jobs.finished import nothing_to_do
-from vidrestore.jobs.job import Job, Summary, open_job, plan_source, versions
-from vidrestore.jobs.request import Request
+from vidrestore.jobs.job import Job, Request, Summary, open_job, plan_source, versions
+from vidrestore.jobs.resume import nothing_to_do
 from vidrestore.jobs.steps import StepLoader, available_cores, write_frames
 from vidrestore.media.source import PIPE, Target
 from vidrestore.media.span import WHOLE

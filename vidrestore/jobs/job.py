@@ -1,27 +1,30 @@
-"""A job: everything is checked first, the model is loaded last; then frames are decoded, planned and restored
-at the same time, each in threads of their own.
+"""A request and its job: everything is checked first, the model is loaded last; then frames are decoded,
+planned and restored at the same time, each in threads of their own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Iterator, Set
+import hashlib
+import json
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Set
 from contextlib import closing, contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, is_dataclass, replace
+from fractions import Fraction
 from importlib.metadata import PackageNotFoundError, version
 from itertools import islice
 from typing import Any, TypeAlias
 
 from vidrestore import __version__
 from vidrestore.clips import owned_span
-from vidrestore.errors import PlanError
-from vidrestore.events import DAMAGED_SOURCE, Listener, Planned, Started, Warned
+from vidrestore.errors import OptionError, PlanError
+from vidrestore.events import DAMAGED_SOURCE, Finished, Listener, Planned, Started, Warned
 from vidrestore.frames import Frame, Scale
 from vidrestore.jobs.decisions import decisions, sound_warning
 from vidrestore.jobs.encoder_choice import choose_encoder
 from vidrestore.jobs.frame_progress import counted
-from vidrestore.jobs.request import Request, plain_options
 from vidrestore.jobs.steps import (
     Stage,
+    Step,
     StepLoader,
     Steps,
     available_cores,
@@ -35,22 +38,110 @@ from vidrestore.media.pictures import losses, side_data_left_out
 from vidrestore.media.probe import SourceInfo, VideoInfo
 from vidrestore.media.reader import VideoReader
 from vidrestore.media.side_data import hdr_warning, lost_side_data
-from vidrestore.media.source import Source, Target
+from vidrestore.media.source import Y4M, Source, Target
 from vidrestore.media.span import Span
 from vidrestore.media.streams import check_packets, check_streams, other_kinds
 from vidrestore.media.writer import VideoWriter
-from vidrestore.options import RestoreOptions, changed_values
+from vidrestore.options import RestoreOptions, Scope, changed_values, values_of
 from vidrestore.pipeline.chain import frames_ahead
 from vidrestore.pipeline.clip_restorer import Changes
 from vidrestore.pipeline.excerpt import expected_frames, find_span
 from vidrestore.pipeline.plan import PLAN_VERSION, Plan, Scene
 from vidrestore.restorers.devices import device_name, torch_device
 
+REMOVED = {"dehaze": "haze", "derain": "rain", "desnow": "snow", "deblur": "blur", "denoise": "noise"}
+
 FindSpan: TypeAlias = Callable[[VideoReader, RestoreOptions], Span]
 
 
 def ignore(event: object) -> None:
     """Do nothing with an event."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """Restore the video `source` into `output`; either may be a pipe. `later` are the steps after the first
+    one, which is `task` with its `options`.
+    """
+
+    source: Source
+    output: Target
+    task: str
+    options: RestoreOptions = field(default_factory=RestoreOptions)
+    later: tuple[Step, ...] = ()
+
+    @property
+    def steps(self) -> tuple[Step, ...]:
+        return (Step(self.task, self.options), *self.later)
+
+    @property
+    def tasks(self) -> str:
+        """The names of all tasks, for messages."""
+        return ", ".join(step.task for step in self.steps)
+
+    def with_options(self, change: Callable[[RestoreOptions], RestoreOptions]) -> Request:
+        """Return the same request with the options of every step changed."""
+        first, *later = (replace(step, options=change(step.options)) for step in self.steps)
+        return replace(self, options=first.options, later=tuple(later))
+
+    @property
+    def names(self) -> tuple[str, str]:
+        """The names of source and output, as events and summaries have them."""
+        return self.source.name, self.output.name
+
+    @property
+    def is_piped(self) -> bool:
+        return self.source.is_pipe or self.output.is_pipe
+
+    @property
+    def has_segments(self) -> bool:
+        """Return True if parts of it can be restored by themselves: not with pipes, nor if the noise of a
+        later step is to be measured on frames that aren't there before.
+        """
+        return not self.is_piped and not any(step.measures_noise for step in self.later)
+
+    @property
+    def name(self) -> str:
+        """A short name for the tasks and the options that alter the file, the same for any source."""
+        scopes: tuple[Scope, ...] = ("pixels", "file", "streams")
+        names = [digest({"task": step.task} | plain_options(step.options, *scopes)) for step in self.steps]
+        return digest({"steps": names}) if self.later else names[0]
+
+
+def plain_options(options: RestoreOptions, *scopes: Scope) -> dict[str, Any]:
+    """Return the options that alter what `scopes` say, as JSON values."""
+    return {name: _plain(value) for name, value in values_of(options, *scopes).items()}
+
+
+def check_files(source: Source, output: Target, *, overwrite: bool, cfr: Fraction | None) -> None:
+    """Refuse an output that can't be written, or a rate that it doesn't take."""
+    if output.container == Y4M:
+        return
+    output.check(source, overwrite=overwrite)
+    if cfr is not None:
+        raise OptionError(
+            f"`cfr={cfr}` is for a pipe (`output=-`); a file keeps the time of every frame, remove the option"
+        )
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, frozenset):
+        return sorted(value)
+    if is_dataclass(value) and not isinstance(value, type):
+        return {key: _plain(each) for key, each in asdict(value).items()}
+    if isinstance(value, float) and value.is_integer():
+        return int(value)  # 20 and 20.0 mean the same
+    return value if value is None or isinstance(value, (str, int, float, dict)) else str(value)
+
+
+def digest(content: Mapping[str, Any]) -> str:
+    """Return a short name for plain values."""
+    return hashlib.sha256(json.dumps(as_json(content), sort_keys=True).encode()).hexdigest()[:16]
+
+
+def as_json(content: Mapping[str, Any]) -> dict[str, Any]:
+    """Return values as JSON gives them back: tuples become lists."""
+    return dict(json.loads(json.dumps(content)))
 
 
 @dataclass(frozen=True)
@@ -83,6 +174,51 @@ class Summary:
     @property
     def exit_code(self) -> int:
         return DAMAGED_SOURCE if self.damage else 0
+
+
+def announced(summary: Summary, on_event: Listener) -> Summary:
+    """Return the summary, after its events."""
+    if summary.retried:
+        on_event(
+            Warned(
+                summary.source,
+                f"{summary.retried} clips went beyond half precision and were restored again in fp32",
+            )
+        )
+    for task, changes in summary.changes:
+        if changes.unchanged:
+            found = f"no {REMOVED[task]} was found in {changes.unchanged} of {changes.frames} frames"
+            on_event(Warned(summary.source, f"{found}, which stay as they are"))
+    measured = [scene for scene in summary.scenes if scene.rms]
+    if measured and not any(level for scene in measured for level in scene.sigma):
+        on_event(
+            Warned(
+                summary.source, "no noise was found, so nothing was removed; set its strength with `sigma`"
+            )
+        )
+    elif measured and summary.frames == 1:
+        on_event(
+            Warned(
+                summary.source,
+                "its noise was measured on one frame, where fine texture looks the same; if texture is gone, "
+                "set a lower `sigma`, if coarse noise is left, a higher one",
+            )
+        )
+    scenes = [
+        {"first": scene.first, "stop": scene.stop, "sigma": scene.sigma}
+        | ({"noise": scene.noise} if scene.rms else {})
+        for scene in summary.scenes
+    ]
+    details = {"fps": summary.fps, "scenes": scenes, "reused": summary.reused, "before": summary.before}
+    if summary.changes:
+        details["changes"] = [
+            {"task": task, "frames": each.frames, "unchanged": each.unchanged, "mean": round(each.mean, 3)}
+            for task, each in summary.changes
+        ]
+    on_event(
+        Finished(summary.source, summary.output, summary.frames, summary.seconds, summary.damage, details)
+    )
+    return summary
 
 
 @dataclass

@@ -28,8 +28,7 @@ from vidrestore.files.atomic import replacing
 from vidrestore.jobs.bench import NOISE, stages_of, write_video
 from vidrestore.jobs.frame_progress import peak_memory
 from vidrestore.jobs.in_memory import restore_frames
-from vidrestore.jobs.job import open_job
-from vidrestore.jobs.request import Request
+from vidrestore.jobs.job import Request, open_job
 from vidrestore.jobs.run import restore
 from vidrestore.media.encoder_table import ENCODERS
 from vidrestore.media.encoding import opens

@@ -5,25 +5,30 @@ of pipes in one go.
 from __future__ import annotations
 
 import os
+import shutil
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
+from pathlib import Path
+from tempfile import gettempdir
 from typing import Unpack
 
-from vidrestore.events import Listener, Warned
-from vidrestore.jobs.finished import announced, mark_file, nothing_to_do
-from vidrestore.jobs.job import Job, Summary, damage_summary, ignore, open_job
+from vidrestore.errors import VidRestoreError
+from vidrestore.events import Event, Failed, Listener, Warned
+from vidrestore.files.atomic import Partial, remove_partials
+from vidrestore.files.regular import write_problem
+from vidrestore.jobs.job import Job, Request, Summary, announced, damage_summary, ignore, open_job
 from vidrestore.jobs.naming import output_for, suffix_of
-from vidrestore.jobs.request import Request
+from vidrestore.jobs.resume import WorkFolder, mark_file, nothing_to_do
 from vidrestore.jobs.segmented import SegmentedWork
-from vidrestore.jobs.spooled import is_container, spooled
 from vidrestore.jobs.steps import StepLoader, load_step, write_frames
-from vidrestore.jobs.work_folder import WorkFolder
-from vidrestore.media.source import Source
+from vidrestore.media.source import PIPE, Source, standard_input
 from vidrestore.options import RestoreKeywords, RestoreOptions, chosen_options
 from vidrestore.pipeline.excerpt import expected_frames
 from vidrestore.wording import Logged
+
+Y4M_MAGIC = b"YUV4MPEG2"
 
 
 def restore(
@@ -77,7 +82,7 @@ def restore_request(
     if not request.has_segments:
         with open_job(request, load) as job:
             return _stream(job, on_event)
-    folder = request.work_folder()
+    folder = WorkFolder.of(request)
     with folder.locked(), open_job(request, load) as job:
         work = SegmentedWork(job, folder, on_event)
         with warn_if_stopped(job, folder, on_event, work):
@@ -153,3 +158,58 @@ def _summary(job: Job, began: float, damage: str | None, retried: int, reused: i
         reused=reused,
         changes=job.steps.changes,
     )
+
+
+# A container on standard input: stored in a file while it is restored, as it is read more than once
+
+
+def is_container(request: Request) -> bool:
+    """Return True if the request reads something other than y4m from standard input."""
+    if not request.source.is_pipe:
+        return False
+    stream = standard_input()
+    peek = getattr(stream, "peek", None)
+    head = peek(len(Y4M_MAGIC))[: len(Y4M_MAGIC)] if peek else b""
+    return bool(head) and not Y4M_MAGIC.startswith(head)
+
+
+@contextmanager
+def spooled(request: Request, on_event: Listener) -> Iterator[tuple[Request, Listener]]:
+    """Store standard input in a file beside the output, or in `work_dir`, until the block ends.
+
+    Yield the request for that file, and a listener whose events name "-" instead of it.
+
+    Raises MediaError if there is no room; errors in the block name "-", too.
+    """
+    beside = gettempdir() if request.output.is_pipe else str(request.output.absolute().path.parent)
+    folder = request.options.work_dir or beside
+    on_event(Warned(PIPE, f"not y4m: stored in {folder} first, as containers are read more than once"))
+    try:
+        with _stored(Path(folder) / "stdin") as path:
+
+            def told(event: Event) -> None:
+                event = replace(event, source=PIPE) if event.source == path else event
+                if isinstance(event, Warned | Failed):
+                    event = replace(event, message=event.message.replace(path, PIPE))
+                on_event(event)
+
+            try:
+                yield replace(request, source=Source(path)), told
+            except VidRestoreError as error:
+                error.args = (str(error).replace(path, PIPE),)
+                raise
+    except OSError as error:
+        raise write_problem(folder, error) from error
+
+
+@contextmanager
+def _stored(target: Path) -> Iterator[str]:
+    """Store standard input in a partial file, which never gets the name `target`, and yield its path."""
+    remove_partials(target)  # a killed run left one, as large as its input
+    file = Partial(target, private=True)
+    try:
+        shutil.copyfileobj(standard_input(), file.file, 1 << 20)
+        file.file.flush()
+        yield str(file.path)
+    finally:
+        file.discard()

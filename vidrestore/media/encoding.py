@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from vidrestore.errors import MediaError
-from vidrestore.files.atomic import write_problem
+from vidrestore.files.regular import write_problem
 from vidrestore.frames import ColourTags, Frame, Scale, enlarged_size
 from vidrestore.media.encoder_table import EncoderChoice
 from vidrestore.media.formats import as_encoded, converted, layout_of

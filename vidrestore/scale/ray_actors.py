@@ -14,7 +14,7 @@ from importlib import import_module
 from typing import Any
 
 from vidrestore.errors import OptionError
-from vidrestore.jobs.request import Request
+from vidrestore.jobs.job import Request
 from vidrestore.options import RestoreOptions
 from vidrestore.scale.shards import Shard
 from vidrestore.scale.workers import Outcome, Worker, WorkerError

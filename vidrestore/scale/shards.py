@@ -18,26 +18,25 @@ from typing import TypeVar
 
 from vidrestore.errors import MediaError, OptionError, OutputExistsError, PlanError, VidRestoreError
 from vidrestore.events import Listener
-from vidrestore.files import claims as leases
-from vidrestore.files.atomic import remove_partials, write_problem
-from vidrestore.files.claims import Claims, claims_in
-from vidrestore.files.lease import BusyError
+from vidrestore.files import locks
+from vidrestore.files.atomic import remove_partials
+from vidrestore.files.locks import BusyError, Claims, claims_in
+from vidrestore.files.regular import write_problem
 from vidrestore.frames import Frame
 from vidrestore.jobs.batch import Batch
-from vidrestore.jobs.finished import (
-    announced,
+from vidrestore.jobs.frame_progress import FrameProgress
+from vidrestore.jobs.job import Job, Request, Summary, announced, open_job
+from vidrestore.jobs.resume import (
+    State,
+    WorkFolder,
     done_before,
     finished_before,
+    is_named,
     named_output,
     nothing_to_do,
 )
-from vidrestore.jobs.frame_progress import FrameProgress
-from vidrestore.jobs.job import Job, Summary, open_job
-from vidrestore.jobs.request import Request
 from vidrestore.jobs.run import join, warn_if_stopped
-from vidrestore.jobs.segmented import SegmentedWork
-from vidrestore.jobs.segments import Segment, frame_count
-from vidrestore.jobs.work_folder import WorkFolder
+from vidrestore.jobs.segmented import Segment, SegmentedWork, frame_count
 from vidrestore.media.source import Source
 from vidrestore.options import RestoreOptions
 
@@ -112,15 +111,12 @@ class ClaimedWork:
         self._progress: FrameProgress | None = None
         self._total = 0  # frames that were missing at first
 
-    def missing(self) -> list[Segment]:
-        finished = set(self.work.folder.finished())
-        return [segment for segment in self.work.segments if segment.number not in finished]
-
-    def step(self, missing: list[Segment]) -> bool:
-        """Claim a run of the missing segments and restore it; False if others have claimed all of them."""
-        run = self._claimed(missing)
+    def step(self) -> bool:
+        """Claim a run of the segments that are left, and restore it; False if others have claimed all."""
+        left = self.work.left()
+        run = self._claimed(left)
         if run:
-            self._restore(run, frame_count(missing))
+            self._restore(run, frame_count(left))
         return bool(run)
 
     def _claimed(self, missing: list[Segment]) -> list[Segment]:
@@ -222,7 +218,7 @@ class AsShard:
         With `wait` that is when this returns; otherwise None means that others have claimed all that is left.
         """
         request = batch.request(source)
-        folder = request.work_folder()
+        folder = WorkFolder.of(request)
         before = _patiently(
             lambda: nothing_to_do(request, on_event, own=self._tally[request.source]),
             OutputExistsError,  # as another shard may be naming it just now
@@ -263,7 +259,7 @@ def _patiently(
             if last or time.monotonic() > deadline:
                 raise
             last = is_last()
-        time.sleep(leases.POLL)
+        time.sleep(locks.POLL)
 
 
 class _Sharded:
@@ -291,7 +287,7 @@ class _Sharded:
         try:
             return self._run(wait=wait)
         except (OSError, MediaError, PlanError) as error:
-            if self.is_named():
+            if is_named(self.job.request, self.folder):
                 return self.done_by_others()
             if isinstance(error, OSError):
                 raise write_problem(str(self.folder.path), error) from error
@@ -299,33 +295,33 @@ class _Sharded:
 
     def _run(self, *, wait: bool) -> Summary | None:
         with self.claims.held("job"):
-            if self.is_named():
+            if is_named(self.job.request, self.folder):
                 return self.done_by_others()
             self.work = SegmentedWork(self.job, self.folder, self.on_event, beside=True)
             self.work.check_output()
         claimed = ClaimedWork(self.work, self.claims, self.shard, self.tally)
-        while not self.is_named():
-            if self._step(claimed):
+        while (state := self.work.state) is not State.NAMED:
+            if self._step(claimed, state):
                 continue
             if not wait:
                 return None
-            time.sleep(leases.POLL)
+            time.sleep(locks.POLL)
         if wait:
             self._outlive_joiner()
         return self.joined or self.done_by_others()
 
-    def _step(self, claimed: ClaimedWork) -> bool:
+    def _step(self, claimed: ClaimedWork, state: State) -> bool:
         """Do what is to be done next; False if others are at all of it."""
         work = claimed.work
-        if work.outcome is None and not work.load_plan():
+        if state is State.ABSENT:
             with self.claims.taken("plan") as free:
                 if free and not work.load_plan():
                     work.plan()
-        elif missing := claimed.missing():
-            return claimed.step(missing)
+        elif state is not State.WHOLE:
+            return claimed.step()
         else:
             with self.claims.taken("join") as free:
-                if free and not self.is_named() and not work.missing():
+                if free and work.state is State.WHOLE and not work.missing():
                     remove_partials(self.folder.output, alone=True)  # of one that died here
                     work.reused = len(self.job.plan.timeline.pts) - self.tally[self.job.request.source]
                     self.joined = join(work, self.began)
@@ -338,13 +334,7 @@ class _Sharded:
                 if self.claims.take("join"):
                     self.folder.remove()
                     return
-                time.sleep(leases.POLL)
-
-    def is_named(self) -> bool:
-        """Return True if the output is there, whoever joined it: its record outlasts the job's."""
-        return self.job.request.output.first_file.exists() and (
-            self.folder.read("job") is None or named_output(self.job.request, self.folder) is not None
-        )
+                time.sleep(locks.POLL)
 
     def done_by_others(self) -> Summary:
         """Announce the summary of a video that somebody else joined."""

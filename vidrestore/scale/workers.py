@@ -21,15 +21,14 @@ from typing import Any, Literal, Protocol, TypeAlias
 
 from vidrestore.errors import OptionError, PlanError, VidRestoreError
 from vidrestore.events import Listener, Warned
-from vidrestore.files import claims as leases
-from vidrestore.files.claims import Claims, bury, counts
+from vidrestore.files import locks
+from vidrestore.files.locks import Claims, bury, counts
 from vidrestore.jobs.batch import Batch
 from vidrestore.jobs.frame_progress import FrameProgress
-from vidrestore.jobs.job import Summary, ignore, open_job
-from vidrestore.jobs.request import Request
+from vidrestore.jobs.job import Request, Summary, ignore, open_job
+from vidrestore.jobs.resume import WorkFolder
 from vidrestore.jobs.run import restore_request
-from vidrestore.jobs.segmented import SegmentedWork
-from vidrestore.jobs.segments import Segment, frame_count
+from vidrestore.jobs.segmented import Segment, SegmentedWork, frame_count
 from vidrestore.jobs.steps import LoadedSteps, available_cores
 from vidrestore.restorers.devices import torch_device
 from vidrestore.scale.shards import ClaimedWork, Shard, check_shared, claim_name
@@ -62,7 +61,7 @@ class Worker:
         Return how many clips half precision could not hold, or the error that stopped it, for it is to go to
         another process.
         """
-        folder = request.work_folder()
+        folder = WorkFolder.of(request)
         try:
             with open_job(request, self._load) as job:
                 if folder.read("plan") is None:
@@ -71,9 +70,9 @@ class Worker:
                     )
                 with Claims(folder.path, owner=str(self.shard.number)) as claims:
                     claimed = ClaimedWork(SegmentedWork(job, folder, ignore, beside=True), claims, self.shard)
-                    while missing := claimed.missing():
-                        if not claimed.step(missing):
-                            time.sleep(leases.POLL)
+                    while claimed.work.left():
+                        if not claimed.step():
+                            time.sleep(locks.POLL)
                     return claimed.work.retried
         except VidRestoreError as error:
             return error
@@ -142,8 +141,7 @@ def _restore(workers: Workers, work: SegmentedWork, missing: list[Segment]) -> N
         workers.give(worker, work.job.request)
     while busy:
         ended = list(workers.ended(LOOK))
-        finished = set(work.folder.finished())
-        left = [segment for segment in missing if segment.number not in finished]
+        left = work.left()
         for worker, outcome in ended:
             if isinstance(outcome, VidRestoreError):
                 raise outcome

@@ -47,9 +47,9 @@ from torch import Tensor
 
 from vidrestore.checking import Checked, checked
 from vidrestore.errors import MediaError
-from vidrestore.files.atomic import Partial, remove_partials, write_problem
+from vidrestore.files.atomic import Partial, remove_partials
 from vidrestore.files.checked_json import parse_json
-from vidrestore.files.regular import open_regular
+from vidrestore.files.regular import open_regular, write_problem
 from vidrestore.frames import ColourTags
 from vidrestore.media.formats import layout_of
 from vidrestore.media.probe import MOST_PIXELS, VideoInfo

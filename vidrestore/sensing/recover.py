@@ -18,8 +18,7 @@ from vidrestore.events import Listener, Planned, Started, Warned
 from vidrestore.frames import Frame
 from vidrestore.jobs.encoder_choice import choose_encoder
 from vidrestore.jobs.frame_progress import counted
-from vidrestore.jobs.job import Summary, ignore
-from vidrestore.jobs.request import check_files
+from vidrestore.jobs.job import Summary, check_files, ignore
 from vidrestore.jobs.steps import available_cores, video_writer, write_frames
 from vidrestore.media.encoder_table import EncoderChoice
 from vidrestore.media.probe import SourceInfo

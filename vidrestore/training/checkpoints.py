@@ -17,10 +17,10 @@ import torch
 from torch import Tensor
 
 from vidrestore.errors import CheckpointError, ConfigError
-from vidrestore.files.archives import check_pickled
 from vidrestore.files.atomic import replacing
 from vidrestore.files.checked_json import COUNT, check_types
-from vidrestore.files.lease import BEAT, BusyError, Lock, heartbeat
+from vidrestore.files.locks import BusyError, Lock, heartbeat
+from vidrestore.files.regular import check_pickled
 from vidrestore.training.config import RunConfig
 
 _TYPES = {"step": COUNT, "seconds": float, "curve": [{"step": COUNT}]}
@@ -49,7 +49,7 @@ def run_lock(path: Path) -> Iterator[None]:
             f"{lock_path}: can't be written ({error.strerror}); make room, or choose another `output`"
         ) from error
     try:
-        with heartbeat(lock.beat, BEAT):  # decoding all clips may take hours
+        with heartbeat(lock.beat):  # decoding all clips may take hours
             yield
     finally:
         with suppress(OSError):  # Windows doesn't remove an open file

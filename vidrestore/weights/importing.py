@@ -22,9 +22,8 @@ from typing import TYPE_CHECKING, Any
 
 from vidrestore.errors import CheckpointError
 from vidrestore.families import find_family, load
-from vidrestore.files.archives import check_pickled
 from vidrestore.files.atomic import check_output, replacing
-from vidrestore.files.regular import open_regular
+from vidrestore.files.regular import check_pickled, open_regular
 from vidrestore.weights.checkpoint import (
     build_network,
     check_names,

@@ -26,7 +26,7 @@ from torch import Tensor
 from vidrestore.errors import ConfigError, MediaError
 from vidrestore.files.atomic import ABANDONED, replacing
 from vidrestore.files.checked_json import parse_json
-from vidrestore.files.lease import is_own
+from vidrestore.files.locks import is_own
 from vidrestore.files.regular import open_regular
 
 Planes = tuple[Tensor, ...]

@@ -1,16 +1,19 @@
-"""The folder of a job: its identity, its plan, its finished segments. The next run resumes from there.
+"""Is anything left to do? The folder of a job, from which the next run resumes, and the marker of its output.
 
     lock            the process that works here now
     job.json        identity: everything that alters the encoded frames; the length of segments; `drop`
     plan.json       the plan, once the whole video was decoded
     000000.segment  each finished segment (`media.segment_file`)
     000000.frames   the frames of one that takes long and is not finished (`jobs.frame_journal`)
-    named.json      the video is whole and about to get its name
-    *.claim         the segments that each of several shards works on (`files.claims`)
+    named.json      the marker of the output: the video is whole and about to get its name
+    *.claim         the segments that each of several shards works on (`files.locks.Claims`)
 
 Every file appears under its name when it is complete and on the disk. The lock belongs to the output: it lies
 in the folder beside that even if the rest lies in another, so that there is one job at a time for one output.
 The folder must be the user's own, and all that is read in it regular files: what others put there is refused.
+
+When the folder goes, the marker stays as an attribute of the output, which is not part of its content; a copy
+or a file system may not keep it. Then only `skip_existing` leaves an existing output alone.
 """
 
 from __future__ import annotations
@@ -21,20 +24,26 @@ import os
 import re
 import stat
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import asdict, replace
+from enum import Enum
 from pathlib import Path
 from types import NoneType
 from typing import Any
 
-from vidrestore.errors import MediaError, PlanError
-from vidrestore.files.atomic import LONGEST_NAME, replacing, sync_folder, write_problem
-from vidrestore.files.checked_json import COUNT, Types, read_object
-from vidrestore.files.lease import BEAT, Lock, heartbeat, is_own
-from vidrestore.files.regular import LARGEST_PLAN, MEGABYTE
+from vidrestore.errors import MediaError, OutputExistsError, PlanError
+from vidrestore.events import Listener, Started
+from vidrestore.files.atomic import LONGEST_NAME, remove_partials, replacing, same_file, sync_folder
+from vidrestore.files.checked_json import COUNT, Types, parse_object, read_object
+from vidrestore.files.locks import BusyError, Lock, heartbeat, is_own
+from vidrestore.files.regular import LARGEST_PLAN, MEGABYTE, write_problem
+from vidrestore.jobs.job import Job, Request, Summary, announced, as_json, check_files, digest
 from vidrestore.jobs.naming import WORK_SUFFIX
+from vidrestore.media.source import SourceIdentity
 from vidrestore.pipeline.plan import TIMELINE
 
 VERSION = 3
+ATTRIBUTE = "user.vidrestore"  # of the output
 ATTEMPTS = 100  # tries to make the folder while others remove it
 _OURS = re.compile(
     r"(\d{6}\.(segment|frames)|(job|plan|named)\.json|lock)|\w+\.\d+\.claim|\.[0-9a-f.]+\.partial"
@@ -52,6 +61,12 @@ _TYPES: Mapping[str, Types] = {
     "plan": {"name": str, "timeline": TIMELINE, "damage": (str, NoneType), "deinterlaced": COUNT},
     "named": NAMED,
 }
+
+
+class State(Enum):
+    """How far a job is: nothing, or no whole plan; its plan; some segments; all of them; and the output."""
+
+    ABSENT, PLANNED, PARTLY, WHOLE, NAMED = range(5)
 
 
 class DifferentJobError(PlanError):
@@ -76,6 +91,11 @@ class WorkFolder:
         self._lock: Lock | None = None
         self.warnings: list[str] = []  # files that hold something else than they should
 
+    @classmethod
+    def of(cls, request: Request) -> WorkFolder:
+        options = request.options
+        return cls(request.output.name, options.work_dir, trust_group=options.trust_group)
+
     def segment(self, number: int) -> Path:
         return self.path / f"{number:06}.segment"
 
@@ -95,7 +115,7 @@ class WorkFolder:
 
     @contextmanager
     def locked(self, *, shared: bool = False) -> Iterator[None]:
-        """Lock the job (`files.lease`) and make the folder; at the end, remove it unless it holds finished
+        """Lock the job (`files.locks`) and make the folder; at the end, remove it unless it holds finished
         segments, or frames of one.
 
         Raises BusyError if another process holds the lock, MediaError if the folder can't be made.
@@ -117,7 +137,7 @@ class WorkFolder:
             except OSError as error:
                 raise write_problem(str(self.path), error) from error
         try:
-            with heartbeat(self._lock.beat, BEAT):
+            with heartbeat(self._lock.beat):
                 yield
         finally:
             if not shared and not self.finished() and not self.begun():
@@ -180,7 +200,7 @@ class WorkFolder:
             )  # their job is unknown
             self.write("job", {"version": VERSION, "identity": identity, **dropped, **facts})
             return dict(facts)
-        differences = list(_differences(before["identity"], _plain(identity)))
+        differences = list(_differences(before["identity"], as_json(identity)))
         changed = list(_differences({"drop": before.get("drop")}, dropped))
         if differences or (beside and changed):
             differences += changed
@@ -284,16 +304,6 @@ def _is_of_group(found: os.stat_result) -> bool:
     return shared and found.st_gid in {os.getegid(), *os.getgroups()}
 
 
-def digest(content: Mapping[str, Any]) -> str:
-    """Return a short name for plain values."""
-    return hashlib.sha256(json.dumps(_plain(content), sort_keys=True).encode()).hexdigest()[:16]
-
-
-def _plain(content: Mapping[str, Any]) -> dict[str, Any]:
-    """Return values as JSON gives them back: tuples become lists."""
-    return dict(json.loads(json.dumps(content)))
-
-
 def _differences(before: Mapping[str, Any], now: Mapping[str, Any], inside: str = "") -> Iterator[str]:
     for key in sorted({*before, *now}):
         old, new, name = before.get(key), now.get(key), f"{inside}{key}"
@@ -320,3 +330,159 @@ def _short(name: str) -> str:
     while len(os.fsencode(f"{stem}.{place}{WORK_SUFFIX}")) > LONGEST_NAME:
         stem = stem[:-1]
     return f"{stem}.{place}{WORK_SUFFIX}"
+
+
+# The questions that come before work
+
+
+def nothing_to_do(request: Request, on_event: Listener, *, own: int | None = None) -> Summary | None:
+    """Return the summary of a video that is finished or is to be left alone; None if there is work.
+
+    `own` is for one of several shards: the frames of the video that it has restored. Others may hold the
+    folder then, or be about to name the output. Raises VidRestoreError if the request can be refused without
+    opening the source.
+    """
+    is_shared, before = own is not None, None
+    if not request.is_piped:
+        folder = WorkFolder.of(request)
+        with suppress(BusyError) if is_shared else nullcontext():
+            before = finished_before(request, folder)
+    if before is None and (there := left_alone(request)):
+        return there
+    if before is None and not request.is_piped:
+        is_under_way = is_shared and folder.path.is_dir() and named_output(request, folder) is None
+        before = None if is_under_way else done_before(request)
+    if before is None:
+        check_request(request)
+        return None
+    if own:
+        before = replace(before, reused=max(0, before.frames - own), before=False)
+    on_event(Started(*request.names, request.task, device=request.options.device))
+    return announced(before, on_event)
+
+
+def left_alone(request: Request) -> Summary | None:
+    """Return the summary of an output that exists and is to be skipped; None if there is work, as there is if
+    only some of its pictures exist yet.
+    """
+    skips = request.options.skip_existing and not request.output.is_pipe
+    there = skips and request.output.first_file.exists() and not is_half_named(request)
+    return Summary(*request.names, 0, 0.0, skipped=True) if there else None
+
+
+def check_request(request: Request) -> None:
+    """Raise an error for what is wrong even before the source is opened."""
+    overwrite = request.options.overwrite or is_half_named(request)
+    check_files(request.source, request.output, overwrite=overwrite, cfr=request.options.cfr)
+
+
+def is_half_named(request: Request) -> bool:
+    """Return True if a run was killed while it named its pictures. The first gets its own last."""
+    return request.output.is_pattern and request.has_segments and bool(WorkFolder.of(request).finished())
+
+
+# The marker
+
+
+def mark(folder: WorkFolder, path: Path, job: Job, damage: str | None) -> None:
+    """Mark the finished file `path` and put it on the disk, before it gets its name."""
+    with path.open("rb") as file:
+        os.fsync(file.fileno())
+    folder.write("named", _marked(path, job, damage))
+
+
+def mark_file(job: Job, damage: str | None) -> None:
+    """Mark the finished output of a job that has no work folder."""
+    with suppress(OSError):
+        _marked(job.request.output.first_file, job, damage)
+
+
+def _marked(path: Path, job: Job, damage: str | None) -> dict[str, Any]:
+    """Mark a file and return the marker."""
+    found = path.stat()
+    marker: dict[str, Any] = {
+        "request": job.request.name,
+        "size": found.st_size,
+        "modified": found.st_mtime_ns,
+        "frames": len(job.plan.timeline.pts),
+        "damage": damage,
+        "source": _source_name(job.plan.source),
+    }
+    with suppress(OSError, AttributeError):
+        os.setxattr(path, ATTRIBUTE, json.dumps(marker).encode())
+    return marker
+
+
+def finished_before(request: Request, folder: WorkFolder) -> Summary | None:
+    """Return the summary of a run that was killed after it had named its output and before it had cleared up;
+    clear up.
+    """
+    if not (folder.path.is_dir() and request.output.first_file.exists()):
+        return None
+    with folder.locked():  # which removes a folder with nothing but the lock
+        if named := named_output(request, folder):
+            remove_partials(folder.output, alone=True)
+            folder.remove()
+            source = _source_name(request.source.identity())
+            if (named["request"], named["source"]) == (request.name, source):
+                return _summary(request, named)
+    return None
+
+
+def is_named(request: Request, folder: WorkFolder) -> bool:
+    """Return True if the output of a job has its name, whichever process joined it: its record outlasts the
+    job's.
+    """
+    return request.output.first_file.exists() and (
+        folder.read("job") is None or named_output(request, folder) is not None
+    )
+
+
+def named_output(request: Request, folder: WorkFolder) -> dict[str, Any] | None:
+    """Return the marker that a job left in its folder, if its output has its name now."""
+    with suppress(OSError, KeyError):
+        named, found = folder.read("named"), request.output.first_file.stat()
+        if named and (found.st_size, found.st_mtime_ns) == (named["size"], named["modified"]):
+            return named
+    return None
+
+
+def done_before(request: Request) -> Summary | None:
+    """Return the summary if the output has the marker of this very request; None if it has none, or is to be
+    replaced.
+
+    Raises OutputExistsError if it has the marker of another request.
+    """
+    source, output = request.source, request.output
+    if request.options.overwrite or not source.is_stored or same_file(output.path, source.path):
+        return None
+    trusted = request.options.trust_group
+    if (marker := _marker(output.first_file, trust_group=trusted)) is None:
+        return None
+    if marker["request"] != request.name:
+        reason = "was made with other options"
+    elif marker["source"] != _source_name(source.identity()):
+        reason = "was made from another video, or from this one before it changed"
+    else:
+        return _summary(request, marker)
+    raise OutputExistsError(
+        f"{output}: already exists and {reason}; add `overwrite` to replace it, or give `output` another name"
+    )
+
+
+def _summary(request: Request, marker: dict[str, Any]) -> Summary:
+    frames = marker["frames"]
+    return Summary(*request.names, frames, 0.0, damage=marker["damage"], reused=frames, before=True)
+
+
+def _source_name(source: SourceIdentity) -> str:
+    return digest(asdict(source) | {"path": ""})
+
+
+def _marker(output: Path, *, trust_group: bool) -> dict[str, Any] | None:
+    """Return the marker of a file; None if it has none, was written to since, or belongs to another user."""
+    with suppress(OSError, AttributeError, ValueError, KeyError, TypeError):
+        marker, found = parse_object(os.getxattr(output, ATTRIBUTE), NAMED), os.stat(output)
+        if marker["size"] == found.st_size and (trust_group or is_own(found, output.parent)):
+            return marker
+    return None
