@@ -9,6 +9,7 @@ from pathlib import Path
 # read when torch loads, here and in the commands that tests start
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+import no_change  # noqa: F401
 import pytest
 from commands import Commands
 from faults import COUNTS

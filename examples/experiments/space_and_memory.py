@@ -24,6 +24,8 @@ TIMES = 10
 SIZES = {"identity": (320, 180), "denoise": (854, 480)}
 IDENTITY = """
 import sys, vidrestore
+sys.path.append("tests/helpers")
+import no_change  # the task "<identity>", which changes nothing
 from vidrestore.options import EncoderOptions
 encoder = EncoderOptions(encoder="libx264", preset="veryfast", crf=16)
 vidrestore.restore(

@@ -18,6 +18,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from no_change import ADDED
+
 SERVER = """
 import json, os, resource, signal, socket, sys, threading, time, traceback
 import av, torch, rich.progress
@@ -26,7 +28,8 @@ from vidrestore.cli import main
 from vidrestore.files import locks
 from vidrestore.jobs import batch, frame_journal, resume, segmented
 from vidrestore.media import reader, segment_file
-from vidrestore.restorers import base, no_change
+import no_change
+from vidrestore.restorers import base
 from vidrestore.scale import shards, workers
 
 def slowed(home, name, seconds):
@@ -164,7 +167,7 @@ class Commands:
     server: subprocess.Popen[str] = field(init=False)
 
     def __post_init__(self) -> None:
-        code = [sys.executable, "-c", SERVER]
+        code = [sys.executable, "-c", f"{ADDED}\n{SERVER}"]
         self.server = subprocess.Popen(code, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
     def ask(self, order: dict[str, Any]) -> Any:

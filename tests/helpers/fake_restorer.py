@@ -1,10 +1,10 @@
 """A restorer without a network."""
 
 import torch
+from no_change import IdentityRestorer
 from torch import Tensor
 
 from vidrestore.restorers.base import Facts
-from vidrestore.restorers.no_change import IdentityRestorer
 
 
 class Fake(IdentityRestorer):

@@ -3,8 +3,9 @@
 from pathlib import Path
 
 import av
+from no_change import ADDED
 
-WITH_IDENTITY = (
+WITH_IDENTITY = ADDED + (
     "from vidrestore.restorers.base import TASKS; TASKS['denoise'] = TASKS['<identity>']; from "
     "vidrestore.cli import main; "
 )

@@ -7,10 +7,12 @@ import sys
 from pathlib import Path
 
 import pytest
+from no_change import ADDED
 
 from vidrestore.jobs.bench import write_video
 
-COMMAND = """
+COMMAND = f"""
+{ADDED}
 import sys, vidrestore
 from vidrestore.jobs.frame_progress import peak_memory
 from vidrestore.options import EncoderOptions

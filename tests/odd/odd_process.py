@@ -18,7 +18,6 @@ CONTEXT.set_forkserver_preload(
         "vidrestore.cli",
         "vidrestore.scale.workers",
         "vidrestore.jobs.segmented",
-        "vidrestore.restorers.no_change",
     ]
 )
 
@@ -40,6 +39,8 @@ def run_apart(arguments: list[str], folder: Path, said: Path) -> tuple[int, str]
 
 
 def _command(arguments: list[str], folder: str, said: str) -> None:
+    import no_change  # noqa: F401
+
     from vidrestore.cli import main
     from vidrestore.restorers.base import TASKS
 

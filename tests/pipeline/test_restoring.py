@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from no_change import IdentityRestorer
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -17,7 +18,6 @@ from vidrestore.options import RestoreOptions
 from vidrestore.pipeline.clip_restorer import EdgedClip
 from vidrestore.pipeline.plan import Clip, PlannedClip
 from vidrestore.pipeline.plane_clips import Finish, PlaneClipRestorer
-from vidrestore.restorers.no_change import IdentityRestorer
 
 GRAY = PixelFormat("gray", "gray", 8)
 

@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import no_change
 import numpy as np
 import pytest
 from long_videos import long_video
@@ -45,6 +46,14 @@ def whole(film: Path) -> bytes:
     output = film.with_name("whole.mkv")
     Batch([str(film)], str(output), IDENTITY, OPTIONS).restore(str(film))
     return output.read_bytes()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def identity_in_processes() -> Iterator[None]:
+    """Processes know the task that changes nothing, too."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("vidrestore.scale.workers.serve", no_change.serve)
+        yield
 
 
 @pytest.fixture(scope="module")

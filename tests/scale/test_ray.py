@@ -78,7 +78,11 @@ def actors() -> Iterator[RayActors]:
     stay_on_this_machine()
     ray = pytest.importorskip("ray")
     quick = {"worker_niceness": 0}  # by default actors wait for all else that the machine does
-    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, _system_config=quick)
+    helpers = {"env_vars": {"PYTHONPATH": str(Path(__file__).parents[1] / "helpers")}}
+    added = helpers | {"worker_process_setup_hook": "no_change.added"}
+    ray.init(
+        num_cpus=2, include_dashboard=False, log_to_driver=False, _system_config=quick, runtime_env=added
+    )
     yield RayActors(cpus=1)
     ray.shutdown()
 

@@ -211,7 +211,7 @@ def complete_tasks(incomplete: str) -> list[str]:
     """Return names of tasks."""
     from vidrestore.restorers.base import TASKS
 
-    return [name for name in TASKS if name.startswith(incomplete) and not name.startswith("<")]
+    return [name for name in TASKS if name.startswith(incomplete)]
 
 
 def _names(words: tuple[str, ...]) -> Callable[[str], list[str]]:

@@ -36,7 +36,6 @@ SUFFIXES = {
     "desnow": "desnowed",
     "deblur": "deblurred",
     "sr": "x4",
-    "<identity>": "vidrestore",  # not likely in names of other videos
 }
 ADDRESS = re.compile(r"[a-z][a-z0-9+.-]*://", re.IGNORECASE)
 PREVIEW = "preview"

@@ -139,7 +139,6 @@ TASKS = {
     **FAMILIES["dust"].restorers,
     **{task: name for task, name in PICTURE_RESTORERS.items() if task != "denoise"},
     **FAMILIES["vsr-transformer"].restorers,
-    "<identity>": "vidrestore.restorers.no_change:IdentityRestorer",
 }
 # Default weights of the tasks; those of `sr` depend on the kind of its input.
 DENOISER = "dust-denoise"
@@ -163,10 +162,7 @@ def load_restorer(task: str, options: RestoreOptions) -> Restorer:
     Raises OptionError for an unknown task; CheckpointError if its weights can't be loaded.
     """
     if task not in TASKS:
-        raise OptionError(
-            f"no task named {task!r}; there are: "
-            f"{', '.join(name for name in TASKS if not name.startswith('<'))}"
-        )
+        raise OptionError(f"no task named {task!r}; there are: {', '.join(TASKS)}")
     from vidrestore.weights import card_of
 
     family = options.family
