@@ -16,9 +16,9 @@ import numpy as np
 from vidrestore import __version__
 from vidrestore.errors import MediaError, OptionError
 from vidrestore.events import Event, Finished, Listener, Planned, Started, Warned, plain
-from vidrestore.files.atomic import replacing, write_problem
-from vidrestore.files.regular import LARGEST_PLAN, read_limited
-from vidrestore.jobs.request import Request, plain_options
+from vidrestore.files.atomic import replacing
+from vidrestore.files.regular import LARGEST_PLAN, read_limited, write_problem
+from vidrestore.jobs.job import Request, plain_options
 from vidrestore.media.reader import VideoReader
 from vidrestore.media.source import Source
 
