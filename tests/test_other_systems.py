@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from sample_videos import write_video
 
+HELPERS = Path(__file__).parent / "helpers"
 RULES = """
 import builtins, os, signal, sys
 
@@ -63,6 +64,7 @@ os.kill = kill
 
 sys.stdout.reconfigure(encoding="cp1252")
 sys.stderr.reconfigure(encoding="cp1252", errors="backslashreplace")
+import no_change  # from tests/helpers
 from vidrestore.restorers import base
 base.TASKS["denoise"] = base.TASKS["<identity>"]
 if AFTER:
@@ -87,7 +89,7 @@ def command(
         input=stdin,
         capture_output=True,
         timeout=300,
-        env=os.environ | {"PYTHONUTF8": "0", "USERNAME": "someone"},
+        env=os.environ | {"PYTHONUTF8": "0", "USERNAME": "someone", "PYTHONPATH": str(HELPERS)},
     )
     return done.returncode, (done.stdout + done.stderr).decode("cp1252")
 

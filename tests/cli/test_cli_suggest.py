@@ -74,7 +74,7 @@ def test_noise_is_found_where_it_was_put(tmp_path, capsys, monkeypatch):
 @pytest.mark.parametrize(
     ("derain", "desnow", "verdict", "task"),
     [
-        (1.0, 9.0, "no", ""),
+        (0.8, 9.0, "no", ""),
         (2.0, 1.5, "maybe", "derain"),
         (3.0, 2.9, "yes", "derain"),
         (2.8, 6.0, "yes", "desnow"),

@@ -21,8 +21,8 @@ from vidrestore.cli import weights_commands
 from vidrestore.cli.bench_commands import bench
 from vidrestore.cli.eval_commands import evaluate
 from vidrestore.cli.inputs import INTERRUPTED
-from vidrestore.cli.inspect_commands import devices, inspect
-from vidrestore.cli.restoring import RESTORE_COMMANDS, run, verify
+from vidrestore.cli.inspect_commands import devices, inspect, verify
+from vidrestore.cli.restoring import RESTORE_COMMANDS, run
 from vidrestore.cli.sense_commands import recover, sense
 from vidrestore.cli.settings import config, use_user_file
 from vidrestore.cli.suggest_commands import suggest

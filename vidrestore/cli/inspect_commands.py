@@ -1,4 +1,4 @@
-"""`vidrestore inspect`: show the content of a video."""
+"""`vidrestore inspect` and `verify`: show the content of a video, and hold files against their sidecars."""
 
 from __future__ import annotations
 
@@ -134,3 +134,20 @@ def _rate(found: Inspection) -> str:
         return f"at {found.frames / found.seconds:g} fps unless --fps gives another rate"
     kind = "steady" if found.steady else "variable frame rate, on average"
     return f"{kind} {found.frames / found.seconds:.3f} fps"
+
+
+def verify(
+    sidecars: Annotated[list[str], typer.Argument(metavar="SIDECAR...", help="OUT.vidrestore.json files.")],
+) -> None:
+    """Check that source and result are the files that a sidecar records; exit code 1 if one isn't.
+
+    Examples:
+      vidrestore denoise in.mp4 --sidecar
+      vidrestore verify in.denoised.mp4.vidrestore.json
+    """
+    from vidrestore.jobs.sidecar import verify
+
+    found = [each for sidecar in sidecars for each in verify(sidecar)]
+    for _, line in found:
+        show(line)
+    raise typer.Exit(0 if all(same for same, _ in found) else 1)

@@ -365,23 +365,6 @@ def _estimate(batch: Batch, source: str, on_event: Listener) -> Estimate | Summa
         return batch.estimate(source, on_event)
 
 
-def verify(
-    sidecars: Annotated[list[str], typer.Argument(metavar="SIDECAR...", help="OUT.vidrestore.json files.")],
-) -> None:
-    """Check that source and result are the files that a sidecar records; exit code 1 if one isn't.
-
-    Examples:
-      vidrestore denoise in.mp4 --sidecar
-      vidrestore verify in.denoised.mp4.vidrestore.json
-    """
-    from vidrestore.jobs.sidecar import verify
-
-    found = [each for sidecar in sidecars for each in verify(sidecar)]
-    for _, line in found:
-        show(line)
-    raise typer.Exit(0 if all(same for same, _ in found) else 1)
-
-
 def estimate_lines(found: Estimate) -> Iterator[str]:
     """Yield the lines of a dry run for a reader."""
     plan, timeline = found.plan, found.plan.timeline

@@ -8,7 +8,6 @@ from contextlib import ExitStack, closing
 from dataclasses import asdict, dataclass
 from fractions import Fraction
 from itertools import islice
-from pathlib import Path
 from statistics import fmean
 from typing import Any
 
@@ -23,8 +22,7 @@ from vidrestore.evaluation.page import LARGEST, page
 from vidrestore.evaluation.quick import Measurement, add_flicker, displayed
 from vidrestore.evaluation.results import GIVEN, ClipMetrics, Comparison, Result, Row, rounded
 from vidrestore.evaluation.sequence_frames import area_matrix
-from vidrestore.files.atomic import replacing
-from vidrestore.files.regular import write_problem
+from vidrestore.files.atomic import write_whole
 from vidrestore.frames import Frame
 from vidrestore.jobs.job import Summary, reader_of
 from vidrestore.media.probe import VideoInfo
@@ -53,11 +51,7 @@ def write_report(path: str, summary: Summary, task: str, options: RestoreOptions
 
 
 def _write(path: str, found: Result) -> None:
-    try:
-        with replacing(Path(path)) as file:
-            file.write(page(found).encode("utf-8", "backslashreplace"))
-    except OSError as error:
-        raise write_problem(path, error) from error
+    write_whole(path, page(found).encode("utf-8", "backslashreplace"))
 
 
 def write_plan_report(path: str, task: str, source: str, lines: Sequence[str]) -> None:

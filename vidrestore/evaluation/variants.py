@@ -4,7 +4,6 @@ strengths.
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
@@ -18,11 +17,10 @@ from numpy.typing import NDArray
 from vidrestore.errors import OptionError
 from vidrestore.evaluation.page import data_uri
 from vidrestore.evaluation.quick import displayed
-from vidrestore.files.atomic import replacing
-from vidrestore.files.regular import write_problem
+from vidrestore.files.atomic import write_whole
 from vidrestore.frames import Frame
 from vidrestore.jobs.steps import LoadedSteps, Step, Steps
-from vidrestore.jobs.suggestion import Place, Suggestion
+from vidrestore.jobs.suggestion import Place, Suggestion, command_line
 from vidrestore.media.pictures import png
 from vidrestore.media.probe import VideoInfo
 from vidrestore.options import RestoreOptions
@@ -55,16 +53,7 @@ class Variant:
 
     def line(self, source: str) -> str:
         """Return the command for the whole video."""
-        name = shlex.quote(source)
-        if not self.tasks:
-            return ""
-        if len(self.tasks) == 1:
-            more = "" if self.strength == 1 else f" --strength {self.strength:g}"
-            return f"vidrestore {self.tasks[0]} {name}{more}"
-        more = "".join(
-            f" --set {task}.strength={self.strength:g}" for task in self.tasks if self.strength != 1
-        )
-        return f"vidrestore run {name} --steps {','.join(self.tasks)}{more}"
+        return command_line(source, self.tasks, self.strength) if self.tasks else ""
 
 
 def variants_of(found: Suggestion) -> list[Variant]:
@@ -96,11 +85,7 @@ def write_sheet(
         if html
         else png(_contact(rows))
     )
-    try:
-        with replacing(Path(path)) as file:
-            file.write(content)
-    except OSError as error:
-        raise write_problem(path, error) from error
+    write_whole(path, content)
     return [each.name for each in variants]
 
 

@@ -19,7 +19,13 @@ from typing import BinaryIO
 
 from vidrestore.errors import MediaError, OutputExistsError
 from vidrestore.files.locks import LEASE, is_own, probe, this_process, try_lock
-from vidrestore.files.regular import UnexpectedFileError, create_new, open_descriptor, private_mode
+from vidrestore.files.regular import (
+    UnexpectedFileError,
+    create_new,
+    open_descriptor,
+    private_mode,
+    write_problem,
+)
 
 LONGEST_NAME = 255  # bytes, on every file system in use
 # seconds without a write after which a partial file of another machine counts as left behind
@@ -135,6 +141,15 @@ def replacing(target: Path, *, sync: bool = True, private: bool = False) -> Iter
     except BaseException:
         partial.discard()
         raise
+
+
+def write_whole(path: str | Path, content: bytes) -> None:
+    """Write a file, or leave the one that is there unchanged. Raises MediaError."""
+    try:
+        with replacing(Path(path)) as file:
+            file.write(content)
+    except OSError as error:
+        raise write_problem(str(path), error) from error
 
 
 def remove_partials(target: Path, *, alone: bool = False) -> None:

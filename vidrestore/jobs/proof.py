@@ -24,7 +24,7 @@ from torch import Tensor
 
 from vidrestore import __version__
 from vidrestore.errors import VidRestoreError
-from vidrestore.files.atomic import replacing
+from vidrestore.files.atomic import write_whole
 from vidrestore.jobs.bench import NOISE, stages_of, write_video
 from vidrestore.jobs.frame_progress import peak_memory
 from vidrestore.jobs.in_memory import restore_frames
@@ -95,8 +95,7 @@ def prove(report: str, device: str, size: tuple[int, int], frames: int) -> Itera
     failed = sum(line.verdict == "FAIL" for line in tried)
     found = f"{failed} of {len(tried)} checks failed" if failed else f"all {len(tried)} checks passed"
     lines.append(Line("FAIL" if failed else "PASS", "all", found))
-    with replacing(Path(report)) as file:
-        file.write("".join(f"{line}\n" for line in lines).encode())
+    write_whole(report, "".join(f"{line}\n" for line in lines).encode())
     yield lines[-1]
 
 

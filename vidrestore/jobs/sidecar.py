@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 
 from vidrestore import __version__
-from vidrestore.errors import MediaError, OptionError
+from vidrestore.errors import MediaError
 from vidrestore.events import Event, Finished, Listener, Planned, Started, Warned, plain
-from vidrestore.files.atomic import replacing
-from vidrestore.files.regular import LARGEST_PLAN, read_limited, write_problem
+from vidrestore.files.atomic import write_whole
+from vidrestore.files.regular import LARGEST_PLAN, read_limited
 from vidrestore.jobs.job import Request, plain_options
 from vidrestore.media.reader import VideoReader
 from vidrestore.media.source import Source
@@ -65,19 +65,13 @@ def write_sidecar(
     if finished and finished.before and path.exists():
         return False
     content = plain(_content(path, request, record, command, finished, frames=frames))
-    try:
-        with replacing(path) as file:
-            file.write(json.dumps(content, indent=1, ensure_ascii=False).encode("utf-8", "backslashreplace"))
-    except OSError as error:
-        raise write_problem(str(path), error) from error
+    write_whole(path, json.dumps(content, indent=1, ensure_ascii=False).encode("utf-8", "backslashreplace"))
     return True
 
 
 def _content(
     path: Path, request: Request, record: Record, command: str, finished: Finished | None, *, frames: bool
 ) -> dict[str, Any]:
-    if request.is_piped:
-        raise OptionError("a sidecar needs files to name, not a pipe; leave `sidecar` out")
     events = record.events
     planned = next((each.details for each in events if isinstance(each, Planned)), {})
     details = {key: value for key, value in planned.items() if key != "plan"}

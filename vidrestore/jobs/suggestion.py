@@ -40,10 +40,10 @@ SEEN = 8  # consecutive frames at each place
 SIDE = 384  # of the square in the middle in which rain, snow and blur are looked for
 # sigma of luma: below the first, removing it takes more than it gives; from the second on it hides the rest
 WEAK_NOISE, STRONG_NOISE = 1.5, 8.0
-# grey levels of detail that the network for rain changes; snow has at least the first, 24 clean clips at most
-# 2.2, rain 2.1 and more
-NOTHING_FALLS = 1.2
-RAIN = (1.7, 2.7)
+# grey levels of detail that the network for rain changes: drawn snow has at least the first. 18 clean clips
+# have at most 1.5, 20 of 22 photos 1.3, the others 1.8 and 2.1; drawn rain 2.1 and more
+NOTHING_FALLS = 0.9
+RAIN = (1.5, 2.3)
 HAZE = (19.0, 26.0)  # grey levels; 19 at most in clean clips
 SOFT = (
     0.69  # gradients of edges over those at half size; clean clips: 0.71 and more, blurred ones 0.53 to 0.7
@@ -267,20 +267,23 @@ def _commands(path: str, findings: Sequence[Finding]) -> Iterator[Command]:
     """Yield the command for all that is sure, then previews of what may be there."""
     by_task = {each.task: each for each in findings if each.task}
     sure = [task for task, each in by_task.items() if each.verdict == "yes"]
-    source, small = shlex.quote(path), by_task["sr"]
+    small = by_task["sr"]
     if sure:
         why = ", ".join(by_task[task].name for task in sure)
-        yield Command(_line(source, sure), f"against {why}: run it with --preview 5s first")
+        yield Command(command_line(path, sure), f"against {why}: run it with --preview 5s first")
     if findings[0].verdict == "yes" and small.verdict == "maybe":
-        yield Command(f"vidrestore denoise {source} --preset-for tape --preview 5s", "if it was a tape")
+        yield Command(f"{command_line(path, ['denoise'])} --preset-for tape --preview 5s", "if it was a tape")
     for task, each in by_task.items():
         if each.verdict == "maybe" and each is not small:
-            yield Command(f"{_line(source, [task])} --preview 5s", f"{each.name}: {each.reason}")
+            yield Command(f"{command_line(path, [task])} --preview 5s", f"{each.name}: {each.reason}")
     if small.verdict == "maybe":
-        yield Command(_line(source, [*sure, "sr"]), f"if {small.reason} is too small")
+        yield Command(command_line(path, [*sure, "sr"]), f"if {small.reason} is too small")
 
 
-def _line(source: str, tasks: Sequence[str]) -> str:
+def command_line(source: str, tasks: Sequence[str], strength: float = 1.0) -> str:
+    """Return the command that restores a file by these tasks in turn, each at a strength."""
+    name, weaker = shlex.quote(source), strength != 1
     if len(tasks) == 1:
-        return f"vidrestore {tasks[0]} {source}"
-    return f"vidrestore run {source} --steps {','.join(tasks)}"
+        return f"vidrestore {tasks[0]} {name}" + (f" --strength {strength:g}" if weaker else "")
+    more = "".join(f" --set {task}.strength={strength:g}" for task in tasks if weaker)
+    return f"vidrestore run {name} --steps {','.join(tasks)}{more}"
