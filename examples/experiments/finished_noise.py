@@ -15,8 +15,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from vidrestore.degrade.added_noise import demosaiced
 from vidrestore.degrade.coloured_noise import blurred
-from vidrestore.degrade.demosaic import demosaiced
 from vidrestore.degrade.draws import log_uniform
 from vidrestore.degrade.light import from_light
 

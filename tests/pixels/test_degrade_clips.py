@@ -20,7 +20,7 @@ from vidrestore.degrade import (
     imresize,
     with_moving_things,
 )
-from vidrestore.degrade.added_noise import _demosaiced_noise, random_chroma, smoothed
+from vidrestore.degrade.added_noise import _demosaiced_noise, demosaiced, random_chroma, smoothed
 from vidrestore.degrade.blur import (
     MOMENTS,
     average_exposures,
@@ -34,9 +34,9 @@ from vidrestore.degrade.blur import (
     random_mask,
     random_path,
 )
-from vidrestore.degrade.demosaic import demosaiced
 from vidrestore.degrade.haze import random_depth
-from vidrestore.degrade.particles import (
+from vidrestore.degrade.regions import lowest_rows, random_regions
+from vidrestore.degrade.weather import (
     Swarm,
     canvas_size,
     capsule,
@@ -46,7 +46,6 @@ from vidrestore.degrade.particles import (
     shape_spectrum,
     splat,
 )
-from vidrestore.degrade.regions import lowest_rows, random_regions
 
 
 def rng(*seed: int) -> np.random.Generator:

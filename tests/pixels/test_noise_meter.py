@@ -8,9 +8,8 @@ from held_out_noise import blurred
 from numpy.typing import NDArray
 
 from vidrestore.media.recompress import recompress
-from vidrestore.noise.features import BETWEEN, EVENED, EVENED_BETWEEN, PART, WITHIN, plane_features
+from vidrestore.noise.features import BETWEEN, EVENED, EVENED_BETWEEN, PART, WITHIN, motion_of, plane_features
 from vidrestore.noise.meter import NoiseMeter, noise_in_words
-from vidrestore.noise.motion import motion_of
 
 Picture = NDArray[np.float32]
 

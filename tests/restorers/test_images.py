@@ -12,8 +12,7 @@ from vidrestore.errors import CheckpointError, OptionError
 from vidrestore.models.mb_taylorformer import SIZES
 from vidrestore.options import RestoreOptions
 from vidrestore.restorers.base import load_restorer
-from vidrestore.restorers.picture_restorer import PictureRestorer
-from vidrestore.restorers.temporal_smoothing import smooth
+from vidrestore.restorers.picture_restorer import PictureRestorer, smooth
 
 GB = 1e9
 

@@ -43,11 +43,12 @@ from vidrestore.restorers.devices import (
     torch_device,
 )
 from vidrestore.restorers.task_weights import load_for
-from vidrestore.restorers.temporal_smoothing import RADIUS, smooth
 from vidrestore.tiling import apply_tiled, padded, tile_sides
 
 if TYPE_CHECKING:
     from vidrestore.options import RestoreOptions
+
+import torch.nn.functional as F
 
 T = TypeVar("T")
 FAMILY = "mb-taylorformer"  # of the default weights
@@ -112,7 +113,7 @@ class PictureRestorer:
         self.seen = self.form.frames // 2  # neighbours on either side that the network takes
         # neighbours on either side that haze is averaged over
         self.averaged = HAZE_RADIUS if self.haze else 0
-        self.smoothed = RADIUS if options.steady else 0
+        self.smoothed = STEADY_RADIUS if options.steady else 0
         radius = self.seen + self.averaged + self.smoothed
         self.on_gpu = self.device.type != "cpu"
         self.facts = Facts(
@@ -336,3 +337,30 @@ dehazer = partial(PictureRestorer, "dehaze")
 derainer = partial(PictureRestorer, "derain")
 desnower = partial(PictureRestorer, "desnow")
 deblurrer = partial(PictureRestorer, "deblur")
+
+
+# Less flicker of networks that restore single pictures: each restored frame is mixed with its neighbours by a
+# bilateral filter along time. Flicker changes an area by a few grey levels, motion by more. So a neighbour's
+# pixel has the weight exp(-(d / SPREAD)^2 / 2), where d is the mean absolute difference of the two frames
+# over all channels and a box around the pixel. Areas that move are hardly changed: they leave no ghosts, and
+# motion need not be estimated.
+STEADY_RADIUS = 1  # frames on either side
+SPREAD = 4 / 255  # mean difference, for samples in [0, 1]
+BOX = 9  # side of the box in pixels
+
+
+def smooth(frame: Tensor, neighbours: Sequence[Tensor]) -> Tensor:
+    """Return a restored frame (C, H, W) mixed with restored neighbours of the same size; RGB in [0, 1]."""
+    total, weights = frame.clone(), torch.ones_like(frame[:1])
+    for other in neighbours:
+        weight = _agreement(frame, other)
+        total.addcmul_(weight, other)
+        weights += weight
+    return total.div_(weights)
+
+
+def _agreement(frame: Tensor, other: Tensor) -> Tensor:
+    """Return the weight (1, H, W) of a neighbour in (0, 1]."""
+    apart = (frame - other).abs_().mean(0, keepdim=True)
+    around = F.avg_pool2d(apart[None], BOX, stride=1, padding=BOX // 2, count_include_pad=False)[0]
+    return around.div_(SPREAD).square_().mul_(-0.5).exp_()
