@@ -361,6 +361,21 @@ def test_what_others_put_into_the_work_folder_stays(tmp_path: Path, source: Path
     assert names(folder) == ["notes.txt"]
 
 
+@pytest.mark.parametrize(
+    "name", ["000000.segment", "000000.frames", "job.json", "plan.json", "named.json", "lock", "0.0.claim"]
+)
+def test_a_folder_with_the_name_of_a_file_of_the_job_is_named_and_stays(
+    tmp_path: Path, source: Path, name: str
+) -> None:
+    inner = tmp_path / "out.mkv.vidrestore" / name / "inner"
+    inner.parent.mkdir(mode=0o700, parents=True)
+    inner.parent.parent.chmod(0o700)
+    inner.write_text("precious")
+    with pytest.raises(MediaError, match=f"{name}: .*a folder"):
+        restore(source, tmp_path / "out.mkv")
+    assert inner.read_text() == "precious"
+
+
 def test_work_folders_have_names_that_file_systems_take() -> None:
     longest = WorkFolder("é" * 120 + ".mkv").path.name
     assert len(os.fsencode(longest)) <= 255 and longest.endswith(".vidrestore")

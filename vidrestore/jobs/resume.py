@@ -153,6 +153,7 @@ class WorkFolder:
         try:
             lock = Lock(self._locks / "lock", shared=shared)
             _make_own(self.path, trust_group=self._trust_group)
+            _refuse_folders(self.path)
             return lock
         except BaseException:
             if lock is not None:
@@ -296,6 +297,16 @@ def _make_own(folder: Path, *, trust_group: bool) -> bool:
             "remove it, give `output` another name, or share it by `trust_group`"
         )
     return False
+
+
+def _refuse_folders(folder: Path) -> None:
+    """Raise MediaError if a folder has the name of a file of ours: what it holds is not ours to remove."""
+    for path in folder.iterdir():
+        if _OURS.fullmatch(path.name) and path.is_dir() and not path.is_symlink():
+            raise MediaError(
+                f"{path}: a folder, but vidrestore writes a file of this name; move it away, or choose another "
+                "`work_dir`"
+            )
 
 
 def _is_of_group(found: os.stat_result) -> bool:
