@@ -304,8 +304,8 @@ def _refuse_folders(folder: Path) -> None:
     for path in folder.iterdir():
         if _OURS.fullmatch(path.name) and path.is_dir() and not path.is_symlink():
             raise MediaError(
-                f"{path}: a folder, but vidrestore writes a file of this name; move it away, or choose another "
-                "`work_dir`"
+                f"{path}: a folder, but vidrestore writes a file of this name; move it away, or choose "
+                "another `work_dir`"
             )
 
 

@@ -6,6 +6,7 @@ A new checkpoint replaces the old one when it is complete; one process at a time
 from __future__ import annotations
 
 import json
+import shutil
 import zipfile
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -65,11 +66,14 @@ def write_checkpoint(path: Path, state: dict[str, Any]) -> None:
         with replacing(path) as stream:
             torch.save(state, stream)
     except (OSError, RuntimeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else str(error).splitlines()[0]
+        # if a write fails, torch raises an error of its own while that of the system is handled
+        cause = error if isinstance(error, OSError) else error.__context__
+        reason = cause.strerror if isinstance(cause, OSError) else str(error).splitlines()[0]
         remaining = "the earlier one is unchanged" if path.exists() else "there is no earlier one"
+        free = shutil.disk_usage(path.parent).free / 1e6
         raise CheckpointError(
-            f"{path}: step {state['step']} can't be written ({reason}); {remaining}; free some space, then "
-            "go on with `resume`"
+            f"{path}: step {state['step']} can't be written ({reason}; {free:.1f} MB are free); {remaining}; "
+            "free some space, then go on with `resume`"
         ) from error
 
 

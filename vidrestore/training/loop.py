@@ -335,8 +335,7 @@ class Run:
         parts = {"psnr": metrics} | ({"before": before} if before else {})
         with interrupts_held():
             self.curve.append(
-                {"step": self.step, "seconds": round(self.seconds)}
-                | {name: rounded_metrics(part) for name, part in parts.items()}
+                {"step": self.step} | {name: rounded_metrics(part) for name, part in parts.items()}
             )
             if self.config.training.schedule == "plateau":
                 self.plateau.step(better)
@@ -437,8 +436,6 @@ class Run:
             curve=curve,
             init=self.init,
             step=step,
-            # the best step was validated, so it is on the curve
-            seconds=round(self.seconds) if step == self.step else curve[-1]["seconds"],
         )
 
 

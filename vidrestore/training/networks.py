@@ -136,10 +136,10 @@ def write_weights(
     curve: Sequence[dict[str, Any]],
     init: Sequence[str],
     step: int,
-    seconds: int,
 ) -> None:
     """Write a network in half precision. Its card has the configuration, and `curve`: the validations until
-    `step`, which the run reached after `seconds`. `init` are the sources of the initial weights.
+    `step`. `init` are the sources of the initial weights. There are no times of the clock in it: the same run
+    writes the same bytes.
     """
     training = {
         "data": "; ".join(f"{what}: {name}" for what, name in config.data.card_entries().items() if name),
@@ -147,7 +147,6 @@ def write_weights(
         "configuration": config_toml(with_full_model(config, network)),
         "steps": step,
         "weights": "averaged" if config.training.average else "not averaged",
-        "seconds": seconds,
         "curve": list(curve[-MOST_POINTS:]),
     }
     save_model(
