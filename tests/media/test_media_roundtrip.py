@@ -195,6 +195,26 @@ def test_hdr_metadata_that_an_encoder_cannot_write_is_reported(tmp_path):
     assert "ffv1 can't write the HDR mastering display and light level" in writer.warnings[0]
 
 
+SITED = [
+    (encoder, container, pix_fmt)
+    for encoder, container in LOSSY
+    for pix_fmt in ("yuv420p", "yuv422p", "yuv422p10le")
+    if pix_fmt in ENCODERS[encoder].formats
+]
+
+
+@pytest.mark.parametrize("encoder, container, pix_fmt", SITED)
+def test_a_chroma_location_is_written_or_reported_as_lost(tmp_path, encoder, container, pix_fmt):
+    source, output = described(pix_fmt, colour=TAGS), tmp_path / f"a{SUFFIXES[container]}"
+    choice = fast_choice(source, output, EncoderOptions(encoder=encoder))
+    with VideoWriter(str(output), source=source, encoder=choice, copy=()) as writer:
+        for frame in made_frames(source):
+            writer.write(frame)
+    kept = read(output).info.video.colour.chroma_location == TAGS.chroma_location
+    said = any(f"can't write where the chroma samples of {pix_fmt} lie" in each for each in writer.warnings)
+    assert kept != said
+
+
 def test_the_aspect_is_written_beside_copied_streams(tmp_path):
     info = rich_video(tmp_path / "in.mkv", Extras(audio=("aac",)))
     shaped = replace(info, video=replace(info.video, sample_aspect_ratio=Fraction(4, 3)))

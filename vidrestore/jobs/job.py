@@ -37,7 +37,7 @@ from vidrestore.media.encoder_table import EncoderChoice
 from vidrestore.media.pictures import losses, side_data_left_out
 from vidrestore.media.probe import SourceInfo, VideoInfo
 from vidrestore.media.reader import VideoReader
-from vidrestore.media.side_data import hdr_warning, lost_side_data
+from vidrestore.media.side_data import lost_side_data, unwritten
 from vidrestore.media.source import Y4M, Source, Target
 from vidrestore.media.span import Span
 from vidrestore.media.streams import check_packets, check_streams, other_kinds
@@ -450,12 +450,12 @@ def check_side_data(
     info: SourceInfo, encoder: EncoderChoice, drop: Set[str] = frozenset(), *, strict: bool
 ) -> tuple[str, ...]:
     """Return warnings about what encoding again leaves out, but for what is to be dropped. If `strict`, raise
-    PlanError instead, also for lost HDR.
+    PlanError instead, also for lost tags.
     """
     lost = lost_side_data(side_data_left_out(info, encoder, drop))
-    hdr = hdr_warning(encoder.encoder, info.video)  # otherwise the writer warns of it
-    if strict and (lost or hdr):
-        found = "; ".join(part for part in (lost, hdr) if part)
+    tags = unwritten(encoder, info.video)  # otherwise the writer warns of it
+    if strict and (lost or tags):
+        found = "; ".join(part for part in (lost, tags) if part)
         raise PlanError(f"{info.path}: {found}; leave `strict` out to restore it all the same")
     return (lost,) if lost else ()
 

@@ -20,7 +20,7 @@ from vidrestore.media import streams
 from vidrestore.media.encoder_table import ISO
 from vidrestore.media.encoding import add_encoder, explained, full_duration
 from vidrestore.media.probe import is_attached
-from vidrestore.media.side_data import hdr_warning
+from vidrestore.media.side_data import unwritten
 from vidrestore.media.source import SUFFIXES
 from vidrestore.media.span import WHOLE, Cut, Span, moved
 
@@ -94,7 +94,7 @@ class Muxer:
         self.output, self.overwrite = output, overwrite
         self.source, self.choice, self.copy, self.scale = source, choice, copy, scale
         self.video, self.time_base = source.video, source.video.time_base
-        warning = hdr_warning(choice.encoder, source.video)
+        warning = unwritten(choice, source.video)
         self.warnings = [f"{output}: {warning}"] if warning else []
         self.cut = Cut(span, self.time_base) if span != WHOLE else None
         self.copier = None if source.is_alone else streams.StreamCopier(source.path, self.cut)

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from av.video.frame import VideoFrame
     from av.video.stream import VideoStream
 
+    from vidrestore.media.encoder_table import EncoderChoice
     from vidrestore.media.probe import VideoInfo
 
 # FFmpeg's names of side data -> ours. Omitted: data that the writer copies, an encoder's note on its
@@ -33,6 +34,7 @@ _LOST = {
     "ALPHA_LAYER": "the transparency of VP8 or VP9",
 }
 
+_LEFT = 1  # the chroma location of 4:2:2 that isn't tagged
 _PAN_OFFSETS = slice(12, 24)  # bytes of an AVPanScan after id, width and height
 _NAMING_PROFILES = frozenset({"png", "apng"})  # FFmpeg's decoders that say what a profile is called
 _UNNAMED = {"31": "EXIF"}  # kinds that FFmpeg's headers number, which PyAV doesn't name
@@ -147,13 +149,34 @@ def hdr_settings(encoder: str, video: VideoInfo) -> dict[str, str]:
     return {option: ":".join(parts)} if parts else {}
 
 
-def hdr_warning(encoder: str, video: VideoInfo) -> str | None:
-    """Return a sentence for the user if the encoder can't write the source's HDR metadata."""
-    if encoder in _PARAMETERS or not (video.mastering_display or video.content_light):
-        return None
-    return (
-        f"{encoder} can't write the HDR mastering display and light level, so they are left out; "
-        "`encoder=libx265` keeps them"
+def unwritten(choice: EncoderChoice, video: VideoInfo) -> str | None:
+    """Return a sentence naming the source's HDR metadata and chroma location, of those that can't be
+    written.
+    """
+    lost = []
+    if choice.encoder not in _PARAMETERS and (video.mastering_display or video.content_light):
+        lost.append(
+            f"{choice.encoder} can't write the HDR mastering display and light level, so they are left out; "
+            "`encoder=libx265` keeps them"
+        )
+    if video.colour.chroma_location > _LEFT and not _keeps_location(choice, video):
+        lost.append(
+            f"{choice.encoder} in {choice.container} can't write where the chroma samples of "
+            f"{video.format.name} lie, so it is left out; `encoder=ffv1` in .mkv keeps it"
+        )
+    return "; ".join(lost) or None
+
+
+def _keeps_location(choice: EncoderChoice, video: VideoInfo) -> bool:
+    """Return False if the chroma location is lost, as tried with all encoders that need no device."""
+    pixels = video.format
+    if not pixels.chroma_width_shift:
+        return True  # it means nothing
+    if choice.encoder in ("libx264", "libx265"):  # their streams have it in 4:2:0 only
+        return pixels.chroma_height_shift == 1
+    return choice.encoder not in ("libvpx-vp9", "ffv1", "prores_ks") or choice.container in (
+        "matroska",
+        "webm",
     )
 
 
