@@ -64,6 +64,37 @@ def test_a_lock_that_others_share_stays_where_another_finds_the_disk_full(tmp_pa
     first.release()
 
 
+def test_the_last_that_shares_a_lock_removes_it(tmp_path):
+    first, second = Lock(tmp_path / "lock", shared=True), Lock(tmp_path / "lock", shared=True)
+    first.remove()
+    assert (tmp_path / "lock").exists()
+    second.remove()
+    assert not (tmp_path / "lock").exists()
+
+
+def test_a_lock_that_was_removed_meanwhile_leaves_the_next_one_of_its_name(tmp_path):
+    first = Lock(tmp_path / "lock")
+    (tmp_path / "lock").unlink()
+    second = Lock(tmp_path / "lock")
+    first.remove()
+    assert (tmp_path / "lock").exists()
+    second.release()
+
+
+@pytest.mark.parametrize("silent, busy", [(0, True), (LEASE + 5, False)])
+def test_where_no_process_can_be_asked_if_it_runs_the_lease_shows_it(tmp_path, monkeypatch, silent, busy):
+    path = tmp_path / "lock"
+    path.write_text(json.dumps(locks.this_process() | {"pid": 7}))
+    os.utime(path, (0, time.time() - silent))
+    monkeypatch.setattr(locks, "fcntl", None)
+    monkeypatch.setattr(locks.sys, "platform", "win32")
+    if busy:
+        with pytest.raises(BusyError, match=r"last sign of life \d+ s ago"):
+            Lock(path)
+    else:
+        Lock(path).release()
+
+
 @pytest.mark.parametrize("make", [os.mkfifo, os.mkdir])
 def test_what_is_no_file_is_refused_at_once(tmp_path, make):
     make(tmp_path / "lock")

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from vidrestore.errors import MediaError, OutputExistsError
-from vidrestore.files.locks import LEASE, is_own, probe, this_process, try_lock
+from vidrestore.files.locks import LEASE, is_own, probe, remove_open, this_process, try_lock
 from vidrestore.files.regular import (
     UnexpectedFileError,
     create_new,
@@ -166,14 +166,17 @@ def remove_partials(target: Path, *, alone: bool = False) -> None:
 
 def _remove_dead(path: Path, *, here: bool, alone: bool) -> None:
     descriptor = open_descriptor(path, os.O_RDWR)
+    is_dead = False
     try:
         free = try_lock(descriptor)  # None if the file system has no locks
         status = os.fstat(descriptor)
-        dead = free is not False and (alone or (free and here) or _is_old(status, path.parent))
-        if dead and is_own(status, path.parent):
-            path.unlink()
+        if is_own(status, path.parent) and free is not False:
+            is_dead = alone or (free and here) or _is_old(status, path.parent)
     finally:
-        os.close(descriptor)
+        if is_dead:
+            remove_open(path, lambda: os.close(descriptor))
+        else:
+            os.close(descriptor)
 
 
 def _is_old(status: os.stat_result, folder: Path) -> bool:

@@ -41,6 +41,7 @@ except ImportError:  # Windows: only the content of the file counts
 LEASE = 180.0
 BEAT = 20.0  # seconds between two touches
 POLL = 0.5  # seconds between two looks at the claim of another
+LOOK, LOOKS = 0.02, 10  # seconds that a look at a file takes, and how many of them are waited for
 NOTE = 0.5  # seconds between two updates of a count
 LONGEST = 4096  # most bytes of a lock or claim
 WIDTH = 256  # bytes of a record: a new one covers the old one whole
@@ -78,10 +79,9 @@ class Lock:
             self._write()
         except OSError:
             with suppress(OSError):
-                if fcntl is not None and self._reliable:
-                    fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)  # others may share it
-                    if not os.fstat(self._descriptor).st_size:
-                        self.path.unlink()
+                # others may share it
+                if self._reliable and try_lock(self._descriptor) and not os.fstat(self._descriptor).st_size:
+                    self.path.unlink()
             raise
 
     def _open(self) -> int:
@@ -92,7 +92,7 @@ class Lock:
             try:
                 if fcntl is not None:
                     fcntl.flock(descriptor, (fcntl.LOCK_SH if self.shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
-                if os.fstat(descriptor).st_ino == os.stat(self.path).st_ino:
+                if _is_named(descriptor, self.path):
                     return descriptor
             except FileNotFoundError:  # its last holder has just removed it
                 pass
@@ -121,9 +121,11 @@ class Lock:
         if not holder or (self.shared and holder.get("shared")):
             return
         if _here() & {holder["host"], holder.get("boot")}:
-            if not self._reliable and _is_alive(holder["pid"]):
+            alive = not self._reliable and _is_alive(holder["pid"])
+            if alive:
                 raise self._busy(holder)
-            return
+            if alive is not None:
+                return
         silent = _now(self.path) - os.fstat(self._descriptor).st_mtime
         if -BEAT <= silent < LEASE:  # a date in the future doesn't count: a holder would have corrected it
             raise self._busy(holder, f"; last sign of life {max(0, silent):.0f} s ago")
@@ -146,11 +148,50 @@ class Lock:
             touch(self._descriptor, self.path)
 
     def release(self) -> None:
-        """Let others in. The file stays, unless the job's folder goes."""
+        """Let others in; the file stays."""
         with suppress(OSError):
             if not self.shared or holder_of(self._descriptor).items() >= this_process().items():
                 os.ftruncate(self._descriptor, 0)
         os.close(self._descriptor)
+
+    def remove(self) -> None:
+        """Remove the file and let others in; if others share the lock, leave the file to them."""
+        alone = False
+        with suppress(OSError):
+            alone = try_lock(self._descriptor) is not False and _is_named(self._descriptor, self.path)
+        if alone:
+            remove_open(self.path, self.release)
+        else:
+            self.release()
+
+
+def remove_open(path: Path, close: Callable[[], None]) -> None:
+    """Remove an open file, then `close` it, so that nobody takes the lock of a file that goes.
+
+    Windows removes no open file. There the file goes once it is closed, unless another process opens it.
+    """
+    refused = False
+    try:
+        path.unlink(missing_ok=True)
+    except OSError as error:
+        refused = isinstance(error, PermissionError)
+    close()
+    if refused:
+        _remove_patiently(path)
+
+
+def _remove_patiently(path: Path) -> None:
+    """Remove a file, unless another process has it open for longer than a look at it takes."""
+    for _ in range(LOOKS):
+        with suppress(PermissionError):
+            path.unlink(missing_ok=True)
+            return
+        time.sleep(LOOK)
+
+
+def _is_named(descriptor: int, path: Path) -> bool:
+    """Return True if a name leads to an open file."""
+    return os.fstat(descriptor).st_ino == os.stat(path).st_ino
 
 
 @contextmanager
@@ -212,9 +253,10 @@ def try_lock(descriptor: int) -> bool | None:
     return None
 
 
-def _is_alive(process: int) -> bool:
-    if sys.platform == "win32":  # where signal 0 is Ctrl-C; a lease shows that its process is gone
-        return True
+def _is_alive(process: int) -> bool | None:
+    """Return True if a process of this machine runs; None where that can't be asked."""
+    if sys.platform == "win32":  # where signal 0 is Ctrl-C
+        return None
     try:
         os.kill(process, 0)
     except OSError as error:
@@ -306,7 +348,7 @@ class Claims:
         try_lock(descriptor)  # before the holder's name can be read
         self._write(descriptor, 0)
         if before is not None:
-            before.unlink(missing_ok=True)
+            _remove_patiently(before)
         return True
 
     @contextmanager
@@ -342,8 +384,7 @@ class Claims:
     def release(self, name: str) -> None:
         """Give up a claim."""
         path, descriptor = self._held.pop(name)
-        path.unlink(missing_ok=True)
-        os.close(descriptor)
+        remove_open(path, lambda: os.close(descriptor))
 
     def _is_dead(self, path: Path) -> bool:
         try:
@@ -387,7 +428,7 @@ def bury(folder: Path, owner: str) -> list[str]:
     """Remove the claims of an owner that is known to be dead, and return their names."""
     left = {name: path for name, path in claims_in(folder).items() if _read(path).get("owner") == owner}
     for path in left.values():
-        path.unlink(missing_ok=True)
+        _remove_patiently(path)
     return sorted(left)
 
 

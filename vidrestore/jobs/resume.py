@@ -89,6 +89,7 @@ class WorkFolder:
         self._locks = Path(os.path.realpath(self.output.parent), name)  # the same however the output is named
         self._is_apart, self._trust_group = work_dir is not None, trust_group
         self._lock: Lock | None = None
+        self._is_over = False  # all is removed but the lock
         self.warnings: list[str] = []  # files that hold something else than they should
 
     @classmethod
@@ -142,10 +143,12 @@ class WorkFolder:
         finally:
             if not shared and not self.finished() and not self.begun():
                 self.remove()
-            if not shared and self._is_apart:
-                self._remove_lock()
-            self._lock.release()
-            self._lock = None
+            if self._is_over or (not shared and self._is_apart):
+                self._lock.remove()
+                self._remove_folders()
+            else:
+                self._lock.release()
+            self._lock, self._is_over = None, False
 
     def _locked(self, *, shared: bool) -> Lock:
         """Make the folders and take the lock; a failure leaves no empty folder."""
@@ -157,18 +160,17 @@ class WorkFolder:
             return lock
         except BaseException:
             if lock is not None:
-                if not shared:
-                    (self._locks / "lock").unlink(missing_ok=True)
-                lock.release()
+                lock.remove()
             if made:
                 with suppress(OSError):
                     self._locks.rmdir()  # does nothing to a folder that holds something
             raise
 
-    def _remove_lock(self) -> None:
-        with suppress(OSError):
-            (self._locks / "lock").unlink(missing_ok=True)
-            self._locks.rmdir()
+    def _remove_folders(self) -> None:
+        """Remove the folders if they are empty."""
+        for folder in {self.path, self._locks}:
+            with suppress(OSError):
+                folder.rmdir()
 
     def begin(
         self,
@@ -259,19 +261,23 @@ class WorkFolder:
         return sum(self.segment(number).stat().st_size for number in self.finished())
 
     def remove(self) -> None:
-        """Remove all our files, the one that records the job's end last, and the folder if it is empty."""
+        """Remove all our files, the one that records the job's end last. At the end of `locked` the lock goes
+        too, and the folder if it is empty.
+        """
         self._discard(lambda name: name not in ("lock", "named.json"))
-        self._discard(lambda name: True)
-        with suppress(OSError):
-            self.path.rmdir()
-        if self._is_apart:
-            self._remove_lock()
+        self._discard(lambda name: name != "lock")
+        self._is_over = True
 
     def _discard(self, unwanted: Any) -> None:
         with suppress(FileNotFoundError):  # the folder is gone: another shard was done at the same time
             for path in list(self.path.iterdir()):
-                if _OURS.fullmatch(path.name) and unwanted(path.name):
+                if not (_OURS.fullmatch(path.name) and unwanted(path.name)):
+                    continue
+                try:
                     path.unlink(missing_ok=True)
+                except PermissionError:  # a claim that is open, on Windows: its process removes it
+                    if path.suffix != ".claim":
+                        raise
 
 
 def _make_own(folder: Path, *, trust_group: bool) -> bool:

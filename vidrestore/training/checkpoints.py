@@ -9,7 +9,7 @@ import json
 import shutil
 import zipfile
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
@@ -53,9 +53,7 @@ def run_lock(path: Path) -> Iterator[None]:
         with heartbeat(lock.beat):  # decoding all clips may take hours
             yield
     finally:
-        with suppress(OSError):  # Windows doesn't remove an open file
-            lock_path.unlink()
-        lock.release()
+        lock.remove()
 
 
 def write_checkpoint(path: Path, state: dict[str, Any]) -> None:
