@@ -79,7 +79,9 @@ def _records(event: Event) -> Iterator[tuple[int, str]]:
 def _in_words(value: Any) -> str:
     if isinstance(value, Mapping):
         return " ".join(f"{key}={_in_words(each)}" for key, each in value.items())
-    return ", ".join(map(_in_words, value)) if isinstance(value, list | tuple) else str(plain(value))
+    if isinstance(value, list | tuple):
+        return ", ".join(map(_in_words, value))
+    return f"{value:.4g}" if isinstance(value, float) else str(plain(value))
 
 
 def describe(event: Event) -> str | None:

@@ -436,6 +436,7 @@ def test_a_failure_says_what_kind_it_was_and_with_which_code_it_would_end_alone(
             "libsvtav1 has no such preset; expected -1 to 13",
         ),
         (("--encoder", "potato"), "no encoder 'potato'; this version has: libx264"),
+        (("--model", "foo"), "no weights named 'foo'; the manifest has for denoise: dust-denoise, dust-mh-"),
     ],
     ids=" ".join,
 )

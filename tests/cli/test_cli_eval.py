@@ -13,7 +13,7 @@ from sample_pictures import write_rgb
 from vidrestore.evaluation import evaluate
 from vidrestore.evaluation.results import ClipMetrics, Result, Row
 from vidrestore.papers.suites import PATCH_FAMILIES
-from vidrestore.papers.tables import read_table, system_of
+from vidrestore.papers.tables import read_table, system_of, table_names
 from vidrestore.weights import Model, build_network, load_model, save_model
 from vidrestore.weights.manifest import Card
 
@@ -85,12 +85,16 @@ def test_what_is_missing_is_an_error_with_the_layout_that_is_expected(tmp_path, 
     assert run("--suite", "vsr-table3", "--data", tmp_path / "nowhere") == 1
     assert "no such folder" in capsys.readouterr().err
     assert run("--suite", "vsr-table30") == 2
-    assert (
-        "no suite named 'vsr-table30'; there are: bundled, quick, awgn-rgb, dust-table2"
-        in capsys.readouterr().err
-    )
+    assert "no suite named 'vsr-table30' (did you mean vsr-table3" in capsys.readouterr().err
     assert run("--suite", "bundled", "--systems", "dust") == 2
     assert "choose rows of a paper's table" in capsys.readouterr().err
+
+
+def test_the_suites_are_listed_a_line_each(capsys):
+    assert run("--list") == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines] == ["bundled", "quick", *table_names()]
+    assert "Table 3: x4 on Vid4" in lines[-2]
 
 
 def test_a_file_that_can_t_be_written_is_an_error(tmp_path, capsys):

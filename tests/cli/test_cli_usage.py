@@ -24,6 +24,8 @@ from command_line import run
         ("inspect a.mp4 b.mp4", ("b.mp4", "inspect --help")),
         ("run a.mp4 --steps denoise, sr", ("--steps", "a name is missing beside a comma")),
         ("denoize a.mp4", ("'denoize'", "'denoise'")),
+        ("upscale a.mp4", ("'upscale'", "Did you mean 'sr'")),
+        ("denoise a.mp4 --verbos", ("--verbose",)),
         ("denoise a.mp4 --preview 1s --dry-run", ("--preview", "--dry-run", "leave one out")),
     ],
 )

@@ -3,7 +3,7 @@
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields
 from fractions import Fraction
 from typing import Any
@@ -38,6 +38,20 @@ def test_an_option_stands_only_where_it_does_something(name):
     assert CliRunner().invoke(app, [name, "in.mp4", "--sigma", "20"]).exit_code == 2
 
 
+def commands(command: Any, *words: str) -> Iterator[Any]:
+    """Yield a command and all below it, each with its words."""
+    yield pytest.param(command, words, id=" ".join(words) or "vidrestore")
+    for name, inner in getattr(command, "commands", {}).items():
+        yield from commands(inner, *words, name)
+
+
+@pytest.mark.parametrize("command, words", list(commands(typer.main.get_command(app))))
+def test_each_command_has_a_help_whose_lines_fit_in_80_columns(command, words):
+    assert "--help" in help_of(*words, columns=80)
+    _, *paragraphs = command.help.split("\n\n")  # the first is one line however it was written
+    assert max((len(line.strip()) for lines in paragraphs for line in lines.split("\n")), default=0) < 79
+
+
 def test_the_first_page_groups_the_commands():
     text = help_of()
     assert (
@@ -68,6 +82,14 @@ def given(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> RestoreOptions:
     result = CliRunner().invoke(app, ["denoise", "in.mp4", *arguments], catch_exceptions=False)
     assert result.exit_code == 0, result.output
     return asked[0]
+
+
+@pytest.mark.parametrize("more", [(), ("--quiet",), ("2s", "-q")])
+def test_a_preview_without_a_duration_has_five_seconds(monkeypatch, more):
+    asked: list[RunOptions] = []
+    monkeypatch.setattr(restoring, "run_task", lambda task, run, options: asked.append(run))
+    assert CliRunner().invoke(app, ["denoise", "in.mp4", "--preview", *more]).exit_code == 0
+    assert asked[0].preview == (2 if "2s" in more else 5) and asked[0].quiet == bool(more)
 
 
 def test_without_options_the_library_is_asked_for_its_defaults(monkeypatch):

@@ -203,7 +203,7 @@ def test_exactly_one_of_suite_and_recipe_is_asked_for():
     for given in ({}, {"suite": "bundled", "config": "any.toml"}):
         with pytest.raises(OptionError, match="give `reference`"):
             evaluate(**given)
-    with pytest.raises(OptionError, match="no suite named 'bundle'; there are: bundled, quick"):
+    with pytest.raises(OptionError, match=r"no suite named 'bundle' \(did you mean bundled\?\); `vidrestore"):
         evaluate("bundle")
 
 

@@ -161,7 +161,7 @@ def test_odd_sizes_are_encoded_by_a_codec_that_has_them(name, pix_fmt, tmp_path)
             "a.mp4",
             EncoderOptions(encoder="h265"),
             "yuv420p",
-            "no encoder 'h265'; this version has: libx264, .*libx265",
+            r"no encoder 'h265'; did you mean libx265\? this version has: libx264, .*libx265",
         ),
         (
             "a.webm",

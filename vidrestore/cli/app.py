@@ -19,6 +19,7 @@ import typer
 from vidrestore import __version__
 from vidrestore.cli import weights_commands
 from vidrestore.cli.bench_commands import bench
+from vidrestore.cli.declared import RestoreCommand
 from vidrestore.cli.eval_commands import evaluate
 from vidrestore.cli.inputs import INTERRUPTED
 from vidrestore.cli.inspect_commands import devices, inspect, verify
@@ -47,6 +48,8 @@ _NO_MEMORY = (
     "without setting an exception",
 )
 
+OTHER_NAMES = dict.fromkeys(("upscale", "enlarge", "superres", "super-resolution"), "sr")  # of commands
+
 app = typer.Typer(
     help="""Restore video files with transformers: better pixels, everything else unchanged.
 
@@ -66,7 +69,7 @@ PANELS: dict[str, list[Callable[..., None]]] = {
 }
 for _panel, _commands in PANELS.items():
     for _command in _commands:
-        app.command(rich_help_panel=_panel)(_command)
+        app.command(rich_help_panel=_panel, cls=RestoreCommand if _panel == RESTORE else None)(_command)
 app.command("eval", rich_help_panel=OTHER)(evaluate)
 app.add_typer(weights_commands.app, name="weights", rich_help_panel=OTHER)
 
@@ -174,6 +177,8 @@ def usage_line(error: Any) -> str:
     unknown = re.match("No such command '([^']*)'", text)
     if unknown and os.path.exists(unknown[1]):
         return f"{unknown[1]} is no command; name the command first, such as vidrestore denoise {unknown[1]}"
+    if unknown and (meant := OTHER_NAMES.get(unknown[1])):
+        text += f". Did you mean '{meant}'"
     text += _origin(error)
     context, words = error.ctx, list[str]()
     while context is not None and context.parent is not None:

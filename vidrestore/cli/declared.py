@@ -17,6 +17,7 @@ from functools import partial
 from typing import Annotated, Any, get_args, get_type_hints
 
 import typer
+from typer.core import TyperCommand
 
 from vidrestore.cli.settings import complete_presets, use_preset
 from vidrestore.errors import OptionError
@@ -191,13 +192,11 @@ def one_use_of_stdout(json: bool, output: str | None) -> None:
 
 def _models(context: typer.Context, incomplete: str) -> list[tuple[str, str]]:
     """Return names of weights with their tasks: those of the command's task, or all if it has none."""
-    from vidrestore.weights import read_manifest
+    from vidrestore.weights.manifest import cards_for, read_manifest
 
     task = {"sense": "recover"}.get(str(context.info_name), context.info_name)
-    cards = sorted(read_manifest().items())
-    own = [(name, card) for name, card in cards if task in (card.task, *card.config.get("tasks", ()))]
-    found = [(name, card) for name, card in own if card.task in (task, "all")] or cards
-    return [(name, card.task) for name, card in found if name.startswith(incomplete)]
+    found = sorted((card.name, card.task) for card in cards_for(task, read_manifest()))
+    return [each for each in found if each[0].startswith(incomplete)]
 
 
 def _encoders(incomplete: str) -> list[str]:
@@ -221,6 +220,20 @@ def _names(words: tuple[str, ...]) -> Callable[[str], list[str]]:
         return [word for word in words if word.startswith(incomplete)]
 
     return complete
+
+
+# Values of options after which none follows
+BARE = {"--preview": "5s"}
+
+
+class RestoreCommand(TyperCommand):
+    """A command some of whose options need no value (`BARE`)."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        for at in reversed(range(len(args))):
+            if args[at] in BARE and (at + 1 == len(args) or args[at + 1].startswith("-")):
+                args.insert(at + 1, BARE[args[at]])
+        return super().parse_args(ctx, args)
 
 
 COMPLETIONS: dict[str, Callable[..., list[str] | list[tuple[str, str]]]] = {

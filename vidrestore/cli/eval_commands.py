@@ -32,7 +32,7 @@ def evaluate(
             "--suite",
             metavar="NAME",
             help="bundled: all that ships, on held-out clips; quick: any video; or a paper's table, as "
-            "vsr-table3.",
+            "vsr-table3 (see --list).",
         ),
     ] = None,
     reference: Annotated[
@@ -88,6 +88,9 @@ def evaluate(
     ] = None,
     device: Device = "auto",
     threads: Threads = 0,
+    list_suites: Annotated[
+        bool, typer.Option("--list", help="List the suites, and exit.", metavar="")
+    ] = False,
 ) -> None:
     """Measure weights by a fixed protocol, beside what was published.
 
@@ -98,9 +101,12 @@ def evaluate(
     """
     import torch
 
-    from vidrestore.evaluation import evaluate
+    from vidrestore.evaluation import evaluate, suites
     from vidrestore.options import check_threads
 
+    if list_suites:
+        show_columns(list(suites().items()))
+        return
     check_threads(threads)
     if threads:
         torch.set_num_threads(threads)

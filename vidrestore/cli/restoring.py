@@ -68,7 +68,8 @@ class RunOptions:
         "Restore an excerpt, before | after, from --start or a third in.",
         OUTPUT,
         scope="job",
-        metavar="TIME",
+        metavar="[TIME]",
+        shown="5s without TIME",
         parse=parsing.seconds,
     )
     report: str | None = option(

@@ -171,8 +171,9 @@ def config(
 ) -> None:
     """Show the defaults that you have set, each with its origin, and the presets.
 
-    The command line wins over variables (VIDRESTORE_DEVICE=cuda, VIDRESTORE_DENOISE_SIGMA=20), these over
-    config.toml, and that over --preset-for.
+    The command line wins over variables (VIDRESTORE_DEVICE=cuda,
+    VIDRESTORE_DENOISE_SIGMA=20), these over config.toml, and that over
+    --preset-for.
 
     Examples:
       vidrestore config

@@ -104,7 +104,7 @@ def train(
         bool, typer.Option("--skip-bad", help="Skip damaged clips and photos instead of failing.")
     ] = False,
     tensorboard: Annotated[
-        bool, typer.Option("--tensorboard", help="Write logs for TensorBoard; needs vidrestore[tensorboard].")
+        bool, typer.Option("--tensorboard", help="Write logs for TensorBoard, which is to be installed.")
     ] = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Run one step of everything in a temporary folder.")

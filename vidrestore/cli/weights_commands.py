@@ -35,8 +35,8 @@ Names = Annotated[
 def list_weights(as_json: Json = False) -> None:
     """List all weights: bundled, pulled, or still to pull.
 
-    The star marks what a task takes without --model. Fast: frames a second on a CPU; slow: seconds a frame
-    there, so better on a GPU.
+    The star marks what a task takes without --model. Fast: frames a second
+    on a CPU; slow: seconds a frame there, so better on a GPU.
 
     Examples:
       vidrestore weights list
@@ -96,8 +96,8 @@ def pull(
 ) -> None:
     """Fetch weights that are not bundled from the Hugging Face Hub, check them, and print where they are.
 
-    owner/repo[@revision][/file] is resolved to the commit that it is now, which is printed; --model takes
-    that address.
+    owner/repo, owner/repo@revision or owner/repo/FILE is resolved to the
+    commit that it is now, which is printed; --model takes that address.
     """
     from vidrestore import weights
 

@@ -8,6 +8,7 @@ result.rows[0].measured["psnr"], result.to_json(), result.to_csv()
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from difflib import get_close_matches
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from vidrestore.evaluation.reference import compare_videos
 from vidrestore.evaluation.results import ClipMetrics, Result, Row
 from vidrestore.restorers.devices import torch_device
 
-__all__ = ["ClipMetrics", "Result", "Row", "evaluate", "suite_names"]
+__all__ = ["ClipMetrics", "Result", "Row", "evaluate", "suites"]
 
 
 def _tables() -> Any:
@@ -27,9 +28,10 @@ def _tables() -> Any:
     return import_module("vidrestore.papers.suites")
 
 
-def suite_names() -> tuple[str, ...]:
-    """Return the names of the suites: `bundled`, `quick` and every table of a paper."""
-    return ("bundled", "quick", *_tables().table_names())
+def suites() -> dict[str, str]:
+    """Return the names of the suites, `bundled`, `quick` and every table of a paper, each with what it is."""
+    tables = {name: _tables().read_table(name).title for name in _tables().table_names()}
+    return {"bundled": "all that ships, on held-out clips", "quick": "any video"} | tables
 
 
 def evaluate(
@@ -69,7 +71,7 @@ def evaluate(
     if (suite is None) == (config is None):
         raise OptionError(
             "give `reference` and the clean video, `config` and a training configuration, or `suite` and one "
-            f"of {', '.join(suite_names())}"
+            "of those that `vidrestore eval --list` shows"
         )
     device, folder = str(torch_device(device)), None if data is None else Path(data)
     _check_suite(suite, bool(systems or sets), metrics, bool(videos), seconds, folder)
@@ -96,8 +98,10 @@ def _check_suite(
 ) -> None:
     """Raise OptionError for an unknown suite, and for options that the suite doesn't take."""
     of_table = suite not in (None, "bundled", "quick")
-    if of_table and suite not in suite_names():
-        raise OptionError(f"no suite named {suite!r}; there are: {', '.join(suite_names())}")
+    if of_table and suite not in suites():
+        names = get_close_matches(str(suite), suites())
+        close = f" (did you mean {' or '.join(names)}?)" if names else ""
+        raise OptionError(f"no suite named {suite!r}{close}; `vidrestore eval --list` shows all")
     if not of_table and rows_chosen:
         raise OptionError("systems and sets choose rows of a paper's table; remove them for other suites")
     if not of_table and metrics:

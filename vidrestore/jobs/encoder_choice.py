@@ -14,6 +14,7 @@ from dataclasses import replace
 from math import log2
 from typing import TYPE_CHECKING
 
+from vidrestore.checking import known_names
 from vidrestore.errors import MediaError, OptionError
 from vidrestore.frames import PixelFormat, Scale, enlarged_size
 from vidrestore.media.encoder_table import (
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
 LEAST_CRF, USUAL_CRF, GREATEST_CRF = 16.0, 18.0, 24.0
 USUAL_BITS = 0.1  # per pixel of H.264, at crf 20
 EFFICIENCY = {"hevc": 1.5, "vp9": 1.5, "av1": 2.0, "mpeg2video": 0.6, "mpeg4": 0.8, "mjpeg": 0.3}
+_CODECS = {"h265": "hevc", "x265": "hevc", "avc": "h264", "x264": "h264"}  # by other names
 AUDIO_RATE = 128_000  # assumed bits per second of an audio stream of unknown rate
 
 
@@ -141,7 +143,11 @@ def _is_named(options: EncoderOptions) -> bool:
 def _named_row(video: VideoInfo, container: str, options: EncoderOptions, scale: Scale) -> EncoderRow:
     name = str(options.encoder)
     if name not in ENCODERS:
-        raise MediaError(f"no encoder {name!r}; this version has: {', '.join(ENCODERS)}")
+        codec = _CODECS.get(name.lower(), name.lower())
+        meant = next((row.name for row in ENCODERS.values() if row.codec == codec), None)
+        hint = f"; did you mean {meant}?" if meant else ""
+        known = known_names(name, ENCODERS)
+        raise MediaError(f"no encoder {name!r}{hint or ';'} this version has: {known}")
     reason = obstacle(ENCODERS[name], video, container, options.lossless, scale)
     if reason:
         raise MediaError(f"{name}: {reason}; {_way_out(video, container, options.lossless, scale)}")

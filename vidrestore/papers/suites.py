@@ -37,7 +37,7 @@ from vidrestore.papers.tables import (
     weights_notes,
 )
 
-__all__ = ["evaluate_table", "table_names"]  # what `vidrestore.evaluation` uses
+__all__ = ["evaluate_table", "read_table", "table_names"]  # what `vidrestore.evaluation` uses
 
 OnProgress = Callable[[str], None]
 # families that work on patches of gray frames

@@ -167,7 +167,7 @@ def load_restorer(task: str, options: RestoreOptions) -> Restorer:
 
     family = options.family
     if family is None and options.model is not None:
-        family = card_of(options.model).family
+        family = card_of(options.model, task=task).family
     own = {} if family is None else find_family(family).restorers
     if options.family is not None and task not in own:
         raise OptionError(f"`family={family}` has no networks for {task}; it has some for {', '.join(own)}")

@@ -187,7 +187,7 @@ def tensorboard_listener(folder: Path) -> Iterator[Listener]:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError as error:
         raise OptionError(
-            "`tensorboard` needs a package that is not installed: pip install vidrestore[tensorboard]"
+            '`tensorboard` needs a package that is not installed: pip install "vidrestore[tensorboard]"'
         ) from error
     writers: list[SummaryWriter] = []
 

@@ -90,13 +90,13 @@ def _read_as(family: str, path: Path, device: str) -> Model:
     return model
 
 
-def card_of(source: str | Path, folder: Path | None = None) -> Card:
+def card_of(source: str | Path, folder: Path | None = None, task: str | None = None) -> Card:
     """Return the card of weights, named as for `load_model`, without loading or checking them. Raises
-    CheckpointError.
+    CheckpointError, with the names of the weights for `task`.
     """
     name = str(source)
     if not _is_path_or_address(name):
-        return find_card(name, folder)
+        return find_card(name, folder, task)
     path = hub.fetch(hub.HubAddress.parse(name)) if name.startswith("hf:") else Path(name)
     return read_card(path, sha256="")
 

@@ -20,7 +20,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from vidrestore.checking import Checked, checked
+from vidrestore.checking import Checked, checked, known_names
 from vidrestore.errors import CheckpointError
 from vidrestore.files.atomic import replacing
 from vidrestore.files.checked_json import parse_json
@@ -120,16 +120,29 @@ def write_manifest(cards: Iterable[Card], folder: Path) -> None:
         raise CheckpointError(f"{folder / 'manifest.json'}: can't be written ({error.strerror})") from error
 
 
-def find_card(name: str, folder: Path | None = None) -> Card:
-    """Return the entry called `name`. Raises CheckpointError with the known names."""
+def find_card(name: str, folder: Path | None = None, task: str | None = None) -> Card:
+    """Return the entry called `name`. Raises CheckpointError with the known names, those for `task` if it is
+    given.
+    """
     cards = read_manifest(folder)
     if name not in cards:
-        known = ", ".join(sorted(cards)) or "nothing"
+        known = known_names(name, sorted(card.name for card in cards_for(task, cards))) or "nothing"
+        of_task = f" for {task}" if task else ""
         raise CheckpointError(
-            f"no weights named {name!r}; the manifest has: {known} (a file of your own must end in "
+            f"no weights named {name!r}; the manifest has{of_task}: {known} (a file of your own must end in "
             ".safetensors)"
         )
     return cards[name]
+
+
+def cards_for(task: str | None, cards: Mapping[str, Card]) -> list[Card]:
+    """Return the cards whose weights are for a task; all if there are none, or for no task."""
+    own = [
+        card
+        for card in cards.values()
+        if card.task == task or (card.task == "all" and task in card.config.get("tasks", ()))
+    ]
+    return own or list(cards.values())
 
 
 def sha256_of(path: Path) -> str:
