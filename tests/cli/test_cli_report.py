@@ -1,5 +1,6 @@
 """`--report`, and `eval --reference`: pages and figures through the command line."""
 
+import hashlib
 import json
 import math
 import re
@@ -40,6 +41,18 @@ def test_a_report_holds_pictures_noise_flicker_bitrate_and_settings(video):
     assert any("sigma 5" in line and "lossless=True" in line for line in found["protocol"])
     text = page.read_text(encoding="utf-8")
     assert text.count('<section class="comparison">') >= 3 and 'name="viewport"' in text
+
+
+def test_a_report_has_the_command_and_the_checksums_of_the_sidecar(video):
+    page = video.with_name("page.html")
+    assert run(video, "--lossless", "--sidecar", "--report", page) == 0
+    recorded = json.loads(video.with_name("video.denoised.mkv.vidrestore.json").read_text())
+    lines = result_of(page)["protocol"]
+    assert f"command: {recorded['command']}" in lines
+    for part, name in (("source", "video.mkv"), ("result", "video.denoised.mkv")):
+        checksum = hashlib.sha256(video.with_name(name).read_bytes()).hexdigest()
+        assert recorded[part]["sha256"] == checksum
+        assert any(line.startswith(f"{part} {name}: ") and line.endswith(checksum) for line in lines)
 
 
 def test_a_report_of_a_part_shows_the_frames_of_that_part(video):

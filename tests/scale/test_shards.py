@@ -17,7 +17,7 @@ from commands import Command, Commands, wait_for
 from long_videos import long_video
 from sample_videos import write_video
 
-from vidrestore.errors import MediaError, OutputExistsError
+from vidrestore.errors import MediaError, OptionError, OutputExistsError
 from vidrestore.files import locks
 from vidrestore.jobs import resume
 from vidrestore.jobs.batch import Batch
@@ -27,6 +27,7 @@ from vidrestore.media.reader import VideoReader
 from vidrestore.options import RestoreOptions
 from vidrestore.scale import shards as shards_module
 from vidrestore.scale.shards import AsShard, Shard
+from vidrestore.scale.workers import ByWorkers, Processes
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="needs signals")
 
@@ -259,6 +260,24 @@ def test_shards_share_a_folder_of_films(commands: Commands, tmp_path: Path) -> N
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [
         f"{number}.denoised.mkv" for number in range(6)
     ]
+
+
+@pytest.mark.parametrize(
+    "way", [AsShard(Shard(1, 2)), ByWorkers(Processes(["cpu", "cpu"]))], ids=["shard", "devices"]
+)
+def test_of_a_folder_with_a_name_clash_that_pair_alone_fails(
+    tmp_path: Path, way: AsShard | ByWorkers
+) -> None:
+    sources = [tmp_path / name for name in ("one/a.mkv", "two/a.mkv", "b.mkv")]
+    for source in sources:
+        source.parent.mkdir(exist_ok=True)
+        write_video(source, 3)
+    batch = Batch(list(map(str, sources)), f"{tmp_path}/out/", "<identity>", RestoreOptions(), way=way)
+    for source in sources[:2]:
+        with pytest.raises(OptionError, match=r"a\.mkv would become .*, too; restore them one at a time"):
+            batch.restore(str(source))
+    if isinstance(way, AsShard):  # processes of their own don't know this task
+        assert batch.restore(str(sources[2])).frames == 3
 
 
 def test_frames_of_an_earlier_look_at_a_video_stay_a_shards_own(film: Path, tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ from vidrestore.cli.inputs import numbered, run_each, stops_cleanly
 from vidrestore.cli.progress import listening
 from vidrestore.cli.terminal import ask, say, show
 from vidrestore.errors import OptionError, OutputExistsError, VidRestoreError
-from vidrestore.events import DAMAGED_SOURCE, Failed, Progressed, Warned
+from vidrestore.events import Failed, Progressed, Warned
 from vidrestore.files.regular import LARGEST_TOML, read_limited
 from vidrestore.options import INPUT, OUTPUT, QUALITY, RESUME, Declared, RestoreOptions, option
 from vidrestore.wording import counted_words, length_of_time
@@ -190,10 +190,11 @@ def _run_all(run: RunOptions, steps: Callable[[], list[Step]], on_event: Listene
 
         def work(source: str) -> int:
             nonlocal done
-            recorded = run.sidecar or run.sidecar_dir is not None or run.frame_checksums
-            code = (_recorded if recorded else _work)(batch, source, run, on_event)
+            found = (_recorded if _has_sidecar(run) or run.report is not None else _work)(
+                batch, source, run, on_event
+            )
             done += 1
-            return code
+            return found.exit_code
 
         code = run_each(batch.sources, work, on_event)
     if len(batch.sources) > 1 and not (run.json or run.quiet):
@@ -226,36 +227,55 @@ def _check_report(run: RunOptions) -> None:
         ) from error
 
 
-def _report(batch: Batch, found: Summary | Estimate, place: str) -> str:
-    """Write the page about one finished or planned video, and return its path."""
+def _has_sidecar(run: RunOptions) -> bool:
+    return run.sidecar or run.sidecar_dir is not None or run.frame_checksums
+
+
+def _recorded(batch: Batch, source: str, run: RunOptions, on_event: Listener) -> Summary | Estimate:
+    """Process one input; write its sidecar and the page about it."""
+    from vidrestore.jobs.job import Summary
+    from vidrestore.jobs.sidecar import Record, sidecar_content, sidecar_path, write_sidecar
+
+    request, record = batch.request(source), Record(on_event)
+    has_sidecar = _has_sidecar(run)
+    if has_sidecar and (run.preview is not None or request.is_piped):
+        raise OptionError("--sidecar is for files: not with --preview or pipes")
+    place = sidecar_path(request.output.name, run.sidecar_dir if has_sidecar else None)
+    found = _work(batch, source, run, record)
+    is_before = isinstance(found, Summary) and found.before
+    if isinstance(found, Summary) and found.skipped:
+        return found
+    command = shlex.join(["vidrestore", *sys.argv[1:]])
+    content = sidecar_content(place, request, record, command, frames=run.frame_checksums)
+    said = []
+    if has_sidecar and not (is_before and place.exists()):
+        write_sidecar(place, content)
+        said.append(f"{request.output}: recorded in {place}")
+    if run.report is not None:
+        page = _report(batch, found, run.report, content)
+        if isinstance(found, Summary):
+            said.append(f"{request.output}: shown in {page}")
+    for line in said if not (run.json or run.quiet) else ():
+        say(line)
+    return found
+
+
+def _report(batch: Batch, found: Summary | Estimate, place: str, content: Mapping[str, Any]) -> str:
+    """Write the page about one finished or planned video, with what a sidecar holds; return its path."""
     from vidrestore.evaluation.report import write_plan_report, write_report
     from vidrestore.jobs.job import Summary
+    from vidrestore.jobs.sidecar import sidecar_lines
 
+    proof = sidecar_lines(content)
     output = found.output if isinstance(found, Summary) else found.plan.output
     if Path(place).is_dir():
         place = str(Path(place, f"{Path(output).name}.html"))
     if isinstance(found, Summary):
-        write_report(place, found, batch.tasks, batch.options)
+        write_report(place, found, batch.tasks, batch.options, proof)
     else:
-        write_plan_report(place, batch.tasks, found.plan.source.path, list(estimate_lines(found)))
+        lines = [*estimate_lines(found), *proof]
+        write_plan_report(place, batch.tasks, found.plan.source.path, lines)
     return place
-
-
-def _recorded(batch: Batch, source: str, run: RunOptions, on_event: Listener) -> int:
-    """Process one input and write its sidecar; return its exit code."""
-    from vidrestore.jobs.sidecar import Record, sidecar_path, write_sidecar
-
-    request, record = batch.request(source), Record(on_event)
-    if run.preview is not None or request.is_piped:
-        raise OptionError("--sidecar is for files: not with --preview or pipes")
-    path = sidecar_path(request.output.name, run.sidecar_dir)
-    code = _work(batch, source, run, record)
-    command = shlex.join(["vidrestore", *sys.argv[1:]])
-    if write_sidecar(path, request, record, command, frames=run.frame_checksums) and not (
-        run.json or run.quiet
-    ):
-        say(f"{request.output}: recorded in {path}")
-    return code
 
 
 def _batch(sources: list[str], run: RunOptions, steps: list[Step]) -> Batch:
@@ -305,29 +325,18 @@ def _way(run: RunOptions, options: RestoreOptions) -> Way | None:
     return None
 
 
-def _work(batch: Batch, source: str, run: RunOptions, on_event: Listener) -> int:
-    """Process one input and return its exit code."""
+def _work(batch: Batch, source: str, run: RunOptions, on_event: Listener) -> Summary | Estimate:
+    """Restore, preview or plan one input."""
+    if run.preview is not None:
+        return batch.preview(source, run.preview, on_event)
     if not run.dry_run:
-        summary = (
-            _restore(batch, source, run, on_event)
-            if run.preview is None
-            else batch.preview(source, run.preview, on_event)
-        )
-        if run.report is not None and not summary.skipped:
-            page = _report(batch, summary, run.report)
-            if not (run.json or run.quiet):
-                say(f"{summary.output}: shown in {page}")
-        return summary.exit_code
+        return _restore(batch, source, run, on_event)
     from vidrestore.jobs.job import Summary
 
     found = _estimate(batch, source, on_event)
-    if isinstance(found, Summary):
-        return found.exit_code
-    if not run.json:
+    if not (run.json or isinstance(found, Summary)):
         show(*estimate_lines(found))
-    if run.report is not None:
-        _report(batch, found, run.report)
-    return DAMAGED_SOURCE if found.damage else 0
+    return found
 
 
 def _restore(batch: Batch, source: str, run: RunOptions, on_event: Listener) -> Summary:

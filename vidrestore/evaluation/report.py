@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from fractions import Fraction
 from itertools import islice
 from statistics import fmean
@@ -45,9 +45,14 @@ class Sample:
     whole: Comparison | None = None
 
 
-def write_report(path: str, summary: Summary, task: str, options: RestoreOptions) -> None:
-    """Write the page about the finished output of `summary` to `path`. Raises MediaError."""
-    _write(path, describe(summary, task, options))
+def write_report(
+    path: str, summary: Summary, task: str, options: RestoreOptions, more: Iterable[str] = ()
+) -> None:
+    """Write the page about the finished output of `summary` to `path`, with `more` lines about the run.
+    Raises MediaError.
+    """
+    found = describe(summary, task, options)
+    _write(path, replace(found, protocol=(*found.protocol, *more)))
 
 
 def _write(path: str, found: Result) -> None:

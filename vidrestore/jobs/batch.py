@@ -123,6 +123,10 @@ class Batch:
             )
         return Request(self._sources[source], self.outputs[source], self.task, self.options, self.later)
 
+    def requests(self) -> list[Request]:
+        """Return the requests for all `sources` but those whose output is that of another."""
+        return [self.request(source) for source in self.sources if source not in self._clashing]
+
     @property
     def tasks(self) -> str:
         """The names of all tasks, for messages."""

@@ -10,7 +10,7 @@ from itertools import islice
 from pathlib import Path
 
 from vidrestore.errors import OptionError
-from vidrestore.events import Listener, Planned
+from vidrestore.events import DAMAGED_SOURCE, Listener, Planned
 from vidrestore.jobs.job import Job, Request, Summary, open_job, plan_source, versions
 from vidrestore.jobs.resume import nothing_to_do
 from vidrestore.jobs.steps import StepLoader, available_cores, write_frames
@@ -32,6 +32,10 @@ class Estimate:
     size: int
     damage: str | None
     decisions: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def exit_code(self) -> int:
+        return DAMAGED_SOURCE if self.damage else 0
 
     @property
     def frames(self) -> int:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from hashlib import blake2b, file_digest
 from pathlib import Path
 from typing import Any
@@ -54,25 +54,19 @@ def sidecar_path(output: str, folder: str | None = None) -> Path:
     return Path(folder, path.name)
 
 
-def write_sidecar(
-    path: Path, request: Request, record: Record, command: str, *, frames: bool = False
-) -> bool:
-    """Write the sidecar of a restoration, or of a plan if there is no result yet; with `frames`, also a
-    checksum of each decoded frame. Return False if the output was finished before and one is there already.
-    Raises MediaError.
-    """
-    finished = next((each for each in record.events if isinstance(each, Finished)), None)
-    if finished and finished.before and path.exists():
-        return False
-    content = plain(_content(path, request, record, command, finished, frames=frames))
+def write_sidecar(path: Path, content: Mapping[str, Any]) -> None:
+    """Write the `sidecar_content` to a file. Raises MediaError."""
     write_whole(path, json.dumps(content, indent=1, ensure_ascii=False).encode("utf-8", "backslashreplace"))
-    return True
 
 
-def _content(
-    path: Path, request: Request, record: Record, command: str, finished: Finished | None, *, frames: bool
+def sidecar_content(
+    path: Path, request: Request, record: Record, command: str, *, frames: bool = False
 ) -> dict[str, Any]:
+    """Return what a sidecar at `path` holds about a restoration, or about a plan if there is no result yet;
+    with `frames`, also a checksum of each decoded frame. Raises MediaError.
+    """
     events = record.events
+    finished = next((each for each in events if isinstance(each, Finished)), None)
     planned = next((each.details for each in events if isinstance(each, Planned)), {})
     details = {key: value for key, value in planned.items() if key != "plan"}
     if "plan" in planned:  # of a dry run: without the time of each frame
@@ -95,7 +89,20 @@ def _content(
         found["result"] = _described(path, finished.output, frames=frames)
         done = {"frames": finished.frames, "seconds": finished.seconds, "damage": finished.damage}
         found["done"] = done | dict(finished.details)
-    return found
+    content: dict[str, Any] = plain(found)
+    return content
+
+
+def sidecar_lines(content: Mapping[str, Any]) -> Iterator[str]:
+    """Yield for a reader what a sidecar proves: the command, the times, weights and files with checksums."""
+    yield f"command: {content['command']}"
+    yield f"from {content['began']} to {content['ended']}"
+    for name, checksum in content["plan"].get("weights", {}).items():
+        yield f"weights {name}: sha256 {checksum}"
+    for part in ("source", "result"):
+        if part in content:
+            each = content[part]
+            yield f"{part} {os.path.basename(each['path'])}: {each['bytes']} bytes, sha256 {each['sha256']}"
 
 
 def _described(sidecar: Path, name: str, *, frames: bool) -> dict[str, Any]:

@@ -175,8 +175,8 @@ class AsShard:
 
     def check(self, batch: Batch) -> None:
         check_options(batch.options)
-        for source in batch.sources:
-            check_shared(batch.request(source))
+        for request in batch.requests():
+            check_shared(request)
 
     def restore(self, batch: Batch, source: str, on_event: Listener) -> Summary:
         """The first call does all that this shard can do of any video. Raises VidRestoreError as

@@ -100,8 +100,8 @@ class ByWorkers:
         self.workers = workers
 
     def check(self, batch: Batch) -> None:
-        for source in batch.sources:
-            check_shared(batch.request(source))
+        for request in batch.requests():
+            check_shared(request)
 
     def restore(self, batch: Batch, source: str, on_event: Listener) -> Summary:
         run = partial(restore_with, self.workers)
