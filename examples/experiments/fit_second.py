@@ -25,9 +25,10 @@ from fit_noise import cut, footage_of
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from vidrestore.models.dust import Transform
 from vidrestore.models.fast.linear import PlainLinear
 from vidrestore.models.grouping import GROUP
-from vidrestore.models.second_estimate import KNOTS, RANKS, SIDE, SIGMA_RANGE, Transform, gains_of, refine
+from vidrestore.models.second_estimate import KNOTS, RANKS, SIDE, SIGMA_RANGE, gains_of, refine
 from vidrestore.options import RestoreOptions
 from vidrestore.restorers.denoise import PRESETS, DenoiseRestorer, FurtherEstimates, Refinement
 

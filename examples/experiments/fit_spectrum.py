@@ -24,10 +24,10 @@ from fit_second import store
 from noise_mix import Noisy, noisy_window
 from torch import Tensor, nn
 
+from vidrestore.models.dust import Transform
 from vidrestore.models.fast.linear import PackedLinear
 from vidrestore.models.noise_model import BANDS, LEAST, inputs_of, powers
 from vidrestore.models.patch_positions import ClipPositions
-from vidrestore.models.second_estimate import Transform
 from vidrestore.noise.features import FRAMES_SEEN
 from vidrestore.noise.meter import NoiseMeter
 from vidrestore.options import RestoreOptions

@@ -12,8 +12,7 @@ from stand_in import Rehearsal
 from taylor_networks import small
 from vsr_networks import compact
 
-from vidrestore.frames import Frame, PixelFormat
-from vidrestore.media.probe import VideoInfo
+from vidrestore.frames import Frame, PixelFormat, VideoInfo
 from vidrestore.models.dust_sigma import SigmaDust, SigmaDustConfig, config_of
 from vidrestore.models.mb_taylorformer import build
 from vidrestore.options import RestoreOptions

@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from vidrestore.models.dust import Transform
 from vidrestore.models.fast.linear import PackedLinear
 from vidrestore.models.grouping import origins_of
 from vidrestore.models.matching import Grid, fixed_positions
@@ -21,7 +22,6 @@ from vidrestore.models.noise_model import (
     powers,
     relative_spectrum,
 )
-from vidrestore.models.second_estimate import Transform
 
 SIDE, FRAMES, HEIGHT, WIDTH = 16, 5, 128, 160
 PATCH = 8  # side, where brightness is followed

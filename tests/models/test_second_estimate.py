@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from vidrestore.models.dust import Transform
 from vidrestore.models.fast.linear import PackedLinear
 from vidrestore.models.grouping import origins_of
 from vidrestore.models.matching import Grid, fixed_positions
@@ -16,7 +17,6 @@ from vidrestore.models.second_estimate import (
     KNOTS,
     RANKS,
     Gains,
-    Transform,
     filtered_change,
     gains_of,
     in_pairs,

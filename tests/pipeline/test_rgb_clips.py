@@ -21,10 +21,10 @@ import vidrestore
 from vidrestore.clips import Bounds
 from vidrestore.colour import planes_to_grey, rgb_to_yuv, yuv_to_rgb
 from vidrestore.errors import VidRestoreError
+from vidrestore.frames import VideoInfo
 from vidrestore.jobs.batch import Batch
 from vidrestore.jobs.job import Request, open_job, plan_source
 from vidrestore.jobs.run import restore_request
-from vidrestore.media.probe import VideoInfo
 from vidrestore.media.reader import VideoReader
 from vidrestore.media.source import Source, Target
 from vidrestore.options import EncoderOptions, RestoreOptions

@@ -13,9 +13,9 @@ from vidrestore.cli.terminal import show, show_json
 from vidrestore.events import DAMAGED_SOURCE
 
 if TYPE_CHECKING:
-    from vidrestore.frames import ColourTags, PixelFormat
+    from vidrestore.frames import ColourTags, PixelFormat, VideoInfo
     from vidrestore.jobs.inspection import Inspection
-    from vidrestore.media.probe import StreamInfo, VideoInfo
+    from vidrestore.media.probe import StreamInfo
 
 # Names of the most common code points of ITU-T H.273; others are shown as numbers.
 MATRICES = {0: "RGB", 1: "BT.709", 5: "BT.601 (625)", 6: "BT.601 (525)", 9: "BT.2020"}

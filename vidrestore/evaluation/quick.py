@@ -40,8 +40,7 @@ from vidrestore.evaluation.results import (
     with_unique_labels,
 )
 from vidrestore.evaluation.sequence_frames import channels_last, eight_bits
-from vidrestore.frames import Frame
-from vidrestore.media.probe import VideoInfo
+from vidrestore.frames import Frame, VideoInfo
 from vidrestore.media.reader import VideoReader
 from vidrestore.models.grouping import GROUP
 from vidrestore.models.matching import Grid, gather, matched_positions

@@ -18,11 +18,10 @@ from vidrestore.errors import OptionError
 from vidrestore.evaluation.page import data_uri
 from vidrestore.evaluation.quick import displayed
 from vidrestore.files.atomic import write_whole
-from vidrestore.frames import Frame
+from vidrestore.frames import Frame, VideoInfo
 from vidrestore.jobs.steps import LoadedSteps, Step, Steps
 from vidrestore.jobs.suggestion import Place, Suggestion, command_line
 from vidrestore.media.pictures import png
-from vidrestore.media.probe import VideoInfo
 from vidrestore.options import RestoreOptions
 
 STRENGTHS = (1.0, 0.7, 0.4)

@@ -20,12 +20,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from vidrestore.errors import OptionError
-from vidrestore.frames import Frame, PixelFormat
+from vidrestore.frames import Frame, PixelFormat, VideoInfo
 from vidrestore.jobs.frame_progress import peak_memory
 from vidrestore.jobs.job import Job, Request, open_job
 from vidrestore.jobs.run import restore_request
 from vidrestore.jobs.steps import Step, available_cores, load_step, video_writer, write_frames
-from vidrestore.media.probe import SourceInfo, StreamInfo, VideoInfo
+from vidrestore.media.probe import SourceInfo, StreamInfo
 from vidrestore.media.source import Source, Target
 from vidrestore.media.streams import DROP_WORDS
 from vidrestore.models.fast.linear import packed

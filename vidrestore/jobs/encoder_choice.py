@@ -41,7 +41,8 @@ from vidrestore.media.y4m import colour_space
 from vidrestore.options import EncoderOptions
 
 if TYPE_CHECKING:
-    from vidrestore.media.probe import SourceInfo, VideoInfo
+    from vidrestore.frames import VideoInfo
+    from vidrestore.media.probe import SourceInfo
 
 # Default quality, by the source's bits per pixel, so that the output is about as large. Measured on seven
 # videos of 0.36 to 1.3 bits: x264 at crf 16 takes 0.2 to 0.8, and half of that at a crf 4.5 higher.

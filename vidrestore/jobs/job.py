@@ -18,7 +18,7 @@ from vidrestore import __version__
 from vidrestore.clips import owned_span
 from vidrestore.errors import OptionError, PlanError
 from vidrestore.events import DAMAGED_SOURCE, Finished, Listener, Planned, Started, Warned
-from vidrestore.frames import Frame, Scale
+from vidrestore.frames import Frame, Scale, VideoInfo
 from vidrestore.jobs.decisions import decisions, sound_warning
 from vidrestore.jobs.encoder_choice import choose_encoder
 from vidrestore.jobs.frame_progress import counted
@@ -35,7 +35,7 @@ from vidrestore.jobs.steps import (
 from vidrestore.media.deinterlace import PIPE_DEINTERLACED
 from vidrestore.media.encoder_table import EncoderChoice
 from vidrestore.media.pictures import losses, side_data_left_out
-from vidrestore.media.probe import SourceInfo, VideoInfo
+from vidrestore.media.probe import SourceInfo
 from vidrestore.media.reader import VideoReader
 from vidrestore.media.side_data import lost_side_data, unwritten
 from vidrestore.media.source import Y4M, Source, Target

@@ -19,11 +19,11 @@ from numpy.typing import NDArray
 from vidrestore.colour import matrix_of
 from vidrestore.errors import MediaError, OptionError
 from vidrestore.events import Finished, Listener
-from vidrestore.frames import UNSPECIFIED, Frame, PixelFormat, Scale, enlarged_size
+from vidrestore.frames import UNSPECIFIED, Frame, PixelFormat, Scale, VideoInfo, enlarged_size
 from vidrestore.jobs.job import Job, Request, Summary, damage_summary, open_job
 from vidrestore.jobs.resume import check_request, left_alone
 from vidrestore.jobs.steps import StepLoader, write_frames
-from vidrestore.media.probe import SourceInfo, VideoInfo
+from vidrestore.media.probe import SourceInfo
 from vidrestore.media.reader import VideoReader
 from vidrestore.media.source import PIPE
 from vidrestore.media.span import Span

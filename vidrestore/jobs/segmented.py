@@ -32,7 +32,7 @@ from vidrestore.errors import MediaError, PlanError
 from vidrestore.events import Listener, Warned
 from vidrestore.files.atomic import remove_partials
 from vidrestore.files.stopping import interrupts_held
-from vidrestore.frames import Frame, Scale, enlarged_size
+from vidrestore.frames import Frame, Scale, VideoInfo, enlarged_size
 from vidrestore.jobs.frame_journal import FrameJournal, SafeFrames
 from vidrestore.jobs.frame_progress import FrameProgress, counted
 from vidrestore.jobs.job import Job, damage_summary, digest, plan_source
@@ -40,7 +40,6 @@ from vidrestore.jobs.resume import DifferentJobError, State, WorkFolder, is_name
 from vidrestore.media.encoder_table import EncoderChoice
 from vidrestore.media.muxer import Muxer
 from vidrestore.media.pictures import JoinedPictures
-from vidrestore.media.probe import VideoInfo
 from vidrestore.media.segment_file import JoinedFile, SegmentFacts, SegmentWriter, check_segment, read_packets
 from vidrestore.media.source import PICTURES
 from vidrestore.pipeline.excerpt import expected_frames

@@ -16,10 +16,10 @@ from typing import Any, TypeAlias
 
 from vidrestore.clips import Bounds, clip_bounds, needed_clips, owned_span, owners
 from vidrestore.errors import OptionError
-from vidrestore.frames import Frame, Scale, enlarged_size
+from vidrestore.frames import Frame, Scale, VideoInfo, enlarged_size
 from vidrestore.jobs.encoder_choice import choose_encoder
 from vidrestore.media.encoder_table import EncoderChoice
-from vidrestore.media.probe import SourceInfo, VideoInfo
+from vidrestore.media.probe import SourceInfo
 from vidrestore.media.source import Target
 from vidrestore.media.writer import VideoWriter
 from vidrestore.options import DENOISE, EncoderOptions, RestoreOptions

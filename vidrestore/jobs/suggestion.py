@@ -23,10 +23,10 @@ from torch import Tensor
 from vidrestore.colour import planes_to_grey, yuv_to_rgb
 from vidrestore.errors import OptionError
 from vidrestore.events import Listener, Progressed, plain
-from vidrestore.frames import Frame
+from vidrestore.frames import Frame, VideoInfo
 from vidrestore.jobs.encoder_choice import bits_per_pixel
 from vidrestore.jobs.job import ignore, reader_of
-from vidrestore.media.probe import SourceInfo, VideoInfo
+from vidrestore.media.probe import SourceInfo
 from vidrestore.media.reader import VideoReader
 from vidrestore.media.source import Source
 from vidrestore.options import RestoreOptions

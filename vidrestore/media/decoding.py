@@ -11,9 +11,10 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 from vidrestore.errors import MediaError
+from vidrestore.frames import VideoInfo
 from vidrestore.media.damage import MESSAGES_KEPT, Damage, Holes, PictureCount
 from vidrestore.media.log import collect_errors
-from vidrestore.media.probe import VideoInfo, decoder_options, open_input, video_stream
+from vidrestore.media.probe import decoder_options, open_input, video_stream
 
 if TYPE_CHECKING:
     from av.container import InputContainer

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from av.filter import Graph
     from av.video.frame import VideoFrame
 
-    from vidrestore.media.probe import VideoInfo
+    from vidrestore.frames import VideoInfo
 
 # the command to suggest for a pipe
 PIPE_DEINTERLACED = "ffmpeg -i IN -vf bwdif=send_frame -f yuv4mpegpipe -"

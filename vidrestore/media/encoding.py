@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from av.video.frame import VideoFrame
     from av.video.stream import VideoStream
 
-    from vidrestore.media.probe import VideoInfo
+    from vidrestore.frames import VideoInfo
 
 # pixel formats with all components in one plane
 _PACKED = frozenset(

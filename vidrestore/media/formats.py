@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from av.video.frame import VideoFrame
     from av.video.plane import VideoPlane
 
+    from vidrestore.frames import VideoInfo
     from vidrestore.media.encoder_table import EncoderChoice
-    from vidrestore.media.probe import VideoInfo
 
 Family = Literal["yuv", "rgb", "gray"]
 

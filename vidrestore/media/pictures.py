@@ -46,8 +46,8 @@ if TYPE_CHECKING:
     from av.video.frame import VideoFrame
     from av.video.stream import VideoStream
 
-    from vidrestore.frames import Frame, Scale
-    from vidrestore.media.probe import SourceInfo, VideoInfo
+    from vidrestore.frames import Frame, Scale, VideoInfo
+    from vidrestore.media.probe import SourceInfo
     from vidrestore.media.segment_file import SegmentFacts, StoredPacket
     from vidrestore.options import EncoderOptions
 

@@ -13,7 +13,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 from vidrestore.errors import MediaError, OptionError
-from vidrestore.frames import UNSPECIFIED, ColourTags, PixelFormat
+from vidrestore.frames import UNSPECIFIED, ColourTags, VideoInfo
 from vidrestore.media.damage import check_memory
 from vidrestore.media.formats import layout_of
 from vidrestore.media.log import log_level
@@ -66,54 +66,6 @@ class StreamInfo:
     language: str | None = None
     title: str | None = None
     attached_picture: bool = False
-
-
-@dataclass(frozen=True)
-class VideoInfo:
-    """The video stream to restore.
-
-    `format` is what the reader delivers (planar), `pix_fmt` what the file stores (FFmpeg's name: nv12 is
-    delivered as yuv420p). `rate` is the average frame rate, `base_rate` FFmpeg's guess of the finest constant
-    one; `start` and `duration` count ticks of `time_base`. `rotation` is in degrees counter-clockwise;
-    `display_matrix` are the nine integers that it comes from (it may mirror as well). `mastering_display` is
-    red x y, green x y, blue x y, white x y, darkest, brightest; `content_light` is MaxCLL, MaxFALL.
-    `side_data` names other side data of the first frames (A53_CC, DYNAMIC_HDR_PLUS, ...), and ALPHA_LAYER for
-    a transparent VP8 or VP9, whose second layer FFmpeg's own decoder ignores. `reordered` means that decoding
-    order differs from display order (B-frames). `unmarked_order` is "tff" or "bff" if the stream is marked as
-    interlaced, but its frames aren't. `numbered` means a raw stream without times: that of a frame is its
-    number, and a tick is one frame.
-    """
-
-    index: int
-    codec: str
-    width: int
-    height: int
-    format: PixelFormat
-    time_base: Fraction
-    rate: Fraction | None = None
-    base_rate: Fraction | None = None
-    sample_aspect_ratio: Fraction | None = None
-    rotation: int = 0
-    colour: ColourTags = field(default_factory=ColourTags)
-    interlaced: bool = False
-    frames: int | None = None
-    start: int | None = None
-    duration: int | None = None
-    bit_rate: int | None = None
-    profile: str | None = None
-    pix_fmt: str = ""
-    display_matrix: tuple[int, ...] | None = None
-    mastering_display: tuple[Fraction, ...] | None = None
-    content_light: tuple[int, int] | None = None
-    side_data: frozenset[str] = frozenset()
-    reordered: bool = False
-    unmarked_order: str | None = None
-    numbered: bool = False
-
-    @property
-    def end(self) -> int | None:
-        """The pts at which the stream ends by its own duration; None if unknown."""
-        return None if self.start is None or self.duration is None else self.start + self.duration
 
 
 @dataclass(frozen=True)

@@ -12,14 +12,14 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from vidrestore.errors import MediaError, OptionError
-from vidrestore.frames import Frame
+from vidrestore.frames import Frame, VideoInfo
 from vidrestore.media.damage import Damage, broken_structure
 from vidrestore.media.decoding import Decoding
 from vidrestore.media.deinterlace import PIPE_DEINTERLACED, Deinterlacer, measured_order
 from vidrestore.media.encoding import frame_ticks
 from vidrestore.media.formats import from_linear, layout_of, planes_of
 from vidrestore.media.pictures import USUAL_RATE, PictureDecoding, pictures_info
-from vidrestore.media.probe import SourceInfo, VideoInfo, probe
+from vidrestore.media.probe import SourceInfo, probe
 from vidrestore.media.source import Y4M, Source, standard_input
 from vidrestore.media.y4m import Y4mInput, y4m_missing_bytes
 

@@ -11,8 +11,8 @@ if TYPE_CHECKING:
     from av.video.frame import VideoFrame
     from av.video.stream import VideoStream
 
+    from vidrestore.frames import VideoInfo
     from vidrestore.media.encoder_table import EncoderChoice
-    from vidrestore.media.probe import VideoInfo
 
 # FFmpeg's names of side data -> ours. Omitted: data that the writer copies, an encoder's note on its
 # settings, film grain that the decoder has applied, the time codes of every MPEG-2 stream.

@@ -15,13 +15,14 @@ from typing import TYPE_CHECKING, BinaryIO
 import numpy as np
 
 from vidrestore.errors import MediaError
-from vidrestore.frames import ColourTags, Frame, PixelFormat, Scale, enlarged_size
+from vidrestore.frames import ColourTags, Frame, PixelFormat, Scale, VideoInfo, enlarged_size
 from vidrestore.media.damage import Damage
 from vidrestore.media.formats import layout_of
-from vidrestore.media.probe import SourceInfo, StreamInfo, VideoInfo
+from vidrestore.media.probe import SourceInfo, StreamInfo
 
 if TYPE_CHECKING:
-    from vidrestore.media.probe import SourceInfo, VideoInfo
+    from vidrestore.frames import VideoInfo
+    from vidrestore.media.probe import SourceInfo
 
 _MAGIC = b"YUV4MPEG2"
 _LONGEST_LINE = 1024

@@ -27,7 +27,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from vidrestore.models.fast.linear import Linear, PackedLinear
+from vidrestore.models.fast.linear import Linear, PackedLinear, on_tokens
 
 HEAD_SPREAD = 3e-4  # std of the noise that makes the heads' dictionaries differ (paper, Section IV-B)
 NORM_EPS = 1e-5
@@ -94,6 +94,21 @@ def dct_dictionary(patch: int, atoms: int) -> Tensor:
     cosines = torch.cos(math.pi / side * position[:, None] * frequency) * math.sqrt(2 / side)
     cosines[:, 0] /= math.sqrt(2)
     return torch.kron(cosines, cosines).float()
+
+
+class Transform:
+    """The DCT of patches (..., side * side) and its inverse, with products in `dtype`."""
+
+    def __init__(self, side: int, dtype: torch.dtype, linear: type[Linear], device: torch.device) -> None:
+        basis = dct_dictionary(side, side**2).mT.contiguous().to(device)
+        self.side, self._dtype = side, dtype
+        self._forward, self._back = linear(basis, dtype), linear(basis.mT.contiguous(), dtype)
+
+    def forward(self, patches: Tensor) -> Tensor:
+        return on_tokens(self._forward, patches.to(self._dtype)).float()
+
+    def back(self, coefficients: Tensor) -> Tensor:
+        return on_tokens(self._back, coefficients.to(self._dtype)).float()
 
 
 def soft_threshold(code: Tensor, threshold: Tensor) -> Tensor:

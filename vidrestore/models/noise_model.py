@@ -30,7 +30,7 @@ from vidrestore.models.fitted import fitted
 from vidrestore.models.grouping import flattest, patches_at
 
 if TYPE_CHECKING:
-    from vidrestore.models.second_estimate import Transform
+    from vidrestore.models.dust import Transform
 
 BANDS = 8  # of frequencies down, and as many across
 GROUPS = 400  # sampled from a clip, at most

@@ -27,9 +27,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from vidrestore.models.dust import dct_dictionary
+from vidrestore.models.dust import Transform
 from vidrestore.models.dust_sigma import noise_level
-from vidrestore.models.fast.linear import Linear, on_tokens
 from vidrestore.models.fitted import fitted
 from vidrestore.models.grouping import coverage, patches_at
 from vidrestore.models.noise_model import noise_curve
@@ -84,21 +83,6 @@ def _between_knots(side: int) -> Tensor:
     weights = torch.zeros(side**2, len(knots))
     weights.scatter_(1, above[:, None], share[:, None])
     return weights.scatter_(1, above[:, None] - 1, 1 - share[:, None])
-
-
-class Transform:
-    """The DCT of patches (..., side * side) and its inverse, with products in `dtype`."""
-
-    def __init__(self, side: int, dtype: torch.dtype, linear: type[Linear], device: torch.device) -> None:
-        basis = dct_dictionary(side, side**2).mT.contiguous().to(device)
-        self.side, self._dtype = side, dtype
-        self._forward, self._back = linear(basis, dtype), linear(basis.mT.contiguous(), dtype)
-
-    def forward(self, patches: Tensor) -> Tensor:
-        return on_tokens(self._forward, patches.to(self._dtype)).float()
-
-    def back(self, coefficients: Tensor) -> Tensor:
-        return on_tokens(self._back, coefficients.to(self._dtype)).float()
 
 
 def in_pairs(tracks: Tensor) -> Tensor:

@@ -21,18 +21,14 @@ from vidrestore.papers.set_files import (
     PairedImages,
     Sequences,
     find,
-    names,
     read_frames,
     read_pair,
-    splits,
 )
 from vidrestore.training.config import ClipSetConfig, PairSetConfig, SetConfig
 from vidrestore.training.data.batches import WHOLE, Share, Source
 from vidrestore.training.data.footage import back_and_forth
 from vidrestore.training.data.pairs import HeldOutPairs, quantised, turned
 from vidrestore.training.data.super_resolution import HeldOutClips, random_symmetry
-
-__all__ = ["names", "set_data", "splits"]  # what `vidrestore.training` uses
 
 MARGIN = 2  # low-resolution pixels around a crop that bicubic resizing depends on
 THREADS = min(8, os.cpu_count() or 1)  # for decoding pictures

@@ -5,8 +5,7 @@ from __future__ import annotations
 from fractions import Fraction
 
 from vidrestore.errors import OptionError
-from vidrestore.frames import Scale
-from vidrestore.media.probe import VideoInfo
+from vidrestore.frames import Scale, VideoInfo
 from vidrestore.options import RestoreOptions
 from vidrestore.pipeline.clip_restorer import ClipRestorer
 from vidrestore.pipeline.plane_clips import Finish, PlaneClipRestorer

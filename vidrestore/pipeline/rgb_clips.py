@@ -28,8 +28,7 @@ from vidrestore.colour import (
     yuv_to_rgb,
 )
 from vidrestore.errors import VidRestoreError
-from vidrestore.frames import Frame, PixelFormat, Scale, enlarged_size
-from vidrestore.media.probe import VideoInfo
+from vidrestore.frames import Frame, PixelFormat, Scale, VideoInfo, enlarged_size
 from vidrestore.options import LEAST_TILE
 from vidrestore.pipeline.clip_restorer import ClipRestorer, EdgedClip, Piece, Restored, not_finite
 from vidrestore.pipeline.plan import Clip, colour_planes

@@ -22,7 +22,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from vidrestore.errors import CheckpointError, OptionError
-from vidrestore.models.dust import Dust, FastDust
+from vidrestore.models.dust import Dust, FastDust, Transform
 from vidrestore.models.dust_sigma import SIGMA_RANGE, LevelDust, SigmaDust
 from vidrestore.models.fast.linear import PackedLinear
 from vidrestore.models.finisher import BYTES, COLOUR, LUMA, finish, finisher
@@ -32,7 +32,7 @@ from vidrestore.models.noise_model import FRAMES, is_white, lower_level, may_be_
 from vidrestore.models.nonlocal_bayes import CHUNK as TRACKS
 from vidrestore.models.nonlocal_bayes import Noise, bayes_gains, inverse_covariance, nonlocal_bayes
 from vidrestore.models.patch_positions import ClipPositions, Following
-from vidrestore.models.second_estimate import LEAST_FRAMES, Gains, Transform, in_pairs, refine, wiener_gains
+from vidrestore.models.second_estimate import LEAST_FRAMES, Gains, in_pairs, refine, wiener_gains
 from vidrestore.restorers.base import DENOISER, Facts, Sample
 from vidrestore.restorers.devices import PIXELS_PER_PROCESSOR, batch_for, torch_device, uses_bf16
 from vidrestore.weights import load_model

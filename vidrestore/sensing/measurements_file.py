@@ -50,9 +50,9 @@ from vidrestore.errors import MediaError
 from vidrestore.files.atomic import Partial, remove_partials
 from vidrestore.files.checked_json import parse_json
 from vidrestore.files.regular import open_regular, write_problem
-from vidrestore.frames import ColourTags
+from vidrestore.frames import ColourTags, VideoInfo
 from vidrestore.media.formats import layout_of
-from vidrestore.media.probe import MOST_PIXELS, VideoInfo
+from vidrestore.media.probe import MOST_PIXELS
 
 FORMAT, VERSION = "vidrestore measurements", "1"
 SUFFIX = ".safetensors"

@@ -239,7 +239,7 @@ class FlowDataConfig(FootageConfig):
 
 def paper_sets() -> Any:
     """Return the module of the papers' datasets, loaded when a recipe names one of them."""
-    return import_module("vidrestore.papers.training_sets")
+    return import_module("vidrestore.papers.set_files")
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import Any, cast
 
@@ -21,7 +22,6 @@ from vidrestore.training.config import (
     RunConfig,
     SetConfig,
     TrainingConfig,
-    paper_sets,
 )
 from vidrestore.training.data.batches import ReusedBatches, Source
 from vidrestore.training.data.decoded import CACHE_BYTES, Decoded, DecodedFiles
@@ -80,7 +80,9 @@ def make_data(config: RunConfig, network: nn.Module, reading: Reading = IN_MEMOR
     data = config.data
     made: tuple[Source, Any]
     if isinstance(data, SetConfig):
-        made = paper_sets().set_data(data, config.folder, config.training.seed, VALIDATION_PAIRS)
+        made = import_module("vidrestore.papers.training_sets").set_data(
+            data, config.folder, config.training.seed, VALIDATION_PAIRS
+        )
         return made
     clip_folders = [config.folder / name for name in data.clip_folders]
     clips = [path for folder in clip_folders for path in find_footage(folder, data.validation, CLIP_SUFFIXES)]
