@@ -180,30 +180,3 @@ def test_frames_of_a_clip_are_restored_by_the_same_launches(weights, task, model
         launches(task, each, Rehearsal(), model=weights[model]) for each in (frames[:2], 2 * frames)
     )
     assert twice <= more * once
-
-
-# Launches of a restored frame of the bundled networks, and frames; an H100 takes 7 us of the host for each.
-BUDGETS: dict[str, tuple[int, int, dict[str, Any]]] = {
-    "denoise": (500, 20, {}),
-    "denoise, fast": (350, 20, {"quality": "fast"}),
-    "derain": (150, 24, {}),
-    "dehaze": (250, 24, {}),
-    "sr": (150, 24, {}),
-}
-
-
-@pytest.mark.parametrize("name", BUDGETS)
-def test_an_h100_restores_a_frame_by_few_launches(name):
-    (most, count, options), task = BUDGETS[name], name.split(",")[0]
-    device = Rehearsal(free=70 << 30, processors=132)
-    frames = frames_of(EIGHT, 64, 96, count)
-    assert launches(task, frames, device, **options) <= most * count
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["denoise", "denoise, fast"])
-def test_large_frames_take_hardly_more_launches(name):
-    (most, count, options), frames = BUDGETS[name], frames_of(EIGHT, 480, 854, BUDGETS[name][1])
-    most += most // 20  # 521 and 362 were counted, with those of the first clip
-    device = Rehearsal(free=70 << 30, processors=132)
-    assert launches("denoise", frames, device, **options) <= most * count

@@ -62,7 +62,9 @@ def dense_motion(references: Tensor, neighbours: Tensor) -> Tensor:
 
 
 def _luma(pictures: Tensor) -> Tensor:
-    return (pictures * pictures.new_tensor(LUMA)[:, None, None]).sum(1, keepdim=True)
+    red, green, blue = pictures.split(1, 1)
+    luma: Tensor = (red * LUMA[0]).add_(green, alpha=LUMA[1]).add_(blue, alpha=LUMA[2])
+    return luma
 
 
 def _pyramid(pictures: Tensor) -> list[Tensor]:
@@ -81,8 +83,11 @@ def _refined(here: Tensor, there: Tensor, flow: Tensor, level: int) -> Tensor:
     shifts = [(down, right) for down in range(side) for right in range(side)]
     shifted = torch.cat([moved[..., y : y + height, x : x + width] for y, x in shifts], 1)
     cost = _block_difference(shifted, here, FULL_RADIUS if level == 0 else RADIUS)
-    lengths = [((y - reach) ** 2 + (x - reach) ** 2) ** 0.5 for y, x in shifts]
-    cost += RELUCTANCE * cost.new_tensor(lengths)[:, None, None]
+    line = torch.arange(
+        -reach, reach + 1, dtype=cost.dtype, device=cost.device
+    )  # a copy would wait for a GPU
+    lengths = (line[:, None].square() + line.square()).sqrt().flatten()
+    cost += RELUCTANCE * lengths[:, None, None]
     least, best = cost.min(1, keepdim=True)
     row, column = best // side, best % side
     down = row - reach + _subpixel(cost, least, row, column, side, (1, 0))

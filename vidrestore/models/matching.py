@@ -33,8 +33,12 @@ TABLES_KEPT = 32  # sizes of planes
 
 
 def blurred(pictures: Tensor) -> Tensor:
-    """Filter (T, H, W) by the binomial [1 2 1] / 4 in both directions."""
+    """Filter (T, H, W) by the binomial [1 2 1] / 4 in both directions, on a GPU in passes over the fewest
+    bytes: twice by means of 2 x 2 pixels.
+    """
     padded = F.pad(pictures, (1, 1, 1, 1), mode="replicate")
+    if pictures.device.type != "cpu":
+        return F.avg_pool2d(F.avg_pool2d(padded, 2, 1), 2, 1)
     rows = padded[:, :-2] + 2 * padded[:, 1:-1] + padded[:, 2:]
     return (rows[..., :-2] + 2 * rows[..., 1:-1] + rows[..., 2:]) / 16
 
@@ -306,7 +310,7 @@ def _level(scale: int, pictures: Tensor, side: int, radius: int, margin: int) ->
     constants = _constants(height + below - side, width + right - side, radius, pictures.device)
     flat, width = padded.flatten(1), padded.shape[2]
     # blocks across the end of a line are summed, too, and never looked at
-    energy = _line_sums(_line_sums(flat.square(), side, width), side, 1).div_(side**2)
+    energy = _means_of_blocks(padded.square(), side)
     return _Level(scale, side, radius, margin, width, *constants, flat, energy)
 
 
@@ -315,6 +319,15 @@ def _constants(rows: int, columns: int, radius: int, device: torch.device) -> tu
     line = torch.arange(2 * radius + 1, device=device)
     places = torch.cartesian_prod(line, line)
     return Bounds.upto(rows, columns, device), places, places - radius
+
+
+def _means_of_blocks(samples: Tensor, side: int) -> Tensor:
+    """Return (T, N): the mean of the block that begins at each sample of (T, H, W), in reading order."""
+    if samples.device.type != "cpu":
+        columns = F.avg_pool2d(samples, (side, 1), 1).flatten(1)
+        return F.avg_pool1d(columns, side, 1)
+    columns = _line_sums(samples.flatten(1), side, samples.shape[2])
+    return _line_sums(columns, side, 1).div_(side**2)
 
 
 def _line_sums(samples: Tensor, count: int, step: int) -> Tensor:

@@ -166,17 +166,21 @@ def bayes_change(
     """
     dtype, scale = residual.dtype, 1 / (variance * first.shape[1])
     centred = first - first.mean(1, keepdim=True)
-    weighted = centred if whitener is None else centred @ whitener
+    signal = centred.to(dtype)  # of the products that only make the change
+    weighted, weighted_signal = centred, signal
+    if whitener is not None:
+        weighted = centred @ whitener
+        weighted_signal = weighted.to(dtype)
     products = torch.bmm(weighted, centred.mT).mul_(scale)
     products.diagonal(dim1=1, dim2=2).add_(1)
     # no error is raised for NaN and infinity; they stay in the residual
     factor, _ = torch.linalg.cholesky_ex(products)
     weak = torch.cholesky_inverse(factor)  # L
-    kept = torch.bmm(residual, weighted.to(dtype).mT).float().mul_(scale)
+    kept = torch.bmm(residual, weighted_signal.mT).float().mul_(scale)
     given = torch.bmm(kept, weak)  # Y
     weaker = torch.bmm(given, weak)
     returned = torch.addcmul(given * gains.returned, weaker, gains.returned_weak)
     both = torch.addcmul(given * gains.both, weaker, gains.both_weak)
     both = both.addcmul_(weak, gains.taken_weak, value=-1)
     both.diagonal(dim1=1, dim2=2).sub_(gains.taken)
-    return torch.bmm(torch.baddbmm(returned, weak, both).to(dtype), centred.to(dtype))
+    return torch.bmm(torch.baddbmm(returned, weak, both).to(dtype), signal)

@@ -36,8 +36,8 @@ from vidrestore.pipeline.transfers import Stacks, as_arrays, floats
 from vidrestore.restorers.base import RgbRestorer
 from vidrestore.restorers.devices import CPU_MEMORY, memory_for
 
-FETCHED = 64 << 20  # bytes of a plane's samples that wait on a device to be brought back together
-CONVERTED = 64 << 20  # bytes of RGB that a device converts together: a step takes as long for small frames
+FETCHED = 256 << 20  # bytes of a plane's samples that wait on a device to be brought back together
+CONVERTED = 512 << 20  # bytes of RGB that a device converts together: a step takes as long for small frames
 
 
 class Sources(NamedTuple):

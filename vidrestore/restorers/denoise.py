@@ -42,10 +42,11 @@ if TYPE_CHECKING:
 
 BF16_FROM = 4.0  # sigma; for less noise, rounding to the 8 bits of bf16 would be visible
 SAMPLE_SIGMA = 20.0  # for measuring the speed of the network alone
-GROUPS_PER_PROCESSOR = 16.0  # of a GPU: each group is 20 rows of a matrix product
+# Of a GPU: those of a clip of 1080p on an H100; each group is 20 rows of a matrix product.
+GROUPS_PER_PROCESSOR = 64.0
 COLOUR_DETAIL = 1.085  # the mean over the 5000 pixels of a group hardly ever reaches this by noise alone
 LEVELS_KEPT = 8  # networks prepared for one sigma: enough for the planes of a few scenes
-TRACKS_PER_PROCESSOR = 32.0  # of a GPU
+TRACKS_PER_PROCESSOR = 64.0  # of a GPU
 PATCHES = 80  # in a group, about
 GROUP_COPIES = 8  # of a group of similar patches in memory, temporary ones included
 IN_TURN_FROM = 3  # frames: with fewer, an estimate is not good enough to guide another

@@ -23,9 +23,9 @@ EXPECTED = "expected auto, cpu, cuda, cuda:N or mps"
 FIRST_BF16 = (8, 0)  # compute capability: Ampere
 GPU_SHARE = 0.7  # of what is free
 MOST_TILES = 64  # at once
-# Pixels of tiles or pictures for each processor of a GPU: 26 million on an H100, a clip of 1080p, whose
-# launches then cost little beside the work. Small GPUs take as many as their memory holds.
-PIXELS_PER_PROCESSOR = 196608.0
+# Pixels of tiles or pictures for each processor of a GPU: 54 million on an H100, 26 frames of 1080p, so that
+# these take no more launches than small frames. Small GPUs take as many as their memory holds.
+PIXELS_PER_PROCESSOR = 409600.0
 
 
 def torch_device(name: str) -> torch.device:
