@@ -43,6 +43,21 @@ def test_a_file_that_is_no_picture_is_refused(tmp_path, suffix, content):
         read_picture(path)
 
 
+@pytest.mark.parametrize("kind", ENCODERS)
+def test_a_picture_is_read_by_its_content_whatever_its_name_says(tmp_path, kind):
+    named, other = tmp_path / f"a{kind}", tmp_path / ("a.jpg" if kind != ".jpg" else "a.png")
+    write_picture(named, (200, 100, 50))
+    write_picture(other, (200, 100, 50), kind)
+    assert np.array_equal(read_rgb(named), read_rgb(other))
+    found = []
+    for path in (named, other):
+        with VideoReader(str(path)) as reader:
+            found.append(
+                (reader.info.video.codec, *(plane.tobytes() for plane in next(reader.frames()).planes))
+            )
+    assert found[0] == found[1]
+
+
 def test_a_name_that_is_no_pictures_and_a_file_that_is_not_there_are_refused(tmp_path):
     with pytest.raises(MediaError, match="a.gif: not a picture by its name; expected .jpg"):
         read_picture(tmp_path / "a.gif")

@@ -54,6 +54,13 @@ if TYPE_CHECKING:
 USUAL_RATE = Fraction(25)  # pictures per second unless asked for
 # their decoders stop at an error only if asked to; TIFF's would then refuse undamaged files, too
 _STRICT = frozenset({"png_pipe", "jpeg_pipe"})
+_MAGIC = {  # first bytes of files -> demuxer
+    b"\x89PNG\r\n\x1a\n": "png_pipe",
+    b"\xff\xd8\xff": "jpeg_pipe",
+    b"II*\0": "tiff_pipe",
+    b"MM\0*": "tiff_pipe",
+    b"v/1\1": "exr_pipe",
+}
 _UNPACKED = {"pal8": "rgba", "monob": "gray", "monow": "gray"}  # palettes and single bits, as samples
 _BRIGHTEST = 1e9  # of EXR; 1 is white
 
@@ -64,15 +71,15 @@ def pictures_info(pictures: Pictures, rate: Fraction) -> SourceInfo:
         stored = container.streams.video[0]
         check_size(pictures.files[0], stored)
         video = describe_video(pictures.files[0], stored, [_first(container, pictures.files[0])], PICTURES)
+        kind = container.format.name
     if video.width == stored.height != stored.width and video.sample_aspect_ratio:  # it was turned
         video = replace(video, sample_aspect_ratio=1 / video.sample_aspect_ratio)
     count = len(pictures.files)
     video = replace(video, time_base=1 / rate, rate=rate, base_rate=rate, frames=count, start=0)
     video = replace(video, duration=count, bit_rate=None, interlaced=False, unmarked_order=None)
-    suffix = Path(pictures.files[0]).suffix.lower()
-    if suffix in (".tif", ".tiff"):  # all their tags are EXIF, the size, too
+    if kind == "tiff_pipe":  # all their tags are EXIF, the size, too
         video = replace(video, side_data=video.side_data - {"EXIF"})
-    if suffix == ".exr":  # as the reader delivers them
+    if kind == "exr_pipe":  # as the reader delivers them
         video = replace(video, colour=replace(video.colour, transfer=SRGB))
     stream = StreamInfo(video.index, "video", video.codec)
     return SourceInfo(pictures.source, PICTURES, video, (stream,), duration=count / rate)
@@ -129,12 +136,14 @@ def _opened(path: str) -> Iterator[InputContainer]:
 
 @contextmanager
 def _readable(path: str) -> Iterator[InputContainer]:
-    """Open a file as a picture of the kind that its name says, with access to nothing else."""
+    """Open a file as a picture of the kind that its content or else its name says, with access to nothing
+    else.
+    """
     import av
 
-    demuxer = KINDS[Path(path).suffix.lower()]
-    options = {"protocol_whitelist": "file", "format_whitelist": demuxer}
     try:
+        demuxer = _kind_of(path)
+        options = {"protocol_whitelist": "file", "format_whitelist": demuxer}
         with av.open(f"file:{path}", "r", format=demuxer, container_options=options) as container:
             yield container
     except (OSError, IndexError, av.error.FFmpegError) as error:
@@ -142,11 +151,22 @@ def _readable(path: str) -> Iterator[InputContainer]:
         raise MediaError(f"{path}: can't be read as a picture ({reason}); replace it") from error
 
 
+def _kind_of(path: str) -> str:
+    """Return the demuxer of a picture by its first bytes: many a file has the name of another kind."""
+    with open(path, "rb") as file:
+        start = file.read(12)
+    if start[:4] + start[8:] == b"RIFFWEBP":
+        return "webp_pipe"
+    return next(
+        (kind for magic, kind in _MAGIC.items() if start.startswith(magic)), KINDS[Path(path).suffix.lower()]
+    )
+
+
 def _first(container: InputContainer, path: str) -> VideoFrame:
     frame = next(container.decode(video=0), None)
     if frame is None or frame.is_corrupt:
         raise MediaError(f"{path}: holds no whole picture; replace it")
-    if frame.format.name == "gbrap" and Path(path).suffix.lower() in (".jpg", ".jpeg"):
+    if frame.format.name == "gbrap" and container.format.name == "jpeg_pipe":
         raise MediaError(f"{path}: its colours are those of print, CMYK; convert it to RGB first")
     if wider := _UNPACKED.get(frame.format.name):
         frame = frame.reformat(format=wider)
