@@ -1,5 +1,6 @@
 """The video in `examples/`, the scripts beside it, and the commands and links of the documents."""
 
+import json
 import os
 import re
 import shlex
@@ -9,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import av
 import numpy as np
@@ -21,6 +22,7 @@ from sample_videos import sample_planes, video_frame, write_video
 from typer.main import get_command
 from with_identity import WITH_IDENTITY, frames_of
 
+import vidrestore
 from vidrestore.cli.app import app
 from vidrestore.events import Started
 from vidrestore.jobs.inspection import inspect
@@ -129,14 +131,26 @@ def test_before_after_is_half_of_each(tmp_path, script):
     assert script("before_after")(*arguments[:4], "--crop", "24x16")[0] == 2
 
 
-def test_frames_in_memory_are_restored(tmp_path, script, monkeypatch):
-    monkeypatch.setitem(TASKS, "denoise", TASKS["<identity>"])
-    write_video(tmp_path / "in.mkv", 3, pix_fmt="bgr0")
-    assert script("frames_in_memory")(tmp_path / "in.mkv", tmp_path / "out.png") == (0, "")
-    with av.open(str(tmp_path / "out.png")) as picture:
-        both = next(picture.decode(video=0)).to_ndarray(format="rgb24")
-    assert both.shape == (48, 128, 3)
-    assert (both[:, :64] == both[:, 64:]).all()
+def test_the_notebook_restores_frames_of_a_generator(repository, monkeypatch):
+    monkeypatch.chdir(repository / "examples")
+    notebook = json.loads(Path("restorer.ipynb").read_text(encoding="utf-8"))
+    names: dict[str, Any] = {}
+    for cell in notebook["cells"]:
+        if cell["cell_type"] == "code":
+            assert not cell["outputs"]  # they would go out of date
+            exec("".join(cell["source"]), names)
+    assert len(names["restored"]) == 8 and names["again"].shape == names["clip"].shape
+    rough = [np.diff(frame.astype(float), axis=1).std() for frame in (names["restored"][0], names["given"])]
+    assert rough[0] < 0.6 * rough[1]
+
+
+def test_the_page_of_the_api_is_that_of_the_docstrings_and_its_links_lead_somewhere(repository, script):
+    script("api_page")
+    text = (repository / "examples" / "api.md").read_text(encoding="utf-8")
+    assert text == import_module("api_page").page(), "run: python examples/api_page.py"
+    headings = {line.removeprefix("## ").lower() for line in text.splitlines() if line.startswith("## ")}
+    links = set(re.findall(r"\]\(#([^)]+)\)", text))
+    assert links == headings and set(map(str.lower, vidrestore.__all__)) - {"__version__"} == headings
 
 
 def test_denoisers_are_compared_on_the_same_noise(repository, monkeypatch):

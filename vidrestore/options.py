@@ -157,8 +157,7 @@ class EncoderOptions:
 
 @dataclass(frozen=True)
 class RestoreOptions:
-    """Options of a restoration; `Declared.help` of each field describes it. Raises `OptionError` for a value
-    out of range.
+    """Options of a restoration. Raises `OptionError` for a value out of range.
 
     `deinterlace`: None makes video progressive that is marked as interlaced at its beginning, or looks so,
     True also frames that are marked later; False refuses marked video and warns of what looks interlaced.

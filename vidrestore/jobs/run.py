@@ -45,9 +45,9 @@ def restore(
     `source` is a path, or "-" for y4m video on standard input; `output` likewise. `overrides`, such as
     `sigma=20`, are fields of RestoreOptions and win over `options`. `on_event` is called with each event;
     what it raises ends the run and is raised here. Raises VidRestoreError, if possible before any work; then
-    nothing is written. A run that ends early leaves
-    what it has finished in the folder OUTPUT.vidrestore, and the same call resumes from there; once the
-    output is finished, the same call does nothing. Events are also logged, by the logger `vidrestore`.
+    nothing is written. A run that ends early leaves what it has finished in the folder OUTPUT.vidrestore, and
+    the same call resumes from there; once the output is finished, the same call does nothing. Events are also
+    logged, by the logger `vidrestore`.
     """
     chosen = chosen_options(RestoreOptions, options, overrides)
     return restore_request(request_for(source, output, task, chosen), on_event=Logged(on_event or ignore))
