@@ -382,10 +382,28 @@ def test_a_named_pipe_is_refused_before_it_blocks(tmp_path):
         probe(str(path))
 
 
+def test_a_heif_picture_named_like_a_video_is_refused(tmp_path):
+    path = tmp_path / "tiles.mp4"
+    write_video(path, 1, "libx264")
+    path.write_bytes(path.read_bytes().replace(b"ftypisom", b"ftypheic"))
+    with pytest.raises(MediaError, match="tiles.mp4: a still picture .HEIF.*; convert it to PNG first"):
+        probe(str(path))
+
+
 def test_what_rides_with_the_frames_is_named(tmp_path):
-    path = tmp_path / "transparent.webm"
+    path, copied = tmp_path / "transparent.webm", tmp_path / "copied.mkv"
     write_video(path, 3, "libvpx-vp9", "yuva420p", options={"cpu-used": "8"})
     assert "ALPHA_LAYER" in probe(str(path)).video.side_data
+    with av.open(str(path)) as source, av.open(str(copied), "w") as output:
+        stream = output.add_stream_from_template(source.streams[0])
+        stream.metadata.update(
+            {"ALPHA_MODE": stream.metadata.pop("alpha_mode", "1")}
+        )  # as `ffmpeg -c copy` does
+        for packet in source.demux():
+            if packet.size:
+                packet.stream = stream
+                output.mux(packet)
+    assert "ALPHA_LAYER" in probe(str(copied)).video.side_data
 
 
 def test_the_input_is_closed_and_leaves_no_file_open(tmp_path):

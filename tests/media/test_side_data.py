@@ -32,9 +32,9 @@ X265 = EncoderChoice("libx265", "yuv420p10le", "matroska", {})
 FFV1 = EncoderChoice("ffv1", "yuv420p10le", "matroska", {})
 
 
-def captioned_video(path: Path) -> Path:
-    """H.264 whose first picture carries closed captions: an SEI message of ITU-T T.35 user data, as ATSC A/53
-    has it.
+def captioned_video(path: Path, place: int = 0, count: int = 5) -> Path:
+    """H.264 whose picture number `place` of `count` carries closed captions: an SEI message of ITU-T
+    T.35 user data, as ATSC A/53 has it.
     """
     captions = bytes.fromhex("b50031") + b"GA94" + bytes.fromhex("03 41 ff fc 94 2c ff")
     message = bytes([6, 4, len(captions)]) + captions + b"\x80"
@@ -42,19 +42,14 @@ def captioned_video(path: Path) -> Path:
         stream = output.add_stream("libx264", rate=25, options={"preset": "ultrafast"})
         stream.width, stream.height, stream.pix_fmt = 64, 48, "yuv420p"
         made = []
-        for number in range(5):
+        for number in range(count):
             made += stream.encode(video_frame("yuv420p", sample_planes("yuv420p", number), number))
-        for packet in [*made, *stream.encode(None)]:
-            if packet.pts == 0:
-                first = av.Packet(b"\0\0\0\1" + message + bytes(packet))
-                first.stream, first.pts, first.dts, first.time_base, first.is_keyframe = (
-                    stream,
-                    0,
-                    packet.dts,
-                    packet.time_base,
-                    True,
-                )
-                packet = first
+        for number, packet in enumerate([*made, *stream.encode(None)]):
+            if number == place:
+                said = av.Packet(b"\0\0\0\1" + message + bytes(packet))
+                said.stream, said.is_keyframe = stream, packet.is_keyframe
+                said.pts, said.dts, said.time_base = packet.pts, packet.dts, packet.time_base
+                packet = said
             output.mux(packet)
     return path
 
@@ -71,6 +66,19 @@ def test_captions_are_warned_about_once_and_refused_when_strict(tmp_path, monkey
     output.unlink()
     monkeypatch.setitem(TASKS, "denoise", TASKS["<identity>"])
     assert run("denoise", source, "-o", output, "--strict") == 1 and not output.exists()
+
+
+def test_captions_that_begin_late_are_warned_about_too_and_refused_when_strict(tmp_path):
+    source, output = captioned_video(tmp_path / "in.mkv", 20, 40), tmp_path / "out.mkv"
+    assert "A53_CC" not in probe(str(source)).video.side_data
+    events: list[Event] = []
+    vidrestore.restore(source, output, task="<identity>", on_event=events.append)
+    assert [event.message for event in events if isinstance(event, Warned)] == [
+        "the video carries closed captions, which encoding it again leaves out"
+    ]
+    with pytest.raises(PlanError, match="closed captions.*leave `strict` out"):
+        vidrestore.restore(source, tmp_path / "strict.mkv", task="<identity>", strict=True)
+    assert not (tmp_path / "strict.mkv").exists()
 
 
 @pytest.mark.parametrize(

@@ -346,14 +346,19 @@ class Job:
         interlaced: those that were looked at before were not.
 
         Hours of work are not thrown away for it: videos that are progressive but for some marked scenes are
-        common, and most of those are marked wrongly.
+        common, and most of those are marked wrongly. Closed captions that begin late are said, too, or
+        refused by PlanError if `strict`.
         """
-        warned = False
+        interlaced = captioned = False
         for index, frame in enumerate(counted(frames, self.info.path, total, stage, on_event)):
-            if frame.interlaced and not warned:
-                warned = True
+            if frame.interlaced and not interlaced:
+                interlaced = True
                 text = "the video turns interlaced here; moving parts blur its fields: see `deinterlace`"
                 on_event(Warned(self.info.path, text, index))
+            if not captioned and self.reader.late_captions:
+                captioned = True
+                if warning := _lost(self.info, frozenset({"A53_CC"}), strict=self.options.strict):
+                    on_event(Warned(self.info.path, warning))
             yield frame
 
     def writer(self, output: Target | None = None, **changed: Any) -> VideoWriter:
@@ -452,12 +457,17 @@ def check_side_data(
     """Return warnings about what encoding again leaves out, but for what is to be dropped. If `strict`, raise
     PlanError instead, also for lost tags.
     """
-    lost = lost_side_data(side_data_left_out(info, encoder, drop))
     tags = unwritten(encoder, info.video)  # otherwise the writer warns of it
-    if strict and (lost or tags):
-        found = "; ".join(part for part in (lost, tags) if part)
-        raise PlanError(f"{info.path}: {found}; leave `strict` out to restore it all the same")
+    lost = _lost(info, side_data_left_out(info, encoder, drop), tags, strict=strict)
     return (lost,) if lost else ()
+
+
+def _lost(info: SourceInfo, kinds: Set[str], more: str | None = None, *, strict: bool) -> str | None:
+    """Return a sentence on side data that is lost. If `strict`, raise PlanError with it and `more`."""
+    lost = lost_side_data(kinds)
+    if strict and (found := "; ".join(part for part in (lost, more) if part)):
+        raise PlanError(f"{info.path}: {found}; leave `strict` out to restore it all the same")
+    return lost
 
 
 def _without_first(frames: Generator[Frame], count: int) -> Generator[Frame]:

@@ -15,6 +15,7 @@ from vidrestore.frames import VideoInfo
 from vidrestore.media.damage import MESSAGES_KEPT, Damage, Holes, PictureCount
 from vidrestore.media.log import collect_errors
 from vidrestore.media.probe import decoder_options, open_input, video_stream
+from vidrestore.media.side_data import CAPTIONED, has_captions
 
 if TYPE_CHECKING:
     from av.container import InputContainer
@@ -44,6 +45,7 @@ class Decoding:
         self.reach = 0  # up to which time the packets of an MP4 or MOV fill it, as their durations add up
         self._number = 0  # number of the next picture
         self._last: int | None = None  # pts of the last picture
+        self.captioned = False  # whether a packet held closed captions
         self._recording = True
         self._marked: list[int | None] = []  # pts of the packets that the demuxer marked corrupt
         self._times: deque[int] | None = None  # AVI with B-frames: decoding times not yet given to a picture
@@ -160,6 +162,8 @@ class Decoding:
             self.longest = max(self.longest, duration)
             if self._holes:
                 self._holes.add(packet)
+            if not self.captioned and self.video.codec in CAPTIONED:
+                self.captioned = has_captions(bytes(packet))
             if lead is not None and packet.dts is not None:
                 self.reach = max(self.reach, packet.dts + duration + lead)
             yield packet

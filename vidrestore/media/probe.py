@@ -46,6 +46,7 @@ _CHROMA_LOCATIONS = {
 _FIELD_ORDERS = {2: "tff", 3: "bff", 4: "bff", 5: "tff"}
 # what a picture file starts with
 _PICTURES = {b"\xff\xd8\xff": "JPEG", b"\x89PNG": "PNG", b"II*\0": "TIFF", b"MM\0*": "TIFF"}
+_STILL_BRANDS = frozenset({"heic", "heix", "heim", "heis", "mif1", "mif2", "avif"})  # of HEIF
 # of a picture: a little more than 16K (15360x8640); a damaged or hostile header may claim any size
 MOST_PIXELS = 1 << 27
 MOST_TAGS = 4096  # of a file, its streams and chapters; 300 are already many
@@ -130,6 +131,12 @@ def open_input(source: str) -> InputContainer:
             "the like"
         ) from error
     _check_tags(source, container)
+    if container.metadata.get("major_brand", "").strip() in _STILL_BRANDS:
+        container.close()
+        raise MediaError(
+            f"{source}: a still picture (HEIF), of which FFmpeg may read one tile only; convert it to PNG "
+            "first"
+        )
     if container.format.name == "avi":
         # AVI has decoding times only. PyAV asks FFmpeg to generate presentation times, which are a frame
         # late; the reader derives them instead.
@@ -307,7 +314,7 @@ def describe_video(source: str, stream: VideoStream, frames: list[VideoFrame], c
     start = min((time for time in (stream.start_time, first.pts) if time is not None), default=None)
     side_data = read_side_data(first, stream)
     names = {*side_data, *(name for frame in frames[1:] for name in read_side_data(frame, stream))}
-    if stream.metadata.get("alpha_mode") == "1":
+    if any(key.lower() == "alpha_mode" and value == "1" for key, value in stream.metadata.items()):
         names.add("ALPHA_LAYER")
     light = side_data.get("CONTENT_LIGHT_LEVEL")
     return VideoInfo(

@@ -57,6 +57,7 @@ class VideoReader:
             raise OptionError(f"`fps={fps}` is for pictures; y4m states its rate, remove the option")
         self.info: SourceInfo = self._described(fps)
         self._running: Generator[Frame] | None = None
+        self._decoding: Decoding | PictureDecoding | None = None
         self._deinterlacer: Deinterlacer | None = None
         self._stored = self.info.video  # as in the file; `info` describes the frames that are yielded
         self._ticks = 1  # ticks of `info` per tick of the source
@@ -124,6 +125,12 @@ class VideoReader:
         """The number of frames deinterlaced so far."""
         return self._deinterlacer.count if self._deinterlacer else 0
 
+    @property
+    def late_captions(self) -> bool:
+        """True once closed captions were read of which the first frames, in `info`, have none."""
+        known = "A53_CC" in self._stored.side_data
+        return isinstance(self._decoding, Decoding) and self._decoding.captioned and not known
+
     def __enter__(self) -> Self:
         return self
 
@@ -171,7 +178,7 @@ class VideoReader:
             damage.add(sign)
         waiting: Frame | None = None
         longest = 0
-        decoding = (
+        decoding = self._decoding = (
             PictureDecoding(self._pictures_read, self.info)
             if self._pictures_read
             else Decoding(self.source.name, self._stored, self.threads, damage)

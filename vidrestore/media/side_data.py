@@ -40,6 +40,18 @@ _NAMING_PROFILES = frozenset({"png", "apng"})  # FFmpeg's decoders that say what
 _UNNAMED = {"31": "EXIF"}  # kinds that FFmpeg's headers number, which PyAV doesn't name
 
 
+# closed captions of ATSC A/53, as user data of H.264, H.265 and AV1 (ITU-T T.35), and of MPEG-2
+_CAPTIONS = (b"\xb5\x00\x31GA94", b"\x00\x00\x01\xb2GA94")
+CAPTIONED = frozenset({"h264", "hevc", "av1", "mpeg2video"})
+
+
+def has_captions(packet: bytes) -> bool:
+    """Return True if a packet of a codec in `CAPTIONED` holds closed captions. Looking at the side data of
+    each decoded frame would keep it: PyAV 18 makes a cycle of the two.
+    """
+    return any(mark in packet for mark in _CAPTIONS)
+
+
 def lost_side_data(kinds: Set[str]) -> str | None:
     """Return a sentence naming the kinds of side data that no encoder writes; None if there are none."""
     lost = sorted({_LOST[name] for name in kinds if name in _LOST})
