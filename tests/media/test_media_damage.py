@@ -6,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from fractions import Fraction
 from pathlib import Path
+from unittest.mock import Mock
 
 import av
 import pytest
@@ -15,6 +16,7 @@ from sample_videos import write_video
 from vidrestore.errors import MediaError
 from vidrestore.media.damage import PictureCount, missing_bytes
 from vidrestore.media.log import collect_errors
+from vidrestore.media.probe import packets_of
 from vidrestore.media.reader import VideoReader
 
 
@@ -339,6 +341,34 @@ def test_a_transport_stream_cut_short_or_out_of_step_is_found(tmp_path, codec):
     with VideoReader(str(path)) as reader, suppress(MediaError):
         list(reader.frames())
     assert "out of step" in reader.damage.messages[0]
+
+
+def test_a_block_of_matroska_that_became_something_else_is_found(tmp_path):
+    path = tmp_path / "a.mkv"
+    write_video(path, 10)
+    data = bytearray(path.read_bytes())
+    block = data.rindex(b"\x81\x01\x40") - 3  # track 1, 0.32 s; before it the length and the identifier
+    assert data[block] == 0xA3
+    data[block] = 0xA1
+    path.write_bytes(data)
+    times, damage = read(path)
+    assert len(times) == 9 and damage.messages == [
+        f"something that is no block lies between the blocks, at byte {block}"
+    ]
+
+
+def test_packets_of_a_stream_that_begins_within_the_file_are_left_out_and_counted():
+    found = iter([1, 2, None, 3, None, None, 4])
+
+    def demux(streams):
+        for packet in found:
+            if packet is None:
+                raise IndexError("list index out of range")  # as PyAV 18 does
+            yield packet
+
+    late = Mock()
+    assert list(packets_of(Mock(demux=demux), None, late)) == [1, 2, 3, 4]
+    assert late.call_count == 3
 
 
 def test_a_long_hole_in_a_transport_stream_is_found_and_a_slow_one_is_not_accused(tmp_path):

@@ -38,6 +38,12 @@ _TS_CHUNK = 65536  # packets that are looked at together
 _LARGEST_INDEX = 1 << 24
 _HOLE = 1  # seconds; containers without durations may leave out frames, but not for so long
 _UNUSUAL = 10  # a hole is this many times longer than the mean time between frames
+# what a Matroska segment holds, with the parts of its clusters, which are read as if they were not nested
+_CLUSTER, _CLUSTERED = 0x1F43B675, frozenset({0xE7, 0x5854, 0xA7, 0xAB, 0xA0, 0xA3, 0xAF})
+_MATROSKA = _CLUSTERED | {
+    *(0x114D9B74, 0x1549A966, 0x1654AE6B, 0x1C53BB6B, 0x1941A469, 0x1043A770, 0x1254C367),
+    *(0xEC, 0xBF),  # empty space and checksums
+}
 _EBML, _SEGMENT = bytes.fromhex("1a45dfa3"), bytes.fromhex("18538067")
 
 
@@ -183,7 +189,9 @@ def _holds_picture(codec: str, packet: Packet[VideoStream]) -> bool:
 
 
 def broken_structure(path: str) -> Iterator[str]:
-    """Yield messages on what the file lacks by its own structure; reads all of an MPEG-TS."""
+    """Yield messages on what the file lacks by its own structure; reads all of an MPEG-TS, and the head of
+    each element of a Matroska file.
+    """
     if lacking := missing_bytes(path):
         yield f"the file is cut short: {lacking} bytes of it are missing"
     if not os.path.isfile(path):
@@ -192,6 +200,8 @@ def broken_structure(path: str) -> Iterator[str]:
         head = file.read(3 * max(_TS_PACKETS))
     if head[4:8] in _MP4_BOXES:
         yield from _lost_fragments(path)
+    if head[:4] == _EBML:
+        yield from _misplaced_elements(path)
     for size, first in _TS_PACKETS.items():
         if head[first::size][:2] == b"\x47\x47":
             yield from _broken_packets(path, size, first)
@@ -209,6 +219,29 @@ def _broken_packets(path: str, size: int, first: int) -> Iterator[str]:
             rest = data[len(rows) * size :]
             if rest[first : first + 1] == b"\x47":
                 yield f"the file is cut short: {size - len(rest)} bytes of its last packet are missing"
+
+
+def _misplaced_elements(path: str) -> Iterator[str]:
+    """Yield a message on something else than blocks in a Matroska file, which FFmpeg skips in silence."""
+    stop = os.path.getsize(path)
+    with open(path, "rb") as file:
+        head = file.read(64)
+        length, at = _ebml_size(head, 4)
+        at += length
+        if head[at : at + 4] != _SEGMENT:
+            return
+        length, at = _ebml_size(head, at + 4)
+        stop = min(stop, at + length) if length else stop
+        while at < stop:
+            file.seek(at)
+            head = file.read(12)
+            width = 9 - head[0].bit_length()
+            name = int.from_bytes(head[:width], "big")
+            if name not in _MATROSKA and name != _CLUSTER:
+                yield f"something that is no block lies between the blocks, at byte {at}"
+                return
+            length, start = _ebml_size(head, width)
+            at += start if name == _CLUSTER else start + length
 
 
 def _lost_fragments(path: str) -> Iterator[str]:

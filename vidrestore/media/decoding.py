@@ -14,7 +14,7 @@ from vidrestore.errors import MediaError
 from vidrestore.frames import VideoInfo
 from vidrestore.media.damage import MESSAGES_KEPT, Damage, Holes, PictureCount
 from vidrestore.media.log import collect_errors
-from vidrestore.media.probe import decoder_options, open_input, video_stream
+from vidrestore.media.probe import decoder_options, open_input, packets_of, video_stream
 from vidrestore.media.side_data import CAPTIONED, has_captions
 
 if TYPE_CHECKING:
@@ -285,10 +285,14 @@ def _packets(
     for other in container.streams:
         if other is not stream:
             other.discard = Discard.all
+
+    def late() -> None:
+        complain(f"{container.format.name}: a stream begins within the file and is left out")
+
     try:
         if target is not None:
             container.seek(target, stream=stream)
-        for packet in container.demux(stream):
+        for packet in packets_of(container, stream, late):
             if packet.size:  # an empty packet (AVI's way to repeat a frame) would end the decoding
                 yield packet
     except av.error.FFmpegError as error:

@@ -7,7 +7,7 @@ from __future__ import annotations
 import os
 import re
 import struct
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
@@ -22,6 +22,7 @@ from vidrestore.media.source import PICTURES, PIPE, Pictures, Source
 
 if TYPE_CHECKING:
     from av.container import InputContainer
+    from av.packet import Packet
     from av.stream import Stream
     from av.video.frame import VideoFrame
     from av.video.stream import VideoStream
@@ -255,6 +256,20 @@ def check_size(source: str, stream: VideoStream) -> None:
         )
 
 
+def packets_of(
+    container: InputContainer, streams: Any = None, late: Callable[[], None] = lambda: None
+) -> Iterator[Packet[Any]]:
+    """Yield packets as `demux` does, without those of streams that begin within the file, at which PyAV 18
+    raises IndexError; `late` is called for each of them.
+    """
+    while True:
+        try:
+            yield from container.demux(streams)
+            return
+        except IndexError:
+            late()
+
+
 def decoder_options() -> dict[str, str]:
     """Return options for a decoder: a limit on picture sizes, and verification of checksums."""
     return {"max_pixels": str(MOST_PIXELS), "err_detect": "crccheck"}
@@ -266,7 +281,7 @@ def _first_frames(container: InputContainer, stream: VideoStream) -> list[VideoF
     stream.codec_context.thread_type = "NONE"
     stream.codec_context.options = decoder_options()
     frames: list[VideoFrame] = []
-    packets = container.demux(stream)
+    packets = packets_of(container, stream)
     while len(frames) < _PROBED_FRAMES:
         try:
             packet = next(packets, None)

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from vidrestore.errors import MediaError
 from vidrestore.media.damage import check_memory
 from vidrestore.media.encoder_table import ISO
-from vidrestore.media.probe import describe_stream, open_input, video_stream
+from vidrestore.media.probe import describe_stream, open_input, packets_of, video_stream
 from vidrestore.media.source import PICTURES, SUFFIXES, Y4M, Target
 from vidrestore.media.span import APART, WHOLE, Cut, Span, seconds
 
@@ -273,7 +273,7 @@ def _first_packets(opened: InputContainer) -> Samples:
 
     found: Samples = {}
     with suppress(av.error.FFmpegError):
-        for packet in islice(opened.demux(), _SAMPLED_PACKETS):
+        for packet in islice(packets_of(opened), _SAMPLED_PACKETS):
             first = found.setdefault(packet.stream_index, [])
             if packet.size and packet.dts is not None and len(first) < 3:
                 first.append(packet)
@@ -483,7 +483,7 @@ class StreamCopier:
         try:
             self._seek()
             for packet in self._without_hidden_audio(
-                self.opened.demux([self.opened.streams[index] for index in indices])
+                packets_of(self.opened, [self.opened.streams[index] for index in indices])
             ):
                 if self.cut and self.cut.passed(packet):
                     return
