@@ -4,6 +4,7 @@ import math
 
 import pytest
 import torch
+from stand_in import Rehearsal
 from torch import Tensor
 
 from vidrestore.models.dust import dct_dictionary
@@ -13,6 +14,7 @@ from vidrestore.models.nonlocal_bayes import (
     SIGMA_RANGE,
     Gains,
     Noise,
+    _inverse,
     bayes_change,
     bayes_gains,
     gains_of,
@@ -149,3 +151,13 @@ def test_sigmas_beyond_those_fitted_have_the_factors_of_the_nearest():
     low, high = SIGMA_RANGE
     for inside, beyond in ((low, 1.0), (high, 75.0)):
         assert bayes_gains("default", 0, inside, CPU) == bayes_gains("default", 0, beyond, CPU)
+
+
+def test_a_gpu_inverts_by_products_what_a_cpu_inverts_by_its_library():
+    groups = noise(7, 80, 20)
+    products = groups @ groups.mT + torch.eye(80)
+    factor = torch.linalg.cholesky(products)
+    with Rehearsal() as device:
+        found = _inverse(factor.to("cuda"))
+        assert not device.counts["waits inside"]
+        torch.testing.assert_close(found.cpu(), _inverse(factor), rtol=1e-4, atol=1e-5)

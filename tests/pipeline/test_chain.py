@@ -3,10 +3,11 @@
 import threading
 from collections.abc import Iterator
 from contextlib import closing
+from types import SimpleNamespace
 
 import pytest
 
-from vidrestore.pipeline.chain import ByteQueue, buffered, ordered_map
+from vidrestore.pipeline.chain import ByteQueue, buffered, frames_ahead, ordered_map
 
 
 def unit(item: object) -> int:
@@ -41,6 +42,21 @@ def test_buffered_runs_ahead_by_no_more_bytes_than_allowed():
         assert next(ahead) == 0
         assert made[6].wait(60)  # five wait in the queue, and one is in the producer's hand
         assert not made[7].wait(0.05)
+
+
+@pytest.mark.parametrize("on_gpu, waiting", [(False, 1), (True, 43)])
+def test_two_clips_of_1080p_in_10_bits_wait_beside_a_gpu_and_a_frame_beside_a_cpu(on_gpu, waiting):
+    made = [threading.Event() for _ in range(100)]
+
+    def items() -> Iterator[SimpleNamespace]:
+        for event in made:
+            event.set()
+            yield SimpleNamespace(nbytes=2 * 1920 * 1080 * 3 // 2)
+
+    with frames_ahead(items(), on_gpu=on_gpu) as frames:
+        next(frames)
+        assert made[waiting + 1].wait(60)
+        assert not made[waiting + 2].wait(0.05)
 
 
 def test_an_item_larger_than_the_limit_still_passes():

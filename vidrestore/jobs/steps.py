@@ -134,6 +134,11 @@ class Steps:
         return self.stages[1:]
 
     @property
+    def on_gpu(self) -> bool:
+        """True if one of the steps restores on a device that is not the CPU."""
+        return any(stage.clips.device.type != "cpu" for stage in self.stages)
+
+    @property
     def retried(self) -> int:
         """Clips that half precision could not hold."""
         return sum(stage.clips.retried for stage in self.stages)
@@ -152,13 +157,14 @@ class Steps:
     def frames(self, decoded: Iterable[Frame], timeline: Timeline) -> Generator[Frame]:
         """Yield the restored frames of decoded ones; the first step's plan is written into `timeline`."""
         with ExitStack() as running:
-            frames: Iterable[Frame] = running.enter_context(frames_ahead(decoded))
+            frames: Iterable[Frame] = running.enter_context(frames_ahead(decoded, on_gpu=self.on_gpu))
             clips = self.planned(frames, timeline)
             for stage in self.stages:
                 if stage is not self.first:
                     own, pixels = stage.timeline(timeline.cuts), stage.video.format
                     clips = planned_clips(frames, own, pixels, stage.sigma, detect=False)
-                frames = running.enter_context(frames_ahead(stage.clips.frames(clips)))
+                restored = stage.clips.frames(clips)
+                frames = running.enter_context(frames_ahead(restored, on_gpu=self.on_gpu))
             yield from frames
 
     def frames_in(
@@ -172,11 +178,13 @@ class Steps:
         for each in reversed([plan, *(stage.plan_after(plan) for stage in self.later)]):
             ranges.insert(0, _Range(each, *(ranges[0].input if ranges else span)))
         with ExitStack() as running:
-            frames: Iterator[Frame] = running.enter_context(frames_ahead(decode(ranges[0].input[0])))
+            decoded = decode(ranges[0].input[0])
+            frames: Iterator[Frame] = running.enter_context(frames_ahead(decoded, on_gpu=self.on_gpu))
             for stage, own in zip(self.stages, ranges, strict=True):
                 planned = planned_range(frames, own.plan, own.clips)
-                restored = running.enter_context(frames_ahead(stage.clips.frames(planned, own.span)))
-                frames = islice(restored, own.first - own.span[0], own.stop - own.span[0])
+                restored = stage.clips.frames(planned, own.span)
+                ahead = running.enter_context(frames_ahead(restored, on_gpu=self.on_gpu))
+                frames = islice(ahead, own.first - own.span[0], own.stop - own.span[0])
             yield from frames
 
 

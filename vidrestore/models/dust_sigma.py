@@ -33,6 +33,7 @@ from torch import Tensor, nn
 
 from vidrestore.models.dust import HEAD_SPREAD, Dust, DustConfig, check_sizes, dct_dictionary, soft_threshold
 from vidrestore.models.fast.linear import Linear, on_tokens
+from vidrestore.models.fitted import on_device
 
 CENTRE, SPREAD = 15.0, 1.5  # level = ln(sigma / CENTRE) / SPREAD lies in about [-1.8, 1.1] for sigma 1-75
 SIGMA_RANGE = (1.0, 75.0)
@@ -113,7 +114,8 @@ class SigmaDust(nn.Module):
         `PlainLinear` for gradients.
         """
         level = noise_level(sigma)
-        powers = self.dictionary.new_tensor([level**power for power in range(self.config.degree + 1)])
+        powers = torch.tensor([level**power for power in range(self.config.degree + 1)])
+        powers = on_device(powers.to(self.dictionary.dtype), self.dictionary.device)
         thresholds = self._at(powers, self.log_threshold).exp()
         ratios, to_first = thresholds[:-1] / thresholds[1:], thresholds[0] / thresholds[1:]
         gain = thresholds[-1] * self._at(powers, self.log_gain)[0].exp()

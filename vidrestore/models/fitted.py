@@ -1,10 +1,13 @@
-"""Load constants that a script of examples/experiments fitted; the metadata of their file name the script."""
+"""Load constants that a script of examples/experiments fitted; the metadata of their file name the script.
+Bring constants to a device.
+"""
 
 from __future__ import annotations
 
 from functools import cache
 from importlib.resources import files
 
+import torch
 from safetensors.torch import load
 from torch import Tensor
 
@@ -13,3 +16,10 @@ from torch import Tensor
 def fitted(path: str) -> dict[str, Tensor]:
     """Return the tensors of a .safetensors file of the package, such as "models/second_gains"."""
     return load(files("vidrestore").joinpath(f"{path}.safetensors").read_bytes())
+
+
+def on_device(values: Tensor, device: torch.device) -> Tensor:
+    """Return values on a device. To a GPU they are copied from pinned memory, so that nobody waits for it."""
+    if device.type != "cuda":
+        return values.to(device)
+    return values.pin_memory().to(device, non_blocking=True)

@@ -26,7 +26,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from vidrestore.models.fitted import fitted
+from vidrestore.models.fitted import fitted, on_device
 from vidrestore.models.grouping import flattest, patches_at
 
 if TYPE_CHECKING:
@@ -80,18 +80,14 @@ def is_white(spectrum: Tensor) -> bool:
     """Return True if a relative spectrum is that of white noise, but for texture and errors of
     measurement.
     """
-    level = _even_level(spectrum)
-    beside_texture = level is not None and level >= LOWER[1]
-    return _unevenness(spectrum) < (WHITE_AND_TEXTURE if beside_texture else WHITE)
+    found = _Evenness.of(spectrum)
+    beside_texture = found.level is not None and found.level >= LOWER[1]
+    return found.unevenness < (WHITE_AND_TEXTURE if beside_texture else WHITE)
 
 
 def may_be_white(spectrum: Tensor) -> bool:
     """Return True if a relative spectrum is that of white noise of about that strength, with texture."""
-    return _unevenness(spectrum) < WHITE_AND_TEXTURE
-
-
-def _unevenness(spectrum: Tensor) -> float:
-    return float(spectrum.log().abs().mean())
+    return _Evenness.of(spectrum).unevenness < WHITE_AND_TEXTURE
 
 
 def lower_level(spectrum: Tensor) -> float | None:
@@ -102,17 +98,29 @@ def lower_level(spectrum: Tensor) -> float | None:
     frequencies, and the spectrum shows its strength there. A first estimate at that strength decides:
     coarse noise stays in it, texture is not taken for noise any more.
     """
-    level = _even_level(spectrum)
+    level = _Evenness.of(spectrum).level
     least, most = LOWER
     return level if level is not None and least < level < most else None
 
 
-def _even_level(spectrum: Tensor) -> float | None:
-    """Return the median of a spectrum at high frequencies, None if it isn't even there."""
-    line = torch.linspace(0, 1, math.isqrt(len(spectrum)), device=spectrum.device)
-    high = spectrum.log()[(line[:, None] + line > HIGH).flatten()]
-    least, middle, most = high.quantile(high.new_tensor(MIDDLE)).tolist()
-    return math.exp(middle) if most - least < EVEN else None
+class _Evenness(NamedTuple):
+    """The mean size of a spectrum's logarithm, and its median at high frequencies, None if it isn't even
+    there.
+    """
+
+    unevenness: float
+    level: float | None
+
+    @classmethod
+    def of(cls, spectrum: Tensor) -> _Evenness:
+        """Read all from a device at once."""
+        logarithm, device = spectrum.log(), spectrum.device
+        line = torch.linspace(0, 1, math.isqrt(len(spectrum)))
+        numbers = (line[:, None] + line > HIGH).flatten().nonzero()[:, 0]
+        high = logarithm.index_select(0, on_device(numbers, device))
+        quantiles = high.quantile(on_device(torch.tensor(MIDDLE), device))
+        size, least, middle, most = torch.cat((logarithm.abs().mean()[None], quantiles)).tolist()
+        return cls(size, math.exp(middle) if most - least < EVEN else None)
 
 
 def powers(noisy: Tensor, estimate: Tensor, groups: Tensor, transform: Transform) -> Tensor:
@@ -130,7 +138,7 @@ def powers(noisy: Tensor, estimate: Tensor, groups: Tensor, transform: Transform
     left = _bands(first - first.mean(1, keepdim=True), transform).sum(1) / (FRAMES - 1)
     count = min(len(groups), max(FLAT_LEAST, int(FLAT_SHARE * len(groups))))
     flat = flattest(first, count)
-    shares = torch.tensor(QUANTILES, device=noisy.device)
+    shares = on_device(torch.tensor(QUANTILES), noisy.device)
     found = [
         *changes.quantile(shares, 0),
         *residual.quantile(shares, 0),
@@ -168,7 +176,7 @@ def logarithms_of(inputs: Tensor) -> Tensor:
 @cache
 def regression(device: torch.device) -> dict[str, Tensor]:
     """Return the fitted regression on a device: mean and spread of the inputs, weight and bias of layers."""
-    return {name: each.to(device) for name, each in fitted("models/noise_spectrum").items()}
+    return {name: on_device(each, device) for name, each in fitted("models/noise_spectrum").items()}
 
 
 class _Frequencies(NamedTuple):
@@ -186,7 +194,7 @@ def _frequencies(device: torch.device) -> _Frequencies:
     places = torch.stack((torch.minimum(down, across), torch.maximum(down, across), down, across), 1)
     both = down + across
     found = (places, (both > HIGH).nonzero()[:, 0], (both < LOW).nonzero()[:, 0])
-    return _Frequencies(*(each.to(device) for each in found))
+    return _Frequencies(*(on_device(each, device) for each in found))
 
 
 def _bands(patches: Tensor, transform: Transform) -> Tensor:

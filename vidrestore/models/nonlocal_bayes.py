@@ -41,7 +41,7 @@ from torch import Tensor
 
 from vidrestore.models.dust import dct_dictionary
 from vidrestore.models.dust_sigma import noise_level
-from vidrestore.models.fitted import fitted
+from vidrestore.models.fitted import fitted, on_device
 from vidrestore.models.grouping import coverage, patches_at
 from vidrestore.models.noise_model import noise_curve
 
@@ -83,7 +83,7 @@ def bayes_gains(quality: str, stage: int, sigma: float, device: torch.device) ->
     a quality. Estimates after the last that was fitted have its factors.
     """
     stages = fitted("models/bayes_gains")[quality]
-    return Gains(*gains_of(stages[min(stage, len(stages) - 1)], sigma).to(device))
+    return Gains(*on_device(gains_of(stages[min(stage, len(stages) - 1)], sigma), device))
 
 
 def gains_of(values: Tensor, sigma: float) -> Tensor:
@@ -154,8 +154,21 @@ def similar(estimate: Tensor, tracks: Tensor, side: int, samples: int) -> Tensor
 
 def inverse_covariance(spectrum: Tensor) -> Tensor:
     """Return the (N, N) inverse covariance of noise whose variance in a patch's DCT is `spectrum` (N,)."""
-    basis = dct_dictionary(math.isqrt(len(spectrum)), len(spectrum)).to(spectrum.device)
+    basis = on_device(dct_dictionary(math.isqrt(len(spectrum)), len(spectrum)), spectrum.device)
     return (basis / spectrum) @ basis.mT
+
+
+def _inverse(factor: Tensor) -> Tensor:
+    """Return the inverses of matrices (S, n, n) with these Cholesky factors.
+
+    On a GPU by products: `cholesky_inverse` takes one matrix after the other in some versions of torch, and
+    waits for the device in others.
+    """
+    if factor.device.type == "cpu":
+        return torch.cholesky_inverse(factor)
+    unit = torch.eye(factor.shape[1], device=factor.device).expand_as(factor)
+    root = torch.linalg.solve_triangular(factor, unit, upper=False)
+    return torch.bmm(root.mT, root)
 
 
 def bayes_change(
@@ -174,8 +187,7 @@ def bayes_change(
     products = torch.bmm(weighted, centred.mT).mul_(scale)
     products.diagonal(dim1=1, dim2=2).add_(1)
     # no error is raised for NaN and infinity; they stay in the residual
-    factor, _ = torch.linalg.cholesky_ex(products)
-    weak = torch.cholesky_inverse(factor)  # L
+    weak = _inverse(torch.linalg.cholesky_ex(products).L)
     kept = torch.bmm(residual, weighted_signal.mT).float().mul_(scale)
     given = torch.bmm(kept, weak)  # Y
     weaker = torch.bmm(given, weak)

@@ -16,6 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from vidrestore.models.fitted import on_device
 from vidrestore.models.grouping import frames_at_once, origins_of
 from vidrestore.models.halfsize import halve
 from vidrestore.models.matching import (
@@ -253,4 +254,4 @@ def _parabola_minimum(lines: Tensor) -> Tensor:
 @lru_cache(TABLES_KEPT)
 def _parabolas(device: torch.device) -> Tensor:
     """Return (3, 2): the weights of three values for the slope of a parabola, negative, and its curvature."""
-    return torch.tensor([[0.5, 1.0], [0.0, -2.0], [-0.5, 1.0]]).to(device)
+    return on_device(torch.tensor([[0.5, 1.0], [0.0, -2.0], [-0.5, 1.0]]), device)

@@ -29,7 +29,7 @@ from torch import Tensor
 
 from vidrestore.models.dust import Transform
 from vidrestore.models.dust_sigma import noise_level
-from vidrestore.models.fitted import fitted
+from vidrestore.models.fitted import fitted, on_device
 from vidrestore.models.grouping import coverage, patches_at
 from vidrestore.models.noise_model import noise_curve
 
@@ -59,7 +59,7 @@ def wiener_gains(name: str, stage: int, sigma: float, frames: int, side: int, de
     """
     stages = fitted("models/second_gains")[name]
     found = gains_of(stages[min(stage, len(stages) - 1)], sigma, frames, side)
-    return Gains(*(each.to(device) for each in found))
+    return Gains(*on_device(torch.stack(found), device))
 
 
 def gains_of(values: Tensor, sigma: float, frames: int, side: int) -> Gains:

@@ -19,6 +19,9 @@ from typing import Generic, TypeVar
 from vidrestore.frames import Frame
 
 QUEUE_BYTES = 4 << 20  # frames that a stage runs ahead of the next
+# The same beside a GPU, which takes and gives whole clips: two of 1080p in 10 bits. Decoder and encoder go on
+# while it works, and it works while they lag behind.
+GPU_QUEUE_BYTES = 256 << 20
 T = TypeVar("T")
 R = TypeVar("R")
 
@@ -78,9 +81,12 @@ class ByteQueue(Generic[T]):
             raise self._error
 
 
-def frames_ahead(frames: Iterable[Frame]) -> closing[Generator[Frame]]:
-    """Return a context with the same frames, produced a few ahead; see `buffered`."""
-    return closing(buffered(frames, QUEUE_BYTES, lambda frame: frame.nbytes))
+def frames_ahead(frames: Iterable[Frame], *, on_gpu: bool = False) -> closing[Generator[Frame]]:
+    """Return a context with the same frames, produced a few ahead, or two clips if they are for or from a
+    GPU; see `buffered`.
+    """
+    limit = GPU_QUEUE_BYTES if on_gpu else QUEUE_BYTES
+    return closing(buffered(frames, limit, lambda frame: frame.nbytes))
 
 
 def buffered(items: Iterable[T], limit: int, size: Callable[[T], int]) -> Generator[T]:
