@@ -1,6 +1,7 @@
 """Interlaced videos are refused, or deinterlaced frame for frame, wherever their field order is stored."""
 
 import io
+from collections.abc import Iterator
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,8 @@ from sample_videos import sample_planes, video_frame, write_video
 import vidrestore
 from vidrestore.errors import MediaError, PlanError
 from vidrestore.events import Event, Warned
-from vidrestore.frames import Frame
+from vidrestore.frames import Frame, PixelFormat, VideoInfo
+from vidrestore.media.deinterlace import measured_order
 from vidrestore.media.probe import probe
 from vidrestore.media.reader import VideoReader
 from vidrestore.options import EncoderOptions
@@ -252,3 +254,18 @@ def test_an_interlaced_pipe_is_not_sent_to_an_option_that_refuses_it(monkeypatch
     monkeypatch.setattr("sys.stdin", Stdin)
     with pytest.raises(PlanError, match="interlaced.*do it before: ffmpeg"):
         vidrestore.restore("-", "-", task="denoise", sigma=10)
+
+
+@pytest.mark.parametrize("count, looks", [(4, 1), (5, 1), (9, 2), (60, 6)])
+def test_interlacing_is_looked_for_in_frames_that_were_not_seen_yet(count, looks):
+    pixels = PixelFormat("yuv420p", "yuv", 8, 1, 1)
+    rate = Fraction(25)
+    video = VideoInfo(0, "ffv1", 96, 64, pixels, 1 / rate, rate, rate, start=0, duration=count)
+    starts: list[int | None] = []
+
+    def frames_from(start: int | None) -> Iterator[Frame]:
+        starts.append(start)
+        return (frame for frame in ())
+
+    assert measured_order(video, frames_from) is None
+    assert len(starts) == looks and starts[0] is None

@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import closing
+from fractions import Fraction
 from itertools import chain, islice, pairwise
 from math import ceil
 from typing import TYPE_CHECKING, Any
@@ -171,8 +172,16 @@ def measured_order(video: VideoInfo, frames_from: Callable[[int | None], Generat
 def _starts(video: VideoInfo) -> list[int | None]:
     if not video.duration or video.start is None:
         return [None]
-    positions = [ceil(video.start + share * video.duration) for share in POSITIONS[1:]]
-    return [None, *sorted(set(positions))]
+    rate = video.rate or video.base_rate
+    frame = 1 / rate / video.time_base if rate else Fraction(0)  # in ticks
+    look, at, last = max(LOOK * frame, Fraction(1)), video.start, video.start + video.duration - 2 * frame
+    starts: list[int | None] = [None]
+    for share in POSITIONS[1:]:
+        start = ceil(video.start + share * video.duration)
+        if at + look <= start <= last:  # in a short video most looks would see the same
+            starts.append(start)
+            at = start
+    return starts
 
 
 def _luma(frame: Frame, video: VideoInfo) -> NDArray[np.float32]:
