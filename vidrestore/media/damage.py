@@ -39,11 +39,13 @@ _LARGEST_INDEX = 1 << 24
 _HOLE = 1  # seconds; containers without durations may leave out frames, but not for so long
 _UNUSUAL = 10  # a hole is this many times longer than the mean time between frames
 # what a Matroska segment holds, with the parts of its clusters, which are read as if they were not nested
-_CLUSTER, _CLUSTERED = 0x1F43B675, frozenset({0xE7, 0x5854, 0xA7, 0xAB, 0xA0, 0xA3, 0xAF})
-_MATROSKA = _CLUSTERED | {
-    *(0x114D9B74, 0x1549A966, 0x1654AE6B, 0x1C53BB6B, 0x1941A469, 0x1043A770, 0x1254C367),
-    *(0xEC, 0xBF),  # empty space and checksums
-}
+_CLUSTER, _TRACKS, _GROUP, _BLOCK = 0x1F43B675, 0x1654AE6B, 0xA0, 0xA3
+_NUMBERS = (0xE7, 0xA7, 0xAB)  # a cluster's time and places
+_MATROSKA = frozenset(
+    {_CLUSTER, _TRACKS, _GROUP, _BLOCK, 0x5854, *_NUMBERS}
+    | {0x114D9B74, 0x1549A966, 0x1C53BB6B, 0x1941A469, 0x1043A770, 0x1254C367}
+    | {0xEC, 0xBF}  # empty space and checksums
+)
 _EBML, _SEGMENT = bytes.fromhex("1a45dfa3"), bytes.fromhex("18538067")
 
 
@@ -190,7 +192,7 @@ def _holds_picture(codec: str, packet: Packet[VideoStream]) -> bool:
 
 def broken_structure(path: str) -> Iterator[str]:
     """Yield messages on what the file lacks by its own structure; reads all of an MPEG-TS, and the head of
-    each element of a Matroska file.
+    each element of a Matroska file and of each chunk of an AVI.
     """
     if lacking := missing_bytes(path):
         yield f"the file is cut short: {lacking} bytes of it are missing"
@@ -200,8 +202,9 @@ def broken_structure(path: str) -> Iterator[str]:
         head = file.read(3 * max(_TS_PACKETS))
     if head[4:8] in _MP4_BOXES:
         yield from _lost_fragments(path)
-    if head[:4] == _EBML:
-        yield from _misplaced_elements(path)
+    walk = {_EBML: _foreign_elements, b"RIFF": _foreign_chunks}.get(head[:4])
+    for place in walk(path) if walk else ():
+        yield f"something that is no packet lies between the packets, at byte {place}"
     for size, first in _TS_PACKETS.items():
         if head[first::size][:2] == b"\x47\x47":
             yield from _broken_packets(path, size, first)
@@ -221,9 +224,9 @@ def _broken_packets(path: str, size: int, first: int) -> Iterator[str]:
                 yield f"the file is cut short: {size - len(rest)} bytes of its last packet are missing"
 
 
-def _misplaced_elements(path: str) -> Iterator[str]:
-    """Yield a message on something else than blocks in a Matroska file, which FFmpeg skips in silence."""
-    stop = os.path.getsize(path)
+def _foreign_elements(path: str) -> Iterator[int]:
+    """Yield the place of the first thing in a Matroska file that is no element, or a block of no track."""
+    tracks, stop = set[int](), os.path.getsize(path)
     with open(path, "rb") as file:
         head = file.read(64)
         length, at = _ebml_size(head, 4)
@@ -234,14 +237,66 @@ def _misplaced_elements(path: str) -> Iterator[str]:
         stop = min(stop, at + length) if length else stop
         while at < stop:
             file.seek(at)
-            head = file.read(12)
-            width = 9 - head[0].bit_length()
-            name = int.from_bytes(head[:width], "big")
-            if name not in _MATROSKA and name != _CLUSTER:
-                yield f"something that is no block lies between the blocks, at byte {at}"
+            head = file.read(32)
+            name, data, length = _element(head, 0)
+            block = data
+            if name == _GROUP and head[data : data + 1] == b"\xa1":  # a group begins with its block
+                block = _ebml_size(head, data + 1)[1]
+            of_no_track = name in (_BLOCK, _GROUP) and tracks and _ebml_size(head, block)[0] not in tracks
+            if of_no_track or name not in _MATROSKA or (name in _NUMBERS and length > 8):
+                yield at
                 return
-            length, start = _ebml_size(head, width)
-            at += start if name == _CLUSTER else start + length
+            if name == _TRACKS and length <= _LARGEST_INDEX:
+                file.seek(at + data)
+                tracks = set(_track_numbers(file.read(length)))
+            at += data if name == _CLUSTER else data + length
+
+
+def _track_numbers(tracks: bytes) -> Iterator[int]:
+    at = 0
+    while at < len(tracks):
+        name, data, length = _element(tracks, at)
+        if name == 0xD7:
+            yield int.from_bytes(tracks[data : data + length], "big")
+        at = data if name == 0xAE else data + length  # look into each entry
+
+
+def _element(data: bytes, at: int) -> tuple[int, int, int]:
+    """Return an element's identifier, the place of its content, and the length of that."""
+    width = 9 - data[at].bit_length()
+    length, start = _ebml_size(data, at + width)
+    return int.from_bytes(data[at : at + width], "big"), max(start, at + 1), length
+
+
+def _foreign_chunks(path: str) -> Iterator[int]:
+    """Yield the place of the first thing among the packets of an AVI that is no chunk of one of its
+    streams.
+    """
+    streams, at, size = 100, 0, os.path.getsize(path)
+    stop, after = 0, b""
+    with open(path, "rb") as file:
+        while at + 8 <= size:
+            file.seek(at)
+            head = file.read(40)
+            kind, length = head[:4], int.from_bytes(head[4:8], "little")
+            if at >= stop and kind != b"RIFF":
+                return  # behind the end, as the file states it
+            if kind == b"RIFF":
+                stop = at + 8 + length if length else size
+            if kind == b"avih":
+                streams = int.from_bytes(head[32:36], "little")
+            packets = after == b"movi"
+            known = kind.isalpha() or kind[:2] == b"ix" or kind == b"idx1"  # JUNK, LIST and others
+            is_ours = kind[:2].isdigit() and int(kind[:2]) < streams
+            if packets and (not (known or is_ours) or at + 8 + length > size):
+                yield at
+                return
+            if kind in (b"RIFF", b"LIST"):
+                after = b"movi" if head[8:12] in (b"movi", b"rec ") else head[8:12]
+                at += 12
+            else:
+                after = b"" if kind == b"idx1" else after
+                at += 8 + length + length % 2
 
 
 def _lost_fragments(path: str) -> Iterator[str]:
