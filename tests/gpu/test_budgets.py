@@ -12,42 +12,41 @@ from device_runs import EIGHT, video_of
 from stand_in import Rehearsal
 
 from vidrestore.frames import Frame
+from vidrestore.jobs.gpu_model import CARDS, COUNTED, Work, predicted
 from vidrestore.options import RestoreOptions
 from vidrestore.pipeline.pipelines import clip_restorer
 from vidrestore.pipeline.plan import Clip
 from vidrestore.restorers.base import load_restorer
 
-H100 = {"processors": 132, "free": 70 << 30}
+STAND_INS = {"h100": {"processors": 132, "free": 70 << 30}, "4060": {"processors": 24, "free": 7 << 30}}
 SIZES = {"270p": (270, 480), "480p": (480, 854), "1080p": (1080, 1920)}
 
 
 class Cost(NamedTuple):
-    """Launches, gigabytes that they read and write, and 10^9 operations of products, per frame; waits of the
-    host, for values, sizes and error codes, and copies that it waits for, per clip.
+    """A frame's work, and per clip the waits of the host, for values, sizes and error codes, and the copies
+    that it waits for.
     """
 
-    launches: float
-    gigabytes: float
-    products: float
+    work: Work
     waits: int
     copies: int
 
 
 @cache
-def cost(task: str, size: str, count: int, *options: tuple[str, Any]) -> Cost:
+def cost(card: str, task: str, size: str, count: int, *options: tuple[str, Any]) -> Cost:
     height, width = SIZES[size]
     planes = tuple(np.zeros(EIGHT.plane_size(plane, height, width), np.uint8) for plane in range(3))
     frames = [Frame(planes, number, 1) for number in range(count)]
-    with Rehearsal(**H100) as device:
+    with Rehearsal(**STAND_INS[card]) as device:
         restorer = load_restorer(task, RestoreOptions(device="cuda:1", **dict(options)))
         clips = clip_restorer(restorer, video_of(EIGHT, height, width), RestoreOptions(), threads=1)
         for stop, sigma in ((3, 20.0), (count, 21.0)):  # as measured noise differs from clip to clip
             device.counts.clear()
-            device.launches = device.touched = device.products = 0
+            device.launches = device.touched = device.products = device.eigen = device.cholesky = 0
             assert len(list(clips.frames(iter([(Clip(0, stop, (sigma,) * 3), frames[:stop])])))) == stop
-    each = device.launches / count, device.touched / count / 1e9, device.products / count / 1e9
+    each = device.launches, device.touched / 1e9, device.products / 1e9, device.eigen, device.cholesky
     waits = sum(device.counts[what] for what in ("values read", "sized by values", "waits inside"))
-    return Cost(*each, waits, device.counts["blocking copies"])
+    return Cost(Work(*(number / count for number in each)), waits, device.counts["blocking copies"])
 
 
 DENOISE: tuple[Any, ...] = ("denoise", 20, ("sigma", 20.0))
@@ -61,9 +60,9 @@ CASES: dict[str, tuple[Any, ...]] = {
 }
 
 
-def cost_of(name: str, size: str) -> Cost:
+def cost_of(name: str, size: str, card: str = "h100") -> Cost:
     task, count, *options = CASES[name]
-    return cost(task, size, count, *options)
+    return cost(card, task, size, count, *options)
 
 
 # A launch takes an H100's host 7 us, however little it computes.
@@ -82,18 +81,18 @@ def cost_of(name: str, size: str) -> Cost:
     ],
 )
 def test_an_h100_restores_a_frame_by_few_launches(name, size, most):
-    assert cost_of(name, size).launches <= most
+    assert cost_of(name, size).work.launches <= most
 
 
 @pytest.mark.parametrize("name", ["denoise", "denoise, fast"])
 def test_large_frames_take_no_more_launches_on_an_h100_than_small_ones(name):
-    assert cost_of(name, "1080p").launches <= 1.005 * cost_of(name, "480p").launches
+    assert cost_of(name, "1080p").work.launches <= 1.005 * cost_of(name, "480p").work.launches
 
 
 # At 1080p 9.4 GB of a denoised frame were counted at first.
 @pytest.mark.parametrize("name, most", [("denoise", 8.4), ("denoise, fast", 3.9), ("derain", 30)])
 def test_few_bytes_of_a_frame_of_1080p_are_moved_on_a_device(name, most):
-    assert cost_of(name, "1080p").gigabytes <= most
+    assert cost_of(name, "1080p").work.gigabytes <= most
 
 
 # Of a denoised clip: the sizes of lists of holes in three planes and of detailed groups in two, an error code
@@ -111,3 +110,27 @@ def test_few_bytes_of_a_frame_of_1080p_are_moved_on_a_device(name, most):
 def test_the_host_waits_for_a_device_a_few_times_in_a_clip_and_for_no_copy(name, size, most):
     found = cost_of(name, size)
     assert found.waits <= most and found.copies == 0
+
+
+def is_counted(card: str) -> None:
+    for (name, size), works in COUNTED.items():
+        found = cost_of(name, size, card).work
+        assert works[card] == pytest.approx(found, rel=0.02, abs=0.005), (name, size, found)
+
+
+def test_predictions_for_an_h100_follow_from_what_is_counted():
+    is_counted("h100")
+
+
+@pytest.mark.budgets
+def test_predictions_for_a_4060_follow_from_what_is_counted():
+    is_counted("4060")
+
+
+def test_a_frame_takes_as_long_as_the_slowest_of_host_device_and_cores():
+    frame, (h100, small) = Work(500, 2.0, 10.0, 100, 100), (CARDS["h100"], CARDS["4060"])
+    host, device, alone, whole = predicted(h100, frame, "480p")
+    assert host == pytest.approx(500 * 7e-3)
+    assert device > 2.0 / 3.35 and alone == pytest.approx(1e3 / max(host, device)) and whole <= alone
+    assert predicted(small, frame, "480p").device > 5 * device
+    assert predicted(h100, Work(1, 0.001, 0, 0, 0), "1080p").whole < 60, "x264 and the decoder bound it"

@@ -11,6 +11,7 @@ is read there is 1 or True, in lists 0, 1, 2 and so on, and of a mask a sixteent
 
 from __future__ import annotations
 
+import math
 import threading
 from collections import Counter
 from collections.abc import Iterator
@@ -42,6 +43,7 @@ WAITING = {
     aten._linalg_solve_ex.default,
     aten.cholesky_inverse.default,
 }
+DECOMPOSING = {aten._linalg_eigh.default, aten.linalg_cholesky_ex.default}
 # They neither compute nor copy.
 FREE = {
     aten._unsafe_view.default,
@@ -320,7 +322,8 @@ class _Generator(torch.Generator):
 
 class Rehearsal:
     """The stand-in while it is entered: `launches`, the bytes that they `touched` and the operations of their
-    `products`, `counts` of copies, waits and questions, bytes `moved` over the bus.
+    `products`, matrices whose `eigen`vectors or `cholesky` factors they find, `counts` of copies, waits and
+    questions, bytes `moved` over the bus.
 
     Of its memory `free` bytes are free, and `kept` more are kept by torch for what comes; it has so many
     `processors`.
@@ -332,7 +335,7 @@ class Rehearsal:
         self.free, self.bf16, self.kept, self.processors = free, bf16, kept, processors
         self.counts: Counter[str] = Counter()
         self.moved: Counter[str] = Counter()
-        self.launches = self.touched = self.products = 0
+        self.launches = self.touched = self.products = self.eigen = self.cholesky = 0
         self._lock = threading.Lock()
 
     def __enter__(self) -> Rehearsal:
@@ -393,8 +396,11 @@ class Rehearsal:
         if cls.current:
             touched, formula = _bytes_of(func, given, result), flop_registry.get(func._overloadpacket)
             products = formula(*given[0], **given[1], out_val=result) if formula else 0
+            batch = math.prod(given[0][0].shape[:-2]) if func in DECOMPOSING else 0
             with cls.current._lock:
                 cls.current.launches += 1
+                cls.current.eigen += batch if func is aten._linalg_eigh.default else 0
+                cls.current.cholesky += batch if func is aten.linalg_cholesky_ex.default else 0
                 cls.current.touched += touched
                 cls.current.products += products
 
