@@ -100,7 +100,7 @@ def describe(event: Event) -> str | None:
             decided = [", ".join(event.details.get("decisions", {}).values())]
             return f"{event.source}: " + "; ".join(filter(None, [", ".join(known), *earlier, *decided]))
         case Progressed():
-            return f"{event.source}: {stage_of(event)} {progress_of(event)}"
+            return f"{event.source}: {stage_of(event)} {progress_of(event)}".rstrip()
         case Warned():
             where = f", frame {event.frame}" if event.frame is not None else ""
             return f"{event.source}{where}: warning: {event.message}"

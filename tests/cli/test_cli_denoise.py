@@ -502,13 +502,14 @@ def test_an_unfinished_job_with_other_options_is_asked_about_on_a_terminal(
     with monkeypatch.context() as patch:
         patch.setattr(SegmentedWork, "join", interrupted)
         assert run(video, "--sigma", "20") == 130
-    monkeypatch.setattr(restoring, "ask", lambda question: answer)
+    monkeypatch.setattr(restoring, "ask", lambda reason, question: answer)
     assert run(video, "--sigma", "25") == (0 if answer else 1)
     printed = capsys.readouterr().err
     assert "sigma was 20, now 25" in printed
     assert ("add --restart to start over" in printed) == (not answer)
     assert run(video, "--sigma", "25", "-y") == 0
     assert ("sigma was 20, now 25; it was discarded" in capsys.readouterr().err) == (not answer)
+    assert printed.count("sigma was 20, now 25") == 1
 
 
 def test_two_missing_inputs_end_as_one_does(tmp_path):

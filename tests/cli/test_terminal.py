@@ -1,6 +1,7 @@
 """What files say reaches the terminal as plain text, on one line."""
 
 import ast
+import io
 import json
 from pathlib import Path
 
@@ -10,9 +11,9 @@ from command_line import run
 from sample_videos import write_video
 
 import vidrestore.cli
-from vidrestore.cli.progress import PlainLines, print_json
-from vidrestore.cli.terminal import escaped, fitted
-from vidrestore.events import Warned
+from vidrestore.cli.progress import PlainLines, print_json, progress_bar
+from vidrestore.cli.terminal import ask, escaped, fitted
+from vidrestore.events import Progressed, Warned
 
 FORGED = "a\x1b]0;title\x07\r\nvidrestore: all lost\x9b31m\u202etxt.exe\u2028\u061c"
 
@@ -81,6 +82,18 @@ def test_events_are_one_plain_line_each(capsys):
         and escaped(as_json) == as_json
         and escaped(as_text) == as_text
     )
+
+
+def test_a_question_takes_the_bar_off_the_terminal_first(monkeypatch, capsys):
+    monkeypatch.setattr("sys.stdin", answers := io.StringIO("y\n"))
+    monkeypatch.setattr(answers, "isatty", lambda: True, raising=False)
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
+    with progress_bar() as listener:
+        listener(Progressed("in.mp4", 0, stage="load"))
+        assert listener.progress.tasks
+        assert ask("in.mp4: sigma was 20", "Start over?")
+        assert not listener.progress.tasks
+    assert capsys.readouterr().err.endswith("in.mp4: sigma was 20\nStart over? [y/N] ")
 
 
 def test_only_one_module_prints():

@@ -12,7 +12,7 @@ from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, TextIO
 
 from vidrestore import __version__
-from vidrestore.cli.terminal import escaped, fitted, in_options, say, say_json
+from vidrestore.cli.terminal import cleared, escaped, fitted, in_options, say, say_json
 from vidrestore.errors import OptionError
 from vidrestore.events import BEFORE_START, Event, Failed, Finished, Listener, Progressed
 from vidrestore.wording import LOGGER, Logged, describe, numbered, progress_of, result_of, stage_of
@@ -164,9 +164,12 @@ def progress_bar() -> Iterator[BarListener]:
     progress = Progress(
         *columns, console=console, transient=True, redirect_stdout=False, redirect_stderr=False
     )
+    listener = BarListener(progress)
+    cleared.append(listener.clear)
     try:
-        yield BarListener(progress)
+        yield listener
     finally:
+        cleared.remove(listener.clear)
         progress.stop()
 
 
@@ -184,7 +187,7 @@ class BarListener:
             self._draw(event)
             return
         if isinstance(event, (Finished, Failed)):
-            self._remove_bar()
+            self.clear()
         if line := describe(event):
             self.show(line)
 
@@ -201,7 +204,8 @@ class BarListener:
             self.progress.start()
         self.progress.update(self._bar, description=stage, completed=event.done, total=event.total, text=text)
 
-    def _remove_bar(self) -> None:
+    def clear(self) -> None:
+        """Take the bar away until there is further progress."""
         if self._bar is not None:
             self.progress.stop()
             self.progress.remove_task(self._bar)

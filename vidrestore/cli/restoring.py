@@ -348,9 +348,9 @@ def _restore(batch: Batch, source: str, run: RunOptions, on_event: Listener) -> 
     except DifferentJobError as error:
         if run.json or run.quiet or run.shard:
             raise
-        on_event(Warned(source, error.found))
-        if not ask("Discard it and start over?"):
+        if not ask(f"{source}: {error.found}", "Discard it and start over?"):
             raise
+        on_event(Warned(source, f"{error.found}; it was discarded"))
     with _changed(batch, restart=True):
         return batch.restore(source, on_event)
 

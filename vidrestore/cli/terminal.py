@@ -12,7 +12,7 @@ import os
 import re
 import sys
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Any, TextIO
 
@@ -79,10 +79,17 @@ def say_over(line: str) -> None:
     print(f"\r\x1b[K{escaped(line)}", end="", file=sys.stderr, flush=True)
 
 
-def ask(question: str) -> bool | None:
+# what takes a bar off stderr's terminal before a question
+cleared: list[Callable[[], None]] = []
+
+
+def ask(reason: str, question: str) -> bool | None:
     """Return the answer to a question on stderr's terminal, no by default; None if nobody can answer."""
     if not (sys.stdin and sys.stdin.isatty() and sys.stderr.isatty()):
         return None
+    for clear in cleared:
+        clear()
+    say(reason, sys.stderr)
     print(f"{escaped(question)} [y/N] ", end="", file=sys.stderr, flush=True)
     return sys.stdin.readline().strip().lower() in ("y", "yes")
 
