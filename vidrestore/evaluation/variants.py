@@ -34,7 +34,7 @@ body { font: 15px/1.4 system-ui, sans-serif; margin: 1rem auto; max-width: 84rem
 section { display: flex; flex-wrap: wrap; gap: 1rem }
 figure { margin: 0; width: 384px; max-width: 100% }
 img { display: block; max-width: 100%; image-rendering: pixelated }
-code { overflow-wrap: anywhere }
+h1, code { overflow-wrap: anywhere }
 """
 
 
