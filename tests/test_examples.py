@@ -289,6 +289,11 @@ def test_the_readme_has_at_most_10_kilobytes(repository):
     assert (repository / "README.md").stat().st_size <= 10 * 1024
 
 
+def test_the_readme_names_the_small_torch_before_the_command_that_fetches_a_large_one(repository):
+    text = (repository / "README.md").read_text(encoding="utf-8")
+    assert 0 < text.index("https://download.pytorch.org/whl/cpu") < text.index("pip install . ")
+
+
 def test_weights_load_as_their_document_says(repository):
     (code,) = blocks(repository, "python", "weights/README.md")
     names: dict[str, object] = {}

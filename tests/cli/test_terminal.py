@@ -14,6 +14,7 @@ import vidrestore.cli
 from vidrestore.cli.progress import PlainLines, print_json, progress_bar
 from vidrestore.cli.terminal import ask, escaped, fitted
 from vidrestore.events import Progressed, Warned
+from vidrestore.wording import describe
 
 FORGED = "a\x1b]0;title\x07\r\nvidrestore: all lost\x9b31m\u202etxt.exe\u2028\u061c"
 
@@ -82,6 +83,10 @@ def test_events_are_one_plain_line_each(capsys):
         and escaped(as_json) == as_json
         and escaped(as_text) == as_text
     )
+
+
+def test_a_line_without_a_number_ends_with_its_words():
+    assert describe(Progressed("-", 0, stage="look")) == "-: looking for weather"
 
 
 def test_a_question_takes_the_bar_off_the_terminal_first(monkeypatch, capsys):
