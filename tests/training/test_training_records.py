@@ -169,7 +169,7 @@ def test_a_terminal_shows_a_bar_and_a_line_per_validation():
 def test_tensorboard_that_is_not_installed_is_an_error_that_says_what_to_install(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "tensorboard", None)
     monkeypatch.delitem(sys.modules, "torch.utils.tensorboard", raising=False)
-    with pytest.raises(OptionError, match=r"pip install vidrestore\[tensorboard\]"):
+    with pytest.raises(OptionError, match=r'pip install "vidrestore\[tensorboard\]"'):
         train(tiny_run(tmp_path), tmp_path / "runs", device="cpu", tensorboard=True)
 
 
