@@ -3,20 +3,27 @@
 Parity of networks and tasks on a real card is checked by `vidrestore bench --report` (jobs/proof.py).
 """
 
+import threading
 from contextlib import ExitStack
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
-from device_runs import EIGHT, FRAMES, TEN, assert_same, frames_of, restored, video_of
+from device_runs import EIGHT, FRAMES, HEIGHT, TEN, WIDTH, assert_same, frames_of, restored, video_of
 from stand_in import Rehearsal
 
 from vidrestore.errors import OptionError
 from vidrestore.frames import Frame
+from vidrestore.jobs.bench import write_video
+from vidrestore.jobs.run import restore
+from vidrestore.media.reader import VideoReader
 from vidrestore.models.mb_taylorformer import MBTaylorFormer
-from vidrestore.options import RestoreOptions
+from vidrestore.noise.meter import NoiseMeter
+from vidrestore.options import EncoderOptions, RestoreOptions
 from vidrestore.pipeline.pipelines import clip_restorer
 from vidrestore.pipeline.plan import Clip
+from vidrestore.pipeline.transfers import Sent, Uploads
 from vidrestore.restorers.base import load_restorer
 from vidrestore.restorers.devices import all_bits, device_name, half_type, torch_device, uses_bf16
 
@@ -180,3 +187,37 @@ def test_frames_of_a_clip_are_restored_by_the_same_launches(weights, task, model
         launches(task, each, Rehearsal(), model=weights[model]) for each in (frames[:2], 2 * frames)
     )
     assert twice <= more * once
+
+
+def test_a_device_restores_a_file_as_the_cpu_does_while_the_noise_of_the_next_clip_is_measured(
+    monkeypatch, tmp_path
+):
+    measuring, sending, add, send = set(), set(), NoiseMeter.add, Uploads.send
+
+    def measure(*given: Any) -> None:
+        measuring.add(threading.get_ident())
+        add(*given)
+
+    def upload(*given: Any) -> Sent:
+        sending.add(threading.get_ident())
+        return send(*given)
+
+    monkeypatch.setattr(NoiseMeter, "add", measure)
+    monkeypatch.setattr(Uploads, "send", upload)
+    video, options = str(tmp_path / "video.mkv"), EncoderOptions(lossless=True)
+    write_video(video, WIDTH, HEIGHT, 30)  # two clips
+
+    def frames(device: str) -> Any:
+        output = str(tmp_path / f"{device}.mkv")
+        given = RestoreOptions(device=device, precision="fp32", encoder=options)
+        assert restore(video, output, task="denoise", options=given).frames == 30
+        with VideoReader(output) as reader:
+            return np.stack([frame.planes[0] for frame in reader.frames()]).astype(int)
+
+    expected = frames("cpu")
+    sending.clear()
+    measuring.clear()
+    with Rehearsal():
+        found = frames("cuda")
+    assert sending and measuring and not sending & measuring
+    assert np.abs(found - expected).max() <= 1

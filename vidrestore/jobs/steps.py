@@ -23,7 +23,7 @@ from vidrestore.media.probe import SourceInfo
 from vidrestore.media.source import Target
 from vidrestore.media.writer import VideoWriter
 from vidrestore.options import DENOISE, EncoderOptions, RestoreOptions
-from vidrestore.pipeline.chain import frames_ahead
+from vidrestore.pipeline.chain import buffered, frames_ahead
 from vidrestore.pipeline.clip_restorer import Changes
 from vidrestore.pipeline.pipelines import clip_restorer, known_sigma, output_scale
 from vidrestore.pipeline.plan import (
@@ -36,6 +36,8 @@ from vidrestore.pipeline.plan import (
     planned_range,
 )
 from vidrestore.restorers.base import SCALES, Restorer, load_restorer
+
+ONE = 0  # bytes of a queue that holds a single clip, however large
 
 
 @dataclass(frozen=True)
@@ -159,6 +161,9 @@ class Steps:
         with ExitStack() as running:
             frames: Iterable[Frame] = running.enter_context(frames_ahead(decoded, on_gpu=self.on_gpu))
             clips = self.planned(frames, timeline)
+            if self.on_gpu:  # noise is measured while the clip before is sent, and its frames are joined
+                ahead = buffered(clips, ONE, lambda clip: sum(frame.nbytes for frame in clip[1]))
+                clips = running.enter_context(closing(ahead))
             for stage in self.stages:
                 if stage is not self.first:
                     own, pixels = stage.timeline(timeline.cuts), stage.video.format
