@@ -93,6 +93,14 @@ def test_moved_files_verify_beside_their_sidecar_and_other_files_are_refused(vid
     assert verify(tmp_path / "none.json") == 1
 
 
+def test_a_skipped_output_keeps_its_sidecar(video):
+    assert run(video, "--sidecar", "-q") == 0
+    sidecar = video.with_name("in.denoised.mkv.vidrestore.json")
+    before = sidecar.read_bytes()
+    assert run(video, "--skip-existing", "--strength", "0.5", "--sidecar", "-q") == 0
+    assert sidecar.read_bytes() == before
+
+
 def test_pictures_have_sidecars_and_pipes_none(tmp_path, capsys):
     for number in range(3):
         write_video(tmp_path / f"{number}.png", 1, "png", "rgb24", format="image2")
