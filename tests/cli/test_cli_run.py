@@ -166,6 +166,13 @@ def test_steps_that_make_no_sense_are_refused(video, capsys, given, message):
     assert message in " ".join(capsys.readouterr().err.split())
 
 
+@pytest.mark.parametrize("steps", ["3", '"denoise"', '[["denoise"]]', '["denoise", 5]', "nan", "2020-01-01"])
+def test_steps_that_are_no_list_of_names_are_refused_in_a_line(tmp_path, capsys, steps):
+    (tmp_path / "steps.toml").write_text(f"steps = {steps}")
+    assert run("run", "a.mp4", "--config", tmp_path / "steps.toml") == 2
+    assert 'expected steps = ["denoise", "sr"] and a table for each step' in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     "text, reason",
     [

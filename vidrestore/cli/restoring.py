@@ -500,12 +500,13 @@ def run(
     tables = with_settings(_read_toml(config), settings or (), HELP)
     in_file = tables.pop("steps", [])
     names = steps.split(",") if steps else in_file
-    if "" in names:
-        raise OptionError(f"--steps {steps}: a name is missing beside a comma; expected A,B without spaces")
-    if not isinstance(names, list) or not all(isinstance(part, dict) for part in tables.values()):
+    is_list = isinstance(names, list) and all(isinstance(name, str) for name in names)
+    if not is_list or not all(isinstance(part, dict) for part in tables.values()):
         raise OptionError(
             'expected steps = ["denoise", "sr"] and a table for each step; with --set STEP.NAME=VALUE'
         )
+    if "" in names:
+        raise OptionError(f"--steps {steps}: a name is missing beside a comma; expected A,B without spaces")
     if print_config:
         show(*toml({"steps": names} | tables).splitlines())
         return
