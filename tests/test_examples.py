@@ -281,7 +281,10 @@ def test_the_files_that_a_document_names_are_there(repository, document):
     words = {word for line in shell_lines(repository, document) for word in line}
     scripts = [word for word in words if word.startswith(("examples/", "tests/"))]
     assert len(links) > 1
-    assert [link for link in links if not (path.parent / link).exists()] == []
+    for link in links:
+        name, _, heading = link.partition("#")
+        assert (path.parent / name).exists()
+        assert not heading or f"\n## {heading}\n" in (path.parent / name).read_text(encoding="utf-8").lower()
     assert [script for script in scripts if not (repository / script).exists()] == []
 
 
