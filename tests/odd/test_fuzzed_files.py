@@ -2,7 +2,7 @@
 finds, and it finds nothing in the whole ones.
 
 The judge is FFmpeg's decoder in one thread: errors it logs or raises, frames it marks, and frames fewer than
-the whole file has. It finds 1336 of the 1554 files wrong. The default run takes a few files of each
+the whole file has. It finds 1337 of the 1554 files wrong. The default run takes a few files of each
 container, `-m faults` the others.
 """
 
