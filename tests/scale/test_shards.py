@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 from collections.abc import Callable
 from pathlib import Path
@@ -79,6 +80,16 @@ def test_shards_make_the_file_of_one_process_and_no_frame_twice(
     own = [command.own_frames for command in started]
     assert sum(own) == FRAMES and min(own) > 0
     assert [path.name for path in tmp_path.iterdir()] == ["out.mkv"]
+
+
+def test_the_summary_of_a_shard_says_how_many_frames_other_runs_restored(
+    commands: Commands, film: Path, tmp_path: Path
+) -> None:
+    line = ("denoise", film, "-o", tmp_path / "out.mkv", "--segment-frames", "20", "--threads", "1")
+    started = [commands.start(*line, "--shard", f"{number}/2", slow_clip=0.02) for number in (1, 2)]
+    assert ended(*started)
+    texts = [re.search(r"300 frames \((\d+) of them by other runs\) in", each.said) for each in started]
+    assert sum(int(text[1]) for text in texts if text) == FRAMES, [each.said for each in started]
 
 
 def test_a_single_shard_does_it_all_and_late_ones_find_it_done(
