@@ -1,9 +1,10 @@
-"""A rehearsal of Windows and macOS on this system, under their rules: what they lack is taken away, and an
-open file can't be renamed, replaced or removed. Neither system was run.
+"""A rehearsal of Windows and macOS on this system, under their rules (`helpers/other_system.py`). Neither
+system was run.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -14,81 +15,6 @@ import pytest
 from sample_videos import write_video
 
 HELPERS = Path(__file__).parent / "helpers"
-RULES = """
-import builtins, os, signal, sys
-
-LACKING = ("fcntl", "resource", "pwd", "grp")
-plain_import = builtins.__import__
-def without(name, *rest, **more):
-    if name in LACKING:
-        raise ImportError(name)
-    return plain_import(name, *rest, **more)
-
-import subprocess, multiprocessing, socket, tempfile, shutil, torch, av, numpy  # they know the real system
-builtins.__import__ = without
-for name in LACKING:
-    sys.modules.pop(name, None)
-for name in ("setxattr", "getxattr", "fchmod", "fork", "O_NOFOLLOW", "O_CLOEXEC", "O_NONBLOCK", "O_NOCTTY",
-             "sched_getaffinity", "getuid", "geteuid", "lchown"):
-    if hasattr(os, name):
-        delattr(os, name)
-for name in ("SIGHUP", "SIGKILL", "SIGQUIT"):
-    delattr(signal, name)
-
-if not LINKS:
-    def link(*names):  # as on exFAT
-        raise OSError(1, "a file system without hard links")
-    os.link = link
-
-real_exists = os.path.exists
-os.path.exists = lambda path: not str(path).startswith(("/proc", "/dev/shm")) and real_exists(path)
-links, listed = os.readlink, os.listdir
-
-def refuse_open_files(name, places):
-    quick = getattr(os, name)
-    def careful(*paths, **more):
-        for place in places:
-            full = os.path.realpath(os.fspath(paths[place]))
-            for number in listed("/proc/self/fd"):
-                try:
-                    opened = links(f"/proc/self/fd/{number}")
-                except OSError:
-                    continue
-                if opened == full:
-                    raise PermissionError(13, f"open files can't be touched by {name}", full)
-        return quick(*paths, **more)
-    setattr(os, name, careful)
-
-for name, places in (("rename", (0, 1)), ("replace", (0, 1)), ("unlink", (0,)), ("remove", (0,))):
-    refuse_open_files(name, places)
-
-real_kill = os.kill
-def kill(process, number):  # there, 0 is Ctrl-C for a whole group, and most others end the process
-    raise AssertionError("os.kill asks nobody on Windows")
-os.kill = kill
-
-
-sys.stdout.reconfigure(encoding="cp1252")
-sys.stderr.reconfigure(encoding="cp1252", errors="backslashreplace")
-import no_change  # from tests/helpers
-from vidrestore.restorers import base
-base.TASKS["denoise"] = base.TASKS["<identity>"]
-if AFTER:
-    from vidrestore.media import segment_file
-    plain_put = segment_file.JoinedFile.put
-    def put(*arguments):
-        raise KeyboardInterrupt
-    segment_file.JoinedFile.put = put
-from vidrestore.cli import main
-code = 0
-for line in LINES:
-    try:
-        main(line)
-    except SystemExit as end:
-        print("ended with", end.code, file=sys.stderr)
-        code = code or end.code
-sys.exit(code)
-"""
 
 
 def commands(
@@ -97,15 +23,15 @@ def commands(
     """Run commands in one process under these rules; return the exit code of the first that failed, 0 if none
     did, and what all printed. `stopped`: as by Ctrl-C while segments are joined.
     """
-    given = [[str(word) for word in line] for line in lines]
-    code = f"AFTER, LINKS, LINES = {stopped}, {links}, {given}\n{RULES}"
+    order = {"lines": [[str(word) for word in line] for line in lines], "stopped": stopped, "links": links}
+    more = {"PYTHONUTF8": "0", "USERNAME": "someone", "PYTHONPATH": str(HELPERS), "COLUMNS": "100"}
     done = subprocess.run(
-        [sys.executable, "-c", code],
+        [sys.executable, str(HELPERS / "other_system.py")],
         cwd=folder,
         input=stdin,
         capture_output=True,
         timeout=300,
-        env=os.environ | {"PYTHONUTF8": "0", "USERNAME": "someone", "PYTHONPATH": str(HELPERS)},
+        env=os.environ | more | {"OTHER_SYSTEM": json.dumps(order)},
     )
     return done.returncode, (done.stdout + done.stderr).decode("cp1252")
 
@@ -116,12 +42,16 @@ def test_a_video_is_restored_and_resumed_without_what_other_systems_lack(tmp_pat
     given = ("denoise", "Gr\u00fc\u00dfe \u732b.mkv", "--lossless", "-o", "out.mkv")
     code, said = commands(tmp_path, given, stopped=True, links=links)
     assert code == 130 and not (tmp_path / "out.mkv").exists(), said
-    code, said = commands(tmp_path, given, (*given, "--overwrite"), links=links)
+    proof = ("--report", "page.html", "--sidecar", "--log", "log.txt")
+    verify = ("verify", "out.mkv.vidrestore.json")
+    again = ((*given, "--overwrite", *proof), (*given, "--skip-existing"), verify)
+    code, said = commands(tmp_path, given, *again, links=links)
     assert code == 0 and (tmp_path / "out.mkv").exists(), said
     assert [path.name for path in tmp_path.iterdir() if path.is_dir()] == []
+    assert all("\u732b" in (tmp_path / name).read_text("utf-8") for name in ("page.html", "log.txt"))
 
 
-def test_pictures_pipes_and_shards_work_there(tmp_path: Path) -> None:
+def test_pictures_pipes_shards_processes_and_help_work_there(tmp_path: Path) -> None:
     write_video(tmp_path / "in.mkv", 4)
     code, said = commands(
         tmp_path,
@@ -129,11 +59,14 @@ def test_pictures_pipes_and_shards_work_there(tmp_path: Path) -> None:
         ("denoise", "out", "-o", "again.mkv", "--lossless"),
         ("denoise", "in.mkv", "-o", "shared.mkv", "--shard", "1/2"),
         ("denoise", "-", "-o", "piped.mkv"),
+        ("denoise", "in.mkv", "-o", "spawned.mkv", "--device", "cpu,cpu"),
+        ("--help",),
+        ("denoise", "--help"),
         stdin=(tmp_path / "in.mkv").read_bytes(),
     )
     assert code == 0 and len(list((tmp_path / "out").glob("*.png"))) == 4, said
     names = {path.name for path in tmp_path.iterdir()}
-    assert names == {"in.mkv", "out", "again.mkv", "shared.mkv", "piped.mkv"}, said
+    assert names == {"in.mkv", "out", "again.mkv", "shared.mkv", "piped.mkv", "spawned.mkv"}, said
 
 
 def test_a_network_is_trained_there(repository: Path, tmp_path: Path) -> None:
@@ -142,3 +75,32 @@ def test_a_network_is_trained_there(repository: Path, tmp_path: Path) -> None:
     cache = ("--cache", tmp_path / "cache")
     code, said = commands(tmp_path, ("train", "--config", config, "-o", "runs", *short, *cache))
     assert code == 0 and (tmp_path / "runs" / "quick.safetensors").exists(), said
+
+
+def test_what_windows_refuses_is_an_error_of_one_line_and_leaves_nothing(tmp_path: Path) -> None:
+    for folder in ("", "one", "two"):
+        (tmp_path / folder).mkdir(exist_ok=True)
+    for name in ("in.mkv", "one/A.mkv", "two/a.mkv"):
+        write_video(tmp_path / name, 2)
+    (tmp_path / "old.txt").write_bytes("Gr\u00fc\u00dfe.mkv".encode("cp1252"))
+    deep, near = "/".join(["deep" * 10] * 5), "x" * (215 - len(str(tmp_path)))
+    expected = {
+        "in.mkv -o 12:30.mkv": "12:30.mkv: Windows takes no file name with ':' there; give -o",
+        "in.mkv -o %04d?.png": "%04d?.png: Windows takes no file name with '?' there",
+        "in.mkv -o aux.mkv": "aux.mkv: Windows takes no file name with 'aux.' there",
+        "in.mkv -o out.mkv.": "out.mkv.: the name has no suffix to say the container",
+        "in.mkv -o out./": "out.: this folder for the outputs can't be made",
+        "in.mkv --report a|b": "--report a|b: the folder can't be made",
+        f"in.mkv -o {deep}/": "267 characters, too many for Windows; choose a shorter folder with -o",
+        f"in.mkv -o {near}.mkv": "282 characters, too many for Windows; choose a shorter folder with -o",
+        "one two -o out/ -y": "two/a.mkv would become out/A.denoised.mkv, too",
+        "in.mkv -o one/A.mkv": "or give -o another name; --skip-existing leaves it alone",
+        "--from-list old.txt": "old.txt: the list of inputs is not UTF-8",
+    }
+    before = sorted(tmp_path.rglob("*"))
+    code, said = commands(tmp_path, *(("denoise", *line.split()) for line in expected))
+    errors = [line for line in said.splitlines() if line.startswith("vidrestore: ")]
+    assert code and [text for text in expected.values() if text not in "\n".join(errors)] == [], said
+    # the pair of one name has three lines
+    assert "Traceback" not in said and len(errors) == len(expected) + 2, said
+    assert sorted(tmp_path.rglob("*")) == before

@@ -204,6 +204,12 @@ def test_a_list_names_one_input_in_each_line(tmp_path: Path, content: bytes) -> 
     assert listed_sources(f"{tmp_path}/list.txt") == ["a b.mp4", "c\udce9.mkv"]
 
 
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16"])
+def test_a_list_that_windows_wrote_names_the_same(tmp_path: Path, encoding: str) -> None:
+    (tmp_path / "list.txt").write_bytes("a b.mp4\r\n\u732b.mkv\r\n".encode(encoding))
+    assert listed_sources(f"{tmp_path}/list.txt") == ["a b.mp4", "\u732b.mkv"]
+
+
 def test_a_list_that_is_empty_or_not_there_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "list.txt").write_bytes(b"\n")
     with pytest.raises(MediaError, match="the list of inputs is empty"):

@@ -12,6 +12,7 @@ import hashlib
 import os
 import re
 import secrets
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -30,6 +31,9 @@ from vidrestore.files.regular import (
 LONGEST_NAME = 255  # bytes, on every file system in use
 # seconds without a write after which a partial file of another machine counts as left behind
 ABANDONED = 20 * LEASE
+# On Windows ":" leads to a hidden stream of another file, a device's name with any suffix to the device, and
+# a dot or space at the end is dropped.
+_NOT_ON_WINDOWS = re.compile(r'(?i)[<>:"|?*\x00-\x1f]|[. ]$|^(con|prn|aux|nul|com\d|lpt\d)(\.|$)')
 _PARTIAL = re.compile(r"\.(?P<place>[0-9a-f]{16})\.(?P<machine>[0-9a-f]{8})[0-9a-f]{16}\.partial")
 
 
@@ -45,6 +49,7 @@ def check_output(output: str, source: str, *, overwrite: bool) -> None:
             f"{output}: the name has {length} bytes, and file systems hold {LONGEST_NAME}; give a shorter "
             "one with `output`"
         )
+    check_name(output)
     if same_file(target, Path(source)):
         raise MediaError(
             f"{output}: the output is the input {source}; give `output` another name (`overwrite` does not "
@@ -63,6 +68,14 @@ def check_output(output: str, source: str, *, overwrite: bool) -> None:
         raise MediaError(f"{output}: there is no folder {folder}; create it first")
     if not os.access(folder, os.W_OK | os.X_OK):
         raise MediaError(f"{output}: the folder {folder} can't be written to; choose another `output`")
+
+
+def check_name(output: str) -> None:
+    """Raise MediaError for a name that this system refuses or takes for something else."""
+    if sys.platform == "win32" and (found := _NOT_ON_WINDOWS.search(Path(output).name)):
+        raise MediaError(
+            f"{output}: Windows takes no file name with {found[0]!r} there; give `output` another name"
+        )
 
 
 def same_file(first: Path, second: Path) -> bool:

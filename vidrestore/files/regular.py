@@ -9,6 +9,7 @@ import io
 import mmap
 import os
 import stat
+import sys
 import zipfile
 from contextlib import suppress
 from pathlib import Path
@@ -19,6 +20,7 @@ MEGABYTE = 1 << 20
 LARGEST_PLAN = 64 * MEGABYTE  # the plan of a video of ten hours has 20
 LARGEST_LIST = 64 * MEGABYTE
 LARGEST_TOML = MEGABYTE
+LONGEST_PATH = 247  # characters of a folder's; a file may have 259
 
 # Flags that Windows lacks count as 0 there.
 _SAFE = sum(getattr(os, name, 0) for name in ("O_CLOEXEC", "O_NONBLOCK", "O_NOCTTY", "O_BINARY"))
@@ -110,6 +112,11 @@ def _wrong_kind(path: Path | str, status: os.stat_result) -> UnexpectedFileError
     return UnexpectedFileError(errno.EINVAL, f"{kind}, but a regular file was expected", str(path))
 
 
+def is_too_long(path: str | os.PathLike[str]) -> bool:
+    """Return True for a path that Windows takes only if long paths are enabled there."""
+    return sys.platform == "win32" and len(os.path.abspath(path)) > LONGEST_PATH
+
+
 def write_problem(output: str, error: OSError) -> MediaError:
     """Return the MediaError that explains a failed write."""
     if isinstance(error, UnexpectedFileError):
@@ -118,6 +125,11 @@ def write_problem(output: str, error: OSError) -> MediaError:
         return MediaError(
             f"{output}: no space left to write it ({error.strerror}); free some, or choose another folder "
             "with `output`"
+        )
+    if error.errno == errno.ENOENT and is_too_long(path := str(error.filename or output)):
+        return MediaError(
+            f"{output}: the path of what is written for it has {len(os.path.abspath(path))} characters, too "
+            "many for Windows; choose a shorter folder with `output`, or enable long paths in Windows"
         )
     if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
         return MediaError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Sequence
 from contextlib import suppress
@@ -11,6 +12,7 @@ from typing import Protocol
 
 from vidrestore.errors import MediaError, OptionError
 from vidrestore.events import Listener, Progressed
+from vidrestore.files.regular import write_problem
 from vidrestore.jobs.estimate import Estimate, estimate
 from vidrestore.jobs.job import Request, Summary, ignore
 from vidrestore.jobs.naming import (
@@ -162,6 +164,11 @@ def _make_folder(folder: Path) -> list[Path]:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
+        for made in reversed(missing):
+            with suppress(OSError):
+                made.rmdir()
+        if error.errno == errno.ENOENT:
+            raise write_problem(str(folder), error) from error
         raise MediaError(
             f"{folder}: this folder for the outputs can't be made ({error.strerror}); choose another `output`"
         ) from error

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import codecs
 import glob
 import os
 import re
+import sys
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -146,7 +148,7 @@ def made_of_others(sources: Sequence[Source]) -> dict[str, str]:
 
 def listed_sources(path: str) -> list[str]:
     """Return the inputs that a file lists, one per line, or separated by zero bytes as by `find -print0`; "-"
-    is standard input. Empty lines, and those that begin with #, are skipped.
+    is standard input. UTF-16 has a byte order mark. Empty lines, and those that begin with #, are skipped.
 
     Raises MediaError if it can't be read or lists nothing.
     """
@@ -160,12 +162,21 @@ def listed_sources(path: str) -> list[str]:
             raise too_large(path, LARGEST_LIST)
     except OSError as error:
         raise MediaError(f"{path}: the list of inputs can't be read ({error.strerror})") from error
+    if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):  # written by > in PowerShell
+        data = data.decode("utf-16", "replace").encode()
+    data = data.removeprefix(codecs.BOM_UTF8)
     lines = (
         data.split(b"\0")
         if b"\0" in data
         else [line for line in data.splitlines() if not line.startswith(b"#")]
     )
-    if found := [os.fsdecode(line) for line in lines if line.strip()]:
+    try:
+        found = [os.fsdecode(line) for line in lines if line.strip()]
+    except UnicodeDecodeError as error:  # on Windows
+        raise MediaError(
+            f"{path}: the list of inputs is not UTF-8 ({error.reason}); save it as that"
+        ) from None
+    if found:
         return found
     raise MediaError(f"{path}: the list of inputs is empty; expected one path in each line")
 
@@ -243,10 +254,12 @@ def _is_made(path: str) -> bool:
 
 
 def clashing(outputs: Mapping[str, Target]) -> dict[str, list[str]]:
-    """Return the sources whose output is that of others, too, each with those."""
-    sources = defaultdict[Target, list[str]](list)
+    """Return the sources whose output is that of others, too, each with those. Windows and macOS take names
+    that differ in case for one.
+    """
+    sources, folds = defaultdict[str, list[str]](list), sys.platform in ("win32", "darwin")
     for source, target in outputs.items():
-        sources[target].append(source)
+        sources[target.name.casefold() if folds else target.name].append(source)
     twice = (those for those in sources.values() if len(those) > 1)
     return {each: [other for other in those if other != each] for those in twice for each in those}
 

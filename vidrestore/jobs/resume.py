@@ -13,7 +13,8 @@ in the folder beside that even if the rest lies in another, so that there is one
 The folder must be the user's own, and all that is read in it regular files: what others put there is refused.
 
 When the folder goes, the marker stays as an attribute of the output, which is not part of its content; a copy
-or a file system may not keep it. Then only `skip_existing` leaves an existing output alone.
+or a file system may not keep it, and Python can't write it on Windows and macOS. Then only `skip_existing`
+leaves an existing output alone.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ from vidrestore.events import Listener, Started
 from vidrestore.files.atomic import LONGEST_NAME, remove_partials, replacing, same_file, sync_folder
 from vidrestore.files.checked_json import COUNT, Types, parse_object, read_object
 from vidrestore.files.locks import BusyError, Lock, heartbeat, is_own
-from vidrestore.files.regular import LARGEST_PLAN, MEGABYTE, write_problem
+from vidrestore.files.regular import LARGEST_PLAN, MEGABYTE, is_too_long, write_problem
 from vidrestore.jobs.job import Job, Request, Summary, announced, as_json, check_files, digest
 from vidrestore.jobs.naming import WORK_SUFFIX
 from vidrestore.media.source import SourceIdentity
@@ -125,7 +126,9 @@ class WorkFolder:
         while self._lock is None:
             try:
                 self._lock = self._locked(shared=shared)
-            except FileNotFoundError:
+            except FileNotFoundError as error:
+                if is_too_long(self.path):
+                    raise write_problem(str(self.output), error) from error
                 if not self.path.parent.is_dir():
                     raise MediaError(
                         f"{self.path}: there is no folder {self.path.parent}; create it first"
@@ -390,7 +393,10 @@ def left_alone(request: Request) -> Summary | None:
 def check_request(request: Request) -> None:
     """Raise an error for what is wrong even before the source is opened."""
     overwrite = request.options.overwrite or is_half_named(request)
-    check_files(request.source, request.output, overwrite=overwrite, cfr=request.options.cfr)
+    try:
+        check_files(request.source, request.output, overwrite=overwrite, cfr=request.options.cfr)
+    except OutputExistsError as error:
+        raise OutputExistsError(f"{error}; `skip_existing` leaves it alone") from None
 
 
 def is_half_named(request: Request) -> bool:
@@ -403,7 +409,7 @@ def is_half_named(request: Request) -> bool:
 
 def mark(folder: WorkFolder, path: Path, job: Job, damage: str | None) -> None:
     """Mark the finished file `path` and put it on the disk, before it gets its name."""
-    with path.open("rb") as file:
+    with path.open("r+b") as file:  # Windows flushes no file that is open for reading alone
         os.fsync(file.fileno())
     folder.write("named", _marked(path, job, damage))
 

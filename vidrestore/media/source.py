@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import BinaryIO, Self
 
 from vidrestore.errors import MediaError, OutputExistsError
-from vidrestore.files.atomic import check_output
+from vidrestore.files.atomic import check_name, check_output
 
 PIPE = "-"  # the name of standard input as a source, and of standard output as an output
 Y4M = "yuv4mpegpipe"  # FFmpeg's name of what pipes hold
@@ -220,6 +220,7 @@ class Target(_Named):
             raise MediaError(
                 f"{self}: {self.suffix} pictures can't be written; expected {', '.join(PICTURE_ENCODERS)}"
             )
+        check_name(self.name)
         there, folder = list(self.existing().values()), self.path.parent
         own = {os.path.realpath(path) for path in source.pictures.files} if source.pictures else set()
         if any(os.path.realpath(path) in own for path in there):
