@@ -154,7 +154,7 @@ def test_a_sheet_shows_the_source_and_the_tasks_at_three_strengths(video, levels
     names = "as it is, denoise, denoise at strength 0.7, denoise at strength 0.4"
     assert f"from left to right: {names}" in capsys.readouterr().out.replace("\n  ", " ")
     text = page.read_text(encoding="utf-8")
-    assert f"<code>vidrestore denoise &#x27;{video}&#x27; --strength 0.7</code>" in text
+    assert f"<code>vidrestore denoise &#x27;{video}&#x27; <span>--strength</span> 0.7</code>" in text
     pictures = pictures_of(page)
     assert len(pictures) == 3 * 4
     assert all((pictures[0] == each).all() for each in pictures[1:4])  # the model changes nothing

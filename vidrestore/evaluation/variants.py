@@ -26,15 +26,16 @@ from vidrestore.options import RestoreOptions
 
 STRENGTHS = (1.0, 0.7, 0.4)
 LARGEST = (540, 960)  # rows and columns that are restored of each place
-SHOWN = (288, 384)  # rows and columns of a crop on the sheet
+SHOWN = (240, 320)  # rows and columns of a crop on the sheet
 GAP = 8  # pixels between the crops of a picture
 STYLE = """
 :root { color-scheme: light dark }
 body { font: 15px/1.4 system-ui, sans-serif; margin: 1rem auto; max-width: 84rem; padding: 0 1rem }
 section { display: flex; flex-wrap: wrap; gap: 1rem }
-figure { margin: 0; width: 384px; max-width: 100% }
+figure { margin: 0; width: 320px; max-width: 100% }
 img { display: block; max-width: 100%; image-rendering: pixelated }
 h1, code { overflow-wrap: anywhere }
+code span { white-space: nowrap }
 """
 
 
@@ -154,7 +155,10 @@ def _page(
         yield f"<h2>Place {number} of {len(rows)}</h2><section>"
         for variant, picture in zip(variants, row, strict=True):
             line = variant.line(path)
-            code = f"<br><code>{escape(line)}</code>" if line else ""
+            # browsers break lines after hyphens
+            words = (escape(word) for word in line.split(" "))
+            kept = " ".join(f"<span>{word}</span>" if word.startswith("--") else word for word in words)
+            code = f"<br><code>{kept}</code>" if line else ""
             yield f'<figure><img alt="" src="{data_uri(picture)}">'
             yield f"<figcaption>{variant.name}{code}</figcaption></figure>"
         yield "</section>"
