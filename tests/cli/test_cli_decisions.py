@@ -14,6 +14,8 @@ from denoise_command import identity, run  # noqa: F401  (a fixture of all tests
 from sample_videos import write_video
 
 import vidrestore
+from vidrestore.cli import main
+from vidrestore.cli.terminal import bar_console
 from vidrestore.events import Finished, Planned, Progressed
 from vidrestore.wording import Logged
 
@@ -160,6 +162,33 @@ with stops_cleanly(), listening() as tell:
     plain = re.sub(r"\x1b\[[\d;]*m", "", shown)
     assert "0/44 frames, waiting for the first clip, memory 0.30 GB 0:00:00" in plain and "0:00:01" in plain
     assert "\r\x1b[Kvidrestore: stopping" in shown  # in place of the bar
+
+
+PARTS = "bar.back bar.complete bar.finished bar.pulse progress.elapsed progress.remaining progress.download"
+
+
+@pytest.mark.parametrize("part", PARTS.split())
+def test_a_bar_is_legible_on_light_and_on_dark_terminals(part):
+    style = bar_console().get_style(part)
+    assert style.bgcolor is None
+    if style.color is not None:
+        linear = [
+            each / 12.92 if each <= 0.03928 else ((each + 0.055) / 1.055) ** 2.4
+            for each in style.color.get_truecolor().normalized
+        ]
+        light = 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2] + 0.05
+        assert min(1.05 / light, light / 0.05) >= 3  # the contrast that WCAG asks of graphics
+
+
+@pytest.mark.parametrize("words", ["--help", "denoise --help", "weights list --help"])
+def test_help_is_legible_on_light_and_on_dark_terminals(words, capsys, monkeypatch):
+    monkeypatch.setattr("typer.rich_utils.FORCE_TERMINAL", True)
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    with pytest.raises(SystemExit):
+        main(words.split())
+    used = set(";".join(re.findall(r"\x1b\[([\d;]+)m", capsys.readouterr().out)).split(";"))
+    assert {"1"} <= used <= {"0", "1", "2", "35"}  # bold, dim, magenta
 
 
 def test_help_names_the_default_output(capsys):

@@ -19,7 +19,7 @@ import typer
 from vidrestore import __version__
 from vidrestore.cli import weights_commands
 from vidrestore.cli.bench_commands import bench
-from vidrestore.cli.declared import RestoreCommand
+from vidrestore.cli.declared import LegibleCommand, LegibleGroup, RestoreCommand
 from vidrestore.cli.eval_commands import evaluate
 from vidrestore.cli.inputs import INTERRUPTED
 from vidrestore.cli.inspect_commands import devices, inspect, verify
@@ -51,6 +51,7 @@ _NO_MEMORY = (
 OTHER_NAMES = dict.fromkeys(("upscale", "enlarge", "superres", "super-resolution"), "sr")  # of commands
 
 app = typer.Typer(
+    cls=LegibleGroup,
     help="""Restore video files with transformers: better pixels, everything else unchanged.
 
     Examples:
@@ -69,8 +70,10 @@ PANELS: dict[str, list[Callable[..., None]]] = {
 }
 for _panel, _commands in PANELS.items():
     for _command in _commands:
-        app.command(rich_help_panel=_panel, cls=RestoreCommand if _panel == RESTORE else None)(_command)
-app.command("eval", rich_help_panel=OTHER)(evaluate)
+        app.command(rich_help_panel=_panel, cls=RestoreCommand if _panel == RESTORE else LegibleCommand)(
+            _command
+        )
+app.command("eval", rich_help_panel=OTHER, cls=LegibleCommand)(evaluate)
 app.add_typer(weights_commands.app, name="weights", rich_help_panel=OTHER)
 
 

@@ -17,9 +17,10 @@ from functools import partial
 from typing import Annotated, Any, get_args, get_type_hints
 
 import typer
-from typer.core import TyperCommand
+from typer.core import TyperCommand, TyperGroup
 
 from vidrestore.cli.settings import complete_presets, use_preset
+from vidrestore.cli.terminal import HELP_STYLES
 from vidrestore.errors import OptionError
 from vidrestore.jobs.naming import SUFFIXES
 from vidrestore.options import OUTPUT, OVERWRITE, PANELS, QUALITY, Declared
@@ -226,7 +227,25 @@ def _names(words: tuple[str, ...]) -> Callable[[str], list[str]]:
 BARE = {"--preview": "5s"}
 
 
-class RestoreCommand(TyperCommand):
+class _Legible:
+    """A command whose help has the styles of `HELP_STYLES`."""
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        from typer import rich_utils  # with rich, which only the help needs
+
+        vars(rich_utils).update(HELP_STYLES)
+        super().format_help(ctx, formatter)  # type: ignore[misc]
+
+
+class LegibleCommand(_Legible, TyperCommand):
+    pass
+
+
+class LegibleGroup(_Legible, TyperGroup):
+    pass
+
+
+class RestoreCommand(LegibleCommand):
     """A command some of whose options need no value (`BARE`)."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:

@@ -12,7 +12,7 @@ from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, TextIO
 
 from vidrestore import __version__
-from vidrestore.cli.terminal import cleared, escaped, fitted, in_options, say, say_json
+from vidrestore.cli.terminal import bar_console, cleared, escaped, fitted, in_options, say, say_json
 from vidrestore.errors import OptionError
 from vidrestore.events import BEFORE_START, Event, Failed, Finished, Listener, Progressed
 from vidrestore.wording import LOGGER, Logged, describe, numbered, progress_of, result_of, stage_of
@@ -151,10 +151,9 @@ class PlainLines:
 @contextmanager
 def progress_bar() -> Iterator[BarListener]:
     """Yield a listener that draws one bar per source on stderr, with the time since it appeared."""
-    from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-    console = Console(stderr=True)
+    console = bar_console()
     columns = (
         TextColumn("{task.description}", markup=False),
         BarColumn(max(8, min(40, console.width - 76))),

@@ -14,10 +14,35 @@ import sys
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, replace
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 from vidrestore.events import Event, Failed, Listener, Warned
 from vidrestore.options import EncoderOptions, RestoreOptions
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+# Legible on light and on dark terminals: rich's and Typer's own yellow, cyan, green and near black are not.
+BAR_STYLES = {
+    "bar.back": "grey50",
+    "bar.finished": "rgb(95,135,0)",
+    **dict.fromkeys(("progress.elapsed", "progress.remaining", "progress.download"), "none"),
+}
+HELP_STYLES = {
+    "STYLE_TYPES": "magenta",
+    "STYLE_OPTION_ENVVAR": "dim",
+    **dict.fromkeys(
+        (
+            "STYLE_OPTION",
+            "STYLE_SWITCH",
+            "STYLE_NEGATIVE_OPTION",
+            "STYLE_NEGATIVE_SWITCH",
+            "STYLE_USAGE",
+            "STYLE_COMMANDS_TABLE_FIRST_COLUMN",
+        ),
+        "bold",
+    ),
+}
 
 # C0 and C1 control characters, line and paragraph separators, changes of text direction, and surrogates,
 # which stand for bytes of file names that are not UTF-8.
@@ -92,6 +117,14 @@ def ask(reason: str, question: str) -> bool | None:
     say(reason, sys.stderr)
     print(f"{escaped(question)} [y/N] ", end="", file=sys.stderr, flush=True)
     return sys.stdin.readline().strip().lower() in ("y", "yes")
+
+
+def bar_console() -> Console:
+    """Return rich's console for a bar on stderr."""
+    from rich.console import Console
+    from rich.theme import Theme
+
+    return Console(stderr=True, theme=Theme(BAR_STYLES))
 
 
 def fitted(line: str, columns: int) -> str:

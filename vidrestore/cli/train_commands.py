@@ -15,7 +15,7 @@ import typer
 
 from vidrestore.cli.declared import Device, Threads
 from vidrestore.cli.inputs import stops_cleanly
-from vidrestore.cli.terminal import as_options, escaped, fitted, say, show
+from vidrestore.cli.terminal import as_options, bar_console, escaped, fitted, say, show
 from vidrestore.training.training_events import (
     Began,
     Event,
@@ -199,9 +199,7 @@ def listening() -> Iterator[Listener]:
     if not sys.stderr.isatty():
         yield lines()
         return
-    from rich.console import Console
-
-    with training_bar(Console(stderr=True)) as listener:
+    with training_bar(bar_console()) as listener:
         yield listener
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from vidrestore.cli.declared import Json, Overwrite, Quiet
+from vidrestore.cli.declared import Json, LegibleCommand, LegibleGroup, Overwrite, Quiet
 from vidrestore.cli.terminal import show, show_columns, show_json
 from vidrestore.errors import CheckpointError
 from vidrestore.families import ENTRY_POINTS, FAMILIES, find_family
@@ -18,7 +18,9 @@ from vidrestore.restorers.base import DENOISER, ENLARGERS, IMAGE_NETWORKS, TASKS
 if TYPE_CHECKING:
     from vidrestore.weights import Card
 
-app = typer.Typer(help="List, verify, fetch and import model weights.", no_args_is_help=True)
+app = typer.Typer(
+    cls=LegibleGroup, help="List, verify, fetch and import model weights.", no_args_is_help=True
+)
 
 DEFAULTS = {DENOISER, *IMAGE_NETWORKS.values(), *ENLARGERS.values()}
 ASKED_FOR = ("sigma", "scale", "rate")  # parameters that options of the same names choose
@@ -31,7 +33,7 @@ Names = Annotated[
 ]
 
 
-@app.command("list")
+@app.command("list", cls=LegibleCommand)
 def list_weights(as_json: Json = False) -> None:
     """List all weights: bundled, pulled, or still to pull.
 
@@ -73,7 +75,7 @@ def _row(card: Card, place: str) -> tuple[str, ...]:
     )
 
 
-@app.command()
+@app.command(cls=LegibleCommand)
 def verify(names: Names = None) -> None:
     """Check the checksum of weights and load them strictly. Also takes paths of .safetensors files."""
     from vidrestore.weights import verify
@@ -86,7 +88,7 @@ def verify(names: Names = None) -> None:
         raise CheckpointError(f"{damaged} damaged; install vidrestore again, or pull them again")
 
 
-@app.command()
+@app.command(cls=LegibleCommand)
 def pull(
     names: Annotated[
         list[str],
@@ -106,7 +108,7 @@ def pull(
         show(f"{address}: {weights.pull(address, quiet=quiet)}")
 
 
-@app.command()
+@app.command(cls=LegibleCommand)
 def card(
     name: Annotated[str, typer.Argument(help="Name from the manifest, or a .safetensors file.")],
 ) -> None:
@@ -116,7 +118,7 @@ def card(
     show(*model_card(card_of(name)).splitlines())
 
 
-@app.command("import")
+@app.command("import", cls=LegibleCommand)
 def import_weights(
     source: Annotated[Path, typer.Argument(help="Checkpoint (.pth, .pt, .safetensors) of other code.")],
     output: Annotated[
@@ -162,7 +164,7 @@ def _check_importable(family: str, settings: Mapping[str, Any]) -> None:
         )
 
 
-@app.command()
+@app.command(cls=LegibleCommand)
 def add(
     source: Annotated[
         Path, typer.Argument(help="Trained weights (.safetensors), as `vidrestore train` writes them.")
