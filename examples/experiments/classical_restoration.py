@@ -24,7 +24,7 @@ from classical_denoisers import (
 from torch import Tensor
 
 from vidrestore.degrade import gaussian_blurred
-from vidrestore.degrade.light import from_light, to_light
+from vidrestore.light import from_light, to_light
 
 LUMA = (0.299, 0.587, 0.114)
 BRIGHTEST = 0.001  # share of pixels that airlight is read from

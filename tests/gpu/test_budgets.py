@@ -75,7 +75,8 @@ def cost_of(name: str, size: str, card: str = "h100") -> Cost:
         ("denoise, fast", "1080p", 350),
         ("derain", "480p", 150),
         ("derain", "1080p", 150),
-        ("dehaze", "480p", 250),
+        ("dehaze", "480p", 100),
+        ("dehaze", "1080p", 100),
         ("sr", "270p", 150),  # enlarged to 1080p
         ("sr", "480p", 150),
     ],

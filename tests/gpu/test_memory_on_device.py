@@ -36,7 +36,7 @@ CASES: list[tuple[str, str, Any, str, int, dict[str, Any]]] = [
     ("denoise", "dust", LevelDust, "__call__", 4, {"quality": "fast"}),
     ("derain", "h", MBTaylorFormer, "forward", 1, {"tile": 64, "tile_overlap": 16}),
     ("derain", "h", MBTaylorFormer, "forward", 1, {}),
-    ("dehaze", "t, haze", MBTaylorFormer, "forward", 2, {}),
+    ("dehaze", "h, haze", MBTaylorFormer, "forward", 2, {}),
     ("sr", "sr", VsrClip, "__init__", 1, {"tile": 64, "tile_overlap": 16}),
     ("sr", "sr, released", VsrClip, "__init__", 2, {}),
 ]

@@ -144,7 +144,7 @@ def test_whole_numbers_and_the_same_with_a_point_ask_for_the_same() -> None:
 
 ANOTHER_VIDEO: dict[str, Any] = {
     "sigma": 7,
-    "model": "mb-taylorformer-t-dehaze",
+    "model": "mb-taylorformer-h-dehaze",
     "quality": "best",
     "match": False,
     "scale": 2,

@@ -1,8 +1,5 @@
-"""Haze removed by the mean of a network and a prior, by how hazy the scene is, and steadily over time; frames
-restored as small pictures of them, and frames in which a network changes no detail.
-"""
+"""Haze removed steadily over time, frames restored as small pictures of them, and the detail that changes."""
 
-import math
 from collections.abc import Sequence
 from pathlib import Path
 from threading import Event, Thread
@@ -19,42 +16,22 @@ from vidrestore.models.mb_taylorformer import SIZES
 from vidrestore.options import RestoreOptions
 from vidrestore.restorers.dehaze import (
     ComputedOnce,
-    HazeShares,
-    airlight_of,
     apply_guided_change,
     changed_detail,
     coarse_size,
-    dark_channel,
     downscale,
-    if_detail_changed,
     keys_of,
-    prior_haze,
 )
 from vidrestore.restorers.picture_restorer import PictureRestorer
 
-ALWAYS = [-2.0, -1.0, 0.0]  # levels of haze that every picture is above
 
-
-def restorer(folder: Path, network: nn.Module, **parameters: Any) -> PictureRestorer:
-    given = {"coarse_lines": 16, "dark_channel": 0.0, "haze_levels": ALWAYS} | parameters
-    return PictureRestorer(
-        "dehaze", RestoreOptions(model=write_weights(folder, network, "dehaze", **given), device="cpu")
-    )
+def restorer(folder: Path) -> PictureRestorer:
+    weights = write_weights(folder, small(haze=True), "dehaze", coarse_lines=16)
+    return PictureRestorer("dehaze", RestoreOptions(model=weights, device="cpu"))
 
 
 def noise(*shape: int) -> Tensor:
     return torch.rand(shape, generator=torch.Generator().manual_seed(7))
-
-
-def test_the_airlight_follows_a_slope_from_left_to_right():
-    slope = torch.linspace(0.9, 1.1, 100)
-    airlight = torch.tensor([0.6, 0.55, 0.5])[:, None] * slope
-    light = airlight[:, None].expand(3, 40, 100)  # thick haze
-    found = airlight_of(light[None], dark_channel(light[None]))
-    assert found.shape == (1, 3, 1, 100)
-    left, right = found[0, :, 0, 0], found[0, :, 0, -1]
-    assert float((right / left).min()) > 1.08  # 1.22 but for the fit's leaning to a level one
-    assert float((found[0, :, 0, 60:] / airlight[:, 60:] - 1).abs().max()) < 0.05
 
 
 class Dimmer(nn.Module):
@@ -70,51 +47,9 @@ class Dimmer(nn.Module):
         return images * (0.5 if round(10 * float(images.max())) % 2 else 0.8)
 
 
-def test_the_prior_inverts_the_scattering_model_but_for_a_twentieth_of_the_haze():
-    """Light J, of which some channel is 0 everywhere, seen through half of it with airlight A."""
-    airlight = torch.tensor([0.8, 0.75, 0.7])[:, None, None]
-    scene = 0.5 * noise(3, 64, 96)
-    scene[0, :, ::2], scene[1, :, 1::2] = 0, 0
-    hazy = (scene + airlight) / 2
-    hazy[:, :8] = airlight  # the sky
-    picture = hazy[None] ** (1 / 2.2)
-    clear = prior_haze(picture, picture).removed_from(picture)
-    expected = (hazy - airlight) / (1 - 0.95 * 0.5) + airlight
-    below = slice(40, None)  # far from the sky, where the filter sees none of it
-    torch.testing.assert_close(clear[0, :, below] ** 2.2, expected.clamp(min=0)[:, below], atol=0.02, rtol=0)
-
-
-def test_the_prior_sees_dark_pixels_that_a_small_picture_has_lost():
-    frame = 0.2 + 0.8 * noise(1, 3, 64, 96)
-    frame[:, :, ::4, ::4] = 0
-    clear = prior_haze(downscale(frame, (16, 24)), frame).removed_from(frame)
-    torch.testing.assert_close(clear, frame, atol=1e-3, rtol=0)
-
-
-@pytest.mark.parametrize(
-    "level, shares", [(0, (0, 0)), (10, (0, 0)), (15, (0.5, 0)), (20, (1, 0)), (25, (1, 0.2)), (99, (1, 0.4))]
-)
-def test_the_network_comes_in_between_the_first_levels_and_the_prior_above(level, shares):
-    assert HazeShares((10, 20, 30), 0.4).at(level) == pytest.approx(shares)
-
-
-def test_a_frame_without_haze_stays_as_it_is_to_the_bit(tmp_path):
-    clip = noise(3, 3, 40, 56)
-    made = restorer(tmp_path, keeping(), haze_levels=[1.0, 2.0, 3.0], dark_channel=0.5)
-    assert torch.equal(torch.stack(list(made.frames(clip, (0, 3)))), clip)
-
-
-def test_a_share_of_the_prior_is_mixed_with_the_network(tmp_path):
-    """Of a network that changes nothing and of the prior, which has three tenths."""
-    clip = 0.3 + 0.6 * noise(1, 3, 48, 64)
-    mixed = restorer(tmp_path, keeping(), dark_channel=0.3).picture(clip)
-    prior = prior_haze(downscale(clip, (16, 24)), clip).removed_from(clip)
-    torch.testing.assert_close(mixed, (0.7 * clip + 0.3 * prior)[0], atol=2e-3, rtol=0)
-
-
 def test_the_change_of_brightness_is_the_mean_over_eleven_frames(tmp_path):
     count, pattern = 9, noise(3, 48, 64) ** 2
-    made = restorer(tmp_path, keeping())
+    made = restorer(tmp_path)
     made.network = Dimmer()  # type: ignore[assignment]
     small_peak = downscale(pattern[None], (16, 24)).max()
     peaks = [0.1 * (1 + at) for at in range(count)]  # of small pictures: Dimmer sees no others
@@ -128,7 +63,7 @@ def test_the_change_of_brightness_is_the_mean_over_eleven_frames(tmp_path):
 
 def test_any_range_of_frames_is_the_same_and_each_goes_through_the_network_once(tmp_path):
     clip = noise(20, 3, 32, 48)
-    whole, parts = (restorer(tmp_path, small(), dark_channel=0.5) for _ in range(2))
+    whole, parts = (restorer(tmp_path) for _ in range(2))
     expected = list(whole.frames(clip, (0, 20)))
     assert (parts.facts.radius, parts.facts.overlap) == (5, 10)
     calls: list[Tensor] = []
@@ -136,21 +71,6 @@ def test_any_range_of_frames_is_the_same_and_each_goes_through_the_network_once(
     found = [*parts.frames(clip[:14], (0, 9)), *parts.frames(clip[4:], (5, 16))]
     torch.testing.assert_close(found, expected, atol=0, rtol=0)
     assert len(calls) == 20
-
-
-@pytest.mark.parametrize(
-    "parameters, message",
-    [
-        ({"haze_levels": None}, "haze_levels must be 3 increasing numbers, found None"),
-        ({"haze_levels": [1.0, 3.0, 2.0]}, "haze_levels must be 3 increasing numbers"),
-        ({"haze_levels": [1.0, 2.0]}, "haze_levels must be 3 increasing numbers"),
-        ({"dark_channel": 1.5}, r"dark_channel must be a number in \[0, 1\], found 1.5"),
-        ({"dark_channel": None}, r"dark_channel must be a number in \[0, 1\]"),
-    ],
-)
-def test_weights_that_ask_for_half_of_it_or_for_nonsense_are_refused(tmp_path, parameters, message):
-    with pytest.raises(CheckpointError, match=message):
-        restorer(tmp_path, keeping(), **parameters)
 
 
 class Levels(nn.Module):
@@ -269,54 +189,12 @@ def checkerboard(grey: float) -> Tensor:
     return (grey / 255) * (1 - 2.0 * ((rows + columns) % 2)).expand(1, 3, -1, -1)
 
 
-class Sprinkler(nn.Module):
-    """Darkens every picture, and adds a checkerboard of so many grey levels."""
-
-    def __init__(self, grey: float) -> None:
-        super().__init__()
-        self.config, self.grey = SIZES["t"], grey
-
-    def forward(self, images: Tensor) -> Tensor:
-        return images - 0.02 + checkerboard(self.grey)
-
-
 def test_a_change_of_brightness_is_no_detail_and_a_checkerboard_is_all_of_it():
     given = noise(1, 3, 48, 64)
     assert float(changed_detail(given, given - 0.1)) < 1e-4
     torch.testing.assert_close(
         changed_detail(given, given - 0.1 + checkerboard(3)), torch.full((1, 1, 1, 1), 3.0), rtol=1e-4, atol=0
     )
-
-
-def test_each_picture_of_a_batch_gets_a_share_by_its_own_detail():
-    given = noise(1, 3, 48, 64)
-    changes = torch.cat([checkerboard(grey) - 0.02 for grey in (1.0, 2.5, 5.0)])
-    changed = if_detail_changed(given.expand(3, -1, -1, -1), given + changes, (2.0, 4.0))
-    shares = torch.tensor([0.0, 0.25, 1.0]).view(3, 1, 1, 1)
-    torch.testing.assert_close(changed, given + shares * changes, rtol=0, atol=1e-4)
-    assert torch.equal(changed[:1], given)
-
-
-@pytest.mark.parametrize("grey, kept", [(0.5, True), (3.0, False)])
-def test_a_frame_stays_to_the_bit_unless_the_network_changes_its_detail(tmp_path, grey, kept):
-    weights = write_weights(tmp_path, small(), "derain", detail_levels=[1.0, 2.0])
-    restorer = PictureRestorer("derain", RestoreOptions(model=weights, device="cpu"))
-    restorer.network = Sprinkler(grey)  # type: ignore[assignment]
-    clip = noise(1, 3, 48, 64)
-    (frame,) = restorer.frames(clip, (0, 1))
-    if kept:
-        assert torch.equal(frame, clip[0])
-    else:
-        torch.testing.assert_close(frame, (clip - 0.02 + checkerboard(grey))[0], rtol=0, atol=1e-5)
-
-
-@pytest.mark.parametrize(
-    "levels", [2.0, [1.0], [2.0, 1.0], ["a", "b"], [1.0, 1.0], [True, 2], [math.nan, 1.0], [0.0, math.nan]]
-)
-def test_levels_that_are_not_two_increasing_numbers_are_named(tmp_path, levels):
-    weights = write_weights(tmp_path, small(), "derain", detail_levels=levels)
-    with pytest.raises(CheckpointError, match="detail_levels must be 2 increasing numbers, found"):
-        PictureRestorer("derain", RestoreOptions(model=weights, device="cpu"))
 
 
 def test_only_keys_without_a_result_are_computed_and_all_in_one_call():

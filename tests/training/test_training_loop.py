@@ -434,7 +434,7 @@ def test_a_model_that_can_not_be_is_an_error_of_the_configuration(tmp_path, chan
 
 @pytest.mark.parametrize("value", ["[2]", "[3, -3]", "7"])
 def test_a_limit_of_offsets_that_is_no_range_is_an_error_of_the_configuration(repository, value, capsys):
-    config = repository / "examples" / "train" / "mb-taylorformer-t-derain.toml"
+    config = repository / "examples" / "train" / "mb-taylorformer-h-derain.toml"
     assert run_command("--config", config, "--print-config", "--set", f"model.offset_limit={value}") == 1
     assert "offset_limit" in capsys.readouterr().err
 

@@ -2,6 +2,7 @@
 tiny network.
 """
 
+import json
 import math
 from pathlib import Path
 
@@ -21,6 +22,7 @@ from vidrestore.degrade import DEGRADATIONS, average_light
 from vidrestore.errors import ConfigError
 from vidrestore.media.reader import VideoReader
 from vidrestore.metrics import psnr
+from vidrestore.models.scattering import Scattering
 from vidrestore.training.config import PairDataConfig, PairTrainingConfig, read_config
 from vidrestore.training.data import pairs
 from vidrestore.training.data.footage import Footage
@@ -34,7 +36,7 @@ from vidrestore.training.data.pairs import (
     turned,
 )
 from vidrestore.training.loop import Run, train
-from vidrestore.training.objective import mean_psnr, picture_loss, psnr_loss
+from vidrestore.training.objective import haze_loss, mean_psnr, picture_loss, psnr_loss
 from vidrestore.training.training_events import Validated
 from vidrestore.weights import load_model, read_card
 
@@ -132,6 +134,46 @@ def test_a_pair_is_a_crop_and_that_crop_degraded(name, monkeypatch):
     degraded, clean = random_pair(scenes, name, SIDE, np.random.default_rng(2))  # type: ignore[arg-type]
     torch.testing.assert_close(degraded, 0.5 * clean, atol=1 / 255, rtol=0)
     torch.testing.assert_close(clean.sort(-1)[0].sum(), scenes.given[0].sum(), atol=0.5, rtol=0)
+
+
+def test_haze_comes_with_its_depth_and_airlight_from_which_the_clean_crop_follows():
+    config = PairDataConfig("clips", crop=SIDE, degradations=("haze",), untouched=0.3, recompressed=0.0)
+    source = PairSource(Scenes(), config, 3, finds_haze=True)  # type: ignore[arg-type]
+    hazy, truth = source.batch(0, 30)
+    assert (hazy.shape, truth.shape) == ((30, 3, SIDE, SIDE), (30, 7, SIDE, SIDE))
+    clean, depth, airlight = truth.split((3, 1, 3), 1)
+    untouched = (depth == 0).all(3).all(2).flatten()
+    assert 2 <= int(untouched.sum()) <= 18
+    assert torch.equal(hazy[untouched], clean[untouched])
+    seen = (-depth).exp()[~untouched]
+    found = clean[~untouched] ** 2.2 * seen + airlight[~untouched] * (1 - seen)
+    # but for blue and red, which are scattered otherwise, for exposure, and for haze added to display values
+    error = (found - hazy[~untouched] ** 2.2)[:, 1].abs().mean((1, 2))
+    assert float(error.quantile(0.5)) < 0.01
+
+
+def test_the_loss_of_haze_is_least_where_depth_and_airlight_are_the_true_ones():
+    """A stand-in gives the truth with both multiplied by a factor."""
+    settings, source = PairTrainingConfig(steps=1, least_error=1e-3), torch.Generator().manual_seed(4)
+    clean, depth = torch.rand(2, 3, 16, 16, generator=source), torch.rand(2, 1, 16, 16, generator=source)
+    airlight, exponent = torch.full((2, 3, 1, 16), 0.7), torch.zeros(2, 1, 1, 1)
+    hazy = ((clean**2.2) * (-depth).exp() + airlight * (1 - (-depth).exp())) ** (1 / 2.2)
+    truth = torch.cat((clean, depth, airlight.expand_as(clean)), 1)
+
+    class Finding(torch.nn.Module):
+        def __init__(self, deeper: float, brighter: float) -> None:
+            super().__init__()
+            self.found = Scattering(deeper * depth, exponent, brighter * airlight)
+
+        def scattering(self, pictures: Tensor) -> Scattering:
+            return self.found
+
+    losses = {
+        change: float(haze_loss(Finding(*change), hazy, truth, settings))
+        for change in ((1, 1), (0.8, 1), (1.25, 1), (1, 0.8), (1, 1.25))
+    }
+    assert min(losses, key=lambda change: losses[change]) == (1, 1)
+    assert losses[1, 1] == pytest.approx(0.05 * math.log(1e-3), abs=0.01)
 
 
 def test_a_blurred_crop_may_be_the_mean_of_frames_around_the_sharp_one(monkeypatch):
@@ -236,16 +278,26 @@ def test_psnr_is_the_mean_of_the_pictures():
     "model, data, training",
     [
         ({}, {}, {"steps": 80, "validate_every": 40}),
-        ({"frames": 3}, {"frames": 3}, {"steps": 40, "validate_every": 20, "loss": "psnr"}),
+        ({"frames": 3}, {"frames": 3}, {"steps": 60, "validate_every": 30, "loss": "psnr"}),
     ],
     ids=["single frames", "the middle of three"],
 )
 def test_a_few_dozen_steps_make_the_network_better_than_what_it_is_given(tmp_path, model, data, training):
     events = RecordedEvents()
-    config = pair_run(tmp_path, model=model, data={"degradations": ["haze"]} | data, training=training)
+    config = pair_run(tmp_path, model=model, data={"degradations": ["noise"]} | data, training=training)
     train(config, tmp_path / "runs", device="cpu", on_event=events)
     first, last = events[1], events[-1]
-    assert last.psnr["haze"] > first.psnr["haze"] > first.before["haze"] == last.before["haze"]
+    assert last.psnr["noise"] > first.psnr["noise"] > first.before["noise"] == last.before["noise"]
+
+
+def test_a_network_that_finds_haze_learns_its_depth_and_airlight(tmp_path):
+    data = {"degradations": ["haze"], "untouched": 0.0}
+    config = pair_run(tmp_path, model={"haze": True}, data=data, training={"steps": 60, "warmup": 2})
+    train(config, tmp_path / "runs", device="cpu")
+    lines = (tmp_path / "runs" / f"{config.name}.log.jsonl").read_text().splitlines()
+    losses = [json.loads(line)["loss"] for line in lines]
+    assert np.mean(losses[-20:]) < 0.9 * np.mean(losses[:20])
+    assert load_model(tmp_path / "runs" / f"{config.name}.safetensors").card.config["haze"]
 
 
 def test_data_of_other_frames_than_the_network_sees_is_refused(tmp_path):

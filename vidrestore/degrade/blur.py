@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from vidrestore.degrade.draws import log_uniform
-from vidrestore.degrade.light import from_light, to_light
 from vidrestore.degrade.regions import random_regions
+from vidrestore.light import from_light, to_light
 
 MOMENTS = 64  # samples of the path per exposure
 TURNED = 32  # of them, those that are rendered if the camera turns

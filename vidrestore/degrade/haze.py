@@ -8,19 +8,20 @@ depth of their lowest row, in front of a sky.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from vidrestore.degrade.draws import log_uniform
-from vidrestore.degrade.light import from_light, to_light
 from vidrestore.degrade.regions import box_filtered, lowest_rows, random_regions
+from vidrestore.light import WAVELENGTHS, from_light, to_light
 
-DENSITY = (0.3, 6.0)  # optical depth at the largest depth
-AIRLIGHT = (0.6, 1.0)  # about RESIDE's range
+DENSITY = (0.5, 8.0)  # optical depth at the largest depth
+AIRLIGHT = (0.45, 1.0)  # RESIDE has 0.6 to 1; fog at dusk and smoke are darker
 TINT = 0.02  # relative standard deviation of the airlight between colours
-WAVELENGTHS = (630.0, 532.0, 465.0)  # nm, of R, G, B
 # Angstrom's exponent of the scattering: 0 for large drops of fog, above 1 for fine dry haze, which scatters
 # blue light more
 EXPONENT = (0.0, 1.4)
@@ -37,7 +38,7 @@ DRIFT = 0.01  # standard deviation of the density's relative change from frame t
 LIGHT_SHARE = 0.85
 # share of clips whose exposure is changed by haze, and the deviation of its logarithm
 EXPOSED_SHARE, EXPOSED = (0.3, 0.08)
-STANDING_SHARE = 0.6  # of clips with upright regions
+STANDING_SHARE = 0.2  # of clips with upright regions, whose edges are seldom those of things
 SKY_SHARE = 0.5  # of these, those whose top region is sky
 SKY_FOOT = 0.75  # share of the height that sky reaches down to, at most
 LUMA = (0.299, 0.587, 0.114)
@@ -48,8 +49,23 @@ def add_haze(clip: Tensor, transmission: Tensor, airlight: Tensor) -> Tensor:
     return airlight + (clip - airlight) * transmission
 
 
+class Hazy(NamedTuple):
+    """A hazy clip (T, 3, H, W) R'G'B', the optical depth (T, 1, H, W) of green in it, and the airlight
+    (3, H or 1, W), linear light.
+    """
+
+    clip: Tensor
+    depth: Tensor
+    airlight: Tensor
+
+
 def random_haze(clip: Tensor, rng: np.random.Generator) -> Tensor:
     """Add haze of random depth, density and airlight, which are nearly the same in every frame."""
+    return random_scattering(clip, rng).clip
+
+
+def random_scattering(clip: Tensor, rng: np.random.Generator) -> Hazy:
+    """Add such haze, and return with it what a network may learn to find."""
     depth = random_depth(clip, rng)
     depth = depth - depth.amin() + rng.uniform(0, NEAREST)
     if rng.random() < UNEVEN_SHARE:
@@ -58,10 +74,13 @@ def random_haze(clip: Tensor, rng: np.random.Generator) -> Tensor:
     colours = (np.array(WAVELENGTHS) / WAVELENGTHS[1]) ** -rng.uniform(*EXPONENT)
     density = torch.from_numpy(log_uniform(rng, DENSITY) * colours[None, :, None, None] * growth).float()
     transmission, airlight = torch.exp(-density * depth), random_airlight(clip, rng)
+    light, exposure = to_light(airlight), 1.0
     if rng.random() < LIGHT_SHARE:
         exposure = np.exp(rng.normal(0, EXPOSED)) if rng.random() < EXPOSED_SHARE else 1.0
-        return from_light(exposure * add_haze(to_light(clip), transmission, to_light(airlight)))
-    return add_haze(clip, transmission, airlight).clamp(0, 1)
+        hazy = from_light(exposure * add_haze(to_light(clip), transmission, light))
+    else:
+        hazy = add_haze(clip, transmission, airlight).clamp(0, 1)
+    return Hazy(hazy, density[:, 1:2] * depth, exposure * light)
 
 
 def random_airlight(clip: Tensor, rng: np.random.Generator) -> Tensor:
@@ -87,7 +106,7 @@ def random_depth(clip: Tensor, rng: np.random.Generator) -> Tensor:
     height, width = clip.shape[2:]
     standing = rng.random() < STANDING_SHARE
     # the parameters are below 1, so that one part usually dominates
-    shares = rng.dirichlet([0.3, 0.8, 0.4] if standing else [0.3, 0.8, 0.4, 0.3])
+    shares = rng.dirichlet([0.5, 0.8, 0.5] if standing else [0.5, 0.8, 0.5, 0.08])
     parts = [_ramp(height, width, rng), _ground(height, width, rng), _hills(height, width, rng)]
     parts += [] if standing else [_by_brightness(clip, rng)]
     depth = sum(

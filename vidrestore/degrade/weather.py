@@ -22,7 +22,7 @@ from torch import Tensor
 
 from vidrestore.degrade.draws import log_uniform
 from vidrestore.degrade.haze import add_haze, random_depth
-from vidrestore.degrade.light import from_light, to_light
+from vidrestore.light import from_light, to_light
 
 STREAKS = (1e-4, 4e-3)  # streaks per pixel in the nearest layer
 FLAKES = (2e-4, 7e-3)  # flakes per pixel of a layer with a radius of 1

@@ -41,6 +41,7 @@ from vidrestore.models.fast.maps import (
     tokens_of,
     window,
 )
+from vidrestore.models.scattering import OUTPUTS, Scattering, scattering_from, without_haze
 from vidrestore.models.taylor_attention import AttentionRule, Mixer, Sums
 
 Levels = tuple[int, int, int, int]
@@ -85,6 +86,7 @@ class MBTaylorFormerConfig:
     slope: float = 0.0  # of negative values between two plain convolutions
     # the output is input (1 + gain) + residual, which suits haze, instead of input + residual
     gain: bool = False
+    haze: bool = False  # the output is the input without the haze that the network finds in it (`scattering`)
     tasks: tuple[str, ...] = ()  # each has a learnt vector that is added before every stage; empty: one task
 
     def __post_init__(self) -> None:
@@ -122,6 +124,8 @@ class MBTaylorFormerConfig:
             raise ValueError(f"convolutional must be 0 to 4 levels, got {self.convolutional}")
         if not 0 <= self.slope < 1:
             raise ValueError(f"slope must be at least 0 and below 1, got {self.slope}")
+        if self.haze and self.gain:
+            raise ValueError("haze and gain are different outputs; choose one")
         if not isinstance(self.tasks, tuple) or len(set(self.tasks)) < len(self.tasks) or not all(self.tasks):
             raise ValueError(f"tasks must be different names, got {self.tasks!r}")
 
@@ -601,15 +605,48 @@ class MBTaylorFormer(nn.Module):
         )
         self.decoder = nn.ModuleList(stage(level, widths[max(level, 1)], config) for level in range(3))
         self.refinement = stage(0, widths[1], config)
-        outputs = colours + config.unshuffle**2 if config.gain else colours
-        self.head = weight(outputs, widths[1], 3, 3, fan_in=9 * widths[1])
+        maps = OUTPUTS if config.haze else 4 if config.gain else 3
+        self.head = weight(maps * config.unshuffle**2, widths[1], 3, 3, fan_in=9 * widths[1])
 
     def initialise(self) -> None:
         """Make the network an identity: the last convolution, whose output is added to the input, is zero."""
         nn.init.zeros_(self.head)
 
+    def parts_of(self, given: nn.Module) -> dict[str, Tensor] | None:
+        """Return the parameters of `given` by their names here, if this network takes single frames and finds
+        haze, and else they are alike; else None.
+
+        Filters of several frames are added up, as for a frame that is its own neighbour. The last maps mean
+        something else here, and tasks are left out.
+        """
+        if not isinstance(given, MBTaylorFormer) or not self.config.haze or self.config.frames > 1:
+            return None
+        here = self.config
+        differing = {
+            name: getattr(here, name) for name in ("frames", "aligned", "gain", "haze", "tasks", "slope")
+        }
+        if replace(given.config, **differing) != here:
+            return None
+        found = {name: each for name, each in given.state_dict().items() if name in self.state_dict()}
+        stem = found["stem"].unflatten(1, (given.config.frames, -1)).sum(1)
+        return found | {"stem": stem, "head": torch.zeros_like(self.head)}
+
     def forward(self, images: Tensor, tasks: Tensor | None = None) -> Tensor:
         """Restore pictures or clips; `tasks` are the indices (B,) of their tasks if the network has tasks."""
+        maps, middle = self._maps(images, tasks)
+        if self.config.haze:
+            return without_haze(middle, scattering_from(maps, middle))
+        if self.config.gain:
+            # in float32: near 1 half precision has steps of 1/128
+            return middle + middle * maps[:, 3:].float() + maps[:, :3].float()
+        return middle + maps
+
+    def scattering(self, images: Tensor, tasks: Tensor | None = None) -> Scattering:
+        """Return the haze that a network with `haze` finds in pictures or in the middle frames of clips."""
+        return scattering_from(*self._maps(images, tasks))
+
+    def _maps(self, images: Tensor, tasks: Tensor | None) -> tuple[Tensor, Tensor]:
+        """Return the last maps at full size, and the pictures or middle frames."""
         check_tasks(tasks, self.config.tasks, len(images))
         channels, middle = self._checked(images)
         maps = F.conv2d(F.pixel_unshuffle(channels, self.config.unshuffle), self.stem, padding=1)
@@ -625,11 +662,7 @@ class MBTaylorFormer(nn.Module):
                 maps = pointwise(maps, self.reduce[level - 1])
             maps = self.decoder[level](maps, tasks)
         refined = F.conv2d(self.refinement(maps, tasks), self.head, padding=1)
-        residual = F.pixel_shuffle(refined, self.config.unshuffle)
-        if self.config.gain:
-            # in float32: near 1 half precision has steps of 1/128
-            return middle + middle * residual[:, 3:].float() + residual[:, :3].float()
-        return middle + residual
+        return F.pixel_shuffle(refined, self.config.unshuffle), middle
 
     def _checked(self, images: Tensor) -> tuple[Tensor, Tensor]:
         """Return all frames as channels (B, 3 frames, H, W), and the middle ones (B, 3, H, W)."""

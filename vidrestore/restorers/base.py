@@ -52,6 +52,7 @@ class PictureForm(NamedTuple):
     tasks: tuple[str, ...] = ()  # among which the second input chooses; empty: no second input
     pixel_memory: int = 0  # bytes per pixel at the peak; 0: unknown
     scale: int = 1  # size of the output over that of the input
+    haze: bool = False  # it finds the haze in pictures and takes it off (`models.scattering`)
 
     @classmethod
     def of(cls, network: object) -> PictureForm:
@@ -143,7 +144,7 @@ TASKS = {
 # Default weights of the tasks; those of `sr` depend on the kind of its input.
 DENOISER = "dust-denoise"
 IMAGE_NETWORKS = {
-    "dehaze": "mb-taylorformer-t-dehaze",
+    "dehaze": "mb-taylorformer-h-dehaze",
     "derain": "mb-taylorformer-h-derain",
     "desnow": "mb-taylorformer-h-desnow",
     "deblur": "mb-taylorformer-h-deblur",

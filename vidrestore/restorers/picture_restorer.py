@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import partial
-from statistics import fmean
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeVar
 
 import torch
@@ -27,11 +26,8 @@ from vidrestore.restorers.dehaze import (
     coarse_lines,
     coarse_size,
     dehaze_smoothly,
-    detail_levels,
     downscale,
     estimates_of,
-    haze_shares,
-    if_detail_changed,
     keys_of,
 )
 from vidrestore.restorers.devices import (
@@ -107,12 +103,10 @@ class PictureRestorer:
         self.coarse_lines = coarse_lines(model.card.parameters, model.card.name)
         self.budget = memory_for(self.device)
         self.precision = options.precision
-        self.detail = detail_levels(model.card.parameters, model.card.name)
-        self.haze = haze_shares(model.card.parameters, model.card.name)
         self.estimates: ComputedOnce[Estimate] = ComputedOnce(ESTIMATES)
         self.seen = self.form.frames // 2  # neighbours on either side that the network takes
         # neighbours on either side that haze is averaged over
-        self.averaged = HAZE_RADIUS if self.haze else 0
+        self.averaged = HAZE_RADIUS if self.form.haze else 0
         self.smoothed = STEADY_RADIUS if options.steady else 0
         radius = self.seen + self.averaged + self.smoothed
         self.on_gpu = self.device.type != "cpu"
@@ -200,10 +194,11 @@ class PictureRestorer:
             return float(changed_detail(frame, restored))
 
     def haze_level(self, picture: Tensor) -> float:
-        """Return the amount of haze in a picture (3, H, W) by a network that estimates it, in grey levels."""
+        """Return the amount of haze in a picture (3, H, W): the network's mean change in grey levels."""
         given = self._given(picture[None], None)
         with torch.inference_mode(), all_bits(self.device, given.half):
-            return self._estimates(given, [0], [0])[0].level
+            (found,) = self._estimates(given, [0], [0])
+            return 255 * float((found.restored - found.given).abs().mean())
 
     def _given(self, clip: Tensor, precision: str | None) -> Given:
         height, width = clip.shape[-2:]
@@ -215,7 +210,7 @@ class PictureRestorer:
         return Given(
             clip,
             source,
-            keys_of(source) if self.haze else [],
+            keys_of(source) if self.form.haze else [],
             half_type(precision or self.precision, self.device),
             tile,
             tiles,
@@ -226,48 +221,37 @@ class PictureRestorer:
         """Return frames (3, H, W) of a clip restored."""
         clip, source = given.clip, given.source
         with torch.inference_mode(), all_bits(self.device, given.half):
-            if self.haze:
+            if self.form.haze:
                 return self._without_haze(given, places)
             restored = self._by_network(given, places)
-            if source is not clip or self.detail:
-                frames = pick(clip, places).to(self.device)
             if source is not clip:
+                frames = pick(clip, places).to(self.device)
                 restored = apply_guided_change(pick(source, places), restored, frames)
-            if self.detail:
-                restored = if_detail_changed(frames, restored, self.detail)
         return list(restored.to(clip.device))
 
     def _without_haze(self, given: Given, places: Sequence[int]) -> list[Tensor]:
         """Return frames without haze, as much of it removed as from their neighbours."""
-        assert self.haze is not None
         clip, averaged = given.clip, self.averaged
         near = {
             at: [reflected(index, len(clip)) for index in range(at - averaged, at + averaged + 1)]
             for at in places
         }
         estimates: dict[int, Estimate] = {}
-        clear: dict[int, Tensor] = {}
         for part in groups(sorted({index for several in near.values() for index in several}), given.together):
             keys = [(*(given.keys[seen] for seen in self._seen(at, len(clip))), given.half) for at in part]
             found = self.estimates.get(keys, partial(self._estimates, given, part))
             estimates |= zip(part, found, strict=True)
-        shares = {
-            at: self.haze.at(fmean(estimates[index].level for index in several))
-            for at, several in near.items()
-        }
-        hazy = [at for at in places if shares[at][0]]
-        for part in groups(hazy, given.together):
+        clear: list[Tensor] = []
+        for part in groups(places, given.together):
             windows = [[estimates[index] for index in near[at]] for at in part]
-            frames = pick(clip, part).to(self.device)
-            changed = dehaze_smoothly(windows, [shares[at] for at in part], frames).to(clip.device)
-            clear |= zip(part, changed, strict=True)
-        return [clear.get(at, clip[at]) for at in places]
+            clear += dehaze_smoothly(windows, pick(clip, part).to(self.device)).to(clip.device)
+        return clear
 
     def _estimates(self, given: Given, places: Sequence[int], wanted: Sequence[int]) -> list[Estimate]:
         """Estimate the haze of those of `places` whose positions are `wanted`."""
         own = [places[position] for position in wanted]
-        small, frames = (pick(each, own).to(self.device) for each in (given.source, given.clip))
-        return estimates_of(small, self._by_network(given, own).clamp(0, 1), frames)
+        small = pick(given.source, own).to(self.device)
+        return estimates_of(small, self._by_network(given, own).clamp(0, 1))
 
     def _seen(self, at: int, count: int) -> list[int]:
         """Return the frames of a scene of `count` that the network takes to restore one; beyond its ends the

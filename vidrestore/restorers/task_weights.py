@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from itertools import pairwise
-from typing import Any
-
 from vidrestore.errors import CheckpointError
 from vidrestore.families import find_family
 from vidrestore.weights import Model, load_model, read_manifest
@@ -72,19 +68,3 @@ def _bundled(task: str, family: str, preferred: str) -> str:
             "them with `model=OUT.safetensors`"
         )
     return preferred if preferred in names else names[0]
-
-
-def increasing_numbers(parameters: Mapping[str, Any], key: str, count: int, name: str) -> list[float]:
-    """Return the `count` increasing numbers that the weights `name` have as their parameter `key`.
-
-    Raises CheckpointError if it is anything else; NaN increases nowhere.
-    """
-    numbers = parameters.get(key)
-    if (
-        not isinstance(numbers, list)
-        or len(numbers) != count
-        or any(type(number) not in (int, float) for number in numbers)
-        or not all(low < high for low, high in pairwise(numbers))
-    ):
-        raise CheckpointError(f"{name}: {key} must be {count} increasing numbers, found {numbers!r:.40}")
-    return [float(number) for number in numbers]

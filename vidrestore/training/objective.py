@@ -18,6 +18,8 @@ from vidrestore.errors import ConfigError
 from vidrestore.families import load
 from vidrestore.models.fast.linear import PlainLinear
 from vidrestore.models.grouping import GroupNetwork
+from vidrestore.models.mb_taylorformer import MBTaylorFormer
+from vidrestore.models.scattering import without_haze
 from vidrestore.models.spynet import Spynet, warp
 from vidrestore.models.vsr_transformer import SCALE, VsrTransformer
 from vidrestore.restorers.base import PictureForm
@@ -121,6 +123,8 @@ class PairObjective(Objective):
 
     def loss(self, network: nn.Module, batch: tuple[Any, ...], step: int) -> Tensor:
         degraded, clean, *tasks = batch
+        if clean.shape[1] > degraded.shape[-3]:
+            return haze_loss(network, degraded, clean, self.settings)
         restored = restored_pictures(network, degraded, self.settings.precision, *tasks)
         if self.settings.loss == "psnr":
             return psnr_loss(restored, clean, self.settings.least_error)
@@ -277,6 +281,8 @@ CHUNK = 200  # groups validated at once
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
 LEAST_ERROR = 1e-3  # squared error in [0, 1], 30 dB; crops with a smaller one have less weight in `psnr_loss`
 SPECTRUM_WEIGHT = 0.1  # of the spectra's error in `picture_loss`
+SCENE_WEIGHT = 0.05  # in `haze_loss`; where haze is thick, slopes by the scene are steep and say little
+LEAST_AIRLIGHT = 0.02  # light; darker haze counts as this
 MOST_PSNR = 50.0  # dB; held-out pictures count as at most this, beyond which no difference is visible
 VALIDATION_SIGMAS = (5.0, 20.0, 50.0)
 
@@ -395,6 +401,25 @@ def picture_loss(restored: Tensor, clean: Tensor) -> Tensor:
 def psnr_loss(restored: Tensor, clean: Tensor, least: float = LEAST_ERROR) -> Tensor:
     """Return the mean over crops of log(squared error + `least`), which falls as PSNR rises."""
     return ((restored - clean).square().mean((1, 2, 3)) + least).log().mean()
+
+
+def haze_loss(network: nn.Module, hazy: Tensor, truth: Tensor, settings: PairTrainingConfig) -> Tensor:
+    """Return the loss of a network that finds haze, on pictures and what is in them (`pairs.hazy_pair`).
+
+    These are the mean errors of the transmission, of its square root, and of the airlight's logarithm,
+    weighted by how much of it is seen, and a little of `psnr_loss` of the scenes. By the scenes alone a
+    network learns to take off less haze than there is: where it is thick, any error of the airlight is
+    enlarged.
+    """
+    clean, depth, airlight = truth.split((3, 1, 3), 1)
+    with in_precision(hazy.device, settings.precision):
+        found = cast("MBTaylorFormer", network).scattering(hazy)
+    scenes = psnr_loss(without_haze(hazy, found), clean, settings.least_error)
+    seen = 1 - (-depth).exp()
+    errors = [((-power * found.depth).exp() - (-power * depth).exp()).abs().mean() for power in (0.5, 1.0)]
+    colours = (found.airlight.log() - airlight.clamp(min=LEAST_AIRLIGHT).log()).abs()
+    loss: Tensor = errors[0] + errors[1] + (seen * colours).mean() + SCENE_WEIGHT * scenes
+    return loss
 
 
 @torch.no_grad()

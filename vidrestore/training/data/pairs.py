@@ -16,6 +16,7 @@ from torch import Tensor
 
 from vidrestore.colour import grey_to_planes, planes_to_grey, rgb_to_yuv, yuv_to_rgb
 from vidrestore.degrade import DEGRADATIONS, average_exposures, motion, with_moving_things
+from vidrestore.degrade.haze import random_scattering
 from vidrestore.errors import ConfigError
 from vidrestore.frames import ColourTags, PixelFormat
 from vidrestore.media.recompress import recompress, recompress_pictures
@@ -61,20 +62,27 @@ class HeldOutPairs:
 
 
 class PairSource(Source):
-    """Batches of pairs, for a network with these `tasks`."""
+    """Batches of pairs, for a network with these `tasks`, or of haze, for one that `finds_haze`."""
 
     def __init__(
-        self, footage: Footage, config: PairDataConfig, seed: int, tasks: Sequence[str] = ()
+        self,
+        footage: Footage,
+        config: PairDataConfig,
+        seed: int,
+        tasks: Sequence[str] = (),
+        *,
+        finds_haze: bool = False,
     ) -> None:
         self.footage, self.config, self.seed = footage, config, seed
-        self.tasks = task_indices(config, tasks)
+        self.tasks, self.finds_haze = task_indices(config, tasks), finds_haze
 
     def batch(self, step: int, size: int, share: Share = WHOLE) -> tuple[Tensor, ...]:
         """Return degraded and clean crops, float32 in [0, 1], each with a random degradation.
 
         Both are (size, 3, S, S). With several frames the degraded ones are (size, frames, 3, S, S) and the
         clean ones their middle frames. If the network has tasks, their indices (size,) come third: the task
-        of a crop is that of the degradation drawn, even if the crop is then left clean.
+        of a crop is that of the degradation drawn, even if the crop is then left clean. With haze to find,
+        the clean ones have four more channels: the optical depth and the airlight, as `hazy_pair` has them.
         """
         pairs = [
             self._pair(np.random.default_rng((self.seed, 0, step, number)))
@@ -88,6 +96,8 @@ class PairSource(Source):
         """Return the degradation, and the degraded and the clean crop."""
         name = self.config.degradations[rng.integers(len(self.config.degradations))]
         config = self.config
+        if self.finds_haze:
+            return name, *hazy_pair(self.footage, config, rng)
         shares = Shares(
             config.untouched,
             config.combined,
@@ -131,6 +141,21 @@ def random_pair(
     """
     given, clean = random_clips(footage, name, side, frames, rng, widest, shares)
     return given[0] if frames == 1 else given, clean[frames // 2]
+
+
+def hazy_pair(footage: Footage, config: PairDataConfig, rng: np.random.Generator) -> tuple[Tensor, Tensor]:
+    """Return a hazy crop (3, side, side), and what is in it (7, side, side): the clean crop, the optical
+    depth of green, and the airlight's R, G and B in linear light.
+    """
+    clip = turned(footage.rgb_crop(rng, config.crop, 1, config.widest), rng)
+    hazy, depth, airlight = random_scattering(clip, rng)
+    untouched, recompressed = rng.random(2) < (config.untouched, config.recompressed)
+    if untouched:
+        hazy, depth = clip, torch.zeros_like(depth)
+    if recompressed:
+        hazy = random_compression(hazy, rng)
+    found = quantised(clip)[0], depth[0], airlight.expand_as(clip[0])
+    return quantised(hazy)[0], torch.cat(found)
 
 
 def random_clips(

@@ -110,9 +110,10 @@ def pair_data(
     config: RunConfig, footage: Footage, validation: Footage, network: nn.Module
 ) -> tuple[Source, Any]:
     """Return degraded and clean pictures to train on, and held-out ones."""
-    data, tasks = cast("PairDataConfig", config.data), PictureForm.of(network).tasks
-    held_out = held_out_pairs(validation, data, VALIDATION_SIDE, VALIDATION_PAIRS, tasks)
-    return PairSource(footage, data, config.training.seed, tasks), held_out
+    data, form = cast("PairDataConfig", config.data), PictureForm.of(network)
+    held_out = held_out_pairs(validation, data, VALIDATION_SIDE, VALIDATION_PAIRS, form.tasks)
+    source = PairSource(footage, data, config.training.seed, form.tasks, finds_haze=form.haze)
+    return source, held_out
 
 
 def clip_data(

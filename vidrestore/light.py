@@ -8,6 +8,7 @@ from __future__ import annotations
 from torch import Tensor
 
 GAMMA = 2.2
+WAVELENGTHS = (630.0, 532.0, 465.0)  # nm, of R, G, B
 
 
 def to_light(rgb: Tensor) -> Tensor:

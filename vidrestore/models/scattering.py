@@ -1,0 +1,98 @@
+"""Haze by the scattering model: a network gives its few parameters, and the clear scene follows from them.
+
+In linear light I = J t + A (1 - t), with t = exp(-depth (wavelength / 532 nm) ^ -exponent) (S. Narasimhan,
+S. Nayar, "Vision and the atmosphere", IJCV 2002). A network that gives these instead of colours can't paint:
+it finds a depth for every pixel, and an exponent and an airlight for the picture, brighter towards the sun.
+The airlight's colours are those of the picture where the network says that haze alone is seen, so they are
+as exact as the picture is.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from vidrestore.light import GAMMA, WAVELENGTHS, to_light
+
+OUTPUTS = 6  # maps: depth, weight of the pixel for the airlight, change of its colours by logarithm, exponent
+EXPONENTS = 1.4  # the largest; about half of it where the network gives 0
+SHARPNESS = 4.0  # of the bend of depths, near which they are above 0 without being told so
+LEAST_LIGHT = 0.02  # added before logarithms of light
+LEAST_TRANSMISSION = 0.08  # of what is divided by, so that noise isn't enlarged without bound
+# Power of a pixel's darkest colour that it counts by for the airlight, but for what the network says of it:
+# where that is bright, there is haze alone, or something white.
+DARKNESS = 4.0
+AIRLIGHTS = (-4.0, 0.5)  # by logarithm of light
+LEVEL = 0.2  # added to the variance of places: haze seen in one place only leaves the airlight level
+# Of the light of the darkest colour in AROUND x AROUND pixels, the share that may be haze: a scene's light
+# isn't negative (G. Meng et al., "Efficient image dehazing with boundary constraint", ICCV 2013), and seldom
+# nought.
+MOST, AROUND = 0.9, 5
+# light below which display values fall no faster than it, so that negative light has a slope
+TOE = 1e-3
+
+
+class Scattering(NamedTuple):
+    """Optical depth of green (B, 1, H, W), at least 0; exponent (B, 1, 1, 1); airlight (B, 3, 1, W) in linear
+    light.
+    """
+
+    depth: Tensor
+    exponent: Tensor
+    airlight: Tensor
+
+
+def scattering_from(maps: Tensor, pictures: Tensor) -> Scattering:
+    """Return the haze of R'G'B' pictures (B, 3, H, W) in [0, 1] that a network's maps (B, OUTPUTS, H, W) say.
+
+    With maps of 0 there is next to none. The airlight's logarithm is linear from left to right: least
+    squares over all pixels with the network's weights, leaning towards a level one.
+    """
+    maps = maps.float()
+    depth, weight, colours, exponent = maps.split((1, 1, 3, 1), 1)
+    seen = (to_light(pictures.float()) + LEAST_LIGHT).log()
+    votes = seen + colours
+    weight = (weight + DARKNESS * seen.amin(1, keepdim=True)).flatten(1).softmax(1).view_as(weight)
+    place = torch.linspace(-1, 1, maps.shape[3], device=maps.device)
+    mean, centre = (weight * votes).sum((2, 3), keepdim=True), (weight * place).sum((2, 3), keepdim=True)
+    aside = weight * (place - centre)
+    slope = (aside * (votes - mean)).sum((2, 3), keepdim=True)
+    slope = slope / ((aside * (place - centre)).sum((2, 3), keepdim=True) + LEVEL)
+    airlight = (mean + slope * (place - centre)).clamp(*AIRLIGHTS).exp()
+    exponent = EXPONENTS * exponent.mean((2, 3), keepdim=True).sigmoid()
+    depth = F.softplus(depth - 0.5, beta=SHARPNESS)
+    return Scattering(torch.minimum(depth, _deepest(pictures, exponent, airlight)), exponent, airlight)
+
+
+def _deepest(pictures: Tensor, exponent: Tensor, airlight: Tensor) -> Tensor:
+    """Return the depth (B, 1, H, W) at which MOST of the light of the darkest colour around is haze."""
+    seen = (to_light(pictures.float()) / airlight).clamp(max=1)
+    depths = -(1 - MOST * seen).log() / relative_scattering(exponent)
+    return -F.max_pool2d(-depths.amin(1, keepdim=True), AROUND, stride=1, padding=AROUND // 2)
+
+
+def without_haze(pictures: Tensor, haze: Scattering) -> Tensor:
+    """Return R'G'B' (B, 3, H, W) of the scene behind this haze; negative where it has more light than is
+    seen.
+    """
+    light = to_light(pictures.float())
+    transmission = transmission_of(haze).clamp(min=LEAST_TRANSMISSION)
+    clear = (light - haze.airlight) / transmission + haze.airlight
+    restored: Tensor = clear.clamp(min=TOE) ** (1 / GAMMA) + (clear - TOE).clamp(max=0)
+    return restored
+
+
+def transmission_of(haze: Scattering) -> Tensor:
+    """Return the share of a scene's light (B, 3, H, W) that comes through."""
+    transmission: Tensor = (-haze.depth * relative_scattering(haze.exponent)).exp()
+    return transmission
+
+
+def relative_scattering(exponent: Tensor) -> Tensor:
+    """Return how much R, G and B (B, 3, 1, 1) are scattered, in units of green."""
+    ratio = exponent.new_tensor(WAVELENGTHS)[:, None, None] / WAVELENGTHS[1]
+    scattered: Tensor = ratio**-exponent
+    return scattered
