@@ -276,13 +276,6 @@ def options() -> Namespace:
     )
     parser.add_argument("--kind", action="append", choices=list(KINDS), help="of motion (slow)")
     parser.add_argument(
-        "--weights",
-        action="append",
-        default=[],
-        metavar="NAME=FILE",
-        help="more networks; {task} in FILE is replaced",
-    )
-    parser.add_argument(
         "--quality",
         action="append",
         default=[],
@@ -296,8 +289,20 @@ def options() -> Namespace:
         metavar="DIR",
         help="write degraded | strongest classical | networks | clean here",
     )
+    return add_sources(parser).parse_args()
+
+
+def add_sources(parser: ArgumentParser) -> ArgumentParser:
+    """Add the options that name further networks, and the folder of the clips."""
+    parser.add_argument(
+        "--weights",
+        action="append",
+        default=[],
+        metavar="NAME=FILE",
+        help="more networks; {task} in FILE is replaced",
+    )
     parser.add_argument("--data", type=Path, default=DATA, help="where the shared clips lie")
-    return parser.parse_args()
+    return parser
 
 
 if __name__ == "__main__":

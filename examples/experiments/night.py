@@ -10,14 +10,13 @@ light of their pixels afterwards, over that of the clean clip.
 
 from __future__ import annotations
 
-import sys
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
 import numpy as np
 import torch
 from held_out_degradations import Array, linear, rainy, snowy, stored
-from held_out_table import DATA, FRAMES, bundled, network, rgb_picture
+from held_out_table import FRAMES, add_sources, networks_of, rgb_picture
 
 from vidrestore.metrics import psnr
 
@@ -68,14 +67,10 @@ def night_clip(files: list[Path], seed: int) -> tuple[torch.Tensor, torch.Tensor
 
 
 def main(options: Namespace) -> None:
-    sources = dict(given.split("=", 1) for given in options.weights)
     print("| task | weights | clip | to itself (dB) | under weather (dB) | restored (dB) | light kept |")
     print("|---|---|---|---|---|---|---|")
     for task in WEATHER:
-        for name, source in {"bundled": bundled(task), **sources}.items():
-            if source is None:
-                sys.exit(f"{task}: no weights are bundled")
-            restore = network(task, source.replace("{task}", task))
+        for name, restore in networks_of(task, options.weights).items():
             for seed, (sequence, folder) in enumerate(SEQUENCES.items()):
                 files = sorted((options.data / "eval" / folder / sequence).iterdir())[::EVERY][:FRAMES]
                 clip, seen = night_clip(files, seed)
@@ -92,13 +87,4 @@ def main(options: Namespace) -> None:
 
 
 if __name__ == "__main__":
-    parser = ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument(
-        "--weights",
-        action="append",
-        default=[],
-        metavar="NAME=FILE",
-        help="more networks; {task} in FILE is replaced",
-    )
-    parser.add_argument("--data", type=Path, default=DATA, help="where the shared clips lie")
-    main(parser.parse_args())
+    main(add_sources(ArgumentParser(description=__doc__.split("\n")[0])).parse_args())
