@@ -14,7 +14,7 @@ from training_runs import tiny_run
 from vidrestore.training.loop import Run, on_device
 
 TASKS = ["dehaze", "derain", "desnow", "deblur", "denoise"]
-WAITS = 4  # values read in a step: its loss, the gradient's norm, and what a scaler of fp16 asks
+WAITS = {"bf16": 0, "fp16": 2}  # values read in a step: what a scaler of fp16 asks
 
 
 def groups(frames: int = 5) -> tuple[Any, ...]:
@@ -47,7 +47,7 @@ def test_a_step_changes_the_weights_as_it_does_on_the_cpu(tmp_path, name):
     config, batch = RUNS[name][0](tmp_path), RUNS[name][1]()
     torch.manual_seed(5)  # a flow network's start is drawn
     here = Run(config, tmp_path / "here", torch.device("cpu"))
-    expected = [here.update(*batch) for _ in range(2)]
+    expected = [float(here.update(*batch)) for _ in range(2)]
     with Rehearsal() as device:
         torch.manual_seed(5)
         run = Run(config, tmp_path / "there", DEVICE)
@@ -55,18 +55,20 @@ def test_a_step_changes_the_weights_as_it_does_on_the_cpu(tmp_path, name):
         given = on_device(batch, DEVICE)
         device.counts.clear()
         found = [run.update(*given) for _ in range(2)]
-        assert device.counts["values read"] <= 2 * WAITS and not device.counts["sized by values"]
+        assert not device.counts["values read"] and not device.counts["sized by values"]
+        found = [step.loss for step in run.read()]
+        assert device.counts["values read"] <= 1
         moved = [part.cpu() for part in run.average.parameters()]
     assert found == pytest.approx(expected, rel=1e-4)
     for there, near in zip(moved, here.average.parameters(), strict=True):
         torch.testing.assert_close(there, near, atol=1e-4, rtol=1e-3)
 
 
-@pytest.mark.parametrize("precision", ["bf16", "fp16"])
+@pytest.mark.parametrize("precision", WAITS)
 def test_a_step_in_half_precision(tmp_path, precision):
     with Rehearsal() as device:
         run = Run(pair_run(tmp_path, training={"precision": precision}), tmp_path / "there", DEVICE)
         batch = on_device((torch.rand(2, 3, 16, 16), torch.rand(2, 3, 16, 16)), DEVICE)
         device.counts.clear()
         assert run.update(*batch) > 0
-        assert device.counts["values read"] <= WAITS
+        assert device.counts["values read"] <= WAITS[precision] + 1

@@ -171,14 +171,14 @@ def test_psnr_is_over_all_groups_together_on_the_scale_of_255(tmp_path):
     )
 
 
-def test_training_that_diverges_is_stopped_before_it_spoils_the_weights(tmp_path):
+def test_training_that_diverges_is_noticed_when_its_loss_is_read(tmp_path):
     run = Run(tiny_run(tmp_path), tmp_path, CPU)
-    before = {name: tensor.clone() for name, tensor in run.network.state_dict().items()}
+    run.update(255 * torch.rand(2, 20, 16), 20.0)
+    run.update(torch.full((2, 20, 16), float("nan")), 20.0)
     with pytest.raises(
-        ConfigError, match="tiny: training diverged at step 0 .* try a lower training.learning_rate"
+        ConfigError, match="tiny: training diverged at step 1 .* try a lower training.learning_rate"
     ):
-        run.update(torch.full((2, 20, 16), float("nan")), 20.0)
-    assert equal(run.network.state_dict(), before)
+        run.read()
 
 
 # What is written
@@ -254,6 +254,25 @@ def test_an_interrupted_run_resumed_equals_one_that_was_not_interrupted(tmp_path
     assert Began(step + 1, 12, "cpu", checkpoint) in events
     assert equal(tensors(resumed), expected)
     assert [point["step"] for point in read_card(resumed).training["curve"]] == [5, 10, 12]
+
+
+def test_a_run_that_stops_by_itself_goes_on_to_the_same_weights(tmp_path, capsys, monkeypatch):
+    config, events = tiny_run(tmp_path), RecordedEvents()
+    expected = tensors(train(config, tmp_path / "whole", device="cpu"))
+    moments = iter(range(1000))  # a second for each look at the clock
+    with monkeypatch.context() as patched:
+        patched.setattr(loop, "time", Mock(monotonic=lambda: float(next(moments))))
+        stopped = train(config, tmp_path / "parts", device="cpu", stop_after=9.0, on_event=events)
+    assert stopped == tmp_path / "parts" / "tiny.checkpoint"
+    assert events[-1] == Interrupted(events[-1].step, stopped) and 0 < events[-1].step < 12
+    assert not (tmp_path / "parts" / "tiny.safetensors").exists()
+    resumed = train(config, tmp_path / "parts", resume=True, device="cpu", stop_after=600.0)
+    assert equal(tensors(resumed), expected)
+    command = ["--config", config.path, "-o", tmp_path / "command", "--device", "cpu", "--stop-after", "0"]
+    assert run_command(*command) == 0
+    said = capsys.readouterr()
+    assert said.out.strip() == str(tmp_path / "command" / "tiny.checkpoint")
+    assert "stopped: step 0 is in" in said.err
 
 
 def test_a_checkpoint_holds_the_step_and_the_state_of_the_optimiser(tmp_path):
@@ -520,7 +539,7 @@ def test_ctrl_c_or_sigterm_saves_a_checkpoint_and_ends_with_130(commands, tmp_pa
         command.send(number)
         assert command.wait() == 130
     assert command.read("output") == ""
-    assert "interrupted: step " in command.said
+    assert "stopped: step " in command.said
     assert "Traceback" not in command.said
     assert (tmp_path / "runs" / "tiny.checkpoint").exists()
 
@@ -570,7 +589,7 @@ def test_what_stops_all_processes_of_a_run_at_once_saves_a_checkpoint_too(comman
     with endless_run(commands, tmp_path, "--workers", "1") as command:
         os.killpg(command.pid, signal.SIGTERM)
         assert command.wait() == 130
-    assert "interrupted: step " in command.said and "Traceback" not in command.said
+    assert "stopped: step " in command.said and "Traceback" not in command.said
     assert (tmp_path / "runs" / "tiny.checkpoint").exists()
 
 

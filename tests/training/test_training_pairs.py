@@ -368,7 +368,7 @@ def test_half_precision_trains_in_bf16(tmp_path):
     run = Run(pair_run(tmp_path, training={"precision": "bf16"}), tmp_path, torch.device("cpu"))
     batch = torch.rand(2, 1, 3, SIDE, SIDE, generator=torch.Generator().manual_seed(1)).unbind()
     exact, half = (
-        one.update(*batch) + one.update(*batch)
+        float(one.update(*batch) + one.update(*batch))
         for one in (Run(pair_run(tmp_path), tmp_path, torch.device("cpu")), run)
     )
     assert half != exact

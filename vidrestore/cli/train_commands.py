@@ -62,6 +62,12 @@ def train(
             help="Start from these weights; repeatable, for other parts.",
         ),
     ] = None,
+    stop_after: Annotated[
+        float | None,
+        typer.Option(
+            "--stop-after", min=0, metavar="SECONDS", help="End by then with a checkpoint, to --resume."
+        ),
+    ] = None,
     device: Device = "auto",
     threads: Threads = 0,
     data: Annotated[
@@ -151,6 +157,7 @@ def train(
             device=device,
             tensorboard=tensorboard,
             reading=reading,
+            stop_after=math.inf if stop_after is None else stop_after,
             on_event=on_event,
         )
     if is_first():
@@ -281,7 +288,7 @@ def describe(event: Event) -> str | None:
             return line + ("  best so far" if event.best else "")
         case Interrupted():
             return (
-                f"interrupted: step {event.step} is in {event.checkpoint}; the same command with "
+                f"stopped: step {event.step} is in {event.checkpoint}; the same command with "
                 "--resume continues"
             )
         case Noticed():

@@ -20,9 +20,8 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.optim.swa_utils import get_ema_multi_avg_fn
 
-from vidrestore.errors import ConfigError
+from vidrestore.errors import ConfigError, OptionError
 from vidrestore.files.stopping import interrupts_held
 from vidrestore.jobs.frame_progress import peak_memory
 from vidrestore.restorers.devices import torch_device
@@ -48,6 +47,7 @@ from vidrestore.training.objective import objective_of
 from vidrestore.training.optimiser import Plateau, learning_rate
 from vidrestore.training.parallel import LostError, ProcessGroup, processes
 from vidrestore.training.run_records import recording
+from vidrestore.training.step import TrainingStep
 from vidrestore.training.training_events import (
     Began,
     Interrupted,
@@ -62,6 +62,7 @@ from vidrestore.training.training_events import (
 )
 from vidrestore.weights import load_model
 
+READ_SECONDS = 1.0  # between two looks at the losses on a GPU, which wait for it
 SMALLEST_SCALE = 2.0**-10  # loss scale in fp16; if gradients overflow even so, training has diverged
 
 
@@ -74,6 +75,7 @@ def train(
     device: str = "auto",
     tensorboard: bool = False,
     reading: Reading = IN_MEMORY,
+    stop_after: float = math.inf,
     on_event: Listener = lambda event: None,
 ) -> Path:
     """Train as the configuration says, write `<output>/<name>.safetensors` and return its path.
@@ -85,7 +87,8 @@ def train(
     `resume` the run continues from the checkpoint, if it exists. Batches and noise depend only on the seed
     and the step, so a resumed run computes the same, apart from a GPU's rounding; only the next reported loss
     is a mean over fewer steps. A resumed run first makes the windows of its step again, which takes about a
-    minute.
+    minute. After `stop_after` seconds it ends after the step that is under way, with a checkpoint, whose path
+    is returned.
 
     `reading` says how to read data. In several processes started by torchrun, each computes its share of
     every batch; the first writes. `init` names weights (of the same network, or of parts of it) for a new
@@ -94,12 +97,15 @@ def train(
     Raises ConfigError for missing or unfit data, for a checkpoint of another run or one that would be
     overwritten, if another process trains the same, and if training diverges; MediaError for unreadable data;
     CheckpointError for unfit weights and for files that can't be written; OptionError for a missing device or
-    package; LostError and WorkerError if another process of the run ends; KeyboardInterrupt after Ctrl-C.
+    package, and `stop_after` in several processes; LostError and WorkerError if another process of the run
+    ends; KeyboardInterrupt after Ctrl-C.
     """
+    deadline = time.monotonic() + stop_after
     with memory_errors(config), processes(device) as (group, place):
-        return _train_run(
-            Run(config, output, place, group), resume, sources_of(init), tensorboard, reading, on_event
-        )
+        if stop_after < math.inf and not group.alone:
+            raise OptionError("`stop_after` is for one process: several wouldn't stop at the same step")
+        run = Run(config, output, place, group)
+        return _train_run(run, resume, sources_of(init), tensorboard, reading, deadline, on_event)
 
 
 def _train_run(
@@ -108,9 +114,12 @@ def _train_run(
     init: Sequence[str | Path],
     tensorboard: bool,
     reading: Reading,
+    deadline: float,
     on_event: Listener,
 ) -> Path:
-    """Start or resume a run, keep its records, and return the path of the weights."""
+    """Start or resume a run, keep its records, and return the path of the weights, or of the checkpoint if
+    the deadline comes first.
+    """
     with ExitStack() as stack:
         if run.group.first:
             stack.enter_context(run_lock(run.checkpoint))
@@ -142,8 +151,8 @@ def _train_run(
                 run.checkpoint if has_checkpoint else None,
             )
         )
-        run.train(emit, replace(reading, notice=lambda message: emit(Noticed(message))))
-        return run.save_weights()
+        run.train(emit, replace(reading, notice=lambda message: emit(Noticed(message))), deadline)
+        return run.save_weights() if run.step >= run.config.training.steps else run.checkpoint
 
 
 @dataclass(frozen=True)
@@ -175,10 +184,13 @@ class Run:
         self.network = new_network(config).to(device)
         self.objective.check(config, self.network)
         self.average = copy.deepcopy(self.network).eval()
-        self.optimiser = self.objective.optimiser(self.network)
         self.scaler = torch.amp.GradScaler(device.type, enabled=config.training.precision == "fp16")
+        self.take_step = TrainingStep(self.network, self.average, self.objective, self.group, self.scaler)
+        self.optimiser = self.take_step.optimiser
         self.plateau = Plateau(config.training.patience, config.training.factor)
-        self.step, self.seconds, self.gradient_norm = 0, 0.0, 0.0
+        self.step, self.seconds = 0, 0.0
+        # of steps whose loss and norm are still on the device: their number, learning rate, and both
+        self.unread: list[tuple[int, float, Tensor]] = []
         self.curve: list[dict[str, Any]] = []
         self.best: Best | None = None
         self.init: list[str] = []  # sources of the initial weights
@@ -208,8 +220,10 @@ class Run:
         load_initial_weights(self.config, (self.network, self.average), source)
         self.init.append(str(source))
 
-    def train(self, on_event: Listener, reading: Reading = IN_MEMORY) -> None:
-        """Train to the last step; save checkpoints now and then, at the end, and when interrupted."""
+    def train(self, on_event: Listener, reading: Reading = IN_MEMORY, deadline: float = math.inf) -> None:
+        """Train to the last step, or until `deadline` on the clock `time.monotonic`; save checkpoints now and
+        then, at the end, and when interrupted.
+        """
         settings = self.config.training
         if self.step >= settings.steps and not self.validation_due:
             return
@@ -226,40 +240,56 @@ class Run:
             batches = chain(list(islice(generated, 1)), generated)
             try:
                 with worker_errors():
-                    self._steps(batches, held_out, on_event)
+                    self._steps(batches, held_out, on_event, deadline)
             # these are never raised within a step, so the last step is complete
             except (KeyboardInterrupt, LostError, WorkerError):
+                self._report([], on_event)
                 self._save(on_event)
                 on_event(Interrupted(self.step, self.checkpoint))
                 raise
             self._save(on_event)
+            if self.step < settings.steps:
+                on_event(Interrupted(self.step, self.checkpoint))
 
-    def _steps(self, batches: Iterator[tuple[Any, ...]], held_out: Any, on_event: Listener) -> None:
-        """Take all remaining steps, with validations and checkpoints in between."""
+    def _steps(
+        self, batches: Iterator[tuple[Any, ...]], held_out: Any, on_event: Listener, deadline: float
+    ) -> None:
+        """Take all remaining steps until the deadline, with validations and checkpoints in between."""
         settings = self.config.training
-        saved = time.monotonic()
+        saved = read = time.monotonic()
         began = saved - self.seconds
         losses: list[float] = []
         on_event(Reached("train"))
         while True:
-            if self.validation_due:  # also at the start: the run may have been interrupted in a validation
+            now = time.monotonic()
+            self.seconds = now - began
+            due = self.validation_due  # also at the start: the run may have been interrupted in a validation
+            save = now - saved > 60 * settings.checkpoint_minutes
+            ends = self.step >= settings.steps or now >= deadline
+            if self.device.type == "cpu" or now - read > READ_SECONDS or due or save or ends:
+                self._report(losses, on_event)
+                read = now
+            if due:
                 on_event(Reached("validate"))
                 on_event(self.validate(held_out, losses))
                 on_event(Reached("train"))
                 losses.clear()
-            if self.step >= settings.steps:
+            if ends:
                 break
-            if time.monotonic() - saved > 60 * settings.checkpoint_minutes:
+            if save:
                 self._save(on_event)
                 on_event(Reached("train"))
                 saved = time.monotonic()
-            batch, rate = next(batches), self.learning_rate
+            batch = next(batches)
             with interrupts_held():
-                losses.append(self.update(*on_device(batch, self.device)))
-                self.seconds = time.monotonic() - began
-                on_event(
-                    Stepped(self.step, settings.steps, losses[-1], rate, self.gradient_norm, self.seconds)
-                )
+                self.update(*on_device(batch, self.device))
+
+    def _report(self, losses: list[float], on_event: Listener) -> None:
+        """Tell of the steps that weren't read yet, and add their losses to the list."""
+        with interrupts_held():
+            for stepped in self.read():
+                losses.append(stepped.loss)
+                on_event(stepped)
 
     def _save(self, on_event: Listener) -> None:
         on_event(Reached("save"))
@@ -273,41 +303,35 @@ class Run:
             self.step % settings.validate_every == 0 or self.step >= settings.steps
         )
 
-    def update(self, *batch: Any) -> float:
-        """Take one step on a batch and return its loss. Raises ConfigError if the loss or its gradient is not
-        finite.
-        """
-        for group in self.optimiser.param_groups:
-            group["lr"] = self.learning_rate
-        loss = self.objective.loss(self.network, batch, self.step)
-        self.optimiser.zero_grad()
-        if loss.requires_grad:  # an algorithm without parameters is only validated and saved
-            self.scaler.scale(loss).backward()
-        mean = loss.detach()
-        self.group.average(
-            [mean, *(part.grad for part in self.network.parameters() if part.grad is not None)]
-        )
-        if loss.requires_grad:
-            self.scaler.unscale_(self.optimiser)
-        value = float(mean)
-        self.gradient_norm = float(
-            nn.utils.clip_grad_norm_(self.network.parameters(), self.config.training.clip_norm)
-        )
-        self._check_finite(value)
-        if loss.requires_grad:
-            self.scaler.step(self.optimiser)  # skips a step whose gradients overflowed in fp16
-            self.scaler.update()
-        decay = min(self.config.training.average, (1 + self.step) / (10 + self.step))
-        means, latest = (tuple(network.parameters()) for network in (self.average, self.network))
-        get_ema_multi_avg_fn(decay)(means, latest, None)  # few calls on a GPU, not one per parameter
+    def update(self, *batch: Any) -> Tensor:
+        """Take one step on a batch and return its loss, on the device; `read` tells of it."""
+        rate, settings = self.learning_rate, self.config.training
+        self.take_step.rate.fill_(rate)
+        self.take_step.renewal.fill_(1 - min(settings.average, (1 + self.step) / (10 + self.step)))
+        numbers = self.take_step(batch, self.step)
         self.step += 1
-        return value
+        self.unread.append((self.step, rate, numbers))
+        return numbers[0]
 
-    def _check_finite(self, loss: float) -> None:
-        """Raise ConfigError if training has diverged, with the files to continue from."""
-        # the scaler then reduces the scale
-        overflow = self.scaler.is_enabled() and self.scaler.get_scale() > SMALLEST_SCALE
-        if math.isfinite(loss) and (math.isfinite(self.gradient_norm) or overflow):
+    def read(self) -> list[Stepped]:
+        """Wait for the device and return the steps taken since the last call. Raises ConfigError if training
+        has diverged, with the files to continue from.
+        """
+        if not self.unread:
+            return []
+        steps, rates, numbers = zip(*self.unread, strict=True)
+        self.unread.clear()
+        found = []
+        for step, rate, (loss, norm) in zip(steps, rates, torch.stack(numbers).tolist(), strict=True):
+            self._check_finite(step - 1, loss, norm)
+            found.append(Stepped(step, self.config.training.steps, loss, rate, norm, self.seconds))
+        return found
+
+    def _check_finite(self, step: int, loss: float, norm: float) -> None:
+        if math.isfinite(loss) and math.isfinite(norm):
+            return
+        # in fp16 the scaler then reduces the scale
+        if math.isfinite(loss) and self.scaler.is_enabled() and self.scaler.get_scale() > SMALLEST_SCALE:
             return
         remaining = (
             f"{self.checkpoint} holds the last step that was saved"
@@ -316,8 +340,8 @@ class Run:
         )
         best = f", {self.best_path} the best weights, of step {self.best.step}" if self.best else ""
         raise ConfigError(
-            f"{self.config.name}: training diverged at step {self.step} (loss {loss:.4g}, gradient "
-            f"{self.gradient_norm:.4g}); try a lower training.learning_rate, or training.precision=fp32; "
+            f"{self.config.name}: training diverged at step {step} (loss {loss:.4g}, gradient "
+            f"{norm:.4g}); try a lower training.learning_rate, or training.precision=fp32; "
             f"{remaining}{best}"
         )
 
@@ -492,7 +516,8 @@ def rehearse(
         batches = source.batches(range(2), config.training.batch, reading.workers)
         batch = next(batches)
         yield lap(f"first batch: {_shapes(batch)}")
-        loss = run.update(*on_device(batch, run.device))
+        run.update(*on_device(batch, run.device))
+        loss = run.read()[-1].loss
         yield lap(f"update: loss {loss:.4f}")
         next(batches)
         yield lap("second batch")

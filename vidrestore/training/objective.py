@@ -93,7 +93,8 @@ class GroupObjective(Objective):
         return {f"held-out groups, sigma {sigma}": {"psnr": psnr} for sigma, psnr in last["psnr"].items()}
 
     def optimiser(self, network: nn.Module) -> torch.optim.Optimizer:
-        return torch.optim.Adam(network.parameters(), lr=self.settings.learning_rate, betas=(0.9, 0.99))
+        rate = self.settings.learning_rate
+        return torch.optim.Adam(network.parameters(), lr=rate, betas=(0.9, 0.99), fused=True)
 
     def loss(self, network: nn.Module, batch: tuple[Any, ...], step: int) -> Tensor:
         (clean, sigma), settings = batch, self.settings
@@ -117,9 +118,8 @@ class PairObjective(Objective):
     settings: PairTrainingConfig
 
     def optimiser(self, network: nn.Module) -> torch.optim.Optimizer:
-        return torch.optim.AdamW(
-            network.parameters(), lr=self.settings.learning_rate, weight_decay=self.settings.weight_decay
-        )
+        rate, decay = self.settings.learning_rate, self.settings.weight_decay
+        return torch.optim.AdamW(network.parameters(), lr=rate, weight_decay=decay, fused=True)
 
     def loss(self, network: nn.Module, batch: tuple[Any, ...], step: int) -> Tensor:
         degraded, clean, *tasks = batch
@@ -232,7 +232,7 @@ class FlowObjective(Objective):
     settings: FlowTrainingConfig
 
     def optimiser(self, network: nn.Module) -> torch.optim.Optimizer:
-        return torch.optim.Adam(network.parameters(), lr=self.settings.learning_rate)
+        return torch.optim.Adam(network.parameters(), lr=self.settings.learning_rate, fused=True)
 
     def loss(self, network: nn.Module, batch: tuple[Any, ...], step: int) -> Tensor:
         reference, supporting, flow = batch

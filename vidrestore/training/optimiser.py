@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -53,31 +53,38 @@ class Muon(torch.optim.Optimizer):
             updated = [parameter for parameter in group["params"] if parameter.grad is not None]
             (self._orthogonal if group["orthogonal"] else self._adam)(updated, group["lr"])
 
-    def _orthogonal(self, parameters: list[Tensor], rate: float) -> None:
+    def _orthogonal(self, parameters: list[Tensor], rate: float | Tensor) -> None:
+        gradients = [cast("Tensor", parameter.grad) for parameter in parameters]
+        momenta = [self._state_tensor(parameter, "momentum") for parameter in parameters]
+        torch._foreach_lerp_(momenta, gradients, 1 - MOMENTUM)
         by_shape: defaultdict[torch.Size, list[tuple[Tensor, Tensor]]] = defaultdict(list)
-        for parameter in parameters:
-            assert parameter.grad is not None
-            momentum = self._state_tensor(parameter, "momentum")
-            momentum.lerp_(parameter.grad, 1 - MOMENTUM)
-            direction = parameter.grad.lerp(momentum, MOMENTUM).flatten(1)
-            by_shape[direction.shape].append((parameter, direction))
+        ahead = torch._foreach_lerp(gradients, momenta, MOMENTUM)
+        for parameter, direction in zip(parameters, ahead, strict=True):
+            by_shape[direction.flatten(1).shape].append((parameter, direction.flatten(1)))
         for (rows, columns), part in by_shape.items():
             steps = orthogonal(torch.stack([direction for _, direction in part]))
+            steps = steps * (rate * max(rows, columns) ** 0.5)
             for (parameter, _), step in zip(part, steps, strict=True):
-                parameter.add_(step.view(parameter.shape), alpha=-rate * max(rows, columns) ** 0.5)
+                parameter.sub_(step.view(parameter.shape))
 
-    def _adam(self, parameters: list[Tensor], rate: float) -> None:
+    def _adam(self, parameters: list[Tensor], rate: float | Tensor) -> None:
         slow, fast = ADAM
-        for parameter in parameters:
-            assert parameter.grad is not None
-            mean, square, count = (
-                self._state_tensor(parameter, name) for name in ("mean", "square", "count")
-            )
-            count += 1
-            mean.lerp_(parameter.grad, 1 - slow)
-            square.lerp_(parameter.grad.square(), 1 - fast)
-            scale = (square / (1 - fast**count)).sqrt_().add_(TINY)
-            parameter.sub_(rate * mean / (1 - slow**count) / scale)
+        gradients = [cast("Tensor", parameter.grad) for parameter in parameters]
+        means, squares, counts = (
+            [self._state_tensor(parameter, name) for parameter in parameters]
+            for name in ("mean", "square", "count")
+        )
+        torch._foreach_add_(counts, 1)
+        torch._foreach_lerp_(means, gradients, 1 - slow)
+        torch._foreach_lerp_(squares, torch._foreach_mul(gradients, gradients), 1 - fast)
+        missing = [torch._foreach_neg(torch._foreach_pow(beta, counts)) for beta in ADAM]
+        for part in missing:
+            torch._foreach_add_(part, 1)
+        scales = torch._foreach_sqrt(torch._foreach_div(squares, missing[1]))
+        torch._foreach_add_(scales, TINY)
+        steps = torch._foreach_div(torch._foreach_div(means, missing[0]), scales)
+        torch._foreach_mul_(steps, rate)
+        torch._foreach_sub_(parameters, steps)
 
     def _state_tensor(self, parameter: Tensor, name: str) -> Tensor:
         state: dict[str, Any] = self.state[parameter]

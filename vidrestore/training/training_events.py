@@ -66,7 +66,7 @@ class Validated:
 
 @dataclass(frozen=True)
 class Interrupted:
-    """Ctrl-C was pressed; everything up to `step` is in `checkpoint`."""
+    """Ctrl-C was pressed, or the time is over; everything up to `step` is in `checkpoint`."""
 
     step: int
     checkpoint: Path
