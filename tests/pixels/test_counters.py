@@ -34,8 +34,8 @@ def test_the_words_of_a_call_are_philox_of_block_call_sample_and_step():
     drawn = counters((5, 2**32 - 1), seed=2**33 + 7)
     drawn.uniform(0, 1, FEW + 1)
     words = drawn.integers(0, 2**31, 4 * 100)
-    counter = (torch.arange(100), *(torch.tensor(word) for word in (1, 2**32 - 1, 3)))
-    assert torch.equal(words[1], torch.cat(philox(counter, (7, 2))) >> 1)
+    counter = (torch.arange(256), *(torch.tensor(word) for word in (1, 2**32 - 1, 3)))
+    assert torch.equal(words[1], torch.cat(philox(counter, (7, 2)))[:400] >> 1)
 
 
 @pytest.mark.parametrize("count", [1, FEW, 10 * FEW])
@@ -55,15 +55,42 @@ def test_numbers_depend_on_seed_step_sample_and_call_but_not_on_the_rest_of_the_
 
 def test_a_part_of_the_batch_goes_on_with_the_numbers_of_its_samples():
     whole, other = counters((0, 1, 2)), counters((0, 1, 2))
-    assert torch.equal(whole.uniform(0, 1, 500), other.uniform(0, 1, 500))
-    part = whole.part(slice(1, 3))
-    assert torch.equal(part.uniform(0, 1, 500), other.uniform(0, 1, 500)[1:])
+    for drawn in (whole, other):
+        drawn.uniform(0, 1, 500), drawn.normal(3)
+    for rows in (slice(1, 3), torch.tensor([1, 2])):
+        part = whole.part(rows)
+        assert torch.equal(part.normal(3), other.part(rows).normal(3))
+    assert torch.equal(torch.cat((part.normal(2), part.normal(500)), 1), whole_next(other)[1:])
+
+
+def whole_next(drawn):
+    drawn.normal(3)
+    return torch.cat((drawn.normal(2), drawn.normal(500)), 1)
+
+
+def test_a_branch_has_numbers_of_its_own_whatever_is_drawn_elsewhere():
+    def drawn(later):
+        whole = counters()
+        branch = whole.branch()
+        for _ in range(later):
+            whole.normal(500)
+        return branch.normal(500)
+
+    assert torch.equal(drawn(0), drawn(3))
+    whole = counters()
+    whole.branch()
+    for other in (whole.branch().normal(500), whole.normal(500), counters().normal(500)):
+        assert not torch.equal(other, drawn(0))
+
+
+def test_the_first_numbers_do_not_depend_on_how_many_are_drawn():
+    assert torch.equal(counters().normal(3000, 2)[:, :2000], counters().normal(2000, 2))
 
 
 def test_many_words_are_the_same_whatever_is_computed_at_once(monkeypatch):
-    whole = counters().normal(1000)
-    monkeypatch.setattr("vidrestore.degrade.counters.CHUNK", 64)
-    assert torch.equal(counters().normal(1000), whole)
+    whole = counters().normal(9000)
+    monkeypatch.setattr("vidrestore.degrade.counters.CHUNK", 4)
+    assert torch.equal(counters().normal(9000), whole)
 
 
 def within(values, mean, deviation, sigmas=4.5):

@@ -1,7 +1,8 @@
 """Degrade clean video in known ways, for training and evaluation.
 
 Weather, blur and noise are functions of a clip (T, 3, H, W) of R'G'B' in [0, 1], float32, and a NumPy
-generator; they return the degraded clip, of the same shape, within [0, 1]. The same generator state gives the
+generator; they return the degraded clip, of the same shape, within [0, 1]. Those of BATCHED take clips
+(B, T, 3, H, W) on any device and `Counters` of B samples there. The same generator state or counters give the
 same result on every machine. Things that stand in a scene are the same in every frame, falling things
 continue to fall, and noise is different in every frame.
 """
@@ -9,16 +10,23 @@ continue to fall, and noise is different in every frame.
 from vidrestore.degrade.added_noise import (
     add_camera_noise,
     add_gaussian_noise,
+    camera_noise,
     random_noise,
     random_white_noise,
+    white_noise,
 )
 from vidrestore.degrade.blur import average_exposures, average_light, gaussian_blurred, motion, random_blur
+from vidrestore.degrade.branches import Degradation
 from vidrestore.degrade.coloured_noise import random_coloured_noise
 from vidrestore.degrade.haze import add_haze, random_haze
 from vidrestore.degrade.moving_things import with_moving_things
 from vidrestore.degrade.resize import imresize
 from vidrestore.degrade.weather import add_rain, add_snow, random_rain, random_snow
 
+BATCHED: dict[str, Degradation] = {
+    "noise": camera_noise,
+    "white": white_noise,
+}
 DEGRADATIONS = {
     "haze": random_haze,
     "rain": random_rain,

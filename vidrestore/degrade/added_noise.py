@@ -8,12 +8,12 @@ cameras instead of one.
 
 from __future__ import annotations
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from vidrestore.degrade.draws import log_uniform
+from vidrestore.degrade.branches import changed, in_turn, of_one_clip
+from vidrestore.degrade.counters import Counters, constants
 from vidrestore.light import from_light, to_light
 
 SHOT = (3e-4, 1.2e-2)  # variance of the noise at white, for light in [0, 1], log-uniform
@@ -58,103 +58,126 @@ def add_gaussian_noise(
     return noisy.to(samples.dtype)
 
 
-def add_camera_noise(clip: Tensor, shot: Tensor, read: Tensor, noise: Tensor) -> Tensor:
-    """Add noise of variance shot * light + read, each (3,) for R, G, B, to (T, 3, H, W); `noise` is standard
-    normal.
+def add_camera_noise(clips: Tensor, shot: Tensor, read: Tensor, noise: Tensor) -> Tensor:
+    """Add noise of variance shot * light + read, each (..., 3) for R, G, B, to (..., T, 3, H, W); `noise` is
+    standard normal.
     """
-    light = to_light(clip)
+    light = to_light(clips)
     return from_light(light + _scaled(noise, light, shot, read))
 
 
 def _scaled(noise: Tensor, light: Tensor, shot: Tensor, read: Tensor) -> Tensor:
-    return noise * (shot[:, None, None] * light + read[:, None, None]).sqrt()
+    shot, read = (each[..., None, :, None, None] for each in (shot, read))
+    return noise * (shot * light + read).sqrt()
 
 
-def random_noise(clip: Tensor, rng: np.random.Generator) -> Tensor:
-    """Add the noise of a random camera: stronger in red and blue, which white balance amplifies; mostly
+@in_turn
+def camera_noise(clips: Tensor, draw: Counters) -> Tensor:
+    """Add the noise of a random camera each: stronger in red and blue, which white balance amplifies; mostly
     demosaiced, or smoothed.
     """
-    noisy = _sensed(clip, rng)
-    return (noisy + random_chroma(clip, rng)).clamp_(0, 1) if rng.random() < CHROMA_SHARE else noisy
+    noisy = _sensed(clips, draw)
+    coarse, branch = draw.chance(CHROMA_SHARE), draw.branch()
+    return changed(
+        noisy,
+        coarse,
+        CHROMA_SHARE,
+        lambda rows: (noisy[rows] + random_chroma(clips[rows], branch.part(rows))).clamp_(0, 1),
+    )
 
 
-def random_white_noise(clip: Tensor, rng: np.random.Generator) -> Tensor:
+@in_turn
+def white_noise(clips: Tensor, draw: Counters) -> Tensor:
     """Add white noise of random strength: to R', G' and B', or to luma and to colour differences of half the
     size, as video stores them.
     """
-    sigma, (height, width) = log_uniform(rng, WHITE), clip.shape[2:]
-    if rng.random() < 0.5:
-        noise = torch.from_numpy(rng.standard_normal(clip.shape, dtype=np.float32))
-        return (clip + sigma * noise).clamp_(0, 1)
-    luma = torch.from_numpy(rng.standard_normal((len(clip), 1, height, width), dtype=np.float32))
-    halves = (len(clip), 2, -(-height // 2), -(-width // 2))
-    chroma = torch.from_numpy(rng.standard_normal(halves, dtype=np.float32))
-    blue, red = F.interpolate(chroma, (height, width), mode="bilinear").split(1, 1)
-    return (clip + sigma * (luma + colours(blue, red))).clamp_(0, 1)
+    height, width = clips.shape[3:]
+    noise = draw.normal(*clips.shape[1:])
+
+    def as_stored(rows: Tensor) -> Tensor:
+        luma, chroma = noise[rows, :, :1], noise[rows, :, 1:]
+        halves = chroma[..., : -(-height // 2), : -(-width // 2)].flatten(0, 1)
+        blue, red = F.interpolate(halves, (height, width), mode="bilinear").view_as(chroma).split(1, 2)
+        return luma + colours(blue, red)
+
+    noise = changed(noise, draw.chance(0.5), 0.5, as_stored)
+    return torch.addcmul(clips, noise, of_sample(draw.log_uniform(WHITE))).clamp_(0, 1)
 
 
-def random_chroma(clip: Tensor, rng: np.random.Generator) -> Tensor:
-    """Return (T, 3, H, W) of coarse colour noise that does not change the luma."""
-    height, width = clip.shape[2:]
-    cells = height // int(rng.integers(*COARSE)) + 2, width // int(rng.integers(*COARSE)) + 2
-    coarse = torch.from_numpy(rng.standard_normal((len(clip), 2, *cells), dtype=np.float32))
-    blue, red = (
-        F.interpolate(coarse, (height, width), mode="bilinear")
-        .mul_(1.5 * log_uniform(rng, CHROMA))
-        .split(1, 1)
+random_noise, random_white_noise = of_one_clip(camera_noise), of_one_clip(white_noise)
+
+
+def random_chroma(clips: Tensor, draw: Counters) -> Tensor:
+    """Return (B, T, 3, H, W) of coarse colour noise that does not change the luma."""
+    frames, _, height, width = clips.shape[1:]
+    most = height // COARSE[0] + 2, width // COARSE[0] + 2
+    coarse = draw.normal(frames, 2, *most) * (1.5 * of_sample(draw.log_uniform(CHROMA)))
+    down, across = (
+        straight_lines(size, size // draw.integers(*COARSE) + 2, size // COARSE[0] + 2)
+        for size in (height, width)
     )
+    blue, red = (down[:, None, None] @ coarse @ across[:, None, None].mT).split(1, 2)
     return colours(blue, red)
 
 
-def colours(blue: Tensor, red: Tensor) -> Tensor:
-    """Return R'G'B' (T, 3, H, W) of colour differences (T, 1, H, W) alone, by BT.601."""
-    return torch.cat((1.402 * red, -0.344 * blue - 0.714 * red, 1.772 * blue), 1)
-
-
-def _sensed(clip: Tensor, rng: np.random.Generator) -> Tensor:
-    """Add a sensor's noise, with or without demosaicing."""
-    level = log_uniform(rng, SHOT)
-    gains = torch.tensor([rng.uniform(1, 2.2), 1.0, rng.uniform(1, 2.2)])
-    read = (log_uniform(rng, READ) * level) ** 2
-    noise = torch.from_numpy(rng.standard_normal(clip.shape, dtype=np.float32))
-    kind = rng.random()
-    if kind < DEMOSAICED:
-        return _demosaiced_noise(clip, level * gains, read * gains**2, noise, rng)
-    if kind < DEMOSAICED + SMOOTHED:
-        noise = smoothed(noise, rng.uniform(0, 0.5))
-    return add_camera_noise(clip, level * gains, read * gains**2, noise)
-
-
-def _demosaiced_noise(
-    clip: Tensor, shot: Tensor, read: Tensor, noise: Tensor, rng: np.random.Generator
-) -> Tensor:
-    """Add noise as demosaicing shapes it, without demosaicing's own artefacts at edges."""
-    rows = torch.from_numpy(rng.standard_normal((len(clip), 1, clip.shape[2], 1), dtype=np.float32))
-    light = to_light(clip)
-    noisy = light + _scaled(noise + rng.uniform(*ROWS) * rows, light, shot, read)
-    settings = rng.uniform(*BEND), rng.uniform(*FOLLOW)
-    return from_light(light + demosaiced(noisy, *settings) - demosaiced(light, *settings))
-
-
-def smoothed(noise: Tensor, share: float) -> Tensor:
-    """Smooth white noise (T, 3, H, W) by a kernel with `share` for the direct neighbours, at unchanged
-    variance.
+def straight_lines(size: int, cells: Tensor, most: int) -> Tensor:
+    """Return (B, size, most): weights that stretch the first `cells` (B,) of `most` samples to `size`, as
+    bilinear resizing does.
     """
-    line = torch.tensor([share, 1.0, share])
-    kernel = torch.outer(line, line) / line.square().sum()
-    padded = F.pad(noise, (1, 1, 1, 1), mode="circular").flatten(0, 1)[:, None]
-    return F.conv2d(padded, kernel[None, None]).view_as(noise)
+    at = (torch.arange(size, device=cells.device) + 0.5) * (cells[:, None] / size) - 0.5
+    at = torch.minimum(at.clamp(min=0), cells[:, None] - 1)[..., None]
+    return (1 - (at - torch.arange(most, device=cells.device)).abs()).clamp(min=0)
+
+
+def colours(blue: Tensor, red: Tensor) -> Tensor:
+    """Return R'G'B' (..., 3, H, W) of colour differences (..., 1, H, W) alone, by BT.601."""
+    return torch.cat((1.402 * red, -0.344 * blue - 0.714 * red, 1.772 * blue), -3)
+
+
+def _sensed(clips: Tensor, draw: Counters) -> Tensor:
+    """Add a sensor's noise, with or without demosaicing."""
+    shape, level = clips.shape, draw.log_uniform(SHOT)[:, None]
+    gains = F.pad(draw.uniform(1, 2.2, 2), (1, 0), value=1.0)[:, [1, 0, 2]]
+    read = (draw.log_uniform(READ)[:, None] * level) ** 2
+    noise, kind, share = draw.normal(*shape[1:]), draw.uniform(), of_sample(draw.uniform(0, 0.5))
+    noise = changed(noise, kind >= 1 - SMOOTHED, SMOOTHED, lambda rows: smoothed(noise[rows], share[rows]))
+    through = kind < DEMOSAICED
+    lines = of_sample(draw.uniform(*ROWS) * through) * draw.normal(shape[1], 1, shape[3], 1)
+    light = to_light(clips)
+    noise = _scaled(noise + lines, light, level * gains, read * gains**2)
+    settings = [of_sample(draw.uniform(*bounds)) for bounds in (BEND, FOLLOW)]
+
+    def interpolated(rows: Tensor) -> Tensor:
+        """Return noise as demosaicing shapes it, without demosaicing's own artefacts at edges."""
+        bend, follow = (each[rows] for each in settings)
+        return demosaiced(light[rows] + noise[rows], bend, follow) - demosaiced(light[rows], bend, follow)
+
+    return from_light(light + changed(noise, through, DEMOSAICED, interpolated))
+
+
+def of_sample(numbers: Tensor) -> Tensor:
+    """Return a number of each sample, (B,), as (B, 1, 1, 1, 1)."""
+    return numbers.view(-1, 1, 1, 1, 1)
+
+
+def smoothed(noise: Tensor, share: float | Tensor) -> Tensor:
+    """Smooth white noise (..., H, W) by a kernel with `share` for the direct neighbours, at unchanged
+    variance; it wraps around.
+    """
+    for dim in (-1, -2):
+        noise = noise + share * (noise.roll(1, dim) + noise.roll(-1, dim))
+    return noise / (1 + 2 * share**2)
 
 
 # Pictures of a sensor behind a Bayer filter, after interpolation. Green is interpolated along edges and
 # corrected by the second difference of the colour measured there (J. Hamilton and J. Adams, US patent
 # 5,629,734, 1997); red and blue are interpolated as differences to green (D. Cok, US patent 4,642,678, 1987).
 # So noise becomes coarse and partly the same in all colours.
-BILINEAR = ((0.25, 0.5, 0.25), (0.5, 1.0, 0.5), (0.25, 0.5, 0.25))
+BILINEAR = (0.25, 0.5, 0.25, 0.5, 1.0, 0.5, 0.25, 0.5, 0.25)
 
 
-def demosaiced(light: Tensor, bend: float = 1.0, follow: float = 1.0) -> Tensor:
-    """Keep one colour per site (red, green / green, blue) of (T, 3, H, W) and interpolate the others; at
+def demosaiced(light: Tensor, bend: float | Tensor = 1.0, follow: float | Tensor = 1.0) -> Tensor:
+    """Keep one colour per site (red, green / green, blue) of (..., 3, H, W) and interpolate the others; at
     least 3x3 pixels.
 
     `bend` is the share of the measured colour's second difference that corrects green; `follow` is the share
@@ -162,25 +185,24 @@ def demosaiced(light: Tensor, bend: float = 1.0, follow: float = 1.0) -> Tensor:
     themselves).
     """
     sites = _sites(light)
-    raw = (light * sites).sum(1, keepdim=True)
+    raw = (light * sites).sum(-3, keepdim=True)
     green = torch.where(sites[1] > 0, raw, _green_between(raw, bend))
-    differences = (raw - follow * green) * sites[::2]
-    kernel = torch.tensor(BILINEAR).expand(2, 1, 3, 3)
-    red, blue = (
-        F.conv2d(F.pad(differences, (1, 1, 1, 1), mode="reflect"), kernel, groups=2) + follow * green
-    ).split(1, 1)
-    return torch.cat((red, green, blue), 1)
+    differences = ((raw - follow * green) * sites[::2]).flatten(0, -4)
+    kernel = constants(BILINEAR, light.device).view(3, 3).expand(2, 1, 3, 3)
+    between = F.conv2d(F.pad(differences, (1, 1, 1, 1), mode="reflect"), kernel, groups=2)
+    red, blue = (between.unflatten(0, light.shape[:-3]) + follow * green).split(1, -3)
+    return torch.cat((red, green, blue), -3)
 
 
 def _sites(light: Tensor) -> Tensor:
     """Return (3, H, W), 1 where a colour is measured."""
-    height, width = light.shape[2:]
-    cell = torch.zeros(3, 2, 2)
-    cell[0, 0, 0] = cell[1, 0, 1] = cell[1, 1, 0] = cell[2, 1, 1] = 1
-    return cell.repeat(1, -(-height // 2), -(-width // 2))[:, :height, :width]
+    sites = torch.zeros(light.shape[-3:], device=light.device)
+    for colour, row, column in ((0, 0, 0), (1, 0, 1), (1, 1, 0), (2, 1, 1)):
+        sites[colour, row::2, column::2] = 1
+    return sites
 
 
-def _green_between(raw: Tensor, bend: float) -> Tensor:
+def _green_between(raw: Tensor, bend: float | Tensor) -> Tensor:
     """Interpolate green where red or blue is measured, in the direction that changes less."""
     across, change_across = _along(raw, bend)
     down, change_down = (each.mT for each in _along(raw.mT, bend))
@@ -188,9 +210,9 @@ def _green_between(raw: Tensor, bend: float) -> Tensor:
     return torch.where(change_across == change_down, (across + down) / 2, chosen)
 
 
-def _along(raw: Tensor, bend: float) -> tuple[Tensor, Tensor]:
+def _along(raw: Tensor, bend: float | Tensor) -> tuple[Tensor, Tensor]:
     """Return the value between neighbours in a row, and the amount of change of the row there."""
-    padded = F.pad(raw, (2, 2, 0, 0), mode="reflect")
-    second_left, left, _, right, second_right = padded.unfold(3, raw.shape[3], 1).unbind(3)
+    padded = F.pad(raw.flatten(0, -4), (2, 2, 0, 0), mode="reflect").unflatten(0, raw.shape[:-3])
+    second_left, left, _, right, second_right = padded.unfold(-1, raw.shape[-1], 1).unbind(-2)
     second = 2 * raw - second_left - second_right
     return (left + right) / 2 + bend * second / 4, (left - right).abs() + second.abs()

@@ -7,8 +7,10 @@ value or waits for the device.
 
 from __future__ import annotations
 
+import hashlib
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from functools import cache
 
 import torch
 from torch import Tensor
@@ -17,13 +19,24 @@ MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
 KEY_STEPS = (0x9E3779B9, 0xBB67AE85)
 ROUNDS = 10
 WORD = 0xFFFFFFFF  # the largest word of 32 bits
-POOL = 1024  # words of a sample that are drawn together, for calls that need few
-FEW = 128  # words; calls that need more draw their own
-CHUNK = 16_384  # blocks of four words that are computed together on a CPU, so that they stay in its cache
+RUN = 256  # blocks of four words: the first words of all, then the second, and so on
+FEW = 128  # words; calls that need more draw their own, the others take them from a run
+CHUNK = 64  # runs that are computed together on a CPU, so that they stay in its cache
 TRIES = 4  # of a gamma variate; all are rejected once in 100,000 draws or less often
 
 Words = tuple[Tensor, Tensor, Tensor, Tensor]
 Bound = float | Tensor
+
+
+@cache
+def constants(values: tuple[float, ...], device: torch.device) -> Tensor:
+    """Return (N,) float32 on a device, copied there once: a copy waits for it."""
+    return torch.tensor(values, device=device)
+
+
+def waits(values: Tensor) -> bool:
+    """Return True if reading `values` would wait for a device."""
+    return values.device.type != "cpu"
 
 
 def philox(counter: Words, key: tuple[int, int]) -> Words:
@@ -36,10 +49,15 @@ def philox(counter: Words, key: tuple[int, int]) -> Words:
     for number in range(ROUNDS):
         low, high = ((word + number * step) & WORD for word, step in zip(key, KEY_STEPS, strict=True))
         one, two = first * MULTIPLIERS[0], third * MULTIPLIERS[1]
-        first = ((two >> 32) ^ second ^ low).bitwise_and_(WORD)
-        third = ((one >> 32) ^ fourth ^ high).bitwise_and_(WORD)
+        first = _xor(two >> 32, second).bitwise_xor_(low).bitwise_and_(WORD)
+        third = _xor(one >> 32, fourth).bitwise_xor_(high).bitwise_and_(WORD)
         second, fourth = two, one
-    return first, second & WORD, third, fourth & WORD
+    return first, second.bitwise_and_(WORD), third, fourth.bitwise_and_(WORD)
+
+
+def _xor(one: Tensor, two: Tensor) -> Tensor:
+    """Return them combined, in place if that has the shape of the first."""
+    return one.bitwise_xor_(two) if one.shape == two.shape else one ^ two
 
 
 class Counters:
@@ -55,10 +73,16 @@ class Counters:
         self.key, self.step, self.samples = (seed & WORD, seed >> 32), step, samples
         self.calls, self._pool = 0, samples[:, None][:, :0]
 
-    def part(self, rows: slice) -> Counters:
-        """Return the counters of some of the samples, which go on from here by themselves."""
+    def branch(self) -> Counters:
+        """Return counters of the same samples with other numbers, whatever is drawn there and here."""
+        digest = hashlib.blake2b(repr((self.key, self.calls)).encode(), digest_size=8).digest()
+        self.calls += 1
+        return Counters(int.from_bytes(digest), self.step, self.samples)
+
+    def part(self, rows: slice | Tensor) -> Counters:
+        """Return counters of some of the samples, whose next numbers are those that they would get here."""
         part = Counters(self.key[0] + (self.key[1] << 32), self.step, self.samples[rows])
-        part.calls = self.calls
+        part.calls, part._pool = self.calls, self._pool[rows]
         return part
 
     def uniform(self, low: Bound = 0.0, high: Bound = 1.0, *shape: int) -> Tensor:
@@ -89,7 +113,7 @@ class Counters:
 
         G. Marsaglia, W. Tsang, "A simple method for generating gamma variables", 2000.
         """
-        count, alpha = len(alphas), self._constants(alphas)
+        count, alpha = len(alphas), constants(alphas, self.samples.device)
         scale = alpha + 2 / 3
         normal = self.normal(TRIES, count)
         cubes = (1 + normal / (9 * scale).sqrt()).clamp(min=1e-6) ** 3
@@ -97,10 +121,6 @@ class Counters:
         accepted = self.uniform(2**-24, 1, TRIES, count).log() < bound
         found = cubes.gather(1, accepted.int().argmax(1, keepdim=True))[:, 0]
         return scale * found * self.uniform(2**-24, 1, count) ** (1 / alpha)
-
-    def _constants(self, values: Sequence[float]) -> Tensor:
-        """Return (N,) float32, filled on the device: a copy would wait for it."""
-        return torch.stack([torch.full((), value, device=self.samples.device) for value in values])
 
     def _drawn(
         self, shape: tuple[int, ...], finish: Callable[[Tensor], tuple[Tensor, ...]], each: int = 1
@@ -112,25 +132,24 @@ class Counters:
             drawn = self._philox(words, finish)
         else:
             if self._pool.shape[1] < words:
-                self._pool = self._philox(POOL, _as_drawn)
-            drawn = torch.cat(finish(self._pool[:, :words]), 1)
+                self._pool = self._philox(1, _as_drawn)
+            drawn = torch.stack(finish(self._pool[:, :words]), 2).flatten(1)
             self._pool = self._pool[:, words:]
         return drawn[:, :count].unflatten(1, shape) if shape else drawn[:, 0]
 
     def _philox(self, words: int, finish: Callable[[Tensor], tuple[Tensor, ...]]) -> Tensor:
         """Return (B, `words` or some more) of numbers, several times as many if `finish` makes several."""
-        blocks, device = -(-words // 4), self.samples.device
-        width = blocks if device.type != "cpu" else max(1, CHUNK // len(self.samples))
+        runs, device = -(-words // (4 * RUN)), self.samples.device
+        width = runs if waits(self.samples) else max(1, CHUNK // len(self.samples))
         parts = []
-        for start in range(0, blocks, width):
-            number = torch.arange(start, min(start + width, blocks), device=device)
-            number = number.expand(len(self.samples), -1)
-            call, step = torch.full_like(number, self.calls), torch.zeros_like(number) + self.step
-            sample = self.samples[:, None].expand_as(number)
-            drawn = philox((number, call, sample, step), self.key)
-            parts.append(torch.stack([each for word in drawn for each in finish(word)], 1))
+        for start in range(0, runs, width):
+            number = torch.arange(start * RUN, min(start + width, runs) * RUN, device=device)[None]
+            call = torch.full_like(number[:, :1], self.calls)
+            drawn = philox((number, call, self.samples[:, None], call * 0 + self.step), self.key)
+            numbers = [each.unflatten(1, (-1, RUN)) for word in drawn for each in finish(word)]
+            parts.append(torch.stack(numbers, 2).flatten(1))
         self.calls += 1
-        return (torch.cat(parts, 2) if len(parts) > 1 else parts[0]).flatten(1)
+        return torch.cat(parts, 1) if len(parts) > 1 else parts[0]
 
 
 def _as_drawn(words: Tensor) -> tuple[Tensor, ...]:
@@ -143,6 +162,7 @@ def _uniform(words: Tensor) -> tuple[Tensor, ...]:
 
 def _normal(words: Tensor) -> tuple[Tensor, ...]:
     """Transform pairs of uniform numbers (G. Box, M. Muller, 1958)."""
-    radius = (words & 0xFFFF).float().add_(0.5).mul_(2**-16).log_().mul_(-2).sqrt_()
-    angle = (words >> 16).float().mul_(math.tau / 2**16)
-    return radius * angle.cos(), radius * angle.sin()
+    halves = words.contiguous().view(torch.int16).unflatten(-1, (-1, 4))  # of which two are 0
+    radius = halves[..., 0].float().add_(2**15 + 0.5).mul_(2**-16).log_().mul_(-2).sqrt_()
+    angle = halves[..., 1].float().mul_(math.tau / 2**16)
+    return angle.cos().mul_(radius), angle.sin_().mul_(radius)

@@ -1,0 +1,90 @@
+"""Degradations of batches against what was measured of their forms for one clip, which they replaced, and the
+same whatever the batch and the device.
+
+measured_degradations.json has quantiles of FEATURES of 3,000 clips (2,000 compressed ones) by the functions
+of commit 3b239e1, which drew from NumPy.
+"""
+
+import json
+import math
+from functools import cache
+from pathlib import Path
+
+import pytest
+import torch
+from measured_change import FEATURES, features, scene
+from torch import Tensor
+
+from vidrestore.degrade import BATCHED
+from vidrestore.degrade import branches as branches_module
+from vidrestore.degrade.branches import capacity, changed
+from vidrestore.degrade.counters import Counters
+
+MEASURED = json.loads(Path(__file__).with_name("measured_degradations.json").read_text())
+QUANTILES, CLIPS = (0.1, 0.3, 0.5, 0.7, 0.9), 3000
+SAMPLES = 240
+SIGMAS = 4.2
+
+
+def counters(count: int, step: int = 0) -> Counters:
+    return Counters(20, step, torch.arange(count))
+
+
+@cache
+def degraded(name: str) -> Tensor:
+    """Return FEATURES (SAMPLES, F) of a small scene."""
+    clips = scene().expand(SAMPLES, -1, -1, -1, -1)
+    result = BATCHED[name](clips, counters(SAMPLES))
+    assert result.shape == clips.shape and result.dtype == clips.dtype
+    assert float(result.min()) >= 0 and float(result.max()) <= 1
+    return features(clips, result)
+
+
+@pytest.mark.parametrize("feature", FEATURES)
+@pytest.mark.parametrize("name", MEASURED)
+def test_a_batch_is_degraded_as_one_clip_was(name, feature):
+    values = degraded(name)[:, FEATURES.index(feature)]
+    for share, quantile in zip(QUANTILES, MEASURED[name][feature], strict=True):
+        below = (values < quantile).float() + 0.5 * (values == quantile)
+        allowed = SIGMAS * math.sqrt(share * (1 - share) * (1 / SAMPLES + 1 / CLIPS))
+        assert abs(float(below.mean()) - share) < allowed, f"{float(below.mean()):.2f} below the {share}"
+
+
+def textured(count: int, side: int = 40) -> Tensor:
+    return Counters(1, 0, torch.arange(count)).uniform(0.1, 0.9, 2, 3, side, side)
+
+
+@pytest.mark.parametrize("name", BATCHED)
+def test_a_sample_depends_on_its_own_numbers_and_not_on_the_batch(name, monkeypatch):
+    clips = textured(5)
+    whole = BATCHED[name](clips, counters(5))
+    alone = torch.cat(
+        [BATCHED[name](clips[[row]], counters(5).part(slice(row, row + 1))) for row in range(5)]
+    )
+    torch.testing.assert_close(whole, alone, atol=2e-4, rtol=0)
+    monkeypatch.setattr(branches_module, "CACHED", 2 * clips[0].numel())
+    torch.testing.assert_close(BATCHED[name](clips, counters(5)), whole, atol=2e-4, rtol=0)
+    assert not torch.equal(BATCHED[name](clips, counters(5, step=1)), whole)
+
+
+@pytest.mark.parametrize("name", BATCHED)
+def test_no_shape_depends_on_a_value_where_reading_waits(name, monkeypatch):
+    clips = textured(5)
+    exact = BATCHED[name](clips, counters(5))
+    monkeypatch.setattr("vidrestore.degrade.counters.waits", lambda values: True)
+    monkeypatch.setattr("vidrestore.degrade.branches.waits", lambda values: True)
+    monkeypatch.setattr("vidrestore.degrade.branches.SPARE", 20.0)  # room for all
+    torch.testing.assert_close(BATCHED[name](clips, counters(5)), exact, atol=2e-4, rtol=0)
+    without_values = Counters(20, 0, torch.arange(5, device="meta"))
+    assert BATCHED[name](clips.to("meta"), without_values).shape == clips.shape
+
+
+def test_no_more_samples_are_changed_than_there_is_room_for(monkeypatch):
+    monkeypatch.setattr("vidrestore.degrade.branches.waits", lambda values: True)
+    values, chosen = torch.zeros(20, 2), torch.ones(20, dtype=torch.bool)
+    seen = changed(values, chosen, 0.1, lambda rows: rows[:, None] + torch.ones(len(rows), 2))
+    assert capacity(20, 0.1) == 7
+    assert int((seen[:, 0] > 0).sum()) == 7
+    few = torch.arange(20) % 10 == 3
+    seen = changed(values, few, 0.1, lambda rows: rows[:, None] + torch.ones(len(rows), 2))
+    assert seen.nonzero()[:, 0].unique().tolist() == [3, 13] and float(seen[13, 0]) == 14

@@ -1,0 +1,74 @@
+"""Change some samples of a batch: on a CPU exactly these, elsewhere as many as always, so that no value is
+read and no shape depends on one.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import wraps
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from vidrestore.degrade.counters import Counters, waits
+
+Degradation = Callable[[Tensor, Counters], Tensor]
+
+CACHED = 600_000  # samples of clips that are degraded together on a CPU
+SPARE = 3.0  # standard deviations of the number of chosen samples for which there is room
+
+
+def changed(values: Tensor, chosen: Tensor, share: float, change: Callable[[Tensor], Tensor]) -> Tensor:
+    """Return (B, ...) `values`, in which `change` makes the samples that are `chosen`, (B,) bool.
+
+    `change` gets (K,) int64 numbers of samples and returns (K, ...) in the shape of the values. Where reading
+    waits, K is the same for every batch in which a `share` is chosen at random: samples beyond it, rarely
+    one, stay as they are.
+    """
+    if not waits(chosen):
+        rows = chosen.nonzero()[:, 0]
+        if len(rows) in (0, len(chosen)):
+            return change(rows) if len(rows) else values
+        return values.index_copy(0, rows, change(rows))
+    rows = chosen.byte().argsort(descending=True, stable=True)[: capacity(len(chosen), share)]
+    kept = chosen[rows].view(-1, *[1] * (values.dim() - 1))
+    return values.index_copy(0, rows, torch.where(kept, change(rows), values[rows]))
+
+
+def capacity(size: int, share: float) -> int:
+    """Return how many samples of a batch there is room for if a share of them is chosen at random."""
+    return min(size, math.ceil(size * share + SPARE * math.sqrt(size * share * (1 - share))))
+
+
+def in_turn(batched: Degradation) -> Degradation:
+    """Let a function of a batch (B, T, C, H, W) degrade, on a CPU, as many samples at once as fit its cache;
+    what becomes of each is the same.
+    """
+
+    @wraps(batched)
+    def degrade(clips: Tensor, draw: Counters) -> Tensor:
+        branch = draw.branch()
+        at_once = len(clips) if waits(clips) else max(1, CACHED // clips[0].numel())
+        if at_once >= len(clips):
+            return batched(clips, branch)
+        starts = range(0, len(clips), at_once)
+        spans = [slice(start, start + at_once) for start in starts]
+        return torch.cat([batched(clips[span], branch.part(span)) for span in spans])
+
+    return degrade
+
+
+def of_one_clip(batched: Degradation) -> Callable[[Tensor, np.random.Generator], Tensor]:
+    """Return `batched` as a function of one clip (T, 3, H, W) and a NumPy generator."""
+
+    def alone(clip: Tensor, rng: np.random.Generator) -> Tensor:
+        return batched(clip[None], counters(rng))[0]
+
+    return alone
+
+
+def counters(rng: np.random.Generator) -> Counters:
+    """Return counters of one sample, on the CPU, seeded by the next number of a generator."""
+    return Counters(int(rng.integers(2**63)), 0, torch.zeros(1, dtype=torch.int64))
