@@ -36,7 +36,7 @@ from vidrestore.degrade.blur import (
 )
 from vidrestore.degrade.counters import Counters
 from vidrestore.degrade.haze import random_depth
-from vidrestore.degrade.regions import lowest_rows, random_regions
+from vidrestore.degrade.regions import box_filtered, lowest_rows, random_regions
 from vidrestore.degrade.weather import (
     Swarm,
     canvas_size,
@@ -94,7 +94,7 @@ def test_haze_of_a_pixel_is_what_comes_through_and_what_is_scattered_in():
 
 def test_drawn_depths_differ_within_range_and_still_things_keep_theirs():
     still = scene(1).expand(4, -1, -1, -1)
-    depths = [random_depth(still, rng(seed)) for seed in range(12)]
+    depths = random_depth(still.expand(12, -1, -1, -1, -1), Counters(3, 0, torch.arange(12)))
     for depth in depths:
         assert float(depth.min()) >= 0 and float(depth.max()) <= 1 + 1e-6
         assert all(torch.equal(frame, depth[0]) for frame in depth)
@@ -112,13 +112,32 @@ def test_haze_is_as_dense_in_every_frame_of_a_still_scene():
 def test_regions_are_parts_of_the_picture_with_feet():
     clip = torch.zeros(2, 3, 20, 30)
     clip[:, :, :12, :15], clip[:, :, :, 15:] = 1, 0.5
-    for seed in range(6):
-        regions = random_regions(clip, rng(seed))
-        assert torch.equal(regions[0], regions[1])
-        count = int(regions.max()) + 1
-        for region, foot in enumerate(lowest_rows(regions, count)):
-            rows = (regions[1] == region).nonzero()[:, 0]
-            assert round(foot * 19) == (int(rows.max()) if len(rows) else 0)
+    regions = random_regions(clip.expand(6, -1, -1, -1, -1), Counters(1, 0, torch.arange(6)))
+    assert torch.equal(regions[:, 0], regions[:, 1])
+    assert 2 <= min(len(each.unique()) for each in regions) < max(len(each.unique()) for each in regions)
+    for each, feet in zip(regions, lowest_rows(regions), strict=True):
+        for region, foot in enumerate(feet.tolist()):
+            rows = (each[1] == region).nonzero()[:, 0]
+            assert foot == (int(rows.max()) if len(rows) else 0)
+
+
+def test_a_pixel_belongs_to_the_seed_that_is_nearest_in_place_and_colour(monkeypatch):
+    monkeypatch.setattr("vidrestore.degrade.regions.SIMILAR", (0.0, 1e-9))  # each seed is a region
+    monkeypatch.setattr("vidrestore.degrade.regions.COUNT", (7, 7))
+    clips, draw = scene(1, 12, 16)[None], Counters(1, 0, torch.arange(1))
+    regions = random_regions(clips, draw)[0, 0]
+    again = Counters(1, 0, torch.arange(1))
+    again.integers(0, 1)
+    colour, places = float(again.log_uniform((0.4, 3.0))), again.uniform(0, 1, 7, 2)[0]
+    smooth = box_filtered(clips)[0, 0]
+    for row, column in ((0, 0), (3, 9), (11, 15), (7, 2)):
+        distances = [
+            (colour * (smooth[:, row, column] - smooth[:, int(down * 12), int(right * 16)])).square().sum()
+            + (row / 11 - down) ** 2
+            + (column / 15 - right) ** 2
+            for down, right in places.tolist()
+        ]
+        assert int(regions[row, column]) == int(torch.stack(distances).argmin())
 
 
 # Rain and snow

@@ -23,7 +23,7 @@ from vidrestore.degrade.counters import Counters
 MEASURED = json.loads(Path(__file__).with_name("measured_degradations.json").read_text())
 QUANTILES, CLIPS = (0.1, 0.3, 0.5, 0.7, 0.9), 3000
 SAMPLES = 240
-SIGMAS = 4.2
+SIGMAS = 3.5
 
 
 def counters(count: int, step: int = 0) -> Counters:

@@ -18,12 +18,13 @@ from vidrestore.degrade.added_noise import (
 from vidrestore.degrade.blur import average_exposures, average_light, gaussian_blurred, motion, random_blur
 from vidrestore.degrade.branches import Degradation
 from vidrestore.degrade.coloured_noise import random_coloured_noise
-from vidrestore.degrade.haze import add_haze, random_haze
+from vidrestore.degrade.haze import add_haze, haze, random_haze
 from vidrestore.degrade.moving_things import with_moving_things
 from vidrestore.degrade.resize import imresize
 from vidrestore.degrade.weather import add_rain, add_snow, random_rain, random_snow
 
 BATCHED: dict[str, Degradation] = {
+    "haze": haze,
     "noise": camera_noise,
     "white": white_noise,
 }

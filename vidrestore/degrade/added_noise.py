@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from vidrestore.degrade.branches import changed, in_turn, of_one_clip
+from vidrestore.degrade.branches import Rows, changed, in_turn, of_one_clip, of_sample
 from vidrestore.degrade.counters import Counters, constants
 from vidrestore.light import from_light, to_light
 
@@ -94,7 +94,7 @@ def white_noise(clips: Tensor, draw: Counters) -> Tensor:
     height, width = clips.shape[3:]
     noise = draw.normal(*clips.shape[1:])
 
-    def as_stored(rows: Tensor) -> Tensor:
+    def as_stored(rows: Rows) -> Tensor:
         luma, chroma = noise[rows, :, :1], noise[rows, :, 1:]
         halves = chroma[..., : -(-height // 2), : -(-width // 2)].flatten(0, 1)
         blue, red = F.interpolate(halves, (height, width), mode="bilinear").view_as(chroma).split(1, 2)
@@ -147,17 +147,12 @@ def _sensed(clips: Tensor, draw: Counters) -> Tensor:
     noise = _scaled(noise + lines, light, level * gains, read * gains**2)
     settings = [of_sample(draw.uniform(*bounds)) for bounds in (BEND, FOLLOW)]
 
-    def interpolated(rows: Tensor) -> Tensor:
+    def interpolated(rows: Rows) -> Tensor:
         """Return noise as demosaicing shapes it, without demosaicing's own artefacts at edges."""
         bend, follow = (each[rows] for each in settings)
         return demosaiced(light[rows] + noise[rows], bend, follow) - demosaiced(light[rows], bend, follow)
 
     return from_light(light + changed(noise, through, DEMOSAICED, interpolated))
-
-
-def of_sample(numbers: Tensor) -> Tensor:
-    """Return a number of each sample, (B,), as (B, 1, 1, 1, 1)."""
-    return numbers.view(-1, 1, 1, 1, 1)
 
 
 def smoothed(noise: Tensor, share: float | Tensor) -> Tensor:

@@ -18,6 +18,7 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
+from vidrestore.degrade.branches import counters
 from vidrestore.degrade.draws import log_uniform
 from vidrestore.degrade.regions import random_regions
 from vidrestore.light import from_light, to_light
@@ -131,7 +132,7 @@ def random_mask(clip: Tensor, rng: np.random.Generator) -> Tensor:
     """Return (T, 1, H, W) in [0, 1]: 1 in a random set of regions of the scene that covers a share of
     COVERED; less or more of it only if one region is larger.
     """
-    regions = random_regions(clip, rng)
+    regions = random_regions(clip[None], counters(rng))[0]
     areas = torch.bincount(regions.flatten(), minlength=int(regions.max()) + 1) / regions.numel()
     chosen, covered = torch.zeros(len(areas)), 0.0
     wanted = rng.uniform(COVERED[0], 0.6)

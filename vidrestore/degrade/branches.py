@@ -10,27 +10,29 @@ from functools import wraps
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from vidrestore.degrade.counters import Counters, waits
 
+Rows = Tensor | slice
 Degradation = Callable[[Tensor, Counters], Tensor]
 
 CACHED = 600_000  # samples of clips that are degraded together on a CPU
 SPARE = 3.0  # standard deviations of the number of chosen samples for which there is room
 
 
-def changed(values: Tensor, chosen: Tensor, share: float, change: Callable[[Tensor], Tensor]) -> Tensor:
+def changed(values: Tensor, chosen: Tensor, share: float, change: Callable[[Rows], Tensor]) -> Tensor:
     """Return (B, ...) `values`, in which `change` makes the samples that are `chosen`, (B,) bool.
 
-    `change` gets (K,) int64 numbers of samples and returns (K, ...) in the shape of the values. Where reading
-    waits, K is the same for every batch in which a `share` is chosen at random: samples beyond it, rarely
-    one, stay as they are.
+    `change` gets K numbers of samples, or a slice of all, and returns (K, ...) in the shape of the values.
+    Where reading waits, K is the same for every batch in which a `share` is chosen at random: samples beyond
+    it, rarely one, stay as they are.
     """
     if not waits(chosen):
         rows = chosen.nonzero()[:, 0]
         if len(rows) in (0, len(chosen)):
-            return change(rows) if len(rows) else values
+            return change(slice(None)) if len(rows) else values
         return values.index_copy(0, rows, change(rows))
     rows = chosen.byte().argsort(descending=True, stable=True)[: capacity(len(chosen), share)]
     kept = chosen[rows].view(-1, *[1] * (values.dim() - 1))
@@ -72,3 +74,21 @@ def of_one_clip(batched: Degradation) -> Callable[[Tensor, np.random.Generator],
 def counters(rng: np.random.Generator) -> Counters:
     """Return counters of one sample, on the CPU, seeded by the next number of a generator."""
     return Counters(int(rng.integers(2**63)), 0, torch.zeros(1, dtype=torch.int64))
+
+
+def of_sample(numbers: Tensor) -> Tensor:
+    """Return a number of each sample, (B,), as (B, 1, 1, 1, 1)."""
+    return numbers.view(-1, 1, 1, 1, 1)
+
+
+def filtered(planes: Tensor, lines: Tensor) -> Tensor:
+    """Filter (B, C, H, W) by a line (B, K) of each sample down and across, K odd; borders are replicated."""
+    reach = lines.shape[1] // 2
+    planes = F.pad(planes, [reach] * 4, mode="replicate")
+    for dim in (2, 3):
+        size, parts = planes.shape[dim] - 2 * reach, lines.view(len(lines), -1, 1, 1, 1).unbind(1)
+        total = planes.narrow(dim, 0, size) * parts[0]
+        for number in range(1, len(parts)):  # much sooner than a convolution with a group per sample
+            total.addcmul_(planes.narrow(dim, number, size), parts[number])
+        planes = total
+    return planes

@@ -10,14 +10,13 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
-from vidrestore.degrade.draws import log_uniform
-from vidrestore.degrade.regions import box_filtered, lowest_rows, random_regions
-from vidrestore.light import WAVELENGTHS, from_light, to_light
+from vidrestore.degrade.branches import changed, filtered, in_turn, of_one_clip, of_sample
+from vidrestore.degrade.counters import Counters, constants
+from vidrestore.degrade.regions import COUNT, box_filtered, lowest_rows, members, random_regions
+from vidrestore.light import GAMMA, WAVELENGTHS, to_light
 
 DENSITY = (0.5, 8.0)  # optical depth at the largest depth
 AIRLIGHT = (0.45, 1.0)  # RESIDE has 0.6 to 1; fog at dusk and smoke are darker
@@ -41,136 +40,184 @@ EXPOSED_SHARE, EXPOSED = (0.3, 0.08)
 STANDING_SHARE = 0.2  # of clips with upright regions, whose edges are seldom those of things
 SKY_SHARE = 0.5  # of these, those whose top region is sky
 SKY_FOOT = 0.75  # share of the height that sky reaches down to, at most
+MOST_HILLS = 5  # samples across a smooth field, at least 2
 LUMA = (0.299, 0.587, 0.114)
 
 
-def add_haze(clip: Tensor, transmission: Tensor, airlight: Tensor) -> Tensor:
-    """Add haze to (T, 3, H, W): transmission (T or 1, 3 or 1, H, W) in [0, 1], airlight (3, 1, 1 or W)."""
-    return airlight + (clip - airlight) * transmission
+def add_haze(clips: Tensor, transmission: Tensor, airlight: Tensor) -> Tensor:
+    """Add haze to (..., T, 3, H, W): transmission (..., T or 1, 3 or 1, H, W) in [0, 1], and airlight
+    (..., 3, H or 1, W or 1), the same in every frame.
+    """
+    airlight = airlight.unsqueeze(-4)
+    return airlight + (clips - airlight) * transmission
 
 
 class Hazy(NamedTuple):
-    """A hazy clip (T, 3, H, W) R'G'B', the optical depth (T, 1, H, W) of green in it, and the airlight
-    (3, H or 1, W), linear light.
+    """Hazy clips (B, T, 3, H, W) R'G'B', the optical depth (B, T, 1, H, W) of green in them, and the airlight
+    (B, 3, H, W), linear light.
     """
 
-    clip: Tensor
+    clips: Tensor
     depth: Tensor
     airlight: Tensor
 
 
-def random_haze(clip: Tensor, rng: np.random.Generator) -> Tensor:
+@in_turn
+def haze(clips: Tensor, draw: Counters) -> Tensor:
     """Add haze of random depth, density and airlight, which are nearly the same in every frame."""
-    return random_scattering(clip, rng).clip
+    return random_scattering(clips, draw).clips
 
 
-def random_scattering(clip: Tensor, rng: np.random.Generator) -> Hazy:
+random_haze = of_one_clip(haze)
+
+
+def random_scattering(clips: Tensor, draw: Counters) -> Hazy:
     """Add such haze, and return with it what a network may learn to find."""
-    depth = random_depth(clip, rng)
-    depth = depth - depth.amin() + rng.uniform(0, NEAREST)
-    if rng.random() < UNEVEN_SHARE:
-        depth = depth * (1 + UNEVEN * rng.uniform(-1, 1) * _hills(clip.shape[2], clip.shape[3], rng))
-    growth = 1 + np.cumsum(rng.normal(0, DRIFT, (len(clip), 1, 1, 1)), 0)
-    colours = (np.array(WAVELENGTHS) / WAVELENGTHS[1]) ** -rng.uniform(*EXPONENT)
-    density = torch.from_numpy(log_uniform(rng, DENSITY) * colours[None, :, None, None] * growth).float()
-    transmission, airlight = torch.exp(-density * depth), random_airlight(clip, rng)
-    light, exposure = to_light(airlight), 1.0
-    if rng.random() < LIGHT_SHARE:
-        exposure = np.exp(rng.normal(0, EXPOSED)) if rng.random() < EXPOSED_SHARE else 1.0
-        hazy = from_light(exposure * add_haze(to_light(clip), transmission, light))
-    else:
-        hazy = add_haze(clip, transmission, airlight).clamp(0, 1)
-    return Hazy(hazy, density[:, 1:2] * depth, exposure * light)
+    depth = random_depth(clips, draw)
+    depth = depth - depth.amin((1, 2, 3, 4), keepdim=True) + of_sample(draw.uniform(0, NEAREST))
+    patches = UNEVEN * draw.uniform(-1, 1) * draw.chance(UNEVEN_SHARE)
+    depth = depth * (1 + of_sample(patches) * _hills(clips, draw))
+    growth = 1 + DRIFT * draw.normal(clips.shape[1]).cumsum(1)
+    relative = constants(tuple(length / WAVELENGTHS[1] for length in WAVELENGTHS), clips.device)
+    colours = relative ** -draw.uniform(*EXPONENT)[:, None]
+    density = draw.log_uniform(DENSITY)[:, None, None] * growth[..., None] * colours[:, None]
+    density = density[..., None, None]
+    depths = density * depth
+    even, uneven = random_airlight(clips, draw)
+    in_light = draw.chance(LIGHT_SHARE)
+    exposed = draw.chance(EXPOSED_SHARE) & in_light
+    exposure = (EXPOSED * draw.normal() * exposed).exp()[:, None, None, None]
+    light = exposure * (even**GAMMA * uneven**GAMMA).clamp(max=1)
+    airlight = torch.where(in_light[:, None, None, None], light, (even * uneven).clamp(max=1))[:, None]
+    seen = changed(clips, in_light, LIGHT_SHARE, lambda rows: to_light(clips[rows]))
+    # add_haze, and the exposure, in place
+    hazy = torch.sub(exposure[:, None] * seen, airlight).mul_(depths.neg().exp_()).add_(airlight).clamp_(0, 1)
+    hazy = changed(hazy, in_light, LIGHT_SHARE, lambda rows: hazy[rows] ** (1 / GAMMA))
+    return Hazy(hazy, depths[:, :, 1:2], light)
 
 
-def random_airlight(clip: Tensor, rng: np.random.Generator) -> Tensor:
-    """Return (3, H or 1, W) in [0, 1]: nearly grey, or visibly coloured, with a gradient."""
-    colour = 1 + rng.normal(0, TINT, 3)
-    if rng.random() < COLOURED_SHARE:
-        colour += rng.normal(0, COLOURED) * np.array([1.0, 0.1, -1.0])
-    even = torch.from_numpy(rng.uniform(*AIRLIGHT) * colour).float()[:, None, None]
-    slope = rng.uniform(-TOWARDS_SUN, TOWARDS_SUN)
-    uneven = 1 + slope * torch.linspace(-1, 1, clip.shape[3])
-    if rng.random() < UNEVEN_SHARE:
-        uneven = uneven * (1 + 2 * TOWARDS_SUN * (_hills(clip.shape[2], clip.shape[3], rng)[0, 0] - 0.5))
-    return (even * uneven).clamp(0, 1)
+def random_airlight(clips: Tensor, draw: Counters) -> tuple[Tensor, Tensor]:
+    """Return two factors of airlight, of at least 0: the colour, (B, 3, 1, 1), nearly grey, or
+    visibly coloured; and (B, 1, H, W) for its gradient, about 1. Their product is to be cut at 1.
+    """
+    colour = 1 + TINT * draw.normal(3)
+    tint = COLOURED * draw.normal() * draw.chance(COLOURED_SHARE)
+    colour = colour + tint[:, None] * constants((1.0, 0.1, -1.0), clips.device)
+    even = (draw.uniform(*AIRLIGHT)[:, None] * colour).clamp(min=0)[..., None, None]
+    slope = draw.uniform(-TOWARDS_SUN, TOWARDS_SUN)[:, None, None, None]
+    uneven = 1 + slope * torch.linspace(-1, 1, clips.shape[4], device=clips.device)
+    patches = 2 * TOWARDS_SUN * draw.chance(UNEVEN_SHARE)[:, None, None, None]
+    uneven = uneven * (1 + patches * (_hills(clips, draw)[:, 0] - 0.5))
+    return even, uneven.clamp(min=0)
 
 
-def random_depth(clip: Tensor, rng: np.random.Generator) -> Tensor:
-    """Return (T or 1, 1, H, W) depth in [0, 1]: farther towards the top, with hills, and with steps between
+def random_depth(clips: Tensor, draw: Counters) -> Tensor:
+    """Return (B, T, 1, H, W) depth in [0, 1]: farther towards the top, with hills, and with steps between
     regions.
 
-    The clip may be a crop of a larger frame, so it spans a random range of depths, often nearly all. Regions
+    A clip may be a crop of a larger frame, so it spans a random range of depths, often nearly all. Regions
     keep their depth from frame to frame.
     """
-    height, width = clip.shape[2:]
-    standing = rng.random() < STANDING_SHARE
+    standing = draw.chance(STANDING_SHARE)
     # the parameters are below 1, so that one part usually dominates
-    shares = rng.dirichlet([0.5, 0.8, 0.5] if standing else [0.5, 0.8, 0.5, 0.08])
-    parts = [_ramp(height, width, rng), _ground(height, width, rng), _hills(height, width, rng)]
-    parts += [] if standing else [_by_brightness(clip, rng)]
+    shares = draw.gamma(0.5, 0.8, 0.5, 0.08)
+    by_brightness = shares[:, 3] * ~standing
+    shares = torch.cat((shares[:, :3], by_brightness[:, None]), 1)
+    shares = shares / shares.sum(1, keepdim=True)
+    parts = (_ramp(clips, draw), _ground(clips, draw), _hills(clips, draw), _by_brightness(clips, draw))
     depth = sum(
-        (float(share) * part for share, part in zip(shares, parts, strict=True)), torch.zeros(1, 1, 1, 1)
+        (of_sample(share) * part for share, part in zip(shares.unbind(1), parts, strict=True)),
+        clips[:, :1, :1, :1, :1] * 0,
     )
-    if standing:
-        depth = _with_upright_regions(depth, clip, rng)
-    near, far = np.sort(rng.beta(0.4, 0.4, 2))
-    lowest, highest = depth.amin(), depth.amax()
+    branch = draw.branch()
+    depth = changed(
+        depth,
+        standing,
+        STANDING_SHARE,
+        lambda rows: _with_upright_regions(depth[rows], clips[rows], branch.part(rows)),
+    )
+    one, two = draw.gamma(0.4, 0.4, 0.4, 0.4).unflatten(1, (2, 2)).unbind(1)
+    ends = torch.stack((one[:, 0] / one.sum(1), two[:, 0] / two.sum(1)))
+    near, far = (of_sample(end) for end in (ends.amin(0), ends.amax(0)))
+    lowest, highest = (end((1, 2, 3, 4), keepdim=True) for end in (depth.amin, depth.amax))
     scaled: Tensor = near + (far - near) * (depth - lowest) / (highest - lowest).clamp(min=1e-6)
     return scaled
 
 
-def _with_upright_regions(depth: Tensor, clip: Tensor, rng: np.random.Generator) -> Tensor:
-    """Return (T, 1, H, W): depth (1, 1, H, W) with random regions standing upright at the depth of their
-    lowest row.
+def _with_upright_regions(depth: Tensor, clips: Tensor, draw: Counters) -> Tensor:
+    """Return depth (B, T, 1, H, W), the same in every frame, with random regions standing upright at the
+    depth of their lowest row.
     """
-    regions = random_regions(clip, rng)
-    count = int(regions.max()) + 1
-    lines = depth[0, 0].mean(1)
-    lowest = lowest_rows(regions, count)
-    upright = torch.tensor([float(lines[round(foot * (len(lines) - 1))]) for foot in lowest])
-    upright *= torch.from_numpy(np.exp(rng.normal(0, 0.15, count))).float()
-    share = torch.from_numpy(rng.random(count) < rng.uniform(0.4, 1)).float()
-    sky = int(
-        regions[len(regions) // 2, : max(1, regions.shape[1] // 8)]
-        .flatten()
-        .bincount(minlength=count)
-        .argmax()
+    regions, height = random_regions(clips, draw), clips.shape[3]
+    lowest, count = lowest_rows(regions), COUNT[1]
+    upright = depth[:, 0, 0].mean(2).gather(1, lowest) * (0.15 * draw.normal(count)).exp()
+    stands = draw.chance(draw.uniform(0.4, 1)[:, None], count)
+    top = members(regions[:, clips.shape[1] // 2, : max(1, height // 8)])
+    sky = torch.arange(count, device=clips.device) == top.sum((2, 3)).argmax(1, keepdim=True)
+    sky = sky & (lowest < SKY_FOOT * (height - 1)) & draw.chance(SKY_SHARE)[:, None]
+    farthest = depth.amax((1, 2, 3, 4))[:, None] * draw.uniform(1, 1.5)[:, None]
+    upright, stands = torch.where(sky, farthest, upright), (stands | sky).float()
+
+    def of_regions(values: Tensor) -> Tensor:
+        return values.gather(1, regions.flatten(1)).view_as(regions)[:, :, None]
+
+    return box_filtered(of_regions(stands * upright) + of_regions(1 - stands) * depth)
+
+
+def _ramp(clips: Tensor, draw: Counters) -> Tensor:
+    """Return (B, 1, 1, H, W): increasing from the bottom to the top, slightly tilted."""
+    rows, columns = _plane(clips)
+    tilted = (1 - rows + of_sample(0.2 * draw.normal()) * columns).clamp(0, 1)
+    return tilted ** of_sample(draw.uniform(0.5, 3))
+
+
+def _ground(clips: Tensor, draw: Counters) -> Tensor:
+    """Return (B, 1, 1, H, W): a plane that runs to a horizon, and everything above it at one depth."""
+    rows, columns = _plane(clips)
+    below = rows - of_sample(draw.uniform(-0.3, 0.7)) + of_sample(0.1 * draw.normal()) * columns
+    return (of_sample(draw.uniform(0.02, 0.4)) / below.clamp(min=1e-3)).clamp(max=1)
+
+
+def _plane(clips: Tensor) -> tuple[Tensor, Tensor]:
+    """Return rows (H, 1) from 0 to 1 and columns (W,) from -0.5 to 0.5."""
+    height, width = clips.shape[3:]
+    rows = torch.linspace(0, 1, height, device=clips.device)[:, None]
+    return rows, torch.linspace(-0.5, 0.5, width, device=clips.device)
+
+
+def _hills(clips: Tensor, draw: Counters) -> Tensor:
+    """Return (B, 1, 1, H, W): a smooth random field in [0, 1]."""
+    cells, grid = draw.integers(2, MOST_HILLS + 1, 2), draw.uniform(0, 1, MOST_HILLS, MOST_HILLS)
+    down, across = (
+        _smooth_lines(side, number, MOST_HILLS)
+        for side, number in zip(clips.shape[3:], cells.unbind(1), strict=True)
     )
-    if rng.random() < SKY_SHARE and lowest[sky] < SKY_FOOT:
-        upright[sky], share[sky] = float(depth.amax()) * rng.uniform(1, 1.5), 1.0
-    return box_filtered((share * upright)[regions][:, None] + (1 - share)[regions][:, None] * depth)
+    return (down @ grid @ across.mT).clamp_(0, 1)[:, None, None]
 
 
-def _ramp(height: int, width: int, rng: np.random.Generator) -> Tensor:
-    """Return (1, 1, H, W): increasing from the bottom to the top, slightly tilted."""
-    rows, columns = torch.meshgrid(
-        torch.linspace(1, 0, height), torch.linspace(-0.5, 0.5, width), indexing="ij"
-    )
-    return (rows + rng.normal(0, 0.2) * columns).clamp(0, 1)[None, None] ** rng.uniform(0.5, 3)
+def _smooth_lines(side: int, cells: Tensor, most: int) -> Tensor:
+    """Return (B, side, most): weights that stretch the first `cells` (B,) of `most` samples to `side`, as
+    bicubic interpolation with aligned corners does.
+    """
+    line = torch.arange(side, device=cells.device) / max(side - 1, 1)
+    last = (cells - 1)[:, None, None]
+    at = line[:, None] * last
+    taps = at.floor() + torch.arange(-1, 3, device=cells.device)
+    far = (at - taps).abs()
+    near = 1.25 * far**3 - 2.25 * far**2 + 1
+    weights = torch.where(far <= 1, near, -0.75 * far**3 + 3.75 * far**2 - 6 * far + 3)
+    taken = taps.clamp(min=0).minimum(last.float())[..., None] == torch.arange(most, device=cells.device)
+    return (weights[..., None] * taken).sum(2)
 
 
-def _ground(height: int, width: int, rng: np.random.Generator) -> Tensor:
-    """Return (1, 1, H, W): a plane that runs to a horizon, and everything above it at one depth."""
-    rows, columns = torch.meshgrid(
-        torch.linspace(0, 1, height), torch.linspace(-0.5, 0.5, width), indexing="ij"
-    )
-    below = rows - rng.uniform(-0.3, 0.7) + rng.normal(0, 0.1) * columns
-    return (rng.uniform(0.02, 0.4) / below.clamp(min=1e-3)).clamp(max=1)[None, None]
-
-
-def _hills(height: int, width: int, rng: np.random.Generator) -> Tensor:
-    """Return (1, 1, H, W): a smooth random field in [0, 1]."""
-    grid = torch.from_numpy(rng.uniform(0, 1, (1, 1, *rng.integers(2, 6, 2)))).float()
-    return F.interpolate(grid, size=(height, width), mode="bicubic", align_corners=True).clamp(0, 1)
-
-
-def _by_brightness(clip: Tensor, rng: np.random.Generator) -> Tensor:
-    """Return (T, 1, H, W): a random function of the local luma, so that edges of objects are edges of
+def _by_brightness(clips: Tensor, draw: Counters) -> Tensor:
+    """Return (B, T, 1, H, W): a random function of the local luma, so that edges of objects are edges of
     depth.
     """
-    luma = (clip * torch.tensor(LUMA)[:, None, None]).sum(1, keepdim=True)
-    radius = int(rng.integers(1, 4))
-    smooth = F.avg_pool2d(F.pad(luma, [radius] * 4, mode="replicate"), 2 * radius + 1, stride=1)
-    knots = rng.uniform(0, 1, 6)
-    return torch.from_numpy(np.interp(smooth.numpy(), np.linspace(0, 1, 6), knots)).float()
+    luma = (clips * constants(LUMA, clips.device)[:, None, None]).sum(2)
+    reach = torch.arange(-3, 4, device=clips.device).abs() <= draw.integers(1, 4)[:, None]
+    smooth = filtered(luma, reach / reach.sum(1, keepdim=True))
+    place, knots = smooth.clamp(0, 1) * 5, draw.uniform(0, 1, 6)
+    low = place.long().clamp_(max=4)
+    near, far = (knots.gather(1, (low + more).flatten(1)).view_as(low) for more in (0, 1))
+    return torch.lerp(near, far, place - low)[:, :, None]

@@ -8,58 +8,67 @@ outlines follow edges of the picture, including leaves and branches.
 
 from __future__ import annotations
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from vidrestore.degrade.draws import log_uniform
+from vidrestore.degrade.counters import Counters
 
 COUNT = (6, 16)  # of regions, before those of similar colours are merged
 SIMILAR = (0.06, 0.2)  # largest distance of similar colours
 # weight of colour relative to position; at the upper end regions break up, as trees do
 COLOUR = (0.4, 3.0)
+FARTHEST, FINE = 60.0, 2**20  # more than half the square of any distance, and its steps to 1
+STRAY = 0.02  # share of a row below which a region is ignored there
 
 
-def random_regions(clip: Tensor, rng: np.random.Generator) -> Tensor:
-    """Return (T, H, W) int64: the number of each pixel's region, from 0, at most COUNT[1] - 1."""
-    frames, _, height, width = clip.shape
-    count = int(rng.integers(*COUNT, endpoint=True))
-    colour = log_uniform(rng, COLOUR)
-    positions = rng.uniform(0, 1, (2, count))
-    rows, columns = (
-        torch.from_numpy(position * side).long()
-        for position, side in zip(positions, (height, width), strict=True)
-    )
-    smooth = box_filtered(clip)
-    # (5, count)
-    seeds = torch.cat((colour * smooth[frames // 2, :, rows, columns], torch.from_numpy(positions).float()))
-    nearness = (colour * smooth.permute(0, 2, 3, 1).reshape(-1, 3)) @ seeds[:3]
-    nearness = nearness.view(frames, height, width, count)
-    nearness += (torch.linspace(0, 1, height)[:, None] * seeds[3])[:, None]
-    nearness += torch.linspace(0, 1, width)[:, None] * seeds[4] - seeds.square().sum(0) / 2
-    apart = torch.cdist(seeds[:3].T / colour, seeds[:3].T / colour)
-    first = (apart < rng.uniform(*SIMILAR)).int().argmax(1)  # the first seed of a similar colour
-    return first[torch.from_numpy(nearness.numpy().argmax(-1))]
+def random_regions(clips: Tensor, draw: Counters) -> Tensor:
+    """Return (B, T, H, W) int64: the number of each pixel's region, from 0, at most COUNT[1] - 1."""
+    frames, _, height, width = clips.shape[1:]
+    most, device = COUNT[1], clips.device
+    count, colour = draw.integers(COUNT[0], most + 1), draw.log_uniform(COLOUR)[:, None, None]
+    positions = draw.uniform(0, 1, most, 2)
+    at = [(positions[..., n] * side).long().clamp(max=side - 1) for n, side in ((0, height), (1, width))]
+    smooth = box_filtered(clips)
+    middle = smooth[:, frames // 2].flatten(2)
+    hues = middle.gather(2, (at[0] * width + at[1])[:, None].expand(-1, 3, -1))  # (B, 3, seeds)
+    numbers = torch.arange(most, device=device)
+    absent = numbers >= count[:, None]
+    # the square of the distance, halved, negative and without the part that all seeds share
+    nearness = ((FINE * colour**2 * hues.mT)[:, None] @ smooth.flatten(3)).unflatten(3, (height, width))
+    bias = (colour**2 * hues.square()).sum(1) + positions.square().sum(2)
+    rows, columns = (torch.linspace(0, 1, side, device=device) for side in (height, width))
+    plane = positions[..., 1, None, None] * columns + positions[..., 0, None, None] * rows[:, None]
+    plane = FINE * (plane - (bias / 2 + FARTHEST * absent)[..., None, None])
+    # integers that end with the number of the seed: their largest is found sooner than by argmax
+    numbered = nearness.add_(plane[:, None]).int().mul_(most).add_(numbers.int()[:, None, None])
+    nearest = numbered.amax(2).remainder_(most).long()
+    alike = torch.cdist(hues.mT, hues.mT) < draw.uniform(*SIMILAR)[:, None, None]
+    first = (alike & ~absent[:, None]).byte().argmax(2)  # the first seed of a similar colour
+    return first.gather(1, nearest.flatten(1)).view_as(nearest)
 
 
-def box_filtered(clip: Tensor) -> Tensor:
-    """Average every pixel of (T, C, H, W) with its neighbours above and to the left, to reduce noise."""
-    blend = clip.clone()
-    blend[:, :, 1:] += clip[:, :, :-1]
-    blend[:, :, 1:] *= 0.5
+def members(regions: Tensor, count: int = COUNT[1]) -> Tensor:
+    """Return (B, `count`, ...) bool of regions (B, ...)."""
+    numbers = torch.arange(count, device=regions.device)
+    return regions[:, None] == numbers.view(-1, *[1] * (regions.dim() - 1))
+
+
+def box_filtered(clips: Tensor) -> Tensor:
+    """Average every pixel of (..., H, W) with its neighbours above and to the left, to reduce noise."""
+    blend = clips.clone()
+    blend[..., 1:, :] += clips[..., :-1, :]
+    blend[..., 1:, :] *= 0.5
     across = blend.clone()
     across[..., 1:] += blend[..., :-1]
     across[..., 1:] *= 0.5
     return across
 
 
-def lowest_rows(regions: Tensor, count: int) -> list[float]:
-    """Return the lowest row of each region in the middle frame, as a share of the height; 0 if it isn't
+def lowest_rows(regions: Tensor, count: int = COUNT[1]) -> Tensor:
+    """Return (B, `count`): the lowest row of each region in the middle frame of (B, T, H, W); 0 if it isn't
     there.
     """
-    middle = regions[len(regions) // 2].numpy()
-    lowest = np.zeros(count)
-    for row, line in enumerate(middle):
-        present = np.bincount(line, minlength=count)
-        lowest[present > 0.02 * middle.shape[1]] = row  # ignore a few stray pixels
-    return list(lowest / max(1, len(middle) - 1))
+    middle = regions[:, regions.shape[1] // 2]
+    height, width = middle.shape[1:]
+    present = members(middle, count).sum(3) > STRAY * width
+    return (present * torch.arange(height, device=regions.device)).amax(2)

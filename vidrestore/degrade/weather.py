@@ -20,6 +20,7 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
+from vidrestore.degrade.branches import counters
 from vidrestore.degrade.draws import log_uniform
 from vidrestore.degrade.haze import add_haze, random_depth
 from vidrestore.light import from_light, to_light
@@ -201,7 +202,7 @@ def _veil(clip: Tensor, rng: np.random.Generator) -> tuple[Tensor, Tensor]:
     individually.
     """
     density = rng.uniform(*VEIL) if rng.random() < VEIL_SHARE else 0.0
-    depth = random_depth(clip, rng) if rng.random() < 0.4 else torch.ones(1, 1, 1, 1)
+    depth = random_depth(clip[None], counters(rng))[0] if rng.random() < 0.4 else torch.ones(1, 1, 1, 1)
     # the light of the sky, which lights the scene as well
     airlight = min(rng.uniform(0.5, 0.95), 0.1 + 2 * float(clip.mean()))
     return torch.exp(-density * depth), torch.full((3, 1, 1), airlight)

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from vidrestore.colour import grey_to_planes, planes_to_grey, rgb_to_yuv, yuv_to_rgb
 from vidrestore.degrade import DEGRADATIONS, average_exposures, motion, with_moving_things
+from vidrestore.degrade.branches import counters
 from vidrestore.degrade.haze import random_scattering
 from vidrestore.errors import ConfigError
 from vidrestore.frames import ColourTags, PixelFormat
@@ -148,13 +149,13 @@ def hazy_pair(footage: Footage, config: PairDataConfig, rng: np.random.Generator
     depth of green, and the airlight's R, G and B in linear light.
     """
     clip = turned(footage.rgb_crop(rng, config.crop, 1, config.widest), rng)
-    hazy, depth, airlight = random_scattering(clip, rng)
+    hazy, depth, airlight = (part[0] for part in random_scattering(clip[None], counters(rng)))
     untouched, recompressed = rng.random(2) < (config.untouched, config.recompressed)
     if untouched:
         hazy, depth = clip, torch.zeros_like(depth)
     if recompressed:
         hazy = random_compression(hazy, rng)
-    found = quantised(clip)[0], depth[0], airlight.expand_as(clip[0])
+    found = quantised(clip)[0], depth[0], airlight
     return quantised(hazy)[0], torch.cat(found)
 
 
