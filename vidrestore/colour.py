@@ -116,6 +116,16 @@ def yuv_to_rgb(planes: Sequence[Tensor], format: PixelFormat, tags: ColourTags, 
     return torch.stack(_combine(decode, [luma, *chroma], -decode @ offset), dim=-3)
 
 
+def rgb_matrix(format: PixelFormat, tags: ColourTags, height: int) -> tuple[tuple[float, ...], ...]:
+    """Return the matrix (3, 4) by which `yuv_to_rgb` makes R'G'B' of 1 and three planes, the 1 last."""
+    encode, offset = _encoding(format, tags, height)
+    decode = np.linalg.inv(encode)
+    if format.family == "gray":
+        decode = np.tile(np.array([1 / encode[0].sum(), 0, 0]), (3, 1))
+    matrix = np.column_stack((decode, -decode @ offset))
+    return tuple(tuple(row) for row in matrix.tolist())
+
+
 def rgb_to_yuv(rgb: Tensor, format: PixelFormat, tags: ColourTags, height: int) -> tuple[Tensor, ...]:
     """Convert R'G'B' (..., 3, H, W) to planes on the 0-255 scale, each at its own size, without alpha or
     clipping.
@@ -234,7 +244,7 @@ def upsample_chroma(plane: Tensor, format: PixelFormat, tags: ColourTags, height
 
     The border is replicated.
     """
-    for dim, length, (step, site) in zip((-2, -1), (height, width), _chroma_grid(format, tags), strict=True):
+    for dim, length, (step, site) in zip((-2, -1), (height, width), chroma_grid(format, tags), strict=True):
         if step > 1:
             plane = _triangle(
                 plane, dim, _taps(length, 1 / step, -site / step, plane.shape[dim], 1, plane.device)
@@ -246,14 +256,14 @@ def downsample_chroma(plane: Tensor, format: PixelFormat, tags: ColourTags) -> T
     """Resample chroma at every luma sample (..., H, W) to the chroma plane: a triangle filter centred on the
     true sites.
     """
-    for dim, (step, site) in zip((-2, -1), _chroma_grid(format, tags), strict=True):
+    for dim, (step, site) in zip((-2, -1), chroma_grid(format, tags), strict=True):
         if step > 1:
             count = -(-plane.shape[dim] // step)
             plane = _triangle(plane, dim, _taps(count, step, site, plane.shape[dim], step, plane.device))
     return plane
 
 
-def _chroma_grid(format: PixelFormat, tags: ColourTags) -> list[tuple[int, float]]:
+def chroma_grid(format: PixelFormat, tags: ColourTags) -> list[tuple[int, float]]:
     """Return (luma samples per chroma sample, position of the first chroma sample in luma samples), down and
     right.
     """

@@ -15,7 +15,7 @@ import math
 import threading
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import ExitStack, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 from functools import cache
 from types import SimpleNamespace
 from typing import Any
@@ -134,6 +134,8 @@ class OnDevice(Tensor):
         result = _without_values(func, held) if any(map(_is_empty, held)) else NotImplemented
         if result is NotImplemented:
             result = func(*held, **more)
+        if Graph.recording is not None:
+            Graph.recording.append((func, held, more, result))
         if not func.is_view and func not in FREE:
             Rehearsal.count_launch(func, (held, more), result)
         if isinstance(result, bool | int | float):
@@ -259,6 +261,8 @@ class _Factories(TorchFunctionMode):
         if _is_there(kwargs.get("device")):
             kwargs["device"] = "meta" if torch.device(kwargs["device"]).index == EMPTY.index else "cpu"
             made = func(*args, **kwargs)
+            if Graph.recording is not None:
+                Graph.recording.append((func, args, kwargs, made))
             if name in ("tensor", "as_tensor"):
                 Rehearsal.count("blocking copies")
                 Rehearsal.count_copy(made, "to device")
@@ -282,6 +286,8 @@ class _Factories(TorchFunctionMode):
             blocking = not later
             there, empty = (there, empty) if device is None else (device.type == "cuda", device == EMPTY)
         crosses = isinstance(own, OnDevice) != there
+        # torch's optimisers take their learning rate to the device that C++ sees, which is the CPU here
+        crosses = crosses and not (Graph.recording is not None and own.dim() == 0 and not blocking)
         if crosses and blocking:
             Rehearsal.count("blocking copies")
         moved = _Crossing.apply(own, there, empty) if crosses else own
@@ -318,6 +324,36 @@ class _Generator(torch.Generator):
         made: _Generator = GENERATOR.__new__(cls)
         made.where = torch.device(device)
         return made
+
+
+class Graph:
+    """Stands for a CUDA graph: the operations of its block, which a replay repeats on the same memory.
+
+    Unlike a real one, the block is computed, too, so the first replay does nothing.
+    """
+
+    recording: list[Any] | None = None  # (operation, arguments, named ones, result)
+
+    def __init__(self) -> None:
+        self.operations: list[Any] = []
+        self.replayed = False
+
+    @contextmanager
+    def captured(self) -> Iterator[None]:
+        Graph.recording = self.operations
+        try:
+            yield
+        finally:
+            Graph.recording = None
+
+    @torch.no_grad()
+    def replay(self) -> None:
+        for func, args, named, result in self.operations if self.replayed else ():
+            again = func(*args, **named)
+            for old, new in zip(_leaves([result]), _leaves([again]), strict=True):
+                if isinstance(old, Tensor) and old.data_ptr() != new.data_ptr():
+                    old.copy_(new)
+        self.replayed = True
 
 
 class Rehearsal:
@@ -364,6 +400,8 @@ class Rehearsal:
             (torch.cuda, "Stream", Mock()),
             (torch.cuda, "stream", lambda stream: nullcontext()),
             (torch.cuda, "current_stream", Mock()),
+            (torch.cuda, "CUDAGraph", Graph),
+            (torch.cuda, "graph", lambda graph: graph.captured()),
             (torch.cuda, "empty_cache", lambda: self.count("memory emptied")),
             (torch, "autocast", autocast_here),
             (torch, "Generator", _Generator),
@@ -387,6 +425,8 @@ class Rehearsal:
 
     @classmethod
     def count(cls, what: str) -> None:
+        if Graph.recording is not None and what not in ("to device", "memory asked for"):
+            raise RuntimeError(f"a graph is captured: {what} is not allowed there")
         if cls.current:
             with cls.current._lock:
                 cls.current.counts[what] += 1

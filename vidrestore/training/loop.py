@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -33,8 +33,9 @@ from vidrestore.training.checkpoints import (
     run_lock,
     write_checkpoint,
 )
-from vidrestore.training.config import RunConfig
+from vidrestore.training.config import RunConfig, SetConfig
 from vidrestore.training.data.batches import WorkerError, on_device, worker_errors
+from vidrestore.training.data.resident import ResidentSource
 from vidrestore.training.data.sources import IN_MEMORY, Reading, make_data, with_reuse
 from vidrestore.training.networks import (
     full_model,
@@ -47,7 +48,7 @@ from vidrestore.training.objective import objective_of
 from vidrestore.training.optimiser import Plateau, learning_rate
 from vidrestore.training.parallel import LostError, ProcessGroup, processes
 from vidrestore.training.run_records import recording
-from vidrestore.training.step import TrainingStep
+from vidrestore.training.step import CapturedStep, ResidentStep, TrainingStep
 from vidrestore.training.training_events import (
     Began,
     Interrupted,
@@ -182,11 +183,14 @@ class Run:
             )
         self.objective = objective_of(config, self.group.share)
         self.network = new_network(config).to(device)
+        if device.type == "cuda" and not isinstance(config.data, SetConfig) and config.data.resident:
+            self.network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.objective.check(config, self.network)
         self.average = copy.deepcopy(self.network).eval()
         self.scaler = torch.amp.GradScaler(device.type, enabled=config.training.precision == "fp16")
         self.take_step = TrainingStep(self.network, self.average, self.objective, self.group, self.scaler)
         self.optimiser = self.take_step.optimiser
+        self.resident_step: Callable[[], Tensor] | None = None  # that draws its batch itself
         self.plateau = Plateau(config.training.patience, config.training.factor)
         self.step, self.seconds = 0, 0.0
         # of steps whose loss and norm are still on the device: their number, learning rate, and both
@@ -230,10 +234,16 @@ class Run:
         on_event(Reached("read"))
         with self.group.first_before_others():
             source, held_out = make_data(self.config, self.network, reading)
-        source = with_reuse(source, self.config.data, settings.seed, partial(on_device, device=self.device))
-        generated = source.batches(
-            range(self.step, settings.steps), settings.batch, reading.workers, self.group.share
-        )
+        steps = range(self.step, settings.steps)
+        generated: Generator[tuple[Any, ...]]
+        if isinstance(source, ResidentSource):
+            self.resident_step = self._resident_step(source)
+            generated = (() for _ in steps)
+        else:
+            source = with_reuse(
+                source, self.config.data, settings.seed, partial(on_device, device=self.device)
+            )
+            generated = source.batches(steps, settings.batch, reading.workers, self.group.share)
         with worker_errors(), closing(generated):
             on_event(Reached("batches"))
             # make the first batch now, so that its time isn't counted as training
@@ -250,6 +260,17 @@ class Run:
             self._save(on_event)
             if self.step < settings.steps:
                 on_event(Interrupted(self.step, self.checkpoint))
+
+    def _resident_step(self, source: ResidentSource) -> Callable[[], Tensor]:
+        """Return what takes the next step on data on the device, a CUDA graph where there can be one."""
+        if self.scaler.is_enabled() or not self.group.alone:
+            raise ConfigError(
+                f"{self.config.path}: data.resident is for one process and training.precision bf16 or fp32; "
+                "change one of them, or set data.resident=false"
+            )
+        source.planes  # noqa: B018  decoded now, so that this isn't counted as training
+        step = ResidentStep(self.take_step, source, self.config.training.batch, self.step)
+        return CapturedStep(step, self.optimiser) if self.device.type == "cuda" else step
 
     def _steps(
         self, batches: Iterator[tuple[Any, ...]], held_out: Any, on_event: Listener, deadline: float
@@ -304,11 +325,13 @@ class Run:
         )
 
     def update(self, *batch: Any) -> Tensor:
-        """Take one step on a batch and return its loss, on the device; `read` tells of it."""
+        """Take one step on a batch, or on one that it draws, and return its loss, on the device; `read` tells
+        of it.
+        """
         rate, settings = self.learning_rate, self.config.training
         self.take_step.rate.fill_(rate)
         self.take_step.renewal.fill_(1 - min(settings.average, (1 + self.step) / (10 + self.step)))
-        numbers = self.take_step(batch, self.step)
+        numbers = self.resident_step() if self.resident_step else self.take_step(batch, self.step)
         self.step += 1
         self.unread.append((self.step, rate, numbers))
         return numbers[0]

@@ -51,7 +51,8 @@ class Muon(torch.optim.Optimizer):
         assert closure is None, "closures are not supported"
         for group in self.param_groups:
             updated = [parameter for parameter in group["params"] if parameter.grad is not None]
-            (self._orthogonal if group["orthogonal"] else self._adam)(updated, group["lr"])
+            if updated:
+                (self._orthogonal if group["orthogonal"] else self._adam)(updated, group["lr"])
 
     def _orthogonal(self, parameters: list[Tensor], rate: float | Tensor) -> None:
         gradients = [cast("Tensor", parameter.grad) for parameter in parameters]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
-from vidrestore.colour import planes_to_grey, yuv_to_rgb
+from vidrestore.colour import chroma_grid, planes_to_grey, rgb_matrix, yuv_to_rgb
 from vidrestore.errors import ConfigError, MediaError
 from vidrestore.frames import ColourTags, PixelFormat
 from vidrestore.media import pictures
@@ -24,6 +24,7 @@ from vidrestore.media.probe import probe
 from vidrestore.media.reader import VideoReader
 from vidrestore.training.config import LARGEST_CROP
 from vidrestore.training.data.decoded import Decoded
+from vidrestore.training.data.resident import Shot
 
 Window = tuple[Tensor, ...]  # planes (T, H, W) uint8: Y, U, V (R, G, B of an RGB clip), or gray alone
 Coding = tuple[PixelFormat, ColourTags]
@@ -39,6 +40,8 @@ SLIDES = (0, 1, 4, 12)
 REDUCED_SHARE, REDUCED = 0.5, 2.5
 # pixel format and colour tags of a pan
 SHOT_CODING = (PixelFormat("yuv420p", "yuv", 8, 1, 1), ColourTags(matrix=6, range=1, chroma_location=2))
+# and of a photo
+PHOTO_CODING = (PixelFormat("yuv444p", "yuv", 8, 0, 0), SHOT_CODING[1])
 
 
 class Footage:
@@ -102,10 +105,7 @@ class Footage:
         if still and native and rng.random() < native:
             return slide_over(self._picture(path), side, frames, rng)
         path, picture = (path, self._picture(path)) if still else self._clip(rng, path, side)
-        if not still and path not in self._codings:
-            video = probe(str(path)).video
-            self._codings[path] = (video.format, video.colour)
-        format, tags = SHOT_CODING if still else self._codings[path]
+        format, tags = SHOT_CODING if still else self._coding(path)
         height, width = SHOT if still else picture[0].shape[1:]
         if widest is not None:
             side, target_side = (
@@ -130,6 +130,21 @@ class Footage:
         return F.interpolate(
             rgb, (target_side, target_side), mode="bilinear", antialias=True, align_corners=False
         )
+
+    def shots(self) -> Iterator[Shot]:
+        """Yield all clips, then all photos, decoded."""
+        for path in self.clips:
+            planes = self._decoded(path)
+            yield shot_of(path, False, planes, self._coding(path))
+        for path in self.stills:
+            yield shot_of(path, True, self._picture(path), PHOTO_CODING)
+
+    def _coding(self, path: Path) -> Coding:
+        """Return the pixel format and the colour tags of a clip."""
+        if path not in self._codings:
+            video = probe(str(path)).video
+            self._codings[path] = (video.format, video.colour)
+        return self._codings[path]
 
     def _random_source(self, rng: np.random.Generator) -> tuple[bool, Path]:
         """Return True if it is a photo, and the path of a random clip or photo."""
@@ -181,6 +196,14 @@ class Footage:
     def cached_bytes(self) -> int:
         """The memory of the cached clips: at most `cache_bytes`, or one clip."""
         return sum(plane.nbytes for planes in self._cache.values() for plane in planes)
+
+
+def shot_of(path: Path, still: bool, planes: Window, coding: Coding) -> Shot:
+    """Return decoded planes with what makes RGB of them."""
+    format, tags = coding
+    matrix = rgb_matrix(format, tags, planes[0].shape[1])
+    down, right = chroma_grid(format, tags)
+    return Shot(path.name, still, planes, (down[0], right[0]), (down[1], right[1]), matrix)
 
 
 @dataclass(frozen=True)
@@ -361,8 +384,7 @@ def slide_over(picture: Window, side: int, frames: int, rng: np.random.Generator
     rows, columns = (math.floor(factor * int(length)) for length in seen)
     top, left = (int(rng.integers(whole - part + 1)) for whole, part in ((height, rows), (width, columns)))
     yuv = [plane[:, top : top + rows, left : left + columns].float() for plane in picture]
-    # chroma has full size
-    rgb = yuv_to_rgb(yuv, PixelFormat("yuv444p", "yuv", 8, 0, 0), SHOT_CODING[1], rows)
+    rgb = yuv_to_rgb(yuv, *PHOTO_CODING, rows)
     if (rows, columns) != tuple(seen):
         size = (int(seen[0]), int(seen[1]))
         rgb = F.interpolate(rgb, size, mode="bicubic", antialias=True, align_corners=False)

@@ -8,6 +8,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, cast
 
+import torch
 from torch import nn
 
 from vidrestore.errors import ConfigError, MediaError, OptionError
@@ -34,7 +35,14 @@ from vidrestore.training.data.footage import (
 )
 from vidrestore.training.data.groups import GroupPool, held_out_groups
 from vidrestore.training.data.pairs import PairSource, held_out_pairs
-from vidrestore.training.data.super_resolution import ClipSource, FlowSource, held_out_clips, held_out_frames
+from vidrestore.training.data.resident import ResidentSource
+from vidrestore.training.data.super_resolution import (
+    ClipSource,
+    FlowSource,
+    ResidentClips,
+    held_out_clips,
+    held_out_frames,
+)
 
 FRAMES = 20  # tokens of a group: the paper's clip length
 VALIDATION_GROUPS = 1200
@@ -103,6 +111,10 @@ def make_data(config: RunConfig, network: nn.Module, reading: Reading = IN_MEMOR
     footage = Footage(clips, stills, FRAMES, data.still_share, decoded=decoded)
     validation = Footage(held_out or clips, [] if held_out or clips else stills, FRAMES, 0, decoded=decoded)
     made = load(config.kind.source)(config, footage, validation, network)
+    if data.resident and not isinstance(made[0], ResidentSource):
+        raise ConfigError(
+            f"{config.path}: data.resident is not there for this kind of training; set data.resident=false"
+        )
     return made
 
 
@@ -122,7 +134,17 @@ def clip_data(
     """Return clips at both resolutions to train on, and held-out ones."""
     data = cast("ClipDataConfig", config.data)
     count = VALIDATION_PAIRS // 2 * max(1, VALIDATION_FRAMES // data.frames)
-    return ClipSource(footage, data, config.training.seed), held_out_clips(validation, data, count)
+    held_out = held_out_clips(validation, data, count)
+    if data.resident:
+        return ResidentClips(
+            footage.shots, device_of(network), data, config.training.seed, footage.still_share
+        ), held_out
+    return ClipSource(footage, data, config.training.seed), held_out
+
+
+def device_of(network: nn.Module) -> torch.device:
+    """Return the device that a network is on."""
+    return next((part.device for part in network.parameters()), torch.device("cpu"))
 
 
 def flow_data(

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 import torch
@@ -11,14 +12,19 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from vidrestore.degrade import gaussian_blurred, imresize
+from vidrestore.degrade.coding import random_coding
+from vidrestore.degrade.counters import Counters
+from vidrestore.degrade.resize import resizing_matrix
 from vidrestore.models.spynet import warp
 from vidrestore.models.vsr_transformer import SCALE
 from vidrestore.training.config import ClipDataConfig, FlowDataConfig
 from vidrestore.training.data.batches import WHOLE, Share, Source
 from vidrestore.training.data.footage import Footage
 from vidrestore.training.data.pairs import quantised, random_compression
+from vidrestore.training.data.resident import ResidentSource, Shot
 
 BLUR, BLURRED_SHARE = (0.2, 2.4), 0.85  # sigma in high-resolution pixels, and the share of clips
+UNBLURRED = 0.01  # sigma that changes nothing
 NOISE, NOISY_SHARE = (0.5, 6.0), 0.6  # sigma on the 0-255 scale, and the share of clips
 COMPRESSED_SHARE = 0.93  # of clips
 
@@ -65,6 +71,64 @@ def random_clip(footage: Footage, config: ClipDataConfig, rng: np.random.Generat
     large = footage.rgb_crop(rng, SCALE * config.crop, config.frames, native=config.native)
     large = quantised(random_symmetry(rng)(large))
     return (downscale_practically(large, rng) if config.practical else downscale_bicubically(large)), large
+
+
+class ResidentClips(ResidentSource):
+    """The same on the device where the data lie: x264 is imitated, and photos have colour of full size."""
+
+    def __init__(
+        self,
+        shots: Callable[[], Iterable[Shot]],
+        device: torch.device,
+        config: ClipDataConfig,
+        seed: int,
+        still_share: float,
+    ) -> None:
+        super().__init__(shots, device, seed, still_share, SCALE * config.crop)
+        self.config = config
+
+    def draw(self, step: Tensor, size: int) -> tuple[Tensor, Tensor]:
+        """Return low-resolution (size, T, 3, S, S) and high-resolution (size, T, 3, 4S, 4S) clips, float32 in
+        [0, 1].
+        """
+        parts = []
+        for still, samples in self.parts(size):
+            draws = self.counters(step, samples)
+            parts.append(self.crops(draws, still, self.config.frames, native=self.config.native))
+        large = quantised(torch.cat(parts).clamp(0, 1))
+        draws = self.counters(step, range(size), 1)
+        down = downscaling_matrices(self.side, self.device)
+        if not self.config.practical:
+            return quantised((down[0] @ large @ down[0].mT).clamp(0, 1)), large
+        return downscaled_practically(large, down, draws), large
+
+
+def downscaled_practically(large: Tensor, matrices: Tensor, draws: Counters) -> Tensor:
+    """Downscale clips (B, T, 3, H, H) by one of three matrices (3, H / 4, H), as `downscale_practically`."""
+    kind = draws.uniform()
+    down = matrices[(kind >= 0.6).long() + (kind >= 0.8).long()]
+    sigma = torch.where(draws.chance(BLURRED_SHARE), draws.uniform(*BLUR), UNBLURRED)[:, None, None]
+    line = torch.arange(large.shape[-1], device=large.device)
+    blur = torch.exp((line[:, None] - line).square() / (-2 * sigma**2))
+    down = (down @ (blur / blur.sum(-1, keepdim=True)))[:, None, None]
+    small = down @ large @ down.mT
+    strength = torch.where(draws.chance(NOISY_SHARE), draws.uniform(*NOISE), 0.0) / 255
+    small = small + draws.normal(*small.shape[1:]) * strength.view(-1, 1, 1, 1, 1)
+    small = quantised(small.clamp(0, 1))
+    compressed = draws.chance(COMPRESSED_SHARE).view(-1, 1, 1, 1, 1)
+    return torch.where(compressed, random_coding(small, draws), small)
+
+
+@cache
+def downscaling_matrices(side: int, device: torch.device) -> Tensor:
+    """Return the ways to downscale `side` pixels by 4, (3, side / 4, side): bicubic, means, bilinear."""
+    line = torch.eye(side)[None, None]
+    matrices = [
+        resizing_matrix(side, 1 / SCALE).float(),
+        F.avg_pool2d(line, (SCALE, 1))[0, 0],
+        F.interpolate(line, (side // SCALE, side), mode="bilinear", antialias=True)[0, 0],
+    ]
+    return torch.stack(matrices).to(device)
 
 
 def random_symmetry(rng: np.random.Generator) -> Callable[[Tensor], Tensor]:

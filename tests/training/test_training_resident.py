@@ -1,0 +1,221 @@
+"""Data that stay on the device: crops drawn from them, steps on them, and the graph of such a step."""
+
+from pathlib import Path
+from typing import Any
+from unittest.mock import Mock
+
+import numpy as np
+import pytest
+import torch
+from clip_runs import clip_run
+from stand_in import DEVICE, Rehearsal
+from torch import Tensor
+from training_runs import RecordedEvents
+
+from vidrestore.colour import yuv_to_rgb
+from vidrestore.degrade.coding import coded
+from vidrestore.degrade.counters import Counters
+from vidrestore.errors import ConfigError
+from vidrestore.frames import ColourTags, PixelFormat
+from vidrestore.training import loop
+from vidrestore.training.config import ClipDataConfig
+from vidrestore.training.data import resident
+from vidrestore.training.data.footage import shot_of
+from vidrestore.training.data.pairs import encoded
+from vidrestore.training.data.resident import Planes, View
+from vidrestore.training.data.sources import make_data
+from vidrestore.training.data.super_resolution import ResidentClips
+from vidrestore.training.loop import Run, train
+from vidrestore.training.step import CapturedStep, ResidentStep
+from vidrestore.weights import load_model
+
+CPU = torch.device("cpu")
+TAGS = ColourTags(matrix=1, range=1, chroma_location=1)
+CODINGS = [PixelFormat("yuv420p", "yuv", 8, 1, 1), PixelFormat("yuv422p", "yuv", 8, 0, 1)]
+CODINGS += [PixelFormat("gray", "gray", 8, 0, 0), PixelFormat("gbrp", "rgb", 8, 0, 0)]
+
+
+def shot(format: PixelFormat, frames: int = 7, side: int = 40, still: bool = False) -> Any:
+    sizes = [(side, side)] + [(side >> format.chroma_height_shift, side >> format.chroma_width_shift)] * 2
+    generator = torch.Generator().manual_seed(len(format.name))
+    planes = tuple(
+        torch.randint(256, (frames, *size), generator=generator, dtype=torch.uint8)
+        for size in sizes[: 1 if format.family == "gray" else 3]
+    )
+    return shot_of(Path(format.name), still, planes, (format, TAGS))
+
+
+@pytest.mark.parametrize("format", CODINGS, ids=lambda format: format.name)
+def test_a_crop_at_whole_pixels_is_that_of_the_decoder(format):
+    given = shot(format)
+    planes = Planes([shot(CODINGS[0]), given], CPU, 16)
+    rows, columns = torch.arange(10, 26.0), torch.arange(31, 15, -1.0)  # mirrored
+    frames = torch.tensor([[5, 2]])
+    view = View(
+        torch.tensor([1]),
+        frames,
+        rows.expand(1, 2, 16),
+        columns.expand(1, 2, 16),
+        torch.ones(1, 2),
+        torch.tensor([True]),
+    )
+    whole = yuv_to_rgb([plane.float() for plane in given.planes], format, TAGS, 40)
+    expected = whole[frames[0]][..., 10:26, 16:32].flip(-1).mT
+    torch.testing.assert_close(planes.rgb(view, 1.0)[0], expected, atol=2e-5, rtol=0)
+
+
+def test_a_reduced_crop_keeps_places_and_means():
+    side = 96
+    ramp = torch.arange(side).float().expand(1, side, side).mul(2).to(torch.uint8)
+    given = shot_of(Path("ramp"), True, (ramp,) * 3, (PixelFormat("gbrp", "rgb", 8, 0, 0), TAGS))
+    planes = Planes([given], CPU, 16)
+    place = 20.5 + 2.5 * torch.arange(16.0)
+    view = View(
+        torch.tensor([0]),
+        torch.zeros(1, 1, dtype=torch.long),
+        place.expand(1, 1, 16),
+        place.expand(1, 1, 16),
+        torch.full((1, 1), 2.5),
+        torch.tensor([False]),
+    )
+    expected = ((2 * place - 16) / 219).expand(3, 16, 16)
+    torch.testing.assert_close(planes.rgb(view, 2.5)[0, 0], expected, atol=2e-3, rtol=0)
+
+
+def clips(tmp_path: Path, **data: Any) -> Any:
+    return clip_run(tmp_path, "vsr-transformer", data={"resident": True} | data, training={"steps": 9})
+
+
+def source_of(config: Any) -> Any:
+    return make_data(config, Run(config, config.folder / "unused", CPU).network)[0]
+
+
+@pytest.mark.parametrize("practical", [False, True])
+def test_a_batch_is_clips_of_the_footage_and_follows_from_the_step(tmp_path, practical):
+    one, two = (source_of(clips(tmp_path, practical=practical)) for _ in range(2))
+    small, large = one.batch(5, 3)
+    assert (small.shape, large.shape) == ((3, 3, 3, 8, 8), (3, 3, 3, 32, 32))
+    assert all(torch.equal(part, (part * 255).round() / 255) for part in (small, large))
+    one.batch(6, 3)
+    assert all(map(torch.equal, two.batch(5, 3), (small, large)))
+    assert not torch.equal(two.batch(6, 3)[1], large)
+    means = small.mean((3, 4)), large.mean((3, 4))
+    torch.testing.assert_close(*means, atol=0.05 if practical else 0.01, rtol=0)
+
+
+def test_photos_slide_and_pan_within_their_borders_and_have_their_share():
+    photo, still = shot(CODINGS[3], 1, 200, still=True), ClipDataConfig("x", frames=5, crop=8, native=0.5)
+    source = ResidentClips(lambda: [shot(CODINGS[0], 9, 64), photo], CPU, still, 3, 0.5)
+    assert [(kind, len(part)) for kind, part in source.parts(8)] == [(True, 4), (False, 4)]
+    assert [(kind, len(part)) for kind, part in source.parts(2)] == [(True, 1), (False, 1)]
+    view, most = resident.view_of(
+        source.counters(torch.tensor(1), range(400)), source.planes, True, 5, 32, native=0.5
+    )
+    assert view.rows.min() > -8 and view.columns.max() < 208 and view.stretch.max() <= most
+    steps = (view.rows[:, 1:].mean(2) - view.rows[:, :-1].mean(2)).abs()
+    assert 0.2 < float((steps < 0.01).all(1).float().mean()) < 0.6  # of cameras stand still
+    assert float(steps.max()) > 8
+    fractions = view.stretch[:, 0] != 1
+    assert 0.6 < float(fractions.float().mean()) < 0.9
+
+
+def test_too_many_data_are_refused_with_what_helps(tmp_path, monkeypatch):
+    monkeypatch.setattr(resident, "room_for_data", lambda device: 3000)
+    with pytest.raises(
+        ConfigError, match=r"take 0.00 GB and more, but cpu has room for 0.00 GB .*resident=false"
+    ):
+        train(clips(tmp_path), tmp_path / "runs", device="cpu")
+    with pytest.raises(ConfigError, match="no clip has frames of at least 512x512 pixels"):
+        monkeypatch.undo()
+        Planes([shot(CODINGS[0])], CPU, 512)
+
+
+def test_what_can_not_be_resident_is_refused(tmp_path):
+    with pytest.raises(ConfigError, match="resident is not there for this kind of training"):
+        train(clip_run(tmp_path, "spynet", data={"resident": True}), tmp_path / "runs", device="cpu")
+    config = clip_run(tmp_path, "vsr-transformer", data={"resident": True}, training={"precision": "fp16"})
+    with pytest.raises(ConfigError, match="resident is for one process and training.precision bf16 or fp32"):
+        train(config, tmp_path / "runs", device="cpu")
+
+
+def test_a_resumed_run_gives_the_same_weights(tmp_path, monkeypatch):
+    config, events = clips(tmp_path), RecordedEvents()
+    whole = load_model(train(config, tmp_path / "whole", device="cpu")).network.state_dict()
+    moments = iter(range(1000))  # a second for each look at the clock
+    with monkeypatch.context() as patched:
+        patched.setattr(loop, "time", Mock(monotonic=lambda: float(next(moments))))
+        train(config, tmp_path / "parts", device="cpu", stop_after=7.0)
+    parts = load_model(train(config, tmp_path / "parts", resume=True, device="cpu", on_event=events))
+    assert 0 < events[0].step < 9
+    assert all(torch.equal(part, whole[name]) for name, part in parts.network.state_dict().items())
+
+
+def test_its_steps_lower_the_loss_as_the_plain_ones_do_on_the_same_batches(tmp_path):
+    config = clips(tmp_path)
+    plain, run = (Run(config, tmp_path / name, CPU) for name in ("plain", "resident"))
+    source = source_of(config)
+    run.resident_step = ResidentStep(run.take_step, source, 2, 0)
+    for step in range(20):
+        plain.update(*source.batch(step, 2))
+        run.update()
+    losses = [[step.loss for step in each.read()] for each in (plain, run)]
+    assert losses[0] == pytest.approx(losses[1], abs=1e-3) and len(set(losses[0])) == 20
+
+
+@pytest.mark.parametrize("optimiser", ["adam", "muon"])
+def test_a_captured_step_repeated_gives_the_weights_of_steps_that_run_as_they_are(tmp_path, optimiser):
+    config = clip_run(
+        tmp_path,
+        "vsr-transformer",
+        data={"resident": True, "practical": True},
+        training={"optimiser": optimiser},
+    )
+    torch.manual_seed(5)  # a flow network's start is drawn
+    expected = Run(config, tmp_path / "here", CPU)
+    expected.resident_step = ResidentStep(expected.take_step, source_of(config), 2, 0)
+    with Rehearsal() as device:
+        torch.manual_seed(5)
+        run = Run(config, tmp_path / "there", DEVICE)
+        run.resident_step = run._resident_step(make_data(config, run.network)[0])
+        assert isinstance(run.resident_step, CapturedStep)
+        run.resident_step.step.size = 2
+        device.counts.clear()
+        for _ in range(6):
+            run.update()
+            expected.update()
+        assert not device.counts["values read"] and not device.counts["sized by values"]
+        found = run.read()
+        weights = [part.cpu() for part in run.average.parameters()]
+    losses = [step.loss for step in expected.read()]
+    assert [step.loss for step in found] == pytest.approx(losses, rel=1e-3)
+    for there, near in zip(weights, expected.average.parameters(), strict=True):
+        torch.testing.assert_close(there, near, atol=1e-4, rtol=1e-3)
+
+
+def moving_texture(frames: int = 5, side: int = 64) -> Tensor:
+    rng = np.random.default_rng(4)
+    texture = torch.from_numpy(rng.random((3, side * 2, side * 2))).float()[None]
+    smooth = torch.nn.functional.avg_pool2d(texture, 5, 1, 2)[0]
+    smooth = ((smooth - 0.5) * 3 + 0.5).clamp(0, 1).mul(255).round() / 255
+    return torch.stack([smooth[:, t : t + side, 2 * t : 2 * t + side] for t in range(frames)])
+
+
+@pytest.mark.parametrize("crf", [18.0, 30.0])
+def test_imitated_coding_is_as_far_from_the_clip_as_x264(crf):
+    clip, one = moving_texture(), torch.ones(1)
+    mine = coded(clip[None], crf * one, 4 * one, one < 0)[0]
+    real = encoded(clip, crf)
+    errors = [float((part - clip).square().mean().log10()) for part in (mine, real)]
+    assert errors[0] == pytest.approx(errors[1], abs=0.25)  # 2.5 dB
+    assert torch.equal(mine, (mine * 255).round() / 255)
+    finer = coded(clip[None], 0.5 * crf * one, 4 * one, one < 0)[0]
+    assert (finer - clip).square().mean() < (mine - clip).square().mean()
+
+
+def test_a_clip_that_stands_still_is_coded_once():
+    clip, one = moving_texture(1).expand(4, -1, -1, -1)[None], torch.ones(1)
+    noisy = clip + 0.004 * Counters(1, 0, torch.tensor([0])).normal(4, 3, 64, 64)
+    decoded = coded(noisy, 34 * one, one, one < 0)
+    assert torch.equal(decoded[:, 1], decoded[:, 3])
+    alone = coded(noisy, 34 * one, 4 * one, one > 0)
+    assert not torch.equal(alone[:, 1], alone[:, 3])

@@ -1,0 +1,287 @@
+"""Training data on the device: clips and photos, decoded once, of which crops are drawn there in batches.
+
+What is drawn for a sample depends on the seed, the step and the sample's number alone, and nothing waits for
+the device or has a shape that depends on a value. So a CUDA graph can hold it, and a resumed run draws the
+same. The first samples of a batch are of photos, a fixed number of them, the others of clips.
+"""
+
+from __future__ import annotations
+
+import os
+from abc import abstractmethod
+from collections.abc import Callable, Generator, Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from vidrestore.degrade.counters import Counters, constants
+from vidrestore.degrade.resize import keys_cubic
+from vidrestore.errors import ConfigError
+from vidrestore.restorers.devices import memory_for
+from vidrestore.training.data.batches import WHOLE, Share, Source
+
+SLOW_SHARE = 0.75  # of crops of clips: consecutive frames; the others take every second one
+# of crops of photos: speeds of whole pixels a frame; standard deviations, one of which is drawn
+SLIDES = (0.0, 1.0, 4.0, 12.0)
+DRIFTS = (0.0, 1.0, 4.0)  # the same of pans, in any fraction of a pixel
+FAST_DRIFTS = (8.0, 16.0)
+GROWTH = 0.003  # standard deviation of the change of a pan's zoom per frame
+REDUCED_SHARE, REDUCED = 0.5, 2.5  # of slides: share that is reduced, and the largest factor
+ZOOMED = 2.0  # largest factor by which pans are reduced
+REACH = 2  # samples on both sides that the cubic takes
+
+
+@dataclass(frozen=True)
+class Shot:
+    """A decoded clip or photo: planes (T, H, W) uint8, one or three.
+
+    `steps` are the luma samples per chroma sample down and right, `sites` the place of the first chroma
+    sample in luma samples. R, G and B in [0, 1] are `matrix` (3, 4) times the three planes and 1.
+    """
+
+    name: str
+    still: bool
+    planes: tuple[Tensor, ...]
+    steps: tuple[int, int]
+    sites: tuple[float, float]
+    matrix: tuple[tuple[float, ...], ...]
+
+
+@dataclass(frozen=True)
+class View:
+    """Where B crops of S x S pixels lie in T frames each of their shots.
+
+    `shots` (B,), `frames` (B, T); `rows` and `columns` (B, T, S) in luma samples; `stretch` (B, T) is the
+    distance of two of them. `transposed` (B,): rows become columns.
+    """
+
+    shots: Tensor
+    frames: Tensor
+    rows: Tensor
+    columns: Tensor
+    stretch: Tensor
+    transposed: Tensor
+
+
+class Planes:
+    """The planes of all shots whose frames have at least `side` lines and columns, in one tensor on a device.
+
+    Raises ConfigError if they don't fit there, or none is large enough.
+    """
+
+    def __init__(self, shots: Iterable[Shot], device: torch.device, side: int) -> None:
+        kept, size, limit = [], 0, room_for_data(device)
+        for shot in shots:
+            if min(shot.planes[0].shape[1:]) >= side or shot.still:
+                kept.append(shot)
+                size += sum(plane.numel() for plane in shot.planes)
+                if size > limit:
+                    raise ConfigError(
+                        f"decoded clips and photos take {size / 1e9:.2f} GB and more, but {device} has room "
+                        f"for {limit / 1e9:.2f} GB beside the training; name fewer in [data], or set "
+                        "data.resident=false"
+                    )
+        if not kept:
+            raise ConfigError(
+                f"no clip has frames of at least {side}x{side} pixels; name larger ones in [data]"
+            )
+        self.samples = torch.empty(size, dtype=torch.uint8, device=device)
+        origins, end = [], 0
+        for shot in kept:
+            begins = []
+            for plane in shot.planes:
+                begins.append(end)
+                end += plane.numel()
+                self.samples[begins[-1] : end] = plane.reshape(-1).to(device)
+            origins.append((begins * 3)[:3])
+        self.origins = torch.tensor(origins, device=device)
+        sizes = [[(shot.planes * 3)[plane].shape for plane in range(3)] for shot in kept]
+        self.sizes = torch.tensor(sizes, device=device)
+        steps, sites, matrices = zip(*((shot.steps, shot.sites, shot.matrix) for shot in kept), strict=True)
+        self.steps, self.sites, self.matrices = (
+            torch.tensor(values, dtype=torch.float32, device=device) for values in (steps, sites, matrices)
+        )
+        self.stills, self.clips = (
+            torch.tensor([number for number, shot in enumerate(kept) if shot.still is still], device=device)
+            for still in (True, False)
+        )
+
+    def rgb(self, view: View, most: float) -> Tensor:
+        """Return the crops (B, T, 3, S, S), R'G'B' nominally in [0, 1]; no stretch is larger than `most`.
+
+        Reduced pixels are antialiased. Between the samples of luma lies a cubic, between those of chroma a
+        line, and beyond the border its samples are repeated.
+        """
+        planes = torch.stack([self._plane(view, number, most) for number in range(3)], 2)
+        matrix = self.matrices[view.shots][:, None]
+        rgb = matrix[..., :3] @ planes.flatten(3) + matrix[..., 3:]
+        rgb = rgb.view_as(planes)
+        turn = view.transposed.view(-1, 1, 1, 1, 1)
+        return torch.where(turn, rgb.mT, rgb)
+
+    def _plane(self, view: View, number: int, most: float) -> Tensor:
+        count = view.rows.shape[-1]
+        width = int(most * count) + 2 * int(most * REACH) + 4
+        size = self.sizes[view.shots, number]
+        origin = self.origins[view.shots, number]
+        places, weights = [], []
+        for axis, positions in enumerate((view.rows, view.columns)):
+            step, site = (part[view.shots, axis, None, None] for part in (self.steps, self.sites))
+            if number:
+                positions = (positions - site) / step
+            first = positions.amin(-1, keepdim=True).floor() - int(most * REACH) - 1
+            window = first + torch.arange(width, device=first.device)
+            stretch = (view.stretch[..., None] / (step if number else 1)).clamp(min=1)
+            distance = (positions[..., None] - window[..., None, :]) / stretch[..., None]
+            near = keys_cubic(distance)
+            if number:
+                near = torch.where(step[..., None] > 1, (1 - distance.abs()).clamp(min=0), near)
+            weights.append(near / near.sum(-1, keepdim=True))
+            last = size[:, 1 + axis, None, None] - 1
+            places.append(torch.minimum(window.long().clamp(min=0), last))
+        rows, columns = places
+        lines = (view.frames[..., None] * size[:, 1, None, None] + rows) * size[:, 2, None, None]
+        lines = lines + origin[:, None, None]
+        index = lines[..., None] + columns[..., None, :]
+        values = self.samples.take(index).float()
+        return weights[0] @ values @ weights[1].mT
+
+
+def room_for_data(device: torch.device) -> int:
+    """Return the bytes that data may take on a device: half of a computer's memory, a third of a GPU's."""
+    with suppress(AttributeError, ValueError):
+        if device.type == "cpu":
+            return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
+    return memory_for(device) // 2
+
+
+class ResidentSource(Source):
+    """Batches drawn on a device from what `shots` yields, which is decoded when the first is drawn.
+
+    `still_share` of a batch is of photos, if there are both, `side` the side of the crops in pixels.
+    """
+
+    def __init__(
+        self,
+        shots: Callable[[], Iterable[Shot]],
+        device: torch.device,
+        seed: int,
+        still_share: float,
+        side: int,
+    ) -> None:
+        self.shots, self.device, self.seed = shots, device, seed
+        self.still_share, self.side = still_share, side
+        self._planes: Planes | None = None
+
+    @property
+    def planes(self) -> Planes:
+        """The decoded data."""
+        if self._planes is None:
+            self._planes = Planes(self.shots(), self.device, self.side)
+        return self._planes
+
+    @abstractmethod
+    def draw(self, step: Tensor, size: int) -> tuple[Any, ...]:
+        """Return the batch of a step, a tensor of one int64 on the device."""
+
+    def batch(self, step: int, size: int, share: Share = WHOLE) -> tuple[Any, ...]:
+        """Return the batch of a step; see `Source.batch`."""
+        return self.draw(torch.tensor(step, device=self.device), size)
+
+    def batches(
+        self, steps: range, size: int, workers: int = 0, share: Share = WHOLE
+    ) -> Generator[tuple[Any, ...]]:
+        """Yield the batches of all steps; other processes would have to hold the data, too."""
+        return (self.batch(step, size) for step in steps)
+
+    def counters(self, step: Tensor, samples: range, stage: int = 0) -> Counters:
+        """Return the random numbers of some samples of a step's batch, others at each stage of making it."""
+        numbers = torch.arange(samples.start, samples.stop, device=self.device)
+        return Counters(self.seed, step, numbers + (stage << 24))
+
+    def crops(self, draws: Counters, still: bool, frames: int, **moves: Any) -> Tensor:
+        """Return crops (B, T, 3, S, S) of photos or clips, drawn by `view_of`: R'G'B' nominally in [0, 1]."""
+        view, most = view_of(draws, self.planes, still, frames, self.side, **moves)
+        return self.planes.rgb(view, most)
+
+    def parts(self, size: int) -> list[tuple[bool, range]]:
+        """Return the samples of photos, with True, and those of clips, as far as there are any."""
+        share = self.still_share if len(self.planes.clips) else 1.0
+        share = share if len(self.planes.stills) else 0.0
+        stills = round(size * share)
+        if 0 < share < 1 and size > 1:
+            stills = min(max(stills, 1), size - 1)
+        return [
+            (still, part) for still, part in ((True, range(stills)), (False, range(stills, size))) if part
+        ]
+
+
+def view_of(
+    draws: Counters,
+    planes: Planes,
+    still: bool,
+    frames: int,
+    side: int,
+    *,
+    native: float = 0.0,
+    fast: float = 0.0,
+    widest: int | None = None,
+    symmetric: bool = True,
+) -> tuple[View, float]:
+    """Return random crops of `side` pixels from photos or clips, and the largest stretch that they can have.
+
+    Clips keep their pixels; with `widest` an area of up to so many is reduced. Over photos the camera moves:
+    a share of `native` slides over their own pixels, which are often reduced before; the others pan, by
+    fractions of a pixel. A share of `fast` windows has fast motion. Crops are mirrored and transposed, and
+    reversed in time if `symmetric`.
+    """
+    count = len(draws.samples)
+    chosen = planes.stills if still else planes.clips
+    shots = chosen[draws.integers(0, len(chosen))]
+    length, height, width = planes.sizes[shots, 0].float().unbind(1)
+    quick = draws.chance(fast)
+    time = torch.arange(frames, device=shots.device) - frames // 2
+    time = time * torch.where(draws.chance(0.5) & symmetric, -1, 1)[:, None]
+    growth, speed = draws.normal() * GROWTH, draws.normal(2)
+    whole = draws.chance(native)
+    reduced = torch.where(draws.chance(REDUCED_SHARE), draws.uniform(1, REDUCED), 1.0)
+    zoom, spread = draws.uniform(1, ZOOMED), draws.uniform(1, (widest or side) / side)
+    step, first = 1 + (~draws.chance(SLOW_SHARE)).long(), draws.uniform()
+    if still:
+        slides, drifts, rapid = (
+            constants(part, shots.device)[draws.integers(0, len(part))]
+            for part in (SLIDES, DRIFTS, FAST_DRIFTS)
+        )
+        growth = torch.where(whole, 0.0, growth * torch.where(quick, 5.0, 1.0))
+        drifts = torch.where(quick, rapid, torch.where(whole, slides, drifts))
+        ways = speed[:, :, None] * drifts[:, None, None] * time[:, None]
+        ways = torch.where(whole[:, None, None], ways.round(), ways)
+        stretch = torch.where(whole, reduced, zoom) * spread
+        most = max(REDUCED, ZOOMED) * (widest or side) / side
+    else:
+        ways = torch.zeros(count, 2, frames, device=shots.device)
+        growth, stretch, most = growth * 0, spread, (widest or side) / side
+    # what is seen in all frames, as a share of the side of a crop
+    seen = 1 + 2 * ways.abs().amax(2) / side
+    stretch = torch.minimum(stretch, torch.minimum(height / seen[:, 0], width / seen[:, 1]) / side)
+    stretches = (stretch[:, None] * (growth[:, None] * time).exp()).clamp(max=most)
+    index = torch.arange(side, device=shots.device) + 0.5 - side / 2
+    positions = []
+    for axis, length_of_axis in enumerate((height, width)):
+        half = stretch * seen[:, axis] * side / 2
+        centre = (half + draws.uniform() * (length_of_axis - 2 * half)).clamp(min=side // 2).floor()
+        sign = torch.where(draws.chance(0.5), -1.0, 1.0)
+        along = stretches[..., None] * index * sign[:, None, None]
+        positions.append((centre[:, None] + stretch[:, None] * ways[:, axis])[..., None] + along - 0.5)
+    if still:
+        numbers = torch.zeros(count, frames, dtype=torch.long, device=shots.device)
+    else:
+        step = torch.where(quick, draws.integers(2, 5), torch.where(length >= 2 * frames, step, 1))
+        spare = (length - (frames - 1) * step).clamp(min=1)
+        order = (first * spare).floor()[:, None] + step[:, None] * (time + frames // 2)
+        period = (2 * length - 2).clamp(min=1)[:, None]
+        numbers = (length[:, None] - 1 - (order % period - (length[:, None] - 1)).abs()).clamp(min=0).long()
+    return View(shots, numbers, positions[0], positions[1], stretches, draws.chance(0.5)), most
