@@ -95,6 +95,7 @@ def test_the_suites_are_listed_a_line_each(capsys):
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in lines] == ["bundled", "quick", *table_names()]
     assert "Table 3: x4 on Vid4" in lines[-2]
+    assert max(map(len, lines)) <= 80
 
 
 def test_a_file_that_can_t_be_written_is_an_error(tmp_path, capsys):

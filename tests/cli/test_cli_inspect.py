@@ -33,6 +33,7 @@ def test_a_person_reads_streams_colour_frames_and_noise(tmp_path, capsys):
         assert part in text
     assert "25 in 1.000 s, steady 25.000 fps" in text
     assert "frames      0 to     24" in text
+    assert max(map(len, text.splitlines()[1:])) <= 80, "but for the path"
 
 
 def test_json_is_one_object(tmp_path, capsys):

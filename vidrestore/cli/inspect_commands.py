@@ -87,7 +87,7 @@ def lines(found: Inspection) -> Iterator[str]:
     if not is_photo:
         yield f"  frames    {found.frames} in {found.seconds:.3f} s, {_rate(found)}"
     planes = PLANES[video.format.family]
-    yield f"  noise     strength that denoise would set for {planes}, and what was measured; scale 0-255"
+    yield f"  noise     sigma that denoise would set for {planes} (0-255), and what was found"
     for scene in found.scenes:
         part = "" if is_photo else f"frames {scene.first:>6} to {scene.stop - 1:>6}   "
         yield f"    {part}{' '.join(f'{sigma:6.2f}' for sigma in scene.sigma)}   {scene.noise}"
