@@ -7,10 +7,12 @@ from unittest.mock import Mock
 import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
 from clip_runs import clip_run
+from pair_runs import SIDE, pair_run
 from stand_in import DEVICE, Rehearsal
 from torch import Tensor
-from training_runs import RecordedEvents
+from training_runs import RecordedEvents, tiny_run
 
 from vidrestore.colour import yuv_to_rgb
 from vidrestore.degrade.coding import coded
@@ -219,3 +221,58 @@ def test_a_clip_that_stands_still_is_coded_once():
     assert torch.equal(decoded[:, 1], decoded[:, 3])
     alone = coded(noisy, 34 * one, 4 * one, one > 0)
     assert not torch.equal(alone[:, 1], alone[:, 3])
+
+
+# Groups and pairs
+
+
+def test_groups_are_patches_of_the_planes_at_one_level_for_all(tmp_path):
+    config = tiny_run(tmp_path, {"data": {"resident": True, "match_share": 0.0, "chroma_share": 0.0}})
+    source = source_of(config)
+    clean, sigma, noise = source.batch(3, 64)
+    assert clean.shape == noise.shape == (64, 20, 16) and 10 <= float(sigma) <= 40
+    assert torch.equal(clean, clean.round()) and 0.97 < float(noise.std()) < 1.03
+    lumas = [shot.planes[0][:, None].float() for shot in source.shots()]
+    patches = torch.cat([F.unfold(luma, 4).mT.flatten(0, 1) for luma in lumas])
+    turned = [clean[0, 7].view(4, 4).rot90(times) for times in range(4)]
+    turned += [part.flip(0) for part in turned]
+    assert any((patches == part.flatten()).all(1).any() for part in turned)
+    assert not torch.equal(source.batch(4, 64)[1], sigma)
+    loss = Run(config, tmp_path / "runs", CPU).update(clean, sigma, noise)
+    stated = Run(config, tmp_path / "runs", CPU).update(clean, float(sigma), noise)
+    assert float(loss) == pytest.approx(float(stated), rel=1e-4)
+    with pytest.raises(ConfigError, match="set match_share = 0, found 0.5"):
+        train(tiny_run(tmp_path, {"data": {"resident": True, "match_share": 0.5}}), tmp_path, device="cpu")
+
+
+def test_pairs_are_degraded_by_what_was_drawn_and_know_their_task(tmp_path):
+    data = {
+        "resident": True,
+        "degradations": ["haze", "noise"],
+        "frames": 3,
+        "untouched": 0.2,
+        "alone": 0.2,
+        "combined": 0.0,
+    }
+    tasks = ["denoise", "dehaze"]
+    source = source_of(pair_run(tmp_path, data=data, model={"frames": 3, "tasks": tasks}))
+    given, clean, task = source.batch(2, 48)
+    assert given.shape == (48, 3, 3, SIDE, SIDE) and clean.shape == (48, 3, SIDE, SIDE)
+    assert torch.equal(given, (given * 255).round() / 255) and given.min() >= 0 and given.max() <= 1
+    change = (given[:, 1] - clean).abs().mean((1, 2, 3))
+    untouched = change == 0
+    assert 2 <= untouched.sum() <= 20
+    mean = (given[:, 1] - clean).mean((1, 2, 3)).abs()
+    hazy = mean[(task == 1) & ~untouched].mean()
+    assert hazy > 2 * mean[(task == 0) & ~untouched].mean()
+    assert 2 <= (given[:, 0] == given[:, 2]).flatten(1).all(1).sum() <= 30
+    assert all(map(torch.equal, source.batch(2, 48), (given, clean, task)))
+
+
+def test_resident_pairs_refuse_what_they_do_not_have(tmp_path):
+    for data, message in (
+        ({"degradations": ["coloured"]}, "resident data have no coloured"),
+        ({"distracted": 0.1, "degradations": ["noise"]}, "resident data have no distracted crops"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            source_of(pair_run(tmp_path, data={"resident": True} | data))

@@ -213,7 +213,7 @@ class Dust(nn.Module):
             code = soft_threshold(mixed @ self.transition.mT + data, self.threshold)  # Eq. 15
         return code @ self.dictionary.mT
 
-    def at(self, sigma: float, dtype: torch.dtype, linear: type[Linear]) -> FastDust:
+    def at(self, sigma: float | Tensor, dtype: torch.dtype, linear: type[Linear]) -> FastDust:
         """Return the network at one noise level, as `SigmaDust.at`; the published form is the same for every
         sigma.
         """

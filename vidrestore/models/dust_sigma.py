@@ -109,13 +109,17 @@ class SigmaDust(nn.Module):
         """Return (blocks, degree + 1) coefficients of one number per block."""
         return nn.Parameter(F.pad(torch.full((blocks, 1), start), (0, self.config.degree)))
 
-    def at(self, sigma: float, dtype: torch.dtype, linear: type[Linear]) -> LevelDust:
+    def at(self, sigma: float | Tensor, dtype: torch.dtype, linear: type[Linear]) -> LevelDust:
         """Return the network at one sigma, with products in `dtype`: `PackedLinear` for inference,
-        `PlainLinear` for gradients.
+        `PlainLinear` for gradients. A tensor of one number stays on the device.
         """
-        level = noise_level(sigma)
-        powers = torch.tensor([level**power for power in range(self.config.degree + 1)])
-        powers = on_device(powers.to(self.dictionary.dtype), self.dictionary.device)
+        if isinstance(sigma, Tensor):
+            level = (sigma.clamp(*SIGMA_RANGE) / CENTRE).log() / SPREAD
+            powers = torch.stack([level**power for power in range(self.config.degree + 1)])
+        else:
+            number = noise_level(sigma)
+            powers = torch.tensor([number**power for power in range(self.config.degree + 1)])
+            powers = on_device(powers.to(self.dictionary.dtype), self.dictionary.device)
         thresholds = self._at(powers, self.log_threshold).exp()
         ratios, to_first = thresholds[:-1] / thresholds[1:], thresholds[0] / thresholds[1:]
         gain = thresholds[-1] * self._at(powers, self.log_gain)[0].exp()

@@ -40,7 +40,9 @@ class GroupNetwork(Protocol):
         """
         ...
 
-    def at(self, sigma: float, dtype: torch.dtype, linear: type[Linear]) -> Callable[[Tensor], Tensor]:
+    def at(
+        self, sigma: float | Tensor, dtype: torch.dtype, linear: type[Linear]
+    ) -> Callable[[Tensor], Tensor]:
         """Return the function (B, T, M) -> (B, T, N) for one noise level, with matrix products in `dtype`."""
         ...
 

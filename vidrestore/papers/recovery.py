@@ -84,7 +84,9 @@ class RecoverySystem(nn.Module):
     def forward(self, measurements: Tensor) -> Tensor:
         return self.at(0.0, measurements.dtype, PlainLinear)(measurements)
 
-    def at(self, sigma: float, dtype: torch.dtype, linear: type[Linear]) -> Callable[[Tensor], Tensor]:
+    def at(
+        self, sigma: float | Tensor, dtype: torch.dtype, linear: type[Linear]
+    ) -> Callable[[Tensor], Tensor]:
         """Return the function (B, T, M) -> (B, T, N) with products in `dtype`.
 
         Use `PackedLinear` for inference and `PlainLinear` for gradients. Values that depend on the weights
@@ -173,7 +175,9 @@ class Algorithm1(RecoverySystem):
         # D (N, K)
         self.dictionary = nn.Parameter(dct_dictionary(config.patch, config.atoms), requires_grad=False)
 
-    def at(self, sigma: float, dtype: torch.dtype, linear: type[Linear]) -> Callable[[Tensor], Tensor]:
+    def at(
+        self, sigma: float | Tensor, dtype: torch.dtype, linear: type[Linear]
+    ) -> Callable[[Tensor], Tensor]:
         """See `RecoverySystem.at`. `dtype` is ignored: in 16 bits the iterations would accumulate rounding
         errors.
         """

@@ -74,7 +74,9 @@ class UnfoldedTransformer(RecoverySystem):
         self.mapping = nn.Parameter(_glorot(config.blocks, config.width))  # W_b of each block
         self.output = nn.Linear(config.width, pixels)
 
-    def at(self, sigma: float, dtype: torch.dtype, linear: type[Linear]) -> Callable[[Tensor], Tensor]:
+    def at(
+        self, sigma: float | Tensor, dtype: torch.dtype, linear: type[Linear]
+    ) -> Callable[[Tensor], Tensor]:
         """See `RecoverySystem.at`. W_b is applied before the attention, which is equivalent, so one product
         yields q and W_b y.
         """
@@ -160,7 +162,9 @@ class Vit(RecoverySystem):
         self.norm = nn.LayerNorm(config.width)
         self.output = nn.Linear(config.width, pixels)
 
-    def at(self, sigma: float, dtype: torch.dtype, linear: type[Linear]) -> Callable[[Tensor], Tensor]:
+    def at(
+        self, sigma: float | Tensor, dtype: torch.dtype, linear: type[Linear]
+    ) -> Callable[[Tensor], Tensor]:
         """See `RecoverySystem.at`."""
         embed, output = Affine(self.embedding, dtype, linear), Affine(self.output, dtype, linear)
         blocks = [BlockAt(cast(Block, block), self.config.heads, dtype, linear) for block in self.blocks]

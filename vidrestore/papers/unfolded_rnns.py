@@ -74,7 +74,9 @@ class Sista(RecoverySystem):
         # D (N, K)
         self.dictionary = nn.Parameter(dct_dictionary(config.patch, config.atoms), requires_grad=False)
 
-    def at(self, sigma: float, dtype: torch.dtype, linear: type[Linear]) -> Callable[[Tensor], Tensor]:
+    def at(
+        self, sigma: float | Tensor, dtype: torch.dtype, linear: type[Linear]
+    ) -> Callable[[Tensor], Tensor]:
         """See `RecoverySystem.at`. `dtype` is ignored: in 16 bits the iterations would accumulate rounding
         errors.
         """
@@ -110,7 +112,9 @@ class SistaRnn(RecoverySystem):
         self.log_lambda1, self.log_lambda2 = positive(config.lambda1), positive(config.lambda2)
         self.log_step = positive(1.0)  # c
 
-    def at(self, sigma: float, dtype: torch.dtype, linear: type[Linear]) -> Callable[[Tensor], Tensor]:
+    def at(
+        self, sigma: float | Tensor, dtype: torch.dtype, linear: type[Linear]
+    ) -> Callable[[Tensor], Tensor]:
         """See `RecoverySystem.at`."""
         sensing = sensing_or_identity(self.sensing, self.dictionary)
         numbers = (self.log_lambda1.exp(), self.log_lambda2.exp(), self.log_step.exp())
@@ -192,7 +196,9 @@ class L1L1Rnn(RecoverySystem):
         self.log_lambda1, self.log_lambda2 = positive(config.lambda1), positive(config.lambda2)
         self.log_step = positive(1.0)  # c
 
-    def at(self, sigma: float, dtype: torch.dtype, linear: type[Linear]) -> Callable[[Tensor], Tensor]:
+    def at(
+        self, sigma: float | Tensor, dtype: torch.dtype, linear: type[Linear]
+    ) -> Callable[[Tensor], Tensor]:
         """See `RecoverySystem.at`."""
         c = self.log_step.exp()
         unit = self.log_lambda1.exp() / c
@@ -250,7 +256,7 @@ class ReweightedRnn(L1L1Rnn):
         self.mixing = nn.Parameter(torch.eye(config.atoms))  # Z (K, K)
         self.log_weights = nn.Parameter(torch.zeros(config.atoms))  # of g (K,)
 
-    def at(self, sigma: float, dtype: torch.dtype, linear: type[Linear]) -> Recurrence:
+    def at(self, sigma: float | Tensor, dtype: torch.dtype, linear: type[Linear]) -> Recurrence:
         """See `RecoverySystem.at`."""
         c = self.log_step.exp()
         units = (

@@ -6,7 +6,7 @@ sometimes none.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -15,15 +15,18 @@ import torch
 from torch import Tensor
 
 from vidrestore.colour import grey_to_planes, planes_to_grey, rgb_to_yuv, yuv_to_rgb
-from vidrestore.degrade import DEGRADATIONS, average_exposures, motion, with_moving_things
-from vidrestore.degrade.branches import counters
+from vidrestore.degrade import BATCHED, DEGRADATIONS, average_exposures, motion, with_moving_things
+from vidrestore.degrade.branches import Rows, changed, counters, of_sample
+from vidrestore.degrade.coding import random_coding
+from vidrestore.degrade.counters import Counters, constants
 from vidrestore.degrade.haze import random_scattering
 from vidrestore.errors import ConfigError
 from vidrestore.frames import ColourTags, PixelFormat
 from vidrestore.media.recompress import recompress, recompress_pictures
 from vidrestore.training.config import TASK_OF, PairDataConfig
 from vidrestore.training.data.batches import WHOLE, Share, Source
-from vidrestore.training.data.footage import Footage
+from vidrestore.training.data.footage import STILL_PIXELS_SHARE, Footage
+from vidrestore.training.data.resident import ResidentSource, Shot
 
 EXPOSURES = (3, 5, 7)  # frames that are averaged to one blurred frame
 MEAN_SHARE = 0.25  # of blurred crops that are such averages; the others are blurred along a random path
@@ -110,6 +113,111 @@ class PairSource(Source):
         return name, *random_pair(
             self.footage, name, config.crop, rng, config.widest, shares, frames=config.frames
         )
+
+
+class ResidentPairs(ResidentSource):
+    """The same on the device where the data lie, for degradations of `degrade.BATCHED`.
+
+    Encoders are imitated, blur is that of a camera's path and never an average of frames, and clips run
+    backwards, too. Raises ConfigError for what isn't there.
+    """
+
+    def __init__(
+        self,
+        shots: Callable[[], Iterable[Shot]],
+        device: torch.device,
+        config: PairDataConfig,
+        seed: int,
+        still_share: float,
+        tasks: Sequence[str] = (),
+        *,
+        finds_haze: bool = False,
+    ) -> None:
+        super().__init__(shots, device, seed, still_share, config.crop)
+        self.config, self.finds_haze = config, finds_haze
+        self.tasks = task_indices(config, tasks)
+        if missing := [name for name in config.degradations if name not in BATCHED]:
+            raise ConfigError(
+                f"resident data have no {', '.join(missing)}; set data.resident=false, or leave it out of "
+                "data.degradations"
+            )
+        if config.distracted:
+            raise ConfigError("resident data have no distracted crops; set data.distracted=0")
+        self.shares = occurring(config)
+
+    def draw(self, step: Tensor, size: int) -> tuple[Tensor, ...]:
+        """Return the batch of a step as `PairSource.batch` does."""
+        config, parts = self.config, []
+        for still, samples in self.parts(size):
+            draws = self.counters(step, samples)
+            moves = {"fast": config.fast, "widest": config.widest, "native": STILL_PIXELS_SHARE}
+            parts.append(self.crops(draws, still, config.frames, **moves))
+        clean, draws = torch.cat(parts).clamp(0, 1), self.counters(step, range(size), 1)
+        primary = draws.integers(0, len(config.degradations))
+        untouched, recompressed = draws.chance(config.untouched), draws.chance(config.recompressed)
+        if self.finds_haze:
+            given, depth, airlight = random_scattering(clean, draws)
+            given = torch.where(of_sample(untouched), clean, given)
+            depth = torch.where(of_sample(untouched), 0.0, depth)[:, 0]
+            truth = (quantised(clean)[:, 0], depth, airlight.expand_as(clean[:, 0]))
+            given = self._compressed(given, recompressed, draws)
+            return quantised(given)[:, 0], torch.cat(truth, 1)
+        given = self._degraded(clean, primary, untouched, draws)
+        given = quantised(self._compressed(given, recompressed & ~untouched, draws))
+        middle = config.frames // 2
+        if config.alone:
+            alone = of_sample(draws.chance(config.alone))
+            given = torch.where(alone, given[:, middle : middle + 1], given)
+        tasks = []
+        if self.tasks:
+            numbers = tuple(float(self.tasks[name]) for name in config.degradations)
+            tasks = [constants(numbers, self.device)[primary].long()]
+        clean = quantised(clean[:, middle])
+        return given if config.frames > 1 else given[:, 0], clean, *tasks
+
+    def _degraded(self, clips: Tensor, primary: Tensor, untouched: Tensor, draws: Counters) -> Tensor:
+        """Return clips (B, T, 3, S, S), each with its degradation, and a share with a second one."""
+        names = self.config.degradations
+        second = torch.full_like(primary, -1)
+        if self.config.combined:
+            after = [[ORDER.index(name) for name in SECOND.get(first, ())] or [-1] for first in names]
+            table = [float(row[number % len(row)]) for row in after for number in range(6)]  # 1, 2 or 3
+            found = constants(tuple(table), self.device)[6 * primary + draws.integers(0, 6)].long()
+            second = torch.where(draws.chance(self.config.combined), found, second)
+        for name, share in self.shares.items():
+            chosen = second == ORDER.index(name)
+            if name in names:
+                chosen = chosen | (primary == names.index(name))
+            own, before = draws.branch(), clips
+
+            def change(rows: Rows, name: str = name, own: Counters = own, before: Tensor = before) -> Tensor:
+                return BATCHED[name](before[rows], own.part(rows))
+
+            clips = changed(clips, chosen & ~untouched, share, change)
+        return clips
+
+    def _compressed(self, clips: Tensor, chosen: Tensor, draws: Counters) -> Tensor:
+        branch = draws.branch()
+
+        def change(rows: Rows) -> Tensor:
+            return random_coding(clips[rows], branch.part(rows))
+
+        return changed(clips, chosen, self.config.recompressed, change) if self.config.recompressed else clips
+
+
+def occurring(config: PairDataConfig) -> dict[str, float]:
+    """Return the degradations of a configuration, those that may come second, too, in the order in which they
+    happen, and the share of samples that has each. Raises ConfigError if one of the second isn't there.
+    """
+    shares = dict.fromkeys(ORDER, 0.0)
+    each = 1 / len(config.degradations)
+    for name in config.degradations:
+        shares[name] += each
+        for other in SECOND.get(name, ()) if config.combined else ():
+            shares[other] += each * config.combined / len(SECOND[name])
+            if other not in BATCHED:
+                raise ConfigError(f"resident data have no {other} after {name}; set data.combined=0")
+    return {name: min(share, 1.0) for name, share in shares.items() if share}
 
 
 def task_indices(config: PairDataConfig, tasks: Sequence[str]) -> dict[str, int]:

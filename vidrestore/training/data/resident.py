@@ -115,39 +115,52 @@ class Planes:
         Reduced pixels are antialiased. Between the samples of luma lies a cubic, between those of chroma a
         line, and beyond the border its samples are repeated.
         """
-        planes = torch.stack([self._plane(view, number, most) for number in range(3)], 2)
-        matrix = self.matrices[view.shots][:, None]
-        rgb = matrix[..., :3] @ planes.flatten(3) + matrix[..., 3:]
-        rgb = rgb.view_as(planes)
+        steps, sites = self.steps[view.shots], self.sites[view.shots]
+        planes = []
+        for number in range(3):
+            places = [view.rows, view.columns]
+            if number:
+                places = [
+                    (place - sites[:, axis, None, None]) / steps[:, axis, None, None]
+                    for axis, place in enumerate(places)
+                ]
+            planes.append(self._sampled(view, torch.full_like(view.shots, number), places, steps, most))
+        stacked, matrix = torch.stack(planes, 2), self.matrices[view.shots][:, None]
+        rgb = (matrix[..., :3] @ stacked.flatten(3) + matrix[..., 3:]).view_as(stacked)
         turn = view.transposed.view(-1, 1, 1, 1, 1)
         return torch.where(turn, rgb.mT, rgb)
 
-    def _plane(self, view: View, number: int, most: float) -> Tensor:
-        count = view.rows.shape[-1]
-        width = int(most * count) + 2 * int(most * REACH) + 4
-        size = self.sizes[view.shots, number]
-        origin = self.origins[view.shots, number]
-        places, weights = [], []
-        for axis, positions in enumerate((view.rows, view.columns)):
-            step, site = (part[view.shots, axis, None, None] for part in (self.steps, self.sites))
-            if number:
-                positions = (positions - site) / step
-            first = positions.amin(-1, keepdim=True).floor() - int(most * REACH) - 1
+    def patches(self, view: View, plane: Tensor, most: float) -> Tensor:
+        """Return the crops (B, T, S, S) of a plane of each shot, whose numbers are `plane` (B,), rounded to 8
+        bits; rows and columns are samples of that plane.
+        """
+        steps = torch.ones_like(self.steps[view.shots])
+        cut = self._sampled(view, plane, [view.rows, view.columns], steps, most)
+        return torch.where(view.transposed.view(-1, 1, 1, 1), cut.mT, cut).round().clamp(0, 255)
+
+    def _sampled(self, view: View, plane: Tensor, places: list[Tensor], steps: Tensor, most: float) -> Tensor:
+        """Return (B, T, S, S) of the planes `plane` (B,) at `places` in their samples; `steps` (B, 2) is the
+        subsampling of chroma.
+        """
+        reach = int(most * REACH)
+        width = int(most * view.rows.shape[-1]) + 2 * reach + 4
+        size, origin = self.sizes[view.shots, plane], self.origins[view.shots, plane]
+        indices, weights = [], []
+        for axis, place in enumerate(places):
+            first = place.amin(-1, keepdim=True).floor() - reach - 1
             window = first + torch.arange(width, device=first.device)
-            stretch = (view.stretch[..., None] / (step if number else 1)).clamp(min=1)
-            distance = (positions[..., None] - window[..., None, :]) / stretch[..., None]
-            near = keys_cubic(distance)
-            if number:
-                near = torch.where(step[..., None] > 1, (1 - distance.abs()).clamp(min=0), near)
+            coarse = ((plane > 0) * (steps[:, axis] > 1))[:, None, None, None]
+            apart = torch.where(coarse, steps[:, axis, None, None, None], 1.0)
+            stretch = (view.stretch[..., None, None] / apart).clamp(min=1)
+            distance = (place[..., None] - window[..., None, :]) / stretch
+            near = torch.where(coarse, (1 - distance.abs()).clamp(min=0), keys_cubic(distance))
             weights.append(near / near.sum(-1, keepdim=True))
             last = size[:, 1 + axis, None, None] - 1
-            places.append(torch.minimum(window.long().clamp(min=0), last))
-        rows, columns = places
+            indices.append(torch.minimum(window.long().clamp(min=0), last))
+        rows, columns = indices
         lines = (view.frames[..., None] * size[:, 1, None, None] + rows) * size[:, 2, None, None]
-        lines = lines + origin[:, None, None]
-        index = lines[..., None] + columns[..., None, :]
-        values = self.samples.take(index).float()
-        return weights[0] @ values @ weights[1].mT
+        index = (lines + origin[:, None, None])[..., None] + columns[..., None, :]
+        return weights[0] @ self.samples.take(index).float() @ weights[1].mT
 
 
 def room_for_data(device: torch.device) -> int:
@@ -230,18 +243,19 @@ def view_of(
     fast: float = 0.0,
     widest: int | None = None,
     symmetric: bool = True,
+    plane: int | Tensor = 0,
 ) -> tuple[View, float]:
     """Return random crops of `side` pixels from photos or clips, and the largest stretch that they can have.
 
     Clips keep their pixels; with `widest` an area of up to so many is reduced. Over photos the camera moves:
     a share of `native` slides over their own pixels, which are often reduced before; the others pan, by
     fractions of a pixel. A share of `fast` windows has fast motion. Crops are mirrored and transposed, and
-    reversed in time if `symmetric`.
+    reversed in time if `symmetric`. `plane` has the samples that are counted, of luma unless it is given.
     """
     count = len(draws.samples)
     chosen = planes.stills if still else planes.clips
     shots = chosen[draws.integers(0, len(chosen))]
-    length, height, width = planes.sizes[shots, 0].float().unbind(1)
+    length, height, width = planes.sizes[shots, plane].float().unbind(1)
     quick = draws.chance(fast)
     time = torch.arange(frames, device=shots.device) - frames // 2
     time = time * torch.where(draws.chance(0.5) & symmetric, -1, 1)[:, None]

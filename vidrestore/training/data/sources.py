@@ -33,8 +33,8 @@ from vidrestore.training.data.footage import (
     decode_whole,
     find_footage,
 )
-from vidrestore.training.data.groups import GroupPool, held_out_groups
-from vidrestore.training.data.pairs import PairSource, held_out_pairs
+from vidrestore.training.data.groups import GroupPool, ResidentGroups, held_out_groups
+from vidrestore.training.data.pairs import PairSource, ResidentPairs, held_out_pairs
 from vidrestore.training.data.resident import ResidentSource
 from vidrestore.training.data.super_resolution import (
     ClipSource,
@@ -124,8 +124,13 @@ def pair_data(
     """Return degraded and clean pictures to train on, and held-out ones."""
     data, form = cast("PairDataConfig", config.data), PictureForm.of(network)
     held_out = held_out_pairs(validation, data, VALIDATION_SIDE, VALIDATION_PAIRS, form.tasks)
-    source = PairSource(footage, data, config.training.seed, form.tasks, finds_haze=form.haze)
-    return source, held_out
+    seed = config.training.seed
+    if data.resident:
+        device, share = device_of(network), footage.still_share
+        return ResidentPairs(
+            footage.shots, device, data, seed, share, form.tasks, finds_haze=form.haze
+        ), held_out
+    return PairSource(footage, data, seed, form.tasks, finds_haze=form.haze), held_out
 
 
 def clip_data(
@@ -166,8 +171,18 @@ def group_data(
             f"{config.path}, [data]: strides must be at most the patch's {patch} pixels, found "
             f"{list(data.strides)}"
         )
-    pool = GroupPool(footage, data, training.sigma, patch, training.seed)
-    return pool, held_out_groups(validation, data, patch, VALIDATION_GROUPS)
+    held_out = held_out_groups(validation, data, patch, VALIDATION_GROUPS)
+    if data.resident:
+        if data.match_share:
+            raise ConfigError(
+                f"{config.path}, [data]: resident groups don't follow the motion; set match_share = 0, found "
+                f"{data.match_share}"
+            )
+        device, sigma, seed = device_of(network), training.sigma, training.seed
+        return ResidentGroups(
+            footage.shots, device, data, sigma, patch, FRAMES, seed, footage.still_share
+        ), held_out
+    return GroupPool(footage, data, training.sigma, patch, training.seed), held_out
 
 
 def with_reuse(
