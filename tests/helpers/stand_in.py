@@ -130,8 +130,13 @@ class OnDevice(Tensor):
                 Rehearsal.count("blocking copies")
         if func in WAITING:
             Rehearsal.count("waits inside")
+        if engine and func is aten._to_copy.default:
+            kwargs = {name: each for name, each in kwargs.items() if name != "device"}
         held, more = [*map(_held, args)], {name: _held(each) for name, each in kwargs.items()}
-        result = _without_values(func, held) if any(map(_is_empty, held)) else NotImplemented
+        empty = any(map(_is_empty, _leaves(held)))
+        if empty:  # zeros of the engine have no values either
+            held = tree_map_only(Tensor, lambda each: each.to("meta"), held)
+        result = _without_values(func, held) if empty else NotImplemented
         if result is NotImplemented:
             result = func(*held, **more)
         if Graph.recording is not None:
@@ -185,6 +190,8 @@ def _without_values(func: Any, held: list[Any]) -> Any:
         return held[0].fill_(1)
     if func is aten.equal.default:
         return True
+    if func in (aten._fused_adam_.tensor_lr, aten._fused_adamw_.tensor_lr):
+        return None
     if func is aten.index.Tensor and _masked(held):
         (mask,) = held[1]
         return held[0].new_empty(-(-mask.numel() // MASKED), *held[0].shape[mask.dim() :])

@@ -1,5 +1,6 @@
 """Data that stay on the device: crops drawn from them, steps on them, and the graph of such a step."""
 
+import sys
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -9,6 +10,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from clip_runs import clip_run
+from command_line import run as run_command
 from pair_runs import SIDE, pair_run
 from stand_in import DEVICE, Rehearsal
 from torch import Tensor
@@ -21,11 +23,11 @@ from vidrestore.errors import ConfigError
 from vidrestore.frames import ColourTags, PixelFormat
 from vidrestore.training import loop
 from vidrestore.training.config import ClipDataConfig
-from vidrestore.training.data import resident
+from vidrestore.training.data import packed, resident
 from vidrestore.training.data.footage import shot_of
 from vidrestore.training.data.pairs import encoded
 from vidrestore.training.data.resident import Planes, View
-from vidrestore.training.data.sources import make_data
+from vidrestore.training.data.sources import Reading, make_data, pack
 from vidrestore.training.data.super_resolution import ResidentClips
 from vidrestore.training.loop import Run, train
 from vidrestore.training.step import CapturedStep, ResidentStep
@@ -276,3 +278,49 @@ def test_resident_pairs_refuse_what_they_do_not_have(tmp_path):
     ):
         with pytest.raises(ConfigError, match=message):
             source_of(pair_run(tmp_path, data={"resident": True} | data))
+
+
+# Parts
+
+
+def test_parts_give_the_batches_and_the_weights_of_the_files_without_pyav(tmp_path, capsys, monkeypatch):
+    config = clips(tmp_path, practical=True)
+    monkeypatch.setattr(packed, "LARGEST", packed.TAIL + 20_000)
+    common = ["train", "--config", config.path, "--cache-gb", "0", "--device", "cpu"]
+    assert run_command(*common, "--pack", tmp_path / "parts") == 0
+    paths = sorted((tmp_path / "parts").iterdir())
+    assert len(paths) > 1 and max(path.stat().st_size for path in paths[:-1]) <= packed.LARGEST
+    assert capsys.readouterr().out.startswith(f"{len(paths)} parts, ")
+    expected, network = source_of(config).batch(4, 2), Run(config, tmp_path / "unused", CPU).network
+    for name in ("clips", "unused"):
+        (tmp_path / name).rename(tmp_path / f"no-{name}")
+    with monkeypatch.context() as patched:
+        patched.setitem(sys.modules, "av", None)
+        again, _ = make_data(config, network, Reading(packed=tmp_path / "parts"))
+        assert all(map(torch.equal, again.batch(4, 2), expected))
+        assert run_command(*common, "-o", tmp_path / "one", "--data", tmp_path / "parts") == 0
+    (tmp_path / "no-clips").rename(tmp_path / "clips")
+    assert run_command(*common, "-o", tmp_path / "two") == 0
+    assert (tmp_path / "one/tiny.log.jsonl").read_text().count("loss") == 9
+    one, two = ((tmp_path / name / "tiny.safetensors").read_bytes() for name in ("one", "two"))
+    assert one == two
+
+
+def test_parts_that_are_damaged_or_of_other_data_are_refused(tmp_path):
+    config = clips(tmp_path)
+    pack(config, tmp_path / "parts")
+    network = Run(config, tmp_path / "unused", CPU).network
+    with pytest.raises(ConfigError, match="holds parts of training data already"):
+        pack(config, tmp_path / "parts")
+    with pytest.raises(ConfigError, match="parts are for resident data; set data.resident=true"):
+        pack(clips(tmp_path, resident=False), tmp_path / "others")
+    other = clips(tmp_path, crop=16)
+    with pytest.raises(ConfigError, match="was packed with data.crop = 8, but it is 16; change it back"):
+        make_data(other, network, Reading(packed=tmp_path / "parts"))
+    part = tmp_path / "parts" / "part-001.zip"
+    content = bytearray(part.read_bytes())
+    content[2000] ^= 1
+    part.write_bytes(content)
+    source, _ = make_data(config, network, Reading(packed=tmp_path / "parts"))
+    with pytest.raises(ConfigError, match="incomplete or damaged .*copy or pack them again"):
+        source.batch(0, 2)

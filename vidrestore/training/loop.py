@@ -184,7 +184,9 @@ class Run:
         self.objective = objective_of(config, self.group.share)
         self.network = new_network(config).to(device)
         if device.type == "cuda" and not isinstance(config.data, SetConfig) and config.data.resident:
-            self.network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+            for part in self.network.modules():
+                if isinstance(part, nn.Conv2d):
+                    part.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.objective.check(config, self.network)
         self.average = copy.deepcopy(self.network).eval()
         self.scaler = torch.amp.GradScaler(device.type, enabled=config.training.precision == "fp16")
