@@ -21,10 +21,12 @@ from vidrestore.degrade.coloured_noise import random_coloured_noise
 from vidrestore.degrade.haze import add_haze, haze, random_haze
 from vidrestore.degrade.moving_things import with_moving_things
 from vidrestore.degrade.resize import imresize
-from vidrestore.degrade.weather import add_rain, add_snow, random_rain, random_snow
+from vidrestore.degrade.weather import add_rain, add_snow, rain, random_rain, random_snow, snow
 
 BATCHED: dict[str, Degradation] = {
     "haze": haze,
+    "rain": rain,
+    "snow": snow,
     "noise": camera_noise,
     "white": white_noise,
 }

@@ -11,17 +11,15 @@ opacity z and colour c (Y.-F. Liu et al., "DesnowNet", TIP 2018).
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
-import numpy as np
 import torch
 import torch.nn.functional as F
-from numpy.typing import NDArray
 from torch import Tensor
 
-from vidrestore.degrade.branches import counters
-from vidrestore.degrade.draws import log_uniform
+from vidrestore.degrade.branches import changed, in_turn, of_one_clip, of_sample
+from vidrestore.degrade.counters import Counters, constants, waits
 from vidrestore.degrade.haze import add_haze, random_depth
 from vidrestore.light import from_light, to_light
 
@@ -47,228 +45,319 @@ VEIL_SHARE = 0.8  # of clips with rain or snow, those with a veil of distant par
 VEIL = (0.0, 0.35)
 # share of clips with weather added in linear light; in the others in display values, as in datasets
 LIGHT_SHARE = 0.5
+UNEVEN_SHARE = 0.4  # share of clips whose veil has a depth
+MOST_LAYERS, MOST_SMALL = 6, 5  # of streaks in focus, and of flakes; at least 2
+DROPLETS = 5  # of a drop that bursts
 
 
 def add_rain(
-    clip: Tensor,
+    clips: Tensor,
     streaks: Tensor,
-    opacity: float,
+    opacity: float | Tensor,
     transmission: Tensor,
     airlight: Tensor,
     light: float | Tensor = 1.0,
 ) -> Tensor:
-    """Add streaks (T, 1, H, W) of `light` to (T, 3, H, W), all seen through a veil.
+    """Add streaks (..., T, 1, H, W) of `light` to (..., T, 3, H, W), all seen through a veil.
 
     Streaks of `opacity` 0 add their light as in Yang et al.; at 1 they hide as much as they add and never
     exceed their brightness.
     """
-    return add_haze(clip * (1 - opacity * streaks) + light * streaks, transmission, airlight)
+    return add_haze(clips * (1 - opacity * streaks) + light * streaks, transmission, airlight)
 
 
-def add_snow(clip: Tensor, mask: Tensor, colour: Tensor) -> Tensor:
-    """Add flakes of opacity (T, 1, H, W) in [0, 1] and colour (3,) in front of (T, 3, H, W)."""
-    return clip * (1 - mask) + colour[:, None, None] * mask
+def add_snow(clips: Tensor, mask: Tensor, colour: Tensor) -> Tensor:
+    """Add flakes of opacity (..., T, 1, H, W) in [0, 1] and colour (..., 3) in front of (..., T, 3, H, W)."""
+    return clips + (colour[..., None, :, None, None] - clips) * mask
 
 
-def random_rain(clip: Tensor, rng: np.random.Generator) -> Tensor:
+@in_turn
+def rain(clips: Tensor, draw: Counters) -> Tensor:
     """Add layers of streaks at several depths, at about one angle; often thick ones near the lens as well."""
-    canvas = canvas_size(clip.shape[2:])
-    layers = [*_streaks(len(clip), canvas, rng)]
-    streaks = _crop(render(layers, canvas), clip)
-    light = _drop_light(clip, rng)
-    transmission, airlight = _veil(clip, rng)
-    opacity = rng.uniform(0.3, 1)
-    if rng.random() < LIGHT_SHARE:
-        rainy = add_rain(to_light(clip), streaks, opacity, transmission, to_light(airlight), to_light(light))
-        return from_light(rainy)
-    return add_rain(clip, streaks, opacity, transmission, airlight, light).clamp(0, 1)
+    canvas, frames = canvas_size(clips.shape[3:]), clips.shape[1]
+    streaks = _crop(render(_streaks(frames, canvas, draw), canvas), clips)
+    in_light = draw.chance(LIGHT_SHARE)
+    light = _drop_light(clips, in_light, draw)
+    transmission, airlight = _veil(clips, draw)
+    opacity = of_sample(draw.uniform(0.3, 1))
+
+    def add(scene: Tensor, air: Tensor) -> Tensor:
+        return add_rain(scene, streaks, opacity, transmission, air, light)
+
+    return _in_either(clips, in_light, airlight, add)
 
 
-def _streaks(frames: int, canvas: Canvas, rng: np.random.Generator) -> Iterator[tuple[Tensor, Tensor]]:
+def _in_either(
+    clips: Tensor, in_light: Tensor, airlight: Tensor, add: Callable[[Tensor, Tensor], Tensor]
+) -> Tensor:
+    """Return what `add` makes of clips and airlight (B, 3, 1, 1), where `in_light` (B,) in linear light."""
+    scene = changed(clips, in_light, LIGHT_SHARE, lambda rows: to_light(clips[rows]))
+    air = torch.where(in_light[:, None, None, None], to_light(airlight), airlight)
+    seen = add(scene, air).clamp_(0, 1)
+    return changed(seen, in_light, LIGHT_SHARE, lambda rows: from_light(seen[rows]))
+
+
+def _streaks(frames: int, canvas: Canvas, draw: Counters) -> Iterator[tuple[Tensor, Tensor]]:
     """Yield maps of streaks with the spectra of their profiles: in focus, too near for it, and splashes."""
-    angle, strength = rng.normal(0, 0.35), log_uniform(rng, STRENGTH)
-    down = np.array([math.cos(angle), math.sin(angle)])
+    angle, strength = 0.35 * draw.normal(), draw.log_uniform(STRENGTH)
+    down = torch.stack((angle.cos(), angle.sin()), 1)
     # relative to the longest exposure; drops are dots in a short one
-    exposure = log_uniform(rng, (0.2, 1.0)) if rng.random() < 0.3 else rng.uniform(0.5, 1)
-    for _ in range(rng.integers(2, 7)):
-        near = log_uniform(rng, NEAR)
-        density = log_uniform(rng, STREAKS) / near
-        swarm = random_swarm(
-            canvas, density, 120 * near * down, 60 * near * exposure * rng.uniform(0.5, 1) * down, rng, 0.05
-        )
-        thin = near * rng.uniform(0.6, 1.2)
-        yield (
-            strength * rng.uniform(0.5, 1.5) * swarm.traces(frames, canvas),
-            gaussian_spectrum(max(0.35, thin), canvas),
-        )
-    if rng.random() < FINE_SHARE:
-        length = log_uniform(rng, FINE_LENGTH)
-        density = min(log_uniform(rng, FINE_COUNT), 0.25 / length)
-        swarm = random_swarm(canvas, density, rng.uniform(1, 4) * length * down, length * down, rng, 0.05)
-        yield (
-            log_uniform(rng, (0.05, 0.5)) * swarm.traces(frames, canvas),
-            gaussian_spectrum(rng.uniform(0.35, 0.8), canvas),
-        )
-    if rng.random() < THICK_SHARE:
-        sigma = log_uniform(rng, THICK)
-        path = sigma * rng.uniform(4, 14) * exposure**0.5 * down
-        swarm = random_swarm(canvas, log_uniform(rng, THICK_COUNT), 200 * down, path, rng, 0.08)
-        yield (
-            min(0.6, strength * rng.uniform(0.5, 1.5) + 0.08) * swarm.traces(frames, canvas),
-            gaussian_spectrum(sigma, canvas),
-        )
-    if rng.random() < SPLASH_SHARE:
-        yield strength * _splashes(frames, canvas, rng), gaussian_spectrum(rng.uniform(0.4, 0.9), canvas)
+    short, usual = draw.log_uniform((0.2, 1.0)), draw.uniform(0.5, 1)
+    exposure = torch.where(draw.chance(0.3), short, usual)
+    layers = draw.integers(2, MOST_LAYERS + 1)
+    fine, thick, splashes = (draw.chance(share) for share in (FINE_SHARE, THICK_SHARE, SPLASH_SHARE))
+    for number in range(MOST_LAYERS):
+        near, part = draw.log_uniform(NEAR), draw.branch()
+        density = draw.log_uniform(STREAKS) / near
+        length = 60 * near * exposure * draw.uniform(0.5, 1)
+        thin, bright = near * draw.uniform(0.6, 1.2), strength * draw.uniform(0.5, 1.5)
+        if _some(there := number < layers):
+            swarm = Swarm.drawn(part, canvas, density * there, 120 * near, length, down, 0.05, 0.03)
+            yield swarm.traces(frames, canvas, bright, 0.25), gaussian_spectrum(thin.clamp(min=0.35), canvas)
+    length, part = draw.log_uniform(FINE_LENGTH), draw.branch()
+    density = draw.log_uniform(FINE_COUNT).minimum(0.25 / length)
+    step, bright = draw.uniform(1, 4) * length, draw.log_uniform((0.05, 0.5))
+    sigma = draw.uniform(0.35, 0.8)
+    if _some(fine):
+        swarm = Swarm.drawn(part, canvas, density * fine, step, length, down, 0.05, 0.027)
+        yield swarm.traces(frames, canvas, bright, 0.45), gaussian_spectrum(sigma, canvas)
+    sigma, part = draw.log_uniform(THICK), draw.branch()
+    length = sigma * draw.uniform(4, 14) * exposure.sqrt()
+    density = draw.log_uniform(THICK_COUNT)
+    bright = (strength * draw.uniform(0.5, 1.5) + 0.08).clamp(max=0.6)
+    if _some(thick):
+        step = torch.full_like(length, 200.0)
+        swarm = Swarm.drawn(part, canvas, density * thick, step, length, down, 0.08, 1e-3)
+        yield swarm.traces(frames, canvas, bright, 0.07), gaussian_spectrum(sigma, canvas)
+    sigma, part = draw.uniform(0.4, 0.9), draw.branch()
+    if _some(splashes):
+        yield _splashes(frames, canvas, strength * splashes, part), gaussian_spectrum(sigma, canvas)
 
 
-def _splashes(frames: int, canvas: Canvas, rng: np.random.Generator) -> Tensor:
-    """Return (T, 1, *canvas): drops that burst on the ground, different in every frame, each with droplets
+def _some(there: Tensor) -> bool:
+    """Return False if it is known without waiting that no sample has a layer."""
+    return waits(there) or bool(there.any())
+
+
+def _splashes(frames: int, canvas: Canvas, bright: Tensor, draw: Counters) -> Tensor:
+    """Return (B, T, 1, *canvas): drops that burst on the ground, different in every frame, each with droplets
     around it.
     """
-    size, density = rng.uniform(1, 5), log_uniform(rng, (3e-4, 3e-3))
-    parts = []
-    for _ in range(frames):
-        hits = (
-            np.repeat(rng.uniform(0, 1, (2, rng.poisson(density * canvas[0] * canvas[1]))), 5, axis=1)
-            * np.array(canvas)[:, None]
-        )
-        thrown = rng.normal(0, size, hits.shape)
-        thrown[0] = -abs(thrown[0])
-        still = np.zeros_like(hits)
-        parts.append(
-            Swarm(hits + thrown, still, 0.4 * thrown, rng.lognormal(0, 0.5, hits.shape[1])).traces(1, canvas)
-        )
-    return torch.cat(parts)
+    area, density = canvas[0] * canvas[1], draw.log_uniform((3e-4, 3e-3))
+    hits = poisson(density[:, None] * area, draw, frames) * (bright > 0)[:, None]
+    most = room(hits, 3.5e-3 * area)
+    # (B, hits, frames, 2), the same for the droplets of a hit
+    start = constants(tuple(map(float, canvas)), bright.device) * draw.uniform(0, 1, most, frames, 2)
+    normal = draw.normal(most, DROPLETS, frames, 3)
+    thrown = draw.uniform(1, 5).view(-1, 1, 1, 1, 1) * normal[..., :2]
+    thrown = torch.stack((-thrown[..., 0].abs(), thrown[..., 1]), 4)
+    places, ways = (
+        each.flatten(1, 2).permute(0, 2, 3, 1).flatten(0, 1)
+        for each in (start[:, :, None] + thrown, 0.4 * thrown)
+    )
+    weight = (0.5 * normal[..., 2]).exp().flatten(1, 2).mT.flatten(0, 1)
+    swarm = Swarm(places, torch.zeros_like(ways), ways, weight, DROPLETS * hits.flatten())
+    maps = swarm.traces(1, canvas, bright.repeat_interleave(frames), 0.15)
+    return maps.view(-1, frames, *maps.shape[2:])
 
 
-def _drop_light(clip: Tensor, rng: np.random.Generator) -> Tensor:
-    """Return (T, 3, H, W) display values of drops: the sky's light, and some of their surroundings."""
-    overall = float(clip.mean())
-    sky = min(1.0, overall * rng.uniform(1.0, 1.8) + rng.uniform(0.15, 0.45))
-    colour = torch.from_numpy(sky * (1 + rng.normal(0, 0.02, 3))).float()[:, None, None]
-    around = F.interpolate(clip[..., 2::5, 2::5].flip(2), clip.shape[2:], mode="bilinear")
-    return torch.maximum(colour + rng.uniform(0, 0.5) * (around - overall), 0.5 * colour).clamp(0, 1)
+def _drop_light(clips: Tensor, in_light: Tensor, draw: Counters) -> Tensor:
+    """Return (B, T, 3, H, W) of drops, linear light where it is asked for: the sky's light, and some of their
+    surroundings.
+    """
+    overall = clips.mean((1, 2, 3, 4))
+    sky = (overall * draw.uniform(1.0, 1.8) + draw.uniform(0.15, 0.45)).clamp(max=1)
+    colour = (sky[:, None] * (1 + 0.02 * draw.normal(3)))[:, None, :, None, None]
+    around = clips[..., 2::5, 2::5].flip(3) - of_sample(overall)
+    light = torch.maximum(colour + of_sample(draw.uniform(0, 0.5)) * around, 0.5 * colour).clamp(0, 1)
+    light = torch.where(of_sample(in_light), to_light(light), light)
+    whole = F.interpolate(light.flatten(0, 1), clips.shape[3:], mode="bilinear")
+    return whole.view_as(clips)
 
 
-def random_snow(clip: Tensor, rng: np.random.Generator) -> Tensor:
+@in_turn
+def snow(clips: Tensor, draw: Counters) -> Tensor:
     """Add layers of flakes, larger ones fewer and more out of focus, with a common wind and individual
     drift.
     """
-    canvas = canvas_size(clip.shape[2:])
-    mask = 1 - torch.exp(-_crop(render(_flakes(len(clip), canvas, rng), canvas), clip, 20))
-    transmission, airlight = _veil(clip, rng)
-    bright = max(rng.uniform(0.7, 1), min(1.0, 1.3 * float(clip.mean())))
-    colour = torch.from_numpy(bright * (1 + rng.normal(0, 0.02, 3))).float()
-    if rng.random() < LIGHT_SHARE:
-        return from_light(
-            add_snow(add_haze(to_light(clip), transmission, to_light(airlight)), mask, to_light(colour))
-        )
-    return add_snow(add_haze(clip, transmission, airlight), mask, colour).clamp(0, 1)
+    canvas = canvas_size(clips.shape[3:])
+    mask = 1 - torch.exp(-_crop(render(_flakes(clips.shape[1], canvas, draw), canvas), clips, 20))
+    transmission, airlight = _veil(clips, draw)
+    in_light, overall = draw.chance(LIGHT_SHARE), clips.mean((1, 2, 3, 4))
+    bright = draw.uniform(0.7, 1).maximum((1.3 * overall).clamp(max=1))
+    colour = bright[:, None] * (1 + 0.02 * draw.normal(3))
+    colour = torch.where(in_light[:, None], to_light(colour), colour)
+    return _in_either(
+        clips,
+        in_light,
+        airlight,
+        lambda scene, air: add_snow(add_haze(scene, transmission, air), mask, colour),
+    )
 
 
-def _flakes(frames: int, canvas: Canvas, rng: np.random.Generator) -> Iterator[tuple[Tensor, Tensor]]:
+def _flakes(frames: int, canvas: Canvas, draw: Counters) -> Iterator[tuple[Tensor, Tensor]]:
     """Yield maps of flakes of one size each, with the spectra of their shapes."""
-    wind, exposure, depth = rng.normal(0, 0.8), log_uniform(rng, (0.03, 0.6)), log_uniform(rng, OPACITY)
-    down = np.array([math.cos(wind), math.sin(wind)])
-    radii = [log_uniform(rng, (0.3, 4)) for _ in range(rng.integers(2, 6))]
-    if rng.random() < LARGE_SHARE:
-        radii += [log_uniform(rng, LARGE) for _ in range(rng.integers(1, 3))]
-    for radius in radii:
-        fall = (4 + 8 * radius) * log_uniform(rng, SNOW_SPEED) * down
-        density = log_uniform(rng, FLAKES) / radius**1.7
-        speed = float(np.hypot(*fall))
-        streak = min(speed * exposure, radius * log_uniform(rng, STREAK))
-        swarm = random_swarm(canvas, density, fall, streak / speed * fall, rng, 0.25)
+    wind, exposure, depth = 0.8 * draw.normal(), draw.log_uniform((0.03, 0.6)), draw.log_uniform(OPACITY)
+    down = torch.stack((wind.cos(), wind.sin()), 1)
+    small, large = draw.integers(2, MOST_SMALL + 1), draw.integers(1, 3) * draw.chance(LARGE_SHARE)
+    for number in range(MOST_SMALL + 2):
+        is_small = number < MOST_SMALL
+        radius, part = draw.log_uniform((0.3, 4) if is_small else LARGE), draw.branch()
+        there = number < small if is_small else number - MOST_SMALL < large
+        density = draw.log_uniform(FLAKES) / radius**1.7
+        fall = (4 + 8 * radius) * draw.log_uniform(SNOW_SPEED)
+        streak = (fall * exposure).minimum(radius * draw.log_uniform(STREAK))
         # the light that a flake absorbs is spread over its disc, so larger flakes are fainter
-        opacity = depth * rng.uniform(0.5, 1.5) * min(1.0, (3 / radius) ** 0.5)
-        passed = max(1.0, streak / (2 * radius + 1))
-        yield opacity / passed * swarm.traces(frames, canvas), shape_spectrum(_flake(radius, rng), canvas)
+        opacity = depth * draw.uniform(0.5, 1.5) * (3 / radius).sqrt().clamp(max=1)
+        passed = (streak / (2 * radius + 1)).clamp(min=1)
+        shape = _flake(radius, draw)
+        if _some(there):
+            most = (0.056, 0.5) if is_small else (8e-4, 0.15)
+            swarm = Swarm.drawn(part, canvas, density * there, fall, streak, down, 0.25, most[0])
+            yield swarm.traces(frames, canvas, opacity / passed, most[1]), shape_spectrum(shape, canvas)
 
 
-def _flake(radius: float, rng: np.random.Generator) -> Tensor:
-    """Return (side, side): a flake of a radius, rarely round, sharp or out of focus."""
-    softness = rng.uniform(0.4, 1.6) * max(radius, 1) if rng.random() < 0.7 else 0.7
-    return capsule(radius * rng.uniform(0, 1.2), rng.uniform(0, math.pi), 0.7 * radius, softness, 19)
+def _flake(radius: Tensor, draw: Counters) -> Tensor:
+    """Return (B, side, side): a flake of a radius each, rarely round, sharp or out of focus."""
+    soft = draw.uniform(0.4, 1.6) * radius.clamp(min=1)
+    softness = torch.where(draw.chance(0.7), soft, 0.7)
+    return capsule(radius * draw.uniform(0, 1.2), draw.uniform(0, math.pi), 0.7 * radius, softness, 19)
 
 
-def _crop(maps: Tensor, clip: Tensor, largest: float = 1.0) -> Tensor:
-    """Crop the picture from the maps of a larger canvas."""
-    height, width = clip.shape[2:]
+def _crop(maps: Tensor, clips: Tensor, largest: float = 1.0) -> Tensor:
+    """Crop the pictures from the maps of a larger canvas."""
+    height, width = clips.shape[3:]
     return maps[..., :height, :width].clamp(max=largest)
 
 
-def _veil(clip: Tensor, rng: np.random.Generator) -> tuple[Tensor, Tensor]:
-    """Return transmission (T or 1, 1, H, W) and airlight (3, 1, 1) of particles too far away to be seen
+def _veil(clips: Tensor, draw: Counters) -> tuple[Tensor, Tensor]:
+    """Return transmission (B, T, 1, H, W) and airlight (B, 3, 1, 1) of particles too far away to be seen
     individually.
     """
-    density = rng.uniform(*VEIL) if rng.random() < VEIL_SHARE else 0.0
-    depth = random_depth(clip[None], counters(rng))[0] if rng.random() < 0.4 else torch.ones(1, 1, 1, 1)
+    density = of_sample(draw.uniform(*VEIL) * draw.chance(VEIL_SHARE))
+    uneven, part = draw.chance(UNEVEN_SHARE), draw.branch()
+    depth = changed(
+        torch.ones_like(clips[:, :, :1]),
+        uneven,
+        UNEVEN_SHARE,
+        lambda rows: random_depth(clips[rows], part.part(rows)),
+    )
     # the light of the sky, which lights the scene as well
-    airlight = min(rng.uniform(0.5, 0.95), 0.1 + 2 * float(clip.mean()))
-    return torch.exp(-density * depth), torch.full((3, 1, 1), airlight)
+    airlight = draw.uniform(0.5, 0.95).minimum(0.1 + 2 * clips.mean((1, 2, 3, 4)))
+    return torch.exp(-density * depth), airlight.view(-1, 1, 1, 1).expand(-1, 3, -1, -1)
 
 
-Array = NDArray[np.float64]
+random_rain, random_snow = of_one_clip(rain), of_one_clip(snow)
+
 Canvas = tuple[int, int]
 # Falling particles: their traces during the exposure, and their shapes as a lens images them.
 #
 # Everything is drawn on a canvas somewhat larger than the picture that wraps around at its borders. Shapes
 # are convolved by the canvas's Fourier transform, which wraps around in the same way, so one inverse
-# transform serves all layers.
+# transform serves all layers. Where reading waits, a layer has room for a fixed number of particles and of
+# points on their paths; more are left out, in less than one layer of a hundred.
 
 MARGIN = 40  # least number of pixels of a canvas beyond the picture
-SIDE_MULTIPLE = 16  # of a canvas, for fast Fourier transforms
+SIDE_MULTIPLE = 20  # of a canvas: a third less time for Fourier transforms than 16
+FEWEST = 128  # particles that there is room for: numbers drawn for more don't depend on how many there are
+SHARPEST = 2**16  # steps of weights, which are added as integers, so that their order doesn't matter
 
 
 @dataclass(frozen=True)
 class Swarm:
-    """N particles, in rows and columns of pixels: start, step from frame to frame, and path in one
-    exposure.
+    """Up to N particles of B samples, in rows and columns of pixels: start, step from frame to frame, and
+    path in one exposure. Those from `count` on are left out.
     """
 
-    start: Array  # (2, N)
-    step: Array  # (2, N)
-    path: Array  # (2, N)
-    weight: Array  # (N,)
+    start: Tensor  # (B, 2, N)
+    step: Tensor  # (B, 2, N)
+    path: Tensor  # (B, 2, N)
+    weight: Tensor  # (B, N)
+    count: Tensor  # (B,), whole numbers
 
-    def traces(self, frames: int, canvas: Canvas) -> Tensor:
-        """Return (T, 1, *canvas): the weight of each particle, spread over the pixels of its path."""
-        lengths = np.hypot(*self.path)
-        moments = 1 + math.ceil(lengths.max(initial=0))
-        along = (np.arange(moments) + 0.5) / moments - 0.5
-        weight = np.repeat(self.weight * np.maximum(lengths, 1) / moments, moments)
-        maps = []
-        for number in range(frames):
-            positions = (self.start + self.step * number)[:, :, None] + self.path[:, :, None] * along
-            maps.append(splat(positions.reshape(2, -1), weight, canvas))
-        return torch.from_numpy(np.stack(maps))[:, None]
+    @classmethod
+    def drawn(
+        cls,
+        draw: Counters,
+        canvas: Canvas,
+        density: Tensor,
+        step: Tensor,
+        path: Tensor,
+        down: Tensor,
+        spread: float,
+        most: float,
+    ) -> Swarm:
+        """Return `density` (B,) particles per pixel, where reading waits at most `most`, whose step and path,
+        of these lengths (B,) in the direction `down` (B, 2), vary by `spread`; their weight is about 1.
+        """
+        area = canvas[0] * canvas[1]
+        count = poisson(density * area, draw)
+        number = room(count, most * area)
+        varied = draw.normal(number, 6).mT  # in one call: the first two become uniform
+        start = constants(tuple(map(float, canvas)), down.device)[:, None] * uniform(varied[:, :2])
+        way = (1 + 2 * spread * varied[:, 2:3]) * down[..., None] + spread * varied[:, 3:5]
+        steps, paths = (length[:, None, None] * way for length in (step, path))
+        return cls(start, steps, paths, (0.4 * varied[:, 5]).exp(), count)
+
+    def traces(self, frames: int, canvas: Canvas, factor: Tensor, most: float) -> Tensor:
+        """Return (B, T, 1, *canvas): `factor` (B,) times the weight of each particle, spread over the pixels
+        of its path; where reading waits, by at most `most` points per pixel.
+        """
+        number = self.weight.shape[1]
+        lengths, numbers = self.path.norm(dim=1), torch.arange(number, device=self.start.device)
+        longest = (lengths * (numbers < self.count[:, None])).amax(1)
+        moments = 1 + longest.ceil()
+        points = torch.arange(room(self.count * moments, most * canvas[0] * canvas[1]), device=numbers.device)
+        whose = (points / moments[:, None] + 1e-4).floor()
+        along = (points - whose * moments[:, None] + 0.5) / moments[:, None] - 0.5
+        weight = factor[:, None] * self.weight * lengths.clamp(min=1) / moments[:, None]
+        each = torch.cat((self.start, self.step, self.path, weight[:, None]), 1)
+        each = each.gather(2, whose.long().clamp_(max=number - 1)[:, None].expand(-1, 7, -1))
+        start, step = each[:, :2] + each[:, 4:6] * along[:, None], each[:, 2:4]
+        time = torch.arange(frames, device=numbers.device)[:, None]
+        rows, columns = (start[:, axis, None] + step[:, axis, None] * time for axis in (0, 1))
+        return splat(rows, columns, each[:, 6] * (whose < self.count[:, None]), canvas)
 
 
-def random_swarm(
-    canvas: Canvas, density: float, step: Array, path: Array, rng: np.random.Generator, spread: float = 0.1
-) -> Swarm:
-    """Return `density` particles per pixel whose step and path vary by `spread`; their weight is about 1."""
-    count = rng.poisson(density * canvas[0] * canvas[1])
-    start = rng.uniform(0, 1, (2, count)) * np.array(canvas)[:, None]
-    size = 1 + spread * rng.normal(0, 2, count)
-    aside = rng.normal(0, spread, (2, count))
-    steps, ways = (size * part[:, None] + aside * np.hypot(*part) for part in (step, path))
-    return Swarm(start, steps, ways, rng.lognormal(0, 0.4, count))
+def uniform(normal: Tensor) -> Tensor:
+    """Return uniform numbers in [0, 1] of standard normal ones."""
+    numbers: Tensor = torch.special.ndtr(normal)
+    return numbers
 
 
-def splat(positions: Array, weight: Array, canvas: Canvas) -> NDArray[np.float32]:
-    """Return (*canvas): weights at fractional (row, column) positions (2, N), distributed to four pixels
-    each.
+def poisson(mean: Tensor, draw: Counters, *shape: int) -> Tensor:
+    """Return whole numbers of that mean, (B, *shape), by the normal distribution with Poisson's skewness."""
+    normal = draw.normal(*shape)
+    return (mean + normal * mean.sqrt() + (normal**2 - 1) / 6 + 0.5).floor().clamp(min=0) * (mean > 0)
+
+
+def room(counts: Tensor, most: float) -> int:
+    """Return how many there is room for: the largest count, or, where reading waits, `most`."""
+    return max(FEWEST, math.ceil(most) if waits(counts) else int(counts.max()))
+
+
+def splat(rows: Tensor, columns: Tensor, weight: Tensor, canvas: Canvas) -> Tensor:
+    """Return (B, T, 1, *canvas): weights (B, P) at fractional rows and columns (B, T, P), distributed to four
+    pixels each.
     """
-    base = np.floor(positions)
-    share = positions - base
-    rows, columns = base.astype(np.int64)
-    image = np.zeros(canvas[0] * canvas[1])
-    for down, high in ((0, 1 - share[0]), (1, share[0])):
-        for right, wide in ((0, 1 - share[1]), (1, share[1])):
-            at = (rows + down) % canvas[0] * canvas[1] + (columns + right) % canvas[1]
-            image += np.bincount(at, weight * high * wide, len(image))
-    return image.reshape(canvas).astype(np.float32)
+    (height, width), (size, frames) = canvas, rows.shape[:2]
+    (top, down), (left, right) = _whole_and_part(rows, height), _whole_and_part(columns, width)
+    first = torch.arange(size * frames, device=rows.device, dtype=torch.int32).view(size, frames, 1) * height
+    total = torch.zeros(size * frames * height * width, dtype=torch.int32, device=rows.device)
+    below, beside = (torch.where(at == side - 1, 0, at + 1) for at, side in ((top, height), (left, width)))
+    scaled = SHARPEST * weight[:, None]
+    low = scaled * down
+    for row, high in ((top, scaled - low), (below, low)):
+        line, part = (first + row) * width, high * right
+        for column, value in ((left, high - part), (beside, part)):
+            total.index_add_(0, (line + column).flatten(), value.round_().int().flatten())
+    return total.float().div_(SHARPEST).view(size, frames, 1, height, width)
+
+
+def _whole_and_part(at: Tensor, side: int) -> tuple[Tensor, Tensor]:
+    """Return whole positions, wrapped to a side, int32, and the parts beyond them."""
+    whole = at.floor()
+    return whole.remainder(side).int(), at - whole
 
 
 def canvas_size(size: Iterable[int]) -> Canvas:
@@ -278,40 +367,47 @@ def canvas_size(size: Iterable[int]) -> Canvas:
 
 
 def render(layers: Iterable[tuple[Tensor, Tensor]], canvas: Canvas) -> Tensor:
-    """Return (T, 1, *canvas): the sum of maps (T, 1, *canvas), each convolved with the shape of the spectrum
-    beside it.
+    """Return (B, T, 1, *canvas): the sum of maps (B, T, 1, *canvas), each convolved with the shape of the
+    spectrum (B, *) beside it.
     """
-    spectrum = sum((torch.fft.rfft2(maps) * shape for maps, shape in layers), torch.zeros(1))
+    spectrum: Tensor | None = None
+    for maps, shape in layers:
+        layer = torch.fft.rfft2(maps).mul_(shape[:, None, None])
+        spectrum = layer if spectrum is None else spectrum.add_(layer)
+    assert spectrum is not None
     total: Tensor = torch.fft.irfft2(spectrum, s=canvas)
     return total.clamp_(min=0)
 
 
-def gaussian_spectrum(sigma: float, canvas: Canvas) -> Tensor:
-    """Return the spectrum of a Gaussian of `sigma` pixels, scaled so that a line is 1 in its middle, or
+def gaussian_spectrum(sigma: Tensor, canvas: Canvas) -> Tensor:
+    """Return spectra (B, *) of Gaussians of `sigma` (B,) pixels, scaled so that a line is 1 in its middle, or
     fainter if thin.
     """
-    down, right = torch.fft.fftfreq(canvas[0])[:, None], torch.fft.rfftfreq(canvas[1])
-    height = max(1.0, math.sqrt(2 * math.pi) * sigma)
-    return height * torch.exp(-2 * (math.pi * sigma) ** 2 * (down.square() + right.square()))
+    down = torch.fft.fftfreq(canvas[0], device=sigma.device)[:, None]
+    right = torch.fft.rfftfreq(canvas[1], device=sigma.device)
+    sigma = sigma[:, None, None]
+    rows, columns = (torch.exp(-2 * (math.pi * sigma * each) ** 2) for each in (down, right))
+    return (math.sqrt(2 * math.pi) * sigma).clamp(min=1) * rows * columns
 
 
-def shape_spectrum(shape: Tensor, canvas: Canvas) -> Tensor:
-    """Return the spectrum of a shape (side, side), side odd, centred at its middle."""
-    reach = len(shape) // 2
-    whole = torch.zeros(canvas)
-    whole[: len(shape), : len(shape)] = shape
-    spectrum: Tensor = torch.fft.rfft2(whole.roll((-reach, -reach), (0, 1)))
+def shape_spectrum(shapes: Tensor, canvas: Canvas) -> Tensor:
+    """Return spectra (B, *) of shapes (B, side, side), side odd, centred at their middle."""
+    side = shapes.shape[1]
+    whole = F.pad(shapes, (0, canvas[1] - side, 0, canvas[0] - side)).roll((-(side // 2),) * 2, (1, 2))
+    spectrum: Tensor = torch.fft.rfft2(whole)
     return spectrum
 
 
-def capsule(length: float, angle: float, radius: float, softness: float, largest: int = 32) -> Tensor:
-    """Return (side, side), side odd: 1 within `radius` of a segment, falling to 0 over `softness` pixels.
+def capsule(length: Tensor, angle: Tensor, radius: Tensor, softness: Tensor, reach: int) -> Tensor:
+    """Return (B, 2 reach + 1, 2 reach + 1): 1 within `radius` of a segment, falling to 0 over `softness`
+    pixels.
 
     Angle 0 points down, pi/2 right.
     """
-    reach = min(largest, math.ceil(length / 2 + radius + softness))
-    rows, columns = torch.meshgrid(*[torch.arange(-reach, reach + 1).float()] * 2, indexing="ij")
-    along = rows * math.cos(angle) + columns * math.sin(angle)
+    length, angle, radius, softness = (each[:, None, None] for each in (length, angle, radius, softness))
+    line = torch.arange(-reach, reach + 1, device=length.device).float()
+    rows, columns = line[:, None], line
+    along = rows * angle.cos() + columns * angle.sin()
     beyond = along - along.clamp(-length / 2, length / 2)
-    distance = torch.hypot(columns * math.cos(angle) - rows * math.sin(angle), beyond)
+    distance = torch.hypot(columns * angle.cos() - rows * angle.sin(), beyond)
     return ((radius + softness - distance) / softness).clamp(0, 1)
