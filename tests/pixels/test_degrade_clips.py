@@ -27,12 +27,11 @@ from vidrestore.degrade.blur import (
     blurred,
     blurred_by_turns,
     blurred_layers,
-    disc_kernel,
+    disc_kernels,
     motion,
-    path_kernel,
     path_kernels,
     random_mask,
-    random_path,
+    random_walks,
 )
 from vidrestore.degrade.counters import Counters
 from vidrestore.degrade.haze import random_depth
@@ -212,7 +211,7 @@ def test_there_are_as_many_things_as_their_density_says():
 
 
 def test_counts_of_few_are_poissons():
-    counts = poisson(torch.full((20000,), 3.0), Counters(1, 0, torch.arange(20000)))
+    counts = poisson(torch.full((2, 1), 3.0), Counters(1, 0, torch.arange(2)), 10_000)
     assert float(counts.mean()) == pytest.approx(3, abs=0.06)
     assert float(counts.var()) == pytest.approx(3, abs=0.15)
     assert float((counts == 0).float().mean()) == pytest.approx(math.exp(-3), abs=0.015)
@@ -276,72 +275,94 @@ def test_the_mean_of_frames_is_of_their_light():
     torch.testing.assert_close(average_light(frames), torch.full((1, 3, 2, 2), (2 / 3) ** (1 / 2.2)))
 
 
+def straight(moments: int, down: float = 0.0, right: float = 0.0) -> Tensor:
+    """(1, 1, moments, 2): a path along a line, by that much in each moment."""
+    return (torch.arange(moments)[:, None] * torch.tensor([down, right]))[None, None]
+
+
 def test_a_straight_way_makes_a_line_with_its_middle_in_the_centre():
-    kernel = path_kernel(np.stack([np.zeros(9), np.arange(9.0)], 1))
+    kernel = path_kernels(straight(9, right=1))[0, 0]
     middle = len(kernel) // 2
     expected = torch.zeros_like(kernel)
     expected[middle, middle - 4 : middle + 5] = 1 / 9
     torch.testing.assert_close(kernel, expected)
 
 
+def walk(number: int, frames: int = 1) -> Tensor:
+    return random_walks(frames * MOMENTS, torch.device("cpu"))[number].view(1, frames, MOMENTS, 2)
+
+
 def test_a_kernel_has_the_sum_one_and_its_centroid_at_its_centre():
-    way = 0.2 * random_path(64, rng(3))
-    kernel = path_kernel(way).double().numpy()
+    kernel = path_kernels(0.2 * walk(3))[0, 0].double().numpy()
     rows, columns = np.mgrid[: len(kernel), : len(kernel)] - len(kernel) // 2
     assert kernel.sum() == pytest.approx(1, abs=1e-6)
-    assert ((kernel * rows).sum(), (kernel * columns).sum()) == pytest.approx((0, 0), abs=1e-5)
+    assert ((kernel * rows).sum(), (kernel * columns).sum()) == pytest.approx((0, 0), abs=1e-3)
+
+
+def test_walks_go_one_pixel_in_a_moment_and_differ():
+    walks = random_walks(MOMENTS, torch.device("cpu"))
+    steps = walks.diff(dim=1).norm(dim=2)
+    torch.testing.assert_close(steps, torch.ones_like(steps), atol=1e-3, rtol=0)
+    ends = walks[:, -1].norm(dim=1)
+    assert (
+        float(ends.quantile(0.9)) > 55 and float(ends.quantile(0.1)) < 35
+    )  # nearly straight, and crooked ones
 
 
 def test_a_moving_part_is_never_empty():
-    covered = [float(random_mask(scene(1, 48, 64), rng(seed)).mean()) for seed in range(60)]
+    masks = random_mask(scene(1, 48, 64).expand(60, -1, -1, -1, -1), Counters(1, 0, torch.arange(60)))
+    covered = masks.mean((1, 2, 3, 4)).tolist()
     assert min(covered) > 0.05
     assert sum(share > 0.9 for share in covered) < 6  # one region alone is larger
 
 
 def test_a_camera_that_turns_leaves_its_axis_sharp():
-    clip, still = scene(2, 41, 41), np.zeros((2 * MOMENTS, 2))
-    turns = np.tile(np.linspace(-0.2, 0.2, MOMENTS), 2)
-    seen = blurred_by_turns(clip, still, turns, np.array([20.0, 20.0]))
-    change = (seen - clip).abs().mean((0, 1))
+    clip, still = scene(2, 41, 41)[None], torch.zeros(1, 2, MOMENTS, 2)
+    turns = torch.linspace(-0.2, 0.2, MOMENTS).expand(1, 2, -1)
+    seen = blurred_by_turns(clip, still, turns, torch.tensor([[20.0, 20.0]]))
+    change = (seen - clip).abs().mean((0, 1, 2))
     assert float(change[20, 20]) < 0.02 < 0.25 * float(change.mean()) + 0.02
-    torch.testing.assert_close(blurred_by_turns(clip, still, 0 * turns, np.zeros(2)), clip, atol=1e-4, rtol=0)
+    torch.testing.assert_close(
+        blurred_by_turns(clip, still, 0 * turns, torch.zeros(1, 2)), clip, atol=1e-4, rtol=0
+    )
 
 
 def test_a_camera_that_only_moves_blurs_by_the_kernel_of_its_path():
-    clip = scene(1, 64, 64)
-    path = np.stack([np.zeros(MOMENTS), np.linspace(-4, 4, MOMENTS)], 1)
-    seen = blurred_by_turns(clip, path, np.zeros(MOMENTS), np.zeros(2))
+    clip, path = scene(1, 64, 64)[None], straight(MOMENTS, right=8 / MOMENTS)
+    seen = blurred_by_turns(clip, path, torch.zeros(1, 1, MOMENTS), torch.zeros(1, 2))
     middle = slice(12, 52)
-    expected = blurred(clip, path_kernels(path, 1))
+    expected = blurred(clip, path_kernels(path))
     torch.testing.assert_close(seen[..., middle, middle], expected[..., middle, middle], atol=0.02, rtol=0)
 
 
 def test_a_point_of_light_blurred_is_the_kernel():
-    kernel = path_kernel(0.1 * random_path(64, rng(5)))
-    clip, reach = torch.zeros(1, 3, 41, 41), len(kernel) // 2
+    kernel = path_kernels(0.1 * walk(5))[0]
+    clip, reach = torch.zeros(1, 3, 41, 41), kernel.shape[-1] // 2
     clip[:, :, 20, 20] = 1
     around = slice(20 - reach, 21 + reach)
     torch.testing.assert_close(
-        blurred(clip, kernel[None])[0, 1, around, around] ** 2.2, kernel, atol=1e-5, rtol=1e-3
+        blurred(clip, kernel)[0, 1, around, around] ** 2.2, kernel[0], atol=1e-5, rtol=1e-3
     )
 
 
 def test_every_frame_has_a_kernel_of_its_own_with_its_middle_in_the_centre():
-    way = np.stack([np.zeros(20), np.arange(20.0)], 1)
-    kernels = path_kernels(way, 2)
-    assert torch.equal(kernels[0], kernels[1])
+    way = straight(20, right=1).view(1, 2, 10, 2)
+    kernels = path_kernels(way)[0]
+    torch.testing.assert_close(kernels[0], kernels[1])
     rows, columns = kernels[0].nonzero().float().T
     assert set(rows.tolist()) == {len(kernels[0]) // 2}
     assert abs(float(columns.mean()) - len(kernels[0]) // 2) <= 0.5
-    through = path_kernels(way, 2, disc_kernel(1.2))
-    torch.testing.assert_close(through.sum((1, 2)), torch.ones(2))
+    through = path_kernels(way.repeat(2, 1, 1, 1), disc_kernels(torch.tensor([1.2, 0.0])))
+    torch.testing.assert_close(through.sum((2, 3)), torch.ones(2, 2))
+    torch.testing.assert_close(through[1, :, 2:-2, 2:-2], kernels)
+    assert float(through[0, 0].count_nonzero()) > 3 * float(kernels[0].count_nonzero())
 
 
 def test_a_part_that_moves_leaves_what_is_far_from_it():
     clip, part = scene(2), torch.zeros(2, 1, 40, 56)
     part[..., :8] = 1
-    line = path_kernels(np.stack([np.zeros(12), np.arange(12.0)], 1), 2)
-    still = path_kernels(np.zeros((12, 2)), 2)
+    line = path_kernels(straight(12, right=1).view(1, 2, 6, 2))[0]
+    still = path_kernels(torch.zeros(1, 2, 6, 2))[0]
     seen = blurred_layers(clip, part, line, still)
     torch.testing.assert_close(seen[..., 24:], clip[..., 24:], atol=1e-3, rtol=0)
     torch.testing.assert_close(seen[..., :3], blurred(clip * part, line)[..., :3], atol=1e-3, rtol=0)

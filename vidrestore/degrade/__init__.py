@@ -15,7 +15,14 @@ from vidrestore.degrade.added_noise import (
     random_white_noise,
     white_noise,
 )
-from vidrestore.degrade.blur import average_exposures, average_light, gaussian_blurred, motion, random_blur
+from vidrestore.degrade.blur import (
+    average_exposures,
+    average_light,
+    blur,
+    gaussian_blurred,
+    motion,
+    random_blur,
+)
 from vidrestore.degrade.branches import Degradation
 from vidrestore.degrade.coloured_noise import random_coloured_noise
 from vidrestore.degrade.haze import add_haze, haze, random_haze
@@ -27,6 +34,7 @@ BATCHED: dict[str, Degradation] = {
     "haze": haze,
     "rain": rain,
     "snow": snow,
+    "blur": blur,
     "noise": camera_noise,
     "white": white_noise,
 }

@@ -5,22 +5,22 @@ Averages of frames as in GoPro (S. Nah et al., "Deep multi-scale convolutional n
 scene deblurring", CVPR 2017); paths by a random walk with inertia (G. Boracchi, A. Foi, "Modeling the
 performance of image restoration from motion blur", TIP 2012, in the form of O. Kupyn et al., DeblurGAN, CVPR
 2018). Near objects move more, and some move by themselves: such a part of the scene has its own path, and
-lies in front of the rest.
+lies in front of the rest. Approximated: paths are taken from a thousand, each turned and stretched at random.
 """
 
 from __future__ import annotations
 
 import math
+from functools import cache
 
-import numpy as np
 import torch
 import torch.nn.functional as F
-from numpy.typing import NDArray
 from torch import Tensor
 
-from vidrestore.degrade.branches import counters
-from vidrestore.degrade.draws import log_uniform
-from vidrestore.degrade.regions import random_regions
+from vidrestore.degrade.branches import Rows, changed, in_turn, of_one_clip, of_sample
+from vidrestore.degrade.counters import Counters, waits
+from vidrestore.degrade.regions import COUNT, members, random_regions
+from vidrestore.degrade.weather import splat
 from vidrestore.light import from_light, to_light
 
 MOMENTS = 64  # samples of the path per exposure
@@ -35,6 +35,9 @@ COVERED = (0.1, 0.9)  # share of a frame that such a part may cover
 DEFOCUS_SHARE = 0.2  # of clips that are slightly out of focus as well
 DEFOCUS = (0.4, 1.8)  # pixels; radius of the circle of confusion
 COARSE = 4  # pixels; side of the cells for measuring motion
+PATHS = 1024  # random walks that paths are taken from
+FARTHEST = 26  # pixels; most reach of a path's kernel from its centroid
+BORDER = 20  # multiple of the sides of a canvas, for fast Fourier transforms
 
 
 def average_light(frames: Tensor) -> Tensor:
@@ -58,169 +61,156 @@ def motion(clip: Tensor) -> float:
     return float(2 * COARSE * (coarse[1:] - coarse[:-1]).abs().mean() / along.clamp(min=1e-3))
 
 
-def random_blur(clip: Tensor, rng: np.random.Generator) -> Tensor:
+@in_turn
+def blur(clips: Tensor, draw: Counters) -> Tensor:
     """Blur every frame along its section of one random path, about the section's centroid; sometimes the
     camera turns as well, or a part moves differently.
     """
-    path, lens = random_scaled_path(len(clip), rng), None
-    if rng.random() < ROLL_SHARE:
-        turns = random_turns(len(clip), rng)
-        return blurred_by_turns(clip, path, turns, rng.uniform(-2, 3, 2) * clip.shape[2:])
-    if rng.random() < DEFOCUS_SHARE:
-        lens = disc_kernel(log_uniform(rng, DEFOCUS))
-    if rng.random() >= PART_SHARE:
-        return blurred(clip, path_kernels(path, len(clip), lens))
-    mask = random_mask(clip, rng)
-    if rng.random() < STILL_SHARE:
-        still = path_kernels(np.zeros_like(path), len(clip), lens)
-        return blurred_layers(clip, mask, path_kernels(path, len(clip), lens), still)
-    nearer = path * rng.uniform(1.3, 3) if rng.random() < 0.5 else path + random_line(len(clip), rng)
-    spans = [float(np.ptp(piece, axis=0).max()) for piece in np.split(nearer, len(clip))]
-    nearer *= min(1.0, SPAN[1] / max(*spans, 1e-9))
-    return blurred_layers(
-        clip, mask, path_kernels(nearer, len(clip), lens), path_kernels(path, len(clip), lens)
-    )
+    frames, sides = clips.shape[1], clips.shape[3:]
+    path, turns = random_paths(frames, draw), random_paths(frames, draw)
+    path = path * (draw.log_uniform(SPAN) / spans(path))[:, None, None, None]
+    turns = turns[..., 0] * (draw.log_uniform(ROLL) / spans(turns[..., :1]))[:, None, None]
+    axis = draw.uniform(-2, 3, 2) * torch.stack([torch.full_like(path[0, 0, 0, 0], side) for side in sides])
+    rolls, parts, still = (draw.chance(share) for share in (ROLL_SHARE, PART_SHARE, STILL_SHARE))
+    radius = torch.where(draw.chance(DEFOCUS_SHARE), draw.log_uniform(DEFOCUS), 0.0)
+    lens, masks = disc_kernels(radius), draw.branch()
+    scaled, alone = path * of_sample(draw.uniform(1.3, 3))[..., 0], path + random_line(frames, draw)
+    nearer = torch.where(of_sample(draw.chance(0.5))[..., 0], scaled, alone)
+    nearer = nearer * (SPAN[1] / spans(nearer)).clamp(max=1)[:, None, None, None]
+    front = torch.where(of_sample(still)[..., 0], path, nearer)
+    back = torch.where(of_sample(still & parts)[..., 0], 0.0, path)
+
+    def moved(rows: Rows) -> Tensor:
+        return blurred(clips[rows], path_kernels(back[rows], lens[rows]))
+
+    def in_layers(rows: Rows) -> Tensor:
+        kernels = (path_kernels(path[rows], lens[rows]) for path in (front, back))
+        return blurred_layers(clips[rows], random_mask(clips[rows], masks.part(rows)), *kernels)
+
+    def turned(rows: Rows) -> Tensor:
+        return blurred_by_turns(clips[rows], path[rows], turns[rows], axis[rows])
+
+    seen = changed(clips, ~rolls & ~parts, (1 - ROLL_SHARE) * (1 - PART_SHARE), moved)
+    seen = changed(seen, ~rolls & parts, (1 - ROLL_SHARE) * PART_SHARE, in_layers)
+    return changed(seen, rolls, ROLL_SHARE, turned)
 
 
-def random_scaled_path(frames: int, rng: np.random.Generator) -> NDArray[np.float64]:
-    """Return (frames * MOMENTS, 2): a random path whose longest exposure spans a random number of pixels."""
-    path = random_path(frames * MOMENTS, rng)
-    spans = [float(np.ptp(part, axis=0).max()) for part in np.split(path, frames)]
-    path *= log_uniform(rng, SPAN) / max(*spans, 1e-9)
-    return path
+random_blur = of_one_clip(blur)
 
 
-def random_line(frames: int, rng: np.random.Generator) -> NDArray[np.float64]:
-    """Return (frames * MOMENTS, 2): a uniform motion along a line, as that of most objects during an
+def spans(paths: Tensor) -> Tensor:
+    """Return the largest extent (B,) of any exposure's section of paths (B, T, MOMENTS, axes)."""
+    return (paths.amax(2) - paths.amin(2)).amax((1, 2)).clamp(min=1e-9)
+
+
+def random_line(frames: int, draw: Counters) -> Tensor:
+    """Return (B, T, MOMENTS, 2): a uniform motion along a line, as that of most objects during an
     exposure.
     """
-    angle, length = rng.uniform(0, 2 * math.pi), log_uniform(rng, SPAN)
-    along = np.linspace(0, length * frames, frames * MOMENTS)
-    return np.stack([math.sin(angle) * along, math.cos(angle) * along], 1)
+    angle, length = draw.uniform(0, math.tau), draw.log_uniform(SPAN)
+    way = torch.stack((angle.sin(), angle.cos()), 1) * length[:, None] * frames
+    along = torch.linspace(0, 1, frames * MOMENTS, device=way.device)
+    line: Tensor = (way[:, None] * along[:, None]).unflatten(1, (frames, MOMENTS))
+    return line
 
 
-def random_path(moments: int, rng: np.random.Generator) -> NDArray[np.float64]:
-    """Return (moments, 2) rows and columns: a random walk with inertia, pulled back to its start, with
-    occasional jerks.
+def random_paths(frames: int, draw: Counters) -> Tensor:
+    """Return (B, T, MOMENTS, 2) rows and columns: random walks, turned at random."""
+    walks = random_walks(frames * MOMENTS, draw.samples.device)[draw.integers(0, PATHS)]
+    angle = draw.uniform(0, math.tau)[:, None]
+    down, right = walks.unbind(2)
+    turned = (down * angle.cos() - right * angle.sin(), down * angle.sin() + right * angle.cos())
+    paths: Tensor = torch.stack(turned, 2).unflatten(1, (frames, MOMENTS))
+    return paths
+
+
+@cache
+def random_walks(moments: int, device: torch.device) -> Tensor:
+    """Return (PATHS, moments, 2), the same every time: random walks with inertia, pulled back to their start,
+    with occasional jerks.
     """
-    inertia, noise, pull = (
-        rng.uniform(0.7, 1),
-        10 ** rng.uniform(-2.5, -0.3),
-        rng.uniform(0, 0.05) / MOMENTS,
-    )
-    down, right = rng.normal(0, 1, 2).tolist()
-    pushes, chances, jerks = (
-        rng.normal(0, noise, (moments, 2)).tolist(),
-        rng.random(moments).tolist(),
-        rng.normal(0, 0.5, (moments, 2)),
-    )
-    row = column = 0.0
-    path = []
-    for (push_down, push_right), chance, jerk in zip(pushes, chances, jerks.tolist(), strict=True):
-        path.append((row, column))
-        turned = chance < SHAKE * noise
-        jerk_down, jerk_right = (2 * down + jerk[0], 2 * right + jerk[1]) if turned else (0.0, 0.0)
-        down = inertia * down + push_down - pull * row - jerk_down
-        right = inertia * right + push_right - pull * column - jerk_right
-        speed = max(math.hypot(down, right), 1e-9)
-        down, right = down / speed, right / speed
-        row, column = row + down, column + right
-    return np.array(path)
+    draw = Counters(0, 0, torch.arange(PATHS))
+    inertia, noise = draw.uniform(0.7, 1)[:, None], 10 ** draw.uniform(-2.5, -0.3)[:, None]
+    pull, speed = draw.uniform(0, 0.05)[:, None] / MOMENTS, draw.normal(2)
+    pushes, jerks = noise[..., None] * draw.normal(moments, 2), 0.5 * draw.normal(moments, 2)
+    jerked = draw.chance(SHAKE * noise, moments)[..., None]
+    place, path = torch.zeros(PATHS, 2), []
+    for number in range(moments):
+        path.append(place)
+        back = (2 * speed + jerks[:, number]) * jerked[:, number]
+        speed = inertia * speed + pushes[:, number] - pull * place - back
+        speed = speed / speed.norm(dim=1, keepdim=True).clamp(min=1e-9)
+        place = place + speed
+    return torch.stack(path, 1).to(device)
 
 
-def random_mask(clip: Tensor, rng: np.random.Generator) -> Tensor:
-    """Return (T, 1, H, W) in [0, 1]: 1 in a random set of regions of the scene that covers a share of
-    COVERED; less or more of it only if one region is larger.
+def random_mask(clips: Tensor, draw: Counters) -> Tensor:
+    """Return (B, T, 1, H, W), 0 or 1: 1 in a random set of regions of a scene that covers a share of COVERED;
+    less or more of it only if one region is larger.
     """
-    regions = random_regions(clip[None], counters(rng))[0]
-    areas = torch.bincount(regions.flatten(), minlength=int(regions.max()) + 1) / regions.numel()
-    chosen, covered = torch.zeros(len(areas)), 0.0
-    wanted = rng.uniform(COVERED[0], 0.6)
-    for region in rng.permutation(len(areas)):
-        if covered < wanted and (not covered or covered + areas[region] <= COVERED[1]):
-            chosen[region], covered = 1.0, covered + float(areas[region])
-    return chosen[regions][:, None]
+    regions = random_regions(clips, draw)
+    areas = members(regions).float().mean((2, 3, 4))
+    wanted, order = draw.uniform(COVERED[0], 0.6), draw.uniform(0, 1, COUNT[1]).argsort(1)
+    covered, chosen = torch.zeros_like(wanted), torch.zeros_like(areas)
+    for region in order.unbind(1):
+        area = areas.gather(1, region[:, None])[:, 0]
+        taken = (covered < wanted) & ((covered == 0) | (covered + area <= COVERED[1]))
+        chosen = chosen.scatter(1, region[:, None], taken.float()[:, None])
+        covered = covered + area * taken
+    return chosen.gather(1, regions.flatten(1)).view_as(regions)[:, :, None]
 
 
-def random_turns(frames: int, rng: np.random.Generator) -> NDArray[np.float64]:
-    """Return (frames * MOMENTS,) angles in radians about the camera's axis, a random walk with inertia."""
-    turns = random_path(frames * MOMENTS, rng)[:, 0]
-    spans = [float(np.ptp(part)) for part in np.split(turns, frames)]
-    return turns * (log_uniform(rng, ROLL) / max(*spans, 1e-9))
-
-
-def blurred_by_turns(
-    clip: Tensor,
-    path: NDArray[np.float64],
-    turns: NDArray[np.float64],
-    axis: NDArray[np.float64],
-) -> Tensor:
-    """Blur (T, 3, H, W) by a camera that moves along `path` (T * MOMENTS, 2) and turns by `turns` (T *
-    MOMENTS,) about `axis` (row, column), both relative to their means over each exposure.
+def blurred_by_turns(clips: Tensor, path: Tensor, turns: Tensor, axis: Tensor) -> Tensor:
+    """Blur (B, T, 3, H, W) by a camera that moves along `path` (B, T, MOMENTS, 2) and turns by `turns` (B, T,
+    MOMENTS) about `axis` (B, 2), row and column, both relative to their means over each exposure.
     """
-    frames, _, height, width = clip.shape
-    light = to_light(clip)
-    rows, columns = torch.meshgrid(
-        torch.arange(height).float() - axis[0], torch.arange(width).float() - axis[1], indexing="ij"
+    height, width = clips.shape[3:]
+    light = to_light(clips).flatten(0, 1)
+    path, turns = (each - each.mean(2, keepdim=True) for each in (path, turns))
+    rows, columns = (
+        torch.arange(side, device=clips.device) - axis[:, None, number, None]
+        for number, side in ((0, height), (1, width))
     )
-    exposures = []
-    parts = zip(light, np.split(path, frames), np.split(turns, frames), strict=True)
-    for picture, shifts, angles in parts:
-        shifts, angles = (part[:: MOMENTS // TURNED] - part.mean(0) for part in (shifts, angles))
-        views = []
-        for (down, right), angle in zip(shifts, angles, strict=True):
-            cosine, sine = math.cos(angle), math.sin(angle)
-            y = rows * cosine - columns * sine + axis[0] + down
-            x = rows * sine + columns * cosine + axis[1] + right
-            views.append(torch.stack((2 * x / (width - 1) - 1, 2 * y / (height - 1) - 1), -1))
-        seen = F.grid_sample(
-            picture.expand(len(views), -1, -1, -1),
-            torch.stack(views),
-            mode="bilinear",
-            padding_mode="reflection",
-            align_corners=True,
+    total, grid = torch.zeros_like(light), light.new_empty(len(light), height, width, 2)
+    for number in range(0, MOMENTS, MOMENTS // TURNED):
+        cosine, sine = turns[:, :, number, None].cos(), turns[:, :, number, None].sin()
+        at = path[:, :, number] + axis[:, None]
+        for axis_number, side, down, right in ((1, height, cosine, -sine), (0, width, sine, cosine)):
+            place = (rows * down).flatten(0, 1)[:, :, None] + (columns * right).flatten(0, 1)[:, None]
+            place += at[..., 1 - axis_number].flatten()[:, None, None]
+            grid[..., axis_number] = place * (2 / (side - 1)) - 1
+        total += F.grid_sample(light, grid, mode="bilinear", padding_mode="reflection", align_corners=True)
+    return from_light(total / TURNED).view_as(clips)
+
+
+def path_kernels(paths: Tensor, lens: Tensor | None = None) -> Tensor:
+    """Return the blur kernels (B, T, side, side), side odd, sum 1, of the exposures of paths (B, T, moments,
+    2), each with its centroid at the centre: the light of a blurred frame lies around its mean pose. They are
+    blurred by lenses (B, side, side).
+    """
+    positions = paths - paths.mean(2, keepdim=True)
+    reach = FARTHEST if waits(paths) else min(FARTHEST, math.ceil(float(positions.abs().max())) + 1)
+    reach += 0 if lens is None else lens.shape[1] // 2
+    rows, columns = (positions + reach).unbind(3)
+    canvas = (2 * reach + 1, 2 * reach + 1)
+    kernels = splat(rows, columns, torch.ones_like(rows[:, 0]), canvas)[:, :, 0]
+    if lens is not None:
+        # the kernels of a sample have one lens
+        spread = F.conv2d(
+            kernels.transpose(0, 1), lens[:, None], padding=lens.shape[1] // 2, groups=len(lens)
         )
-        exposures.append(seen.mean(0))
-    return from_light(torch.stack(exposures))
+        kernels = spread.transpose(0, 1)
+    return kernels / kernels.sum((2, 3), keepdim=True)
 
 
-def path_kernel(path: NDArray[np.float64], reach: int | None = None) -> Tensor:
-    """Return the blur kernel (side, side), side odd, sum 1, of a path (moments, 2), whose centroid is at the
-    centre: the light of a blurred frame lies around its mean pose.
+def disc_kernels(radius: Tensor) -> Tensor:
+    """Return (B, side, side), side odd, sum 1: the circles of confusion of lenses out of focus by a radius of
+    up to DEFOCUS[1] pixels.
     """
-    positions = path - path.mean(0)
-    reach = reach or math.ceil(np.abs(positions).max()) + 1
-    side = 2 * reach + 1
-    base = np.floor(positions).astype(int)
-    share = positions - base
-    kernel = np.zeros(side * side)
-    for down in (0, 1):
-        for right in (0, 1):
-            part = np.abs(1 - down - share[:, 0]) * np.abs(1 - right - share[:, 1])
-            kernel += np.bincount(
-                (base[:, 0] + down + reach) * side + base[:, 1] + right + reach, part, side * side
-            )
-    return torch.from_numpy(kernel / kernel.sum()).float().view(side, side)
-
-
-def path_kernels(path: NDArray[np.float64], frames: int, lens: Tensor | None = None) -> Tensor:
-    """Return (frames, side, side): the kernels of the frames' sections of a path, blurred by a lens (side,
-    side).
-    """
-    parts = np.split(path, frames)
-    reach = max(math.ceil(np.abs(part - part.mean(0)).max()) for part in parts) + 1
-    kernels = torch.stack([path_kernel(part, reach) for part in parts])
-    return (
-        kernels if lens is None else F.conv2d(kernels[:, None], lens[None, None], padding=len(lens) - 1)[:, 0]
-    )
-
-
-def disc_kernel(radius: float) -> Tensor:
-    """Return (side, side), side odd, sum 1: the circle of confusion of a lens out of focus."""
-    reach = math.ceil(radius)
-    line = torch.arange(-reach, reach + 1).float()
-    shape = (radius + 0.5 - torch.hypot(line[:, None], line)).clamp(0, 1)
-    return shape / shape.sum()
+    reach = math.ceil(DEFOCUS[1])
+    line = torch.arange(-reach, reach + 1, device=radius.device).float()
+    shape = (radius[:, None, None] + 0.5 - torch.hypot(line[:, None], line)).clamp(0, 1)
+    return shape / shape.sum((1, 2), keepdim=True)
 
 
 def gaussian_blurred(clip: Tensor, sigma: float) -> Tensor:
@@ -232,38 +222,42 @@ def gaussian_blurred(clip: Tensor, sigma: float) -> Tensor:
     return F.conv2d(F.conv2d(planes, line[None, None, None]), line[None, None, :, None]).view_as(clip)
 
 
-def blurred(clip: Tensor, kernels: Tensor) -> Tensor:
-    """Filter the light of (T, 3, H, W) by kernels (T or 1, side, side); the border is replicated."""
-    return from_light(FourierBlur(clip.shape[2:], kernels)(to_light(clip)))
+def blurred(clips: Tensor, kernels: Tensor) -> Tensor:
+    """Filter the light of (..., T, 3, H, W) by kernels (..., T or 1, side, side); the border is
+    replicated.
+    """
+    return from_light(FourierBlur(clips.shape[-2:], kernels)(to_light(clips)))
 
 
-def blurred_layers(clip: Tensor, part: Tensor, front: Tensor, back: Tensor) -> Tensor:
-    """Blur (T, 3, H, W) by `front` in the part (T, 1, H, W) and by `back` behind it; kernels are (T, side,
-    side).
+def blurred_layers(clips: Tensor, part: Tensor, front: Tensor, back: Tensor) -> Tensor:
+    """Blur (..., T, 3, H, W) by `front` in the part (..., T, 1, H, W) and by `back` behind it; kernels are
+    (..., T, side, side).
 
     Behind the part, the rest is filled in from its surroundings.
     """
-    layers = torch.cat((to_light(clip) * part, part), 1)
-    before, behind = (FourierBlur(clip.shape[2:], kernels) for kernels in (front, back))
+    light = to_light(clips)
+    layers = torch.cat((light * part, part), -3)
+    before, behind = (FourierBlur(clips.shape[-2:], kernels) for kernels in (front, back))
     moved = before(layers)
-    rest = behind(torch.cat((to_light(clip), torch.ones_like(part)), 1) - layers)
-    filled = (rest[:, :3] + 1e-3 * to_light(clip)) / (rest[:, 3:] + 1e-3)
-    return from_light(moved[:, :3] + (1 - moved[:, 3:]) * filled)
+    rest = behind(torch.cat((light, torch.ones_like(part)), -3) - layers)
+    filled = (rest[..., :3, :, :] + 1e-3 * light) / (rest[..., 3:, :, :] + 1e-3)
+    return from_light(moved[..., :3, :, :] + (1 - moved[..., 3:, :, :]) * filled)
 
 
 class FourierBlur:
-    """Filter planes (T, C, H, W) by kernels (T or 1, side, side) in Fourier space; the border is
+    """Filter planes (..., T, C, H, W) by kernels (..., T or 1, side, side) in Fourier space; the border is
     replicated.
     """
 
     def __init__(self, size: torch.Size, kernels: Tensor) -> None:
         self.reach, self.size = kernels.shape[-1] // 2, tuple(size)
-        self.canvas = [-(-(side + 2 * self.reach) // 16) * 16 for side in size]
-        self.spectra = torch.fft.rfft2(kernels, s=self.canvas)[:, None]
+        self.canvas = [-(-(side + 2 * self.reach) // BORDER) * BORDER for side in size]
+        self.spectra = torch.fft.rfft2(kernels, s=self.canvas).unsqueeze(-3)
 
     def __call__(self, planes: Tensor) -> Tensor:
         height, width = self.size
-        padded = F.pad(planes, [self.reach] * 4, mode="replicate")
+        padded = F.pad(planes.flatten(0, -4), [self.reach] * 4, mode="replicate")
+        padded = padded.unflatten(0, planes.shape[:-3])
         spread: Tensor = torch.fft.irfft2(
             torch.fft.rfft2(padded, s=self.canvas) * self.spectra, s=self.canvas
         )
