@@ -390,8 +390,8 @@ WRONG: list[tuple[str, str, object, str]] = [
         "data",
         "strides",
         [8],
-        "[data]: unknown: strides; there are: clips, stills, validation, still_share, degradations, crop, "
-        "frames, widest, "
+        "[data]: unknown: strides; there are: clips, stills, validation, still_share, resident, "
+        "degradations, crop, frames, widest, "
         "untouched, combined, recompressed, reuse",
     ),
     ("data", "untouched", 1.5, "untouched must be less than or equal to 1, found 1.5"),
