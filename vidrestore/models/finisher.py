@@ -29,7 +29,7 @@ LEAST_CONTRAST = 10.0  # grey levels: with sigma, the unit of the picture itself
 LUMA, COLOUR = 3, 4  # maps that are seen
 MIDDLE = 3.0  # of the logarithms of sigma
 BYTES = 256  # per pixel, of all maps at once
-ROWS = 240  # corrected at once on a CPU; of fewer, the rows that overlap take more than the cache saves
+ROWS = 96  # corrected at once on a CPU, so that they stay in its cache
 
 
 class Finisher(nn.Module):

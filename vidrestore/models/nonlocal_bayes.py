@@ -187,12 +187,12 @@ def bayes_change(
     products = torch.bmm(weighted, centred.mT).mul_(scale)
     products.diagonal(dim1=1, dim2=2).add_(1)
     # no error is raised for NaN and infinity; they stay in the residual
-    weak = _inverse(torch.linalg.cholesky_ex(products).L).to(dtype)
-    kept = torch.bmm(residual, weighted_signal.mT).mul_(scale)
+    weak = _inverse(torch.linalg.cholesky_ex(products).L)
+    kept = torch.bmm(residual, weighted_signal.mT).float().mul_(scale)
     given = torch.bmm(kept, weak)  # Y
     weaker = torch.bmm(given, weak)
     returned = torch.addcmul(given * gains.returned, weaker, gains.returned_weak)
     both = torch.addcmul(given * gains.both, weaker, gains.both_weak)
     both = both.addcmul_(weak, gains.taken_weak, value=-1)
     both.diagonal(dim1=1, dim2=2).sub_(gains.taken)
-    return torch.bmm(torch.baddbmm(returned, weak, both), signal)
+    return torch.bmm(torch.baddbmm(returned, weak, both).to(dtype), signal)
