@@ -30,7 +30,7 @@ from vidrestore.weights import read_manifest
 LENS = 1.5  # sigma in pixels of the large frame
 CRF = 28
 KINDS = ("bicubic", "practical")
-BUNDLED = ("vsr-transformer-c-x4", "vsr-transformer-c-practical-x4")
+BUNDLED = ("vsr-transformer-n-x4", "vsr-transformer-n-practical-x4")
 
 Enlarger = Callable[[Tensor], Tensor]  # (T, 3, H, W) in [0, 1] to (T, 3, 4H, 4W)
 

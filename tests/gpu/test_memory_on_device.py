@@ -11,6 +11,7 @@ from vidrestore.errors import VidRestoreError
 from vidrestore.models.dust_sigma import LevelDust
 from vidrestore.models.mb_taylorformer import MBTaylorFormer
 from vidrestore.models.vsr_clip import VsrClip
+from vidrestore.models.vsr_recurrent import VsrRecurrent
 from vidrestore.options import RestoreOptions
 from vidrestore.restorers import devices
 from vidrestore.restorers.denoise import DenoiseRestorer
@@ -23,7 +24,8 @@ def out_of_memory_above(most: int, monkeypatch: pytest.MonkeyPatch, where: Any, 
     inner = getattr(where, name)
 
     def limited(self: Any, *arguments: Any) -> Any:
-        given.append(arguments[1].shape[1] if where is VsrClip else len(arguments[0]))
+        first = arguments[1].transpose(0, 1) if where is VsrClip else arguments[0]
+        given.append(len(first[0]) if where is VsrRecurrent else len(first))
         if given[-1] > most:
             raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 MiB.")
         return inner(self, *arguments)
@@ -37,7 +39,7 @@ CASES: list[tuple[str, str, Any, str, int, dict[str, Any]]] = [
     ("derain", "h", MBTaylorFormer, "forward", 1, {"tile": 64, "tile_overlap": 16}),
     ("derain", "h", MBTaylorFormer, "forward", 1, {}),
     ("dehaze", "h, haze", MBTaylorFormer, "forward", 2, {}),
-    ("sr", "sr", VsrClip, "__init__", 1, {"tile": 64, "tile_overlap": 16}),
+    ("sr", "sr", VsrRecurrent, "frames", 1, {"tile": 64, "tile_overlap": 16}),
     ("sr", "sr, released", VsrClip, "__init__", 2, {}),
 ]
 

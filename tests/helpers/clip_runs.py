@@ -10,15 +10,11 @@ from training_runs import CONFIG, write_config
 from vidrestore.training.config import RunConfig, read_config
 
 FLOW = {"levels": 2, "finest": 1, "widths": [4], "kernel": 3}
-SMALL = {
-    "size": "t",
-    "features": 4,
-    "blocks": 1,
-    "extraction": 0,
-    "propagation": 0,
-    "reconstruction": 0,
-    "flow": FLOW,
-}
+NO_BLOCKS = {"extraction": 0, "reconstruction": 0}
+SMALL = NO_BLOCKS | {"size": "n", "features": 4, "layers": 0, "shared": 2, "keys": 1, "hidden": 2}
+RELEASED = (
+    NO_BLOCKS | {"propagation": 0} | {"size": "reds", "features": 4, "blocks": 1, "tail": 2, "flow": FLOW}
+)
 FAMILIES: dict[str, dict[str, dict[str, Any]]] = {
     "vsr-transformer": {"": {"task": "sr"}, "model": SMALL, "data": {"frames": 3, "crop": 8}, "training": {}},
     "spynet": {"": {"task": "flow"}, "model": FLOW, "data": {"crop": 16, "reach": 4}, "training": {}},

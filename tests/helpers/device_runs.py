@@ -7,10 +7,9 @@ from typing import Any
 
 import numpy as np
 import torch
-from rgb_networks import released_form, without, write_weights
+from rgb_networks import doubling, released_form, without, write_weights
 from stand_in import Rehearsal
 from taylor_networks import small
-from vsr_networks import compact
 
 from vidrestore.frames import Frame, PixelFormat, VideoInfo
 from vidrestore.models.dust_sigma import SigmaDust, SigmaDustConfig, config_of
@@ -63,7 +62,7 @@ def small_weights(folder: Path) -> dict[str, str]:
         "t": (small(size="t"), "dehaze"),
         "h": (build(compact_pictures).eval(), "derain"),
         "h, noise": (build(compact_pictures).eval(), "denoise"),
-        "sr": (without(compact().float(), "tail"), "sr"),
+        "sr": (doubling(), "sr"),
         "sr, released": (without(released_form(), "tail"), "sr"),
     }
     paths = {name: write_weights(folder, network, task) for name, (network, task) in networks.items()}

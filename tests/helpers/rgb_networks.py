@@ -6,10 +6,11 @@ from typing import Any
 import torch
 from taylor_networks import small
 from torch import Tensor, nn
-from vsr_networks import compact
+from vsr_networks import recurrent, tiny
 
 from vidrestore.models.mb_taylorformer import MBTaylorFormer, settings_of
 from vidrestore.models.spynet import SpynetConfig
+from vidrestore.models.vsr_recurrent import VsrRecurrent
 from vidrestore.models.vsr_transformer import VsrTransformer, config_of
 from vidrestore.options import RestoreOptions
 from vidrestore.restorers.picture_restorer import PictureRestorer
@@ -24,14 +25,20 @@ def keeping() -> MBTaylorFormer:
     return without(small(), "head")
 
 
-def doubling() -> VsrTransformer:
-    """Enlarges bilinearly: what it adds is nothing."""
-    return without(compact().float(), "tail")
+def doubling() -> VsrRecurrent:
+    """Enlarges bilinearly: what it adds is nothing, and nothing is handed over."""
+    network = recurrent().float()
+    for part in (
+        "tail",
+        *(f"to_{side}.{layer}" for side in ("earlier", "later") for layer in ("gate", "outer")),
+    ):
+        without(network, part)
+    return network
 
 
 def released_form() -> VsrTransformer:
     """Tied to 64x64 pixels and 5 frames, as the release is, but tiny."""
-    network = compact(features=8, blocks=1, local=None, frames=5, heads=1, patch=8).float()
+    network = tiny(blocks=1, heads=1, patch=8).float()
     with torch.no_grad():
         for parameter in network.parameters():
             parameter.mul_(0.3)
@@ -59,7 +66,7 @@ def write_weights(folder: Path, network: nn.Module, task: str, **parameters: Any
             parameters=parameters,
         )
     else:
-        assert isinstance(network, VsrTransformer)
+        assert isinstance(network, VsrTransformer | VsrRecurrent)
         save_model(
             path,
             network,
@@ -77,7 +84,7 @@ def image_restorer(folder: Path, network: MBTaylorFormer, **options: Any) -> Pic
     )
 
 
-def vsr_restorer(folder: Path, network: VsrTransformer, **options: Any) -> VsrRestorer:
+def vsr_restorer(folder: Path, network: VsrTransformer | VsrRecurrent, **options: Any) -> VsrRestorer:
     """In full precision, unless `options` ask for another."""
     asked = {"precision": "fp32"} | options
     return VsrRestorer(RestoreOptions(model=write_weights(folder, network, "sr"), device="cpu", **asked))

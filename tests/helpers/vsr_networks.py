@@ -1,4 +1,4 @@
-"""The tiny released network of the golden numbers, and compact ones."""
+"""The tiny released network of the golden numbers, and recurrent ones."""
 
 import json
 from functools import cache
@@ -10,7 +10,8 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from vidrestore.models.spynet import SpynetConfig
-from vidrestore.models.vsr_transformer import Locality, VsrConfig, VsrTransformer, build
+from vidrestore.models.vsr_recurrent import RecurrentConfig, VsrRecurrent
+from vidrestore.models.vsr_transformer import VsrConfig, VsrTransformer, build
 from vidrestore.weights.vsr_transformer_release import adopt
 
 GOLDEN = Path(__file__).parents[1] / "golden"
@@ -53,25 +54,29 @@ def released(dtype: torch.dtype = torch.float32) -> VsrTransformer:
     return network.to(dtype).eval()
 
 
-def compact(**changes: Any) -> VsrTransformer:
-    """A small network of the compact form in double precision, with weights that let every part be seen."""
-    settings: dict[str, Any] = {
-        "features": 8,
-        "blocks": 2,
-        "heads": 2,
-        "patch": 4,
-        "extraction": 1,
-        "propagation": 1,
-        "reconstruction": 1,
-    }
-    settings |= {
-        "tail": 0,
-        "local": Locality(window=3, reach=1),
-        "flow": SpynetConfig(levels=3, finest=1, widths=(8, 8), kernel=3),
-    }
+def tiny(**changes: Any) -> VsrTransformer:
+    """A small network of the released form in double precision, with weights that let every part be seen."""
+    settings: dict[str, Any] = {"features": 8, "blocks": 2, "heads": 2, "patch": 16, "tail": 4}
+    settings |= {"extraction": 1, "propagation": 1, "reconstruction": 1}
+    settings |= {"flow": SpynetConfig(levels=3, finest=1, widths=(8, 8), kernel=3)}
+    return _seen(VsrTransformer(VsrConfig(**(settings | changes))))
+
+
+def recurrent(**changes: Any) -> VsrRecurrent:
+    """A small recurrent network, likewise."""
+    settings: dict[str, Any] = {"features": 8, "extraction": 1, "layers": 1, "reconstruction": 1}
+    settings |= {"shared": 3, "keys": 2, "hidden": 4}
+    network: VsrRecurrent = _seen(VsrRecurrent(RecurrentConfig(**(settings | changes))))
+    with torch.no_grad():
+        for name, parameter in network.named_parameters():
+            if name.startswith(("to_", "tail")):
+                parameter.mul_(0.3)  # or what is handed over grows from frame to frame
+    return network
+
+
+def _seen(network: Any) -> Any:
     torch.manual_seed(0)
-    network = VsrTransformer(VsrConfig(**(settings | changes))).double().eval()
     with torch.no_grad():
         for parameter in network.parameters():
             parameter.normal_(0, 0.15)
-    return network
+    return network.double().eval()

@@ -23,7 +23,7 @@ from rgb_networks import write_weights
 from sample_videos import write_video
 from scenes_of_noise import scene_frames
 from taylor_networks import small
-from vsr_networks import compact
+from vsr_networks import recurrent
 from written_videos import packets
 
 import vidrestore
@@ -539,7 +539,7 @@ def test_what_networks_restore_is_the_same_whatever_the_segments(
     path = tmp_path / "in.mkv"
     monkeypatch.setattr("vidrestore.restorers.vsr_restorer.KEPT", 2)
     write_video(path, {"denoise": 45, "sr": 20, "dehaze": 5}[task], size=(64, 48))
-    model = {"sr": ("sr", compact()), "dehaze": ("dehaze", small())}.get(task)
+    model = {"sr": ("sr", recurrent()), "dehaze": ("dehaze", small())}.get(task)
     more: dict[str, Any] = (
         {"model": write_weights(tmp_path, model[1].float(), model[0])}
         if model

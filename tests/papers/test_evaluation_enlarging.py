@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 from sample_pictures import write_rgb
-from vsr_networks import compact, released
+from vsr_networks import recurrent, released
 
 from vidrestore.degrade import imresize
 from vidrestore.errors import DatasetError
@@ -146,10 +146,10 @@ def test_the_suite_measures_bicubic_on_vid4_beside_the_paper(tmp_path):
 def test_networks_stand_beside_bicubic_and_published_ones(tmp_path):
     for clip in VID4:
         write_frames(tmp_path / "GT" / clip, 2, (64, 64))
-    path = saved(tmp_path, compact(), "own")
+    path = saved(tmp_path, recurrent(), "own")
     found = evaluate("vsr-table3", data=tmp_path, weights=[str(path)])
     average = {row.system: row for row in found.rows if row.on.endswith("average")}
-    assert average["vsr-transformer-other"].weights == "own" and average["vsr-transformer-other"].measured
+    assert average["VSR-Transformer-N"].weights == "own" and average["VSR-Transformer-N"].measured
     assert average["EDVR-L"].measured == {} and average["EDVR-L"].reference["psnr"] == 27.35
 
 

@@ -7,10 +7,10 @@ import torch
 import torch.nn.functional as F
 from rgb_networks import doubling, released_form, vsr_restorer, whole_clip, write_weights
 from torch import Tensor
-from vsr_networks import compact
+from vsr_networks import recurrent
 
 from vidrestore.errors import CheckpointError, OptionError
-from vidrestore.models.vsr_transformer import SIZES
+from vidrestore.models.vsr_recurrent import RecurrentConfig
 from vidrestore.options import RestoreOptions
 from vidrestore.restorers import vsr_restorer as vsr_module
 from vidrestore.restorers.base import ENLARGERS
@@ -45,8 +45,8 @@ def test_windows_follow_the_rule_of_the_papers_tests(at, count, frames, window):
 
 
 @pytest.mark.parametrize("frames, height, width", [(4, 16, 24), (1, 16, 16), (3, 44, 60)])
-def test_a_compact_network_gives_the_frames_of_its_own_forward(tmp_path, frames, height, width):
-    network, source = compact().float(), clip(frames, height, width)
+def test_a_recurrent_network_gives_the_frames_of_its_own_forward(tmp_path, frames, height, width):
+    network, source = recurrent().float(), clip(frames, height, width)
     with torch.no_grad():
         expected = network(source[None])[0]
     restorer = vsr_restorer(tmp_path, network)
@@ -55,7 +55,7 @@ def test_a_compact_network_gives_the_frames_of_its_own_forward(tmp_path, frames,
     torch.testing.assert_close(torch.stack(part), expected[frames // 2 :], atol=1e-4, rtol=0)
 
 
-@pytest.mark.parametrize("network", [doubling(), released_form()], ids=["compact", "released"])
+@pytest.mark.parametrize("network", [doubling(), released_form()], ids=["recurrent", "released"])
 @pytest.mark.parametrize("frames, height, width", [(2, 33, 17), (1, 3, 2)])
 def test_any_size_and_length_comes_out_four_times_larger(tmp_path, network, frames, height, width):
     done = list(vsr_restorer(tmp_path, network).frames(clip(frames, height, width), (0, frames)))
@@ -80,7 +80,7 @@ def test_a_released_network_sees_tiles_of_64_and_gives_their_centres(tmp_path):
 
 
 @pytest.mark.parametrize("height, width", [(200, 40), (70, 150)])
-def test_tiles_of_a_compact_network_equal_the_whole_where_it_is_local(tmp_path, height, width):
+def test_tiles_of_a_recurrent_network_equal_the_whole_where_it_is_local(tmp_path, height, width):
     source = clip(2, height, width)
     whole, tiled = (
         whole_clip(vsr_restorer(tmp_path, doubling(), **options), source) for options in ({}, {"tile": 64})
@@ -95,17 +95,17 @@ def test_tiles_of_a_compact_network_equal_the_whole_where_it_is_local(tmp_path, 
 
 def test_clips_are_as_long_as_memory_allows_and_tiles_come_when_it_does_not(tmp_path):
     restorer = vsr_restorer(tmp_path, doubling())
-    restorer.config = SIZES["t"]
+    restorer.config = RecurrentConfig()
     for height, width in ((180, 320), (360, 640), (1080, 1920)):
         assert 3 * restorer.facts.radius <= restorer.clip_length(height, width) <= restorer.facts.clip
         assert restorer.memory(height, width) < 3.3e9
     assert restorer.memory(180, 320) < 1e9
-    assert restorer.tile_size(180, 320) == (184, 320)
+    assert restorer.tile_size(180, 320) == (180, 320)
     assert restorer.tile_size(1080, 1920) < (1080, 1920)
     assert restorer.clip_length(1080, 1920) < restorer.clip_length(180, 320) == restorer.facts.clip
 
 
-def test_half_precision_stays_near_full_precision_and_flow_stays_full(tmp_path):
+def test_half_precision_stays_near_full_precision(tmp_path):
     source, restorer = clip(2, 16, 16), vsr_restorer(tmp_path, doubling(), precision="bf16")
     half, full = (whole_clip(restorer, source, precision) for precision in (None, "fp32"))
     assert half.dtype == torch.float32 and (half - full).abs().max() < 0.02
@@ -113,9 +113,6 @@ def test_half_precision_stays_near_full_precision_and_flow_stays_full(tmp_path):
         "torch.float32",
         "torch.bfloat16",
     }
-    assert all(
-        next(network.flow.parameters()).dtype == torch.float32 for network in restorer.networks.values()
-    )
 
 
 def test_the_input_that_is_expected_picks_the_weights_unless_they_are_named(tmp_path, monkeypatch):
@@ -139,12 +136,12 @@ def test_the_input_that_is_expected_picks_the_weights_unless_they_are_named(tmp_
         RestoreOptions(input="raw")  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("capable, compact_dtype", [(True, torch.bfloat16), (False, torch.float32)])
-def test_half_precision_is_for_compact_networks_on_processors_that_multiply_it(
-    tmp_path, monkeypatch, capable, compact_dtype
+@pytest.mark.parametrize("capable, expected", [(True, torch.bfloat16), (False, torch.float32)])
+def test_half_precision_is_for_recurrent_networks_on_processors_that_multiply_it(
+    tmp_path, monkeypatch, capable, expected
 ):
     monkeypatch.setattr(vsr_module, "uses_bf16", lambda precision, device: capable)
-    for network, dtype in ((doubling(), compact_dtype), (released_form(), torch.float32)):
+    for network, dtype in ((doubling(), expected), (released_form(), torch.float32)):
         restorer = vsr_restorer(tmp_path, network)
         assert restorer._network("auto").dtype == dtype
 
@@ -154,7 +151,5 @@ def test_other_weights_and_tiles_are_refused(tmp_path):
         vsr_restorer(tmp_path, doubling(), steady=True)
     with pytest.raises(OptionError, match="only knows tiles of 64 pixels that share 32"):
         vsr_restorer(tmp_path, released_form(), tile=128)
-    with pytest.raises(OptionError, match="tile must be a multiple of 4"):
-        vsr_restorer(tmp_path, doubling(), tile=66)
     with pytest.raises(CheckpointError, match="are for 'flow', not 'sr'"):
         VsrRestorer(RestoreOptions(model=write_weights(tmp_path, doubling(), "flow"), device="cpu"))

@@ -6,7 +6,7 @@ import torch.nn.functional as F
 from rgb_networks import image_restorer, keeping, whole_clip, write_weights
 from taylor_networks import restored, small
 from torch import Tensor, nn
-from vsr_networks import compact
+from vsr_networks import recurrent
 
 from vidrestore.errors import CheckpointError, OptionError
 from vidrestore.models.mb_taylorformer import SIZES
@@ -83,7 +83,7 @@ def test_memory_is_what_was_measured_for_released_sizes():
 def test_weights_of_another_family_or_for_another_task_are_refused(tmp_path):
     for model, message in (
         (
-            write_weights(tmp_path, compact().float(), "dehaze"),
+            write_weights(tmp_path, recurrent().float(), "dehaze"),
             "of the family 'vsr-transformer', but dehaze takes 'mb-taylorformer'",
         ),
         (write_weights(tmp_path, small(), "derain"), "are for 'derain', not 'dehaze'"),

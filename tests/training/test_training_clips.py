@@ -3,12 +3,14 @@ networks.
 """
 
 import math
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from clip_runs import FLOW, SMALL, clip_run
+from clip_runs import FLOW, RELEASED, SMALL, clip_run
 from torch import Tensor, nn
 from training_runs import RecordedEvents
 
@@ -223,67 +225,50 @@ def test_a_few_dozen_steps_lower_the_loss_and_the_card_says_what_came_out(tmp_pa
     assert card.parameters == ({"scale": 4} if family == "vsr-transformer" else {})
 
 
-def test_a_fresh_network_enlarges_bilinearly(tmp_path):
-    network = Run(clip_run(tmp_path, "vsr-transformer"), tmp_path, CPU).network
+def test_a_fresh_network_of_single_frames_enlarges_bilinearly(tmp_path):
+    network = Run(clip_run(tmp_path, "vsr-transformer", model={"neighbours": False}), tmp_path, CPU).network
     clip = torch.rand(1, 3, 3, 8, 8, generator=torch.Generator().manual_seed(1))
     expected = torch.nn.functional.interpolate(clip[0], scale_factor=4, mode="bilinear")
     torch.testing.assert_close(network(clip)[0], expected)
 
 
-def test_a_trained_flow_goes_into_a_network_for_super_resolution_and_no_other(tmp_path):
-    given = train(clip_run(tmp_path, "spynet", training={"steps": 3}), tmp_path / "runs", device="cpu")
-    run = Run(clip_run(tmp_path, "vsr-transformer"), tmp_path, CPU)
+def released_run(folder: Path, **changes: Any) -> Run:
+    """A run of the released form with a small flow network, with `changes` to its model."""
+    model = dict.fromkeys(SMALL) | RELEASED | changes
+    return Run(clip_run(folder, "vsr-transformer", model=model, data={"crop": 64}), folder, CPU)
+
+
+@pytest.mark.parametrize("finest", [0, 1])
+def test_a_trained_flow_goes_into_a_released_network_and_no_other(tmp_path, finest):
+    given = train(
+        clip_run(tmp_path, "spynet", model={"finest": finest}, training={"steps": 3}),
+        tmp_path / "runs",
+        device="cpu",
+    )
+    run = released_run(tmp_path)
     before = {name: tensor.clone() for name, tensor in run.network.state_dict().items()}
     run.initialise_from(given)
     for network in (run.network, run.average):
         kept = {name for name, tensor in network.state_dict().items() if torch.equal(tensor, before[name])}
         assert all(not name.startswith("flow.") or "bias" in name for name in kept)
         assert {name for name in before if not name.startswith("flow.")} <= kept
-    other = Run(clip_run(tmp_path, "vsr-transformer", model={"flow": FLOW | {"widths": [8]}}), tmp_path, CPU)
-    with pytest.raises(CheckpointError, match="weights of spynet"):
-        other.initialise_from(given)
-
-
-def test_a_network_of_single_frames_and_a_finer_flow_go_into_one_that_sees_its_neighbours(tmp_path):
-    alone = {"alignment": False, "attention": False, "propagation": 0}
-    trunk = train(
-        clip_run(tmp_path, "vsr-transformer", model=alone, training={"steps": 3}),
-        tmp_path / "runs",
-        device="cpu",
-    )
-    flow = train(
-        clip_run(tmp_path, "spynet", model={"finest": 0}, training={"steps": 3}),
-        tmp_path / "flow",
-        device="cpu",
-    )
-    run = Run(clip_run(tmp_path, "vsr-transformer", model={"shared": 2, "attention": False}), tmp_path, CPU)
-    before = {name: tensor.clone() for name, tensor in run.network.state_dict().items()}
-    for given in (trunk, flow):
-        run.initialise_from(given)
-    own, part = run.network.state_dict(), load_model(trunk).network.state_dict()
-    assert all(torch.equal(own[name], tensor) for name, tensor in part.items())
-    assert torch.equal(
-        own["flow.levels.0.0.weight"], load_model(flow).network.state_dict()["levels.0.0.weight"]
-    )
-    assert all(
-        torch.equal(own[name], before[name])
-        for name in before.keys() - part.keys()
-        if not name.startswith("flow.")
-    )
-    assert run.config.command(run.init).endswith(f"--init {trunk} --init {flow}")
-    other = Run(clip_run(tmp_path, "vsr-transformer", model={"reconstruction": 1}), tmp_path, CPU)
-    with pytest.raises(CheckpointError, match="change .model., or start without"):
-        other.initialise_from(trunk)
+    assert run.config.command(run.init).endswith(f"--init {given}")
+    for other in (
+        released_run(tmp_path, flow=FLOW | {"widths": [8]}),
+        Run(clip_run(tmp_path, "vsr-transformer"), tmp_path, CPU),
+    ):
+        with pytest.raises(CheckpointError, match="weights of spynet"):
+            other.initialise_from(given)
 
 
 def test_a_network_without_attention_goes_into_one_with_it(tmp_path):
-    plain = {"shared": 2, "attention": False}
+    plain = {"attention": False}
     given = train(
         clip_run(tmp_path, "vsr-transformer", model=plain, training={"steps": 3}),
         tmp_path / "runs",
         device="cpu",
     )
-    run = Run(clip_run(tmp_path, "vsr-transformer", model={"shared": 2, "slope": 0.1}), tmp_path, CPU)
+    run = Run(clip_run(tmp_path, "vsr-transformer"), tmp_path, CPU)
     run.initialise_from(given)
     own, part = run.network.state_dict(), load_model(given).network.state_dict()
     assert own.keys() > part.keys()
@@ -309,24 +294,17 @@ def test_a_wrong_value_is_named(tmp_path, family, data, message):
 
 
 @pytest.mark.parametrize(
-    ("model", "data", "message"),
+    ("data", "message"),
     [
-        ({"local": None}, {"crop": 40}, "this network takes 64x64 pixels"),
-        ({"local": None}, {"crop": 64, "frames": 7}, "at most 5 frames, got 64x64 and 7 frames"),
-        ({"patch": 16}, {"crop": 40}, "sides must be multiples of 16, got 40x40"),
+        ({"crop": 40}, "this network takes 64x64 pixels"),
+        ({"crop": 64, "frames": 7}, "at most 5 frames, got 64x64 and 7 frames"),
     ],
 )
 def test_crops_that_the_network_can_not_take_are_refused_before_a_clip_is_read(
-    tmp_path, model, data, message, monkeypatch
+    tmp_path, data, message, monkeypatch
 ):
     monkeypatch.setattr("vidrestore.training.loop.make_data", lambda *arguments: pytest.fail("data was read"))
-    small = {name: value for name, value in SMALL.items() if name != "size" or "local" not in model}
-    settings = {name: value for name, value in (small | model).items() if value is not None}
-    config = clip_run(
-        tmp_path,
-        "vsr-transformer",
-        model=settings | {"size": "t" if "local" not in model else "reds"},
-        data=data,
-    )
+    model = dict.fromkeys(SMALL) | RELEASED
+    config = clip_run(tmp_path, "vsr-transformer", model=model, data=data)
     with pytest.raises(ConfigError, match=message):
         train(config, tmp_path / "runs", device="cpu")

@@ -180,8 +180,7 @@ NAMES = {  # titles of systems that a table doesn't list
     "mh-dust-fast": "MH-DUST, fast",
     "mh-dust-best": "MH-DUST, best",
     "mb-taylorformer-t": "MB-TaylorFormer-T V2",
-    "vsr-transformer-t": "VSR-Transformer-T",
-    "vsr-transformer-s": "VSR-Transformer-S",
+    "vsr-transformer-n": "VSR-Transformer-N",
 }
 
 

@@ -10,6 +10,9 @@ motion, there is none, so that it isn't the weather that is followed. Nothing is
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -26,6 +29,9 @@ RADIUS = 3  # pixels; blocks reach as far on each side
 FULL_RADIUS = 4  # pixels at full size
 CAP = 0.15  # largest difference of luma in [0, 1] that counts
 RELUCTANCE = 0.002  # difference of luma that a shift by a pixel must save
+SPREAD = 1.5  # pixels; standard deviation of the windows of least squares
+LEAST_SLOPE = 3e-5  # of luma, squared; it is added, so that flat areas stay where they are
+HALF_STEPS, FULL_STEPS = 3, 5  # of least squares
 STILL = 1.1  # no motion if its difference is at most this many times that of the motion found
 STILL_RADIUS = 7  # pixels; of the blocks that decide it
 
@@ -46,12 +52,15 @@ def dense_motion(references: Tensor, neighbours: Tensor) -> Tensor:
     """Return (B, 2, H, W), x then y in pixels: where each pixel of `references` (B, 3, H, W) lies in
     `neighbours`.
     """
+    return _dense_motion(_luma(references), _luma(neighbours))
+
+
+def _dense_motion(references: Tensor, neighbours: Tensor) -> Tensor:
+    """Return `dense_motion` of luma (B, 1, H, W)."""
     height, width = references.shape[-2:]
     multiple = 2 ** (LEVELS - 1)
     beyond = (0, -width % multiple, 0, -height % multiple)
-    here, there = (
-        _pyramid(F.pad(_luma(each), beyond, mode="replicate")) for each in (references, neighbours)
-    )
+    here, there = (_pyramid(F.pad(each, beyond, mode="replicate")) for each in (references, neighbours))
     flow = here[-1].new_zeros(len(references), 2, *here[-1].shape[-2:])
     for level in reversed(range(LEVELS)):
         if level < LEVELS - 1:
@@ -59,6 +68,58 @@ def dense_motion(references: Tensor, neighbours: Tensor) -> Tensor:
         flow = _refined(here[level], there[level], flow, level)
     flow = torch.where(_fits_still(here[0], there[0], flow), torch.zeros_like(flow), flow)
     return flow[..., :height, :width]
+
+
+def subpixel_motion(references: Tensor, neighbours: Tensor) -> Tensor:
+    """Return motion as `dense_motion` does, found at half size and refined at both sizes by least squares (B.
+    Lucas, T. Kanade, 1981): for small, clean pictures, of which all that moves is followed.
+    """
+    height, width = references.shape[-2:]
+    beyond = (0, width % 2, 0, height % 2)
+    here, there = (F.pad(_luma(each.float()), beyond, mode="replicate") for each in (references, neighbours))
+    small = (F.avg_pool2d(here, 2), F.avg_pool2d(there, 2))
+    flow = _least_squares(*small, _dense_motion(*small), HALF_STEPS)
+    flow = 2 * F.interpolate(flow, scale_factor=2.0, mode="bilinear", align_corners=False)
+    return _least_squares(here, there, flow, FULL_STEPS)[..., :height, :width]
+
+
+def _least_squares(here: Tensor, there: Tensor, flow: Tensor, steps: int) -> Tensor:
+    """Return the flow (B, 2, h, w) after steps to the least squared difference of luma (B, 1, h, w) over
+    Gaussian windows.
+    """
+    right, down = _slopes(here)
+    xx, xy, yy = _smoothed(torch.cat((right * right, right * down, down * down), 1)).split(1, 1)
+    xx, yy = xx + LEAST_SLOPE, yy + LEAST_SLOPE
+    determinant = xx * yy - xy * xy
+    for _ in range(steps):
+        error = warp(there, flow, border="border", mode="bicubic") - here
+        x, y = _smoothed(torch.cat((right * error, down * error), 1)).split(1, 1)
+        flow = flow - (torch.cat((yy * x - xy * y, xx * y - xy * x), 1) / determinant).clamp_(-1, 1)
+    return flow
+
+
+def _slopes(pictures: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the slopes of pictures (B, C, H, W) to the right and down, per pixel."""
+    height, width = pictures.shape[-2:]
+    padded = F.pad(pictures, (2, 2, 2, 2), mode="replicate")
+
+    def slope(cut: Callable[[int], Tensor]) -> Tensor:
+        return (8 * (cut(3) - cut(1)) - (cut(4) - cut(0))) / 12
+
+    return (
+        slope(lambda at: padded[..., 2:-2, at : at + width]),
+        slope(lambda at: padded[..., at : at + height, 2:-2]),
+    )
+
+
+def _smoothed(maps: Tensor) -> Tensor:
+    """Return maps (B, C, h, w) after a Gaussian of SPREAD pixels."""
+    reach = math.ceil(3 * SPREAD)
+    line = torch.arange(-reach, reach + 1, device=maps.device, dtype=maps.dtype)
+    kernel = (-(line**2) / (2 * SPREAD**2)).exp()
+    kernel = (kernel / kernel.sum()).expand(maps.shape[1], 1, 1, -1)
+    wide = F.conv2d(F.pad(maps, (reach, reach, 0, 0), mode="replicate"), kernel, groups=maps.shape[1])
+    return F.conv2d(F.pad(wide, (0, 0, reach, reach), mode="replicate"), kernel.mT, groups=maps.shape[1])
 
 
 def _luma(pictures: Tensor) -> Tensor:

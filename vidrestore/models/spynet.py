@@ -157,8 +157,13 @@ def resized_flow(flow: Tensor, height: int, width: int) -> Tensor:
     return F.interpolate(flow, size=(height, width), mode="bilinear", align_corners=False) * scale
 
 
-def warp(maps: Tensor, flow: Tensor, border: Literal["zeros", "border"] = "zeros") -> Tensor:
-    """Sample `maps` (B, C, H, W) bilinearly at each pixel plus `flow` (B, 2, H, W); outside is zero or the
+def warp(
+    maps: Tensor,
+    flow: Tensor,
+    border: Literal["zeros", "border"] = "zeros",
+    mode: Literal["bilinear", "bicubic"] = "bilinear",
+) -> Tensor:
+    """Sample `maps` (B, C, H, W) at each pixel plus `flow` (B, 2, H, W); outside is zero or the
     border.
 
     Half precision is sampled in float32, because positions need it.
@@ -170,9 +175,9 @@ def warp(maps: Tensor, flow: Tensor, border: Literal["zeros", "border"] = "zeros
         ((x + flow[:, 0]) * (2 / max(width - 1, 1)) - 1, (y + flow[:, 1]) * (2 / max(height - 1, 1)) - 1),
         dim=-1,
     )
-    return F.grid_sample(
-        maps.to(flow.dtype), grid, mode="bilinear", padding_mode=border, align_corners=True
-    ).to(maps.dtype)
+    return F.grid_sample(maps.to(flow.dtype), grid, mode=mode, padding_mode=border, align_corners=True).to(
+        maps.dtype
+    )
 
 
 def build(config: dict[str, Any]) -> Spynet:

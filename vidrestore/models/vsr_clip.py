@@ -3,8 +3,7 @@ needed.
 
 The results equal the network's own forward. For the centre of a window of 5, the last feed-forward layer, the
 reconstruction and the tail run once, not five times, and the last attention for three frames. Features and
-flows belong to a frame or to a pair, in whatever windows. In a compact network each layer of a frame depends
-on near frames only, so one window over all frames of a scene computes each of them once.
+flows belong to a frame or to a pair, in whatever windows.
 """
 
 from __future__ import annotations
@@ -49,34 +48,24 @@ class VsrClip:
     several clips.
 
     Flow is computed in the precision of the frames, the rest in the network's. Caches features and flows of
-    about two windows, and the states of a few frames of a compact network. Flows of so many pairs are
-    computed `together`. Not thread-safe.
+    about two windows. Not thread-safe.
     """
 
-    def __init__(self, network: VsrTransformer, frames: Tensor, together: int = 1) -> None:
-        self.network, self.together = network, together
+    def __init__(self, network: VsrTransformer, frames: Tensor) -> None:
+        self.network = network
         self.frames: list[Tensor] = [frame.contiguous(memory_format=torch.channels_last) for frame in frames]
-        local, window = network.config.local, 2 * network.config.radius + 1
-        self._features = LruCache[Tensor](2 * local.reach + 1 if local else window + 2)
-        self._flows = LruCache[Tensor](2 * (window + 2 * together))
-        self._window: Window | None = None
+        window = 2 * network.config.radius + 1
+        self._features = LruCache[Tensor](window + 2)
+        self._flows = LruCache[Tensor](2 * (window + 2))
 
     def restore(self, window: Sequence[int], at: int) -> Tensor:
         """Return frame `window[at]`, restored among the frames of `window`: (B, 3, 4H, 4W), not clamped.
 
         `window` holds indices into the clip, which may repeat (the reflection at the ends of a scene). Calls
-        share results; for compact networks also the window's states, so pass all frames of a scene as
-        `window`, and `at` in ascending order. Raises ValueError if the network can't take that frame size or
-        number of frames.
+        share results. Raises ValueError if the network can't take that frame size or number of frames.
         """
-        window = tuple(window)
-        if self._window is None or self._window.indices != window:
-            self.network.check_size(len(window), *self.frames[0].shape[-2:])
-            self._window = None  # free its states first
-            self._window = Window(self, window)
-        maps = self._window.maps(self.network.config.blocks, at)
-        if self.network.config.local is None:
-            self._window = None  # the released form restores one frame per window
+        self.network.check_size(len(window), *self.frames[0].shape[-2:])
+        maps = Window(self, tuple(window)).maps(self.network.config.blocks, at)
         return self.network.finish(maps, self.frames[window[at]])
 
     def features(self, index: int) -> Tensor:
@@ -88,13 +77,10 @@ class VsrClip:
         return self.frames[index].to(self.network.dtype)
 
     def flow(self, index: int, other: int) -> Tensor:
-        """Return the flow from one frame to another. Those of the pairs after it are computed with it."""
-        if (index, other) not in self._flows.results:
-            count = min(self.together, len(self.frames) - max(index, other))
-            here, there = (torch.cat(self.frames[at : at + count]) for at in (index, other))
-            for at, flow in enumerate(self.network.pair_flow(here, there).chunk(count)):
-                self._flows.put((index + at, other + at), flow)
-        return self._flows.results[index, other]
+        """Return the flow from one frame to another."""
+        return self._flows.get(
+            (index, other), lambda: self.network.pair_flow(self.frames[index], self.frames[other])
+        )
 
 
 class Window:
@@ -102,13 +88,12 @@ class Window:
 
     def __init__(self, clip: VsrClip, indices: tuple[int, ...]) -> None:
         self.clip, self.indices = clip, indices
-        self.network, local = clip.network, clip.network.config.local
-        self.positions = None if local else self.network.positions(len(indices), clip.features(indices[0]))
-        sight, depth = 2 * local.reach + 1 if local else len(indices), self.network.config.blocks
+        self.network = clip.network
+        self.positions = self.network.positions(len(indices), clip.features(indices[0]))
+        sight, depth = len(indices), self.network.config.blocks
         self._prepared = [LruCache[KeysAndValues](sight) for _ in range(depth)]
-        distances = [self.network.config.distance(block) for block in range(depth)]
         # the earlier neighbour is read before the later one is made
-        self._attended = [LruCache[tuple[Tensor, Tensor]](2 * distance) for distance in distances]
+        self._attended = [LruCache[tuple[Tensor, Tensor]](2) for _ in range(depth)]
         self._fed = [LruCache[Tensor](sight) for _ in range(depth)]
 
     def maps(self, depth: int, frame: int) -> Tensor:
@@ -118,7 +103,7 @@ class Window:
         if depth:
             return self._fed[depth - 1].get(frame, lambda: self._feed(depth - 1, frame))
         features = self.clip.features(self.indices[frame])
-        return features if self.positions is None else features + self.positions[frame]
+        return features + self.positions[frame]
 
     def attended(self, depth: int, frame: int) -> tuple[Tensor, Tensor]:
         """Return the maps of a frame after the attention of a block, and the part that it shares with its
@@ -132,19 +117,16 @@ class Window:
         return maps, block.feed_forward.shared(maps) if block.feed_forward else maps
 
     def _mixed(self, depth: int, frame: int, attention: Attention) -> Tensor:
-        seen = attention.sight(frame, len(self.indices))
-        for other in seen:
+        for other in range(len(self.indices)):
             self.maps(depth, other)
-        if len(seen) == len(self.indices):
-            self._forget(depth)
+        self._forget(depth)
         near = [
             self._prepared[depth].get(other, partial(self._prepare, depth, other, attention))
-            for other in seen
+            for other in range(len(self.indices))
         ]
         normal = attention.normal(self.maps(depth, frame))
-        bias = attention.bias(frame, seen, *normal.shape[-2:])
         tokens = attention.mix(
-            attention.queries(normal), [each.key for each in near], [each.value for each in near], bias
+            attention.queries(normal), [each.key for each in near], [each.value for each in near]
         )
         return attention.finish(self.maps(depth, frame), normal, tokens)
 
@@ -166,10 +148,9 @@ class Window:
         block = self.network.block(depth)
         if block.feed_forward is None:
             return block.feed_alone(self.attended(depth, frame)[0])
-        distance = self.network.config.distance(depth)
-        earlier = self._neighbour(depth, frame, -distance)  # in order of time, in which states are evicted
+        earlier = self._neighbour(depth, frame, -1)  # in order of time, in which states are evicted
         maps, _ = self.attended(depth, frame)
-        later = self._neighbour(depth, frame, distance)
+        later = self._neighbour(depth, frame, 1)
         fed: Tensor = block.feed_forward(maps, self.clip.picture(self.indices[frame]), later, earlier)
         return fed
 
@@ -179,6 +160,4 @@ class Window:
         """
         other = frame + step if 0 <= frame + step < len(self.indices) else frame
         _, normal = self.attended(depth, other)
-        if other == frame and self.network.config.local:
-            return normal
         return warp(normal, self.clip.flow(self.indices[frame], self.indices[other]))

@@ -152,11 +152,10 @@ def system_of(model: Model) -> str:
             family, mb_taylorformer.SIZES, config, ("widths", "blocks", "branches")
         ) + _other_than_released(config)
     if family == "vsr-transformer":
-        size = (
-            _sized(family, vsr_transformer.SIZES, config, ("features", "blocks")) if config.local else family
-        )
+        if not isinstance(config, vsr_transformer.VsrConfig):
+            return f"{family}-n{'-no-stcsa' * (not config.attention)}{'-no-boff' * (not config.neighbours)}"
         left_out = "-no-stcsa" * (not config.attention) + "-no-boff" * (not config.alignment)
-        return f"{size}{left_out}{'-3-frames' * (config.frames == 3)}"
+        return f"{family}{left_out}{'-3-frames' * (config.frames == 3)}"
     name = "mh-dust" if family == "dust" and config.heads > 1 else family
     with_f = "-f" if getattr(config, "correlation", False) else ""
     return name + with_f + ("" if getattr(config, "normalise", True) else "-not-normalised")

@@ -150,8 +150,8 @@ IMAGE_NETWORKS = {
     "deblur": "mb-taylorformer-h-deblur",
 }
 ENLARGERS: dict[Input, str] = {
-    "compressed": "vsr-transformer-c-practical-x4",
-    "clean": "vsr-transformer-c-x4",
+    "compressed": "vsr-transformer-n-practical-x4",
+    "clean": "vsr-transformer-n-x4",
 }
 # Tasks that enlarge: encoders are tried at the size of the output before weights are loaded.
 SCALES = {"sr": 4}

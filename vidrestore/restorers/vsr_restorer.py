@@ -16,7 +16,8 @@ from torch import Tensor
 from vidrestore.clips import Bounds, reflected
 from vidrestore.errors import OptionError
 from vidrestore.models.vsr_clip import VsrClip
-from vidrestore.models.vsr_transformer import SCALE, SIDE, VsrConfig, VsrTransformer
+from vidrestore.models.vsr_recurrent import RecurrentConfig, VsrRecurrent
+from vidrestore.models.vsr_transformer import SCALE, SIDE, VsrTransformer
 from vidrestore.restorers.base import ENLARGERS, Facts
 from vidrestore.restorers.devices import (
     MOST_TILES,
@@ -37,18 +38,18 @@ TASK, FAMILY = "sr", "vsr-transformer"
 OVERLAP = 32  # pixels of the input that tiles share; in the released form always
 RELEASED_BATCH = 4  # tiles at once
 RELEASED_MEMORY = 400 << 20  # bytes for a batch of them; measured: 91 MB for one, 148 for two
-KEPT = 32  # frames that a clip gives if memory allows; features of their neighbours are computed as well
+KEPT = 24  # frames that a clip gives if memory allows; those around it are computed as well
 # one over the share of memory for frames that wait for all of their tiles, and for the network's maps
 WAITING_SHARE = 4
 TILE_SHARE = 3
-FLOW_MEMORY = 1 << 10  # bytes per pixel while motion is found
 
 
 class VsrRestorer:
     """Restorer of the task `sr`; see `restorers.base.RgbRestorer`.
 
     Released networks take tiles of 64 pixels that share 32, of which the centres are kept: that is part of
-    the network. Others take whole frames, or blended tiles if memory is short or the user sets their size.
+    the network. Recurrent ones take whole frames, or blended tiles if memory is short or the user sets their
+    size; they see some frames before and behind those that they restore.
     Raises CheckpointError for other weights, OptionError for tiles that the network can't take.
     """
 
@@ -64,7 +65,7 @@ class VsrRestorer:
             )
         self.device = torch_device(options.device)
         model = load_for(TASK, FAMILY, options.model, str(self.device), ENLARGERS[options.input])
-        network = cast("VsrTransformer", model.network)
+        network = cast("VsrTransformer | VsrRecurrent", model.network)
         self.networks = {torch.float32: network.for_inference()}
         self.config, self.precision = network.config, options.precision
         self.budget = memory_for(self.device)
@@ -88,16 +89,23 @@ class VsrRestorer:
         self._check_tiles()
 
     def _check_tiles(self) -> None:
-        if self.config.local is None:
-            if self.tile not in (None, SIDE) or self.tile_overlap != OVERLAP:
-                raise OptionError(
-                    f"{self.facts.name} only knows tiles of {SIDE} pixels that share {OVERLAP}; "
-                    "leave `tile` and `tile_overlap` out"
-                )
-        elif self.tile is not None and self.tile % self.config.patch:
+        if not self.recurrent and (self.tile not in (None, SIDE) or self.tile_overlap != OVERLAP):
             raise OptionError(
-                f"tile must be a multiple of {self.config.patch} for {self.facts.name}, got {self.tile}"
+                f"{self.facts.name} only knows tiles of {SIDE} pixels that share {OVERLAP}; "
+                "leave `tile` and `tile_overlap` out"
             )
+
+    @property
+    def recurrent(self) -> RecurrentConfig | None:
+        """The configuration of a recurrent network; None for a released one."""
+        return self.config if isinstance(self.config, RecurrentConfig) else None
+
+    @property
+    def _pixel_memory(self) -> int:
+        """Bytes per pixel of the input that a network takes at its peak."""
+        if self.recurrent:
+            return pixel_memory(self.recurrent, self.facts.clip, uses_bf16(self.precision, self.device))
+        return RELEASED_MEMORY // RELEASED_BATCH // SIDE**2
 
     def clip_length(self, height: int, width: int) -> int:
         """See `AnyRestorer.clip_length`; frames in tiles wait for all their tiles, whole ones don't."""
@@ -115,7 +123,7 @@ class VsrRestorer:
         length = self.clip_length(height, width)
         held = length - self.facts.overlap if self._is_tiled(height, width) else 3
         rows, columns = self.tile_size(height, width)
-        network = rows * columns * pixel_memory(self.config) if self.config.local else RELEASED_MEMORY
+        network = rows * columns * self._pixel_memory if self.recurrent else RELEASED_MEMORY
         return 2 * length * small + held * large + network
 
     def _is_tiled(self, height: int, width: int) -> bool:
@@ -123,17 +131,17 @@ class VsrRestorer:
         return rows < height or columns < width
 
     def tile_size(self, height: int, width: int) -> tuple[int, int]:
-        """See `RgbRestorer.tile_size`; sides are multiples of a patch, in the released form always 64."""
-        if self.config.local is None:
+        """See `RgbRestorer.tile_size`; for a released network always 64."""
+        if not self.recurrent:
             return SIDE, SIDE
-        pixels = self.budget // TILE_SHARE // pixel_memory(self.config)
+        pixels = self.budget // TILE_SHARE // self._pixel_memory
         return tile_sides(
             height,
             width,
             tile=self.tile,
             pixels=pixels,
             overlap=self.tile_overlap,
-            multiple=self.config.patch,
+            multiple=1,
         )
 
     def frames(self, clip: Tensor, keep: Bounds, *, precision: str | None = None) -> Iterator[Tensor]:
@@ -145,37 +153,35 @@ class VsrRestorer:
         for large in in_all_bits(enlarged, self.device, half):
             yield large[:, : SCALE * height, : SCALE * width].to(clip.device)
 
-    def _enlarged(self, network: VsrTransformer, clip: Tensor, keep: Bounds) -> Iterator[Tensor]:
-        if self.config.local is None:
+    def _enlarged(
+        self, network: VsrTransformer | VsrRecurrent, clip: Tensor, keep: Bounds
+    ) -> Iterator[Tensor]:
+        if isinstance(network, VsrTransformer):
             work = partial(released_windows, network, keep)
             batch = RELEASED_BATCH if self.device.type == "cpu" else self._tiles_at_once((SIDE, SIDE))
             batch = min(batch, self.most_tiles)
             yield from apply_by_centres(work, padded(clip, 1, SIDE), SIDE, OVERLAP, SCALE, batch)
         elif self._is_tiled(*clip.shape[-2:]):
-            whole = padded(clip, self.config.patch)
             size = self.tile_size(*clip.shape[-2:])
-            work, batch = partial(compact_window, network, keep), self._tiles_at_once(size)
-            yield from apply_tiled(work, whole[None], size, self.tile_overlap, SCALE, batch)[0]
+            work, batch = partial(recurrent_frames, network, keep), self._tiles_at_once(size)
+            yield from apply_tiled(work, clip[None], size, self.tile_overlap, SCALE, batch)[0]
         else:
-            whole, size = padded(clip, self.config.patch)[:, None], (clip.shape[-2], clip.shape[-1])
-            together = min(len(clip), tiles_for(self.device, size, FLOW_MEMORY))
-            yield from (frame[0] for frame in whole_frames(network, keep, whole, together))
+            with torch.inference_mode():
+                for frame in network.frames([*clip[:, None]], keep):
+                    yield frame[0]
 
     def _tiles_at_once(self, tile: tuple[int, int]) -> int:
-        each = (
-            pixel_memory(self.config) if self.config.local else RELEASED_MEMORY // RELEASED_BATCH // SIDE**2
-        )
-        return min(self.most_tiles, tiles_for(self.device, tile, each))
+        return min(self.most_tiles, tiles_for(self.device, tile, self._pixel_memory))
 
     def halve_batch(self) -> bool:
         """See `restorers.base.AnyRestorer.halve_batch`: fewer tiles."""
         self.most_tiles, before = max(1, self.most_tiles // 2), self.most_tiles
         return self.most_tiles < before
 
-    def _network(self, precision: str) -> VsrTransformer:
+    def _network(self, precision: str) -> VsrTransformer | VsrRecurrent:
         """Return the network in a number format, converted once."""
         dtype = half_type(precision, self.device) or torch.float32  # flow and frames stay in float32
-        if self.config.local and uses_bf16(precision, self.device):
+        if self.recurrent and uses_bf16(precision, self.device):
             dtype = torch.bfloat16
         with self._lock:
             if dtype not in self.networks:
@@ -183,20 +189,10 @@ class VsrRestorer:
             return self.networks[dtype]
 
 
-def whole_frames(network: VsrTransformer, keep: Bounds, clips: Tensor, together: int = 1) -> Iterator[Tensor]:
-    """Yield frames [first, stop) of clips (T, B, 3, H, W) by a compact network that takes all of them: each
-    (B, 3, 4H, 4W), float32. The motion between so many frames is found `together`.
-    """
-    restorer = VsrClip(network, clips, together)
-    for at in range(*keep):
-        with torch.inference_mode():
-            large = restorer.restore(range(len(clips)), at).float()
-        yield large
-
-
-def compact_window(network: VsrTransformer, keep: Bounds, clips: Tensor) -> Tensor:
-    """Return what `whole_frames` yields for tiles (B, T, 3, h, w), all frames at once: (B, T', 3, 4h, 4w)."""
-    return torch.stack(list(whole_frames(network, keep, clips.transpose(0, 1))), 1)
+def recurrent_frames(network: VsrRecurrent, keep: Bounds, tiles: Tensor) -> Tensor:
+    """Return frames [first, stop) of tiles (B, T, 3, h, w): (B, T', 3, 4h, 4w), float32."""
+    with torch.inference_mode():
+        return torch.stack(list(network.frames(tiles.unbind(1), keep)), 1)
 
 
 def released_windows(network: VsrTransformer, keep: Bounds, tiles: Tensor) -> Tensor:
@@ -229,10 +225,10 @@ def frame_window(at: int, count: int, frames: int) -> list[int]:
     return [place(index) for index in range(at - radius, at + radius + 1)]
 
 
-def pixel_memory(config: VsrConfig) -> int:
-    """Return the bytes per pixel of the input that a compact network takes at its peak, mostly states of near
-    frames.
+def pixel_memory(config: RecurrentConfig, frames: int, half: bool) -> int:
+    """Return the bytes per pixel of the input that a recurrent network takes at its peak for a clip of so
+    many frames: their states, in bfloat16 if `half`, and what it holds while it makes one of them.
 
-    Measured in float32: 6.3 kB for C, 4.0 for T, 28.5 for S; this gives 6.7, 5.8 and 28.4.
+    Measured at 320x180: 4.4 kB for 14 frames in bfloat16, 7.5 in float32; this gives 5.4 and 7.7.
     """
-    return 4 * config.features * (12 + (33 if config.attention else 7) * config.blocks)
+    return config.features * (frames * (5 if half else 10) // 2 + 50)

@@ -123,11 +123,12 @@ class ClipTrainingConfig(FlowTrainingConfig):
 
     `loss`: "charbonnier" is the mean distance that VSR-Transformer was trained with; the best answer to it is
     the median of all that a frame may have been. The best answer to "psnr", as in PairTrainingConfig, is
-    their mean.
+    their mean. With `parts` only the parameters are trained whose names begin with one of them.
     """
 
     optimiser: Literal["adam", "muon"] = "adam"
     loss: Literal["charbonnier", "psnr"] = "charbonnier"
+    parts: tuple[str, ...] = ()
 
 
 LARGEST_CROP = 288  # pixels; pans over photos have this height

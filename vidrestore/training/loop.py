@@ -42,6 +42,7 @@ from vidrestore.training.networks import (
     load_initial_weights,
     new_network,
     sources_of,
+    train_parts,
     write_weights,
 )
 from vidrestore.training.objective import objective_of
@@ -183,6 +184,7 @@ class Run:
             )
         self.objective = objective_of(config, self.group.share)
         self.network = new_network(config).to(device)
+        train_parts(config, self.network)
         if device.type == "cuda" and not isinstance(config.data, SetConfig) and config.data.resident:
             for part in self.network.modules():
                 if isinstance(part, nn.Conv2d):

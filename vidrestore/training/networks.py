@@ -37,6 +37,23 @@ def new_network(config: RunConfig) -> nn.Module:
         raise ConfigError(f"{config.path}: {error}") from error
 
 
+def train_parts(config: RunConfig, network: nn.Module) -> None:
+    """Leave only the parameters trainable whose names begin with one of `training.parts`, if there are any.
+    Raises ConfigError if a part has no parameter.
+    """
+    parts: tuple[str, ...] = getattr(config.training, "parts", ())
+    names = [name for name, _ in network.named_parameters()]
+    for part in parts:
+        if not any(name.startswith(part) for name in names):
+            known = ", ".join(dict.fromkeys(name.split(".")[0] for name in names))
+            raise ConfigError(
+                f"{config.path}: training.parts: no parameter begins with {part!r}; there are {known}"
+            )
+    if parts:
+        for name, parameter in network.named_parameters():
+            parameter.requires_grad_(name.startswith(parts))
+
+
 def _check_names(config: RunConfig) -> None:
     """Raise ConfigError for names in [model], or in a table of it, that the family's configuration doesn't
     have.

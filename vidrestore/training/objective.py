@@ -186,7 +186,11 @@ class ClipObjective(Objective):
         rate = self.settings.learning_rate
         if self.settings.optimiser == "muon":
             model = cast("VsrTransformer", network)
-            others = (model.flow, model.extractor[0], model.tail)  # flow, and first and last layers
+            others = (
+                getattr(model, "flow", None),
+                model.extractor[0],
+                model.tail,
+            )  # flow, and first and last layers
             return Muon(
                 network, rate, apart=[parameter for part in others if part for parameter in part.parameters()]
             )
