@@ -137,7 +137,8 @@ def colours(blue: Tensor, red: Tensor) -> Tensor:
 def _sensed(clips: Tensor, draw: Counters) -> Tensor:
     """Add a sensor's noise, with or without demosaicing."""
     shape, level = clips.shape, draw.log_uniform(SHOT)[:, None]
-    gains = F.pad(draw.uniform(1, 2.2, 2), (1, 0), value=1.0)[:, [1, 0, 2]]
+    red, blue = draw.uniform(1, 2.2, 2).unbind(1)
+    gains = torch.stack((red, torch.ones_like(red), blue), 1)  # a list of numbers would be copied to a GPU
     read = (draw.log_uniform(READ)[:, None] * level) ** 2
     noise, kind, share = draw.normal(*shape[1:]), draw.uniform(), of_sample(draw.uniform(0, 0.5))
     noise = changed(noise, kind >= 1 - SMOOTHED, SMOOTHED, lambda rows: smoothed(noise[rows], share[rows]))
