@@ -58,7 +58,7 @@ class Family:
         return (*self.restorers, *self.further_tasks)
 
 
-# The four kinds of training, for families here and in other packages.
+# The three kinds of training, for families here and in other packages.
 GROUPS = Training(  # groups of patches of planes, with noise or measured
     "vidrestore.training.config:DataConfig",
     "vidrestore.training.config:TrainingConfig",
@@ -78,12 +78,6 @@ CLIPS = Training(  # RGB clips downscaled by four
     "vidrestore.training.data.sources:clip_data",
     "vidrestore.training.objective:ClipObjective",
     "vidrestore.training.config:ClipSetConfig",
-)
-FLOW = Training(  # RGB frames with a known flow between them
-    "vidrestore.training.config:FlowDataConfig",
-    "vidrestore.training.config:FlowTrainingConfig",
-    "vidrestore.training.data.sources:flow_data",
-    "vidrestore.training.objective:FlowObjective",
 )
 # restorers of any network that maps pictures to pictures, by task
 PICTURE_RESTORERS = {
@@ -130,7 +124,6 @@ FAMILIES: dict[str, Family] = {
     "spynet": Family(
         "vidrestore.models.spynet:build",
         further_tasks=("flow",),
-        training=FLOW,
         adopt="vidrestore.weights.vsr_transformer_release:adopt_flow",
     ),
     "unfolded-transformer": _of_papers("vidrestore.papers.recovery_transformers:build_unfolded_transformer"),

@@ -25,6 +25,7 @@ import torch
 import torch.nn.functional as F
 from fit_noise import LOOKS, cut, footage_of
 from fit_second import noisy_windows, recorded, store
+from muon import Muon
 from noise_mix import Noisy, Planes, noisy_window, rgb_of
 from safetensors.torch import load_file
 from torch import Tensor
@@ -36,7 +37,6 @@ from vidrestore.noise.features import FRAMES_SEEN
 from vidrestore.noise.meter import NoiseMeter
 from vidrestore.options import RestoreOptions
 from vidrestore.restorers.denoise import FurtherEstimates, Refinement
-from vidrestore.training.optimiser import Muon
 
 SIGMA_RANGE = (5.0, 55.0)  # of white noise
 FRAMES = (1, 5, 9, 13, 17, 19)  # that are kept of a window

@@ -56,8 +56,7 @@ RUNS = {
     "denoising": tiny_run,
     "compressed sensing": lambda folder: tiny_run(folder, SENSING),
     "pictures": pair_run,
-    "super-resolution": lambda folder: clip_run(folder, "vsr-transformer"),
-    "flow": lambda folder: clip_run(folder, "spynet"),
+    "super-resolution": clip_run,
 }
 
 
@@ -170,8 +169,8 @@ def test_weights_of_another_family_or_task_are_refused(tmp_path):
                 replace(config, task="recover", model=config.model | {"measurements": 6}), load_model(weights)
             )
         )
-    with pytest.raises(CheckpointError, match="weights of the family 'dust', but .* is for 'spynet'"):
-        list(held_out_rows(replace(config, family="spynet", task="flow"), load_model(weights)))
+    with pytest.raises(CheckpointError, match="weights of the family 'dust', but .* is for 'vit'"):
+        list(held_out_rows(replace(config, family="vit"), load_model(weights)))
 
 
 def test_a_card_without_a_configuration_is_an_error_and_every_bundled_one_has_it(tmp_path):

@@ -1,4 +1,4 @@
-"""Training runs of tiny networks for super-resolution and flow."""
+"""Training runs of tiny networks for super-resolution."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,26 +15,19 @@ SMALL = NO_BLOCKS | {"size": "n", "features": 4, "layers": 0, "shared": 2, "keys
 RELEASED = (
     NO_BLOCKS | {"propagation": 0} | {"size": "reds", "features": 4, "blocks": 1, "tail": 2, "flow": FLOW}
 )
-FAMILIES: dict[str, dict[str, dict[str, Any]]] = {
-    "vsr-transformer": {"": {"task": "sr"}, "model": SMALL, "data": {"frames": 3, "crop": 8}, "training": {}},
-    "spynet": {"": {"task": "flow"}, "model": FLOW, "data": {"crop": 16, "reach": 4}, "training": {}},
+GIVEN: dict[str, dict[str, Any]] = {
+    "": {"task": "sr", "family": "vsr-transformer"},
+    "model": SMALL,
+    "data": {"frames": 3, "crop": 8, "clips": "clips", "validation": ["held.mkv"]},
+    "training": {"steps": 30, "validate_every": 15, "warmup": 2, "learning_rate": 0.003},
 }
 
 
-def clip_run(folder: Path, family: str, **changes: Mapping[str, Any]) -> RunConfig:
+def clip_run(folder: Path, **changes: Mapping[str, Any]) -> RunConfig:
     """A configuration of a tiny network, read, with its clips in place."""
-    given = FAMILIES[family]
-    common = {
-        "": {"family": family},
-        "data": {"clips": "clips", "validation": ["held.mkv"]},
-        "training": {"steps": 30, "validate_every": 15, "warmup": 2, "learning_rate": 0.003},
-    }
     sections = {
-        name: dict.fromkeys(CONFIG[name] if name else (), None)
-        | common.get(name, {})
-        | given[name]
-        | dict(changes.get(name, {}))
-        for name in given
+        name: dict.fromkeys(CONFIG[name] if name else (), None) | given | dict(changes.get(name, {}))
+        for name, given in GIVEN.items()
     }
     if not (folder / "clips").exists():
         (folder / "clips").mkdir()

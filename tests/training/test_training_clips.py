@@ -1,6 +1,4 @@
-"""Super-resolution and flow: the clips that they are trained on, their losses, and whole runs of tiny
-networks.
-"""
+"""Super-resolution: the clips that it is trained on, its losses, and whole runs of tiny networks."""
 
 import math
 from pathlib import Path
@@ -17,21 +15,18 @@ from training_runs import RecordedEvents
 from vidrestore.degrade import gaussian_blurred, imresize
 from vidrestore.errors import CheckpointError, ConfigError
 from vidrestore.media.recompress import recompress
-from vidrestore.models.spynet import initialise_flow_level, warp
-from vidrestore.training.config import ClipDataConfig, ClipTrainingConfig, FlowDataConfig
+from vidrestore.models.spynet import Spynet, SpynetConfig
+from vidrestore.training.config import ClipDataConfig, ClipTrainingConfig
 from vidrestore.training.data.pairs import encoded
 from vidrestore.training.data.super_resolution import (
     ClipSource,
-    FlowSource,
     downscale_bicubically,
     downscale_practically,
-    random_flow,
-    random_motion,
     random_resizing,
 )
 from vidrestore.training.loop import Run, train
-from vidrestore.training.objective import ClipObjective, charbonnier, flow_distance
-from vidrestore.weights import load_model, read_card
+from vidrestore.training.objective import ClipObjective, charbonnier
+from vidrestore.weights import load_model, read_card, save_model
 
 CPU = torch.device("cpu")
 
@@ -131,54 +126,6 @@ def test_odd_sides_are_refused():
         recompress([(np.zeros((31, 48), np.uint8),) * 3], 20)
 
 
-# Flow
-
-
-def test_the_supporting_frame_warped_by_the_drawn_flow_is_the_reference():
-    config = FlowDataConfig("clips", crop=48, reach=6)
-    for seed in range(4):
-        reference, supporting, flow = random_motion(Scenes(), config, np.random.default_rng(seed))  # type: ignore[arg-type]
-        assert (reference.shape, flow.shape) == ((3, 48, 48), (2, 48, 48))
-        warped = warp(supporting[None], flow[None], border="border")[0]
-        torch.testing.assert_close(warped[:, 8:-8, 8:-8], reference[:, 8:-8, 8:-8], atol=6 / 255, rtol=0)
-        assert float((supporting - reference).abs().mean()) > float(
-            (warped - reference)[:, 8:-8, 8:-8].abs().mean()
-        )
-
-
-def test_drawn_flows_are_smooth_and_keep_their_reach():
-    flows = [random_flow(64, 9.0, np.random.default_rng(seed)) for seed in range(30)]
-    lengths = [float(flow.abs().max()) for flow in flows]
-    assert max(lengths) <= 9 and min(lengths) < 4
-    assert max(float((flow[..., 1:] - flow[..., :-1]).abs().max()) for flow in flows) < 2
-
-
-def test_flow_batches_follow_from_the_step():
-    one, two = (FlowSource(Scenes(), FlowDataConfig("clips", crop=16, reach=4), 1) for _ in range(2))  # type: ignore[arg-type]
-    one.batch(0, 2)
-    assert all(map(torch.equal, one.batch(7, 2), two.batch(7, 2)))
-
-
-def test_the_distance_of_a_coarse_flow_counts_in_pixels_of_the_frame():
-    flow = torch.arange(2 * 4 * 4.0).view(1, 2, 4, 4)
-    coarse = torch.zeros(1, 2, 2, 2)
-    means = flow.view(1, 2, 2, 2, 2, 2).mean((3, 5))
-    expected = ((means / 2) ** 2).sum(1).sqrt().mean() * 2
-    torch.testing.assert_close(flow_distance(coarse, flow), expected, atol=1e-2, rtol=1e-3)
-    torch.testing.assert_close(flow_distance(means / 2, flow), torch.tensor(2 * 0.01))
-
-
-def test_a_level_first_sees_differences_and_no_brightness():
-    level = nn.Sequential(nn.Conv2d(8, 6, 3), nn.ReLU(), nn.Conv2d(6, 2, 3))
-    initialise_flow_level(level)
-    flat = torch.cat((torch.full((1, 6, 9, 9), 0.7), torch.zeros(1, 2, 9, 9)), 1)
-    torch.testing.assert_close(level(flat), torch.zeros(1, 2, 5, 5), atol=1e-5, rtol=0)
-    frame = torch.rand(1, 3, 9, 9)
-    still = level[0](torch.cat((frame, frame, torch.zeros(1, 2, 9, 9)), 1))
-    torch.testing.assert_close(still[:, ::2], torch.zeros(1, 3, 7, 7), atol=1e-5, rtol=0)
-    assert still[:, 1::2].abs().min() > 0
-
-
 # Runs
 
 
@@ -196,37 +143,38 @@ def test_the_loss_psnr_of_clips_is_that_of_their_frames_on_average():
     assert float(loss) == pytest.approx(expected, abs=1e-4)
 
 
-@pytest.mark.parametrize(
-    ("family", "settings", "found"),
-    [
-        ("vsr-transformer", {"loss": "spectrum"}, "loss must be 'charbonnier' or 'psnr', .*spectrum"),
-        ("spynet", {"loss": "psnr"}, "unknown.*loss"),
-        ("spynet", {"optimiser": "muon"}, "unknown.*optimiser"),
-    ],
-)
-def test_clips_have_two_losses_and_flow_has_its_own(tmp_path, family, settings, found):
-    usual, squared = (
-        clip_run(tmp_path, "vsr-transformer", training=given).training for given in ({}, {"loss": "psnr"})
-    )
+def test_clips_have_two_losses(tmp_path):
+    usual, squared = (clip_run(tmp_path, training=given).training for given in ({}, {"loss": "psnr"}))
     assert isinstance(usual, ClipTrainingConfig) and isinstance(squared, ClipTrainingConfig)
     assert (usual.loss, squared.loss) == ("charbonnier", "psnr")
-    with pytest.raises(ConfigError, match=found):
-        clip_run(tmp_path, family, training=settings)
+    with pytest.raises(ConfigError, match="loss must be 'charbonnier' or 'psnr', .*spectrum"):
+        clip_run(tmp_path, training={"loss": "spectrum"})
 
 
-@pytest.mark.parametrize(("family", "figure"), [("vsr-transformer", "x4"), ("spynet", "warped")])
-def test_a_few_dozen_steps_lower_the_loss_and_the_card_says_what_came_out(tmp_path, family, figure):
+def test_parts_that_are_named_are_trained_and_no_others(tmp_path):
+    config = clip_run(tmp_path, training={"parts": ["to_later", "tail"], "steps": 3})
+    run = Run(config, tmp_path / "start", CPU)
+    # as weights are stored
+    before = {name: part.half().float() for name, part in run.network.state_dict().items()}
+    after = load_model(train(config, tmp_path / "runs", device="cpu")).network.state_dict()
+    changed = {name.split(".")[0] for name, part in after.items() if not torch.equal(part, before[name])}
+    assert changed == {"to_later", "tail"}
+    with pytest.raises(ConfigError, match="no parameter begins with 'tial'; there are extractor, tail, to_e"):
+        Run(clip_run(tmp_path, training={"parts": ["tial"]}), tmp_path, CPU)
+
+
+def test_a_few_dozen_steps_lower_the_loss_and_the_card_says_what_came_out(tmp_path):
     events = RecordedEvents()
-    card = read_card(train(clip_run(tmp_path, family), tmp_path / "runs", device="cpu", on_event=events))
+    card = read_card(train(clip_run(tmp_path), tmp_path / "runs", device="cpu", on_event=events))
     first, last = events[1], events[-1]
     assert last.loss < first.loss
-    assert list(last.psnr) == list(last.before) == [figure]
-    assert [part["psnr"] for part in card.measured.values()] == [round(last.psnr[figure], 3)]
-    assert card.parameters == ({"scale": 4} if family == "vsr-transformer" else {})
+    assert list(last.psnr) == list(last.before) == ["x4"]
+    assert [part["psnr"] for part in card.measured.values()] == [round(last.psnr["x4"], 3)]
+    assert card.parameters == {"scale": 4}
 
 
 def test_a_fresh_network_of_single_frames_enlarges_bilinearly(tmp_path):
-    network = Run(clip_run(tmp_path, "vsr-transformer", model={"neighbours": False}), tmp_path, CPU).network
+    network = Run(clip_run(tmp_path, model={"neighbours": False}), tmp_path, CPU).network
     clip = torch.rand(1, 3, 3, 8, 8, generator=torch.Generator().manual_seed(1))
     expected = torch.nn.functional.interpolate(clip[0], scale_factor=4, mode="bilinear")
     torch.testing.assert_close(network(clip)[0], expected)
@@ -235,27 +183,23 @@ def test_a_fresh_network_of_single_frames_enlarges_bilinearly(tmp_path):
 def released_run(folder: Path, **changes: Any) -> Run:
     """A run of the released form with a small flow network, with `changes` to its model."""
     model = dict.fromkeys(SMALL) | RELEASED | changes
-    return Run(clip_run(folder, "vsr-transformer", model=model, data={"crop": 64}), folder, CPU)
+    return Run(clip_run(folder, model=model, data={"crop": 64}), folder, CPU)
 
 
 @pytest.mark.parametrize("finest", [0, 1])
-def test_a_trained_flow_goes_into_a_released_network_and_no_other(tmp_path, finest):
-    given = train(
-        clip_run(tmp_path, "spynet", model={"finest": finest}, training={"steps": 3}),
-        tmp_path / "runs",
-        device="cpu",
-    )
+def test_a_flow_network_goes_into_a_released_network_and_no_other(tmp_path, finest):
+    given, settings = tmp_path / "flow.safetensors", FLOW | {"finest": finest}
+    save_model(given, Spynet(SpynetConfig(**settings)), family="spynet", config=settings, task="flow")
     run = released_run(tmp_path)
     before = {name: tensor.clone() for name, tensor in run.network.state_dict().items()}
     run.initialise_from(given)
     for network in (run.network, run.average):
         kept = {name for name, tensor in network.state_dict().items() if torch.equal(tensor, before[name])}
-        assert all(not name.startswith("flow.") or "bias" in name for name in kept)
-        assert {name for name in before if not name.startswith("flow.")} <= kept
+        assert kept == {name for name in before if not name.startswith("flow.")}
     assert run.config.command(run.init).endswith(f"--init {given}")
     for other in (
         released_run(tmp_path, flow=FLOW | {"widths": [8]}),
-        Run(clip_run(tmp_path, "vsr-transformer"), tmp_path, CPU),
+        Run(clip_run(tmp_path), tmp_path, CPU),
     ):
         with pytest.raises(CheckpointError, match="weights of spynet"):
             other.initialise_from(given)
@@ -264,33 +208,31 @@ def test_a_trained_flow_goes_into_a_released_network_and_no_other(tmp_path, fine
 def test_a_network_without_attention_goes_into_one_with_it(tmp_path):
     plain = {"attention": False}
     given = train(
-        clip_run(tmp_path, "vsr-transformer", model=plain, training={"steps": 3}),
+        clip_run(tmp_path, model=plain, training={"steps": 3}),
         tmp_path / "runs",
         device="cpu",
     )
-    run = Run(clip_run(tmp_path, "vsr-transformer"), tmp_path, CPU)
+    run = Run(clip_run(tmp_path), tmp_path, CPU)
     run.initialise_from(given)
     own, part = run.network.state_dict(), load_model(given).network.state_dict()
     assert own.keys() > part.keys()
     assert all(torch.equal(own[name], tensor) for name, tensor in part.items())
-    other = Run(clip_run(tmp_path, "vsr-transformer", model={"shared": 4}), tmp_path, CPU)
+    other = Run(clip_run(tmp_path, model={"shared": 4}), tmp_path, CPU)
     with pytest.raises(CheckpointError, match="change .model., or start without"):
         other.initialise_from(given)
 
 
 @pytest.mark.parametrize(
-    ("family", "data", "message"),
+    ("data", "message"),
     [
-        ("vsr-transformer", {"crop": 20}, "crop must be a multiple of 8, found 20"),
-        ("vsr-transformer", {"frames": 0}, "frames must be greater than or equal to 1, found 0"),
-        ("vsr-transformer", {"practical": 1}, "practical must be a valid boolean, found 1"),
-        ("spynet", {"crop": 200}, "crop must be less than or equal to 160, found 200"),
-        ("spynet", {"reach": 0}, "reach must be greater than 0, found 0"),
+        ({"crop": 20}, "crop must be a multiple of 8, found 20"),
+        ({"frames": 0}, "frames must be greater than or equal to 1, found 0"),
+        ({"practical": 1}, "practical must be a valid boolean, found 1"),
     ],
 )
-def test_a_wrong_value_is_named(tmp_path, family, data, message):
+def test_a_wrong_value_is_named(tmp_path, data, message):
     with pytest.raises(ConfigError, match=message):
-        clip_run(tmp_path, family, data=data)
+        clip_run(tmp_path, data=data)
 
 
 @pytest.mark.parametrize(
@@ -305,6 +247,6 @@ def test_crops_that_the_network_can_not_take_are_refused_before_a_clip_is_read(
 ):
     monkeypatch.setattr("vidrestore.training.loop.make_data", lambda *arguments: pytest.fail("data was read"))
     model = dict.fromkeys(SMALL) | RELEASED
-    config = clip_run(tmp_path, "vsr-transformer", model=model, data=data)
+    config = clip_run(tmp_path, model=model, data=data)
     with pytest.raises(ConfigError, match=message):
         train(config, tmp_path / "runs", device="cpu")

@@ -30,7 +30,7 @@ from vidrestore.training.config import TrainingConfig, read_config
 from vidrestore.training.data.batches import WorkerError
 from vidrestore.training.loop import Run, rehearse, train
 from vidrestore.training.objective import batch_loss, group_psnr, validation_sigmas
-from vidrestore.training.optimiser import learning_rate
+from vidrestore.training.schedule import learning_rate
 from vidrestore.training.training_events import Began, Interrupted, Validated
 from vidrestore.weights import load_model, read_card
 

@@ -16,8 +16,8 @@ from training_runs import tiny_run
 from vidrestore.cli.train_commands import training_bar
 from vidrestore.errors import CheckpointError, OptionError
 from vidrestore.training.loop import train
-from vidrestore.training.optimiser import learning_rate
 from vidrestore.training.run_records import POINTS, StepLog, thinned, training_plot
+from vidrestore.training.schedule import learning_rate
 from vidrestore.training.training_events import Began, Reached, Stepped, Validated
 
 

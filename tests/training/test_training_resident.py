@@ -27,7 +27,7 @@ from vidrestore.training.data import packed, resident
 from vidrestore.training.data.footage import shot_of
 from vidrestore.training.data.pairs import encoded
 from vidrestore.training.data.resident import Planes, View
-from vidrestore.training.data.sources import Reading, make_data, pack
+from vidrestore.training.data.sources import Reading, check_resident, make_data, pack
 from vidrestore.training.data.super_resolution import ResidentClips
 from vidrestore.training.loop import Run, train
 from vidrestore.training.step import CapturedStep, ResidentStep
@@ -87,7 +87,7 @@ def test_a_reduced_crop_keeps_places_and_means():
 
 
 def clips(tmp_path: Path, **data: Any) -> Any:
-    return clip_run(tmp_path, "vsr-transformer", data={"resident": True} | data, training={"steps": 9})
+    return clip_run(tmp_path, data={"resident": True} | data, training={"steps": 9})
 
 
 def source_of(config: Any) -> Any:
@@ -136,8 +136,8 @@ def test_too_many_data_are_refused_with_what_helps(tmp_path, monkeypatch):
 
 def test_what_can_not_be_resident_is_refused(tmp_path):
     with pytest.raises(ConfigError, match="resident is not there for this kind of training"):
-        train(clip_run(tmp_path, "spynet", data={"resident": True}), tmp_path / "runs", device="cpu")
-    config = clip_run(tmp_path, "vsr-transformer", data={"resident": True}, training={"precision": "fp16"})
+        check_resident(clips(tmp_path), Mock())
+    config = clip_run(tmp_path, data={"resident": True}, training={"precision": "fp16"})
     with pytest.raises(ConfigError, match="resident is for one process and training.precision bf16 or fp32"):
         train(config, tmp_path / "runs", device="cpu")
 
@@ -166,19 +166,11 @@ def test_its_steps_lower_the_loss_as_the_plain_ones_do_on_the_same_batches(tmp_p
     assert losses[0] == pytest.approx(losses[1], abs=1e-3) and len(set(losses[0])) == 20
 
 
-@pytest.mark.parametrize("optimiser", ["adam", "muon"])
-def test_a_captured_step_repeated_gives_the_weights_of_steps_that_run_as_they_are(tmp_path, optimiser):
-    config = clip_run(
-        tmp_path,
-        "vsr-transformer",
-        data={"resident": True, "practical": True},
-        training={"optimiser": optimiser},
-    )
-    torch.manual_seed(5)  # a flow network's start is drawn
+def test_a_captured_step_repeated_gives_the_weights_of_steps_that_run_as_they_are(tmp_path):
+    config = clip_run(tmp_path, data={"resident": True, "practical": True})
     expected = Run(config, tmp_path / "here", CPU)
     expected.resident_step = ResidentStep(expected.take_step, source_of(config), 2, 0)
     with Rehearsal() as device:
-        torch.manual_seed(5)
         run = Run(config, tmp_path / "there", DEVICE)
         run.resident_step = run._resident_step(make_data(config, run.network)[0])
         assert isinstance(run.resident_step, CapturedStep)

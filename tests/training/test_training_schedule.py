@@ -5,7 +5,7 @@ import math
 import pytest
 
 from vidrestore.training.config import TrainingConfig
-from vidrestore.training.optimiser import Plateau, learning_rate
+from vidrestore.training.schedule import Plateau, learning_rate
 
 
 def test_a_cosine_falls_to_a_floor_that_is_given() -> None:

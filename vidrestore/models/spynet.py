@@ -18,7 +18,6 @@ from torch import Tensor, nn
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # of R, G, B in ImageNet
 SMALL = 256  # pixels of the largest picture that is convolved by a matrix product
-DIFFERENCE_GAIN = 5.0  # initial gain of the first filters of a level
 INPUTS = 8  # channels of a level: reference (3), warped supporting frame (3), flow (2)
 
 
@@ -65,13 +64,6 @@ class Spynet(nn.Module):
         )
         self.register_buffer("mean", torch.tensor(MEAN).view(1, 3, 1, 1), persistent=False)
         self.register_buffer("std", torch.tensor(STD).view(1, 3, 1, 1), persistent=False)
-
-    def initialise(self) -> None:
-        """Let every level respond to differences from the first step; without that, nothing was learnt in
-        1,500 steps.
-        """
-        for level in self.levels:
-            initialise_flow_level(cast("nn.Sequential", level))
 
     def forward(self, reference: Tensor, supporting: Tensor) -> Tensor:
         height, width = reference.shape[-2:]
@@ -127,25 +119,6 @@ def _level(config: SpynetConfig) -> nn.Sequential:
             nn.ReLU(inplace=True),
         ]
     return nn.Sequential(*layers[:-1])
-
-
-def initialise_flow_level(level: nn.Sequential) -> None:
-    """Use He's normal weights, zero-mean first filters, and differences of the two frames in every second
-    one.
-
-    Neighbouring frames differ by far less than either varies, so random filters hardly respond to motion. The
-    last layer starts small, so that the flow of the coarser level is hardly changed at first.
-    """
-    layers = [layer for layer in level if isinstance(layer, nn.Conv2d)]
-    for layer in layers:
-        nn.init.kaiming_normal_(layer.weight, nonlinearity="relu")
-        nn.init.zeros_(cast("Tensor", layer.bias))
-    with torch.no_grad():
-        layers[-1].weight.mul_(0.1)
-        first = layers[0].weight
-        first[:, :3] = DIFFERENCE_GAIN * (first[:, :3] - first[:, :3].mean((2, 3), keepdim=True))
-        first[:, 3:6] = first[:, :3]
-        first[::2, 3:6] *= -1
 
 
 def resized_flow(flow: Tensor, height: int, width: int) -> Tensor:

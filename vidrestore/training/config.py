@@ -107,18 +107,7 @@ class PairTrainingConfig(Schedule):
 
 
 @dataclass(frozen=True)
-class FlowTrainingConfig(Schedule):
-    """Training on the flow between frames; the defaults are for a CPU."""
-
-    batch: AtLeastOne = 2
-    learning_rate: Positive = 4e-4
-    decay: Portion = 1.0
-    precision: Precision = "fp32"
-    validate_every: AtLeastOne = 500
-
-
-@dataclass(frozen=True)
-class ClipTrainingConfig(FlowTrainingConfig):
+class ClipTrainingConfig(Schedule):
     """Training on clips; the defaults are for a CPU.
 
     `loss`: "charbonnier" is the mean distance that VSR-Transformer was trained with; the best answer to it is
@@ -126,7 +115,11 @@ class ClipTrainingConfig(FlowTrainingConfig):
     their mean. With `parts` only the parameters are trained whose names begin with one of them.
     """
 
-    optimiser: Literal["adam", "muon"] = "adam"
+    batch: AtLeastOne = 2
+    learning_rate: Positive = 4e-4
+    decay: Portion = 1.0
+    precision: Precision = "fp32"
+    validate_every: AtLeastOne = 500
     loss: Literal["charbonnier", "psnr"] = "charbonnier"
     parts: tuple[str, ...] = ()
 
@@ -230,14 +223,6 @@ class ClipDataConfig(FootageConfig):
     practical: bool = False
     native: Portion = 0.0  # share of crops of photos that slide over a photo's own pixels
     reuse: AtLeastOne = 1  # steps that a batch is used for, each time cropped and mirrored differently
-
-
-@dataclass(frozen=True)
-class FlowDataConfig(FootageConfig):
-    """Pairs of RGB crops with a random flow between them."""
-
-    crop: Annotated[int, Field(ge=16, le=160)] = 128
-    reach: Annotated[float, Field(gt=0, le=32)] = 12.0  # pixels; largest component of a flow vector
 
 
 def paper_sets() -> Any:

@@ -46,9 +46,9 @@ from vidrestore.training.networks import (
     write_weights,
 )
 from vidrestore.training.objective import objective_of
-from vidrestore.training.optimiser import Plateau, learning_rate
 from vidrestore.training.parallel import LostError, ProcessGroup, processes
 from vidrestore.training.run_records import recording
+from vidrestore.training.schedule import Plateau, learning_rate
 from vidrestore.training.step import CapturedStep, ResidentStep, TrainingStep
 from vidrestore.training.training_events import (
     Began,

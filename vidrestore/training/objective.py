@@ -10,7 +10,6 @@ from abc import ABC, abstractmethod
 from typing import Any, cast
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from vidrestore.degrade import add_gaussian_noise, imresize
@@ -20,14 +19,12 @@ from vidrestore.models.fast.linear import PlainLinear
 from vidrestore.models.grouping import GroupNetwork
 from vidrestore.models.mb_taylorformer import MBTaylorFormer
 from vidrestore.models.scattering import without_haze
-from vidrestore.models.spynet import Spynet, warp
-from vidrestore.models.vsr_transformer import SCALE, VsrTransformer
+from vidrestore.models.vsr_transformer import SCALE
 from vidrestore.restorers.base import PictureForm
 from vidrestore.training.config import (
     ClipDataConfig,
     ClipSetConfig,
     ClipTrainingConfig,
-    FlowTrainingConfig,
     PairDataConfig,
     PairSetConfig,
     PairTrainingConfig,
@@ -36,8 +33,7 @@ from vidrestore.training.config import (
 )
 from vidrestore.training.data.batches import WHOLE, Share
 from vidrestore.training.data.pairs import HeldOutPairs, task_indices
-from vidrestore.training.data.super_resolution import HeldOutClips, HeldOutFrames
-from vidrestore.training.optimiser import Muon
+from vidrestore.training.data.super_resolution import HeldOutClips
 from vidrestore.training.training_events import Metrics
 
 
@@ -174,7 +170,6 @@ class ClipObjective(Objective):
     trained, or `psnr_loss` of each frame.
     """
 
-    fixed_settings = (*Objective.fixed_settings, "optimiser")
     measured, baseline = "clips", "psnr_bicubic"
     settings: ClipTrainingConfig
 
@@ -184,16 +179,6 @@ class ClipObjective(Objective):
 
     def optimiser(self, network: nn.Module) -> torch.optim.Optimizer:
         rate = self.settings.learning_rate
-        if self.settings.optimiser == "muon":
-            model = cast("VsrTransformer", network)
-            others = (
-                getattr(model, "flow", None),
-                model.extractor[0],
-                model.tail,
-            )  # flow, and first and last layers
-            return Muon(
-                network, rate, apart=[parameter for part in others if part for parameter in part.parameters()]
-            )
         return torch.optim.Adam(network.parameters(), lr=rate, betas=(0.9, 0.99), fused=True)
 
     def loss(self, network: nn.Module, batch: tuple[Any, ...], step: int) -> Tensor:
@@ -223,54 +208,6 @@ class ClipObjective(Objective):
     def metrics_before(self, held_out: HeldOutClips) -> Metrics:
         enlarged = imresize(held_out.small.flatten(0, 1) / 255, SCALE).clamp(0, 1)
         return {f"x{SCALE}": mean_psnr(enlarged, held_out.large.flatten(0, 1) / 255)}
-
-
-class FlowObjective(Objective):
-    """Frames and the flow between them: the mean distance of the vectors, in pixels, over the levels of the
-    pyramid.
-
-    Validation measures how well real neighbouring frames are warped onto each other.
-    """
-
-    measured = "frames"
-    settings: FlowTrainingConfig
-
-    def optimiser(self, network: nn.Module) -> torch.optim.Optimizer:
-        return torch.optim.Adam(network.parameters(), lr=self.settings.learning_rate, fused=True)
-
-    def loss(self, network: nn.Module, batch: tuple[Any, ...], step: int) -> Tensor:
-        reference, supporting, flow = batch
-        with in_precision(reference.device, self.settings.precision):
-            levels = cast("Spynet", network).flows(reference, supporting)
-        distances = [flow_distance(level.float(), flow) for level in levels]
-        return torch.stack(distances).mean()
-
-    @torch.no_grad()
-    def metrics(self, network: nn.Module, held_out: HeldOutFrames) -> Metrics:
-        device = next(network.parameters()).device
-        reference, supporting = (
-            frames.to(device) / 255 for frames in (held_out.reference, held_out.supporting)
-        )
-        return {
-            "warped": mean_psnr(
-                warp(supporting, network(reference, supporting), border="border").cpu(), reference.cpu()
-            )
-        }
-
-    def metrics_before(self, held_out: HeldOutFrames) -> Metrics:
-        return {"warped": mean_psnr(held_out.supporting / 255, held_out.reference / 255)}
-
-
-def flow_distance(estimate: Tensor, flow: Tensor) -> Tensor:
-    """Return the mean length of the difference of flows (B, 2, h, w) and (B, 2, H, W), in pixels of the
-    second.
-
-    The second is averaged down to the size of the first.
-    """
-    ratio = flow.shape[-1] / estimate.shape[-1]
-    expected = F.interpolate(flow, estimate.shape[-2:], mode="area") / ratio
-    distance: Tensor = (estimate - expected).square().sum(1).add(1e-4).sqrt()
-    return ratio * distance.mean()
 
 
 def objective_of(config: RunConfig, share: Share = WHOLE) -> Objective:

@@ -24,7 +24,16 @@ from vidrestore.media.probe import probe
 from vidrestore.media.reader import VideoReader
 from vidrestore.training.config import LARGEST_CROP
 from vidrestore.training.data.decoded import Decoded
-from vidrestore.training.data.resident import Shot
+from vidrestore.training.data.resident import (
+    DRIFTS,
+    FAST_DRIFTS,
+    GROWTH,
+    REDUCED,
+    REDUCED_SHARE,
+    SLIDES,
+    ZOOMED,
+    Shot,
+)
 
 Window = tuple[Tensor, ...]  # planes (T, H, W) uint8: Y, U, V (R, G, B of an RGB clip), or gray alone
 Coding = tuple[PixelFormat, ColourTags]
@@ -34,10 +43,6 @@ CACHE_BYTES = 1_500_000_000
 SHOT = (LARGEST_CROP, 384)  # height and width of the frames of a pan over a photo
 TRIES = 30  # clips that are tried until one is large enough
 STILL_PIXELS_SHARE = 0.5  # of single frames from photos: the photo's own pixels, no pan
-# of crops that slide over a photo's own pixels: standard deviations of the speed in pixels a frame, the
-# share of photos that are reduced before, and the largest factor
-SLIDES = (0, 1, 4, 12)
-REDUCED_SHARE, REDUCED = 0.5, 2.5
 # pixel format and colour tags of a pan
 SHOT_CODING = (PixelFormat("yuv420p", "yuv", 8, 1, 1), ColourTags(matrix=6, range=1, chroma_location=2))
 # and of a photo
@@ -330,9 +335,9 @@ def random_move(size: Sequence[int], rng: np.random.Generator, *, fast: bool = F
     """Return a move over a photo of `size` (height, width): often nearly still, sometimes some pixels per
     frame; if `fast`, up to dozens.
     """
-    zoom, centre = rng.uniform(1.0, 2.0), rng.uniform(0.3, 0.7, 2) * size[:2]
-    drift = rng.normal(0, 1, 2) * rng.choice([8, 16] if fast else [0, 1, 4])
-    growth, turn = rng.normal(0, 0.003), rng.normal(0, 0.003) * rng.choice([0, 1])
+    zoom, centre = rng.uniform(1.0, ZOOMED), rng.uniform(0.3, 0.7, 2) * size[:2]
+    drift = rng.normal(0, 1, 2) * rng.choice(FAST_DRIFTS if fast else DRIFTS)
+    growth, turn = rng.normal(0, GROWTH), rng.normal(0, 0.003) * rng.choice([0, 1])
     if fast:
         growth, turn = 5 * growth, 5 * turn
     return Move((centre[0], centre[1]), zoom, (drift[0], drift[1]), growth, turn)

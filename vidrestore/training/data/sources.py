@@ -18,7 +18,6 @@ from vidrestore.restorers.base import PictureForm
 from vidrestore.training.config import (
     ClipDataConfig,
     DataConfig,
-    FlowDataConfig,
     FootageConfig,
     PairDataConfig,
     RunConfig,
@@ -40,10 +39,8 @@ from vidrestore.training.data.pairs import PairSource, ResidentPairs, held_out_p
 from vidrestore.training.data.resident import ResidentSource
 from vidrestore.training.data.super_resolution import (
     ClipSource,
-    FlowSource,
     ResidentClips,
     held_out_clips,
-    held_out_frames,
 )
 from vidrestore.training.networks import new_network
 
@@ -192,14 +189,6 @@ def clip_data(
 def device_of(network: nn.Module) -> torch.device:
     """Return the device that a network is on."""
     return next((part.device for part in network.parameters()), torch.device("cpu"))
-
-
-def flow_data(
-    config: RunConfig, footage: Footage, validation: Footage | None, network: nn.Module
-) -> tuple[Source, Any]:
-    """Return frames with a known flow to train on, and held-out neighbouring frames."""
-    source = FlowSource(footage, cast("FlowDataConfig", config.data), config.training.seed)
-    return source, validation and held_out_frames(validation, VALIDATION_SIDE, VALIDATION_PAIRS)
 
 
 def group_data(

@@ -1,4 +1,4 @@
-"""Clips to train super-resolution on and frames to train its flow on: RGB crops, downscaled or warped."""
+"""Clips to train super-resolution on: RGB crops, and the same downscaled."""
 
 from __future__ import annotations
 
@@ -15,9 +15,8 @@ from vidrestore.degrade import gaussian_blurred, imresize
 from vidrestore.degrade.coding import random_coding
 from vidrestore.degrade.counters import Counters
 from vidrestore.degrade.resize import resizing_matrix
-from vidrestore.models.spynet import warp
 from vidrestore.models.vsr_transformer import SCALE
-from vidrestore.training.config import ClipDataConfig, FlowDataConfig
+from vidrestore.training.config import ClipDataConfig
 from vidrestore.training.data.batches import WHOLE, Share, Source
 from vidrestore.training.data.footage import Footage
 from vidrestore.training.data.pairs import quantised, random_compression
@@ -35,14 +34,6 @@ class HeldOutClips:
 
     small: Tensor
     large: Tensor
-
-
-@dataclass(frozen=True)
-class HeldOutFrames:
-    """Neighbouring frames (N, 3, S, S) uint8 of real clips."""
-
-    reference: Tensor
-    supporting: Tensor
 
 
 class ClipSource(Source):
@@ -181,64 +172,3 @@ def held_out_clips(footage: Footage, config: ClipDataConfig, count: int) -> Held
     clips = [random_clip(footage, config, np.random.default_rng((1, number))) for number in range(count)]
     small, large = (torch.stack(part).mul(255).round().to(torch.uint8) for part in zip(*clips, strict=True))
     return HeldOutClips(small, large)
-
-
-class FlowSource(Source):
-    """Batches of frames and the flow between them."""
-
-    def __init__(self, footage: Footage, config: FlowDataConfig, seed: int) -> None:
-        self.footage, self.config, self.seed = footage, config, seed
-
-    def batch(self, step: int, size: int, share: Share = WHOLE) -> tuple[Tensor, Tensor, Tensor]:
-        """Return reference and supporting frames (size, 3, S, S) in [0, 1], and the flow (size, 2, S, S) in
-        pixels.
-        """
-        draws = (
-            np.random.default_rng((self.seed, 0, step, number)) for number in range(size)[share.of(size)]
-        )
-        reference, supporting, flow = zip(
-            *(random_motion(self.footage, self.config, rng) for rng in draws), strict=True
-        )
-        return torch.stack(reference), torch.stack(supporting), torch.stack(flow)
-
-
-def random_motion(
-    footage: Footage, config: FlowDataConfig, rng: np.random.Generator
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Return a frame that is a crop of footage warped by a random flow, that crop, and the flow.
-
-    All three have the crop's size; they are cut from a larger crop, so that the borders are complete.
-    """
-    margin = int(config.reach) + 4
-    scene = footage.rgb_crop(rng, config.crop + 2 * margin, 1)
-    flow = random_flow(config.crop + 2 * margin, config.reach, rng)
-    inside = slice(margin, margin + config.crop)
-    reference = warp(scene, flow[None], border="border")[0, :, inside, inside]
-    return quantised(reference), quantised(scene[0, :, inside, inside]), flow[:, inside, inside]
-
-
-def random_flow(side: int, reach: float, rng: np.random.Generator) -> Tensor:
-    """Return a random flow (2, side, side), x then y, in pixels: a shift, a linear part (rotation, zoom,
-    shear) and a smooth field.
-
-    Each has a random strength. No component of a vector is larger than `reach`.
-    """
-    columns = torch.linspace(-1, 1, side).expand(side, side)
-    coordinates = torch.stack([columns, columns.mT])
-    linear = torch.from_numpy(rng.normal(0, 0.02, (2, 2))).float() * side / 2
-    grid = torch.from_numpy(rng.normal(0, 1, (1, 2, *rng.integers(3, 8, 2)))).float()
-    smooth = F.interpolate(grid, size=(side, side), mode="bicubic", align_corners=True)[0]
-    shift = torch.from_numpy(rng.normal(0, rng.choice([0.3, 2, 5]), 2)).float()[:, None, None]
-    flow: Tensor = (
-        shift + torch.tensordot(linear, coordinates, 1) * rng.uniform(0, 1) + smooth * rng.uniform(0, 2)
-    )
-    return flow.clamp(-reach, reach)
-
-
-def held_out_frames(footage: Footage, side: int, count: int) -> HeldOutFrames:
-    """Return `count` pairs of neighbouring frames, the same for every run of a configuration."""
-    clips = torch.stack(
-        [footage.rgb_crop(np.random.default_rng((1, number)), side, 2) for number in range(count)]
-    )
-    stored = clips.mul(255).round().to(torch.uint8)
-    return HeldOutFrames(stored[:, 0], stored[:, 1])

@@ -2,9 +2,8 @@
 
 import pytest
 import torch
+from muon import Muon, orthogonal
 from torch import nn
-
-from vidrestore.training.optimiser import Muon, orthogonal
 
 
 @pytest.mark.parametrize("shape", [(3, 16, 40), (2, 40, 16)])
