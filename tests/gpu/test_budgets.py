@@ -42,9 +42,9 @@ def cost(card: str, task: str, size: str, count: int, *options: tuple[str, Any])
         clips = clip_restorer(restorer, video_of(EIGHT, height, width), RestoreOptions(), threads=1)
         for stop, sigma in ((3, 20.0), (count, 21.0)):  # as measured noise differs from clip to clip
             device.counts.clear()
-            device.launches = device.touched = device.products = device.eigen = device.cholesky = 0
+            device.launches = device.touched = device.products = device.cholesky = 0
             assert len(list(clips.frames(iter([(Clip(0, stop, (sigma,) * 3), frames[:stop])])))) == stop
-    each = device.launches, device.touched / 1e9, device.products / 1e9, device.eigen, device.cholesky
+    each = device.launches, device.touched / 1e9, device.products / 1e9, device.cholesky
     waits = sum(device.counts[what] for what in ("values read", "sized by values", "waits inside"))
     return Cost(Work(*(number / count for number in each)), waits, device.counts["blocking copies"])
 
@@ -69,10 +69,12 @@ def cost_of(name: str, size: str, card: str = "h100") -> Cost:
 @pytest.mark.parametrize(
     "name, size, most",
     [
-        ("denoise", "480p", 500),
-        ("denoise", "1080p", 500),
-        ("denoise, fast", "480p", 350),
-        ("denoise, fast", "1080p", 350),
+        ("denoise", "480p", 480),
+        ("denoise", "1080p", 480),
+        ("denoise, noise measured", "480p", 500),
+        ("denoise, noise measured", "1080p", 500),
+        ("denoise, fast", "480p", 345),
+        ("denoise, fast", "1080p", 345),
         ("derain", "480p", 150),
         ("derain", "1080p", 150),
         ("dehaze", "480p", 100),
@@ -91,19 +93,19 @@ def test_large_frames_take_no_more_launches_on_an_h100_than_small_ones(name):
 
 
 # At 1080p 9.4 GB of a denoised frame were counted at first.
-@pytest.mark.parametrize("name, most", [("denoise", 8.4), ("denoise, fast", 3.9), ("derain", 30)])
+@pytest.mark.parametrize("name, most", [("denoise", 8.25), ("denoise, fast", 3.9), ("derain", 30)])
 def test_few_bytes_of_a_frame_of_1080p_are_moved_on_a_device(name, most):
     assert cost_of(name, "1080p").work.gigabytes <= most
 
 
-# Of a denoised clip: the sizes of lists of holes in three planes and of detailed groups in two, an error code
-# of each of the decompositions, and one look for NaN; of measured noise, its evenness too.
+# Of a denoised clip: the sizes of lists of holes in three planes and of detailed groups in two, and one look
+# for NaN; of measured noise, its evenness too.
 @pytest.mark.parametrize(
     "name, size, most",
     [
-        ("denoise", "1080p", 11),
-        ("denoise, fast", "1080p", 9),
-        ("denoise, noise measured", "480p", 16),
+        ("denoise", "1080p", 6),
+        ("denoise, fast", "1080p", 6),
+        ("denoise, noise measured", "480p", 9),
         ("derain", "1080p", 1),
         ("sr", "480p", 1),
     ],
@@ -129,9 +131,9 @@ def test_predictions_for_a_4060_follow_from_what_is_counted():
 
 
 def test_a_frame_takes_as_long_as_the_slowest_of_host_device_and_cores():
-    frame, (h100, small) = Work(500, 2.0, 10.0, 100, 100), (CARDS["h100"], CARDS["4060"])
+    frame, (h100, small) = Work(500, 2.0, 10.0, 100), (CARDS["h100"], CARDS["4060"])
     host, device, alone, whole = predicted(h100, frame, "480p")
     assert host == pytest.approx(500 * 7e-3)
     assert device > 2.0 / 3.35 and alone == pytest.approx(1e3 / max(host, device)) and whole <= alone
     assert predicted(small, frame, "480p").device > 5 * device
-    assert predicted(h100, Work(1, 0.001, 0, 0, 0), "1080p").whole < 60, "x264 and the decoder bound it"
+    assert predicted(h100, Work(1, 0.001, 0, 0), "1080p").whole < 60, "x264 and the decoder bound it"

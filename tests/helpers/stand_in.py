@@ -43,7 +43,6 @@ WAITING = {
     aten._linalg_solve_ex.default,
     aten.cholesky_inverse.default,
 }
-DECOMPOSING = {aten._linalg_eigh.default, aten.linalg_cholesky_ex.default}
 # They neither compute nor copy.
 FREE = {
     aten._unsafe_view.default,
@@ -365,7 +364,7 @@ class Graph:
 
 class Rehearsal:
     """The stand-in while it is entered: `launches`, the bytes that they `touched` and the operations of their
-    `products`, matrices whose `eigen`vectors or `cholesky` factors they find, `counts` of copies, waits and
+    `products`, matrices whose `cholesky` factors they find, `counts` of copies, waits and
     questions, bytes `moved` over the bus.
 
     Of its memory `free` bytes are free, and `kept` more are kept by torch for what comes; it has so many
@@ -378,7 +377,7 @@ class Rehearsal:
         self.free, self.bf16, self.kept, self.processors = free, bf16, kept, processors
         self.counts: Counter[str] = Counter()
         self.moved: Counter[str] = Counter()
-        self.launches = self.touched = self.products = self.eigen = self.cholesky = 0
+        self.launches = self.touched = self.products = self.cholesky = 0
         self._lock = threading.Lock()
 
     def __enter__(self) -> Rehearsal:
@@ -443,11 +442,10 @@ class Rehearsal:
         if cls.current:
             touched, formula = _bytes_of(func, given, result), flop_registry.get(func._overloadpacket)
             products = formula(*given[0], **given[1], out_val=result) if formula else 0
-            batch = math.prod(given[0][0].shape[:-2]) if func in DECOMPOSING else 0
+            decomposed = func is aten.linalg_cholesky_ex.default
             with cls.current._lock:
                 cls.current.launches += 1
-                cls.current.eigen += batch if func is aten._linalg_eigh.default else 0
-                cls.current.cholesky += batch if func is aten.linalg_cholesky_ex.default else 0
+                cls.current.cholesky += math.prod(given[0][0].shape[:-2]) if decomposed else 0
                 cls.current.touched += touched
                 cls.current.products += products
 

@@ -125,6 +125,21 @@ def test_cells_are_given_alike_without_sizes_that_depend_on_values(seed):
     assert len(empty) and torch.equal(on_device, cells) and torch.equal(order[: len(empty)], empty)
 
 
+@pytest.mark.parametrize("crowded", [False, True])
+def test_a_device_gives_no_cell_of_a_large_grid_twice(crowded):
+    generator = torch.Generator().manual_seed(0)
+    moved = torch.arange(400) // 5 if crowded else torch.arange(400)
+    moved = moved + torch.randint(0, 3, (400,), generator=generator)
+    steps = torch.tensor([0, 1, -1, 2, -2, 3, -3, 4])
+    wishes, cost = (moved[:, None] + steps).clamp(0, 399), torch.rand(400, generator=generator)
+    with Rehearsal():
+        cells, order = (each.cpu() for each in _assign(wishes.to("cuda"), cost.to("cuda")))
+    taken = cells[cells >= 0]
+    assert len(taken.unique()) == len(taken)
+    assert set(order[: 400 - len(taken)].tolist()) == set(range(400)) - set(taken.tolist())
+    assert crowded or torch.equal(cells, _assign(wishes, cost)[0])
+
+
 def test_the_median_of_nine_is_the_median():
     values = torch.randint(-5, 6, (2, 9, 400), generator=torch.Generator().manual_seed(0)).float()
     assert torch.equal(median_of_nine(values), values.median(1).values)

@@ -19,27 +19,24 @@ LAUNCH = 7e-3  # ms of the host: torch's own 5 us, and this package's code
 
 class Work(NamedTuple):
     """What a restored frame takes: launches, gigabytes that they read and write, 10^9 operations of products,
-    and matrices whose eigenvectors or Cholesky factors are found.
+    and matrices whose Cholesky factors are found.
     """
 
     launches: float
     gigabytes: float
     products: float
-    eigen: float
     cholesky: float
 
 
 @dataclass(frozen=True)
 class GpuCard:
     """A graphics card in a machine: `bandwidth` (GB/s) and `speed` (10^9 operations per second, bf16) that
-    programs reach, ms for each matrix of `eigen`vectors and of `cholesky` factors, `cores` beside it, and
-    what encodes.
+    programs reach, ms for each matrix of `cholesky` factors, `cores` beside it, and what encodes.
     """
 
     name: str
     bandwidth: float
     speed: float
-    eigen: float
     cholesky: float
     cores: int
     encoder: str
@@ -47,8 +44,8 @@ class GpuCard:
 
 # Shares of the data sheets' numbers that programs reach: 75 to 80 % of the bandwidth, 40 % of the products.
 CARDS = {
-    "h100": GpuCard("H100", 0.75 * 3350, 0.4 * 989e3, 0.004, 0.0024, 16, "libx264"),
-    "4060": GpuCard("RTX 4060", 0.8 * 272, 0.4 * 30e3, 0.012, 0.01, 8, "h264_nvenc"),
+    "h100": GpuCard("H100", 0.75 * 3350, 0.4 * 989e3, 0.0024, 16, "libx264"),
+    "4060": GpuCard("RTX 4060", 0.8 * 272, 0.4 * 30e3, 0.01, 8, "h264_nvenc"),
 }
 # CPU ms of a frame, measured on shared cores: decoding H.264; cuts, and looks at the noise; libx264 as it is
 # by default. What wasn't measured, 480x270, is in proportion to the pixels.
@@ -58,36 +55,36 @@ ENCODING = {"270p": 16.0, "480p": 51.0, "1080p": 301.0}
 # derain is counted; desnow and deblur have the same network. sr enlarges four times: 270p to 1080p.
 COUNTED: dict[tuple[str, str], dict[str, Work]] = {
     ("denoise", "480p"): {
-        "h100": Work(493, 1.68, 20.5, 126, 162),
-        "4060": Work(503, 1.70, 20.5, 126, 162),
+        "h100": Work(475, 1.66, 20.6, 162),
+        "4060": Work(494, 1.67, 20.6, 162),
     },
     ("denoise", "1080p"): {
-        "h100": Work(493, 8.33, 102.1, 622, 816),
-        "4060": Work(554, 8.75, 102.1, 622, 816),
+        "h100": Work(474, 8.19, 102.8, 816),
+        "4060": Work(622, 8.61, 102.8, 816),
     },
     ("denoise, fast", "480p"): {
-        "h100": Work(348, 0.78, 6.3, 103, 81),
-        "4060": Work(355, 0.79, 6.3, 103, 81),
+        "h100": Work(343, 0.80, 6.4, 81),
+        "4060": Work(359, 0.81, 6.4, 81),
     },
     ("denoise, fast", "1080p"): {
-        "h100": Work(348, 3.77, 30.4, 515, 408),
-        "4060": Work(384, 4.05, 30.4, 515, 408),
+        "h100": Work(343, 3.87, 31.0, 408),
+        "4060": Work(446, 4.15, 31.0, 408),
     },
     ("derain", "480p"): {
-        "h100": Work(81, 5.89, 99.3, 0, 0),
-        "4060": Work(81, 5.89, 99.3, 0, 0),
+        "h100": Work(81, 5.89, 99.3, 0),
+        "4060": Work(81, 5.89, 99.3, 0),
     },
     ("derain", "1080p"): {
-        "h100": Work(89, 29.56, 500.2, 0, 0),
-        "4060": Work(385, 29.61, 500.2, 0, 0),
+        "h100": Work(89, 29.56, 500.2, 0),
+        "4060": Work(385, 29.61, 500.2, 0),
     },
     ("sr", "270p"): {
-        "h100": Work(323, 9.96, 281.0, 0, 0),
-        "4060": Work(323, 9.96, 281.0, 0, 0),
+        "h100": Work(323, 9.96, 281.0, 0),
+        "4060": Work(323, 9.96, 281.0, 0),
     },
     ("sr", "480p"): {
-        "h100": Work(329, 31.41, 888.8, 0, 0),
-        "4060": Work(330, 35.48, 983.6, 0, 0),
+        "h100": Work(329, 31.41, 888.8, 0),
+        "4060": Work(330, 35.48, 983.6, 0),
     },
 }
 PIXELS = {"270p": "480x270", "480p": "854x480", "1080p": "1920x1080"}
@@ -109,7 +106,7 @@ def predicted(card: GpuCard, work: Work, size: str, scale: int = 1) -> Predicted
     encoding = scale**2 * ENCODING[size] if card.encoder == "libx264" else 0.0
     host = LAUNCH * work.launches
     device = 1e3 * (work.gigabytes / card.bandwidth + work.products / card.speed)
-    device += card.eigen * work.eigen + card.cholesky * work.cholesky
+    device += card.cholesky * work.cholesky
     alone = 1e3 / max(host, device)
     cores = 1e3 * card.cores / (READING[size] + LOOKING[size] + encoding + host)
     return Predicted(host, device, alone, min(alone, cores))

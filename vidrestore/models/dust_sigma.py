@@ -297,8 +297,10 @@ class LevelDust:
         spare, result = code, pull
         values = torch.addcmul(torch.mul(code, block.carried, out=spare), data, block.attended, out=spare)
         mixed = torch.addcmul(torch.baddbmm(pull, mixing, values, out=result), data, block.own, out=result)
-        # torch.clamp with tensors as bounds takes four times as long
-        bounded = torch.maximum(torch.minimum(mixed, remaining, out=spare), -remaining, out=spare)
+        if mixed.device.type == "cpu":  # where torch.clamp with tensors as bounds takes four times as long
+            bounded = torch.maximum(torch.minimum(mixed, remaining, out=spare), -remaining, out=spare)
+        else:
+            bounded = torch.clamp(mixed, -remaining, remaining, out=spare)
         return torch.sub(mixed, bounded, out=result)
 
 

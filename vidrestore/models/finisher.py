@@ -82,26 +82,36 @@ def packed(layer: nn.Conv2d) -> Callable[[Tensor], Tensor]:
     return lambda seen: convolve(seen, reordered, bias, *where, "leaky_relu", [SLOPE], "")
 
 
-def features(noisy: Tensor, estimate: Tensor, sigma: Tensor, luma: Tensor | None = None) -> Tensor:
+def features(
+    noisy: Tensor,
+    estimate: Tensor,
+    sigma: Tensor,
+    luma: Tensor | None = None,
+    dtype: torch.dtype = torch.float32,
+) -> Tensor:
     """Return what a network sees of planes (B, H, W) with noise `sigma` (B,), on the 0-255 scale: (B, C, H,
     W), the estimate without the brightness around, the difference of the source, the noise level and, for
     colour differences, `luma` (B, H, W) as the estimate.
     """
-    level = sigma[:, None, None]
-    maps = [contrast(estimate, level), (noisy - estimate) / level, (level.log() - MIDDLE).expand_as(noisy)]
+    level, maps = sigma[:, None, None], LUMA if luma is None else COLOUR
+    # in memory the channels of a pixel are neighbours; each is written once, in `dtype`
+    seen = noisy.new_empty((*noisy.shape, maps), dtype=dtype)
+    contrast(estimate, level, seen[..., 0])
+    torch.div(noisy - estimate, level, out=seen[..., 1])
+    seen[..., 2] = level.log() - MIDDLE
     if luma is not None:
-        maps.append(contrast(luma, level))
-    return torch.stack(maps, 3).permute(0, 3, 1, 2)  # in memory the channels of a pixel are neighbours
+        contrast(luma, level, seen[..., 3])
+    return seen.permute(0, 3, 1, 2)
 
 
-def contrast(estimate: Tensor, level: Tensor) -> Tensor:
-    """Return planes (B, H, W) without the brightness around, in units of the noise `level` (B, 1, 1) and
+def contrast(estimate: Tensor, level: Tensor, out: Tensor) -> None:
+    """Write planes (B, H, W) without the brightness around, in units of the noise `level` (B, 1, 1) and
     more.
     """
-    size = (estimate.shape[1], estimate.shape[2])
+    size, unit = (estimate.shape[1], estimate.shape[2]), (level + LEAST_CONTRAST).reciprocal()
     blocks = F.avg_pool2d(estimate[:, None], AROUND, ceil_mode=True, count_include_pad=False)
-    around = F.interpolate(blocks, size, mode="bilinear")[:, 0]
-    return (estimate - around) / (level + LEAST_CONTRAST)
+    around = F.interpolate(blocks * -unit[:, None], size, mode="bilinear")[:, 0]
+    torch.addcmul(around, estimate, unit, out=out)
 
 
 def finish(
@@ -121,8 +131,9 @@ def finish(
     finished = torch.empty_like(estimate)
     for frame in range(0, len(noisy), at_once):
         at = slice(frame, frame + at_once)
-        seen = features(noisy[at], estimate[at], level, None if luma is None else luma[at])
-        seen, before, result = seen.to(network.last.weight.dtype), estimate[at], finished[at]
+        around = None if luma is None else luma[at]
+        seen = features(noisy[at], estimate[at], level, around, network.last.weight.dtype)
+        before, result = estimate[at], finished[at]
         for top in range(0, height, rows):
             first, end = max(0, top - reach), min(height, top + rows + reach)
             correction = correct(seen[:, :, first:end])[:, 0, top - first :][:, :rows]

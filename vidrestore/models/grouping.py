@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
+from functools import lru_cache
 from typing import Any, Protocol
 
 import torch
@@ -10,11 +12,14 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from vidrestore.models.fast.linear import Linear
+from vidrestore.models.fitted import on_device
 
 GROUP = 20  # tokens of a group, the paper's clip length
 CHUNK = 32  # groups restored at once, so that their activations stay in the processor's cache
 # The last chunk is padded to a multiple of this, because oneDNN keeps megabytes of code for every size.
 STEP = 16
+STEPS_KEPT = 32  # sizes of planes
+INT32_MOST = 2**31 - 1
 
 Restore = Callable[[Tensor], Tensor]  # (B, T, N) noisy groups -> (B, T, N)
 
@@ -66,10 +71,18 @@ def coverage(origins: Tensor, shape: tuple[int, int, int], patch: int) -> Tensor
     row, column = origins.flatten().div(width, rounding_mode="floor"), origins.flatten() % width
     row = row + row.div(height, rounding_mode="floor")  # frames are one row taller here
     corners = torch.zeros(frames * (height + 1) * (width + 1), dtype=torch.int16, device=origins.device)
-    place, ones = row * (width + 1) + column, torch.ones_like(row, dtype=torch.int16)
-    for down, right, sign in ((0, 0, 1), (patch, 0, -1), (0, patch, -1), (patch, patch, 1)):
-        corners[down * (width + 1) + right :].index_add_(0, place, ones, alpha=sign)
+    steps, signs = _corner_steps(patch, width + 1, origins.device)
+    places = (row * (width + 1) + column)[:, None] + steps
+    corners.index_add_(0, places.flatten(), signs.repeat(len(places)))
     return corners.view(frames, height + 1, width + 1).cumsum_(1).cumsum_(2)[:, :height, :width]
+
+
+@lru_cache(STEPS_KEPT)
+def _corner_steps(patch: int, width: int, device: torch.device) -> tuple[Tensor, Tensor]:
+    """Return the steps from a patch's corner to all four in lines of `width` pixels, and what each counts."""
+    down = patch * width
+    steps, signs = torch.tensor([0, down, patch, down + patch]), torch.tensor([1, -1, -1, 1])
+    return on_device(steps, device), on_device(signs.short(), device)
 
 
 def patches_over_holes(counts: Tensor, patch: int) -> Tensor:
@@ -102,6 +115,20 @@ def windows(plane: Tensor, patch: int) -> Tensor:
     return plane.as_strided((last, patch, patch), (1, width, 1))
 
 
+def add_patches(total: Tensor, origins: Tensor, width: int, patches: Tensor) -> None:
+    """Add patches (..., N) to a flattened plane (T * H * W,), fp32, whose lines have `width` pixels, at flat
+    `origins` (...). A GPU reads indices of half the size.
+    """
+    short = total.device.type != "cpu" and total.numel() <= INT32_MOST
+    dtype = torch.int32 if short else torch.long
+    line = torch.arange(math.isqrt(patches.shape[-1]), dtype=dtype, device=total.device)
+    places = (origins.to(dtype)[..., None] + (line[:, None] * width + line).flatten()).flatten()
+    if short:
+        total.index_add_(0, places, patches.flatten())
+    else:
+        total.scatter_add_(0, places, patches.flatten())
+
+
 def restore_patches(
     plane: Tensor,
     origins: Tensor,
@@ -123,8 +150,6 @@ def restore_patches(
     total = (torch.zeros_like(plane) if base is None else base.contiguous().masked_fill_(counts > 0, 0)).view(
         -1
     )
-    side = torch.arange(patch, device=plane.device)
-    offsets = (side[:, None] * width + side).flatten()
     patches = windows(plane, patch)
     for groups in (*origins.split(chunk), *extra.split(chunk)):
         if groups.numel():
@@ -132,7 +157,7 @@ def restore_patches(
             restored = restore(patches.index_select(0, filled.flatten()).view(*filled.shape, -1))[
                 : len(groups)
             ]
-            total.scatter_add_(0, (groups[..., None] + offsets).flatten(), restored.flatten())
+            add_patches(total, groups, width, restored)
     if len(extra):
         counts += coverage(extra, (frames, height, width), patch)
     return total.view_as(plane).div_(counts.clamp_(min=1))
@@ -146,9 +171,9 @@ def _in_groups(patches: Tensor) -> Tensor:
     )
 
 
-def flattest(patches: Tensor, count: int) -> Tensor:
-    """Return the numbers (count,) of the groups of patches (S, T, N) that vary least."""
-    return patches.var(2).mean(1).argsort()[:count]
+def variation(patches: Tensor) -> Tensor:
+    """Return (S,): how much the groups of patches (S, T, N) vary, the mean variance of their patches."""
+    return patches.var(2).mean(1)
 
 
 def patches_at(plane: Tensor, groups: Tensor, side: int) -> Tensor:

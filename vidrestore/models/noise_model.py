@@ -27,7 +27,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from vidrestore.models.fitted import fitted, on_device
-from vidrestore.models.grouping import flattest, patches_at
+from vidrestore.models.grouping import patches_at, variation
 
 if TYPE_CHECKING:
     from vidrestore.models.dust import Transform
@@ -137,7 +137,7 @@ def powers(noisy: Tensor, estimate: Tensor, groups: Tensor, transform: Transform
     residual = _bands(source - first, transform).mean(1)
     left = _bands(first - first.mean(1, keepdim=True), transform).sum(1) / (FRAMES - 1)
     count = min(len(groups), max(FLAT_LEAST, int(FLAT_SHARE * len(groups))))
-    flat = flattest(first, count)
+    flat = variation(first).argsort()[:count]
     shares = on_device(torch.tensor(QUANTILES), noisy.device)
     found = [
         *changes.quantile(shares, 0),
@@ -215,10 +215,8 @@ class NoiseCurve:
     def at(self, brightness: Tensor) -> Tensor:
         if len(self.brightness) < 2:
             return torch.ones_like(brightness)
-        above = torch.searchsorted(self.brightness, brightness).clamp(1, len(self.brightness) - 1)
-        low, high = self.brightness[above - 1], self.brightness[above]
-        share = ((brightness - low) / (high - low).clamp(min=1e-6)).clamp(0, 1)
-        return torch.lerp(self.variance[above - 1], self.variance[above], share)
+        shares = (brightness[..., None] - self.brightness[:-1]) / self.brightness.diff().clamp_(min=1e-6)
+        return self.variance[0] + shares.clamp_(0, 1) @ self.variance.diff()
 
 
 def noise_curve(noisy: Tensor, estimate: Tensor, guide: Tensor, groups: Tensor, side: int) -> NoiseCurve:
@@ -226,16 +224,18 @@ def noise_curve(noisy: Tensor, estimate: Tensor, guide: Tensor, groups: Tensor, 
     origins.
     """
     groups = groups[:: math.ceil(len(groups) / CURVE_GROUPS)]
-    if len(groups) < LEVELS * GROUPS_PER_LEVEL:
+    each = len(groups) // LEVELS
+    if each < GROUPS_PER_LEVEL:
         return NoiseCurve(guide.new_empty(0), guide.new_empty(0))
+    groups = groups[: LEVELS * each]
     first = patches_at(estimate, groups, side)
     power = _fine_power(patches_at(noisy, groups, side) - first, side)
     brightness, order = patches_at(guide, groups, side).mean((1, 2)).sort()
-    levels = order.tensor_split(LEVELS)
-    flat = [level[flattest(first[level], math.ceil(FLAT * len(level)))] for level in levels]
-    logarithms = torch.stack([power[chosen].mean() for chosen in flat]).clamp(min=LEAST_POWER).log()
-    means = torch.stack([level.mean() for level in brightness.tensor_split(LEVELS)])
-    return NoiseCurve(means, (logarithms - logarithms.mean()).exp().clamp(*RATIO))
+    levels = order.view(LEVELS, each)
+    flat = variation(first)[levels].argsort(1)[:, : math.ceil(FLAT * each)]
+    logarithms = power[levels.gather(1, flat)].mean(1).clamp_(min=LEAST_POWER).log_()
+    relative = (logarithms - logarithms.mean()).exp_().clamp_(*RATIO)
+    return NoiseCurve(brightness.view(LEVELS, each).mean(1), relative)
 
 
 def _fine_power(patches: Tensor, side: int) -> Tensor:

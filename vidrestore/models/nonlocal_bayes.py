@@ -42,7 +42,7 @@ from torch import Tensor
 from vidrestore.models.dust import dct_dictionary
 from vidrestore.models.dust_sigma import noise_level
 from vidrestore.models.fitted import fitted, on_device
-from vidrestore.models.grouping import coverage, patches_at
+from vidrestore.models.grouping import add_patches, coverage, patches_at
 from vidrestore.models.noise_model import noise_curve
 
 CHUNK = 32  # tracks filtered at once, so that they stay in the processor's cache
@@ -113,8 +113,6 @@ def nonlocal_bayes(
     guide = noise.brightness
     curve = None if guide is None else noise_curve(noisy, estimate, guide, tracks, side)
     total = torch.zeros_like(estimate).view(-1)
-    line = torch.arange(side, device=noisy.device)
-    offsets = (line[:, None] * noisy.shape[2] + line).flatten()
     chosen = []
     for part in tracks.split(chunk):
         groups = similar(estimate, part, side, samples)
@@ -123,7 +121,7 @@ def nonlocal_bayes(
         if guide is not None and curve is not None:
             variance *= curve.at(patches_at(guide, part, side).mean((1, 2), keepdim=True))
         change = bayes_change(first, rest, variance, gains, noise.whitener)
-        total.scatter_add_(0, (groups[..., None] + offsets).flatten(), change.flatten().float())
+        add_patches(total, groups, noisy.shape[2], change.float())
         chosen.append(groups)
     counts = coverage(torch.cat(chosen), (len(noisy), *noisy.shape[1:]), side)
     return total.view_as(estimate).div_(counts.clamp_(min=1)).add_(estimate)
@@ -188,7 +186,7 @@ def bayes_change(
     products.diagonal(dim1=1, dim2=2).add_(1)
     # no error is raised for NaN and infinity; they stay in the residual
     weak = _inverse(torch.linalg.cholesky_ex(products).L)
-    kept = torch.bmm(residual, weighted_signal.mT).float().mul_(scale)
+    kept = torch.bmm(residual, weighted_signal.mT) * scale  # in fp32
     given = torch.bmm(kept, weak)  # Y
     weaker = torch.bmm(given, weak)
     returned = torch.addcmul(given * gains.returned, weaker, gains.returned_weak)

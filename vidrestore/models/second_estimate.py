@@ -29,8 +29,9 @@ from torch import Tensor
 
 from vidrestore.models.dust import Transform
 from vidrestore.models.dust_sigma import noise_level
+from vidrestore.models.fast.eigenvectors import eigenvectors
 from vidrestore.models.fitted import fitted, on_device
-from vidrestore.models.grouping import coverage, patches_at
+from vidrestore.models.grouping import add_patches, coverage, patches_at
 from vidrestore.models.noise_model import noise_curve
 
 CHUNK = 16  # tracks filtered at once, so that they stay in the processor's cache
@@ -113,11 +114,9 @@ def refine(
     for Wiener's.
     """
     noisy, estimate = noisy.contiguous(), estimate.contiguous()
-    side, width = transform.side, noisy.shape[2]
+    side = transform.side
     curve = None if guide is None else noise_curve(noisy, estimate, guide, tracks[:, 0], side)
     total = torch.zeros_like(estimate).view(-1)
-    line = torch.arange(side, device=noisy.device)
-    offsets = (line[:, None] * width + line).flatten()
     for part in tracks.split(chunk):
         groups = part.flatten(0, 1)
         first, source = (patches_at(plane, groups, side).view(*part.shape, -1) for plane in (estimate, noisy))
@@ -128,7 +127,7 @@ def refine(
         if spectrum is not None:
             variance = variance * spectrum
         change = filtered_change(first, source.sub_(first), variance, transform, gains)
-        total.scatter_add_(0, (groups[..., None] + offsets).flatten(), change.flatten())
+        add_patches(total, groups, noisy.shape[2], change)
     counts = coverage(tracks.flatten(0, 1), (len(noisy), *noisy.shape[1:]), side)
     return total.view_as(estimate).div_(counts.clamp_(min=1)).add_(estimate)
 
@@ -145,9 +144,9 @@ def filtered_change(
     """
     centred = first - first.mean((2, 3), keepdim=True)
     joint = centred.transpose(1, 2).flatten(2)  # (S, T, M N)
-    # eigh raises an error for NaN and infinity; they remain in `residual`
+    # of NaN and infinity there are no eigenvectors; they remain in `residual`
     products = (joint @ joint.mT).nan_to_num_(0.0, 0.0, 0.0)
-    components = torch.linalg.eigh(products).eigenvectors[:, None]  # (S, 1, T, T)
+    components = eigenvectors(products)[:, None]  # (S, 1, T, T)
     a, d = (transform.forward(components.mT @ patches) for patches in (centred, residual))
     share = a.square()
     share.div_(share + variance)
@@ -155,6 +154,6 @@ def filtered_change(
     if gains is not None:
         d.mul_(torch.addcmul(gains.returned, gains.returned_slope, share))
         a.mul_(torch.addcmul(gains.taken, gains.taken_slope, share))
-    change = d.mul_(share).sub_(a)
-    moved: Tensor = components @ transform.back(change)
+    lost = a.addcmul_(d, share, value=-1)  # minus the change, in a single pass
+    moved: Tensor = components.neg() @ transform.back(lost)
     return moved.flatten(0, 1)
