@@ -61,7 +61,7 @@ def test_the_scene_behind_drawn_haze_is_found_again():
     torch.testing.assert_close(without_haze(hazy, found), scene ** (1 / 2.2), atol=1e-4, rtol=0)
 
 
-def test_light_below_nought_has_a_slope_so_that_it_can_be_learnt_from():
+def test_black_without_haze_stays_black_and_light_near_nought_has_a_slope_to_learn_from():
     found = Scattering(
         torch.full((1, 1, 1, 3), math.log(4)), torch.zeros(1, 1, 1, 1), torch.full((1, 3, 1, 3), 0.8)
     )
@@ -71,8 +71,8 @@ def test_light_below_nought_has_a_slope_so_that_it_can_be_learnt_from():
     light.requires_grad_()
     clear = without_haze((light ** (1 / 2.2)).expand(1, 3, 1, 3), found)
     clear.sum().backward()
-    expected = 0.001 ** (1 / 2.2) - torch.tensor([0.0001, 0.001, 0.101])
-    torch.testing.assert_close(clear[0, 0, 0], expected, atol=1e-4, rtol=0)
+    expected = torch.tensor([0.0009 ** (1 / 2.2), 0.0, -0.1])
+    torch.testing.assert_close(clear[0, 0, 0], expected, atol=2e-3, rtol=0)
     assert light.grad is not None
     torch.testing.assert_close(light.grad / 3, torch.full((3,), 4.0), rtol=1e-3, atol=0)
 

@@ -31,8 +31,7 @@ LEVEL = 0.2  # added to the variance of places: haze seen in one place only leav
 # isn't negative (G. Meng et al., "Efficient image dehazing with boundary constraint", ICCV 2013), and seldom
 # nought.
 MOST, AROUND = 0.9, 5
-# light below which display values fall no faster than it, so that negative light has a slope
-TOE = 1e-3
+TOE = 1e-3  # light below which the slope of display values is 1: theirs has no bound, and none below 0
 
 
 class Scattering(NamedTuple):
@@ -81,7 +80,8 @@ def without_haze(pictures: Tensor, haze: Scattering) -> Tensor:
     light = to_light(pictures.float())
     transmission = transmission_of(haze).clamp(min=LEAST_TRANSMISSION)
     clear = (light - haze.airlight) / transmission + haze.airlight
-    restored: Tensor = clear.clamp(min=TOE) ** (1 / GAMMA) + (clear - TOE).clamp(max=0)
+    sloped = clear.clamp(min=TOE) ** (1 / GAMMA) + (clear - TOE).clamp(max=0)
+    restored: Tensor = sloped + (clear.clamp(min=0) ** (1 / GAMMA) + clear.clamp(max=0) - sloped).detach()
     return restored
 
 
