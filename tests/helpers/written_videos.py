@@ -39,11 +39,9 @@ def described(pix_fmt: str = "yuv420p", width: int = 64, height: int = 48, **fac
     return SourceInfo(path="-", container="test", video=video, streams=())
 
 
-def made_frames(
-    source: SourceInfo, times: Sequence[tuple[int, int]] = CONSTANT, scale: int = 1
-) -> list[Frame]:
+def made_frames(source: SourceInfo, times: Sequence[tuple[int, int]] = CONSTANT) -> list[Frame]:
     """Frames of noise over the whole range, one for each (pts, duration)."""
-    pixels, (height, width) = source.video.format, (source.video.height * scale, source.video.width * scale)
+    pixels, (height, width) = source.video.format, (source.video.height, source.video.width)
     kind = np.uint8 if pixels.depth == 8 else np.uint16
     sizes = [pixels.plane_size(plane, height, width) for plane in range(pixels.plane_count)]
     frames = []

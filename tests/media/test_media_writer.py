@@ -212,13 +212,6 @@ def test_only_x265s_made_up_decoding_times_are_repaired():
     assert repaired("libx265", 3) == repaired("libx264", 2) == -(10**12)
 
 
-def test_frames_of_twice_the_size_are_written_at_scale_2(tmp_path):
-    source = described()
-    write(source, tmp_path / "a.mp4", made_frames(source, scale=2), scale=2)
-    video = read(tmp_path / "a.mp4").info.video
-    assert (video.width, video.height) == (128, 96)
-
-
 def copied(source, output, drop=frozenset()):
     """Write the source's own frames back, with all it carries."""
     with av.open(source.path) as container:

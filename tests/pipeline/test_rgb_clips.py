@@ -197,17 +197,20 @@ def flat_video(path: Path, planes: tuple[int, ...], size: tuple[int, int], pix_f
         output.mux(stream.encode(None))
 
 
-def test_an_untagged_video_has_the_colour_of_its_new_height(tmp_path, weights):
-    """Players take an untagged matrix for BT.601 below 720 lines and for BT.709 from there on."""
-    source, output = tmp_path / "in.mkv", tmp_path / "out.mkv"
+@pytest.mark.parametrize("written, first, tagged", [("out.mkv", "out.mkv", 1), ("%d.png", "1.png", 0)])
+def test_an_untagged_video_keeps_its_colour_in_a_video_and_in_pictures_of_more_lines(
+    tmp_path, weights, written, first, tagged
+):
+    """Players take an untagged matrix for BT.601 below 720 lines and for BT.709 from there on; not all do."""
+    source = tmp_path / "in.mkv"
     flat_video(source, (120, 90, 190), (16, 180))
-    run(source, output, "sr", weights["doubling"])
+    run(source, tmp_path / written, "sr", weights["doubling"])
     colours = []
-    for path in (source, output):
+    for path, matrix in ((source, 2), (tmp_path / first, tagged)):
         video, _, frames = read(path)
-        rgb = yuv_to_rgb(planes_to_grey(frames[1], video.format), video.format, video.colour, video.height)
+        rgb = yuv_to_rgb(planes_to_grey(frames[0], video.format), video.format, video.colour, video.height)
         colours.append(rgb[:, rgb.shape[1] // 2, rgb.shape[2] // 2])
-        assert video.colour.matrix == 2  # still untagged
+        assert video.colour.matrix == matrix
     torch.testing.assert_close(colours[0], colours[1], atol=2 / 255, rtol=0)
 
 

@@ -33,7 +33,7 @@ from vidrestore.media.encoder_table import (
     threads_for,
 )
 from vidrestore.media.encoding import opens, try_encoder
-from vidrestore.media.formats import layout_of
+from vidrestore.media.formats import enlarged_video, layout_of
 from vidrestore.media.pictures import choose_picture_encoder
 from vidrestore.media.side_data import hdr_settings
 from vidrestore.media.source import PICTURES, SUFFIXES, Y4M, Target
@@ -90,7 +90,7 @@ def choose_encoder(
         return found
     choice = _choice(row, container, source, options, scale, threads)
     try:
-        try_encoder(choice, source.video, output.name, scale)
+        try_encoder(choice, enlarged_video(source.video, scale), output.name)
     except MediaError as error:
         if row.device is None:
             raise
@@ -110,7 +110,7 @@ def _on_gpu(
         return None
     choice = _choice(own, container, source, options, scale, FEWEST_THREADS)
     try:
-        try_encoder(choice, source.video, source.path, scale)
+        try_encoder(choice, enlarged_video(source.video, scale), source.path)
     except MediaError:
         return None
     return choice

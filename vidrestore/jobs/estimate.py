@@ -77,7 +77,7 @@ def _trial(job: Job) -> tuple[float, int]:
     with tempfile.TemporaryDirectory() as folder:
         output = job.request.output
         path = Path(folder) / (output.path.name if output.is_pattern else f"trial{output.suffix}")
-        silent = replace(job.info, path=PIPE)
+        silent = replace(job.output_info, path=PIPE)
         writer = job.writer(Target(str(path)), source=silent, copy=(), rate=None, span=WHOLE)
         began = time.monotonic()
         decoded = islice(job.decoded(), clips[-1].stop)

@@ -34,6 +34,7 @@ from vidrestore.jobs.steps import (
 )
 from vidrestore.media.deinterlace import PIPE_DEINTERLACED
 from vidrestore.media.encoder_table import EncoderChoice
+from vidrestore.media.formats import enlarged_video
 from vidrestore.media.pictures import losses, side_data_left_out
 from vidrestore.media.probe import SourceInfo
 from vidrestore.media.reader import VideoReader
@@ -247,6 +248,11 @@ class Job:
         """The size of the output over that of the source."""
         return self.steps.scale
 
+    @property
+    def output_info(self) -> SourceInfo:
+        """The source as the output has it: larger after `sr`."""
+        return replace(self.info, video=enlarged_video(self.info.video, self.scale))
+
     def identity(self) -> dict[str, Any]:
         """Return all that alters the encoded frames, as JSON values.
 
@@ -364,11 +370,10 @@ class Job:
     def writer(self, output: Target | None = None, **changed: Any) -> VideoWriter:
         """Return a writer of the output, with `changed` settings."""
         settings: dict[str, Any] = {
-            "source": self.info,
+            "source": self.output_info,
             "encoder": self.plan.encoder,
             "copy": self.plan.copy,
             "overwrite": self.options.overwrite,
-            "scale": self.scale,
             "rate": self.options.cfr,
             "span": self.plan.span,
             "drop": self.options.drop,

@@ -414,7 +414,7 @@ class SegmentedWork:
         path, writer = self.folder.segment(number), None
         try:
             with interrupts_held():  # Ctrl-C while the file is begun would leave it behind
-                writer = SegmentWriter(path, job.info, job.plan.encoder, scale=job.scale, first=first)
+                writer = SegmentWriter(path, job.output_info, job.plan.encoder, first=first)
             yield writer
         except BaseException:
             if writer is not None:
@@ -506,11 +506,10 @@ class SegmentedWork:
             return joined
         muxer = Muxer(
             plan.output,
-            job.info,
+            job.output_info,
             plan.encoder,
             plan.copy,
             overwrite=job.options.overwrite,
-            scale=job.scale,
             span=plan.span,
             before_naming=note,
             first=plan.timeline.pts[0] if plan.timeline.pts else None,

@@ -14,7 +14,7 @@ import numpy as np
 
 from vidrestore.errors import MediaError
 from vidrestore.files.regular import write_problem
-from vidrestore.frames import ColourTags, Frame, Scale, enlarged_size
+from vidrestore.frames import ColourTags, Frame
 from vidrestore.media.encoder_table import EncoderChoice
 from vidrestore.media.formats import as_encoded, converted, layout_of
 
@@ -52,7 +52,7 @@ class Encoder:
         self._durations: dict[int, int] = {}
 
     @classmethod
-    def opened(cls, choice: EncoderChoice, video: VideoInfo, scale: Scale = 1) -> Self:
+    def opened(cls, choice: EncoderChoice, video: VideoInfo) -> Self:
         """Open an encoder without a file, with the same settings as in a file."""
         import av
         from av.codec.context import Flags
@@ -61,7 +61,7 @@ class Encoder:
         _quiet_encoders()
         context: Any = av.CodecContext.create(choice.encoder, "w")
         context.bit_rate, context.framerate, context.options = 0, _rate(video), choice.settings
-        _describe(context, choice, video, video.time_base, scale)
+        _describe(context, choice, video, video.time_base)
         header_apart: Any = FormatFlags.global_header.value
         if av.ContainerFormat(choice.container, "w").flags & header_apart:
             context.flags |= Flags.global_header
@@ -90,10 +90,10 @@ class Encoder:
 
 
 def add_encoder(
-    container: OutputContainer, choice: EncoderChoice, video: VideoInfo, time_base: Fraction, scale: Scale = 1
+    container: OutputContainer, choice: EncoderChoice, video: VideoInfo, time_base: Fraction
 ) -> VideoStream:
     """Add the encoded stream, with size, pixel format, time base, rate, aspect, colour and rotation of the
-    source.
+    video.
 
     It is not opened yet.
     """
@@ -103,7 +103,7 @@ def add_encoder(
     stream = container.add_stream(choice.encoder, rate=_rate(video), options=choice.settings)
     assert isinstance(stream, av.VideoStream)
     stream.time_base = time_base
-    _describe(stream.codec_context, choice, video, time_base, scale)
+    _describe(stream.codec_context, choice, video, time_base)
     if video.display_matrix:
         stream.set_display_matrix(video.display_matrix)
     return stream
@@ -119,12 +119,12 @@ def _rate(video: VideoInfo) -> Fraction:
 
 
 def _describe(
-    context: VideoCodecContext, choice: EncoderChoice, video: VideoInfo, time_base: Fraction, scale: Scale
+    context: VideoCodecContext, choice: EncoderChoice, video: VideoInfo, time_base: Fraction
 ) -> None:
     """Set the properties of an encoder's input."""
     from av.codec.context import Flags
 
-    context.height, context.width = enlarged_size(video.height, video.width, scale)
+    context.height, context.width = video.height, video.width
     context.pix_fmt = choice.pix_fmt
     context.time_base = time_base
     context.thread_count = choice.threads
@@ -165,10 +165,10 @@ def picture(frame: Frame, pix_fmt: str, time_base: Fraction, colour: ColourTags)
     return made
 
 
-def check_frame(frame: Frame, video: VideoInfo, scale: Scale, where: str) -> None:
-    """Raise MediaError unless a frame's planes have the video's depth and `scale` times its size."""
-    height, width = enlarged_size(video.height, video.width, scale)
-    expected = [video.format.plane_size(plane, height, width) for plane in range(video.format.plane_count)]
+def check_frame(frame: Frame, video: VideoInfo, where: str) -> None:
+    """Raise MediaError unless a frame's planes have the video's depth and size."""
+    planes = range(video.format.plane_count)
+    expected = [video.format.plane_size(plane, video.height, video.width) for plane in planes]
     found = [plane.shape for plane in frame.planes]
     size = 1 if video.format.depth == 8 else 4 if video.format.depth == 32 else 2
     if found != expected:
@@ -202,7 +202,7 @@ def _fill_packed(made: VideoFrame, frame: Frame, pix_fmt: str) -> None:
         rows[:height, samples.start : stop : samples.step] = plane
 
 
-def try_encoder(choice: EncoderChoice, video: VideoInfo, output: str, scale: Scale = 1) -> None:
+def try_encoder(choice: EncoderChoice, video: VideoInfo, output: str) -> None:
     """Encode a few gray frames into the container in memory and read them back. Raises MediaError if that
     fails.
     """
@@ -211,8 +211,8 @@ def try_encoder(choice: EncoderChoice, video: VideoInfo, output: str, scale: Sca
     memory = io.BytesIO()
     try:
         with av.open(memory, "w", format=choice.container) as container:
-            stream = add_encoder(container, choice, video, video.time_base, scale)
-            for made in [*_trial_pictures(choice, video, scale), None]:
+            stream = add_encoder(container, choice, video, video.time_base)
+            for made in [*_trial_pictures(choice, video), None]:
                 container.mux(stream.encode(made))
             # options that the encoder did not use
             unknown = sorted(choice.settings.keys() & stream.codec_context.options.keys())
@@ -254,11 +254,11 @@ def opens(encoder: str, pix_fmt: str, width: int, height: int, options: Mapping[
     return True
 
 
-def _trial_pictures(choice: EncoderChoice, video: VideoInfo, scale: Scale) -> Iterator[VideoFrame]:
+def _trial_pictures(choice: EncoderChoice, video: VideoInfo) -> Iterator[VideoFrame]:
     video = as_encoded(video, choice)
-    pixels, (height, width) = video.format, enlarged_size(video.height, video.width, scale)
+    pixels = video.format
     kind = np.uint8 if pixels.depth == 8 else np.uint16
-    sizes = [pixels.plane_size(plane, height, width) for plane in range(pixels.plane_count)]
+    sizes = [pixels.plane_size(plane, video.height, video.width) for plane in range(pixels.plane_count)]
     planes = tuple(np.full(size, 128 * int(pixels.unit), kind) for size in sizes)
     step = frame_ticks(video, video.time_base)
     for index in range(_TRIAL_FRAMES):

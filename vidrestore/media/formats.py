@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vidrestore.errors import MediaError
-from vidrestore.frames import UNSPECIFIED, ColourTags, Frame, PixelFormat
+from vidrestore.frames import UNSPECIFIED, ColourTags, Frame, PixelFormat, Scale, enlarged_size
 
 if TYPE_CHECKING:
     from av.video.format import VideoFormat
@@ -186,6 +186,21 @@ def _take(plane: VideoPlane, samples: Samples, layout: Layout, height: int, widt
 BT709, BT601, SRGB, LINEAR = 1, 5, 13, 8
 _LIMITED, _FULL = 1, 2
 _LEFT, _CENTRE = 1, 2
+
+
+def enlarged_video(video: VideoInfo, scale: Scale) -> VideoInfo:
+    """Return the description of the video whose frames are `scale` times larger.
+
+    Without a tag most players guess the matrix by the height, others don't: one that changes is tagged.
+    """
+    height, width = enlarged_size(video.height, video.width, scale)
+    large = replace(video, height=height, width=width)
+    if scale == 1 or video.format.family != "yuv" or video.colour.matrix != UNSPECIFIED:
+        return large
+    from vidrestore.colour import matrix_of
+
+    before, after = (matrix_of(each.format, each.colour, each.height) for each in (video, large))
+    return large if before == after else replace(large, colour=replace(video.colour, matrix=after))
 
 
 def as_encoded(video: VideoInfo, choice: EncoderChoice) -> VideoInfo:

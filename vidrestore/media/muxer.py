@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 from vidrestore.errors import MediaError
 from vidrestore.files.atomic import Partial
 from vidrestore.files.matroska import write_aspect
-from vidrestore.frames import Scale, enlarged_size
 from vidrestore.media import streams
 from vidrestore.media.encoder_table import ISO
 from vidrestore.media.encoding import add_encoder, explained, full_duration
@@ -84,7 +83,6 @@ class Muxer:
         copy: tuple[int, ...],
         *,
         overwrite: bool = False,
-        scale: Scale = 1,
         span: Span = WHOLE,
         first: int | None = None,
         tag: str | None = None,
@@ -92,7 +90,7 @@ class Muxer:
     ) -> None:
         self.before_naming, self.tag = before_naming, tag
         self.output, self.overwrite = output, overwrite
-        self.source, self.choice, self.copy, self.scale = source, choice, copy, scale
+        self.source, self.choice, self.copy = source, choice, copy
         self.video, self.time_base = source.video, source.video.time_base
         warning = unwritten(choice, source.video)
         self.warnings = [f"{output}: {warning}"] if warning else []
@@ -181,7 +179,7 @@ class Muxer:
                 assert self.copier is not None
                 self.copier.add(container, index)
                 continue
-            self.stream = add_encoder(container, self.choice, self.video, self.time_base, self.scale)
+            self.stream = add_encoder(container, self.choice, self.video, self.time_base)
             if self.copier:
                 original = self.copier.opened.streams[index]
                 self.stream.metadata.update(
@@ -296,8 +294,8 @@ class Muxer:
         assert self.partial is not None
         ratio = self.video.sample_aspect_ratio
         if ratio not in (None, 0, 1) and self.choice.container not in ISO:
-            height, width = enlarged_size(self.video.height, self.video.width, self.scale)
-            write_aspect(self.partial.path, self._track(), width, height, Fraction(ratio or 1))
+            size = self.video.width, self.video.height
+            write_aspect(self.partial.path, self._track(), *size, Fraction(ratio or 1))
 
     def _track(self) -> int:
         """Return the video's index among a Matroska file's tracks; attachments and covers don't count."""

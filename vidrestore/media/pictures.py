@@ -388,9 +388,9 @@ class PictureSink:
 
     damage: str | None = None
 
-    def __init__(self, joined: JoinedPictures, video: VideoInfo, scale: Scale) -> None:
+    def __init__(self, joined: JoinedPictures, video: VideoInfo) -> None:
         self.joined, self.warnings = joined, joined.warnings
-        self.encoder = Encoder.opened(joined.choice, video, scale)
+        self.encoder = Encoder.opened(joined.choice, video)
         self._frames = 0
 
     def write(self, frame: Frame) -> None:

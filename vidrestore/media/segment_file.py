@@ -36,7 +36,7 @@ from vidrestore.errors import MediaError
 from vidrestore.files.atomic import Partial, sync_folder
 from vidrestore.files.checked_json import COUNT, parse_object
 from vidrestore.files.regular import open_regular
-from vidrestore.frames import Frame, Scale
+from vidrestore.frames import Frame
 from vidrestore.media.encoding import Encoder, check_frame, explained, full_duration
 from vidrestore.media.muxer import Muxer, nearest_tick, same_tick
 
@@ -83,13 +83,11 @@ class SegmentWriter:
     of the container as the frame before.
     """
 
-    def __init__(
-        self, path: Path, source: SourceInfo, choice: EncoderChoice, *, scale: Scale = 1, first: int = 0
-    ) -> None:
+    def __init__(self, path: Path, source: SourceInfo, choice: EncoderChoice, *, first: int = 0) -> None:
         """Open the encoder and the file; `first` is the number of the segment's first frame in the video, for
         messages.
         """
-        self.path, self.source, self.choice, self.scale, self.first = path, source, choice, scale, first
+        self.path, self.source, self.choice, self.first = path, source, choice, first
         self.frames = 0
         self.tick = _MILLISECOND if choice.container in ("matroska", "webm") else None
         self._before: int | None = None  # pts of the last frame
@@ -105,13 +103,13 @@ class SegmentWriter:
 
     def _open(self) -> None:
         self._partial = Partial(self.path, private=True)
-        self._encoder = Encoder.opened(self.choice, self.source.video, self.scale)
+        self._encoder = Encoder.opened(self.choice, self.source.video)
         self._head = head_digest(self._encoder.context.extradata)
 
     def write(self, frame: Frame) -> None:
         """Encode the next frame; its time and duration are in ticks of the source."""
         video, where = self.source.video, f"{self.source.path}, frame {self.first + self.frames}"
-        check_frame(frame, video, self.scale, where)
+        check_frame(frame, video, where)
         self._check_tick(frame.pts)
         if self.frames == 0:
             self._origin = frame.pts

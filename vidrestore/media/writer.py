@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from vidrestore.errors import MediaError
 from vidrestore.files.atomic import remove_partials
-from vidrestore.frames import Frame, Scale
+from vidrestore.frames import Frame
 from vidrestore.media.encoding import Encoder, check_frame, explained
 from vidrestore.media.muxer import Muxer
 from vidrestore.media.pictures import JoinedPictures, PictureSink
@@ -70,8 +70,8 @@ class VideoWriter:
     removes it.
 
     `output` is a path, or "-" for y4m on standard output. `copy` are the source's streams to copy (see
-    `check_streams`); `frames` is the expected number of frames, if known. Frames are `scale` times the
-    source's size, with pts in its ticks. `rate` is for pipes only. `span` is the part of the source that the
+    `check_streams`); `frames` is the expected number of frames, if known. Frames have the
+    source's size and pts in its ticks. `rate` is for pipes only. `span` is the part of the source that the
     frames come from; the other streams are cut to it. `drop` names notes that pictures don't keep, `tag`
     says how a file was made. `warnings` are sentences for the user; `damage` describes, at the end, what was
     broken in the copied streams. Raises MediaError and OutputExistsError, before work if possible.
@@ -86,28 +86,25 @@ class VideoWriter:
         copy: tuple[int, ...],
         frames: int | None = None,
         overwrite: bool = False,
-        scale: Scale = 1,
         rate: Fraction | None = None,
         span: Span = WHOLE,
         drop: Set[str] = frozenset({"exif"}),
         tag: str | None = None,
     ) -> None:
         output = self.output = Target.of(output)
-        self.source, self.scale, self.expected = source, scale, frames
+        self.source, self.expected = source, frames
         self.frames = 0
         self._sink: _Sink
         output.check(Source(source.path), overwrite=overwrite)
         if output.is_pipe:
-            self._sink = Y4mOutput(standard_output(), source, rate=rate, scale=scale)
+            self._sink = Y4mOutput(standard_output(), source, rate=rate)
         elif output.holds_pictures:
             pictures = JoinedPictures(output, source, encoder, drop, overwrite=overwrite)
-            self._sink = PictureSink(pictures, source.video, scale)
+            self._sink = PictureSink(pictures, source.video)
         else:
             remove_partials(output.path)
             self._sink = _FileSink(
-                Muxer(
-                    output.name, source, encoder, copy, overwrite=overwrite, scale=scale, span=span, tag=tag
-                )
+                Muxer(output.name, source, encoder, copy, overwrite=overwrite, span=span, tag=tag)
             )
         self.warnings = self._sink.warnings
         if output.is_pipe and (warning := pipe_warning(source)):
@@ -135,7 +132,7 @@ class VideoWriter:
 
     def write(self, frame: Frame) -> None:
         """Write the next frame, in the order of pts. Raises MediaError if its size or time doesn't fit."""
-        check_frame(frame, self.source.video, self.scale, f"{self.output}, frame {self.frames}")
+        check_frame(frame, self.source.video, f"{self.output}, frame {self.frames}")
         self._sink.write(frame)
         self.frames += 1
 

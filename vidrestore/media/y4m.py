@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, BinaryIO
 import numpy as np
 
 from vidrestore.errors import MediaError
-from vidrestore.frames import ColourTags, Frame, PixelFormat, Scale, VideoInfo, enlarged_size
+from vidrestore.frames import ColourTags, Frame, PixelFormat, VideoInfo
 from vidrestore.media.damage import Damage
 from vidrestore.media.formats import layout_of
 from vidrestore.media.probe import SourceInfo, StreamInfo
@@ -232,11 +232,10 @@ def colour_space(pixels: PixelFormat, colour: ColourTags) -> str:
     return name
 
 
-def header(video: VideoInfo, rate: Fraction, scale: Scale = 1) -> bytes:
+def header(video: VideoInfo, rate: Fraction) -> bytes:
     """Return the first line of the stream."""
     aspect = video.sample_aspect_ratio or Fraction(0)
-    height, width = enlarged_size(video.height, video.width, scale)
-    shape = f"W{width} H{height} F{rate.numerator}:{rate.denominator} Ip"
+    shape = f"W{video.width} H{video.height} F{rate.numerator}:{rate.denominator} Ip"
     ratio = f"A{aspect.numerator}:{aspect.denominator if aspect else 0}"
     return (
         f"YUV4MPEG2 {shape} {ratio} "
@@ -251,9 +250,7 @@ class Y4mOutput:
     constant. Raises MediaError for pixels that y4m can't hold, and if the rate turns out to vary.
     """
 
-    def __init__(
-        self, stream: BinaryIO, source: SourceInfo, *, rate: Fraction | None = None, scale: Scale = 1
-    ) -> None:
+    def __init__(self, stream: BinaryIO, source: SourceInfo, *, rate: Fraction | None = None) -> None:
         self.stream = stream
         self.warnings: list[str] = []
         self.damage: str | None = None  # a pipe has no copied streams
@@ -263,7 +260,7 @@ class Y4mOutput:
         self.origin: int | None = None
         self.written = self.received = 0
         self.held: Frame | None = None
-        self._send(header(source.video, self.rate, scale))
+        self._send(header(source.video, self.rate))
 
     def write(self, frame: Frame) -> None:
         self.origin = frame.pts if self.origin is None else self.origin
