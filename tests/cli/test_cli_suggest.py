@@ -71,6 +71,18 @@ def test_noise_is_found_where_it_was_put(tmp_path, capsys, monkeypatch):
     assert lines[0] == f"vidrestore denoise {tmp_path / 'in.mkv'}"
 
 
+def test_noise_in_a_third_of_a_short_video_is_not_taken_for_that_of_all(tmp_path, levels, monkeypatch):
+    def noisy_at_first(pix_fmt: str, number: int, width: int, height: int) -> tuple[np.ndarray, ...]:
+        noise = np.random.default_rng(number).normal(0, 15 * (number < 8), (height, width))
+        return (np.rint(np.linspace(20, 235, width) + noise).clip(0, 255).astype(np.uint8),)
+
+    monkeypatch.setattr("sample_videos.sample_planes", noisy_at_first)
+    write_video(tmp_path / "in.mkv", 24, pix_fmt="gray", size=(192, 160))
+    found, (place,) = suggestion.suggest(str(tmp_path / "in.mkv"))
+    assert found.findings[1].reason == "none that removing it would help"
+    assert len(place.frames) == 24
+
+
 @pytest.mark.parametrize(
     ("derain", "desnow", "verdict", "task"),
     [

@@ -30,13 +30,13 @@ from vidrestore.media.probe import SourceInfo
 from vidrestore.media.reader import VideoReader
 from vidrestore.media.source import Source
 from vidrestore.options import RestoreOptions
-from vidrestore.pipeline.plan import Timeline, colour_planes, planned_clips
+from vidrestore.pipeline.plan import NOISE_STEP, Timeline, colour_planes, planned_clips
 from vidrestore.restorers.picture_restorer import PictureRestorer
 
 Verdict: TypeAlias = Literal["yes", "maybe", "no", "unknown"]
 
 PLACES = (Fraction(1, 6), Fraction(1, 2), Fraction(5, 6))  # of the video
-SEEN = 8  # consecutive frames at each place
+SEEN = NOISE_STEP  # consecutive frames at each place, so that noise is measured on the first ones of each
 SIDE = 384  # of the square in the middle in which rain, snow and blur are looked for
 # sigma of luma: below the first, removing it takes more than it gives; from the second on it hides the rest
 WEAK_NOISE, STRONG_NOISE = 1.5, 8.0
@@ -125,7 +125,9 @@ def suggest(
 
 
 def read_places(reader: VideoReader) -> Iterator[Place]:
-    """Yield `SEEN` frames at each of `PLACES`; of a short video, or one of unknown length, its beginning."""
+    """Yield `SEEN` frames at each of `PLACES`; of a short video, or one of unknown length, as many at its
+    beginning.
+    """
     video, info = reader.info.video, reader.info
     ticks = video.duration or (int(info.duration / video.time_base) if info.duration else 0)
     starts = [int((video.start or 0) + place * ticks) for place in PLACES]
@@ -133,7 +135,7 @@ def read_places(reader: VideoReader) -> Iterator[Place]:
         starts = []
     for start in starts or (None,):
         with closing(reader.frames(start)) as frames:
-            if found := tuple(islice(frames, SEEN)):
+            if found := tuple(islice(frames, SEEN if starts else len(PLACES) * SEEN)):
                 yield Place(found)
 
 
@@ -150,14 +152,14 @@ def _interlacing(reason: str | None) -> Finding:
 
 
 def _noise(places: Sequence[Place], info: SourceInfo) -> Finding:
-    """Judge the noise by the median over the places of what `--sigma auto` measures."""
-    scenes = []
-    for place in places:
-        timeline = Timeline(len(place.frames), 0)
-        for _ in planned_clips(place.frames, timeline, info.video.format, None, detect=False):
-            pass
-        scenes += timeline.scenes
-    scene = sorted(scenes, key=lambda each: each.sigma[0])[len(scenes) // 2]
+    """Judge the noise by what `--sigma auto` measures in all places as one scene: a look at one place alone
+    often takes fine texture for noise.
+    """
+    frames = [frame for place in places for frame in place.frames]
+    timeline = Timeline(len(frames), 0)
+    for _ in planned_clips(frames, timeline, info.video.format, None, detect=False):
+        pass
+    (scene,) = timeline.scenes
     sigma = scene.sigma[0]
     words = f"{scene.noise} on the 0-255 scale"
     if sigma == 0 and max(scene.sigma) == 0:
