@@ -5,11 +5,22 @@ import math
 import pytest
 import torch
 import torch.nn.functional as F
+from stand_in import Rehearsal
 from torch import Tensor
 from vsr_networks import recurrent
 
 from vidrestore.models import vsr_recurrent
-from vidrestore.models.vsr_recurrent import PatchAttention, RecurrentConfig, VsrRecurrent, build, large_warp
+from vidrestore.models.spynet import sampled
+from vidrestore.models.vsr_recurrent import (
+    Known,
+    PatchAttention,
+    RecurrentConfig,
+    VsrRecurrent,
+    build,
+    large_grid,
+)
+from vidrestore.options import RestoreOptions
+from vidrestore.restorers.base import load_restorer
 
 
 def clips(count: int, frames: int, height: int = 12, width: int = 16) -> Tensor:
@@ -26,6 +37,15 @@ def patch(large: Tensor, row: int, column: int) -> Tensor:
     return large[:, rows][:, :, columns].flatten()
 
 
+def attended(
+    layer: PatchAttention, large: Tensor, shared: Tensor, neighbour: Tensor, stray: Tensor
+) -> Tensor:
+    """What large frames take from their aligned neighbours (B, 3, 4H, 4W)."""
+    patches = F.pixel_unshuffle(large, 4)
+    known = Known(patches, patches, shared, stray, *layer.asked(patches, shared, stray))
+    return F.pixel_shuffle(layer(known, neighbour), 4)
+
+
 def test_attention_is_a_softmax_over_patches_beside_the_end_of_the_flow_and_none():
     torch.manual_seed(0)
     layer = PatchAttention(2, 3).double()
@@ -36,7 +56,7 @@ def test_attention_is_a_softmax_over_patches_beside_the_end_of_the_flow_and_none
     stray = torch.rand(1, 1, 5, 6, dtype=torch.float64)
     with torch.no_grad():
         patches = F.pixel_unshuffle(large, 4)
-        found = layer(large, patches, shared, neighbour, stray)
+        found = attended(layer, large, shared, neighbour, stray)
         query = layer.query(torch.cat((patches - patches.mean(1, keepdim=True), shared), 1))
         wide = F.pad(neighbour, (1, 1, 1, 1), mode="replicate")[0]
 
@@ -83,19 +103,19 @@ def test_attention_is_a_softmax_over_patches_beside_the_end_of_the_flow_and_none
 def test_fresh_attention_takes_a_neighbour_that_shows_the_same_and_leaves_one_that_does_not():
     layer, large = PatchAttention(2, 3), torch.rand(1, 3, 16, 16)
     shared, here, lost = torch.zeros(1, 2, 4, 4), torch.zeros(1, 1, 4, 4), torch.full((1, 1, 4, 4), 4.0)
-    patches = F.pixel_unshuffle(large, 4)
     with torch.no_grad():
-        near = layer(large, patches, shared, large + 0.01, here)
+        near = attended(layer, large, shared, large + 0.01, here)
         assert near.mean() > 0.004
-        assert layer(large, patches, shared, 1 - large, here).abs().max() < 0.01
+        assert attended(layer, large, shared, 1 - large, here).abs().max() < 0.01
         # the way along the flow and back ends elsewhere
-        assert layer(large, patches, shared, large + 0.01, lost).mean() < near.mean() / 4
+        assert attended(layer, large, shared, large + 0.01, lost).mean() < near.mean() / 4
 
 
 def test_a_large_frame_is_moved_by_four_times_the_flow_of_small_pixels():
     ramp = torch.arange(48.0).expand(1, 3, 32, 48)
     flow = torch.tensor([1.25, -0.5]).view(1, 2, 1, 1).expand(1, 2, 8, 12)
-    torch.testing.assert_close(large_warp(ramp, flow)[..., 4:40], ramp[..., 4:40] + 5, atol=1e-3, rtol=0)
+    moved = sampled(ramp, large_grid(flow), border="border")
+    torch.testing.assert_close(moved[..., 4:40], ramp[..., 4:40] + 5, atol=1e-3, rtol=0)
 
 
 def changed(network: VsrRecurrent, clip: Tensor, frame: int) -> list[bool]:
@@ -139,6 +159,25 @@ def test_motion_found_for_a_few_pairs_at_once_is_that_of_the_clip(monkeypatch):
     monkeypatch.setattr(vsr_recurrent, "FLOW_PIXELS", 2 * 12 * 16)
     for part, expected in zip(network._flows(clip), whole, strict=True):
         torch.testing.assert_close(torch.cat(part), torch.cat(expected), atol=1e-4, rtol=0)
+
+
+@pytest.mark.parametrize("config", [{}, {"attention": False}, {"neighbours": False}])
+def test_frames_computed_together_are_those_computed_one_by_one(config):
+    network, clip = recurrent(**config), clips(2, 5).unbind(1)
+    with torch.no_grad():
+        one, three = (torch.stack(list(network.frames(clip, (1, 5), at_once))) for at_once in (1, 3))
+    torch.testing.assert_close(three, one, atol=1e-4, rtol=0)
+
+
+def test_a_gpu_that_compares_patches_in_fp16_takes_from_neighbours_what_a_cpu_does():
+    restorer = load_restorer("sr", RestoreOptions(device="cpu"))
+    network = restorer.networks[torch.float32].for_inference(torch.bfloat16)
+    clip = F.interpolate(clips(1, 4, 9, 10)[0].float(), scale_factor=3.0, mode="bilinear")[None]
+    with torch.inference_mode():
+        expected = network(clip)
+        with Rehearsal():
+            found = network.to("cuda")(clip.to("cuda")).cpu()
+    assert -10 * (found - expected).square().mean((0, 2, 3, 4)).max().log10() > 84
 
 
 def test_two_clips_in_one_batch_do_not_see_each_other():

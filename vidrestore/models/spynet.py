@@ -141,16 +141,30 @@ def warp(
 
     Half precision is sampled in float32, because positions need it.
     """
+    return sampled(maps, sampling_grid(flow), border, mode)
+
+
+def sampling_grid(flow: Tensor) -> Tensor:
+    """Return the places (B, H, W, 2) of each pixel plus `flow` (B, 2, H, W), for `F.grid_sample`."""
     height, width = flow.shape[-2:]
-    x = torch.arange(width, device=flow.device, dtype=flow.dtype)
-    y = torch.arange(height, device=flow.device, dtype=flow.dtype)[:, None]
-    grid = torch.stack(
-        ((x + flow[:, 0]) * (2 / max(width - 1, 1)) - 1, (y + flow[:, 1]) * (2 / max(height - 1, 1)) - 1),
-        dim=-1,
+    x = torch.linspace(-1, 1, width, device=flow.device, dtype=flow.dtype)
+    y = torch.linspace(-1, 1, height, device=flow.device, dtype=flow.dtype)[:, None]
+    moved = (
+        torch.add(start, flow[:, at], alpha=2 / max(side - 1, 1))
+        for at, (start, side) in enumerate(((x, width), (y, height)))
     )
-    return F.grid_sample(maps.to(flow.dtype), grid, mode=mode, padding_mode=border, align_corners=True).to(
-        maps.dtype
-    )
+    return torch.stack((*moved,), 1).permute(0, 2, 3, 1)
+
+
+def sampled(
+    maps: Tensor,
+    grid: Tensor,
+    border: Literal["zeros", "border"] = "zeros",
+    mode: Literal["bilinear", "bicubic"] = "bilinear",
+) -> Tensor:
+    """Sample `maps` (B, C, h, w) at the places of a `sampling_grid` (B, H, W, 2), in its number format."""
+    found = F.grid_sample(maps.to(grid.dtype), grid, mode=mode, padding_mode=border, align_corners=True)
+    return found.to(maps.dtype)
 
 
 def build(config: dict[str, Any]) -> Spynet:

@@ -27,7 +27,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from vidrestore.models.alignment import subpixel_motion
-from vidrestore.models.spynet import warp
+from vidrestore.models.grouping import frames_at_once
+from vidrestore.models.spynet import sampled, sampling_grid, warp
 from vidrestore.models.vsr_transformer import SCALE, Direction, Extractor, near_zero, residual_blocks
 
 PATCH = 3 * SCALE**2  # values of a patch
@@ -119,37 +120,54 @@ class PatchAttention(nn.Module):
             self.doubt.weight[:, -1, 1, 1] = 1  # a pixel of the way and back
             self.doubt.bias.zero_()  # type: ignore[union-attr]
 
-    def forward(
-        self, large: Tensor, patches: Tensor, shared: Tensor, neighbour: Tensor, stray: Tensor
-    ) -> Tensor:
-        """Return the difference (B, 3, 4H, 4W) of what is taken to a large frame, which is also given in
-        `patches` (B, 48, H, W), with `shared` features, from its aligned large neighbour. Where nothing is
-        taken it is 0. `stray` (B, 1, H, W) is the squared distance, in small pixels, that the way along the
-        flow and back leads away.
+    def asked(self, patches: Tensor, shared: Tensor, stray: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the queries of frames and what makes any neighbour doubtful (B, 2, H, W), from their patches
+        (B, 48, H, W), `shared` features, and the squared distance `stray` (B, 1, H, W), in small pixels, that
+        the way along the flow and back leads away.
         """
-        differences = at_places(neighbour) - large
-        grey = at_places(neighbour.mean(1, keepdim=True)) - large.mean(1, keepdim=True)
-        unlike = mean_of_nine(F.avg_pool2d(grey.flatten(0, 1).square(), SCALE))
+        away = patches - patches.mean(1, keepdim=True)
+        query = self.query(torch.cat((away.to(shared.dtype), shared), 1))
+        variance = mean_of_nine(away.square().mean(1, keepdim=True))
+        return query, torch.cat(((variance + LEAST_SQUARE).log() / 4, stray), 1)
+
+    def forward(self, known: Known, aligned: Tensor) -> Tensor:
+        """Return the difference (B, 48, H, W) of what is taken from aligned large neighbours (B, 3, 4H, 4W)
+        to the patches of frames. Where nothing is taken it is 0.
+        """
+        assert known.query is not None and known.doubts is not None
+        compared, shared, doubts = known.compared, known.shared, known.doubts
+        differences = at_places(aligned.to(compared.dtype)) - compared  # (P, B, 48, H, W)
+        grey = differences.unflatten(2, (3, SCALE**2)).mean(2)
+        unlike = mean_of_nine(grey.square().mean(2, keepdim=True).flatten(0, 1).to(doubts.dtype))
         unlike = unlike.unflatten(0, (len(PLACES), -1))
-        mean = patches.mean(1, keepdim=True)
-        query = self.query(torch.cat(((patches - mean).to(shared.dtype), shared), 1))
-        key = self.key(differences.flatten(0, 1).to(shared.dtype)).unflatten(0, (len(PLACES), -1))
-        variance = mean_of_nine((patches - mean).square().mean(1, keepdim=True))
-        logits = KEY_GAIN * (query * key).to(large.dtype).sum(2, keepdim=True)
-        logits = logits - DIFFERENCES * self.likeness.exp() * unlike + self.place.view(-1, 1, 1, 1, 1)
-        doubts = [(part + LEAST_SQUARE).log() / 4 for part in (unlike[0], variance)] + [stray]
-        nothing = self.doubt(torch.cat([shared, *(part.to(shared.dtype) for part in doubts)], 1))
+        key = self._keys(differences, known.query.dtype)
+        alike = (known.query * key).sum(2, keepdim=True, dtype=doubts.dtype)
+        unlikely = self.place.view(-1, 1, 1, 1, 1) - DIFFERENCES * self.likeness.exp() * unlike
+        logits = torch.add(unlikely, alike, alpha=KEY_GAIN)
+        doubt = torch.cat(((unlike[0] + LEAST_SQUARE).log() / 4, doubts), 1)
+        nothing = self.doubt(torch.cat((shared, doubt.to(shared.dtype)), 1))
         weights = torch.cat((logits, nothing[None].to(logits.dtype))).softmax(0)[:-1]
-        shares = F.interpolate(weights.flatten(0, 1), scale_factor=float(SCALE), mode="nearest")
-        taken: Tensor = (shares.unflatten(0, weights.shape[:2]) * differences).sum(0)
+        taken: Tensor = (weights.to(compared.dtype) * differences).sum(0)
         return taken
+
+    def _keys(self, differences: Tensor, dtype: torch.dtype) -> Tensor:
+        """Return the keys (P, B, K, H, W) of differences (P, B, 48, H, W), computed in `dtype` or fp16."""
+        if differences.dtype != torch.float16:
+            differences = differences.to(dtype)
+        dtype, columns = differences.dtype, differences.flatten(0, 1).flatten(2)  # (P * B, 48, H * W)
+        weight, bias = self.key.weight.flatten(1).to(dtype), self.key.bias[:, None].to(dtype)  # type: ignore[index]
+        keys = torch.baddbmm(bias, weight.expand(len(columns), -1, -1), columns)  # faster than a convolution
+        return keys.view(*differences.shape[:2], -1, *differences.shape[3:])
 
 
 def at_places(pictures: Tensor) -> Tensor:
-    """Return pictures (B, C, H, W) as seen from each of PLACES (P, B, C, H, W); the border goes on."""
-    height, width = pictures.shape[-2:]
+    """Return the patches of pictures (B, 3, 4H, 4W) as seen from each of PLACES (P, B, 48, H, W); the border
+    goes on.
+    """
     wide = F.pad(pictures, (1, 1, 1, 1), mode="replicate")
-    return torch.stack([wide[..., 1 + y : 1 + y + height, 1 + x : 1 + x + width] for x, y in PLACES])
+    windows = wide.unfold(2, SCALE + 2, SCALE).unfold(3, SCALE + 2, SCALE).permute(0, 1, 4, 5, 2, 3)
+    seen = [windows[:, :, 1 + y : 1 + y + SCALE, 1 + x : 1 + x + SCALE] for x, y in PLACES]
+    return torch.stack(seen).flatten(2, 4)
 
 
 def mean_of_nine(maps: Tensor) -> Tensor:
@@ -157,14 +175,23 @@ def mean_of_nine(maps: Tensor) -> Tensor:
     return F.avg_pool2d(F.pad(maps, (1, 1, 1, 1), mode="replicate"), 3, 1)
 
 
-class Neighbour(NamedTuple):
-    """A large frame (B, 3, 4H, 4W) to take from, the flow (B, 2, H, W) from the small frame to its, and that
-    back.
+class Known(NamedTuple):
+    """Large frames, and what depends on them and their flow alone: their patches (B, 48, H, W), again in the
+    number format in which neighbours are compared with them, squeezed features, and where they see their
+    neighbours (B, 4H, 4W, 2); with attention, its queries and doubts.
     """
 
-    large: Tensor
-    flow: Tensor
-    back: Tensor
+    patches: Tensor
+    compared: Tensor
+    shared: Tensor
+    grid: Tensor
+    query: Tensor | None = None
+    doubts: Tensor | None = None
+
+    def one_by_one(self, batch: int) -> list[Known]:
+        """Return what is known of each frame of `batch` clips."""
+        found = [part.split(batch) for part in self if part is not None]
+        return [Known(*parts) for parts in zip(*found, strict=True)]
 
 
 class Handover(nn.Module):
@@ -182,25 +209,36 @@ class Handover(nn.Module):
             for part in (self.gate.bias, self.outer.weight, self.outer.bias):
                 part.zero_()  # type: ignore[union-attr]
 
-    def forward(self, large: Tensor, shared: Tensor, neighbour: Neighbour | None) -> Tensor:
-        """Return the large frame (B, 3, 4H, 4W) after the layer, from its squeezed features and its
-        neighbour, if there is one.
+    def known(self, patches: Tensor, shared: Tensor, flow: Tensor, back: Tensor) -> Known:
+        """Return what is known of frames before their neighbours are: from their patches (B, 48, H, W),
+        squeezed features, the flow (B, 2, H, W) to their neighbours, and that back.
+        """
+        # its memory bounds a GPU; fp16 holds large frames to a sixteenth of a grey level, but few gradients
+        half = shared.is_cuda and shared.dtype.itemsize == 2 and not shared.requires_grad
+        compared = patches.half() if half else patches
+        asked: tuple[Tensor, ...] = ()
+        if self.attention:
+            away = flow + warp(back, flow, border="border")
+            stray = away.square().sum(1, keepdim=True).clamp(max=MOST_STRAY)
+            asked = self.attention.asked(patches, shared, stray)
+        return Known(patches, compared, shared, large_grid(flow), *asked)
+
+    def forward(self, known: Known, neighbour: Tensor | None) -> Tensor:
+        """Return the patches (B, 48, H, W) of frames after the layer, which take from large neighbours (B, 3,
+        4H, 4W), if there are any.
         """
         if neighbour is None:
-            taken = F.pixel_unshuffle(torch.zeros_like(large), SCALE)
+            taken = torch.zeros_like(known.patches, dtype=known.shared.dtype)
         else:
-            aligned = large_warp(neighbour.large, neighbour.flow)
+            aligned = sampled(neighbour.contiguous(), known.grid, border="border")
             if self.attention:
-                away = neighbour.flow + warp(neighbour.back, neighbour.flow, border="border")
-                stray = away.square().sum(1, keepdim=True).clamp(max=MOST_STRAY)
-                patches = F.pixel_unshuffle(large, SCALE)
-                difference = self.attention(large, patches, shared, aligned, stray)
+                taken = self.attention(known, aligned)
             else:
-                difference = aligned - large
-            taken = F.pixel_unshuffle(difference, SCALE)
-        given = torch.cat(((CHANGE_GAIN * taken).to(shared.dtype), shared), 1)
-        change = self.outer(F.silu(self.inner(given))) + self.gate(taken.to(shared.dtype))
-        return large + F.pixel_shuffle(change.to(large.dtype), SCALE)
+                taken = F.pixel_unshuffle(aligned, SCALE) - known.patches
+            taken = taken.to(known.shared.dtype)
+        given = torch.cat((CHANGE_GAIN * taken, known.shared), 1)
+        change: Tensor = self.outer(F.silu(self.inner(given))) + self.gate(taken)
+        return known.patches + change
 
 
 class VsrRecurrent(nn.Module):
@@ -252,67 +290,90 @@ class VsrRecurrent(nn.Module):
         return self.eval()
 
     def forward(self, clips: Tensor) -> Tensor:
-        return torch.stack(list(self.frames(clips.unbind(1), (0, clips.shape[1]))), 1)
+        at_once = frames_at_once(clips.transpose(0, 1))
+        return torch.stack(list(self.frames(clips.unbind(1), (0, clips.shape[1]), at_once)), 1)
 
-    def frames(self, clip: Sequence[Tensor], keep: tuple[int, int]) -> Iterator[Tensor]:
+    def frames(self, clip: Sequence[Tensor], keep: tuple[int, int], at_once: int = 1) -> Iterator[Tensor]:
         """Yield frames [first, stop) of a clip of frames (B, 3, H, W): each (B, 3, 4H, 4W), float32.
 
-        All frames are seen, those before and behind as context.
+        All frames are seen, those before and behind as context. What doesn't depend on a frame's neighbours
+        is computed for `at_once` frames together.
         """
         if not self.config.neighbours:
-            for frame in clip[keep[0] : keep[1]]:
-                yield self.enlarged(frame)[0]
+            for at in range(keep[0], keep[1], at_once):
+                patches, _ = self.enlarged(joined(clip[at : min(at + at_once, keep[1])]))
+                yield from F.pixel_shuffle(patches, SCALE).split(len(clip[0]))
             return
-        later, earlier = self._flows(clip)
+        later, earlier = self._flows(clip, at_once)
+        whole, batch = torch.promote_types(clip[0].dtype, torch.float32), len(clip[0])
         # half of the memory, and exact to a sixteenth of a grey level
-        stored = torch.float16 if self.dtype == torch.bfloat16 else self.dtype
+        stored = torch.float16 if self.dtype == torch.bfloat16 else whole
         kept: list[tuple[Tensor, Tensor]] = []
+        handed: Tensor | None = None
+        for stop in range(len(clip), 0, -at_once):
+            first = max(0, stop - at_once)
+            patches, maps = self.enlarged(joined(clip[first:stop]))
+            flow, back = (joined(flows[first + 1 : stop + 1]) for flows in (later, earlier))
+            known = self.to_earlier.known(patches, self.to_earlier.squeeze(maps), flow, back)
+            shared = self.to_later.squeeze(maps).split(batch)
+            for each, own in zip(reversed(known.one_by_one(batch)), reversed(shared), strict=True):
+                patches = self.to_earlier(each, handed)
+                handed = F.pixel_shuffle(patches, SCALE)
+                kept.append((patches.to(stored), own))
         handed = None
-        for at in range(len(clip) - 1, -1, -1):
-            large, maps = self.enlarged(clip[at])
-            given = None if handed is None else Neighbour(handed, later[at], earlier[at])
-            handed = self.to_earlier(large, self.to_earlier.squeeze(maps), given)
-            kept.append((handed.to(stored), self.to_later.squeeze(maps)))
-        handed = None
-        for at in range(keep[1]):
-            large, shared = kept.pop()
-            given = None if handed is None else Neighbour(handed, earlier[at - 1], later[at - 1])
-            handed = self.to_later(large.to(torch.promote_types(stored, torch.float32)), shared, given)
-            if at >= keep[0]:
-                yield handed
+        for first in range(0, keep[1], at_once):
+            stop = min(first + at_once, keep[1])
+            patches, shared = map(joined, zip(*(kept.pop() for _ in range(first, stop)), strict=True))
+            flow, back = (joined(flows[first:stop]) for flows in (earlier, later))
+            known = self.to_later.known(patches.to(whole), shared, flow, back)
+            for at, each in enumerate(known.one_by_one(batch), first):
+                handed = F.pixel_shuffle(self.to_later(each, handed), SCALE)
+                if at >= keep[0]:
+                    yield handed
 
-    def enlarged(self, frame: Tensor) -> tuple[Tensor, Tensor]:
-        """Return a frame (B, 3, H, W) enlarged by itself (B, 3, 4H, 4W), float32, and its features."""
-        small = frame.contiguous(memory_format=torch.channels_last).to(self.dtype)
+    def enlarged(self, frames: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the patches (B, 48, H, W) of frames (B, 3, H, W) enlarged by themselves, float32, and their
+        features.
+        """
+        small = frames.contiguous(memory_format=torch.channels_last).to(self.dtype)
         maps = self.extractor(small)
         for layer in self.layers:
             maps = layer(maps, small)
         maps = self.reconstruction(maps)
-        frame = frame.to(torch.promote_types(frame.dtype, torch.float32))
-        smooth = F.interpolate(frame, scale_factor=float(SCALE), mode="bilinear", align_corners=False)
-        return smooth + F.pixel_shuffle(self.tail(maps).to(smooth.dtype), SCALE), maps
+        frames = frames.to(torch.promote_types(frames.dtype, torch.float32))
+        smooth = F.interpolate(frames, scale_factor=float(SCALE), mode="bilinear", align_corners=False)
+        return F.pixel_unshuffle(smooth, SCALE) + self.tail(maps), maps
 
-    def _flows(self, clip: Sequence[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
-        """Return the flows from each frame to the next, and those from each next frame back to it."""
+    def _flows(self, clip: Sequence[Tensor], at_once: int = 1) -> tuple[list[Tensor], list[Tensor]]:
+        """Return the flows over each border of a frame: from the frame before it, and to that. There is none
+        before the first frame and behind the last.
+        """
+        count, batch = len(clip), len(clip[0])
         still = torch.zeros_like(clip[0][:, :2], dtype=torch.float32)
-        if not self.config.motion or len(clip) == 1:
-            return [still] * (len(clip) - 1), [still] * (len(clip) - 1)
-        pairs = len(clip) if still.is_cuda else max(1, FLOW_PIXELS // still[:, 0].numel())  # at once
-        later, earlier = list[Tensor](), list[Tensor]()
+        if not self.config.motion or count == 1:
+            return [still] * (count + 1), [still] * (count + 1)
+        here, there = [*clip[:-1], *clip[1:]], [*clip[1:], *clip[:-1]]
+        pairs = max(2 * at_once - 1, FLOW_PIXELS // still[:, 0].numel())
+        found = list[Tensor]()
         with torch.no_grad(), torch.autocast(still.device.type, enabled=False):
-            for at in range(0, len(clip) - 1, pairs):
-                here = torch.cat([*clip[at : at + pairs]][: len(clip) - 1 - at])
-                there = torch.cat([*clip[at + 1 : at + 1 + pairs]])
-                later += subpixel_motion(here, there).split(len(still))
-                earlier += subpixel_motion(there, here).split(len(still))
-        return later, earlier
+            for at in range(0, len(here), pairs):
+                several = (torch.cat(frames[at : at + pairs]) for frames in (here, there))
+                found += subpixel_motion(*several).split(batch)
+        return [still, *found[: count - 1], still], [still, *found[count - 1 :], still]
 
 
-def large_warp(large: Tensor, flow: Tensor) -> Tensor:
-    """Return what a large frame (B, 3, 4H, 4W) shows at the ends of the flow (B, 2, H, W) of small pixels."""
-    fine = F.interpolate(flow, scale_factor=float(SCALE), mode="bilinear", align_corners=False)
-    with torch.autocast(large.device.type, enabled=False):
-        return warp(large.contiguous(), SCALE * fine, border="border")
+def joined(parts: Sequence[Tensor]) -> Tensor:
+    """Return tensors one after the other, a single one without a copy."""
+    return parts[0] if len(parts) == 1 else torch.cat([*parts])
+
+
+def large_grid(flow: Tensor) -> Tensor:
+    """Return the places of a large frame (B, 4H, 4W, 2) at the ends of the flow (B, 2, H, W) of small
+    pixels.
+    """
+    return sampling_grid(
+        F.interpolate(SCALE * flow, scale_factor=float(SCALE), mode="bilinear", align_corners=False)
+    )
 
 
 def build(config: dict[str, Any]) -> VsrRecurrent:

@@ -39,6 +39,7 @@ OVERLAP = 32  # pixels of the input that tiles share; in the released form alway
 RELEASED_BATCH = 4  # tiles at once
 RELEASED_MEMORY = 400 << 20  # bytes for a batch of them; measured: 91 MB for one, 148 for two
 KEPT = 24  # frames that a clip gives if memory allows; those around it are computed as well
+LEAST_TOGETHER = 8  # frames of tiles that a GPU computes at once before it takes more tiles
 # one over the share of memory for frames that wait for all of their tiles, and for the network's maps
 WAITING_SHARE = 4
 TILE_SHARE = 3
@@ -123,7 +124,10 @@ class VsrRestorer:
         length = self.clip_length(height, width)
         held = length - self.facts.overlap if self._is_tiled(height, width) else 3
         rows, columns = self.tile_size(height, width)
-        network = rows * columns * self._pixel_memory if self.recurrent else RELEASED_MEMORY
+        network, pixels = RELEASED_MEMORY, rows * columns
+        if self.recurrent:
+            more = self._frames_at_once(pixels) - 1
+            network = pixels * (self._pixel_memory + more * self._frame_memory)
         return 2 * length * small + held * large + network
 
     def _is_tiled(self, height: int, width: int) -> bool:
@@ -163,15 +167,34 @@ class VsrRestorer:
             yield from apply_by_centres(work, padded(clip, 1, SIDE), SIDE, OVERLAP, SCALE, batch)
         elif self._is_tiled(*clip.shape[-2:]):
             size = self.tile_size(*clip.shape[-2:])
-            work, batch = partial(recurrent_frames, network, keep), self._tiles_at_once(size)
+            batch = self._tiles_at_once(size)
+            at_once = self._frames_at_once(batch * size[0] * size[1])
+            work = partial(recurrent_frames, network, keep, at_once)
             yield from apply_tiled(work, clip[None], size, self.tile_overlap, SCALE, batch)[0]
         else:
+            at_once = self._frames_at_once(clip.shape[-2] * clip.shape[-1])
             with torch.inference_mode():
-                for frame in network.frames([*clip[:, None]], keep):
+                for frame in network.frames([*clip[:, None]], keep, at_once):
                     yield frame[0]
 
     def _tiles_at_once(self, tile: tuple[int, int]) -> int:
-        return min(self.most_tiles, tiles_for(self.device, tile, self._pixel_memory))
+        together = LEAST_TOGETHER * self._frame_memory if self.recurrent else 0
+        return min(self.most_tiles, tiles_for(self.device, tile, self._pixel_memory + together))
+
+    def _frames_at_once(self, pixels: int) -> int:
+        """Return for how many frames, of so many pixels, a recurrent network computes together what needs no
+        neighbours: one on a CPU, on a GPU what memory holds.
+        """
+        if self.device.type == "cpu":
+            return 1
+        room = self.budget - self.budget // WAITING_SHARE - pixels * self._pixel_memory
+        return max(1, min(self.most_tiles, self.facts.clip, room // (pixels * self._frame_memory)))
+
+    @property
+    def _frame_memory(self) -> int:
+        """Bytes per pixel of the input for each further frame that a recurrent network computes together."""
+        assert self.recurrent
+        return frame_memory(self.recurrent, uses_bf16(self.precision, self.device))
 
     def halve_batch(self) -> bool:
         """See `restorers.base.AnyRestorer.halve_batch`: fewer tiles."""
@@ -189,10 +212,10 @@ class VsrRestorer:
             return self.networks[dtype]
 
 
-def recurrent_frames(network: VsrRecurrent, keep: Bounds, tiles: Tensor) -> Tensor:
+def recurrent_frames(network: VsrRecurrent, keep: Bounds, at_once: int, tiles: Tensor) -> Tensor:
     """Return frames [first, stop) of tiles (B, T, 3, h, w): (B, T', 3, 4h, 4w), float32."""
     with torch.inference_mode():
-        return torch.stack(list(network.frames(tiles.unbind(1), keep)), 1)
+        return torch.stack(list(network.frames(tiles.unbind(1), keep, at_once)), 1)
 
 
 def released_windows(network: VsrTransformer, keep: Bounds, tiles: Tensor) -> Tensor:
@@ -232,3 +255,13 @@ def pixel_memory(config: RecurrentConfig, frames: int, half: bool) -> int:
     Measured at 320x180: 4.4 kB for 14 frames in bfloat16, 7.5 in float32; this gives 5.4 and 7.7.
     """
     return config.features * (frames * (5 if half else 10) // 2 + 50)
+
+
+def frame_memory(config: RecurrentConfig, half: bool) -> int:
+    """Return the bytes per pixel of the input that a recurrent network takes at its peak for each further
+    frame that it computes together.
+
+    Measured at 320x180 with seven of them: 0.50 kB in bfloat16, 0.41 in float32; this gives 0.77 and 1.3,
+    because a GPU keeps fp16 beside.
+    """
+    return config.features * (12 if half else 20)
