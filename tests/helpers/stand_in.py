@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 import threading
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from functools import cache
 from types import SimpleNamespace
@@ -360,6 +360,28 @@ class Graph:
                 if isinstance(old, Tensor) and old.data_ptr() != new.data_ptr():
                     old.copy_(new)
         self.replayed = True
+
+
+def check_capturable(work: Callable[..., Any], given: Sequence[Tensor], other: Sequence[Tensor]) -> None:
+    """Raise RuntimeError if `work` waits for the device, AssertionError if it launches other operations for
+    `other` values than for those `given`: then no CUDA graph can be made of it.
+
+    It is called before, as for a real graph, so that constants are there.
+    """
+    sequences = []
+    with Rehearsal():
+        work(*(each.to("cuda") for each in given))
+        for values in (given, other):
+            inputs, graph = [each.to("cuda") for each in values], Graph()
+            with graph.captured():
+                work(*inputs)
+            sequences.append([(func, *map(_shape, _leaves([held]))) for func, held, *_ in graph.operations])
+    assert sequences[0], "nothing was launched"
+    assert sequences[0] == sequences[1], "other operations for other values"
+
+
+def _shape(given: Any) -> Any:
+    return (given.shape, given.dtype) if isinstance(given, Tensor) else type(given)
 
 
 class Rehearsal:
