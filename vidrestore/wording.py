@@ -126,7 +126,10 @@ def _noise(details: Mapping[str, Any]) -> str:
     """Describe the noise of the longest scene."""
     scenes = [scene for scene in details.get("scenes", ()) if "noise" in scene]
     longest = max(scenes, key=lambda scene: scene["stop"] - scene["first"], default=None)
-    return f"; noise: {longest['noise']}" if longest else ""
+    if not longest:
+        return ""
+    varies = len({scene["noise"] for scene in scenes}) > 1
+    return f"; noise: {longest['noise']}{f' in the longest of {len(scenes)} scenes' if varies else ''}"
 
 
 def numbered(event: Event) -> str:
