@@ -129,7 +129,7 @@ FAMILIES: dict[str, Family] = {
     "unfolded-transformer": _of_papers("vidrestore.papers.recovery_transformers:build_unfolded_transformer"),
     "vit": _of_papers("vidrestore.papers.recovery_transformers:build_vit"),
     "vsr-transformer": Family(
-        "vidrestore.models.vsr_transformer:build",
+        "vidrestore.models.vsr_recurrent:build",
         {"sr": "vidrestore.restorers.vsr_restorer:VsrRestorer"},
         training=CLIPS,
         adopt="vidrestore.weights.vsr_transformer_release:adopt",

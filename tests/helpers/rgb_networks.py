@@ -10,8 +10,8 @@ from vsr_networks import recurrent, tiny
 
 from vidrestore.models.mb_taylorformer import MBTaylorFormer, settings_of
 from vidrestore.models.spynet import SpynetConfig
-from vidrestore.models.vsr_recurrent import VsrRecurrent
-from vidrestore.models.vsr_transformer import VsrTransformer, config_of
+from vidrestore.models.vsr_recurrent import VsrRecurrent, config_of
+from vidrestore.models.vsr_transformer import VsrTransformer
 from vidrestore.options import RestoreOptions
 from vidrestore.restorers.picture_restorer import PictureRestorer
 from vidrestore.restorers.vsr_restorer import VsrRestorer

@@ -10,8 +10,8 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from vidrestore.models.spynet import SpynetConfig
-from vidrestore.models.vsr_recurrent import RecurrentConfig, VsrRecurrent
-from vidrestore.models.vsr_transformer import VsrConfig, VsrTransformer, build
+from vidrestore.models.vsr_recurrent import RecurrentConfig, VsrRecurrent, build
+from vidrestore.models.vsr_transformer import VsrConfig, VsrTransformer
 from vidrestore.weights.vsr_transformer_release import adopt
 
 GOLDEN = Path(__file__).parents[1] / "golden"

@@ -195,7 +195,7 @@ def test_any_size_is_enlarged_four_times(height, width):
 
 
 def test_a_fresh_network_of_single_frames_enlarges_bilinearly():
-    network = build({"features": 8, "reconstruction": 1, "neighbours": False})
+    network = build({"size": "n", "features": 8, "reconstruction": 1, "neighbours": False})
     clip = torch.rand(1, 2, 3, 8, 12)
     network.initialise()
     expected = F.interpolate(clip[0], scale_factor=4, mode="bilinear", align_corners=False)

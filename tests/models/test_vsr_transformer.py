@@ -11,14 +11,13 @@ from torch import Tensor
 from vsr_networks import golden, released, tiny
 
 from vidrestore.models import vsr_transformer
+from vidrestore.models.vsr_recurrent import build, config_of
 from vidrestore.models.vsr_transformer import (
     SIZES,
     Attention,
     Tail,
     TokenGrid,
     VsrTransformer,
-    build,
-    config_of,
     positional_encoding,
 )
 

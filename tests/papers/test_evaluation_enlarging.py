@@ -14,7 +14,7 @@ from vidrestore.errors import DatasetError
 from vidrestore.evaluation import evaluate
 from vidrestore.evaluation.results import BICUBIC, ClipMetrics, System
 from vidrestore.metrics import bgr_to_luma, psnr, ssim
-from vidrestore.models.vsr_transformer import config_of
+from vidrestore.models.vsr_recurrent import config_of
 from vidrestore.papers.enlarged import bicubic, crop, enlarger, measure, small_frames
 from vidrestore.papers.set_files import FrameSequence
 from vidrestore.papers.tables import Table, TableSet

@@ -19,7 +19,7 @@ Inside, maps are (B, C, H, W), channels last, one for each frame of B clips; lar
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple, Self
 
 import torch
@@ -28,8 +28,17 @@ from torch import Tensor, nn
 
 from vidrestore.models.alignment import subpixel_motion
 from vidrestore.models.grouping import frames_at_once
-from vidrestore.models.spynet import sampled, sampling_grid, warp
-from vidrestore.models.vsr_transformer import SCALE, Direction, Extractor, near_zero, residual_blocks
+from vidrestore.models.spynet import SpynetConfig, sampled, sampling_grid, warp
+from vidrestore.models.vsr_transformer import (
+    SCALE,
+    SIZES,
+    Direction,
+    Extractor,
+    VsrConfig,
+    VsrTransformer,
+    near_zero,
+    residual_blocks,
+)
 
 PATCH = 3 * SCALE**2  # values of a patch
 # places that a patch attends to, in large pixels right of and below the end of the flow
@@ -376,6 +385,24 @@ def large_grid(flow: Tensor) -> Tensor:
     )
 
 
-def build(config: dict[str, Any]) -> VsrRecurrent:
-    """Build the network from fields of `RecurrentConfig`. Raises ValueError for impossible ones."""
-    return VsrRecurrent(RecurrentConfig(**config))
+def build(config: dict[str, Any]) -> nn.Module:
+    """Build a network of this family from the configuration in its weights file: `size`, "n" or one of SIZES
+    (default "reds"), and other fields.
+
+    Raises ValueError for an unknown size or impossible fields.
+    """
+    settings = dict(config)
+    size = settings.pop("size", "reds")
+    if size == "n":
+        return VsrRecurrent(RecurrentConfig(**settings))
+    if size not in SIZES:
+        raise ValueError(f"unknown size {size!r}; there are {', '.join((*SIZES, 'n'))}")
+    settings = asdict(SIZES[size]) | settings
+    settings["flow"] = SpynetConfig(**settings["flow"])
+    return VsrTransformer(VsrConfig(**settings))
+
+
+def config_of(network: Any) -> dict[str, Any]:
+    """Return the settings from which `build` rebuilds a network of this family, independent of SIZES."""
+    form = {} if isinstance(network, VsrTransformer) else {"size": "n"}
+    return form | asdict(network.config)

@@ -22,9 +22,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field, replace
-from importlib import import_module
-from typing import Any, NamedTuple, Self, cast
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple, Self, cast
 
 import torch
 import torch.nn.functional as F
@@ -495,27 +494,3 @@ class VsrTransformer(nn.Module):
         widest = 2 * SCALE**2 * self.config.tail
         spans = [(0, maps.shape[-2])] if torch.is_grad_enabled() else strip_spans(maps, widest)
         return enlarged + self.tail.in_strips(maps, spans)
-
-
-def build(config: dict[str, Any]) -> nn.Module:
-    """Build the network from the configuration in its weights file: `size`, one of SIZES (default "reds") or
-    "n" (`models/vsr_recurrent.py`), and other fields.
-
-    Raises ValueError for an unknown size.
-    """
-    settings = dict(config)
-    size = settings.pop("size", "reds")
-    if size == "n":
-        recurrent: nn.Module = import_module("vidrestore.models.vsr_recurrent").build(settings)
-        return recurrent
-    if size not in SIZES:
-        raise ValueError(f"unknown size {size!r}; there are {', '.join((*SIZES, 'n'))}")
-    settings = asdict(SIZES[size]) | settings
-    settings["flow"] = SpynetConfig(**settings["flow"])
-    return VsrTransformer(VsrConfig(**settings))
-
-
-def config_of(network: Any) -> dict[str, Any]:
-    """Return the settings from which `build` rebuilds a network of this family, independent of SIZES."""
-    form = {} if isinstance(network, VsrTransformer) else {"size": "n"}
-    return form | asdict(network.config)
