@@ -61,7 +61,7 @@ def test_captions_are_warned_about_once_and_refused_when_strict(tmp_path, monkey
     summary = vidrestore.restore(source, output, task="<identity>", on_event=events.append)
     assert summary.exit_code == 0
     assert [event.message for event in events if isinstance(event, Warned)] == [
-        "the video carries closed captions, which encoding it again leaves out"
+        "the source carries closed captions, which encoding it again leaves out"
     ]
     output.unlink()
     monkeypatch.setitem(TASKS, "denoise", TASKS["<identity>"])
@@ -74,7 +74,7 @@ def test_captions_that_begin_late_are_warned_about_too_and_refused_when_strict(t
     events: list[Event] = []
     vidrestore.restore(source, output, task="<identity>", on_event=events.append)
     assert [event.message for event in events if isinstance(event, Warned)] == [
-        "the video carries closed captions, which encoding it again leaves out"
+        "the source carries closed captions, which encoding it again leaves out"
     ]
     with pytest.raises(PlanError, match="closed captions.*leave `strict` out"):
         vidrestore.restore(source, tmp_path / "strict.mkv", task="<identity>", strict=True)
@@ -92,7 +92,7 @@ def test_captions_that_begin_late_are_warned_about_too_and_refused_when_strict(t
 def test_what_is_lost_is_named_and_strict_refuses_it(names, words):
     source = described("yuv420p10le", side_data=frozenset(names))
     (warning,) = check_side_data(source, X265, strict=False)
-    assert f"the video carries {words}" in warning
+    assert f"the source carries {words}" in warning
     with pytest.raises(PlanError, match="leave `strict` out"):
         check_side_data(source, X265, strict=True)
 

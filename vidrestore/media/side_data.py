@@ -55,7 +55,7 @@ def has_captions(packet: bytes) -> bool:
 def lost_side_data(kinds: Set[str]) -> str | None:
     """Return a sentence naming the kinds of side data that no encoder writes; None if there are none."""
     lost = sorted({_LOST[name] for name in kinds if name in _LOST})
-    return f"the video carries {', '.join(lost)}, which encoding it again leaves out" if lost else None
+    return f"the source carries {', '.join(lost)}, which encoding it again leaves out" if lost else None
 
 
 def display_matrix(frame: VideoFrame, stream: VideoStream) -> tuple[int, ...] | None:
