@@ -129,7 +129,8 @@ def _noise(details: Mapping[str, Any]) -> str:
     if not longest:
         return ""
     varies = len({scene["noise"] for scene in scenes}) > 1
-    return f"; noise: {longest['noise']}{f' in the longest of {len(scenes)} scenes' if varies else ''}"
+    where = f" in the longest of {len(scenes)} scenes" if varies else ""
+    return f"; noise{where}: {longest['noise']}"
 
 
 def numbered(event: Event) -> str:

@@ -286,7 +286,9 @@ def test_a_result_names_the_noise_that_was_measured_in_the_longest_scene(capsys)
     for found in (scenes, scenes[:1]):
         show([Finished("in.mp4", output="out.mp4", frames=60, seconds=6.0, details={"scenes": found})])
     line = "in.mp4 -> out.mp4: 60 frames in 6.0 s, 10.0 fps; noise: luma 19.8, coarse"
-    assert capsys.readouterr().out == f"{line} in the longest of 2 scenes\n{line}\n"
+    assert (
+        capsys.readouterr().out == f"{line.replace('noise:', 'noise in the longest of 2 scenes:')}\n{line}\n"
+    )
 
 
 def test_a_stage_is_shown_at_once_and_the_time_left_once_a_clip_is_done(monkeypatch):
