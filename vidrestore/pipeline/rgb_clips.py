@@ -37,7 +37,9 @@ from vidrestore.restorers.base import RgbRestorer
 from vidrestore.restorers.devices import CPU_MEMORY, memory_for
 
 FETCHED = 256 << 20  # bytes of a plane's samples that wait on a device to be brought back together
-CONVERTED = 512 << 20  # bytes of RGB that a device converts together: a step takes as long for small frames
+# bytes of RGB that a device converts together, or one over the share of its memory: a step takes as long for
+# few samples as for many
+CONVERTED, CONVERTED_SHARE = 512 << 20, 16
 
 
 class Sources(NamedTuple):
@@ -84,6 +86,7 @@ class RgbClipRestorer(ClipRestorer):
         self.strength = strength
         self.video = video
         self.scale = restorer.facts.scale if scale is None else scale
+        self.converted = max(CONVERTED, memory_for(self.device) // CONVERTED_SHARE)
 
     def clips_at_once(self, frame: Frame) -> int:
         """Return how many clips there is memory for, and teams of threads."""
@@ -153,7 +156,7 @@ class RgbClipRestorer(ClipRestorer):
 
     def _at_once(self, size: tuple[int, int]) -> int:
         """Return how many frames of a size to convert together: one on a CPU, whose caches are small."""
-        return 1 if self.device.type == "cpu" else max(1, CONVERTED // (4 * 3 * math.prod(size)))
+        return 1 if self.device.type == "cpu" else max(1, self.converted // (4 * 3 * math.prod(size)))
 
     def _rgb(self, sources: Sources) -> Tensor:
         """Return (T, 3, H, W) on the network's device: all colour is converted there."""
