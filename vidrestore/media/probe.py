@@ -21,6 +21,7 @@ from vidrestore.media.side_data import filtered, mastering_display, matrix_in, r
 from vidrestore.media.source import PICTURES, PIPE, Pictures, Source
 
 if TYPE_CHECKING:
+    from av.codec.hwaccel import HWAccel
     from av.container import InputContainer
     from av.packet import Packet
     from av.stream import Stream
@@ -96,9 +97,9 @@ class SourceInfo:
         return self.path == PIPE or self.container == PICTURES
 
 
-def open_input(source: str) -> InputContainer:
+def open_input(source: str, hwaccel: HWAccel | None = None) -> InputContainer:
     """Open a file for reading with access to nothing but this file: a `file:` URL, the file protocol, known
-    containers.
+    containers. `hwaccel` is the acceleration of its decoders.
 
     Raises MediaError if the file is missing, a folder, empty, or not a video.
     """
@@ -107,7 +108,9 @@ def open_input(source: str) -> InputContainer:
     _check_file(source)
     safe = {"protocol_whitelist": "file", "format_whitelist": ",".join(_DEMUXERS)}
     try:
-        container = av.open(f"file:{source}", "r", container_options=safe, metadata_errors="replace")
+        container = av.open(
+            f"file:{source}", "r", container_options=safe, metadata_errors="replace", hwaccel=hwaccel
+        )
     except av.error.PermissionError:
         raise MediaError(f"{source}: no permission to read it") from None
     except av.error.EOFError:
