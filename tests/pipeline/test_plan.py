@@ -12,6 +12,7 @@ from vidrestore.errors import MediaError, PlanError
 from vidrestore.frames import Frame, PixelFormat
 from vidrestore.media.encoder_table import EncoderChoice
 from vidrestore.media.source import Source, SourceIdentity
+from vidrestore.noise.meter import NoiseMeter
 from vidrestore.pipeline.plan import Clip, Plan, Timeline, planned_clips, planned_range
 
 YUV = PixelFormat("yuv420p", "yuv", 8, 1, 1)
@@ -107,6 +108,23 @@ def test_measured_sigma_of_red_green_and_blue_is_theirs():
     for clip in timeline.clips:
         np.testing.assert_allclose(clip.sigma, 12, rtol=0.1)
         np.testing.assert_allclose(clip.rms, 12, rtol=0.1)
+
+
+@pytest.mark.parametrize(
+    "length, looks",
+    [
+        (1, [[0]]),
+        (5, [[0, 1, 2, 3]]),  # the last frame alone shows no differences
+        (8, [[0, 1, 2, 3], [4, 5, 6, 7]]),
+        (18, [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 10, 11], [16, 17]]),
+    ],
+)
+def test_noise_is_looked_at_twice_in_a_short_scene_and_then_every_eight_frames(length, looks, monkeypatch):
+    seen = []
+    monkeypatch.setattr(NoiseMeter, "add", lambda _, frames: seen.append([int(f[0][0, 0]) for f in frames]))
+    frames = [Frame((np.full((16, 16), at, np.uint8),), at) for at in range(length)]
+    list(planned_clips(frames, Timeline(20, 4), PixelFormat("gray", "gray", 8), None, detect=False))
+    assert seen == looks
 
 
 def test_scenes_carry_the_noise_of_their_last_clip():

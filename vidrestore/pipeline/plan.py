@@ -45,8 +45,9 @@ TIMELINE = {
     "cuts": [COUNT],
     "clips": [Row(COUNT, COUNT, [float], [float])],
 }
-# every so many frames of a scene are measured; a look takes longer than decoding, and one sees enough pixels
-NOISE_STEP = 8
+# Every so many frames of a scene are measured: a look takes longer than decoding. One more comes early, since
+# a single look takes moving water or compressed texture for noise too often.
+NOISE_STEP, EARLY = 8, 4
 
 
 @dataclass(frozen=True)
@@ -301,8 +302,8 @@ def _scene_start(cuts: list[int], frame: int) -> int:
 
 
 class _SceneNoise:
-    """The noise of the scene that is going by, measured on its first frame and every `NOISE_STEP`-th after
-    it.
+    """The noise of the scene that is going by, measured on its first frame, `EARLY` frames later, and every
+    `NOISE_STEP` frames.
     """
 
     def __init__(self, pixels: PixelFormat) -> None:
@@ -322,8 +323,10 @@ class _SceneNoise:
             self._scene = self._measured = scene
             self._meter = self._fresh()
         while self._measured < first + len(frames):
-            self._meter.add([self._grey(frame) for frame in frames[self._measured - first :][:FRAMES_SEEN]])
-            self._measured += NOISE_STEP
+            seen = frames[self._measured - first :][:FRAMES_SEEN]
+            if len(seen) > 1 or self._measured == scene:  # the last frame alone shows no differences
+                self._meter.add([self._grey(frame) for frame in seen])
+            self._measured += EARLY if self._measured < scene + NOISE_STEP else NOISE_STEP
         found = self._meter.noise()
         if self._pixels.family != "rgb":
             return found
