@@ -58,6 +58,29 @@ def test_a_smooth_picture_has_no_noise():
     assert measured([np.rint(frame) for frame in scene()])[0] == 0
 
 
+@pytest.mark.parametrize("rows, columns", [(24, 0), (0, 40), (20, 30)])
+def test_black_bars_do_not_hide_the_noise_between_them(rows, columns):
+    """With limited range, noise in the shadows is darker than the bars, so that these aren't clipped."""
+    frames = []
+    for picture in with_noise([frame - 40 for frame in scene(height=128, width=160)], 9.0):
+        luma = np.pad(picture, ((rows, rows), (columns, columns)), constant_values=16)
+        luma[: rows // 2, ::2] += 1  # a codec's
+        difference = np.pad(picture[::2, ::2], ((rows // 2,) * 2, (columns // 2,) * 2), constant_values=128)
+        frames.append((luma, difference))
+    gauge = NoiseMeter(2, colour=True)
+    gauge.add(frames)
+    assert [plane.rms for plane in gauge.noise()] == pytest.approx([9, 9], rel=0.15)
+
+
+@pytest.mark.parametrize("lit", [0, 1])
+def test_a_black_picture_has_no_noise(lit):
+    luma, difference = np.full((96, 128), 16, np.float32), np.full((48, 64), 128, np.float32)
+    luma[41 : 41 + lit] = 200
+    gauge = NoiseMeter(2, colour=True)
+    gauge.add([(luma, difference)])
+    assert [plane.sigma for plane in gauge.noise()] == [0, 0]
+
+
 def test_there_is_a_figure_for_single_frames_and_for_repeated_ones():
     (frame,) = with_noise(scene(1), 10.0)
     for frames in ([frame], [frame] * 4):

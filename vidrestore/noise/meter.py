@@ -19,7 +19,16 @@ import numpy as np
 from numpy.typing import NDArray
 from safetensors.numpy import load
 
-from vidrestore.noise.features import BETWEEN, FRAMES_SEEN, HALVED, WITHIN, Array, Planes, plane_features
+from vidrestore.noise.features import (
+    BETWEEN,
+    FRAMES_SEEN,
+    HALVED,
+    SIDE,
+    WITHIN,
+    Array,
+    Planes,
+    plane_features,
+)
 from vidrestore.noise.white import NoiseEstimator
 
 LOOKS_KEPT = 32  # most looks of a scene; beyond that every second is dropped
@@ -28,6 +37,8 @@ OFFSET = 0.3  # grey levels added to sigma before taking its logarithm
 SAME = 0.2
 COARSE = 1.25  # ratio of sigma to root mean square above which noise is called coarse
 FARTHEST = 6.0  # standard deviations from the mean to which inputs of the network are clipped
+# grey levels: the brightest sample of black bars beside a picture, and how much those of a line may differ
+BLACK, EVEN = 24.0, 2.0
 
 
 @dataclass(frozen=True)
@@ -66,7 +77,8 @@ class NoiseMeter:
         self._stride, self._seen = 1, 0
 
     def add(self, frames: list[Planes]) -> None:
-        """Add the next look; all its frames have the same planes."""
+        """Add the next look; all its frames have the same planes. Black bars at their borders don't count."""
+        frames = without_bars(frames)
         for estimator, plane in zip(self._white, frames[0], strict=True):
             estimator.add(plane)
         if self._seen % self._stride == 0:
@@ -86,6 +98,32 @@ class NoiseMeter:
     def _median(self, index: int) -> Array | None:
         looks = [found for look in self._looks if (found := look[index]) is not None]
         return np.median(np.array(looks), axis=0) if looks else None
+
+
+def without_bars(frames: list[Planes]) -> list[Planes]:
+    """Return the frames without the black bars around the first one's picture: bars have no noise, so that a
+    scene with them would pass for clean. A frame with next to nothing between them stays whole.
+    """
+    luma = frames[0][0]
+    bounds = [_picture(luma.min(axis), luma.max(axis)) for axis in (1, 0)]
+
+    def inner(plane: NDArray[np.float32]) -> NDArray[np.float32]:
+        steps = [round(whole / part) for whole, part in zip(luma.shape, plane.shape, strict=True)]
+        rows, columns = (
+            slice(-(-begin // step), -(-end // step))
+            for (begin, end), step in zip(bounds, steps, strict=True)
+        )
+        return plane[rows, columns]
+
+    return [tuple(map(inner, planes)) for planes in frames]
+
+
+def _picture(least: NDArray[np.float32], most: NDArray[np.float32]) -> tuple[int, int]:
+    """Return where the lines that aren't those of a bar begin and end, by the extremes of each line."""
+    lit = np.flatnonzero((most > BLACK) | (most - least > EVEN))
+    if not len(lit) or lit[-1] - lit[0] < 2 * SIDE:
+        return 0, len(most)
+    return int(lit[0]), int(lit[-1]) + 1
 
 
 @dataclass(frozen=True)
