@@ -394,6 +394,11 @@ def estimate_lines(found: Estimate) -> Iterator[str]:
     for scene in timeline.scenes if any(any(scene.sigma) for scene in timeline.scenes) else ():
         yield f"  frames {scene.first:>6} to {scene.stop - 1:>6}  noise: {scene.noise}"
     yield f"  about {length_of_time(found.seconds)} of work and {found.size / 1e6:.1f} MB of video"
+    if found.encoding < found.restoring:
+        yield (
+            "  the encoder is slower than the restorer here: "
+            f"{found.encoding:.3g} and {found.restoring:.3g} frames a second"
+        )
     if found.damage:
         yield f"  {found.damage}"
 

@@ -2,27 +2,24 @@
 
 from __future__ import annotations
 
-import tempfile
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
-from itertools import islice
-from pathlib import Path
+from dataclasses import dataclass, field
 
 from vidrestore.errors import OptionError
 from vidrestore.events import DAMAGED_SOURCE, Listener, Planned
 from vidrestore.jobs.job import Job, Request, Summary, open_job, plan_source, versions
 from vidrestore.jobs.resume import nothing_to_do
-from vidrestore.jobs.steps import StepLoader, available_cores, write_frames
-from vidrestore.media.source import PIPE, Target
-from vidrestore.media.span import WHOLE
+from vidrestore.jobs.segmented import segments_of, usual_length
+from vidrestore.jobs.steps import StepLoader
+from vidrestore.jobs.trial import Encoding, Trial, try_encoding, try_restoring
 from vidrestore.pipeline.plan import Plan
 
 
 @dataclass(frozen=True)
 class Estimate:
     """`plan` is what would be done; `seconds` of work and `size` in bytes (of the video alone) follow from
-    restoring the first clips.
+    the first frames, of which `restoring` and `encoding` are done in a second.
 
     `damage` describes damage of the source, `decisions` what was chosen without being asked.
     """
@@ -32,6 +29,8 @@ class Estimate:
     size: int
     damage: str | None
     decisions: Mapping[str, str] = field(default_factory=dict)
+    restoring: float = 0.0
+    encoding: float = 0.0
 
     @property
     def exit_code(self) -> int:
@@ -43,7 +42,7 @@ class Estimate:
 
 
 def estimate(request: Request, load: StepLoader, on_event: Listener) -> Estimate | Summary:
-    """Check and plan the whole video and restore its first clips on trial; write nothing that stays.
+    """Check and plan the whole video, restore and encode its first frames on trial; write nothing.
 
     Return the summary instead if nothing is left to do. Raises VidRestoreError as `vidrestore.restore` does.
     """
@@ -52,11 +51,17 @@ def estimate(request: Request, load: StepLoader, on_event: Listener) -> Estimate
     if before := nothing_to_do(request, on_event):
         return before
     with open_job(request, load) as job:
+        began = time.monotonic()
         plan, damage = plan_source(job), job.damage
-        seconds, size = _trial(job)
-        found = Estimate(plan, seconds, size, damage, job.decisions())
+        planning = time.monotonic() - began
+        trial = try_restoring(job)
+        encoding = try_encoding(job, trial.frames, plan.encoder)
+        seconds = _seconds(job, planning, trial, encoding)
+        size = _size(job, encoding)
+        found = Estimate(plan, seconds, size, damage, job.decisions(), trial.rate, encoding.rate)
         weights = job.weights()
     details = {"plan": plan.to_dict(), "seconds": seconds, "size": size, "damage": damage}
+    details |= {"restored_per_second": found.restoring, "encoded_per_second": found.encoding}
     details |= {"decisions": found.decisions, "weights": weights, "versions": versions()}
     on_event(
         Planned(
@@ -70,18 +75,22 @@ def estimate(request: Request, load: StepLoader, on_event: Listener) -> Estimate
     return found
 
 
-def _trial(job: Job) -> tuple[float, int]:
-    """Return seconds and bytes for the whole video, from as many of its first clips as there are threads."""
-    timeline = job.plan.timeline
-    clips = timeline.clips[: job.options.threads or available_cores()]
-    with tempfile.TemporaryDirectory() as folder:
-        output = job.request.output
-        path = Path(folder) / (output.path.name if output.is_pattern else f"trial{output.suffix}")
-        silent = replace(job.output_info, path=PIPE)
-        writer = job.writer(Target(str(path)), source=silent, copy=(), rate=None, span=WHOLE)
-        began = time.monotonic()
-        decoded = islice(job.decoded(), clips[-1].stop)
-        write_frames(job.steps.frames(decoded, job.steps.first.timeline([])), writer)
-        share = len(timeline.pts) / writer.frames
-        size = sum(written.stat().st_size for written in Path(folder).iterdir())
-        return (time.monotonic() - began) * share, round(size * share)
+def _seconds(job: Job, planning: float, trial: Trial, encoding: Encoding) -> float:
+    """Return the seconds for the whole video: on a CPU all work shares the cores, beside a GPU the slowest
+    part counts.
+    """
+    plans = [job.plan, *(stage.plan_after(job.plan) for stage in job.steps.later)]
+    restoring = sum(
+        cost * stage.work(plan.timeline)
+        for cost, stage, plan in zip(trial.costs, job.steps.stages, plans, strict=True)
+    )
+    parts = planning, restoring, len(job.plan.timeline.pts) / encoding.rate
+    return max(parts) if job.steps.on_gpu else sum(parts)
+
+
+def _size(job: Job, encoding: Encoding) -> int:
+    """Return the bytes of the whole video, with a key frame for each segment and each scene."""
+    timeline, video = job.plan.timeline, job.output_info.video
+    length = job.options.segment_frames or usual_length(video.height, video.width)
+    keys = len({0, *timeline.cuts, *(segment.first for segment in segments_of(timeline, length))})
+    return round(keys * encoding.key + (len(timeline.pts) - keys) * encoding.other)

@@ -105,6 +105,11 @@ class Stage:
     def timeline(self, cuts: list[int]) -> Timeline:
         return Timeline(self.length, self.overlap, cuts=cuts)
 
+    def work(self, timeline: Timeline) -> int:
+        """Return how many frames are computed for a finished timeline: those that clips share, twice."""
+        once = self.restorer.facts.cached
+        return len(timeline.pts) if once else sum(clip.stop - clip.first for clip in timeline.clips)
+
     def plan_after(self, plan: Plan) -> Plan:
         """Return the plan of this step, whose noise is known, from the finished plan of the first one."""
         timeline, sigma = plan.timeline, 0.0 if self.sigma is None else self.sigma

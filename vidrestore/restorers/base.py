@@ -30,6 +30,7 @@ class Facts:
     clip: int = 1  # frames per clip; `clip_length` may ask for fewer
     overlap: int = 0  # frames that neighbouring clips share
     radius: int = 0  # neighbouring frames that a restored frame depends on, either side; 0: single images
+    cached: bool = False  # what it computes of frames that clips share is kept for the next clip
     scale: int = 1  # size of the output over that of the source
     needs_sigma: bool = False  # noise must be given or measured
     parallel: int = 0  # clips restored at once, one per thread; 0: as many as cores and memory allow

@@ -117,6 +117,7 @@ class PictureRestorer:
             clip=self._clip(radius),
             overlap=2 * radius,
             radius=radius,
+            cached=not self.smoothed,
             scale=self.scale,
             parallel=1 if self.on_gpu or options.compile else 0,
         )
