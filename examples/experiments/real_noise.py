@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Hold `vidrestore denoise` against nlmeans on noise as real footage has it
-(tests/helpers/held_out_noise.py).
+(held_out_noise.py).
 
     real_noise.py CLIP [CLIP ...] [--models phone,grain] [--sigmas 3,5,8,12,18,27] [--options=--best]
     [--pictures DIR]
@@ -15,18 +15,15 @@ from __future__ import annotations
 import argparse
 import io
 import shlex
-import sys
 import tempfile
 from contextlib import redirect_stdout
 from pathlib import Path
 
 import av
 import numpy as np
+from held_out_noise import MODELS, Frames, noisy_pair, plane_psnr, rgb_psnr, to_rgb
 
 from vidrestore.cli import main as vidrestore
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "tests" / "helpers"))
-from held_out_noise import MODELS, Frames, noisy_pair, plane_psnr, rgb_psnr, to_rgb
 
 NLMEANS = (1.5, 3, 5, 8, 12, 20)
 
