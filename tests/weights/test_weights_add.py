@@ -148,6 +148,18 @@ def test_a_card_is_markdown_with_the_metadata_of_the_hub(tmp_path, own, capsys):
     assert "# tiny-denoise\n" in body and "- held out: psnr 30.0\n" in body
 
 
+def test_the_card_of_a_file_has_its_configuration_as_code_and_nothing_that_is_not_known(tmp_path, capsys):
+    configuration, curve = 'name = "tiny"\n\n[model]\n', [{"psnr": {"20": 24.5}, "step": 6}]
+    training = TRAINING | {"configuration": configuration, "curve": curve}
+    file = trained(tmp_path, training=training, licence="")
+    assert run("weights", "card", str(file)) == 0
+    text = capsys.readouterr().out
+    assert "SHA-256" not in text
+    assert f"```toml\n{configuration}```\n" in text
+    assert "- curve: psnr 20 24.5, step 6\n" in text
+    assert "license: unknown\n" in text
+
+
 def test_weights_of_a_name_are_replaced_only_when_asked_and_keep_their_place(tmp_path, folder):
     first = add_weights(trained(tmp_path), folder)
     add_weights(trained(tmp_path), folder, name="other")

@@ -141,7 +141,7 @@ def model_card(card: Card) -> str:
     https://huggingface.co/docs/hub/model-cards
     """
     metadata = [
-        "license: " + card.licence.lower(),
+        "license: " + (card.licence.lower() or "unknown"),
         "library_name: vidrestore",
         "pipeline_tag: video-to-video",
     ]
@@ -151,13 +151,21 @@ def model_card(card: Card) -> str:
     lines += ["```sh", "vidrestore weights pull OWNER/REPOSITORY"]
     lines += [f"vidrestore {card.task} in.mp4 --model {DEFAULT_FILE}", "```", ""]
     for title, values in (("Parameters", card.parameters), ("Training", card.training)):
-        lines += [f"## {title}", "", *(f"- {key}: {value}" for key, value in values.items()), ""]
+        facts = [f"- {key}: {_values(value)}" for key, value in values.items() if key != "configuration"]
+        lines += [f"## {title}", "", *facts, ""]
+    if "configuration" in card.training:
+        lines += ["```toml", str(card.training["configuration"]).rstrip(), "```", ""]
     lines += ["## Measured", "", *(f"- {name}: {_values(found)}" for name, found in card.measured.items())]
-    return "\n".join(lines) + f"\n\nSHA-256 of the file: {card.sha256}\n"
+    if card.sha256:  # not that of a file outside the manifest
+        lines += ["", f"SHA-256 of the file: {card.sha256}"]
+    return "\n".join(lines) + "\n"
 
 
 def _values(found: object) -> str:
-    """Return {"psnr": 31.8} as "psnr 31.8"."""
-    return (
-        ", ".join(f"{key} {value}" for key, value in found.items()) if isinstance(found, dict) else str(found)
-    )
+    """Return {"psnr": {"20": 31.8}, "step": 6} as "psnr 20 31.8, step 6", and lists with semicolons."""
+    match found:
+        case dict():
+            return ", ".join(f"{key} {_values(value)}" for key, value in found.items())
+        case [dict(), *_]:
+            return "; ".join(map(_values, found))
+    return str(found)
