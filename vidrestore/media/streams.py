@@ -142,9 +142,7 @@ def pipe_warning(source: SourceInfo) -> str | None:
     kinds += (
         ["HDR's mastering display and light level"] if video.mastering_display or video.content_light else []
     )
-    return (
-        f"{source.path}: a y4m pipe holds the picture only; left out: {', '.join(kinds)}" if kinds else None
-    )
+    return f"a y4m pipe holds the picture only; left out: {', '.join(kinds)}" if kinds else None
 
 
 def other_kinds(source: SourceInfo) -> list[str]:
