@@ -290,6 +290,8 @@ class Job:
             "copied": [asdict(each) for each in self.info.streams if each.index in self.plan.copy],
             "decisions": self.decisions(),
         }
+        if total not in (None, self.info.video.frames, len(self.plan.timeline.pts)):
+            details["frames_estimated"] = True  # by length and rate, as Matroska and excerpts have no count
         details["clips"] = [{"frames": stage.length, "overlap": stage.overlap} for stage in self.steps.stages]
         details |= {"weights": self.weights(), "versions": versions()}
         if self.steps.later:
