@@ -43,7 +43,7 @@ from vidrestore.media.source import Y4M, Source, Target
 from vidrestore.media.span import Span
 from vidrestore.media.streams import check_packets, check_streams, other_kinds
 from vidrestore.media.writer import VideoWriter
-from vidrestore.options import RestoreOptions, Scope, changed_values, values_of
+from vidrestore.options import AUTO, RestoreOptions, Scope, changed_values, values_of
 from vidrestore.pipeline.chain import frames_ahead
 from vidrestore.pipeline.clip_restorer import Changes
 from vidrestore.pipeline.excerpt import expected_frames, find_span
@@ -234,6 +234,7 @@ class Job:
     steps: Steps
     plan: Plan
     warnings: tuple[str, ...] = ()
+    why_preset: str = ""  # in words, once it was measured
 
     @property
     def info(self) -> SourceInfo:
@@ -256,17 +257,18 @@ class Job:
     def identity(self) -> dict[str, Any]:
         """Return all that alters the encoded frames, as JSON values.
 
-        Weights are known by their hash, whatever `model` calls them. The length of segments and the encoder's
-        number of threads are left out: a job that was begun keeps its own. So are the streams that are
-        copied: they are added when the frames are joined, and `drop` may change until then.
+        Weights are known by their hash, whatever `model` calls them. The length of segments, the encoder's
+        number of threads and a measured preset are left out: a job that was begun keeps its own. So are the
+        streams that are copied: they are added when the frames are joined, and `drop` may change until then.
         """
         source = {key: value for key, value in asdict(self.plan.source).items() if key != "path"}
         first, *later = (_identity(stage) for stage in self.steps.stages)
+        encoder = asdict(self.plan.encoder)
         return {
             "source": source,
             **first,
             **({"later": later} if later else {}),
-            "encoder": {key: each for key, each in asdict(self.plan.encoder).items() if key != "threads"},
+            "encoder": {key: each for key, each in encoder.items() if key not in ("threads", "preset")},
             "span": asdict(self.plan.span),
             "versions": {"plan": PLAN_VERSION, **versions()},
         }
@@ -319,7 +321,8 @@ class Job:
         """Return what was decided without being asked, in words."""
         plan, encoder = self.plan, self.options.encoder
         why = self.reader.deinterlacing
-        return decisions(self.info, self.request.output, plan.encoder, encoder, plan.copy, why, self.scale)
+        found = decisions(self.info, self.request.output, plan.encoder, encoder, plan.copy, why, self.scale)
+        return found | ({"preset": self.why_preset} if self.why_preset else {})
 
     def warn(self, warnings: Iterable[str], on_event: Listener) -> None:
         for warning in warnings:
@@ -397,6 +400,10 @@ def open_job(request: Request, load: StepLoader = load_step, find: FindSpan | No
     VidRestoreError.
     """
     options, output = request.options, request.output
+    if options.encoder.preset == AUTO and request.source.is_pipe:
+        raise OptionError(
+            "`preset=auto` is measured on the first frames of a file, and a pipe is read once; give a preset"
+        )
     with reader_of(request.source, options) as reader:
         info = reader.info
         check_picture(request.source, info.video)
