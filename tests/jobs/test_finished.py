@@ -177,6 +177,7 @@ SAME_VIDEO: dict[str, Any] = {
     "trust_group": True,
     "segment_frames": 48,
     "device": "cpu",
+    "decoder": "cuda",
     "compile": True,
     "threads": 3,
 }
