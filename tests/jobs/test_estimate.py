@@ -17,13 +17,15 @@ from sample_videos import write_video
 from torch import Tensor
 
 from vidrestore.clips import Bounds
+from vidrestore.errors import OptionError
 from vidrestore.jobs import estimate, segmented, trial
 from vidrestore.jobs.job import Request, ignore
 from vidrestore.jobs.trial import Encoding, Trial
 from vidrestore.media.encoder_table import ENCODERS, EncoderChoice
 from vidrestore.media.source import Source, Target
-from vidrestore.options import RestoreOptions
+from vidrestore.options import EncoderOptions, RestoreOptions
 from vidrestore.restorers.base import Facts
+from vidrestore.sensing.recover import recover
 
 FRAMES = 20
 
@@ -174,3 +176,8 @@ def test_a_preset_is_not_measured_where_that_is_impossible(tmp_path, monkeypatch
     monkeypatch.chdir(tmp_path)
     write_video(tmp_path / "in.mkv", 2)
     assert command(*line) == 2 and message in capsys.readouterr().err
+
+
+def test_a_recovery_measures_no_preset():
+    with pytest.raises(OptionError, match="`preset=auto` is for restorations; give a preset"):
+        recover("in.sensed", "out.mkv", encoder=EncoderOptions(preset="auto"))

@@ -284,7 +284,9 @@ def _quality(row: EncoderRow, options: EncoderOptions, source: SourceInfo) -> di
             numbers = [preset for preset in row.presets if preset.lstrip("-").isdecimal()]
             words = [preset for preset in row.presets if preset not in numbers]
             known = ", ".join([*words, f"{numbers[0]} to {numbers[-1]}"])
-            raise OptionError(f"`preset={options.preset}`: {row.name} has no such preset; expected {known}")
+            raise OptionError(
+                f"`preset={options.preset}`: {row.name} has no such preset; expected {known}, or auto"
+            )
         if options.preset != AUTO:  # that is measured when the restorer is there: `jobs.trial.fit_preset`
             settings[row.preset] = options.preset
     if options.crf is not None and (options.lossless or not row.crf):
