@@ -117,7 +117,8 @@ class EncoderOptions:
 
     `encoder` is an FFmpeg name, None or "auto"; `crf` and `preset` are on the encoder's own scale; `preset`
     "auto" is the usual one or, for a restoration of a file, the first faster one that keeps up with the
-    restorer, measured on the first frames: at equal crf the file grows, and its quality changes a little.
+    restorer, measured on the first frames; a faster one needs more bits for the same quality, and at equal
+    crf gives a larger file, a worse one, or both.
     `options` are passed to the encoder unchanged; `threads` 0 is chosen from the cores (another number gives
     another, equally repeatable, file).
     """
@@ -140,7 +141,7 @@ class EncoderOptions:
     )
     preset: str | None = option(
         None,
-        "Encoder preset: medium, slow, ... or a number; auto: as fast as the restorer, for a larger file.",
+        "Encoder preset: medium, slow, ... or a number; auto: as fast as the restorer (faster ones need more bits).",
         ENCODING,
         scope="file",
         metavar="NAME",
