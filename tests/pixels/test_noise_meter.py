@@ -8,7 +8,6 @@ from held_out_noise import blurred
 from numpy.typing import NDArray
 
 from vidrestore.media.recompress import recompress
-from vidrestore.noise import meter
 from vidrestore.noise.features import BETWEEN, EVENED, EVENED_BETWEEN, PART, WITHIN, motion_of, plane_features
 from vidrestore.noise.meter import NoiseMeter, noise_in_words
 
@@ -53,26 +52,6 @@ def test_coarse_noise_counts_for_more_than_its_strength(sigma):
     found, rms = measured(scene(), sigma=sigma, blur=1.0)
     assert found > 1.25 * sigma
     assert rms == pytest.approx(sigma, rel=0.35)
-
-
-@pytest.mark.parametrize(
-    "luma, chroma, noisy",
-    [
-        (1.1, -0.1, (True, False)),
-        (1.1, 0.1, (True, True)),
-        (0.9, 0.9, (False, False)),
-        (0.9, 1.1, (False, True)),
-    ],
-)
-def test_noise_must_be_likely_but_in_colour_beside_noisy_luma(luma, chroma, noisy, monkeypatch):
-    is_chroma = -2  # place of that in the network's input
-    odds = {0.0: luma, 1.0: chroma}
-    monkeypatch.setattr(
-        meter, "network_output", lambda given: np.array([odds[given[is_chroma]], 0.5, 0.0], float)
-    )
-    plane = meter.Measured(np.zeros((5, PART)), white=4.0)
-    found = [meter.estimate([plane, plane, plane], index, colour=True).sigma > 0 for index in (0, 1)]
-    assert tuple(found) == noisy
 
 
 def test_a_smooth_picture_has_no_noise():

@@ -36,9 +36,6 @@ OFFSET = 0.3  # grey levels added to sigma before taking its logarithm
 # Change of the logarithm below which the formula's result is used: it is more accurate for white noise.
 SAME = 0.2
 COARSE = 1.25  # ratio of sigma to root mean square above which noise is called coarse
-# Log odds from which there is noise. Luma of noisy photographs has 1.6 and more, white noise of 1 level 2.5,
-# while compressed grass, fur and spray without noise reach 0.9. Colour beside noisy luma needs only 0.
-LIKELY = 1.0
 FARTHEST = 6.0  # standard deviations from the mean to which inputs of the network are clipped
 # grey levels: the brightest sample of black bars beside a picture, and how much those of a line may differ
 BLACK, EVEN = 24.0, 2.0
@@ -148,8 +145,7 @@ def estimate(planes: Sequence[Measured], index: int, *, colour: bool) -> PlaneNo
     if inputs is None:
         return PlaneNoise(plane.white, plane.white)
     odds, *changes = network_output(inputs)
-    beside_noise = colour and index > 0 and estimate(planes, 0, colour=True).sigma > 0
-    if odds < (0 if beside_noise else LIKELY):
+    if odds < 0:
         return PlaneNoise(0.0, 0.0)
     differs = np.clip((np.abs(changes[0]) - SAME) / SAME, 0, 1)
     logarithms = np.log(plane.white + OFFSET) + differs * np.array(changes)
