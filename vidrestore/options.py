@@ -141,7 +141,7 @@ class EncoderOptions:
     )
     preset: str | None = option(
         None,
-        "Encoder preset: medium, slow, ... or a number; auto: as fast as the restorer (faster ones need more bits).",
+        "Encoder preset: medium, slow, ... or a number; auto keeps up with the restorer, at more bits.",
         ENCODING,
         scope="file",
         metavar="NAME",
