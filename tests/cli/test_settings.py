@@ -10,6 +10,7 @@ from vidrestore.cli import restoring
 from vidrestore.cli.app import app
 from vidrestore.cli.settings import read_presets
 from vidrestore.options import RestoreOptions
+from vidrestore.restorers.base import load_restorer
 
 
 @pytest.fixture
@@ -95,6 +96,18 @@ def test_every_preset_is_understood_by_all_commands(name, task, file, asked, mon
     )
     assert run("run", "in.mp4", "--preset-for", name) == 0
     assert chains == [["denoise", "sr"] if name == "old-web" else ["denoise"]]
+
+
+@pytest.mark.parametrize("name", read_presets())
+def test_the_bundled_denoiser_takes_the_options_of_every_preset(name, file, asked, monkeypatch):
+    assert run("denoise", "in.mp4", "--preset-for", name) == 0
+    monkeypatch.setattr(
+        restoring, "run_steps", lambda run, steps: asked.append((steps()[0].task, steps()[0].options))
+    )
+    assert run("run", "in.mp4", "--preset-for", name) == 0
+    for task, options in asked:
+        load_restorer(task, options)
+    assert len(asked) == 2
 
 
 def test_presets_of_the_user_stand_beside_the_others_and_may_replace_them(file, asked, capsys):

@@ -147,8 +147,8 @@ def test_denoise_takes_either_family_and_refuses_the_options_of_the_other(tmp_pa
     assert load_restorer("denoise", RestoreOptions(device="cpu")).sees == "planes"
     with pytest.raises(OptionError, match="remove `sigma`, `quality` and `match`"):
         load_restorer("denoise", RestoreOptions(model=model, sigma=20, device="cpu"))
-    for options in ({"tile": 128}, {"compile": True}):
-        with pytest.raises(OptionError, match="DUST sees patches"):
+    for options in ({"tile": 128}, {"compile": True}, {"steady": True}):
+        with pytest.raises(OptionError, match=f"^`{next(iter(options))}`: .* DUST sees patches"):
             load_restorer("denoise", RestoreOptions(device="cpu", **options))
 
 

@@ -117,10 +117,11 @@ PRESETS = {
 
 def denoiser(options: RestoreOptions) -> DenoiseRestorer:
     """Return the restorer of `denoise` by DUST. Raises OptionError for options of other networks."""
-    if options.tile is not None or options.tile_overlap is not None or options.steady or options.compile:
+    own = {"tile": None, "tile_overlap": None, "steady": False, "compile": False}  # with their defaults
+    if given := [f"`{name}`" for name, default in own.items() if getattr(options, name) != default]:
         raise OptionError(
-            "`tile`, `tile_overlap`, `steady` and `compile` are for networks that see whole frames, and DUST "
-            "sees patches; remove them"
+            f"{', '.join(given)}: for networks that see whole frames, and DUST sees patches; leave that out, "
+            "or set `model` to such a network"
         )
     return DenoiseRestorer(options)
 
