@@ -34,7 +34,7 @@ from vidrestore.jobs.gpu_model import CARDS
 from vidrestore.training.config import RunConfig, read_config
 from vidrestore.training.data import sources
 from vidrestore.training.data.footage import PHOTO_CODING, shot_of
-from vidrestore.training.data.resident import ResidentSource, Shot
+from vidrestore.training.data.planes import PlaneSource, Shot
 from vidrestore.training.loop import Run
 from vidrestore.training.step import ResidentStep
 
@@ -77,7 +77,7 @@ def counted(config: RunConfig) -> str:
     ):
         run = Run(config, Path(folder), EMPTY)
         source, _ = sources.load(config.kind.source)(config, _Footage(), None, run.network)
-        assert isinstance(source, ResidentSource)
+        assert isinstance(source, PlaneSource)
         step = ResidentStep(run.take_step, source, config.training.batch, 0)
         rows = []
         for act in (step, lambda: source.draw(step.number, step.size), step):
@@ -109,7 +109,7 @@ def timed(config: RunConfig, steps: int) -> str:
             own = replace(config, data=replace(config.data, resident=resident, reuse=1))
             run = Run(own, Path(folder), torch.device("cpu"))
             source, _ = sources.make_data(own, run.network, reading)
-            if isinstance(source, ResidentSource):
+            if isinstance(source, PlaneSource) and source.resident:
                 source.batch(0, 1)
                 run.resident_step = ResidentStep(run.take_step, source, own.training.batch, 0)
             runs[resident] = run, source, []

@@ -35,6 +35,16 @@ def sample_planes(pix_fmt: str, number: int, width: int = 64, height: int = 48) 
     return tuple(planes)
 
 
+def chequered_planes(pix_fmt: str, number: int, width: int, height: int) -> Planes:
+    """Planes of 4:2:0, whatever the format: squares with sharp edges, which move."""
+    planes = []
+    for part, (dark, bright) in ((1, (60, 190)), (2, (110, 140)), (2, (120, 150))):
+        rows, columns = part * np.mgrid[: height // part, : width // part]
+        odd = ((rows + number) // 10 + (columns + 2 * number) // 10) % 2
+        planes.append(np.where(odd, bright, dark).astype(np.uint8))
+    return tuple(planes)
+
+
 def video_frame(pix_fmt: str, planes: Planes, pts: int | None = None) -> av.VideoFrame:
     """An av.VideoFrame holding `planes`, row by row; zero beyond them, as FFmpeg leaves a new frame's memory
     as it was.

@@ -6,20 +6,20 @@ from typing import Any
 
 import numpy as np
 import pytest
+import sample_videos
 import torch
 import torch.nn.functional as F
 from clip_runs import FLOW, RELEASED, SMALL, clip_run
 from torch import Tensor, nn
 from training_runs import RecordedEvents
 
-from vidrestore.degrade import gaussian_blurred, imresize
+from vidrestore.degrade import gaussian_blurred
 from vidrestore.errors import CheckpointError, ConfigError
 from vidrestore.media.recompress import recompress
 from vidrestore.models.spynet import Spynet, SpynetConfig
-from vidrestore.training.config import ClipDataConfig, ClipTrainingConfig
+from vidrestore.training.config import ClipTrainingConfig
 from vidrestore.training.data.pairs import encoded
 from vidrestore.training.data.super_resolution import (
-    ClipSource,
     downscale_bicubically,
     downscale_practically,
     random_resizing,
@@ -44,25 +44,7 @@ def picture(frames: int = 3, side: int = 64) -> Tensor:
     ).float()
 
 
-class Scenes:
-    """Stands for footage."""
-
-    def rgb_crop(self, rng: np.random.Generator, side: int, frames: int, *, native: float = 0.0) -> Tensor:
-        return picture(frames, side) * float(rng.uniform(0.8, 1))
-
-
 # Small clips
-
-
-def test_a_batch_is_clips_and_the_same_made_small_and_follows_from_the_step():
-    source = ClipSource(Scenes(), ClipDataConfig("clips", frames=3, crop=16), 5)  # type: ignore[arg-type]
-    small, large = source.batch(3, 2)
-    assert (small.shape, large.shape) == ((2, 3, 3, 16, 16), (2, 3, 3, 64, 64))
-    expected = (imresize(large, 0.25).clamp(0, 1) * 255).round() / 255
-    torch.testing.assert_close(small, expected)
-    again = ClipSource(Scenes(), ClipDataConfig("clips", frames=3, crop=16), 5)  # type: ignore[arg-type]
-    assert all(map(torch.equal, again.batch(3, 2), (small, large)))
-    assert not torch.equal(again.batch(4, 2)[1], large)
 
 
 def test_practical_clips_are_worse_than_bicubic_ones_in_8_bits_and_come_again():
@@ -163,12 +145,16 @@ def test_parts_that_are_named_are_trained_and_no_others(tmp_path):
         Run(clip_run(tmp_path, training={"parts": ["tial"]}), tmp_path, CPU)
 
 
-def test_a_few_dozen_steps_lower_the_loss_and_the_card_says_what_came_out(tmp_path):
-    events = RecordedEvents()
-    card = read_card(train(clip_run(tmp_path), tmp_path / "runs", device="cpu", on_event=events))
+def test_a_few_dozen_steps_lower_the_loss_and_the_card_says_what_came_out(tmp_path, monkeypatch):
+    monkeypatch.setattr(sample_videos, "sample_planes", sample_videos.chequered_planes)
+    events, training = RecordedEvents(), {"steps": 60, "validate_every": 30, "learning_rate": 0.01}
+    config = clip_run(tmp_path, training=training)
+    card = read_card(train(config, tmp_path / "runs", device="cpu", on_event=events))
     first, last = events[1], events[-1]
-    assert last.loss < first.loss
+    # with eight seeds 0.90 to 0.94; 0.98 to 1.03 at a learning rate of 0, or with the targets of other clips
+    assert last.loss < 0.96 * first.loss
     assert list(last.psnr) == list(last.before) == ["x4"]
+    assert last.psnr["x4"] > last.before["x4"]
     assert [part["psnr"] for part in card.measured.values()] == [round(last.psnr["x4"], 3)]
     assert card.parameters == {"scale": 4}
 

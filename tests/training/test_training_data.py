@@ -230,7 +230,7 @@ def test_batches_are_the_same_with_decoded_files(tmp_path, monkeypatch):
     """Groups and pairs, of clips and of a photo."""
     (tmp_path / "stills").mkdir()
     write_video(tmp_path / "stills" / "photo.png", frames=1, codec="png", pix_fmt="gray")
-    monkeypatch.setattr(footage, "SHOT", (32, 48))
+    monkeypatch.setattr(footage, "PAN", 32)
     changes = {"data": {"stills": "stills", "still_share": 0.5}}
     for config in (tiny_run(tmp_path, changes), pair_run(tmp_path, **changes)):
         expected = some_batches(config, Reading())

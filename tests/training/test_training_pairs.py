@@ -5,9 +5,12 @@ tiny network.
 import json
 import math
 from pathlib import Path
+from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
+import sample_videos
 import torch
 import torch.nn.functional as F
 from command_line import run
@@ -20,21 +23,15 @@ from training_runs import RecordedEvents, write_config
 from vidrestore.colour import planes_to_grey, yuv_to_rgb
 from vidrestore.degrade import DEGRADATIONS, average_light
 from vidrestore.errors import ConfigError
+from vidrestore.frames import ColourTags, PixelFormat
 from vidrestore.media.reader import VideoReader
 from vidrestore.metrics import psnr
 from vidrestore.models.scattering import Scattering
 from vidrestore.training.config import PairDataConfig, PairTrainingConfig, read_config
 from vidrestore.training.data import pairs
-from vidrestore.training.data.footage import Footage
-from vidrestore.training.data.pairs import (
-    PairSource,
-    Shares,
-    degrade_clip,
-    held_out_pairs,
-    random_clips,
-    random_pair,
-    turned,
-)
+from vidrestore.training.data.footage import Footage, shot_of
+from vidrestore.training.data.pairs import PairSource, held_out_pair, held_out_pairs, turned
+from vidrestore.training.data.sources import make_data
 from vidrestore.training.loop import Run, train
 from vidrestore.training.objective import haze_loss, mean_psnr, picture_loss, psnr_loss
 from vidrestore.training.training_events import Validated
@@ -47,17 +44,21 @@ class Scenes:
     def __init__(self) -> None:
         self.given: list[Tensor] = []
 
-    def rgb_crop(
-        self,
-        rng: np.random.Generator,
-        side: int,
-        frames: int,
-        widest: int | None = None,
-        *,
-        fast: bool = False,
-    ) -> Tensor:
+    def rgb_crop(self, rng: np.random.Generator, side: int, frames: int, widest: int | None = None) -> Tensor:
         self.given.append(torch.from_numpy(rng.uniform(0, 1, (frames, 3, side, side))).float())
         return self.given[-1]
+
+
+def source_of(moving: bool = True, seed: int = 3, **data: Any) -> PairSource:
+    """Pairs of a clip of smooth random frames, or of the same frame again and again."""
+    coarse = torch.rand(30 if moving else 1, 3, 6, 6, generator=torch.Generator().manual_seed(1))
+    frames = F.interpolate(coarse, (40, 40), mode="bilinear").mul(255).to(torch.uint8).expand(30, -1, -1, -1)
+    coding = PixelFormat("gbrp", "rgb", 8, 0, 0), ColourTags(matrix=0, range=2)
+    shot = shot_of(Path("clip"), False, tuple(plane.contiguous() for plane in frames.unbind(1)), coding)
+    footage = Mock(shots=lambda: [shot], shot=lambda number: shot, still_share=0.0)
+    settings = {"crop": SIDE, "untouched": 0.0, "combined": 0.0, "recompressed": 0.0} | data
+    finds_haze = settings.pop("finds_haze", False)
+    return PairSource(footage, None, PairDataConfig("clips", **settings), seed, finds_haze=finds_haze)
 
 
 # Crops
@@ -115,30 +116,55 @@ def test_the_colour_of_a_photo_is_kept(tmp_path):
 
 
 def test_a_batch_follows_from_the_seed_and_the_step():
-    config = PairDataConfig("clips", crop=SIDE)
-    one, two, other = (PairSource(Scenes(), config, seed) for seed in (3, 3, 4))  # type: ignore[arg-type]
+    drawn = {"recompressed": 0.5, "combined": 0.2, "distracted": 0.3, "alone": 0.3, "fast": 0.2, "frames": 3}
+    one, two, other = (source_of(seed=seed, degradations=tuple(DEGRADATIONS), **drawn) for seed in (3, 3, 4))
     one.batch(0, 2)
-    for first, second in zip(one.batch(5, 4), two.batch(5, 4), strict=True):
+    for first, second in zip(one.batch(5, 8), two.batch(5, 8), strict=True):
         assert torch.equal(first, second)
-        assert (first.shape, first.dtype) == ((4, 3, SIDE, SIDE), torch.float32)
+        assert (first.shape[-3:], first.dtype) == ((3, SIDE, SIDE), torch.float32)
         assert torch.equal(first, (first * 255).round() / 255)
-    assert not torch.equal(one.batch(5, 4)[1], one.batch(6, 4)[1])
-    assert not torch.equal(one.batch(5, 4)[1], other.batch(5, 4)[1])
+    assert not torch.equal(one.batch(5, 8)[1], one.batch(6, 8)[1])
+    assert not torch.equal(one.batch(5, 8)[1], other.batch(5, 8)[1])
+
+
+def test_resident_data_give_the_batches_of_the_files(tmp_path):
+    """But for encoders, averages of frames, coloured noise and distracted clips."""
+    (tmp_path / "stills").mkdir()
+    write_picture(tmp_path / "stills" / "a.png", (200, 90, 40))
+    data = {
+        "stills": "stills",
+        "still_share": 0.5,
+        "recompressed": 0.0,
+        "widest": 24,
+        "frames": 3,
+        "fast": 0.3,
+    }
+    data |= {"degradations": ["haze", "rain", "snow", "noise", "white"], "alone": 0.2}
+    batches = []
+    for resident in (False, True):
+        config = pair_run(tmp_path, data=data | {"resident": resident}, model={"frames": 3})
+        network = Run(config, tmp_path / "unused", torch.device("cpu")).network
+        batches.append(make_data(config, network)[0].batch(4, 12))
+    assert all(map(torch.equal, *batches))
 
 
 @pytest.mark.parametrize("name", DEGRADATIONS)
-def test_a_pair_is_a_crop_and_that_crop_degraded(name, monkeypatch):
+def test_a_held_out_pair_is_a_crop_and_that_crop_degraded(name, monkeypatch):
     monkeypatch.setattr(pairs, "MEAN_SHARE", 0)
     monkeypatch.setitem(DEGRADATIONS, name, lambda clip, rng: 0.5 * clip)
-    scenes = Scenes()
-    degraded, clean = random_pair(scenes, name, SIDE, np.random.default_rng(2))  # type: ignore[arg-type]
+    degraded, clean, scenes = held_out(name, 2)
     torch.testing.assert_close(degraded, 0.5 * clean, atol=1 / 255, rtol=0)
     torch.testing.assert_close(clean.sort(-1)[0].sum(), scenes.given[0].sum(), atol=0.5, rtol=0)
 
 
+def held_out(name: str, seed: int, **data: Any) -> tuple[Tensor, Tensor, Scenes]:
+    scenes, config = Scenes(), PairDataConfig("clips", **data)
+    rng = np.random.default_rng(seed)
+    return *held_out_pair(scenes, name, config, SIDE, rng), scenes  # type: ignore[arg-type]
+
+
 def test_haze_comes_with_its_depth_and_airlight_from_which_the_clean_crop_follows():
-    config = PairDataConfig("clips", crop=SIDE, degradations=("haze",), untouched=0.3, recompressed=0.0)
-    source = PairSource(Scenes(), config, 3, finds_haze=True)  # type: ignore[arg-type]
+    source = source_of(degradations=("haze",), untouched=0.3, finds_haze=True)
     hazy, truth = source.batch(0, 30)
     assert (hazy.shape, truth.shape) == ((30, 3, SIDE, SIDE), (30, 7, SIDE, SIDE))
     clean, depth, airlight = truth.split((3, 1, 3), 1)
@@ -182,8 +208,7 @@ def test_a_blurred_crop_may_be_the_mean_of_frames_around_the_sharp_one(monkeypat
     monkeypatch.setattr(pairs, "turned", lambda clip, rng: clip)
     lengths = set()
     for seed in range(12):
-        scenes = Scenes()
-        degraded, clean = random_pair(scenes, "blur", SIDE, np.random.default_rng(seed))  # type: ignore[arg-type]
+        degraded, clean, scenes = held_out("blur", seed)
         (frames,) = scenes.given
         lengths.add(len(frames))
         torch.testing.assert_close(clean, frames[len(frames) // 2], atol=1 / 255, rtol=0)
@@ -194,31 +219,57 @@ def test_a_blurred_crop_may_be_the_mean_of_frames_around_the_sharp_one(monkeypat
 def test_a_clip_that_moves_fast_is_blurred_along_a_way_instead(monkeypatch):
     monkeypatch.setattr(pairs, "MEAN_SHARE", 1)
     monkeypatch.setitem(DEGRADATIONS, "blur", lambda clip, rng: 0.5 * clip)
-    degraded, clean = random_clips(Scenes(), "blur", SIDE, 3, np.random.default_rng(1))  # type: ignore[arg-type]
-    assert clean.shape == (3, 3, SIDE, SIDE)
-    torch.testing.assert_close(degraded, 0.5 * clean, atol=1 / 255, rtol=0)
+    degraded, clean, _ = held_out("blur", 1, frames=3)
+    assert degraded.shape == (3, 3, SIDE, SIDE)
+    torch.testing.assert_close(degraded[1], 0.5 * clean, atol=1 / 255, rtol=0)
+
+
+def test_blurred_crops_are_averages_of_frames_where_these_move_slowly(monkeypatch):
+    """Of what stands still the average is the same."""
+    monkeypatch.setattr(pairs, "MEAN_SHARE", 1)
+    monkeypatch.setitem(pairs.ON_HOST, "blur", lambda clips, draw: 0.5 * clips)
+    still, moving = (source_of(moves, degradations=("blur",)).batch(1, 8) for moves in (False, True))
+    torch.testing.assert_close(still[0], still[1], atol=1 / 255, rtol=0)
+    torch.testing.assert_close(moving[0], 0.5 * moving[1], atol=1 / 255, rtol=0)
+    degraded, clean = source_of(degradations=("blur",), untouched=0.5).batch(1, 20)
+    assert 4 <= int((degraded == clean).flatten(1).all(1).sum()) <= 16
+
+
+def test_averages_of_a_moving_clip_are_of_frames_around_the_sharp_one(monkeypatch):
+    monkeypatch.setattr(pairs, "MEAN_SHARE", 1)
+    monkeypatch.setattr(pairs, "MOST_MOTION", 1e9)
+    windows: list[Tensor] = []
+    source, draw = source_of(degradations=("blur",)), PairSource._windows
+    monkeypatch.setattr(PairSource, "_windows", lambda *given: windows.append(draw(*given)) or windows[-1])  # type: ignore[func-returns-value]
+    degraded, clean = source.batch(1, 12)
+    assert {len(window[0]) for window in windows[1:]} == {3, 5, 7}
+    for given, sharp, (window,) in zip(degraded, clean, windows[1:], strict=True):
+        torch.testing.assert_close(sharp, window[len(window) // 2], atol=1 / 255, rtol=0)
+        torch.testing.assert_close(given, average_light(window)[0], atol=1 / 255, rtol=0)
 
 
 def test_shares_of_crops_are_left_alone_combined_and_compressed(monkeypatch):
     for name in DEGRADATIONS:
-        monkeypatch.setitem(DEGRADATIONS, name, lambda clip, rng: 0.5 * clip)
-    clip = F.interpolate(
-        torch.rand(3, 3, 4, 4, generator=torch.Generator().manual_seed(1)), (32, 32), mode="bilinear"
-    )
-    generator = np.random.default_rng(1)
-    assert torch.equal(
-        degrade_clip(clip, "rain", Shares(untouched=1, combined=1, recompressed=1), generator), clip
-    )
-    assert torch.equal(degrade_clip(clip, "rain", Shares(combined=1), generator), 0.25 * clip)
-    for _ in range(6):
-        compressed = degrade_clip(clip, "rain", Shares(recompressed=1), generator)
-        assert compressed.shape == clip.shape
-        assert not torch.equal(compressed, 0.5 * clip)
-        assert float((compressed - 0.5 * clip).abs().mean()) < 0.05
-    found = [
-        torch.equal(degrade_clip(clip, "snow", Shares(untouched=0.25), generator), clip) for _ in range(400)
-    ]
-    assert sum(found) == pytest.approx(100, abs=35)
+        monkeypatch.setitem(pairs.ON_HOST, name, lambda clips, draw: 0.5 * clips)
+
+    def halvings(**shares: float) -> Tensor:
+        """How often each of 200 crops was halved."""
+        degraded, clean = source_of(degradations=("rain",), frames=1, **shares).batch(1, 200)
+        return (clean.mean((1, 2, 3)) / degraded.mean((1, 2, 3))).log2()
+
+    assert halvings(untouched=1.0, combined=1.0, recompressed=1.0).abs().max() == 0
+    assert halvings(combined=1.0).sub(2).abs().max() < 0.1
+    assert int((halvings(untouched=0.25) == 0).sum()) == pytest.approx(50, abs=25)
+    degraded, clean = source_of(degradations=("snow",), recompressed=1.0).batch(1, 12)
+    error = (degraded - 0.5 * clean).abs().mean((1, 2, 3))
+    assert float(error.min()) > 1 / 1020 and float(error.max()) < 0.05
+
+
+def test_bright_things_are_in_the_clean_crops_too(monkeypatch):
+    monkeypatch.setitem(pairs.ON_HOST, "rain", lambda clips, draw: clips)
+    shares = (source_of(degradations=("rain",), distracted=share).batch(1, 8) for share in (0.0, 1.0))
+    (_, plain), (degraded, clean) = shares
+    assert torch.equal(degraded, clean) and bool((clean != plain).flatten(1).any(1).all())
 
 
 def test_crops_are_turned_in_all_eight_ways():
@@ -274,20 +325,20 @@ def test_psnr_is_the_mean_of_the_pictures():
 # Whole runs
 
 
-@pytest.mark.parametrize(
-    "model, data, training",
-    [
-        ({}, {}, {"steps": 80, "validate_every": 40}),
-        ({"frames": 3}, {"frames": 3}, {"steps": 60, "validate_every": 30, "loss": "psnr"}),
-    ],
-    ids=["single frames", "the middle of three"],
-)
-def test_a_few_dozen_steps_make_the_network_better_than_what_it_is_given(tmp_path, model, data, training):
+@pytest.mark.parametrize("frames, loss", [(1, "spectrum"), (3, "psnr")], ids=["one frame", "three"])
+def test_a_few_dozen_steps_give_back_contrast(tmp_path, monkeypatch, frames, loss):
+    monkeypatch.setattr(sample_videos, "sample_planes", sample_videos.chequered_planes)
+    for degradations in (DEGRADATIONS, pairs.ON_HOST):
+        monkeypatch.setitem(degradations, "haze", lambda clip, draw: 0.5 * clip + 0.25)
+    data = {"degradations": ["haze"], "untouched": 0.0, "recompressed": 0.0, "frames": frames}
+    training = {"steps": 40, "validate_every": 20, "batch": 8, "loss": loss}
     events = RecordedEvents()
-    config = pair_run(tmp_path, model=model, data={"degradations": ["noise"]} | data, training=training)
+    config = pair_run(tmp_path, model={"frames": frames}, data=data, training=training)
     train(config, tmp_path / "runs", device="cpu", on_event=events)
     first, last = events[1], events[-1]
-    assert min(last.psnr["noise"], first.psnr["noise"]) > first.before["noise"] == last.before["noise"]
+    # with eight seeds 4.3 dB and more; 0 at a learning rate of 0, less with the targets of other crops
+    assert last.psnr["haze"] > last.before["haze"] + 2
+    assert first.before["haze"] == last.before["haze"]
 
 
 def test_a_network_that_finds_haze_learns_its_depth_and_airlight(tmp_path):

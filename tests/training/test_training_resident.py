@@ -23,12 +23,12 @@ from vidrestore.errors import ConfigError
 from vidrestore.frames import ColourTags, PixelFormat
 from vidrestore.training import loop
 from vidrestore.training.config import ClipDataConfig
-from vidrestore.training.data import packed, resident
+from vidrestore.training.data import packed, planes
 from vidrestore.training.data.footage import shot_of
 from vidrestore.training.data.pairs import encoded
-from vidrestore.training.data.resident import Planes, View
+from vidrestore.training.data.planes import Planes, View, view_of
 from vidrestore.training.data.sources import Reading, check_resident, make_data, pack
-from vidrestore.training.data.super_resolution import ResidentClips
+from vidrestore.training.data.super_resolution import ClipSource
 from vidrestore.training.loop import Run, train
 from vidrestore.training.step import CapturedStep, ResidentStep
 from vidrestore.weights import load_model
@@ -103,18 +103,19 @@ def test_a_batch_is_clips_of_the_footage_and_follows_from_the_step(tmp_path, pra
     one.batch(6, 3)
     assert all(map(torch.equal, two.batch(5, 3), (small, large)))
     assert not torch.equal(two.batch(6, 3)[1], large)
+    files = source_of(clips(tmp_path, practical=practical, resident=False)).batch(5, 3)
+    assert torch.equal(files[1], large) and torch.equal(files[0], small) == (not practical)
     means = small.mean((3, 4)), large.mean((3, 4))
     torch.testing.assert_close(*means, atol=0.05 if practical else 0.01, rtol=0)
 
 
 def test_photos_slide_and_pan_within_their_borders_and_have_their_share():
     photo, still = shot(CODINGS[3], 1, 200, still=True), ClipDataConfig("x", frames=5, crop=8, native=0.5)
-    source = ResidentClips(lambda: [shot(CODINGS[0], 9, 64), photo], CPU, still, 3, 0.5)
-    assert [(kind, len(part)) for kind, part in source.parts(8)] == [(True, 4), (False, 4)]
-    assert [(kind, len(part)) for kind, part in source.parts(2)] == [(True, 1), (False, 1)]
-    view, most = resident.view_of(
-        source.counters(torch.tensor(1), range(400)), source.planes, True, 5, 32, native=0.5
-    )
+    footage = Mock(shots=lambda: [shot(CODINGS[0], 9, 64), photo], still_share=0.5)
+    source = ClipSource(footage, CPU, still, 3)
+    assert [(kind, len(part)) for kind, part in source.parts(8, range(8))] == [(True, 4), (False, 4)]
+    assert [(kind, len(part)) for kind, part in source.parts(2, range(2))] == [(True, 1), (False, 1)]
+    view, most = view_of(source.counters(torch.tensor(1), range(400)), source.planes, True, 5, 32, native=0.5)
     assert view.rows.min() > -8 and view.columns.max() < 208 and view.stretch.max() <= most
     steps = (view.rows[:, 1:].mean(2) - view.rows[:, :-1].mean(2)).abs()
     assert 0.2 < float((steps < 0.01).all(1).float().mean()) < 0.6  # of cameras stand still
@@ -124,7 +125,7 @@ def test_photos_slide_and_pan_within_their_borders_and_have_their_share():
 
 
 def test_too_many_data_are_refused_with_what_helps(tmp_path, monkeypatch):
-    monkeypatch.setattr(resident, "room_for_data", lambda device: 3000)
+    monkeypatch.setattr(planes, "room_for_data", lambda device: 3000)
     with pytest.raises(
         ConfigError, match=r"take 0.00 GB and more, but cpu has room for 0.00 GB .*resident=false"
     ):
@@ -226,7 +227,7 @@ def test_groups_are_patches_of_the_planes_at_one_level_for_all(tmp_path):
     clean, sigma, noise = source.batch(3, 64)
     assert clean.shape == noise.shape == (64, 20, 16) and 10 <= float(sigma) <= 40
     assert torch.equal(clean, clean.round()) and 0.97 < float(noise.std()) < 1.03
-    lumas = [shot.planes[0][:, None].float() for shot in source.shots()]
+    lumas = [shot.planes[0][:, None].float() for shot in source.footage.shots()]
     patches = torch.cat([F.unfold(luma, 4).mT.flatten(0, 1) for luma in lumas])
     turned = [clean[0, 7].view(4, 4).rot90(times) for times in range(4)]
     turned += [part.flip(0) for part in turned]

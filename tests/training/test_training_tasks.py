@@ -1,5 +1,6 @@
 """Training one network for several tasks: every crop comes with the task of its degradation."""
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -9,10 +10,12 @@ from pair_runs import SIDE, pair_run
 from torch import Tensor, nn
 from training_runs import RecordedEvents
 
-from vidrestore.degrade import DEGRADATIONS
+from vidrestore.degrade import DEGRADATIONS, ON_HOST
 from vidrestore.errors import CheckpointError, ConfigError
+from vidrestore.frames import ColourTags, PixelFormat
 from vidrestore.models.mb_taylorformer import TaskVectors
 from vidrestore.training.config import PairDataConfig, PairTrainingConfig
+from vidrestore.training.data.footage import shot_of
 from vidrestore.training.data.pairs import HeldOutPairs, PairSource, held_out_pairs
 from vidrestore.training.loop import Run, train
 from vidrestore.training.objective import MOST_PSNR, PairObjective
@@ -27,28 +30,32 @@ RUN: dict[str, dict[str, Any]] = {"model": {"tasks": TASKS}, "data": {"degradati
 def simple_degradations(monkeypatch: pytest.MonkeyPatch) -> None:
     """Degradations that only the task distinguishes."""
     for name, change in BRIGHTER.items():
-        monkeypatch.setitem(DEGRADATIONS, name, lambda clip, rng, change=change: (clip + change).clamp(0, 1))
+        for degradations in (DEGRADATIONS, ON_HOST):
+            changed = lambda clip, draw, change=change: (clip + change).clamp(0, 1)  # noqa: E731
+            monkeypatch.setitem(degradations, name, changed)
 
 
 class Greys:
     """Stands for footage: half grey, so that nothing is clamped."""
 
-    def rgb_crop(
-        self,
-        rng: np.random.Generator,
-        side: int,
-        frames: int,
-        widest: int | None = None,
-        *,
-        fast: bool = False,
-    ) -> Tensor:
+    still_share = 0.0
+
+    def rgb_crop(self, rng: np.random.Generator, side: int, frames: int, widest: int | None = None) -> Tensor:
         return torch.from_numpy(rng.uniform(0.4, 0.6, (frames, 3, side, side))).float()
+
+    def shots(self) -> Any:
+        yield self.shot(0)
+
+    def shot(self, number: int) -> Any:
+        greys = torch.randint(120, 140, (3, 1, 40, 40), generator=torch.Generator().manual_seed(1))
+        coding = PixelFormat("gbrp", "rgb", 8, 0, 0), ColourTags(matrix=0, range=2)
+        return shot_of(Path("grey"), False, tuple(greys.to(torch.uint8)), coding)
 
 
 def source(tasks: list[str], **shares: float) -> PairSource:
     settings = {"untouched": 0.0, "combined": 0.0, "recompressed": 0.0} | shares
     config = PairDataConfig("clips", degradations=("rain", "snow"), crop=SIDE, **settings)  # type: ignore[arg-type]
-    return PairSource(Greys(), config, 3, tasks)  # type: ignore[arg-type]
+    return PairSource(Greys(), None, config, 3, tasks)
 
 
 def test_a_crop_comes_with_the_task_of_its_degradation():

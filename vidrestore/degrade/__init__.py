@@ -2,9 +2,9 @@
 
 Weather, blur and noise are functions of a clip (T, 3, H, W) of R'G'B' in [0, 1], float32, and a NumPy
 generator; they return the degraded clip, of the same shape, within [0, 1]. Those of BATCHED take clips
-(B, T, 3, H, W) on any device and `Counters` of B samples there. The same generator state or counters give the
-same result on every machine. Things that stand in a scene are the same in every frame, falling things
-continue to fall, and noise is different in every frame.
+(B, T, 3, H, W) on any device and `Counters` of B samples there, those of ON_HOST on a CPU. The same generator
+state or counters give the same result on every machine. Things that stand in a scene are the same in every
+frame, falling things continue to fall, and noise is different in every frame.
 """
 
 from vidrestore.degrade.added_noise import (
@@ -23,7 +23,7 @@ from vidrestore.degrade.blur import (
     motion,
     random_blur,
 )
-from vidrestore.degrade.branches import Degradation
+from vidrestore.degrade.branches import Degradation, one_by_one
 from vidrestore.degrade.coloured_noise import random_coloured_noise
 from vidrestore.degrade.haze import add_haze, haze, random_haze
 from vidrestore.degrade.moving_things import with_moving_things
@@ -38,6 +38,7 @@ BATCHED: dict[str, Degradation] = {
     "noise": camera_noise,
     "white": white_noise,
 }
+ON_HOST = BATCHED | {"coloured": one_by_one(random_coloured_noise)}
 DEGRADATIONS = {
     "haze": random_haze,
     "rain": random_rain,

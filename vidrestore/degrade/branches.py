@@ -71,6 +71,17 @@ def of_one_clip(batched: Degradation) -> Callable[[Tensor, np.random.Generator],
     return alone
 
 
+def one_by_one(single: Callable[[Tensor, np.random.Generator], Tensor]) -> Degradation:
+    """Return a function of one clip (T, 3, H, W) and a NumPy generator as one of a batch, on a CPU."""
+
+    def degrade(clips: Tensor, draw: Counters) -> Tensor:
+        seeds = draw.integers(0, 2**31, 4).tolist()
+        pairs = zip(clips, seeds, strict=True)
+        return torch.stack([single(clip, np.random.default_rng(seed)) for clip, seed in pairs])
+
+    return degrade
+
+
 def counters(rng: np.random.Generator) -> Counters:
     """Return counters of one sample, on the CPU, seeded by the next number of a generator."""
     return Counters(int(rng.integers(2**63)), 0, torch.zeros(1, dtype=torch.int64))

@@ -124,7 +124,7 @@ class ClipTrainingConfig(Schedule):
     parts: tuple[str, ...] = ()
 
 
-LARGEST_CROP = 288  # pixels; pans over photos have this height
+LARGEST_CROP = 288  # pixels
 LARGEST_VIEW = 1080  # pixels; largest side of a crop before it is downscaled
 
 
@@ -134,8 +134,8 @@ class FootageConfig(Checked):
 
     `clips` and `stills` are folders, or lists of several, relative to the configuration's own; an empty
     `stills` means no photos. `validation` names clips in those folders, without their folder, that are
-    excluded from training and used for validation. Shares are in [0, 1]. `resident` data are decoded once to
-    the memory of the device, where batches are drawn.
+    excluded from training and used for validation. Shares are in [0, 1]. `resident` data are copied to the
+    memory of the device, where batches are drawn; others stay in the cache's files.
     """
 
     clips: str | tuple[str, ...]

@@ -35,7 +35,7 @@ from vidrestore.training.checkpoints import (
 )
 from vidrestore.training.config import RunConfig, SetConfig
 from vidrestore.training.data.batches import WorkerError, on_device, worker_errors
-from vidrestore.training.data.resident import ResidentSource
+from vidrestore.training.data.planes import PlaneSource
 from vidrestore.training.data.sources import IN_MEMORY, Reading, make_data, with_reuse
 from vidrestore.training.networks import (
     full_model,
@@ -240,7 +240,7 @@ class Run:
             source, held_out = make_data(self.config, self.network, reading)
         steps = range(self.step, settings.steps)
         generated: Generator[tuple[Any, ...]]
-        if isinstance(source, ResidentSource):
+        if isinstance(source, PlaneSource) and source.resident:
             self.resident_step = self._resident_step(source)
             generated = (() for _ in steps)
         else:
@@ -265,7 +265,7 @@ class Run:
             if self.step < settings.steps:
                 on_event(Interrupted(self.step, self.checkpoint))
 
-    def _resident_step(self, source: ResidentSource) -> Callable[[], Tensor]:
+    def _resident_step(self, source: PlaneSource) -> Callable[[], Tensor]:
         """Return what takes the next step on data on the device, a CUDA graph where there can be one."""
         if self.scaler.is_enabled() or not self.group.alone:
             raise ConfigError(

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from vidrestore.training.data.resident import ResidentSource
+from vidrestore.training.data.planes import PlaneSource
 from vidrestore.training.objective import Objective
 from vidrestore.training.parallel import ProcessGroup
 
@@ -75,7 +75,7 @@ class ResidentStep:
     number `first` on.
     """
 
-    def __init__(self, step: TrainingStep, source: ResidentSource, size: int, first: int) -> None:
+    def __init__(self, step: TrainingStep, source: PlaneSource, size: int, first: int) -> None:
         self.step, self.source, self.size = step, source, size
         self.number = torch.tensor(first, device=source.device)
 

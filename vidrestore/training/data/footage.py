@@ -1,8 +1,9 @@
-"""Clean windows to train on: stretches of clips, and slow pans and zooms over photos."""
+"""Clips and photos to train on, decoded, and windows and crops of one of them at a time: for groups of
+patches, and to validate on.
+"""
 
 from __future__ import annotations
 
-import math
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -17,44 +18,35 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from vidrestore.colour import chroma_grid, planes_to_grey, rgb_matrix, yuv_to_rgb
+from vidrestore.degrade.branches import counters
 from vidrestore.errors import ConfigError, MediaError
 from vidrestore.frames import ColourTags, PixelFormat
 from vidrestore.media import pictures
 from vidrestore.media.probe import probe
 from vidrestore.media.reader import VideoReader
-from vidrestore.training.config import LARGEST_CROP
 from vidrestore.training.data.decoded import Decoded
-from vidrestore.training.data.resident import (
-    DRIFTS,
-    FAST_DRIFTS,
-    GROWTH,
-    REDUCED,
-    REDUCED_SHARE,
-    SLIDES,
-    ZOOMED,
-    Shot,
-)
+from vidrestore.training.data.planes import Planes, Shot, view_of
 
 Window = tuple[Tensor, ...]  # planes (T, H, W) uint8: Y, U, V (R, G, B of an RGB clip), or gray alone
 Coding = tuple[PixelFormat, ColourTags]
 CLIP_SUFFIXES = (".mp4", ".mkv", ".mov", ".webm")
 STILL_SUFFIXES = pictures.SUFFIXES
 CACHE_BYTES = 1_500_000_000
-SHOT = (LARGEST_CROP, 384)  # height and width of the frames of a pan over a photo
+PAN = 224  # side in pixels of a window that moves over a photo
 TRIES = 30  # clips that are tried until one is large enough
-STILL_PIXELS_SHARE = 0.5  # of single frames from photos: the photo's own pixels, no pan
-# pixel format and colour tags of a pan
-SHOT_CODING = (PixelFormat("yuv420p", "yuv", 8, 1, 1), ColourTags(matrix=6, range=1, chroma_location=2))
-# and of a photo
-PHOTO_CODING = (PixelFormat("yuv444p", "yuv", 8, 0, 0), SHOT_CODING[1])
+# pixel format and colour tags of a photo
+PHOTO_CODING = (
+    PixelFormat("yuv444p", "yuv", 8, 0, 0),
+    ColourTags(matrix=6, range=1, chroma_location=2),
+)
 
 
 class Footage:
-    """Draw windows of `frames` consecutive frames; the same generator state gives the same windows.
+    """Clips and photos, and windows of `frames` consecutive frames that follow from a generator's state.
 
     `still_share` of them are pans over photos, if there are both clips and photos. Clips and photos in
-    `decoded` are read from there; others are decoded, and the clips cached, up to `cache_bytes`. Raises
-    ConfigError if there is neither clip nor photo.
+    `decoded` are read from there; others are decoded and cached, up to `cache_bytes`. Raises ConfigError if
+    there is neither clip nor photo.
     """
 
     def __init__(
@@ -69,6 +61,7 @@ class Footage:
         if not clips and not stills:
             raise ConfigError("no clips and no photos to train on; check data.clips and data.stills")
         self.clips, self.stills, self.frames = list(clips), list(stills), frames
+        self._photos = frozenset(stills)
         self.still_share = still_share if stills and clips else float(bool(stills))
         self.cache_bytes, self.decoded = cache_bytes, decoded or {}
         self._cache: OrderedDict[Path, Window] = OrderedDict()
@@ -79,119 +72,89 @@ class Footage:
         return vars(self) | {"_cache": OrderedDict()}
 
     def window(self, rng: np.random.Generator, side: int = 1) -> Window:
-        """Return a window of a random clip or photo. Raises MediaError if all clips are smaller than
-        `side`.
+        """Return a window of a random clip, or square and with chroma of full size, of a photo. Raises
+        MediaError if all clips are smaller than `side`.
         """
-        still, path = self._random_source(rng)
-        if still:
-            picture = self._picture(path)
-            return pan_over(picture, random_move(picture[0].shape[1:], rng), self.frames)
-        return random_frames(self._clip(rng, path, side)[1], self.frames, rng)
+        path = self._random_source(rng)
+        if path not in self._photos:
+            return random_frames(self._large(rng, path, side)[1], self.frames, rng)
+        planes = Planes([self._shot(path)], torch.device("cpu"), PAN)
+        view, most = view_of(counters(rng), planes, True, self.frames, PAN)
+        cut = (planes.patches(view, torch.tensor([number]), most)[0] for number in range(3))
+        return tuple(plane.to(torch.uint8) for plane in cut)
 
-    def rgb_crop(
-        self,
-        rng: np.random.Generator,
-        side: int,
-        frames: int,
-        widest: int | None = None,
-        *,
-        fast: bool = False,
-        native: float = 0.0,
-    ) -> Tensor:
-        """Return a random crop (frames, 3, side, side) of such a window, R'G'B' in [0, 1]. Raises MediaError
-        as `window` does.
+    def rgb_crop(self, rng: np.random.Generator, side: int, frames: int, widest: int | None = None) -> Tensor:
+        """Return a random crop (frames, 3, side, side) of a clip, or of a photo that stands still, R'G'B' in
+        [0, 1]. Raises MediaError if all seem to be smaller than `side`.
 
-        `fast` windows are of clips at two to four times their speed, and of fast pans over photos. With
-        `widest` the crop has a random even size from `side` to `widest`, or to the clip's size, and is
-        resized to `side`. A single frame of a photo is as likely to be the photo's own pixels as a frame of a
-        pan. A share of `native` of the crops of photos slide over their pixels as `slide_over` does.
+        With `widest` the crop has a random even size from `side` to `widest`, or to the clip's size, and is
+        resized to `side`.
         """
-        still, path = self._random_source(rng)
-        if still and native and rng.random() < native:
-            return slide_over(self._picture(path), side, frames, rng)
-        path, picture = (path, self._picture(path)) if still else self._clip(rng, path, side)
-        format, tags = SHOT_CODING if still else self._coding(path)
-        height, width = SHOT if still else picture[0].shape[1:]
+        path, planes = self._large(rng, self._random_source(rng), side)
+        (format, tags), (height, width), target = self._coding(path), planes[0].shape[1:], side
         if widest is not None:
-            side, target_side = (
-                2 * int(rng.integers(side // 2, max(side, min(widest, height, width)) // 2 + 1)),
-                side,
-            )
-        still_pixels = (
-            still and frames == 1 and rng.random() < STILL_PIXELS_SHARE and min(picture[0].shape[1:]) >= side
-        )
-        place = random_place(picture[0].shape[1:] if still_pixels else (height, width), format, side, rng)
-        if still_pixels:
-            window = to_yuv420(
-                torch.stack([plane[:, place.rows, place.columns].float() for plane in picture], 1)
-            )
-        elif still:
-            window = pan_over(picture, random_move(picture[0].shape[1:], rng, fast=fast), frames, place)
-        else:
-            window = random_frames(crop_planes(picture, format, place), frames, rng, fast=fast)
+            side = 2 * int(rng.integers(side // 2, max(side, min(widest, height, width)) // 2 + 1))
+        place = random_place((height, width), format, side, rng)
+        window = random_frames(crop_planes(planes, format, place), frames, rng)
         rgb = yuv_to_rgb([plane.float() for plane in window], format, tags, height).clamp_(0, 1)
         if widest is None:
             return rgb
-        return F.interpolate(
-            rgb, (target_side, target_side), mode="bilinear", antialias=True, align_corners=False
-        )
+        return F.interpolate(rgb, (target, target), mode="bilinear", antialias=True, align_corners=False)
 
     def shots(self) -> Iterator[Shot]:
         """Yield all clips, then all photos, decoded."""
-        for path in self.clips:
-            planes = self._decoded(path)
-            yield shot_of(path, False, planes, self._coding(path))
-        for path in self.stills:
-            yield shot_of(path, True, self._picture(path), PHOTO_CODING)
+        return map(self._shot, [*self.clips, *self.stills])
+
+    def shot(self, number: int) -> Shot:
+        """Return one of the shots, decoded, or mapped into memory."""
+        clips = len(self.clips)
+        return self._shot(self.clips[number] if number < clips else self.stills[number - clips])
+
+    def _shot(self, path: Path) -> Shot:
+        return shot_of(path, path in self._photos, self._planes(path), self._coding(path))
 
     def _coding(self, path: Path) -> Coding:
-        """Return the pixel format and the colour tags of a clip."""
+        """Return the pixel format and the colour tags of a clip or photo."""
+        if path in self._photos:
+            return PHOTO_CODING
         if path not in self._codings:
             video = probe(str(path)).video
             self._codings[path] = (video.format, video.colour)
         return self._codings[path]
 
-    def _random_source(self, rng: np.random.Generator) -> tuple[bool, Path]:
-        """Return True if it is a photo, and the path of a random clip or photo."""
-        still = bool(rng.random() < self.still_share)
-        paths = self.stills if still else self.clips
-        return still, paths[rng.integers(len(paths))]
+    def _random_source(self, rng: np.random.Generator) -> Path:
+        """Return the path of a random clip or photo."""
+        paths = self.stills if rng.random() < self.still_share else self.clips
+        return paths[rng.integers(len(paths))]
 
-    def _clip(self, rng: np.random.Generator, path: Path, side: int) -> tuple[Path, Window]:
+    def _large(self, rng: np.random.Generator, path: Path, side: int) -> tuple[Path, Window]:
         """Return the planes of a clip, or of another if it is smaller than `side`. Raises MediaError if all
         seem to be.
         """
+        others = self.clips or self.stills
         for _ in range(TRIES):
-            planes = self._decoded(path)
+            planes = self._planes(path)
             height, width = planes[0].shape[1:]
             if min(height, width) >= side:
                 return path, planes
-            path = self.clips[rng.integers(len(self.clips))]
+            path = others[rng.integers(len(others))]
         raise MediaError(
             f"{path}: frames of {width}x{height} are smaller than a patch of {side}x{side}, as are those "
             "of other clips; add larger clips"
         )
 
-    def _picture(self, path: Path) -> Window:
-        """Return a photo as a clip of one frame, with chroma of full size."""
-        return self._stored(path) or decode_whole(path)
-
-    def _stored(self, path: Path) -> Window | None:
-        """Return the planes decoded before the run; None if there are none, or another run has removed the
-        file since.
+    def _planes(self, path: Path) -> Window:
+        """Return the planes decoded before the run; decode them if there are none, or another run has removed
+        the file since. A photo is a clip of one frame, with chroma of full size.
         """
         stored = self.decoded.get(path)
         with suppress(FileNotFoundError):
-            return stored.planes() if stored else None
-        return None
-
-    def _decoded(self, path: Path) -> Window:
-        if stored := self._stored(path):
-            return stored
+            if stored:
+                return stored.planes()
         if path in self._cache:
             self._cache.move_to_end(path)
             return self._cache[path]
-        decoded = decode_clip(path)
+        decoded = decode_whole(path)
         self._cache[path] = decoded
         while len(self._cache) > 1 and self.cached_bytes > self.cache_bytes:
             self._cache.popitem(last=False)
@@ -252,15 +215,12 @@ def crop_planes(planes: Window, format: PixelFormat, place: Place) -> Window:
     return tuple(cut)
 
 
-def random_frames(planes: Window, frames: int, rng: np.random.Generator, *, fast: bool = False) -> Window:
-    """Return `frames` frames in a row, sometimes every second one, or, if `fast`, every second to fourth; a
-    clip that is too short runs back and forth.
+def random_frames(planes: Window, frames: int, rng: np.random.Generator) -> Window:
+    """Return `frames` frames in a row, sometimes every second one; a clip that is too short runs back and
+    forth.
     """
     count = len(planes[0])
-    if fast:
-        step = int(rng.integers(2, 4, endpoint=True))
-    else:
-        step = 2 if count >= 2 * frames and rng.random() < 0.25 else 1
+    step = 2 if count >= 2 * frames and rng.random() < 0.25 else 1
     first = int(rng.integers(max(1, count - (frames - 1) * step)))
     order = torch.from_numpy(back_and_forth(first + step * np.arange(frames), count))
     return tuple(plane[order] for plane in planes)
@@ -316,91 +276,3 @@ def decode_clip(path: Path) -> Window:
     if not frames:
         raise MediaError(f"{path}: has no frame that can be decoded; remove the clip from the folder")
     return tuple(torch.stack(plane) for plane in zip(*frames, strict=True))
-
-
-@dataclass(frozen=True)
-class Move:
-    """The motion of a camera over a photo, in pixels of the photo and per frame, as seen in the middle of the
-    shot.
-    """
-
-    centre: tuple[float, float]  # row and column
-    zoom: float  # pixels of the photo per pixel of the shot
-    drift: tuple[float, float] = (0.0, 0.0)  # rows and columns
-    growth: float = 0.0  # change of the zoom's logarithm
-    turn: float = 0.0  # rotation in radians
-
-
-def random_move(size: Sequence[int], rng: np.random.Generator, *, fast: bool = False) -> Move:
-    """Return a move over a photo of `size` (height, width): often nearly still, sometimes some pixels per
-    frame; if `fast`, up to dozens.
-    """
-    zoom, centre = rng.uniform(1.0, ZOOMED), rng.uniform(0.3, 0.7, 2) * size[:2]
-    drift = rng.normal(0, 1, 2) * rng.choice(FAST_DRIFTS if fast else DRIFTS)
-    growth, turn = rng.normal(0, GROWTH), rng.normal(0, 0.003) * rng.choice([0, 1])
-    if fast:
-        growth, turn = 5 * growth, 5 * turn
-    return Move((centre[0], centre[1]), zoom, (drift[0], drift[1]), growth, turn)
-
-
-def pan_over(picture: Window, move: Move, frames: int, place: Place | None = None) -> Window:
-    """Return the shot (Y, U, V of 4:2:0) of a camera that moves over a picture (three planes (1, H, W)).
-
-    The picture is reflected at its borders. With `place` (at even pixels, of an even side) only that part of
-    the shot is computed.
-    """
-    source = torch.cat(list(picture)).float()[None]
-    height, width = source.shape[2:]
-    seen = (place.rows, place.columns) if place else (slice(None), slice(None))
-    y, x = torch.meshgrid(
-        *((torch.arange(size).float() - size / 2)[part] for size, part in zip(SHOT, seen, strict=True)),
-        indexing="ij",
-    )
-    shots = []
-    for time in np.arange(frames) - frames / 2:
-        scale, cosine, sine = (
-            move.zoom * math.exp(move.growth * time),
-            math.cos(move.turn * time),
-            math.sin(move.turn * time),
-        )
-        rows = move.centre[0] + move.drift[0] * time + scale * (y * cosine + x * sine)
-        columns = move.centre[1] + move.drift[1] * time + scale * (x * cosine - y * sine)
-        at = torch.stack([2 * columns / (width - 1) - 1, 2 * rows / (height - 1) - 1], -1)[None]
-        shots.append(
-            F.grid_sample(source, at, mode="bicubic", padding_mode="reflection", align_corners=True)[0]
-        )
-    return to_yuv420(torch.stack(shots))
-
-
-def slide_over(picture: Window, side: int, frames: int, rng: np.random.Generator) -> Tensor:
-    """Return crops (frames, 3, side, side) of a picture (three planes (1, H, W)), R'G'B' in [0, 1], which
-    move on by whole pixels, or stand still.
-
-    So all detail that a camera recorded is there, with colour of full size. The picture is often reduced
-    before, by up to REDUCED, and enlarged if it is too small.
-    """
-    height, width = picture[0].shape[1:]
-    speed = rng.normal(0, 1, 2) * rng.choice(SLIDES)
-    way = np.round(speed[:, None] * np.arange(frames)).astype(np.int64)
-    way -= way.min(1, keepdims=True)
-    seen = side + way.max(1)
-    most = min(height / seen[0], width / seen[1])
-    factor = min(most, rng.uniform(1, REDUCED) if rng.random() < REDUCED_SHARE else 1.0)
-    rows, columns = (math.floor(factor * int(length)) for length in seen)
-    top, left = (int(rng.integers(whole - part + 1)) for whole, part in ((height, rows), (width, columns)))
-    yuv = [plane[:, top : top + rows, left : left + columns].float() for plane in picture]
-    rgb = yuv_to_rgb(yuv, *PHOTO_CODING, rows)
-    if (rows, columns) != tuple(seen):
-        size = (int(seen[0]), int(seen[1]))
-        rgb = F.interpolate(rgb, size, mode="bicubic", antialias=True, align_corners=False)
-    return torch.stack([rgb[0, :, row : row + side, column : column + side] for row, column in way.T]).clamp_(
-        0, 1
-    )
-
-
-def to_yuv420(video: Tensor) -> Window:
-    """Convert frames (T, 3, H, W) of Y, U, V on the 0-255 scale to 4:2:0 planes in 8 bits."""
-    chroma = F.avg_pool2d(video[:, 1:], 2)
-    return tuple(
-        plane.round().clamp(0, 255).to(torch.uint8) for plane in (video[:, 0], chroma[:, 0], chroma[:, 1])
-    )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Generator
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +17,7 @@ from vidrestore.models.matching import Grid, fixed_positions, gather, matched_po
 from vidrestore.training.config import DataConfig
 from vidrestore.training.data.batches import WHOLE, Share, Source, in_order
 from vidrestore.training.data.footage import Footage, Window
-from vidrestore.training.data.resident import ResidentSource, Shot, view_of
+from vidrestore.training.data.planes import PlaneSource, Shots, view_of
 
 NEAR = 1.2  # a batch takes groups that were matched at its noise level within this factor
 
@@ -109,29 +109,28 @@ class GroupPool(Source):
         return WindowGroups(number, sigma, window_groups(window, sigma, self.config, self.patch, rng))
 
 
-class ResidentGroups(ResidentSource):
+class ResidentGroups(PlaneSource):
     """Groups of patches at one place of all frames, drawn on the device where the data lie."""
 
     def __init__(
         self,
-        shots: Callable[[], Iterable[Shot]],
+        footage: Shots,
         device: torch.device,
         config: DataConfig,
         sigma: tuple[float, ...],
         patch: int,
         frames: int,
         seed: int,
-        still_share: float,
     ) -> None:
-        super().__init__(shots, device, seed, still_share, patch)
+        super().__init__(footage, device, seed, patch)
         self.config, self.sigma, self.frames = config, sigma, frames
 
-    def draw(self, step: Tensor, size: int) -> tuple[Tensor, float | Tensor, Tensor]:
+    def draw(self, step: Tensor, size: int, share: Share = WHOLE) -> tuple[Tensor, float | Tensor, Tensor]:
         """Return clean groups (size, T, N) on the 0-255 scale, their noise level, the same for all, and noise
         of standard deviation 1 (size, T, N).
         """
         parts = []
-        for still, samples in self.parts(size):
+        for still, samples in self.parts(size, range(size)):
             draws = self.counters(step, samples)
             coloured = draws.chance(self.config.chroma_share)
             plane = torch.where(coloured, draws.integers(1, 3), 0)

@@ -30,7 +30,7 @@ from vidrestore.errors import ConfigError
 from vidrestore.files.atomic import replacing
 from vidrestore.training.config import FootageConfig
 from vidrestore.training.data.pairs import HeldOutPairs
-from vidrestore.training.data.resident import Shot
+from vidrestore.training.data.planes import Shot
 from vidrestore.training.data.super_resolution import HeldOutClips
 
 LARGEST = 50_000_000  # bytes of a part
@@ -73,13 +73,17 @@ class Parts:
 
     def shots(self) -> Iterator[Shot]:
         """Yield the clips, then the photos."""
-        for number, described in enumerate(self.index["shots"]):
-            planes = [
-                torch.from_numpy(self._plane(f"{number:05}/{plane}", shape))
-                for plane, shape in enumerate(described["shapes"])
-            ]
-            steps, sites, matrix = (described[name] for name in ("steps", "sites", "matrix"))
-            yield Shot(described["name"], described["still"], tuple(planes), steps, sites, matrix)
+        return map(self.shot, range(len(self.index["shots"])))
+
+    def shot(self, number: int) -> Shot:
+        """Return one of them."""
+        described = self.index["shots"][number]
+        planes = [
+            torch.from_numpy(self._plane(f"{number:05}/{plane}", shape))
+            for plane, shape in enumerate(described["shapes"])
+        ]
+        steps, sites, matrix = (described[name] for name in ("steps", "sites", "matrix"))
+        return Shot(described["name"], described["still"], tuple(planes), steps, sites, matrix)
 
     def _plane(self, name: str, shape: list[int]) -> Samples:
         frames = np.zeros(shape, np.uint8)

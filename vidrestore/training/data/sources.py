@@ -35,13 +35,9 @@ from vidrestore.training.data.footage import (
 )
 from vidrestore.training.data.groups import GroupPool, ResidentGroups, held_out_groups
 from vidrestore.training.data.packed import Parts, write_parts
-from vidrestore.training.data.pairs import PairSource, ResidentPairs, held_out_pairs
-from vidrestore.training.data.resident import ResidentSource
-from vidrestore.training.data.super_resolution import (
-    ClipSource,
-    ResidentClips,
-    held_out_clips,
-)
+from vidrestore.training.data.pairs import PairSource, held_out_pairs
+from vidrestore.training.data.planes import PlaneSource
+from vidrestore.training.data.super_resolution import ClipSource, held_out_clips
 from vidrestore.training.networks import new_network
 
 FRAMES = 20  # tokens of a group: the paper's clip length
@@ -139,19 +135,16 @@ def pack(config: RunConfig, folder: Path, reading: Reading = IN_MEMORY) -> list[
     Raises ConfigError if they aren't resident or can't be written, and what `make_data` raises.
     """
     source, held_out = make_data(config, new_network(config), reading)
-    if not isinstance(source, ResidentSource):
+    if not (isinstance(source, PlaneSource) and source.resident):
         raise ConfigError(f"{config.path}: parts are for resident data; set data.resident=true")
     assert isinstance(config.data, FootageConfig)
-    return write_parts(folder, source.shots(), held_out, config.data)
+    return write_parts(folder, source.footage.shots(), held_out, config.data)
 
 
 def check_resident(config: RunConfig, source: Source) -> None:
     """Raise ConfigError if the data should be resident and aren't."""
-    if (
-        isinstance(config.data, FootageConfig)
-        and config.data.resident
-        and not isinstance(source, ResidentSource)
-    ):
+    resident = isinstance(config.data, FootageConfig) and config.data.resident
+    if resident and not (isinstance(source, PlaneSource) and source.resident):
         raise ConfigError(
             f"{config.path}: data.resident is not there for this kind of training; set data.resident=false"
         )
@@ -163,13 +156,9 @@ def pair_data(
     """Return degraded and clean pictures to train on, and held-out ones."""
     data, form = cast("PairDataConfig", config.data), PictureForm.of(network)
     held_out = validation and held_out_pairs(validation, data, VALIDATION_SIDE, VALIDATION_PAIRS, form.tasks)
-    seed = config.training.seed
-    if data.resident:
-        device, share = device_of(network), footage.still_share
-        return ResidentPairs(
-            footage.shots, device, data, seed, share, form.tasks, finds_haze=form.haze
-        ), held_out
-    return PairSource(footage, data, seed, form.tasks, finds_haze=form.haze), held_out
+    return PairSource(
+        footage, place_of(data, network), data, config.training.seed, form.tasks, finds_haze=form.haze
+    ), held_out
 
 
 def clip_data(
@@ -179,16 +168,13 @@ def clip_data(
     data = cast("ClipDataConfig", config.data)
     count = VALIDATION_PAIRS // 2 * max(1, VALIDATION_FRAMES // data.frames)
     held_out = validation and held_out_clips(validation, data, count)
-    if data.resident:
-        return ResidentClips(
-            footage.shots, device_of(network), data, config.training.seed, footage.still_share
-        ), held_out
-    return ClipSource(footage, data, config.training.seed), held_out
+    return ClipSource(footage, place_of(data, network), data, config.training.seed), held_out
 
 
-def device_of(network: nn.Module) -> torch.device:
-    """Return the device that a network is on."""
-    return next((part.device for part in network.parameters()), torch.device("cpu"))
+def place_of(data: FootageConfig, network: nn.Module) -> torch.device | None:
+    """Return the device of a network if data are resident; else they stay in their files."""
+    device = next((part.device for part in network.parameters()), torch.device("cpu"))
+    return device if data.resident else None
 
 
 def group_data(
@@ -203,17 +189,15 @@ def group_data(
             f"{list(data.strides)}"
         )
     held_out = validation and held_out_groups(validation, data, patch, VALIDATION_GROUPS)
-    if data.resident:
+    seed, device = training.seed, place_of(data, network)
+    if device:
         if data.match_share:
             raise ConfigError(
                 f"{config.path}, [data]: resident groups don't follow the motion; set match_share = 0, found "
                 f"{data.match_share}"
             )
-        device, sigma, seed = device_of(network), training.sigma, training.seed
-        return ResidentGroups(
-            footage.shots, device, data, sigma, patch, FRAMES, seed, footage.still_share
-        ), held_out
-    return GroupPool(footage, data, training.sigma, patch, training.seed), held_out
+        return ResidentGroups(footage, device, data, training.sigma, patch, FRAMES, seed), held_out
+    return GroupPool(footage, data, training.sigma, patch, seed), held_out
 
 
 def with_reuse(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 
@@ -12,15 +12,16 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from vidrestore.degrade import gaussian_blurred, imresize
+from vidrestore.degrade.branches import Degradation, Rows, changed, one_by_one
 from vidrestore.degrade.coding import random_coding
 from vidrestore.degrade.counters import Counters
 from vidrestore.degrade.resize import resizing_matrix
 from vidrestore.models.vsr_transformer import SCALE
 from vidrestore.training.config import ClipDataConfig
-from vidrestore.training.data.batches import WHOLE, Share, Source
+from vidrestore.training.data.batches import WHOLE, Share
 from vidrestore.training.data.footage import Footage
 from vidrestore.training.data.pairs import quantised, random_compression
-from vidrestore.training.data.resident import ResidentSource, Shot
+from vidrestore.training.data.planes import PlaneSource, Shots
 
 BLUR, BLURRED_SHARE = (0.2, 2.4), 0.85  # sigma in high-resolution pixels, and the share of clips
 UNBLURRED = 0.01  # sigma that changes nothing
@@ -36,65 +37,33 @@ class HeldOutClips:
     large: Tensor
 
 
-class ClipSource(Source):
-    """Batches of clips at low and at high resolution."""
-
-    def __init__(self, footage: Footage, config: ClipDataConfig, seed: int) -> None:
-        self.footage, self.config, self.seed = footage, config, seed
-
-    def batch(self, step: int, size: int, share: Share = WHOLE) -> tuple[Tensor, Tensor]:
-        """Return low-resolution (size, T, 3, S, S) and high-resolution (size, T, 3, 4S, 4S) clips, float32 in
-        [0, 1].
-        """
-        draws = (
-            np.random.default_rng((self.seed, 0, step, number)) for number in range(size)[share.of(size)]
-        )
-        small, large = zip(*(random_clip(self.footage, self.config, rng) for rng in draws), strict=True)
-        return torch.stack(small), torch.stack(large)
-
-
-def random_clip(footage: Footage, config: ClipDataConfig, rng: np.random.Generator) -> tuple[Tensor, Tensor]:
-    """Return a clip at low (T, 3, S, S) and at high resolution (T, 3, 4S, 4S), in [0, 1], both rounded to 8
-    bits.
-
-    It is mirrored, transposed and reversed in time at random.
-    """
-    large = footage.rgb_crop(rng, SCALE * config.crop, config.frames, native=config.native)
-    large = quantised(random_symmetry(rng)(large))
-    return (downscale_practically(large, rng) if config.practical else downscale_bicubically(large)), large
-
-
-class ResidentClips(ResidentSource):
-    """The same on the device where the data lie: x264 is imitated, and photos have colour of full size."""
+class ClipSource(PlaneSource):
+    """Batches of clips at low and at high resolution; on a device x264 is imitated."""
 
     def __init__(
-        self,
-        shots: Callable[[], Iterable[Shot]],
-        device: torch.device,
-        config: ClipDataConfig,
-        seed: int,
-        still_share: float,
+        self, footage: Shots, device: torch.device | None, config: ClipDataConfig, seed: int
     ) -> None:
-        super().__init__(shots, device, seed, still_share, SCALE * config.crop)
+        super().__init__(footage, device, seed, SCALE * config.crop)
         self.config = config
 
-    def draw(self, step: Tensor, size: int) -> tuple[Tensor, Tensor]:
+    def draw(self, step: Tensor, size: int, share: Share = WHOLE) -> tuple[Tensor, Tensor]:
         """Return low-resolution (size, T, 3, S, S) and high-resolution (size, T, 3, 4S, 4S) clips, float32 in
         [0, 1].
         """
-        parts = []
-        for still, samples in self.parts(size):
-            draws = self.counters(step, samples)
-            parts.append(self.crops(draws, still, self.config.frames, native=self.config.native))
+        samples = range(size)[share.of(size)]
+        parts = [
+            self.crops(self.counters(step, part), still, self.config.frames, native=self.config.native)
+            for still, part in self.parts(size, samples)
+        ]
         large = quantised(torch.cat(parts).clamp(0, 1))
-        draws = self.counters(step, range(size), 1)
         down = downscaling_matrices(self.side, self.device)
         if not self.config.practical:
             return quantised((down[0] @ large @ down[0].mT).clamp(0, 1)), large
-        return downscaled_practically(large, down, draws), large
+        coding = random_coding if self.resident else one_by_one(random_compression)
+        return downscaled_practically(large, down, self.counters(step, samples, 1), coding), large
 
 
-def downscaled_practically(large: Tensor, matrices: Tensor, draws: Counters) -> Tensor:
+def downscaled_practically(large: Tensor, matrices: Tensor, draws: Counters, coding: Degradation) -> Tensor:
     """Downscale clips (B, T, 3, H, H) by one of three matrices (3, H / 4, H), as `downscale_practically`."""
     kind = draws.uniform()
     down = matrices[(kind >= 0.6).long() + (kind >= 0.8).long()]
@@ -106,8 +75,12 @@ def downscaled_practically(large: Tensor, matrices: Tensor, draws: Counters) -> 
     strength = torch.where(draws.chance(NOISY_SHARE), draws.uniform(*NOISE), 0.0) / 255
     small = small + draws.normal(*small.shape[1:]) * strength.view(-1, 1, 1, 1, 1)
     small = quantised(small.clamp(0, 1))
-    compressed = draws.chance(COMPRESSED_SHARE).view(-1, 1, 1, 1, 1)
-    return torch.where(compressed, random_coding(small, draws), small)
+    chosen, branch = draws.chance(COMPRESSED_SHARE), draws.branch()
+
+    def compressed(rows: Rows) -> Tensor:
+        return coding(small[rows], branch.part(rows))
+
+    return changed(small, chosen, COMPRESSED_SHARE, compressed)
 
 
 @cache
@@ -168,7 +141,14 @@ def random_resizing(rng: np.random.Generator) -> Callable[[Tensor], Tensor]:
 
 
 def held_out_clips(footage: Footage, config: ClipDataConfig, count: int) -> HeldOutClips:
-    """Return `count` clips, the same for every run of a configuration."""
-    clips = [random_clip(footage, config, np.random.default_rng((1, number))) for number in range(count)]
+    """Return `count` clips, mirrored, transposed and reversed in time at random, the same for every run of a
+    configuration.
+    """
+    clips = []
+    for rng in (np.random.default_rng((1, number)) for number in range(count)):
+        large = footage.rgb_crop(rng, SCALE * config.crop, config.frames)
+        large = quantised(random_symmetry(rng)(large))
+        small = downscale_practically(large, rng) if config.practical else downscale_bicubically(large)
+        clips.append((small, large))
     small, large = (torch.stack(part).mul(255).round().to(torch.uint8) for part in zip(*clips, strict=True))
     return HeldOutClips(small, large)

@@ -1,23 +1,26 @@
-"""Training data on the device: clips and photos, decoded once, of which crops are drawn there in batches.
+"""Batches of crops of clips and photos, drawn where their decoded planes lie: in the memory of a device, or
+in files that are mapped into memory.
 
-What is drawn for a sample depends on the seed, the step and the sample's number alone, and nothing waits for
-the device or has a shape that depends on a value. So a CUDA graph can hold it, and a resumed run draws the
-same. The first samples of a batch are of photos, a fixed number of them, the others of clips.
+What is drawn for a sample depends on the seed, the step and the sample's number alone, so a resumed run and
+any number of processes draw the same. On a GPU nothing waits for the device or has a shape that depends on a
+value, so a CUDA graph can hold it. The first samples of a batch are of photos, a fixed number of them, the
+others of clips.
 """
 
 from __future__ import annotations
 
+import math
 import os
 from abc import abstractmethod
 from collections.abc import Callable, Generator, Iterable
 from contextlib import suppress
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
-from vidrestore.degrade.counters import Counters, constants
+from vidrestore.degrade.counters import Counters, constants, waits
 from vidrestore.degrade.resize import keys_cubic
 from vidrestore.errors import ConfigError
 from vidrestore.restorers.devices import memory_for
@@ -50,6 +53,18 @@ class Shot:
     matrix: tuple[tuple[float, ...], ...]
 
 
+class Shots(Protocol):
+    """Clips, then photos, by number; batches have a `still_share` of photos, if there are both."""
+
+    still_share: float
+
+    def shots(self) -> Iterable[Shot]:
+        """Return all of them, decoded."""
+
+    def shot(self, number: int) -> Shot:
+        """Return one of them, decoded."""
+
+
 @dataclass(frozen=True)
 class View:
     """Where B crops of S x S pixels lie in T frames each of their shots.
@@ -65,19 +80,34 @@ class View:
     stretch: Tensor
     transposed: Tensor
 
+    def part(self, rows: slice) -> View:
+        """Return some of the crops."""
+        return View(*(part[rows] for part in vars(self).values()))
+
 
 class Planes:
-    """The planes of all shots whose frames have at least `side` lines and columns, in one tensor on a device.
+    """The planes of all shots whose frames have at least `side` lines and columns.
 
-    Raises ConfigError if they don't fit there, or none is large enough.
+    They are copied to one tensor on a device; with `shot` they stay where they are, and a shot is taken by
+    its number from there when a crop of it is drawn. Raises ConfigError if they don't fit on the device, or
+    none is large enough.
     """
 
-    def __init__(self, shots: Iterable[Shot], device: torch.device, side: int) -> None:
-        kept, size, limit = [], 0, room_for_data(device)
-        for shot in shots:
-            if min(shot.planes[0].shape[1:]) >= side or shot.still:
-                kept.append(shot)
-                size += sum(plane.numel() for plane in shot.planes)
+    def __init__(
+        self,
+        shots: Iterable[Shot],
+        device: torch.device,
+        side: int,
+        shot: Callable[[int], Shot] | None = None,
+    ) -> None:
+        self.shot, self.numbers, kept, sizes = shot, list[int](), list[Shot](), list[Any]()
+        size, limit = 0, room_for_data(device) if shot is None else math.inf
+        for number, found in enumerate(shots):
+            if min(found.planes[0].shape[1:]) >= side or found.still:
+                self.numbers.append(number)
+                sizes.append([plane.shape for plane in (found.planes * 3)[:3]])
+                kept.append(replace(found, planes=()) if shot else found)
+                size += sum(plane.numel() for plane in found.planes)
                 if size > limit:
                     raise ConfigError(
                         f"decoded clips and photos take {size / 1e9:.2f} GB and more, but {device} has room "
@@ -88,18 +118,9 @@ class Planes:
             raise ConfigError(
                 f"no clip has frames of at least {side}x{side} pixels; name larger ones in [data]"
             )
-        self.samples = torch.empty(size, dtype=torch.uint8, device=device)
-        origins, end = [], 0
-        for shot in kept:
-            begins = []
-            for plane in shot.planes:
-                begins.append(end)
-                end += plane.numel()
-                self.samples[begins[-1] : end] = plane.reshape(-1).to(device)
-            origins.append((begins * 3)[:3])
-        self.origins = torch.tensor(origins, device=device)
-        sizes = [[(shot.planes * 3)[plane].shape for plane in range(3)] for shot in kept]
         self.sizes = torch.tensor(sizes, device=device)
+        if shot is None:
+            self._copy(kept, size, device)
         steps, sites, matrices = zip(*((shot.steps, shot.sites, shot.matrix) for shot in kept), strict=True)
         self.steps, self.sites, self.matrices = (
             torch.tensor(values, dtype=torch.float32, device=device) for values in (steps, sites, matrices)
@@ -109,12 +130,42 @@ class Planes:
             for still in (True, False)
         )
 
+    def _copy(self, shots: list[Shot], size: int, device: torch.device) -> None:
+        """Copy the planes of all shots to the device, one after another."""
+        self.samples = torch.empty(size, dtype=torch.uint8, device=device)
+        origins, end = [], 0
+        for shot in shots:
+            begins = []
+            for plane in shot.planes:
+                begins.append(end)
+                end += plane.numel()
+                self.samples[begins[-1] : end] = plane.reshape(-1).to(device)
+            origins.append((begins * 3)[:3])
+        self.origins = torch.tensor(origins, device=device)
+
+    def _taken(self, shots: Tensor, plane: Tensor, index: Tensor) -> Tensor:
+        """Return float32 samples (B, ...) of planes (B,) of shots (B,), by their number in each."""
+        if self.shot is None:
+            origin = self.origins[shots, plane].view(-1, *[1] * (index.dim() - 1))
+            return self.samples.take(index + origin).float()
+        found = [
+            (self.shot(self.numbers[shot]).planes * 3)[number].flatten().take(each)
+            for shot, number, each in zip(shots.tolist(), plane.tolist(), index, strict=True)
+        ]
+        return torch.stack(found).float()
+
     def rgb(self, view: View, most: float) -> Tensor:
         """Return the crops (B, T, 3, S, S), R'G'B' nominally in [0, 1]; no stretch is larger than `most`.
 
         Reduced pixels are antialiased. Between the samples of luma lies a cubic, between those of chroma a
         line, and beyond the border its samples are repeated.
         """
+        if waits(view.shots):
+            return self._rgb(view, most)
+        # one by one, each with as many samples around as it needs
+        return torch.cat([self._rgb(view.part(slice(n, n + 1)), most) for n in range(len(view.shots))])
+
+    def _rgb(self, view: View, most: float) -> Tensor:
         steps, sites = self.steps[view.shots], self.sites[view.shots]
         planes = []
         for number in range(3):
@@ -142,25 +193,41 @@ class Planes:
         """Return (B, T, S, S) of the planes `plane` (B,) at `places` in their samples; `steps` (B, 2) is the
         subsampling of chroma.
         """
-        reach = int(most * REACH)
-        width = int(most * view.rows.shape[-1]) + 2 * reach + 4
-        size, origin = self.sizes[view.shots, plane], self.origins[view.shots, plane]
-        indices, weights = [], []
+        size = self.sizes[view.shots, plane]
+        indices, weights = list[Tensor](), list[Tensor | None]()
         for axis, place in enumerate(places):
-            first = place.amin(-1, keepdim=True).floor() - reach - 1
-            window = first + torch.arange(width, device=first.device)
-            coarse = ((plane > 0) * (steps[:, axis] > 1))[:, None, None, None]
-            apart = torch.where(coarse, steps[:, axis, None, None, None], 1.0)
-            stretch = (view.stretch[..., None, None] / apart).clamp(min=1)
-            distance = (place[..., None] - window[..., None, :]) / stretch
-            near = torch.where(coarse, (1 - distance.abs()).clamp(min=0), keys_cubic(distance))
-            weights.append(near / near.sum(-1, keepdim=True))
+            coarse = ((plane > 0) * (steps[:, axis] > 1))[:, None, None]
+            stretch = (view.stretch / torch.where(coarse[..., 0], steps[:, axis, None], 1.0)).clamp(min=1)
             last = size[:, 1 + axis, None, None] - 1
-            indices.append(torch.minimum(window.long().clamp(min=0), last))
-        rows, columns = indices
-        lines = (view.frames[..., None] * size[:, 1, None, None] + rows) * size[:, 2, None, None]
-        index = (lines + origin[:, None, None])[..., None] + columns[..., None, :]
-        return weights[0] @ self.samples.take(index).float() @ weights[1].mT
+            if waits(place):
+                reach, extent = int(most * REACH), int(most * place.shape[-1])
+            elif float(stretch.max()) == 1 and bool((place == place.round()).all()):  # the samples themselves
+                indices.append(torch.minimum(place.long().clamp(min=0), last))
+                weights.append(None)
+                continue
+            else:
+                reach = int(float(stretch.max()) * REACH)
+                extent = math.ceil(float((place.amax(-1) - place.amin(-1)).max()))
+            first = place.amin(-1, keepdim=True).floor() - reach - 1
+            around = torch.arange(extent + 2 * reach + 4, device=first.device)
+            weights.append(_weights(place - first, around, stretch, coarse))
+            indices.append(torch.minimum((first + around).long().clamp(min=0), last))
+        lines = (view.frames[..., None] * size[:, 1, None, None] + indices[0]) * size[:, 2, None, None]
+        taken = self._taken(view.shots, plane, lines[..., None] + indices[1][..., None, :])
+        down, right = weights
+        taken = taken if down is None else down @ taken
+        return taken if right is None else taken @ right.mT
+
+
+def _weights(places: Tensor, samples: Tensor, stretch: Tensor, coarse: Tensor) -> Tensor:
+    """Return the weights (B, T, S, W) of W samples at places (B, T, S), antialiased by `stretch` (B, T); of a
+    line where `coarse` (B, 1, 1), else of a cubic. T is 1 if all frames have the same, on a CPU.
+    """
+    if not waits(places) and bool((places == places[:, :1]).all() and (stretch == stretch[:, :1]).all()):
+        places, stretch = places[:, :1], stretch[:, :1]
+    distance = (places[..., None] - samples) / stretch[..., None, None]
+    near = torch.where(coarse[..., None], (1 - distance.abs()).clamp(min=0), keys_cubic(distance))
+    return near / near.sum(-1, keepdim=True)
 
 
 def room_for_data(device: torch.device) -> int:
@@ -171,44 +238,41 @@ def room_for_data(device: torch.device) -> int:
     return memory_for(device) // 2
 
 
-class ResidentSource(Source):
-    """Batches drawn on a device from what `shots` yields, which is decoded when the first is drawn.
+class PlaneSource(Source):
+    """Batches drawn from footage: resident on a device, or, without one, on the CPU from the decoded files.
 
-    `still_share` of a batch is of photos, if there are both, `side` the side of the crops in pixels.
+    The first batch looks at all files. `side` is that of the crops in pixels.
     """
 
-    def __init__(
-        self,
-        shots: Callable[[], Iterable[Shot]],
-        device: torch.device,
-        seed: int,
-        still_share: float,
-        side: int,
-    ) -> None:
-        self.shots, self.device, self.seed = shots, device, seed
-        self.still_share, self.side = still_share, side
+    def __init__(self, footage: Shots, device: torch.device | None, seed: int, side: int) -> None:
+        self.footage, self.seed, self.side = footage, seed, side
+        self.resident, self.device = device is not None, device or torch.device("cpu")
         self._planes: Planes | None = None
 
     @property
     def planes(self) -> Planes:
         """The decoded data."""
         if self._planes is None:
-            self._planes = Planes(self.shots(), self.device, self.side)
+            shot = None if self.resident else self.footage.shot
+            self._planes = Planes(self.footage.shots(), self.device, self.side, shot)
         return self._planes
 
     @abstractmethod
-    def draw(self, step: Tensor, size: int) -> tuple[Any, ...]:
-        """Return the batch of a step, a tensor of one int64 on the device."""
+    def draw(self, step: Tensor, size: int, share: Share = WHOLE) -> tuple[Any, ...]:
+        """Return the batch of a step, a tensor of one int64 on the device, or one process's share of it."""
 
     def batch(self, step: int, size: int, share: Share = WHOLE) -> tuple[Any, ...]:
         """Return the batch of a step; see `Source.batch`."""
-        return self.draw(torch.tensor(step, device=self.device), size)
+        return self.draw(torch.tensor(step, device=self.device), size, share)
 
     def batches(
         self, steps: range, size: int, workers: int = 0, share: Share = WHOLE
     ) -> Generator[tuple[Any, ...]]:
-        """Yield the batches of all steps; other processes would have to hold the data, too."""
-        return (self.batch(step, size) for step in steps)
+        """Yield the batches of all steps; those on a device are made without workers, which would have to
+        hold the data, too.
+        """
+        self.planes  # noqa: B018  before workers get a copy of this, so that they needn't look at all files
+        return super().batches(steps, size, 0 if self.resident else workers, share)
 
     def counters(self, step: Tensor, samples: range, stage: int = 0) -> Counters:
         """Return the random numbers of some samples of a step's batch, others at each stage of making it."""
@@ -220,16 +284,18 @@ class ResidentSource(Source):
         view, most = view_of(draws, self.planes, still, frames, self.side, **moves)
         return self.planes.rgb(view, most)
 
-    def parts(self, size: int) -> list[tuple[bool, range]]:
-        """Return the samples of photos, with True, and those of clips, as far as there are any."""
-        share = self.still_share if len(self.planes.clips) else 1.0
-        share = share if len(self.planes.stills) else 0.0
-        stills = round(size * share)
-        if 0 < share < 1 and size > 1:
+    def parts(self, size: int, samples: range) -> list[tuple[bool, range]]:
+        """Return those of the samples of a batch that are photos, with True, and those that are clips, as far
+        as there are any.
+        """
+        photos = self.footage.still_share if len(self.planes.clips) else 1.0
+        photos = photos if len(self.planes.stills) else 0.0
+        stills = round(size * photos)
+        if 0 < photos < 1 and size > 1:
             stills = min(max(stills, 1), size - 1)
-        return [
-            (still, part) for still, part in ((True, range(stills)), (False, range(stills, size))) if part
-        ]
+        stills = min(max(stills, samples.start), samples.stop)
+        parts = (True, range(samples.start, stills)), (False, range(stills, samples.stop))
+        return [(still, part) for still, part in parts if part]
 
 
 def view_of(
