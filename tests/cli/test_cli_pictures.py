@@ -13,7 +13,7 @@ from sample_pictures import write_frame
 from sample_videos import video_frame, write_video
 from written_videos import Extras, rich_video
 
-from vidrestore.media import pictures
+from vidrestore.media.picture_writer import JoinedPictures
 
 RED = np.array([255, 0, 0])
 
@@ -220,10 +220,10 @@ def test_pictures_that_were_stopped_half_way_resume(tmp_path, monkeypatch, capsy
         write(joined, frame, data)
 
     with monkeypatch.context() as patch:
-        write = pictures.JoinedPictures.add
-        patch.setattr(pictures.JoinedPictures, "add", lambda self, *given: stop(self, *given, write=write))
+        write = JoinedPictures.add
+        patch.setattr(JoinedPictures, "add", lambda self, *given: stop(self, *given, write=write))
         if killed:
-            patch.setattr(pictures.JoinedPictures, "abort", lambda self: None)
+            patch.setattr(JoinedPictures, "abort", lambda self: None)
         assert run(source, "-o", output) == 130
     assert (tmp_path / "made" / "0002.png").exists() == killed
     assert not (tmp_path / "made" / "0001.png").exists()

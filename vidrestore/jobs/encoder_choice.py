@@ -34,7 +34,7 @@ from vidrestore.media.encoder_table import (
 )
 from vidrestore.media.encoding import opens, try_encoder
 from vidrestore.media.formats import enlarged_video, layout_of
-from vidrestore.media.pictures import choose_picture_encoder
+from vidrestore.media.picture_writer import choose_picture_encoder
 from vidrestore.media.side_data import hdr_settings
 from vidrestore.media.source import PICTURES, SUFFIXES, Y4M, Target
 from vidrestore.media.y4m import colour_space

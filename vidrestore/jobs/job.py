@@ -35,7 +35,7 @@ from vidrestore.jobs.steps import (
 from vidrestore.media.deinterlace import PIPE_DEINTERLACED
 from vidrestore.media.encoder_table import EncoderChoice
 from vidrestore.media.formats import enlarged_video
-from vidrestore.media.pictures import losses, side_data_left_out
+from vidrestore.media.picture_writer import losses, side_data_left_out
 from vidrestore.media.probe import SourceInfo
 from vidrestore.media.reader import VideoReader
 from vidrestore.media.side_data import lost_side_data, unwritten

@@ -40,7 +40,7 @@ from vidrestore.jobs.resume import DifferentJobError, State, WorkFolder, is_name
 from vidrestore.jobs.trial import fit_preset
 from vidrestore.media.encoder_table import EncoderChoice
 from vidrestore.media.muxer import Muxer
-from vidrestore.media.pictures import JoinedPictures
+from vidrestore.media.picture_writer import JoinedPictures
 from vidrestore.media.segment_file import JoinedFile, SegmentFacts, SegmentWriter, check_segment, read_packets
 from vidrestore.media.source import PICTURES
 from vidrestore.options import AUTO

@@ -12,7 +12,7 @@ from vidrestore.files.atomic import remove_partials
 from vidrestore.frames import Frame
 from vidrestore.media.encoding import Encoder, check_frame, explained
 from vidrestore.media.muxer import Muxer
-from vidrestore.media.pictures import JoinedPictures, PictureSink
+from vidrestore.media.picture_writer import JoinedPictures, PictureSink
 from vidrestore.media.source import Source, Target, standard_output
 from vidrestore.media.span import WHOLE, Span
 from vidrestore.media.streams import pipe_warning

@@ -1,0 +1,235 @@
+"""Write frames as numbered pictures (`media.source`): their encoder, what they can't hold, and their files.
+
+The first picture is written last, so that it exists only once all others do, and represents them if a single
+file is needed: its attributes hold the mark of a finished job.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence, Set
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from vidrestore.errors import MediaError, OptionError
+from vidrestore.files.atomic import Partial, remove_partials, sync_folder
+from vidrestore.frames import PixelFormat, enlarged_size
+from vidrestore.media.encoder_table import EncoderChoice
+from vidrestore.media.encoding import Encoder, explained, opens
+from vidrestore.media.photo_notes import EDITORS, EXIF, PhotoNotes, read_notes, with_notes
+from vidrestore.media.probe import SourceInfo
+from vidrestore.media.source import PICTURE_ENCODERS, PICTURES, Target
+
+if TYPE_CHECKING:
+    from av.packet import Packet
+
+    from vidrestore.frames import Frame, Scale, VideoInfo
+    from vidrestore.media.segment_file import SegmentFacts, StoredPacket
+    from vidrestore.options import EncoderOptions
+
+_SETTINGS = {
+    "png": {"pred": "mixed"},
+    "mjpeg": {"qmin": "2", "qmax": "2"},  # from 2 to 31, lower is better
+    "tiff": {"compression_algo": "deflate"},
+    "exr": {"compression": "zip16"},
+}
+_DEEP = {"png": "be", "tiff": "le"}
+
+
+def choose_picture_encoder(
+    source: SourceInfo, output: Target, options: EncoderOptions, scale: Scale = 1
+) -> EncoderChoice:
+    """Return the encoder for pictures by the suffix of their names. Raises MediaError, or OptionError for
+    options that it lacks.
+    """
+    name = PICTURE_ENCODERS[output.suffix]
+    if options.encoder not in (None, "auto", name):
+        raise OptionError(
+            f"`encoder={options.encoder}`: the suffix of pictures determines their encoder; remove the option"
+        )
+    for field in ("crf", "preset"):
+        if getattr(options, field) is not None:
+            raise OptionError(f"`{field}={getattr(options, field)}`: {name} has none; remove the option")
+    if options.lossless and name == "mjpeg":
+        raise OptionError(f"{output}: JPEG is never lossless; name .png or .tiff pictures")
+    pix_fmt = _pix_fmt(name, source.video.format, output)
+    settings = _SETTINGS[name] | {key: str(value) for key, value in options.options.items()}
+    height, width = enlarged_size(source.video.height, source.video.width, scale)
+    if not opens(name, pix_fmt, width, height, settings):
+        given = " ".join(f"{key}={value}" for key, value in settings.items())
+        raise MediaError(f"{output}: {name} can't encode {width}x{height} {pix_fmt} with {given}")
+    return EncoderChoice(name, pix_fmt, PICTURES, settings, lossless=name != "mjpeg")
+
+
+def _pix_fmt(encoder: str, pixels: PixelFormat, output: Target) -> str:
+    if encoder == "mjpeg":
+        if pixels.alpha:
+            raise MediaError(f"{output}: JPEG has no transparency; name .png or .tiff pictures")
+        subsampling = {(1, 1): "420", (1, 0): "422"}.get(
+            (pixels.chroma_width_shift, pixels.chroma_height_shift), "444"
+        )
+        return f"yuvj{subsampling}p"  # full range, the only one in JPEG
+    if encoder == "exr":
+        return "gbrapf32le" if pixels.alpha else "grayf32le" if pixels.family == "gray" else "gbrpf32le"
+    deep = pixels.depth > 8
+    if pixels.family == "gray":
+        stem = ("ya16" if deep else "ya8") if pixels.alpha else ("gray16" if deep else "gray")
+    else:
+        stem = ("rgba" if pixels.alpha else "rgb") + ("64" if pixels.alpha else "48") * deep
+        stem = stem if deep or pixels.alpha else "rgb24"
+    return stem + _DEEP[encoder] * deep
+
+
+def losses(source: SourceInfo, output: Target, choice: EncoderChoice, others: Sequence[str]) -> str | None:
+    """Return a sentence on what pictures can't store of a source; `others` are its other streams' kinds."""
+    if choice.container != PICTURES:
+        return None
+    video, kinds = source.video, [*others]
+    if video.rotation or video.display_matrix:
+        kinds.append(f"the rotation by {video.rotation} degrees")
+    if video.sample_aspect_ratio not in (None, 1):
+        kinds.append(f"the pixel aspect ratio {video.sample_aspect_ratio}")
+    if source.container != PICTURES and video.rate and video.base_rate and video.rate != video.base_rate:
+        kinds.append("the times of the frames, whose rate varies")
+    if choice.encoder == "mjpeg" and video.format.depth > 8:
+        kinds.append(f"{video.format.depth - 8} of {video.format.depth} bits")
+    return f"{output}: pictures hold the frames only; left out: {', '.join(kinds)}" if kinds else None
+
+
+def side_data_left_out(source: SourceInfo, choice: EncoderChoice, drop: Set[str]) -> frozenset[str]:
+    """Return the kinds of side data that the output doesn't hold, but for those that are dropped. Pictures
+    hold the notes of pictures (`photo_notes`); the first speaks for all.
+    """
+    kinds = source.video.side_data
+    if source.pictures is None or choice.container != PICTURES:
+        return kinds
+    notes = read_notes(source.pictures.files[0])
+    dropped = {EXIF, EDITORS} if "exif" in drop else set[str]()
+    return (kinds | notes.kinds) - notes.fitting(choice, drop).kinds - dropped
+
+
+class JoinedPictures:
+    """Numbered pictures joined from segments, with the interface of `JoinedFile`.
+
+    `before_naming` is called with the path of the first picture before it is renamed, last of all. `abort`
+    removes all pictures that were written.
+    """
+
+    damage: str | None = None
+
+    def __init__(
+        self,
+        output: Target,
+        source: SourceInfo,
+        choice: EncoderChoice,
+        drop: Set[str],
+        *,
+        overwrite: bool = False,
+        before_naming: Callable[[Path], None] = lambda path: None,
+    ) -> None:
+        self.output, self.source, self.overwrite = output, source, overwrite
+        self.choice, self.drop = choice, drop
+        self.before_naming = before_naming
+        self.warnings: list[str] = []
+        self.written: list[Path] = []
+        self._held: bytes | None = None  # the first picture
+        self._count = self._first = 0
+        self._sources: tuple[str, ...] = ()  # the picture that each is made of
+        self._partial: Partial | None = None
+
+    def begin(self, pts: Sequence[int], durations: Sequence[int], delay: int) -> None:
+        """Set the first number by the times of all frames: pictures made from pictures keep their numbers."""
+        given = self.source.pictures
+        self._first = given.first + pts[0] if given else 1
+        self._sources = given.files[pts[0] :] if given else ()
+        remove_partials(self.output.path)
+
+    def check_head(self, segment: Path, facts: SegmentFacts) -> None:
+        """Do nothing: pictures have no header."""
+
+    def put(self, packet: StoredPacket, first: int) -> None:
+        """Write the next picture, of a segment that begins with frame `first`."""
+        self.add(first + packet.place, packet.data)
+
+    def add(self, frame: int, data: bytes) -> None:
+        """Write the picture of a frame; the first is held back."""
+        self._count += 1
+        if self._sources:
+            data = with_notes(data, self._notes(self._sources[frame]))
+        if frame == 0:
+            self._held = data
+        else:
+            self._write(frame, data)
+
+    def _notes(self, source: str) -> PhotoNotes:
+        try:
+            return read_notes(source).fitting(self.choice, self.drop)
+        except OSError as error:
+            raise explained(source, error) from error
+
+    def _write(self, frame: int, data: bytes) -> None:
+        target = self.output.numbered(self._first + frame)
+        try:
+            self._partial = Partial(self.output.path)  # one name for all, to be found again
+            self._partial.target = target
+            self._partial.file.write(data)
+            if frame == 0:
+                self._partial.sync()
+                self.before_naming(self._partial.path)
+            else:
+                self._partial.file.flush()
+            self._partial.put_in_place(overwrite=self.overwrite)
+        except OSError as error:
+            raise explained(str(target), error) from error
+        self._partial = None
+        self.written.append(target)
+
+    def finish(self) -> None:
+        """Rename the first picture, and warn of older ones beyond the last."""
+        if self._held is None:
+            raise MediaError(f"{self.output}: no frame was written, so there is no picture to keep")
+        beyond = set(self.output.existing()) - set(range(self._first, self._first + self._count))
+        self._write(0, self._held)
+        sync_folder(self.output.path.parent)
+        if beyond:
+            self.warnings.append(
+                f"{self.output}: {len(beyond)} older pictures with other numbers are there, too, from "
+                f"{self.output.numbered(min(beyond)).name} on"
+            )
+
+    def abort(self) -> None:
+        """Remove all pictures that were written."""
+        if self._partial is not None:
+            self._partial.discard()
+        for path in self.written:
+            path.unlink(missing_ok=True)
+        self.written = []
+
+
+class PictureSink:
+    """Encode frames into numbered pictures as they come."""
+
+    damage: str | None = None
+
+    def __init__(self, joined: JoinedPictures, video: VideoInfo) -> None:
+        self.joined, self.warnings = joined, joined.warnings
+        self.encoder = Encoder.opened(joined.choice, video)
+        self._frames = 0
+
+    def write(self, frame: Frame) -> None:
+        """Encode a frame, and write the pictures that are ready."""
+        if not self._frames:
+            self.joined.begin([frame.pts], [frame.duration], 0)
+        self._add(self.encoder.encode(frame, self._frames, 1))
+        self._frames += 1
+
+    def finish(self) -> None:
+        self._add(self.encoder.flush())
+        self.joined.finish()
+
+    def _add(self, packets: Iterator[Packet[Any]]) -> None:
+        for packet in packets:
+            assert packet.pts is not None
+            self.joined.add(packet.pts, bytes(packet))
+
+    def abort(self) -> None:
+        self.joined.abort()
