@@ -65,6 +65,7 @@ def test_black_bars_do_not_hide_the_noise_between_them(rows, columns):
     for picture in with_noise([frame - 40 for frame in scene(height=128, width=160)], 9.0):
         luma = np.pad(picture, ((rows, rows), (columns, columns)), constant_values=16)
         luma[: rows // 2, ::2] += 1  # a codec's
+        luma[2:8, 20:50] = luma[-8:-2, 60:120] = 200  # a logo and a subtitle
         difference = np.pad(picture[::2, ::2], ((rows // 2,) * 2, (columns // 2,) * 2), constant_values=128)
         frames.append((luma, difference))
     gauge = NoiseMeter(2, colour=True)

@@ -37,8 +37,9 @@ OFFSET = 0.3  # grey levels added to sigma before taking its logarithm
 SAME = 0.2
 COARSE = 1.25  # ratio of sigma to root mean square above which noise is called coarse
 FARTHEST = 6.0  # standard deviations from the mean to which inputs of the network are clipped
-# grey levels: the brightest sample of black bars beside a picture, and how much those of a line may differ
-BLACK, EVEN = 24.0, 2.0
+# Lines of black bars beside a picture, in grey levels: the highest median, and the most by which half of the
+# samples differ from it.
+BLACK, EVEN = 24.0, 0.5
 
 
 @dataclass(frozen=True)
@@ -105,7 +106,7 @@ def without_bars(frames: list[Planes]) -> list[Planes]:
     scene with them would pass for clean. A frame with next to nothing between them stays whole.
     """
     luma = frames[0][0]
-    bounds = [_picture(luma.min(axis), luma.max(axis)) for axis in (1, 0)]
+    bounds = [_picture(luma[:, ::4]), _picture(luma[::4].T)]
 
     def inner(plane: NDArray[np.float32]) -> NDArray[np.float32]:
         steps = [round(whole / part) for whole, part in zip(luma.shape, plane.shape, strict=True)]
@@ -118,11 +119,13 @@ def without_bars(frames: list[Planes]) -> list[Planes]:
     return [tuple(map(inner, planes)) for planes in frames]
 
 
-def _picture(least: NDArray[np.float32], most: NDArray[np.float32]) -> tuple[int, int]:
-    """Return where the lines that aren't those of a bar begin and end, by the extremes of each line."""
-    lit = np.flatnonzero((most > BLACK) | (most - least > EVEN))
+def _picture(lines: NDArray[np.float32]) -> tuple[int, int]:
+    """Return where the lines that aren't those of a bar begin and end. Half of a bar's line may be text."""
+    middle = np.median(lines, axis=1, keepdims=True)
+    even = (np.abs(lines - middle) <= EVEN).mean(1) >= 0.5
+    lit = np.flatnonzero(~even | (middle[:, 0] > BLACK))
     if not len(lit) or lit[-1] - lit[0] < 2 * SIDE:
-        return 0, len(most)
+        return 0, len(lines)
     return int(lit[0]), int(lit[-1]) + 1
 
 
