@@ -148,6 +148,7 @@ def test_the_configuration_that_is_printed_is_read_again(video, tmp_path, capsys
     [
         (("--steps", "denoise,polish"), "no step named 'polish'; there are: denoise, dehaze"),
         ((), "no step was given"),
+        (("--set", "denoise.sigma=20"), "no step was given"),
         (("--steps", "sr,sr"), "sr can be one of the steps once"),
         (("--steps", "denoise", "--set", "sr.scale=2"), "it is none of the steps"),
         (
@@ -170,7 +171,7 @@ def test_steps_that_make_no_sense_are_refused(video, capsys, given, message):
 def test_steps_that_are_no_list_of_names_are_refused_in_a_line(tmp_path, capsys, steps):
     (tmp_path / "steps.toml").write_text(f"steps = {steps}")
     assert run("run", "a.mp4", "--config", tmp_path / "steps.toml") == 2
-    assert 'expected steps = ["denoise", "sr"] and a table for each step' in capsys.readouterr().err
+    assert 'steps.toml: expected steps = ["denoise", "sr"] and a table for each' in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

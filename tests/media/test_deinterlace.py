@@ -162,15 +162,16 @@ def test_the_output_is_progressive_with_the_same_times_and_sound(tmp_path, suffi
     assert [frame.pts for frame in read(output)] == [frame.pts for frame in read(source)]
 
 
-def test_a_progressive_video_passes_untouched_with_a_warning(tmp_path):
+@pytest.mark.parametrize("option", ["deinterlace", "double_rate"])
+def test_a_progressive_video_passes_untouched_with_a_warning(tmp_path, option):
     source, output = tmp_path / "in.mkv", tmp_path / "out.mkv"
     write_video(source, 4)
     events: list[Event] = []
     vidrestore.restore(
-        source, output, task="<identity>", deinterlace=True, encoder=LOSSLESS, on_event=events.append
+        source, output, task="<identity>", encoder=LOSSLESS, on_event=events.append, **{option: True}
     )
     assert [
-        "`deinterlace` changed nothing" in event.message for event in events if isinstance(event, Warned)
+        f"`{option}` changed nothing" in event.message for event in events if isinstance(event, Warned)
     ] == [True]
     for found, expected in zip(read(output), read(source, deinterlace=False), strict=True):
         np.testing.assert_array_equal(found.planes[0], expected.planes[0])

@@ -508,8 +508,9 @@ def run(
     names = steps.split(",") if steps else in_file
     is_list = isinstance(names, list) and all(isinstance(name, str) for name in names)
     if not is_list or not all(isinstance(part, dict) for part in tables.values()):
+        place = f"--config {config}: " if config else ""
         raise OptionError(
-            'expected steps = ["denoise", "sr"] and a table for each step; with --set STEP.NAME=VALUE'
+            f'{place}expected steps = ["denoise", "sr"] and a table for each step; with --set STEP.NAME=VALUE'
         )
     if "" in names:
         raise OptionError(f"--steps {steps}: a name is missing beside a comma; expected A,B without spaces")
@@ -539,7 +540,7 @@ def _chain(
     for name in {*names, *tables}:
         if name not in HELP:
             raise OptionError(f"no step named {name!r}; there are: {', '.join(HELP)}")
-        if name not in names:
+        if names and name not in names:
             raise OptionError(
                 f"options of {name} were given, but it is none of the steps ({','.join(map(str, names))})"
             )

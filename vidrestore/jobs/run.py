@@ -142,8 +142,9 @@ def _stream(job: Job, on_event: Listener) -> Summary:
 
 
 def _warn_deinterlaced(job: Job, count: int, on_event: Listener) -> None:
-    if (job.options.deinterlace or job.options.double_rate) and not count:
-        job.warn(["no frame is interlaced, so `deinterlace` changed nothing"], on_event)
+    asked = [name for name in ("deinterlace", "double_rate") if getattr(job.options, name)]
+    if asked and not count:
+        job.warn([f"no frame is interlaced, so `{asked[-1]}` changed nothing"], on_event)
 
 
 def _summary(job: Job, began: float, damage: str | None, retried: int, reused: int = 0) -> Summary:
