@@ -13,6 +13,7 @@ from vidrestore import parsing
 from vidrestore.cli.declared import complete_tasks, with_options
 from vidrestore.cli.terminal import say, show, show_json
 from vidrestore.options import EncoderOptions, RestoreOptions
+from vidrestore.wording import counted_words
 
 if TYPE_CHECKING:
     from vidrestore.jobs.bench import Benchmark
@@ -126,8 +127,8 @@ def lines(found: Benchmark) -> Iterator[str]:
     """Yield the lines of the table for a reader."""
     peaks = ", ".join(f"{name} {value / 1e9:.0f}" for name, value in found.peaks.items())
     yield (
-        f"{found.model} on {found.source}, {found.cores} cores; matrix products, 10^9 operations per "
-        f"second: {peaks}"
+        f"{found.model} on {found.source}, {counted_words(found.cores, 'core')}; matrix products, 10^9 "
+        f"operations per second: {peaks}"
     )
     yield "stage      CPU ms/frame   fps alone"
     for stage in (*found.stages, found.whole):

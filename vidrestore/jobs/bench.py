@@ -135,7 +135,7 @@ def bench(
     on_cpu = torch_device(options.device).type == "cpu"  # the peaks are those of the CPU
     network = network_rate(sample, threads) if on_cpu and (sample := restorer.sample()) else None
     return Benchmark(
-        video if source else "made up",
+        video if source else "a synthetic video",
         restorer.facts.name,
         threads,
         peaks(threads),
