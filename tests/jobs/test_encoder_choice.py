@@ -158,12 +158,6 @@ def test_odd_sizes_are_encoded_by_a_codec_that_has_them(name, pix_fmt, tmp_path)
             "no lossless mode; `encoder=libx264` can",
         ),
         (
-            "a.mp4",
-            EncoderOptions(encoder="h265"),
-            "yuv420p",
-            r"no encoder 'h265'; did you mean libx265\? this version has: libx264, .*libx265",
-        ),
-        (
             "a.webm",
             EncoderOptions(),
             "yuv420p12le",
@@ -183,6 +177,12 @@ def test_odd_sizes_are_encoded_by_a_codec_that_has_them(name, pix_fmt, tmp_path)
 def test_a_hole_in_the_table_is_refused_with_a_way_out(name, options, pix_fmt, message):
     with pytest.raises(MediaError, match=message):
         choose_encoder(described(pix_fmt), Target(name), options)
+
+
+def test_an_encoder_that_is_not_known_is_a_wrong_option_with_the_one_that_is_meant():
+    message = r"no encoder 'h265'; did you mean libx265\? this version has: libx264, .*libx265"
+    with pytest.raises(OptionError, match=message):
+        choose_encoder(described(), Target("a.mp4"), EncoderOptions(encoder="h265"))
 
 
 def test_an_odd_size_that_an_encoder_cannot_hold_names_one_that_can():

@@ -67,7 +67,8 @@ def choose_encoder(
 
     `scale` is the output's size over the source's. The number of threads follows from the `cores`. With
     `on_gpu`, NVIDIA's encoder of the same codec is taken if one opens. Raises MediaError, with a way that
-    works, if the table has no encoder for these pixels in this container, or if the encoder doesn't open.
+    works, if the table has no encoder for these pixels in this container, or if the encoder doesn't open;
+    OptionError for a name or preset that isn't known.
     """
     container = output.container
     if container == Y4M:
@@ -148,7 +149,7 @@ def _named_row(video: VideoInfo, container: str, options: EncoderOptions, scale:
         meant = next((row.name for row in ENCODERS.values() if row.codec == codec), None)
         hint = f"; did you mean {meant}?" if meant else ""
         known = known_names(name, ENCODERS)
-        raise MediaError(f"no encoder {name!r}{hint or ';'} this version has: {known}")
+        raise OptionError(f"no encoder {name!r}{hint or ';'} this version has: {known}")
     reason = obstacle(ENCODERS[name], video, container, options.lossless, scale)
     if reason:
         raise MediaError(f"{name}: {reason}; {_way_out(video, container, options.lossless, scale)}")
