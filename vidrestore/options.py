@@ -16,7 +16,7 @@ from vidrestore.errors import OptionError
 
 Precision = Literal["auto", "fp32", "bf16"]
 Quality = Literal["fast", "default", "best"]
-Input = Literal["compressed", "clean"]
+Input = Literal["auto", "compressed", "clean"]
 Decoder = Literal["software", "cuda"]
 Chosen = TypeVar("Chosen")
 Scope = Literal["pixels", "file", "streams", "call", "job", "machine"]
@@ -231,11 +231,11 @@ class RestoreOptions:
         tasks=ENLARGE,
     )
     input: Input = option(
-        "compressed",
-        "compressed: from a camera or the web; clean: downscaled without loss.",
+        "auto",
+        "compressed: from a camera or the web; clean: downscaled without loss; auto: by the bits a pixel.",
         QUALITY,
         scope="pixels",
-        metavar="clean|compressed",
+        metavar="auto|clean|compressed",
         tasks=ENLARGE,
     )
     strength: float = option(

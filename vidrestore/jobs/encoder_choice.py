@@ -48,7 +48,16 @@ if TYPE_CHECKING:
 # videos of 0.36 to 1.3 bits: x264 at crf 16 takes 0.2 to 0.8, and half of that at a crf 4.5 higher.
 LEAST_CRF, USUAL_CRF, GREATEST_CRF = 16.0, 18.0, 24.0
 USUAL_BITS = 0.1  # per pixel of H.264, at crf 20
-EFFICIENCY = {"hevc": 1.5, "vp9": 1.5, "av1": 2.0, "mpeg2video": 0.6, "mpeg4": 0.8, "mjpeg": 0.3}
+EFFICIENCY = {
+    "hevc": 1.5,
+    "vp9": 1.5,
+    "av1": 2.0,
+    "mpeg2video": 0.6,
+    "mpeg4": 0.8,
+    "mjpeg": 0.3,
+    "prores": 0.3,
+    "dnxhd": 0.3,
+}
 _CODECS = {"h265": "hevc", "x265": "hevc", "avc": "h264", "x264": "h264"}  # by other names
 AUDIO_RATE = 128_000  # assumed bits per second of an audio stream of unknown rate
 

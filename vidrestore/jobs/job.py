@@ -19,7 +19,7 @@ from vidrestore.clips import owned_span
 from vidrestore.errors import OptionError, PlanError
 from vidrestore.events import DAMAGED_SOURCE, Finished, Listener, Planned, Started, Warned
 from vidrestore.frames import Frame, Scale, VideoInfo
-from vidrestore.jobs.decisions import decisions, sound_warning
+from vidrestore.jobs.decisions import decisions, measured_input, sound_warning
 from vidrestore.jobs.encoder_choice import choose_encoder
 from vidrestore.jobs.frame_progress import counted
 from vidrestore.jobs.steps import (
@@ -43,7 +43,7 @@ from vidrestore.media.source import Y4M, Source, Target
 from vidrestore.media.span import Span
 from vidrestore.media.streams import check_packets, check_streams, other_kinds
 from vidrestore.media.writer import VideoWriter
-from vidrestore.options import AUTO, RestoreOptions, Scope, changed_values, values_of
+from vidrestore.options import AUTO, Input, RestoreOptions, Scope, changed_values, values_of
 from vidrestore.pipeline.chain import frames_ahead
 from vidrestore.pipeline.clip_restorer import Changes
 from vidrestore.pipeline.excerpt import expected_frames, find_span
@@ -235,6 +235,7 @@ class Job:
     plan: Plan
     warnings: tuple[str, ...] = ()
     why_preset: str = ""  # in words, once it was measured
+    enlarged_as: tuple[Input, str] | None = None  # what kind of input the source is for `sr`, and why
 
     @property
     def info(self) -> SourceInfo:
@@ -322,6 +323,8 @@ class Job:
         plan, encoder = self.plan, self.options.encoder
         why = self.reader.deinterlacing
         found = decisions(self.info, self.request.output, plan.encoder, encoder, plan.copy, why, self.scale)
+        if self.enlarged_as:
+            found["input"] = "enlarged as {} video ({})".format(*self.enlarged_as)
         return found | ({"preset": self.why_preset} if self.why_preset else {})
 
     def warn(self, warnings: Iterable[str], on_event: Listener) -> None:
@@ -422,12 +425,17 @@ def open_job(request: Request, load: StepLoader = load_step, find: FindSpan | No
         if lost := losses(info, output, encoder, others):
             warnings += (lost,)
         warnings += check_packets(info, output, copy, span)
-        restorers = [load(step) for step in request.steps]
+        kinds = [measured_input(step, reader) for step in request.steps]
+        restorers = [load(_with_input(*each)) for each in zip(request.steps, kinds, strict=True)]
         warnings += tuple(doubt for restorer in restorers for doubt in restorer.facts.doubts)
         steps = Steps(request.steps, restorers, info.video)
         timeline = steps.first.timeline([])
         plan = Plan(request.source.identity(), output.name, request.tasks, encoder, copy, timeline, span)
-        yield Job(request, reader, steps, plan, warnings)
+        yield Job(request, reader, steps, plan, warnings, enlarged_as=next(filter(None, kinds), None))
+
+
+def _with_input(step: Step, kind: tuple[Input, str] | None) -> Step:
+    return replace(step, options=replace(step.options, input=kind[0])) if kind else step
 
 
 def reader_of(source: str | Source, options: RestoreOptions) -> VideoReader:

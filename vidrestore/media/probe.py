@@ -97,6 +97,17 @@ class SourceInfo:
         return self.path == PIPE or self.container == PICTURES
 
 
+def is_lossless(codec: str) -> bool:
+    """Return True if a codec, by FFmpeg's name, keeps every sample always."""
+    import av
+
+    try:
+        found = av.codec.Codec(codec, "r")
+    except av.codec.codec.UnknownCodecError:
+        return False
+    return found.lossless and not found.lossy
+
+
 def open_input(source: str, hwaccel: HWAccel | None = None) -> InputContainer:
     """Open a file for reading with access to nothing but this file: a `file:` URL, the file protocol, known
     containers. `hwaccel` is the acceleration of its decoders.

@@ -142,7 +142,8 @@ TASKS = {
     **{task: name for task, name in PICTURE_RESTORERS.items() if task != "denoise"},
     **FAMILIES["vsr-transformer"].restorers,
 }
-# Default weights of the tasks; those of `sr` depend on the kind of its input.
+# Default weights of the tasks; those of `sr` depend on the kind of its input, which a job measures
+# (`jobs.decisions`) and frames alone don't tell.
 DENOISER = "dust-denoise"
 IMAGE_NETWORKS = {
     "dehaze": "mb-taylorformer-h-dehaze",
@@ -151,6 +152,7 @@ IMAGE_NETWORKS = {
     "deblur": "mb-taylorformer-h-deblur",
 }
 ENLARGERS: dict[Input, str] = {
+    "auto": "vsr-transformer-n-practical-x4",
     "compressed": "vsr-transformer-n-practical-x4",
     "clean": "vsr-transformer-n-x4",
 }

@@ -1,0 +1,86 @@
+"""What a job decides from its source's description."""
+
+from dataclasses import replace
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from sample_videos import chequered_planes, write_video
+from written_videos import described
+
+from vidrestore.errors import CheckpointError
+from vidrestore.jobs.decisions import kind_by_coding, measured_input
+from vidrestore.jobs.job import Request, open_job
+from vidrestore.jobs.steps import Step
+from vidrestore.media.reader import VideoReader
+from vidrestore.media.source import Source, Target
+from vidrestore.options import RestoreOptions
+
+
+@pytest.mark.parametrize(
+    "codec, bits, kind, why",
+    [
+        ("ffv1", None, "clean", "ffv1 has no losses"),
+        ("png", None, "clean", "png has no losses"),
+        ("gif", 3.0, "compressed", "gif has few colours"),
+        ("mjpeg", None, "compressed", "mjpeg"),
+        ("h264", 0.99, "compressed", "0.99 bits a pixel, as of H.264"),
+        ("h264", 1.2, "clean", "1.2 bits a pixel, as of H.264"),
+        ("hevc", 0.8, "clean", "1.2 bits a pixel, as of H.264"),
+        ("mjpeg", 2.0, "compressed", "0.6 bits a pixel, as of H.264"),
+        ("a codec of tomorrow", None, "compressed", "a codec of tomorrow"),
+    ],
+)
+def test_video_is_enlarged_as_clean_if_its_codec_or_its_bits_say_so(codec, bits, kind, why):
+    source = described()
+    rate = None if bits is None else round(bits * 64 * 48 * 25)
+    video = replace(source.video, codec=codec, rate=Fraction(25), bit_rate=rate)
+    assert kind_by_coding(replace(source, path="a.mkv", video=video)) == (kind, why)
+
+
+def test_a_pipe_counts_as_compressed():
+    source = described()
+    assert kind_by_coding(replace(source, video=replace(source.video, codec="rawvideo")))[0] == "compressed"
+
+
+@pytest.mark.parametrize(
+    "codec, chosen, asked",
+    [
+        ("ffv1", {}, "clean"),
+        ("libx264", {}, "compressed"),
+        ("ffv1", {"input": "compressed"}, "compressed"),
+        ("ffv1", {"model": "mine"}, "auto"),  # which plays no role then
+    ],
+)
+def test_the_restorer_of_sr_is_loaded_for_the_input_that_was_measured(
+    tmp_path, codec, chosen, asked, monkeypatch
+):
+    monkeypatch.setattr("sample_videos.sample_planes", chequered_planes)  # without noise
+    options = {"crf": "51"} if codec == "libx264" else {}
+    write_video(tmp_path / "a.mkv", 12, codec, size=(128, 96), options=options)
+    loaded = []
+
+    def load(step: Step) -> None:
+        loaded.append(step.options.input)
+        raise CheckpointError("enough")
+
+    request = Request(
+        Source.of(tmp_path / "a.mkv"), Target.of(tmp_path / "b.mkv"), "sr", RestoreOptions(**chosen)
+    )
+    with pytest.raises(CheckpointError, match="enough"), open_job(request, load):
+        pass
+    assert loaded == [asked]
+
+
+def test_video_without_losses_but_with_noise_is_enlarged_as_compressed(tmp_path, monkeypatch):
+    noise = np.random.default_rng(0)
+
+    def noisy(pix_fmt: str, number: int, width: int, height: int) -> tuple[np.ndarray, ...]:
+        return (np.rint(noise.normal(100 + number, 9, (height, width))).astype(np.uint8),)
+
+    monkeypatch.setattr("sample_videos.sample_planes", noisy)
+    write_video(tmp_path / "a.mkv", 4, pix_fmt="gray", size=(128, 96))
+    with VideoReader(str(tmp_path / "a.mkv")) as reader:
+        assert measured_input(Step("sr"), reader) == ("compressed", "it has noise")
+        assert measured_input(Step("sr", RestoreOptions(input="clean")), reader) is None
+        assert measured_input(Step("denoise"), reader) is None
