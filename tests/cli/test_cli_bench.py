@@ -105,7 +105,7 @@ def test_a_pipe_can_t_be_measured():
 
 def test_bench_predicts_for_a_known_card_and_names_them_for_another(capsys):
     assert command("bench", "--model-of", "4060") == 0
-    first, _, *rows = capsys.readouterr().out.splitlines()
+    first, _, _, *rows = capsys.readouterr().out.splitlines()
     assert first.startswith("predicted, not measured: RTX 4060 with 8 cores and h264_nvenc")
     assert len(rows) == len(COUNTED)
     assert command("bench", "--model-of", "3090") == 2

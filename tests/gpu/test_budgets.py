@@ -133,8 +133,11 @@ def test_predictions_for_a_4060_follow_from_what_is_counted():
 
 def test_a_frame_takes_as_long_as_the_slowest_of_host_device_and_cores():
     frame, (h100, small) = Work(500, 2.0, 10.0, 100), (CARDS["h100"], CARDS["4060"])
-    host, device, alone, whole = predicted(h100, frame, "480p")
+    host, device, alone, whole, _ = predicted(h100, frame, "480p")
     assert host == pytest.approx(500 * 7e-3)
     assert device > 2.0 / 3.35 and alone == pytest.approx(1e3 / max(host, device)) and whole <= alone
     assert predicted(small, frame, "480p").device > 5 * device
-    assert predicted(h100, Work(1, 0.001, 0, 0), "1080p").whole < 60, "x264 and the decoder bound it"
+    nothing = predicted(h100, Work(1, 0.001, 0, 0), "1080p")
+    assert nothing.whole < 60, "x264 and the decoder bound it"
+    assert nothing.fastest == pytest.approx(16e3 / (15 + 0.4 + 0.2 * 301), rel=0.01)
+    assert predicted(h100, frame, "480p").fastest == pytest.approx(alone), "the host bounds it"
