@@ -135,7 +135,7 @@ def prediction_lines(name: str) -> Iterator[str]:
         f"predicted, not measured: {card.name} with {card.cores} cores and {card.encoder}, by counted "
         "launches and bytes"
     )
-    yield "fps of the command: by default, and with --decoder cuda --preset auto (superfast)"
+    yield "fps of the command: by default, and with decoder=cuda and preset=auto (superfast)"
     yield "task           size       launches  GB/frame  host ms  device ms  fps alone  default    both"
     for (task, size), works in COUNTED.items():
         work, scale = works[name], 4 if task == "sr" else 1
