@@ -79,10 +79,10 @@ def cost_of(name: str, size: str, card: str = "h100") -> Cost:
         ("derain", "1080p", 150),
         ("dehaze", "480p", 100),
         ("dehaze", "1080p", 100),
-        ("sr", "270p", 150),  # enlarged to 1080p
-        ("sr", "480p", 150),
+        ("sr", "270p", 135),  # enlarged to 1080p
+        ("sr", "480p", 135),
         # enlarged to 8K, of which fewer frames fit
-        pytest.param("sr", "1080p", 200, marks=pytest.mark.budgets),
+        pytest.param("sr", "1080p", 190, marks=pytest.mark.budgets),
     ],
 )
 def test_an_h100_restores_a_frame_by_few_launches(name, size, most):

@@ -177,17 +177,7 @@ def test_a_gpu_that_compares_patches_in_fp16_takes_from_neighbours_what_a_cpu_do
         expected = network(clip)
         with Rehearsal():
             found = network.to("cuda")(clip.to("cuda")).cpu()
-    assert -10 * (found - expected).square().mean((0, 2, 3, 4)).max().log10() > 72
-
-
-def test_frames_of_a_picture_that_stands_still_hardly_differ_from_the_first_on():
-    network = load_restorer("sr", RestoreOptions(device="cpu", input="clean")).networks[torch.float32]
-    rows, columns = torch.meshgrid(torch.arange(24), torch.arange(32), indexing="ij")
-    picture = (((rows // 3 + columns // 4) % 2) * 0.6 + 0.2).expand(1, 7, 3, 24, 32)  # edges, as in text
-    with torch.inference_mode():
-        frames = 255 * network(picture)[0]
-    changes = frames.diff(dim=0).abs().mean((1, 2, 3))
-    assert changes.max() < 0.2
+    assert -10 * (found - expected).square().mean((0, 2, 3, 4)).max().log10() > 84
 
 
 def test_two_clips_in_one_batch_do_not_see_each_other():

@@ -3,11 +3,11 @@
 The two ideas of J. Cao et al., "Video Super-Resolution Transformer" (arXiv 2106.06847), in a form for two
 cores. Every frame is first enlarged by itself. Then a bidirectional flow-based layer (Eq. 11-14) goes from
 the last frame to the first and from the first to the last, and each frame takes from its neighbour what the
-layer made of that, the first one from itself, so that details reach it from any distance. What is handed
-over are enlarged frames, which motion moves by fractions of a small pixel without blurring them, as it would
-the features of small pixels. Attention (Section 4.1, with few keys) decides what is taken: a patch of 4x4
-large pixels attends to the patches of the neighbour where the flow points and one large pixel beside it, or
-to none, where the neighbour doesn't show the same.
+layer made of that, so that details reach it from any distance. What is handed over are enlarged frames, which
+motion moves by fractions of a small pixel without blurring them, as it would the features of small pixels.
+Attention (Section 4.1, with few keys) decides what is taken: a patch of 4x4 large pixels attends to the
+patches of the neighbour where the flow points and one large pixel beside it, or to none, where the neighbour
+doesn't show the same.
 
 Flow is `alignment.subpixel_motion`: nothing learned, and 6 to 9 dB better at these sizes (PSNR of the warped
 neighbour) than the small flow networks that came before it.
@@ -53,9 +53,6 @@ LEAST_SQUARE = 1e-4  # that is added before logarithms
 MOST_STRAY = 4.0  # squared pixels
 TAKEN = 0.2  # initial share of the difference to what is taken that is added
 CHANGE_GAIN = 8.0  # differences are small; convolutions see them as large as features
-# Times that the first frame of a direction takes from itself, as in a scene that stands still: still parts
-# then differ half as much where clips are cut.
-AT_REST = 3
 FLOW_PIXELS = 1 << 17  # of the frames whose flow is found at once on a CPU
 
 
@@ -329,8 +326,6 @@ class VsrRecurrent(nn.Module):
             known = self.to_earlier.known(patches, self.to_earlier.squeeze(maps), flow, back)
             shared = self.to_later.squeeze(maps).split(batch)
             for each, own in zip(reversed(known.one_by_one(batch)), reversed(shared), strict=True):
-                if handed is None:
-                    handed = at_rest(self.to_earlier, each)
                 patches = self.to_earlier(each, handed)
                 handed = F.pixel_shuffle(patches, SCALE)
                 kept.append((patches.to(stored), own))
@@ -341,8 +336,6 @@ class VsrRecurrent(nn.Module):
             flow, back = (joined(flows[first:stop]) for flows in (earlier, later))
             known = self.to_later.known(patches.to(whole), shared, flow, back)
             for at, each in enumerate(known.one_by_one(batch), first):
-                if handed is None:
-                    handed = at_rest(self.to_later, each)
                 handed = F.pixel_shuffle(self.to_later(each, handed), SCALE)
                 if at >= keep[0]:
                     yield handed
@@ -376,16 +369,6 @@ class VsrRecurrent(nn.Module):
                 several = (torch.cat(frames[at : at + pairs]) for frames in (here, there))
                 found += subpixel_motion(*several).split(batch)
         return [still, *found[: count - 1], still], [still, *found[count - 1 :], still]
-
-
-def at_rest(handover: Handover, known: Known) -> Tensor:
-    """Return what a frame (B, 3, 4H, 4W) becomes that takes from itself; without a neighbour its flow is
-    zero.
-    """
-    handed = F.pixel_shuffle(known.patches, SCALE)
-    for _ in range(AT_REST):
-        handed = F.pixel_shuffle(handover(known, handed), SCALE)
-    return handed
 
 
 def joined(parts: Sequence[Tensor]) -> Tensor:
