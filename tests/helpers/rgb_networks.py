@@ -79,8 +79,10 @@ def write_weights(folder: Path, network: nn.Module, task: str, **parameters: Any
 
 
 def image_restorer(folder: Path, network: MBTaylorFormer, **options: Any) -> PictureRestorer:
+    """In full precision, unless `options` ask for another."""
+    asked = {"precision": "fp32"} | options
     return PictureRestorer(
-        "dehaze", RestoreOptions(model=write_weights(folder, network, "dehaze"), device="cpu", **options)
+        "dehaze", RestoreOptions(model=write_weights(folder, network, "dehaze"), device="cpu", **asked)
     )
 
 

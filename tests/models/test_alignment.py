@@ -6,7 +6,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from vidrestore.degrade import imresize
-from vidrestore.models.alignment import aligned, dense_motion
+from vidrestore.models.alignment import _block_difference, aligned, dense_motion
 from vidrestore.models.mb_taylorformer import MBTaylorFormerConfig
 
 
@@ -70,3 +70,10 @@ def test_the_middle_frame_stays_and_its_neighbours_come_to_it():
 def test_one_frame_has_no_neighbours_to_align():
     with pytest.raises(ValueError, match="several frames"):
         MBTaylorFormerConfig(frames=1, aligned=True)
+
+
+def test_differences_are_means_over_blocks_whose_borders_are_repeated():
+    pictures, reference = 0.1 * torch.rand(2, 3, 9, 14), 0.1 * torch.rand(2, 1, 9, 14)
+    found = _block_difference(pictures, reference, 2)
+    padded = F.pad((pictures - reference).abs(), [2] * 4, mode="replicate")
+    torch.testing.assert_close(found, padded.unfold(2, 5, 1).unfold(3, 5, 1).mean((4, 5)))

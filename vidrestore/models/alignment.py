@@ -17,7 +17,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from vidrestore.models.matching import median_of_nine
+from vidrestore.models.matching import means_of_blocks, median_of_nine
 from vidrestore.models.spynet import warp
 
 # Chosen on training clips, clean and with drawn rain and snow, by the PSNR of the clean frame after the warp;
@@ -141,9 +141,12 @@ def _refined(here: Tensor, there: Tensor, flow: Tensor, level: int) -> Tensor:
     reach = 1 if level < FINE else 2
     side = 2 * reach + 1
     moved = F.pad(warp(there, flow, border="border"), [reach] * 4, mode="replicate")
+    radius = FULL_RADIUS if level == 0 else RADIUS
     shifts = [(down, right) for down in range(side) for right in range(side)]
-    shifted = torch.cat([moved[..., y : y + height, x : x + width] for y, x in shifts], 1)
-    cost = _block_difference(shifted, here, FULL_RADIUS if level == 0 else RADIUS)
+    shifted = [moved[..., y : y + height, x : x + width] for y, x in shifts]
+    if moved.device.type != "cpu":  # all at once; a CPU's caches hold no more than one
+        shifted = [torch.cat(shifted, 1)]
+    cost = torch.cat([_block_difference(part, here, radius) for part in shifted], 1)
     line = torch.arange(
         -reach, reach + 1, dtype=cost.dtype, device=cost.device
     )  # a copy would wait for a GPU
@@ -159,12 +162,12 @@ def _refined(here: Tensor, there: Tensor, flow: Tensor, level: int) -> Tensor:
 def _block_difference(pictures: Tensor, reference: Tensor, radius: int) -> Tensor:
     """Return the mean capped difference over blocks around every pixel of (B, N, h, w)."""
     difference = (pictures - reference).abs_().clamp_(max=CAP)
-    for kernel, beyond in (
-        ((2 * radius + 1, 1), (0, 0, radius, radius)),
-        ((1, 2 * radius + 1), (radius, radius, 0, 0)),
-    ):
-        difference = F.avg_pool2d(F.pad(difference, beyond, mode="replicate"), kernel, stride=1)
-    return difference
+    count, height, width = difference.flatten(0, 1).shape
+    padded = F.pad(difference, [radius] * 4, mode="replicate").flatten(0, 1)
+    means = means_of_blocks(padded, 2 * radius + 1)
+    # without the blocks across the end of a line
+    rows = means.as_strided((count, height, width), (means.shape[1], padded.shape[2], 1))
+    return rows.reshape(difference.shape)
 
 
 def _subpixel(
@@ -188,9 +191,12 @@ def _subpixel(
 def _median(flow: Tensor) -> Tensor:
     """Return the component-wise median over 3 x 3 pixels."""
     height, width = flow.shape[-2:]
-    padded = F.pad(flow, (1, 1, 1, 1), mode="replicate")
-    around = [padded[..., y : y + height, x : x + width] for y in range(3) for x in range(3)]
-    return median_of_nine(torch.stack(around, 1))
+    padded = F.pad(flow, (1, 1, 1, 1), mode="replicate").flatten(0, 1)
+    medians = []
+    for part in padded.split(1 if flow.device.type == "cpu" else len(padded)):
+        around = [part[:, y : y + height, x : x + width] for y in range(3) for x in range(3)]
+        medians.append(median_of_nine(torch.stack(around, 1)))
+    return torch.cat(medians).view_as(flow)
 
 
 def _fits_still(here: Tensor, there: Tensor, flow: Tensor) -> Tensor:

@@ -311,7 +311,7 @@ def _level(scale: int, pictures: Tensor, side: int, radius: int, margin: int) ->
     constants = _constants(height + below - side, width + right - side, radius, pictures.device)
     flat, width = padded.flatten(1), padded.shape[2]
     # blocks across the end of a line are summed, too, and never looked at
-    energy = _means_of_blocks(padded.square(), side)
+    energy = means_of_blocks(padded.square(), side)
     return _Level(scale, side, radius, margin, width, *constants, flat, energy)
 
 
@@ -322,7 +322,7 @@ def _constants(rows: int, columns: int, radius: int, device: torch.device) -> tu
     return Bounds.upto(rows, columns, device), places, places - radius
 
 
-def _means_of_blocks(samples: Tensor, side: int) -> Tensor:
+def means_of_blocks(samples: Tensor, side: int) -> Tensor:
     """Return (T, N): the mean of the block that begins at each sample of (T, H, W), in reading order."""
     if samples.device.type != "cpu":
         columns = F.avg_pool2d(samples, (side, 1), 1).flatten(1)
