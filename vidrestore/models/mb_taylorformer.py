@@ -530,7 +530,7 @@ class ConvolutionPair(nn.Module):
 
     def forward(self, maps: Tensor) -> Tensor:
         """Map (B, C, H, W) to the same shape."""
-        added: Tensor = self.second(F.leaky_relu(self.first(maps), self.slope))
+        added: Tensor = self.second(F.leaky_relu(self.first(maps), self.slope, inplace=True))
         return maps + added if in_one_piece() else added.add_(maps)
 
 
