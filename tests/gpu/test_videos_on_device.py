@@ -84,7 +84,7 @@ def test_the_number_format_follows_what_a_gpu_can(monkeypatch):
     for bf16, half in ((True, torch.bfloat16), (False, torch.float16)):
         with Rehearsal(bf16=bf16):
             assert half_type("auto", cuda) == half and half_type("fp32", cuda) is None
-            assert uses_bf16("auto", cuda) == bf16 and half_type("auto", cpu) is None
+            assert uses_bf16("auto", cuda) == bf16 and half_type("fp32", cpu) is None
             assert device_name(torch_device("auto")) == "cuda (stand-in)"
     monkeypatch.setattr(torch.backends.mps, "is_available", lambda: True)
     assert torch_device("mps").type == "mps" and half_type("auto", torch.device("mps")) is None

@@ -12,7 +12,6 @@ from vsr_networks import recurrent
 from vidrestore.errors import CheckpointError, OptionError
 from vidrestore.models.vsr_recurrent import RecurrentConfig
 from vidrestore.options import RestoreOptions
-from vidrestore.restorers import vsr_restorer as vsr_module
 from vidrestore.restorers.base import ENLARGERS
 from vidrestore.restorers.vsr_restorer import VsrRestorer, frame_window
 from vidrestore.weights import read_manifest
@@ -137,13 +136,10 @@ def test_the_input_that_is_expected_picks_the_weights_unless_they_are_named(tmp_
 
 
 @pytest.mark.parametrize("capable, expected", [(True, torch.bfloat16), (False, torch.float32)])
-def test_half_precision_is_for_recurrent_networks_on_processors_that_multiply_it(
-    tmp_path, monkeypatch, capable, expected
-):
-    monkeypatch.setattr(vsr_module, "uses_bf16", lambda precision, device: capable)
-    for network, dtype in ((doubling(), expected), (released_form(), torch.float32)):
-        restorer = vsr_restorer(tmp_path, network)
-        assert restorer._network("auto").dtype == dtype
+def test_half_precision_is_for_processors_that_multiply_it(tmp_path, monkeypatch, capable, expected):
+    monkeypatch.setattr("vidrestore.restorers.devices.processor_has", lambda name: capable)
+    for network in (doubling(), released_form()):
+        assert vsr_restorer(tmp_path, network)._network("auto").dtype == expected
 
 
 def test_other_weights_and_tiles_are_refused(tmp_path):

@@ -204,8 +204,6 @@ class VsrRestorer:
     def _network(self, precision: str) -> VsrTransformer | VsrRecurrent:
         """Return the network in a number format, converted once."""
         dtype = half_type(precision, self.device) or torch.float32  # flow and frames stay in float32
-        if self.recurrent and uses_bf16(precision, self.device):
-            dtype = torch.bfloat16
         with self._lock:
             if dtype not in self.networks:
                 self.networks[dtype] = deepcopy(self.networks[torch.float32]).for_inference(dtype)
