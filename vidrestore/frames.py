@@ -122,7 +122,8 @@ class Frame:
 
     `planes`: Y, U, V or R, G, B or gray, then alpha if the format has it; each (height, width) at its own
     size, uint8, uint16 or float32. `pts` and `duration` count ticks of the stream's time base; `duration` is
-    0 if the container doesn't give it.
+    0 if the container doesn't give it. `loss`: sigma of what the coder took from luma and from colour
+    differences (`media.coding_loss`).
     """
 
     planes: tuple[NDArray[Any], ...]
@@ -131,6 +132,7 @@ class Frame:
     key: bool = False
     interlaced: bool = False
     corrupt: bool = False
+    loss: tuple[float, float] = (0.0, 0.0)
 
     @property
     def nbytes(self) -> int:

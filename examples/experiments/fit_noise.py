@@ -363,7 +363,7 @@ def tried(
     for sigma in [each for each in SIGMAS if each >= least] or [SIGMAS[-1]]:
         levels = tuple(sigma * norm for norm in norms)
         with torch.inference_mode():
-            restored = restorer.restore(given, levels)
+            restored = restorer.restore(given, levels, measured=True)
         for each, level, found, clean in zip(errors, levels, restored, exact, strict=True):
             each[level] = float((found - clean).square().mean())
         if all(

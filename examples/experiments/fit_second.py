@@ -72,7 +72,7 @@ def recorded(kind: type[AnyRecorder], options: RestoreOptions) -> tuple[DenoiseR
     """Return a restorer whose further estimates are made, and kept, by a recorder."""
     restorer = DenoiseRestorer(options)
     usual = restorer.further
-    recorder = kind(usual.quality, usual.patch, usual.device, white=usual.white)
+    recorder = kind(usual.quality, usual.patch, usual.device)
     restorer.further = recorder
     return restorer, recorder
 

@@ -18,7 +18,12 @@ class Fake(IdentityRestorer):
         self.calls: list[tuple[tuple[float, ...], str | None]] = []
 
     def restore(
-        self, clip: tuple[Tensor, ...], sigma: tuple[float, ...], *, precision: str | None = None
+        self,
+        clip: tuple[Tensor, ...],
+        sigma: tuple[float, ...],
+        *,
+        measured: bool = False,
+        precision: str | None = None,
     ) -> tuple[Tensor, ...]:
         self.calls.append((sigma, precision))
         return tuple(plane + torch.arange(len(plane))[:, None, None] for plane in clip)

@@ -18,29 +18,29 @@ from vidrestore.options import RestoreOptions
 
 
 @pytest.mark.parametrize(
-    "codec, bits, kind, why",
+    "codec, bit_rate, loss, kind, why",
     [
-        ("ffv1", None, "clean", "ffv1 has no losses"),
-        ("png", None, "clean", "png has no losses"),
-        ("gif", 3.0, "compressed", "gif has few colours"),
-        ("mjpeg", None, "compressed", "mjpeg"),
-        ("h264", 0.99, "compressed", "0.99 bits a pixel, as of H.264"),
-        ("h264", 1.2, "clean", "1.2 bits a pixel, as of H.264"),
-        ("hevc", 0.8, "clean", "1.2 bits a pixel, as of H.264"),
-        ("mjpeg", 2.0, "compressed", "0.6 bits a pixel, as of H.264"),
-        ("a codec of tomorrow", None, "compressed", "a codec of tomorrow"),
+        ("ffv1", None, 0.0, "clean", "ffv1 has no losses"),
+        ("png", None, 0.0, "clean", "png has no losses"),
+        ("gif", 230_000, 0.0, "compressed", "gif has few colours"),
+        ("mjpeg", None, 0.0, "clean", "coding loss 0.0"),
+        ("h264", None, 1.6, "compressed", "coding loss 1.6"),
+        ("h264", None, 1.2, "clean", "coding loss 1.2"),
+        ("hevc", 90_000, 0.0, "clean", "coding loss 0.0"),
+        ("a codec of tomorrow", None, 0.0, "compressed", "a codec of tomorrow"),
     ],
 )
-def test_video_is_enlarged_as_clean_if_its_codec_or_its_bits_say_so(codec, bits, kind, why):
+def test_video_is_enlarged_as_clean_if_its_codec_took_little(codec, bit_rate, loss, kind, why):
     source = described()
-    rate = None if bits is None else round(bits * 64 * 48 * 25)
-    video = replace(source.video, codec=codec, rate=Fraction(25), bit_rate=rate)
-    assert kind_by_coding(replace(source, path="a.mkv", video=video)) == (kind, why)
+    video = replace(source.video, codec=codec, rate=Fraction(25), bit_rate=bit_rate)
+    assert kind_by_coding(replace(source, path="a.mkv", video=video), loss) == (kind, why)
 
 
 def test_a_pipe_counts_as_compressed():
     source = described()
-    assert kind_by_coding(replace(source, video=replace(source.video, codec="rawvideo")))[0] == "compressed"
+    assert (
+        kind_by_coding(replace(source, video=replace(source.video, codec="rawvideo")), 0)[0] == "compressed"
+    )
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,6 @@ which works.
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 
@@ -16,11 +15,10 @@ from written_videos import CONSTANT, described, fast_choice, made_frames, read, 
 from vidrestore.errors import MediaError, OptionError
 from vidrestore.frames import ColourTags
 from vidrestore.jobs import encoder_choice
-from vidrestore.jobs.encoder_choice import bits_per_pixel, choose_encoder, usual_crf
+from vidrestore.jobs.encoder_choice import choose_encoder, usual_crf
 from vidrestore.media.encoder_table import ENCODERS, TABLE, EncoderChoice, EncoderRow
 from vidrestore.media.encoding import picture, try_encoder
 from vidrestore.media.formats import layout_of, planes_of
-from vidrestore.media.probe import StreamInfo
 from vidrestore.media.source import MUXERS, SUFFIXES, Target
 from vidrestore.options import EncoderOptions
 
@@ -355,12 +353,6 @@ def test_the_usual_quality_follows_the_bits_of_the_source(
     assert choose_encoder(source, Target("a.mkv"), EncoderOptions(encoder="libx264")).options["crf"] == str(
         expected
     )
-
-
-def test_without_a_bit_rate_the_size_of_the_file_less_its_sound_counts() -> None:
-    source = replace(described(rate=Fraction(24)), size=(7373 + 128_000) * 10 // 8, duration=Fraction(10))
-    source = replace(source, streams=(StreamInfo(1, "audio", "aac"),))
-    assert bits_per_pixel(source) == pytest.approx(0.1, rel=0.01)
 
 
 @pytest.mark.parametrize(

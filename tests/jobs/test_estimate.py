@@ -43,7 +43,12 @@ class Seeing(IdentityRestorer):
         return 1
 
     def restore(
-        self, clip: tuple[Tensor, ...], sigma: tuple[float, ...], *, precision: str | None = None
+        self,
+        clip: tuple[Tensor, ...],
+        sigma: tuple[float, ...],
+        *,
+        measured: bool = False,
+        precision: str | None = None,
     ) -> tuple[Tensor, ...]:
         self.seen.append(len(clip[0]))
         return clip

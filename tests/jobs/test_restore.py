@@ -44,7 +44,12 @@ class Overflowing(Fake):
         self.hopeless = hopeless
 
     def restore(
-        self, clip: tuple[Tensor, ...], sigma: tuple[float, ...], *, precision: str | None = None
+        self,
+        clip: tuple[Tensor, ...],
+        sigma: tuple[float, ...],
+        *,
+        measured: bool = False,
+        precision: str | None = None,
     ) -> tuple[Tensor, ...]:
         self.calls.append((sigma, precision))
         if len(self.calls) == 2 or (self.hopeless and precision == "fp32"):

@@ -13,7 +13,7 @@ from vidrestore.frames import Frame, PixelFormat
 from vidrestore.media.encoder_table import EncoderChoice
 from vidrestore.media.source import Source, SourceIdentity
 from vidrestore.noise.meter import NoiseMeter
-from vidrestore.pipeline.plan import Clip, Plan, Timeline, planned_clips, planned_range
+from vidrestore.pipeline.plan import PLAN_VERSION, Clip, Plan, Timeline, planned_clips, planned_range
 
 YUV = PixelFormat("yuv420p", "yuv", 8, 1, 1)
 LENGTH, OVERLAP = 8, 2
@@ -138,7 +138,7 @@ def test_scenes_carry_the_noise_of_their_last_clip():
 def test_a_plan_can_be_written_as_json():
     plan = plan_of(planned(scene_frames([9, 12], noise=3), sigma=None))
     values = json.loads(json.dumps(plan.to_dict()))
-    assert (values["version"], values["timeline"]["pts"]) == (3, list(plan.timeline.pts))
+    assert (values["version"], values["timeline"]["pts"]) == (PLAN_VERSION, list(plan.timeline.pts))
     assert values["source"]["path"] == "video.mkv" and values["encoder"]["encoder"] == "ffv1"
 
 

@@ -32,7 +32,12 @@ class Shifting(IdentityRestorer):
         self.given: list[weakref.ref[NDArray[np.float32]]] = []
 
     def restore(
-        self, clip: tuple[Tensor, ...], sigma: tuple[float, ...], *, precision: str | None = None
+        self,
+        clip: tuple[Tensor, ...],
+        sigma: tuple[float, ...],
+        *,
+        measured: bool = False,
+        precision: str | None = None,
     ) -> tuple[Tensor, ...]:
         restored = clip[0].numpy() + np.float32(len(self.given) + 1)
         self.given.append(weakref.ref(restored))
@@ -103,7 +108,12 @@ def test_clips_are_restored_no_further_ahead_than_the_workers_need():
 def test_too_little_memory_of_a_gpu_is_an_error_with_advice():
     class Full(Shifting):
         def restore(
-            self, clip: tuple[Tensor, ...], sigma: tuple[float, ...], *, precision: str | None = None
+            self,
+            clip: tuple[Tensor, ...],
+            sigma: tuple[float, ...],
+            *,
+            measured: bool = False,
+            precision: str | None = None,
         ) -> tuple[Tensor, ...]:
             raise torch.OutOfMemoryError("CUDA out of memory")
 
@@ -122,7 +132,12 @@ def test_chroma_has_a_strength_of_its_own_and_grain_is_added_to_luma():
 
     class Adding(IdentityRestorer):
         def restore(
-            self, clip: tuple[Tensor, ...], sigma: tuple[float, ...], *, precision: str | None = None
+            self,
+            clip: tuple[Tensor, ...],
+            sigma: tuple[float, ...],
+            *,
+            measured: bool = False,
+            precision: str | None = None,
         ) -> tuple[Tensor, ...]:
             return tuple(plane + 40 for plane in clip)
 
@@ -149,7 +164,12 @@ class Recording(IdentityRestorer):
         self.given: list[tuple[tuple[Tensor, ...], tuple[float, ...]]] = []
 
     def restore(
-        self, clip: tuple[Tensor, ...], sigma: tuple[float, ...], *, precision: str | None = None
+        self,
+        clip: tuple[Tensor, ...],
+        sigma: tuple[float, ...],
+        *,
+        measured: bool = False,
+        precision: str | None = None,
     ) -> tuple[Tensor, ...]:
         self.given.append((clip, sigma))
         return clip

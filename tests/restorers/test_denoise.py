@@ -168,7 +168,7 @@ def test_short_clips_have_wieners_filter_on_all_grids_without_gains_and_those_of
 def test_measured_noise_is_white_if_its_spectrum_is_nearly_even(refined, monkeypatch, size, white):
     uneven = (size * torch.tensor([1.0, -1.0]).repeat(128)).exp()
     monkeypatch.setattr(denoise, "relative_spectrum", lambda *of: uneven)
-    DenoiseRestorer(RestoreOptions(device="cpu")).restore((clip(12, 40, 44)[0],), (20.0,))
+    DenoiseRestorer(RestoreOptions(device="cpu")).restore((clip(12, 40, 44)[0],), (20.0,), measured=True)
     first, *later = refined
     assert (first.spectrum is None) == (first.gains is not None) == white
     assert all((each.spectrum is None) == white for each in later)
@@ -201,7 +201,7 @@ def test_texture_that_was_measured_as_noise_is_restored_again_with_the_sigma_of_
     restorer = DenoiseRestorer(RestoreOptions(device="cpu"))
     monkeypatch.setattr(denoise, "relative_spectrum", lambda *of: next(remaining))
     monkeypatch.setattr(restorer, "restored_plane", found)
-    restorer.restore((clip(12, 40, 44)[0],), (24.0,))
+    restorer.restore((clip(12, 40, 44)[0],), (24.0,), measured=True)
     assert tried == pytest.approx([24.0 * level**0.5 for level in levels])
     assert next(remaining, None) is None
     assert (refined[0].spectrum is None) == (refined[0].gains is not None) == white
@@ -214,12 +214,12 @@ def test_white_noise_in_moving_texture_is_not_restored_by_the_sigma_that_texture
     spray = 128 + 25 * torch.nn.functional.avg_pool2d(drawn[0], 5, stride=1)[:, 0, :96, :128]
     noisy = spray + 6 * drawn[1][:, 0, :96, :128]
 
-    def error(sigma: float, given: float | str) -> float:
-        options = RestoreOptions(sigma=given, precision="fp32", device="cpu")
-        (restored,) = DenoiseRestorer(options).restore((noisy,), (sigma,))
+    def error(sigma: float, measured: bool = False) -> float:
+        restorer = DenoiseRestorer(RestoreOptions(precision="fp32", device="cpu"))
+        (restored,) = restorer.restore((noisy,), (sigma,), measured=measured)
         return float((restored - spray).square().mean())
 
-    right, wrong, mended = error(6.0, 6.0), error(9.5, 9.5), error(9.5, "auto")
+    right, wrong, mended = error(6.0), error(9.5), error(9.5, measured=True)
     assert mended - right < 0.2 * (wrong - right)
 
 
@@ -325,8 +325,8 @@ def test_noise_given_by_its_sigma_is_as_strong_everywhere_and_measured_noise_may
     monkeypatch.setattr(denoise, "refine", followed)
     monkeypatch.setattr(denoise, "nonlocal_bayes", alike)
     planes = clip(6, 40, 44)
-    for sigma in (9.0, "auto"):
-        DenoiseRestorer(RestoreOptions(sigma=sigma, device="cpu")).restore(planes, (9.0,) * 3)
+    for measured in (False, True):
+        DenoiseRestorer(RestoreOptions(device="cpu")).restore(planes, (9.0,) * 3, measured=measured)
     assert seen[: len(seen) // 2] == [None] * (len(seen) // 2)
     assert seen[len(seen) // 2 :] == [planes[0].shape] * 3 + [plane.shape for plane in planes[1:]]
 
@@ -334,16 +334,16 @@ def test_noise_given_by_its_sigma_is_as_strong_everywhere_and_measured_noise_may
 def test_only_noise_that_was_measured_is_filtered_by_its_spectrum(weights, monkeypatch, even):
     planes, model = clip(6), weights(transparent())
 
-    def restored(sigma: float | str, strength: float) -> tuple[torch.Tensor, ...]:
+    def restored(measured: bool, strength: float) -> tuple[torch.Tensor, ...]:
         monkeypatch.setattr(denoise, "relative_spectrum", lambda *how: torch.full((16,), strength))
-        options = RestoreOptions(model=model, sigma=sigma, precision="fp32", device="cpu")
-        return DenoiseRestorer(options).restore(planes, (9.0, 9.0, 9.0))
+        options = RestoreOptions(model=model, precision="fp32", device="cpu")
+        return DenoiseRestorer(options).restore(planes, (9.0, 9.0, 9.0), measured=measured)
 
-    white = restored(9.0, 1.0)
-    for measured, given, much in zip(restored("auto", 1.0), restored(9.0, 30.0), white, strict=True):
+    white = restored(False, 1.0)
+    for measured, given, much in zip(restored(True, 1.0), restored(False, 30.0), white, strict=True):
         torch.testing.assert_close(measured, much)
         torch.testing.assert_close(given, much)
-    for stronger, weaker in zip(restored("auto", 30.0), white, strict=True):
+    for stronger, weaker in zip(restored(True, 30.0), white, strict=True):
         assert stronger.std() < 0.98 * weaker.std()  # the more is noise, the more goes
 
 
@@ -351,10 +351,10 @@ def test_only_noise_that_was_measured_is_filtered_by_its_spectrum(weights, monke
 def test_clips_too_short_to_measure_the_spectrum_are_filtered_as_with_white_noise(weights, frames, even):
     planes, model = clip(frames), weights(transparent())
     one, other = (
-        DenoiseRestorer(RestoreOptions(model=model, sigma=sigma, precision="fp32", device="cpu")).restore(
-            planes, (9.0, 9.0, 9.0)
+        DenoiseRestorer(RestoreOptions(model=model, precision="fp32", device="cpu")).restore(
+            planes, (9.0, 9.0, 9.0), measured=given
         )
-        for sigma in ("auto", 9.0)
+        for given in (True, False)
     )
     for measured, given in zip(one, other, strict=True):
         torch.testing.assert_close(measured, given)

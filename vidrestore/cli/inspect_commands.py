@@ -86,11 +86,10 @@ def lines(found: Inspection) -> Iterator[str]:
     yield f"  colour    {_colour(video.colour)}"
     if not is_photo:
         yield f"  frames    {found.frames} in {found.seconds:.3f} s, {_rate(found)}"
-    planes = PLANES[video.format.family]
-    yield f"  noise     sigma that denoise would set for {planes} (0-255), and what was found"
+    yield "  noise     as denoise finds it (0-255)"
     for scene in found.scenes:
-        part = "" if is_photo else f"frames {scene.first:>6} to {scene.stop - 1:>6}   "
-        yield f"    {part}{' '.join(f'{sigma:6.2f}' for sigma in scene.sigma)}   {scene.noise}"
+        part = "" if is_photo else f"frames {scene.first:>6} to {scene.stop - 1:>6}  "
+        yield f"    {part}{scene.noise}"
     if found.damage:
         yield f"  damage    {found.damage}"
 

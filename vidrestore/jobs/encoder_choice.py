@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from vidrestore.checking import known_names
 from vidrestore.errors import MediaError, OptionError
 from vidrestore.frames import PixelFormat, Scale, enlarged_size
+from vidrestore.media.coding_loss import bits_per_pixel
 from vidrestore.media.encoder_table import (
     DEEP_PREFERENCE,
     ENCODERS,
@@ -48,18 +49,7 @@ if TYPE_CHECKING:
 # videos of 0.36 to 1.3 bits: x264 at crf 16 takes 0.2 to 0.8, and half of that at a crf 4.5 higher.
 LEAST_CRF, USUAL_CRF, GREATEST_CRF = 16.0, 18.0, 24.0
 USUAL_BITS = 0.1  # per pixel of H.264, at crf 20
-EFFICIENCY = {
-    "hevc": 1.5,
-    "vp9": 1.5,
-    "av1": 2.0,
-    "mpeg2video": 0.6,
-    "mpeg4": 0.8,
-    "mjpeg": 0.3,
-    "prores": 0.3,
-    "dnxhd": 0.3,
-}
 _CODECS = {"h265": "hevc", "x265": "hevc", "avc": "h264", "x264": "h264"}  # by other names
-AUDIO_RATE = 128_000  # assumed bits per second of an audio stream of unknown rate
 
 
 def choose_encoder(
@@ -320,18 +310,6 @@ def usual_crf(source: SourceInfo, greatest: int = 51) -> float:
     wanted = USUAL_CRF if bits is None else round(20 - 2 * log2(bits / USUAL_BITS))
     crf = min(max(wanted, LEAST_CRF), GREATEST_CRF)
     return round(crf * 1.4) if greatest > 51 else crf  # VP9 and AV1 look alike at such values
-
-
-def bits_per_pixel(source: SourceInfo) -> float | None:
-    """Return the bits per pixel of the source, converted to H.264's efficiency; None if unknown."""
-    video = source.video
-    rate = video.bit_rate
-    if rate is None and source.size and source.duration:
-        sounds = sum(stream.kind == "audio" for stream in source.streams)
-        rate = int(8 * source.size / source.duration) - sounds * AUDIO_RATE
-    if not rate or rate <= 0 or not video.rate:
-        return None
-    return EFFICIENCY.get(video.codec, 1.0) * rate / float(video.rate * video.width * video.height)
 
 
 def _check_own_settings(options: EncoderOptions) -> None:

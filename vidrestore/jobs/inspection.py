@@ -40,7 +40,7 @@ def inspect(source: str, on_event: Listener = ignore) -> Inspection:
     """Read a video once and describe it. Raises MediaError if it can't be read."""
     timeline = Timeline(CLIP, OVERLAP)
     with (
-        VideoReader(source) as reader,
+        VideoReader(source, losses=True) as reader,
         frames_ahead(reader.frames()) as decoded,
     ):
         info = reader.info

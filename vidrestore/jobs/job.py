@@ -407,7 +407,8 @@ def open_job(request: Request, load: StepLoader = load_step, find: FindSpan | No
         raise OptionError(
             "`preset=auto` is measured on the first frames of a file, and a pipe is read once; give a preset"
         )
-    with reader_of(request.source, options) as reader:
+    asks = any(step.measures_noise or step.measures_input for step in request.steps)
+    with reader_of(request.source, options, losses=asks) as reader:
         info = reader.info
         check_picture(request.source, info.video)
         span = (find or asked_span)(reader, options)
@@ -438,8 +439,8 @@ def _with_input(step: Step, kind: tuple[Input, str] | None) -> Step:
     return replace(step, options=replace(step.options, input=kind[0])) if kind else step
 
 
-def reader_of(source: str | Source, options: RestoreOptions) -> VideoReader:
-    """Return the reader of a source with the settings of the options."""
+def reader_of(source: str | Source, options: RestoreOptions, *, losses: bool = False) -> VideoReader:
+    """Return the reader of a source with the settings of the options; `losses` as in VideoReader."""
     return VideoReader(
         source,
         threads=options.threads,
@@ -447,6 +448,7 @@ def reader_of(source: str | Source, options: RestoreOptions) -> VideoReader:
         double_rate=options.double_rate,
         fps=options.fps,
         decoder=_decoder(options),
+        losses=losses,
     )
 
 

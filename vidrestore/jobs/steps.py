@@ -51,6 +51,11 @@ class Step:
     def measures_noise(self) -> bool:
         return self.task in DENOISE and self.options.sigma == "auto"
 
+    @property
+    def measures_input(self) -> bool:
+        """True if the network depends on what the coder took, which isn't given."""
+        return self.task in SCALES and self.options.input == "auto" and self.options.model is None
+
 
 StepLoader: TypeAlias = Callable[[Step], Restorer]
 

@@ -24,11 +24,12 @@ from vidrestore.colour import planes_to_grey, yuv_to_rgb
 from vidrestore.errors import OptionError
 from vidrestore.events import Listener, Progressed, plain
 from vidrestore.frames import Frame, VideoInfo
-from vidrestore.jobs.encoder_choice import bits_per_pixel
 from vidrestore.jobs.job import ignore, reader_of
+from vidrestore.media.coding_loss import bits_per_pixel
 from vidrestore.media.probe import SourceInfo
 from vidrestore.media.reader import VideoReader
 from vidrestore.media.source import Source
+from vidrestore.noise.meter import noise_in_words
 from vidrestore.options import RestoreOptions
 from vidrestore.pipeline.plan import NOISE_STEP, Timeline, colour_planes, planned_clips
 from vidrestore.restorers.picture_restorer import PictureRestorer
@@ -160,11 +161,11 @@ def _noise(places: Sequence[Place], info: SourceInfo) -> Finding:
     for _ in planned_clips(frames, timeline, info.video.format, None, detect=False):
         pass
     (scene,) = timeline.scenes
-    sigma = scene.sigma[0]
-    words = f"{scene.noise} on the 0-255 scale"
-    if sigma == 0 and max(scene.sigma) == 0:
+    sigma = scene.measured[0]
+    words = f"{noise_in_words(scene.measured, scene.rms)} on the 0-255 scale"
+    if sigma == 0 and max(scene.measured) == 0:
         return Finding("noise", "no", "none that removing it would help", "denoise", 0.0)
-    if max((sigma, *(each / 2 for each in scene.sigma[1:]))) < WEAK_NOISE:
+    if max((sigma, *(each / 2 for each in scene.measured[1:]))) < WEAK_NOISE:
         return Finding("noise", "maybe", f"{words}: weak, and fine texture goes with it", "denoise", sigma)
     return Finding("noise", "yes", words, "denoise", sigma)
 

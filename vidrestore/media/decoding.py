@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from vidrestore.errors import MediaError
 from vidrestore.frames import VideoInfo
+from vidrestore.media.coding_loss import PARAMETERS, loss_by_tables
 from vidrestore.media.damage import MESSAGES_KEPT, Damage, Holes, PictureCount
 from vidrestore.media.log import collect_errors
 from vidrestore.media.nvdec import SOFTWARE, open_on_gpu
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     from av.packet import Packet
     from av.video.frame import VideoFrame
     from av.video.stream import VideoStream
+
+    from vidrestore.media.coding_loss import Loss
 
 _SEEK_BACK = (0, 2, 10, 40)  # seconds before the wanted time, tried in turn; then the start of the file
 
@@ -54,6 +57,7 @@ class Decoding:
         self._number = 0  # number of the next picture
         self._last: int | None = None  # pts of the last picture
         self.captioned = False  # whether a packet held closed captions
+        self.loss: Loss | None = None  # of the coder, where the packet tells it
         self._recording = True
         self._marked: list[int | None] = []  # pts of the packets that the demuxer marked corrupt
         self._times: deque[int] | None = None  # AVI with B-frames: decoding times not yet given to a picture
@@ -146,6 +150,8 @@ class Decoding:
             with collect_errors(names, self._complain) as self._errors:
                 threads = threads if self._errors.mark else 1
                 context.options = decoder_options() | {"log_level_offset": str(-self._errors.mark)}
+                if threads == 1:  # of several, others may still write the quantisers
+                    context.options |= PARAMETERS
                 # Never SLICE: with slice threads, damaged frames are not marked as such.
                 context.thread_type = "NONE" if threads == 1 else "FRAME"
                 context.thread_count = threads
@@ -175,6 +181,8 @@ class Decoding:
             self.longest = max(self.longest, duration)
             if self._holes:
                 self._holes.add(packet)
+            if self.video.codec == "mjpeg":  # each packet is decoded by itself, and nearly always alike
+                self.loss = loss_by_tables(bytes(packet))
             if not self.captioned and self.video.codec in CAPTIONED:
                 self.captioned = has_captions(bytes(packet))
             if lead is not None and packet.dts is not None:

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from vidrestore.errors import MediaError
 from vidrestore.frames import ColourTags
+from vidrestore.media.coding_loss import loss_by_tables
 from vidrestore.media.formats import SRGB, layout_of, planes_of
 from vidrestore.media.log import collect_errors
 from vidrestore.media.photo_notes import further_pictures
@@ -39,9 +40,12 @@ if TYPE_CHECKING:
     from av.video.frame import VideoFrame
     from av.video.stream import VideoStream
 
+    from vidrestore.media.coding_loss import Loss
+
 T = TypeVar("T")
 
 SUFFIXES = tuple(DEMUXERS)
+JPEG_HEAD = 1 << 18  # bytes that nearly always hold a JPEG's tables: notes before them have up to 64 KB each
 USUAL_RATE = Fraction(25)  # pictures per second unless asked for
 # their decoders stop at an error only if asked to; TIFF's would then refuse undamaged files, too
 _STRICT = frozenset({"png_pipe", "jpeg_pipe"})
@@ -81,6 +85,7 @@ class PictureDecoding:
 
     longest = 1  # duration of a picture, in ticks
     reach = 0  # no picture was reordered
+    loss: Loss | None = None  # of the coder, where the picture tells it
 
     def __init__(self, pictures: Pictures, info: SourceInfo) -> None:
         self.pictures_found, self.info = pictures, info
@@ -94,6 +99,9 @@ class PictureDecoding:
         for pts in range(first, len(files) if stop_pts is None else min(stop_pts + 1, len(files))):
             with _opened(files[pts]) as container:
                 frame = _first(container, files[pts])
+            if video.codec == "mjpeg":
+                with open(files[pts], "rb") as file:
+                    self.loss = loss_by_tables(file.read(JPEG_HEAD))
             found = frame.width, frame.height, frame.format.name
             if found != (video.width, video.height, video.pix_fmt):
                 raise MediaError(

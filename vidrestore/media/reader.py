@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Self
 
 from vidrestore.errors import MediaError, OptionError
 from vidrestore.frames import Frame, VideoInfo
+from vidrestore.media.coding_loss import WITH_PARAMETERS, loss_by_bits, loss_of
 from vidrestore.media.damage import Damage, broken_structure
 from vidrestore.media.decoding import Decoding
 from vidrestore.media.deinterlace import PIPE_DEINTERLACED, Deinterlacer, measured_order
@@ -36,7 +37,8 @@ class VideoReader:
     interlaced, or look so in a video without marks, become progressive, one for one; None does so if the
     first frames are marked, or the video looks so. With `double_rate` there is one frame per field. `info`
     describes the frames that are yielded. `decoder`: "software", or "cuda" or "cuda:N" for an NVIDIA GPU,
-    which yields the same frames, up to a sign of damage (`nvdec`). Use it as a context manager. Raises
+    which yields the same frames, up to a sign of damage (`nvdec`). `losses`: frames carry what the coder
+    took, in one thread, since others may still write the quantisers. Use it as a context manager. Raises
     MediaError as `probe` does, and if an interlaced source can't be deinterlaced; OptionError if the decoder
     is not for this source, or there is no GPU.
     """
@@ -50,7 +52,9 @@ class VideoReader:
         double_rate: bool = False,
         fps: Fraction | None = None,
         decoder: str = SOFTWARE,
+        losses: bool = False,
     ) -> None:
+        self.losses = losses
         self.source = Source.of(source)
         self.decoder = decoder
         self.threads = threads if decoder == SOFTWARE else 1  # a GPU gains nothing by more
@@ -211,17 +215,20 @@ class VideoReader:
         for sign in self._broken_structure(whole=start_pts is None):
             damage.add(sign)
         waiting: Frame | None = None
-        longest = 0
+        longest, loss = 0, loss_by_bits(self.info)
+        threads = 1 if self.losses and self._stored.codec in WITH_PARAMETERS else self.threads
         decoding = self._decoding = (
             PictureDecoding(self._pictures_read, self.info)
             if self._pictures_read
-            else Decoding(self.source.name, self._stored, self.threads, damage, self.decoder)
+            else Decoding(self.source.name, self._stored, threads, damage, self.decoder)
         )
         with closing(self._pictures(decoding, start_pts, stop_pts)) as pictures:
             for picture in pictures:
                 if start_pts is not None and (picture.pts or 0) < start_pts:
                     continue  # only needed by the deinterlacer
                 frame = _frame(picture, is_linear=self._is_linear)
+                if self.losses:
+                    frame.loss = loss = decoding.loss or loss_of(picture, self._stored) or loss
                 del picture  # return its buffers to the decoder
                 if waiting is not None:
                     waiting.duration = frame.pts - waiting.pts

@@ -57,7 +57,7 @@ class PlaneNoise:
 
 
 def noise_in_words(sigma: Sequence[float], rms: Sequence[float]) -> str:
-    """Describe a scene's noise: "luma 9.6, coarse; chroma 14.1", or one value for a single plane."""
+    """Describe noise that was measured: "luma 9.6, coarse; chroma 14.1", or one value for a single plane."""
     planes = [str(PlaneNoise(*values)) for values in zip(sigma, rms or sigma, strict=True)]
     if len(planes) == 1:
         return planes[0]

@@ -8,6 +8,7 @@ Any range of clips of a plan can be restored by itself.
 
 from __future__ import annotations
 
+import math
 import zlib
 from array import array
 from base64 import b64decode, b64encode
@@ -15,6 +16,7 @@ from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from itertools import pairwise
+from statistics import fmean
 from typing import Any
 
 import numpy as np
@@ -33,7 +35,7 @@ from vidrestore.noise.features import FRAMES_SEEN
 from vidrestore.noise.meter import NoiseMeter, PlaneNoise, noise_in_words
 from vidrestore.scenes import SceneDetector
 
-PLAN_VERSION = 3
+PLAN_VERSION = 4
 MOST_FRAMES = 1 << 24  # in a plan that is read: 77 hours at 60 frames per second
 # The schema of `Timeline.to_compact`.
 TIMELINE = {
@@ -43,7 +45,7 @@ TIMELINE = {
     "pts": str,
     "durations": str,
     "cuts": [COUNT],
-    "clips": [Row(COUNT, COUNT, [float], [float])],
+    "clips": [Row(COUNT, COUNT, [float], [float], [float])],
 }
 # Every so many frames of a scene are measured: a look takes longer than decoding. One more comes early, since
 # a single look takes moving water or compressed texture for noise too often.
@@ -54,15 +56,17 @@ NOISE_STEP, EARLY = 8, 4
 class Clip:
     """Frames [first, stop) of one scene, restored together.
 
-    `sigma`: the white noise that each colour plane's is taken for (0-255), as known when the clip ends;
-    `rms`: the strength of the noise itself, empty if sigma was given. R, G, B are denoised as luma and colour
-    differences (`rgb_to_opponent`), and each value is that of R, G, B whose white noise leaves as much there.
+    `sigma`: the white noise that each colour plane's is taken for (0-255), as known when the clip ends. If it
+    isn't given, it joins the noise that was measured, whose own strength is `rms`, and `loss`, what a coder
+    took. R, G, B are denoised as luma and colour differences (`rgb_to_opponent`), and each value is that of
+    R, G, B whose white noise leaves as much there.
     """
 
     first: int
     stop: int
     sigma: tuple[float, ...]
     rms: tuple[float, ...] = ()
+    loss: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -75,11 +79,20 @@ class Scene:
     stop: int
     sigma: tuple[float, ...]
     rms: tuple[float, ...] = ()
+    loss: tuple[float, ...] = ()
+
+    @property
+    def measured(self) -> tuple[float, ...]:
+        """The part of `sigma` that was measured: without what the coder took, 0 where no noise was found."""
+        loss = self.loss or (0.0,) * len(self.sigma)
+        parts = zip(self.sigma, loss, self.rms or self.sigma, strict=True)
+        return tuple(math.sqrt(max(0.0, all**2 - lost**2)) if rms else 0.0 for all, lost, rms in parts)
 
     @property
     def noise(self) -> str:
-        """In words: "luma 9.6, coarse; chroma 14.1"."""
-        return noise_in_words(self.sigma, self.rms)
+        """In words: "luma 9.6, coarse; chroma 14.1", or "none; coding 4.1"."""
+        lost = f"; coding {self.loss[0]:.1f}" if any(self.loss) else ""
+        return noise_in_words(self.measured, self.rms) + lost
 
 
 @dataclass
@@ -102,7 +115,7 @@ class Timeline:
         take too much memory.
         """
         times = {"pts": _packed(self.pts), "durations": _packed(self.durations)}
-        clips = [[clip.first, clip.stop, clip.sigma, clip.rms] for clip in self.clips]
+        clips = [[clip.first, clip.stop, clip.sigma, clip.rms, clip.loss] for clip in self.clips]
         return times | {
             "version": PLAN_VERSION,
             "length": self.length,
@@ -117,7 +130,7 @@ class Timeline:
         check_types(values, TIMELINE)
         if values["version"] != PLAN_VERSION:
             raise ValueError(f"version {values['version']}")
-        clips = [Clip(first, stop, tuple(sigma), tuple(rms)) for first, stop, sigma, rms in values["clips"]]
+        clips = [Clip(first, stop, *map(tuple, levels)) for first, stop, *levels in values["clips"]]
         times = _unpacked(values["pts"]), _unpacked(values["durations"])
         timeline = cls(values["length"], values["overlap"], *times, list(values["cuts"]), clips)
         timeline._check()
@@ -150,7 +163,7 @@ class Timeline:
     @property
     def scenes(self) -> list[Scene]:
         """The scenes, each with the noise known at the end of its last clip."""
-        last = {clip.stop: (clip.sigma, clip.rms) for clip in self.clips}
+        last = {clip.stop: (clip.sigma, clip.rms, clip.loss) for clip in self.clips}
         return [
             Scene(first, stop, *last[stop])
             for first, stop in pairwise([0, *self.cuts, len(self.pts)])
@@ -217,11 +230,10 @@ def planned_clips(
     """
     marked = _marked_frames(frames, timeline, pixels) if detect else _known_frames(frames, timeline)
     noise = _SceneNoise(pixels) if sigma is None else None
-    given = (0.0 if sigma is None else sigma,) * colour_planes(pixels)
+    given = (sigma or 0.0,) * colour_planes(pixels)
     for (first, stop), held in live_clips(marked, timeline.length, timeline.overlap):
-        found = noise.at(_scene_start(timeline.cuts, first), first, held) if noise else None
-        levels = tuple(plane.sigma for plane in found) if found else given
-        clip = Clip(first, stop, levels, tuple(plane.rms for plane in found) if found else ())
+        start = _scene_start(timeline.cuts, first)
+        clip = Clip(first, stop, *(noise.at(start, first, held) if noise else (given,)))
         timeline.clips.append(clip)
         yield clip, held
 
@@ -311,29 +323,36 @@ class _SceneNoise:
         self._scene = -1
         self._measured = 0  # the next frame to measure
         self._meter = self._fresh()
+        self._losses: list[tuple[float, float]] = []  # of the scene's frames
 
     def _fresh(self) -> NoiseMeter:
         return NoiseMeter(colour_planes(self._pixels), colour=self._pixels.family != "gray")
 
-    def at(self, scene: int, first: int, frames: list[Frame]) -> tuple[PlaneNoise, ...]:
-        """Return the noise of each colour plane at the end of the clip whose first frame has index `first`;
-        `scene` is where its scene begins.
+    def at(self, scene: int, first: int, frames: list[Frame]) -> tuple[tuple[float, ...], ...]:
+        """Return `sigma`, `rms` and `loss` (see `Clip`) at the end of the clip whose first frame has index
+        `first`; `scene` is where its scene begins.
         """
         if scene != self._scene:
             self._scene = self._measured = scene
             self._meter = self._fresh()
+            self._losses = []
+        self._losses += [frame.loss for frame in frames[scene + len(self._losses) - first :]]
         while self._measured < first + len(frames):
             seen = frames[self._measured - first :][:FRAMES_SEEN]
             if len(seen) > 1 or self._measured == scene:  # the last frame alone shows no differences
                 self._meter.add([self._grey(frame) for frame in seen])
             self._measured += EARLY if self._measured < scene + NOISE_STEP else NOISE_STEP
         found = self._meter.noise()
-        if self._pixels.family != "rgb":
-            return found
-        return tuple(
-            PlaneNoise(plane.sigma / norm, plane.rms / norm)
-            for plane, norm in zip(found, OPPONENT_NORMS, strict=True)
-        )
+        if self._pixels.family == "rgb":
+            found = tuple(
+                PlaneNoise(plane.sigma / norm, plane.rms / norm)
+                for plane, norm in zip(found, OPPONENT_NORMS, strict=True)
+            )
+        luma, chroma = (fmean(each) for each in zip(*self._losses, strict=True))
+        others = chroma if self._pixels.family == "yuv" else luma
+        loss = (luma, *([others] * (len(found) - 1)))
+        sigma = tuple(math.hypot(plane.sigma, lost) for plane, lost in zip(found, loss, strict=True))
+        return sigma, tuple(plane.rms for plane in found), loss
 
     def _grey(self, frame: Frame) -> tuple[NDArray[np.float32], ...]:
         """Return the colour planes on the 0-255 scale; luma and colour differences for R, G, B."""

@@ -6,6 +6,7 @@ Frames that two clips share stay in floats until both clips are there to be cros
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -120,19 +121,20 @@ class PlaneClipRestorer(ClipRestorer):
         )
 
     def _restored(self, clip: Clip, source: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-        restored = self._by_network(source, clip.sigma)
+        restored = self._by_network(source, clip)
         if not all_finite(restored):
             restored = self._again(source, clip)
         return self.finished_estimate(source, restored, clip.first)
 
-    def _by_network(self, source: Planes, sigma: tuple[float, ...], precision: str | None = None) -> Planes:
+    def _by_network(self, source: Planes, clip: Clip, precision: str | None = None) -> Planes:
         """Return restored planes; noise of R, G, B is removed from luma and colour differences, which the
         picture fills less evenly.
         """
-        if self.pixels.family != "rgb" or not any(sigma):
-            return self.restorer.restore(source, sigma, precision=precision)
-        levels = tuple(level * norm for level, norm in zip(sigma, OPPONENT_NORMS, strict=True))
-        return opponent_to_rgb(self.restorer.restore(rgb_to_opponent(source), levels, precision=precision))
+        restore = partial(self.restorer.restore, measured=any(clip.rms), precision=precision)
+        if self.pixels.family != "rgb" or not any(clip.sigma):
+            return restore(source, clip.sigma)
+        levels = tuple(level * norm for level, norm in zip(clip.sigma, OPPONENT_NORMS, strict=True))
+        return opponent_to_rgb(restore(rgb_to_opponent(source), levels))
 
     def finished_estimate(self, source: Planes, restored: Planes, first: int) -> Planes:
         """Return restored planes (T, H, W) of the frames from `first` on, mixed with their source and with
@@ -145,7 +147,7 @@ class PlaneClipRestorer(ClipRestorer):
 
     def _again(self, source: tuple[Tensor, ...], clip: Clip) -> tuple[Tensor, ...]:
         self.count_retry()
-        restored = self._by_network(source, clip.sigma, "fp32")
+        restored = self._by_network(source, clip, "fp32")
         if not all_finite(restored):
             raise not_finite(clip, self.facts.name)
         return restored

@@ -90,9 +90,15 @@ class PlaneRestorer(AnyRestorer, Protocol):
     sees: Literal["planes"]
 
     def restore(
-        self, clip: tuple[Tensor, ...], sigma: tuple[float, ...], *, precision: str | None = None
+        self,
+        clip: tuple[Tensor, ...],
+        sigma: tuple[float, ...],
+        *,
+        measured: bool = False,
+        precision: str | None = None,
     ) -> tuple[Tensor, ...]:
-        """Restore one clip: every colour plane (T, H, W), float32 on the 0-255 scale, with its noise `sigma`.
+        """Restore one clip: every colour plane (T, H, W), float32 on the 0-255 scale, with its noise `sigma`,
+        which is white unless it was `measured`.
 
         Return planes of the same shape; the clip itself is not altered. `precision` "fp32" overrides that of
         the options.

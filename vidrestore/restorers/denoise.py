@@ -157,8 +157,7 @@ class DenoiseRestorer:
         # bytes of a group's codes, temporary ones included
         each = 8 * 4 * GROUP * self.network.config.atoms
         self.batch = batch_for(self.device, CHUNK, each, GROUPS_PER_PROCESSOR)
-        white = not isinstance(options.sigma, str)
-        self.further = FurtherEstimates(options.quality, self.patch, self.device, white=white)
+        self.further = FurtherEstimates(options.quality, self.patch, self.device)
         self._levels: OrderedDict[tuple[float, torch.dtype], LevelDust | FastDust] = OrderedDict()
         self._lock = Lock()
 
@@ -166,7 +165,12 @@ class DenoiseRestorer:
         return self.facts.clip
 
     def restore(
-        self, clip: tuple[Tensor, ...], sigma: tuple[float, ...], *, precision: str | None = None
+        self,
+        clip: tuple[Tensor, ...],
+        sigma: tuple[float, ...],
+        *,
+        measured: bool = False,
+        precision: str | None = None,
     ) -> tuple[Tensor, ...]:
         """Restore planes (T, H, W) on the 0-255 scale. Patches of all planes follow the motion of the first
         one. A plane with sigma 0 is left as it is.
@@ -181,7 +185,8 @@ class DenoiseRestorer:
         again = ClipPositions(first[0], self.patch, follow=self.match, before=positions)
         restore_luma = partial(self.restored_plane, planes[0], positions=positions, precision=precision)
         dtype = torch.bfloat16 if uses_bf16(precision, self.device) else torch.float32
-        refined = self.further.refine_clip(planes, first, sigma, (positions, again), restore_luma, dtype)
+        places = (positions, again)
+        refined = self.further.refine_clip(planes, first, sigma, places, restore_luma, dtype, measured)
         return tuple(
             restored[:, : plane.shape[1], : plane.shape[2]].to(plane.device)
             for restored, plane in zip(refined, clip, strict=True)
@@ -243,26 +248,27 @@ class DenoiseRestorer:
 
 @dataclass(frozen=True)
 class Refinement:
-    """How a plane is estimated again: groups (G, S, T) of some grids, the noise, the dtype of products, the
-    noise's spectrum (N,), None of white noise, and for a colour difference the last estimate of luma
-    (T, H, W) at its size.
+    """How a plane is estimated again: groups (G, S, T) of some grids, the noise, the dtype of products,
+    whether the noise was measured, its spectrum (N,), None of white noise, and for a colour difference the
+    last estimate of luma (T, H, W) at its size.
     """
 
     grids: Tensor
     sigma: float
     dtype: torch.dtype
+    measured: bool
     spectrum: Tensor | None = None
     luma: Tensor | None = None
 
 
 class FurtherEstimates:
     """Makes the further estimates of a quality, in patches of `patch` pixels; `batch` groups are filtered at
-    once. `white`: the noise is given by its sigma alone, not measured.
+    once.
     """
 
-    def __init__(self, quality: str, patch: int, device: torch.device, *, white: bool) -> None:
+    def __init__(self, quality: str, patch: int, device: torch.device) -> None:
         self.quality, self.preset = quality, PRESETS[quality]
-        self.patch, self.device, self.white = patch, device, white
+        self.patch, self.device = patch, device
         each = GROUP_COPIES * 4 * PATCHES * patch**2
         self.batch = batch_for(device, TRACKS, each, TRACKS_PER_PROCESSOR)
         self.pixels = batch_for(device, 1, BYTES, PIXELS_PER_PROCESSOR)  # corrected at once, or a frame
@@ -277,11 +283,12 @@ class FurtherEstimates:
         positions: tuple[ClipPositions, ClipPositions],
         restore_luma: Callable[[float], Tensor],
         dtype: torch.dtype,
+        measured: bool,
     ) -> list[Tensor]:
         """Return the last estimates of planes from the first ones, unless their sigma is 0.
 
         positions: matched in the source, and in the first estimate. restore_luma: makes a first estimate of
-        luma for another sigma. dtype: of products.
+        luma for another sigma. dtype: of products. measured: the noise may not be white.
         """
         refined: list[Tensor] = []
         for plane, estimate, level in zip(planes, first, sigma, strict=True):
@@ -290,11 +297,11 @@ class FurtherEstimates:
                 refined.append(estimate)
             elif refined:
                 luma = _resized(refined[0], plane)
-                work = Refinement(self._colour_grids(plane, positions), least, dtype, luma=luma)
+                work = Refinement(self._colour_grids(plane, positions), least, dtype, measured, luma=luma)
                 work = replace(work, spectrum=self._coloured_spectrum(plane, estimate, work))
                 refined.append(self.refine_colour(plane, estimate, work))
             else:
-                work = Refinement(self._luma_grids(plane, positions), least, dtype)
+                work = Refinement(self._luma_grids(plane, positions), least, dtype, measured)
                 work = replace(work, spectrum=self._coloured_spectrum(plane, estimate, work))
                 work, estimate = self._with_lower_sigma(plane, estimate, work, restore_luma)
                 refined.append(self.refine_luma(plane, estimate, work))
@@ -319,7 +326,7 @@ class FurtherEstimates:
 
     def _coloured_spectrum(self, plane: Tensor, estimate: Tensor, work: Refinement) -> Tensor | None:
         """Return the spectrum of measured noise, None of white noise."""
-        if self.white or len(plane) < FRAMES:
+        if not work.measured or len(plane) < FRAMES:
             return None
         spectrum = self._measure_spectrum(plane, estimate, work)
         return None if is_white(spectrum) else spectrum
@@ -363,7 +370,7 @@ class FurtherEstimates:
         whitener = None if work.spectrum is None else inverse_covariance(work.spectrum)
         samples = _samples(self.preset.second.samples, len(plane))
         for stage, tracks in enumerate(self.nonlocal_tracks(work, len(plane))):
-            noise = Noise(work.sigma, None if self.white else estimate, whitener)
+            noise = Noise(work.sigma, estimate if work.measured else None, whitener)
             gains = bayes_gains(self.quality, stage, work.sigma, self.device)
             estimate = nonlocal_bayes(
                 plane, estimate, tracks, self.patch, noise, gains, samples, work.dtype, self.batch
@@ -417,7 +424,7 @@ class FurtherEstimates:
             work.sigma,
             tracks,
             self._transform(work.dtype),
-            None if self.white else brightness,
+            brightness if work.measured else None,
             max(1, self.batch // tracks.shape[1]),
             work.spectrum,
             gains,

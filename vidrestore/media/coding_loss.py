@@ -1,0 +1,183 @@
+"""What a lossy coder took from a picture, as the sigma of the white noise that denoises best.
+
+A coder rounds to multiples of a quantiser's step, which errs by step / sqrt(12). The share of it that
+denoises best was fitted to training clips behind the real encoders (examples/experiments/coded.py): content
+matters less than the step. H.264, MPEG-1, -2 and -4, and VP9 give their quantisers by FFmpeg's encoding
+parameters (struct AVVideoEncParams, libavutil/video_enc_params.h), JPEG by its tables (ITU-T T.81, B.2.4.1).
+Other codecs are judged by the bits of a pixel.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from vidrestore.media.probe import is_lossless
+
+if TYPE_CHECKING:
+    from av.video.frame import VideoFrame
+
+    from vidrestore.frames import VideoInfo
+    from vidrestore.media.probe import SourceInfo
+
+_MPEG = ("mpeg1video", "mpeg2video", "mpeg4", "msmpeg4v2", "msmpeg4v3", "wmv1", "wmv2", "h263", "flv1")
+WITH_PARAMETERS = frozenset({"h264", "vp9", *_MPEG})
+TELLING = WITH_PARAMETERS | {"mjpeg"}  # codecs whose pictures or packets tell what was taken
+PARAMETERS = {"export_side_data": "venc_params"}  # options of a decoder that gives its quantisers
+LEAST = 1.0  # sigma; what is below is left alone
+# Bits of another codec that one of H.264 is worth
+EFFICIENCY = {
+    "hevc": 1.5,
+    "vp9": 1.5,
+    "av1": 2.0,
+    "mpeg2video": 0.6,
+    "mpeg4": 0.8,
+    "mjpeg": 0.3,
+    "prores": 0.3,
+    "dnxhd": 0.3,
+}
+AUDIO_RATE = 128_000  # assumed bits per second of an audio stream of unknown rate
+# Sigma of luma at one bit a pixel, its exponent, and the greatest: still pictures take few bits
+SIGMA_AT_A_BIT, EXPONENT, MOST_BY_BITS = 0.7, -0.6, 4.0
+CHROMA_BY_BITS = 0.6  # of luma's
+ROUNDING = 12**-0.5  # root mean square of the error, of a step
+LOW_FREQUENCIES = 10  # of a JPEG's table, in zigzag order; what lies above is mostly rounded to 0
+_VP9, _H264, _MPEG2 = 0, 1, 2  # types of encoding parameters
+_HEAD, _BLOCK = struct.Struct("=I4xQQ2i8i"), 5  # of AVVideoEncParams; integers of a block, the last its delta
+# Chroma's quantiser of H.264 from luma's, for 30 to 51 (ITU-T H.264, table 8-15)
+_H264_CHROMA = (29, 30, 31, 32, 32, 33, 34, 34, 35, 35, 36, 36, 37, 37, 37, 38, 38, 38, 39, 39, 39, 39)
+# The step of AC coefficients of VP9 in eighths by quantiser index (VP9 bitstream specification, 8.6.1), at
+# some, between which its logarithm is about linear
+_VP9_INDEX = (0, 20, 50, 96, 121, 137, 150, 160, 169, 176, 188, 198, 210, 219, 235, 255)
+_VP9_STEP = (4, 27, 57, 104, 155, 203, 255, 305, 359, 408, 510, 615, 771, 915, 1243, 1828)
+
+
+class Loss(NamedTuple):
+    """Sigma of what a coder took from luma and from colour differences, on the 0-255 scale; 0 if less than
+    LEAST or unknown.
+    """
+
+    luma: float = 0.0
+    chroma: float = 0.0
+
+
+NO_LOSS = Loss()
+# The sigma that denoises best, of luma and chroma: factor and exponent of the quantiser's error
+FITS = {
+    "h264": ((0.55, 1.0), (0.4, 1.0)),
+    "mpeg": ((0.9, 1.0), (0.7, 1.0)),
+    "vp9": ((1.0, 0.63), (0.6, 0.5)),
+    "jpeg": ((0.9, 1.0), (0.6, 1.0)),
+}
+
+
+def _loss(kind: str, *steps: float) -> Loss:
+    """Return the loss by steps of the quantisers of luma and chroma."""
+    fits = zip(FITS[kind], steps, strict=True)
+    return _at_least(*(factor * (ROUNDING * step) ** power for (factor, power), step in fits))
+
+
+def _at_least(*sigma: float) -> Loss:
+    return Loss(*(each if each >= LEAST else 0.0 for each in sigma))
+
+
+def loss_of(picture: VideoFrame, video: VideoInfo) -> Loss | None:
+    """Return the loss of a picture of `video` by its encoding parameters; None without them."""
+    from av.sidedata.sidedata import SideDataContainer
+
+    if video.codec not in WITH_PARAMETERS:  # PyAV frees the names of a PNG's profile twice
+        return None
+    try:
+        # not `picture.side_data`: the picture would keep it, and it keeps the picture
+        side_data = SideDataContainer(picture)  # type: ignore[call-arg]
+    except ValueError:  # a kind that PyAV doesn't know
+        return None
+    for data in side_data:
+        if data.type.name == "VIDEO_ENC_PARAMS":
+            return loss_by_parameters(bytes(data), video.format.depth)
+    return None
+
+
+def loss_by_parameters(data: bytes, depth: int) -> Loss | None:
+    """Return the loss by the bytes of an AVVideoEncParams; None if they hold no quantiser that is known."""
+    count, offset, size, kind, quantiser, *deltas = _HEAD.unpack_from(data)
+    mean = float(quantiser)
+    if count:
+        blocks = np.frombuffer(data, np.uint8, count * size, offset).reshape(count, size)
+        mean += float(blocks[:, : 4 * _BLOCK].copy().view(np.int32)[:, -1].mean())
+    if kind == _H264:
+        scale = 2.0 ** (8 - depth)
+        chroma = _h264_chroma(mean + deltas[3], 6 * (depth - 8))  # deltas: DC and AC of Y, U, V
+        return _loss("h264", scale * _h264_step(mean), scale * _h264_step(chroma))
+    if kind == _MPEG2 and mean > 0:
+        return _loss("mpeg", mean, mean)
+    if kind == _VP9:
+        luma, chroma = (_vp9_step(quantiser + each) for each in (deltas[1], deltas[3]))
+        return _loss("vp9", luma, chroma)
+    return None
+
+
+def _h264_step(quantiser: float) -> float:
+    return float(2 ** ((quantiser - 4) / 6))
+
+
+def _h264_chroma(quantiser: float, beyond: int) -> float:
+    """Return chroma's quantiser; `beyond` is what deeper samples add to both."""
+    return float(np.interp(quantiser - beyond, range(30, 52), _H264_CHROMA, left=quantiser - beyond)) + beyond
+
+
+def _vp9_step(index: int) -> float:
+    return float(np.exp(np.interp(index, _VP9_INDEX, np.log(_VP9_STEP)))) / 8
+
+
+def loss_by_tables(data: bytes) -> Loss | None:
+    """Return the loss of a JPEG, or of a packet of Motion JPEG, by its quantisation tables; None without."""
+    steps = {index: float(np.mean(table[:LOW_FREQUENCIES])) for index, table in _tables(data)}
+    if 0 not in steps:
+        return None
+    return _loss("jpeg", steps[0], steps.get(1, steps[0]))
+
+
+def _tables(data: bytes) -> Iterator[tuple[int, NDArray[Any]]]:
+    """Yield the index of each quantisation table before the picture's scan, and its steps in zigzag order."""
+    at = 2
+    while at + 4 <= len(data) and data[at] == 0xFF:
+        marker, length = data[at + 1], int.from_bytes(data[at + 2 : at + 4], "big")
+        if marker == 0xDA:  # start of scan
+            return
+        if marker == 0xDB:
+            part = data[at + 4 : at + 2 + length]
+            while part:
+                wide = part[0] >> 4
+                end = 1 + 64 * (1 + wide)
+                if len(part) < end:
+                    return
+                yield part[0] & 15, np.frombuffer(part[1:end], ">u2" if wide else np.uint8)
+                part = part[end:]
+        at += 2 + length
+
+
+def bits_per_pixel(source: SourceInfo) -> float | None:
+    """Return the bits per pixel of the source, converted to H.264's efficiency; None if unknown."""
+    video = source.video
+    rate = video.bit_rate
+    if rate is None and source.size and source.duration:
+        sounds = sum(stream.kind == "audio" for stream in source.streams)
+        rate = int(8 * source.size / source.duration) - sounds * AUDIO_RATE
+    if not rate or rate <= 0 or not video.rate:
+        return None
+    return EFFICIENCY.get(video.codec, 1.0) * rate / float(video.rate * video.width * video.height)
+
+
+def loss_by_bits(source: SourceInfo) -> Loss:
+    """Return the loss of a source whose pictures don't give their quantisers."""
+    codec = source.video.codec
+    bits = None if source.pictures or is_lossless(codec) else bits_per_pixel(source)
+    if bits is None:
+        return NO_LOSS
+    sigma = min(SIGMA_AT_A_BIT * (bits / EFFICIENCY.get(codec, 1.0)) ** EXPONENT, MOST_BY_BITS)
+    return _at_least(sigma, CHROMA_BY_BITS * sigma)
