@@ -1,6 +1,7 @@
 """Planning while frames go by: clips, scenes, noise; and the plan as JSON."""
 
 import json
+import math
 from collections.abc import Iterator
 
 import numpy as np
@@ -187,3 +188,23 @@ def test_a_compact_timeline_of_another_version_is_refused():
 def test_a_source_that_is_gone_is_named(tmp_path):
     with pytest.raises(MediaError, match="gone.mkv: the file can't be read any more"):
         Source(str(tmp_path / "gone.mkv")).identity()
+
+
+def test_what_a_coder_took_joins_the_noise_by_the_sum_of_squares_and_is_said():
+    frames = scene_frames([12], noise=3)
+    plain = planned(frames, sigma=None).scenes[0]
+    for index, frame in enumerate(frames):
+        frame.loss = (3.0, 1.0) if index % 2 else (5.0, 3.0)
+    (scene,) = planned(frames, sigma=None).scenes
+    assert scene.loss == (4.0, 2.0, 2.0) and scene.rms == plain.rms
+    assert scene.sigma == pytest.approx(
+        [math.hypot(*each) for each in zip(plain.sigma, scene.loss, strict=True)]
+    )
+    assert scene.measured == pytest.approx(plain.sigma) and scene.noise == f"{plain.noise}; coding 4.0"
+
+
+def test_a_given_sigma_is_all_that_is_removed():
+    frames = scene_frames([12])
+    for frame in frames:
+        frame.loss = (5.0, 3.0)
+    assert planned(frames, sigma=0.0).scenes[0].sigma == (0.0, 0.0, 0.0)

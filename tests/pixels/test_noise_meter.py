@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from vidrestore.media.recompress import recompress
 from vidrestore.noise.features import BETWEEN, EVENED, EVENED_BETWEEN, PART, WITHIN, motion_of, plane_features
-from vidrestore.noise.meter import NoiseMeter, noise_in_words
+from vidrestore.noise.meter import PHOTOGRAPH, NoiseMeter, noise_in_words
 
 Picture = NDArray[np.float32]
 
@@ -206,3 +206,20 @@ def test_texture_favours_a_few_frequencies_and_noise_none():
     texture = np.block([waves[16 * row : 16 * row + 16] for row in range(12)])[None].astype(np.float32) * 20
     quiet, busy = (plane_features([tuple(planes)])[0][WITHIN, -2:] for planes in (noise, texture))  # type: ignore[index]
     assert (busy > quiet + 0.15).all()
+
+
+def test_a_photograph_has_some_noise_at_least_and_a_drawing_none():
+    rng = np.random.default_rng(3)
+    photograph = np.clip(rng.normal(120, 25, (96, 128)), 0, 255).astype(np.float32)
+    drawing = np.kron(rng.integers(60, 180, (12, 16)), np.ones((8, 8))).astype(np.float32)
+    smooth = np.rint(np.add.outer(np.linspace(40, 120, 96), np.linspace(0, 90, 128))).astype(np.float32)
+    partly = photograph.copy()
+    partly[:48, :64] = 100
+
+    def prior(luma):
+        gauge = NoiseMeter(1, colour=False)
+        gauge.add([(luma,)])
+        return gauge.prior(luma)
+
+    assert prior(photograph) == PHOTOGRAPH
+    assert {prior(luma) for luma in (drawing, smooth, partly)} == {(0.0, 0.0)}

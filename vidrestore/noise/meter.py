@@ -42,6 +42,14 @@ FARTHEST = 6.0  # standard deviations from the mean to which inputs of the netwo
 BLACK, EVEN = 24.0, 0.5
 
 
+# Sigma of luma and of colour differences that a photograph has at least: who asks for denoising has noise,
+# and where none was measured, it was mostly missed. Joined with what is measured by the sum of squares.
+PHOTOGRAPH = (4.0, 6.0)
+EVEN_SHARE = 0.01  # of blocks that are one value, from which a picture is drawn, or coded beyond noise
+LEAST_RESIDUAL = 0.35  # white noise of luma below which there is none but that of rounding
+BOUNDS = (20.0, 232.0)  # grey levels between which a value isn't clipped
+
+
 @dataclass(frozen=True)
 class PlaneNoise:
     """The noise of a plane, on the 0-255 scale: `sigma` of the white noise to denoise it as, and its root
@@ -96,9 +104,25 @@ class NoiseMeter:
         ]
         return tuple(estimate(planes, index, colour=self._colour) for index in range(len(planes)))
 
+    def prior(self, luma: NDArray[np.float32]) -> tuple[float, float]:
+        """Return the sigma of luma and of colour differences that a photograph with this luma (0-255) has at
+        least: PHOTOGRAPH, and 0 if it seems drawn or rendered.
+        """
+        drawn = _even_share(luma) >= EVEN_SHARE or self._white[0].sigma() < LEAST_RESIDUAL
+        return (0.0, 0.0) if drawn else PHOTOGRAPH
+
     def _median(self, index: int) -> Array | None:
         looks = [found for look in self._looks if (found := look[index]) is not None]
         return np.median(np.array(looks), axis=0) if looks else None
+
+
+def _even_share(luma: NDArray[np.float32]) -> float:
+    """Return the share of blocks of one value among those without clipped values, 1 if there are none."""
+    rows, columns = (side // SIDE for side in luma.shape)
+    blocks = luma[: rows * SIDE, : columns * SIDE].reshape(rows, SIDE, columns, SIDE)
+    low, high = blocks.min((1, 3)), blocks.max((1, 3))
+    inner = (low > BOUNDS[0]) & (high < BOUNDS[1])
+    return float((low == high)[inner].mean()) if inner.any() else 1.0
 
 
 def without_bars(frames: list[Planes]) -> list[Planes]:

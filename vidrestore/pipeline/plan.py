@@ -58,8 +58,8 @@ class Clip:
 
     `sigma`: the white noise that each colour plane's is taken for (0-255), as known when the clip ends. If it
     isn't given, it joins the noise that was measured, whose own strength is `rms`, and `loss`, what a coder
-    took. R, G, B are denoised as luma and colour differences (`rgb_to_opponent`), and each value is that of
-    R, G, B whose white noise leaves as much there.
+    took and a photograph has at least. R, G, B are denoised as luma and colour differences
+    (`rgb_to_opponent`), and each value is that of R, G, B whose white noise leaves as much there.
     """
 
     first: int
@@ -91,7 +91,8 @@ class Scene:
     @property
     def noise(self) -> str:
         """In words: "luma 9.6, coarse; chroma 14.1", or "none; coding 4.1"."""
-        lost = f"; coding {self.loss[0]:.1f}" if any(self.loss) else ""
+        cause = "coding" if self.stop - self.first > 1 else "of a photograph at least"
+        lost = f"; {cause} {self.loss[0]:.1f}" if any(self.loss) else ""
         return noise_in_words(self.measured, self.rms) + lost
 
 
@@ -349,8 +350,10 @@ class _SceneNoise:
                 for plane, norm in zip(found, OPPONENT_NORMS, strict=True)
             )
         luma, chroma = (fmean(each) for each in zip(*self._losses, strict=True))
-        others = chroma if self._pixels.family == "yuv" else luma
-        loss = (luma, *([others] * (len(found) - 1)))
+        if len(self._losses) == 1:  # a photograph
+            prior = self._meter.prior(self._grey(frames[0])[0])
+            luma, chroma = math.hypot(luma, prior[0]), math.hypot(chroma, prior[1])
+        loss = (luma, *([chroma] * (len(found) - 1)))
         sigma = tuple(math.hypot(plane.sigma, lost) for plane, lost in zip(found, loss, strict=True))
         return sigma, tuple(plane.rms for plane in found), loss
 
