@@ -1,7 +1,6 @@
 """Planning while frames go by: clips, scenes, noise; and the plan as JSON."""
 
 import json
-import math
 from collections.abc import Iterator
 
 import numpy as np
@@ -190,17 +189,16 @@ def test_a_source_that_is_gone_is_named(tmp_path):
         Source(str(tmp_path / "gone.mkv")).identity()
 
 
-def test_what_a_coder_took_joins_the_noise_by_the_sum_of_squares_and_is_said():
+@pytest.mark.parametrize("factor, decided", [(1, False), (50, True)])
+def test_the_larger_of_the_noise_and_what_a_coder_took_is_removed_and_both_are_said(factor, decided):
     frames = scene_frames([12], noise=3)
     plain = planned(frames, sigma=None).scenes[0]
     for index, frame in enumerate(frames):
-        frame.loss = (3.0, 1.0) if index % 2 else (5.0, 3.0)
+        frame.loss = (factor * 1.0, 0.0) if index % 2 else (factor * 2.0, 0.0)
     (scene,) = planned(frames, sigma=None).scenes
-    assert scene.loss == (4.0, 2.0, 2.0) and scene.rms == plain.rms
-    assert scene.sigma == pytest.approx(
-        [math.hypot(*each) for each in zip(plain.sigma, scene.loss, strict=True)]
-    )
-    assert scene.measured == pytest.approx(plain.sigma) and scene.noise == f"{plain.noise}; coding 4.0"
+    assert scene.loss == (1.5 * factor, 0.0, 0.0) and scene.rms == plain.rms
+    assert scene.sigma == ((1.5 * factor if decided else plain.sigma[0]), *plain.sigma[1:])
+    assert scene.noise == f"{plain.noise}; coding {1.5 * factor:.1f}"
 
 
 def test_a_given_sigma_is_all_that_is_removed():

@@ -43,7 +43,7 @@ BLACK, EVEN = 24.0, 0.5
 
 
 # Sigma of luma and of colour differences that a photograph has at least: who asks for denoising has noise,
-# and where none was measured, it was mostly missed. Joined with what is measured by the sum of squares.
+# and where none was measured, it was mostly missed.
 PHOTOGRAPH = (4.0, 6.0)
 EVEN_SHARE = 0.01  # of blocks that are one value, from which a picture is drawn, or coded beyond noise
 LEAST_RESIDUAL = 0.35  # white noise of luma below which there is none but that of rounding

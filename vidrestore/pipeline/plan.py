@@ -8,7 +8,6 @@ Any range of clips of a plan can be restored by itself.
 
 from __future__ import annotations
 
-import math
 import zlib
 from array import array
 from base64 import b64decode, b64encode
@@ -57,8 +56,8 @@ class Clip:
     """Frames [first, stop) of one scene, restored together.
 
     `sigma`: the white noise that each colour plane's is taken for (0-255), as known when the clip ends. If it
-    isn't given, it joins the noise that was measured, whose own strength is `rms`, and `loss`, what a coder
-    took and a photograph has at least. R, G, B are denoised as luma and colour differences
+    isn't given, it is the larger of the noise that was measured, whose own strength is `rms`, and `loss`,
+    what a coder took or a photograph has at least. R, G, B are denoised as luma and colour differences
     (`rgb_to_opponent`), and each value is that of R, G, B whose white noise leaves as much there.
     """
 
@@ -83,10 +82,10 @@ class Scene:
 
     @property
     def measured(self) -> tuple[float, ...]:
-        """The part of `sigma` that was measured: without what the coder took, 0 where no noise was found."""
-        loss = self.loss or (0.0,) * len(self.sigma)
-        parts = zip(self.sigma, loss, self.rms or self.sigma, strict=True)
-        return tuple(math.sqrt(max(0.0, all**2 - lost**2)) if rms else 0.0 for all, lost, rms in parts)
+        """`sigma` where the noise decides it, else the strength of the noise."""
+        loss, rms = (each or (0.0,) * len(self.sigma) for each in (self.loss, self.rms))
+        planes = zip(self.sigma, loss, rms, strict=True)
+        return tuple(level if level > lost else found for level, lost, found in planes)
 
     @property
     def noise(self) -> str:
@@ -351,10 +350,9 @@ class _SceneNoise:
             )
         luma, chroma = (fmean(each) for each in zip(*self._losses, strict=True))
         if len(self._losses) == 1:  # a photograph
-            prior = self._meter.prior(self._grey(frames[0])[0])
-            luma, chroma = math.hypot(luma, prior[0]), math.hypot(chroma, prior[1])
+            luma, chroma = map(max, (luma, chroma), self._meter.prior(self._grey(frames[0])[0]))
         loss = (luma, *([chroma] * (len(found) - 1)))
-        sigma = tuple(math.hypot(plane.sigma, lost) for plane, lost in zip(found, loss, strict=True))
+        sigma = tuple(max(plane.sigma, lost) for plane, lost in zip(found, loss, strict=True))
         return sigma, tuple(plane.rms for plane in found), loss
 
     def _grey(self, frame: Frame) -> tuple[NDArray[np.float32], ...]:
