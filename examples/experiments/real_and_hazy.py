@@ -1,9 +1,11 @@
-"""Judge the picture networks on real video without weather, and dehaze on haze that isn't the held-out fog.
+"""Judge the picture networks on real video without weather, derain on rain of others, and dehaze on haze that
+isn't the held-out fog.
 
     python examples/experiments/real_and_hazy.py [--weights NAME=FILE]
 
 Real video (`../shared/data/real/video`): PSNR to itself and the mean change of brightness of three
-frames, which should come back as they are. Haze as it is drawn for training, on four clips that nothing is
+frames, which should come back as they are. Rain as others painted it (`../shared/data/others/rain`): PSNR as
+given and by derain, single pictures. Haze as it is drawn for training, on four clips that nothing is
 trained on; and even haze, as a machine fills a room with, on photos: PSNR as given, by the dark channel
 prior, and by dehaze.
 """
@@ -11,7 +13,7 @@ prior, and by dehaze.
 from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from itertools import islice
 from pathlib import Path
 from statistics import fmean
@@ -84,6 +86,13 @@ def even(data: Path) -> Iterator[tuple[Tensor, Tensor]]:
         yield stored(linear(clear) * seen + airlight[:, None] * (1 - seen)), clear
 
 
+def rain_of_others(data: Path) -> Iterator[tuple[Tensor, Tensor]]:
+    """Yield pictures (1, 3, H, W) with rain and without it."""
+    for path in sorted((data / "others" / "rain").glob("*_rain.jpg")):
+        clear = path.with_name(path.name.replace("_rain", "_gt"))
+        yield rgb_picture(path)[None], rgb_picture(clear)[None]
+
+
 def alike(one: Tensor, other: Tensor) -> float:
     """PSNR (dB) of pictures (3, H, W)."""
     return psnr(one.permute(1, 2, 0), other.permute(1, 2, 0), 1)
@@ -97,6 +106,9 @@ def main(options: Namespace) -> None:
                 restored = restore(clip)
                 change = 255 * float((restored - clip[middle]).mean())
                 print(f"| {task} | {name} | {video} | {alike(restored, clip[middle]):.1f} | {change:+.2f} |")
+    if not options.task or "derain" in options.task:
+        removers = {"as given": lambda rainy: rainy[0], **networks_of("derain", options.weights)}
+        table("rain", removers, {"of others": rain_of_others}, options.data)
     if options.task and "dehaze" not in options.task:
         return
     (prior,) = (method for method in METHODS["dehaze"] if method.name == "dark channel prior")
@@ -105,11 +117,21 @@ def main(options: Namespace) -> None:
         prior.name: lambda hazy: prior.middle(hazy, TUNED["dehaze"][prior.name]),
         **networks_of("dehaze", options.weights),
     }
-    print(f"\n| haze | {' | '.join(ways)} |\n|---|{'---|' * len(ways)}")
-    for kind, pairs in (("as drawn for training", drawn), ("even, on photos", even)):
-        found = [[alike(way(hazy), clear[0]) for way in ways.values()] for hazy, clear in pairs(options.data)]
+    table("haze", ways, {"as drawn for training": drawn, "even, on photos": even}, options.data)
+
+
+def table(
+    kind: str,
+    ways: Mapping[str, Restorer],
+    sets: Mapping[str, Callable[[Path], Iterator[tuple[Tensor, Tensor]]]],
+    data: Path,
+) -> None:
+    """Print the mean PSNR of each way on sets of pairs, degraded and clear."""
+    print(f"\n| {kind} | {' | '.join(ways)} |\n|---|{'---|' * len(ways)}")
+    for name, pairs in sets.items():
+        found = [[alike(way(seen), clear[0]) for way in ways.values()] for seen, clear in pairs(data)]
         cells = " | ".join(f"{fmean(each):.2f}" for each in zip(*found, strict=True))
-        print(f"| {kind} ({len(found)}) | {cells} |")
+        print(f"| {name} ({len(found)}) | {cells} |")
 
 
 if __name__ == "__main__":

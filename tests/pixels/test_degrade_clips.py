@@ -41,7 +41,9 @@ from vidrestore.degrade.weather import (
     canvas_size,
     capsule,
     gaussian_spectrum,
+    line_spectrum,
     poisson,
+    rain,
     render,
     shape_spectrum,
     splat,
@@ -234,6 +236,29 @@ def test_a_soft_line_is_one_in_its_middle_and_as_wide_as_its_sigma():
     across = render([(line, gaussian_spectrum(torch.tensor([2.0]), room))], room)[0, 0, 0, 5]
     expected = torch.exp(-((torch.arange(32.0) - 16) ** 2) / (2 * 2.0**2))
     torch.testing.assert_close(across, expected, atol=1e-3, rtol=0)
+
+
+def test_a_line_is_one_from_end_to_end_and_falls_evenly_to_nothing_at_its_ends():
+    room = (64, 64)
+    point = torch.zeros(1, 1, 1, *room)
+    point[..., 30, 20] = 1
+    down, sigma = torch.tensor([[1.0, 0.0]]), torch.tensor([1.0])
+    line = line_spectrum(30 * ONE, 16 * ONE, down, room) * gaussian_spectrum(sigma, room)
+    along = render([(point, line)], room)[0, 0, 0, :, 20]
+    expected = ((15 - (torch.arange(64.0) - 30).abs()) / 8).clamp(0, 1)
+    torch.testing.assert_close(along, expected, atol=0.06, rtol=0)
+
+
+def test_painted_rain_is_white_in_display_values_and_never_darkens(monkeypatch):
+    monkeypatch.setattr("vidrestore.degrade.weather.PAINTED_SHARE", 1.0)
+    monkeypatch.setattr("vidrestore.degrade.weather.PAINTED_VEIL_SHARE", 0.0)
+    clips = torch.full((40, 2, 3, 48, 48), 0.25)
+    rainy = rain(clips, Counters(5, 0, torch.arange(40)))
+    assert torch.equal(rainy[:, :, 0], rainy[:, :, 1]) and torch.equal(rainy[:, :, 0], rainy[:, :, 2])
+    assert float((clips - rainy).max()) < 1e-6
+    covered = (rainy > 0.29).float().mean((1, 2, 3, 4))
+    assert float(covered.min()) < 0.02 and 0.05 < float(covered.median()) < 0.4 < float(covered.max())
+    assert float((rainy - clips).mean((1, 2, 3, 4)).max()) < 0.4
 
 
 @pytest.mark.parametrize("name", ["rain", "snow"])

@@ -4,8 +4,9 @@ lens.
 Rain: O = t ((1 - S) J + S L) + (1 - t) A with streaks S of several layers, their light L, and distant rain as
 a veil (W. Yang et al., "Deep joint rain detection and removal from a single image", CVPR 2017; R. Li et al.,
 "Heavy rain image restoration", CVPR 2019). A drop shows a wide view of the scene upside down (K. Garg, S.
-Nayar, "Vision and rain", IJCV 2007), so L is brighter than most of a scene. Snow: K = z c + (1 - z) J with
-opacity z and colour c (Y.-F. Liu et al., "DesnowNet", TIP 2018).
+Nayar, "Vision and rain", IJCV 2007), so L is brighter than most of a scene. The rain of datasets is painted:
+straight streaks, all white, in display values. Snow: K = z c + (1 - z) J with opacity z and colour c (Y.-F.
+Liu et al., "DesnowNet", TIP 2018).
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from itertools import chain
 
 import torch
 import torch.nn.functional as F
@@ -23,6 +25,16 @@ from vidrestore.degrade.counters import Counters, constants, waits
 from vidrestore.degrade.haze import add_haze, random_depth
 from vidrestore.light import from_light, to_light
 
+PAINTED_SHARE = 0.65  # of clips with rain, those with streaks painted over them, as in the field's datasets
+MOST_PAINTED = 4  # layers of such streaks
+COVERED = (0.02, 0.6)  # share of the picture under them
+PAINTED_LENGTH, PAINTED_WIDTH = (6.0, 60.0), (0.4, 1.5)  # in pixels, the latter the sigma across
+PAINTED = (0.15, 1.1)  # of white, in their middle
+MOST_ADDED = 0.25  # of white, by all of them on average
+CROSSING_SHARE = 0.25  # of clips with painted rain, those with a few long streaks more
+CROSSING, CROSSING_COUNT = (60.0, 250.0), (3e-5, 4e-4)  # their length, and how many per pixel
+STEEPEST = 0.8  # radians between painted rain and a vertical
+PAINTED_VEIL_SHARE = 0.4
 STREAKS = (1e-4, 4e-3)  # streaks per pixel in the nearest layer
 FLAKES = (2e-4, 7e-3)  # flakes per pixel of a layer with a radius of 1
 # nearness of a layer of rain in focus: 1 is the nearest, with streaks of up to 60 pixels
@@ -33,7 +45,6 @@ FINE_LENGTH = (5.0, 45.0)
 THICK_SHARE = 0.55  # of clips with rain, those with streaks too near to be in focus
 THICK = (1.5, 6.0)  # sigma of their blur in pixels
 THICK_COUNT = (5e-5, 6e-4)  # such streaks per pixel
-SPLASH_SHARE = 0.15  # of clips with rain, those with splashes
 STRENGTH = (0.06, 0.8)  # of streaks, from single faint ones
 OPACITY = (0.1, 1.5)  # optical depth of flakes
 SNOW_SPEED = (0.4, 4.0)  # of flakes; 1 is 4 pixels a frame and 8 more per pixel of radius
@@ -47,7 +58,6 @@ VEIL = (0.0, 0.35)
 LIGHT_SHARE = 0.5
 UNEVEN_SHARE = 0.4  # share of clips whose veil has a depth
 MOST_LAYERS, MOST_SMALL = 6, 5  # of streaks in focus, and of flakes; at least 2
-DROPLETS = 5  # of a drop that bursts
 
 
 def add_rain(
@@ -73,13 +83,17 @@ def add_snow(clips: Tensor, mask: Tensor, colour: Tensor) -> Tensor:
 
 @in_turn
 def rain(clips: Tensor, draw: Counters) -> Tensor:
-    """Add layers of streaks at several depths, at about one angle; often thick ones near the lens as well."""
-    canvas, frames = canvas_size(clips.shape[3:]), clips.shape[1]
-    streaks = _crop(render(_streaks(frames, canvas, draw), canvas), clips)
-    in_light = draw.chance(LIGHT_SHARE)
-    light = _drop_light(clips, in_light, draw)
-    transmission, airlight = _veil(clips, draw)
-    opacity = of_sample(draw.uniform(0.3, 1))
+    """Add layers of streaks at several depths, at about one angle, often thick ones near the lens as well; or
+    white ones, painted in display values.
+    """
+    canvas, frames, painted = canvas_size(clips.shape[3:]), clips.shape[1], draw.chance(PAINTED_SHARE)
+    layers = chain(_streaks(frames, canvas, draw, ~painted), _painted(frames, canvas, draw, painted))
+    streaks = _crop(render(layers, canvas), clips)
+    in_light = draw.chance(LIGHT_SHARE) & ~painted
+    light = torch.where(of_sample(painted), 1.0, _drop_light(clips, in_light, draw))
+    transmission, airlight = _veil(clips, draw, torch.where(painted, PAINTED_VEIL_SHARE, VEIL_SHARE))
+    added_or_screened = draw.uniform(-0.5, 1.5).clamp(0, 1)
+    opacity = of_sample(torch.where(painted, added_or_screened, draw.uniform(0.3, 1)))
 
     def add(scene: Tensor, air: Tensor) -> Tensor:
         return add_rain(scene, streaks, opacity, transmission, air, light)
@@ -97,15 +111,44 @@ def _in_either(
     return changed(seen, in_light, LIGHT_SHARE, lambda rows: from_light(seen[rows]))
 
 
-def _streaks(frames: int, canvas: Canvas, draw: Counters) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield maps of streaks with the spectra of their profiles: in focus, too near for it, and splashes."""
+def _painted(frames: int, canvas: Canvas, draw: Counters, chosen: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+    """Yield maps of the middles of straight streaks of the `chosen` samples, which fall along their angle or
+    are others in every frame, with the spectra of their profiles.
+    """
+    angle, layers = draw.uniform(-STEEPEST, STEEPEST), draw.integers(1, MOST_PAINTED + 1)
+    covered, bright, length = (draw.log_uniform(each) for each in (COVERED, PAINTED, PAINTED_LENGTH))
+    width, taper = draw.log_uniform(PAINTED_WIDTH), draw.uniform(0.2, 1)
+    length, bright = length.maximum(10 * width), bright.minimum(MOST_ADDED / covered)
+    crossing = draw.chance(CROSSING_SHARE)
+    # steps that are far longer than a canvas lead anywhere on it
+    step = torch.where(draw.chance(0.5), 5e3, draw.log_uniform((3.0, 150.0)))
+    for number in range(MOST_PAINTED + 1):
+        part, tilted = draw.branch(), angle + 0.05 * draw.normal()
+        down = torch.stack((tilted.cos(), tilted.sin()), 1)
+        sigma, peak = (width * draw.uniform(0.6, 1.4)).clamp(min=0.4), bright * draw.uniform(0.5, 1.2)
+        if number < MOST_PAINTED:
+            along, there = length * draw.uniform(0.5, 1.5), number < layers
+            density = -(1 - covered).log() / (2.5 * sigma * along * layers)
+        else:
+            along, there = draw.log_uniform(CROSSING), crossing
+            density = draw.log_uniform(CROSSING_COUNT)
+        if _some(there := there & chosen):
+            swarm = Swarm.drawn(part, canvas, density * there, step, 0 * step, down, 0.05, 0.08)
+            line = line_spectrum(along, taper * along, down, canvas)
+            yield swarm.traces(frames, canvas, peak, 0.08), line * gaussian_spectrum(sigma, canvas)
+
+
+def _streaks(frames: int, canvas: Canvas, draw: Counters, chosen: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+    """Yield maps of streaks of the `chosen` samples with the spectra of their profiles: in focus, and too
+    near for it.
+    """
     angle, strength = 0.35 * draw.normal(), draw.log_uniform(STRENGTH)
     down = torch.stack((angle.cos(), angle.sin()), 1)
     # relative to the longest exposure; drops are dots in a short one
     short, usual = draw.log_uniform((0.2, 1.0)), draw.uniform(0.5, 1)
     exposure = torch.where(draw.chance(0.3), short, usual)
-    layers = draw.integers(2, MOST_LAYERS + 1)
-    fine, thick, splashes = (draw.chance(share) for share in (FINE_SHARE, THICK_SHARE, SPLASH_SHARE))
+    layers = draw.integers(2, MOST_LAYERS + 1) * chosen
+    fine, thick = (draw.chance(share) & chosen for share in (FINE_SHARE, THICK_SHARE))
     for number in range(MOST_LAYERS):
         near, part = draw.log_uniform(NEAR), draw.branch()
         density = draw.log_uniform(STREAKS) / near
@@ -129,36 +172,11 @@ def _streaks(frames: int, canvas: Canvas, draw: Counters) -> Iterator[tuple[Tens
         step = torch.full_like(length, 200.0)
         swarm = Swarm.drawn(part, canvas, density * thick, step, length, down, 0.08, 1e-3)
         yield swarm.traces(frames, canvas, bright, 0.07), gaussian_spectrum(sigma, canvas)
-    sigma, part = draw.uniform(0.4, 0.9), draw.branch()
-    if _some(splashes):
-        yield _splashes(frames, canvas, strength * splashes, part), gaussian_spectrum(sigma, canvas)
 
 
 def _some(there: Tensor) -> bool:
     """Return False if it is known without waiting that no sample has a layer."""
     return waits(there) or bool(there.any())
-
-
-def _splashes(frames: int, canvas: Canvas, bright: Tensor, draw: Counters) -> Tensor:
-    """Return (B, T, 1, *canvas): drops that burst on the ground, different in every frame, each with droplets
-    around it.
-    """
-    area, density = canvas[0] * canvas[1], draw.log_uniform((3e-4, 3e-3))
-    hits = poisson(density[:, None] * area, draw, frames) * (bright > 0)[:, None]
-    most = room(hits, 3.5e-3 * area)
-    # (B, hits, frames, 2), the same for the droplets of a hit
-    start = constants(tuple(map(float, canvas)), bright.device) * draw.uniform(0, 1, most, frames, 2)
-    normal = draw.normal(most, DROPLETS, frames, 3)
-    thrown = draw.uniform(1, 5).view(-1, 1, 1, 1, 1) * normal[..., :2]
-    thrown = torch.stack((-thrown[..., 0].abs(), thrown[..., 1]), 4)
-    places, ways = (
-        each.flatten(1, 2).permute(0, 2, 3, 1).flatten(0, 1)
-        for each in (start[:, :, None] + thrown, 0.4 * thrown)
-    )
-    weight = (0.5 * normal[..., 2]).exp().flatten(1, 2).mT.flatten(0, 1)
-    swarm = Swarm(places, torch.zeros_like(ways), ways, weight, DROPLETS * hits.flatten())
-    maps = swarm.traces(1, canvas, bright.repeat_interleave(frames), 0.15)
-    return maps.view(-1, frames, *maps.shape[2:])
 
 
 def _drop_light(clips: Tensor, in_light: Tensor, draw: Counters) -> Tensor:
@@ -230,11 +248,11 @@ def _crop(maps: Tensor, clips: Tensor, largest: float = 1.0) -> Tensor:
     return maps[..., :height, :width].clamp(max=largest)
 
 
-def _veil(clips: Tensor, draw: Counters) -> tuple[Tensor, Tensor]:
+def _veil(clips: Tensor, draw: Counters, share: Tensor | float = VEIL_SHARE) -> tuple[Tensor, Tensor]:
     """Return transmission (B, T, 1, H, W) and airlight (B, 3, 1, 1) of particles too far away to be seen
     individually.
     """
-    density = of_sample(draw.uniform(*VEIL) * draw.chance(VEIL_SHARE))
+    density = of_sample(draw.uniform(*VEIL) * draw.chance(share))
     uneven, part = draw.chance(UNEVEN_SHARE), draw.branch()
     depth = changed(
         torch.ones_like(clips[:, :, :1]),
@@ -388,6 +406,19 @@ def gaussian_spectrum(sigma: Tensor, canvas: Canvas) -> Tensor:
     sigma = sigma[:, None, None]
     rows, columns = (torch.exp(-2 * (math.pi * sigma * each) ** 2) for each in (down, right))
     return (math.sqrt(2 * math.pi) * sigma).clamp(min=1) * rows * columns
+
+
+def line_spectrum(length: Tensor, ends: Tensor, down: Tensor, canvas: Canvas) -> Tensor:
+    """Return spectra (B, *) of lines of `length` (B,) pixels in the direction `down` (B, 2), 1 a pixel but at
+    their ends, where they fall to 0 within `ends` / 2 (B,) pixels.
+    """
+    rows = torch.fft.fftfreq(canvas[0], device=length.device)[:, None]
+    columns = torch.fft.rfftfreq(canvas[1], device=length.device)
+    length, ends, along, aside = (each[:, None, None] for each in (length, ends, *down.unbind(1)))
+    frequency = rows * along + columns * aside
+    return (
+        (length - ends / 2) * torch.sinc((length - ends / 2) * frequency) * torch.sinc(ends / 2 * frequency)
+    )
 
 
 def shape_spectrum(shapes: Tensor, canvas: Canvas) -> Tensor:
