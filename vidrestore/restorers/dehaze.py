@@ -39,8 +39,8 @@ LEAST_RATIO = 1.5  # a frame whose shorter side is below this times the lines is
 GUIDE_RADIUS = 2  # of the windows of a change, in pixels of the small picture
 FLAT = 1e-5  # added to the variance in a window, so that the gain of flat windows is near 1
 
-# Mean optical depths of the scene from which haze is removed and up to which ever more of it, and the same for
-# thick haze. Clear frames and photographs have up to 0.05, hazy photographs 0.04 to 0.65.
+# Mean optical depths of a scene between which ever more of its haze is removed, and between which thick haze
+# is ever more removed as such. Clear frames and photographs have up to 0.05, hazy photographs 0.04 to 0.65.
 HAZE, THICK = (0.03, 0.12), (0.2, 0.4)
 LUMA = (0.299, 0.587, 0.114)
 BRIGHTEST = 8.0  # gain of luma
@@ -111,8 +111,8 @@ def _means(maps: Tensor) -> Tensor:
 
 
 class HazeNetworks(nn.Module):
-    """The two networks of the default: maps pictures (B, 3, H, W) to what the first makes of them, its optical
-    depth, and what the second makes of them, (B, 7, H, W).
+    """The two networks of the default: map pictures (B, 3, H, W) to (B, 7, H, W), what the first makes of
+    them, its optical depth, and what the second makes of them.
     """
 
     def __init__(self, first: MBTaylorFormer, thick: nn.Module) -> None:

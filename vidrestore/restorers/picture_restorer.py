@@ -17,6 +17,7 @@ from torch import Tensor
 from vidrestore.clips import Bounds, reflected
 from vidrestore.errors import CheckpointError, OptionError
 from vidrestore.models.fast.compiled import Compiled
+from vidrestore.models.mb_taylorformer import MBTaylorFormer
 from vidrestore.restorers.base import IMAGE_NETWORKS, Facts, PictureForm
 from vidrestore.restorers.dehaze import RADIUS as HAZE_RADIUS
 from vidrestore.restorers.dehaze import (
@@ -95,7 +96,7 @@ class PictureRestorer:
         model = load_for(task, FAMILY, options.model, str(self.device), preferred, options.family)
         self.network, self.form = model.network, PictureForm.of(model.network)
         name, weights = model.card.name, model.card.sha256
-        if self.form.haze and options.model is None:
+        if isinstance(model.network, MBTaylorFormer) and self.form.haze and options.model is None:
             thick = load_model(THICK_HAZE, device=str(self.device))
             self.network = HazeNetworks(model.network, thick.network).eval()
             name += f"+{thick.card.name}"
