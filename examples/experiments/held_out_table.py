@@ -232,8 +232,8 @@ def write_png(path: Path, picture: Tensor) -> None:
 
 
 def networks_of(task: str, weights: Sequence[str], qualities: Sequence[Quality] = ()) -> dict[str, Restorer]:
-    """The bundled network, those given as NAME=FILE, and qualities of `denoise`. SystemExit for one that
-    can't be had.
+    """Return the bundled network, those given as NAME=FILE, both of `dehaze` as the command joins them, and
+    qualities of `denoise`. SystemExit for one that can't be had.
     """
     sources = dict(given.split("=", 1) for given in weights)
     if name := bundled(task):
@@ -246,6 +246,8 @@ def networks_of(task: str, weights: Sequence[str], qualities: Sequence[Quality] 
             found[name] = network(task, source.replace("{task}", task))
         except (VidRestoreError, OSError) as error:
             sys.exit(f"{task}: {name}: {error}")
+    if task == "dehaze" and name:
+        found["both networks"] = command(task, "default")
     if task == "denoise":
         for quality in qualities:
             found[f"denoise, {quality}"] = command(task, quality)

@@ -12,7 +12,6 @@ from vidrestore.cli.bench_commands import default_sigma
 from vidrestore.errors import OptionError
 from vidrestore.jobs import bench as benchmarks
 from vidrestore.jobs.bench import Benchmark, Rate, Stage, network_rate
-from vidrestore.jobs.gpu_model import COUNTED
 from vidrestore.options import EncoderOptions, RestoreOptions
 from vidrestore.restorers.base import Sample
 from vidrestore.restorers.denoise import DenoiseRestorer
@@ -101,12 +100,3 @@ def test_a_pipe_can_t_be_measured():
         OptionError, match="bench reads its video more than once: name a file instead of a pipe"
     ):
         benchmarks.bench("-", task="denoise", options=RestoreOptions(), size=(64, 48), frames=2)
-
-
-def test_bench_predicts_for_a_known_card_and_names_them_for_another(capsys):
-    assert command("bench", "--model-of", "4060") == 0
-    first, _, _, *rows = capsys.readouterr().out.splitlines()
-    assert first.startswith("predicted, not measured: RTX 4060 with 8 cores and h264_nvenc")
-    assert len(rows) == len(COUNTED)
-    assert command("bench", "--model-of", "3090") == 2
-    assert "expected h100 or 4060" in capsys.readouterr().err

@@ -12,7 +12,6 @@ from device_runs import EIGHT, video_of
 from stand_in import Rehearsal
 
 from vidrestore.frames import Frame
-from vidrestore.jobs.gpu_model import CARDS, COUNTED, Work, predicted
 from vidrestore.options import RestoreOptions
 from vidrestore.pipeline.pipelines import clip_restorer
 from vidrestore.pipeline.plan import Clip
@@ -23,11 +22,12 @@ SIZES = {"270p": (270, 480), "480p": (480, 854), "1080p": (1080, 1920)}
 
 
 class Cost(NamedTuple):
-    """A frame's work, and per clip the waits of the host, for values, sizes and error codes, and the copies
-    that it waits for.
+    """A frame's launches and the gigabytes that they move, and per clip the waits of the host, for values,
+    sizes and error codes, and the copies that it waits for.
     """
 
-    work: Work
+    launches: float
+    gigabytes: float
     waits: int
     copies: int
 
@@ -42,11 +42,11 @@ def cost(card: str, task: str, size: str, count: int, *options: tuple[str, Any])
         clips = clip_restorer(restorer, video_of(EIGHT, height, width), RestoreOptions(), threads=1)
         for stop, sigma in ((3, 20.0), (count, 21.0)):  # as measured noise differs from clip to clip
             device.counts.clear()
-            device.launches = device.touched = device.products = device.cholesky = 0
+            device.launches = device.touched = 0
             assert len(list(clips.frames(iter([(Clip(0, stop, (sigma,) * 3), frames[:stop])])))) == stop
-    each = device.launches, device.touched / 1e9, device.products / 1e9, device.cholesky
     waits = sum(device.counts[what] for what in ("values read", "sized by values", "waits inside"))
-    return Cost(Work(*(number / count for number in each)), waits, device.counts["blocking copies"])
+    each = device.launches / count, device.touched / 1e9 / count
+    return Cost(*each, waits, device.counts["blocking copies"])
 
 
 DENOISE: tuple[Any, ...] = ("denoise", 20, ("sigma", 20.0))
@@ -77,8 +77,8 @@ def cost_of(name: str, size: str, card: str = "h100") -> Cost:
         ("denoise, fast", "1080p", 345),
         ("derain", "480p", 150),
         ("derain", "1080p", 150),
-        ("dehaze", "480p", 100),
-        ("dehaze", "1080p", 100),
+        ("dehaze", "480p", 410),  # two networks
+        ("dehaze", "1080p", 410),
         ("sr", "270p", 135),  # enlarged to 1080p
         ("sr", "480p", 135),
         # enlarged to 8K, of which fewer frames fit
@@ -86,18 +86,18 @@ def cost_of(name: str, size: str, card: str = "h100") -> Cost:
     ],
 )
 def test_an_h100_restores_a_frame_by_few_launches(name, size, most):
-    assert cost_of(name, size).work.launches <= most
+    assert cost_of(name, size).launches <= most
 
 
 @pytest.mark.parametrize("name", ["denoise", "denoise, fast"])
 def test_large_frames_take_no_more_launches_on_an_h100_than_small_ones(name):
-    assert cost_of(name, "1080p").work.launches <= 1.005 * cost_of(name, "480p").work.launches
+    assert cost_of(name, "1080p").launches <= 1.005 * cost_of(name, "480p").launches
 
 
 # At 1080p 9.4 GB of a denoised frame were counted at first.
 @pytest.mark.parametrize("name, most", [("denoise", 8.25), ("denoise, fast", 3.9), ("derain", 30)])
 def test_few_bytes_of_a_frame_of_1080p_are_moved_on_a_device(name, most):
-    assert cost_of(name, "1080p").work.gigabytes <= most
+    assert cost_of(name, "1080p").gigabytes <= most
 
 
 # Of a denoised clip: the sizes of lists of holes in three planes and of detailed groups in two, and one look
@@ -115,30 +115,3 @@ def test_few_bytes_of_a_frame_of_1080p_are_moved_on_a_device(name, most):
 def test_the_host_waits_for_a_device_a_few_times_in_a_clip_and_for_no_copy(name, size, most):
     found = cost_of(name, size)
     assert found.waits <= most and found.copies == 0
-
-
-def is_counted(card: str) -> None:
-    for (name, size), works in COUNTED.items():
-        found = cost_of(name, size, card).work
-        assert works[card] == pytest.approx(found, rel=0.02, abs=0.005), (name, size, found)
-
-
-def test_predictions_for_an_h100_follow_from_what_is_counted():
-    is_counted("h100")
-
-
-@pytest.mark.budgets
-def test_predictions_for_a_4060_follow_from_what_is_counted():
-    is_counted("4060")
-
-
-def test_a_frame_takes_as_long_as_the_slowest_of_host_device_and_cores():
-    frame, (h100, small) = Work(500, 2.0, 10.0, 100), (CARDS["h100"], CARDS["4060"])
-    host, device, alone, whole, _ = predicted(h100, frame, "480p")
-    assert host == pytest.approx(500 * 7e-3)
-    assert device > 2.0 / 3.35 and alone == pytest.approx(1e3 / max(host, device)) and whole <= alone
-    assert predicted(small, frame, "480p").device > 5 * device
-    nothing = predicted(h100, Work(1, 0.001, 0, 0), "1080p")
-    assert nothing.whole < 60, "x264 and the decoder bound it"
-    assert nothing.fastest == pytest.approx(16e3 / (15 + 0.4 + 0.2 * 301), rel=0.01)
-    assert predicted(h100, frame, "480p").fastest == pytest.approx(alone), "the host bounds it"

@@ -19,7 +19,9 @@ from vidrestore.restorers.dehaze import (
     apply_guided_change,
     changed_detail,
     coarse_size,
+    dehaze_smoothly,
     downscale,
+    estimates_of,
     keys_of,
 )
 from vidrestore.restorers.picture_restorer import PictureRestorer
@@ -181,6 +183,35 @@ def test_tiles_and_memory_are_those_of_the_small_picture(tmp_path):
 def test_weights_that_ask_for_no_number_of_lines_are_refused(tmp_path, lines):
     with pytest.raises(CheckpointError, match="coarse_lines must be a whole number from 1 to 32768, found"):
         by_small_picture(tmp_path, lines)
+
+
+def of_two_networks(given: Tensor, first: Tensor, depth: float, second: Tensor) -> Tensor:
+    """Return pictures without haze from what two networks made of them."""
+    found = torch.cat((first, torch.full_like(given[:, :1], depth), second), 1)
+    return dehaze_smoothly([estimates_of(given, found)], given)
+
+
+@pytest.mark.parametrize(
+    "depth, shares",
+    [(0.04, (1, 0, 0)), (0.12, (0.5, 0.5, 0)), (0.2, (0, 1, 0)), (0.3, (0, 0.5, 0.5)), (1, (0, 0, 1))],
+)
+def test_the_haze_found_decides_the_shares_of_source_first_network_and_both(depth, shares):
+    given = torch.tensor([0.6, 0.5, 0.4]).view(1, 3, 1, 1).expand(1, 3, 16, 24)
+    first, second = given - 0.1, given.flip(1) - 0.2
+    luma = torch.tensor([0.299, 0.587, 0.114]).view(1, 3, 1, 1)
+    before, one, other = ((luma * each).sum(1, keepdim=True) for each in (given, first, second))
+    both = (one + other) / (2 * before) * given  # brightness of both, colours of the source
+    expected = sum(share * each for share, each in zip(shares, (given, first, both), strict=True))
+    torch.testing.assert_close(of_two_networks(given, first, depth, second), expected, atol=1e-4, rtol=0)
+
+
+def test_both_bundled_networks_are_joined_unless_weights_are_named():
+    joined, named = (
+        PictureRestorer("dehaze", RestoreOptions(model=model, device="cpu")).facts
+        for model in (None, "mb-taylorformer-h-dehaze")
+    )
+    assert joined.name == "mb-taylorformer-h-dehaze+mb-taylorformer-t-dehaze"
+    assert named.name == "mb-taylorformer-h-dehaze" and joined.weights != named.weights
 
 
 def checkerboard(grey: float) -> Tensor:

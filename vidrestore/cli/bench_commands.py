@@ -58,10 +58,6 @@ def bench(
         ),
     ] = 60,
     json: Annotated[bool, typer.Option("--json", help="Print the metrics as one JSON object.")] = False,
-    model_of: Annotated[
-        str | None,
-        typer.Option(metavar="h100|4060", help="Instead, predict the frames per second on that GPU."),
-    ] = None,
     report: Annotated[
         str | None,
         typer.Option(
@@ -75,15 +71,9 @@ def bench(
       vidrestore bench
       vidrestore bench --task sr --size 320x180 --frames 12
       vidrestore bench --device cuda --report gpu.txt
-      vidrestore bench --model-of h100
     """
     from vidrestore.jobs.bench import bench
 
-    if model_of is not None:
-        from vidrestore.jobs.gpu_model import prediction_lines
-
-        show(*prediction_lines(model_of))
-        return
     given = options()
     if report is not None:
         _prove(report, given.device, size, frames)

@@ -1,5 +1,9 @@
-"""Remove haze: a network finds it in a small picture, and the change that it makes there is applied to the
+"""Remove haze: networks find it in a small picture, and the change that they make there is applied to the
 frame's own pixels, as much of it as in the frames beside.
+
+By default there are two: one finds the depth of the haze and takes off what is sure, the other was trained on
+thick fog. Where the scene has next to no haze, nothing changes; then the first decides, and in thick haze the
+mean of both, for luma alone: the colours there are those of the source, since both invent some.
 
 The amount of haze is seen in a whole scene, not in a corner of it, and haze changes little from pixel to
 pixel. So a small picture suffices, and takes a fraction of the time. Its change, a gain and an offset for
@@ -19,10 +23,12 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from vidrestore.errors import CheckpointError
 from vidrestore.models.grouping import frames_at_once
+from vidrestore.models.mb_taylorformer import MBTaylorFormer
+from vidrestore.models.scattering import without_haze
 
 T = TypeVar("T")
 
@@ -33,7 +39,13 @@ LEAST_RATIO = 1.5  # a frame whose shorter side is below this times the lines is
 GUIDE_RADIUS = 2  # of the windows of a change, in pixels of the small picture
 FLAT = 1e-5  # added to the variance in a window, so that the gain of flat windows is near 1
 
-RADIUS = 5  # frames on either side that the change of brightness is averaged over
+# Mean optical depths of a scene between which ever more of its haze is removed, and between which thick haze
+# is ever more removed as such. Clear frames and photographs have up to 0.05, hazy photographs 0.04 to 0.65.
+HAZE, THICK = (0.04, 0.2), (0.2, 0.4)
+LUMA = (0.299, 0.587, 0.114)
+BRIGHTEST = 8.0  # gain of luma
+
+RADIUS = 5  # frames on either side that depth and change of brightness are averaged over
 BLACK = 1e-3  # channel means are taken to be brighter
 
 AREA = 16  # side in pixels of areas, whose mean change isn't detail
@@ -98,33 +110,79 @@ def _means(maps: Tensor) -> Tensor:
     return F.avg_pool2d(maps, 2 * GUIDE_RADIUS + 1, stride=1, padding=GUIDE_RADIUS, count_include_pad=False)
 
 
+class HazeNetworks(nn.Module):
+    """The two networks of the default: map pictures (B, 3, H, W) to (B, 7, H, W), what the first makes of
+    them, its optical depth, and what the second makes of them.
+    """
+
+    def __init__(self, first: MBTaylorFormer, thick: nn.Module) -> None:
+        super().__init__()
+        self.first, self.thick = first, thick
+
+    def forward(self, pictures: Tensor) -> Tensor:
+        haze = self.first.scattering(pictures)
+        return torch.cat((without_haze(pictures, haze), haze.depth, self.thick(pictures).float()), 1)
+
+
 class Estimate(NamedTuple):
-    """A small picture (1, 3, h, w) as given, and as the network restored it, and the gain (1, 3, 1, 1) of the
-    channel means between them.
+    """A small picture (1, 3, h, w) as given, and as the network restored it; of two networks also its mean
+    optical depth (1, 1, 1, 1), and with the luma of both and the colours of the source.
     """
 
     given: Tensor
     restored: Tensor
-    gain: Tensor
+    depth: Tensor | None = None
+    both: Tensor | None = None
+
+    def clear(self, depth: Tensor | None) -> Tensor:
+        """Return the picture without haze, in a scene of a mean optical depth (1, 1, 1, 1)."""
+        if depth is None or self.both is None:
+            return self.restored
+        found = self.restored.lerp(self.both, _share(depth, *THICK))
+        return self.given.lerp(found, _share(depth, *HAZE))
 
 
-def estimates_of(small: Tensor, restored: Tensor) -> list[Estimate]:
-    """Return the estimate of each of small pictures (B, 3, h, w) and those that the network restored."""
-    before, after = (each.mean((-2, -1), keepdim=True).clamp(min=BLACK) for each in (small, restored))
-    parts = zip(*(each.split(1) for each in (small, restored, after / before)), strict=True)
-    return [Estimate(*each) for each in parts]
+def _share(depth: Tensor, least: float, most: float) -> Tensor:
+    return ((depth - least) / (most - least)).clamp(0, 1)
+
+
+def estimates_of(small: Tensor, found: Tensor) -> list[Estimate]:
+    """Return the estimate of each of small pictures (B, 3, h, w) from what a network makes of them, or
+    HazeNetworks.
+    """
+    restored = found[:, :3].clamp(0, 1)
+    parts = [small, restored]
+    if found.shape[1] > 3:
+        colours = small.new_tensor(LUMA).view(1, 3, 1, 1)
+        before, first, second = (
+            (each * colours).sum(1, keepdim=True).clamp(min=BLACK)
+            for each in (small, restored, found[:, 4:].clamp(0, 1))
+        )
+        gain = ((first + second) / (2 * before)).clamp(max=BRIGHTEST)
+        parts += [found[:, 3:4].mean((2, 3), keepdim=True), (gain * small).clamp(0, 1)]
+    return [Estimate(*each) for each in zip(*(part.split(1) for part in parts), strict=True)]
 
 
 def dehaze_smoothly(windows: Sequence[Sequence[Estimate]], frames: Tensor) -> Tensor:
     """Return frames (B, 3, H, W) without haze, each as the middle one of an odd number of estimates has it.
 
-    The gain of each channel's mean is the mean over all estimates of a window.
+    The optical depth, and the gain of each channel's mean, are the means over all estimates of a window.
     """
-    middle = [window[len(window) // 2] for window in windows]
-    given, restored = (torch.cat(pictures) for pictures in list(zip(*middle, strict=True))[:2])
-    gains = torch.stack([torch.cat([each.gain for each in window]) for window in windows])
-    steady = gains.mean(1) / gains[:, gains.shape[1] // 2]
-    return apply_guided_change(given, restored, frames) * steady
+    given, restored, steady = [], [], []
+    for window in windows:
+        middle, depths = window[len(window) // 2], [each.depth for each in window if each.depth is not None]
+        depth = torch.cat(depths).mean(0, keepdim=True) if depths else None
+        cleared = [each.clear(depth) for each in window]
+        gains = [_level(clear) / _level(each.given) for clear, each in zip(cleared, window, strict=True)]
+        given.append(middle.given)
+        restored.append(cleared[len(window) // 2])
+        steady.append(torch.cat(gains).mean(0, keepdim=True) / gains[len(window) // 2])
+    return apply_guided_change(torch.cat(given), torch.cat(restored), frames) * torch.cat(steady)
+
+
+def _level(pictures: Tensor) -> Tensor:
+    """Return the means of channels (B, 3, 1, 1), none of them black."""
+    return pictures.mean((-2, -1), keepdim=True).clamp(min=BLACK)
 
 
 def changed_detail(given: Tensor, restored: Tensor) -> Tensor:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import partial
+from hashlib import sha256
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeVar
 
 import torch
@@ -16,11 +17,13 @@ from torch import Tensor
 from vidrestore.clips import Bounds, reflected
 from vidrestore.errors import CheckpointError, OptionError
 from vidrestore.models.fast.compiled import Compiled
+from vidrestore.models.mb_taylorformer import MBTaylorFormer
 from vidrestore.restorers.base import IMAGE_NETWORKS, Facts, PictureForm
 from vidrestore.restorers.dehaze import RADIUS as HAZE_RADIUS
 from vidrestore.restorers.dehaze import (
     ComputedOnce,
     Estimate,
+    HazeNetworks,
     apply_guided_change,
     changed_detail,
     coarse_lines,
@@ -40,6 +43,7 @@ from vidrestore.restorers.devices import (
 )
 from vidrestore.restorers.task_weights import load_for
 from vidrestore.tiling import apply_tiled, padded, tile_sides
+from vidrestore.weights import load_model
 
 if TYPE_CHECKING:
     from vidrestore.options import RestoreOptions
@@ -48,6 +52,7 @@ import torch.nn.functional as F
 
 T = TypeVar("T")
 FAMILY = "mb-taylorformer"  # of the default weights
+THICK_HAZE = "mb-taylorformer-t-dehaze"  # joined by default with the network that finds haze
 DEFAULTS = IMAGE_NETWORKS | {"denoise": "mb-taylorformer-h-denoise"}  # for camera noise
 OVERLAP = 32  # default of pixels that tiles share
 # Frames of a clip with temporal smoothing. Longer clips restore fewer frames twice, but hold more in memory.
@@ -90,6 +95,12 @@ class PictureRestorer:
         preferred = DEFAULTS.get(task, "")
         model = load_for(task, FAMILY, options.model, str(self.device), preferred, options.family)
         self.network, self.form = model.network, PictureForm.of(model.network)
+        name, weights = model.card.name, model.card.sha256
+        if isinstance(model.network, MBTaylorFormer) and self.form.haze and options.model is None:
+            thick = load_model(THICK_HAZE, device=str(self.device))
+            self.network = HazeNetworks(model.network, thick.network).eval()
+            name += f"+{thick.card.name}"
+            weights = sha256((weights + thick.card.sha256).encode()).hexdigest()
         self.scale = self.form.scale
         if self.scale > 1 and task != "sr":
             raise CheckpointError(
@@ -111,8 +122,8 @@ class PictureRestorer:
         radius = self.seen + self.averaged + self.smoothed
         self.on_gpu = self.device.type != "cpu"
         self.facts = Facts(
-            model.card.name,
-            model.card.sha256,
+            name,
+            weights,
             str(self.device),
             clip=self._clip(radius),
             overlap=2 * radius,
@@ -252,7 +263,7 @@ class PictureRestorer:
         """Estimate the haze of those of `places` whose positions are `wanted`."""
         own = [places[position] for position in wanted]
         small = pick(given.source, own).to(self.device)
-        return estimates_of(small, self._by_network(given, own).clamp(0, 1))
+        return estimates_of(small, self._by_network(given, own))
 
     def _seen(self, at: int, count: int) -> list[int]:
         """Return the frames of a scene of `count` that the network takes to restore one; beyond its ends the
