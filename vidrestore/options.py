@@ -17,7 +17,6 @@ from vidrestore.errors import OptionError
 Precision = Literal["auto", "fp32", "bf16"]
 Quality = Literal["fast", "default", "best"]
 Input = Literal["auto", "compressed", "clean"]
-Decoder = Literal["software", "cuda"]
 Chosen = TypeVar("Chosen")
 Scope = Literal["pixels", "file", "streams", "call", "job", "machine"]
 DROPPABLE = ("audio", "subtitles", "data", "attachments", "cover", "video", "exif")
@@ -172,11 +171,8 @@ class RestoreOptions:
     True also frames that are marked later; False refuses marked video and warns of what looks interlaced.
     `sigma` and `grain` are standard deviations on the 0-255 scale; `chroma_strength` None is the same as
     `strength`. `start` and `duration` are in seconds, `start` from the first frame. `model`: None for the
-    task's default. `tile`: None for whole frames if memory allows; `tile_overlap`: None for the network's
-    default. `threads`: 0 for all. `segment_frames`: None for a number by the video's size. `work_dir`: None
-    for beside the output. `decoder`: cuda is for H.264, HEVC, VP8 and VP9, 4:2:0, 8 or 10 bits, and gives the
-    same frames; a sign of damage ends the run, but damage inside pictures is not noticed. It has not yet been
-    run on a GPU.
+    task's default. `tile`: None for whole frames if memory allows. `threads`: 0 for all. `segment_frames`:
+    None for a number by the video's size. `work_dir`: None for beside the output.
     """
 
     sigma: float | Literal["auto"] = option(
@@ -334,7 +330,6 @@ class RestoreOptions:
     work_dir: str | None = option(
         None, "Folder for work in progress.", RESUME, scope="job", metavar="DIR", shown="beside OUT"
     )
-    trust_group: bool = option(False, "Share work in progress with the folder's group.", RESUME, scope="job")
     segment_frames: int | None = option(
         None, "Save progress every N frames.", RESUME, scope="job", metavar="N", shown="96 to 240"
     )
@@ -345,21 +340,7 @@ class RestoreOptions:
         scope="machine",
         metavar="NAME",
     )
-    decoder: Decoder = option(
-        "software",
-        "cuda: decode on an NVIDIA GPU; damage ends the run.",
-        MACHINE,
-        scope="machine",
-        metavar="software|cuda",
-    )
     precision: Precision = option("auto", PRECISION)
-    compile: bool = option(
-        False,
-        "Compile the model: faster after a minute or two.",
-        MACHINE,
-        scope="machine",
-        tasks=SINGLE_FRAMES,
-    )
     threads: int = option(0, THREADS)
     tile: int | None = option(
         None,
@@ -370,9 +351,6 @@ class RestoreOptions:
         parse=parsing.tile,
         shown="by the memory",
         tasks=EACH_TASK,
-    )
-    tile_overlap: int | None = option(
-        None, "Overlap of tiles in pixels.", MACHINE, scope="pixels", metavar="N", shown="32", tasks=EACH_TASK
     )
 
     def __post_init__(self) -> None:
@@ -402,7 +380,8 @@ class RestoreOptions:
             raise OptionError(f"height must be an even number of lines, got {self.height}")
         if self.height is not None and self.scale != 4:
             raise OptionError("scale and height both say how large the output is; leave one out")
-        _check_tiles(self.tile, self.tile_overlap)
+        if self.tile is not None and not LEAST_TILE <= self.tile <= MOST_PIXELS:
+            raise OptionError(f"tile must be {LEAST_TILE} pixels or more, got {self.tile}")
         if self.segment_frames is not None and not 1 <= self.segment_frames <= MOST_FRAMES:
             raise OptionError(f"segment_frames must be 1 or more, got {self.segment_frames}")
         if self.start is not None and not 0 <= self.start <= MOST_SECONDS:
@@ -441,15 +420,11 @@ class RestoreKeywords(TypedDict, total=False):
     skip_existing: bool
     restart: bool
     work_dir: str | None
-    trust_group: bool
     segment_frames: int | None
     device: str
-    decoder: Decoder
     precision: Precision
-    compile: bool
     threads: int
     tile: int | None
-    tile_overlap: int | None
 
 
 @dataclass(frozen=True)
@@ -596,15 +571,6 @@ def check_threads(threads: int) -> None:
     """Raise OptionError for an impossible number of CPU threads."""
     if not 0 <= threads <= MOST_THREADS:
         raise OptionError(f"threads must be 0 (all) to {MOST_THREADS}, got {threads}")
-
-
-def _check_tiles(tile: int | None, overlap: int | None) -> None:
-    if tile is not None and not LEAST_TILE <= tile <= MOST_PIXELS:
-        raise OptionError(f"tile must be {LEAST_TILE} pixels or more, got {tile}")
-    if overlap is not None and not 0 <= overlap <= MOST_PIXELS:
-        raise OptionError(f"tile_overlap must be 0 pixels or more, got {overlap}")
-    if tile is not None and overlap is not None and overlap > tile // 2:
-        raise OptionError(f"tile_overlap must be at most half a tile, {tile // 2} pixels, got {overlap}")
 
 
 def _check_rate(rate: Fraction | None, name: str = "cfr") -> None:

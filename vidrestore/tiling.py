@@ -60,8 +60,8 @@ def tile_sides(
     most = int(pixels**0.5) // multiple * multiple if tile is None else tile
     if tile is None and overlap > most // 2:
         raise OptionError(
-            f"tile_overlap must be at most half a tile, {most // 2} of the {most} pixels chosen here, got "
-            f"{overlap}; give tile, too"
+            f"the memory is enough for tiles of {most} pixels, but they share {overlap}, which must be at "
+            "most half of that; give `tile`, or a device with more memory"
         )
     rows, columns = (
         side if side <= most else even_side(side, most, overlap, multiple) for side in (high, wide)

@@ -101,7 +101,6 @@ def test_without_bundled_weights_the_error_says_how_to_import_some(video, task, 
     [
         (("--tile", "large"), "expected auto, or a whole number of pixels"),
         (("--tile", "16"), "tile must be 64 pixels or more"),
-        (("--tile", "64", "--tile-overlap", "60"), "at most half a tile"),
         (("--sigma", "20"), "No such option: --sigma"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else None,
@@ -120,15 +119,14 @@ def test_options_reach_the_library(video, monkeypatch):
 
     monkeypatch.setattr("vidrestore.jobs.batch.restore_request", note)
     given = (
-        "--tile 512 --tile-overlap 64 --steady --model m.safetensors --strength 0.5 --drop audio,data "
+        "--tile 512 --steady --model m.safetensors --strength 0.5 --drop audio,data "
         "--crf 20 --threads 3 --overwrite"
     )
     assert run("desnow", video, *given.split()) == 0
     ((task, options),) = seen
-    assert (task, options.tile, options.tile_overlap, options.steady, options.model) == (
+    assert (task, options.tile, options.steady, options.model) == (
         "desnow",
         512,
-        64,
         True,
         "m.safetensors",
     )

@@ -68,7 +68,6 @@ def test_the_panels_are_in_their_order():
 def test_the_help_names_the_defaults_that_the_library_has():
     text = help_of("denoise")
     assert f"lower is better. [default: ({LEAST_CRF:g} to {GREATEST_CRF:g})]" in text
-    assert f"Overlap of tiles in pixels. [default: ({picture_restorer.OVERLAP})]" in text
     assert picture_restorer.OVERLAP == vsr_restorer.OVERLAP
 
 

@@ -19,7 +19,6 @@ from sample_videos import write_video
 import vidrestore
 from vidrestore.errors import CheckpointError, MediaError, OutputExistsError
 from vidrestore.files.atomic import Partial
-from vidrestore.files.locks import Claims
 from vidrestore.jobs.resume import ATTRIBUTE, WorkFolder
 from vidrestore.training.data.decoded import HEADER, DecodedFiles
 from vidrestore.training.run_records import StepLog
@@ -112,7 +111,6 @@ def test_an_output_that_another_user_has_marked_as_finished_is_not_taken_for_our
     theirs.replace(output)
     with pytest.raises(OutputExistsError, match="already exists"):
         restore(shared)
-    assert restore(shared, trust_group=True).before
 
 
 def test_the_log_of_a_training_is_not_written_through_a_link(shared):
@@ -130,35 +128,10 @@ def test_a_work_folder_of_ours_is_closed_to_others(shared):
             assert not other(shared, script.replace("WORK", "out.mkv.vidrestore"))
 
 
-@pytest.mark.parametrize(
-    "make, group, fine",
-    [
-        ("mkdir -m 2770 WORK", 0, True),
-        ("mkdir -m 2777 WORK", 0, False),
-        ("mkdir -m 2700 WORK", 0, False),
-        ("mkdir -m 2770 WORK", NOBODY, False),
-    ],
-)
-def test_a_work_folder_of_another_user_is_shared_with_a_group_that_is_trusted(shared, make, group, fine):
-    assert other(shared, make.replace("WORK", "out.mkv.vidrestore"), group)
-    with pytest.raises(MediaError, match="share it by `trust_group`"):
+def test_a_work_folder_of_another_user_is_refused(shared):
+    assert other(shared, "mkdir -m 2770 out.mkv.vidrestore", 0)
+    with pytest.raises(MediaError, match="belongs to another user"):
         restore(shared)
-    if fine:
-        assert restore(shared, trust_group=True).frames == 12
-    else:
-        with pytest.raises(MediaError, match="belongs to another user"):
-            restore(shared, trust_group=True)
-
-
-def test_a_trusted_group_can_use_our_work_folder_and_nobody_else_can(shared):
-    folder = WorkFolder(str(shared / "out.mkv"), trust_group=True)
-    script = "cd out.mkv.vidrestore; cat named.json; echo >> lock; touch 000000.segment"
-    with folder.locked():
-        folder.write("named", {})
-        with Claims(folder.path) as claims:
-            assert claims.take("plan")
-            assert other(shared, f"{script}; echo >> plan.0.claim", group=0)
-            assert not other(shared, "ls out.mkv.vidrestore")
 
 
 def test_decoded_clips_that_another_user_has_put_into_the_cache_are_decoded_again(shared):

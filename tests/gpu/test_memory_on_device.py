@@ -36,10 +36,10 @@ def out_of_memory_above(most: int, monkeypatch: pytest.MonkeyPatch, where: Any, 
 
 CASES: list[tuple[str, str, Any, str, int, dict[str, Any]]] = [
     ("denoise", "dust", LevelDust, "__call__", 4, {"quality": "fast"}),
-    ("derain", "h", MBTaylorFormer, "forward", 1, {"tile": 64, "tile_overlap": 16}),
+    ("derain", "h", MBTaylorFormer, "forward", 1, {"tile": 64}),
     ("derain", "h", MBTaylorFormer, "forward", 1, {}),
     ("dehaze", "h, haze", MBTaylorFormer, "forward", 2, {}),
-    ("sr", "sr", VsrRecurrent, "frames", 1, {"tile": 64, "tile_overlap": 16}),
+    ("sr", "sr", VsrRecurrent, "frames", 1, {"tile": 64}),
     ("sr", "sr, released", VsrClip, "__init__", 2, {}),
 ]
 

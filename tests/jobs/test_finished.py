@@ -166,7 +166,6 @@ ANOTHER_VIDEO: dict[str, Any] = {
     "cfr": Fraction(25),
     "precision": "bf16",
     "tile": 128,
-    "tile_overlap": 8,
 }
 SAME_VIDEO: dict[str, Any] = {
     "strict": True,
@@ -174,11 +173,8 @@ SAME_VIDEO: dict[str, Any] = {
     "skip_existing": True,
     "restart": True,
     "work_dir": ".",
-    "trust_group": True,
     "segment_frames": 48,
     "device": "cpu",
-    "decoder": "cuda",
-    "compile": True,
     "threads": 3,
 }
 

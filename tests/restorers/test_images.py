@@ -52,9 +52,8 @@ def test_only_the_frames_asked_for_come_out(tmp_path):
 
 
 @pytest.mark.parametrize("height, width", [(200, 150), (64, 500), (16, 300), (130, 64)])
-@pytest.mark.parametrize("overlap", [0, 9, 32])
-def test_tiles_equal_the_whole_where_the_network_is_local(tmp_path, height, width, overlap):
-    restorer = image_restorer(tmp_path, keeping(), tile=64, tile_overlap=overlap)
+def test_tiles_equal_the_whole_where_the_network_is_local(tmp_path, height, width):
+    restorer = image_restorer(tmp_path, keeping(), tile=64)
     restorer.network = Brighter()  # type: ignore[assignment]
     (frame,) = clip(1, height, width)
     torch.testing.assert_close(restorer.picture(frame[None]), frame.sqrt() + 0.1)
@@ -147,7 +146,7 @@ def test_denoise_takes_either_family_and_refuses_the_options_of_the_other(tmp_pa
     assert load_restorer("denoise", RestoreOptions(device="cpu")).sees == "planes"
     with pytest.raises(OptionError, match="remove `sigma`, `quality` and `match`"):
         load_restorer("denoise", RestoreOptions(model=model, sigma=20, device="cpu"))
-    for options in ({"tile": 128}, {"compile": True}, {"steady": True}):
+    for options in ({"tile": 128}, {"steady": True}):
         with pytest.raises(OptionError, match=f"^`{next(iter(options))}`: .* DUST sees patches"):
             load_restorer("denoise", RestoreOptions(device="cpu", **options))
 
@@ -156,16 +155,6 @@ def test_the_bundled_network_for_camera_noise_is_chosen_by_its_name_and_restores
     restorer = load_restorer("denoise", RestoreOptions(model="mb-taylorformer-h-denoise", device="cpu"))
     assert (restorer.sees, restorer.facts.name) == ("rgb", "mb-taylorformer-h-denoise")
     assert not restorer.facts.needs_sigma
-
-
-def test_a_compiled_network_is_called_in_the_place_of_its_own(tmp_path, monkeypatch):
-    calls: list[Tensor] = []
-    monkeypatch.setattr(
-        torch, "compile", lambda network, **how: lambda *given: calls.append(given[0]) or network(*given)
-    )
-    frame = torch.rand(1, 3, 16, 16)
-    plain, compiled = (image_restorer(tmp_path, small(), compile=asked) for asked in (False, True))
-    assert torch.equal(plain.picture(frame), compiled.picture(frame)) and len(calls) == 1
 
 
 class Flickering(nn.Module):

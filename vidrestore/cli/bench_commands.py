@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from vidrestore.jobs.bench import Benchmark
 
 
-OFFERED = ("quality", "match", "model", "device", "precision", "compile", "threads")
+OFFERED = ("quality", "match", "model", "device", "precision", "threads")
 
 
 @with_options(only=lambda field: field.name in OFFERED)

@@ -447,15 +447,8 @@ def reader_of(source: str | Source, options: RestoreOptions, *, losses: bool = F
         deinterlace=options.deinterlace,
         double_rate=options.double_rate,
         fps=options.fps,
-        decoder=_decoder(options),
         losses=losses,
     )
-
-
-def _decoder(options: RestoreOptions) -> str:
-    """Return the decoder; that of the GPU which restores, if one is named."""
-    on_same = options.decoder == "cuda" and options.device.startswith("cuda:")
-    return options.device if on_same else options.decoder
 
 
 def asked_span(reader: VideoReader, options: RestoreOptions) -> Span:

@@ -81,14 +81,14 @@ class DifferentJobError(PlanError):
 class WorkFolder:
     """The work folder of the video `output`: beside it, or in the folder `work_dir`. `locked` makes it."""
 
-    def __init__(self, output: str, work_dir: str | None = None, *, trust_group: bool = False) -> None:
+    def __init__(self, output: str, work_dir: str | None = None) -> None:
         self.output = Path(output)
         if work_dir is not None and not os.path.isdir(work_dir):
             raise MediaError(f"{work_dir}: the folder for the work does not exist; create it first")
         name = _short(self.output.name + WORK_SUFFIX)
         self.path = self.output.with_name(name) if work_dir is None else Path(work_dir, _apart(self.output))
         self._locks = Path(os.path.realpath(self.output.parent), name)  # the same however the output is named
-        self._is_apart, self._trust_group = work_dir is not None, trust_group
+        self._is_apart = work_dir is not None
         self._lock: Lock | None = None
         self._is_over = False  # all is removed but the lock
         self.warnings: list[str] = []  # files that hold something else than they should
@@ -96,7 +96,7 @@ class WorkFolder:
     @classmethod
     def of(cls, request: Request) -> WorkFolder:
         options = request.options
-        return cls(request.output.name, options.work_dir, trust_group=options.trust_group)
+        return cls(request.output.name, options.work_dir)
 
     def segment(self, number: int) -> Path:
         return self.path / f"{number:06}.segment"
@@ -155,10 +155,10 @@ class WorkFolder:
 
     def _locked(self, *, shared: bool) -> Lock:
         """Make the folders and take the lock; a failure leaves no empty folder."""
-        lock, made = None, _make_own(self._locks, trust_group=self._trust_group)
+        lock, made = None, _make_own(self._locks)
         try:
             lock = Lock(self._locks / "lock", shared=shared)
-            _make_own(self.path, trust_group=self._trust_group)
+            _make_own(self.path)
             _refuse_folders(self.path)
             return lock
         except BaseException:
@@ -286,16 +286,14 @@ class WorkFolder:
                         raise
 
 
-def _make_own(folder: Path, *, trust_group: bool) -> bool:
-    """Make a folder that only its owner can use, and its group if that is to be trusted, or take one that is
-    there and the user's own, or the group's; True if it is new.
+def _make_own(folder: Path) -> bool:
+    """Make a folder that only its owner can use, or take one that is there and the user's own; True if it is
+    new.
 
     Raises MediaError for any other.
     """
     with suppress(FileExistsError):
         folder.mkdir(mode=0o700)
-        if trust_group:
-            folder.chmod(0o2770)
         return True
     found = os.lstat(folder)
     if not stat.S_ISDIR(found.st_mode):
@@ -303,10 +301,10 @@ def _make_own(folder: Path, *, trust_group: bool) -> bool:
             f"{folder}: not a folder, but one for the work is to be made there; move it away, or choose "
             "another `work_dir`"
         )
-    if not (is_own(found, folder.parent) or (trust_group and _is_of_group(found))):
+    if not is_own(found, folder.parent):
         raise MediaError(
             f"{folder}: belongs to another user (number {found.st_uid}), who could change the work in it; "
-            "remove it, give `output` another name, or share it by `trust_group`"
+            "remove it, or give `output` another name"
         )
     return False
 
@@ -319,12 +317,6 @@ def _refuse_folders(folder: Path) -> None:
                 f"{path}: a folder, but vidrestore writes a file of this name; move it away, or choose "
                 "another `work_dir`"
             )
-
-
-def _is_of_group(found: os.stat_result) -> bool:
-    """Return True if it is shared with a group of this process and with nobody else."""
-    shared = found.st_mode & 0o072 == 0o070
-    return shared and found.st_gid in {os.getegid(), *os.getgroups()}
 
 
 def _differences(before: Mapping[str, Any], now: Mapping[str, Any], inside: str = "") -> Iterator[str]:
@@ -482,8 +474,7 @@ def done_before(request: Request) -> Summary | None:
     source, output = request.source, request.output
     if request.options.overwrite or not source.is_stored or same_file(output.path, source.path):
         return None
-    trusted = request.options.trust_group
-    if (marker := _marker(output.first_file, trust_group=trusted)) is None:
+    if (marker := _marker(output.first_file)) is None:
         return None
     if marker["request"] != request.name:
         reason = "was made with other options"
@@ -505,10 +496,10 @@ def _source_name(source: SourceIdentity) -> str:
     return digest(asdict(source) | {"path": ""})
 
 
-def _marker(output: Path, *, trust_group: bool) -> dict[str, Any] | None:
+def _marker(output: Path) -> dict[str, Any] | None:
     """Return the marker of a file; None if it has none, was written to since, or belongs to another user."""
     with suppress(OSError, AttributeError, ValueError, KeyError, TypeError):
         marker, found = parse_object(os.getxattr(output, ATTRIBUTE), NAMED), os.stat(output)
-        if marker["size"] == found.st_size and (trust_group or is_own(found, output.parent)):
+        if marker["size"] == found.st_size and is_own(found, output.parent):
             return marker
     return None

@@ -55,7 +55,7 @@ def try_restoring(job: Job) -> Trial:
     """Restore the first frames step by step: as many clips as are restored at once, or more if that is done
     in no time. Raises MediaError if there is no frame.
     """
-    is_slow_at_first = job.steps.on_gpu or any(stage.step.options.compile for stage in job.steps.stages)
+    is_slow_at_first = job.steps.on_gpu
     clips = 1
     while True:
         found, is_whole = _restored(job, clips)

@@ -15,7 +15,6 @@ from vidrestore.frames import VideoInfo
 from vidrestore.media.coding_loss import PARAMETERS, loss_by_tables
 from vidrestore.media.damage import MESSAGES_KEPT, Damage, Holes, PictureCount
 from vidrestore.media.log import collect_errors
-from vidrestore.media.nvdec import SOFTWARE, open_on_gpu
 from vidrestore.media.probe import decoder_options, open_input, packets_of, video_stream
 from vidrestore.media.side_data import CAPTIONED, has_captions
 
@@ -39,17 +38,10 @@ class _NotEmptied(Exception):
 
 
 class Decoding:
-    """One pass over the video stream of `source`; problems are added to `damage`.
+    """One pass over the video stream of `source`; problems are added to `damage`."""
 
-    With the `decoder` "cuda" or "cuda:N" pictures are as they come from the GPU (`nvdec.DOWNLOADED`), or as
-    usual if it can't decode them.
-    """
-
-    def __init__(
-        self, source: str, video: VideoInfo, threads: int, damage: Damage, decoder: str = SOFTWARE
-    ) -> None:
+    def __init__(self, source: str, video: VideoInfo, threads: int, damage: Damage) -> None:
         self.source, self.video, self.threads, self.damage = source, video, threads, damage
-        self.decoder = decoder
         self._count = PictureCount(video.codec)
         self._holes: Holes | None = None
         self.longest = 0  # longest duration of a packet so far, in ticks
@@ -139,7 +131,7 @@ class Decoding:
         self._count = PictureCount(self.video.codec, floor)
         self._holes = None
         self._sent = self._shown = 0
-        with self._open() as container:
+        with open_input(self.source) as container:
             stream = video_stream(container)
             lead = _lead(stream, self.video) if container.format.name.startswith("mov") else None
             if target is None and floor is None:
@@ -162,11 +154,6 @@ class Decoding:
                 finally:
                     # Wait for the decoder's threads: closing holds the GIL, which they may need for logging.
                     context.flush_buffers()
-
-    def _open(self) -> InputContainer:
-        if self.decoder == SOFTWARE:
-            return open_input(self.source)
-        return open_on_gpu(self.source, self.decoder)
 
     def _read(
         self, packets: Iterator[Packet[VideoStream] | None], lead: int | None

@@ -21,7 +21,6 @@ from vidrestore.media.side_data import filtered, mastering_display, matrix_in, r
 from vidrestore.media.source import PICTURES, PIPE, Pictures, Source
 
 if TYPE_CHECKING:
-    from av.codec.hwaccel import HWAccel
     from av.container import InputContainer
     from av.packet import Packet
     from av.stream import Stream
@@ -108,9 +107,9 @@ def is_lossless(codec: str) -> bool:
     return found.lossless and not found.lossy
 
 
-def open_input(source: str, hwaccel: HWAccel | None = None) -> InputContainer:
+def open_input(source: str) -> InputContainer:
     """Open a file for reading with access to nothing but this file: a `file:` URL, the file protocol, known
-    containers. `hwaccel` is the acceleration of its decoders.
+    containers.
 
     Raises MediaError if the file is missing, a folder, empty, or not a video.
     """
@@ -119,9 +118,7 @@ def open_input(source: str, hwaccel: HWAccel | None = None) -> InputContainer:
     _check_file(source)
     safe = {"protocol_whitelist": "file", "format_whitelist": ",".join(_DEMUXERS)}
     try:
-        container = av.open(
-            f"file:{source}", "r", container_options=safe, metadata_errors="replace", hwaccel=hwaccel
-        )
+        container = av.open(f"file:{source}", "r", container_options=safe, metadata_errors="replace")
     except av.error.PermissionError:
         raise MediaError(f"{source}: no permission to read it") from None
     except av.error.EOFError:

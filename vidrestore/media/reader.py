@@ -19,7 +19,6 @@ from vidrestore.media.decoding import Decoding
 from vidrestore.media.deinterlace import PIPE_DEINTERLACED, Deinterlacer, measured_order
 from vidrestore.media.encoding import frame_ticks
 from vidrestore.media.formats import from_linear, layout_of, planes_of
-from vidrestore.media.nvdec import DOWNLOADED, SOFTWARE, WARNING, check_decodable, open_on_gpu
 from vidrestore.media.pictures import USUAL_RATE, PictureDecoding, pictures_info
 from vidrestore.media.probe import SourceInfo, probe
 from vidrestore.media.source import Y4M, Source, standard_input
@@ -36,11 +35,9 @@ class VideoReader:
     the decoder's number of threads, 0 for one per core. With `deinterlace`, frames that are marked as
     interlaced, or look so in a video without marks, become progressive, one for one; None does so if the
     first frames are marked, or the video looks so. With `double_rate` there is one frame per field. `info`
-    describes the frames that are yielded. `decoder`: "software", or "cuda" or "cuda:N" for an NVIDIA GPU,
-    which yields the same frames, up to a sign of damage (`nvdec`). `losses`: frames carry what the coder
+    describes the frames that are yielded. `losses`: frames carry what the coder
     took, in one thread, since others may still write the quantisers. Use it as a context manager. Raises
-    MediaError as `probe` does, and if an interlaced source can't be deinterlaced; OptionError if the decoder
-    is not for this source, or there is no GPU.
+    MediaError as `probe` does, and if an interlaced source can't be deinterlaced;
     """
 
     def __init__(
@@ -51,13 +48,11 @@ class VideoReader:
         deinterlace: bool | None = False,
         double_rate: bool = False,
         fps: Fraction | None = None,
-        decoder: str = SOFTWARE,
         losses: bool = False,
     ) -> None:
         self.losses = losses
         self.source = Source.of(source)
-        self.decoder = decoder
-        self.threads = threads if decoder == SOFTWARE else 1  # a GPU gains nothing by more
+        self.threads = threads
         self.damage = Damage()
         self._pipe = Y4mInput(standard_input()) if self.source.is_pipe else None
         self._pictures_read = self.source.pictures
@@ -70,15 +65,8 @@ class VideoReader:
         self._deinterlacer: Deinterlacer | None = None
         self._stored = self.info.video  # as in the file; `info` describes the frames that are yielded
         self._ticks = 1  # ticks of `info` per tick of the source
-        if decoder != SOFTWARE:
-            self._check_decoder()
         if deinterlace is not False or double_rate:
             self._deinterlacer = self._deinterlacing(fields=double_rate, always=bool(deinterlace))
-            if self._deinterlacer and decoder != SOFTWARE:
-                raise OptionError(
-                    f"{self.source}: the video would be deinterlaced, which `decoder=cuda` doesn't support; "
-                    "remove the option"
-                )
 
     def _described(self, fps: Fraction | None) -> SourceInfo:
         if self._pipe:
@@ -86,14 +74,6 @@ class VideoReader:
         if self._pictures_read:
             return pictures_info(self._pictures_read, fps or USUAL_RATE)
         return probe(self.source.name, fps)
-
-    def _check_decoder(self) -> None:
-        """Raise OptionError if this source isn't decoded on a GPU, or none opens."""
-        if self._pipe or self._pictures_read:
-            raise OptionError(f"{self.source}: `decoder=cuda` is for video files; remove the option")
-        check_decodable(self.source.name, self.info.video)
-        open_on_gpu(self.source.name, self.decoder).close()
-        self.warnings += (WARNING,)
 
     def field_order(self) -> str | None:
         """Return "tff" or "bff" if a video that isn't marked as interlaced looks so (`measured_order`)."""
@@ -186,21 +166,7 @@ class VideoReader:
             if self._pipe
             else self._read_file(start_pts, stop_pts, self.damage)
         )
-        if self.decoder != SOFTWARE:
-            self._running = self._until_damage(self._running, self.damage)
         return self._running
-
-    def _until_damage(self, frames: Generator[Frame], damage: Damage) -> Generator[Frame]:
-        with closing(frames):
-            for frame in frames:
-                if damage.found:
-                    break
-                yield frame
-        if damage.found:
-            raise MediaError(
-                f"{self.source}: {damage.summary()}; NVIDIA's decoder may hide more: the same command "
-                "without `decoder=cuda` restores it and names all damage"
-            )
 
     def _read_pipe(self, pipe: Y4mInput, stop_pts: int | None) -> Generator[Frame]:
         with closing(pipe.frames(self.damage)) as frames:
@@ -220,7 +186,7 @@ class VideoReader:
         decoding = self._decoding = (
             PictureDecoding(self._pictures_read, self.info)
             if self._pictures_read
-            else Decoding(self.source.name, self._stored, threads, damage, self.decoder)
+            else Decoding(self.source.name, self._stored, threads, damage)
         )
         with closing(self._pictures(decoding, start_pts, stop_pts)) as pictures:
             for picture in pictures:
@@ -284,14 +250,7 @@ class VideoReader:
                 f"{where}: {found}, but the stream began at {began}; one size per stream is supported: "
                 "split the file there first"
             )
-        on_gpu = self.decoder != SOFTWARE
-        if on_gpu and picture.format.name == video.pix_fmt:
-            reason = f" ({self.damage.messages[0]})" if self.damage.messages else ""
-            raise MediaError(
-                f"{where}: this GPU can't decode {video.codec} ({video.profile}) in {video.pix_fmt} of "
-                f"{video.width}x{video.height}{reason}; remove `decoder=cuda`"
-            )
-        if picture.format.name != (DOWNLOADED[video.pix_fmt] if on_gpu else video.pix_fmt):
+        if picture.format.name != video.pix_fmt:
             found, began = picture.format.name, video.pix_fmt
             raise MediaError(
                 f"{where}: {found}, but the stream began in {began}; one pixel format is supported: split "

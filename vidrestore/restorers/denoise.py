@@ -117,7 +117,7 @@ PRESETS = {
 
 def denoiser(options: RestoreOptions) -> DenoiseRestorer:
     """Return the restorer of `denoise` by DUST. Raises OptionError for options of other networks."""
-    own = {"tile": None, "tile_overlap": None, "steady": False, "compile": False}  # with their defaults
+    own = {"tile": None, "steady": False}  # with their defaults
     if given := [f"`{name}`" for name, default in own.items() if getattr(options, name) != default]:
         raise OptionError(
             f"{', '.join(given)}: for networks that see whole frames, and DUST sees patches; leave that out, "

@@ -16,7 +16,6 @@ from torch import Tensor
 
 from vidrestore.clips import Bounds, reflected
 from vidrestore.errors import CheckpointError, OptionError
-from vidrestore.models.fast.compiled import Compiled
 from vidrestore.models.mb_taylorformer import MBTaylorFormer
 from vidrestore.restorers.base import IMAGE_NETWORKS, Facts, PictureForm
 from vidrestore.restorers.dehaze import RADIUS as HAZE_RADIUS
@@ -107,7 +106,6 @@ class PictureRestorer:
                 f"{model.card.name}: enlarges {self.scale} times, but {task} keeps the size; use sr"
             )
         self.pixel_memory = self.form.pixel_memory or self.scale**2 * estimated_memory(self.network)
-        self.compiled = Compiled(self.network, self.device) if options.compile else None
         tasks = self.form.tasks
         # the index of the task, if the network has several
         self.tasks = [torch.tensor([tasks.index(task)], device=self.device)] if tasks else []
@@ -130,9 +128,8 @@ class PictureRestorer:
             radius=radius,
             cached=not self.smoothed,
             scale=self.scale,
-            parallel=1 if self.on_gpu or options.compile else 0,
+            parallel=1 if self.on_gpu else 0,
         )
-        self.tile_overlap = OVERLAP if options.tile_overlap is None else options.tile_overlap
         self.tile = options.tile
         self.most_tiles = MOST_TILES  # at once
         if self.tile is not None and self.tile % self.form.multiple:
@@ -173,7 +170,7 @@ class PictureRestorer:
             *(coarse_size(height, width, self.coarse_lines, multiple) or (height, width)),
             tile=self.tile,
             pixels=room // self.pixel_memory,
-            overlap=self.tile_overlap,
+            overlap=OVERLAP,
             multiple=multiple,
         )
 
@@ -226,7 +223,7 @@ class PictureRestorer:
             half_type(precision or self.precision, self.device),
             tile,
             tiles,
-            min(tiles, GPU_CLIP) if self.on_gpu and whole and not self.compiled else 1,
+            min(tiles, GPU_CLIP) if self.on_gpu and whole else 1,
         )
 
     def _restored(self, given: Given, places: Sequence[int]) -> list[Tensor]:
@@ -273,7 +270,7 @@ class PictureRestorer:
 
     def _by_network(self, given: Given, places: Sequence[int]) -> Tensor:
         """Return pictures (N, 3, H, W) by the network, on its device."""
-        network, source, half = self.compiled or self.network, given.source, given.half
+        network, source, half = self.network, given.source, given.half
 
         def work(tiles: Tensor) -> Tensor:
             pictures = tiles if self.seen else tiles[:, 0]
@@ -284,7 +281,7 @@ class PictureRestorer:
 
         windows = torch.stack([pick(source, self._seen(at, len(source))) for at in places])
         sized = padded(windows.to(self.device), self.form.multiple)
-        whole = apply_tiled(work, sized, given.tile, self.tile_overlap, self.scale, given.tiles)
+        whole = apply_tiled(work, sized, given.tile, OVERLAP, self.scale, given.tiles)
         height, width = (self.scale * side for side in source.shape[-2:])
         return whole[:, 0, :, :height, :width]
 

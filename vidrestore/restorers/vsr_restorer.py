@@ -58,8 +58,6 @@ class VsrRestorer:
     team = 4
 
     def __init__(self, options: RestoreOptions) -> None:
-        if options.compile:
-            raise OptionError("`compile` is for networks that restore frame by frame; remove it")
         if options.steady:
             raise OptionError(
                 "`steady` is for networks that see single frames; sr sees a frame's neighbours, remove it"
@@ -81,19 +79,15 @@ class VsrRestorer:
             scale=SCALE,
             parallel=0 if self.device.type == "cpu" else 1,
         )
-        self.tile, self.tile_overlap = (
-            options.tile,
-            OVERLAP if options.tile_overlap is None else options.tile_overlap,
-        )
+        self.tile = options.tile
         self.most_tiles = MOST_TILES  # at once
         self._lock = Lock()
         self._check_tiles()
 
     def _check_tiles(self) -> None:
-        if not self.recurrent and (self.tile not in (None, SIDE) or self.tile_overlap != OVERLAP):
+        if not self.recurrent and self.tile not in (None, SIDE):
             raise OptionError(
-                f"{self.facts.name} only knows tiles of {SIDE} pixels that share {OVERLAP}; "
-                "leave `tile` and `tile_overlap` out"
+                f"{self.facts.name} only knows tiles of {SIDE} pixels that share {OVERLAP}; leave `tile` out"
             )
 
     @property
@@ -144,7 +138,7 @@ class VsrRestorer:
             width,
             tile=self.tile,
             pixels=pixels,
-            overlap=self.tile_overlap,
+            overlap=OVERLAP,
             multiple=1,
         )
 
@@ -170,7 +164,7 @@ class VsrRestorer:
             batch = self._tiles_at_once(size)
             at_once = self._frames_at_once(batch * size[0] * size[1])
             work = partial(recurrent_frames, network, keep, at_once)
-            yield from apply_tiled(work, clip[None], size, self.tile_overlap, SCALE, batch)[0]
+            yield from apply_tiled(work, clip[None], size, OVERLAP, SCALE, batch)[0]
         else:
             at_once = self._frames_at_once(clip.shape[-2] * clip.shape[-1])
             with torch.inference_mode():
