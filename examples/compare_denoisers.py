@@ -2,7 +2,7 @@
 clean clips, as a table.
 
     python examples/compare_denoisers.py CLIP... [--model NAME|FILE ...] [--stride N ...]
-                                         [--places fixed|camera|near|matched ...]
+                                         [--places fixed|matched ...]
                                          [--sigma S] [--frames N]
 
 CLIP is a video or a folder of pictures. White Gaussian noise is added to its luma, rounded and clipped; clips
@@ -31,7 +31,7 @@ from vidrestore.models.dust import Dust
 from vidrestore.models.dust_sigma import SigmaDust
 from vidrestore.models.fast.linear import PackedLinear
 from vidrestore.models.grouping import GROUP, restore_patches
-from vidrestore.models.patch_positions import ClipPositions, Following
+from vidrestore.models.patch_positions import ClipPositions
 from vidrestore.weights import load_model
 
 
@@ -47,29 +47,26 @@ def luma(clip: Path, limit: int | None) -> Tensor:
     return torch.from_numpy(np.stack(planes)).float()
 
 
-def denoised(
-    noisy: Tensor, network: Dust | SigmaDust, sigma: float, stride: int, positions: Following
-) -> Tensor:
+def denoised(noisy: Tensor, network: Dust | SigmaDust, sigma: float, stride: int, places: str) -> Tensor:
     """A clip (T, H, W) restored in blocks; `stride` in sixteenths of a patch."""
     patch, work = network.config.patch, network.at(sigma, torch.bfloat16, PackedLinear)
     blocks = []
     for block in noisy.split(GROUP):
-        origins = ClipPositions(block, patch, follow=True).origins(block.shape, stride, positions)
+        positions = ClipPositions(block, patch, follow=places == "matched")
+        origins = positions.origins(block.shape, stride)
         blocks.append(restore_patches(block, origins, patch, work))
     return torch.cat(blocks)
 
 
 @torch.inference_mode()
-def measure(
-    clips: list[Tensor], model: str, positions: Following, stride: int, sigma: float
-) -> tuple[float, float]:
+def measure(clips: list[Tensor], model: str, places: str, stride: int, sigma: float) -> tuple[float, float]:
     """Mean luma PSNR (dB) and CPU milliseconds per frame."""
     network = cast("Dust | SigmaDust", load_model(model).network)
     figures, seconds = [], 0.0
     for index, clean in enumerate(clips):
         noisy = add_gaussian_noise(clean, sigma, index)
         began = time.process_time()
-        restored = denoised(noisy, network, sigma, stride, positions).round().clamp(0, 255)
+        restored = denoised(noisy, network, sigma, stride, places).round().clamp(0, 255)
         seconds += time.process_time() - began
         figures += [
             psnr(frame.numpy(), wanted.numpy()) for frame, wanted in zip(restored, clean, strict=True)
@@ -85,7 +82,7 @@ def main() -> None:
     parser.add_argument(
         "--model", action="append", help="listed name or .safetensors file; may be given more than once"
     )
-    parser.add_argument("--places", action="append", choices=("fixed", "camera", "near", "matched"))
+    parser.add_argument("--places", action="append", choices=("fixed", "matched"))
     parser.add_argument(
         "--stride",
         action="append",
@@ -98,10 +95,10 @@ def main() -> None:
     torch.set_num_threads(1)
     clips = [luma(clip, arguments.frames) for clip in arguments.clips]
     print("| weights | places | stride | luma PSNR | CPU ms/frame |\n| --- | --- | --- | --- | --- |")
-    models, ways = arguments.model or ["dust-denoise"], arguments.positions or ["matched"]
-    for model, positions, stride in product(models, ways, arguments.stride or [16]):
-        quality, cost = measure(clips, model, positions, stride, arguments.sigma)
-        print(f"| {Path(model).stem} | {positions} | {stride} | {quality:.2f} | {cost:.0f} |", flush=True)
+    models, ways = arguments.model or ["dust-denoise"], arguments.places or ["matched"]
+    for model, places, stride in product(models, ways, arguments.stride or [16]):
+        quality, cost = measure(clips, model, places, stride, arguments.sigma)
+        print(f"| {Path(model).stem} | {places} | {stride} | {quality:.2f} | {cost:.0f} |", flush=True)
 
 
 if __name__ == "__main__":

@@ -19,8 +19,8 @@ from pathlib import Path
 import numpy as np
 import torch
 import torch.nn.functional as F
+from fit_bayes import store
 from fit_noise import commands, cut, footage_of
-from fit_second import store
 from noise_mix import Noisy, noisy_window
 from torch import Tensor, nn
 
@@ -31,7 +31,7 @@ from vidrestore.models.patch_positions import ClipPositions
 from vidrestore.noise.features import FRAMES_SEEN
 from vidrestore.noise.meter import NoiseMeter
 from vidrestore.options import RestoreOptions
-from vidrestore.restorers.denoise import GRIDS, PRESETS, DenoiseRestorer, Sampling
+from vidrestore.restorers.denoise import GRIDS, PRESETS, DenoiseRestorer
 
 FRAMES = 12  # of a window
 LOOKS = FRAMES - FRAMES_SEEN + 1
@@ -62,18 +62,13 @@ def window_samples(noisy: Noisy, restorer: DenoiseRestorer) -> list[Sample]:
     transform = Transform(restorer.patch, torch.float32, PackedLinear, restorer.device)
     seen, clean = noisy.seen, noisy.clean
     positions = ClipPositions(seen[0], restorer.patch, follow=True)
-    preset, made = restorer.preset, []
-    guide = seen[0]
+    made = []
     with torch.inference_mode():
         for number, sigma in enumerate(sigmas):
             if not sigma:
                 continue
             estimate = restorer.restored_plane(seen[number], sigma, positions, "auto")
-            guide = guide if number else estimate
-            luma = Sampling(preset.second.stride, "matched", GRIDS)
-            sampling = preset.second_colour if number else luma
-            places = ClipPositions(guide, restorer.patch, follow=True)
-            groups = places.origins(estimate.shape, *sampling)
+            groups = positions.origins(estimate.shape, restorer.preset.stride, 1 if number else GRIDS)
             found = powers(seen[number], estimate, groups, transform)
             made.append((found, 2 * math.log(sigma), true_powers(seen[number] - clean[number], transform)))
     return made

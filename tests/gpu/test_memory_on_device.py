@@ -77,7 +77,7 @@ def test_tiles_follow_from_the_free_memory(weights):
     assert sides[1] == sides[2] == (1088, 1920)
 
 
-def test_second_estimates_fill_a_device(weights):
+def test_further_estimates_fill_a_device(weights):
     """The host waits for each part of the tracks: they are few."""
     with Rehearsal():
         there = DenoiseRestorer(RestoreOptions(model=weights["dust"], device="cuda"))

@@ -7,11 +7,11 @@ from stand_in import Rehearsal
 
 from vidrestore.models.grouping import coverage, origins_of, patches_over_holes, restore_patches
 from vidrestore.models.matching import (
-    Found,
     Grid,
     _assign,
     fixed_positions,
     gather,
+    halve,
     matched_positions,
     median_of_nine,
 )
@@ -40,6 +40,12 @@ def panned(frames: int, dy: int, dx: int, height: int = 96, width: int = 112) ->
     )
 
 
+def test_half_the_size_is_the_mean_of_what_there_is():
+    plane = torch.arange(15.0).view(1, 3, 5)
+    expected = [[[(0 + 1 + 5 + 6) / 4, (2 + 3 + 7 + 8) / 4, (4 + 9) / 2], [(10 + 11) / 2, (12 + 13) / 2, 14]]]
+    torch.testing.assert_close(halve(plane), torch.tensor(expected))
+
+
 @pytest.mark.parametrize("height, width, stride", [(16, 16, 16), (17, 40, 16), (96, 112, 12), (33, 50, 5)])
 def test_the_cells_of_a_grid_cover_the_plane_and_stay_inside(height, width, stride):
     grid = Grid(height, width, 16, stride)
@@ -60,37 +66,6 @@ def test_slots_follow_a_camera_that_moves(dy, dx, sigma, share):
     stays = ((expected >= 0) & (expected <= torch.tensor([80, 96]))).all(-1)
     followed = (positions[1:] == expected).all(-1)
     assert followed[stays].float().mean() > share
-
-
-@pytest.mark.parametrize("dy, dx", [(0, 3), (2, -5), (-9, 12)])
-def test_slots_follow_motion_that_another_grid_found(dy, dx):
-    clip = panned(4, dy, dx)
-    before = Grid(96, 112, 16, 16)
-    positions = matched_positions(clip, Grid(96, 112, 16, 10), Found(matched_positions(clip, before), before))
-    expected = positions[:-1] - torch.tensor([dy, dx])
-    stays = ((expected >= 0) & (expected <= torch.tensor([80, 96]))).all(-1)
-    assert (positions[1:] == expected).all(-1)[stays].float().mean() > 0.8
-
-
-def test_around_motion_that_was_found_patches_are_searched_for_two_pixels_far():
-    clip = panned(3, 0, 6)
-    grid = Grid(96, 112, 16, 16)
-    for off, followed in ((0, True), (2, True), (4, False)):
-        steps = torch.tensor([[0, 0], [0, off - 6], [0, 2 * (off - 6)]])[:, None]
-        positions = matched_positions(clip, grid, Found(grid.corners() + steps, grid))
-        moved = positions[1] == positions[0] - torch.tensor([0, 6])
-        inside = positions[0, :, 1] > 16  # those that can move by 6 to the left
-        assert (moved.all(1)[inside].float().mean() > 0.8) == followed
-
-
-def test_the_motion_that_was_found_is_that_of_the_nearest_patch_and_of_most_of_its_neighbours():
-    grid = Grid(48, 64, 16, 16)
-    corners = grid.corners()
-    found = torch.stack([corners, corners + torch.tensor([1, -2])])
-    found[1, 5] = torch.tensor([0, 0])  # a slot that began again elsewhere
-    before = Found(found, grid)
-    field = before.fields(0, 1)[0]
-    assert before.at(field, torch.tensor([[3, 5], [16, 17], [32, 48]])).tolist() == [[1, -2]] * 3
 
 
 def test_groups_of_a_moving_camera_are_alike():

@@ -13,7 +13,7 @@ from sample_pictures import write_rgb
 from vidrestore.colour import OPPONENT
 from vidrestore.evaluation.results import GIVEN, ClipMetrics, System
 from vidrestore.metrics import psnr
-from vidrestore.models import nonlocal_bayes, second_estimate
+from vidrestore.models import nonlocal_bayes
 from vidrestore.options import RestoreOptions
 from vidrestore.papers.awgn import FRAMES, denoise_by_planes, denoiser, measure, noisy_video
 from vidrestore.papers.set_files import FrameSequence
@@ -125,8 +125,7 @@ def test_dust_takes_noise_off_colour(tmp_path):
 def test_noise_is_given_to_dust_and_nothing_is_measured(monkeypatch):
     (system, *_) = all_qualities(System("dust", load_model("dust-denoise"), "dust-denoise"))
     measured: list[Any] = []
-    curves = [(module, "noise_curve") for module in (second_estimate, nonlocal_bayes)]
-    for module, name in ((denoise, "relative_spectrum"), *curves):
+    for module, name in ((denoise, "relative_spectrum"), (nonlocal_bayes, "noise_curve")):
         monkeypatch.setattr(module, name, lambda *of: measured.append(of))
     noisy = noisy_video(torch.full((6, 3, 32, 40), 128, dtype=torch.uint8), 20.0, 1)
     restored = torch.stack(list(denoiser(system)(noisy, 20.0)))

@@ -8,11 +8,11 @@ import pytest
 import torch
 
 from vidrestore.errors import CheckpointError, OptionError
-from vidrestore.models import nonlocal_bayes, second_estimate
+from vidrestore.models import nonlocal_bayes
 from vidrestore.models.dust import Dust, DustConfig
 from vidrestore.models.dust_sigma import LevelDust, SigmaDust, SigmaDustConfig, config_of
-from vidrestore.models.finisher import COLOUR, LUMA, finisher
 from vidrestore.models.noise_model import NoiseCurve
+from vidrestore.models.nonlocal_bayes import Noise, bayes_gains
 from vidrestore.options import RestoreOptions
 from vidrestore.restorers import denoise
 from vidrestore.restorers.denoise import PRESETS, DenoiseRestorer
@@ -52,9 +52,7 @@ def clip(frames: int = 5, height: int = 20, width: int = 26) -> tuple[torch.Tens
 
 
 def without_further_estimates(monkeypatch) -> None:
-    for name in ("refine", "nonlocal_bayes"):
-        monkeypatch.setattr(denoise, name, lambda noisy, estimate, *how: estimate)
-    monkeypatch.setattr(denoise, "finish", lambda network, noisy, estimate, *how: estimate)
+    monkeypatch.setattr(denoise, "nonlocal_bayes", lambda noisy, estimate, *how: estimate)
 
 
 @pytest.mark.parametrize("quality", sorted(PRESETS))
@@ -83,12 +81,12 @@ def test_a_plane_without_noise_is_left_as_it_is_and_the_source_is_not_altered(we
 
 
 class Given(NamedTuple):
-    """What a further estimate is made of: the filter, the estimate before, tracks, spectrum and gains."""
+    """What a further estimate is made of: the source, the estimate before, tracks, noise and gains."""
 
-    by: str
+    noisy: torch.Tensor
     estimate: torch.Tensor
     tracks: torch.Tensor
-    spectrum: torch.Tensor | None
+    noise: Noise
     gains: object
 
 
@@ -97,71 +95,41 @@ def refined(monkeypatch) -> list[Given]:
     """The further estimates that are made; each adds 1."""
     given: list[Given] = []
 
-    def filtered(noisy, estimate, sigma, tracks, transform, brightness, chunk, spectrum, gains):
-        given.append(Given("Wiener", estimate, tracks, spectrum, gains))
-        return estimate + 1
-
     def alike(noisy, estimate, tracks, side, noise, gains, *others):
-        given.append(Given("Bayes", estimate, tracks, noise.whitener, gains))
+        given.append(Given(noisy, estimate, tracks, noise, gains))
         return estimate + 1
 
-    monkeypatch.setattr(denoise, "refine", filtered)
     monkeypatch.setattr(denoise, "nonlocal_bayes", alike)
     return given
 
 
-@pytest.mark.parametrize("quality", sorted(PRESETS))
-def test_last_estimates_are_corrected_but_by_fast_and_those_of_colour_see_the_corrected_luma(
-    refined, quality, monkeypatch
-):
-    seen = []
-
-    def finish(network, noisy, estimate, sigma, luma, at_once):
-        seen.append((network, noisy, estimate, sigma, luma))
-        return estimate + 7
-
-    monkeypatch.setattr(denoise, "finish", finish)
+@pytest.mark.parametrize("quality, passes", [("fast", (1, 1)), ("default", (3, 1)), ("best", (3, 2))])
+@pytest.mark.parametrize("full", [False, True])
+def test_planes_are_estimated_again_in_turn_from_other_groups_each_time(refined, quality, passes, full):
     planes = clip(12, 40, 44)
-    restorer = DenoiseRestorer(RestoreOptions(quality=quality, sigma=20.0, precision="fp32", device="cpu"))
-    restored = restorer.restore(planes, (20.0, 9.0, 5.0))
-    per_colour = restorer.preset.second_colour.grids
-    of_luma = restorer.preset.second.estimates
-    lasts = [refined[of_luma + per_colour * index].estimate + 1 for index in range(3)]
-    if quality == "fast":
-        assert not seen and all(torch.equal(*pair) for pair in zip(restored, lasts, strict=True))
-        return
-    small = torch.nn.functional.avg_pool2d(restored[0], 2)
-    expected = zip(planes, lasts, (20.0, 9.0, 5.0), (None, small, small), strict=True)
-    for found, given, result in zip(seen, expected, restored, strict=True):
-        network, noisy, estimate, sigma, luma = found
-        assert network is finisher(COLOUR if sigma < 20 else LUMA, torch.float32, planes[0].device)
-        assert torch.equal(noisy, given[0]) and torch.equal(estimate, given[1]) and sigma == given[2]
-        assert torch.equal(result, estimate + 7)
-        torch.testing.assert_close(luma, given[3])
+    planes = (planes[0], planes[0].flip(1), planes[0].flip(2)) if full else planes
+    DenoiseRestorer(RestoreOptions(quality=quality, sigma=20.0, device="cpu")).restore(planes, (20.0,) * 3)
+    luma, colour = refined[: passes[0]], refined[passes[0] :]
+    parts = (luma, colour[: passes[1]], colour[passes[1] :])
+    assert [len(part) for part in parts] == [passes[0], passes[1], passes[1]]
+    for part, plane in zip(parts, planes, strict=True):
+        assert all(torch.equal(each.noisy, plane) for each in part)
+        made = [bayes_gains(stage, 20.0, plane.device) for stage in range(len(part))]
+        assert [each.gains for each in part] == made
+        for before, after in pairwise(part):
+            torch.testing.assert_close(after.estimate, before.estimate + 1)
+        for one, other in combinations([each.tracks for each in part], 2):
+            assert one.shape == other.shape
+            assert quality == "best" or not torch.equal(one, other)
 
 
-def test_luma_is_estimated_again_by_wieners_filter_and_then_by_non_local_bayes(refined):
-    DenoiseRestorer(RestoreOptions(sigma=20.0, device="cpu")).restore((clip(12, 40, 44)[0],), (20.0,))
-    assert [each.by for each in refined] == ["Wiener", "Bayes", "Bayes"]
-    for before, after in pairwise(refined):
-        torch.testing.assert_close(after.estimate, before.estimate + 1)
-    for one, other in combinations([each.tracks.squeeze(1) for each in refined], 2):
-        assert one.shape == other.shape and not torch.equal(one, other)
-
-
-@pytest.mark.parametrize(
-    "frames, fitted, estimates, grids",
-    [(12, True, 2, 2), (11, False, 2, 2), (3, False, 2, 2), (2, False, 1, 2)],
-)
-def test_short_clips_have_wieners_filter_on_all_grids_without_gains_and_those_of_two_frames_bayes_once(
-    refined, frames, fitted, estimates, grids
-):
-    DenoiseRestorer(RestoreOptions(sigma=20.0, device="cpu")).restore((clip(frames, 40, 44)[0],), (20.0,))
-    first, *later = refined
-    assert (first.gains is not None) == fitted
-    assert len(later) == estimates
-    grid = len(first.tracks) if fitted else len(first.tracks) / 4
-    assert sum(len(each.tracks) for each in later) == grids * grid
+@pytest.mark.parametrize("frames, estimates", [(12, 3), (3, 3), (2, 1)])
+def test_clips_of_two_frames_are_estimated_again_once_from_as_many_groups(refined, frames, estimates):
+    restorer = DenoiseRestorer(RestoreOptions(sigma=20.0, device="cpu"))
+    plane = clip(frames, 40, 44)[0]
+    restorer.restore((plane,), (20.0,))
+    groups = 3 * 3  # of 16 x 16 pixels, in a grid
+    assert [len(each.tracks) for each in refined] == [3 * groups // estimates] * estimates
 
 
 @pytest.mark.parametrize("size, white", [(0.1, True), (0.2, False)])
@@ -169,9 +137,7 @@ def test_measured_noise_is_white_if_its_spectrum_is_nearly_even(refined, monkeyp
     uneven = (size * torch.tensor([1.0, -1.0]).repeat(128)).exp()
     monkeypatch.setattr(denoise, "relative_spectrum", lambda *of: uneven)
     DenoiseRestorer(RestoreOptions(device="cpu")).restore((clip(12, 40, 44)[0],), (20.0,), measured=True)
-    first, *later = refined
-    assert (first.spectrum is None) == (first.gains is not None) == white
-    assert all((each.spectrum is None) == white for each in later)
+    assert len(refined) == 3 and all((each.noise.whitener is None) == white for each in refined)
 
 
 def beside(texture: float, noise: float) -> torch.Tensor:
@@ -204,7 +170,7 @@ def test_texture_that_was_measured_as_noise_is_restored_again_with_the_sigma_of_
     restorer.restore((clip(12, 40, 44)[0],), (24.0,), measured=True)
     assert tried == pytest.approx([24.0 * level**0.5 for level in levels])
     assert next(remaining, None) is None
-    assert (refined[0].spectrum is None) == (refined[0].gains is not None) == white
+    assert (refined[0].noise.whitener is None) == white
 
 
 def test_white_noise_in_moving_texture_is_not_restored_by_the_sigma_that_texture_pretends():
@@ -290,45 +256,24 @@ def test_noise_beyond_what_the_weights_were_trained_for_is_warned_of(sigma, take
     )
 
 
-@pytest.mark.parametrize("quality", sorted(PRESETS))
-def test_colour_planes_of_full_size_are_estimated_as_often_as_those_of_half(refined, quality):
-    planes = clip(12, 40, 44)
-    restorer = DenoiseRestorer(RestoreOptions(quality=quality, sigma=20.0, device="cpu"))
-    for given in (planes, (planes[0], planes[0].flip(1), planes[0].flip(2))):
-        refined.clear()
-        restorer.restore(given, (20.0,) * 3)
-        colour = refined[1 + restorer.preset.second.estimates :]
-        assert len(colour) == 2 * restorer.preset.second_colour.grids
-        assert all(each.by == "Wiener" and each.gains is not None for each in colour)
-
-
 @pytest.fixture
 def even(monkeypatch) -> None:
     """Noise that was measured doesn't follow the brightness."""
     curve = NoiseCurve(torch.empty(0), torch.empty(0))
-    for module in (second_estimate, nonlocal_bayes):
-        monkeypatch.setattr(module, "noise_curve", lambda *of: curve)
+    monkeypatch.setattr(nonlocal_bayes, "noise_curve", lambda *of: curve)
 
 
 def test_noise_given_by_its_sigma_is_as_strong_everywhere_and_measured_noise_may_follow_the_brightness(
-    monkeypatch,
+    refined,
 ):
-    seen = []
-
-    def followed(noisy, estimate, sigma, tracks, transform, brightness, *others):
-        seen.append(None if brightness is None else brightness.shape)
-        return estimate
-
-    def alike(noisy, estimate, tracks, side, noise, *others):
-        return followed(noisy, estimate, noise.sigma, tracks, None, noise.brightness)
-
-    monkeypatch.setattr(denoise, "refine", followed)
-    monkeypatch.setattr(denoise, "nonlocal_bayes", alike)
     planes = clip(6, 40, 44)
+    seen = {}
     for measured in (False, True):
+        refined.clear()
         DenoiseRestorer(RestoreOptions(device="cpu")).restore(planes, (9.0,) * 3, measured=measured)
-    assert seen[: len(seen) // 2] == [None] * (len(seen) // 2)
-    assert seen[len(seen) // 2 :] == [planes[0].shape] * 3 + [plane.shape for plane in planes[1:]]
+        brightness = [each.noise.brightness for each in refined]
+        seen[measured] = [None if each is None else each.shape for each in brightness]
+    assert seen == {False: [None] * 5, True: [planes[0].shape] * 3 + [planes[1].shape] * 2}
 
 
 def test_only_noise_that_was_measured_is_filtered_by_its_spectrum(weights, monkeypatch, even):

@@ -14,7 +14,7 @@ from torch import Tensor
 
 @cache
 def fitted(path: str) -> dict[str, Tensor]:
-    """Return the tensors of a .safetensors file of the package, such as "models/second_gains"."""
+    """Return the tensors of a .safetensors file of the package, such as "models/bayes_gains"."""
     return load(files("vidrestore").joinpath(f"{path}.safetensors").read_bytes())
 
 

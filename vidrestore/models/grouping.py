@@ -134,22 +134,18 @@ def restore_patches(
     origins: Tensor,
     patch: int,
     restore: Restore,
-    base: Tensor | None = None,
     chunk: int = CHUNK,
 ) -> Tensor:
     """Restore a plane (T, H, W) by groups of patches at flat (S, T) origins, `chunk` groups at once.
 
-    Every pixel becomes the mean of the estimates that contain it. Pixels without an estimate are taken from
-    `base`, an estimate of the plane whose memory is reused for the result; without `base` they are covered by
+    Every pixel becomes the mean of the estimates that contain it. Pixels without an estimate are covered by
     extra groups.
     """
     frames, height, width = plane.shape
     plane = plane.contiguous()
     counts = coverage(origins, (frames, height, width), patch)
-    extra = _in_groups(patches_over_holes(counts, patch)) if base is None else origins.new_empty(0, GROUP)
-    total = (torch.zeros_like(plane) if base is None else base.contiguous().masked_fill_(counts > 0, 0)).view(
-        -1
-    )
+    extra = _in_groups(patches_over_holes(counts, patch))
+    total = torch.zeros_like(plane).view(-1)
     patches = windows(plane, patch)
     for groups in (*origins.split(chunk), *extra.split(chunk)):
         if groups.numel():
@@ -160,7 +156,7 @@ def restore_patches(
             add_patches(total, groups, width, restored)
     if len(extra):
         counts += coverage(extra, (frames, height, width), patch)
-    return total.view_as(plane).div_(counts.clamp_(min=1))
+    return total.view_as(plane).div_(counts)
 
 
 def _in_groups(patches: Tensor) -> Tensor:

@@ -20,11 +20,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from vidrestore.models.grouping import frames_at_once
-from vidrestore.models.halfsize import halve
 
 # search radius at a quarter, half and full size: changes of motion of up to 16 + 4 + 1 pixels per frame
 RADIUS = (4, 2, 1)
-NEAR_RADIUS = 2  # at full size, around motion that is known
 RELUCTANCE = 1.0  # a slot's own motion is used if it saves this share of the median cost
 # largest distance of a slot from its cell in strides; with 1 twice as many tracks break, with 0.5 four times
 REACH = 2
@@ -42,6 +40,18 @@ def blurred(pictures: Tensor) -> Tensor:
         return F.avg_pool2d(F.avg_pool2d(padded, 2, 1), 2, 1)
     rows = padded[:, :-2] + 2 * padded[:, 1:-1] + padded[:, 2:]
     return (rows[..., :-2] + 2 * rows[..., 1:-1] + rows[..., 2:]) / 16
+
+
+def halve(plane: Tensor) -> Tensor:
+    """Downscale (T, H, W) to (T, H/2, W/2), rounded up, by means of 2 x 2 pixels, which halves white noise.
+
+    An odd last row or column is averaged alone.
+    """
+    height, width = plane.shape[1:]
+    if height % 2 or width % 2:
+        plane = F.pad(plane[:, None], (0, width % 2, 0, height % 2), mode="replicate")[:, 0]
+    rows = plane[:, ::2] + plane[:, 1::2]
+    return (rows[..., ::2] + rows[..., 1::2]).mul_(0.25)  # four times as fast as avg_pool2d
 
 
 @dataclass(frozen=True)
@@ -158,70 +168,21 @@ def fixed_positions(frames: int, grid: Grid, device: torch.device | None = None)
     return grid.corners(device).expand(frames, -1, -1)
 
 
-@dataclass(frozen=True)
-class Found:
-    """Positions (T, S, 2) that were matched before on a grid of the same plane."""
-
-    positions: Tensor
-    grid: Grid
-
-    def fields(self, first: int, stop: int) -> Tensor:
-        """Return (stop - first, S, 2): the motion from each of these frames to the next one, by cells.
-
-        It is a median of neighbours, since a slot that restarts elsewhere has no motion.
-        """
-        here, grid = self.positions[first:stop], self.grid
-        count = here.shape[1]
-        # as many cells as slots, some with several and some with none
-        slots = torch.arange(count, device=here.device).expand(len(here), -1)
-        none = torch.full_like(here[..., 0], count)
-        holder = none.scatter_reduce(1, grid.cell_at(here), slots, "amin")
-        moved = F.pad(self.positions[first + 1 : stop + 1] - here, (0, 0, 0, 1))
-        around = holder[:, tables_of(grid, here.device).around].flatten(1)  # (T, 9 S)
-        near = moved.gather(1, around[..., None].expand(-1, -1, 2))
-        return median_of_nine(near.view(len(here), 9, -1)).view(len(here), count, 2)
-
-    def at(self, field: Tensor, corners: Tensor) -> Tensor:
-        """Return (S, 2): the motion of the patches nearest to (S, 2) corners, from one of the fields."""
-        return field.index_select(0, self.grid.cell_at(corners))
-
-
-@dataclass(frozen=True)
-class Common:
-    """The same motion of all patches: steps (T - 1, 2) from each frame to the next."""
-
-    steps: Tensor
-
-    def fields(self, first: int, stop: int) -> Tensor:
-        """Return (stop - first, 2): the motion from each of these frames to the next one."""
-        return self.steps[first:stop]
-
-    def at(self, field: Tensor, corners: Tensor) -> Tensor:
-        """Return (S, 2): the motion of the patches at (S, 2) corners, from one of the fields."""
-        return field.expand_as(corners)
-
-
-def matched_positions(guide: Tensor, grid: Grid, found: Found | Common | None = None) -> Tensor:
+def matched_positions(guide: Tensor, grid: Grid) -> Tensor:
     """Follow the patches of `grid` through a clip.
 
-    guide: (T, H, W) float, the noisy luma at the plane's size. With `found`, patches are searched for around
-    that motion, at full size only. Returns (T, S, 2) int64 corners; in each frame every cell holds
-    one slot.
+    guide: (T, H, W) float, the noisy luma at the plane's size. Returns (T, S, 2) int64 corners; in each frame
+    every cell holds one slot.
     """
-    prepared = _levels if found is None else _full_level
     tables = tables_of(grid, guide.device)
-    templates = [_blocks(level, tables.corners) for level in prepared(guide[:1], grid.patch)]
+    templates = [_blocks(level, tables.corners) for level in _levels(guide[:1], grid.patch)]
     cost = torch.zeros(len(tables.corners), device=guide.device)
     slots = _Slots(tables.corners, torch.zeros_like(tables.corners), templates, 1 + cost, tables.around, cost)
     positions = [tables.corners]
     at_once = frames_at_once(guide)
     for first in range(1, len(guide), at_once):
-        levels = prepared(guide[first : first + at_once], grid.patch)
-        count = len(levels[0].pictures)
-        fields = None if found is None else found.fields(first - 1, first - 1 + count)
-        for at in range(count):
-            if found is not None and fields is not None:
-                slots.motion = found.at(fields[at], slots.positions)
+        levels = _levels(guide[first : first + at_once], grid.patch)
+        for at in range(len(levels[0].pictures)):
             here = [level.frame(at) for level in levels]
             _follow(slots, here, tables)
             _assign_cells(slots, here, grid, tables)
@@ -294,11 +255,6 @@ def _levels(guide: Tensor, patch: int) -> list[_Level]:
         _level(4 >> index, picture, *sizes)
         for index, (picture, *sizes) in enumerate(zip(pictures, sides, RADIUS, margins, strict=True))
     ]
-
-
-def _full_level(guide: Tensor, patch: int) -> list[_Level]:
-    """Smooth the guide at full size only, for a search around known motion."""
-    return [_level(1, blurred(guide), patch, NEAR_RADIUS, 0)]
 
 
 def _level(scale: int, pictures: Tensor, side: int, radius: int, margin: int) -> _Level:

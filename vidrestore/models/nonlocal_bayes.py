@@ -16,7 +16,7 @@ lemma), and matrices of n rows instead of one per pixel: with
 the change is (Y - L) G. L is 0 in directions that are strong in the first estimate, and 1 where it has
 nothing.
 
-But non-local Bayes takes the first estimate for the picture, as Wiener's filter does (`second_estimate`). So
+But non-local Bayes takes the first estimate for the picture, as Wiener's filter does. So
 the change is not (Y - L) G but
 
     (a Y + a' Y L + L (b Y + b' Y L - c - c' L)) G,
@@ -78,11 +78,11 @@ class Gains(NamedTuple):
 
 
 @lru_cache(KEPT)
-def bayes_gains(quality: str, stage: int, sigma: float, device: torch.device) -> Gains:
-    """Return the fitted factors of the first estimate by non-local Bayes (`stage` 0), or of one after it, at
-    a quality. Estimates after the last that was fitted have its factors.
+def bayes_gains(stage: int, sigma: float, device: torch.device) -> Gains:
+    """Return the fitted factors of the first estimate by non-local Bayes (`stage` 0), or of one after it.
+    Estimates after the last that was fitted have its factors.
     """
-    stages = fitted("models/bayes_gains")[quality]
+    stages = fitted("models/bayes_gains")["gains"]
     return Gains(*on_device(gains_of(stages[min(stage, len(stages) - 1)], sigma), device))
 
 

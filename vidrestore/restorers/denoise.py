@@ -1,11 +1,8 @@
 """Denoise planes: the recipe of the three qualities of the task `denoise`.
 
 1. DUST restores groups of patches that follow the motion, which makes the first estimate of every plane.
-   Colour differences are restored at half their size, and where they are detailed also at full size.
-2. Wiener's filter makes the second estimate, guided by the first (`models.second_estimate`). The spectrum of
-   measured noise is found first, which can show that white noise is weaker than was measured.
-3. Non-local Bayes makes further estimates of luma, each guided by the one before (`models.nonlocal_bayes`).
-4. Small networks correct the last estimates (`models.finisher`).
+2. The spectrum of measured noise is found, which can show that white noise is weaker than was measured.
+3. Non-local Bayes makes further estimates, each guided by the one before (`models.nonlocal_bayes`).
 """
 
 from __future__ import annotations
@@ -25,16 +22,13 @@ from vidrestore.errors import CheckpointError, OptionError
 from vidrestore.models.dust import Dust, FastDust, Transform
 from vidrestore.models.dust_sigma import SIGMA_RANGE, LevelDust, SigmaDust
 from vidrestore.models.fast.linear import PackedLinear
-from vidrestore.models.finisher import BYTES, COLOUR, LUMA, finish, finisher
 from vidrestore.models.grouping import CHUNK, GROUP, restore_patches
-from vidrestore.models.halfsize import DETAIL_NOISE, detailed_groups, double, halve
 from vidrestore.models.noise_model import FRAMES, is_white, lower_level, may_be_white, relative_spectrum
 from vidrestore.models.nonlocal_bayes import CHUNK as TRACKS
 from vidrestore.models.nonlocal_bayes import Noise, bayes_gains, inverse_covariance, nonlocal_bayes
-from vidrestore.models.patch_positions import ClipPositions, Following
-from vidrestore.models.second_estimate import LEAST_FRAMES, Gains, in_pairs, refine, wiener_gains
+from vidrestore.models.patch_positions import ClipPositions
 from vidrestore.restorers.base import DENOISER, Facts, Sample
-from vidrestore.restorers.devices import PIXELS_PER_PROCESSOR, batch_for, torch_device, uses_bf16
+from vidrestore.restorers.devices import batch_for, torch_device, uses_bf16
 from vidrestore.weights import load_model
 
 if TYPE_CHECKING:
@@ -44,7 +38,6 @@ BF16_FROM = 4.0  # sigma; for less noise, rounding to the 8 bits of bf16 would b
 SAMPLE_SIGMA = 20.0  # for measuring the speed of the network alone
 # Of a GPU: those of a clip of 1080p on an H100; each group is 20 rows of a matrix product.
 GROUPS_PER_PROCESSOR = 64.0
-COLOUR_DETAIL = 1.085  # the mean over the 5000 pixels of a group hardly ever reaches this by noise alone
 LEVELS_KEPT = 8  # networks prepared for one sigma: enough for the planes of a few scenes
 TRACKS_PER_PROCESSOR = 64.0  # of a GPU
 PATCHES = 80  # in a group, about
@@ -54,65 +47,20 @@ LEAST_SAMPLES = 3  # patches of a group in each of GROUP frames, as many in all 
 OVERLAPPING = 1.5  # patches more, as a share, of single frames
 
 
-class Sampling(NamedTuple):
-    """The positions of groups of patches."""
+class Preset(NamedTuple):
+    """A quality: how many groups of patches are restored, and how often.
 
-    stride: int  # in sixteenths of a patch
-    positions: Following
-    grids: int = 1
-
-
-class Further(NamedTuple):
-    """Further estimates of luma, each guided by the one before: one by `second_estimate`, then some by
-    `nonlocal_bayes`, from `grids` of groups each, of as many patches in every frame as `samples`. Patches may
-    be matched once more, in the first estimate.
+    stride: of the groups of a grid, in sixteenths of a patch. passes: estimates by non-local Bayes, of luma
+    and of colour differences, from `grids` of groups each.
     """
 
     stride: int
-    estimates: int
+    passes: tuple[int, int]
     grids: int = 1
-    samples: int = 3
-    matched_again: bool = False
-
-
-@dataclass(frozen=True)
-class Preset:
-    """A quality: the groups of patches that each estimate restores."""
-
-    first: Sampling  # of the first plane, luma
-    half: Sampling  # of colour differences, at half their size
-    colour: Sampling  # of colour differences where they are detailed, at full size
-    second: Further  # of luma
-    # of colour differences; each grid makes an estimate of white noise, guided by that of the one before
-    second_colour: Sampling
-    finished: bool = True  # the last estimates are corrected by small networks
 
 
 GRIDS = 4  # one, and those shifted by half a stride; the first estimate has the grid that isn't shifted
-PRESETS = {
-    "fast": Preset(
-        first=Sampling(16, "matched"),
-        half=Sampling(16, "camera"),
-        colour=Sampling(16, "camera"),
-        second=Further(16, estimates=1),
-        second_colour=Sampling(16, "camera"),
-        finished=False,
-    ),
-    "default": Preset(
-        first=Sampling(16, "matched"),
-        half=Sampling(14, "camera"),
-        colour=Sampling(16, "camera"),
-        second=Further(16, estimates=2, samples=4, matched_again=True),
-        second_colour=Sampling(16, "camera", 2),
-    ),
-    "best": Preset(
-        first=Sampling(8, "matched"),
-        half=Sampling(5, "matched"),
-        colour=Sampling(8, "camera"),
-        second=Further(8, estimates=3, grids=2, samples=4, matched_again=True),
-        second_colour=Sampling(8, "matched", 2),
-    ),
-}
+PRESETS = {"fast": Preset(16, (1, 1)), "default": Preset(16, (3, 1)), "best": Preset(8, (3, 2), grids=2)}
 
 
 def denoiser(options: RestoreOptions) -> DenoiseRestorer:
@@ -182,11 +130,9 @@ class DenoiseRestorer:
             self.restored_plane(plane, level, positions, precision) if level else plane
             for plane, level in zip(planes, sigma, strict=True)
         ]
-        again = ClipPositions(first[0], self.patch, follow=self.match, before=positions)
         restore_luma = partial(self.restored_plane, planes[0], positions=positions, precision=precision)
         dtype = torch.bfloat16 if uses_bf16(precision, self.device) else torch.float32
-        places = (positions, again)
-        refined = self.further.refine_clip(planes, first, sigma, places, restore_luma, dtype, measured)
+        refined = self.further.refine_clip(planes, first, sigma, positions, restore_luma, dtype, measured)
         return tuple(
             restored[:, : plane.shape[1], : plane.shape[2]].to(plane.device)
             for restored, plane in zip(refined, clip, strict=True)
@@ -194,30 +140,11 @@ class DenoiseRestorer:
 
     def restored_plane(self, plane: Tensor, sigma: float, positions: ClipPositions, precision: str) -> Tensor:
         """Return the first estimate of a plane (T, H, W) of at least a patch; `positions` are its clip's."""
-        preset, first = self.preset, plane.shape == positions.luma.shape
-        origins = positions.origins(plane.shape, *(preset.first if first else preset.colour))
-        work = self._level(sigma, precision)
-        if first or sigma / 2 < SIGMA_RANGE[0]:
-            return restore_patches(plane, origins, self.patch, work, chunk=self.batch)
-        small = halve(plane)
-        power = COLOUR_DETAIL * DETAIL_NOISE * sigma**2
-        detailed = detailed_groups(plane, small, origins, self.patch, power, self.batch)
-        base = double(self._restored_at_half(small, sigma / 2, positions, precision), *plane.shape[1:])
-        return restore_patches(plane, detailed, self.patch, work, base, self.batch)
-
-    def _restored_at_half(
-        self, small: Tensor, sigma: float, positions: ClipPositions, precision: str
-    ) -> Tensor:
-        """Restore a plane that was downscaled to half its size."""
-        here = _padded_to(small, self.patch)
-        origins = positions.origins(here.shape, *self.preset.half)
-        level = self._level(sigma, precision)
-        restored = restore_patches(here, origins, self.patch, level, chunk=self.batch)
-        return restored[:, : small.shape[1], : small.shape[2]]
+        origins = positions.origins(plane.shape, self.preset.stride)
+        return restore_patches(plane, origins, self.patch, self._level(sigma, precision), self.batch)
 
     def halve_batch(self) -> bool:
-        """See `restorers.base.AnyRestorer.halve_batch`: fewer groups, tracks and pixels at once."""
-        self.further.pixels //= 2
+        """See `restorers.base.AnyRestorer.halve_batch`: fewer groups and tracks at once."""
         before = self.batch, self.further.batch
         self.batch, self.further.batch = (max(1, each // 2) for each in before)
         return (self.batch, self.further.batch) < before
@@ -267,11 +194,10 @@ class FurtherEstimates:
     """
 
     def __init__(self, quality: str, patch: int, device: torch.device) -> None:
-        self.quality, self.preset = quality, PRESETS[quality]
+        self.preset = PRESETS[quality]
         self.patch, self.device = patch, device
         each = GROUP_COPIES * 4 * PATCHES * patch**2
         self.batch = batch_for(device, TRACKS, each, TRACKS_PER_PROCESSOR)
-        self.pixels = batch_for(device, 1, BYTES, PIXELS_PER_PROCESSOR)  # corrected at once, or a frame
         self._transforms: dict[torch.dtype, Transform] = {}
         self._lock = Lock()
 
@@ -280,49 +206,34 @@ class FurtherEstimates:
         planes: list[Tensor],
         first: list[Tensor],
         sigma: tuple[float, ...],
-        positions: tuple[ClipPositions, ClipPositions],
+        positions: ClipPositions,
         restore_luma: Callable[[float], Tensor],
         dtype: torch.dtype,
         measured: bool,
     ) -> list[Tensor]:
         """Return the last estimates of planes from the first ones, unless their sigma is 0.
 
-        positions: matched in the source, and in the first estimate. restore_luma: makes a first estimate of
-        luma for another sigma. dtype: of products. measured: the noise may not be white.
+        restore_luma: makes a first estimate of luma for another sigma. dtype: of products. measured: the
+        noise may not be white.
         """
         refined: list[Tensor] = []
         for plane, estimate, level in zip(planes, first, sigma, strict=True):
             least = max(level, SIGMA_RANGE[0])
             if not level:
                 refined.append(estimate)
-            elif refined:
-                luma = _resized(refined[0], plane)
-                work = Refinement(self._colour_grids(plane, positions), least, dtype, measured, luma=luma)
-                work = replace(work, spectrum=self._coloured_spectrum(plane, estimate, work))
-                refined.append(self.refine_colour(plane, estimate, work))
-            else:
-                work = Refinement(self._luma_grids(plane, positions), least, dtype, measured)
-                work = replace(work, spectrum=self._coloured_spectrum(plane, estimate, work))
+                continue
+            luma = _resized(refined[0], plane) if refined else None
+            work = Refinement(self._grids(plane, positions), least, dtype, measured, luma=luma)
+            work = replace(work, spectrum=self._coloured_spectrum(plane, estimate, work))
+            if not refined:
                 work, estimate = self._with_lower_sigma(plane, estimate, work, restore_luma)
-                refined.append(self.refine_luma(plane, estimate, work))
+            refined.append(self.nonlocal_estimate(plane, estimate, work))
         return refined
 
-    def _luma_grids(self, plane: Tensor, positions: tuple[ClipPositions, ClipPositions]) -> Tensor:
+    def _grids(self, plane: Tensor, positions: ClipPositions) -> Tensor:
         """Return groups (GRIDS, S, T), those of the first estimate last."""
-        in_source, in_estimate = positions
-        further = self.preset.second
-        places = in_estimate if further.matched_again else in_source
-        grids: Tensor = places.origins(plane.shape, further.stride, "matched", GRIDS).unflatten(
-            0, (GRIDS, -1)
-        )
+        grids: Tensor = positions.origins(plane.shape, self.preset.stride, GRIDS).unflatten(0, (GRIDS, -1))
         return grids.roll(-1, 0)
-
-    def _colour_grids(self, plane: Tensor, positions: tuple[ClipPositions, ClipPositions]) -> Tensor:
-        in_source, in_estimate = positions
-        sampling = self.preset.second_colour
-        places = in_estimate if sampling.positions == "matched" else in_source
-        grids: Tensor = places.origins(plane.shape, *sampling).unflatten(0, (sampling.grids, -1))
-        return grids
 
     def _coloured_spectrum(self, plane: Tensor, estimate: Tensor, work: Refinement) -> Tensor | None:
         """Return the spectrum of measured noise, None of white noise."""
@@ -351,92 +262,32 @@ class FurtherEstimates:
         spectrum = self._measure_spectrum(plane, tried, lower)
         return (lower, tried) if may_be_white(spectrum) else (work, estimate)
 
-    def refine_luma(self, plane: Tensor, estimate: Tensor, work: Refinement) -> Tensor:
-        """Return the last of the estimates of luma that are made in turn.
-
-        The gains of Wiener's filter were fitted to white noise, and don't help against another; without them
-        it needs all grids.
-        """
-        fitted = len(plane) >= LEAST_FRAMES and work.spectrum is None
-        about = (work.sigma, len(plane), self.patch, self.device)
-        gains = wiener_gains(self.quality, 0, *about) if fitted else None
-        tracks = work.grids[: 1 if fitted else GRIDS].flatten(0, 1)[:, None]
-        estimate = self._wiener_estimate(plane, estimate, tracks, work, estimate, gains)
-        estimate = self.nonlocal_estimate(plane, estimate, work)
-        return self.correct(plane, estimate, work)
-
     def nonlocal_estimate(self, plane: Tensor, estimate: Tensor, work: Refinement) -> Tensor:
-        """Return the last of the estimates of luma by non-local Bayes."""
-        whitener = None if work.spectrum is None else inverse_covariance(work.spectrum)
-        samples = _samples(self.preset.second.samples, len(plane))
+        """Return the last of the estimates by non-local Bayes."""
+        noise, samples = self.noise(estimate, work), _samples(len(plane))
         for stage, tracks in enumerate(self.nonlocal_tracks(work, len(plane))):
-            noise = Noise(work.sigma, estimate if work.measured else None, whitener)
-            gains = bayes_gains(self.quality, stage, work.sigma, self.device)
+            gains = bayes_gains(stage, work.sigma, self.device)
             estimate = nonlocal_bayes(
                 plane, estimate, tracks, self.patch, noise, gains, samples, work.dtype, self.batch
             )
         return estimate
 
+    def noise(self, estimate: Tensor, work: Refinement) -> Noise:
+        """Return the noise of a plane whose first estimate is given."""
+        whitener = None if work.spectrum is None else inverse_covariance(work.spectrum)
+        brightness = estimate if work.luma is None else work.luma
+        return Noise(work.sigma, brightness if work.measured else None, whitener)
+
     def nonlocal_tracks(self, work: Refinement, frames: int) -> Tensor:
         """Return the tracks (E, S, T) of each estimate by non-local Bayes. Of a few frames there is a single
         one by as many grids, which averages its errors better.
         """
-        second = self.preset.second
-        count = second.estimates * second.grids
+        grids, passes = self.preset.grids, self.preset.passes[work.luma is not None]
         if frames < IN_TURN_FROM:
-            return work.grids[:count].flatten(0, 1)[None]
-        grids = work.grids.roll(-1, 0).repeat(2, 1, 1)[:count]
-        tracks: Tensor = grids.unflatten(0, (second.estimates, -1)).flatten(1, 2)
+            return work.grids[: min(passes * grids, GRIDS)].flatten(0, 1)[None]
+        turns = work.grids.repeat(2, 1, 1)[: passes * grids]
+        tracks: Tensor = turns.unflatten(0, (passes, grids)).flatten(1, 2)
         return tracks
-
-    def refine_colour(self, plane: Tensor, estimate: Tensor, work: Refinement) -> Tensor:
-        """Return the second estimate of a colour difference, or the last of those that are made in turn.
-
-        The gains were fitted to white noise, and help against other noise, too.
-        """
-        fitted = len(plane) >= LEAST_FRAMES
-        about = (work.sigma, len(plane), self.patch, self.device)
-        in_turn = fitted and work.spectrum is None
-        for stage, tracks in enumerate(self.colour_tracks(work, in_turn=in_turn)):
-            gains = wiener_gains(f"{self.quality} colour", stage, *about) if fitted else None
-            estimate = self._wiener_estimate(plane, estimate, tracks, work, work.luma, gains)
-        return self.correct(plane, estimate, work)
-
-    def colour_tracks(self, work: Refinement, *, in_turn: bool) -> list[Tensor]:
-        """Return tracks (S, M, T) for each estimate: one for each grid in turn, or one for all."""
-        by_place = work.grids.transpose(0, 1)
-        parts = list(by_place.split(1, 1)) if in_turn else [by_place]
-        # what moves alike can share the components, two neighbours at a time
-        return [in_pairs(part) if self.preset.second_colour.positions == "camera" else part for part in parts]
-
-    def _wiener_estimate(
-        self,
-        plane: Tensor,
-        estimate: Tensor,
-        tracks: Tensor,
-        work: Refinement,
-        brightness: Tensor | None,
-        gains: Gains | None,
-    ) -> Tensor:
-        return refine(
-            plane,
-            estimate,
-            work.sigma,
-            tracks,
-            self._transform(work.dtype),
-            brightness if work.measured else None,
-            max(1, self.batch // tracks.shape[1]),
-            work.spectrum,
-            gains,
-        )
-
-    def correct(self, plane: Tensor, estimate: Tensor, work: Refinement) -> Tensor:
-        """Return the last estimate, corrected by a small network if the quality has that."""
-        if not self.preset.finished:
-            return estimate
-        network = finisher(LUMA if work.luma is None else COLOUR, work.dtype, self.device)
-        frames = max(1, self.pixels // plane[0].numel())
-        return finish(network, plane, estimate, work.sigma, work.luma, frames)
 
     def _transform(self, dtype: torch.dtype) -> Transform:
         """Return the transform of the second estimate, made once."""
@@ -446,11 +297,11 @@ class FurtherEstimates:
             return self._transforms[dtype]
 
 
-def _samples(wanted: int, frames: int) -> int:
+def _samples(frames: int) -> int:
     """Return the patches of a group in every frame: more in short clips, and still more where the noise of
     patches that overlap can't be averaged along time.
     """
-    return max(wanted, round(LEAST_SAMPLES * (1 + OVERLAPPING / frames) * GROUP / frames))
+    return max(LEAST_SAMPLES, round(LEAST_SAMPLES * (1 + OVERLAPPING / frames) * GROUP / frames))
 
 
 def _resized(luma: Tensor, plane: Tensor) -> Tensor:
