@@ -84,7 +84,6 @@ def option(default: Any, help: str | Declared, panel: str = "", **declared: Any)
 
 DENOISE = frozenset({"denoise"})
 ENLARGE = frozenset({"sr"})
-AUTO = "auto"  # of encoders and presets
 # tasks with networks for single frames; weights for denoise may be such, too
 SINGLE_FRAMES = frozenset({"denoise", "dehaze", "derain", "desnow", "deblur"})
 EACH_TASK = SINGLE_FRAMES | ENLARGE
@@ -114,12 +113,9 @@ THREADS = Declared("CPU threads.", MACHINE, "machine", metavar="N", shown="all")
 class EncoderOptions:
     """Options of the encoder.
 
-    `encoder` is an FFmpeg name, None or "auto"; `crf` and `preset` are on the encoder's own scale; `preset`
-    "auto" is the usual one or, for a restoration of a file, the first faster one that keeps up with the
-    restorer, measured on the first frames; a faster one needs more bits for the same quality, and at equal
-    crf gives a larger file, a worse one, or both.
-    `options` are passed to the encoder unchanged; `threads` 0 is chosen from the cores (another number gives
-    another, equally repeatable, file).
+    `encoder` is an FFmpeg name, None or "auto"; `crf` and `preset` are on the encoder's own scale. `options`
+    are passed to the encoder unchanged; `threads` 0 is chosen from the cores (another number gives another,
+    equally repeatable, file).
     """
 
     encoder: str | None = option(
@@ -140,7 +136,7 @@ class EncoderOptions:
     )
     preset: str | None = option(
         None,
-        "Encoder preset: medium, slow, ... or a number; auto keeps up with the restorer, at more bits.",
+        "Encoder preset: medium, slow, ... or a number.",
         ENCODING,
         scope="file",
         metavar="NAME",

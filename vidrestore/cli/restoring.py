@@ -395,10 +395,9 @@ def estimate_lines(found: Estimate) -> Iterator[str]:
         yield f"  frames {scene.first:>6} to {scene.stop - 1:>6}  noise: {scene.noise}"
     yield f"  about {length_of_time(found.seconds)} of work and {found.size / 1e6:.1f} MB of video"
     if found.encoding < found.restoring:
-        hint = "; --preset auto takes a faster preset" if encoder.may_be_faster else ""
         yield (
             "  the encoder is slower than the restorer here: "
-            f"{found.encoding:.3g} and {found.restoring:.3g} frames a second{hint}"
+            f"{found.encoding:.3g} and {found.restoring:.3g} frames a second; a faster --preset needs more bits"
         )
     if found.damage:
         yield f"  {found.damage}"

@@ -39,7 +39,7 @@ from vidrestore.media.picture_writer import choose_picture_encoder
 from vidrestore.media.side_data import hdr_settings
 from vidrestore.media.source import PICTURES, SUFFIXES, Y4M, Target
 from vidrestore.media.y4m import colour_space
-from vidrestore.options import AUTO, EncoderOptions
+from vidrestore.options import EncoderOptions
 
 if TYPE_CHECKING:
     from vidrestore.frames import VideoInfo
@@ -106,7 +106,7 @@ def _on_gpu(
     own = ENCODERS.get(f"{row.codec}_nvenc")
     if own is None or obstacle(own, source.video, container, options.lossless, scale):
         return None
-    if options.preset not in (None, AUTO, *own.presets):
+    if options.preset not in (None, *own.presets):
         return None
     choice = _choice(own, container, source, options, scale, FEWEST_THREADS)
     try:
@@ -280,15 +280,12 @@ def _quality(row: EncoderRow, options: EncoderOptions, source: SourceInfo) -> di
     if options.preset is not None:
         if row.preset is None:
             raise OptionError(f"`preset={options.preset}`: {row.name} has no presets; remove the option")
-        if options.preset not in (AUTO, *row.presets):
+        if options.preset not in row.presets:
             numbers = [preset for preset in row.presets if preset.lstrip("-").isdecimal()]
             words = [preset for preset in row.presets if preset not in numbers]
             known = ", ".join([*words, f"{numbers[0]} to {numbers[-1]}"])
-            raise OptionError(
-                f"`preset={options.preset}`: {row.name} has no such preset; expected {known}, or auto"
-            )
-        if options.preset != AUTO:  # that is measured when the restorer is there: `jobs.trial.fit_preset`
-            settings[row.preset] = options.preset
+            raise OptionError(f"`preset={options.preset}`: {row.name} has no such preset; expected {known}")
+        settings[row.preset] = options.preset
     if options.crf is not None and (options.lossless or not row.crf):
         why = "lossless output has no quality to set" if options.lossless else f"{row.name} has no crf"
         raise OptionError(f"`crf={options.crf:g}`: {why}; remove the option")

@@ -12,7 +12,7 @@ from vidrestore.jobs.job import Job, Request, Summary, open_job, plan_source, ve
 from vidrestore.jobs.resume import nothing_to_do
 from vidrestore.jobs.segmented import segments_of, usual_length
 from vidrestore.jobs.steps import StepLoader
-from vidrestore.jobs.trial import Encoding, Trial, fit_preset, try_encoding, try_restoring
+from vidrestore.jobs.trial import Encoding, Trial, try_encoding, try_restoring
 from vidrestore.pipeline.plan import Plan
 
 
@@ -55,7 +55,6 @@ def estimate(request: Request, load: StepLoader, on_event: Listener) -> Estimate
         plan, damage = plan_source(job), job.damage
         planning = time.monotonic() - began
         trial = try_restoring(job)
-        fit_preset(job, trial)
         encoding = try_encoding(job, trial.frames, plan.encoder)
         seconds = _seconds(job, planning, trial, encoding)
         size = _size(job, encoding)

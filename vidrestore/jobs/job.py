@@ -43,7 +43,7 @@ from vidrestore.media.source import Y4M, Source, Target
 from vidrestore.media.span import Span
 from vidrestore.media.streams import check_packets, check_streams, other_kinds
 from vidrestore.media.writer import VideoWriter
-from vidrestore.options import AUTO, Input, RestoreOptions, Scope, changed_values, values_of
+from vidrestore.options import Input, RestoreOptions, Scope, changed_values, values_of
 from vidrestore.pipeline.chain import frames_ahead
 from vidrestore.pipeline.clip_restorer import Changes
 from vidrestore.pipeline.excerpt import expected_frames, find_span
@@ -234,7 +234,6 @@ class Job:
     steps: Steps
     plan: Plan
     warnings: tuple[str, ...] = ()
-    why_preset: str = ""  # in words, once it was measured
     enlarged_as: tuple[Input, str] | None = None  # what kind of input the source is for `sr`, and why
 
     @property
@@ -325,7 +324,7 @@ class Job:
         found = decisions(self.info, self.request.output, plan.encoder, encoder, plan.copy, why, self.scale)
         if self.enlarged_as:
             found["input"] = "enlarged as {} video ({})".format(*self.enlarged_as)
-        return found | ({"preset": self.why_preset} if self.why_preset else {})
+        return found
 
     def warn(self, warnings: Iterable[str], on_event: Listener) -> None:
         for warning in warnings:
@@ -403,10 +402,6 @@ def open_job(request: Request, load: StepLoader = load_step, find: FindSpan | No
     VidRestoreError.
     """
     options, output = request.options, request.output
-    if options.encoder.preset == AUTO and request.source.is_pipe:
-        raise OptionError(
-            "`preset=auto` is measured on the first frames of a file, and a pipe is read once; give a preset"
-        )
     asks = any(step.measures_noise or step.measures_input for step in request.steps)
     with reader_of(request.source, options, losses=asks) as reader:
         info = reader.info

@@ -24,7 +24,7 @@ import json
 import os
 import re
 import stat
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import asdict, replace
 from enum import Enum
@@ -183,11 +183,9 @@ class WorkFolder:
         *,
         restart: bool = False,
         beside: bool = False,
-        measured: Callable[[], Mapping[str, Any]] = dict,
     ) -> dict[str, Any]:
-        """Resume the job in the folder, or begin one; return the `facts` that it began with. Those that are
-        `measured` replace them only if a job begins. With `beside`,
-        nothing of other processes is removed: for shards, one at a time.
+        """Resume the job in the folder, or begin one; return the `facts` that it began with. With
+        `beside`, nothing of other processes is removed: for shards, one at a time.
 
         `drop`, the streams to leave out, may change from run to run, but is the same for all shards. Raises
         DifferentJobError, with a list of the differences, if the folder holds another job.
@@ -206,7 +204,6 @@ class WorkFolder:
             self._discard(
                 lambda name: name.endswith((".segment", ".frames", ".json"))
             )  # their job is unknown
-            facts = {**facts, **measured()}
             self.write("job", {"version": VERSION, "identity": identity, **dropped, **facts})
             return dict(facts)
         differences = list(_differences(before["identity"], as_json(identity)))

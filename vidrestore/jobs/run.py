@@ -23,7 +23,6 @@ from vidrestore.jobs.naming import output_for, suffix_of
 from vidrestore.jobs.resume import WorkFolder, mark_file, nothing_to_do
 from vidrestore.jobs.segmented import SegmentedWork
 from vidrestore.jobs.steps import StepLoader, load_step, write_frames
-from vidrestore.jobs.trial import fit_preset
 from vidrestore.media.source import PIPE, Source, standard_input
 from vidrestore.options import RestoreKeywords, RestoreOptions, chosen_options
 from vidrestore.pipeline.excerpt import expected_frames
@@ -126,7 +125,6 @@ def warn_if_stopped(
 def _stream(job: Job, on_event: Listener) -> Summary:
     """Restore in one go, such as from or to a pipe."""
     total, piped = expected_frames(job.info, job.plan.span), job.request.is_piped
-    fit_preset(job)
     job.begin(on_event)
     job.announce_plan(total, on_event)
     began = time.monotonic()

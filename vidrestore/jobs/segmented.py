@@ -37,13 +37,11 @@ from vidrestore.jobs.frame_journal import FrameJournal, SafeFrames
 from vidrestore.jobs.frame_progress import FrameProgress, counted
 from vidrestore.jobs.job import Job, damage_summary, digest, plan_source
 from vidrestore.jobs.resume import DifferentJobError, State, WorkFolder, is_named, mark
-from vidrestore.jobs.trial import fit_preset
 from vidrestore.media.encoder_table import EncoderChoice
 from vidrestore.media.muxer import Muxer
 from vidrestore.media.picture_writer import JoinedPictures
 from vidrestore.media.segment_file import JoinedFile, SegmentFacts, SegmentWriter, check_segment, read_packets
 from vidrestore.media.source import PICTURES
-from vidrestore.options import AUTO
 from vidrestore.pipeline.excerpt import expected_frames
 from vidrestore.pipeline.plan import Timeline
 
@@ -134,11 +132,10 @@ class SegmentedWork:
         video, asked = job.info.video, job.options.segment_frames
         length = asked or usual_length(*enlarged_size(video.height, video.width, job.scale))
         facts: dict[str, Any] = {"segment_frames": length, "encoder_threads": job.plan.encoder.threads}
-        facts |= {"preset": "", "why_preset": ""} if job.options.encoder.preset == AUTO else {}
         for at, stage in enumerate(job.steps.stages):
             facts |= {_fact("clip", at): stage.length, _fact("overlap", at): stage.overlap}
         identity, restart = job.identity(), job.options.restart and not beside
-        begin = partial(folder.begin, identity, facts, job.options.drop, measured=partial(fit_preset, job))
+        begin = partial(folder.begin, identity, facts, job.options.drop)
         try:
             began = begin(restart=restart, beside=beside)
         except DifferentJobError as error:
@@ -153,10 +150,7 @@ class SegmentedWork:
                     f"{folder.path / 'job.json'}: clips of {stage.length} frames that share "
                     f"{stage.overlap}: vidrestore did not write that; add `restart` to begin again"
                 )
-        job.plan.encoder = replace(
-            job.plan.encoder, threads=began["encoder_threads"], preset=began.get("preset", "")
-        )
-        job.why_preset = began.get("why_preset", "")
+        job.plan.encoder = replace(job.plan.encoder, threads=began["encoder_threads"])
         job.plan.timeline = job.steps.first.timeline([])
         self.length = began["segment_frames"]
         if asked is not None and asked != self.length:

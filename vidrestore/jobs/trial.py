@@ -1,19 +1,18 @@
-"""The first frames of a job, restored and encoded on trial: how fast both are, and which preset keeps up."""
+"""The first frames of a job, restored and encoded on trial: how fast both are."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import closing
 from copy import copy
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from vidrestore.errors import MediaError
-from vidrestore.media.encoder_table import ENCODERS, EncoderChoice
+from vidrestore.media.encoder_table import EncoderChoice
 from vidrestore.media.encoding import Encoder
-from vidrestore.options import AUTO
 from vidrestore.pipeline.plan import Timeline, planned_clips
 
 if TYPE_CHECKING:
@@ -105,35 +104,3 @@ def try_encoding(job: Job, frames: Sequence[Frame], choice: EncoderChoice) -> En
     keys = [packet.size for packet in packets if packet.is_keyframe]
     others = [packet.size for packet in packets if not packet.is_keyframe] or keys
     return Encoding(rate, sum(keys) / len(keys), sum(others) / len(others))
-
-
-def fit_preset(job: Job, trial: Trial | None = None) -> dict[str, str]:
-    """Give the encoder of a job whose preset is "auto" the one that keeps up with the restorer; return that
-    and why, by their names as facts of the job. Nothing is measured for other jobs.
-    """
-    if job.options.encoder.preset != AUTO:
-        return {}
-    trial, choice, rates = trial or try_restoring(job), job.plan.encoder, dict[str, float]()
-
-    def keeps_up(preset: str) -> bool:
-        rates[preset] = try_encoding(job, trial.frames, replace(choice, preset=preset)).rate
-        return rates[preset] >= trial.rate
-
-    preset = first_or_last(ENCODERS[choice.encoder].paces, keeps_up)
-    job.plan.encoder, job.why_preset = replace(choice, preset=preset), in_words(rates, trial.rate)
-    return {"preset": preset, "why_preset": job.why_preset}
-
-
-def first_or_last(presets: Sequence[str], keeps_up: Callable[[str], bool]) -> str:
-    """Return the first of presets, from the usual to the fastest, that keeps up; the last if none does."""
-    return next((preset for preset in presets if keeps_up(preset)), presets[-1])
-
-
-def in_words(rates: Mapping[str, float], wanted: float) -> str:
-    """Say why the last one of presets was taken that were tried from the usual one on, with the frames per
-    second of each; the restorer gives as many as `wanted`.
-    """
-    usual, taken = next(iter(rates)), list(rates)[-1]
-    which, end = "it" if taken == usual else usual, "" if rates[taken] >= wanted else "; none keeps up"
-    found = f"{which} gives {rates[usual]:.3g} frames a second here, the restorer {wanted:.3g}"
-    return f"preset {taken} ({found}{end})"

@@ -30,7 +30,6 @@ class EncoderRow:
     quality: str = "crf"  # the encoder's name for that setting
     preset: str | None = None  # the encoder's name for its speed setting
     presets: tuple[str, ...] = ()  # the values of that setting
-    paces: tuple[str, ...] = ()  # the usual preset and faster ones, among which `preset=auto` chooses
     odd_chroma: bool = True  # True if sizes may be odd with subsampled chroma
     smallest: tuple[int, int] = (1, 1)  # least width and height
     tags: Mapping[str, str] = field(default_factory=dict)  # container -> codec tag
@@ -51,8 +50,7 @@ class EncoderChoice:
 
     `pix_fmt` is the encoder's input format; `container` is FFmpeg's name of the muxer; `options` are all of
     the encoder's options but those that follow from `threads`, which some encoders' bits depend on: the
-    number is chosen when a job is planned, and stays with it. So is `preset`, if it is measured: it replaces
-    that of `options`.
+    number is chosen when a job is planned, and stays with it.
     """
 
     encoder: str
@@ -62,18 +60,11 @@ class EncoderChoice:
     codec_tag: str | None = None
     threads: int = FEWEST_THREADS
     lossless: bool = False
-    preset: str = ""
 
     @property
     def settings(self) -> dict[str, str]:
-        """All options, those by `threads` and `preset` included."""
-        settings = merged(thread_settings(self.encoder, self.threads), self.options)
-        return settings | ({str(ENCODERS[self.encoder].preset): self.preset} if self.preset else {})
-
-    @property
-    def may_be_faster(self) -> bool:
-        """True if its preset was not measured, but could be."""
-        return not self.preset and self.encoder in ENCODERS and bool(ENCODERS[self.encoder].paces)
+        """All options, those by `threads` included."""
+        return merged(thread_settings(self.encoder, self.threads), self.options)
 
 
 def threads_for(cores: int, height: int) -> int:
@@ -151,7 +142,6 @@ X26X_PRESETS = (
 )
 # Not ultrafast, which leaves out deblocking, CABAC and 8x8 transforms, and so changes x264's profile: its
 # file is 2.2 times that of medium, that of superfast 1.3 times [measured at 854x480, crf 18].
-X26X_PACES = ("medium", "fast", "faster", "veryfast", "superfast")
 LOSSY = {
     "crf",
     "qp",
@@ -198,7 +188,6 @@ def _hardware() -> Iterator[EncoderRow]:
             quality="cq",
             preset="preset",
             presets=tuple(f"p{number}" for number in range(1, 8)),
-            paces=("p4", "p3", "p2", "p1"),
             device="an NVIDIA graphics card with an encoder",
             **common,
         )
@@ -209,7 +198,6 @@ def _hardware() -> Iterator[EncoderRow]:
             quality="global_quality",
             preset="preset",
             presets=("veryfast", "faster", "fast", "medium", "slow", "slower", "veryslow", *_numbers(1, 7)),
-            paces=("medium", "fast", "faster", "veryfast"),
             device="Intel graphics (Quick Sync)",
             **common,
         )
@@ -242,7 +230,6 @@ TABLE = (
         crf=51,
         preset="preset",
         presets=X26X_PRESETS,
-        paces=X26X_PACES,
         odd_chroma=False,
         smallest=(2, 2),
     ),
@@ -255,7 +242,6 @@ TABLE = (
         crf=51,
         preset="preset",
         presets=X26X_PRESETS,
-        paces=X26X_PACES,
         smallest=(2, 2),
     ),
     EncoderRow(
@@ -267,7 +253,6 @@ TABLE = (
         crf=51,
         preset="preset",
         presets=X26X_PRESETS,
-        paces=X26X_PACES,
         odd_chroma=False,
         smallest=(
             64,
@@ -285,7 +270,6 @@ TABLE = (
         crf=63,
         preset="preset",
         presets=_numbers(-1, 13),
-        paces=_numbers(6, 12),
         smallest=(32, 16),  # narrower, it crashes [measured up to 24]
     ),
     EncoderRow(
@@ -298,7 +282,6 @@ TABLE = (
         crf=63,
         preset="cpu-used",
         presets=_numbers(-16, 16),
-        paces=_numbers(3, 5),  # beyond 5 only its real-time mode is faster
     ),
     EncoderRow("prores_ks", "prores", ("mov", "matroska"), _yuv("422", (10,)), lossy={"profile": "hq"}),
     EncoderRow(

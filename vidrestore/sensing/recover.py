@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from vidrestore.colour import grey_to_planes, grey_to_stored
-from vidrestore.errors import CheckpointError, OptionError, VidRestoreError
+from vidrestore.errors import CheckpointError, VidRestoreError
 from vidrestore.events import Listener, Planned, Started, Warned
 from vidrestore.frames import Frame
 from vidrestore.jobs.encoder_choice import choose_encoder
@@ -25,7 +25,7 @@ from vidrestore.media.probe import SourceInfo
 from vidrestore.media.source import PIPE, Source, Target
 from vidrestore.models.fast.linear import PackedLinear
 from vidrestore.models.grouping import CHUNK, GROUP, GroupNetwork
-from vidrestore.options import AUTO, RecoverOptions, chosen_options
+from vidrestore.options import RecoverOptions, chosen_options
 from vidrestore.pipeline.chain import frames_ahead
 from vidrestore.pipeline.clip_restorer import all_finite, at_once
 from vidrestore.pipeline.plane_clips import CLIPS_MEMORY, COPIES
@@ -58,8 +58,6 @@ def recover(
     """
     chosen, emit = chosen_options(RecoverOptions, options, overrides), on_event or ignore
     source, target = os.fspath(source), Target.of(output)
-    if chosen.encoder.preset == AUTO:
-        raise OptionError("`preset=auto` is for restorations; give a preset")
     target.make_folder()
     check_files(Source(source), target, overwrite=chosen.overwrite, cfr=chosen.cfr)
     with MeasurementReader(source) as reader:
