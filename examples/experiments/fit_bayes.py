@@ -55,7 +55,7 @@ class Recorder(FurtherEstimates):
     seen: list[tuple[Tensor, Tensor, Noise, Tensor]]
 
     def nonlocal_estimate(self, plane: Tensor, estimate: Tensor, work: Refinement) -> Tensor:
-        noise, tracks = self.noise(estimate, work), self.nonlocal_tracks(work, len(plane))
+        noise, tracks = self.noise(estimate, work), self.nonlocal_tracks(work)
         self.seen.append((plane, estimate, noise, tracks))
         return estimate
 

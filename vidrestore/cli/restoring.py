@@ -395,10 +395,8 @@ def estimate_lines(found: Estimate) -> Iterator[str]:
         yield f"  frames {scene.first:>6} to {scene.stop - 1:>6}  noise: {scene.noise}"
     yield f"  about {length_of_time(found.seconds)} of work and {found.size / 1e6:.1f} MB of video"
     if found.encoding < found.restoring:
-        yield (
-            "  the encoder is slower than the restorer here: "
-            f"{found.encoding:.3g} and {found.restoring:.3g} frames a second; a faster --preset needs more bits"
-        )
+        rates = f"{found.encoding:.3g} and {found.restoring:.3g} frames a second"
+        yield f"  the encoder is slower than the restorer here: {rates}; a faster --preset takes more bits"
     if found.damage:
         yield f"  {found.damage}"
 

@@ -42,7 +42,6 @@ LEVELS_KEPT = 8  # networks prepared for one sigma: enough for the planes of a f
 TRACKS_PER_PROCESSOR = 64.0  # of a GPU
 PATCHES = 80  # in a group, about
 GROUP_COPIES = 8  # of a group of similar patches in memory, temporary ones included
-IN_TURN_FROM = 3  # frames: with fewer, an estimate is not good enough to guide another
 LEAST_SAMPLES = 3  # patches of a group in each of GROUP frames, as many in all in short clips
 OVERLAPPING = 1.5  # patches more, as a share, of single frames
 
@@ -60,7 +59,7 @@ class Preset(NamedTuple):
 
 
 GRIDS = 4  # one, and those shifted by half a stride; the first estimate has the grid that isn't shifted
-PRESETS = {"fast": Preset(16, (1, 1)), "default": Preset(16, (3, 1)), "best": Preset(8, (3, 2), grids=2)}
+PRESETS = {"fast": Preset(16, (1, 1)), "default": Preset(16, (3, 2)), "best": Preset(8, (3, 2), grids=2)}
 
 
 def denoiser(options: RestoreOptions) -> DenoiseRestorer:
@@ -265,7 +264,7 @@ class FurtherEstimates:
     def nonlocal_estimate(self, plane: Tensor, estimate: Tensor, work: Refinement) -> Tensor:
         """Return the last of the estimates by non-local Bayes."""
         noise, samples = self.noise(estimate, work), _samples(len(plane))
-        for stage, tracks in enumerate(self.nonlocal_tracks(work, len(plane))):
+        for stage, tracks in enumerate(self.nonlocal_tracks(work)):
             gains = bayes_gains(stage, work.sigma, self.device)
             estimate = nonlocal_bayes(
                 plane, estimate, tracks, self.patch, noise, gains, samples, work.dtype, self.batch
@@ -278,13 +277,9 @@ class FurtherEstimates:
         brightness = estimate if work.luma is None else work.luma
         return Noise(work.sigma, brightness if work.measured else None, whitener)
 
-    def nonlocal_tracks(self, work: Refinement, frames: int) -> Tensor:
-        """Return the tracks (E, S, T) of each estimate by non-local Bayes. Of a few frames there is a single
-        one by as many grids, which averages its errors better.
-        """
+    def nonlocal_tracks(self, work: Refinement) -> Tensor:
+        """Return the tracks (E, S, T) of each estimate by non-local Bayes."""
         grids, passes = self.preset.grids, self.preset.passes[work.luma is not None]
-        if frames < IN_TURN_FROM:
-            return work.grids[: min(passes * grids, GRIDS)].flatten(0, 1)[None]
         turns = work.grids.repeat(2, 1, 1)[: passes * grids]
         tracks: Tensor = turns.unflatten(0, (passes, grids)).flatten(1, 2)
         return tracks
