@@ -23,6 +23,8 @@ STAGES = {
     "restore": "restoring",
     "join": "joining",
 }
+REMOVED = {"dehaze": "haze", "derain": "rain", "desnow": "snow", "deblur": "blur", "denoise": "noise"}
+LITTLE, MUCH = 0.5, 12.0  # mean changes in grey levels: below, next to nothing is seen; above, a lot
 # what a stage waits for before its first frame
 WAITING = {"read": "the file", "load": "PyTorch and weights", "plan": "frames", "restore": "the first clip"}
 
@@ -122,7 +124,17 @@ def result_of(event: Finished) -> str:
     earlier = f" ({event.reused} of them by other runs)" if event.reused else ""
     speed = f", {made / event.seconds:.1f} fps" if event.seconds > 0 and made else ""
     frames, seconds = counted_words(event.frames, "frame"), length_of_time(event.seconds)
-    return f"{frames}{earlier} in {seconds}{speed}{_noise(event.details)}"
+    return f"{frames}{earlier} in {seconds}{speed}{_noise(event.details)}{_changes(event.details)}"
+
+
+def _changes(details: Mapping[str, Any]) -> str:
+    """Describe how much tasks on pictures changed: "; derain changed 0.3 levels: little rain found"."""
+    said = ""
+    for task, mean in ((each["task"], each["mean"]) for each in details.get("changes", ())):
+        note = f": little {REMOVED[task]} found" if mean < LITTLE else ""
+        note = note or (": if that is too much, set a strength below 1" if mean > MUCH else "")
+        said += f"; {task} changed {mean:.2g} levels{note}"
+    return said
 
 
 def _noise(details: Mapping[str, Any]) -> str:

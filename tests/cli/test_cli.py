@@ -23,6 +23,7 @@ from vidrestore.errors import MediaError, OptionError
 from vidrestore.events import Event, Failed, Finished, Planned, Progressed, Started, Warned
 from vidrestore.jobs import frame_progress
 from vidrestore.weights import Card, manifest, write_manifest
+from vidrestore.wording import result_of
 
 
 @pytest.mark.parametrize("flag", ["--version", "-V"])
@@ -289,6 +290,20 @@ def test_a_result_names_the_noise_that_was_measured_in_the_longest_scene(capsys)
     assert (
         capsys.readouterr().out == f"{line.replace('noise:', 'noise in the longest of 2 scenes:')}\n{line}\n"
     )
+
+
+@pytest.mark.parametrize(
+    "mean, words",
+    [
+        (0.3, "derain changed 0.3 levels: little rain found"),
+        (4.0, "derain changed 4 levels"),
+        (20.0, "derain changed 20 levels: if that is too much, set a strength below 1"),
+    ],
+)
+def test_the_last_line_says_how_much_a_task_on_pictures_changed(mean, words):
+    changes = [{"task": "derain", "frames": 2, "unchanged": 0, "mean": mean}]
+    done = Finished("a.mp4", output="b.mp4", frames=2, seconds=1.0, details={"changes": changes})
+    assert result_of(done) == f"2 frames in 1.0 s, 2.0 fps; {words}"
 
 
 def test_a_stage_is_shown_at_once_and_the_time_left_once_a_clip_is_done(monkeypatch):

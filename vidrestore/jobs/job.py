@@ -49,8 +49,7 @@ from vidrestore.pipeline.clip_restorer import Changes
 from vidrestore.pipeline.excerpt import expected_frames, find_span
 from vidrestore.pipeline.plan import PLAN_VERSION, Plan, Scene
 from vidrestore.restorers.devices import device_name, torch_device
-
-REMOVED = {"dehaze": "haze", "derain": "rain", "desnow": "snow", "deblur": "blur", "denoise": "noise"}
+from vidrestore.wording import REMOVED
 
 FindSpan: TypeAlias = Callable[[VideoReader, RestoreOptions], Span]
 
