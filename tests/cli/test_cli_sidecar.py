@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 import sys
 
 import av
-import numpy as np
 import pytest
 from denoise_command import identity, run  # noqa: F401  (a fixture of all tests here)
 from sample_videos import write_video
 
 import vidrestore
 from vidrestore.cli import main
-from vidrestore.media.reader import VideoReader
 from vidrestore.restorers.base import TASKS
 from vidrestore.weights import read_manifest
 
@@ -58,24 +55,15 @@ def test_a_sidecar_records_files_weights_options_noise_and_times(video, monkeypa
     assert found["began"] < found["ended"] and found["began"].endswith("+00:00")
 
 
-def test_verify_fails_when_a_byte_changes_and_names_frames_that_were_recorded(video, capsys):
-    assert (
-        run(video, "--lossless", "--frame-checksums", "--sidecar-dir", video.parent / "new" / "proof", "-q")
-        == 0
-    )
-    sidecar = video.parent / "new" / "proof" / "in.denoised.mkv.vidrestore.json"
-    with VideoReader(str(video)) as reader:
-        planes = [np.concatenate([plane.ravel() for plane in frame.planes]) for frame in reader.frames()]
-    expected = [hashlib.blake2b(each.tobytes(), digest_size=16).hexdigest() for each in planes]
-    recorded = json.loads(sidecar.read_text())
-    assert recorded["source"]["frames"] == recorded["result"]["frames"] == expected
+def test_verify_fails_when_a_byte_changes(video, capsys):
+    assert run(video, "--lossless", "--sidecar", "-q") == 0
+    sidecar = video.parent / "in.denoised.mkv.vidrestore.json"
     assert verify(sidecar) == 0
     assert capsys.readouterr().out.count("as recorded") == 2
     change(video.with_name("in.denoised.mkv"))
     assert verify(sidecar) == 1
     lines = capsys.readouterr().out.splitlines()
-    assert "in.mkv: as recorded" in lines[0]
-    assert re.search(r"in\.denoised\.mkv: differs from the record.*; .*frames", lines[1])
+    assert "in.mkv: as recorded" in lines[0] and "in.denoised.mkv: differs from the record" in lines[1]
     video.unlink()
     assert verify(sidecar) == 1 and "in.mkv: can't be read" in capsys.readouterr().out
 

@@ -80,8 +80,6 @@ class RunOptions:
         metavar="FILE.html|DIR",
     )
     sidecar: bool = option(False, "Write OUT.vidrestore.json, for `vidrestore verify`.", OUTPUT, scope="job")
-    sidecar_dir: str | None = option(None, "The same, into a folder.", OUTPUT, scope="job", metavar="DIR")
-    frame_checksums: bool = option(False, "Record each frame's checksum in the sidecar.", OUTPUT, scope="job")
     dry_run: bool = option(False, "Show the plan and its cost; restore nothing.", OUTPUT, scope="job")
     json: bool = option(False, JSON)
     quiet: bool = option(False, QUIET)
@@ -190,7 +188,7 @@ def _run_all(run: RunOptions, steps: Callable[[], list[Step]], on_event: Listene
 
         def work(source: str) -> int:
             nonlocal done
-            found = (_recorded if _has_sidecar(run) or run.report is not None else _work)(
+            found = (_recorded if run.sidecar or run.report is not None else _work)(
                 batch, source, run, on_event
             )
             done += 1
@@ -227,28 +225,23 @@ def _check_report(run: RunOptions) -> None:
         ) from error
 
 
-def _has_sidecar(run: RunOptions) -> bool:
-    return run.sidecar or run.sidecar_dir is not None or run.frame_checksums
-
-
 def _recorded(batch: Batch, source: str, run: RunOptions, on_event: Listener) -> Summary | Estimate:
     """Process one input; write its sidecar and the page about it."""
     from vidrestore.jobs.job import Summary
     from vidrestore.jobs.sidecar import Record, sidecar_content, sidecar_path, write_sidecar
 
     request, record = batch.request(source), Record(on_event)
-    has_sidecar = _has_sidecar(run)
-    if has_sidecar and (run.preview is not None or request.is_piped):
+    if run.sidecar and (run.preview is not None or request.is_piped):
         raise OptionError("--sidecar is for files: not with --preview or pipes")
-    place = sidecar_path(request.output.name, run.sidecar_dir if has_sidecar else None)
+    place = sidecar_path(request.output.name)
     found = _work(batch, source, run, record)
     is_before = isinstance(found, Summary) and found.before
     if isinstance(found, Summary) and found.skipped:
         return found
     command = shlex.join(["vidrestore", *sys.argv[1:]])
-    content = sidecar_content(place, request, record, command, frames=run.frame_checksums)
+    content = sidecar_content(place, request, record, command)
     said = []
-    if has_sidecar and not (is_before and place.exists()):
+    if run.sidecar and not (is_before and place.exists()):
         write_sidecar(place, content)
         said.append(f"{request.output}: recorded in {place}")
     if run.report is not None:

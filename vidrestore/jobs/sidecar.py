@@ -7,11 +7,9 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator, Mapping
-from hashlib import blake2b, file_digest
+from hashlib import file_digest
 from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from vidrestore import __version__
 from vidrestore.errors import MediaError
@@ -19,7 +17,6 @@ from vidrestore.events import Event, Finished, Listener, Planned, Started, Warne
 from vidrestore.files.atomic import write_whole
 from vidrestore.files.regular import LARGEST_PLAN, read_limited
 from vidrestore.jobs.job import Request, plain_options
-from vidrestore.media.reader import VideoReader
 from vidrestore.media.source import Source
 
 SCHEMA = 1
@@ -42,16 +39,9 @@ class Record:
         self._on_event(event)
 
 
-def sidecar_path(output: str, folder: str | None = None) -> Path:
-    """Return the name of the sidecar of an output, beside it or in a folder, which is made."""
-    path = Path(f"{output}{SUFFIX}")
-    if folder is None:
-        return path
-    try:
-        os.makedirs(folder, exist_ok=True)
-    except OSError as error:
-        raise MediaError(f"{folder}: this folder for sidecars can't be made ({error.strerror})") from error
-    return Path(folder, path.name)
+def sidecar_path(output: str) -> Path:
+    """Return the name of the sidecar of an output, beside it."""
+    return Path(f"{output}{SUFFIX}")
 
 
 def write_sidecar(path: Path, content: Mapping[str, Any]) -> None:
@@ -59,11 +49,9 @@ def write_sidecar(path: Path, content: Mapping[str, Any]) -> None:
     write_whole(path, json.dumps(content, indent=1, ensure_ascii=False).encode("utf-8", "backslashreplace"))
 
 
-def sidecar_content(
-    path: Path, request: Request, record: Record, command: str, *, frames: bool = False
-) -> dict[str, Any]:
-    """Return what a sidecar at `path` holds about a restoration, or about a plan if there is no result yet;
-    with `frames`, also a checksum of each decoded frame. Raises MediaError.
+def sidecar_content(path: Path, request: Request, record: Record, command: str) -> dict[str, Any]:
+    """Return what a sidecar at `path` holds about a restoration, or about a plan if there is no result yet.
+    Raises MediaError.
     """
     events = record.events
     finished = next((each for each in events if isinstance(each, Finished)), None)
@@ -82,11 +70,11 @@ def sidecar_content(
             for step in request.steps
         ],
         "plan": details,
-        "source": _described(path, request.source.name, frames=frames),
+        "source": _described(path, request.source.name),
         "warnings": record.warnings,
     }
     if finished:
-        found["result"] = _described(path, finished.output, frames=frames)
+        found["result"] = _described(path, finished.output)
         done = {"frames": finished.frames, "seconds": finished.seconds, "damage": finished.damage}
         found["done"] = done | dict(finished.details)
     content: dict[str, Any] = plain(found)
@@ -105,12 +93,11 @@ def sidecar_lines(content: Mapping[str, Any]) -> Iterator[str]:
             yield f"{part} {os.path.basename(each['path'])}: {each['bytes']} bytes, sha256 {each['sha256']}"
 
 
-def _described(sidecar: Path, name: str, *, frames: bool) -> dict[str, Any]:
+def _described(sidecar: Path, name: str) -> dict[str, Any]:
     """Return where a video is from the sidecar's folder, and its checksums."""
     place = os.path.relpath(name, sidecar.absolute().parent)
     sizes = {each: os.path.getsize(each) for each in _files(name)}
-    found: dict[str, Any] = {"path": place, "bytes": sum(sizes.values()), "sha256": _checksum(name)}
-    return found | ({"frames": list(_frame_checksums(name))} if frames else {})
+    return {"path": place, "bytes": sum(sizes.values()), "sha256": _checksum(name)}
 
 
 def _files(name: str) -> tuple[str, ...]:
@@ -133,16 +120,6 @@ def _checksum(name: str) -> str:
     for each in digests[1:]:
         whole.update(each.digest())
     return whole.hexdigest()
-
-
-def _frame_checksums(name: str) -> Iterator[str]:
-    """Yield the BLAKE2b of 16 bytes of each decoded frame's planes, row by row."""
-    with VideoReader(name) as reader:
-        for frame in reader.frames():
-            digest = blake2b(digest_size=16)
-            for plane in frame.planes:
-                digest.update(np.ascontiguousarray(plane).tobytes())
-            yield digest.hexdigest()
 
 
 def verify(sidecar: str) -> Iterator[tuple[bool, str]]:
@@ -171,23 +148,7 @@ def _verified(name: str, recorded: dict[str, Any]) -> tuple[bool, str]:
         return False, str(error)
     if found == recorded["sha256"]:
         return True, f"{name}: as recorded (sha256 {found[:12]}…)"
-    text = f"{name}: differs from the record (sha256 {found[:12]}…, recorded {recorded['sha256'][:12]}…)"
-    return False, text + _changed_frames(name, recorded.get("frames"))
-
-
-def _changed_frames(name: str, recorded: list[str] | None) -> str:
-    """Return which decoded frames differ, if they were recorded."""
-    if recorded is None:
-        return ""
-    try:
-        found = list(_frame_checksums(name))
-    except MediaError as error:
-        return f"; its frames can't be compared: {error}"
-    changed = [at for at, pair in enumerate(zip(recorded, found, strict=False)) if pair[0] != pair[1]]
-    if len(found) != len(recorded):
-        return f"; it has {len(found)} frames, recorded were {len(recorded)}"
     return (
-        f"; {len(changed)} frames differ, the first is {changed[0]}"
-        if changed
-        else "; all frames are as recorded"
+        False,
+        f"{name}: differs from the record (sha256 {found[:12]}…, recorded {recorded['sha256'][:12]}…)",
     )
