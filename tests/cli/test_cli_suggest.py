@@ -124,11 +124,11 @@ def test_several_findings_are_one_command_and_all_commands_are_understood(video,
         command.make_context(name, rest, parent=group.make_context("vidrestore", list(arguments)))
 
 
-def test_an_interlaced_video_of_a_tapes_size_gets_the_preset_for_tapes(tmp_path, levels, capsys):
+def test_an_interlaced_video_of_a_tapes_size_is_shown_at_its_best(tmp_path, levels, capsys):
     write_video(tmp_path / "tape.mkv", 12, "libx264", size=(96, 80), options={"x264-params": "tff=1"})
     verdicts, lines = found_in(tmp_path / "tape.mkv", capsys)
     assert verdicts["interlacing"] == "yes"
-    assert f"vidrestore denoise {tmp_path / 'tape.mkv'} --preset-for tape --preview 5s" in lines
+    assert f"vidrestore denoise {tmp_path / 'tape.mkv'} --best --preview 5s" in lines
 
 
 def test_a_person_reads_reasons_and_that_nothing_is_to_do(tmp_path, levels, capsys):

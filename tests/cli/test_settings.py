@@ -8,9 +8,7 @@ from command_line import run
 
 from vidrestore.cli import restoring
 from vidrestore.cli.app import app
-from vidrestore.cli.settings import read_presets
 from vidrestore.options import RestoreOptions
-from vidrestore.restorers.base import load_restorer
 
 
 @pytest.fixture
@@ -29,19 +27,16 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, RestoreOptions]]:
     return asked
 
 
-def test_the_command_line_wins_over_variables_these_over_the_file_and_that_over_the_preset(
-    file, asked, monkeypatch
-):
-    preset = ("denoise", "in.mp4", "--preset-for", "film")
-    assert run(*preset) == 0
+def test_the_command_line_wins_over_variables_and_these_over_the_file(file, asked, monkeypatch):
+    line = ("denoise", "in.mp4")
     file.write_text("crf = 18\n[denoise]\nstrength = 0.6\n")
-    assert run(*preset) == 0
+    assert run(*line) == 0
     monkeypatch.setenv("VIDRESTORE_CRF", "20")
     monkeypatch.setenv("VIDRESTORE_DENOISE_STRENGTH", "0.7")
-    assert run(*preset) == 0
-    assert run(*preset, "--crf", "22", "--strength", "0.8") == 0
+    assert run(*line) == 0
+    assert run(*line, "--crf", "22", "--strength", "0.8") == 0
     found = [(options.encoder.crf, options.strength) for _, options in asked]
-    assert found == [(16, 0.5), (18, 0.6), (20, 0.7), (22, 0.8)]
+    assert found == [(18, 0.6), (20, 0.7), (22, 0.8)]
 
 
 def test_options_of_a_table_are_for_its_command_and_those_at_the_top_for_all(file, asked):
@@ -68,13 +63,12 @@ def test_the_file_holds_for_commands_that_do_not_restore(file, capsys):
         ("[denoise]\nsgima = 20", "config.toml: denoise has no option --sgima"),
         ("[denois]\nsigma = 20", "config.toml: no command named 'denois'"),
         ("device =", "config.toml: can't be read as TOML"),
-        ("presets = 3", "config.toml: expected a table [presets.NAME]"),
-        ("[denoise]\nsigma = 'much'", "got 'much' (see `vidrestore config`, or the preset)"),
+        ("[denoise]\nsigma = 'much'", "got 'much' (see `vidrestore config`)"),
     ],
 )
 def test_a_wrong_file_is_an_error_that_says_where(file, text, message, capsys):
     file.write_text(text)
-    assert run("denoise", "in.mp4", "--preset-for", "tape") in (1, 2)
+    assert run("denoise", "in.mp4") in (1, 2)
     assert message in capsys.readouterr().err
 
 
@@ -84,60 +78,20 @@ def test_a_wrong_variable_is_named(file, capsys, monkeypatch):
     assert "got 'much' (from VIDRESTORE_DENOISE_SIGMA)" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("name", read_presets())
-@pytest.mark.parametrize("task", ["denoise", "sr", "dehaze"])
-def test_every_preset_is_understood_by_all_commands(name, task, file, asked, monkeypatch):
-    assert run(task, "in.mp4", "--preset-for", name) == 0
-    assert asked[0][0] == task
-    chains: list[list[str]] = []
-    monkeypatch.setattr(
-        "vidrestore.cli.restoring.run_steps",
-        lambda run, steps: chains.append([step.task for step in steps()]),
-    )
-    assert run("run", "in.mp4", "--preset-for", name) == 0
-    assert chains == [["denoise", "sr"] if name == "old-web" else ["denoise"]]
-
-
-@pytest.mark.parametrize("name", read_presets())
-def test_the_bundled_denoiser_takes_the_options_of_every_preset(name, file, asked, monkeypatch):
-    assert run("denoise", "in.mp4", "--preset-for", name) == 0
-    monkeypatch.setattr(
-        restoring, "run_steps", lambda run, steps: asked.append((steps()[0].task, steps()[0].options))
-    )
-    assert run("run", "in.mp4", "--preset-for", name) == 0
-    for task, options in asked:
-        load_restorer(task, options)
-    assert len(asked) == 2
-
-
-def test_presets_of_the_user_stand_beside_the_others_and_may_replace_them(file, asked, capsys):
-    file.write_text("[presets.hi8.denoise]\nsigma = 12\n[presets.tape.denoise]\nsigma = 13\n")
-    for name in ("hi8", "tape"):
-        assert run("denoise", "in.mp4", "--preset-for", name) == 0
-    assert [(options.sigma, options.quality) for _, options in asked] == [(12, "default"), (13, "default")]
-    assert run("denoise", "in.mp4", "--preset-for", "8mm") == 2
-    assert "no preset named '8mm'; there are: tape, phone-night, film, webcam, old-web, hi8" in (
-        capsys.readouterr().err
-    )
-
-
 def test_config_shows_every_value_with_its_origin(file, capsys, monkeypatch):
     file.write_text("threads = 2\n[denoise]\nstrength = 0.6\n")
     monkeypatch.setenv("VIDRESTORE_DEVICE", "cpu")
-    assert run("config", "--preset-for", "film", "--json") == 0
+    assert run("config", "--json") == 0
     found = {
         (each["command"], each["option"]): (each["value"], each["origin"])
         for each in map(json.loads, capsys.readouterr().out.splitlines())
     }
     assert found["denoise", "strength"] == ("0.6", str(file))
-    assert found["denoise", "best"] == (True, "preset film")
-    assert found["sr", "crf"] == ("16", "preset film")
     assert found["train", "threads"] == ("2", str(file))
     assert found["recover", "device"] == ("cpu", "VIDRESTORE_DEVICE")
     assert run("config") == 0
     text = capsys.readouterr().out
     assert text.startswith(f"{file}\n  strength = 0.6  ({file}; denoise)\n")
-    assert "old-web" in text
 
 
 def test_config_shows_a_wrong_file_and_other_commands_name_a_missing_one(file, capsys):

@@ -199,4 +199,4 @@ def _origin(error: Any) -> str:
     if source is not None and source.name == "ENVIRONMENT":
         return f" (from {parameter.envvar})"
     from_table = source is not None and source.name == "DEFAULT_MAP"
-    return " (see `vidrestore config`, or the preset)" if from_table else ""
+    return " (see `vidrestore config`)" if from_table else ""

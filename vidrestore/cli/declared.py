@@ -19,7 +19,6 @@ from typing import Annotated, Any, get_args, get_type_hints
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from vidrestore.cli.settings import complete_presets, use_preset
 from vidrestore.cli.terminal import HELP_STYLES
 from vidrestore.errors import OptionError
 from vidrestore.jobs.naming import SUFFIXES
@@ -125,8 +124,6 @@ def _parameters(field: Field[Any], kind: Any, found: Declared, command: str) -> 
     if "/" in flags[0] and field.default:  # on by default: an option of its own that turns it off
         flags = (flags[0].partition("/")[2],)
         shared["callback"] = _off
-    if field.name == "preset_for":  # first, because it sets defaults of the others
-        shared |= {"callback": use_preset, "is_eager": True}
     if field.name in COMPLETIONS:
         shared["autocompletion"] = COMPLETIONS[field.name]
     taken = list[Any] if found.gather else Any if found.parse else kind
@@ -259,6 +256,5 @@ COMPLETIONS: dict[str, Callable[..., list[str] | list[tuple[str, str]]]] = {
     "model": _models,
     "encoder": _encoders,
     "task": complete_tasks,
-    "preset_for": complete_presets,
     "device": _names(("auto", "cpu", "cuda", "mps")),
 }

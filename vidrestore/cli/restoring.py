@@ -93,13 +93,6 @@ class RunOptions:
     log: str | None = option(
         None, "Append all messages, with times, to a file.", OUTPUT, scope="call", metavar="FILE"
     )
-    preset_for: str | None = option(
-        None,
-        "Defaults for tape, phone-night, film, webcam, old-web; see `vidrestore config`.",
-        INPUT,
-        scope="call",
-        metavar="NAME",
-    )
     shard: tuple[int, int] | None = option(
         None,
         "Run as process I of N that share OUT's folder.",

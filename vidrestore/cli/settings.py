@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
-from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
@@ -24,7 +23,6 @@ if TYPE_CHECKING:
     from typer._click.core import Command
 
 Table = Mapping[str, Any]
-PRESETS, ABOUT = "presets", "about"  # a table of the user's file, and a key of a preset
 EXAMPLE = 'device = "cuda" for all commands, or [denoise] and below it best = true for one'
 
 
@@ -55,48 +53,15 @@ def read_user_file() -> dict[str, Any]:
         raise OptionError(f"{user_file()}: can't be read as TOML ({reason})") from error
 
 
-def read_presets() -> dict[str, Table]:
-    """Return the presets of the package and the user's own, by name. Raises OptionError."""
-    from vidrestore.checking import parse_toml
-
-    own = parse_toml(files("vidrestore").joinpath("presets.toml").read_text(encoding="utf-8"))
-    return own | _checked_presets(read_user_file().get(PRESETS, {}))
-
-
-def _checked_presets(found: Any) -> dict[str, Table]:
-    if not isinstance(found, dict) or not all(isinstance(each, dict) for each in found.values()):
-        raise OptionError(f"{user_file()}: expected a table [{PRESETS}.NAME] for each preset")
-    return found
-
-
-def find_preset(name: str) -> Table:
-    """Return a preset without its description. Raises OptionError with the known names."""
-    presets = read_presets()
-    if name not in presets:
-        raise OptionError(f"no preset named {name!r}; there are: {', '.join(presets)}")
-    return {key: value for key, value in presets[name].items() if key != ABOUT}
-
-
 def use_user_file(context: typer.Context) -> None:
     """Make the user's settings the defaults of the subcommands of a context. Raises OptionError."""
-    table = {key: value for key, value in read_user_file().items() if key != PRESETS}
+    table = read_user_file()
     commands: dict[str, Command] = context.command.commands  # type: ignore[attr-defined]
     if table:
         check_names(table, commands, str(user_file()))
         context.default_map = {
             name: defaults_of(table, name, commands, str(user_file())) for name in commands
         }
-
-
-def use_preset(context: typer.Context, name: str | None) -> str | None:
-    """Make a preset the defaults of a command wherever the user's file has none. Raises OptionError."""
-    if name:
-        commands: dict[str, Command] = context.parent.command.commands  # type: ignore[union-attr]
-        preset = find_preset(name)
-        check_names(preset, commands, f"the preset {name}")
-        preset = defaults_of(preset, str(context.info_name), commands, f"the preset {name}")
-        context.default_map = {**preset, **(context.default_map or {})}
-    return name
 
 
 def check_names(table: Table, commands: Mapping[str, Command], where: str) -> None:
@@ -142,47 +107,33 @@ def _as_typed(value: Any, parameter: Any) -> Any:
     return str(value)
 
 
-def settings_of(commands: Mapping[str, Command], preset: str | None) -> Iterator[Setting]:
+def settings_of(commands: Mapping[str, Command]) -> Iterator[Setting]:
     """Yield all defaults that are set, each with the origin that wins."""
-    table = {key: value for key, value in read_user_file().items() if key != PRESETS}
+    table = read_user_file()
     check_names(table, commands, str(user_file()))
-    layers = [(f"preset {preset}", find_preset(preset))] if preset else []
-    layers.append((str(user_file()), table))
     for name, command in commands.items():
-        found = {
-            key: (value, origin)
-            for origin, layer in layers
-            for key, value in defaults_of(layer, name, commands, origin).items()
-        }
+        found = defaults_of(table, name, commands, str(user_file()))
         for option, parameter in options_of(command).items():
             variable = parameter.envvar if isinstance(parameter.envvar, str) else ""
             if os.environ.get(variable):
                 yield Setting(name, option, os.environ[variable], variable)
             elif parameter.name in found:
-                yield Setting(name, option, *found[parameter.name])
+                yield Setting(name, option, found[parameter.name], str(user_file()))
 
 
 def config(
     context: typer.Context,
-    preset_for: Annotated[
-        str | None, typer.Option("--preset-for", metavar="NAME", help="Show what this preset sets, too.")
-    ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object per line.")] = False,
 ) -> None:
-    """Show the defaults that you have set, each with its origin, and the presets.
+    """Show the defaults that you have set, each with its origin.
 
     The command line wins over variables (VIDRESTORE_DEVICE=cuda,
-    VIDRESTORE_DENOISE_SIGMA=20), these over config.toml, and that over
-    --preset-for.
-
-    Examples:
-      vidrestore config
-      vidrestore config --preset-for tape
+    VIDRESTORE_DENOISE_SIGMA=20), and these over config.toml.
     """
     from vidrestore.cli.terminal import show, show_json
 
     commands: dict[str, Command] = context.parent.command.commands  # type: ignore[union-attr]
-    found = list(settings_of(commands, preset_for))
+    found = list(settings_of(commands))
     if json:
         for each in found:
             show_json(each._asdict())
@@ -190,8 +141,6 @@ def config(
     path = user_file()
     show(str(path) if path.exists() else f"{path}: not there; it would have {EXAMPLE}")
     show(*(f"  {line}" for line in setting_lines(found)))
-    show("presets for --preset-for:")
-    show(*(f"  {name:<12} {preset.get(ABOUT, '')}" for name, preset in read_presets().items()))
 
 
 def setting_lines(settings: list[Setting]) -> Iterator[str]:
@@ -202,12 +151,3 @@ def setting_lines(settings: list[Setting]) -> Iterator[str]:
         places.setdefault((each.option, value, each.origin), []).append(each.command)
     for (option, value, origin), names in places.items():
         yield f"{option} = {value}  ({origin}; {', '.join(names)})"
-
-
-def complete_presets(incomplete: str) -> list[tuple[str, str]]:
-    """Return names of presets, each with its description."""
-    return [
-        (name, preset.get(ABOUT, ""))
-        for name, preset in read_presets().items()
-        if name.startswith(incomplete)
-    ]
