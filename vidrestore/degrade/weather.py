@@ -25,7 +25,7 @@ from vidrestore.degrade.counters import Counters, constants, waits
 from vidrestore.degrade.haze import add_haze, random_depth
 from vidrestore.light import from_light, to_light
 
-PAINTED_SHARE = 0.65  # of clips with rain, those with streaks painted over them, as in the field's datasets
+PAINTED_SHARE = 0.5  # of clips with rain, those with streaks painted over them, as in the field's datasets
 MOST_PAINTED = 4  # layers of such streaks
 COVERED = (0.02, 0.6)  # share of the picture under them
 PAINTED_LENGTH, PAINTED_WIDTH = (6.0, 60.0), (0.4, 1.5)  # in pixels, the latter the sigma across
@@ -34,7 +34,7 @@ MOST_ADDED = 0.25  # of white, by all of them on average
 CROSSING_SHARE = 0.25  # of clips with painted rain, those with a few long streaks more
 CROSSING, CROSSING_COUNT = (60.0, 250.0), (3e-5, 4e-4)  # their length, and how many per pixel
 STEEPEST = 0.8  # radians between painted rain and a vertical
-PAINTED_VEIL_SHARE = 0.4
+PAINTED_VEIL_SHARE = 0.15
 STREAKS = (1e-4, 4e-3)  # streaks per pixel in the nearest layer
 FLAKES = (2e-4, 7e-3)  # flakes per pixel of a layer with a radius of 1
 # nearness of a layer of rain in focus: 1 is the nearest, with streaks of up to 60 pixels
