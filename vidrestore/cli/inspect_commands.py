@@ -31,7 +31,6 @@ TRANSFERS = {
 }
 RANGES = {1: "limited", 2: "full"}
 UNSPECIFIED = 2
-PLANES = {"yuv": "Y U V", "rgb": "luma and colour differences", "gray": "gray"}
 
 
 def inspect(

@@ -90,12 +90,6 @@ class Grid:
         x = (torch.arange(self.columns, device=device) * self.stride).clamp(max=self.width - self.patch)
         return torch.cartesian_prod(y, x)
 
-    def cell_at(self, positions: Tensor) -> Tensor:
-        """Return the cell (...) whose corner is nearest to positions (..., 2)."""
-        cells = (positions + self.stride // 2).div(self.stride, rounding_mode="floor")
-        rows, columns = tables_of(self, positions.device).cells.limit(cells).unbind(-1)
-        return torch.add(columns, rows, alpha=self.columns)
-
     def nearby_cells(self, positions: Tensor) -> Tensor:
         """Return (S, 16): the cells whose corners are within two strides of (S, 2) positions, nearest first.
 
