@@ -529,11 +529,6 @@ def side_by_side(networks: Networks, mean: Tensor, spread: Tensor) -> dict[str, 
     return {name: each.detach().numpy().astype(np.float16) for name, each in tensors.items()}
 
 
-def short(values: object) -> object:
-    """Numbers to four digits."""
-    return [short(each) for each in values] if isinstance(values, list) else float(f"{values:.4g}")
-
-
 def commands(text: str | None) -> tuple[argparse.ArgumentParser, ...]:
     """Return the parser of a script described by `text`, and those of its commands `samples` and `fit`."""
     parser = argparse.ArgumentParser(description=text, formatter_class=argparse.RawDescriptionHelpFormatter)

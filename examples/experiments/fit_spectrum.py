@@ -19,9 +19,9 @@ from pathlib import Path
 import numpy as np
 import torch
 import torch.nn.functional as F
-from fit_bayes import store
 from fit_noise import commands, cut, footage_of
 from noise_mix import Noisy, noisy_window
+from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from vidrestore.models.dust import Transform
@@ -110,7 +110,7 @@ def fit(path: Path, sources: list[Path], judge: Path | None) -> None:
     stored = {"mean": mean, "spread": spread}
     for number, layer in enumerate(linear):
         stored |= {f"layers.{number}.weight": layer.weight.data, f"layers.{number}.bias": layer.bias.data}
-    store(path, stored, __file__)
+    save_file(stored, path, metadata={"script": "examples/experiments/fit_spectrum.py"})
     for name, chosen in (("fitted", sources), ("held out", [judge] if judge else [])):
         if chosen:
             given, true = table(chosen)

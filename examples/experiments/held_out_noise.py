@@ -61,29 +61,36 @@ def blurred(noise: Array, rows: float, columns: float) -> Array:
     return result
 
 
-def coded(frames: Frames, codec: str, options: dict[str, str], bits: int | None = None) -> Frames:
-    """Through an encoder and back, in Matroska in memory."""
-    file = BytesIO()
+def encode(
+    target: str | BytesIO, frames: Frames, codec: str, options: dict[str, str], format: str | None = None
+) -> None:
+    """Write frames to a file, as full range if the codec is MJPEG."""
     height, width = frames[0][0].shape
-    with av.open(file, "w", format="matroska") as container:
+    with av.open(target, "w", format=format) as container:
         stream = container.add_stream(codec, rate=24, options=options)
         stream.width, stream.height, stream.time_base = width, height, Fraction(1, 24)
         stream.pix_fmt = "yuvj420p" if codec == "mjpeg" else "yuv420p"
-        if bits:
-            stream.bit_rate = bits
         for planes in frames:
-            flat = np.concatenate([planes[0].reshape(-1), planes[1].reshape(-1), planes[2].reshape(-1)])
+            flat = np.concatenate([plane.reshape(-1) for plane in planes])
             picture = av.VideoFrame.from_ndarray(flat.reshape(-1, width), format=stream.pix_fmt)
             container.mux(stream.encode(picture))
         container.mux(stream.encode(None))
+
+
+def planes_of(picture: av.VideoFrame) -> Planes:
+    """Return the planes of a picture of 4:2:0 with even sides."""
+    flat, height, width = picture.to_ndarray(), picture.height, picture.width
+    chroma = flat[height:].reshape(2, height // 2, width // 2)
+    return flat[:height], chroma[0], chroma[1]
+
+
+def coded(frames: Frames, codec: str, options: dict[str, str]) -> Frames:
+    """Return frames after an encoder and a decoder, through Matroska in memory."""
+    file = BytesIO()
+    encode(file, frames, codec, options, "matroska")
     file.seek(0)
-    decoded = []
     with av.open(file) as container:
-        for picture in container.decode(video=0):
-            flat = picture.to_ndarray()
-            chroma = flat[height:].reshape(2, height // 2, width // 2)
-            decoded.append((flat[:height], chroma[0], chroma[1]))
-    return decoded
+        return [planes_of(picture) for picture in container.decode(video=0)]
 
 
 def x264(frames: Frames, crf: int, preset: str = "medium") -> Frames:

@@ -3,10 +3,9 @@
     python examples/experiments/held_out_table.py --kind slow --kind fast --kind alone
 
 Prints a table in Markdown for each kind: clips of slow motion, clips of fast motion, and single frames of
-both; a mean over them would decide nothing. Nothing was trained or tuned with the frames or with the models
-that degrade them;
-see `held_out_degradations`. A clip's middle frame is judged: PSNR and SSIM over R'G'B' as 8 bits hold them,
-the mean of all clips.
+both. Nothing was trained or tuned with the frames or with the models that degrade them (see
+`held_out_degradations`). A clip's middle frame is compared: PSNR and SSIM of R'G'B' in 8 bits, the mean
+of all clips.
 """
 
 from __future__ import annotations
@@ -14,15 +13,14 @@ from __future__ import annotations
 import sys
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from fractions import Fraction
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
 from typing import get_args
 
 import av
 import torch
-from classical_restoration import FRAMES, METHODS, TUNED
+from classical_restoration import FRAMES, METHODS
 from held_out_degradations import MODELS, degraded_clips
 from torch import Tensor
 
@@ -38,7 +36,6 @@ SEQUENCES = ("car-shadow", "dog", "kite-surf")  # of slow motion
 FAST = ("breakdance", "drift-straight")
 FOLDERS = dict.fromkeys(SEQUENCES, "davis480p_heldout") | dict.fromkeys(FAST, "davis480p_fast")
 KINDS = {"slow": SEQUENCES, "fast": FAST, "alone": (*SEQUENCES, *FAST)}
-GAP = 4  # pixels between pictures side by side
 
 Restorer = Callable[[Tensor], Tensor]  # a degraded clip (T, 3, H, W) to its middle frame (3, H, W)
 
@@ -60,53 +57,10 @@ class Verdict:
     classical: Mapping[str, Figures]
     networks: Mapping[str, Figures]
 
-    @property
-    def strongest(self) -> str:
-        """The classical method of the highest PSNR."""
-        return max(self.classical, key=lambda name: self.classical[name].psnr)
-
     def rows(self) -> Iterator[str]:
-        """Of the table; the best classical figures are bold."""
-        best = Figures(
-            *(max(getattr(figures, key) for figures in self.classical.values()) for key in ("psnr", "ssim"))
-        )
-        yield _row(self.task, "degraded", self.given)
-        for name, figures in self.classical.items():
-            yield _row(self.task, name, figures, figures.psnr == best.psnr, figures.ssim == best.ssim)
-        for name, figures in self.networks.items():
-            yield _row(self.task, name, figures)
-
-
-def _row(task: str, name: str, figures: Figures, *bold: bool) -> str:
-    cells = [f"{figures.psnr:.2f}", f"{figures.ssim:.4f}"]
-    cells = [
-        f"**{cell}**" if marked else cell for cell, marked in zip(cells, bold or (False, False), strict=True)
-    ]
-    return f"| {task} | {name} | {' | '.join(cells)} |"
-
-
-@dataclass
-class Gallery:
-    """Every judged frame of a task in all its versions, on disk once it is known which classical method is
-    the strongest.
-    """
-
-    folder: Path
-    frames: list[tuple[str, dict[str, Tensor]]] = field(default_factory=list)
-
-    def add(self, name: str, versions: Mapping[str, Tensor]) -> None:
-        self.frames.append(
-            (name, {version: picture.mul(255).round().byte() for version, picture in versions.items()})
-        )
-
-    def write(self, verdict: Verdict) -> None:
-        """degraded | strongest classical | networks | clean, a PNG for each frame."""
-        self.folder.mkdir(parents=True, exist_ok=True)
-        for name, versions in self.frames:
-            shown = [
-                versions[version] for version in ("degraded", verdict.strongest, *verdict.networks, "clean")
-            ]
-            write_png(self.folder / f"{verdict.task}-{name}.png", beside(shown))
+        """Yield the rows of the table."""
+        for name, figures in {"degraded": self.given, **self.classical, **self.networks}.items():
+            yield f"| {self.task} | {name} | {figures.psnr:.2f} | {figures.ssim:.4f} |"
 
 
 def eval_clips(data: Path, count: int, kind: str = "slow") -> list[tuple[str, Tensor]]:
@@ -138,18 +92,15 @@ def measure(
     task: str,
     clips: Sequence[tuple[str, Tensor]],
     networks: Mapping[str, Restorer],
-    gallery: Gallery | None = None,
     *,
     alone: bool = False,
 ) -> Verdict:
     """All methods on all clips degraded for a task; `alone`: on their middle frames, which classical methods
     get as their own neighbours.
     """
-    classical: dict[str, Restorer] = {method.name: _settled(task, method.name) for method in METHODS[task]}
+    classical: dict[str, Restorer] = {method.name: method.middle for method in METHODS[task]}
     scores: dict[str, list[tuple[float, float]]] = {}
-    for (name, _), (degraded, clean) in zip(
-        clips, degraded_clips([clip for _, clip in clips], task), strict=True
-    ):
+    for degraded, clean in degraded_clips([clip for _, clip in clips], task):
         middle = degraded[FRAMES // 2]
         seen = middle[None] if alone else degraded
         versions = {"degraded": middle}
@@ -157,8 +108,6 @@ def measure(
         versions |= {label: restore(seen) for label, restore in networks.items()}
         for label, picture in versions.items():
             scores.setdefault(label, []).append(_scores(picture, clean[FRAMES // 2]))
-        if gallery:
-            gallery.add(name, versions | {"clean": clean[FRAMES // 2]})
     means = {label: Figures(*map(fmean, zip(*values, strict=True))) for label, values in scores.items()}
     return Verdict(
         task,
@@ -166,12 +115,6 @@ def measure(
         {name: means[name] for name in classical},
         {name: means[name] for name in networks},
     )
-
-
-def _settled(task: str, name: str) -> Restorer:
-    """A classical method with the settings that were found for the task."""
-    (method,) = (method for method in METHODS[task] if method.name == name)
-    return lambda degraded: method.middle(degraded, TUNED[task][name])
 
 
 def _scores(picture: Tensor, clean: Tensor) -> tuple[float, float]:
@@ -212,25 +155,6 @@ def bundled(task: str) -> str | None:
     return name if name in read_manifest() else None
 
 
-def beside(pictures: Sequence[Tensor]) -> Tensor:
-    """(3, H, W) uint8 each -> (3, H, sum of W) with white between."""
-    gap = torch.full((3, pictures[0].shape[1], GAP), 255, dtype=torch.uint8)
-    return torch.cat([part for picture in pictures for part in (gap, picture)][1:], 2)
-
-
-def write_png(path: Path, picture: Tensor) -> None:
-    """Write (3, H, W) uint8."""
-    frame = av.VideoFrame.from_ndarray(picture.permute(1, 2, 0).contiguous().numpy(), format="rgb24")
-    encoder = av.CodecContext.create("png", "w")
-    encoder.width, encoder.height, encoder.pix_fmt, encoder.time_base = (
-        frame.width,
-        frame.height,
-        "rgb24",
-        Fraction(1, 24),
-    )
-    path.write_bytes(b"".join(bytes(packet) for packet in [*encoder.encode(frame), *encoder.encode(None)]))
-
-
 def networks_of(task: str, weights: Sequence[str], qualities: Sequence[Quality] = ()) -> dict[str, Restorer]:
     """Return the bundled network, those given as NAME=FILE, both of `dehaze` as the command joins them, and
     qualities of `denoise`. SystemExit for one that can't be had.
@@ -262,13 +186,10 @@ def main(options: Namespace) -> None:
         print(f"{len(clips)} frames: {', '.join(name for name, _ in clips)}", file=sys.stderr)
         sys.stdout.write(f"| {kind} | method | PSNR (dB) | SSIM |\n|---|---|---|---|\n")
         for task in options.task or MODELS:
-            gallery = Gallery(options.pictures / kind) if options.pictures else None
             networks = networks_of(task, options.weights, options.quality)
-            verdict = measure(task, clips, networks, gallery, alone=kind == "alone")
+            verdict = measure(task, clips, networks, alone=kind == "alone")
             sys.stdout.write("".join(f"{row}\n" for row in verdict.rows()))
             sys.stdout.flush()
-            if gallery:
-                gallery.write(verdict)
 
 
 def options() -> Namespace:
@@ -285,12 +206,6 @@ def options() -> Namespace:
         help="judge the command `denoise` at this quality, too: slow on such short clips; may be given again",
     )
     parser.add_argument("--frames", type=int, default=3, help="frames of each of the three sequences")
-    parser.add_argument(
-        "--pictures",
-        type=Path,
-        metavar="DIR",
-        help="write degraded | strongest classical | networks | clean here",
-    )
     return add_sources(parser).parse_args()
 
 

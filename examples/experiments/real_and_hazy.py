@@ -22,7 +22,7 @@ import av
 import numpy as np
 import torch
 import torch.nn.functional as F
-from classical_restoration import METHODS, TUNED
+from classical_restoration import METHODS
 from held_out_degradations import linear, stored
 from held_out_table import Restorer, add_sources, networks_of, rgb_picture
 from torch import Tensor
@@ -111,10 +111,10 @@ def main(options: Namespace) -> None:
         table("rain", removers, {"of others": rain_of_others}, options.data)
     if options.task and "dehaze" not in options.task:
         return
-    (prior,) = (method for method in METHODS["dehaze"] if method.name == "dark channel prior")
+    (prior,) = METHODS["dehaze"]
     ways: dict[str, Restorer] = {
         "as given": lambda hazy: hazy[0],
-        prior.name: lambda hazy: prior.middle(hazy, TUNED["dehaze"][prior.name]),
+        prior.name: prior.middle,
         **networks_of("dehaze", options.weights),
     }
     table("haze", ways, {"as drawn for training": drawn, "even, on photos": even}, options.data)

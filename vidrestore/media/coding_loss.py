@@ -1,10 +1,10 @@
 """What a lossy coder took from a picture, as the sigma of the white noise that denoises best.
 
 A coder rounds to multiples of a quantiser's step, which errs by step / sqrt(12). The share of it that
-denoises best was fitted to training clips behind the real encoders (examples/experiments/coded.py): content
-matters less than the step. H.264, MPEG-1, -2 and -4, and VP9 give their quantisers by FFmpeg's encoding
-parameters (struct AVVideoEncParams, libavutil/video_enc_params.h), JPEG by its tables (ITU-T T.81, B.2.4.1).
-Other codecs are judged by the bits of a pixel.
+denoises best was fitted to training clips after real encoders; content matters less than the step. H.264,
+MPEG-1, -2 and -4, and VP9 give their quantisers by FFmpeg's encoding parameters (struct AVVideoEncParams,
+libavutil/video_enc_params.h), JPEG by its tables (ITU-T T.81, B.2.4.1). Other codecs are judged by the bits
+of a pixel.
 """
 
 from __future__ import annotations

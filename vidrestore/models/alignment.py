@@ -20,8 +20,7 @@ from torch import Tensor
 from vidrestore.models.matching import means_of_blocks, median_of_nine
 from vidrestore.models.spynet import warp
 
-# Chosen on training clips, clean and with drawn rain and snow, by the PSNR of the clean frame after the warp;
-# see examples/experiments/alignment.py.
+# Chosen on training clips, clean and with drawn rain and snow, by the PSNR of the clean frame after the warp.
 LUMA = (0.299, 0.587, 0.114)
 LEVELS = 6  # of the pyramid, each half the size of the one before
 FINE = 2  # levels from full size that search by 1 pixel and not by 2: motion is known by then

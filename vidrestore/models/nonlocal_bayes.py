@@ -23,7 +23,7 @@ the change is not (Y - L) G but
 
 so that the source's part can also be averaged between similar patches (b), and what the first estimate has
 alone can be given up more, or less, than its strength says (c). The factors depend on the noise level and
-were fitted by the error of whole pictures, in which groups overlap (examples/experiments/fit_bayes.py).
+were fitted by the error of whole pictures, in which groups overlap.
 
 The noise may depend on the brightness: the residual of the first estimate is compared between groups of
 different means.

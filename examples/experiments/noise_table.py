@@ -1,0 +1,184 @@
+"""Compare `denoise` with FFmpeg's filters on noise as real material has it.
+
+    python examples/experiments/noise_table.py noise CLIP... [--cases phone,grain] [--sigmas 4,7,12,20]
+    python examples/experiments/noise_table.py coders CLIP... [--frames 10]
+    python examples/experiments/noise_table.py photos FOLDER
+
+`noise`: the models of held_out_noise.py, PSNR of R'G'B'. `coders`: the losses of encoders, PSNR of luma.
+`photos`: pairs NAME_noise.png and NAME_gt.png, PSNR of R'G'B'. CLIP is a video or a folder of frames, of
+which the middle is used. Prints, in dB, means over the clips: as given; `denoise` by its defaults, and its
+least gain; `denoise` with the best of the sigmas; the best of several strengths of nlmeans; deblock. The best
+ones are chosen by the truth for each clip, which no user could do.
+"""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
+from collections.abc import Callable, Iterator
+from itertools import islice
+from pathlib import Path
+from statistics import fmean
+from tempfile import TemporaryDirectory
+from typing import Any, NamedTuple
+
+import av
+import av.filter
+import numpy as np
+from held_out_noise import MODELS, Frames, encode, noisy_pair, plane_psnr, planes_of, rgb_psnr
+
+import vidrestore
+from vidrestore.metrics import psnr
+from vidrestore.options import EncoderOptions
+
+NLMEANS = (1.5, 2, 3, 5, 8, 12, 20)
+LOSSLESS = EncoderOptions(lossless=True)
+SILENT = {"x265-params": "log-level=none"}
+Q = (3, 6, 12)
+COLUMNS = ("case", "as given", "`denoise`", "least gain", "best sigma", "best nlmeans", "deblock")
+CODERS: dict[str, tuple[str, str, dict[str, str]]] = {
+    **{f"x264 crf {crf}": ("libx264", "mp4", {"crf": str(crf)}) for crf in (12, 18, 23, 28, 32, 36)},
+    **{f"x265 crf {crf}": ("libx265", "mp4", {"crf": str(crf), **SILENT}) for crf in (22, 28, 34)},
+    **{f"AV1 crf {crf}": ("libsvtav1", "mp4", {"crf": str(crf), "preset": "10"}) for crf in (30, 45)},
+    **{f"VP9 crf {crf}": ("libvpx-vp9", "webm", {"crf": str(crf), "b": "0"}) for crf in (30, 45)},
+    **{f"MPEG-2 q {q}": ("mpeg2video", "mpg", {"qmin": str(q), "qmax": str(q)}) for q in Q},
+    **{f"MPEG-4 q {q}": ("mpeg4", "avi", {"qmin": str(q), "qmax": str(q)}) for q in Q},
+    **{f"MJPEG q {q}": ("mjpeg", "avi", {"qmin": str(q), "qmax": str(q)}) for q in Q},
+}
+
+Pictures = list[av.VideoFrame]
+
+
+class Case(NamedTuple):
+    """A file that is denoised, and a function that compares pictures with the truth (dB)."""
+
+    name: str
+    source: Path
+    score: Callable[[Pictures], float]
+
+
+def noise_cases(given: Namespace, folder: Path) -> Iterator[Case]:
+    """Yield clips in the noise of each model."""
+    for name in given.cases or MODELS:
+        for clip in given.sources:
+            clean, noisy = noisy_pair(name, middle(clip, given))
+            source = folder / "noisy.mkv"
+            encode(str(source), noisy, "ffv1", {})
+            yield Case(name, source, lambda made, clean=clean: rgb_psnr(clean, list(map(planes_of, made))))
+
+
+def coder_cases(given: Namespace, folder: Path) -> Iterator[Case]:
+    """Yield clips after each encoder."""
+    for name in given.cases or CODERS:
+        codec, suffix, options = CODERS[name]
+        for clip in given.sources:
+            clean, source = middle(clip, given), folder / f"coded.{suffix}"
+            encode(str(source), clean, codec, options)
+            yield Case(
+                name, source, lambda made, clean=clean: plane_psnr(clean, list(map(planes_of, made)), 0)
+            )
+
+
+def photo_cases(given: Namespace, _: Path) -> Iterator[Case]:
+    """Yield the photographs of pairs."""
+    for folder in given.sources:
+        for noisy in sorted(folder.glob("*_noise.png")):
+            (truth,) = map(rgb, decoded(noisy.with_name(noisy.name.replace("_noise", "_gt"))))
+            yield Case("photos", noisy, lambda made, truth=truth: psnr(rgb(made[0]), truth))
+
+
+KINDS = {"noise": noise_cases, "coders": coder_cases, "photos": photo_cases}
+
+
+def middle(clip: Path, given: Namespace) -> Frames:
+    """Return the middle of the first frames of a clip."""
+    frames: Frames = []
+    width, height = map(int, given.size.split("x"))
+    pictures = (
+        each for file in ([clip] if clip.is_file() else sorted(clip.iterdir())) for each in decoded(file)
+    )
+    for picture in islice(pictures, given.frames):
+        even = picture.reformat(picture.width // 2 * 2, picture.height // 2 * 2, "yuv420p")
+        top, left = (max(0, even.height - height) // 4 * 2, max(0, even.width - width) // 4 * 2)
+        y, *colours = planes_of(even)
+        small = (slice(top // 2, (top + height) // 2), slice(left // 2, (left + width) // 2))
+        u, v = (plane[small].copy() for plane in colours)
+        frames.append((y[top : top + height, left : left + width].copy(), u, v))
+    return frames
+
+
+def decoded(path: Path) -> Pictures:
+    with av.open(str(path)) as container:
+        return list(container.decode(video=0))
+
+
+def rgb(picture: av.VideoFrame) -> Any:
+    return picture.to_ndarray(format="rgb24")
+
+
+def denoised(source: Path, folder: Path, **options: Any) -> Pictures:
+    """Return what the command makes of a file."""
+    output = folder / ("out.png" if source.suffix == ".png" else "out.mkv")
+    encoder = {} if source.suffix == ".png" else {"encoder": LOSSLESS}
+    vidrestore.restore(source, output, overwrite=True, **encoder, **options)
+    return decoded(output)
+
+
+def filtered(pictures: Pictures, name: str, settings: str) -> Pictures:
+    """Return pictures after one of FFmpeg's filters."""
+    seen = [
+        each.reformat(format="yuv444p") if each.format.name.startswith("rgb") else each for each in pictures
+    ]
+    graph = av.filter.Graph()
+    first = seen[0]
+    source = graph.add_buffer(width=first.width, height=first.height, format=first.format, time_base=1)
+    graph.link_nodes(source, graph.add(name, settings), graph.add("buffersink")).configure()
+    made: Pictures = []
+    for number, picture in enumerate([*seen, None]):
+        if picture is not None:
+            picture.pts = number
+        graph.push(picture)
+        try:
+            while True:
+                made.append(graph.vpull())
+        except (av.error.BlockingIOError, av.error.EOFError):
+            pass
+    return made
+
+
+def row(case: Case, folder: Path, sigmas: list[float], quality: str) -> tuple[float, ...]:
+    """Return the dB of a case: as given, `denoise`, its best sigma, the best nlmeans, deblock."""
+    given = decoded(case.source)
+    ours = case.score(denoised(case.source, folder, quality=quality))
+    by_hand = [
+        case.score(denoised(case.source, folder, quality=quality, sigma=sigma)) for sigma in sigmas
+    ] or [np.nan]
+    window = "p=7:r=15" if len(given) == 1 else "p=5:r=9"
+    peers = [case.score(filtered(given, "nlmeans", f"s={strength}:{window}")) for strength in NLMEANS]
+    blocks = case.score(filtered(given, "deblock", "filter=weak:block=8"))
+    return case.score(given), ours, max(by_hand), max(peers), blocks
+
+
+def main() -> None:
+    parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
+    parser.add_argument("kind", choices=KINDS)
+    parser.add_argument("sources", nargs="+", type=Path)
+    parser.add_argument("--cases", type=lambda text: text.split(","), help="of the kind (all)")
+    parser.add_argument("--sigmas", type=lambda text: [float(each) for each in text.split(",")], default=[])
+    parser.add_argument("--quality", default="default", help="of `denoise`")
+    parser.add_argument("--frames", type=int, default=12)
+    parser.add_argument("--size", default="480x272", help="of the middle")
+    given = parser.parse_args()
+    print(f"| {' | '.join(COLUMNS)} |\n{'|---' * len(COLUMNS)}|")
+    found: dict[str, list[tuple[float, ...]]] = {}
+    with TemporaryDirectory() as folder:
+        for case in KINDS[given.kind](given, Path(folder)):
+            found.setdefault(case.name, []).append(row(case, Path(folder), given.sigmas, given.quality))
+    for name, rows in found.items():
+        before, ours, *others = (fmean(column) for column in zip(*rows, strict=True))
+        least = min(each[1] - each[0] for each in rows)
+        cells = (f"{before:.2f}", f"{ours:.2f}", f"{least:+.2f}", *(f"{each:.2f}" for each in others))
+        print(f"| {name} | {' | '.join(cells)} |")
+
+
+if __name__ == "__main__":
+    main()
