@@ -75,28 +75,6 @@ def rgb(path: Path, number: int = 0) -> NDArray[np.float32]:
         return list(container.decode(video=0))[number].to_ndarray(format="rgb24").astype(np.float32)
 
 
-def test_the_video_is_what_its_script_makes(repository, tmp_path, script, monkeypatch):
-    """Its first four frames and the four after the cut."""
-    shipped = planes_of(repository / "examples" / "noisy.mp4")[[*range(4), *range(24, 28)]]
-    make_clip = script("make_clip")
-    scenes = [(scene, 4) for scene, _ in import_module("make_clip").SCENES]
-    monkeypatch.setattr(import_module("make_clip"), "SCENES", scenes)
-    arguments = ("-o", tmp_path / "noisy.mp4", "--clean", tmp_path / "clean.mp4")
-    assert make_clip(*arguments) == (0, "")
-    clean = planes_of(tmp_path / "clean.mp4")
-    noise = shipped - clean
-    for scene in np.split(noise, 2):
-        assert 18 < scene.std() < 20.5
-        assert abs((scene[1:] * scene[:-1]).mean() / scene.var()) < 0.05  # new in each frame
-    again = (planes_of(tmp_path / "noisy.mp4") - clean)[
-        :4
-    ]  # after the cut, the whole video draws other noise
-    # the same but for the encoder, which compresses four frames in another way than twenty-four
-    assert (again * noise[:4]).mean() > 0.7 * again.std() * noise[:4].std()
-    code, message = make_clip(*arguments)
-    assert code == 1 and "clean.mp4" in message and "--overwrite" in message
-
-
 def test_the_video_is_small_and_has_sound_colour_tags_a_cut_and_noise(repository):
     path = repository / "examples" / "noisy.mp4"
     found = inspect(str(path))
