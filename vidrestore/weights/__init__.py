@@ -4,8 +4,7 @@
     model.network, model.card           # an nn.Module in evaluation mode; its description
 
 A name is looked up in the manifest of the bundled folder (`weights/` of a checkout, `vidrestore/_weights` of
-an installed package), then in that of the user's own folder, where `weights add` puts files. A file is beside
-its manifest or, after `weights pull`, in the cache of huggingface_hub.
+an installed package). Its file is beside the manifest or, after `weights pull`, in huggingface_hub's cache.
 
 Importing this package does not import torch.
 """
@@ -21,8 +20,7 @@ from vidrestore.errors import CheckpointError
 from vidrestore.families import FAMILIES, find_family, load
 from vidrestore.weights import hub
 from vidrestore.weights.checkpoint import Model, build_network, load_network, read_card, save_model
-from vidrestore.weights.hub import model_card
-from vidrestore.weights.importing import add_weights, import_checkpoint
+from vidrestore.weights.importing import import_checkpoint
 from vidrestore.weights.manifest import (
     Card,
     check_file,
@@ -37,13 +35,11 @@ __all__ = [
     "Card",
     "Model",
     "Verdict",
-    "add_weights",
     "build_network",
     "card_of",
     "import_checkpoint",
     "load_model",
     "locate",
-    "model_card",
     "pull",
     "read_card",
     "read_manifest",

@@ -133,39 +133,3 @@ def _check_or_remove(path: Path, card: Card) -> None:
             stored.unlink(missing_ok=True)
         path.unlink(missing_ok=True)
         raise
-
-
-def model_card(card: Card) -> str:
-    """Return the README.md of weights in the form of the hub: metadata in YAML, then Markdown.
-
-    https://huggingface.co/docs/hub/model-cards
-    """
-    metadata = [
-        "license: " + (card.licence.lower() or "unknown"),
-        "library_name: vidrestore",
-        "pipeline_tag: video-to-video",
-    ]
-    tags = ["video-restoration", card.task, card.family]
-    lines = ["---", *metadata, "tags:", *(f"- {tag}" for tag in tags), "---", "", f"# {card.name}", ""]
-    lines += [f"Weights of the family {card.family} for `vidrestore {card.task}`.", ""]
-    lines += ["```sh", "vidrestore weights pull OWNER/REPOSITORY"]
-    lines += [f"vidrestore {card.task} in.mp4 --model {DEFAULT_FILE}", "```", ""]
-    for title, values in (("Parameters", card.parameters), ("Training", card.training)):
-        facts = [f"- {key}: {_values(value)}" for key, value in values.items() if key != "configuration"]
-        lines += [f"## {title}", "", *facts, ""]
-    if "configuration" in card.training:
-        lines += ["```toml", str(card.training["configuration"]).rstrip(), "```", ""]
-    lines += ["## Measured", "", *(f"- {name}: {_values(found)}" for name, found in card.measured.items())]
-    if card.sha256:  # not that of a file outside the manifest
-        lines += ["", f"SHA-256 of the file: {card.sha256}"]
-    return "\n".join(lines) + "\n"
-
-
-def _values(found: object) -> str:
-    """Return {"psnr": {"20": 31.8}, "step": 6} as "psnr 20 31.8, step 6", and lists with semicolons."""
-    match found:
-        case dict():
-            return ", ".join(f"{key} {_values(value)}" for key, value in found.items())
-        case [dict(), *_]:
-            return "; ".join(map(_values, found))
-    return str(found)
