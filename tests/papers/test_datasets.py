@@ -180,13 +180,6 @@ def test_larger_clean_pictures_are_cut_around_their_middle_only_where_the_releas
         read_pair(Pair(tmp_path / "b.png", tmp_path / "a.png", centred=True))
 
 
-@pytest.mark.parametrize(
-    ("name", "centred"), [("its", True), ("sots-indoor", True), ("sots-outdoor", False), ("ots", False)]
-)
-def test_only_indoor_haze_has_larger_clean_pictures(name, centred):
-    assert {layout.centred for split in datasets()[name].pairs.values() for layout in split} == {centred}
-
-
 def test_frames_are_read_in_order_and_of_one_size(tmp_path):
     frames = [picture(16, 16, seed) for seed in range(3)]
     for number, frame in enumerate(frames):
