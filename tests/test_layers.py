@@ -108,7 +108,7 @@ def test_each_import_that_is_still_to_mend_is_there():
 PAPERS = "vidrestore.papers"
 SEAMS = {  # each names, in a string, what it loads of the papers when a user asks for it
     "vidrestore.families": {"recovery", "recovery_transformers", "unfolded_rnns"},
-    "vidrestore.training.config": {"set_files"},
+    "vidrestore.training.config": {"datasets"},
     "vidrestore.training.data.sources": {"training_sets"},
     "vidrestore.evaluation": {"suites"},
 }

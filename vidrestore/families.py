@@ -108,7 +108,7 @@ FAMILIES: dict[str, Family] = {
         PICTURE_RESTORERS,
         ("all",),
         training=PICTURES,
-        adopt="vidrestore.weights.mb_taylorformer_release:adopt",
+        adopt="vidrestore.weights.releases:adopt_taylorformer",
         speed="slow",
     ),
     "reweighted-rnn": _of_papers("vidrestore.papers.unfolded_rnns:build_reweighted_rnn"),
@@ -124,7 +124,7 @@ FAMILIES: dict[str, Family] = {
     "spynet": Family(
         "vidrestore.models.spynet:build",
         further_tasks=("flow",),
-        adopt="vidrestore.weights.vsr_transformer_release:adopt_flow",
+        adopt="vidrestore.weights.releases:adopt_flow",
     ),
     "unfolded-transformer": _of_papers("vidrestore.papers.recovery_transformers:build_unfolded_transformer"),
     "vit": _of_papers("vidrestore.papers.recovery_transformers:build_vit"),
@@ -132,7 +132,7 @@ FAMILIES: dict[str, Family] = {
         "vidrestore.models.vsr_recurrent:build",
         {"sr": "vidrestore.restorers.vsr_restorer:VsrRestorer"},
         training=CLIPS,
-        adopt="vidrestore.weights.vsr_transformer_release:adopt",
+        adopt="vidrestore.weights.releases:adopt_vsr",
         speed="slow",
     ),
 }

@@ -2,7 +2,8 @@
 
 from pathlib import Path
 
-from vidrestore.papers.set_files import PairedImages, Sequences, find
+from vidrestore.papers.datasets import find
+from vidrestore.papers.set_files import PairedImages, Sequences
 
 VID4 = ("calendar", "city", "foliage", "walk")
 

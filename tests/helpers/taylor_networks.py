@@ -12,7 +12,7 @@ from torch import Tensor
 
 from vidrestore.models.mb_taylorformer import MBTaylorFormer, build
 from vidrestore.models.taylor_attention import AttentionRule
-from vidrestore.weights.mb_taylorformer_release import adopt
+from vidrestore.weights.releases import adopt_taylorformer
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 INPUTS = ("", "_odd", "_batch2")
@@ -37,7 +37,7 @@ def their_weights(branches: int) -> dict[str, Tensor]:
 
 def released(branches: int, dtype: torch.dtype = torch.float32, **changes: Any) -> MBTaylorFormer:
     """The golden network; `changes` are arguments beside the authors', such as `attention`."""
-    adopted = adopt(their_weights(branches), golden(branches)[0]["config"] | changes)
+    adopted = adopt_taylorformer(their_weights(branches), golden(branches)[0]["config"] | changes)
     network = build(dict(adopted.config))
     network.load_state_dict(dict(adopted.tensors), strict=True)
     return network.to(dtype).eval()

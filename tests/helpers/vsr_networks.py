@@ -12,7 +12,7 @@ from torch import Tensor
 from vidrestore.models.spynet import SpynetConfig
 from vidrestore.models.vsr_recurrent import RecurrentConfig, VsrRecurrent, build
 from vidrestore.models.vsr_transformer import VsrConfig, VsrTransformer
-from vidrestore.weights.vsr_transformer_release import adopt
+from vidrestore.weights.releases import adopt_vsr
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 ARGUMENTS: dict[str, Any] = json.loads((GOLDEN / "vsr_tiny.json").read_text())["config"]
@@ -48,7 +48,7 @@ def released_tensors() -> dict[str, Tensor]:
 
 def released(dtype: torch.dtype = torch.float32) -> VsrTransformer:
     """The network of the golden numbers."""
-    adopted = adopt(released_tensors(), ARGUMENTS)
+    adopted = adopt_vsr(released_tensors(), ARGUMENTS)
     network = build(dict(adopted.config))
     network.load_state_dict(dict(adopted.tensors))
     return network.to(dtype).eval()

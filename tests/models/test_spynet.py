@@ -5,7 +5,7 @@ import torch
 from vsr_networks import golden, spynet_tensors
 
 from vidrestore.models.spynet import Spynet, SpynetConfig, warp
-from vidrestore.weights.vsr_transformer_release import adopt_flow
+from vidrestore.weights.releases import adopt_flow
 
 
 def published(dtype: torch.dtype) -> Spynet:

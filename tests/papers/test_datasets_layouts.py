@@ -8,7 +8,7 @@ from typing import NamedTuple
 import pytest
 from dataset_folders import VID4, found_clips, found_pairs, write
 
-from vidrestore.papers.set_files import names, splits
+from vidrestore.papers.datasets import names, splits
 
 SHOT = "SIDD_Medium_Srgb/Data/0001_001_S6_00100_00060_3200_L"
 JDWAY = "media/jdway/GameSSD/overlapping/test/Snow100K-L"

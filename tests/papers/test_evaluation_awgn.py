@@ -14,14 +14,12 @@ from vidrestore.colour import OPPONENT
 from vidrestore.evaluation.results import GIVEN, ClipMetrics, System
 from vidrestore.metrics import psnr
 from vidrestore.models import nonlocal_bayes
-from vidrestore.options import RestoreOptions
 from vidrestore.papers.awgn import FRAMES, denoise_by_planes, denoiser, measure, noisy_video
 from vidrestore.papers.set_files import FrameSequence
 from vidrestore.papers.suites import belongs, mean_of
 from vidrestore.papers.tables import Table, TableSet, all_qualities, read_table, seed_of, weights_notes
 from vidrestore.restorers import denoise
 from vidrestore.restorers.base import Facts
-from vidrestore.restorers.denoise import DenoiseRestorer
 from vidrestore.weights import load_model
 
 
@@ -104,22 +102,6 @@ def test_the_mean_is_over_frames_and_then_over_sequences(tmp_path):
     assert mean_of(found, pooled=False)["psnr"] == pytest.approx((first + second) / 2)
     assert mean_of(found, pooled=True)["psnr"] == pytest.approx((first + 3 * second) / 4)
     assert first != pytest.approx(second, abs=0.5)
-
-
-def test_dust_takes_noise_off_colour(tmp_path):
-    rows, columns = np.mgrid[:48, :64] / 9
-    frame = np.stack([128 + 70 * np.sin(rows + channel) * np.cos(columns) for channel in range(3)]).astype(
-        np.uint8
-    )
-    clean = torch.from_numpy(np.stack([frame] * 4))
-    noisy = noisy_video(clean, 30.0, 3)
-    restorer: Any = DenoiseRestorer(RestoreOptions(model="dust-denoise", device="cpu", precision="fp32"))
-    restored = torch.stack(list(denoise_by_planes(restorer, noisy, 30.0))).clamp(0, 1)
-    before, after = (
-        psnr(video.flatten(0, 2)[..., None], clean.float().flatten(0, 2)[..., None] / 255, 1.0)
-        for video in (noisy, restored)
-    )
-    assert after > before + 8
 
 
 def test_noise_is_given_to_dust_and_nothing_is_measured(monkeypatch):

@@ -15,7 +15,7 @@ from vidrestore.evaluation import evaluate
 from vidrestore.evaluation.results import BICUBIC, ClipMetrics, System
 from vidrestore.metrics import bgr_to_luma, psnr, ssim
 from vidrestore.models.vsr_recurrent import config_of
-from vidrestore.papers.enlarged import bicubic, crop, enlarger, measure, small_frames
+from vidrestore.papers.enlarged import bicubic, enlarger, measure, small_frames
 from vidrestore.papers.set_files import FrameSequence
 from vidrestore.papers.tables import Table, TableSet
 from vidrestore.restorers.vsr_restorer import frame_window
@@ -93,11 +93,6 @@ def test_the_release_s_small_frames_are_taken_where_they_count(tmp_path):
     assert not np.array_equal(small_frames(both, clean, made=True)[0].numpy(), picture(9, 8, 10))
     with pytest.raises(DatasetError, match="frames of 10x8, but a quarter of the clean ones is 15x12"):
         small_frames(both, torch.zeros(1, 3, 48, 60, dtype=torch.uint8), made=False)
-
-
-def test_frames_are_cut_at_the_right_and_bottom():
-    frame = torch.arange(3 * 7 * 9, dtype=torch.uint8).view(3, 7, 9)
-    assert torch.equal(crop(frame), frame[:, :4, :8])
 
 
 def saved(folder: Path, network: Any, name: str) -> Path:

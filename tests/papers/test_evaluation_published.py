@@ -5,7 +5,7 @@ import re
 import pytest
 
 from vidrestore.errors import OptionError
-from vidrestore.papers.set_files import names, splits
+from vidrestore.papers.datasets import names, splits
 from vidrestore.papers.suites import PROTOCOLS
 from vidrestore.papers.tables import AVERAGE, Table, read_table, table_names
 

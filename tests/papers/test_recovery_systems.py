@@ -189,21 +189,6 @@ def test_the_script_changes_what_it_says(tmp_path):
     assert both.parameters == {"rate": 0.2, "sigma": [50.0]}
 
 
-def test_the_table_takes_every_recipe_as_it_is(tmp_path):
-    names = trained(tmp_path / "out", "table")
-    assert sorted(names) == sorted(path.stem for path in SYSTEMS.glob("*.toml"))
-    for name in names:
-        changed, recipe = (
-            read_config(tmp_path / "out" / f"{name}.toml"),
-            read_config(SYSTEMS / f"{name}.toml"),
-        )
-        assert (changed.model, changed.training, changed.parameters) == (
-            recipe.model,
-            recipe.training,
-            recipe.parameters,
-        )
-
-
 def test_ablations_are_the_heads_the_matrix_f_and_the_weighted_softmax(tmp_path):
     names = trained(tmp_path / "out", "ablations")
     models = {name: read_config(tmp_path / "out" / f"{name}.toml").model for name in names}

@@ -106,14 +106,6 @@ def test_the_order_of_frames_matters_to_the_vit_and_not_to_the_unfolded_transfor
     assert (network(groups[:, order]) - network(groups)[:, order]).abs().max() > 0.1
 
 
-@pytest.mark.parametrize("family", ["unfolded-transformer", "vit"])
-def test_groups_of_any_length_are_recovered(family):
-    network = system(family, MEASUREMENTS)
-    assert all(
-        network(network.measure(patches(2, frames))).shape == (2, frames, PIXELS) for frames in (1, 7, 40)
-    )
-
-
 def printed_algorithm(network: Any, group: Tensor, c: float) -> Tensor:
     """Algorithm 1 line by line, its slips mended."""
     D, config = network.dictionary.detach(), network.config
@@ -175,13 +167,6 @@ def test_the_matrix_f_is_a_change_of_the_dictionaries_that_attention_compares_by
     plain.load_state_dict(state | {"head_dictionaries": matrix @ dictionaries})
     torch.testing.assert_close(network(patches()), plain(patches()))
     assert (matrix - torch.eye(PIXELS)).abs().max() > 0.01
-
-
-def test_an_untrained_f_changes_nothing():
-    for network in (dust(), dust(heads=2)):
-        other = Dust(DustConfig(4, ATOMS, heads=network.config.heads, correlation=True)).double()
-        other.load_state_dict(network.state_dict() | {"correlation": torch.eye(PIXELS)})
-        torch.testing.assert_close(other(patches()), network(patches()))
 
 
 @pytest.mark.parametrize("linear", [PackedLinear, PlainLinear])

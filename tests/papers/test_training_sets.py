@@ -256,23 +256,14 @@ def test_networks_of_groups_have_no_datasets(tmp_path):
         read_config(write_config(tmp_path, {"data": {"dataset": "avenue"}}))
 
 
-def test_the_recipes_of_the_papers_are_theirs(repository):
-    recipes = [
-        read_config(path)
-        for path in sorted((repository / "examples" / "train").glob("*.toml"))
-        if "\ndataset" in path.read_text()
-    ]
-    pairs = {recipe.task: recipe for recipe in recipes if isinstance(recipe.data, PairSetConfig)}
-    assert set(pairs) == {"dehaze", "derain", "desnow", "deblur", "denoise"}
-    for recipe in pairs.values():
-        settings = recipe.training
-        assert isinstance(recipe.data, PairSetConfig) and recipe.data.crop == 256
-        assert (settings.steps, settings.steps * settings.decay, settings.learning_rate) == (
-            500_000,
-            300_000,
-            3e-4,
-        )
-        assert (settings.clip_norm, settings.warmup, settings.precision) == (0.01, 0, "fp32")
+def test_every_task_of_the_papers_has_a_recipe_on_its_dataset(repository):
+    paths = sorted((repository / "examples" / "train").glob("*.toml"))
+    recipes = [read_config(path) for path in paths if "\ndataset" in path.read_text()]
+    pairs = [recipe for recipe in recipes if isinstance(recipe.data, PairSetConfig)]
+    assert {recipe.task for recipe in pairs} == {"dehaze", "derain", "desnow", "deblur", "denoise"}
+    assert {(recipe.data.crop, recipe.training.steps, recipe.training.learning_rate) for recipe in pairs} == {
+        (256, 500_000, 3e-4)
+    }
     clips = {recipe.name: recipe.data for recipe in recipes if isinstance(recipe.data, ClipSetConfig)}
     assert {name: (data.frames, data.crop) for name, data in clips.items()} == {
         "vsr-transformer-reds": (5, 64),

@@ -8,7 +8,6 @@ import torch
 from recovery_systems import ATOMS, MEASUREMENTS, PIXELS, patches, system
 from torch import Tensor
 
-from vidrestore.models.dust import dct_dictionary
 from vidrestore.papers.unfolded_rnns import double_plateau
 from vidrestore.weights.checkpoint import build_network
 
@@ -231,13 +230,3 @@ def test_codes_carried_through_an_untrained_rnn_stay_bounded(family, measurement
     with torch.no_grad():
         recovered = network(network.measure(group))  # type: ignore[operator]
     assert recovered[:, -1].norm() < 1.1 * group[:, -1].norm()
-
-
-def test_the_untrained_prediction_is_the_frame_before():
-    network = build_network("sista-rnn", {"patch": 4, "atoms": ATOMS})
-    dictionary = dct_dictionary(4, ATOMS)
-    torch.testing.assert_close(
-        network.dictionary.detach() @ network.dictionary.detach().mT, torch.eye(PIXELS), atol=1e-5, rtol=0
-    )
-    torch.testing.assert_close(network.correlation.detach(), torch.eye(PIXELS))
-    torch.testing.assert_close(network.dictionary.detach(), dictionary)

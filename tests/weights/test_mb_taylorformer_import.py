@@ -112,7 +112,7 @@ LATENT = "latent.mhca_blk.MHCA_layers.0."
             {"num_path": [2, 3, 3, 3]},
             r"has num_path \[2, 3, 3, 3\], but the tensors are those of \[2, 2, 2, 2\]",
         ),
-        ({}, {"dim": 8}, "config's dim is 8, expected four numbers"),
+        ({}, {"dim": 8}, r"has dim 8, but the tensors are those of \[8, 16, 24, 32\]"),
         ({}, {"bias": True}, "has bias True, but only False is supported"),
         ({}, {"dual_pixel_task": True}, "has dual_pixel_task True, but only False is supported"),
         (

@@ -13,7 +13,7 @@ from vsr_networks import ARGUMENTS, GOLDEN, golden, released, released_tensors, 
 from vidrestore.errors import CheckpointError
 from vidrestore.weights import import_checkpoint, load_model
 from vidrestore.weights.manifest import Card
-from vidrestore.weights.vsr_transformer_release import adopt
+from vidrestore.weights.releases import adopt_vsr
 
 
 def imported(
@@ -96,8 +96,7 @@ def changed(**changes: Tensor | None) -> dict[str, Tensor]:
                                                        "of 2"),
         (released_tensors(), ARGUMENTS | {"num_feat": 64}, "the config has num_feat 64, but the tensors are "
                                                            "those of 8"),
-        (released_tensors(), ARGUMENTS | {"feat_size": 128}, "feat_size 128, but the released code only "
-                                                             "works with 64"),
+        (released_tensors(), ARGUMENTS | {"feat_size": 128}, "feat_size 128, but only 64 is supported"),
         (released_tensors(), ARGUMENTS | {"num_frames": 5}, "has num_frames, which its authors' constructor "
                                                             "doesn't take; it takes"),
         (released_tensors(), ARGUMENTS | {"num_frame": 7}, r"inv_freq is \[1.0\], but this network computes "
@@ -144,7 +143,7 @@ def test_released_sizes_need_no_config():
             f"transformer.layers.0.1.fn.fn.backward_resblocks.main.2.{index}.conv1.bias": torch.empty(64)
             for index in range(30)
         }
-        config = adopt(state, {}).config
+        config = adopt_vsr(state, {}).config
     assert (
         config["frames"],
         config["blocks"],

@@ -216,6 +216,22 @@ def test_eight_bits_without_the_scales_that_belong_to_them_are_refused(tmp_path,
         load_model(rewritten(tmp_path / "a.safetensors", change))
 
 
+def test_matrices_in_eight_bits_are_off_by_half_a_step_and_the_rest_is_in_sixteen(tmp_path):
+    network = tiny(64)
+    settings = {"family": "tiny", "config": TinyConfig(64), "task": "denoise", "half": True}
+    for least in (4096, 4097):
+        save_model(tmp_path / f"{least}.safetensors", network, **settings, eight_bit_from=least)
+    whole = network.state_dict()
+    small, half = (
+        load_model(tmp_path / f"{least}.safetensors").network.state_dict() for least in (4096, 4097)
+    )
+    assert torch.equal(small["linear.bias"], whole["linear.bias"].half().float())
+    assert torch.equal(half["linear.weight"], whole["linear.weight"].half().float())
+    blocks = whole["linear.weight"].view(-1, 32)
+    error = (small["linear.weight"].view(-1, 32) - blocks).abs() / (blocks.abs().amax(1, keepdim=True) / 127)
+    assert 0.4 < error.max() < 0.6  # scales are rounded, too
+
+
 def test_a_matrix_of_zeros_comes_back_from_eight_bits(tmp_path):
     network = tiny(8)
     network.linear.weight.data.zero_()
@@ -408,6 +424,18 @@ def test_a_manifest_must_be_json_of_this_version_with_unique_names(folder):
     path.unlink()
     with pytest.raises(CheckpointError, match="the manifest is missing"):
         read_manifest(folder)
+
+
+def test_a_manifest_that_there_is_no_room_for_stays_as_it_was(folder, monkeypatch):
+    before = (folder / "manifest.json").read_bytes()
+
+    def full(descriptor: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("vidrestore.files.atomic.os.fsync", full)
+    with pytest.raises(CheckpointError, match=r"manifest.json: can't be written \(No space left on device\)"):
+        write_manifest([], folder)
+    assert (folder / "manifest.json").read_bytes() == before and not list(folder.glob(".*"))
 
 
 # The hub, imitated on this machine

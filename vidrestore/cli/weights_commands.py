@@ -59,7 +59,7 @@ def list_weights(as_json: Json = False) -> None:
 
 def _place(card: Card, *, pulled: bool) -> str:
     if card.file:
-        return "yours" if Path(card.file).is_absolute() else "bundled"
+        return "bundled"
     return "pulled" if pulled else "to pull"
 
 
@@ -108,16 +108,6 @@ def pull(
         show(f"{address}: {weights.pull(address, quiet=quiet)}")
 
 
-@app.command(cls=LegibleCommand)
-def card(
-    name: Annotated[str, typer.Argument(help="Name from the manifest, or a .safetensors file.")],
-) -> None:
-    """Print the README.md with which the Hugging Face Hub describes weights."""
-    from vidrestore.weights import card_of, model_card
-
-    show(*model_card(card_of(name)).splitlines())
-
-
 @app.command("import", cls=LegibleCommand)
 def import_weights(
     source: Annotated[Path, typer.Argument(help="Checkpoint (.pth, .pt, .safetensors) of other code.")],
@@ -162,61 +152,6 @@ def _check_importable(family: str, settings: Mapping[str, Any]) -> None:
         raise typer.BadParameter(
             f"--family {family}: can't be imported; expected {', '.join([IMPORTED, *others])}"
         )
-
-
-@app.command(cls=LegibleCommand)
-def add(
-    source: Annotated[
-        Path, typer.Argument(help="Trained weights (.safetensors), as `vidrestore train` writes them.")
-    ],
-    name: Annotated[str | None, typer.Option(help="Name in the manifest; default: the file's.")] = None,
-    licence: Annotated[
-        str | None,
-        typer.Option(help="Licence of the weights, such as Apache-2.0; needed if the file states none."),
-    ] = None,
-    data: Annotated[str | None, typer.Option(help="Training data, if the file doesn't name it.")] = None,
-    command: Annotated[
-        str | None, typer.Option(help="Training command, if the file doesn't name it.")
-    ] = None,
-    parameters: Annotated[
-        str | None, typer.Option(metavar="JSON", help='Parameters of the task, such as {"rate": 0.2}.')
-    ] = None,
-    measured: Annotated[
-        str | None, typer.Option(metavar="JSON", help='Metrics such as {"clips": {"psnr": 31.8}}.')
-    ] = None,
-    folder: Annotated[
-        Path | None, typer.Option(help="Folder with a manifest; default: your own weights.")
-    ] = None,
-    eight_bit_from: Annotated[
-        int | None,
-        typer.Option(
-            min=1, metavar="N", help="Store matrices of at least N values in 8 bits, the rest in 16."
-        ),
-    ] = None,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace weights of the same name.")] = False,
-) -> None:
-    """Add trained weights to your own, which all commands know by name.
-
-    They are kept in ~/.local/share/vidrestore/weights on Linux.
-    """
-    given = {"parameters": parameters, "measured": measured}
-    objects = {
-        key: _json_object(f"--{key}", text) if text is not None else None for key, text in given.items()
-    }
-    training = {key: value for key, value in (("data", data), ("command", command)) if value}
-    from vidrestore.weights import add_weights
-
-    card = add_weights(
-        source,
-        folder,
-        name=name,
-        licence=licence,
-        training=training,
-        overwrite=overwrite,
-        eight_bit_from=eight_bit_from,
-        **objects,
-    )
-    show(f"{source} -> {card.name}: {card.family}, {card.bytes / 1e6:.1f} MB, sha256 {card.sha256}")
 
 
 def _text_of(path: str) -> str:

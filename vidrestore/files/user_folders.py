@@ -1,4 +1,4 @@
-"""The folders in which one user's cache, configuration and data lie: those of the XDG variables, else the
+"""The folders in which one user's cache and configuration lie: those of the XDG variables, else the
 system's own.
 """
 
@@ -12,12 +12,11 @@ from typing import Literal
 _XDG = {
     "cache": ("XDG_CACHE_HOME", ".cache"),
     "config": ("XDG_CONFIG_HOME", ".config"),
-    "data": ("XDG_DATA_HOME", ".local/share"),
 }
-_MACOS = {"cache": "Caches", "config": "Application Support", "data": "Application Support"}
+_MACOS = {"cache": "Caches", "config": "Application Support"}
 
 
-def user_folder(kind: Literal["cache", "config", "data"]) -> Path:
+def user_folder(kind: Literal["cache", "config"]) -> Path:
     """Return the folder of a kind of the user's files; it need not exist."""
     variable, usual = _XDG[kind]
     if given := os.environ.get(variable):

@@ -1,169 +1,156 @@
-"""Datasets of degraded pictures and their clean ones, and of clips: how their files are laid out.
+"""The papers' datasets: where the files of each are expected, and the search for them in a folder.
 
-Folders are those of the releases, and of the collections in which the papers' authors redistribute them
-(MB-TaylorFormer V2, Restormer, ConvIR).
-
-A template is a path below the folder that the user names, without the suffix of its files:
-`hazy/{scene}_{haze}` means all pictures in `hazy` whose name has an underscore. `{name}` stands for one or
-more characters of one folder's or file's name, as few as fit, and for the same characters wherever it is
-repeated, in the same template and in that of the clean pictures. Names are case-sensitive, but the folders
-that a template spells out are not: releases have `GT` and `gt`, `Train` and `train`.
+`datasets.toml` has a table for each. In the path of a folder "*" is any text, and upper and lower case are
+the same: releases have `GT` and `gt`, `Train` and `train`.
 """
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import lru_cache
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from fnmatch import fnmatch
+from functools import cache
 from itertools import product
 from pathlib import Path
 from typing import Literal
 
+from pydantic import TypeAdapter
+
 from vidrestore.errors import DatasetError
+from vidrestore.media.pictures import SUFFIXES
+from vidrestore.papers.set_files import FrameSequence, PairedImages, Sequences
 
 Kind = Literal["pairs", "clips"]  # pairs of pictures, or clips of frames
+VIDEO_SUFFIXES = (".avi", ".mp4", ".mkv", ".mov", ".webm", ".mpg", ".y4m")
+MOST_NAMES = 8  # in a message
 
 
 @dataclass(frozen=True)
-class PairLayout:
-    """Pairs of pictures: templates of the degraded ones and of the clean one of each."""
+class Pairs:
+    """A folder of degraded and a folder of clean pictures in one of `places`.
 
-    degraded: str
-    clean: str
-    centred: bool = False  # larger clean pictures are cropped around their middle
-    scenes: tuple[int, int] | None = None  # first and last number of `{scene}` in this split
-    others: tuple[str, ...] = ()  # templates of other pictures in these folders, to be ignored
-
-
-@dataclass(frozen=True)
-class SequenceLayout:
-    """Clips: the template of their frames, with `{clip}` and, in its last part, `{frame}`; without `{frame}`,
-    of video files.
-
-    `degraded` are templates of the low-resolution frames; the first whose folder exists is used. `listed` is
-    a file with the name of one `{clip}` per line. `only` and `without` select clips by name. `shift` is added
-    to the names, which must be numbers then. `frames` is the number of frames of every clip; 0 if they
-    differ.
+    `names` is a regular expression for the degraded pictures' names without suffix, `clean_names` the name of
+    the clean picture of each. The defaults are those of sets of haze, with pictures of equal names.
     """
 
-    clean: str
-    degraded: tuple[str, ...] = ()
+    places: tuple[str, ...] = ("",)
+    degraded: tuple[str, ...] = ("hazy", "haze", "input")
+    clean: tuple[str, ...] = ("clear", "gt", "target")
+    names: str = "(.+)"
+    clean_names: str = r"\1"
+    others: str = ""  # regular expression for further pictures in these folders, to be ignored
+    scenes: tuple[int, int] | None = None  # first and last number that `names` begin with, of this split
+    centred: bool = False  # larger clean pictures are cropped around their middle
+
+
+@dataclass(frozen=True)
+class Clips:
+    """A folder whose folders are clips, or, with `videos`, whose files are.
+
+    `small` is the folder of the same clips at low resolution, `listed` a file with the name of one clip per
+    line. `only` and `without` select clips by name. Names are then shifted, if they are numbers, or get a
+    `prefix`. `frames` is the number of frames of every clip; 0 if they differ.
+    """
+
+    folder: str
+    small: str = ""
     listed: str = ""
     only: frozenset[str] = frozenset()
     without: frozenset[str] = frozenset()
     shift: int = 0
+    prefix: str = ""
     frames: int = 0
-
-
-@dataclass(frozen=True)
-class Split:
-    """Layouts that releases have, of pairs or of clips; the first that is found is used. Clips may be in
-    several parts.
-    """
-
-    pairs: tuple[PairLayout, ...] = ()
-    clips: tuple[tuple[SequenceLayout, ...], ...] = ()
-    measured_frames: tuple[int, ...] = ()  # see `records.Sequences`
+    videos: bool = False
 
 
 @dataclass(frozen=True)
 class Dataset:
-    """One dataset: its name in papers, its splits, and the folders that releases wrap it in.
-
-    `layout` describes what is expected, `advice` what to do if it isn't found. `refused` are globs of files
-    that hold the pictures in a form that is not supported, each with what to do about it.
+    """One dataset: its name in papers, what is expected in words, the folders that releases wrap it in, and
+    by split the layouts, of which the first that is found is used. Clips may be in several parts.
     """
 
     title: str
-    layout: str
-    splits: Mapping[str, Split]
-    folders: tuple[str, ...] = ()
-    advice: str = "unpack the release there as it is, or name the folder that holds it"
-    refused: tuple[tuple[str, str], ...] = ()
+    expected: str
+    folders: tuple[str, ...]
+    pairs: Mapping[str, tuple[Pairs, ...]] = field(default_factory=dict)
+    clips: Mapping[str, tuple[tuple[Clips, ...], ...]] = field(default_factory=dict)
+    measured: Mapping[str, tuple[int, ...]] = field(default_factory=dict)  # see `Sequences`, by split
+    matlab: tuple[str, ...] = ()  # globs of files that hold the pictures, which are not supported
 
     @property
     def kind(self) -> Kind:
-        return "pairs" if any(split.pairs for split in self.splits.values()) else "clips"
+        return "pairs" if self.pairs else "clips"
+
+    @property
+    def splits(self) -> tuple[str, ...]:
+        return tuple(self.pairs or self.clips)
 
 
-Fields = dict[str, str]
-_NAMES = re.compile(r"\{(\w+)\}")
+@cache
+def datasets() -> dict[str, Dataset]:
+    """Return all datasets by name."""
+    text = Path(__file__).with_suffix(".toml").read_text(encoding="utf-8")
+    return TypeAdapter(dict[str, Dataset]).validate_python(tomllib.loads(text))
 
 
-def base(template: str) -> str:
-    """Return the folders of a template before the first part with a placeholder."""
-    parts = template.split("/")
-    return "/".join(parts[: next(index for index, part in enumerate(parts) if "{" in part)])
+def names(kind: Kind | None = None) -> tuple[str, ...]:
+    """Return the names of all datasets, or of those of pairs of pictures or of clips."""
+    return tuple(name for name, dataset in datasets().items() if kind in (None, dataset.kind))
 
 
-def spelled(root: Path, path: str) -> str:
-    """Return `path` as it is spelled below `root` if only upper and lower case differ; else unchanged."""
-    found = ""
-    for part in path.split("/") if path else []:
-        folder = root / found
-        exact = (folder / part).exists()
-        alike = [] if exact else [name for name in listing(folder) if name.lower() == part.lower()]
-        found = f"{found}/{alike[0] if alike else part}".removeprefix("/")
-    return found
+def splits(name: str) -> tuple[str, ...]:
+    """Return the splits of a dataset. Raises DatasetError for an unknown name."""
+    return _dataset(name).splits
 
 
-def filled(template: str, fields: Mapping[str, str]) -> str:
-    """Return a template with its placeholders replaced."""
-    return _NAMES.sub(lambda name: fields[name[1]], template)
+def find(name: str, root: Path, split: str) -> PairedImages | Sequences:
+    """Return the pictures of a dataset's split below `root`: the unpacked release, or the folder that holds
+    it.
 
-
-def matches(root: Path, template: str, suffixes: tuple[str, ...] = ()) -> Iterator[tuple[str, Fields]]:
-    """Yield the matches below `root`, in order: relative paths, and the values of the template's
-    placeholders.
-
-    Matches are files with one of `suffixes`, which the template omits; without suffixes they are folders.
+    Nothing is decoded. Raises DatasetError for an unknown dataset or split, and for one that is missing or
+    lacks clean pictures.
     """
-    yield from _walk(root, "", template.split("/"), suffixes, {})
+    dataset = _dataset(name)
+    if split not in dataset.splits:
+        raise DatasetError(f"{name}: has no split {split!r}; there are: {', '.join(dataset.splits)}")
+    for folder in (each for pattern in ("", *dataset.folders) for each in folders(root, pattern)):
+        for pairs in dataset.pairs.get(split, ()):
+            if files := _paired_files(folder, pairs, dataset.expected):
+                return PairedImages(name, split, folder, tuple(files), pairs.centred)
+        for parts in dataset.clips.get(split, ()):
+            if clips := _find_clips(folder, parts):
+                return Sequences(name, split, folder, clips, dataset.measured.get(split, ()))
+    raise _absent(name, root, split, dataset)
 
 
-def _walk(
-    root: Path, folder: str, parts: list[str], suffixes: tuple[str, ...], known: Fields
-) -> Iterator[tuple[str, Fields]]:
-    part, *rest = parts
-    ends = () if rest else suffixes
-    for name, found in _fitting(root / folder, part, ends, known):
-        if rest:
-            yield from _walk(root, f"{folder}{name}/", rest, suffixes, known | found)
-        elif ends or (root / folder / name).is_dir():
-            yield folder + name, known | found
+def _dataset(name: str) -> Dataset:
+    if name not in datasets():
+        raise DatasetError(f"no dataset named {name!r}; there are: {', '.join(datasets())}")
+    return datasets()[name]
 
 
-def _fitting(folder: Path, part: str, ends: tuple[str, ...], known: Fields) -> Iterator[tuple[str, Fields]]:
-    """Yield names in a folder that fit one part of a template; with suffixes `ends`, files by their stems."""
-    if "{" not in part:
-        yield spelled(folder, part), {}
-        return
-    pattern = _pattern(part, tuple((name, known[name]) for name in _NAMES.findall(part) if name in known))
-    for name in listing(folder):
-        if ends and not name.lower().endswith(ends):
-            continue
-        if found := pattern.fullmatch(os.path.splitext(name)[0] if ends else name):
-            yield name, found.groupdict()
-
-
-@lru_cache
-def _pattern(part: str, known: tuple[tuple[str, str], ...]) -> re.Pattern[str]:
-    """Compile one part of a template: other text is literal; a known or repeated placeholder must have its
-    earlier value.
-    """
-    pieces = []
-    seen: set[str] = set()
-    for index, piece in enumerate(_NAMES.split(part)):
-        if index % 2 == 0:
-            pieces.append(re.escape(piece))
-        elif piece in dict(known):
-            pieces.append(re.escape(dict(known)[piece]))
-        else:
-            pieces.append(f"(?P={piece})" if piece in seen else f"(?P<{piece}>.+?)")
-            seen.add(piece)
-    return re.compile("".join(pieces))
+def _absent(name: str, root: Path, split: str, dataset: Dataset) -> DatasetError:
+    """Return an error that names the place, the files found, the layout expected, and the way out."""
+    if not root.is_dir():
+        return DatasetError(f"{root}: no such folder; {dataset.title} is expected there: {dataset.expected}")
+    for pattern in dataset.matlab:
+        if files := sorted(root.glob(pattern)):
+            return DatasetError(
+                f"{files[0]}: holds pictures in a MATLAB file, which is not supported; write its blocks as "
+                "PNG files of equal names (scipy.io.loadmat returns an array of 40x32 blocks of 256x256 R, "
+                f"G, B); expected of {name}: {dataset.expected}"
+            )
+    found = listing(root)
+    more = f" and {len(found) - MOST_NAMES} more" if len(found) > MOST_NAMES else ""
+    return DatasetError(
+        f"{root}: no {dataset.title}, split {split}, there or in "
+        f"{', '.join(f'{folder}/' for folder in dataset.folders)}; found "
+        f"{', '.join(found[:MOST_NAMES]) or 'nothing'}{more}; expected {dataset.expected}; unpack the "
+        "release there as it is, or name the folder that holds it"
+    )
 
 
 def listing(folder: Path) -> list[str]:
@@ -178,463 +165,154 @@ def listing(folder: Path) -> list[str]:
         raise DatasetError(f"{folder}: the folder can't be read ({error.strerror})") from error
 
 
-def in_order(names: list[str]) -> list[str]:
-    """Sort names with numbers by value: im2 before im10."""
-    return sorted(
-        names,
-        key=lambda name: [
-            (len(part), part) if part.isdigit() else (0, part) for part in re.split(r"(\d+)", name)
-        ],
-    )
-
-
-HAZY, CLEAR = ("hazy", "haze", "input"), ("clear", "gt", "target")
-INPUT, TARGET = ("input", "input_crops"), ("target", "target_crops")
-MAT = (
-    "holds pictures in a MATLAB file, which is not supported; write its blocks as PNG files of equal names "
-    "(scipy.io.loadmat returns an array of 40x32 blocks of 256x256 R, G, B)"
-)
-
-
-def beside(
-    degraded: Sequence[str],
-    clean: Sequence[str],
-    names: str = "{name}",
-    clean_names: str = "{name}",
-    *,
-    within: Sequence[str] = ("",),
-    centred: bool = False,
-    scenes: tuple[int, int] | None = None,
-) -> tuple[PairLayout, ...]:
-    """Return layouts of a folder of degraded and a folder of clean pictures, by any of their names, in any
-    folder of `within`.
+def folders(root: Path, pattern: str) -> list[Path]:
+    """Return the folders below `root` whose paths fit a pattern, in upper or lower case; `root` itself for
+    "".
     """
-    return tuple(
-        PairLayout(f"{folder}{one}/{names}", f"{folder}{other}/{clean_names}", centred, scenes)
-        for folder, one, other in product(within, degraded, clean)
-    )
+    found = [root]
+    for part in pattern.split("/") if pattern else ():
+        if all((folder / part).is_dir() for folder in found):
+            found = [folder / part for folder in found]
+            continue
+        found = [
+            folder / name
+            for folder in found
+            for name in listing(folder)
+            if fnmatch(name.lower(), part.lower()) and (folder / name).is_dir()
+        ]
+    return found
 
 
-def real_haze(title: str, names: str, clean_names: str, last: int, *folders: str) -> Dataset:
-    """Return one of the sets of real haze, whose last five scenes are the test set, as in MB-TaylorFormer
-    V2's release.
+def _pictures(folder: Path) -> dict[str, str]:
+    """Return the names of the pictures in a folder by their stems, numbers in order: im2 before im10."""
+    names = [name for name in listing(folder) if name.lower().endswith(SUFFIXES)]
+    return {os.path.splitext(name)[0]: name for name in sorted(names, key=_by_number)}
+
+
+def _by_number(name: str) -> list[tuple[int, str]]:
+    parts = re.split(r"(\d+)", name)
+    return [(len(part), part) if part.isdigit() else (0, part) for part in parts]
+
+
+File = tuple[str, str]  # paths of degraded and clean picture, relative to the dataset's folder
+
+
+def _paired_files(root: Path, layout: Pairs, expected: str) -> list[File]:
+    """Return the pairs below `root`; none if no folder or file fits the layout.
+
+    Raises DatasetError for a degraded picture without a clean one, and for other pictures beside them.
     """
-    splits = {}
-    for split, scenes in (("train", (1, last - 5)), ("test", (last - 4, last))):
-        whole = (
-            *beside(HAZY, CLEAR, names, clean_names, scenes=scenes),
-            PairLayout(names, clean_names, scenes=scenes),
+    for place, degraded, clean in product(layout.places, layout.degraded, layout.clean):
+        found = [
+            (one, cleans[0])
+            for folder in folders(root, place)
+            if (cleans := folders(folder, clean))
+            for one in folders(folder, degraded)
+        ]
+        if pairs := [pair for both in found for pair in _pairs_of(root, *both, layout, expected)]:
+            return pairs
+    return []
+
+
+def _pairs_of(root: Path, degraded: Path, clean: Path, layout: Pairs, expected: str) -> Iterator[File]:
+    """Yield the pairs of two folders, sorted by the degraded pictures."""
+    pictures, cleans = _pictures(degraded), _pictures(clean)
+    matches = {stem: match for stem in pictures if (match := re.fullmatch(layout.names, stem))}
+    partners = {stem: match.expand(layout.clean_names) for stem, match in matches.items()}
+    known = {*partners, *(partners.values() if degraded == clean else ())}
+    for stem in sorted(pictures.keys() - known) if partners else ():
+        if not re.fullmatch(layout.others, stem):
+            raise DatasetError(
+                f"{degraded / pictures[stem]}: belongs to no pair; pictures are expected as {expected}; "
+                "remove it from the folder"
+            )
+    one, other = (
+        f"{folder.relative_to(root).as_posix()}/".removeprefix("./") for folder in (degraded, clean)
+    )
+    for stem in sorted(partners, key=pictures.__getitem__):
+        if (partner := partners[stem]) not in cleans:
+            raise DatasetError(
+                f"{degraded / pictures[stem]}: has no clean picture; expected {clean / partner} with one of "
+                f"{', '.join(SUFFIXES)}; fetch it, or remove the degraded picture from the folder"
+            )
+        if layout.scenes is None or layout.scenes[0] <= int(matches[stem][1]) <= layout.scenes[1]:
+            yield one + pictures[stem], other + cleans[partner]
+
+
+def _find_clips(root: Path, parts: tuple[Clips, ...]) -> tuple[FrameSequence, ...]:
+    """Return the clips of all parts, sorted by name; none if a part is missing.
+
+    Raises DatasetError for a missing clip and for frames without their counterparts.
+    """
+    clips = [list(_clips(root, part)) for part in parts]
+    if not all(clips):
+        return ()
+    found = sorted((clip for part in clips for clip in part), key=lambda clip: clip.name)
+    if missing := set().union(*(part.only for part in parts)) - {clip.name for clip in found}:
+        raise DatasetError(f"{root}: lacks the clips {', '.join(sorted(missing))}; unpack the release again")
+    return tuple(found)
+
+
+def _clips(root: Path, layout: Clips) -> Iterator[FrameSequence]:
+    for folder in folders(root, layout.folder):
+        if layout.videos:
+            files = (name for name in listing(folder) if name.lower().endswith(VIDEO_SUFFIXES))
+            yield from (FrameSequence(Path(name).stem, folder, (name,), video=True) for name in files)
+        else:
+            yield from _frame_clips(root, folder, layout)
+
+
+def _frame_clips(root: Path, folder: Path, layout: Clips) -> Iterator[FrameSequence]:
+    small = next(iter(folders(root, layout.small)), None) if layout.small else None
+    shared: dict[tuple[str, ...], tuple[str, ...]] = {}  # equal names of frames take memory once
+    for clip in _listed(root / layout.listed) if layout.listed else listing(folder):
+        if clip in layout.without or (layout.only and clip not in layout.only):
+            continue
+        frames = _pictures(folder / clip)
+        _check_frames(root, folder / clip, len(frames), layout)
+        if frames:
+            clean = tuple(frames.values())
+            degraded = _small_frames(folder / clip, small / clip, frames) if small else ()
+            yield FrameSequence(
+                f"{int(clip) + layout.shift:0{len(clip)}d}" if layout.shift else layout.prefix + clip,
+                folder / clip,
+                shared.setdefault(clean, clean),
+                small / clip if small else None,
+                shared.setdefault(degraded, degraded),
+            )
+
+
+def _listed(file: Path) -> list[str]:
+    """Return the clips that a file lists; none if it isn't there."""
+    try:
+        return file.read_text(encoding="utf-8").split() if file.is_file() else []
+    except (OSError, UnicodeDecodeError) as error:
+        raise DatasetError(
+            f"{file}: can't be read as a list of clips ({error}); unpack the release again"
+        ) from error
+
+
+def _check_frames(root: Path, clip: Path, count: int, layout: Clips) -> None:
+    """Raise DatasetError for a clip of the list without frames, and for one of another length than all
+    have.
+    """
+    if layout.listed and not count:
+        raise DatasetError(
+            f"{clip}: no frames, but {root / layout.listed} lists the clip; unpack the release again"
         )
-        splits[split] = Split((*beside(HAZY, CLEAR, names, clean_names, within=(f"{split}/",)), *whole))
-    first, clean = (template.format(scene="01", haze="hazy") for template in (names, clean_names))
-    layout = (
-        f"hazy/{first} and GT/{clean}, or both in one folder, all {last} scenes; or train/hazy, "
-        "train/GT, test/hazy and test/GT"
-    )
-    return Dataset(title, layout, splits, folders)
+    if count and layout.frames not in (0, count):
+        raise DatasetError(
+            f"{clip}: {count} frames, but each clip has {layout.frames}; unpack the release again"
+        )
 
 
-def rain_test(name: str, *others: PairLayout) -> Dataset:
-    """Return one of the five test sets of Rain13K."""
-    splits = {
-        "test": Split((*beside(("input",), ("target",), within=(f"test/{name}/", f"{name}/", "")), *others))
-    }
-    layout = f"test/{name}/input and test/{name}/target, pictures of equal names"
-    return Dataset(
-        f"{name} (of Rain13K's test sets)",
-        layout,
-        splits,
-        ("Datasets", "Rain13K", "Datasets/Rain13K", "test"),
-    )
-
-
-def yang_rain(name: str) -> tuple[PairLayout, ...]:
-    """Return the layouts of Rain100H and Rain100L as released by their own authors: rain-001 pairs with
-    norain-001.
-    """
-    others = ("rainregion-{scene}", "rainstreak-{scene}", "norain-{scene}")
-    return tuple(
-        PairLayout(f"{folder}{rainy}rain-{{scene}}", f"{folder}norain-{{scene}}", others=others)
-        for folder, rainy in product(("", f"{name}/"), ("rainy/", ""))
-    )
-
-
-DATASETS = {
-    "its": Dataset(
-        "RESIDE's indoor training set (ITS)",
-        "hazy/1_1_0.90179.png and clear/1.png, or train/ITS_haze and train/ITS_clear",
-        {
-            "train": Split(
-                (
-                    *beside(
-                        ("ITS_haze",),
-                        ("ITS_clear",),
-                        "{scene}_{haze}",
-                        "{scene}",
-                        within=("train/", ""),
-                        centred=True,
-                    ),
-                    *beside(HAZY, CLEAR, "{scene}_{haze}", "{scene}", within=("train/", ""), centred=True),
-                )
-            )
-        },
-        ("ITS", "RESIDE/ITS", "RESIDE", "reside-indoor", "RESIDE-IN"),
-    ),
-    "ots": Dataset(
-        "RESIDE's outdoor training set (OTS)",
-        "hazy/0005_0.8_0.04.jpg and clear/0005.jpg, or OTS_ALPHA/OTS and OTS_ALPHA/clear_images",
-        {
-            "train": Split(
-                (
-                    *beside(
-                        ("OTS", "haze/OTS"),
-                        ("clear_images", "clear/clear_images"),
-                        "{scene}_{haze}",
-                        "{scene}",
-                    ),
-                    *beside(HAZY, CLEAR, "{scene}_{haze}", "{scene}", within=("train/", "")),
-                )
-            )
-        },
-        ("OTS_ALPHA", "OTS", "RESIDE/OTS_ALPHA", "RESIDE/OTS", "reside-outdoor", "RESIDE-OUT"),
-    ),
-    "sots-indoor": Dataset(
-        "RESIDE's indoor test set (SOTS indoor)",
-        "SOTS/indoor/hazy/1400_1.png and SOTS/indoor/gt/1400.png, or ITS/test/Haze and ITS/test/GT with "
-        "pictures of equal names",
-        {
-            "test": Split(
-                (
-                    *beside(
-                        HAZY,
-                        CLEAR,
-                        "{scene}_{haze}",
-                        "{scene}",
-                        within=("indoor/", "nyuhaze500/", "test/", ""),
-                        centred=True,
-                    ),
-                    *beside(HAZY, CLEAR, within=("indoor/", "nyuhaze500/", "test/", ""), centred=True),
-                )
-            )
-        },
-        ("SOTS", "RESIDE/SOTS", "RESIDE", "ITS", "reside-indoor", "RESIDE-IN"),
-    ),
-    "sots-outdoor": Dataset(
-        "RESIDE's outdoor test set (SOTS outdoor)",
-        "SOTS/outdoor/hazy/0001_0.8_0.2.jpg and SOTS/outdoor/gt/0001.png, or OTS/test/Haze and OTS/test/GT "
-        "with pictures of equal names",
-        {
-            "test": Split(
-                (
-                    *beside(HAZY, CLEAR, "{scene}_{haze}", "{scene}", within=("outdoor/", "test/", "")),
-                    *beside(HAZY, CLEAR, within=("outdoor/", "test/", "")),
-                )
-            )
-        },
-        ("SOTS", "RESIDE/SOTS", "RESIDE", "OTS", "reside-outdoor", "RESIDE-OUT"),
-    ),
-    "haze4k": Dataset(
-        "Haze4K",
-        "train/haze/1000_0.74_1.6.png and train/gt/1000.png, and the same in test",
-        {
-            split: Split(beside(HAZY, CLEAR, "{scene}_{haze}", "{scene}", within=(f"{split}/",)))
-            for split in ("train", "test")
-        },
-        ("Haze4K",),
-    ),
-    "o-haze": real_haze(
-        *("O-HAZE", "{scene}_outdoor_{haze}", "{scene}_outdoor_GT", 45),
-        *(
-            "O-HAZE",
-            "# O-HAZY NTIRE 2018",
-            "O-HAZY NTIRE 2018",
-            "O-HAZE/# O-HAZY NTIRE 2018",
-            "O-HAZE/O-HAZY NTIRE 2018",
-        ),
-    ),
-    "dense-haze": real_haze(
-        "Dense-Haze",
-        "{scene}_hazy",
-        "{scene}_GT",
-        55,
-        "Dense-Haze",
-        "Dense_Haze_NTIRE19",
-        "Dense-Haze/Dense_Haze_NTIRE19",
-    ),
-    "nh-haze": real_haze("NH-HAZE", "{scene}_hazy", "{scene}_GT", 55, "NH-HAZE", "NH-HAZE/NH-HAZE"),
-    "rain13k": Dataset(
-        "Rain13K",
-        "train/Rain13K/input and train/Rain13K/target, pictures of equal names",
-        {"train": Split(beside(("input",), ("target",), within=("train/Rain13K/", "train/", "")))},
-        ("Rain13K", "Datasets", "Datasets/Rain13K"),
-    ),
-    "rain100h": rain_test("Rain100H", *yang_rain("Rain100H")),
-    "rain100l": rain_test("Rain100L", *yang_rain("Rain100L")),
-    "test100": rain_test("Test100"),
-    "test1200": rain_test("Test1200"),
-    "test2800": rain_test("Test2800"),
-    "snow100k": Dataset(
-        "Snow100K",
-        "all/synthetic and all/gt for training; Snow100K-S/synthetic and Snow100K-S/gt, and so for M and "
-        "L, for tests; pictures of equal names; train2500 and test2000 of MB-TaylorFormer V2 as "
-        "train2500/Snow and train2500/Gt",
-        {
-            "train": Split(beside(("synthetic",), ("gt",), within=("all/", "train/", "train/all/"))),
-            **{
-                f"test-{size.lower()}": Split(
-                    beside(
-                        *(("synthetic",), ("gt",)),
-                        within=(
-                            f"Snow100K-{size}/",
-                            f"test/Snow100K-{size}/",
-                            f"media/jdway/GameSSD/overlapping/test/Snow100K-{size}/",
-                        ),
-                    )
-                )
-                for size in "SML"
-            },
-            "train2500": Split(beside(("Snow", "haze"), ("Gt",), within=("train2500/",))),
-            "test2000": Split(beside(("Snow", "haze"), ("Gt",), within=("test2000/",))),
-        },
-        ("Snow100K",),
-    ),
-    "srrs": Dataset(
-        "SRRS",
-        "train2500/Snow/0.tif and train2500/Gt/0.jpg, and the same in test2000",
-        {
-            split: Split(beside(("Snow",), ("Gt",), within=(f"{split}{count}/",)))
-            for split, count in (("train", 2500), ("test", 2000))
-        },
-        ("SRRS",),
-    ),
-    "gopro": Dataset(
-        "GoPro (GOPRO_Large, blur without gamma)",
-        "train/GOPR0372_07_00/blur/000047.png and train/GOPR0372_07_00/sharp/000047.png, and the same in "
-        "test; or train/GoPro/input and train/GoPro/target, or input_crops and target_crops",
-        {
-            split: Split(
-                (
-                    PairLayout(f"{split}/{{scene}}/blur/{{frame}}", f"{split}/{{scene}}/sharp/{{frame}}"),
-                    *beside(
-                        INPUT[::-1], TARGET[::-1], within=(f"{split}/GoPro/", f"{split}/", f"GoPro/{split}/")
-                    ),
-                    *beside(("blur",), ("sharp",), within=(f"{split}/",)),
-                )
-            )
-            for split in ("train", "test")
-        },
-        ("GOPRO_Large", "GoPro", "Datasets"),
-    ),
-    "hide": Dataset(
-        "HIDE",
-        "test/HIDE/input and test/HIDE/target; or train and GT, test/test-close-ups, test/test-long-shot "
-        "and GT; pictures of equal names",
-        {
-            "train": Split((PairLayout("train/{name}", "GT/{name}"),)),
-            "test": Split(
-                (
-                    *beside(("input",), ("target",), within=("test/HIDE/", "HIDE/", "")),
-                    PairLayout("test/{shot}/{name}", "GT/{name}"),
-                )
-            ),
-        },
-        ("HIDE", "HIDE_dataset", "Datasets"),
-    ),
-    "sidd": Dataset(
-        "SIDD (sRGB)",
-        "Data/0001_001_S6_00100_00060_3200_L/0001_NOISY_SRGB_010.PNG and 0001_GT_SRGB_010.PNG beside it "
-        "for training (SIDD-Medium), or train/SIDD/input_crops and target_crops; val/SIDD/input_crops and "
-        "target_crops for validation, pictures of equal names",
-        {
-            "train": Split(
-                (
-                    PairLayout(
-                        "Data/{scene}/{number}_NOISY_SRGB_{place}", "Data/{scene}/{number}_GT_SRGB_{place}"
-                    ),
-                    PairLayout("Data/{scene}/NOISY_SRGB_{place}", "Data/{scene}/GT_SRGB_{place}"),
-                    *beside(INPUT[::-1], TARGET[::-1], within=("train/SIDD/", "SIDD/train/", "train/")),
-                )
-            ),
-            "validation": Split(
-                (
-                    *beside(INPUT[::-1], TARGET[::-1], within=("val/SIDD/", "SIDD/val/", "val/")),
-                    *beside(("input_crops",), ("gt_crops",), within=("val/", "")),
-                    *beside(("input",), ("groundtruth",), within=("val/", "")),
-                )
-            ),
-        },
-        ("SIDD_Medium_Srgb", "SIDD_Small_sRGB_Only", "SIDD", "SIDD/SIDD_Medium_Srgb", "Datasets"),
-        refused=tuple(
-            (f"{folder}*BlocksSrgb.mat", MAT)
-            for folder in ("", "test/", "test/SIDD/", "val/", "SIDD/", "SIDD/test/")
-        ),
-    ),
-}
-
-
-REDS4 = frozenset({"000", "011", "015", "020"})  # clips of the training set that are EDVR's test set
-VALIDATION_FIRST = 240  # number of REDS's first validation clip when it is used for training, as in BasicSR
-SEPTUPLET, SEPTUPLET_MEASURED = 7, 3  # frames, and the index of the one that is measured
-VID4 = frozenset({"calendar", "city", "foliage", "walk"})
-SET8 = frozenset(
-    {"tractor", "touchdown", "park_joy", "sunflower", "hypersmooth", "motorbike", "rafting", "snowboard"}
-)
-FRAMES = "{clip}/{frame}"
-
-
-def reds(
-    part: str,
-    folder: str,
-    only: frozenset[str] = frozenset(),
-    without: frozenset[str] = frozenset(),
-    shift: int = 0,
-) -> SequenceLayout:
-    """Return `part` of REDS ("train", "val"), its folders in `folder`."""
-    small = f"{folder}{part}_sharp_bicubic/X4/{FRAMES}"
-    return SequenceLayout(f"{folder}{part}_sharp/{FRAMES}", (small,), only=only, without=without, shift=shift)
-
-
-def reds_train(train: str, val: str) -> tuple[SequenceLayout, ...]:
-    return reds("train", train, without=REDS4), reds("val", val, shift=VALIDATION_FIRST)
-
-
-def vimeo(split: str, measured_frames: tuple[int, ...] = ()) -> Split:
-    frames, listed = "{clip}/im{frame}", f"sep_{split}list.txt"
-    small = "vimeo_septuplet_matlabLRx4/sequences/" + frames
-    layouts = (
-        SequenceLayout(f"vimeo_septuplet/sequences/{frames}", (small,), listed=f"vimeo_septuplet/{listed}"),
-        SequenceLayout(f"sequences/{frames}", listed=listed),
-        SequenceLayout(f"GT/{frames}", (f"BIx4/{frames}",), listed=listed),
-    )
-    return Split(
-        clips=tuple((replace(layout, frames=SEPTUPLET),) for layout in layouts),
-        measured_frames=measured_frames,
-    )
-
-
-def davis(listed: str) -> Split:
-    return Split(
-        clips=((SequenceLayout(f"JPEGImages/480p/{FRAMES}", listed=f"ImageSets/2017/{listed}.txt"),),)
-    )
-
-
-DATASETS |= {
-    "reds": Dataset(
-        "REDS",
-        "train_sharp/000/00000000.png, with val_sharp beside it or its clips in train_sharp as 240 to 269; "
-        "the small frames, where they are not to be made, in train_sharp_bicubic/X4 and "
-        "val_sharp_bicubic/X4. REDS4, the test split, may lie in GT and sharp_bicubic",
-        {
-            "train": Split(
-                clips=(reds_train("", ""), reds_train("train/", "val/"), (reds("train", "", without=REDS4),))
-            ),
-            "test": Split(
-                clips=(
-                    (SequenceLayout(f"GT/{FRAMES}", (f"sharp_bicubic/{FRAMES}",), only=REDS4),),
-                    (reds("train", "", only=REDS4),),
-                    (reds("train", "train/", only=REDS4),),
-                )
-            ),
-        },
-        ("REDS", "REDS4"),
-    ),
-    "vimeo-90k": Dataset(
-        "Vimeo-90K septuplets",
-        "vimeo_septuplet/sequences/00001/0001/im1.png to im7.png, vimeo_septuplet/sep_trainlist.txt and "
-        "sep_testlist.txt; the small frames, where they are not to be made, in "
-        "vimeo_septuplet_matlabLRx4/sequences",
-        {"train": vimeo("train"), "test": vimeo("test", (SEPTUPLET_MEASURED,))},
-        ("vimeo90k", "vimeo_septuplet"),
-    ),
-    "vid4": Dataset(
-        "Vid4",
-        "GT/calendar, GT/city, GT/foliage and GT/walk with their frames, and the same in BIx4 where the "
-        "small frames are not to be made",
-        {
-            "test": Split(
-                clips=(
-                    (SequenceLayout(f"GT/{FRAMES}", (f"BIx4/{FRAMES}",), only=VID4),),
-                    (SequenceLayout(f"original/{FRAMES}", (f"BIx4/{FRAMES}",), only=VID4),),
-                    (SequenceLayout(FRAMES, only=VID4),),
-                )
-            )
-        },
-        ("Vid4",),
-    ),
-    "davis": Dataset(
-        "DAVIS 2017 at 480p",
-        "JPEGImages/480p/bear/00000.jpg and ImageSets/2017/train.txt, val.txt, or test-dev.txt for the test "
-        "split",
-        {"train": davis("train"), "validation": davis("val"), "test": davis("test-dev")},
-        (
-            "DAVIS",
-            "DAVIS-2017-trainval-480p/DAVIS",
-            "DAVIS-2017-test-dev-480p/DAVIS",
-            "trainval/DAVIS",
-            "test-dev/DAVIS",
-        ),
-    ),
-    "set8": Dataset(
-        "Set8",
-        f"folders {', '.join(sorted(SET8))} with frames of 960x540, there or in Derfs and GoPro",
-        {
-            "test": Split(
-                clips=(
-                    (SequenceLayout(FRAMES, only=SET8),),
-                    (
-                        SequenceLayout(f"Derfs/{FRAMES}", only=SET8),
-                        SequenceLayout(f"GoPro/{FRAMES}", only=SET8),
-                    ),
-                )
-            )
-        },
-        ("Set8",),
-    ),
-    "avenue": Dataset(
-        "CUHK Avenue",
-        "training_videos/01.avi to 16.avi and testing_videos/01.avi to 21.avi",
-        {
-            "train": Split(
-                clips=(
-                    (SequenceLayout("training_videos/{clip}"),),
-                    (SequenceLayout(f"training/frames/{FRAMES}"),),
-                )
-            ),
-            "test": Split(
-                clips=(
-                    (SequenceLayout("testing_videos/{clip}"),),
-                    (SequenceLayout(f"testing/frames/{FRAMES}"),),
-                )
-            ),
-        },
-        ("Avenue Dataset", "Avenue_Dataset/Avenue Dataset", "Avenue"),
-    ),
-    "ucsd": Dataset(
-        "UCSD Anomaly Detection (Ped1 and Ped2)",
-        "UCSDped1/Train/Train001/001.tif and UCSDped1/Test/Test001/001.tif, and the same in UCSDped2",
-        {
-            split: Split(clips=((SequenceLayout(f"UCSDped{{scene}}/{split}/{FRAMES}"),),))
-            for split in ("train", "test")
-        },
-        ("UCSD_Anomaly_Dataset.v1p2", "UCSD"),
-    ),
-    "shanghaitech": Dataset(
-        "ShanghaiTech Campus",
-        "training/videos/01_001.avi and testing/frames/01_0014/000.jpg",
-        {
-            "train": Split(
-                clips=(
-                    (SequenceLayout("training/videos/{clip}"),),
-                    (SequenceLayout(f"training/frames/{FRAMES}"),),
-                )
-            ),
-            "test": Split(
-                clips=(
-                    (SequenceLayout(f"testing/frames/{FRAMES}"),),
-                    (SequenceLayout("testing/videos/{clip}"),),
-                )
-            ),
-        },
-        ("shanghaitech",),
-    ),
-}
+def _small_frames(large: Path, small: Path, clean: dict[str, str]) -> tuple[str, ...]:
+    """Return the names of the low-resolution frames. Raises DatasetError unless each clean frame has one."""
+    frames = _pictures(small)
+    if differing := sorted(clean.keys() ^ frames.keys()):
+        has, lacks = (large, small) if differing[0] in clean else (small, large)
+        raise DatasetError(
+            f"{lacks}: no frame {differing[0]}, which is in {has}; unpack the release again, or remove both "
+            "folders"
+        )
+    return tuple(frames[frame] for frame in clean)

@@ -24,7 +24,7 @@ from vidrestore.evaluation.results import (
     rounded,
 )
 from vidrestore.papers import awgn, enlarged, sensed_patches, whole_pictures
-from vidrestore.papers.set_files import find
+from vidrestore.papers.datasets import find
 from vidrestore.papers.tables import (
     AVERAGE,
     Table,

@@ -16,11 +16,11 @@ from torch import Tensor
 from vidrestore.degrade import imresize
 from vidrestore.errors import DatasetError
 from vidrestore.models.vsr_transformer import SCALE
+from vidrestore.papers.datasets import find
 from vidrestore.papers.set_files import (
     FrameSequence,
     PairedImages,
     Sequences,
-    find,
     read_frames,
     read_pair,
 )

@@ -29,35 +29,34 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import re
 from array import array
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields
 from fractions import Fraction
 from pathlib import Path
 from types import TracebackType
-from typing import Annotated, Any, BinaryIO, Literal, Self
+from typing import Annotated, Any, Self
 
 import numpy as np
 import torch.nn.functional as F
 from numpy.typing import NDArray
 from pydantic import Field, PlainValidator
+from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from vidrestore.checking import Checked, checked
 from vidrestore.errors import MediaError
 from vidrestore.files.atomic import Partial, remove_partials
 from vidrestore.files.checked_json import parse_json
-from vidrestore.files.regular import open_regular, write_problem
+from vidrestore.files.regular import MEGABYTE, check_regular, write_problem
 from vidrestore.frames import ColourTags, VideoInfo
 from vidrestore.media.formats import layout_of
 from vidrestore.media.probe import MOST_PIXELS
 
 FORMAT, VERSION = "vidrestore measurements", "1"
 SUFFIX = ".safetensors"
-TENSORS = ("measurements", "pts", "durations")
-_LARGEST_HEADER = 1 << 20  # ours have 3 kB
 _MOST_FRAMES = 10**12  # room in the header for any number of frames below
 _MOST_TICKS, _MOST_SECONDS = 1 << 62, 1 << 33  # of times; the seconds are 270 years
 _TYPES: dict[str, np.dtype[Any]] = {"F16": np.dtype("<f2"), "F32": np.dtype("<f4"), "I64": np.dtype("<i8")}
@@ -319,33 +318,36 @@ class MeasurementWriter:
 
 
 class MeasurementReader:
-    """A file of measurements, read a few frames at a time. Use it as a context manager.
+    """A file of measurements, read a few frames at a time.
 
-    `measured` says what it holds; `pts` and `durations` are (F,) int64. Raises MediaError if the file is
-    no such file, of another version, or not whole.
+    `measured` describes it; `pts` and `durations` are (F,) int64. Raises MediaError if the file is no such
+    file, of another version, or damaged.
     """
 
     def __init__(self, path: str) -> None:
         self.path = path
-        try:
-            self._file: BinaryIO = open_regular(path, follow=True)  # closed by __exit__
-        except OSError as error:
-            raise MediaError(
-                f"{path}: can't be read ({error.strerror}); expected a file that `vidrestore sense` wrote"
-            ) from error
-        try:
-            self._open()
-        except BaseException:
-            self._file.close()
-            raise
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._file.close()
+        with self._opened() as stream:
+            metadata = stream.metadata() or {}
+            if metadata.get("format") != FORMAT:
+                raise self._foreign("it holds something else")
+            if sum(map(len, metadata.values())) > MEGABYTE:
+                raise self._foreign("its metadata is too long")
+            if metadata.get("version") != VERSION:
+                raise MediaError(
+                    f"{path}: measurements of version {metadata.get('version')}, this vidrestore reads "
+                    f"version {VERSION}; recover with the version that wrote it, or measure the video again"
+                )
+            try:
+                self.measured = Measured.from_metadata(metadata)
+                self._check_tensors(stream)
+            except (KeyError, TypeError, ValueError, MediaError) as error:
+                reason = f"{type(error).__name__}: {error}"
+                raise MediaError(
+                    f"{path}: its header is damaged ({reason}); copy it again or measure the video again"
+                ) from error
+            self.pts: NDArray[np.int64] = stream.get_tensor("pts")
+            self.durations: NDArray[np.int64] = stream.get_tensor("durations")
+        self._check_times()
 
     @property
     def frames(self) -> int:
@@ -355,103 +357,50 @@ class MeasurementReader:
         """Return the measurements (stop - first, P, M) of frames [first, stop), in 16 or 32 bits as they are
         stored.
 
-        They are read, not mapped: what has gone by takes no memory.
+        The file is open only meanwhile: parts that were read before take no memory.
         """
-        return self._read("measurements", first, stop).copy()
+        with self._opened() as stream:
+            found: NDArray[np.floating[Any]] = stream.get_slice("measurements")[first:stop]
+        return found
 
-    def _open(self) -> None:
-        header, self._data = self._read_header()
-        metadata = header.get("__metadata__")
-        if not isinstance(metadata, dict) or metadata.get("format") != FORMAT:
-            raise self._foreign("it holds something else")
-        if metadata.get("version") != VERSION:
-            raise MediaError(
-                f"{self.path}: measurements of version {metadata.get('version')}, this vidrestore reads "
-                f"version {VERSION}; recover with the vidrestore that wrote it, or measure the video again"
-            )
+    @contextmanager
+    def _opened(self) -> Iterator[Any]:
         try:
-            self.measured = Measured.from_metadata(metadata)
-            self._tensors = {name: checked(_Tensor, header[name], name, MediaError) for name in TENSORS}
-            self._check_shapes()
-        except (KeyError, TypeError, ValueError, MediaError) as error:
-            reason = f"{type(error).__name__}: {error}"
+            check_regular(Path(self.path))
+            with safe_open(self.path, "np") as stream:
+                yield stream
+        except OSError as error:
             raise MediaError(
-                f"{self.path}: its header is damaged ({reason}); copy it again or measure the video again"
+                f"{self.path}: can't be read ({error.strerror}); expected a file of `vidrestore sense`"
             ) from error
-        self._check_size()
-        self.pts: NDArray[np.int64] = self._read("pts")
-        self.durations: NDArray[np.int64] = self._read("durations")
-        self._check_times()
-
-    def _read_header(self) -> tuple[dict[str, Any], int]:
-        """Return the JSON at the file's beginning and the position of the data."""
-        length = int.from_bytes(self._file.read(8), "little")
-        if not 2 <= length <= _LARGEST_HEADER:
-            raise self._foreign("it does not begin like one")
-        try:
-            header = parse_json(self._file.read(length))
-        except ValueError:
-            raise self._foreign("its header can't be read") from None
-        if not isinstance(header, dict):
-            raise self._foreign("its header can't be read")
-        return header, 8 + length
+        except SafetensorError as error:
+            raise self._foreign(
+                f"{error}; if it is one, it was cut short or damaged: copy it again"
+            ) from error
 
     def _foreign(self, reason: str) -> MediaError:
         return MediaError(
             f"{self.path}: not a file of measurements ({reason}); expected one that `vidrestore sense` wrote"
         )
 
-    def _check_shapes(self) -> None:
-        frames = self._tensors["measurements"].shape[0]
-        expected = {
-            "measurements": (frames, self.measured.patches, self.measured.measurements),
-            "pts": (frames,),
-            "durations": (frames,),
-        }
-        for name, tensor in self._tensors.items():
-            if tensor.shape != expected[name]:
-                raise ValueError(f"{name} of shape {tensor.shape}, but {expected[name]} was expected")
-
-    def _check_size(self) -> None:
-        found = os.fstat(self._file.fileno()).st_size
-        promised = self._data + max(tensor.data_offsets[1] for tensor in self._tensors.values())
-        if found < promised:
-            raise MediaError(
-                f"{self.path}: cut short, {found} bytes of {promised}; copy it again or measure the video "
-                "again"
-            )
+    def _check_tensors(self, stream: Any) -> None:
+        """Raise ValueError unless tensors have the dtypes and shapes that the metadata ask for."""
+        dtypes = {"measurements": ("F16", "F32"), "pts": ("I64",), "durations": ("I64",)}
+        if missing := dtypes.keys() - set(stream.keys()):
+            raise ValueError(f"it lacks {', '.join(sorted(missing))}")
+        parts = {name: stream.get_slice(name) for name in dtypes}
+        frames = parts["measurements"].get_shape()[0]
+        for name, part in parts.items():
+            more = [self.measured.patches, self.measured.measurements] if name == "measurements" else []
+            found, expected = part.get_shape(), [frames, *more]
+            if found != expected or not frames or part.get_dtype() not in dtypes[name]:
+                raise ValueError(f"{name} {part.get_dtype()} of shape {found}, but {expected} was expected")
 
     def _check_times(self) -> None:
-        """Times far out of reach would not fit into the ticks of any container."""
+        """Raise MediaError for times that would not fit into the ticks of any container."""
         most = max(
             abs(int(edge)) for times in (self.pts, self.durations) for edge in (times.min(), times.max())
         )
         seconds = most * self.measured.video.time_base
         if self.durations.min() < 0 or most > _MOST_TICKS or seconds > _MOST_SECONDS:
             raise MediaError(f"{self.path}: has impossible times; copy it again or measure the video again")
-
-    def _read(self, name: str, first: int = 0, stop: int | None = None) -> NDArray[Any]:
-        tensor = self._tensors[name]
-        dtype, row = _TYPES[tensor.dtype], math.prod(tensor.shape[1:])
-        stop = tensor.shape[0] if stop is None else stop
-        self._file.seek(self._data + tensor.data_offsets[0] + first * row * dtype.itemsize)
-        values = np.frombuffer(self._file.read((stop - first) * row * dtype.itemsize), dtype)
-        if len(values) != (stop - first) * row:
-            raise MediaError(
-                f"{self.path}: ended while frames {first} to {stop - 1} were read; has the file changed?"
-            )
-        return values.reshape(stop - first, *tensor.shape[1:])
-
-
-@dataclass(frozen=True)
-class _Tensor(Checked):
-    """The place of one tensor: its bytes in the data."""
-
-    dtype: Literal["F16", "F32", "I64"]
-    shape: tuple[Annotated[int, Field(ge=1)], ...]
-    data_offsets: tuple[Count, Count]
-
-    def __post_init__(self) -> None:
-        start, stop = self.data_offsets
-        if stop - start != math.prod(self.shape) * _TYPES[self.dtype].itemsize:
-            raise ValueError(f"a tensor of shape {self.shape} in bytes {start} to {stop}")

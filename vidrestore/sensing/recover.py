@@ -60,14 +60,14 @@ def recover(
     source, target = os.fspath(source), Target.of(output)
     target.make_folder()
     check_files(Source(source), target, overwrite=chosen.overwrite, cfr=chosen.cfr)
-    with MeasurementReader(source) as reader:
-        # the video alone, and no file behind it
-        info = SourceInfo(path=PIPE, container="", video=reader.measured.video, streams=())
-        encoder = choose_encoder(info, target, chosen.encoder, cores=available_cores())
-        device = torch_device(chosen.device)
-        model = recovering_model(source, reader.measured, chosen.model, device)
-        emit(Started(source, str(target), "recover", model.card.name, device_name(device)))
-        return _recover(reader, target, info, encoder, model, chosen, emit)
+    reader = MeasurementReader(source)
+    # the video alone, and no file behind it
+    info = SourceInfo(path=PIPE, container="", video=reader.measured.video, streams=())
+    encoder = choose_encoder(info, target, chosen.encoder, cores=available_cores())
+    device = torch_device(chosen.device)
+    model = recovering_model(source, reader.measured, chosen.model, device)
+    emit(Started(source, str(target), "recover", model.card.name, device_name(device)))
+    return _recover(reader, target, info, encoder, model, chosen, emit)
 
 
 def recovering_model(source: str, measured: Measured, name: str | None, device: torch.device = CPU) -> Model:

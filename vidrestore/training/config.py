@@ -227,7 +227,7 @@ class ClipDataConfig(FootageConfig):
 
 def paper_sets() -> Any:
     """Return the module of the papers' datasets, loaded when a recipe names one of them."""
-    return import_module("vidrestore.papers.set_files")
+    return import_module("vidrestore.papers.datasets")
 
 
 @dataclass(frozen=True)

@@ -4,8 +4,7 @@
     model.network, model.card           # an nn.Module in evaluation mode; its description
 
 A name is looked up in the manifest of the bundled folder (`weights/` of a checkout, `vidrestore/_weights` of
-an installed package), then in that of the user's own folder, where `weights add` puts files. A file is beside
-its manifest or, after `weights pull`, in the cache of huggingface_hub.
+an installed package). Its file is beside the manifest or, after `weights pull`, in huggingface_hub's cache.
 
 Importing this package does not import torch.
 """
@@ -20,9 +19,8 @@ from typing import Literal
 from vidrestore.errors import CheckpointError
 from vidrestore.families import FAMILIES, find_family, load
 from vidrestore.weights import hub
-from vidrestore.weights.checkpoint import Model, build_network, load_network, read_card, save_model
-from vidrestore.weights.hub import model_card
-from vidrestore.weights.importing import add_weights, import_checkpoint
+from vidrestore.weights.checkpoint import Model, build_network, read_card, read_model, save_model
+from vidrestore.weights.importing import import_checkpoint
 from vidrestore.weights.manifest import (
     Card,
     check_file,
@@ -37,13 +35,11 @@ __all__ = [
     "Card",
     "Model",
     "Verdict",
-    "add_weights",
     "build_network",
     "card_of",
     "import_checkpoint",
     "load_model",
     "locate",
-    "model_card",
     "pull",
     "read_card",
     "read_manifest",
@@ -75,18 +71,16 @@ def load_model(
     manifest's checksum. Weights named in the manifest are never fetched here (`pull` does that); a full hub
     address is. `family` reads files that don't describe themselves. Raises CheckpointError.
     """
-    if family is not None:
-        return _read_as(family, Path(source), device)
-    path, listed = _resolve(str(source), folder)
-    return _load(path, listed, device)
+    model = read_model(*_resolve(str(source), folder)) if family is None else _read_as(family, Path(source))
+    model.network.to(device)
+    return model
 
 
-def _read_as(family: str, path: Path, device: str) -> Model:
+def _read_as(family: str, path: Path) -> Model:
     reader = find_family(family).read
     if not reader:
         raise CheckpointError(f"the family {family!r} is named in its own files; leave `family` out")
     model: Model = load(reader)(path)
-    model.network.to(device)
     return model
 
 
@@ -95,10 +89,7 @@ def card_of(source: str | Path, folder: Path | None = None, task: str | None = N
     CheckpointError, with the names of the weights for `task`.
     """
     name = str(source)
-    if not _is_path_or_address(name):
-        return find_card(name, folder, task)
-    path = hub.fetch(hub.HubAddress.parse(name)) if name.startswith("hf:") else Path(name)
-    return read_card(path, sha256="")
+    return read_card(_file(name), sha256="") if _is_file(name) else find_card(name, folder, task)
 
 
 def locate(card: Card, folder: Path | None = None) -> Path | None:
@@ -127,8 +118,8 @@ def pull(source: str, folder: Path | None = None, *, quiet: bool = False) -> Pat
     if quiet:
         hub.hide_progress()
     if source.startswith("hf:"):
-        path = hub.fetch(hub.HubAddress.parse(source))
-        _load(path, None, "cpu")
+        path = _file(source)
+        read_model(path)
         return path
     card = find_card(source, folder)
     if card.hub:
@@ -144,12 +135,10 @@ def verify(sources: list[str] | None = None, folder: Path | None = None) -> Iter
 
     Raises CheckpointError for a name that isn't in the manifest.
     """
-    for source in sources or ():
-        if not _is_path_or_address(source):
-            find_card(source, folder)
-    for source in sources or list(read_manifest(folder)):
+    names = sources or read_manifest(folder)
+    cards = {source: None if _is_file(source) else find_card(source, folder) for source in names}
+    for source, card in cards.items():
         try:
-            card = read_manifest(folder).get(source)
             if card is not None and locate(card, folder) is None:
                 yield Verdict(source, "absent", f"not fetched yet; vidrestore weights pull {source}")
                 continue
@@ -159,17 +148,20 @@ def verify(sources: list[str] | None = None, folder: Path | None = None) -> Iter
             yield Verdict(source, "damaged", str(error))
 
 
-def _is_path_or_address(source: str) -> bool:
+def _is_file(source: str) -> bool:
     """Return True if `source` is a path or an address, not a name in the manifest."""
     return source.startswith("hf:") or bool(Path(source).suffix) or Path(source).parent != Path()
 
 
+def _file(source: str) -> Path:
+    """Return the file at a path or an address of the hub, from where it is fetched."""
+    return hub.fetch(hub.HubAddress.parse(source)) if source.startswith("hf:") else Path(source)
+
+
 def _resolve(source: str, folder: Path | None) -> tuple[Path, Card | None]:
     """Return the file of `source`, and its manifest entry if it is a name."""
-    if source.startswith("hf:"):
-        return hub.fetch(hub.HubAddress.parse(source)), None
-    if _is_path_or_address(source):
-        return Path(source), None
+    if _is_file(source):
+        return _file(source), None
     card = find_card(source, folder)
     path = locate(card, folder)
     if path is None:
@@ -179,15 +171,3 @@ def _resolve(source: str, folder: Path | None) -> tuple[Path, Card | None]:
         )
     check_file(path, card)
     return path, card
-
-
-def _load(path: Path, listed: Card | None, device: str) -> Model:
-    card = read_card(path, listed.sha256 if listed else None)
-    for key in ("family", "config", "task") if listed else ():
-        found, expected = getattr(card, key), getattr(listed, key)
-        if found != expected:
-            raise CheckpointError(
-                f"{path}: {key} {found!r}, but the manifest says {expected!r}; one of the two is out of date"
-            )
-    card = listed or card
-    return Model(load_network(path, card, outline=listed is None).to(device), card)

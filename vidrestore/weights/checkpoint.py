@@ -43,7 +43,6 @@ BLOCK = 32  # integers from -127 to 127 that share one scale
 _EIGHT_BIT = ("I8", "F16")  # dtypes of integers and of scales
 _LARGEST = 127
 _CARD_KEYS = ("parameters", "licence", "training", "measured")
-_LONGEST = 300  # most characters of a value in a message
 
 
 @dataclass(frozen=True)
@@ -66,14 +65,9 @@ def build_network(family: str, config: Mapping[str, Any]) -> nn.Module:
             return build(dict(config))
     except (TypeError, ValueError, LookupError, ArithmeticError, AttributeError, RuntimeError) as error:
         reason = (str(error) or type(error).__name__).splitlines()[0]  # torch may add a C++ stack trace
-        shown = _short(f"{dict(config)}")
         raise CheckpointError(
-            f"the family {family!r} can't be built from the config {shown}: {_short(reason)}"
+            f"the family {family!r} can't be built from the config {dict(config)!s:.300}: {reason:.300}"
         ) from error
-
-
-def _short(text: str) -> str:
-    return text if len(text) <= _LONGEST else text[:_LONGEST] + "…"
 
 
 def save_model(
@@ -119,7 +113,11 @@ def read_card(path: str | Path, sha256: str | None = None) -> Card:
     """
     path = Path(path)
     with opened(path) as stream:
-        metadata = stream.metadata() or {}
+        return _card_of(path, stream, sha256)
+
+
+def _card_of(path: Path, stream: Any, sha256: str | None) -> Card:
+    metadata = stream.metadata() or {}
     if missing := [key for key in ("family", "config", "task") if key not in metadata]:
         raise CheckpointError(
             f"{path}: its metadata lacks {', '.join(missing)}; import it with `vidrestore weights import`"
@@ -127,47 +125,51 @@ def read_card(path: str | Path, sha256: str | None = None) -> Card:
     if (size := sum(map(len, metadata.values()))) > MEGABYTE:
         raise CheckpointError(f"{path}: its metadata has {size} characters; at most {MEGABYTE} are allowed")
     try:
-        config = parse_object(metadata["config"])
-        known = {key: parse_json(metadata[key]) for key in _CARD_KEYS if key in metadata}
+        values: dict[str, Any] = {"config": parse_object(metadata["config"])}
+        values |= {key: parse_json(metadata[key]) for key in _CARD_KEYS if key in metadata}
     except ValueError as error:
         raise CheckpointError(f"{path}: its metadata is not JSON ({error}); write the file again") from error
-    values = {
-        "name": path.stem,
-        "family": metadata["family"],
-        "config": config,
-        "task": metadata["task"],
-        "sha256": sha256_of(path) if sha256 is None else sha256,
-        "bytes": path.stat().st_size,
-        "file": path.name,
-    }
-    return checked(Card, values | known, f"{path}, metadata", CheckpointError)
+    values |= {key: metadata[key] for key in ("family", "task")} | {"name": path.stem, "file": path.name}
+    values |= {"sha256": sha256_of(path) if sha256 is None else sha256, "bytes": path.stat().st_size}
+    return checked(Card, values, f"{path}, metadata", CheckpointError)
 
 
-def load_network(path: str | Path, card: Card, *, outline: bool = True) -> nn.Module:
-    """Return the network of `card` with the tensors of `path`. Raises CheckpointError.
+def read_model(path: Path, listed: Card | None = None) -> Model:
+    """Return the network and the card in a file. Raises CheckpointError.
 
     Every name, shape and dtype must be the network's own (half precision and 8 bits are widened), every value
-    finite.
-    With `outline` they are compared before memory is allocated for the network, since a config may ask for
-    any size; that takes 1.5 s and can be skipped for files with a known checksum.
+    finite. `listed` is the manifest's entry, whose checksum the file has; the card must agree with it.
+    Without it, tensors are compared before memory is allocated for the network, since a config may ask for
+    any size; that takes 1.5 s.
     """
-    path = Path(path)
     with opened(path) as stream:
-        if outline:
+        card = _card_of(path, stream, listed.sha256 if listed else None)
+        if listed:
+            _check_listed(path, card, listed)
+        else:
             _check_layout(path, stream, _outline(card, len(stream.keys())))
         network = build_network(card.family, card.config)
         expected = network.state_dict()
         _check_layout(path, stream, expected)
         tensors = {name: _read_tensor(stream, name, expected) for name in expected}
-        for name, tensor in tensors.items():
-            if not tensor.isfinite().all():
-                raise CheckpointError(
-                    f"{path}, {name}: has NaN or infinity; fetch the file again, or train again"
-                )
-        network.load_state_dict(
-            {name: tensors[name].to(tensor.dtype) for name, tensor in expected.items()}, strict=True
-        )
-    return network.eval()
+    for name, tensor in tensors.items():
+        if not tensor.isfinite().all():
+            raise CheckpointError(
+                f"{path}, {name}: has NaN or infinity; fetch the file again, or train again"
+            )
+    network.load_state_dict(
+        {name: tensors[name].to(tensor.dtype) for name, tensor in expected.items()}, strict=True
+    )
+    return Model(network.eval(), listed or card)
+
+
+def _check_listed(path: Path, card: Card, listed: Card) -> None:
+    for key in ("family", "config", "task"):
+        found, expected = getattr(card, key), getattr(listed, key)
+        if found != expected:
+            raise CheckpointError(
+                f"{path}: {key} {found!r}, but the manifest says {expected!r}; one of the two is out of date"
+            )
 
 
 def _outline(card: Card, most: int) -> dict[str, Tensor]:

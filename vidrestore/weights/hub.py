@@ -12,12 +12,10 @@ from vidrestore.errors import CheckpointError
 from vidrestore.weights.manifest import Card, check_file
 
 DEFAULT_FILE = "model.safetensors"
-_LOOSE = re.compile(
+_PARTS = re.compile(
     r"(hf:)?(?P<repository>[\w.-]+/[\w.-]+)(@(?P<revision>[\w.-]+))?(/(?P<file>[\w./-]+\.safetensors))?"
 )
-_ADDRESS = re.compile(
-    r"hf:(?P<repository>[\w.-]+/[\w.-]+)@(?P<revision>[0-9a-f]{40})(/(?P<file>[\w./-]+\.safetensors))?"
-)
+_COMMIT = re.compile("[0-9a-f]{40}")
 
 
 @dataclass(frozen=True)
@@ -33,8 +31,8 @@ class HubAddress:
         """Parse "hf:owner/repo@commit[/file.safetensors]". Raises CheckpointError, also for a branch or tag,
         which may move.
         """
-        match = _ADDRESS.fullmatch(text)
-        if not match or ".." in text:
+        match = _PARTS.fullmatch(text) if text.startswith("hf:") and ".." not in text else None
+        if not match or not _COMMIT.fullmatch(match["revision"] or ""):
             raise CheckpointError(
                 f"{text!r} is not a hub address; expected hf:owner/repo@commit[/file.safetensors] with all "
                 "40 digits of the commit"
@@ -49,13 +47,13 @@ def resolve(text: str) -> HubAddress:
     """Return the address that [hf:]owner/repo[@revision][/file] means now, with the commit of a branch or
     tag. Raises CheckpointError.
     """
-    match = _LOOSE.fullmatch(text)
+    match = _PARTS.fullmatch(text)
     if not match or ".." in text:
         raise CheckpointError(
             f"{text!r} is not a hub address; expected owner/repo[@revision][/file.safetensors]"
         )
     repository, revision = match["repository"], match["revision"] or "main"
-    if not re.fullmatch("[0-9a-f]{40}", revision):
+    if not _COMMIT.fullmatch(revision):
         import huggingface_hub
 
         try:
@@ -110,7 +108,8 @@ def hide_progress() -> None:
 def pull(card: Card) -> Path:
     """Return the checked file of a manifest entry with a hub address, fetched if needed.
 
-    A damaged copy is fetched again once. Raises CheckpointError.
+    A damaged copy is fetched again once. If that isn't the manifest's either, it is removed, so that the next
+    command doesn't use it. Raises CheckpointError.
     """
     address = HubAddress.parse(card.hub or "")
     path = fetch(address)
@@ -118,54 +117,20 @@ def pull(card: Card) -> Path:
         check_file(path, card)
     except CheckpointError:
         path = fetch(address, again=True)
-        _check_or_remove(path, card)
+        try:
+            check_file(path, card)
+        except CheckpointError:
+            _remove(path)
+            raise
     return path
 
 
-def _check_or_remove(path: Path, card: Card) -> None:
-    """Check a file, and remove it if it isn't the manifest's, so that the next command doesn't use it."""
-    try:
-        check_file(path, card)
-    except CheckpointError:
-        stored = path.resolve()  # in REPOSITORY/blobs, linked from REPOSITORY/snapshots/COMMIT
-        repository = next((each.parent for each in path.parents if each.name == "snapshots"), path.parent)
-        if stored.is_relative_to(repository.resolve()):  # else the hub's client did not make the link
-            stored.unlink(missing_ok=True)
-        path.unlink(missing_ok=True)
-        raise
-
-
-def model_card(card: Card) -> str:
-    """Return the README.md of weights in the form of the hub: metadata in YAML, then Markdown.
-
-    https://huggingface.co/docs/hub/model-cards
+def _remove(path: Path) -> None:
+    """Remove a file of the hub's cache: the link in REPOSITORY/snapshots/COMMIT and what it links to in
+    REPOSITORY/blobs, unless the hub's client did not make the link.
     """
-    metadata = [
-        "license: " + (card.licence.lower() or "unknown"),
-        "library_name: vidrestore",
-        "pipeline_tag: video-to-video",
-    ]
-    tags = ["video-restoration", card.task, card.family]
-    lines = ["---", *metadata, "tags:", *(f"- {tag}" for tag in tags), "---", "", f"# {card.name}", ""]
-    lines += [f"Weights of the family {card.family} for `vidrestore {card.task}`.", ""]
-    lines += ["```sh", "vidrestore weights pull OWNER/REPOSITORY"]
-    lines += [f"vidrestore {card.task} in.mp4 --model {DEFAULT_FILE}", "```", ""]
-    for title, values in (("Parameters", card.parameters), ("Training", card.training)):
-        facts = [f"- {key}: {_values(value)}" for key, value in values.items() if key != "configuration"]
-        lines += [f"## {title}", "", *facts, ""]
-    if "configuration" in card.training:
-        lines += ["```toml", str(card.training["configuration"]).rstrip(), "```", ""]
-    lines += ["## Measured", "", *(f"- {name}: {_values(found)}" for name, found in card.measured.items())]
-    if card.sha256:  # not that of a file outside the manifest
-        lines += ["", f"SHA-256 of the file: {card.sha256}"]
-    return "\n".join(lines) + "\n"
-
-
-def _values(found: object) -> str:
-    """Return {"psnr": {"20": 31.8}, "step": 6} as "psnr 20 31.8, step 6", and lists with semicolons."""
-    match found:
-        case dict():
-            return ", ".join(f"{key} {_values(value)}" for key, value in found.items())
-        case [dict(), *_]:
-            return "; ".join(map(_values, found))
-    return str(found)
+    stored = path.resolve()
+    repository = next((each.parent for each in path.parents if each.name == "snapshots"), path.parent)
+    if stored.is_relative_to(repository.resolve()):
+        stored.unlink(missing_ok=True)
+    path.unlink(missing_ok=True)

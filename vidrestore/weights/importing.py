@@ -1,8 +1,6 @@
-"""Import checkpoints of other code (`.pth`, `.pt`, `.safetensors`) without running anything in them, and add
-trained files to the user's or the bundled weights.
+"""Import checkpoints of other code (`.pth`, `.pt`, `.safetensors`) without running anything in them.
 
     import_checkpoint("released.pth", "mine.safetensors", family="mb-taylorformer")
-    add_weights(Path("runs/dust-denoise.safetensors"), overwrite=True)
 
 A `Family` may name an adopter for checkpoints of its authors, a function (tensors, arguments) -> Adopted.
 `tensors` are those of the file by their names there, without the prefixes of DataParallel and similar;
@@ -14,37 +12,27 @@ ValueError if they don't fit. The caller checks that the result has exactly the 
 from __future__ import annotations
 
 import re
-import shutil
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vidrestore.errors import CheckpointError
 from vidrestore.families import find_family, load
-from vidrestore.files.atomic import check_output, replacing
-from vidrestore.files.regular import check_pickled, open_regular
+from vidrestore.files.atomic import check_output
+from vidrestore.files.regular import check_pickled
 from vidrestore.weights.checkpoint import (
     build_network,
     check_names,
     check_tensor,
     dtype_name,
-    load_network,
     opened,
-    read_card,
     save_model,
 )
-from vidrestore.weights.manifest import (
-    Card,
-    own_folder,
-    read_entry,
-    read_manifest,
-    weights_folder,
-    write_manifest,
-)
+from vidrestore.weights.manifest import Card
 
 if TYPE_CHECKING:
-    from torch import Tensor, nn
+    from torch import Tensor
 
 # keys under which trainers store the state dict
 _WRAPPERS = (
@@ -174,113 +162,3 @@ class Adopted:
     tensors: Mapping[str, Tensor]
     task: str = "restore"
     parameters: Mapping[str, Any] = field(default_factory=dict)
-
-
-def add_weights(
-    source: Path,
-    folder: Path | None = None,
-    *,
-    name: str | None = None,
-    licence: str | None = None,
-    parameters: Mapping[str, Any] | None = None,
-    training: Mapping[str, Any] | None = None,
-    measured: Mapping[str, Any] | None = None,
-    overwrite: bool = False,
-    eight_bit_from: int | None = None,
-) -> Card:
-    """Copy the file `source` into `folder` (default: the user's own), write its manifest entry and return
-    it.
-
-    With `eight_bit_from`, arrays of at least so many values are stored in 8 bits, the others in half
-    precision. The name is the file's own by default; other defaults are taken from the file's metadata, which
-    `vidrestore train` writes, or from the manifest if it has this very file. Raises CheckpointError, and
-    writes nothing, if the file doesn't load strictly, if its licence is unknown (for a given `folder` also
-    its training data or command), or if the manifest has the name already, unless `overwrite`.
-    """
-    for_all, folder = folder is not None, folder or own_folder()
-    own = read_card(source)
-    network = load_network(source, own)
-    name = name or own.name
-    if not for_all:
-        _prepare_own(folder, name)
-    cards = read_manifest(folder)
-    listed = cards.get(name)
-    known = listed if listed is not None and listed.sha256 == own.sha256 else own
-    card = replace(
-        own,
-        name=name,
-        file=f"{name}.safetensors",
-        licence=licence or known.licence,
-        parameters=dict(known.parameters if parameters is None else parameters),
-        training={key: value for key, value in known.training.items() if key != "curve"}
-        | dict(training or {}),  # the validation curve remains in the file alone
-        measured=dict(known.measured if measured is None else measured),
-    )
-    if name in cards and not overwrite:
-        raise CheckpointError(
-            f"{folder / 'manifest.json'}: has {name!r} already; set `overwrite` if the new weights are "
-            "measured to be better"
-        )
-    card = _checked(card, source, for_all=for_all)
-    target = folder / f"{name}.safetensors"
-    if eight_bit_from is None:
-        _copy(source, target)
-    else:
-        stored = _store(target, network, own, eight_bit_from)
-        card = replace(card, sha256=stored.sha256, bytes=stored.bytes)
-    cards[name] = card
-    write_manifest(cards.values(), folder)
-    return cards[name]
-
-
-def _prepare_own(folder: Path, name: str) -> None:
-    """Make the folder of the user's own weights. Raises CheckpointError if bundled weights have the name."""
-    if name in read_manifest(weights_folder()):
-        raise CheckpointError(f"{name!r} is the name of bundled weights; choose another `name`")
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise CheckpointError(f"{folder}: can't be created ({error.strerror})") from error
-    if not (folder / "manifest.json").exists():
-        write_manifest([], folder)
-
-
-def _checked(card: Card, source: Path, *, for_all: bool) -> Card:
-    """Return a card as the manifest will have it. Raises CheckpointError if its licence is unknown, its
-    training is, for the weights of all, or a value isn't allowed there.
-    """
-    if not card.licence:
-        raise CheckpointError(
-            f"{source}: states no licence; give `licence`, such as Apache-2.0 for your own, or that of the "
-            "checkpoint it comes from"
-        )
-    if for_all and (missing := [key for key in ("data", "command") if not card.training.get(key)]):
-        raise CheckpointError(f"{source}: has no record of its training; give `{'` and `'.join(missing)}`")
-    return read_entry(card.to_entry(), str(source))
-
-
-def _copy(source: Path, target: Path) -> None:
-    """Copy a file atomically; copying a file onto itself does nothing."""
-    if target.exists() and target.samefile(source):
-        return
-    try:
-        with open_regular(source, follow=True) as content, replacing(target) as stream:
-            shutil.copyfileobj(content, stream)
-    except OSError as error:
-        raise CheckpointError(f"{target}: can't be written ({error})") from error
-
-
-def _store(target: Path, network: nn.Module, card: Card, eight_bit_from: int) -> Card:
-    """Write a network in 8 bits with the card of its file; return the card of the new file."""
-    extra = {"licence": card.licence, "training": card.training, "measured": card.measured}
-    return save_model(
-        target,
-        network,
-        family=card.family,
-        config=card.config,
-        task=card.task,
-        parameters=card.parameters,
-        extra={key: value for key, value in extra.items() if value},
-        half=True,
-        eight_bit_from=eight_bit_from,
-    )

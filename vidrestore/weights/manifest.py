@@ -16,7 +16,7 @@ import hashlib
 import json
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,6 @@ from vidrestore.errors import CheckpointError
 from vidrestore.files.atomic import replacing
 from vidrestore.files.checked_json import parse_json
 from vidrestore.files.regular import MEGABYTE, open_regular, read_limited
-from vidrestore.files.user_folders import user_folder
 
 MANIFEST_VERSION = 1
 PACKAGE = Path(__file__).parents[1]
@@ -64,26 +63,11 @@ def weights_folder() -> Path:
     return installed if installed.is_dir() else PACKAGE.parent / "weights"
 
 
-def own_folder() -> Path:
-    """Return the folder of the user's own weights; it need not exist."""
-    return user_folder("data") / "weights"
-
-
 def read_manifest(folder: Path | None = None) -> dict[str, Card]:
-    """Return the manifest of `folder` by name, in its order; by default the bundled one and, after it, the
-    user's own, whose files have absolute paths. Raises CheckpointError for any error in it.
+    """Return the entries of the manifest in `folder` (default: the bundled one) by name, in its order. Raises
+    CheckpointError for any error in it.
     """
-    if folder is not None:
-        return _read_manifest(folder)
-    own = own_folder()
-    added = _read_manifest(own).values() if (own / "manifest.json").exists() else ()
-    placed = {card.name: replace(card, file=card.file and str(own / card.file)) for card in added}
-    bundled = _read_manifest(weights_folder())
-    return bundled | {name: card for name, card in placed.items() if name not in bundled}
-
-
-def _read_manifest(folder: Path) -> dict[str, Card]:
-    path = folder / "manifest.json"
+    path = (folder or weights_folder()) / "manifest.json"
     try:
         document = parse_json(read_limited(path, 8 * MEGABYTE, follow=True))
     except FileNotFoundError as error:

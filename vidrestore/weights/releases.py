@@ -1,0 +1,281 @@
+"""Adopt checkpoints of the authors of MB-TaylorFormer V2 and of VSR-Transformer, and of SPyNet in the two
+layouts that VSR code uses: infer the network, and rename its tensors.
+
+MB-TaylorFormer's authors pack the branches of a stage along the first axis; ours have a separate axis. No
+licence is stated for any of these weights.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, fields
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from vidrestore.models.mb_taylorformer import MBTaylorFormerConfig, config_from, settings_of
+from vidrestore.models.spynet import MEAN, STD, SpynetConfig
+from vidrestore.models.vsr_transformer import SIDE, VsrConfig, frequencies
+from vidrestore.weights.importing import Adopted
+
+# Theirs -> ours, replaced in this order. Two of theirs with the same name of ours are concatenated.
+_TAYLORFORMER = (
+    ("patch_embed.proj.weight", "stem"),
+    ("output.0.weight", "head"),
+    *((f"reduce_chan_level{level}.0.weight", f"reduce.{level - 2}") for level in (2, 3)),
+    *((f"down{level}_{level + 1}.", f"down.{level - 1}.") for level in (1, 2, 3)),
+    *((f"up{level + 1}_{level}.", f"up.{level - 1}.") for level in (1, 2, 3)),
+    ("patch_embed_", ""),
+    *(
+        (f"{side}_level{level}.", f"{side}.{level - 1}.")
+        for side in ("encoder", "decoder")
+        for level in (1, 2, 3)
+    ),
+    ("latent.", "encoder.3."),
+    ("patch_embeds.", "embeddings."),
+    ("patch_conv.offset_generator.0.weight", "offset_depthwise"),
+    ("patch_conv.offset_generator.1.weight", "offset_pointwise"),
+    ("patch_conv.dcn.weight", "depthwise"),
+    ("patch_conv.pwconv.weight", "pointwise"),
+    ("mhca_blk.MHCA_layers.", "blocks."),
+    ("norm1.body.weight", "attention.norm"),
+    ("attn.temperature", "attention.temperature"),
+    ("attn.scale", "attention.remainder"),
+    ("attn.one_M", "attention.one"),
+    ("attn.qkv.weight", "attention.qkv"),
+    ("attn.qkv_dwconv.weight", "attention.qkv_depthwise"),
+    ("attn.project_out.weight", "attention.project"),
+    *(
+        (f"attn.refine_att.conv_list.{window}.weight", f"attention.position.weights.{window}")
+        for window in range(3)
+    ),
+    *(
+        (f"attn.refine_att.conv_list.{window}.bias", f"attention.position.biases.{window}")
+        for window in range(3)
+    ),
+    ("norm2.body.weight", "feed_forward.norm"),
+    *((f"ffn.project_in_{part}.weight", "feed_forward.expand") for part in (1, 2)),
+    *((f"ffn.dwconv_{part}.weight", "feed_forward.expand_depthwise") for part in (1, 2)),
+    ("ffn.project_out.weight", "feed_forward.contract"),
+    ("aggregate.conv_du.0.weight", "fusion.squeeze"),
+    ("aggregate.conv_du.1.weight", "fusion.slope"),
+    *((f"aggregate.fcs.{branch}.weight", "fusion.excite") for branch in range(9)),
+    ("body.0.weight", "depthwise"),
+    ("body.1.weight", "pointwise"),
+)
+_LEVELS = ("encoder_level1", "encoder_level2", "encoder_level3", "latent")
+_VSR = (
+    ("conv_first.", "extractor.0."),
+    ("feature_extraction.", "extractor.2."),
+    ("transformer.layers.", "blocks."),
+    (".0.fn.", ".attention."),
+    (".1.fn.", ".feed_forward."),
+    ("attention.fn.to_q.", "attention.query."),
+    ("attention.fn.to_k.", "attention.key."),
+    ("attention.fn.to_v.", "attention.value."),
+    ("attention.fn.conv.", "attention.output."),
+    ("fn.backward_resblocks.main.0.", "later.head."),
+    ("fn.backward_resblocks.main.2.", "later.stack."),
+    ("fn.forward_resblocks.main.0.", "earlier.head."),
+    ("fn.forward_resblocks.main.2.", "earlier.stack."),
+    ("feed_forward.fn.fusion.", "feed_forward.fusion."),
+    ("upconv1.", "tail.0."),
+    ("upconv2.", "tail.3."),
+    ("conv_hr.", "tail.6."),
+    ("conv_last.", "tail.8."),
+)
+_FLOW = "spynet.spynet."
+_POSITIONS = "pos_embedding.penc.inv_freq"
+
+# Arguments of the authors' constructors: those that the tensors show, those with only one valid value, and
+# further ones.
+_TAYLORFORMER_SIZES = {"dim": "widths", "num_blocks": "blocks", "num_path": "branches", "heads": "heads"}
+_TAYLORFORMER_FIXED = {"inp_channels": 3, "out_channels": 3, "bias": False, "dual_pixel_task": False}
+_TAYLORFORMER_IGNORED = (
+    *("type", "model_name", "num_refinement_blocks", "ffn_expansion_factor", "LayerNorm_type", "qk_norm"),
+)
+_VSR_COUNTED = {
+    "num_extract_block": r"feature_extraction\.(\d+)\.",
+    "num_reconstruct_block": r"reconstruction\.(\d+)\.",
+    "depth": r"transformer\.layers\.(\d+)\.",
+}
+_VSR_PROPAGATION = r"transformer\.layers\.0\.1\.fn\.fn\.backward_resblocks\.main\.2\.(\d+)\."
+_VSR_FIXED = {"image_ch": 3, "feat_size": SIDE}
+_VSR_OTHERS = ("num_frame", "heads", "patch_size", "spynet_pretrained")
+_VSR_DEPTHS = (5, 7)  # of REDS and Vimeo-90K; equal to the number of frames
+
+
+def adopt_taylorformer(tensors: dict[str, Tensor], arguments: dict[str, Any]) -> Adopted:
+    """Return config and tensors of a released MB-TaylorFormer V2. Sizes are read from the tensors;
+    `arguments` must agree with them.
+
+    Options that no tensor shows are as in every released training: offsets limited to 3 pixels, unless
+    `arguments` have `offset_clamp`. `arguments` may also have fields of ours (`first_residual`, `attention`),
+    for weights trained by the paper's rules. Raises ValueError.
+    """
+    sizes = _taylorformer_sizes(tensors)
+    ours = {field.name for field in fields(MBTaylorFormerConfig)} - set(sizes)
+    found = {theirs: sizes[name] for theirs, name in _TAYLORFORMER_SIZES.items()}
+    known = (*_TAYLORFORMER_IGNORED, "offset_clamp", *ours)
+    _check_arguments(arguments, found, _TAYLORFORMER_FIXED, known)
+    options = {name: arguments[name] for name in ours if name in arguments}
+    if "offset_clamp" in arguments:
+        options["offset_limit"] = arguments["offset_clamp"] or ()
+    config = config_from(sizes | options)
+    parts: dict[str, list[Tensor]] = {}
+    for name in sorted(tensors):
+        parts.setdefault(_renamed(name, _TAYLORFORMER), []).append(tensors[name])
+    return Adopted(settings_of(config), {name: _joined(name, found, config) for name, found in parts.items()})
+
+
+def _taylorformer_sizes(tensors: Mapping[str, Tensor]) -> dict[str, tuple[int, ...]]:
+    """Return widths, blocks, branches and heads of the four levels, by our names."""
+    try:
+        widths = [
+            tensors[f"patch_embed_{stage}.patch_embeds.0.patch_conv.dcn.weight"].shape[0] for stage in _LEVELS
+        ]
+        heads = [tensors[f"{stage}.mhca_blk.MHCA_layers.0.attn.temperature"].shape[1] for stage in _LEVELS]
+    except (KeyError, IndexError) as error:
+        raise ValueError(f"is not a checkpoint of MB-TaylorFormer V2's authors: it lacks {error}") from error
+    blocks = [_count(tensors, rf"{stage}\.mhca_blk\.MHCA_layers\.(\d+)\.") for stage in _LEVELS]
+    branches = [_count(tensors, rf"patch_embed_{stage}\.patch_embeds\.(\d+)\.") for stage in _LEVELS]
+    sizes = {"widths": widths, "blocks": blocks, "branches": branches, "heads": heads}
+    return {name: tuple(values) for name, values in sizes.items()}
+
+
+def _joined(name: str, parts: list[Tensor], config: MBTaylorFormerConfig) -> Tensor:
+    """Convert 1x1 convolutions to matrices and, in blocks, split the branches to an axis and concatenate the
+    parts.
+    """
+    parts = [part[..., 0, 0] if part.ndim == 4 and part.shape[2:] == (1, 1) else part for part in parts]
+    if name.endswith("fusion.excite"):
+        return torch.stack(parts)
+    if ".blocks." in name and not name.endswith(("norm", "temperature", "remainder", "one")):
+        level = re.match(r"(?:encoder|decoder)\.(\d)", name)
+        branches = config.branches[int(level[1]) if level else 0]
+        if odd := [part for part in parts if part.ndim == 0 or part.shape[0] % branches]:
+            raise ValueError(f"{name}: shape {list(odd[0].shape)} can't be divided among {branches} branches")
+        return torch.cat([part.unflatten(0, (branches, -1)) for part in parts], 1)
+    return parts[0]
+
+
+def adopt_vsr(tensors: dict[str, Tensor], arguments: dict[str, Any]) -> Adopted:
+    """Return config and tensors of a released VSR-Transformer. `arguments` must agree with the tensors.
+
+    Options that no tensor shows are as released unless `arguments` give them: one head, patches of 8, and as
+    many frames as blocks if those are 5 or 7. Raises ValueError.
+    """
+    if "conv_first.weight" not in tensors or not any(
+        name.startswith("transformer.layers.0.") for name in tensors
+    ):
+        raise ValueError(
+            "is not a checkpoint of VSR-Transformer's authors: it lacks conv_first.weight or "
+            "transformer.layers.0"
+        )
+    config = _vsr_config(tensors, arguments)
+    flow = {name.removeprefix(_FLOW): tensor for name, tensor in tensors.items() if name.startswith(_FLOW)}
+    ours = {f"flow.{name}": tensor for name, tensor in _flow_tensors(flow).items()}
+    for name, tensor in tensors.items():
+        if name == _POSITIONS:
+            _check_constant(name, tensor, frequencies(config.frames))
+        elif not name.startswith(_FLOW):
+            ours[_renamed(name, _VSR)] = (
+                tensor.permute(1, 2, 0).contiguous() if ".norm." in name and tensor.ndim == 3 else tensor
+            )
+    return Adopted(asdict(config), ours, "sr", {"scale": 4})
+
+
+def adopt_flow(tensors: dict[str, Tensor], arguments: dict[str, Any]) -> Adopted:
+    """Return config and tensors of a published SPyNet, named as by mmediting or BasicSR.
+
+    Raises ValueError if it is neither, or if `arguments` are given.
+    """
+    if arguments:
+        raise ValueError(
+            f"the config has {', '.join(sorted(arguments))}, but a published SPyNet has no options"
+        )
+    return Adopted(asdict(SpynetConfig()), _flow_tensors(tensors), "flow")
+
+
+def _vsr_config(tensors: Mapping[str, Tensor], arguments: Mapping[str, Any]) -> VsrConfig:
+    counted = {name: _count(tensors, pattern) for name, pattern in _VSR_COUNTED.items()}
+    features, blocks = len(tensors["conv_first.weight"]), counted["depth"]
+    _check_arguments(arguments, counted | {"num_feat": features}, _VSR_FIXED, _VSR_OTHERS)
+    if "num_frame" not in arguments and blocks not in _VSR_DEPTHS:
+        raise ValueError(f"has {blocks} blocks and an unknown number of frames; give a config with num_frame")
+    return VsrConfig(
+        frames=arguments.get("num_frame", blocks),
+        features=features,
+        blocks=blocks,
+        heads=arguments.get("heads", 1),
+        patch=arguments.get("patch_size", 8),
+        extraction=counted["num_extract_block"],
+        propagation=_count(tensors, _VSR_PROPAGATION),
+        reconstruction=counted["num_reconstruct_block"],
+        tail=features,
+    )
+
+
+def _flow_tensors(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Rename the tensors of a SPyNet. mmediting counts convolutions; BasicSR counts layers, of which every
+    other is a ReLU.
+    """
+    ours = {}
+    for name, tensor in tensors.items():
+        if match := re.fullmatch(r"basic_module\.(\d+)\.basic_module\.(\d+)(\.conv)?\.(weight|bias)", name):
+            level, index, counts_convolutions, kind = match.groups()
+            ours[f"levels.{level}.{2 * int(index) if counts_convolutions else index}.{kind}"] = tensor
+        elif name in ("mean", "std"):
+            _check_constant(name, tensor, torch.tensor(MEAN if name == "mean" else STD).view(1, 3, 1, 1))
+        else:
+            raise ValueError(
+                f"is not a SPyNet of mmediting or BasicSR: {name} is neither .conv.weight nor .weight "
+                "of a basic_module"
+            )
+    return ours
+
+
+def _check_constant(name: str, found: Tensor, expected: Tensor) -> None:
+    """Raise ValueError if constants of the checkpoint differ from those of our network."""
+    if found.shape != expected.shape or not torch.allclose(found.double(), expected.double(), rtol=1e-3):
+        raise ValueError(
+            f"{name} is {found.flatten().tolist()}, but this network computes with "
+            f"{expected.flatten().tolist()}"
+        )
+
+
+def _renamed(name: str, table: Iterable[tuple[str, str]]) -> str:
+    for theirs, ours in table:
+        name = name.replace(theirs, ours)
+    return name
+
+
+def _count(names: Mapping[str, Tensor], pattern: str) -> int:
+    return len({match[1] for name in names if (match := re.match(pattern, name))})
+
+
+def _check_arguments(
+    arguments: Mapping[str, Any], found: Mapping[str, Any], fixed: Mapping[str, Any], others: Iterable[str]
+) -> None:
+    """Raise ValueError for unknown arguments, and for those that differ from what the tensors show (`found`)
+    or from the only valid value (`fixed`).
+    """
+    known = {*found, *fixed, *others}
+    if unknown := sorted(arguments.keys() - known):
+        raise ValueError(
+            f"the config has {', '.join(unknown)}, which its authors' constructor doesn't take; it takes "
+            f"{', '.join(sorted(known))}"
+        )
+    for name, value in found.items():
+        given = arguments.get(name, value)
+        if (tuple(given) if isinstance(given, list) else given) != value:
+            shown = list(value) if isinstance(value, tuple) else value
+            raise ValueError(f"the config has {name} {given}, but the tensors are those of {shown}")
+    for name, value in fixed.items():
+        if arguments.get(name, value) != value:
+            raise ValueError(
+                f"the config has {name} {arguments[name]}, but only {value} is supported, as in all released "
+                "networks"
+            )
