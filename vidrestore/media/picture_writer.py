@@ -30,7 +30,6 @@ _SETTINGS = {
     "png": {"pred": "mixed"},
     "mjpeg": {"qmin": "2", "qmax": "2"},  # from 2 to 31, lower is better
     "tiff": {"compression_algo": "deflate"},
-    "exr": {"compression": "zip16"},
 }
 _DEEP = {"png": "be", "tiff": "le"}
 
@@ -68,8 +67,6 @@ def _pix_fmt(encoder: str, pixels: PixelFormat, output: Target) -> str:
             (pixels.chroma_width_shift, pixels.chroma_height_shift), "444"
         )
         return f"yuvj{subsampling}p"  # full range, the only one in JPEG
-    if encoder == "exr":
-        return "gbrapf32le" if pixels.alpha else "grayf32le" if pixels.family == "gray" else "gbrpf32le"
     deep = pixels.depth > 8
     if pixels.family == "gray":
         stem = ("ya16" if deep else "ya8") if pixels.alpha else ("gray16" if deep else "gray")
@@ -102,9 +99,8 @@ def side_data_left_out(source: SourceInfo, choice: EncoderChoice, drop: Set[str]
     kinds = source.video.side_data
     if source.pictures is None or choice.container != PICTURES:
         return kinds
-    notes = read_notes(source.pictures.files[0])
     dropped = {EXIF, EDITORS} if "exif" in drop else set[str]()
-    return (kinds | notes.kinds) - notes.fitting(choice, drop).kinds - dropped
+    return kinds - read_notes(source.pictures.files[0]).fitting(choice, drop).kinds - dropped
 
 
 class JoinedPictures:

@@ -18,7 +18,7 @@ from vidrestore.media.damage import Damage, broken_structure
 from vidrestore.media.decoding import Decoding
 from vidrestore.media.deinterlace import PIPE_DEINTERLACED, Deinterlacer, measured_order
 from vidrestore.media.encoding import frame_ticks
-from vidrestore.media.formats import from_linear, layout_of, planes_of
+from vidrestore.media.formats import layout_of, planes_of
 from vidrestore.media.pictures import USUAL_RATE, PictureDecoding, pictures_info
 from vidrestore.media.probe import SourceInfo, probe
 from vidrestore.media.source import Y4M, Source, standard_input
@@ -192,7 +192,7 @@ class VideoReader:
             for picture in pictures:
                 if start_pts is not None and (picture.pts or 0) < start_pts:
                     continue  # only needed by the deinterlacer
-                frame = _frame(picture, is_linear=self._is_linear)
+                frame = _frame(picture)
                 if self.losses:
                     frame.loss = loss = decoding.loss or loss_of(picture, self._stored) or loss
                 del picture  # return its buffers to the decoder
@@ -208,10 +208,6 @@ class VideoReader:
         if waiting is not None:
             self._end(waiting, longest, decoding, damage)
             yield waiting
-
-    @property
-    def _is_linear(self) -> bool:
-        return self._pictures_read is not None and self._pictures_read.files[0].lower().endswith(".exr")
 
     def _broken_structure(self, *, whole: bool) -> Iterator[str]:
         """Yield what the file lacks, if `whole` of it is read."""
@@ -287,12 +283,9 @@ def _doubled(video: VideoInfo) -> VideoInfo:
     )
 
 
-def _frame(picture: VideoFrame, *, is_linear: bool = False) -> Frame:
+def _frame(picture: VideoFrame) -> Frame:
     assert picture.pts is not None
     planes = planes_of(picture, layout_of(picture.format.name))
-    if is_linear:
-        colours = 1 if len(planes) < 3 else 3
-        planes = (*map(from_linear, planes[:colours]), *planes[colours:])
     return Frame(
         planes, picture.pts, picture.duration, picture.key_frame, picture.interlaced_frame, picture.is_corrupt
     )
