@@ -38,7 +38,7 @@ from vidrestore.media.formats import enlarged_video, layout_of
 from vidrestore.media.picture_writer import choose_picture_encoder
 from vidrestore.media.side_data import hdr_settings
 from vidrestore.media.source import PICTURES, SUFFIXES, Y4M, Target
-from vidrestore.media.y4m import colour_space
+from vidrestore.media.y4m import check_written
 from vidrestore.options import EncoderOptions
 
 if TYPE_CHECKING:
@@ -341,5 +341,5 @@ def _pipe_choice(video: VideoInfo, options: EncoderOptions) -> EncoderChoice:
             f"`encoder={options.encoder}`: a y4m pipe holds raw frames only; give a file name to "
             "`output`, or remove the option"
         )
-    colour_space(video.format, video.colour)
+    check_written(video.format.name)
     return EncoderChoice("rawvideo", video.format.name, "yuv4mpegpipe", {}, lossless=True)
