@@ -27,7 +27,7 @@ from vidrestore.degrade import add_gaussian_noise
 from vidrestore.errors import VidRestoreError
 from vidrestore.files.atomic import check_output
 from vidrestore.frames import ColourTags, Frame, PixelFormat
-from vidrestore.jobs.encoder_choice import choose_encoder
+from vidrestore.media.encoders import choose_encoder
 from vidrestore.media.reader import VideoReader
 from vidrestore.media.source import Target
 from vidrestore.media.streams import check_streams
