@@ -100,30 +100,6 @@ def test_a_video_becomes_pictures_of_its_colours(tmp_path, suffix, near):
     assert np.abs(picture.astype(int) - RED).max() <= near
 
 
-def test_exr_is_linear_light_in_and_out(tmp_path):
-    (tmp_path / "frames").mkdir()
-    planes = tuple(np.full((48, 64), light, np.float32) for light in (0.21404, 1.0, 0.0))  # sRGB 0.5, 1, 0
-    write_frame(tmp_path / "frames" / "1.exr", "exr", video_frame("gbrpf32le", planes, 0))
-    assert run(tmp_path / "frames", "-o", tmp_path / "made/%d.png", "-q") == 0
-    name, shown = samples(tmp_path / "made" / "1.png")
-    assert name == "rgb48be"
-    green, blue, red = (65535 * value for value in (0.5, 1.0, 0.0))  # in FFmpeg's order
-    assert np.abs(shown.reshape(-1, 3).astype(float) - [red, green, blue]).max() < 3
-    assert run(tmp_path / "frames", "-o", tmp_path / "again/%d.exr", "-q") == 0
-    again, before = (samples(tmp_path / folder / "1.exr")[1] for folder in ("again", "frames"))
-    np.testing.assert_allclose(again, before, atol=1e-6)
-
-
-@pytest.mark.parametrize("light", [np.nan, -np.inf, 3e38])
-def test_exr_that_holds_no_light_is_refused_by_name(tmp_path, capsys, light):
-    planes = tuple(np.full((48, 64), 0.5, np.float32) for _ in range(3))
-    planes[1][7, 9] = light
-    write_frame(tmp_path / "a.exr", "exr", video_frame("gbrpf32le", planes, 0))
-    assert run(tmp_path / "a.exr") == 1
-    assert "a.exr: 1 sample is NaN, infinite or beyond 1e+09" in capsys.readouterr().err
-    assert not (tmp_path / "a.denoised.exr").exists()
-
-
 def without(name: str) -> Callable[[Path], None]:
     return lambda folder: (folder / name).unlink()
 

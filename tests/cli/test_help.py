@@ -16,8 +16,8 @@ from vidrestore.cli import restoring
 from vidrestore.cli.app import app
 from vidrestore.cli.declared import with_options
 from vidrestore.cli.restoring import RunOptions
-from vidrestore.jobs.encoder_choice import GREATEST_CRF, LEAST_CRF
 from vidrestore.media.encoder_table import ENCODERS
+from vidrestore.media.encoders import GREATEST_CRF, LEAST_CRF
 from vidrestore.options import PANELS, EncoderOptions, RecoverOptions, RestoreOptions, SenseOptions, option
 from vidrestore.restorers import picture_restorer, vsr_restorer
 from vidrestore.weights import read_manifest

@@ -13,8 +13,8 @@ import numpy as np
 from av.stream import Disposition
 
 from vidrestore.frames import Frame, VideoInfo
-from vidrestore.jobs.encoder_choice import choose_encoder
 from vidrestore.media.encoder_table import EncoderChoice
+from vidrestore.media.encoders import choose_encoder
 from vidrestore.media.formats import layout_of, planes_of
 from vidrestore.media.probe import SourceInfo, probe
 from vidrestore.media.source import Target

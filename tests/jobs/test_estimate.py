@@ -14,9 +14,9 @@ from sample_videos import write_video
 from torch import Tensor
 
 from vidrestore.clips import Bounds
-from vidrestore.jobs import estimate, trial
+from vidrestore.jobs import estimate
+from vidrestore.jobs.estimate import Encoding, Trial
 from vidrestore.jobs.job import Request, ignore
-from vidrestore.jobs.trial import Encoding, Trial
 from vidrestore.media.source import Source, Target
 from vidrestore.options import RestoreOptions
 from vidrestore.restorers.base import Facts
@@ -75,7 +75,7 @@ def estimated(folder: Path, restorer: Any, **options: Any) -> estimate.Estimate:
 def test_a_trial_restores_as_many_clips_as_are_restored_at_once_or_more_in_no_time(
     tmp_path, monkeypatch, sees, threads, enough, seen
 ):
-    monkeypatch.setattr(trial, "ENOUGH", enough)
+    monkeypatch.setattr(estimate, "ENOUGH", enough)
     restorer = Seeing(sees)
     found = estimated(tmp_path, restorer, threads=threads)
     assert sorted(restorer.seen) == seen and found.seconds > 0

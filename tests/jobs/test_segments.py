@@ -32,7 +32,7 @@ from vidrestore.events import Event, Planned, Warned
 from vidrestore.files import locks
 from vidrestore.files.atomic import Partial
 from vidrestore.files.locks import BusyError, Lock
-from vidrestore.jobs import encoder_choice, frame_journal, segmented
+from vidrestore.jobs import frame_journal, segmented
 from vidrestore.jobs.job import Request, ignore, open_job
 from vidrestore.jobs.resume import DifferentJobError, WorkFolder
 from vidrestore.jobs.run import restore_request
@@ -44,6 +44,7 @@ from vidrestore.jobs.segmented import (
     segments_of,
     usual_length,
 )
+from vidrestore.media import encoders
 from vidrestore.media.reader import VideoReader
 from vidrestore.media.segment_file import SegmentWriter
 from vidrestore.media.source import Source, Target
@@ -339,7 +340,7 @@ def test_a_job_that_was_begun_keeps_its_encoders_threads(
 ) -> None:
     events: list[Event] = []
     for cores, run in ((8, stop_run), (2, restore)):
-        monkeypatch.setattr(encoder_choice, "threads_for", lambda *given, cores=cores: cores)
+        monkeypatch.setattr(encoders, "threads_for", lambda *given, cores=cores: cores)
         run(source, tmp_path / "out.mkv", 2 if cores == 8 else events, encoder=X264)
     assert [event.details["encoder_threads"] for event in events if isinstance(event, Planned)] == [8]
 

@@ -20,8 +20,8 @@ from written_videos import (
 )
 
 from vidrestore.frames import ColourTags
-from vidrestore.jobs.encoder_choice import obstacle
 from vidrestore.media.encoder_table import ENCODERS, TABLE
+from vidrestore.media.encoders import obstacle
 from vidrestore.media.reader import VideoReader
 from vidrestore.media.source import SUFFIXES, Target
 from vidrestore.media.streams import check_streams

@@ -2,6 +2,7 @@
 for packet.
 """
 
+import errno
 import os
 import resource
 from collections.abc import Iterator
@@ -466,6 +467,20 @@ def test_a_varying_rate_is_refused_for_a_pipe_and_kept_to_a_given_one():
     data = piped(source, frames, rate=Fraction(24))
     luma = [part[: 64 * 48] for part in data.split(b"FRAME\n")[1:]]
     assert luma == [frames[number].planes[0].tobytes() for number in (0, 0, 1, 3, 4)]
+
+
+def test_a_reader_of_the_pipe_that_goes_away_is_said_so():
+    class Gone(BytesIO):
+        def write(self, data):
+            if self.tell() > 5000:
+                raise BrokenPipeError(errno.EPIPE, "Broken pipe")
+            return super().write(data)
+
+    output = Y4mOutput(Gone(), described())
+    with pytest.raises(MediaError, match="the y4m pipe broke .its reader went away"):
+        for frame in made_frames(described()):
+            output.write(frame)
+    output.abort()
 
 
 def test_a_rate_that_is_known_to_vary_is_refused_before_any_frame():

@@ -19,8 +19,6 @@ from vidrestore.clips import owned_span
 from vidrestore.errors import OptionError, PlanError
 from vidrestore.events import DAMAGED_SOURCE, Finished, Listener, Planned, Started, Warned
 from vidrestore.frames import Frame, Scale, VideoInfo
-from vidrestore.jobs.decisions import decisions, measured_input, sound_warning
-from vidrestore.jobs.encoder_choice import choose_encoder
 from vidrestore.jobs.frame_progress import counted
 from vidrestore.jobs.steps import (
     Stage,
@@ -29,11 +27,13 @@ from vidrestore.jobs.steps import (
     Steps,
     available_cores,
     load_step,
+    measured_input,
     total_scale,
     video_writer,
 )
 from vidrestore.media.deinterlace import PIPE_DEINTERLACED
 from vidrestore.media.encoder_table import EncoderChoice
+from vidrestore.media.encoders import choose_encoder, decisions
 from vidrestore.media.formats import enlarged_video
 from vidrestore.media.picture_writer import losses, side_data_left_out
 from vidrestore.media.probe import SourceInfo
@@ -41,7 +41,7 @@ from vidrestore.media.reader import VideoReader
 from vidrestore.media.side_data import lost_side_data, unwritten
 from vidrestore.media.source import Y4M, Source, Target
 from vidrestore.media.span import Span
-from vidrestore.media.streams import check_packets, check_streams, other_kinds
+from vidrestore.media.streams import check_packets, check_streams, other_kinds, sound_warning
 from vidrestore.media.writer import VideoWriter
 from vidrestore.options import Input, RestoreOptions, Scope, changed_values, values_of
 from vidrestore.pipeline.chain import frames_ahead
@@ -256,9 +256,9 @@ class Job:
     def identity(self) -> dict[str, Any]:
         """Return all that alters the encoded frames, as JSON values.
 
-        Weights are known by their hash, whatever `model` calls them. The length of segments, the encoder's
-        number of threads and a measured preset are left out: a job that was begun keeps its own. So are the
-        streams that are copied: they are added when the frames are joined, and `drop` may change until then.
+        Weights are known by their hash, whatever `model` calls them. The length of segments and the encoder's
+        number of threads are left out: a job that was begun keeps its own. So are the streams that are
+        copied: they are added when the frames are joined, and `drop` may change until then.
         """
         source = {key: value for key, value in asdict(self.plan.source).items() if key != "path"}
         first, *later = (_identity(stage) for stage in self.steps.stages)
@@ -267,7 +267,7 @@ class Job:
             "source": source,
             **first,
             **({"later": later} if later else {}),
-            "encoder": {key: each for key, each in encoder.items() if key not in ("threads", "preset")},
+            "encoder": {key: each for key, each in encoder.items() if key not in ("threads", "why")},
             "span": asdict(self.plan.span),
             "versions": {"plan": PLAN_VERSION, **versions()},
         }
@@ -318,9 +318,8 @@ class Job:
 
     def decisions(self) -> dict[str, str]:
         """Return what was decided without being asked, in words."""
-        plan, encoder = self.plan, self.options.encoder
-        why = self.reader.deinterlacing
-        found = decisions(self.info, self.request.output, plan.encoder, encoder, plan.copy, why, self.scale)
+        plan, why = self.plan, self.reader.deinterlacing
+        found = decisions(self.info, self.request.output, plan.encoder, plan.copy, why)
         if self.enlarged_as:
             found["input"] = "enlarged as {} video ({})".format(*self.enlarged_as)
         return found

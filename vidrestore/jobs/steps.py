@@ -17,16 +17,19 @@ from typing import Any, TypeAlias
 from vidrestore.clips import Bounds, clip_bounds, needed_clips, owned_span, owners
 from vidrestore.errors import OptionError
 from vidrestore.frames import Frame, Scale, VideoInfo, enlarged_size
-from vidrestore.jobs.encoder_choice import choose_encoder
+from vidrestore.media.coding_loss import kind_by_coding
 from vidrestore.media.encoder_table import EncoderChoice
+from vidrestore.media.encoders import choose_encoder
 from vidrestore.media.probe import SourceInfo
+from vidrestore.media.reader import VideoReader
 from vidrestore.media.source import Target
 from vidrestore.media.writer import VideoWriter
-from vidrestore.options import DENOISE, EncoderOptions, RestoreOptions
+from vidrestore.options import DENOISE, EncoderOptions, Input, RestoreOptions
 from vidrestore.pipeline.chain import buffered, frames_ahead
 from vidrestore.pipeline.clip_restorer import Changes
 from vidrestore.pipeline.pipelines import clip_restorer, known_sigma, output_scale
 from vidrestore.pipeline.plan import (
+    NOISE_STEP,
     Clip,
     Plan,
     PlannedClip,
@@ -92,6 +95,23 @@ def total_scale(steps: Sequence[Step], video: VideoInfo) -> Scale:
     """Return how many times larger the last step's frames are than the source's."""
     enlarging = next((step for step in steps if step.task in SCALES), None)
     return 1 if enlarging is None else output_scale(SCALES[enlarging.task], enlarging.options, video.height)
+
+
+def measured_input(step: Step, reader: VideoReader) -> tuple[Input, str] | None:
+    """Return what kind of input a source is for a step, "clean" or "compressed", and why, in words; None if
+    its network doesn't depend on that.
+
+    Many bits may be those of noise, which the network for clean video would keep: it is measured, too.
+    """
+    if not step.measures_input:
+        return None
+    pixels, timeline = reader.info.video.format, Timeline(NOISE_STEP, 0)
+    with closing(reader.frames()) as decoded:
+        seen = islice(decoded, NOISE_STEP)
+        clips = [clip for clip, _ in planned_clips(seen, timeline, pixels, None, detect=False)]
+    kind, why = kind_by_coding(reader.info, max((clip.loss[0] for clip in clips), default=0.0))
+    noisy = kind == "clean" and any(clip.rms[0] for clip in clips)
+    return ("compressed", "it has noise") if noisy else (kind, why)
 
 
 class Stage:

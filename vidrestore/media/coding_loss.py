@@ -17,17 +17,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vidrestore.media.probe import is_lossless
+from vidrestore.media.source import PIPE
 
 if TYPE_CHECKING:
     from av.video.frame import VideoFrame
 
     from vidrestore.frames import VideoInfo
     from vidrestore.media.probe import SourceInfo
+    from vidrestore.options import Input
 
 _MPEG = ("mpeg1video", "mpeg2video", "mpeg4", "msmpeg4v2", "msmpeg4v3", "wmv1", "wmv2", "h263", "flv1")
 WITH_PARAMETERS = frozenset({"h264", "vp9", *_MPEG})
 TELLING = WITH_PARAMETERS | {"mjpeg"}  # codecs whose pictures or packets tell what was taken
 PARAMETERS = {"export_side_data": "venc_params"}  # options of a decoder that gives its quantisers
+# Sigma of what the coder took from which a video is enlarged as a compressed one: x264's at crf 19. On four
+# clips of 160x90 behind x264 the network for clean video is better above 0.4 to 0.7 bits a pixel.
+CODED = 1.5
 LEAST = 1.0  # sigma; what is below is left alone
 # Bits of another codec that one of H.264 is worth
 EFFICIENCY = {
@@ -181,3 +186,17 @@ def loss_by_bits(source: SourceInfo) -> Loss:
         return NO_LOSS
     sigma = min(SIGMA_AT_A_BIT * (bits / EFFICIENCY.get(codec, 1.0)) ** EXPONENT, MOST_BY_BITS)
     return _at_least(sigma, CHROMA_BY_BITS * sigma)
+
+
+def kind_by_coding(source: SourceInfo, loss: float) -> tuple[Input, str]:
+    """Return the kind by what the coder took from luma, and why, in words."""
+    codec = source.video.codec
+    if source.path == PIPE:
+        return "compressed", "a pipe doesn't tell"
+    if codec == "gif":
+        return "compressed", "gif has few colours"
+    if is_lossless(codec):
+        return "clean", f"{codec} has no losses"
+    if not loss and codec not in TELLING and bits_per_pixel(source) is None:
+        return "compressed", codec
+    return "compressed" if loss >= CODED else "clean", f"coding loss {loss:.1f}"

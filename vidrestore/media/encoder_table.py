@@ -60,6 +60,7 @@ class EncoderChoice:
     codec_tag: str | None = None
     threads: int = FEWEST_THREADS
     lossless: bool = False
+    why: str = ""  # it was chosen, in words
 
     @property
     def settings(self) -> dict[str, str]:
@@ -126,33 +127,11 @@ def _numbers(first: int, last: int) -> tuple[str, ...]:
 
 
 X26X_PRESETS = (
-    *(
-        "ultrafast",
-        "superfast",
-        "veryfast",
-        "faster",
-        "fast",
-        "medium",
-        "slow",
-        "slower",
-        "veryslow",
-        "placebo",
-    ),
-    *_numbers(0, 9),
+    *("ultrafast", "superfast", "veryfast", "faster", "fast", "medium", "slow", "slower", "veryslow"),
+    *("placebo", *_numbers(0, 9)),
 )
-# Not ultrafast, which leaves out deblocking, CABAC and 8x8 transforms, and so changes x264's profile: its
-# file is 2.2 times that of medium, that of superfast 1.3 times [measured at 854x480, crf 18].
-LOSSY = {
-    "crf",
-    "qp",
-    "b",
-    "q",
-    "qscale",
-    "global_quality",
-    "quality",
-    "bitrate",
-    "vbv-maxrate",
-    "maxrate",
+LOSSY = {  # settings of a quality, in any encoder
+    *("crf", "qp", "b", "q", "qscale", "global_quality", "quality", "bitrate", "vbv-maxrate", "maxrate"),
     "cq-level",
 }
 ISO = ("mp4", "mov")  # containers of the ISO base media file format
@@ -170,100 +149,57 @@ FFV1_FORMATS = (
     | _planar("gbrap", (10, 12, 14, 16))
 )
 
-NV12, P010 = {"yuv420p": "nv12"}, {"yuv420p10le": "p010le"}
+_NV12, _P010 = {"yuv420p": "nv12"}, {"yuv420p10le": "p010le"}
+_QSV_PRESETS = ("veryfast", "faster", "fast", "medium", "slow", "slower", "veryslow", *_numbers(1, 7))
 
 
-def _hardware() -> Iterator[EncoderRow]:
+def _hardware(codec: str) -> Iterator[EncoderRow]:
     """Yield encoders of graphics processors, with constant quality on a scale like crf's."""
-    for codec in ("h264", "hevc", "av1"):
-        deep = {} if codec == "h264" else P010
-        containers = ("mp4", "mov", "matroska") if codec != "av1" else ("mp4", "matroska")
-        common: dict[str, Any] = {"codec": codec, "containers": containers, "odd_chroma": False}
-        common |= {"smallest": (160, 160), "tags": HEVC_TAGS if codec == "hevc" else {}}
-        yield EncoderRow(
-            f"{codec}_nvenc",
-            formats=_yuv("420 444" if codec != "av1" else "420", (8,)) | deep,
-            lossy={"rc": "vbr", "b": "0"},
-            crf=51,
-            quality="cq",
-            preset="preset",
-            presets=tuple(f"p{number}" for number in range(1, 8)),
-            device="an NVIDIA graphics card with an encoder",
-            **common,
-        )
-        yield EncoderRow(
-            f"{codec}_qsv",
-            formats=NV12 | deep,
-            crf=51,
-            quality="global_quality",
-            preset="preset",
-            presets=("veryfast", "faster", "fast", "medium", "slow", "slower", "veryslow", *_numbers(1, 7)),
-            device="Intel graphics (Quick Sync)",
-            **common,
-        )
-        yield EncoderRow(
-            f"{codec}_amf",
-            formats=NV12 | deep,
-            lossy={"rc": "qvbr"},
-            crf=51,
-            quality="qvbr_quality_level",
-            device="an AMD graphics card",
-            **common,
-        )
-        if codec != "av1":
-            yield EncoderRow(
-                f"{codec}_videotoolbox",
-                formats=NV12 | deep,
-                lossy={"allow_sw": "0"},
-                device="Apple hardware (VideoToolbox)",
-                **common,
-            )
+    deep = {} if codec == "h264" else _P010
+    containers = ("mp4", "matroska") if codec == "av1" else ("mp4", "mov", "matroska")
+    tags = HEVC_TAGS if codec == "hevc" else {}
+
+    def row(maker: str, device: str, formats: Mapping[str, str] = _NV12 | deep, **more: Any) -> EncoderRow:
+        limits: dict[str, Any] = {"odd_chroma": False, "smallest": (160, 160), "tags": tags, "device": device}
+        return EncoderRow(f"{codec}_{maker}", codec, containers, formats, **(limits | more))
+
+    nvidia = _yuv("420" if codec == "av1" else "420 444", (8,)) | deep
+    presets: dict[str, Any] = {"preset": "preset", "presets": tuple(f"p{speed}" for speed in range(1, 8))}
+    lossy = {"rc": "vbr", "b": "0"}
+    device = "an NVIDIA graphics card with an encoder"
+    yield row("nvenc", device, nvidia, lossy=lossy, crf=51, quality="cq", **presets)
+    presets = {"preset": "preset", "presets": _QSV_PRESETS}
+    yield row("qsv", "Intel graphics (Quick Sync)", crf=51, quality="global_quality", **presets)
+    device, quality = "an AMD graphics card", "qvbr_quality_level"
+    yield row("amf", device, lossy={"rc": "qvbr"}, crf=51, quality=quality)
+    if codec != "av1":
+        yield row("videotoolbox", "Apple hardware (VideoToolbox)", lossy={"allow_sw": "0"})
 
 
+_X26X: dict[str, Any] = {"crf": 51, "preset": "preset", "presets": X26X_PRESETS}
+_X264: dict[str, Any] = {"lossless": {"qp": "0"}, "smallest": (2, 2), **_X26X}
+_FFV1 = {"level": "3", "slices": "4", "slicecrc": "1"}
+_VP9 = {"cpu-used": "3", "row-mt": "1"}
+_ALL, _OPEN = ("mp4", "mov", "matroska"), ("mp4", "matroska", "webm")
 TABLE = (
-    EncoderRow(
-        "libx264",
-        "h264",
-        ("mp4", "mov", "matroska"),
-        _yuv("420 422 444", (8, 10)),  # gray is encoded as such, but FFmpeg's decoder makes 4:2:0 of it
-        lossless={"qp": "0"},
-        crf=51,
-        preset="preset",
-        presets=X26X_PRESETS,
-        odd_chroma=False,
-        smallest=(2, 2),
-    ),
-    EncoderRow(
-        "libx264rgb",
-        "h264",
-        ("mp4", "mov", "matroska"),
-        {"gbrp": "rgb24"},
-        lossless={"qp": "0"},
-        crf=51,
-        preset="preset",
-        presets=X26X_PRESETS,
-        smallest=(2, 2),
-    ),
+    # gray is encoded as such, but FFmpeg's decoder makes 4:2:0 of it
+    EncoderRow("libx264", "h264", _ALL, _yuv("420 422 444", (8, 10)), odd_chroma=False, **_X264),
+    EncoderRow("libx264rgb", "h264", _ALL, {"gbrp": "rgb24"}, **_X264),
     EncoderRow(
         "libx265",
         "hevc",
-        ("mp4", "mov", "matroska"),
+        _ALL,
         _yuv("420 422 444", (8, 10, 12)) | _planar("gray", (8, 10, 12)) | _planar("gbrp", (8, 10, 12)),
         lossless={"x265-params": "lossless=1"},
-        crf=51,
-        preset="preset",
-        presets=X26X_PRESETS,
         odd_chroma=False,
-        smallest=(
-            64,
-            16,
-        ),  # narrower, it writes beyond its buffers: a crash in one run of ten [measured up to 48]
+        smallest=(64, 16),  # narrower, it writes beyond its buffers: it crashes [measured up to 48]
         tags=HEVC_TAGS,
+        **_X26X,
     ),
     EncoderRow(
         "libsvtav1",
         "av1",
-        ("mp4", "matroska", "webm"),
+        _OPEN,
         _yuv("420", (8, 10)),
         lossy={"preset": "6"},
         lossless={"preset": "6", "svtav1-params": "lossless=1"},
@@ -275,33 +211,20 @@ TABLE = (
     EncoderRow(
         "libvpx-vp9",
         "vp9",
-        ("mp4", "matroska", "webm"),
+        _OPEN,
         _yuv("420 422 444", (8,)) | {"gbrp": "gbrp"},
-        lossy={"b": "0", "cpu-used": "3", "row-mt": "1"},
-        lossless={"lossless": "1", "cpu-used": "3", "row-mt": "1"},
+        lossy={"b": "0", **_VP9},
+        lossless={"lossless": "1", **_VP9},
         crf=63,
         preset="cpu-used",
         presets=_numbers(-16, 16),
     ),
     EncoderRow("prores_ks", "prores", ("mov", "matroska"), _yuv("422", (10,)), lossy={"profile": "hq"}),
-    EncoderRow(
-        "ffv1",
-        "ffv1",
-        ("matroska", "mp4"),
-        FFV1_FORMATS,
-        lossy={"level": "3", "slices": "4", "slicecrc": "1"},
-        lossless={"level": "3", "slices": "4", "slicecrc": "1"},
-    ),
-    *_hardware(),
+    EncoderRow("ffv1", "ffv1", ("matroska", "mp4"), FFV1_FORMATS, lossy=_FFV1, lossless=_FFV1),
+    *(row for codec in ("h264", "hevc", "av1") for row in _hardware(codec)),
 )
 ENCODERS = {row.name: row for row in TABLE}
 PREFERENCE = ("libx264", "libx264rgb", "libx265", "libsvtav1", "libvpx-vp9", "ffv1", "prores_ks")
 DEEP_PREFERENCE = ("libx265", "libx264", "libsvtav1", "libvpx-vp9", "ffv1", "prores_ks")
-LOSSLESS_PREFERENCE = (
-    "libx264",
-    "libx264rgb",
-    "libx265",
-    "libvpx-vp9",
-    "libsvtav1",
-    "ffv1",
-)  # FFV1 late: few players support it in MP4
+# FFV1 late: few players support it in MP4
+LOSSLESS_PREFERENCE = ("libx264", "libx264rgb", "libx265", "libvpx-vp9", "libsvtav1", "ffv1")

@@ -1,8 +1,8 @@
 """The notes of the camera (EXIF) and the colour profile (ICC) of a photo, put into the restored one.
 
-PyAV hands neither to an encoder, so both are read from the file here and written into the encoded picture:
-both into JPEG and PNG, the profile into TIFF. The notes of editors (XMP, IPTC) are found, and not kept.
-After CIPA DC-008 (EXIF 2.32), ICC.1 annex B, PNG third edition, TIFF 6.0, RFC 9649 (WebP).
+PyAV hands neither to an encoder, so both are read from JPEG and PNG here and written into the encoded JPEG or
+PNG. All other notes are left out with a warning. After CIPA DC-008 (EXIF 2.32), ICC.1 annex B, PNG third
+edition, TIFF 6.0.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from collections.abc import Iterator, Set
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
+from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
 if TYPE_CHECKING:
@@ -22,53 +23,50 @@ if TYPE_CHECKING:
 EXIF, PROFILE, EDITORS = "EXIF", "ICC_PROFILE", "XMP"  # as side data is called
 _LARGEST_EXIF, _LARGEST_PROFILE = 65_525, 8 << 20  # the first fills a block of JPEG
 _MOST_BLOCKS = 100_000
-_APP0, _APP1, _APP2, _APP13, _SIZE_MARKERS = 0xFFE0, 0xFFE1, 0xFFE2, 0xFFED, (0xFFC0, 0xFFC1, 0xFFC2)
-_XMP_OF_JPEG, _XMP_OF_PNG, _IPTC = b"http://ns.adobe.com/xap/1.0/\0", b"XML:com.adobe.xmp\0", b"8BIM\x04\x04"
+_APP0, _APP1, _APP2, _SIZE_MARKERS = 0xFFE0, 0xFFE1, 0xFFE2, (0xFFC0, 0xFFC1, 0xFFC2)
+# what XMP and IPTC begin with in any file
+_OF_EDITORS = (b"http://ns.adobe.com/xap/1.0/", b"XML:com.adobe.xmp", b"<x:xmpmeta", b"8BIM\x04\x04")
 _PART = 65_519  # of a profile, in a block of JPEG
 _ORDERS = {b"II*\0": "<", b"MM\0*": ">"}
-_SHORT, _LONG, _BYTES = 3, 4, 7
+_SHORT, _LONG = 3, 4
 _SUBFILE, _COPY_OR_MASK = 0xFE, 0b101  # a tag, and the bits of its value
 _ANIMATED = 0x02  # among the flags of WebP
-# tags of a TIFF's directory: maker, model, artist, copyright, EXIF and GPS; XMP and IPTC; the profile
-_OF_CAMERAS, _OF_EDITORS, _OF_PROFILE = {0x10F, 0x110, 0x13B, 0x8298, 0x8769, 0x8825}, {0x2BC, 0x83BB}, 0x8773
 
 
 @dataclass(frozen=True)
 class PhotoNotes:
-    """EXIF (from its byte order on) and ICC profile, as in the file; empty if there is none. `others` are
-    kinds of notes that the file has and that are not kept.
-    """
+    """EXIF (from its byte order on) and ICC profile, as in the file; empty if there is none."""
 
     exif: bytes = b""
     profile: bytes = b""
-    others: frozenset[str] = frozenset()
 
     def fitting(self, choice: EncoderChoice, drop: Set[str] = frozenset()) -> PhotoNotes:
         """Return what such a picture can hold, upright and without what is dropped."""
-        if choice.encoder not in ("mjpeg", "png", "tiff"):
+        if choice.encoder not in ("mjpeg", "png"):
             return PhotoNotes()
         colours = b"GRAY" if choice.pix_fmt.startswith(("gray", "ya")) else b"RGB "
-        exif = b"" if "exif" in drop or choice.encoder == "tiff" else upright(self.exif)
+        exif = b"" if "exif" in drop else upright(self.exif)
         return PhotoNotes(exif, self.profile if self.profile[16:20] == colours else b"")
 
     @property
     def kinds(self) -> frozenset[str]:
-        return frozenset([EXIF] * bool(self.exif) + [PROFILE] * bool(self.profile)) | self.others
+        return frozenset([EXIF] * bool(self.exif) + [PROFILE] * bool(self.profile))
 
 
 def read_notes(path: str) -> PhotoNotes:
-    """Return the notes of a picture; none if it has none that can be read. Raises OSError."""
+    """Return the notes of a JPEG or PNG; none if it has none that can be read. Raises OSError."""
     with open(path, "rb") as file:
-        start = file.read(12)
+        start = file.read(8)
         if start.startswith(b"\xff\xd8"):
             file.seek(2)
             return _of_jpeg(file)
-        if start.startswith(b"\x89PNG"):
-            file.seek(8)
-            return _of_png(file)
-        if start[:4] in _ORDERS:
-            return _of_tiff(file, _ORDERS[start[:4]], start)
-        return _of_webp(file) if start[:4] + start[8:] == b"RIFFWEBP" else PhotoNotes()
+        return _of_png(file) if start.startswith(b"\x89PNG") else PhotoNotes()
+
+
+def has_editors_notes(path: str) -> bool:
+    """Return True if there is XMP or IPTC anywhere in a picture. Raises OSError."""
+    data = Path(path).read_bytes()
+    return any(mark in data for mark in _OF_EDITORS)
 
 
 def further_pictures(path: str) -> str | None:
@@ -118,22 +116,16 @@ def _pages(file: BinaryIO, order: str) -> int:
     return pages
 
 
-def _others(found: bool) -> frozenset[str]:
-    return frozenset([EDITORS] * found)
-
-
 def _of_jpeg(file: BinaryIO) -> PhotoNotes:
-    exif, parts, count, editors = b"", dict[int, bytes](), 0, False
+    exif, parts, count = b"", dict[int, bytes](), 0
     for marker, data in _segments(file):
         if marker == _APP1 and data.startswith(b"Exif\0\0"):
             exif = exif or data[6:]
         elif marker == _APP2 and data.startswith(b"ICC_PROFILE\0") and len(data) > 14:
             parts[data[12]], count = data[14:], data[13]
-        elif (marker == _APP1 and data.startswith(_XMP_OF_JPEG)) or (marker == _APP13 and _IPTC in data):
-            editors = True
     whole = sorted(parts) == list(range(1, count + 1))
     profile = b"".join(parts[number] for number in sorted(parts)) if whole else b""
-    return PhotoNotes(exif, profile, _others(editors))
+    return PhotoNotes(exif, profile)
 
 
 def _segments(file: BinaryIO) -> Iterator[tuple[int, bytes]]:
@@ -146,46 +138,13 @@ def _segments(file: BinaryIO) -> Iterator[tuple[int, bytes]]:
 
 
 def _of_png(file: BinaryIO) -> PhotoNotes:
-    found, editors = {b"eXIf": b"", b"iCCP": b""}, False
+    found = {b"eXIf": b"", b"iCCP": b""}
     for head in islice(iter(lambda: file.read(8), b""), _MOST_BLOCKS):
         size, kind = struct.unpack(">I4s", head.ljust(8, b"\0"))
         if kind in found and size <= _LARGEST_PROFILE:
             found[kind], size = file.read(size), 0
-        elif kind == b"iTXt" and size >= len(_XMP_OF_PNG):
-            editors = file.read(len(_XMP_OF_PNG)) == _XMP_OF_PNG or editors
-            size -= len(_XMP_OF_PNG)
         file.seek(size + 4, io.SEEK_CUR)
-    return PhotoNotes(found[b"eXIf"], _unpacked(found[b"iCCP"]), _others(editors))
-
-
-def _of_webp(file: BinaryIO) -> PhotoNotes:
-    found, editors = {b"EXIF": b"", b"ICCP": b""}, False
-    for head in islice(iter(lambda: file.read(8), b""), _MOST_BLOCKS):
-        kind, size = struct.unpack("<4sI", head.ljust(8, b"\0"))
-        editors = editors or kind == b"XMP "
-        if kind in found and size <= _LARGEST_PROFILE:
-            found[kind] = file.read(size)
-            size %= 2  # chunks are filled up to an even size
-        else:
-            size += size % 2
-        file.seek(size, io.SEEK_CUR)
-    return PhotoNotes(found[b"EXIF"].removeprefix(b"Exif\0\0"), found[b"ICCP"], _others(editors))
-
-
-def _of_tiff(file: BinaryIO, order: str, start: bytes) -> PhotoNotes:
-    """The notes of the first directory. The camera's refer to places in this very file and are not kept."""
-    profile = b""
-    try:
-        file.seek(*struct.unpack_from(f"{order}I", start, 4))
-        places, _ = _entries(data := bytearray(file.read(2 + 12 * 0xFFFF)), order, 0)
-        if _OF_PROFILE in places:
-            size, place = struct.unpack_from(f"{order}II", data, places[_OF_PROFILE] + 4)
-            file.seek(place)
-            profile = file.read(size) if size <= _LARGEST_PROFILE else b""
-    except struct.error:  # a place beyond the end
-        return PhotoNotes()
-    camera = frozenset([EXIF] * bool(_OF_CAMERAS & places.keys()))
-    return PhotoNotes(b"", profile, camera | _others(bool(_OF_EDITORS & places.keys())))
+    return PhotoNotes(found[b"eXIf"], _unpacked(found[b"iCCP"]))
 
 
 def _unpacked(chunk: bytes) -> bytes:
@@ -241,11 +200,9 @@ def _blank_thumbnail(data: bytearray, order: str, entries: dict[int, int]) -> No
 
 
 def with_notes(picture: bytes, notes: PhotoNotes) -> bytes:
-    """Return an encoded JPEG, PNG or TIFF with the notes in it."""
+    """Return an encoded JPEG or PNG with the notes in it."""
     if not notes.kinds:
         return picture
-    if picture.startswith(b"II*\0"):  # as FFmpeg writes TIFF
-        return _with_profile(picture, notes.profile)
     if not picture.startswith(b"\xff\xd8"):
         width, height = struct.unpack_from(">II", picture, 16)
         exif, profile = upright(notes.exif, (height, width)), zlib.compress(notes.profile)
@@ -261,21 +218,6 @@ def with_notes(picture: bytes, notes: PhotoNotes) -> bytes:
         added += _segment(_APP2, b"ICC_PROFILE\0" + bytes([number, len(parts)]) + part)
     place = 2 + (4 + len(found[_APP0]) if picture[2:4] == b"\xff\xe0" else 0)  # behind JFIF's
     return picture[:place] + added + picture[place:]
-
-
-def _with_profile(picture: bytes, profile: bytes) -> bytes:
-    """Return a TIFF with the profile and a longer directory behind it."""
-    (place,) = struct.unpack_from("<I", picture, 4)
-    (count,) = struct.unpack_from("<H", picture, place)
-    stop = place + 2 + 12 * count
-    entries = [picture[each : each + 12] for each in range(place + 2, stop, 12)]
-    begin = len(picture) + len(picture) % 2
-    entries.append(struct.pack("<HHII", _OF_PROFILE, _BYTES, len(profile), begin))
-    entries.sort(key=lambda entry: struct.unpack_from("<H", entry))
-    directory = begin + len(profile) + len(profile) % 2
-    parts = [picture[:4], struct.pack("<I", directory), picture[8:].ljust(begin - 8, b"\0")]
-    parts += [profile.ljust(directory - begin, b"\0"), struct.pack("<H", count + 1), *entries]
-    return b"".join(parts) + picture[stop : stop + 4]
 
 
 def _segment(marker: int, data: bytes) -> bytes:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from vidrestore.errors import MediaError, OptionError
 from vidrestore.files.atomic import Partial, remove_partials, sync_folder
-from vidrestore.frames import PixelFormat, enlarged_size
+from vidrestore.frames import PixelFormat
 from vidrestore.media.encoder_table import EncoderChoice
 from vidrestore.media.encoding import Encoder, explained, opens
 from vidrestore.media.photo_notes import EDITORS, EXIF, PhotoNotes, read_notes, with_notes
@@ -22,7 +22,7 @@ from vidrestore.media.source import PICTURE_ENCODERS, PICTURES, Target
 if TYPE_CHECKING:
     from av.packet import Packet
 
-    from vidrestore.frames import Frame, Scale, VideoInfo
+    from vidrestore.frames import Frame, VideoInfo
     from vidrestore.media.segment_file import SegmentFacts, StoredPacket
     from vidrestore.options import EncoderOptions
 
@@ -30,17 +30,19 @@ _SETTINGS = {
     "png": {"pred": "mixed"},
     "mjpeg": {"qmin": "2", "qmax": "2"},  # from 2 to 31, lower is better
     "tiff": {"compression_algo": "deflate"},
-    "exr": {"compression": "zip16"},
 }
 _DEEP = {"png": "be", "tiff": "le"}
 
 
 def choose_picture_encoder(
-    source: SourceInfo, output: Target, options: EncoderOptions, scale: Scale = 1
+    source: SourceInfo, video: VideoInfo, output: Target, options: EncoderOptions
 ) -> EncoderChoice:
-    """Return the encoder for pictures by the suffix of their names. Raises MediaError, or OptionError for
-    options that it lacks.
+    """Return the encoder for pictures of `video` by the suffix of their names. Raises MediaError for one name
+    of many pictures, or OptionError for options that the encoder lacks.
     """
+    if not output.is_pattern and not (source.container == PICTURES and source.video.frames == 1):
+        names = f"%04d{output.path.suffix}"
+        raise MediaError(f"{output}: one picture, but a video has many; name them all, as in {names}")
     name = PICTURE_ENCODERS[output.suffix]
     if options.encoder not in (None, "auto", name):
         raise OptionError(
@@ -51,12 +53,11 @@ def choose_picture_encoder(
             raise OptionError(f"`{field}={getattr(options, field)}`: {name} has none; remove the option")
     if options.lossless and name == "mjpeg":
         raise OptionError(f"{output}: JPEG is never lossless; name .png or .tiff pictures")
-    pix_fmt = _pix_fmt(name, source.video.format, output)
+    pix_fmt = _pix_fmt(name, video.format, output)
     settings = _SETTINGS[name] | {key: str(value) for key, value in options.options.items()}
-    height, width = enlarged_size(source.video.height, source.video.width, scale)
-    if not opens(name, pix_fmt, width, height, settings):
+    if not opens(name, pix_fmt, video.width, video.height, settings):
         given = " ".join(f"{key}={value}" for key, value in settings.items())
-        raise MediaError(f"{output}: {name} can't encode {width}x{height} {pix_fmt} with {given}")
+        raise MediaError(f"{output}: {name} can't encode {video.width}x{video.height} {pix_fmt} with {given}")
     return EncoderChoice(name, pix_fmt, PICTURES, settings, lossless=name != "mjpeg")
 
 
@@ -68,8 +69,6 @@ def _pix_fmt(encoder: str, pixels: PixelFormat, output: Target) -> str:
             (pixels.chroma_width_shift, pixels.chroma_height_shift), "444"
         )
         return f"yuvj{subsampling}p"  # full range, the only one in JPEG
-    if encoder == "exr":
-        return "gbrapf32le" if pixels.alpha else "grayf32le" if pixels.family == "gray" else "gbrpf32le"
     deep = pixels.depth > 8
     if pixels.family == "gray":
         stem = ("ya16" if deep else "ya8") if pixels.alpha else ("gray16" if deep else "gray")
@@ -102,9 +101,8 @@ def side_data_left_out(source: SourceInfo, choice: EncoderChoice, drop: Set[str]
     kinds = source.video.side_data
     if source.pictures is None or choice.container != PICTURES:
         return kinds
-    notes = read_notes(source.pictures.files[0])
     dropped = {EXIF, EDITORS} if "exif" in drop else set[str]()
-    return (kinds | notes.kinds) - notes.fitting(choice, drop).kinds - dropped
+    return kinds - read_notes(source.pictures.files[0]).fitting(choice, drop).kinds - dropped
 
 
 class JoinedPictures:

@@ -21,9 +21,9 @@ from numpy.typing import NDArray
 from vidrestore.errors import MediaError
 from vidrestore.frames import ColourTags
 from vidrestore.media.coding_loss import loss_by_tables
-from vidrestore.media.formats import SRGB, layout_of, planes_of
+from vidrestore.media.formats import layout_of, planes_of
 from vidrestore.media.log import collect_errors
-from vidrestore.media.photo_notes import further_pictures
+from vidrestore.media.photo_notes import EDITORS, EXIF, further_pictures, has_editors_notes
 from vidrestore.media.probe import (
     SourceInfo,
     StreamInfo,
@@ -32,7 +32,7 @@ from vidrestore.media.probe import (
     describe_video,
 )
 from vidrestore.media.side_data import display_matrix, filtered
-from vidrestore.media.source import DEMUXERS, KINDS, PICTURES, Pictures
+from vidrestore.media.source import KINDS, PICTURES, Pictures
 
 if TYPE_CHECKING:
     import av
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-SUFFIXES = tuple(DEMUXERS)
+SUFFIXES = tuple(KINDS)
 JPEG_HEAD = 1 << 18  # bytes that nearly always hold a JPEG's tables: notes before them have up to 64 KB each
 USUAL_RATE = Fraction(25)  # pictures per second unless asked for
 # their decoders stop at an error only if asked to; TIFF's would then refuse undamaged files, too
@@ -54,28 +54,33 @@ _MAGIC = {  # first bytes of files -> demuxer
     b"\xff\xd8\xff": "jpeg_pipe",
     b"II*\0": "tiff_pipe",
     b"MM\0*": "tiff_pipe",
-    b"v/1\1": "exr_pipe",
+}
+# FFmpeg's names of tags of a TIFF -> as side data is called
+_TIFF_NOTES = {
+    **dict.fromkeys(("Make", "Model", "Artist", "Copyright", "ExifIFD", "GPSInfo"), EXIF),
+    **dict.fromkeys(("0x02BC", "0x83BB"), EDITORS),
 }
 _UNPACKED = {"pal8": "rgba", "monob": "gray", "monow": "gray"}  # palettes and single bits, as samples
-_BRIGHTEST = 1e9  # of EXR; 1 is white
 
 
 def pictures_info(pictures: Pictures, rate: Fraction) -> SourceInfo:
     """Describe pictures as a video of `rate` pictures per second; its times count pictures from 0."""
-    with _opened(pictures.files[0]) as container:
+    path = pictures.files[0]
+    with _opened(path) as container:
         stored = container.streams.video[0]
-        check_size(pictures.files[0], stored)
-        video = describe_video(pictures.files[0], stored, [_first(container, pictures.files[0])], PICTURES)
+        check_size(path, stored)
+        frame = _first(container, path)
+        video = describe_video(path, stored, [frame], PICTURES)
         kind = container.format.name
     if video.width == stored.height != stored.width and video.sample_aspect_ratio:  # it was turned
         video = replace(video, sample_aspect_ratio=1 / video.sample_aspect_ratio)
     count = len(pictures.files)
     video = replace(video, time_base=1 / rate, rate=rate, base_rate=rate, frames=count, start=0)
     video = replace(video, duration=count, bit_rate=None, interlaced=False, unmarked_order=None)
-    if kind == "tiff_pipe":  # all their tags are EXIF, the size, too
-        video = replace(video, side_data=video.side_data - {"EXIF"})
-    if kind == "exr_pipe":  # as the reader delivers them
-        video = replace(video, colour=replace(video.colour, transfer=SRGB))
+    notes = video.side_data | {EDITORS} if has_editors_notes(path) else video.side_data
+    if kind == "tiff_pipe":  # FFmpeg takes all their tags for EXIF, the size, too
+        notes = notes - {EXIF} | {_TIFF_NOTES[tag] for tag in frame.metadata.keys() & _TIFF_NOTES}
+    video = replace(video, side_data=notes)
     stream = StreamInfo(video.index, "video", video.codec)
     return SourceInfo(pictures.source, PICTURES, video, (stream,), duration=count / rate)
 
@@ -109,7 +114,6 @@ class PictureDecoding:
                     f"{video.width}x{video.height} in {video.pix_fmt}; all frames must be alike; "
                     "`photos` restores each by itself"
                 )
-            _check_light(frame, files[pts])
             frame.pts, frame.duration, frame.time_base = pts, 1, video.time_base
             yield frame
 
@@ -172,17 +176,6 @@ def _first(container: InputContainer, path: str) -> VideoFrame:
     return _upright(container.streams.video[0], frame)
 
 
-def _check_light(frame: VideoFrame, path: str) -> None:
-    """Refuse NaN and infinity, which renderers leave in EXR, and which spread to all pixels around them."""
-    layout = layout_of(frame.format.name)
-    if layout.format.depth != 32:
-        return
-    wrong = sum(int((~(abs(plane) <= _BRIGHTEST)).sum()) for plane in planes_of(frame, layout))
-    if wrong:
-        count = "1 sample is" if wrong == 1 else f"{wrong} samples are"
-        raise MediaError(f"{path}: {count} NaN, infinite or beyond {_BRIGHTEST:g}; mend the picture first")
-
-
 def _upright(stream: VideoStream, frame: VideoFrame) -> VideoFrame:
     """Return a picture upright: its pixels are moved, because few formats can store its orientation.
 
@@ -237,7 +230,7 @@ def png(picture: NDArray[np.uint8]) -> bytes:
 
 def _decoded(path: Path, taken: Callable[[av.VideoFrame], T]) -> T:
     """Return the result of `taken` for the picture in a file, decoded while the file is open."""
-    if path.suffix.lower() not in DEMUXERS:
+    if path.suffix.lower() not in KINDS:
         raise MediaError(f"{path}: not a picture by its name; expected {', '.join(SUFFIXES)}")
     with _readable(str(path)) as container:
         for frame in container.decode(video=0):

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+from collections.abc import Generator
 from contextlib import closing
 from dataclasses import replace
 from fractions import Fraction
 from functools import cached_property
-from itertools import takewhile
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
@@ -18,14 +17,16 @@ from vidrestore.media.damage import Damage, broken_structure
 from vidrestore.media.decoding import Decoding
 from vidrestore.media.deinterlace import PIPE_DEINTERLACED, Deinterlacer, measured_order
 from vidrestore.media.encoding import frame_ticks
-from vidrestore.media.formats import from_linear, layout_of, planes_of
+from vidrestore.media.formats import layout_of, planes_of
 from vidrestore.media.pictures import USUAL_RATE, PictureDecoding, pictures_info
 from vidrestore.media.probe import SourceInfo, probe
-from vidrestore.media.source import Y4M, Source, standard_input
-from vidrestore.media.y4m import Y4mInput, y4m_missing_bytes
+from vidrestore.media.source import Source, standard_input
+from vidrestore.media.y4m import Y4mInput
 
 if TYPE_CHECKING:
     from av.video.frame import VideoFrame
+
+AnyDecoding = Decoding | PictureDecoding | Y4mInput
 
 
 class VideoReader:
@@ -61,7 +62,7 @@ class VideoReader:
             raise OptionError(f"`fps={fps}` is for pictures; y4m states its rate, remove the option")
         self.info: SourceInfo = self._described(fps)
         self._running: Generator[Frame] | None = None
-        self._decoding: Decoding | PictureDecoding | None = None
+        self._decoding: AnyDecoding | None = None
         self._deinterlacer: Deinterlacer | None = None
         self._stored = self.info.video  # as in the file; `info` describes the frames that are yielded
         self._ticks = 1  # ticks of `info` per tick of the source
@@ -161,38 +162,32 @@ class VideoReader:
         self.damage = Damage()
         if self._pipe and start_pts is not None:
             raise MediaError("-: a pipe can't be read from the middle; save it to a file first")
-        self._running = (
-            self._read_pipe(self._pipe, stop_pts)
-            if self._pipe
-            else self._read_file(start_pts, stop_pts, self.damage)
-        )
+        self._running = self._read(start_pts, stop_pts, self.damage)
         return self._running
 
-    def _read_pipe(self, pipe: Y4mInput, stop_pts: int | None) -> Generator[Frame]:
-        with closing(pipe.frames(self.damage)) as frames:
-            yield from (
-                takewhile(lambda frame: frame.pts < stop_pts, frames) if stop_pts is not None else frames
-            )
-
-    def _read_file(self, start_pts: int | None, stop_pts: int | None, damage: Damage) -> Generator[Frame]:
-        """Yield the frames of a file. Each lasts until the next: what containers say per packet is in
-        decoding order, wrong with B-frames.
+    def _read(self, start_pts: int | None, stop_pts: int | None, damage: Damage) -> Generator[Frame]:
+        """Yield the frames. Each lasts until the next: what containers say per packet is in decoding order,
+        wrong with B-frames.
         """
-        for sign in self._broken_structure(whole=start_pts is None):
-            damage.add(sign)
+        if start_pts is None and not (self._pipe or self._pictures_read):
+            for sign in broken_structure(self.source.name):
+                damage.add(sign)
         waiting: Frame | None = None
         longest, loss = 0, loss_by_bits(self.info)
         threads = 1 if self.losses and self._stored.codec in WITH_PARAMETERS else self.threads
-        decoding = self._decoding = (
-            PictureDecoding(self._pictures_read, self.info)
-            if self._pictures_read
-            else Decoding(self.source.name, self._stored, threads, damage)
-        )
+        decoding: AnyDecoding
+        if self._pipe:
+            decoding, self._pipe.damage = self._pipe, damage
+        elif self._pictures_read:
+            decoding = PictureDecoding(self._pictures_read, self.info)
+        else:
+            decoding = Decoding(self.source.name, self._stored, threads, damage)
+        self._decoding = decoding
         with closing(self._pictures(decoding, start_pts, stop_pts)) as pictures:
             for picture in pictures:
                 if start_pts is not None and (picture.pts or 0) < start_pts:
                     continue  # only needed by the deinterlacer
-                frame = _frame(picture, is_linear=self._is_linear)
+                frame = _frame(picture)
                 if self.losses:
                     frame.loss = loss = decoding.loss or loss_of(picture, self._stored) or loss
                 del picture  # return its buffers to the decoder
@@ -209,20 +204,8 @@ class VideoReader:
             self._end(waiting, longest, decoding, damage)
             yield waiting
 
-    @property
-    def _is_linear(self) -> bool:
-        return self._pictures_read is not None and self._pictures_read.files[0].lower().endswith(".exr")
-
-    def _broken_structure(self, *, whole: bool) -> Iterator[str]:
-        """Yield what the file lacks, if `whole` of it is read."""
-        name = self.source.name
-        if self.info.container == Y4M and (lacking := y4m_missing_bytes(name)):
-            yield f"the file is cut short: {lacking} bytes of it are missing"
-        elif whole and not self._pictures_read:
-            yield from broken_structure(name)
-
     def _pictures(
-        self, decoding: Decoding | PictureDecoding, start_pts: int | None, stop_pts: int | None
+        self, decoding: AnyDecoding, start_pts: int | None, stop_pts: int | None
     ) -> Generator[VideoFrame]:
         start = None if start_pts is None else start_pts // self._ticks
         if start is not None and self._ticks > 1:  # it may be the second field of the frame before
@@ -257,7 +240,7 @@ class VideoReader:
                 "the file there first"
             )
 
-    def _end(self, last: Frame, longest: int, decoding: Decoding | PictureDecoding, damage: Damage) -> None:
+    def _end(self, last: Frame, longest: int, decoding: AnyDecoding, damage: Damage) -> None:
         """Settle the last frame's duration and whether the video ends where its stream says.
 
         `longest` is the longest frame. Packets have durations in the order of decoding: the last one to be
@@ -287,12 +270,9 @@ def _doubled(video: VideoInfo) -> VideoInfo:
     )
 
 
-def _frame(picture: VideoFrame, *, is_linear: bool = False) -> Frame:
+def _frame(picture: VideoFrame) -> Frame:
     assert picture.pts is not None
     planes = planes_of(picture, layout_of(picture.format.name))
-    if is_linear:
-        colours = 1 if len(planes) < 3 else 3
-        planes = (*map(from_linear, planes[:colours]), *planes[colours:])
     return Frame(
         planes, picture.pts, picture.duration, picture.key_frame, picture.interlaced_frame, picture.is_corrupt
     )

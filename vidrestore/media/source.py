@@ -29,16 +29,9 @@ Y4M = "yuv4mpegpipe"  # FFmpeg's name of what pipes hold
 MUXERS = {".mp4": "mp4", ".m4v": "mp4", ".mkv": "matroska", ".mov": "mov", ".webm": "webm"}
 SUFFIXES = {"mp4": ".mp4", "matroska": ".mkv", "mov": ".mov", "webm": ".webm"}
 
-PICTURE_ENCODERS = {
-    ".png": "png",
-    ".jpg": "mjpeg",
-    ".jpeg": "mjpeg",
-    ".tif": "tiff",
-    ".tiff": "tiff",
-    ".exr": "exr",
-}
+PICTURE_ENCODERS = {".png": "png", ".jpg": "mjpeg", ".jpeg": "mjpeg", ".tif": "tiff", ".tiff": "tiff"}
 PICTURES = "image2"  # FFmpeg's name for numbered pictures; the container of such a source or output
-DEMUXERS = {
+KINDS = {
     ".jpg": "jpeg_pipe",
     ".jpeg": "jpeg_pipe",
     ".png": "png_pipe",
@@ -46,8 +39,7 @@ DEMUXERS = {
     ".tiff": "tiff_pipe",
     ".webp": "webp_pipe",
 }
-KINDS = {**DEMUXERS, ".exr": "exr_pipe"}
-_OTHER_KINDS = frozenset({".avif", ".bmp", ".dng", ".heic", ".heif", ".jp2", ".jxl", ".psd"})
+_OTHER_KINDS = frozenset({".avif", ".bmp", ".dng", ".exr", ".heic", ".heif", ".jp2", ".jxl", ".psd"})
 HEAD_BYTES = 1 << 20  # hashed to distinguish a source from another of the same name and size
 _PLACE = re.compile(r"%(?:0(\d+))?d")
 _NUMBERED = re.compile(r"(.*?)(\d+)(\.[^.]*)")
@@ -186,7 +178,7 @@ class Target(_Named):
             )
             raise MediaError(
                 f"{self}: {found}; expected .mp4, .mkv, .mov or .webm, or - for a y4m pipe, or pictures such "
-                "as %04d.png"
+                "as %04d.png, .tiff (both up to 16 bits) or .jpg"
             )
         return MUXERS[self.suffix]
 
@@ -290,11 +282,10 @@ def matching(pattern: str) -> dict[int, str]:
 def _find_pictures(source: str) -> Pictures | None:
     if os.path.isdir(source):
         return _in_order(source, [os.path.join(source, name) for name in _names(Path(source))])
+    suffix = Path(source).suffix.lower()
+    if suffix in _OTHER_KINDS:
+        raise MediaError(f"{source}: {suffix} pictures are not read; convert to PNG (16 bits) or TIFF first")
     if os.path.exists(source):
-        suffix = Path(source).suffix.lower()
-        if suffix in _OTHER_KINDS:
-            known = ", ".join(KINDS)
-            raise MediaError(f"{source}: {suffix} pictures are not read; convert it to one of {known} first")
         return Pictures(source, (source,), Path(source).name) if suffix in KINDS else None
     if is_pattern(source):
         found = matching(source)

@@ -15,13 +15,14 @@ from collections.abc import Iterator
 from contextlib import closing, suppress
 from fractions import Fraction
 from itertools import islice
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vidrestore.errors import MediaError
 from vidrestore.media.damage import check_memory
 from vidrestore.media.encoder_table import ISO
 from vidrestore.media.probe import describe_stream, open_input, packets_of, video_stream
-from vidrestore.media.source import PICTURES, SUFFIXES, Y4M, Target
+from vidrestore.media.source import MUXERS, PICTURES, SUFFIXES, Y4M, Target
 from vidrestore.media.span import APART, WHOLE, Cut, Span, seconds
 
 if TYPE_CHECKING:
@@ -143,6 +144,18 @@ def pipe_warning(source: SourceInfo) -> str | None:
         ["HDR's mastering display and light level"] if video.mastering_display or video.content_light else []
     )
     return f"a y4m pipe holds the picture only; left out: {', '.join(kinds)}" if kinds else None
+
+
+def sound_warning(source: SourceInfo, output: Target, copied: tuple[int, ...]) -> str | None:
+    """Return a warning of uncompressed sound in MP4; None without it, or if the source has it there, too."""
+    own = MUXERS.get(Path(source.path).suffix.lower())
+    codecs = {each.codec for each in source.streams if each.index in copied and each.codec.startswith("pcm")}
+    if not codecs or output.container != "mp4" or own == "mp4":
+        return None
+    return (
+        f"{' and '.join(sorted(codecs))} in {SUFFIXES['mp4']}: many players don't play such sound there; "
+        f"`output={output.path.with_suffix('.mov').name}` or .mkv is safer"
+    )
 
 
 def other_kinds(source: SourceInfo) -> list[str]:

@@ -16,11 +16,11 @@ from vidrestore.colour import grey_to_planes, grey_to_stored
 from vidrestore.errors import CheckpointError, VidRestoreError
 from vidrestore.events import Listener, Planned, Started, Warned
 from vidrestore.frames import Frame
-from vidrestore.jobs.encoder_choice import choose_encoder
 from vidrestore.jobs.frame_progress import counted
 from vidrestore.jobs.job import Summary, check_files, ignore
 from vidrestore.jobs.steps import available_cores, video_writer, write_frames
 from vidrestore.media.encoder_table import EncoderChoice
+from vidrestore.media.encoders import choose_encoder
 from vidrestore.media.probe import SourceInfo
 from vidrestore.media.source import PIPE, Source, Target
 from vidrestore.models.fast.linear import PackedLinear

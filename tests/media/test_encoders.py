@@ -14,9 +14,9 @@ from written_videos import CONSTANT, described, fast_choice, made_frames, read, 
 
 from vidrestore.errors import MediaError, OptionError
 from vidrestore.frames import ColourTags
-from vidrestore.jobs import encoder_choice
-from vidrestore.jobs.encoder_choice import choose_encoder, usual_crf
+from vidrestore.media import encoders
 from vidrestore.media.encoder_table import ENCODERS, TABLE, EncoderChoice, EncoderRow
+from vidrestore.media.encoders import choose_encoder, usual_crf
 from vidrestore.media.encoding import picture, try_encoder
 from vidrestore.media.formats import layout_of, planes_of
 from vidrestore.media.source import MUXERS, SUFFIXES, Target
@@ -30,17 +30,8 @@ CELLS = [
     for pix_fmt in row.formats
 ]
 ORDINARY = [
-    "yuv420p",
-    "yuv422p",
-    "yuv444p",
-    "gray",
-    "gbrp",
-    "yuv420p10le",
-    "yuv422p10le",
-    "yuv444p10le",
-    "gray10le",
-    "yuv420p12le",
-    "yuva420p",
+    *("yuv420p", "yuv422p", "yuv444p", "gray", "gbrp", "yuv420p10le", "yuv422p10le", "yuv444p10le"),
+    *("gray10le", "yuv420p12le", "yuva420p"),
 ]
 
 
@@ -133,71 +124,63 @@ def test_odd_sizes_are_encoded_by_a_codec_that_has_them(name, pix_fmt, tmp_path)
     assert (video.width, video.height, video.format.name) == (33, 25, pix_fmt)
 
 
-@pytest.mark.parametrize(
-    "name, options, pix_fmt, message",
-    [
-        (
-            "a.webm",
-            EncoderOptions(encoder="libx264"),
-            "yuv420p",
-            r"libx264: .webm can't hold h264; `encoder=libsvtav1` can",
-        ),
-        (
-            "a.mp4",
-            EncoderOptions(encoder="libsvtav1"),
-            "yuv444p",
-            "can't keep the pixel format yuv444p; `encoder=libx264` can",
-        ),
-        ("a.mov", EncoderOptions(encoder="libvpx-vp9"), "yuv420p", "can't hold vp9; `encoder=libx264` can"),
-        (
-            "a.mov",
-            EncoderOptions(encoder="prores_ks", lossless=True),
-            "yuv422p10le",
-            "no lossless mode; `encoder=libx264` can",
-        ),
-        (
-            "a.webm",
-            EncoderOptions(),
-            "yuv420p12le",
-            r"no encoder for yuv420p12le at 64x48; `output=NAME.mkv` works \(with libx265\)",
-        ),
-        (
-            "a.avi",
-            EncoderOptions(),
-            "yuv420p",
-            "the suffix '.avi' is not one that can be written; expected .mp4, .mkv, .mov or .webm",
-        ),
-        ("a", EncoderOptions(), "yuv420p", "no suffix to say the container"),
-        ("-", EncoderOptions(), "gbrp", "a y4m pipe can't hold gbrp; write a file instead"),
-        ("-", EncoderOptions(encoder="libx264"), "yuv420p", "a y4m pipe holds raw frames only"),
-    ],
-)
-def test_a_hole_in_the_table_is_refused_with_a_way_out(name, options, pix_fmt, message):
+def given(**options):
+    return EncoderOptions(**options)
+
+
+LIBVPX, SVT, X264, PRORES = "libvpx-vp9", "libsvtav1", "libx264", "prores_ks"
+HOLES = [  # in the table: refused with a way out
+    ("a.webm", "yuv420p", given(encoder=X264), "libx264: .webm can't hold h264; `encoder=libsvtav1` can"),
+    ("a.mp4", "yuv444p", given(encoder=SVT), "can't keep the pixel format yuv444p; `encoder=libx264` can"),
+    ("a.mov", "yuv420p", given(encoder=LIBVPX), "can't hold vp9; `encoder=libx264` can"),
+    ("a.mov", "yuv422p10le", given(encoder=PRORES, lossless=True), "no lossless mode; `encoder=libx264` can"),
+    ("a.webm", "yuv420p12le", given(), r"yuv420p12le at 64x48; `output=NAME.mkv` works \(with libx265\)"),
+    ("a.avi", "yuv420p", given(), "the suffix '.avi' is not one that can be written; expected .mp4, .mkv"),
+    ("a", "yuv420p", given(), "no suffix to say the container"),
+    ("-", "gbrp", given(), "a y4m pipe can't hold gbrp; write a file instead"),
+    ("-", "yuv420p", given(encoder=X264), "a y4m pipe holds raw frames only"),
+    ("a.mp4", "yuv420p", given(options={"profile": "warp"}), "can't encode yuv420p with .*profile=warp"),
+    *(("a.mkv", "yuv420p", given(encoder=name, options={"foo": "bar"}), f"a.mkv: {name} has no option foo")
+      for name in (X264, "libx265", SVT, "ffv1")),
+]  # fmt: skip
+WRONG = [  # options
+    ("a.mp4", given(encoder="h265"), r"no encoder 'h265'; did you mean libx265\? this version has: libx264"),
+    ("a.mkv", given(encoder="ffv1", crf=10), "ffv1 has no crf"),
+    ("a.mkv", given(encoder="ffv1", preset="fast"), "ffv1 has no presets"),
+    ("a.mkv", given(lossless=True, crf=10), "lossless output has no quality to set"),
+    ("a.mp4", given(preset="warp"), "`preset=warp`: libx264 has no such preset; expected ultrafast"),
+    ("a.mp4", given(encoder=X264, crf=52), "`crf=52`: libx264's scale ends at 51"),
+    ("a.mp4", given(options={"pix_fmt": "yuv444p"}), "the pixel format is the source's own"),
+    *(("a.mp4", given(encoder=X264, lossless=True, options=options), "sets a quality, and lossless")
+      for options in ({"crf": "30"}, {"qp": "30"}, {"x264-params": "keyint=9:crf=30"})),
+    *(("-", given(**options), "a y4m pipe holds raw frames, there is nothing to encode")
+      for options in ({"crf": 20}, {"preset": "slow"}, {"options": {"g": "3"}})),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name, pix_fmt, options, message", HOLES)
+def test_a_hole_in_the_table_is_refused_with_a_way_out(name, pix_fmt, options, message):
     with pytest.raises(MediaError, match=message):
         choose_encoder(described(pix_fmt), Target(name), options)
 
 
-def test_an_encoder_that_is_not_known_is_a_wrong_option_with_the_one_that_is_meant():
-    message = r"no encoder 'h265'; did you mean libx265\? this version has: libx264, .*libx265"
+@pytest.mark.parametrize("name, options, message", WRONG)
+def test_an_option_that_an_encoder_lacks_is_refused_before_any_work(name, options, message):
     with pytest.raises(OptionError, match=message):
-        choose_encoder(described(), Target("a.mp4"), EncoderOptions(encoder="h265"))
+        choose_encoder(described(), Target(name), options)
 
 
-def test_an_odd_size_that_an_encoder_cannot_hold_names_one_that_can():
-    with pytest.raises(
-        MediaError, match="libx264: it can't hold the odd size 33x25 at yuv420p; `encoder=libsvtav1` can"
-    ):
-        choose_encoder(described("yuv420p", 33, 25), Target("a.mp4"), EncoderOptions(encoder="libx264"))
-
-
-@pytest.mark.parametrize("encoder, width, height", [("libx265", 48, 64), ("libsvtav1", 24, 64)])
-def test_frames_too_small_for_an_encoder_never_reach_it(encoder, width, height):
-    with pytest.raises(
-        MediaError,
-        match=f"{encoder}: it needs at least .* pixels, the video has {width}x{height}; "
-        "`encoder=libx264` can",
-    ):
-        choose_encoder(described("yuv420p", width, height), Target("a.mkv"), EncoderOptions(encoder=encoder))
+@pytest.mark.parametrize(
+    "encoder, size, reason",
+    [
+        ("libx264", (33, 25), "it can't hold the odd size 33x25 at yuv420p; `encoder=libsvtav1` can"),
+        ("libx265", (48, 64), "it needs at least 64x16 pixels, the video has 48x64; `encoder=libx264` can"),
+        ("libsvtav1", (24, 64), "it needs at least 32x16 pixels, the video has 24x64; `encoder=libx264` can"),
+    ],
+)
+def test_sizes_that_an_encoder_cannot_hold_never_reach_it(encoder, size, reason):
+    with pytest.raises(MediaError, match=f"{encoder}: {reason}"):
+        choose_encoder(described("yuv420p", *size), Target("a.mp4"), EncoderOptions(encoder=encoder))
 
 
 @pytest.mark.parametrize(
@@ -211,32 +194,8 @@ def test_ffv1_holds_every_size(pix_fmt, size):
 
 
 def test_an_odd_source_is_even_at_twice_its_size():
-    assert (
-        choose_encoder(
-            described("yuv420p", 33, 25), Target("a.mp4"), EncoderOptions(preset="ultrafast"), scale=2
-        ).encoder
-        == "libx264"
-    )
-
-
-@pytest.mark.parametrize(
-    "options, message",
-    [
-        (EncoderOptions(encoder="ffv1", crf=10), "ffv1 has no crf"),
-        (EncoderOptions(encoder="ffv1", preset="fast"), "ffv1 has no presets"),
-        (EncoderOptions(lossless=True, crf=10), "lossless output has no quality to set"),
-    ],
-)
-def test_quality_is_refused_where_there_is_none_to_set(options, message):
-    with pytest.raises(OptionError, match=message):
-        choose_encoder(described(), Target("a.mkv"), options)
-
-
-def test_an_option_that_the_encoder_refuses_is_found_before_any_work():
-    with pytest.raises(OptionError, match="`preset=warp`: libx264 has no such preset; expected ultrafast"):
-        choose_encoder(described(), Target("a.mp4"), EncoderOptions(preset="warp"))
-    with pytest.raises(MediaError, match="libx264 can't encode yuv420p with .*profile=warp"):
-        choose_encoder(described(), Target("a.mp4"), EncoderOptions(options={"profile": "warp"}))
+    source, options = described("yuv420p", 33, 25), EncoderOptions(preset="ultrafast")
+    assert choose_encoder(source, Target("a.mp4"), options, scale=2).encoder == "libx264"
 
 
 def test_the_users_options_come_last_and_lists_of_parameters_grow():
@@ -245,37 +204,6 @@ def test_the_users_options_come_last_and_lists_of_parameters_grow():
     assert chosen["crf"] == "20"
     assert chosen["tune"] == "grain"
     assert chosen["x264-params"].endswith("keyint=24")
-
-
-@pytest.mark.parametrize("encoder", ["libx264", "libx265", "libsvtav1", "ffv1"])
-def test_options_that_the_encoder_does_not_know_are_named(encoder):
-    options = EncoderOptions(encoder=encoder, options={"foo": "bar"})
-    with pytest.raises(MediaError, match=f"a.mkv: {encoder} has no option foo; remove `options=foo=...`"):
-        choose_encoder(described(), Target("a.mkv"), options)
-
-
-@pytest.mark.parametrize("settings", [{"crf": "30"}, {"qp": "30"}, {"x264-params": "keyint=9:crf=30"}])
-def test_lossless_output_stays_lossless(settings):
-    with pytest.raises(OptionError, match="sets a quality, and lossless output has none"):
-        choose_encoder(
-            described(), Target("a.mp4"), EncoderOptions(encoder="libx264", lossless=True, options=settings)
-        )
-
-
-def test_the_pixel_format_is_no_option():
-    with pytest.raises(OptionError, match="the pixel format is the source's own"):
-        choose_encoder(described(), Target("a.mp4"), EncoderOptions(options={"pix_fmt": "yuv444p"}))
-
-
-def test_a_quality_beyond_the_encoders_scale_is_refused():
-    with pytest.raises(OptionError, match="`crf=52`: libx264's scale ends at 51"):
-        choose_encoder(described(), Target("a.mp4"), EncoderOptions(encoder="libx264", crf=52))
-
-
-@pytest.mark.parametrize("given", [{"crf": 20}, {"preset": "slow"}, {"options": {"g": "3"}}])
-def test_a_pipe_has_nothing_to_set(given):
-    with pytest.raises(OptionError, match="a y4m pipe holds raw frames, there is nothing to encode"):
-        choose_encoder(described(), Target("-"), EncoderOptions(**given))
 
 
 def test_hevc_in_mp4_is_tagged_for_apple_players():
@@ -369,7 +297,7 @@ def test_the_usual_quality_follows_the_bits_of_the_source(
 def test_encoders_have_threads_for_all_cores_as_far_as_the_frame_is_high(
     cores: int, size: tuple[int, int], scale: int, threads: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(encoder_choice, "try_encoder", lambda *given: None)
+    monkeypatch.setattr(encoders, "try_encoder", lambda *given: None)
     choice = choose_encoder(
         described("yuv420p", *size), Target("a.mp4"), EncoderOptions(), scale=scale, cores=cores
     )
@@ -401,20 +329,13 @@ def test_an_encoder_without_its_device_is_refused_with_a_way_out(row: EncoderRow
         assert "encoder=lib" in str(error)
 
 
-def test_encoders_that_need_a_device_are_never_chosen_by_themselves() -> None:
-    for codec in ("h264", "hevc", "av1"):
-        assert choose_encoder(described(codec=codec), Target("a.mkv"), EncoderOptions()).encoder.startswith(
-            "lib"
-        )
-
-
 @pytest.mark.parametrize(
     "codec, name", [("h264", "h264_nvenc"), ("hevc", "hevc_nvenc"), ("av1", "av1_nvenc")]
 )
 def test_on_a_gpu_the_encoder_is_nvidias_of_the_same_codec_if_it_opens(
     codec: str, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(encoder_choice, "try_encoder", lambda *given: None)
+    monkeypatch.setattr(encoders, "try_encoder", lambda *given: None)
     monkeypatch.setattr(EncoderRow, "is_built", lambda row: True)
     source, target = described(codec=codec, width=320, height=240), Target("a.mp4")
     assert choose_encoder(source, target, EncoderOptions(), on_gpu=True).encoder == name
@@ -427,7 +348,7 @@ def test_on_a_gpu_without_an_encoder_the_processors_is_chosen(monkeypatch: pytes
         if choice.encoder.endswith("nvenc"):
             raise MediaError("no capable devices found")
 
-    monkeypatch.setattr(encoder_choice, "try_encoder", fail)
+    monkeypatch.setattr(encoders, "try_encoder", fail)
     monkeypatch.setattr(EncoderRow, "is_built", lambda row: True)
     source = described(width=320, height=240)
     assert choose_encoder(source, Target("a.mp4"), EncoderOptions(), on_gpu=True).encoder == "libx264"

@@ -1,0 +1,360 @@
+"""Choose an encoder from the table, and why, and test it before any work by encoding a few frames.
+
+Three facts about PyAV 18.1, all measured, determine the settings. x264 gives different bits from run to run
+unless its assembly is limited to AVX2 and its number of threads is fixed, so that number is part of the
+choice, which a job keeps. H.264 and H.265 can't hold an odd size with subsampled chroma; VP9, AV1 and FFV1
+can. SVT-AV1 writes to standard error unless it is silenced.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from math import log2
+from typing import TYPE_CHECKING
+
+from vidrestore.checking import known_names
+from vidrestore.errors import MediaError, OptionError
+from vidrestore.frames import PixelFormat, Scale
+from vidrestore.media.coding_loss import bits_per_pixel
+from vidrestore.media.encoder_table import (
+    DEEP_PREFERENCE,
+    ENCODERS,
+    ISO,
+    LOSSLESS_PREFERENCE,
+    LOSSY,
+    PREFERENCE,
+    TABLE,
+    EncoderChoice,
+    EncoderRow,
+    merged,
+    repeatable,
+    threads_for,
+)
+from vidrestore.media.encoding import opens, try_encoder
+from vidrestore.media.formats import enlarged_video, layout_of
+from vidrestore.media.picture_writer import choose_picture_encoder
+from vidrestore.media.side_data import hdr_settings
+from vidrestore.media.source import KINDS, MUXERS, PICTURES, SUFFIXES, Y4M, Source, Target
+from vidrestore.media.y4m import check_written
+from vidrestore.options import EncoderOptions
+
+if TYPE_CHECKING:
+    from vidrestore.frames import VideoInfo
+    from vidrestore.media.probe import SourceInfo
+
+# Default quality, by the source's bits per pixel, so that the output is about as large. Measured on seven
+# videos of 0.36 to 1.3 bits: x264 at crf 16 takes 0.2 to 0.8, and half of that at a crf 4.5 higher.
+LEAST_CRF, USUAL_CRF, GREATEST_CRF = 16.0, 18.0, 24.0
+USUAL_BITS = 0.1  # per pixel of H.264, at crf 20
+_CODECS = {"h265": "hevc", "x265": "hevc", "avc": "h264", "x264": "h264"}  # by other names
+
+
+def choose_encoder(
+    source: SourceInfo,
+    output: Target,
+    options: EncoderOptions,
+    *,
+    scale: Scale = 1,
+    cores: int = 1,
+    on_gpu: bool = False,
+) -> EncoderChoice:
+    """Return the encoder for `output` and why: the one asked for, else the source's codec, else the
+    container's default, after a trial.
+
+    `scale` is the output's size over the source's. The number of threads follows from the `cores`. With
+    `on_gpu`, NVIDIA's encoder of the same codec is taken if one opens. Raises MediaError, with a way that
+    works, if the table has no encoder for these pixels in this container, or if the encoder doesn't open;
+    OptionError for a name or preset that isn't known.
+    """
+    container, video = output.container, enlarged_video(source.video, scale)
+    if container == Y4M:
+        return _pipe_choice(video, options)
+    if container == PICTURES:
+        return choose_picture_encoder(source, video, output, options)
+    if source.container == PICTURES:
+        video = _playable(video, container, options)
+    threads = options.threads or threads_for(cores, video.height)
+    wanted = _Wanted(source, video, container, options, threads)
+    row = wanted.row()
+    own = ENCODERS.get(f"{row.codec}_nvenc") if on_gpu else None
+    if own and wanted.fits(own) and options.preset in (None, *own.presets):
+        choice = wanted.choice(own)
+        if _opens(choice, video):
+            return choice
+    choice = wanted.choice(row)
+    try:
+        try_encoder(choice, video, output.name)
+    except MediaError as error:
+        if row.device is None:
+            raise
+        raise MediaError(
+            f"{row.name}: it needs {row.device}, and none opens here; {wanted.way_out()}"
+        ) from error
+    return choice
+
+
+def _opens(choice: EncoderChoice, video: VideoInfo) -> bool:
+    try:
+        try_encoder(choice, video, "")
+    except MediaError:
+        return False
+    return True
+
+
+def _playable(video: VideoInfo, container: str, options: EncoderOptions) -> VideoInfo:
+    """Describe pictures (R, G, B or gray) as a video that players support: 4:2:0 or 4:4:4.
+
+    They are unchanged if the encoder asked for keeps them, for lossless output, and with transparency.
+    """
+    row = ENCODERS.get(str(options.encoder))
+    kept = row is not None and obstacle(row, video, container, options.lossless) is None
+    if video.format.family == "yuv" or video.format.alpha or options.lossless or kept:
+        return video
+    stem = "yuv444p" if video.height % 2 or video.width % 2 else "yuv420p"
+    pixels = layout_of(stem + "10le" * (video.format.depth > 8)).format
+    return replace(video, format=pixels, pix_fmt=pixels.name)
+
+
+@dataclass(frozen=True)
+class _Wanted:
+    """`video` is to be written, larger than that of `source` after `sr`."""
+
+    source: SourceInfo
+    video: VideoInfo
+    container: str
+    options: EncoderOptions
+    threads: int
+
+    @property
+    def is_named(self) -> bool:
+        return self.options.encoder not in (None, "auto")
+
+    def fits(self, row: EncoderRow, container: str | None = None) -> bool:
+        """Return True if an encoder keeps the video in its container, or in another one."""
+        return obstacle(row, self.video, container or self.container, self.options.lossless) is None
+
+    def row(self) -> EncoderRow:
+        """Return the encoder that is asked for, else the first of the candidates that fits."""
+        name = str(self.options.encoder)
+        if not self.is_named:
+            found = next(filter(self.fits, self.candidates(self.container)), None)
+            kind = "lossless encoder" if self.options.lossless else "encoder"
+            pixels = f"{self.video.format.name} at {self.video.width}x{self.video.height}"
+            reason = f"{SUFFIXES[self.container]} has no {kind} for {pixels}"
+        elif name in ENCODERS:
+            found = ENCODERS[name] if self.fits(ENCODERS[name]) else None
+            reason = f"{name}: {obstacle(ENCODERS[name], self.video, self.container, self.options.lossless)}"
+        else:
+            raise _unknown(name)
+        if found is None:
+            raise MediaError(f"{self.source.path}: {reason}; {self.way_out()}")
+        return found
+
+    def candidates(self, container: str) -> Iterator[EncoderRow]:
+        """Yield the encoders of a container, the best first: those of the source's codec before others."""
+        if self.options.lossless:
+            names = ("ffv1", *LOSSLESS_PREFERENCE) if container == "matroska" else LOSSLESS_PREFERENCE
+        else:
+            own = (row for row in TABLE if row.codec == self.video.codec and row.device is None)
+            yield from (row for row in own if row.name != "ffv1" or container == "matroska")
+            names = PREFERENCE if self.video.format.depth == 8 else DEEP_PREFERENCE
+        yield from (ENCODERS[name] for name in names)
+
+    def way_out(self) -> str:
+        """Return the nearest choice that works: another encoder, else another container, else a conversion of
+        the source.
+        """
+        for home in dict.fromkeys((self.container, "matroska", "mp4", "mov", "webm")):
+            for row in self.candidates(home):
+                if self.fits(row, home):
+                    is_here = home == self.container
+                    there = f"`output=NAME{SUFFIXES[home]}` works (with {row.name})"
+                    return f"`encoder={row.name}` can" if is_here else there
+        return (
+            f"no encoder here keeps {self.video.format.name}; convert the source first, for example to "
+            "gbrp16le, yuv444p16le or gray16le in FFV1"
+        )
+
+    def choice(self, row: EncoderRow) -> EncoderChoice:
+        """Return an encoder with all of its settings, those of the user last."""
+        video, options = self.video, self.options
+        pix_fmt, settings = row.formats[video.format.name], row.lossless if options.lossless else row.lossy
+        settings = dict(settings or {}) | _quality(row, options, self.source)
+        settings = merged(merged(settings, repeatable(row.name)), hdr_settings(row.name, video))
+        if self.container in ISO and row.codec in ("h264", "hevc") and varies(video):
+            # MP4 stores durations in decoding order, so variable ones are correct only without B-frames
+            settings["bf"] = "0"
+        if row.name == "ffv1":
+            settings = _ffv1_settings(settings, pix_fmt, video.width, video.height)
+        _check_own_settings(options)
+        settings = merged(settings, {key: str(value) for key, value in options.options.items()})
+        tag = row.tags.get(self.container)
+        return EncoderChoice(
+            row.name, pix_fmt, self.container, settings, tag, self.threads, options.lossless, self.why(row)
+        )
+
+    def why(self, row: EncoderRow) -> str:
+        """Return in words why an encoder was chosen."""
+        codec, where = self.source.video.codec, SUFFIXES[self.container]
+        if self.is_named:
+            return "as asked"
+        if row.device is not None:
+            return f"{row.device} is there"
+        if row.codec == codec:
+            return "the source's codec"
+        if self.options.lossless:
+            codec = "ffv1"
+        usual = next((each for each in TABLE if each.codec == codec and each.device is None), None)
+        if usual is None:
+            return f"{codec} isn't encoded here"
+        why_not = obstacle(usual, self.video, self.container, self.options.lossless)
+        return why_not or ("without loss" if self.options.lossless else f"{codec} isn't usual in {where}")
+
+
+def _unknown(name: str) -> OptionError:
+    codec = _CODECS.get(name.lower(), name.lower())
+    meant = next((row.name for row in ENCODERS.values() if row.codec == codec), None)
+    hint = f"; did you mean {meant}?" if meant else ";"
+    return OptionError(f"no encoder {name!r}{hint} this version has: {known_names(name, ENCODERS)}")
+
+
+def obstacle(row: EncoderRow, video: VideoInfo, container: str, lossless: bool) -> str | None:
+    """Return the reason why an encoder can't keep these pixels in this container, in words; None if it
+    can.
+    """
+    size = f"{video.width}x{video.height}"
+    if not row.is_built():
+        return "the FFmpeg of this installation lacks it"
+    if container not in row.containers:
+        return f"{SUFFIXES[container]} can't hold {row.codec}"
+    if video.format.name not in row.formats:
+        return f"it can't keep the pixel format {video.format.name}"
+    if lossless and row.lossless is None:
+        return "it has no lossless mode"
+    if video.width < row.smallest[0] or video.height < row.smallest[1]:
+        return f"it needs at least {row.smallest[0]}x{row.smallest[1]} pixels, the video has {size}"
+    if not row.odd_chroma and _cuts_chroma(video.format, video.width, video.height):
+        return f"it can't hold the odd size {size} at {video.format.name}"
+    return None
+
+
+def varies(video: VideoInfo) -> bool:
+    """Return True if the average frame rate differs from the base rate by more than rounding."""
+    return bool(video.rate and video.base_rate and abs(video.rate / video.base_rate - 1) > 0.001)
+
+
+def _cuts_chroma(pixels: PixelFormat, width: int, height: int) -> bool:
+    return bool(width % (1 << pixels.chroma_width_shift) or height % (1 << pixels.chroma_height_shift))
+
+
+def _ffv1_settings(settings: dict[str, str], pix_fmt: str, width: int, height: int) -> dict[str, str]:
+    """Return settings with which FFV1 opens: not every size can be cut into four slices [measured: not 67x48
+    at 4:2:0].
+
+    Very narrow pictures get level 1, which has no slices and no checksums.
+    """
+    for tried in (settings, {key: value for key, value in settings.items() if key != "slices"}):
+        if opens("ffv1", pix_fmt, width, height, tried):
+            return tried
+    return {"level": "1"}
+
+
+def _quality(row: EncoderRow, options: EncoderOptions, source: SourceInfo) -> dict[str, str]:
+    settings: dict[str, str] = {}
+    if options.preset is not None:
+        if row.preset is None:
+            raise OptionError(f"`preset={options.preset}`: {row.name} has no presets; remove the option")
+        if options.preset not in row.presets:
+            numbers = [preset for preset in row.presets if preset.lstrip("-").isdecimal()]
+            words = [preset for preset in row.presets if preset not in numbers]
+            known = ", ".join([*words, f"{numbers[0]} to {numbers[-1]}"])
+            raise OptionError(f"`preset={options.preset}`: {row.name} has no such preset; expected {known}")
+        settings[row.preset] = options.preset
+    if options.crf is not None and (options.lossless or not row.crf):
+        why = "lossless output has no quality to set" if options.lossless else f"{row.name} has no crf"
+        raise OptionError(f"`crf={options.crf:g}`: {why}; remove the option")
+    if options.crf is not None and options.crf > row.crf:
+        raise OptionError(
+            f"`crf={options.crf:g}`: {row.name}'s scale ends at {row.crf}, where quality is lowest"
+        )
+    if row.crf and not options.lossless:
+        settings[row.quality] = f"{usual_crf(source, row.crf) if options.crf is None else options.crf:g}"
+    return settings
+
+
+def usual_crf(source: SourceInfo, greatest: int = 51) -> float:
+    """Return the default quality, on a scale that ends with `greatest`.
+
+    It is 16 to 24 on x264's scale by the source's bits per pixel, 18 if they are unknown.
+    """
+    bits = bits_per_pixel(source)
+    wanted = USUAL_CRF if bits is None else round(20 - 2 * log2(bits / USUAL_BITS))
+    crf = min(max(wanted, LEAST_CRF), GREATEST_CRF)
+    return round(crf * 1.4) if greatest > 51 else crf  # VP9 and AV1 look alike at such values
+
+
+def _check_own_settings(options: EncoderOptions) -> None:
+    """Raise OptionError for an encoder option that would change the restored pixels.
+
+    That is another pixel format, or a loss in a lossless file.
+    """
+    if "pix_fmt" in options.options:
+        raise OptionError("`options=pix_fmt`: the pixel format is the source's own; remove the option")
+    for key, value in options.options.items() if options.lossless else ():
+        inner = re.split(r"[:=]", value) if key.endswith("-params") else []
+        if lossy := sorted(LOSSY & {key, *inner}):
+            raise OptionError(
+                f"`options={key}={value}`: {lossy[0]} sets a quality, and lossless output has none; "
+                "remove the option"
+            )
+
+
+def _pipe_choice(video: VideoInfo, options: EncoderOptions) -> EncoderChoice:
+    given = {"crf": options.crf, "preset": options.preset, "options": options.options or None}
+    if useless := [f"`{name}`" for name, value in given.items() if value is not None]:
+        raise OptionError(
+            f"{', '.join(useless)}: a y4m pipe holds raw frames, there is nothing to encode; leave it out"
+        )
+    if options.encoder not in (None, "auto", "rawvideo"):
+        raise MediaError(
+            f"`encoder={options.encoder}`: a y4m pipe holds raw frames only; give a file name to `output`, "
+            "or remove the option"
+        )
+    check_written(video.format.name)
+    return EncoderChoice("rawvideo", video.format.name, Y4M, {}, lossless=True)
+
+
+def decisions(
+    source: SourceInfo,
+    output: Target,
+    choice: EncoderChoice,
+    copied: tuple[int, ...],
+    deinterlacing: str | None,
+) -> dict[str, str]:
+    """Return in words what was chosen for `output` and why, each by its name."""
+    found = {"encoder": choice.encoder}
+    if choice.container not in (Y4M, PICTURES):
+        found["encoder"] = f"{choice.encoder}{_quality_words(choice)} ({choice.why})"
+        found["container"] = f"{output.suffix} ({_why_container(source, output)})"
+    sounds = [each.codec for each in source.streams if each.kind == "audio" and each.index in copied]
+    if sounds:
+        found["sound"] = f"{' and '.join(sounds)} copied"
+    if deinterlacing:
+        found["deinterlaced"] = f"deinterlaced (the video {deinterlacing})"
+    return found
+
+
+def _quality_words(choice: EncoderChoice) -> str:
+    row = ENCODERS[choice.encoder]
+    quality = choice.options.get(row.quality) if row.crf else None
+    return " lossless" if choice.lossless else f" {row.quality} {quality}" if quality else ""
+
+
+def _why_container(source: SourceInfo, output: Target) -> str:
+    own = Source(source.path).path.suffix.lower()
+    if own == output.suffix:
+        return "the source's"
+    is_other = own and own not in MUXERS and own not in KINDS
+    return f"{own} isn't written" if is_other and output.suffix == ".mkv" else "as named"
