@@ -86,9 +86,9 @@ def write_content(path: Path, content: Content) -> Path:
             output.set_chapters([{**mark, "time_base": Fraction(1, 1000)} for mark in marks])
         packets += cover_packets(output) if content.cover else []
         for stream, sound in zip(sounds, content.sounds, strict=True):
-            packets += _noise(stream, sound)
+            packets += noise_packets(stream, sound)
         for stream, codec in zip(texts, content.texts, strict=True):
-            packets += _lines(stream, codec)
+            packets += text_packets(stream, codec)
         if extra is not None:
             packets += [_packet(extra, bytes([number] * 9), 100 * number, 100) for number in range(4)]
         output.start_encoding()
@@ -131,7 +131,8 @@ def _sounds(output: Any, content: Content) -> list[Any]:
     return made
 
 
-def _noise(stream: Any, sound: Sound) -> list[Any]:
+def noise_packets(stream: Any, sound: Sound) -> list[Any]:
+    """Return packets of noise."""
     packets, step = [], 960
     kind = stream.codec_context.format.name
     for start in range(0, int(sound.seconds * sound.rate), step):
@@ -155,7 +156,8 @@ def _texts(output: Any, codec: str) -> Any:
     return stream
 
 
-def _lines(stream: Any, codec: str) -> list[Any]:
+def text_packets(stream: Any, codec: str) -> list[Any]:
+    """Return packets of two subtitles."""
     if codec != "ass":
         return [
             _packet(stream, b"\0\5hello" if codec == "mov_text" else b"hello", start, 100)
