@@ -23,13 +23,8 @@ from vidrestore.media.source import Target
 from vidrestore.media.writer import VideoWriter
 from vidrestore.options import EncoderOptions
 
-FAST = {
-    "libx264": "veryfast",
-    "libx264rgb": "ultrafast",
-    "libx265": "ultrafast",
-    "libsvtav1": "12",
-    "libvpx-vp9": "8",
-}
+FAST = {"libx264": "veryfast", "libx264rgb": "ultrafast", "libx265": "ultrafast"}
+FAST |= {"libsvtav1": "12", "libvpx-vp9": "8"}
 CONSTANT = tuple((number * 1001, 1001) for number in range(6))
 VARYING = ((0, 1001), (1001, 2002), (3003, 500), (3503, 4000), (7503, 1001), (8504, 7777), (16281, 3333))
 

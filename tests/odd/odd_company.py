@@ -110,7 +110,7 @@ def no_videos() -> Iterator[Case]:
     """What is no video, or says by its name that it is another."""
     part, unread = partial(of_bytes, "no video"), refused("not a video file that can be read")
     for what, name, text in TEXTS:
-        yield part(f"{what} as {name[4:]}", name, text.encode, unread)
+        yield part(f"{what} as {name[5:]}", name, text.encode, unread)
     yield part("nothing", "video.mp4", bytes, refused("the file is empty"))
     yield part("1 byte", "video.mp4", lambda: b"\0", refused("video.mp4"))
     yield part("zeros", "video.mp4", lambda: bytes(5000), unread)
