@@ -89,11 +89,7 @@ def rgb_picture(path: Path) -> Tensor:
 
 
 def measure(
-    task: str,
-    clips: Sequence[tuple[str, Tensor]],
-    networks: Mapping[str, Restorer],
-    *,
-    alone: bool = False,
+    task: str, clips: Sequence[tuple[str, Tensor]], networks: Mapping[str, Restorer], *, alone: bool = False
 ) -> Verdict:
     """All methods on all clips degraded for a task; `alone`: on their middle frames, which classical methods
     get as their own neighbours.

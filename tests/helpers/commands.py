@@ -198,21 +198,11 @@ class Commands:
         self.count += 1
         folder = self.folder / str(self.count)
         folder.mkdir()
-        order = {
-            "arguments": [str(each) for each in arguments],
-            "output": f"{folder}/output",
-            "errors": f"{folder}/errors",
-        }
-        order |= {
-            "slow_name": slow_name,
-            "folder": str(folder),
-            "machine": machine,
-            "lease": lease,
-            "journal": journal,
-            "memory": memory,
-            "before": before,
-        }
-        pid = self.ask(order | {"slow_clip": slow_clip, "slow_join": slow_join, "largest_file": largest_file})
+        order = {"arguments": [str(each) for each in arguments], "folder": str(folder)}
+        order |= {"output": f"{folder}/output", "errors": f"{folder}/errors", "before": before}
+        order |= {"slow_clip": slow_clip, "slow_join": slow_join, "slow_name": slow_name}
+        order |= {"largest_file": largest_file, "memory": memory, "journal": journal}
+        pid = self.ask(order | {"machine": machine, "lease": lease})
         wait_for(lambda: (folder / "errors").exists())
         return Command(self, pid, folder)
 

@@ -11,25 +11,8 @@ import numpy as np
 from av.stream import Disposition
 from sample_videos import sample_planes, video_frame
 
-LONG = [  # ms
-    0,
-    700,
-    1400,
-    2000,
-    2600,
-    3500,
-    4000,
-    9000,
-    12100,
-    12300,
-    12900,
-    13300,
-    14000,
-    15000,
-    16000,
-    23000,
-    26000,
-]
+LONG = [0, 700, 1400, 2000, 2600, 3500, 4000, 9000]  # ms
+LONG += [12100, 12300, 12900, 13300, 14000, 15000, 16000, 23000, 26000]
 
 
 def long_video(
@@ -83,13 +66,8 @@ def long_video(
         packets += second.encode(None) if second else []
         for start, duration in ((500, 12000), (13000, 500), (15500, 3000)) if texts else ():
             packet = av.Packet(b"\0\5hello" if text == "mov_text" else b"hello")
-            packet.stream, packet.time_base, packet.pts, packet.dts, packet.duration = (
-                texts,
-                Fraction(1, 1000),
-                start,
-                start,
-                duration,
-            )
+            packet.stream, packet.time_base = texts, Fraction(1, 1000)
+            packet.pts, packet.dts, packet.duration = start, start, duration
             packets.append(packet)
         if cover:
             packets += cover_packets(output)

@@ -28,6 +28,9 @@ Dialogue: 0,0:00:00.30,0:00:00.40,Default,,0,0,0,,goodbye
 """
 
 
+OPTIONS = {"libx264": {"preset": "ultrafast", "g": "6", "bf": "2"}, "ffv1": {"level": "1"}}
+
+
 @dataclass(frozen=True)
 class Sound:
     """Sound of noise from `start` on, in seconds."""
@@ -86,9 +89,9 @@ def write_content(path: Path, content: Content) -> Path:
             output.set_chapters([{**mark, "time_base": Fraction(1, 1000)} for mark in marks])
         packets += cover_packets(output) if content.cover else []
         for stream, sound in zip(sounds, content.sounds, strict=True):
-            packets += _noise(stream, sound)
+            packets += noise_packets(stream, sound)
         for stream, codec in zip(texts, content.texts, strict=True):
-            packets += _lines(stream, codec)
+            packets += text_packets(stream, codec)
         if extra is not None:
             packets += [_packet(extra, bytes([number] * 9), 100 * number, 100) for number in range(4)]
         output.start_encoding()
@@ -98,14 +101,7 @@ def write_content(path: Path, content: Content) -> Path:
 
 
 def _video(output: Any, content: Content) -> list[Any]:
-    options = (
-        {"preset": "ultrafast", "g": "6", "bf": "2"}
-        if content.codec == "libx264"
-        else {"level": "1"}
-        if content.codec == "ffv1"
-        else {}
-    )
-    stream = output.add_stream(content.codec, rate=25, options=options)
+    stream = output.add_stream(content.codec, rate=25, options=OPTIONS.get(content.codec, {}))
     stream.width, stream.height, stream.pix_fmt = *content.size, content.pix_fmt
     stream.time_base = stream.codec_context.time_base = content.time_base
     stream.codec_context.thread_count = 1
@@ -131,7 +127,8 @@ def _sounds(output: Any, content: Content) -> list[Any]:
     return made
 
 
-def _noise(stream: Any, sound: Sound) -> list[Any]:
+def noise_packets(stream: Any, sound: Sound) -> list[Any]:
+    """Return packets of noise."""
     packets, step = [], 960
     kind = stream.codec_context.format.name
     for start in range(0, int(sound.seconds * sound.rate), step):
@@ -155,12 +152,11 @@ def _texts(output: Any, codec: str) -> Any:
     return stream
 
 
-def _lines(stream: Any, codec: str) -> list[Any]:
+def text_packets(stream: Any, codec: str) -> list[Any]:
+    """Return packets of two subtitles."""
     if codec != "ass":
-        return [
-            _packet(stream, b"\0\5hello" if codec == "mov_text" else b"hello", start, 100)
-            for start in (50, 300)
-        ]
+        payload = b"\0\5hello" if codec == "mov_text" else b"hello"
+        return [_packet(stream, payload, start, 100) for start in (50, 300)]
     with av.open(io.BytesIO(ASS.encode()), format="ass") as written:
         packets = [packet for packet in written.demux() if packet.size]
     for packet in packets:

@@ -7,14 +7,9 @@ from typing import Any
 from training_runs import CONFIG, tiny_run
 
 SIDE = 16
-MODEL = {
-    "size": "t",
-    "widths": [4, 8, 8, 8],
-    "blocks": [1, 1, 1, 1],
-    "branches": [1, 1, 1, 1],
-    "heads": [1, 1, 1, 1],
-    "expansion": 1.0,
-}
+ONES = [1, 1, 1, 1]
+MODEL = {"size": "t", "widths": [4, 8, 8, 8], "expansion": 1.0}
+MODEL |= {"blocks": ONES, "branches": ONES, "heads": ONES}
 PAIRS: dict[str, dict[str, Any]] = {
     "": {"task": "all", "family": "mb-taylorformer"},
     "model": dict.fromkeys(CONFIG["model"], None) | MODEL,

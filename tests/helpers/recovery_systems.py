@@ -24,12 +24,8 @@ LEARNING = [family for family in SIZES if family not in ("algorithm1", "sista")]
 
 
 def config(family: str, measurements: int | None = None, **changes: object) -> dict[str, Any]:
-    return {
-        "patch": PATCH,
-        **SIZES[family],
-        **({"measurements": measurements} if measurements else {}),
-        **changes,
-    }
+    sensing = {"measurements": measurements} if measurements else {}
+    return {"patch": PATCH, **SIZES[family], **sensing, **changes}
 
 
 def system(family: str, measurements: int | None = None, seed: int = 0, **changes: object) -> Any:

@@ -28,10 +28,8 @@ def keeping() -> MBTaylorFormer:
 def doubling() -> VsrRecurrent:
     """Enlarges bilinearly: what it adds is nothing, and nothing is handed over."""
     network = recurrent().float()
-    for part in (
-        "tail",
-        *(f"to_{side}.{layer}" for side in ("earlier", "later") for layer in ("gate", "outer")),
-    ):
+    handed = (f"to_{side}.{layer}" for side in ("earlier", "later") for layer in ("gate", "outer"))
+    for part in ("tail", *handed):
         without(network, part)
     return network
 
@@ -57,24 +55,11 @@ def write_weights(folder: Path, network: nn.Module, task: str, **parameters: Any
     """The path of a file that holds the network; `parameters` for its card."""
     path = folder / f"{task}-{len(list(folder.glob('*.safetensors')))}.safetensors"
     if isinstance(network, MBTaylorFormer):
-        save_model(
-            path,
-            network,
-            family="mb-taylorformer",
-            config=settings_of(network.config),
-            task=task,
-            parameters=parameters,
-        )
+        family, config = "mb-taylorformer", settings_of(network.config)
     else:
         assert isinstance(network, VsrTransformer | VsrRecurrent)
-        save_model(
-            path,
-            network,
-            family="vsr-transformer",
-            config=config_of(network),
-            task=task,
-            parameters=parameters,
-        )
+        family, config = "vsr-transformer", config_of(network)
+    save_model(path, network, family=family, config=config, task=task, parameters=parameters)
     return str(path)
 
 

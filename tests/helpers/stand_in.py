@@ -38,39 +38,23 @@ MASKED = 16  # of so many values one is in a mask
 READS = {"tolist", "__contains__"}
 # The host looks at their error codes, or for a memory-bound library at its queue.
 WAITING = {
-    aten._linalg_eigh.default,
-    aten.linalg_inv_ex.default,
-    aten._linalg_solve_ex.default,
-    aten.cholesky_inverse.default,
+    *(aten._linalg_eigh.default, aten.linalg_inv_ex.default),
+    *(aten._linalg_solve_ex.default, aten.cholesky_inverse.default),
 }
 # They neither compute nor copy.
 FREE = {
-    aten._unsafe_view.default,
-    aten.empty.memory_format,
-    aten.empty_like.default,
-    aten.empty_strided.default,
-    aten.new_empty.default,
-    aten.lift_fresh.default,
+    *(aten._unsafe_view.default, aten.empty.memory_format, aten.empty_like.default),
+    *(aten.empty_strided.default, aten.new_empty.default, aten.lift_fresh.default),
 }
 # They only take the device and the dtype of their first argument, or overwrite it.
 OVERWRITING = {
-    aten.new_full.default,
-    aten.new_zeros.default,
-    aten.new_ones.default,
-    aten.zeros_like.default,
-    aten.ones_like.default,
-    aten.full_like.default,
-    aten.copy_.default,
-    aten.fill_.Scalar,
-    aten.fill_.Tensor,
-    aten.zero_.default,
+    *(aten.new_full.default, aten.new_zeros.default, aten.new_ones.default, aten.zeros_like.default),
+    *(aten.ones_like.default, aten.full_like.default, aten.copy_.default),
+    *(aten.fill_.Scalar, aten.fill_.Tensor, aten.zero_.default),
 }
 # They read as much of their first argument as they write.
 GATHERING = {
-    aten.index.Tensor,
-    aten.index_select.default,
-    aten.gather.default,
-    aten.take.default,
+    *(aten.index.Tensor, aten.index_select.default, aten.gather.default, aten.take.default),
     aten._embedding_bag_forward_only.default,
 }
 
@@ -109,9 +93,8 @@ class OnDevice(Tensor):
     @classmethod
     def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        engine = (
-            torch._C._current_graph_task_id() != -1
-        )  # makes gradients of zeros itself, where it believes to be
+        # the engine makes gradients of zeros itself, on the device that it believes to be on
+        engine = torch._C._current_graph_task_id() != -1
         for each in () if func in TRANSFERS or engine else _leaves([args, *kwargs.values()]):
             if type(each) is Tensor and each.dim():
                 raise RuntimeError(
@@ -147,9 +130,8 @@ class OnDevice(Tensor):
         if written := _written(func):
             given = tuple(args[at] if at < len(args) else kwargs.get(name) for at, name in written)
             return given[0] if len(given) == 1 else given
-        normal = (
-            func.is_view and not args[0].is_inference()
-        )  # a view of such a tensor is one, whatever the mode
+        # a view of such a tensor is one, whatever the mode
+        normal = func.is_view and not args[0].is_inference()
         with torch.inference_mode(torch.is_inference_mode_enabled() and not normal):
             return tree_map_only(Tensor, OnDevice, result)
 
@@ -280,10 +262,8 @@ class _Factories(TorchFunctionMode):
         own, *rest = args
         dtype = memory_format = None
         empty, blocking = isinstance(own, OnDevice) and own.held.is_meta, True
-        there, copy = (
-            {"cpu": False, "cuda": True}.get(name, isinstance(own, OnDevice)),
-            kwargs.pop("copy", False),
-        )
+        there = {"cpu": False, "cuda": True}.get(name, isinstance(own, OnDevice))
+        copy = kwargs.pop("copy", False)
         if rest and isinstance(rest[0], Tensor):
             there, dtype = isinstance(rest[0], OnDevice), rest[0].dtype
             empty = there and rest[0].device == EMPTY
@@ -404,6 +384,7 @@ class Rehearsal:
 
     def __enter__(self) -> Rehearsal:
         run, autocast = threading.Thread.run, torch.autocast
+        properties = SimpleNamespace(name="stand-in", multi_processor_count=self.processors)
         self._stack = ExitStack()
 
         def autocast_here(kind: str, *rest: Any, **more: Any) -> Any:
@@ -420,11 +401,7 @@ class Rehearsal:
             (torch.cuda, "mem_get_info", self._memory),
             (torch.cuda, "memory_reserved", lambda device=None: self.kept),
             (torch.cuda, "memory_allocated", lambda device=None: 0),
-            (
-                torch.cuda,
-                "get_device_properties",
-                lambda device: SimpleNamespace(name="stand-in", multi_processor_count=self.processors),
-            ),
+            (torch.cuda, "get_device_properties", lambda device: properties),
             (torch.cuda, "Stream", Mock()),
             (torch.cuda, "stream", lambda stream: nullcontext()),
             (torch.cuda, "current_stream", Mock()),

@@ -56,12 +56,8 @@ def restored(network: MBTaylorFormer, images: Tensor) -> Tensor:
 def small(**changes: Any) -> MBTaylorFormer:
     """A tiny network whose weights are far from their symmetric start."""
     torch.manual_seed(5)
-    sizes = {
-        "widths": [4, 8, 12, 16],
-        "blocks": [1, 1, 1, 1],
-        "branches": [1, 2, 2, 2],
-        "heads": [1, 2, 4, 8],
-    }
+    sizes = {"widths": [4, 8, 12, 16], "blocks": [1, 1, 1, 1]}
+    sizes |= {"branches": [1, 2, 2, 2], "heads": [1, 2, 4, 8]}
     network = build(sizes | changes).eval()
     with torch.no_grad():
         for name, parameter in network.named_parameters():

@@ -23,26 +23,13 @@ SMALL_VALIDATION = """
 from vidrestore.training.data import sources
 sources.VALIDATION_GROUPS, sources.VALIDATION_PAIRS, sources.VALIDATION_SIDE = 40, 2, 16
 """
+STEPS = {"steps": 12, "warmup": 4, "validate_every": 5, "learning_rate": 0.003}
+WINDOWS = {"strides": [4], "groups_per_window": 40, "pool": 200, "reuse": 2}
 CONFIG: dict[str, dict[str, object]] = {
     "": {"name": "tiny", "task": "denoise", "family": "dust"},
     "model": {"kind": "sigma", "patch": 4, "atoms": 64, "blocks": 2, "degree": 1},
-    "data": {
-        "clips": "clips",
-        "validation": ["held.mkv"],
-        "strides": [4],
-        "groups_per_window": 40,
-        "pool": 200,
-        "reuse": 2,
-    },
-    "training": {
-        "steps": 12,
-        "sigma": [10.0, 40.0],
-        "batch": 16,
-        "warmup": 4,
-        "learning_rate": 0.003,
-        "precision": "fp32",
-        "validate_every": 5,
-    },
+    "data": {"clips": "clips", "validation": ["held.mkv"], **WINDOWS},
+    "training": {"sigma": [10.0, 40.0], "batch": 16, "precision": "fp32", **STEPS},
 }
 
 
@@ -64,11 +51,9 @@ def write_config(folder: Path, changes: Mapping[str, Mapping[str, object]] | Non
 def _toml(value: object) -> str:
     if isinstance(value, dict):
         return "{" + ", ".join(f"{name} = {_toml(part)}" for name, part in value.items()) + "}"
-    return (
-        str(value).lower()
-        if isinstance(value, bool)
-        else repr(list(value) if isinstance(value, tuple) else value)
-    )
+    if isinstance(value, bool):
+        return str(value).lower()
+    return repr(list(value) if isinstance(value, tuple) else value)
 
 
 def write_clips(folder: Path) -> None:

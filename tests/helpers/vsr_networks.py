@@ -27,23 +27,21 @@ def golden(name: str) -> dict[str, Tensor]:
     }
 
 
+def weights_of(name: str) -> dict[str, Tensor]:
+    """The weights of a golden file by their names."""
+    return {key[2:]: tensor for key, tensor in golden(name).items() if key.startswith("w/")}
+
+
 def spynet_tensors() -> dict[str, Tensor]:
     """Weights of a SPyNet as mmediting names them."""
-    return {
-        key.removeprefix("w/"): tensor
-        for key, tensor in golden("spynet_tiny.safetensors").items()
-        if key.startswith("w/")
-    }
+    return weights_of("spynet_tiny.safetensors")
 
 
 def released_tensors() -> dict[str, Tensor]:
     """A state dict of the release, with few channels and blocks."""
-    own = {
-        key.removeprefix("w/"): tensor
-        for key, tensor in golden("vsr_tiny.safetensors").items()
-        if key.startswith("w/")
+    return weights_of("vsr_tiny.safetensors") | {
+        f"spynet.spynet.{key}": tensor for key, tensor in spynet_tensors().items()
     }
-    return own | {f"spynet.spynet.{key}": tensor for key, tensor in spynet_tensors().items()}
 
 
 def released(dtype: torch.dtype = torch.float32) -> VsrTransformer:

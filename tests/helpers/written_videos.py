@@ -11,6 +11,8 @@ from typing import Any
 import av
 import numpy as np
 from av.stream import Disposition
+from long_videos import cover_packets
+from odd_videos import Sound, noise_packets, text_packets
 
 from vidrestore.frames import Frame, VideoInfo
 from vidrestore.media.encoder_table import EncoderChoice
@@ -21,13 +23,8 @@ from vidrestore.media.source import Target
 from vidrestore.media.writer import VideoWriter
 from vidrestore.options import EncoderOptions
 
-FAST = {
-    "libx264": "veryfast",
-    "libx264rgb": "ultrafast",
-    "libx265": "ultrafast",
-    "libsvtav1": "12",
-    "libvpx-vp9": "8",
-}
+FAST = {"libx264": "veryfast", "libx264rgb": "ultrafast", "libx265": "ultrafast"}
+FAST |= {"libsvtav1": "12", "libvpx-vp9": "8"}
 CONSTANT = tuple((number * 1001, 1001) for number in range(6))
 VARYING = ((0, 1001), (1001, 2002), (3003, 500), (3503, 4000), (7503, 1001), (8504, 7777), (16281, 3333))
 
@@ -145,8 +142,7 @@ def rich_video(path: Path, extras: Extras) -> SourceInfo:
         texts = [_text(output, codec) for codec in extras.subtitles]
         if extras.attachment:
             output.add_attachment("letters.ttf", "font/ttf", b"glyphs" * 20)
-        if extras.cover:
-            _cover(output)
+        pictures = cover_packets(output) if extras.cover else []
         chapter = {"time_base": Fraction(1, 1000)}
         output.set_chapters(
             [
@@ -154,15 +150,17 @@ def rich_video(path: Path, extras: Extras) -> SourceInfo:
                 {"id": 2, "start": 200, "end": 500, "metadata": {"title": "two"}, **chapter},
             ]
         )
+        output.start_encoding()
+        output.mux(pictures)
         for number in range(12):
             frame = av.VideoFrame.from_ndarray(np.full((72, 64), 16 + 9 * number, np.uint8), "yuv420p")
             frame.pts, frame.time_base = 500 * number, Fraction(1, 12000)
             output.mux(video.encode(frame))
         output.mux(video.encode(None))
-        for sound in sounds:
-            _fill_sound(output, sound)
-        for text in texts:
-            _fill_text(output, text, b"\0\5hello" if "mov_text" in extras.subtitles else b"hello")
+        for stream, codec in zip(sounds, extras.audio, strict=True):
+            output.mux(noise_packets(stream, Sound(codec, layout="stereo")))
+        for stream, codec in zip(texts, extras.subtitles, strict=True):
+            output.mux(text_packets(stream, codec))
     return probe(str(path))
 
 
@@ -174,36 +172,6 @@ def _sound(output: Any, codec: str) -> Any:
 
 def _text(output: Any, codec: str) -> Any:
     stream = output.add_mux_stream(codec)
-    stream.time_base = Fraction(1, 1000)
     stream.metadata.update({"language": "fra", "title": "Texte"})
-    stream.disposition = Disposition.forced
+    stream.time_base, stream.disposition = Fraction(1, 1000), Disposition.forced
     return stream
-
-
-def _cover(output: Any) -> None:
-    stream = output.add_stream("mjpeg", rate=1, width=16, height=16)
-    stream.pix_fmt, stream.disposition = "yuvj420p", Disposition.attached_pic
-    frame = av.VideoFrame.from_ndarray(np.full((24, 16), 99, np.uint8), "yuvj420p")
-    frame.pts = 0
-    pictures = [*stream.encode(frame), *stream.encode(None)]
-    output.start_encoding()
-    output.mux(pictures)
-
-
-def _fill_sound(output: Any, stream: Any) -> None:
-    for start in range(0, 24000, 1024):
-        frame = av.AudioFrame(stream.codec_context.format.name, "stereo", 1024)
-        frame.sample_rate, frame.pts, frame.time_base = 48000, start, Fraction(1, 48000)
-        for plane in frame.planes:
-            plane.update(np.random.default_rng(start).integers(0, 2, plane.buffer_size, np.uint8).tobytes())
-        output.mux(stream.encode(frame))
-    output.mux(stream.encode(None))
-
-
-def _fill_text(output: Any, stream: Any, text: bytes) -> None:
-    for start in (50, 300):
-        packet = av.Packet(text)
-        packet.stream, packet.time_base = stream, Fraction(1, 1000)
-        packet.pts = packet.dts = start
-        packet.duration = 100
-        output.mux(packet)

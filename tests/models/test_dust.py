@@ -57,13 +57,8 @@ def test_dust_at_initialisation_is_the_first_iterations_of_algorithm_1(measureme
     network = Dust(small(measurements=measurements, blocks=blocks)).double()
     patches = 255 * torch.rand(7, 16, dtype=torch.float64)
     sensing = torch.eye(16, dtype=torch.float64) if measurements is None else network.sensing.detach()
-    expected = recover(
-        patches @ sensing.mT,
-        sensing,
-        network.dictionary.detach(),
-        iterations=blocks,
-        lambda1=float(network.threshold.detach()),
-    )
+    dictionary, threshold = network.dictionary.detach(), float(network.threshold.detach())
+    expected = recover(patches @ sensing.mT, sensing, dictionary, iterations=blocks, lambda1=threshold)
     torch.testing.assert_close(network(network.measure(patches)[None])[0], expected, atol=1e-4, rtol=0)
 
 

@@ -20,14 +20,8 @@ from vidrestore.models.matching import (
 def texture(height: int, width: int, seed: int = 0) -> torch.Tensor:
     """Smooth random grey levels with detail at several scales."""
     generator = torch.Generator().manual_seed(seed)
-    layers = [
-        F.interpolate(
-            torch.rand(1, 1, height // s, width // s, generator=generator),
-            size=(height, width),
-            mode="bicubic",
-        )
-        for s in (2, 4, 8, 16)
-    ]
+    noise = [torch.rand(1, 1, height // s, width // s, generator=generator) for s in (2, 4, 8, 16)]
+    layers = [F.interpolate(each, size=(height, width), mode="bicubic") for each in noise]
     return 255 * torch.stack(layers).mean(0)[0, 0].clamp(0, 1)
 
 

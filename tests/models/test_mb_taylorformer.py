@@ -96,14 +96,6 @@ def test_parameters_are_as_many_as_in_the_release(size, count):
     assert sum(parameter.numel() for parameter in MBTaylorFormer(SIZES[size]).parameters()) == count
 
 
-def test_the_golden_networks_have_the_stored_count():
-    for branches in (2, 3):
-        assert (
-            sum(parameter.numel() for parameter in released(branches).parameters())
-            == golden(branches)[0]["params"]
-        )
-
-
 def test_the_small_size_takes_about_three_billion_products_for_256_by_256():
     with torch.no_grad(), FlopCounterMode(display=False) as counter:
         build({"size": "t"})(torch.rand(1, 3, 64, 64))
@@ -246,10 +238,8 @@ def test_fixed_taps_of_the_second_branch_lie_that_far_apart(kind, dilation):
     part = mb_taylorformer.embedding(2, 1, small(embedding=kind).config)
     maps, expected = torch.rand(1, 2, 9, 9), torch.zeros(2)
     for row, column in product(range(3), repeat=2):
-        expected += (
-            part.depthwise[:, 0, row, column]
-            * maps[0, :, 4 + (row - 1) * dilation, 4 + (column - 1) * dilation]
-        )
+        seen = maps[0, :, 4 + (row - 1) * dilation, 4 + (column - 1) * dilation]
+        expected += part.depthwise[:, 0, row, column] * seen
     torch.testing.assert_close(part(maps)[0, :, 4, 4], F.hardswish(part.pointwise @ expected))
 
 
@@ -365,11 +355,8 @@ def test_a_picture_of_a_batch_is_restored_for_its_own_task(form):
 
 @pytest.mark.parametrize("form", FORMS, ids=str)
 def test_strips_give_what_the_whole_map_gives_and_do_not_alter_the_input(monkeypatch, form):
-    network, images, tasks = (
-        small(tasks=TASKS, **form).double(),
-        pictures(form).double(),
-        torch.tensor([1, 0]),
-    )
+    network, tasks = small(tasks=TASKS, **form).double(), torch.tensor([1, 0])
+    images = pictures(form).double()
     given, expected = images.clone(), network(images, tasks).detach()
     monkeypatch.setattr(
         mb_taylorformer, "strip_spans", lambda maps, channels, least=1: spans(maps.shape[2], 3)

@@ -34,13 +34,8 @@ def test_weights_of_three_frames_start_a_network_that_finds_haze_in_one():
         )
         network.head.copy_(given.head[:1].expand_as(network.head))
     picture = noise(1, 3, 16, 24)
-    (maps, _), (expected, _) = (
-        each._maps(images, tasks)
-        for each, images, tasks in (
-            (network, picture, None),
-            (given, picture[:, None].expand(-1, 3, -1, -1, -1), torch.tensor([0])),
-        )
-    )
+    maps, _ = network._maps(picture, None)
+    expected, _ = given._maps(picture[:, None].expand(-1, 3, -1, -1, -1), torch.tensor([0]))
     torch.testing.assert_close(maps[:, :1], expected[:, :1], atol=1e-4, rtol=1e-4)
     assert network.parts_of(small(frames=3, widths=[8, 16, 12, 16])) is None
 

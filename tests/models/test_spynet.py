@@ -37,12 +37,8 @@ def test_a_level_counts_in_its_own_pixels(height, width, finest):
     network.levels[-1][-1].bias.data = torch.tensor([1.0, -2.0], dtype=torch.float64)
     frames = torch.rand(2, 3, height, width, dtype=torch.float64)
     level_height, level_width = -(-height // 8) * 8 >> finest, -(-width // 8) * 8 >> finest
-    expected = (
-        torch.tensor([width / level_width, -2 * height / level_height])
-        .double()
-        .view(1, 2, 1, 1)
-        .expand(2, 2, height, width)
-    )
+    moved = torch.tensor([width / level_width, -2 * height / level_height]).double()
+    expected = moved.view(1, 2, 1, 1).expand(2, 2, height, width)
     torch.testing.assert_close(network(frames, frames), expected, atol=1e-6, rtol=0)
 
 

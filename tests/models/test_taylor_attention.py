@@ -52,19 +52,12 @@ def position(attention: Attention, values: Tensor, branch: int) -> Tensor:
             part = values[None, (done + head) * width : (done + head + 1) * width]
             kernels = attention.position.weights[number][branch]
             if attention.rule.position == "gate":
-                gate = F.conv2d(
-                    part,
-                    kernels[head][None],
-                    attention.position.biases[number][branch][head][None],
-                    padding=side // 2,
-                )
+                bias = attention.position.biases[number][branch][head][None]
+                gate = F.conv2d(part, kernels[head][None], bias, padding=side // 2)
                 terms.append(gate[0].sigmoid().expand(width, -1, -1))
             else:
-                terms.append(
-                    F.conv2d(
-                        part, kernels[head * width : (head + 1) * width], padding=side // 2, groups=width
-                    )[0]
-                )
+                own = kernels[head * width : (head + 1) * width]
+                terms.append(F.conv2d(part, own, padding=side // 2, groups=width)[0])
         done += count
     return torch.cat(terms)
 

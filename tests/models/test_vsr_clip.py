@@ -63,11 +63,8 @@ def parts_of(network: VsrTransformer) -> dict[str, nn.Module]:
     first, last = network.blocks[0], network.blocks[-1]
     named = {"extractor": network.extractor, "flow": network.flow, "recon": network.reconstruction}
     named |= {"first attention": first.attention.output, "first feed-forward": first.feed_forward}
-    return named | {
-        "last attention": last.attention.output,
-        "last feed-forward": last.feed_forward,
-        "last keys": last.attention.key,
-    }
+    named |= {"last attention": last.attention.output, "last feed-forward": last.feed_forward}
+    return named | {"last keys": last.attention.key}
 
 
 def test_a_released_window_computes_only_what_its_centre_needs():

@@ -71,9 +71,8 @@ def test_attention_is_a_softmax_over_patches_beside_the_end_of_the_flow_and_none
             return sum(float(each.view(3, 16).mean(0).square().mean()) for each in around) / 9
 
         def variance(row: int, column: int) -> float:
-            inside = [
-                (min(max(row + y, 0), 4), min(max(column + x, 0), 5)) for y in (-1, 0, 1) for x in (-1, 0, 1)
-            ]
+            near = ((row + y, column + x) for y in (-1, 0, 1) for x in (-1, 0, 1))
+            inside = [(min(max(y, 0), 4), min(max(x, 0), 5)) for y, x in near]
             return sum(float(patch(large[0], *at).var(correction=0)) for at in inside) / 9
 
         grid = [[(row, column) for column in range(6)] for row in range(5)]
@@ -211,10 +210,8 @@ def test_gradients_reach_every_parameter(attention):
 
 def test_few_channels_of_a_trained_network_are_never_positive():
     torch.manual_seed(0)
-    network, target = (
-        VsrRecurrent(RecurrentConfig(features=16, reconstruction=2)),
-        torch.rand(2, 2, 3, 32, 32),
-    )
+    network = VsrRecurrent(RecurrentConfig(features=16, reconstruction=2))
+    target = torch.rand(2, 2, 3, 32, 32)
     network.initialise()
     optimiser, alive = torch.optim.Adam(network.parameters(), lr=1e-3), list[Tensor]()
     for _ in range(15):

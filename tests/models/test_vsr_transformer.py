@@ -34,11 +34,8 @@ def golden_run(dtype: torch.dtype) -> tuple[Tensor, dict[str, Tensor]]:
     """Output for the golden input, and what the parts gave on the way."""
     network, seen = released(dtype), {}
     parts = {"feat": network.extractor, "recon": network.reconstruction}
-    for index in range(2):
-        parts |= {
-            f"attn{index}": network.blocks[index].attention,
-            f"ff{index}": network.blocks[index].feed_forward,
-        }
+    for index, block in enumerate(network.blocks):
+        parts |= {f"attn{index}": block.attention, f"ff{index}": block.feed_forward}
     for name, part in parts.items():
         part.register_forward_hook(lambda part, given, output, name=name: seen.update({name: output.clone()}))
     with torch.no_grad():
@@ -73,35 +70,29 @@ def test_flows_and_positions_are_those_of_the_golden_numbers():
     close(waves[:, :6, :6, :6], NUMBERS["mid/pe"], 1e-7)
 
 
+WARP, PAIR_FLOW, FLOWS = vsr_transformer.warp, VsrTransformer.pair_flow, VsrTransformer.flows
 SINES = [torch.full((1,), math.sin(t)) for t in range(5)]
+WAVES = "positional_encoding"
+
+
+def continued(maps: Tensor, flow: Tensor) -> Tensor:
+    return WARP(maps, flow, border="border")
+
+
+def reversed_waves(*sizes: int) -> list[Tensor]:
+    return positional_encoding(*sizes)[::-1]
+
+
 MISTAKES: dict[str, Any] = {
-    "features warped with their border continued": (
-        vsr_transformer,
-        "warp",
-        lambda x, flow: WARP(x, flow, border="border"),
-    ),
+    "features warped with their border continued": (vsr_transformer, "warp", continued),
     "flow with x and y swapped": (vsr_transformer, "warp", lambda maps, flow: WARP(maps, flow.flip(1))),
     "flow from the other frame": (VsrTransformer, "pair_flow", lambda self, a, b: PAIR_FLOW(self, b, a)),
-    "flows to the frames before and after swapped": (
-        VsrTransformer,
-        "flows",
-        lambda *given: FLOWS(*given)[::-1],
-    ),
-    "no positions": (vsr_transformer, "positional_encoding", lambda *sizes: [torch.zeros(1)] * sizes[0]),
-    "time encoded": (vsr_transformer, "positional_encoding", lambda *sizes: SINES),
-    "positions in another order": (
-        vsr_transformer,
-        "positional_encoding",
-        lambda *sizes: POSITIONS(*sizes)[::-1],
-    ),
+    "flows to both sides swapped": (VsrTransformer, "flows", lambda *given: FLOWS(*given)[::-1]),
+    "no positions": (vsr_transformer, WAVES, lambda *sizes: [torch.zeros(1)] * sizes[0]),
+    "time encoded": (vsr_transformer, WAVES, lambda *sizes: SINES),
+    "positions in another order": (vsr_transformer, WAVES, reversed_waves),
     "the slope of the paper": (vsr_transformer, "SLOPE", 0.01),
 }
-WARP, PAIR_FLOW, FLOWS, POSITIONS = (
-    vsr_transformer.warp,
-    VsrTransformer.pair_flow,
-    VsrTransformer.flows,
-    positional_encoding,
-)
 
 
 @pytest.mark.parametrize("mistake", MISTAKES)
@@ -117,11 +108,8 @@ def test_seven_frames_get_the_waves_of_the_library_that_the_release_used():
     rows = torch.arange(5, dtype=torch.float64)
     waves = positional_encoding(7, 5, 5, 5)
     slow = rows * float(torch.tensor(0.01))
-    for wave, expected in zip(
-        waves,
-        [rows.sin(), slow.sin(), rows.cos(), slow.cos(), rows.sin(), slow.sin(), rows.cos()],
-        strict=True,
-    ):
+    four = [rows.sin(), slow.sin(), rows.cos(), slow.cos()]
+    for wave, expected in zip(waves, [*four, *four[:3]], strict=True):
         close(wave.flatten(), expected, 1e-15)
     assert [wave.shape.index(5) for wave in waves] == [0, 0, 0, 0, 1, 1, 1]
 
@@ -204,11 +192,7 @@ def test_strips_of_the_tail_are_the_whole(spans):
 def test_gradients_reach_every_parameter(attention, alignment):
     network = tiny(attention=attention, alignment=alignment)
     network(torch.rand(1, 2, 3, 64, 64, dtype=torch.float64)).square().mean().backward()
-    assert not [
-        name
-        for name, parameter in network.named_parameters()
-        if parameter.grad is None or not parameter.grad.any()
-    ]
+    assert not [name for name, part in network.named_parameters() if part.grad is None or not part.grad.any()]
 
 
 def test_half_precision_keeps_flow_in_single():

@@ -203,13 +203,9 @@ def joined(
         stream = output.add_mux_stream("h264", rate=25)
         stream.time_base = Fraction(1, 25)
         for part in range(count):
-            packets = _encoded(
-                12 * part,
-                (sizes or ((64, 48),) * count)[part],
-                (pix_fmts or ("yuv420p",) * count)[part],
-                options[part],
-            )
-            for packet in packets:
+            size = sizes[part] if sizes else (64, 48)
+            pix_fmt = pix_fmts[part] if pix_fmts else "yuv420p"
+            for packet in _encoded(12 * part, size, pix_fmt, options[part]):
                 packet.stream, packet.time_base = stream, Fraction(1, 25)
                 output.mux_one(packet)
     return memory.getvalue()
@@ -218,11 +214,8 @@ def joined(
 def _encoded(first: int, size: tuple[int, int], pix_fmt: str, options: dict[str, str]) -> list[Any]:
     context: Any = av.CodecContext.create("libx264", "w")
     context.width, context.height, context.pix_fmt = *size, pix_fmt
-    context.time_base, context.framerate, context.options = (
-        Fraction(1, 25),
-        Fraction(25),
-        {"bf": "0", "preset": "ultrafast", **options},
-    )
+    context.time_base, context.framerate = Fraction(1, 25), Fraction(25)
+    context.options = {"bf": "0", "preset": "ultrafast", **options}
     frames = [
         video_frame(pix_fmt, sample_planes(pix_fmt, number, *size), first + number) for number in range(12)
     ]

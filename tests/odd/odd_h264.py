@@ -30,20 +30,11 @@ def h264_of_size(size: int) -> bytes:
 
 def _baseline_packets() -> list[Any]:
     context: Any = av.CodecContext.create("libx264", "w")
-    context.width, context.height, context.pix_fmt, context.time_base, context.framerate = (
-        64,
-        48,
-        "yuv420p",
-        1 / _RATE,
-        _RATE,
-    )
+    context.width, context.height, context.pix_fmt = 64, 48, "yuv420p"
+    context.time_base, context.framerate = 1 / _RATE, _RATE
     params = "sliced-threads=0:threads=1:asm=AVX2:log-level=-1"
-    context.options = {
-        "profile": "baseline",
-        "preset": "ultrafast",
-        "tune": "zerolatency",
-        "x264-params": params,
-    }
+    context.options = {"profile": "baseline", "preset": "ultrafast", "tune": "zerolatency"}
+    context.options |= {"x264-params": params}
     frames = [video_frame("yuv420p", sample_planes("yuv420p", number), number) for number in range(3)]
     return [packet for frame in [*frames, None] for packet in context.encode(frame)]
 

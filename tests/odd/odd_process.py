@@ -10,16 +10,8 @@ from pathlib import Path
 SECONDS = 60  # a command that takes longer hangs: all inputs are tiny
 
 CONTEXT = get_context("forkserver")
-CONTEXT.set_forkserver_preload(
-    [
-        "av",
-        "torch",
-        "rich.progress",
-        "vidrestore.cli",
-        "vidrestore.scale.workers",
-        "vidrestore.jobs.segmented",
-    ]
-)
+OWN = ("vidrestore.cli", "vidrestore.scale.workers", "vidrestore.jobs.segmented")
+CONTEXT.set_forkserver_preload(["av", "torch", "rich.progress", *OWN])
 
 
 def run_apart(arguments: list[str], folder: Path, said: Path) -> tuple[int, str]:

@@ -7,7 +7,7 @@ from functools import partial
 
 import av
 import odd_files as files
-from odd_case import Case, kept, of_bytes, of_clip, of_video, refused
+from odd_case import Case, Outcome, kept, of_bytes, of_clip, of_video, refused
 from odd_files import X264, clip, joined
 
 
@@ -22,20 +22,14 @@ def sizes() -> Iterator[Case]:
     yield part("a strip of 2x4098", "video.mkv", kept(2), "rawvideo", 2, size=(2, 4098))
     yield part("65x49, MP4", "video.mp4", kept(3), "mpeg4", 3, size=(65, 49))
     count = partial(of_video, "frames")
-    for kind, codec in (
-        (".mp4", "libx264"),
-        (".mkv", "ffv1"),
-        (".ts", "mpeg2video"),
-        (".avi", "mpeg4"),
-        (".webm", "libvpx-vp9"),
-    ):
-        yield count(f"{kind}: 1 frame", f"video{kind}", kept(1), codec, 1)
-        yield count(f"{kind}: 2 frames", f"video{kind}", kept(2), codec, 2)
-    yield of_bytes(
-        "frames", "MP4: 0 frames", "video.mp4", lambda: empty("mp4"), refused("the file holds: nothing")
-    )
-    yield of_bytes("frames", "MKV: 0 frames", "video.mkv", lambda: empty("matroska"), refused("0 frames"))
-    yield of_bytes("frames", "y4m: 0 frames", "video.y4m", lambda: clip("y4m")[:62], refused("video.y4m"))
+    codecs = {"mp4": "libx264", "mkv": "ffv1", "ts": "mpeg2video", "avi": "mpeg4", "webm": "libvpx-vp9"}
+    for kind, codec in codecs.items():
+        yield count(f".{kind}: 1 frame", f"video.{kind}", kept(1), codec, 1)
+        yield count(f".{kind}: 2 frames", f"video.{kind}", kept(2), codec, 2)
+    none, nothing = partial(of_bytes, "frames"), refused("the file holds: nothing")
+    yield none("MP4: 0 frames", "video.mp4", partial(empty, "mp4"), nothing)
+    yield none("MKV: 0 frames", "video.mkv", partial(empty, "matroska"), refused("0 frames"))
+    yield none("y4m: 0 frames", "video.y4m", lambda: clip("y4m")[:62], refused("video.y4m"))
 
 
 def empty(container: str) -> bytes:
@@ -57,84 +51,48 @@ def times() -> Iterator[Case]:
     yield part("MKV of varying rate", "video.mkv", kept(12), times=GAPS)
     yield part("MP4 of varying rate", "video.mp4", kept(12), times=GAPS)
     yield part("a gap of 3 hours", "video.mp4", kept(4), frames=4, times=(0, 40, 10_800_000, 10_800_040))
-    yield part(
-        "begins after 10 hours", "video.mkv", kept(4), frames=4, times=range(36_000_000, 36_000_160, 40)
-    )
+    hours = range(36_000_000, 36_000_160, 40)
+    yield part("begins after 10 hours", "video.mkv", kept(4), frames=4, times=hours)
     before, as_it_is = kept(12, moved=True, says="begins 0.200 s before 0"), {"avoid_negative_ts": "disabled"}
-    video = of_video(
-        "times",
-        "begins before 0, MKV",
-        "video.mkv",
-        before,
-        "ffv1",
-        times=range(-200, 280, 40),
-        time_base=MS,
-        container=as_it_is,
-    )
-    yield video
+    early = {"times": range(-200, 280, 40), "time_base": MS, "container": as_it_is}
+    yield of_video("times", "begins before 0, MKV", "video.mkv", before, "ffv1", **early)
     close, coarse = (0, 4, 5, *range(30, 300, 30)), refused("counts 1/1000 s, use -o NAME.mp4")
-    yield part(
-        "two frames in a tick of MKV",
-        "video.mp4",
-        coarse,
-        times=close,
-        time_base=Fraction(1, 12000),
-        arguments=("-o", "out.mkv"),
-    )
+    into_mkv = {"times": close, "time_base": Fraction(1, 12000), "arguments": ("-o", "out.mkv")}
+    yield part("two frames in a tick of MKV", "video.mp4", coarse, **into_mkv)
     fine = Fraction(1, 1_000_000)
     yield part("ticks of 1/1000000 s", "video.mp4", kept(12), times=range(7, 480_007, 40_000), time_base=fine)
-    late = partial(of_bytes, "times")
-    yield late(
-        "MKV: a time comes twice",
-        "video.mkv",
-        lambda: retimed("matroska", twice),
-        refused("is not after the one before it"),
-    )
-    yield late(
-        "MKV: times go back", "video.mkv", lambda: retimed("matroska", back), refused("joined from several")
-    )
-    yield late(
-        "NUT without times of showing", "video.nut", lambda: retimed("nut", lambda number: None), kept(12)
-    )
-    yield late("raw H.264 with B-frames", "video.h264", lambda: clip("h264"), kept(12))
-    yield late("raw MPEG-2", "video.m2v", lambda: clip("mpeg2"), kept(12))
-    yield late("two TS joined", "video.ts", lambda: clip("ts") * 2, refused("is not after the one before it"))
+    late, unordered = partial(of_bytes, "times"), refused("is not after the one before it")
+    yield late("MKV: a time comes twice", "video.mkv", partial(retimed, "matroska", twice), unordered)
+    several, timeless = refused("joined from several"), lambda number: None
+    yield late("MKV: times go back", "video.mkv", partial(retimed, "matroska", back), several)
+    yield late("NUT without times of showing", "video.nut", partial(retimed, "nut", timeless), kept(12))
+    yield late("raw H.264 with B-frames", "video.h264", partial(clip, "h264"), kept(12))
+    yield late("raw MPEG-2", "video.m2v", partial(clip, "mpeg2"), kept(12))
+    yield late("two TS joined", "video.ts", lambda: clip("ts") * 2, unordered)
     lost = lambda: files.flipped_in(clip("ts", 40), 3, 9999) + clip("ts", 40)  # noqa: E731
-    yield late(
-        "a damaged TS, then another", "video.ts", lost, refused("is not after the one before it"), apart=True
-    )
-    edits = partial(of_clip, "edit list", apart=True)
-    yield edits(
-        "the first 4 frames are hidden",
-        "mp4, index last",
-        lambda data: files.with_edits(data, (320, 3072)),
-        kept(8),
-    )
-    yield edits(
-        "begins late",
-        "mp4, index last",
-        lambda data: files.with_edits(data, (500, -1), (480, 1024)),
-        kept(12),
-    )
-    yield edits(
-        "plays a part twice",
-        "mp4, index last",
-        lambda data: files.with_edits(data, (240, 1024), (240, 1024)),
-        kept(12),
-    )
-    yield edits(
-        "plays nothing",
-        "mp4, index last",
-        lambda data: files.with_edits(data, (480, 1 << 30)),
-        refused("video.mp4"),
-    )
-    yield edits("lasts a year", "mp4, index last", lambda data: files.with_edits(data, (-2, 1024)), kept(12))
+    yield late("a damaged TS, then another", "video.ts", lost, unordered, apart=True)
+    for what, edits, outcome in EDITS:
+        edit = partial(edited, edits=edits)
+        yield of_clip("edit list", what, "mp4, index last", edit, outcome, apart=True)
     turned = partial(of_video, "turned", codec="libx264", options=X264)
     for degrees in (90, 180, -90, 30):
-        yield turned(
-            f"by {degrees} degrees", "video.mp4", kept(12), settings={"display": {"degrees": degrees}}
-        )
+        display = {"display": {"degrees": degrees}}
+        yield turned(f"by {degrees} degrees", "video.mp4", kept(12), settings=display)
     yield turned("mirrored, MKV", "video.mkv", kept(12), settings={"display": {"degrees": 0, "hflip": True}})
+
+
+Edits = tuple[tuple[int, int], ...]
+EDITS: tuple[tuple[str, Edits, Outcome], ...] = (
+    ("the first 4 frames are hidden", ((320, 3072),), kept(8)),
+    ("begins late", ((500, -1), (480, 1024)), kept(12)),
+    ("plays a part twice", ((240, 1024), (240, 1024)), kept(12)),
+    ("plays nothing", ((480, 1 << 30),), refused("video.mp4")),
+    ("lasts a year", ((-2, 1024),), kept(12)),
+)
+
+
+def edited(data: bytes, edits: Edits) -> bytes:
+    return files.with_edits(data, *edits)
 
 
 def twice(number: int) -> int:
@@ -160,17 +118,8 @@ def retimed(container: str, time: Callable[[int], int | None]) -> bytes:
 
 KEPT_FORMATS = (
     *("gray", "yuv410p", "yuv411p", "yuv420p", "yuv422p", "yuv440p", "yuv444p", "yuva420p", "yuva444p10le"),
-    *(
-        "yuv420p9le",
-        "yuv420p10le",
-        "yuv422p12le",
-        "yuv444p14le",
-        "yuv444p16le",
-        "gray10le",
-        "gray16le",
-        "gbrp10le",
-        "gbrap12le",
-    ),
+    *("yuv420p9le", "yuv420p10le", "yuv422p12le", "yuv444p14le", "yuv444p16le", "gray10le", "gray16le"),
+    *("gbrp10le", "gbrap12le", "bgr0"),
 )
 RAW_FORMATS = ("nv12", "yuyv422", "uyvy422", "rgb24", "bgra", "gray16be")
 REFUSED_FORMATS = {"rgb555le": "fewer than 8 bits", "monob": "fewer than 8 bits", "pal8": "palette"}
@@ -181,73 +130,33 @@ def pixels() -> Iterator[Case]:
     part = partial(of_video, "pixels")
     for name in KEPT_FORMATS:
         yield part(name, "video.mkv", kept(3), "ffv1", 3, pix_fmt=name)
-    yield part("bgr0", "video.mkv", kept(3), "ffv1", 3, pix_fmt="bgr0")
     for name in RAW_FORMATS:
         yield part(f"{name}, raw", "video.nut", kept(3), "rawvideo", 3, pix_fmt=name)
     for name, why in REFUSED_FORMATS.items():
-        yield of_bytes(
-            "pixels",
-            f"{name}, raw",
-            "video.nut",
-            partial(blank, name),
-            refused(f"{name}.*{why}.*is not supported; convert"),
-        )
-    for name in ("ya8",):
-        yield part(
-            f"{name}, raw",
-            "video.nut",
-            refused(f"no encoder here keeps {name}; convert"),
-            "rawvideo",
-            3,
-            pix_fmt=name,
-        )
+        words = refused(f"{name}.*{why}.*is not supported; convert")
+        yield of_bytes("pixels", f"{name}, raw", "video.nut", partial(blank, name), words)
+    unkept = refused("no encoder here keeps ya8; convert")
+    yield part("ya8, raw", "video.nut", unkept, "rawvideo", 3, pix_fmt="ya8")
     yield part("full range of an old kind", "video.mkv", kept(3), "mjpeg", 3, pix_fmt="yuvj422p")
+    h264 = partial(part, outcome=kept(3), codec="libx264", frames=3)
     tags = {"colorspace": 9, "color_primaries": 9, "color_trc": 16, "color_range": 2}
     for name in ("video.mkv", "video.mp4"):
-        yield part(
-            f"BT.2020 PQ of full range, {name[5:]}", name, kept(3), "libx264", 3, options=X264, settings=tags
-        )
-    yield part(
-        "tags that are reserved",
-        "video.mkv",
-        kept(3),
-        "libx264",
-        3,
-        options=X264,
-        settings={"color_trc": 3, "color_primaries": 3},
-    )
+        yield h264(f"BT.2020 PQ of full range, {name[5:]}", name, options=X264, settings=tags)
+    reserved = {"color_trc": 3, "color_primaries": 3}
+    yield h264("tags that are reserved", "video.mkv", options=X264, settings=reserved)
     shape = {"sample_aspect_ratio": Fraction(64, 45)}
-    for name, codec in (("video.mp4", "libx264"), ("video.mkv", "libx264"), ("video.avi", "mpeg4")):
-        yield part(f"pixels of 64:45, {name[5:]}", name, kept(3), codec, 3, settings=shape)
-    yield part(
-        "pixels of 1:300",
-        "video.mkv",
-        kept(3),
-        "libx264",
-        3,
-        settings={"sample_aspect_ratio": Fraction(1, 300)},
-    )
-    fields = partial(of_video, "fields")
+    yield h264("pixels of 64:45, .mp4", "video.mp4", settings=shape)
+    yield h264("pixels of 64:45, .mkv", "video.mkv", settings=shape)
+    yield part("pixels of 64:45, .avi", "video.avi", kept(3), "mpeg4", 3, settings=shape)
+    yield h264("pixels of 1:300", "video.mkv", settings={"sample_aspect_ratio": Fraction(1, 300)})
+    fields = partial(of_video, "fields", codec="libx264", frames=4)
     for order in ("tff", "bff"):
-        marked = {"x264-params": f"{order}=1"}
-        yield fields(
-            f"interlaced, {order}, --no-deinterlace",
-            "film.mkv",
-            refused("interlaced.*--deinterlace"),
-            "libx264",
-            4,
-            options=marked,
-            arguments=("--no-deinterlace",),
-        )
-        yield fields(
-            f"interlaced, {order}",
-            "film.mkv",
-            kept(4),
-            "libx264",
-            4,
-            options=marked,
-            arguments=("--encoder", "libx264"),  # other samples, as it is deinterlaced
-        )
+        marked, left = {"x264-params": f"{order}=1"}, refused("interlaced.*--deinterlace")
+        plain = {"options": marked, "arguments": ("--no-deinterlace",)}
+        yield fields(f"interlaced, {order}, --no-deinterlace", "film.mkv", left, **plain)
+        # other samples, as it is deinterlaced
+        lossy = {"options": marked, "arguments": ("--encoder", "libx264")}
+        yield fields(f"interlaced, {order}", "film.mkv", kept(4), **lossy)
     settings = ({}, {"x264-params": "tff=1"})
     turns = "frame 12: warning: the video turns interlaced here"
     yield of_bytes("fields", "turns interlaced", "video.ts", lambda: joined(settings), kept(24, says=turns))

@@ -71,24 +71,16 @@ def damaged_clips() -> Iterator[tuple[str, bytes, bool]]:
         data = clip(kind)
         for step in range(1, 30):
             yield f"{kind} cut at {step}/30", cut(data, step / 30), kind not in ENDLESS
+        pictures = [at for place in places(data) for at in place]
+        inside = range(pictures[0], pictures[-1])
         for seed in range(20):
-            pictures = [at for place in places(data) for at in place]
-            yield (
-                f"{kind} with a bit of its pictures flipped, {seed}",
-                flipped(data, 1, range(pictures[0], pictures[-1]), seed),
-                True,
-            )
+            what = f"{kind} with a bit of its pictures flipped, {seed}"
+            yield what, flipped(data, 1, inside, seed), True
+    mp4, mkv = clip("mp4"), clip("mkv")
     for seed in range(40):
-        yield (
-            f"MP4 with 3 bits of its index flipped, {seed}",
-            flipped(clip("mp4"), 3, box(clip("mp4"), "moov"), seed),
-            False,
-        )
-        yield (
-            f"MKV with 3 bits of its head flipped, {seed}",
-            flipped(clip("mkv"), 3, range(places(clip("mkv"))[0].start), seed),
-            False,
-        )
+        index, head = box(mp4, "moov"), range(places(mkv)[0].start)
+        yield f"MP4 with 3 bits of its index flipped, {seed}", flipped(mp4, 3, index, seed), False
+        yield f"MKV with 3 bits of its head flipped, {seed}", flipped(mkv, 3, head, seed), False
 
 
 @pytest.mark.faults
@@ -98,14 +90,8 @@ def test_damage_anywhere_is_found_or_changes_no_more_than_pictures(folder):
     """
     wrong = []
     for what, data, counted in damaged_clips():
-        case = of_bytes(
-            "sweep",
-            what,
-            f"video{KINDS[what.split(' ')[0].lower()][0]}",
-            lambda data=data: data,
-            maybe_damaged(12),
-            apart=True,
-        )
+        name = f"video{KINDS[what.split(' ')[0].lower()][0]}"
+        case = of_bytes("sweep", what, name, lambda data=data: data, maybe_damaged(12), apart=True)
         got = run(case, folder)
         if problem := complaint(got, folder / case.name, counted):
             wrong.append(f"{what}: {problem}\n{got.said}")

@@ -39,13 +39,10 @@ def contents(rng: Callable[[Any], Any]) -> tuple[str, Content]:
     times = tuple(accumulate(steps, initial=rng(st.one_of(st.just(0), st.integers(0, 5 * ticks)))))
     exact = suffix == ".mkv" and rng(st.booleans())
     side = st.integers(1, 40) if exact else st.integers(1, 20).map(lambda half: 2 * half)
-    formats = (
-        "yuv420p",
-        "yuv422p",
-        "yuv444p",
-        "yuv420p10le",
-        *(("gray", "gray16le", "yuva420p", "bgr0") if exact else ()),
-    )
+    formats = ["yuv420p", "yuv422p", "yuv444p", "yuv420p10le"]
+    formats += ["gray", "gray16le", "yuva420p", "bgr0"] if exact else []
+    turns = st.tuples(st.sampled_from((90, 180, -90)), st.booleans())
+    words = st.text(WORDS, min_size=1, max_size=20)
     content = Content(
         sounds=tuple(rng(st.lists(sounds(SOUNDS[suffix]), max_size=3))),
         texts=tuple(rng(st.lists(st.sampled_from(TEXTS[suffix]), max_size=2))) if TEXTS[suffix] else (),
@@ -55,19 +52,16 @@ def contents(rng: Callable[[Any], Any]) -> tuple[str, Content]:
         pix_fmt=rng(st.sampled_from(formats)),
         time_base=Fraction(1, ticks),
         settings=rng(tags()),
-        turned=rng(st.one_of(st.none(), st.tuples(st.sampled_from((90, 180, -90)), st.booleans()))),
+        turned=rng(st.one_of(st.none(), turns)),
         font=suffix == ".mkv" and rng(st.booleans()),
         chapters=rng(st.booleans()),
         first=rng(st.booleans()),
-        metadata=rng(
-            st.dictionaries(
-                st.sampled_from(("title", "artist", "comment")), st.text(WORDS, min_size=1, max_size=20)
-            )
-        ),
+        metadata=rng(st.dictionaries(st.sampled_from(TITLES), words)),
     )
     return suffix, content
 
 
+TITLES = ("title", "artist", "comment")
 WORDS = st.characters(codec="utf-8", exclude_categories=("Cs", "Cc"))
 
 
@@ -137,11 +131,8 @@ def beside(path: Path) -> list[Any]:
         found += [(metadata[stream.index], attached(stream)) for stream in others]
         packets: dict[int, list[Any]] = {stream.index: [] for stream in others}
         for packet in container.demux():
-            if (
-                packet.stream_index in packets
-                and packet.size
-                and not (packet.duration == 0 and bytes(packet) == b"\0\0")
-            ):
+            empty = not packet.size or (packet.duration == 0 and bytes(packet) == b"\0\0")
+            if packet.stream_index in packets and not empty:
                 packets[packet.stream_index].append((packet.pts * packet.time_base, bytes(packet)))
         chapters = [
             (part["start"] * part["time_base"], part["end"] * part["time_base"], part["metadata"])
@@ -153,7 +144,7 @@ def beside(path: Path) -> list[Any]:
         found += [
             list(packets.values()),
             chapters,
-            {key: container.metadata.get(key) for key in ("title", "artist", "comment")},
+            {key: container.metadata.get(key) for key in TITLES},
         ]
     return found
 

@@ -14,18 +14,10 @@ from vidrestore.clips import (
     owners,
 )
 
-LAYOUTS = [
-    (0, (), 8, 2),
-    (1, (), 8, 2),
-    (7, (), 8, 2),
-    (8, (), 8, 2),
-    (9, (), 8, 2),  # the last clip shares seven frames with the one before
-    (14, (), 8, 2),
-    (15, (), 8, 2),  # three clips have frame 7
-    (40, (1, 5, 13, 30), 8, 3),
-    (33, (), 8, 0),
-    (29, (11,), 8, 7),
-]
+# count, cuts, length, overlap; of (9, ...) the last clip shares seven frames with the one before, and in
+# (15, ...) three clips have frame 7
+LAYOUTS = [(count, (), 8, 2) for count in (0, 1, 7, 8, 9, 14, 15)]
+LAYOUTS += [(40, (1, 5, 13, 30), 8, 3), (33, (), 8, 0), (29, (11,), 8, 7)]
 
 
 def number(value: float) -> tuple[torch.Tensor, ...]:
@@ -87,34 +79,23 @@ def test_shared_frames_fade_steeply_from_one_clip_to_the_next():
 
 def test_no_frame_is_blended_from_three_clips():
     bounds = [(0, 8), (6, 14), (7, 15)]
-    joined = values(
-        join_clips(
-            [(bound, [number(value)] * 8) for bound, value in zip(bounds, (0, 17, 100), strict=True)],
-            crossfade,
-        )
-    )
+    clips = [(bound, [number(value)] * 8) for bound, value in zip(bounds, (0, 17, 100), strict=True)]
+    joined = values(join_clips(clips, crossfade))
     assert joined[:8] == pytest.approx([0] * 6 + [1, 16])  # frame 7 without the third clip
     assert joined[8:] == pytest.approx([17 + 83 * weight for weight in crossfade_weights(6)] + [100])
 
 
 def test_a_cut_is_not_faded_over():
     bounds = clip_bounds(10, [4], 6, 2)
-    assert (
-        values(
-            join_clips(
-                [(bound, [number(k)] * (bound[1] - bound[0])) for k, bound in enumerate(bounds)], crossfade
-            )
-        )
-        == [0] * 4 + [1] * 6
-    )
+    clips = [(bound, [number(k)] * (bound[1] - bound[0])) for k, bound in enumerate(bounds)]
+    assert values(join_clips(clips, crossfade)) == [0] * 4 + [1] * 6
 
 
 @pytest.mark.parametrize("count, cuts, length, overlap", LAYOUTS)
 def test_owned_spans_tile_the_video(count, cuts, length, overlap):
     bounds = clip_bounds(count, cuts, length, overlap)
-    assert [frame for clip in range(len(bounds)) for frame in range(*owned_span(bounds, clip))] == list(
-        range(count)
-    )
+    spans = [owned_span(bounds, clip) for clip in range(len(bounds))]
+    assert [frame for span in spans for frame in range(*span)] == list(range(count))
 
 
 @pytest.mark.parametrize("count, cuts, length, overlap", LAYOUTS)
@@ -134,10 +115,8 @@ def test_the_owners_of_frames_are_the_clips_whose_spans_hold_them(count, cuts, l
     spans = [range(*owned_span(bounds, clip)) for clip in range(len(bounds))]
     for first in range(count):
         for stop in range(first + 1, count + 1):
-            wanted = set(range(first, stop))
-            assert list(owners(bounds, first, stop)) == [
-                n for n, span in enumerate(spans) if wanted & {*span}
-            ]
+            holding = [n for n, span in enumerate(spans) if {*range(first, stop)} & {*span}]
+            assert list(owners(bounds, first, stop)) == holding
 
 
 def test_a_range_needs_one_clip_more_except_at_a_cut():

@@ -76,12 +76,8 @@ def test_ssim_is_wangs_formula_window_by_window():
             var_p, var_q = (weights * (p - mean_p) ** 2).sum(), (weights * (q - mean_q) ** 2).sum()
             covariance = (weights * (p - mean_p) * (q - mean_q)).sum()
             c1, c2 = 0.01**2, 0.03**2
-            values.append(
-                (2 * mean_p * mean_q + c1)
-                * (2 * covariance + c2)
-                / (mean_p**2 + mean_q**2 + c1)
-                / (var_p + var_q + c2)
-            )
+            luminance = (2 * mean_p * mean_q + c1) / (mean_p**2 + mean_q**2 + c1)
+            values.append(luminance * (2 * covariance + c2) / (var_p + var_q + c2))
     assert ssim(a, b, data_range=1) == pytest.approx(np.mean(values))
 
 

@@ -29,10 +29,8 @@ def with_noise(frames: list[Picture], sigma: float, blur: float = 0.0) -> list[P
         blurred(rng.normal(size=frame.shape), blur, blur) if blur else rng.normal(size=frame.shape)
         for frame in frames
     ]
-    return [
-        np.clip(np.rint(frame + sigma * part), 0, 255).astype(np.float32)
-        for frame, part in zip(frames, noise, strict=True)
-    ]
+    noisy = (frame + sigma * part for frame, part in zip(frames, noise, strict=True))
+    return [np.clip(np.rint(frame), 0, 255).astype(np.float32) for frame in noisy]
 
 
 def measured(frames: list[Picture], **noise: float) -> tuple[float, float]:

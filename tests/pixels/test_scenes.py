@@ -123,12 +123,8 @@ def test_a_thumbnail_is_the_mean_of_boxes():
 
 def test_a_shifted_picture_holds_nothing_new():
     wide = thumbnail(picture(1, 360, 1000))
-    assert (
-        novelty(wide[:, 4:28], wide[:, :24])
-        < 0.3
-        < 0.5
-        < novelty(thumbnail(picture(1)), thumbnail(picture(2)))
-    )
+    assert novelty(wide[:, 4:28], wide[:, :24]) < 0.3
+    assert novelty(thumbnail(picture(1)), thumbnail(picture(2))) > 0.5
 
 
 # The shared clips: pytest -m data. The full table is printed by cut_videos.py.

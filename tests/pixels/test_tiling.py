@@ -186,10 +186,7 @@ def test_a_tile_may_be_higher_than_wide():
 
 def test_an_overlap_too_wide_for_the_tiles_that_are_chosen_is_refused():
     assert tile_sides(480, 854, tile=None, pixels=320 * 320, overlap=160, multiple=8) == (320, 304)
-    with pytest.raises(
-        OptionError,
-        match="the memory is enough for tiles of 320 pixels, but they share 168",
-    ):
+    with pytest.raises(OptionError, match="the memory is enough for tiles of 320 pixels, but they share 168"):
         tile_sides(480, 854, tile=None, pixels=320 * 320, overlap=168, multiple=8)
     # no tiles, no overlap
     assert tile_sides(300, 300, tile=None, pixels=320 * 320, overlap=168, multiple=4) == (300, 300)
