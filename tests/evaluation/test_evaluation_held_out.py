@@ -21,7 +21,7 @@ from training_runs import tiny_run
 
 from vidrestore import weights as weights_package
 from vidrestore.errors import CheckpointError, ConfigError, DatasetError, OptionError
-from vidrestore.evaluation import Result, Row, evaluate
+from vidrestore.evaluation import evaluate
 from vidrestore.evaluation.held_out import agree, held_out_rows, recipe_of
 from vidrestore.training.config import RunConfig, read_config
 from vidrestore.training.data import sources
@@ -204,14 +204,6 @@ def test_exactly_one_of_suite_and_recipe_is_asked_for():
             evaluate(**given)
     with pytest.raises(OptionError, match=r"no suite named 'bundle' \(did you mean bundled\?\); `vidrestore"):
         evaluate("bundle")
-
-
-def test_a_listed_figure_that_was_not_measured_differs_and_an_unlisted_one_does_not():
-    rows = (
-        Row("dust", "a", {"psnr": 30.0}, {}, verdict="not listed"),
-        Row("dust", "b", {}, {"psnr": 30.0}, verdict="differs"),
-    )
-    assert [row.on for row in Result("bundled", "", "manifest", rows).differing] == ["b"]
 
 
 @pytest.mark.data

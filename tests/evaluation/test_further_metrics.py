@@ -17,7 +17,7 @@ from vidrestore.cli import main
 from vidrestore.degrade import add_gaussian_noise
 from vidrestore.errors import DatasetError, MediaError, OptionError
 from vidrestore.evaluation import evaluate
-from vidrestore.evaluation.reference import SMALLEST, FurtherMetrics, check_metrics, gray_levels
+from vidrestore.evaluation.reference import SMALLEST, FurtherMetrics, check_metrics
 from vidrestore.evaluation.results import BICUBIC, GIVEN, System
 from vidrestore.evaluation.sequence_frames import eight_bits
 from vidrestore.media.vmaf import ffmpeg_with_vmaf
@@ -26,7 +26,6 @@ from vidrestore.papers.set_files import FrameSequence
 from vidrestore.papers.tables import Table, TableSet, seed_of
 
 ROOT = Path(__file__).parents[2]
-GRAY = np.array([0.299, 0.587, 0.114])
 
 
 def video(frames: int, height: int, width: int, noise: float = 0.0, channels: int = 3) -> torch.Tensor:
@@ -90,12 +89,6 @@ def test_vmaf_is_what_ffmpeg_says_of_the_luma(tmp_path: Path, ffmpeg: str) -> No
     ]
     found = measured("vmaf", restored, clean)
     assert found == pytest.approx(expected, abs=1e-4) and len(found) == 4 and found[0] < 90
-
-
-def test_the_levels_of_colour_are_weighed_by_bt601():
-    frame = video(1, 20, 30)[0]
-    expected = np.tensordot(GRAY, frame.numpy().astype(np.float64), 1)
-    np.testing.assert_allclose(gray_levels(frame).numpy(), expected, rtol=1e-12)
 
 
 @pytest.mark.usefixtures("ffmpeg")

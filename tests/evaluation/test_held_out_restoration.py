@@ -10,15 +10,10 @@ from classical_restoration import FRAMES, METHODS
 from held_out_degradations import MODELS
 from held_out_table import (
     Figures,
-    Gallery,
-    Verdict,
-    beside,
     bundled,
     eval_clips,
     measure,
     network,
-    rgb_picture,
-    write_png,
 )
 from rgb_networks import keeping, write_weights
 from torch import Tensor
@@ -63,38 +58,6 @@ def test_a_perfect_frame_scores_without_end_and_each_clip_counts_the_same():
         -10 * float(torch.log10((given - wanted)[FRAMES // 2].square().mean())) for given, wanted in pairs
     ]
     assert verdict.given.psnr == pytest.approx(sum(expected) / 2, abs=1e-4)
-
-
-def test_the_best_classical_figures_are_bold_each_by_itself():
-    classical = {"one": Figures(21.0, 0.7), "two": Figures(20.0, 0.8)}
-    verdict = Verdict("derain", Figures(19.0, 0.6), classical, {"net": Figures(25.0, 0.9)})
-    assert verdict.strongest == "one"
-    assert list(verdict.rows()) == [
-        "| derain | degraded | 19.00 | 0.6000 |",
-        "| derain | one | **21.00** | 0.7000 |",
-        "| derain | two | 20.00 | **0.8000** |",
-        "| derain | net | 25.00 | 0.9000 |",
-    ]
-
-
-def test_pictures_stand_side_by_side_as_they_are(tmp_path):
-    gallery = Gallery(tmp_path / "pictures")
-    shown = {
-        name: torch.full((3, 4, 5), value / 255)
-        for name, value in (("degraded", 10), ("one", 20), ("two", 25), ("net", 30), ("clean", 40))
-    }
-    gallery.add("clip-0", shown)
-    gallery.write(
-        Verdict("derain", Figures(1, 1), {"one": Figures(2, 1), "two": Figures(1, 2)}, {"net": Figures(3, 3)})
-    )
-    row = rgb_picture(tmp_path / "pictures" / "derain-clip-0.png")[1, 2].mul(255).round().tolist()
-    assert row == [10.0] * 5 + [255.0] * 4 + [20.0] * 5 + [255.0] * 4 + [30.0] * 5 + [255.0] * 4 + [40.0] * 5
-
-
-def test_a_picture_is_written_and_read_without_loss(tmp_path):
-    picture = torch.randint(0, 256, (3, 7, 9), dtype=torch.uint8, generator=torch.Generator().manual_seed(1))
-    write_png(tmp_path / "a.png", beside([picture]))
-    assert torch.equal(rgb_picture(tmp_path / "a.png").mul(255).round().byte(), picture)
 
 
 @pytest.mark.data
