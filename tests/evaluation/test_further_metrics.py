@@ -21,7 +21,7 @@ from vidrestore.evaluation.reference import SMALLEST, FurtherMetrics, check_metr
 from vidrestore.evaluation.results import BICUBIC, GIVEN, System
 from vidrestore.evaluation.sequence_frames import eight_bits
 from vidrestore.media.vmaf import ffmpeg_with_vmaf
-from vidrestore.papers import awgn, enlarged, sensed_patches
+from vidrestore.papers import rgb_protocols, sensed_patches
 from vidrestore.papers.set_files import FrameSequence
 from vidrestore.papers.tables import Table, TableSet, seed_of
 
@@ -120,8 +120,8 @@ def test_every_protocol_of_clips_measures_what_it_restored_in_eight_bits(tmp_pat
     given = [System(GIVEN)]
 
     made = table("sigma", "30")
-    (found,) = awgn.measure(made, made.sets[0], [clip], given, 0, ["vmaf"])
-    noisy = awgn.noisy_video(clean, 30.0, seed_of("set", "clip", "30"))
+    (found,) = rgb_protocols.measure_denoising(made, made.sets[0], [clip], given, 0, ["vmaf"])
+    noisy = rgb_protocols.noisy_video(clean, 30.0, seed_of("set", "clip", "30"))
     assert found.frames["vmaf"] == measured("vmaf", eight_bits(noisy), clean)
 
     made = table("sigma", "30", stride=16)
@@ -133,8 +133,8 @@ def test_every_protocol_of_clips_measures_what_it_restored_in_eight_bits(tmp_pat
     )
 
     made = table("clip", "average", channels=["RGB", "Y"], made=True)
-    rgb, luma = enlarged.measure(made, made.sets[0], [clip], [System(BICUBIC)], 0, ["vmaf"])
-    large = [enlarged.bicubic(frame) for frame in enlarged.small_frames(clip, clean, made=True)]
+    rgb, luma = rgb_protocols.measure_enlarging(made, made.sets[0], [clip], [System(BICUBIC)], 0, ["vmaf"])
+    large = [rgb_protocols.bicubic(frame) for frame in rgb_protocols.small_frames(clip, clean, made=True)]
     assert rgb.frames["vmaf"] == luma.frames["vmaf"] == measured("vmaf", torch.stack(large), clean)
 
 

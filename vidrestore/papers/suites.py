@@ -23,7 +23,7 @@ from vidrestore.evaluation.results import (
     mean_of_frames,
     rounded,
 )
-from vidrestore.papers import awgn, enlarged, sensed_patches, whole_pictures
+from vidrestore.papers import rgb_protocols, sensed_patches
 from vidrestore.papers.datasets import find
 from vidrestore.papers.tables import (
     AVERAGE,
@@ -96,7 +96,7 @@ def _enlarging_lines(table: Table, sets: Collection[Any]) -> tuple[str, ...]:
     )
     channels = ", ".join(table.settings["channels"])
     words = {"small": low_resolution, "restored": restored, "channels": channels}
-    return tuple(line.format(**words) for line in enlarged.PROTOCOL)
+    return tuple(line.format(**words) for line in rgb_protocols.ENLARGING_PROTOCOL)
 
 
 PROTOCOLS = {
@@ -111,26 +111,30 @@ PROTOCOLS = {
         requires=f"patches of {sensed_patches.PATCH}x{sensed_patches.PATCH}",
     ),
     "images": Protocol(
-        whole_pictures.measure,
+        rgb_protocols.measure_pictures,
         ("mb-taylorformer",),
         lambda table: (GIVEN,),
         lambda table: str(table.settings["task"]),
         lambda table, sets: tuple(
-            line.format(task=whole_pictures.PROTOCOLS[table.settings["task"]])
-            for line in whole_pictures.PROTOCOL
+            line.format(task=rgb_protocols.RULES[table.settings["task"]][2])
+            for line in rgb_protocols.PICTURE_PROTOCOL
         ),
         pictures=True,
     ),
     "super-resolution": Protocol(
-        enlarged.measure, ("vsr-transformer",), lambda table: (BICUBIC,), lambda table: "sr", _enlarging_lines
+        rgb_protocols.measure_enlarging,
+        ("vsr-transformer",),
+        lambda table: (BICUBIC,),
+        lambda table: "sr",
+        _enlarging_lines,
     ),
     "rgb-denoising": Protocol(
-        awgn.measure,
+        rgb_protocols.measure_denoising,
         ("dust", "mb-taylorformer"),
         lambda table: (GIVEN,),
         lambda table: "denoise",
-        lambda table, sets: awgn.PROTOCOL,
-        fits=awgn.fits,
+        lambda table, sets: rgb_protocols.NOISE_PROTOCOL,
+        fits=rgb_protocols.takes_any_sigma,
         requires="one network for every sigma",
         variants=all_qualities,
     ),
