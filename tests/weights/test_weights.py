@@ -186,9 +186,12 @@ def rewritten(path: Path, change: dict[str, torch.Tensor | None]) -> Path:
         ({"linear.bias": torch.zeros(5)}, r"linear\.bias: shape \[5\], but the config asks for \[4\]"),
         (
             {"linear.bias": torch.zeros(4, dtype=torch.float64)},
-            r"linear\.bias: stored as F64, but the network holds F32",
+            r"linear\.bias: stored as float64, but the network holds float32",
         ),
-        ({"steps": torch.zeros((), dtype=torch.float16)}, r"steps: stored as F16, but the network holds I64"),
+        (
+            {"steps": torch.zeros((), dtype=torch.float16)},
+            r"steps: stored as float16, but the network holds int64",
+        ),
     ],
     ids=["missing", "stray", "shape", "dtype", "half for an integer"],
 )
@@ -201,12 +204,12 @@ def test_a_tensor_that_is_not_the_networks_own_is_refused(tmp_path, change, mess
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"linear.weight.scales": None}, "linear.weight: stored as I8, but the network holds F32"),
-        ({"linear.weight.scales": torch.ones(3).half()}, r"stored in 8 bits as \(.*\[3\], 'F16'\), but"),
-        ({"linear.weight.scales": torch.ones(2)}, r"stored in 8 bits as \(.*\[2\], 'F32'\), but"),
+        ({"linear.weight.scales": None}, "linear.weight: stored as int8, but the network holds float32"),
+        ({"linear.weight.scales": torch.ones(3).half()}, r"stored in 8 bits as .* scales float16 \[3\], but"),
+        ({"linear.weight.scales": torch.ones(2)}, r"stored in 8 bits as .* scales float32 \[2\], but"),
         ({"linear.weight.scales": torch.full((2,), torch.inf).half()}, "linear.weight: has NaN or infinity"),
-        ({"linear.weight": torch.zeros(8, 8)}, r"stored in 8 bits as \(\[8, 8\], 'F32'"),
-        ({"steps.scales": torch.ones(0).half()}, r"steps: stored in 8 bits as \(\[\], 'I64'"),
+        ({"linear.weight": torch.zeros(8, 8)}, r"stored in 8 bits as float32 \[8, 8\]"),
+        ({"steps.scales": torch.ones(0).half()}, r"steps: stored in 8 bits as int64 \[\]"),
     ],
     ids=["no scales", "too many", "dtype", "infinite", "no integers", "a counter"],
 )
