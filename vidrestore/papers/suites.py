@@ -23,6 +23,7 @@ from vidrestore.evaluation.results import (
     mean_of_frames,
     rounded,
 )
+from vidrestore.families import FAMILIES
 from vidrestore.papers import rgb_protocols, sensed_patches
 from vidrestore.papers.datasets import find
 from vidrestore.papers.tables import (
@@ -41,16 +42,7 @@ __all__ = ["evaluate_table", "read_table", "table_names"]  # what `vidrestore.ev
 
 OnProgress = Callable[[str], None]
 # families that work on patches of gray frames
-PATCH_FAMILIES = (
-    "dust",
-    "algorithm1",
-    "sista",
-    "sista-rnn",
-    "l1-l1-rnn",
-    "reweighted-rnn",
-    "unfolded-transformer",
-    "vit",
-)
+PATCH_FAMILIES = tuple(name for name, family in FAMILIES.items() if "recover" in family.tasks)
 SHOWN_COUNT = 3  # clips or pictures of each set that the page shows
 
 
@@ -260,14 +252,12 @@ def _measured(
     here = [system for system in systems if system.only in ("", part.name)]
     more = {"measured_frames": found.measured_frames} if getattr(found, "measured_frames", ()) else {}
     more |= {"metrics": metrics} if metrics else {}
-    total, last = len(found), ""
-    names: dict[str, None] = {}
-    for metrics_of_clip in protocol.measure(table, part, found, here, SHOWN_COUNT, **more):
-        names[metrics_of_clip.clip] = None
-        if metrics_of_clip.clip != last:
-            on_progress(f"{part.title}: {metrics_of_clip.clip} ({len(names)} of {total})")
-            last = metrics_of_clip.clip
-        yield metrics_of_clip
+    names: list[str] = []
+    for clip in protocol.measure(table, part, found, here, SHOWN_COUNT, **more):
+        if clip.clip not in names[-1:]:
+            names.append(clip.clip)
+            on_progress(f"{part.title}: {clip.clip} ({len(names)} of {len(found)})")
+        yield clip
 
 
 def _rows(
