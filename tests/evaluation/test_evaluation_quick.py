@@ -136,28 +136,25 @@ def test_a_cut_is_no_flicker(tmp_path):
     assert len(with_cut.flicker) == 17 and max(with_cut.flicker) > 5
 
 
-def test_videos_and_what_they_are_for_go_together(tmp_path):
-    with pytest.raises(OptionError, match="name at least one video"):
-        evaluate("quick")
-    with pytest.raises(OptionError, match="videos are for `suite=quick`"):
-        evaluate("bundled", videos=["video.mp4"])
-    with pytest.raises(OptionError, match="weights for 'recover'; quick compares videos of one size"):
-        evaluate("quick", videos=["video.mp4"], weights=["dust-cs20"])
-    for seconds in (float("nan"), float("inf"), 0.0):
-        with pytest.raises(OptionError, match="`seconds` must be a number above 0, got"):
-            evaluate("quick", videos=["video.mp4"], seconds=seconds)
+QUICK = {"suite": "quick", "videos": ["video.mp4"]}
 
 
-def test_what_a_suite_has_no_use_for_is_refused(tmp_path):
-    with pytest.raises(OptionError, match="`data` is for the other suites; name videos"):
-        evaluate("quick", videos=["video.mp4"], data=tmp_path)
-    for other in (
-        {"suite": "bundled"},
-        {"suite": "vsr-table3", "data": tmp_path},
-        {"config": tmp_path / "a.toml"},
-    ):
-        with pytest.raises(OptionError, match="`seconds` is for `suite=quick`"):
-            evaluate(**other, seconds=10.0)  # type: ignore[arg-type]
+@pytest.mark.parametrize(
+    "given, message",
+    [
+        ({"suite": "quick"}, "name at least one video"),
+        (QUICK | {"suite": "bundled"}, "videos are for `suite=quick`"),
+        (QUICK | {"weights": ["dust-cs20"]}, "weights for 'recover'; quick compares videos of one size"),
+        *((QUICK | {"seconds": bad}, "must be a number above 0, got") for bad in (np.nan, np.inf, 0.0)),
+        (QUICK | {"data": "folder"}, "`data` is for the other suites; name videos"),
+        ({"suite": "bundled", "seconds": 10.0}, "`seconds` is for `suite=quick`"),
+        ({"suite": "vsr-table3", "data": "folder", "seconds": 10.0}, "`seconds` is for `suite=quick`"),
+        ({"config": "a.toml", "seconds": 10.0}, "`seconds` is for `suite=quick`"),
+    ],
+)
+def test_what_a_suite_lacks_or_has_no_use_for_is_refused(given, message):
+    with pytest.raises(OptionError, match=message):
+        evaluate(**given)
 
 
 def test_the_command_restores_with_the_threads_that_it_is_given(tmp_path, monkeypatch):

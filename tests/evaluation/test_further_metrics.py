@@ -17,16 +17,15 @@ from vidrestore.cli import main
 from vidrestore.degrade import add_gaussian_noise
 from vidrestore.errors import DatasetError, MediaError, OptionError
 from vidrestore.evaluation import evaluate
-from vidrestore.evaluation.reference import SMALLEST, FurtherMetrics, check_metrics, gray_levels
+from vidrestore.evaluation.reference import SMALLEST, FurtherMetrics, check_metrics
 from vidrestore.evaluation.results import BICUBIC, GIVEN, System
 from vidrestore.evaluation.sequence_frames import eight_bits
 from vidrestore.media.vmaf import ffmpeg_with_vmaf
-from vidrestore.papers import awgn, enlarged, sensed_patches
+from vidrestore.papers import rgb_protocols, sensed_patches
 from vidrestore.papers.set_files import FrameSequence
 from vidrestore.papers.tables import Table, TableSet, seed_of
 
 ROOT = Path(__file__).parents[2]
-GRAY = np.array([0.299, 0.587, 0.114])
 
 
 def video(frames: int, height: int, width: int, noise: float = 0.0, channels: int = 3) -> torch.Tensor:
@@ -92,12 +91,6 @@ def test_vmaf_is_what_ffmpeg_says_of_the_luma(tmp_path: Path, ffmpeg: str) -> No
     assert found == pytest.approx(expected, abs=1e-4) and len(found) == 4 and found[0] < 90
 
 
-def test_the_levels_of_colour_are_weighed_by_bt601():
-    frame = video(1, 20, 30)[0]
-    expected = np.tensordot(GRAY, frame.numpy().astype(np.float64), 1)
-    np.testing.assert_allclose(gray_levels(frame).numpy(), expected, rtol=1e-12)
-
-
 @pytest.mark.usefixtures("ffmpeg")
 def test_vmaf_of_small_frames_is_that_of_larger_ones_where_they_are_equal():
     small, large = (video(3, side, side) for side in (SMALLEST, 64))
@@ -127,8 +120,8 @@ def test_every_protocol_of_clips_measures_what_it_restored_in_eight_bits(tmp_pat
     given = [System(GIVEN)]
 
     made = table("sigma", "30")
-    (found,) = awgn.measure(made, made.sets[0], [clip], given, 0, ["vmaf"])
-    noisy = awgn.noisy_video(clean, 30.0, seed_of("set", "clip", "30"))
+    (found,) = rgb_protocols.measure_denoising(made, made.sets[0], [clip], given, 0, ["vmaf"])
+    noisy = rgb_protocols.noisy_video(clean, 30.0, seed_of("set", "clip", "30"))
     assert found.frames["vmaf"] == measured("vmaf", eight_bits(noisy), clean)
 
     made = table("sigma", "30", stride=16)
@@ -140,8 +133,8 @@ def test_every_protocol_of_clips_measures_what_it_restored_in_eight_bits(tmp_pat
     )
 
     made = table("clip", "average", channels=["RGB", "Y"], made=True)
-    rgb, luma = enlarged.measure(made, made.sets[0], [clip], [System(BICUBIC)], 0, ["vmaf"])
-    large = [enlarged.bicubic(frame) for frame in enlarged.small_frames(clip, clean, made=True)]
+    rgb, luma = rgb_protocols.measure_enlarging(made, made.sets[0], [clip], [System(BICUBIC)], 0, ["vmaf"])
+    large = [rgb_protocols.bicubic(frame) for frame in rgb_protocols.small_frames(clip, clean, made=True)]
     assert rgb.frames["vmaf"] == luma.frames["vmaf"] == measured("vmaf", torch.stack(large), clean)
 
 

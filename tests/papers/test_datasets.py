@@ -67,19 +67,33 @@ def test_an_empty_folder_is_an_error_that_names_the_layout(tmp_path, name):
         )
 
 
-def test_a_degraded_picture_without_its_clean_one_is_named(tmp_path):
-    write(tmp_path, "input/1.png", "input/2.png", "target/1.jpg", "target/2.txt")
-    message = error("rain13k", tmp_path, "train")
-    assert message.startswith(
-        f"{tmp_path}/input/2.png: has no clean picture; expected {tmp_path}/target/2 with one of .jpg"
-    )
+MATLAB = "holds pictures in a MATLAB file, which is not supported; write its blocks as PNG"
 
 
-def test_a_picture_that_belongs_to_no_pair_is_named(tmp_path):
-    write(tmp_path, "hazy/1_1_0.9.png", "hazy/preview.png", "clear/1.png")
-    assert error("its", tmp_path, "train").startswith(
-        f"{tmp_path}/hazy/preview.png: belongs to no pair; pictures are expected as"
-    )
+@pytest.mark.parametrize(
+    "name, split, files, message",
+    [
+        (
+            *("rain13k", "train", "input/1.png input/2.png target/1.jpg target/2.txt"),
+            "/input/2.png: has no clean picture; expected {}/target/2 with one of .jpg",
+        ),
+        (
+            *("its", "train", "hazy/1_1_0.9.png hazy/preview.png clear/1.png"),
+            "/hazy/preview.png: belongs to no pair; pictures are expected as hazy/1_1_0.90179.png and",
+        ),
+        ("its", "train", "hazy/1_1_0.9.png", ": no RESIDE's indoor training set (ITS), split train"),
+        ("sidd", "validation", "ValidationNoisyBlocksSrgb.mat", f"/ValidationNoisyBlocksSrgb.mat: {MATLAB}"),
+        ("sidd", "validation", "test/SIDD/BlocksSrgb.mat", f"/test/SIDD/BlocksSrgb.mat: {MATLAB}"),
+        ("sidd", "validation", "SIDD/test/BlocksSrgb.mat", f"/SIDD/test/BlocksSrgb.mat: {MATLAB}"),
+        (
+            *("vid4", "test", "GT/calendar/1.png GT/city/1.png GT/foliage/1.png"),
+            ": lacks the clips walk; unpack the release again",
+        ),
+    ],
+)
+def test_files_that_are_missing_or_too_many_are_named(tmp_path, name, split, files, message):
+    write(tmp_path, *files.split())
+    assert error(name, tmp_path, split).startswith(str(tmp_path) + message.format(tmp_path))
 
 
 def test_a_folder_that_can_not_be_read_is_named(tmp_path, monkeypatch):
@@ -89,27 +103,6 @@ def test_a_folder_that_can_not_be_read_is_named(tmp_path, monkeypatch):
     monkeypatch.setattr("os.listdir", refused)
     with pytest.raises(DatasetError, match=r"the folder can't be read \(Permission denied\)"):
         listing(tmp_path)
-
-
-def test_hazy_pictures_without_any_folder_of_clear_ones_are_not_there(tmp_path):
-    write(tmp_path, "hazy/1_1_0.9.png")
-    assert "found hazy; expected hazy/1_1_0.90179.png and clear/1.png" in error("its", tmp_path, "train")
-
-
-@pytest.mark.parametrize("place", ["", "test/SIDD/", "SIDD/test/"])
-def test_blocks_in_a_matlab_file_are_refused_with_what_to_do(tmp_path, place):
-    write(tmp_path, f"{place}ValidationNoisyBlocksSrgb.mat")
-    message = error("sidd", tmp_path, "validation")
-    assert message.startswith(
-        f"{tmp_path}/{place}ValidationNoisyBlocksSrgb.mat: holds pictures in a MATLAB file, which is not "
-        "supported"
-    )
-    assert "write its blocks as PNG" in message and "val/SIDD/input_crops" in message
-
-
-def test_a_test_set_that_lacks_a_clip_is_refused(tmp_path):
-    write(tmp_path, *(f"GT/{clip}/1.png" for clip in VID4[:3]))
-    assert error("vid4", tmp_path, "test") == f"{tmp_path}: lacks the clips walk; unpack the release again"
 
 
 @pytest.mark.parametrize(("folder", "other"), [("GT", "BIx4"), ("BIx4", "GT")])

@@ -6,7 +6,7 @@ import re
 from typing import NamedTuple
 
 import pytest
-from dataset_folders import VID4, found_clips, found_pairs, write
+from dataset_folders import found_clips, found_pairs, write
 
 from vidrestore.papers.datasets import names, splits
 
@@ -88,73 +88,50 @@ class Clips(NamedTuple):
     small: str = ""
 
 
-REDS4 = ["000", "011", "015", "020"]
-GOPRO, DERFS = (
-    ["hypersmooth", "motorbike", "rafting", "snowboard"],
-    ["park_joy", "sunflower", "touchdown", "tractor"],
-)
-SET8 = sorted(GOPRO + DERFS)
-PARTS = ("train", "val")
+def clips(dataset: str, folders: str, frames: str, found: str, small: str = "") -> Clips:
+    """Names are separated by blanks, those of frames by commas; {a,b} is one folder with a and one with b."""
+    parts = [re.fullmatch(r"(.*?)(?:\{(.*)\}(.*))?", part).groups("") for part in folders.split()]  # type: ignore[union-attr]
+    spelled = [before + each + after for before, choice, after in parts for each in choice.split(",")]
+    return Clips(*dataset.split(), spelled, frames.split(","), found.split(), small)  # type: ignore[arg-type]
 
+
+REDS4 = "000,011,015,020"
+GOPRO, DERFS = "hypersmooth,motorbike,rafting,snowboard", "park_joy,sunflower,touchdown,tractor"
+SET8 = " ".join(sorted(f"{GOPRO},{DERFS}".split(",")))
 CLIPS = [
-    Clips(
-        *("reds", "train"),
-        [
-            "train_sharp/000",
-            "train_sharp/001",
-            "train_sharp_bicubic/X4/001",
-            "val_sharp/000",
-            "val_sharp_bicubic/X4/000",
-        ],
-        ["00000000", "00000001"],
-        ["001", "240"],
-        "train_sharp_bicubic/X4/001",
+    clips(
+        "reds train",
+        "train_sharp/{000,001} train_sharp_bicubic/X4/001 val_sharp/000 val_sharp_bicubic/X4/000",
+        *("00000000,00000001", "001 240", "train_sharp_bicubic/X4/001"),
     ),
-    Clips(
-        *("reds", "train"),
-        [f"REDS/{part}/{part}_sharp/{clip}" for part in PARTS for clip in ("002", "011", "029")],
-        ["00000000"],
-        ["002", "029", "242", "251", "269"],
+    clips(
+        "reds train",
+        "REDS/train/train_sharp/{002,011,029} REDS/val/val_sharp/{002,011,029}",
+        *("00000000", "002 029 242 251 269"),
     ),
-    Clips(
-        "reds",
-        "train",
-        [f"REDS/train_sharp/{clip}" for clip in ("001", "015", "240")],
-        ["00000000"],
-        ["001", "240"],
+    clips("reds train", "REDS/train_sharp/{001,015,240}", "00000000", "001 240"),
+    clips("reds test", f"train_sharp/{{{REDS4},001}}", "00000000", "000 011 015 020"),
+    clips(
+        "reds test",
+        f"REDS4/GT/{{{REDS4}}} REDS4/sharp_bicubic/{{{REDS4}}}",
+        *("00000000", "000 011 015 020", "REDS4/sharp_bicubic/000"),
     ),
-    Clips("reds", "test", [f"train_sharp/{clip}" for clip in (*REDS4, "001")], ["00000000"], REDS4),
-    Clips(
-        *("reds", "test"),
-        [f"REDS4/{kind}/{clip}" for kind in ("GT", "sharp_bicubic") for clip in REDS4],
-        ["00000000"],
-        REDS4,
-        "REDS4/sharp_bicubic/000",
+    clips(
+        "vid4 test",
+        "Vid4/GT/{calendar,city,foliage,walk} Vid4/BIx4/{calendar,city,foliage,walk}",
+        *("Frame 001,Frame 002", "calendar city foliage walk", "Vid4/BIx4/calendar"),
     ),
-    Clips(
-        *("vid4", "test"),
-        [f"Vid4/{kind}/{clip}" for kind in ("GT", "BIx4") for clip in VID4],
-        ["Frame 001", "Frame 002"],
-        [*VID4],
-        "Vid4/BIx4/calendar",
+    clips("vid4 test", "Vid4/GT/{calendar,city,foliage,walk}", "00000000", "calendar city foliage walk"),
+    clips("vid4 test", "{calendar,city,foliage,walk,other}", "9,10", "calendar city foliage walk"),
+    clips("set8 test", f"Set8/{{{GOPRO},{DERFS}}}", "00001", SET8),
+    clips("set8 test", f"Set8/GoPro/{{{GOPRO}}} Set8/Derfs/{{{DERFS},blue_sky}}", "00001", SET8),
+    clips("avenue train", "Avenue/training/frames/01", "0000", "01"),
+    clips(
+        "ucsd train",
+        "UCSD_Anomaly_Dataset.v1p2/UCSDped{1,2}/Train/Train001",
+        *("001,002", "1/Train001 2/Train001"),
     ),
-    Clips("vid4", "test", [f"Vid4/GT/{clip}" for clip in VID4], ["00000000"], [*VID4]),
-    Clips("vid4", "test", [*VID4, "other"], ["9", "10"], [*VID4]),
-    Clips("set8", "test", [f"Set8/{clip}" for clip in SET8], ["00001"], SET8),
-    Clips(
-        *("set8", "test"),
-        [f"Set8/GoPro/{clip}" for clip in GOPRO] + [f"Set8/Derfs/{clip}" for clip in (*DERFS, "blue_sky")],
-        ["00001"],
-        SET8,
-    ),
-    Clips("avenue", "train", ["Avenue/training/frames/01"], ["0000"], ["01"]),
-    Clips(
-        *("ucsd", "train"),
-        [f"UCSD_Anomaly_Dataset.v1p2/UCSDped{scene}/Train/Train001" for scene in (1, 2)],
-        ["001", "002"],
-        ["1/Train001", "2/Train001"],
-    ),
-    Clips("shanghaitech", "test", ["shanghaitech/testing/frames/01_0014"], ["000", "001"], ["01_0014"]),
+    clips("shanghaitech test", "shanghaitech/testing/frames/01_0014", "000,001", "01_0014"),
 ]
 
 

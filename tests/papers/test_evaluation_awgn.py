@@ -14,7 +14,13 @@ from vidrestore.colour import OPPONENT
 from vidrestore.evaluation.results import GIVEN, ClipMetrics, System
 from vidrestore.metrics import psnr
 from vidrestore.models import nonlocal_bayes
-from vidrestore.papers.awgn import FRAMES, denoise_by_planes, denoiser, measure, noisy_video
+from vidrestore.papers.rgb_protocols import (
+    FRAMES,
+    denoise_by_planes,
+    denoiser,
+    measure_denoising,
+    noisy_video,
+)
 from vidrestore.papers.set_files import FrameSequence
 from vidrestore.papers.suites import belongs, mean_of
 from vidrestore.papers.tables import Table, TableSet, all_qualities, read_table, seed_of, weights_notes
@@ -73,7 +79,7 @@ def test_each_plane_has_the_sigma_that_its_noise_has():
 def test_noise_leaves_the_range_and_is_measured_after_clamping(tmp_path):
     clip = write_clip(tmp_path / "tractor", 3, 250)
     made = table("30")
-    (found,) = measure(made, made.sets[0], [clip], [System(GIVEN)], 1)
+    (found,) = measure_denoising(made, made.sets[0], [clip], [System(GIVEN)], 1)
     clean = np.full((24, 32, 3), 250 / 255)
     generator = torch.Generator().manual_seed(seed_of("set8", "tractor", "30"))
     noise = torch.randn((3, 3, 24, 32), generator=generator).numpy() * 30 / 255
@@ -90,14 +96,14 @@ def test_at_most_85_frames_count(tmp_path):
     write_clip(tmp_path / "rafting", 1, 100)
     many = FrameSequence("rafting", tmp_path / "rafting", ("00000.png",) * 87)
     made = table("10")
-    (found,) = measure(made, made.sets[0], [many], [System(GIVEN)], 0)
+    (found,) = measure_denoising(made, made.sets[0], [many], [System(GIVEN)], 0)
     assert len(found.frames["psnr"]) == FRAMES == 85
 
 
 def test_the_mean_is_over_frames_and_then_over_sequences(tmp_path):
     clips = [write_clip(tmp_path / "a", 1, 128), write_clip(tmp_path / "b", 3, 255)]
     made = table("40")
-    found = list(measure(made, made.sets[0], clips, [System(GIVEN)], 0))
+    found = list(measure_denoising(made, made.sets[0], clips, [System(GIVEN)], 0))
     first, second = (np.mean(clip.frames["psnr"]) for clip in found)
     assert mean_of(found, pooled=False)["psnr"] == pytest.approx((first + second) / 2)
     assert mean_of(found, pooled=True)["psnr"] == pytest.approx((first + 3 * second) / 4)
@@ -120,7 +126,7 @@ def test_dust_is_measured_at_every_quality_by_name(tmp_path):
     assert [each.name for each in taking] == ["dust", "dust-fast", "dust-best"]
     assert weights_notes(taking) == weights_notes(taking[:1])
     made = table("40")
-    found = list(measure(made, made.sets[0], [clip], taking, 0))
+    found = list(measure_denoising(made, made.sets[0], [clip], taking, 0))
     assert [clip.system for clip in found] == ["dust", "dust-fast", "dust-best"]
     assert len({clip.frames["psnr"] for clip in found}) == 3
     assert all_qualities(System(GIVEN)) == (System(GIVEN),)

@@ -15,7 +15,7 @@ from vidrestore.evaluation import evaluate
 from vidrestore.evaluation.results import BICUBIC, ClipMetrics, System
 from vidrestore.metrics import bgr_to_luma, psnr, ssim
 from vidrestore.models.vsr_recurrent import config_of
-from vidrestore.papers.enlarged import bicubic, enlarger, measure, small_frames
+from vidrestore.papers.rgb_protocols import bicubic, enlarger, measure_enlarging, small_frames
 from vidrestore.papers.set_files import FrameSequence
 from vidrestore.papers.tables import Table, TableSet
 from vidrestore.restorers.vsr_restorer import frame_window
@@ -45,7 +45,7 @@ def table(channels: list[str], made: bool = True) -> Table:
 
 def figures(sequence: FrameSequence, channels: list[str], **more: Any) -> list[ClipMetrics]:
     made = table(channels)
-    return list(measure(made, made.sets[0], [sequence], [System(BICUBIC)], 0, **more))
+    return list(measure_enlarging(made, made.sets[0], [sequence], [System(BICUBIC)], 0, **more))
 
 
 def stored(pixels: torch.Tensor) -> torch.Tensor:

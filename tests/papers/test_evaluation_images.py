@@ -14,9 +14,9 @@ from vidrestore.evaluation import evaluate
 from vidrestore.evaluation.results import GIVEN, System
 from vidrestore.models.mb_taylorformer import settings_of
 from vidrestore.papers.paper_metrics import luma_metrics, matlab_luma_metrics, rgb_metrics, volume_metrics
+from vidrestore.papers.rgb_protocols import measure_pictures, picture_metrics
 from vidrestore.papers.set_files import Pair
 from vidrestore.papers.tables import find_systems, read_table
-from vidrestore.papers.whole_pictures import measure, picture_metrics
 from vidrestore.weights import load_model, save_model
 
 
@@ -59,7 +59,7 @@ def test_pictures_are_reflected_to_multiples_of_eight_clamped_and_restored_whole
     table = read_table("mbt-table2")
     pairs = [Pair(tmp_path / "hazy" / "0.png", tmp_path / "clear" / "0.png")]
     taking = [System("mb-taylorformer", load_model(path), str(path)), System(GIVEN)]
-    network, given = measure(table, table.sets[0], pairs, taking, 1)
+    network, given = measure_pictures(table, table.sets[0], pairs, taking, 1)
     degraded, clean = (torch.from_numpy(picture).float() / 255 for picture in pictures(0))
     expected = reflected(small(), degraded[None])[0].clamp(0, 1)
     assert network.frames["psnr"][0] == pytest.approx(rgb_metrics(expected, clean)["psnr"], abs=1e-3)

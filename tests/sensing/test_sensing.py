@@ -526,14 +526,6 @@ def test_a_model_of_another_rate_or_without_a_sensing_matrix_is_refused(listed, 
         vidrestore.sense(video, video.with_name("m.safetensors"), model="denoiser")
 
 
-def test_retrained_weights_of_the_same_name_are_distinguished_from_those_that_measured(listed, video):
-    vidrestore.sense(video, video.with_name("m.safetensors"), rate=0.5)
-    card = save_network(listed / "half.safetensors", Dust(DustConfig(PATCH, 64, measurements=8)))
-    write_manifest([card], listed)
-    with pytest.raises(CheckpointError, match="measured with half .* but half has sha256"):
-        vidrestore.recover(video.with_name("m.safetensors"), video.with_name("out.mkv"))
-
-
 def test_the_table_of_the_example_holds_a_network_that_loses_nothing_for_perfect(
     exact, repository, tmp_path, monkeypatch, capsys
 ):

@@ -100,7 +100,7 @@ LATENT = "latent.mhca_blk.MHCA_layers.0."
         (
             {LATENT + "attn.one_M": torch.ones(1, dtype=torch.float64)},
             {},
-            "attention.one: stored as F64, but the network holds F32",
+            "attention.one: stored as float64, but the network holds float32",
         ),
         (
             {},

@@ -47,7 +47,10 @@ def list_weights(as_json: Json = False) -> None:
     """
     from vidrestore.weights import locate, read_manifest
 
-    cards = [(card, _place(card, pulled=bool(locate(card)))) for card in read_manifest().values()]
+    places = {True: "pulled", False: "to pull"}
+    cards = [
+        (card, "bundled" if card.file else places[bool(locate(card))]) for card in read_manifest().values()
+    ]
     if as_json:
         for card, place in cards:
             show_json(card.to_entry() | {"place": place})
@@ -55,12 +58,6 @@ def list_weights(as_json: Json = False) -> None:
     cards.sort(key=lambda each: ((*ORDER, each[0].task).index(each[0].task), each[0].name))
     show_columns([("task", "name", "parameters", "size", "speed", "place"), *(_row(*each) for each in cards)])
     show("", "* is taken unless --model names another; sr takes one of two, by --input")
-
-
-def _place(card: Card, *, pulled: bool) -> str:
-    if card.file:
-        return "bundled"
-    return "pulled" if pulled else "to pull"
 
 
 def _row(card: Card, place: str) -> tuple[str, ...]:

@@ -74,15 +74,9 @@ def held_out_rows(config: RunConfig, model: Model, data: Path | None = None) -> 
     metrics = measured_metrics(here, model)
     for name in dict.fromkeys((*metrics, *(listed or ()))):
         measured, expected = metrics.get(name, {}), (listed or {}).get(name, {})
-        verdict: Verdict = (
-            ""
-            if listed is None
-            else "not listed"
-            if not expected
-            else "agrees"
-            if agree(measured, expected)
-            else "differs"
-        )
+        verdict: Verdict = "" if listed is None else "not listed"
+        if expected:
+            verdict = "agrees" if agree(measured, expected) else "differs"
         yield Row(config.family, name, measured, expected, model.card.name, verdict)
 
 

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 import vidrestore
-from vidrestore.colour import planes_to_grey, yuv_to_rgb
+from vidrestore.colour import planes_to_grey
 from vidrestore.errors import OptionError
 from vidrestore.evaluation.results import (
     GIVEN,
@@ -39,8 +39,7 @@ from vidrestore.evaluation.results import (
     rounded,
     with_unique_labels,
 )
-from vidrestore.evaluation.sequence_frames import channels_last, eight_bits
-from vidrestore.frames import Frame, VideoInfo
+from vidrestore.evaluation.sequence_frames import channels_last, picture_of
 from vidrestore.media.reader import VideoReader
 from vidrestore.models.grouping import GROUP
 from vidrestore.models.matching import Grid, gather, matched_positions
@@ -185,7 +184,7 @@ def measure_both(
                 side.estimator.add(frame.planes[0])
                 planes += planes_to_grey(frame.planes[:1], video.format)
                 if index == count // 2:
-                    side.picture = displayed(frame, video)
+                    side.picture = channels_last(picture_of(frame, video))
             if len(buffers[0]) == GROUP or index == count - 1:
                 add_flicker(both, buffers)
     return both
@@ -208,9 +207,3 @@ def flicker(plane: Tensor, positions: Tensor) -> list[float]:
     """
     changes = gather(plane, positions, PATCH).mean(2).diff(dim=1).abs()  # (S, T - 1)
     return [float(value) / MEDIAN_OF_NORMAL for value in changes.median(dim=0).values]
-
-
-def displayed(frame: Frame, video: VideoInfo) -> NDArray[np.uint8]:
-    """Convert a decoded frame to (H, W, 3) uint8 R, G, B."""
-    planes = planes_to_grey(frame.planes[: video.format.plane_count - video.format.alpha], video.format)
-    return channels_last(eight_bits(yuv_to_rgb(planes, video.format, video.colour, video.height)))

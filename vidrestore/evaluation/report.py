@@ -19,9 +19,9 @@ from torch import Tensor
 from vidrestore import __version__
 from vidrestore.colour import planes_to_grey
 from vidrestore.evaluation.page import LARGEST, page
-from vidrestore.evaluation.quick import Measurement, add_flicker, displayed
+from vidrestore.evaluation.quick import Measurement, add_flicker
 from vidrestore.evaluation.results import GIVEN, ClipMetrics, Comparison, Result, Row, rounded
-from vidrestore.evaluation.sequence_frames import area_matrix
+from vidrestore.evaluation.sequence_frames import area_matrix, channels_last, picture_of
 from vidrestore.files.atomic import write_whole
 from vidrestore.frames import Frame, VideoInfo
 from vidrestore.jobs.job import Summary, reader_of
@@ -144,7 +144,8 @@ def _sample(start: int, pairs: list[tuple[Frame, Frame]], videos: tuple[VideoInf
         add_flicker(sides, buffers)
     scale = Fraction(videos[1].height, videos[0].height)
     before, after = pairs[0]
-    pictures = displayed(enlarged_frame(before, videos[0], scale), videos[0]), displayed(after, videos[1])
+    shown = enlarged_frame(before, videos[0], scale), after
+    pictures = [channels_last(picture_of(*each)) for each in zip(shown, videos, strict=True)]
     height, width = (min(sizes) for sizes in zip(*(picture.shape[:2] for picture in pictures), strict=True))
     sides[0].picture, sides[1].picture = (picture[:height, :width] for picture in pictures)
     small = [_small(picture[:height, :width]) for picture in pictures]

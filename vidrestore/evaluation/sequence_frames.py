@@ -12,6 +12,7 @@ from torch import Tensor
 
 from vidrestore.colour import planes_to_grey, yuv_to_rgb
 from vidrestore.errors import MediaError
+from vidrestore.frames import Frame, VideoInfo
 from vidrestore.media.reader import VideoReader
 
 GREY = (0.299, 0.587, 0.114)  # weights of R, G, B: BT.601, as OpenCV and MATLAB use
@@ -32,12 +33,14 @@ def timed_frames(path: str) -> Iterator[tuple[float, Tensor]]:
         video = reader.info.video
         for frame in reader.frames():
             _check_undamaged(path, reader)
-            planes = planes_to_grey(
-                frame.planes[: video.format.plane_count - video.format.alpha], video.format
-            )
-            picture = eight_bits(yuv_to_rgb(planes, video.format, video.colour, video.height))
-            yield float(frame.pts * video.time_base), picture
+            yield float(frame.pts * video.time_base), picture_of(frame, video)
         _check_undamaged(path, reader)
+
+
+def picture_of(frame: Frame, video: VideoInfo) -> Tensor:
+    """Return a decoded frame as (3, H, W) uint8 R, G, B, without alpha."""
+    planes = planes_to_grey(frame.planes[: video.format.plane_count - video.format.alpha], video.format)
+    return eight_bits(yuv_to_rgb(planes, video.format, video.colour, video.height))
 
 
 def _check_undamaged(path: str, reader: VideoReader) -> None:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from vidrestore.errors import OptionError
 from vidrestore.evaluation.page import data_uri
-from vidrestore.evaluation.quick import displayed
+from vidrestore.evaluation.sequence_frames import channels_last, picture_of
 from vidrestore.files.atomic import write_whole
 from vidrestore.frames import Frame, VideoInfo
 from vidrestore.jobs.steps import LoadedSteps, Step, Steps
@@ -107,7 +107,7 @@ def _picture(
         with closing(work.frames(iter(frames), work.first.timeline([]))) as restored:
             frame = next(islice(restored, place.middle, None))
     (shown,), video = cropped([frame], small, SHOWN)
-    return displayed(shown, video)
+    return channels_last(picture_of(shown, video))
 
 
 def cropped(

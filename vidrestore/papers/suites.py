@@ -23,7 +23,8 @@ from vidrestore.evaluation.results import (
     mean_of_frames,
     rounded,
 )
-from vidrestore.papers import awgn, enlarged, sensed_patches, whole_pictures
+from vidrestore.families import FAMILIES
+from vidrestore.papers import rgb_protocols, sensed_patches
 from vidrestore.papers.datasets import find
 from vidrestore.papers.tables import (
     AVERAGE,
@@ -41,16 +42,7 @@ __all__ = ["evaluate_table", "read_table", "table_names"]  # what `vidrestore.ev
 
 OnProgress = Callable[[str], None]
 # families that work on patches of gray frames
-PATCH_FAMILIES = (
-    "dust",
-    "algorithm1",
-    "sista",
-    "sista-rnn",
-    "l1-l1-rnn",
-    "reweighted-rnn",
-    "unfolded-transformer",
-    "vit",
-)
+PATCH_FAMILIES = tuple(name for name, family in FAMILIES.items() if "recover" in family.tasks)
 SHOWN_COUNT = 3  # clips or pictures of each set that the page shows
 
 
@@ -96,7 +88,7 @@ def _enlarging_lines(table: Table, sets: Collection[Any]) -> tuple[str, ...]:
     )
     channels = ", ".join(table.settings["channels"])
     words = {"small": low_resolution, "restored": restored, "channels": channels}
-    return tuple(line.format(**words) for line in enlarged.PROTOCOL)
+    return tuple(line.format(**words) for line in rgb_protocols.ENLARGING_PROTOCOL)
 
 
 PROTOCOLS = {
@@ -111,26 +103,30 @@ PROTOCOLS = {
         requires=f"patches of {sensed_patches.PATCH}x{sensed_patches.PATCH}",
     ),
     "images": Protocol(
-        whole_pictures.measure,
+        rgb_protocols.measure_pictures,
         ("mb-taylorformer",),
         lambda table: (GIVEN,),
         lambda table: str(table.settings["task"]),
         lambda table, sets: tuple(
-            line.format(task=whole_pictures.PROTOCOLS[table.settings["task"]])
-            for line in whole_pictures.PROTOCOL
+            line.format(task=rgb_protocols.RULES[table.settings["task"]][2])
+            for line in rgb_protocols.PICTURE_PROTOCOL
         ),
         pictures=True,
     ),
     "super-resolution": Protocol(
-        enlarged.measure, ("vsr-transformer",), lambda table: (BICUBIC,), lambda table: "sr", _enlarging_lines
+        rgb_protocols.measure_enlarging,
+        ("vsr-transformer",),
+        lambda table: (BICUBIC,),
+        lambda table: "sr",
+        _enlarging_lines,
     ),
     "rgb-denoising": Protocol(
-        awgn.measure,
+        rgb_protocols.measure_denoising,
         ("dust", "mb-taylorformer"),
         lambda table: (GIVEN,),
         lambda table: "denoise",
-        lambda table, sets: awgn.PROTOCOL,
-        fits=awgn.fits,
+        lambda table, sets: rgb_protocols.NOISE_PROTOCOL,
+        fits=rgb_protocols.takes_any_sigma,
         requires="one network for every sigma",
         variants=all_qualities,
     ),
@@ -256,14 +252,12 @@ def _measured(
     here = [system for system in systems if system.only in ("", part.name)]
     more = {"measured_frames": found.measured_frames} if getattr(found, "measured_frames", ()) else {}
     more |= {"metrics": metrics} if metrics else {}
-    total, last = len(found), ""
-    names: dict[str, None] = {}
-    for metrics_of_clip in protocol.measure(table, part, found, here, SHOWN_COUNT, **more):
-        names[metrics_of_clip.clip] = None
-        if metrics_of_clip.clip != last:
-            on_progress(f"{part.title}: {metrics_of_clip.clip} ({len(names)} of {total})")
-            last = metrics_of_clip.clip
-        yield metrics_of_clip
+    names: list[str] = []
+    for clip in protocol.measure(table, part, found, here, SHOWN_COUNT, **more):
+        if clip.clip not in names[-1:]:
+            names.append(clip.clip)
+            on_progress(f"{part.title}: {clip.clip} ({len(names)} of {len(found)})")
+        yield clip
 
 
 def _rows(

@@ -9,7 +9,7 @@ name with `SCALES` appended. The network computes in its own precision.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, is_dataclass
 from itertools import count
@@ -27,20 +27,9 @@ from vidrestore.weights.manifest import Card, sha256_of
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-_HALVES = ("F16", "BF16")
-_DTYPES = {
-    "float64": "F64",
-    "float32": "F32",
-    "float16": "F16",
-    "bfloat16": "BF16",
-    "int64": "I64",
-    "int32": "I32",
-    "uint8": "U8",
-    "bool": "BOOL",
-}
+_HALVES = ("float16", "bfloat16")
 SCALES = ".scales"  # appended to the name of a tensor in 8 bits: the name of its scales
 BLOCK = 32  # integers from -127 to 127 that share one scale
-_EIGHT_BIT = ("I8", "F16")  # dtypes of integers and of scales
 _LARGEST = 127
 _CARD_KEYS = ("parameters", "licence", "training", "measured")
 
@@ -144,22 +133,19 @@ def read_model(path: Path, listed: Card | None = None) -> Model:
     """
     with opened(path) as stream:
         card = _card_of(path, stream, listed.sha256 if listed else None)
-        if listed:
-            _check_listed(path, card, listed)
-        else:
-            _check_layout(path, stream, _outline(card, len(stream.keys())))
-        network = build_network(card.family, card.config)
-        expected = network.state_dict()
-        _check_layout(path, stream, expected)
-        tensors = {name: _read_tensor(stream, name, expected) for name in expected}
+        stored = {name: stream.get_tensor(name) for name in stream.keys()}  # noqa: SIM118 (no mapping)
+    if listed:
+        _check_listed(path, card, listed)
+    else:
+        check_tensors(path, stored, _outline(card, len(stored)))
+    network = build_network(card.family, card.config)
+    tensors = check_tensors(path, stored, network.state_dict())
     for name, tensor in tensors.items():
         if not tensor.isfinite().all():
             raise CheckpointError(
                 f"{path}, {name}: has NaN or infinity; fetch the file again, or train again"
             )
-    network.load_state_dict(
-        {name: tensors[name].to(tensor.dtype) for name, tensor in expected.items()}, strict=True
-    )
+    network.load_state_dict(tensors, strict=True)
     return Model(network.eval(), listed or card)
 
 
@@ -193,43 +179,6 @@ def _outline(card: Card, most: int) -> dict[str, Tensor]:
         hook.remove()
 
 
-def _check_layout(path: Path, stream: Any, expected: Mapping[str, Tensor]) -> None:
-    names = set(stream.keys())
-    scaled = {name: scales for name in expected if (scales := _scales_of(name, names, expected))}
-    check_names(path, names, {*expected, *scaled.values()})
-    for name, tensor in expected.items():
-        stored = stream.get_slice(name)
-        shape, dtype = list(stored.get_shape()), stored.get_dtype()
-        if name in scaled:
-            stored = stream.get_slice(scaled[name])
-            found = (shape, dtype, list(stored.get_shape()), stored.get_dtype())
-            _check_eight_bits(f"{path}, {name}", found, tensor)
-        else:
-            check_tensor(f"{path}, {name}", shape, dtype, tensor)
-
-
-def _check_eight_bits(where: str, found: tuple[list[int], str, list[int], str], expected: Tensor) -> None:
-    """Raise CheckpointError unless integers and scales, by shape and dtype, are the network's tensor."""
-    integers, scales = _EIGHT_BIT
-    blocks = [expected.numel() // BLOCK]
-    if found != (wanted := (list(expected.shape), integers, blocks, scales)):
-        raise CheckpointError(f"{where}: stored in 8 bits as {found}, but the config asks for {wanted}")
-    if not fits_eight_bits(expected, 0):
-        raise CheckpointError(f"{where}: stored in 8 bits, but the network holds {dtype_name(expected)}")
-
-
-def _scales_of(name: str, names: Collection[str], expected: Collection[str]) -> str | None:
-    """Return the name of the scales of a tensor, None if it isn't stored in 8 bits."""
-    scales = name + SCALES
-    return scales if scales in names and scales not in expected else None
-
-
-def _read_tensor(stream: Any, name: str, expected: Mapping[str, Tensor]) -> Tensor:
-    tensor: Tensor = stream.get_tensor(name)
-    scales = _scales_of(name, stream.keys(), expected)
-    return from_eight_bits(tensor, stream.get_tensor(scales)) if scales else tensor
-
-
 @contextmanager
 def opened(path: Path) -> Iterator[Any]:
     """Open a safetensors file for reading. Raises CheckpointError."""
@@ -254,34 +203,52 @@ def opened(path: Path) -> Iterator[Any]:
         ) from error
 
 
-def check_names(path: Path, found: set[str], expected: set[str]) -> None:
-    """Raise CheckpointError unless a file has exactly the tensors of the network."""
-    if found != expected:
-        parts = []
-        for what, names in (
-            ("lacks", sorted(expected - found)),
-            ("has unexpected", sorted(found - expected)),
-        ):
-            more = f" and {len(names) - 4} more" if len(names) > 4 else ""
-            parts += [f"{what} {', '.join(names[:4])}{more}"] if names else []
+def check_tensors(
+    path: Path, stored: Mapping[str, Tensor], expected: Mapping[str, Tensor]
+) -> dict[str, Tensor]:
+    """Return the tensors of a file, those in 8 bits in float32. Raises CheckpointError unless they are
+    exactly the network's by name, shape and dtype; halves may stand for float32.
+    """
+    scales = {name for name in expected if name + SCALES in stored and name + SCALES not in expected}
+    _check_names(path, set(stored), {*expected, *(name + SCALES for name in scales)})
+    tensors = {}
+    for name, wanted in expected.items():
+        tensor, where = stored[name], f"{path}, {name}"
+        if name in scales:
+            tensor = _widened(where, tensor, stored[name + SCALES], wanted)
+        if tensor.shape != wanted.shape:
+            raise CheckpointError(
+                f"{where}: shape {list(tensor.shape)}, but the config asks for {list(wanted.shape)}"
+            )
+        found, own = _dtype(tensor), _dtype(wanted)
+        if found != own and not (own == "float32" and found in _HALVES):
+            raise CheckpointError(f"{where}: stored as {found}, but the network holds {own}")
+        tensors[name] = tensor
+    return tensors
+
+
+def _check_names(path: Path, found: set[str], expected: set[str]) -> None:
+    parts = []
+    for what, names in (("lacks", expected - found), ("has unexpected", found - expected)):
+        more = f" and {len(names) - 4} more" if len(names) > 4 else ""
+        parts += [f"{what} {', '.join(sorted(names)[:4])}{more}"] if names else []
+    if parts:
         raise CheckpointError(f"{path}: {'; '.join(parts)}; file and config are of different networks")
 
 
-def check_tensor(where: str, shape: list[int], dtype: str, expected: Tensor) -> None:
-    """Raise CheckpointError unless a stored tensor has the network's shape and its dtype (safetensors' name),
-    or half of its F32.
-    """
-    if shape != list(expected.shape):
-        raise CheckpointError(f"{where}: shape {shape}, but the config asks for {list(expected.shape)}")
-    wanted = dtype_name(expected)
-    if dtype != wanted and not (wanted == "F32" and dtype in _HALVES):
-        raise CheckpointError(f"{where}: stored as {dtype}, but the network holds {wanted}")
+def _widened(where: str, integers: Tensor, scales: Tensor, wanted: Tensor) -> Tensor:
+    """Return the float32 tensor of integers and scales. Raises CheckpointError unless they fit together."""
+    dtypes, blocks = (_dtype(integers), _dtype(scales)), [integers.numel() // BLOCK]
+    if dtypes != ("int8", "float16") or list(scales.shape) != blocks or not fits_eight_bits(wanted, 0):
+        raise CheckpointError(
+            f"{where}: stored in 8 bits as {dtypes[0]} {list(integers.shape)} with scales {dtypes[1]} "
+            f"{list(scales.shape)}, but expected int8 {list(wanted.shape)} and a float16 per {BLOCK} values"
+        )
+    return from_eight_bits(integers, scales)
 
 
-def dtype_name(tensor: Tensor) -> str:
-    """Return a tensor's dtype as safetensors writes it, such as "F32"; torch's own name if it has none."""
-    name = str(tensor.dtype).removeprefix("torch.")
-    return _DTYPES.get(name, name)
+def _dtype(tensor: Tensor) -> str:
+    return str(tensor.dtype).removeprefix("torch.")
 
 
 def _stored_tensors(

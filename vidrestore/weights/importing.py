@@ -23,9 +23,7 @@ from vidrestore.files.atomic import check_output
 from vidrestore.files.regular import check_pickled
 from vidrestore.weights.checkpoint import (
     build_network,
-    check_names,
-    check_tensor,
-    dtype_name,
+    check_tensors,
     opened,
     save_model,
 )
@@ -70,11 +68,7 @@ def import_checkpoint(
     check_output(str(output), str(source), overwrite=overwrite)
     adopted = _adopt(source, family, config or {})
     network = build_network(family, adopted.config)
-    expected = network.state_dict()
-    check_names(source, set(adopted.tensors), set(expected))
-    for name, tensor in adopted.tensors.items():
-        check_tensor(f"{source}, {name}", list(tensor.shape), dtype_name(tensor), expected[name])
-    network.load_state_dict(dict(adopted.tensors), strict=True)
+    network.load_state_dict(check_tensors(source, adopted.tensors, network.state_dict()), strict=True)
     return save_model(
         output,
         network,
