@@ -40,10 +40,15 @@ class _NotEmptied(Exception):
 
 
 class Decoding:
-    """One pass over the video stream of `source`; problems are added to `damage`."""
+    """One pass over the video stream of `source`; problems are added to `damage`. With `losses` pictures have
+    their quantisers.
+    """
 
-    def __init__(self, source: str, video: VideoInfo, threads: int, damage: Damage) -> None:
+    def __init__(
+        self, source: str, video: VideoInfo, threads: int, damage: Damage, *, losses: bool = False
+    ) -> None:
         self.source, self.video, self.threads, self.damage = source, video, threads, damage
+        self.losses = losses
         self._count = PictureCount(video.codec)
         self._holes: Holes | None = None
         self.longest = 0  # longest duration of a packet so far, in ticks
@@ -144,7 +149,7 @@ class Decoding:
             with collect_errors(names, self._complain) as self._errors:
                 threads = threads if self._errors.mark else 1
                 context.options = decoder_options() | {"log_level_offset": str(-self._errors.mark)}
-                if threads == 1:  # of several, others may still write the quantisers
+                if self.losses:
                     context.options |= PARAMETERS
                 # Never SLICE: with slice threads, damaged frames are not marked as such.
                 context.thread_type = "NONE" if threads == 1 else "FRAME"
@@ -170,7 +175,9 @@ class Decoding:
             self.longest = max(self.longest, duration)
             if self._holes:
                 self._holes.add(packet)
-            if self.video.codec == "mjpeg":  # each packet is decoded by itself, and nearly always alike
+            if (
+                self.losses and self.video.codec == "mjpeg"
+            ):  # each packet is decoded by itself, and nearly always alike
                 self.loss = loss_by_tables(bytes(packet))
             if not self.captioned and self.video.codec in CAPTIONED:
                 self.captioned = has_captions(bytes(packet))

@@ -92,8 +92,8 @@ class PictureDecoding:
     reach = 0  # no picture was reordered
     loss: Loss | None = None  # of the coder, where the picture tells it
 
-    def __init__(self, pictures: Pictures, info: SourceInfo) -> None:
-        self.pictures_found, self.info = pictures, info
+    def __init__(self, pictures: Pictures, info: SourceInfo, *, losses: bool = False) -> None:
+        self.pictures_found, self.info, self.losses = pictures, info, losses
 
     def pictures(
         self, start_pts: int | None = None, stop_pts: int | None = None, *, lead: bool = False
@@ -104,7 +104,7 @@ class PictureDecoding:
         for pts in range(first, len(files) if stop_pts is None else min(stop_pts + 1, len(files))):
             with _opened(files[pts]) as container:
                 frame = _first(container, files[pts])
-            if video.codec == "mjpeg":
+            if self.losses and video.codec == "mjpeg":
                 with open(files[pts], "rb") as file:
                     self.loss = loss_by_tables(file.read(JPEG_HEAD))
             found = frame.width, frame.height, frame.format.name
