@@ -32,7 +32,7 @@ from vidrestore.media.probe import (
     describe_video,
 )
 from vidrestore.media.side_data import display_matrix, filtered
-from vidrestore.media.source import KINDS, PICTURES, Pictures
+from vidrestore.media.source import KINDS, PICTURES, Pictures, kind_by_content
 
 if TYPE_CHECKING:
     import av
@@ -49,12 +49,6 @@ JPEG_HEAD = 1 << 18  # bytes that nearly always hold a JPEG's tables: notes befo
 USUAL_RATE = Fraction(25)  # pictures per second unless asked for
 # their decoders stop at an error only if asked to; TIFF's would then refuse undamaged files, too
 _STRICT = frozenset({"png_pipe", "jpeg_pipe"})
-_MAGIC = {  # first bytes of files -> demuxer
-    b"\x89PNG\r\n\x1a\n": "png_pipe",
-    b"\xff\xd8\xff": "jpeg_pipe",
-    b"II*\0": "tiff_pipe",
-    b"MM\0*": "tiff_pipe",
-}
 # FFmpeg's names of tags of a TIFF -> as side data is called
 _TIFF_NOTES = {
     **dict.fromkeys(("Make", "Model", "Artist", "Copyright", "ExifIFD", "GPSInfo"), EXIF),
@@ -145,24 +139,13 @@ def _readable(path: str) -> Iterator[InputContainer]:
     import av
 
     try:
-        demuxer = _kind_of(path)
+        demuxer = kind_by_content(path) or KINDS[Path(path).suffix.lower()]
         options = {"protocol_whitelist": "file", "format_whitelist": demuxer}
         with av.open(f"file:{path}", "r", format=demuxer, container_options=options) as container:
             yield container
     except (OSError, IndexError, av.error.FFmpegError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise MediaError(f"{path}: can't be read as a picture ({reason}); replace it") from error
-
-
-def _kind_of(path: str) -> str:
-    """Return the demuxer of a picture by its first bytes: many a file has the name of another kind."""
-    with open(path, "rb") as file:
-        start = file.read(12)
-    if start[:4] + start[8:] == b"RIFFWEBP":
-        return "webp_pipe"
-    return next(
-        (kind for magic, kind in _MAGIC.items() if start.startswith(magic)), KINDS[Path(path).suffix.lower()]
-    )
 
 
 def _first(container: InputContainer, path: str) -> VideoFrame:

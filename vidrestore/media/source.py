@@ -39,6 +39,12 @@ KINDS = {
     ".tiff": "tiff_pipe",
     ".webp": "webp_pipe",
 }
+_MAGIC = {  # first bytes of files -> demuxer
+    b"\x89PNG\r\n\x1a\n": "png_pipe",
+    b"\xff\xd8\xff": "jpeg_pipe",
+    b"II*\0": "tiff_pipe",
+    b"MM\0*": "tiff_pipe",
+}
 _OTHER_KINDS = frozenset({".avif", ".bmp", ".dng", ".exr", ".heic", ".heif", ".jp2", ".jxl", ".psd"})
 HEAD_BYTES = 1 << 20  # hashed to distinguish a source from another of the same name and size
 _PLACE = re.compile(r"%(?:0(\d+))?d")
@@ -254,6 +260,17 @@ def is_pattern(name: str) -> bool:
 def is_picture(name: str) -> bool:
     """Return True for the name of a picture that isn't hidden."""
     return Path(name).suffix.lower() in KINDS and not Path(name).name.startswith(".")
+
+
+def kind_by_content(path: str) -> str | None:
+    """Return the demuxer of a picture by its first bytes, as many a file has the name of another kind; None
+    for another file. Raises OSError.
+    """
+    with open(path, "rb") as file:
+        start = file.read(12)
+    if start[:4] + start[8:] == b"RIFFWEBP":
+        return "webp_pipe"
+    return next((kind for magic, kind in _MAGIC.items() if start.startswith(magic)), None)
 
 
 def numbered(pattern: str, number: int) -> str:
