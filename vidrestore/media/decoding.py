@@ -56,7 +56,7 @@ class Decoding:
         self._number = 0  # number of the next picture
         self._last: int | None = None  # pts of the last picture
         self.captioned = False  # whether a packet held closed captions
-        self.loss: Loss | None = None  # of the coder, where the packet tells it
+        self.loss: Loss | None = None  # of the coder, if the packet has its tables
         self._recording = True
         self._marked: list[int | None] = []  # pts of the packets that the demuxer marked corrupt
         self._times: deque[int] | None = None  # AVI with B-frames: decoding times not yet given to a picture
@@ -192,7 +192,7 @@ class Decoding:
         for packet in packets:
             if sought and first_key is None:
                 if packet is None or packet.pts is None or self._times is not None:
-                    # without presentation times only a decode from the start tells which picture is which
+                    # without presentation times only a decode from the start knows which picture is which
                     return
                 if not packet.is_keyframe:
                     continue

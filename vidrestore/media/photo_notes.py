@@ -1,4 +1,4 @@
-"""The notes of the camera (EXIF) and the colour profile (ICC) of a photo, put into the restored one.
+"""Put the notes of the camera (EXIF) and the colour profile (ICC) of a photo into the restored one.
 
 PyAV hands neither to an encoder, so both are read from JPEG and PNG here and written into the encoded JPEG or
 PNG. All other notes are left out with a warning. After CIPA DC-008 (EXIF 2.32), ICC.1 annex B, PNG third
@@ -125,7 +125,7 @@ def _of_jpeg(file: BinaryIO) -> PhotoNotes:
 
 
 def _segments(file: BinaryIO) -> Iterator[tuple[int, bytes]]:
-    """The marker segments of a JPEG before its scans."""
+    """Yield the marker segments of a JPEG before its scans."""
     for head in islice(iter(lambda: file.read(4), b""), _MOST_BLOCKS):
         marker, length = struct.unpack(">HH", head) if len(head) == 4 else (0, 0)
         if not 0xFFC0 <= marker < 0xFFFF or marker == 0xFFDA or length < 2:
@@ -142,7 +142,7 @@ def _of_png(file: BinaryIO) -> PhotoNotes:
 
 
 def _unpacked(chunk: bytes) -> bytes:
-    """The profile in PNG's iCCP: a name, 0, the method 0, and a stream of zlib."""
+    """Return the profile in PNG's iCCP: a name, 0, the method 0, and a stream of zlib."""
     stream = zlib.decompressobj()
     try:
         profile = stream.decompress(chunk[chunk.find(b"\0") + 2 :], _LARGEST_PROFILE)

@@ -84,7 +84,7 @@ class PictureDecoding:
 
     longest = 1  # duration of a picture, in ticks
     reach = 0  # no picture was reordered
-    loss: Loss | None = None  # of the coder, where the picture tells it
+    loss: Loss | None = None  # of the coder, if the picture has its tables
 
     def __init__(self, pictures: Pictures, info: SourceInfo, *, losses: bool = False) -> None:
         self.pictures_found, self.info, self.losses = pictures, info, losses
@@ -133,9 +133,7 @@ def _opened(path: str) -> Iterator[InputContainer]:
 
 @contextmanager
 def _readable(path: str) -> Iterator[InputContainer]:
-    """Open a file as a picture of the kind that its content or else its name says, with access to nothing
-    else.
-    """
+    """Open a file, and nothing else, as a picture of the kind of its content, or else of its name."""
     import av
 
     try:

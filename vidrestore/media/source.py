@@ -1,6 +1,5 @@
-"""What the user named: the source that is read and the output that is written, each a file, a pipe or
-pictures. A name is parsed once, at the door (`jobs.batch`, `vidrestore.restore`), and known by its facts
-behind it.
+"""Parse the names of the source and of the output, each a file, a pipe or pictures. That is done once, where
+they are given (`jobs.batch`, `vidrestore.restore`); later code uses the properties.
 
 A folder of pictures, a pattern such as "seq_%04d.png" or a glob are the frames of a video; a photo is a video
 of one frame.
@@ -117,7 +116,7 @@ class _Named:
 
 
 class Source(_Named):
-    """What is read."""
+    """The name of a source."""
 
     @property
     def is_many(self) -> bool:
@@ -156,7 +155,7 @@ class Source(_Named):
 
 
 class Target(_Named):
-    """What is written: an output."""
+    """The name of an output."""
 
     @property
     def suffix(self) -> str:

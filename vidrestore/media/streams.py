@@ -203,7 +203,7 @@ def check_packets(
 
 
 class _Discarded(io.RawIOBase):
-    """A file that forgets what is written."""
+    """A file that discards what is written."""
 
     def __init__(self) -> None:
         self.place = self.end = 0
@@ -290,7 +290,7 @@ def container_metadata(opened: InputContainer) -> dict[str, str]:
 
 
 def add_tag(output: OutputContainer, video: Stream, tag: str) -> None:
-    """Say in the file's tags how it was made: as the encoder in MP4, and in MOV, which has no other place, as
+    """Write to the file's tags how it was made: as the encoder in MP4; in MOV, which has no other place, as
     that of the video, cut to its 31 bytes.
     """
     if output.format.name == "mov":
