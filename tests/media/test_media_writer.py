@@ -137,7 +137,7 @@ def test_a_wrong_number_of_frames_is_no_result(count, message, tmp_path):
     ],
 )
 def test_a_file_that_reads_otherwise_than_written_is_discarded(tmp_path, monkeypatch, found, message):
-    monkeypatch.setattr(muxer, "read_times", lambda path, container: found)
+    monkeypatch.setattr(muxer, "read_times", lambda path, container: {"video": [found]})
     with pytest.raises(MediaError, match=message):
         write(described(), tmp_path / "a.mp4", made_frames(described()))
     assert list(tmp_path.iterdir()) == []
