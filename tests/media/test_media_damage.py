@@ -40,69 +40,42 @@ class Unseekable:
 
 B_FRAMES = {"g": "10", "bf": "3"}
 IRREGULAR = [0, 40, 41, 200, 233, 500, 512, 600, 610, 900, 1000, 5000, 5040, 5080]
+MS = {"time_base": Fraction(1, 1000)}
+HIDDEN = {"auto-alt-ref": "1", "lag-in-frames": "16"}
+FRAGMENTS = {"movflags": "frag_keyframe+empty_moov"}
+FAST_START = {"movflags": "faststart"}
+OPEN_HEVC = {"x265-params": "keyint=8:open-gop=1:log-level=none", "preset": "ultrafast"}
 WHOLE = {
-    "B-frames in mp4": ("a.mp4", "libx264", {"options": B_FRAMES}),
-    "B-frames in mov": ("a.mov", "libx264", {"options": B_FRAMES}),
-    "B-frames in mkv": ("a.mkv", "libx264", {"options": B_FRAMES}),
-    "B-frames in ts": ("a.ts", "libx264", {"options": B_FRAMES}),
-    "B-frames in flv": ("a.flv", "libx264", {"options": B_FRAMES}),
-    "fragments": (
-        "a.mp4",
-        "libx264",
-        {"options": B_FRAMES, "container": {"movflags": "frag_keyframe+empty_moov"}},
-    ),
-    "fast start": ("a.mp4", "libx264", {"options": B_FRAMES, "container": {"movflags": "faststart"}}),
+    **{f"B-frames in {kind}": (f"a.{kind}", "libx264", {"options": B_FRAMES})
+       for kind in ("mp4", "mov", "mkv", "ts", "flv")},
+    "fragments": ("a.mp4", "libx264", {"options": B_FRAMES, "container": FRAGMENTS}),
+    "fast start": ("a.mp4", "libx264", {"options": B_FRAMES, "container": FAST_START}),
     "open groups": ("a.mp4", "libx264", {"options": {"g": "8", "bf": "3", "x264-params": "open-gop=1"}}),
-    "open groups of hevc": (
-        "a.mkv",
-        "libx265",
-        {"options": {"x265-params": "keyint=8:open-gop=1:log-level=none", "preset": "ultrafast"}},
-    ),
+    "open groups of hevc": ("a.mkv", "libx265", {"options": OPEN_HEVC}),
     "intra refresh": ("a.ts", "libx264", {"options": {"g": "10", "x264-params": "intra-refresh=1"}}),
     "fields": ("a.ts", "libx264", {"options": {"x264-params": "tff=1"}}),
     "a late start": ("a.mp4", "libx264", {"times": range(100, 130), "options": B_FRAMES}),
-    "irregular times in mkv": (
-        "a.mkv",
-        "libx264",
-        {"frames": 14, "times": IRREGULAR, "time_base": Fraction(1, 1000), "options": B_FRAMES},
-    ),
-    "irregular times in mp4": (
-        "a.mp4",
-        "libx264",
-        {"frames": 14, "times": IRREGULAR, "time_base": Fraction(1, 1000), "options": B_FRAMES},
-    ),
-    "a long last frame": (
-        "a.mkv",
-        "mpeg4",
-        {"frames": 3, "times": [0, 40, 80], "time_base": Fraction(1, 1000), "last_duration": 9000},
-    ),
+    **{f"irregular times in {kind}": (f"a.{kind}", "libx264",
+                                      {"frames": 14, "times": IRREGULAR, "options": B_FRAMES, **MS})
+       for kind in ("mkv", "mp4")},
+    "a long last frame": ("a.mkv", "mpeg4", {"frames": 3, "times": [0, 40, 80], "last_duration": 9000, **MS}),
     "sound that is longer": ("a.mkv", "libx264", {"sound": Fraction(3), "options": B_FRAMES}),
     "sound that is longer in mp4": ("a.mp4", "libx264", {"sound": Fraction(3), "options": B_FRAMES}),
     "sound that is longer in ts": ("a.ts", "mpeg2video", {"sound": Fraction(3), "options": {"bf": "2"}}),
     "an irregular transport stream": (
-        "a.ts",
-        "libx264",
-        {"frames": 11, "times": [90 * time for time in IRREGULAR[:11]], "time_base": Fraction(1, 90000)},
-    ),
+        "a.ts", "libx264",
+        {"frames": 11, "times": [90 * time for time in IRREGULAR[:11]], "time_base": Fraction(1, 90000)}),
     "one frame": ("a.mp4", "libx264", {"frames": 1}),
     "two frames": ("a.mkv", "libx264", {"frames": 2}),
-    "hidden frames of vp8": (
-        "a.webm",
-        "libvpx",
-        {"options": {"auto-alt-ref": "1", "lag-in-frames": "16", "b": "200k"}},
-    ),
-    "hidden frames of vp9": (
-        "a.webm",
-        "libvpx-vp9",
-        {"options": {"auto-alt-ref": "1", "lag-in-frames": "16", "cpu-used": "8"}},
-    ),
+    "hidden frames of vp8": ("a.webm", "libvpx", {"options": HIDDEN | {"b": "200k"}}),
+    "hidden frames of vp9": ("a.webm", "libvpx-vp9", {"options": HIDDEN | {"cpu-used": "8"}}),
     "av1": ("a.mp4", "libsvtav1", {"options": {"preset": "12"}}),
     "mpeg4 in avi": ("a.avi", "mpeg4", {"options": {"bf": "2"}}),
     "h264 in avi": ("a.avi", "libx264", {"options": {"bf": "0"}}),
     "mpeg2 program stream": ("a.mpg", "mpeg2video", {"options": {"bf": "2", "g": "12"}}),
     "mjpeg": ("a.avi", "mjpeg", {"pix_fmt": "yuvj420p"}),
     "prores": ("a.mov", "prores_ks", {"pix_fmt": "yuv422p10le"}),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("kind", WHOLE)
@@ -229,23 +202,13 @@ def flip(path: Path, count: int, where: float = 0.3) -> None:
 
 @pytest.mark.parametrize(
     "codec, options",
-    [
-        ("libx264", B_FRAMES),
-        ("libx265", {"x265-params": "log-level=none", "preset": "ultrafast"}),
-        ("mpeg4", {}),
-    ],
+    [("libx264", B_FRAMES), ("libx265", {"x265-params": "log-level=none"}), ("mpeg4", {})],
 )
 @pytest.mark.parametrize("suffix", ["mp4", "mkv"])
 def test_flipped_bits_are_found(tmp_path, codec, options, suffix):
     path = tmp_path / f"flipped.{suffix}"
-    write_video(
-        path,
-        60,
-        codec,
-        options=options,
-        size=(160, 120),
-        container={"movflags": "faststart"} if suffix == "mp4" else None,
-    )
+    container = FAST_START if suffix == "mp4" else None
+    write_video(path, 60, codec, options=options, size=(160, 120), container=container)
     flip(path, 200)
     _, damage = read(path)
     assert damage.found
@@ -254,14 +217,8 @@ def test_flipped_bits_are_found(tmp_path, codec, options, suffix):
 
 def test_frames_of_damaged_packets_are_marked(tmp_path):
     path = tmp_path / "flipped.mp4"
-    write_video(
-        path,
-        60,
-        "libx264",
-        options={"g": "10", "bf": "0", "slices": "4"},
-        size=(160, 120),
-        container={"movflags": "faststart"},
-    )
+    options = {"g": "10", "bf": "0", "slices": "4"}
+    write_video(path, 60, "libx264", options=options, size=(160, 120), container=FAST_START)
     flip(path, 60)
     with VideoReader(str(path), threads=2) as reader:
         marked = [frame.pts for frame in reader.frames() if frame.corrupt]
@@ -272,7 +229,7 @@ def test_frames_of_damaged_packets_are_marked(tmp_path):
 @pytest.mark.parametrize("options", [B_FRAMES, {"g": "100", "bf": "0"}])
 def test_every_number_of_threads_finds_the_same_frames_of_a_damaged_file(tmp_path, where, options):
     path = tmp_path / "flipped.mp4"
-    write_video(path, 40, "libx264", options=options, size=(160, 120), container={"movflags": "faststart"})
+    write_video(path, 40, "libx264", options=options, size=(160, 120), container=FAST_START)
     flip(path, 8000, where)
     found = {threads: read(path, threads) for threads in (1, 2, 4, 7)}
     times, damage = found[1]
@@ -293,13 +250,8 @@ def test_what_ffmpeg_logs_again_is_counted_again():
 
 def fragmented(path: Path) -> list[bytes]:
     """A file of fragments in its parts: what comes before them, each fragment, and the index behind them."""
-    write_video(
-        path,
-        frames=40,
-        codec="libx264",
-        options=B_FRAMES,
-        container={"movflags": "frag_keyframe+empty_moov+default_base_moof"},
-    )
+    container = {"movflags": "frag_keyframe+empty_moov+default_base_moof"}
+    write_video(path, 40, "libx264", options=B_FRAMES, container=container)
     data, parts, place = path.read_bytes(), [b""], 0
     while place < len(data):
         size, kind = int.from_bytes(data[place : place + 4], "big"), data[place + 4 : place + 8]
@@ -363,10 +315,8 @@ def test_packets_that_became_something_else_are_found(tmp_path, name, mark, harm
     data[place : place + len(harm)] = harm
     path.write_bytes(data)
     times, damage = read(path)
-    assert (
-        len(times) < 10
-        and "something that is no packet lies between the packets, at byte" in damage.summary()
-    )
+    assert len(times) < 10
+    assert "something that is no packet lies between the packets, at byte" in damage.summary()
 
 
 def test_packets_of_a_stream_that_begins_within_the_file_are_left_out_and_counted():
@@ -398,13 +348,8 @@ def test_a_long_hole_in_a_transport_stream_is_found_and_a_slow_one_is_not_accuse
 @pytest.mark.parametrize("part", [0.55, 0.9])
 def test_a_file_cut_short_is_found(tmp_path, suffix, part):
     path = tmp_path / f"short.{suffix}"
-    write_video(
-        path,
-        60,
-        "mpeg4" if suffix == "avi" else "libx264",
-        size=(160, 120),
-        container={"movflags": "faststart"} if suffix == "mp4" else None,
-    )
+    codec, container = "mpeg4" if suffix == "avi" else "libx264", FAST_START if suffix == "mp4" else None
+    write_video(path, 60, codec, size=(160, 120), container=container)
     data = path.read_bytes()
     assert missing_bytes(str(path)) == 0
     path.write_bytes(data[: int(len(data) * part)])
@@ -430,11 +375,8 @@ def test_a_packet_that_its_container_marks_is_damage(tmp_path):
     path = tmp_path / "marked.ts"
     write_video(path, 12, "libx264", options={"bf": "0"})
     data = bytearray(path.read_bytes())
-    video = [
-        at
-        for at in range(0, len(data), 188)
-        if int.from_bytes(data[at + 1 : at + 3], "big") & 0x1FFF == 0x100
-    ]
+    places = range(0, len(data), 188)
+    video = [at for at in places if int.from_bytes(data[at + 1 : at + 3], "big") & 0x1FFF == 0x100]
     data[video[40] + 1] |= 0x80  # the bit that a receiver sets where it could not correct the packet
     path.write_bytes(data)
     times, damage = read(path)
@@ -444,14 +386,7 @@ def test_a_packet_that_its_container_marks_is_damage(tmp_path):
 
 def test_a_fragmented_file_cut_short_is_found(tmp_path):
     path = tmp_path / "short.mp4"
-    write_video(
-        path,
-        60,
-        "libx264",
-        options=B_FRAMES,
-        size=(160, 120),
-        container={"movflags": "frag_keyframe+empty_moov"},
-    )
+    write_video(path, 60, "libx264", options=B_FRAMES, size=(160, 120), container=FRAGMENTS)
     data = path.read_bytes()
     path.write_bytes(data[: len(data) * 2 // 3])
     times, damage = read(path)
@@ -511,16 +446,15 @@ def test_another_components_errors_are_not_the_sources(tmp_path):
 def test_errors_of_another_video_in_another_thread_are_not_the_sources(tmp_path, threads):
     paths = [tmp_path / name for name in ("whole.mp4", "broken.mp4", "whole2.mp4", "broken2.mp4")]
     for path in paths:
-        write_video(path, 60, "libx264", options=B_FRAMES, container={"movflags": "faststart"})
+        write_video(path, 60, "libx264", options=B_FRAMES, container=FAST_START)
     flip(paths[1], 30)
     flip(paths[3], 10)
     alone = [read(path, threads) for path in paths]
     assert [damage.found for _, damage in alone] == [False, True, False, True]
     with ThreadPoolExecutor(4) as pool:
         for _ in range(20):
-            for (times, damage), (found_times, found) in zip(
-                alone, pool.map(read, paths, [threads] * 4), strict=True
-            ):
+            together = pool.map(read, paths, [threads] * 4)
+            for (times, damage), (found_times, found) in zip(alone, together, strict=True):
                 assert found_times == times
                 assert set(found.messages) == set(damage.messages)
 
@@ -532,17 +466,14 @@ def test_more_decoders_than_marks_are_kept_apart_too(tmp_path):
     flip(broken, 10)
     with ExitStack() as stack:
         readers = [stack.enter_context(VideoReader(str(path))) for path in [whole, broken] * 6]
-        times = [
-            [frame.pts for frame in frames] for frames in zip(*(r.frames() for r in readers), strict=True)
-        ]
-        assert len(times) == 30
+        assert len(list(zip(*(reader.frames() for reader in readers), strict=True))) == 30
         assert [reader.damage.found for reader in readers] == [False, True] * 6
 
 
 def test_leaving_a_damaged_file_early_does_not_hang(tmp_path):
     """A decoder's thread that wants to log needs the GIL, which PyAV holds while it closes the decoder."""
     path = tmp_path / "flipped.mp4"
-    write_video(path, 60, "libx264", options=B_FRAMES, size=(160, 120), container={"movflags": "faststart"})
+    write_video(path, 60, "libx264", options=B_FRAMES, size=(160, 120), container=FAST_START)
     flip(path, 200)
     for count in range(0, 60, 4):
         with VideoReader(str(path), threads=8) as reader:

@@ -3,6 +3,7 @@
 import errno
 import os
 import struct
+from contextlib import nullcontext
 from fractions import Fraction
 from pathlib import Path
 
@@ -27,35 +28,24 @@ def test_a_plain_file_is_described_completely(tmp_path):
     assert (info.path, info.container, info.size) == (str(path), "matroska,webm", path.stat().st_size)
     assert [(stream.kind, stream.codec) for stream in info.streams] == [("video", "h264"), ("audio", "aac")]
     video = info.video
-    assert (video.codec, video.width, video.height, video.pix_fmt, video.format.name) == (
-        "h264",
-        64,
-        48,
-        "yuv420p",
-        "yuv420p",
-    )
-    assert (video.time_base, video.rate, video.rotation, video.interlaced) == (
-        Fraction(1, 1000),
-        25,
-        0,
-        False,
-    )
+    assert (video.codec, video.width, video.height) == ("h264", 64, 48)
+    assert (video.pix_fmt, video.format.name, video.time_base) == ("yuv420p", "yuv420p", Fraction(1, 1000))
+    assert (video.rate, video.rotation, video.interlaced) == (25, 0, False)
     assert (video.start, video.duration, video.end) == (0, 480, 480)
     assert video.sample_aspect_ratio is None
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        'it\'s "quoted".mkv',
-        " two  spaces .mkv",
-        "новое 動画.mkv",
-        "-dash.mkv",
-        "line\nbreak.mkv",
-        "100%d.mkv",
-        "a:b.mkv",
-    ],
-)
+NAMES = [
+    'it\'s "quoted".mkv',
+    " two  spaces .mkv",
+    "новое 動画.mkv",
+    "-dash.mkv",
+    "line\nbreak.mkv",
+    "100%d.mkv",
+]
+
+
+@pytest.mark.parametrize("name", [*NAMES, "a:b.mkv"])
 def test_any_file_name_can_be_opened(tmp_path, monkeypatch, name):
     write_video(tmp_path / "plain.mkv", 2)
     (tmp_path / "plain.mkv").rename(tmp_path / name)
@@ -84,13 +74,10 @@ def test_what_is_no_video_is_refused_by_name(tmp_path, content, message):
     assert str(path) in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    "playlist",
-    [
-        "ffconcat version 1.0\nfile '{}'\n",
-        "#EXTM3U\n#EXT-X-TARGETDURATION:1\n#EXTINF:1,\n{}\n#EXT-X-ENDLIST\n",
-    ],
-)
+HLS = "#EXTM3U\n#EXT-X-TARGETDURATION:1\n#EXTINF:1,\n{}\n#EXT-X-ENDLIST\n"
+
+
+@pytest.mark.parametrize("playlist", ["ffconcat version 1.0\nfile '{}'\n", HLS])
 @pytest.mark.parametrize("name", ["list.mp4", "list.txt", "list.m3u8"])
 def test_a_playlist_can_not_reach_another_file(tmp_path, playlist, name):
     secret = tmp_path / "secret.ts"
@@ -101,15 +88,15 @@ def test_a_playlist_can_not_reach_another_file(tmp_path, playlist, name):
         probe(str(path))
 
 
-@pytest.mark.parametrize(
-    "url",
-    [
-        "concat:{0}|{0}",
-        "subfile,,start,0,end,100,,:{0}",
-        "http://127.0.0.1:9/x.mp4",
-        "data:video/mp4;base64,AAAA",
-    ],
-)
+URLS = [
+    "concat:{0}|{0}",
+    "subfile,,start,0,end,100,,:{0}",
+    "http://127.0.0.1:9/x.mp4",
+    "data:video/mp4;base64,AAAA",
+]
+
+
+@pytest.mark.parametrize("url", URLS)
 def test_other_protocols_are_file_names_that_do_not_exist(tmp_path, url):
     path = tmp_path / "plain.mkv"
     write_video(path, 2)
@@ -136,10 +123,8 @@ def test_sound_alone_is_refused(tmp_path):
 def jpeg() -> bytes:
     encoder = av.CodecContext.create("mjpeg", "w")
     encoder.width, encoder.height, encoder.pix_fmt, encoder.time_base = 32, 32, "yuvj420p", Fraction(1)
-    return b"".join(
-        bytes(packet)
-        for packet in encoder.encode(video_frame("yuvj420p", sample_planes("yuvj420p", 0, 32, 32), 0))
-    )
+    frame = video_frame("yuvj420p", sample_planes("yuvj420p", 0, 32, 32), 0)
+    return b"".join(bytes(packet) for packet in encoder.encode(frame))
 
 
 @pytest.mark.parametrize("video", [True, False])
@@ -200,21 +185,10 @@ def test_rotation_and_mirroring_are_read(tmp_path, suffix, degrees, hflip):
 @pytest.mark.parametrize("suffix", ["mp4", "mkv", "ts"])
 def test_colour_and_shape_are_read(tmp_path, suffix):
     path = tmp_path / f"tagged.{suffix}"
-    settings = {
-        "sample_aspect_ratio": Fraction(16, 11),
-        "colorspace": 5,
-        "color_primaries": 5,
-        "color_trc": 1,
-        "color_range": 1,
-    }
-    write_video(
-        path,
-        2,
-        "libx264",
-        settings=settings,
-        options={"x264-params": "chromaloc=2"},
-        frame_settings={"colorspace": 5, "color_range": 1},
-    )
+    settings = {"sample_aspect_ratio": Fraction(16, 11), "colorspace": 5, "color_primaries": 5}
+    settings |= {"color_trc": 1, "color_range": 1}
+    options, tags = {"x264-params": "chromaloc=2"}, {"colorspace": 5, "color_range": 1}
+    write_video(path, 2, "libx264", settings=settings, options=options, frame_settings=tags)
     video = probe(str(path)).video
     assert video.sample_aspect_ratio == Fraction(16, 11)
     # x264 counts locations from 0
@@ -241,10 +215,8 @@ def test_side_data_that_pyav_cannot_name_hides_no_other(tmp_path):
     exif = b"\xff\xe1" + struct.pack(">H", len(order) + 8) + b"Exif\0\0" + order
     with av.open(str(path), "w") as output:
         stream = output.add_stream("mjpeg", rate=25, width=64, height=48, pix_fmt="yuvj420p")
-        for packet in [
-            *stream.encode(video_frame("yuvj420p", sample_planes("yuvj420p", 0), 0)),
-            *stream.encode(None),
-        ]:
+        frame = video_frame("yuvj420p", sample_planes("yuvj420p", 0), 0)
+        for packet in [*stream.encode(frame), *stream.encode(None)]:
             # where cameras put it: behind the first marker
             made = av.Packet(bytes(packet)[:2] + exif + bytes(packet)[2:])
             made.stream, made.pts, made.dts, made.time_base = stream, packet.pts, packet.dts, packet.time_base
@@ -313,18 +285,8 @@ def test_hdr_metadata_is_read(tmp_path):
     assert (video.colour.matrix, video.colour.primaries, video.colour.transfer) == (9, 9, 16)
     assert video.content_light == (1000, 400)
     assert video.mastering_display is not None
-    assert [float(value) for value in video.mastering_display] == [
-        0.68,
-        0.32,
-        0.265,
-        0.69,
-        0.15,
-        0.06,
-        0.3127,
-        0.329,
-        0.0001,
-        1000,
-    ]
+    wanted = [0.68, 0.32, 0.265, 0.69, 0.15, 0.06, 0.3127, 0.329, 0.0001, 1000]
+    assert [float(value) for value in video.mastering_display] == wanted
 
 
 PLANAR = {
@@ -356,21 +318,18 @@ def test_packed_and_swapped_samples_come_out_planar(planar, stored, size):
         np.testing.assert_array_equal(plane, expected)
 
 
-def test_a_flood_of_tags_is_refused(tmp_path):
+@pytest.mark.parametrize("count, fine", [(500, True), (5000, False)])
+def test_a_flood_of_tags_is_refused(tmp_path, count, fine):
     """FFmpeg compares each with all others, at every opening and writing: 20,000 took 20 s."""
-    for count, fine in ((500, True), (5000, False)):
-        path = tmp_path / f"{count}.mkv"
-        with av.open(str(path), "w") as container:
-            stream = container.add_stream("ffv1", rate=25)
-            stream.width, stream.height, stream.pix_fmt = 16, 16, "yuv420p"
-            container.metadata.update({f"TAG{number}": "x" for number in range(count)})
-            container.mux(stream.encode(av.VideoFrame(16, 16, "yuv420p")))
-            container.mux(stream.encode(None))
-        if fine:
-            assert len(probe(str(path)).metadata) > count
-        else:
-            with pytest.raises(MediaError, match="titles and other tags, more than the 4096 that are taken"):
-                probe(str(path))
+    path = tmp_path / "a.mkv"
+    with av.open(str(path), "w") as container:
+        stream = container.add_stream("ffv1", rate=25, width=16, height=16, pix_fmt="yuv420p")
+        container.metadata.update({f"TAG{number}": "x" for number in range(count)})
+        container.mux([*stream.encode(av.VideoFrame(16, 16, "yuv420p")), *stream.encode(None)])
+    with (
+        nullcontext() if fine else pytest.raises(MediaError, match="other tags, more than the 4096 that are")
+    ):
+        assert len(probe(str(path)).metadata) > count
 
 
 def test_a_named_pipe_is_refused_before_it_blocks(tmp_path):
@@ -396,9 +355,8 @@ def test_what_rides_with_the_frames_is_named(tmp_path):
     assert "ALPHA_LAYER" in probe(str(path)).video.side_data
     with av.open(str(path)) as source, av.open(str(copied), "w") as output:
         stream = output.add_stream_from_template(source.streams[0])
-        stream.metadata.update(
-            {"ALPHA_MODE": stream.metadata.pop("alpha_mode", "1")}
-        )  # as `ffmpeg -c copy` does
+        # as `ffmpeg -c copy` does
+        stream.metadata.update({"ALPHA_MODE": stream.metadata.pop("alpha_mode", "1")})
         for packet in source.demux():
             if packet.size:
                 packet.stream = stream
@@ -407,14 +365,15 @@ def test_what_rides_with_the_frames_is_named(tmp_path):
 
 
 def test_the_input_is_closed_and_leaves_no_file_open(tmp_path):
-    path = tmp_path / "plain.mkv"
+    folder, path = Path("/proc/self/fd"), tmp_path / "plain.mkv"
+    if not folder.exists():
+        pytest.skip("needs /proc")
     write_video(path, 2)
-    before = len(list(Path("/proc/self/fd").iterdir())) if Path("/proc/self/fd").exists() else None
+    before = len(list(folder.iterdir()))
     for _ in range(5):
         probe(str(path))
         open_input(str(path)).close()
-    if before is not None:
-        assert len(list(Path("/proc/self/fd").iterdir())) <= before
+    assert len(list(folder.iterdir())) <= before
 
 
 def test_every_mpeg2_picture_has_a_pan_and_most_say_nothing(tmp_path):

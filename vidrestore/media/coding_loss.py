@@ -1,4 +1,4 @@
-"""What a lossy coder took from a picture, as the sigma of the white noise that denoises best.
+"""Estimate the loss of a lossy coder as the sigma of the white noise that denoises best.
 
 A coder rounds to multiples of a quantiser's step, which errs by step / sqrt(12). The share of it that
 denoises best was fitted to training clips after real encoders; content matters less than the step. H.264,
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 _MPEG = ("mpeg1video", "mpeg2video", "mpeg4", "msmpeg4v2", "msmpeg4v3", "wmv1", "wmv2", "h263", "flv1")
 WITH_PARAMETERS = frozenset({"h264", "vp9", *_MPEG})
-TELLING = WITH_PARAMETERS | {"mjpeg"}  # codecs whose pictures or packets tell what was taken
+WITH_QUANTISERS = WITH_PARAMETERS | {"mjpeg"}  # codecs whose pictures or packets have them
 PARAMETERS = {"export_side_data": "venc_params"}  # options of a decoder that gives its quantisers
 # Sigma of what the coder took from which a video is enlarged as a compressed one: x264's at crf 19. On four
 # clips of 160x90 behind x264 the network for clean video is better above 0.4 to 0.7 bits a pixel.
@@ -192,11 +192,11 @@ def kind_by_coding(source: SourceInfo, loss: float) -> tuple[Input, str]:
     """Return the kind by what the coder took from luma, and why, in words."""
     codec = source.video.codec
     if source.path == PIPE:
-        return "compressed", "a pipe doesn't tell"
+        return "compressed", "a pipe has no record of its coder"
     if codec == "gif":
         return "compressed", "gif has few colours"
     if is_lossless(codec):
         return "clean", f"{codec} has no losses"
-    if not loss and codec not in TELLING and bits_per_pixel(source) is None:
+    if not loss and codec not in WITH_QUANTISERS and bits_per_pixel(source) is None:
         return "compressed", codec
     return "compressed" if loss >= CODED else "clean", f"coding loss {loss:.1f}"

@@ -20,19 +20,9 @@ if TYPE_CHECKING:
 ROOM = 1 << 24  # bytes that can be allocated unless memory is short
 MESSAGES_KEPT = 100
 _TINY_PACKET = 8  # bytes; an MPEG-4 packet of this size is a not-coded VOP, without a picture
-_MP4_BOXES = (
-    b"ftyp",
-    b"moov",
-    b"mdat",
-    b"moof",
-    b"free",
-    b"skip",
-    b"wide",
-    b"styp",
-    b"sidx",
-    b"uuid",
-    b"mfra",
-)
+_MP4_BOXES = {
+    b"ftyp", b"moov", b"mdat", b"moof", b"free", b"skip", b"wide", b"styp", b"sidx", b"uuid", b"mfra"
+}  # fmt: skip
 _TS_PACKETS = {188: 0, 192: 4, 204: 0}  # bytes of a packet of MPEG-TS -> place of its first byte, 0x47
 _TS_CHUNK = 65536  # packets that are looked at together
 _LARGEST_INDEX = 1 << 24

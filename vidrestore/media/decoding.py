@@ -40,10 +40,15 @@ class _NotEmptied(Exception):
 
 
 class Decoding:
-    """One pass over the video stream of `source`; problems are added to `damage`."""
+    """One pass over the video stream of `source`; problems are added to `damage`. With `losses` pictures have
+    their quantisers.
+    """
 
-    def __init__(self, source: str, video: VideoInfo, threads: int, damage: Damage) -> None:
+    def __init__(
+        self, source: str, video: VideoInfo, threads: int, damage: Damage, *, losses: bool = False
+    ) -> None:
         self.source, self.video, self.threads, self.damage = source, video, threads, damage
+        self.losses = losses
         self._count = PictureCount(video.codec)
         self._holes: Holes | None = None
         self.longest = 0  # longest duration of a packet so far, in ticks
@@ -51,7 +56,7 @@ class Decoding:
         self._number = 0  # number of the next picture
         self._last: int | None = None  # pts of the last picture
         self.captioned = False  # whether a packet held closed captions
-        self.loss: Loss | None = None  # of the coder, where the packet tells it
+        self.loss: Loss | None = None  # of the coder, if the packet has its tables
         self._recording = True
         self._marked: list[int | None] = []  # pts of the packets that the demuxer marked corrupt
         self._times: deque[int] | None = None  # AVI with B-frames: decoding times not yet given to a picture
@@ -144,7 +149,7 @@ class Decoding:
             with collect_errors(names, self._complain) as self._errors:
                 threads = threads if self._errors.mark else 1
                 context.options = decoder_options() | {"log_level_offset": str(-self._errors.mark)}
-                if threads == 1:  # of several, others may still write the quantisers
+                if self.losses:
                     context.options |= PARAMETERS
                 # Never SLICE: with slice threads, damaged frames are not marked as such.
                 context.thread_type = "NONE" if threads == 1 else "FRAME"
@@ -170,7 +175,9 @@ class Decoding:
             self.longest = max(self.longest, duration)
             if self._holes:
                 self._holes.add(packet)
-            if self.video.codec == "mjpeg":  # each packet is decoded by itself, and nearly always alike
+            if (
+                self.losses and self.video.codec == "mjpeg"
+            ):  # each packet is decoded by itself, and nearly always alike
                 self.loss = loss_by_tables(bytes(packet))
             if not self.captioned and self.video.codec in CAPTIONED:
                 self.captioned = has_captions(bytes(packet))
@@ -185,7 +192,7 @@ class Decoding:
         for packet in packets:
             if sought and first_key is None:
                 if packet is None or packet.pts is None or self._times is not None:
-                    # without presentation times only a decode from the start tells which picture is which
+                    # without presentation times only a decode from the start knows which picture is which
                     return
                 if not packet.is_keyframe:
                     continue

@@ -1,6 +1,4 @@
-"""The table of encoders: codec, containers and pixel formats of each; and the choice of one with its
-settings.
-"""
+"""List the encoders: codec, containers, pixel formats and settings of each. `encoders` chooses one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The notes of the camera (EXIF) and the colour profile (ICC) of a photo, put into the restored one.
+"""Put the notes of the camera (EXIF) and the colour profile (ICC) of a photo into the restored one.
 
 PyAV hands neither to an encoder, so both are read from JPEG and PNG here and written into the encoded JPEG or
 PNG. All other notes are left out with a warning. After CIPA DC-008 (EXIF 2.32), ICC.1 annex B, PNG third
@@ -75,10 +75,8 @@ def further_pictures(path: str) -> str | None:
         start = file.read(32)
         if start.startswith(b"\x89PNG"):
             file.seek(8)
-            count = next(
-                (int.from_bytes(data[:4], "big") for kind, data in _chunks(file) if kind == b"acTL"), 1
-            )
-            if count > 1:
+            found = (file.read(4) for kind, _ in _chunks(file) if kind == b"acTL")
+            if (count := int.from_bytes(next(found, b""), "big")) > 1:
                 return f"an animation of {count} pictures; give its name the suffix .apng to restore a video"
         elif start[:4] in _ORDERS and (count := _pages(file, _ORDERS[start[:4]])) > 1:
             return f"{count} pages; split them into files of one each, named by a number"
@@ -87,15 +85,13 @@ def further_pictures(path: str) -> str | None:
     return None
 
 
-def _chunks(file: BinaryIO) -> Iterator[tuple[bytes, bytes]]:
-    """Yield the kinds of a PNG's chunks before its pixels, with the first bytes of each."""
+def _chunks(file: BinaryIO) -> Iterator[tuple[bytes, int]]:
+    """Yield the kinds and sizes of a PNG's chunks, each with the file at its data."""
     for head in islice(iter(lambda: file.read(8), b""), _MOST_BLOCKS):
         size, kind = struct.unpack(">I4s", head.ljust(8, b"\0"))
-        if kind == b"IDAT":
-            return
-        data = file.read(min(size, 8))
-        yield kind, data
-        file.seek(size - len(data) + 4, io.SEEK_CUR)
+        place = file.tell()
+        yield kind, size
+        file.seek(place + size + 4)
 
 
 def _pages(file: BinaryIO, order: str) -> int:
@@ -129,7 +125,7 @@ def _of_jpeg(file: BinaryIO) -> PhotoNotes:
 
 
 def _segments(file: BinaryIO) -> Iterator[tuple[int, bytes]]:
-    """The marker segments of a JPEG before its scans."""
+    """Yield the marker segments of a JPEG before its scans."""
     for head in islice(iter(lambda: file.read(4), b""), _MOST_BLOCKS):
         marker, length = struct.unpack(">HH", head) if len(head) == 4 else (0, 0)
         if not 0xFFC0 <= marker < 0xFFFF or marker == 0xFFDA or length < 2:
@@ -139,16 +135,14 @@ def _segments(file: BinaryIO) -> Iterator[tuple[int, bytes]]:
 
 def _of_png(file: BinaryIO) -> PhotoNotes:
     found = {b"eXIf": b"", b"iCCP": b""}
-    for head in islice(iter(lambda: file.read(8), b""), _MOST_BLOCKS):
-        size, kind = struct.unpack(">I4s", head.ljust(8, b"\0"))
+    for kind, size in _chunks(file):
         if kind in found and size <= _LARGEST_PROFILE:
-            found[kind], size = file.read(size), 0
-        file.seek(size + 4, io.SEEK_CUR)
+            found[kind] = file.read(size)
     return PhotoNotes(found[b"eXIf"], _unpacked(found[b"iCCP"]))
 
 
 def _unpacked(chunk: bytes) -> bytes:
-    """The profile in PNG's iCCP: a name, 0, the method 0, and a stream of zlib."""
+    """Return the profile in PNG's iCCP: a name, 0, the method 0, and a stream of zlib."""
     stream = zlib.decompressobj()
     try:
         profile = stream.decompress(chunk[chunk.find(b"\0") + 2 :], _LARGEST_PROFILE)

@@ -32,7 +32,7 @@ from vidrestore.media.probe import (
     describe_video,
 )
 from vidrestore.media.side_data import display_matrix, filtered
-from vidrestore.media.source import KINDS, PICTURES, Pictures
+from vidrestore.media.source import KINDS, PICTURES, Pictures, kind_by_content
 
 if TYPE_CHECKING:
     import av
@@ -49,12 +49,6 @@ JPEG_HEAD = 1 << 18  # bytes that nearly always hold a JPEG's tables: notes befo
 USUAL_RATE = Fraction(25)  # pictures per second unless asked for
 # their decoders stop at an error only if asked to; TIFF's would then refuse undamaged files, too
 _STRICT = frozenset({"png_pipe", "jpeg_pipe"})
-_MAGIC = {  # first bytes of files -> demuxer
-    b"\x89PNG\r\n\x1a\n": "png_pipe",
-    b"\xff\xd8\xff": "jpeg_pipe",
-    b"II*\0": "tiff_pipe",
-    b"MM\0*": "tiff_pipe",
-}
 # FFmpeg's names of tags of a TIFF -> as side data is called
 _TIFF_NOTES = {
     **dict.fromkeys(("Make", "Model", "Artist", "Copyright", "ExifIFD", "GPSInfo"), EXIF),
@@ -90,10 +84,10 @@ class PictureDecoding:
 
     longest = 1  # duration of a picture, in ticks
     reach = 0  # no picture was reordered
-    loss: Loss | None = None  # of the coder, where the picture tells it
+    loss: Loss | None = None  # of the coder, if the picture has its tables
 
-    def __init__(self, pictures: Pictures, info: SourceInfo) -> None:
-        self.pictures_found, self.info = pictures, info
+    def __init__(self, pictures: Pictures, info: SourceInfo, *, losses: bool = False) -> None:
+        self.pictures_found, self.info, self.losses = pictures, info, losses
 
     def pictures(
         self, start_pts: int | None = None, stop_pts: int | None = None, *, lead: bool = False
@@ -104,7 +98,7 @@ class PictureDecoding:
         for pts in range(first, len(files) if stop_pts is None else min(stop_pts + 1, len(files))):
             with _opened(files[pts]) as container:
                 frame = _first(container, files[pts])
-            if video.codec == "mjpeg":
+            if self.losses and video.codec == "mjpeg":
                 with open(files[pts], "rb") as file:
                     self.loss = loss_by_tables(file.read(JPEG_HEAD))
             found = frame.width, frame.height, frame.format.name
@@ -139,30 +133,17 @@ def _opened(path: str) -> Iterator[InputContainer]:
 
 @contextmanager
 def _readable(path: str) -> Iterator[InputContainer]:
-    """Open a file as a picture of the kind that its content or else its name says, with access to nothing
-    else.
-    """
+    """Open a file, and nothing else, as a picture of the kind of its content, or else of its name."""
     import av
 
     try:
-        demuxer = _kind_of(path)
+        demuxer = kind_by_content(path) or KINDS[Path(path).suffix.lower()]
         options = {"protocol_whitelist": "file", "format_whitelist": demuxer}
         with av.open(f"file:{path}", "r", format=demuxer, container_options=options) as container:
             yield container
     except (OSError, IndexError, av.error.FFmpegError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise MediaError(f"{path}: can't be read as a picture ({reason}); replace it") from error
-
-
-def _kind_of(path: str) -> str:
-    """Return the demuxer of a picture by its first bytes: many a file has the name of another kind."""
-    with open(path, "rb") as file:
-        start = file.read(12)
-    if start[:4] + start[8:] == b"RIFFWEBP":
-        return "webp_pipe"
-    return next(
-        (kind for magic, kind in _MAGIC.items() if start.startswith(magic)), KINDS[Path(path).suffix.lower()]
-    )
 
 
 def _first(container: InputContainer, path: str) -> VideoFrame:

@@ -18,7 +18,7 @@ from vidrestore.media.damage import check_memory
 from vidrestore.media.formats import layout_of
 from vidrestore.media.log import log_level
 from vidrestore.media.side_data import filtered, mastering_display, matrix_in, read_side_data
-from vidrestore.media.source import PICTURES, PIPE, Pictures, Source
+from vidrestore.media.source import PICTURES, PIPE, Pictures, Source, kind_by_content
 
 if TYPE_CHECKING:
     from av.container import InputContainer
@@ -34,19 +34,9 @@ _DEMUXERS = (
     "gif", "apng", "yuv4mpegpipe", "h264", "hevc", "vvc", "av1", "m4v", "dv", "rm", "wtv", "gxf", "lxf",
     "nsv", "bink", "smk", "roq", "dirac",
 )  # fmt: skip
-_CHROMA_LOCATIONS = {
-    "unspecified": 0,
-    "left": 1,
-    "center": 2,
-    "topleft": 3,
-    "top": 4,
-    "bottomleft": 5,
-    "bottom": 6,
-}
+_CHROMA_LOCATIONS = ("unspecified", "left", "center", "topleft", "top", "bottomleft", "bottom")
 # which field is shown first; 4 and 5 are coded in the other order
 _FIELD_ORDERS = {2: "tff", 3: "bff", 4: "bff", 5: "tff"}
-# what a picture file starts with
-_PICTURES = {b"\xff\xd8\xff": "JPEG", b"\x89PNG": "PNG", b"II*\0": "TIFF", b"MM\0*": "TIFF"}
 _STILL_BRANDS = frozenset({"heic", "heix", "heim", "heis", "mif1", "mif2", "avif"})  # of HEIF
 # of a picture: a little more than 16K (15360x8640); a damaged or hostile header may claim any size
 MOST_PIXELS = 1 << 27
@@ -128,9 +118,10 @@ def open_input(source: str) -> InputContainer:
     except (av.error.FFmpegError, ValueError, MemoryError) as error:
         if isinstance(error, MemoryError):
             check_memory()
-        if picture := _picture_kind(source):
+        if picture := kind_by_content(source):
+            kind = picture.removesuffix("_pipe").upper()
             raise MediaError(
-                f"{source}: not a video file that can be read, but a still picture ({picture}); give its "
+                f"{source}: not a video file that can be read, but a still picture ({kind}); give its "
                 "name that suffix, or name the folder of the pictures, or a pattern such as 'frames/%04d.png'"
             ) from None
         reason = (
@@ -183,12 +174,6 @@ def _check_file(source: str) -> None:
         )
     if os.path.getsize(source) == 0:
         raise MediaError(f"{source}: the file is empty (0 bytes); copy or record it again")
-
-
-def _picture_kind(source: str) -> str | None:
-    with open(source, "rb") as file:
-        start = file.read(4)
-    return next((kind for magic, kind in _PICTURES.items() if start.startswith(magic)), None)
 
 
 def video_stream(container: InputContainer) -> VideoStream:
@@ -413,4 +398,4 @@ def _chroma_location(stream: VideoStream, frame: VideoFrame) -> int:
         # Without the side data: showinfo logs each byte of an encoder's note on its own.
         filtered(stream, frame, ("sidedata", "mode=delete"), ("showinfo", "checksum=0"))
     found = re.search(r"\bcl:(\w+)", "".join(text for _, name, text in messages if name == "showinfo"))
-    return _CHROMA_LOCATIONS.get(found.group(1), 0) if found else 0
+    return _CHROMA_LOCATIONS.index(found.group(1)) if found and found.group(1) in _CHROMA_LOCATIONS else 0

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Self
 
 from vidrestore.errors import MediaError, OptionError
 from vidrestore.frames import Frame, VideoInfo
-from vidrestore.media.coding_loss import WITH_PARAMETERS, loss_by_bits, loss_of
+from vidrestore.media.coding_loss import NO_LOSS, WITH_PARAMETERS, loss_by_bits, loss_of
 from vidrestore.media.damage import Damage, broken_structure
 from vidrestore.media.decoding import Decoding
 from vidrestore.media.deinterlace import PIPE_DEINTERLACED, Deinterlacer, measured_order
@@ -36,9 +36,9 @@ class VideoReader:
     the decoder's number of threads, 0 for one per core. With `deinterlace`, frames that are marked as
     interlaced, or look so in a video without marks, become progressive, one for one; None does so if the
     first frames are marked, or the video looks so. With `double_rate` there is one frame per field. `info`
-    describes the frames that are yielded. `losses`: frames carry what the coder
-    took, in one thread, since others may still write the quantisers. Use it as a context manager. Raises
-    MediaError as `probe` does, and if an interlaced source can't be deinterlaced;
+    describes the frames that are yielded. With `losses` frames carry what
+    the coder took, decoded in one thread, since others may still write the quantisers. Use it as a context
+    manager. Raises MediaError as `probe` does, and if an interlaced source can't be deinterlaced.
     """
 
     def __init__(
@@ -156,7 +156,7 @@ class VideoReader:
 
         Only one iteration at a time: a new one ends the last. `damage` is reset, and complete when the
         iterator is exhausted. Raises MediaError if size or pixel format change, or if times are missing or
-        don't increase; if a GPU decodes, also at a sign of damage, and if it can't decode this video.
+        don't increase.
         """
         self.close()
         self.damage = Damage()
@@ -173,15 +173,15 @@ class VideoReader:
             for sign in broken_structure(self.source.name):
                 damage.add(sign)
         waiting: Frame | None = None
-        longest, loss = 0, loss_by_bits(self.info)
+        longest, loss = 0, loss_by_bits(self.info) if self.losses else NO_LOSS
         threads = 1 if self.losses and self._stored.codec in WITH_PARAMETERS else self.threads
         decoding: AnyDecoding
         if self._pipe:
             decoding, self._pipe.damage = self._pipe, damage
         elif self._pictures_read:
-            decoding = PictureDecoding(self._pictures_read, self.info)
+            decoding = PictureDecoding(self._pictures_read, self.info, losses=self.losses)
         else:
-            decoding = Decoding(self.source.name, self._stored, threads, damage)
+            decoding = Decoding(self.source.name, self._stored, threads, damage, losses=self.losses)
         self._decoding = decoding
         with closing(self._pictures(decoding, start_pts, stop_pts)) as pictures:
             for picture in pictures:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from fractions import Fraction
-from typing import Literal
+from typing import Any, Literal
 
 import av
 import numpy as np
 from numpy.typing import NDArray
 
+from vidrestore.frames import ColourTags, Frame
 from vidrestore.media.encoder_table import repeatable
+from vidrestore.media.encoding import picture
 from vidrestore.media.formats import layout_of, planes_of
 
 Planes = tuple[NDArray[np.uint8], ...]
@@ -51,24 +53,12 @@ def _decoded(
     encoder: av.VideoCodecContext, codec: Literal["h264", "mjpeg"], frames: Sequence[Planes]
 ) -> list[Planes]:
     """Pass frames through an encoder and the decoder of its codec."""
-    format = encoder.pix_fmt or "yuv420p"
-    packets = [
-        packet
-        for number, planes in enumerate(frames)
-        for packet in encoder.encode(_picture(planes, number, format))
-    ]
+    pix_fmt, packets = encoder.pix_fmt or "yuv420p", list[Any]()
+    for number, planes in enumerate(frames):
+        made = picture(Frame(planes, number, 1), pix_fmt, Fraction(1, 25), ColourTags())
+        packets += encoder.encode(made)
     packets += encoder.encode(None)
     decoder = av.CodecContext.create(codec, "r")
     decoder.thread_count = 1
     decoded = [frame for packet in [*packets, None] for frame in decoder.decode(packet)]
-    layout = layout_of("yuv420p")
-    return [planes_of(frame, layout) for frame in decoded]
-
-
-def _picture(planes: Planes, number: int, format: str) -> av.VideoFrame:
-    flat = np.concatenate([np.ascontiguousarray(plane).reshape(-1) for plane in planes]).reshape(
-        -1, planes[0].shape[1]
-    )
-    picture = av.VideoFrame.from_ndarray(flat, format=format)
-    picture.pts, picture.time_base = number, Fraction(1, 25)
-    return picture
+    return [planes_of(frame, layout_of("yuv420p")) for frame in decoded]

@@ -98,7 +98,7 @@ def _named_side_data(frame: VideoFrame, stream: VideoStream) -> dict[str, bytes]
 
 
 def _without_profile(frame: VideoFrame, stream: VideoStream) -> tuple[VideoFrame, dict[str, bytes]]:
-    """A frame of PNG without its colour profile, and that the profile was there.
+    """Return a frame of PNG without its colour profile, and that the profile was there.
 
     The name of such a profile is metadata of the side data, which PyAV 18 frees a second time if it looks at
     the side data of the frame; the memory then belongs to others.

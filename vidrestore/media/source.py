@@ -1,6 +1,5 @@
-"""What the user named: the source that is read and the output that is written, each a file, a pipe or
-pictures. A name is parsed once, at the door (`jobs.batch`, `vidrestore.restore`), and known by its facts
-behind it.
+"""Parse the names of the source and of the output, each a file, a pipe or pictures. That is done once, where
+they are given (`jobs.batch`, `vidrestore.restore`); later code uses the properties.
 
 A folder of pictures, a pattern such as "seq_%04d.png" or a glob are the frames of a video; a photo is a video
 of one frame.
@@ -38,6 +37,12 @@ KINDS = {
     ".tif": "tiff_pipe",
     ".tiff": "tiff_pipe",
     ".webp": "webp_pipe",
+}
+_MAGIC = {  # first bytes of files -> demuxer
+    b"\x89PNG\r\n\x1a\n": "png_pipe",
+    b"\xff\xd8\xff": "jpeg_pipe",
+    b"II*\0": "tiff_pipe",
+    b"MM\0*": "tiff_pipe",
 }
 _OTHER_KINDS = frozenset({".avif", ".bmp", ".dng", ".exr", ".heic", ".heif", ".jp2", ".jxl", ".psd"})
 HEAD_BYTES = 1 << 20  # hashed to distinguish a source from another of the same name and size
@@ -111,7 +116,7 @@ class _Named:
 
 
 class Source(_Named):
-    """What is read."""
+    """The name of a source."""
 
     @property
     def is_many(self) -> bool:
@@ -150,7 +155,7 @@ class Source(_Named):
 
 
 class Target(_Named):
-    """What is written: an output."""
+    """The name of an output."""
 
     @property
     def suffix(self) -> str:
@@ -254,6 +259,17 @@ def is_pattern(name: str) -> bool:
 def is_picture(name: str) -> bool:
     """Return True for the name of a picture that isn't hidden."""
     return Path(name).suffix.lower() in KINDS and not Path(name).name.startswith(".")
+
+
+def kind_by_content(path: str) -> str | None:
+    """Return the demuxer of a picture by its first bytes, as many a file has the name of another kind; None
+    for another file. Raises OSError.
+    """
+    with open(path, "rb") as file:
+        start = file.read(12)
+    if start[:4] + start[8:] == b"RIFFWEBP":
+        return "webp_pipe"
+    return next((kind for magic, kind in _MAGIC.items() if start.startswith(magic)), None)
 
 
 def numbered(pattern: str, number: int) -> str:

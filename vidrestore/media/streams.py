@@ -37,76 +37,27 @@ _SAMPLED_PACKETS = 500
 _LONGEST_ROW = 12  # packets of sound, one after the other, whose times are repaired: a quarter of a second
 _FARTHEST = 1  # seconds that a packet of another kind is moved, whose time can't be known from its neighbours
 DROP_WORDS = {
-    "audio": "audio",
-    "subtitle": "subtitles",
-    "data": "data",
-    "attachment": "attachments",
-    "video": "video",
+    "audio": "audio", "subtitle": "subtitles", "data": "data", "attachment": "attachments", "video": "video",
     "cover": "cover",
-}
+}  # fmt: skip
 # Metadata that a muxer writes itself, and metadata that doesn't apply to the new file.
 _OWN_KEYS = frozenset({"major_brand", "minor_version", "compatible_brands", "encoder", "vidrestore"})
 _STALE_KEYS = ("encoder", "bps", "number_of_", "_statistics_")
 # Keys with a fixed place in MP4; others need the newer list of keys, which excludes cover art.
-_MP4_KEYS = frozenset(
-    [
-        *(
-            "title",
-            "artist",
-            "album_artist",
-            "composer",
-            "album",
-            "date",
-            "comment",
-            "genre",
-            "copyright",
-            "grouping",
-            "lyrics",
-            "track",
-        ),
-        *(
-            "synopsis",
-            "show",
-            "episode_id",
-            "network",
-            "keywords",
-            "description",
-            "disc",
-            "compilation",
-            "hd_video",
-            "gapless_playback",
-        ),
-        *("media_type", "season_number", "episode_sort", "creation_time", "timecode", "location"),
-    ]
-)
+_MP4_KEYS = frozenset({
+    "title", "artist", "album_artist", "composer", "album", "date", "comment", "genre", "copyright",
+    "grouping", "lyrics", "track", "synopsis", "show", "episode_id", "network", "keywords", "description",
+    "disc", "compilation", "hd_video", "gapless_playback", "media_type", "season_number", "episode_sort",
+    "creation_time", "timecode", "location",
+})  # fmt: skip
 
 # Codes of QuickTime's own list of languages, for the codes that other containers use.
 _QUICKTIME_LANGUAGES = {
-    "deu": "ger",
-    "nld": "dut",
-    "fre": "fra",
-    "swe": "sve",
-    "ell": "gre",
-    "isl": "ice",
-    "zho": "chi",
-    "sqi": "alb",
-    "mkd": "mac",
-    "hye": "arm",
-    "kat": "geo",
-    "bod": "tib",
-    "msa": "may",
-    "mya": "bur",
-    "cym": "wel",
-    "eus": "baq",
-    "rum": "ron",
-    "cze": "ces",
-    "slo": "slk",
-    "fas": "per",
-    "hrv": "hr ",
-    "srp": "sr ",
-    "pan": "pa ",
-    "fao": "fo ",
-}
+    "deu": "ger", "nld": "dut", "fre": "fra", "swe": "sve", "ell": "gre", "isl": "ice", "zho": "chi",
+    "sqi": "alb", "mkd": "mac", "hye": "arm", "kat": "geo", "bod": "tib", "msa": "may", "mya": "bur",
+    "cym": "wel", "eus": "baq", "rum": "ron", "cze": "ces", "slo": "slk", "fas": "per", "hrv": "hr ",
+    "srp": "sr ", "pan": "pa ", "fao": "fo ",
+}  # fmt: skip
 
 
 def check_streams(source: SourceInfo, output: Target, drop: frozenset[str] = frozenset()) -> tuple[int, ...]:
@@ -252,7 +203,7 @@ def check_packets(
 
 
 class _Discarded(io.RawIOBase):
-    """A file that forgets what is written."""
+    """A file that discards what is written."""
 
     def __init__(self) -> None:
         self.place = self.end = 0
@@ -339,7 +290,7 @@ def container_metadata(opened: InputContainer) -> dict[str, str]:
 
 
 def add_tag(output: OutputContainer, video: Stream, tag: str) -> None:
-    """Say in the file's tags how it was made: as the encoder in MP4, and in MOV, which has no other place, as
+    """Write to the file's tags how it was made: as the encoder in MP4; in MOV, which has no other place, as
     that of the video, cut to its 31 bytes.
     """
     if output.format.name == "mov":

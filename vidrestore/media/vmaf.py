@@ -57,21 +57,8 @@ class Vmaf:
             for video in self._videos:
                 video.finish()
         work = f"[0:v][1:v]libvmaf=log_fmt=json:log_path=vmaf.json:n_threads={threads}"
-        command = [
-            ffmpeg_with_vmaf(),
-            "-v",
-            "error",
-            "-nostdin",
-            "-i",
-            "restored.mkv",
-            "-i",
-            "clean.mkv",
-            "-lavfi",
-            work,
-            "-f",
-            "null",
-            "-",
-        ]
+        inputs = ("-v", "error", "-nostdin", "-i", "restored.mkv", "-i", "clean.mkv")
+        command = [ffmpeg_with_vmaf(), *inputs, "-lavfi", work, "-f", "null", "-"]
         done = subprocess.run(command, cwd=self._folder, capture_output=True, text=True, errors="replace")
         try:
             scores = tuple(_scores(json.loads((self._folder / "vmaf.json").read_text(encoding="utf-8"))))

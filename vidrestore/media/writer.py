@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Set
 from fractions import Fraction
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from vidrestore.errors import MediaError
 from vidrestore.files.atomic import remove_partials
@@ -23,16 +23,6 @@ if TYPE_CHECKING:
 
     from vidrestore.media.encoder_table import EncoderChoice
     from vidrestore.media.probe import SourceInfo
-
-
-class _Sink(Protocol):
-    warnings: list[str]
-
-    @property
-    def damage(self) -> str | None: ...
-    def write(self, frame: Frame) -> None: ...
-    def finish(self) -> None: ...
-    def abort(self) -> None: ...
 
 
 class _FileSink:
@@ -94,7 +84,7 @@ class VideoWriter:
         output = self.output = Target.of(output)
         self.source, self.expected = source, frames
         self.frames = 0
-        self._sink: _Sink
+        self._sink: _FileSink | PictureSink | Y4mOutput
         output.check(Source(source.path), overwrite=overwrite)
         if output.is_pipe:
             self._sink = Y4mOutput(standard_output(), source, rate=rate)

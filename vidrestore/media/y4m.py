@@ -233,7 +233,7 @@ class Y4mOutput:
         try:
             action()
         except OSError as error:
-            reason = "its reader went away" if error.errno == errno.EPIPE else str(error)
+            reason = "the program that read it ended" if error.errno == errno.EPIPE else str(error)
             raise MediaError(f"the y4m pipe broke ({reason})") from error
 
 

@@ -149,7 +149,7 @@ TASKS = {
     **FAMILIES["vsr-transformer"].restorers,
 }
 # Default weights of the tasks; those of `sr` depend on the kind of its input, which a job measures
-# (`jobs.decisions`) and frames alone don't tell.
+# (`jobs.steps.measured_input`) and frames alone do not show.
 DENOISER = "dust-denoise"
 IMAGE_NETWORKS = {
     "dehaze": "mb-taylorformer-h-dehaze",
