@@ -13,7 +13,7 @@ from stand_in import Rehearsal
 
 from vidrestore.frames import Frame
 from vidrestore.options import RestoreOptions
-from vidrestore.pipeline.pipelines import clip_restorer
+from vidrestore.pipeline.clip_restorer import ClipRestorer
 from vidrestore.pipeline.plan import Clip
 from vidrestore.restorers.base import load_restorer
 
@@ -39,7 +39,7 @@ def cost(card: str, task: str, size: str, count: int, *options: tuple[str, Any])
     frames = [Frame(planes, number, 1) for number in range(count)]
     with Rehearsal(**STAND_INS[card]) as device:
         restorer = load_restorer(task, RestoreOptions(device="cuda:1", **dict(options)))
-        clips = clip_restorer(restorer, video_of(EIGHT, height, width), RestoreOptions(), threads=1)
+        clips = ClipRestorer(restorer, video_of(EIGHT, height, width), RestoreOptions(), threads=1)
         for stop, sigma in ((3, 20.0), (count, 21.0)):  # as measured noise differs from clip to clip
             device.counts.clear()
             device.launches = device.touched = 0

@@ -21,7 +21,7 @@ from vidrestore.media.reader import VideoReader
 from vidrestore.models.mb_taylorformer import MBTaylorFormer
 from vidrestore.noise.meter import NoiseMeter
 from vidrestore.options import EncoderOptions, RestoreOptions
-from vidrestore.pipeline.pipelines import clip_restorer
+from vidrestore.pipeline.clip_restorer import ClipRestorer
 from vidrestore.pipeline.plan import Clip
 from vidrestore.pipeline.transfers import Sent, Uploads
 from vidrestore.restorers.base import load_restorer
@@ -158,7 +158,7 @@ def launches(task: str, frames: list[Frame], device: Rehearsal, **options: Any) 
     with device:
         restorer = load_restorer(task, RestoreOptions(device="cuda", precision="fp32", **options))
         size = frames[0].planes[0].shape
-        clips = clip_restorer(restorer, video_of(EIGHT, *size), RestoreOptions(), threads=1)
+        clips = ClipRestorer(restorer, video_of(EIGHT, *size), RestoreOptions(), threads=1)
         device.counts.clear()
         device.launches = 0
         assert len(list(clips.frames(iter([(Clip(0, len(frames), (8.0,) * 3), frames)])))) == len(frames)

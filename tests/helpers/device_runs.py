@@ -15,7 +15,7 @@ from vidrestore.frames import Frame, PixelFormat, VideoInfo
 from vidrestore.models.dust_sigma import SigmaDust, SigmaDustConfig, config_of
 from vidrestore.models.mb_taylorformer import build
 from vidrestore.options import RestoreOptions
-from vidrestore.pipeline.pipelines import clip_restorer
+from vidrestore.pipeline.clip_restorer import ClipRestorer
 from vidrestore.pipeline.plan import Clip, PlannedClip, colour_planes
 from vidrestore.restorers.base import load_restorer
 from vidrestore.weights.checkpoint import save_model
@@ -77,7 +77,7 @@ def restored(task: str, device: str, pixels: PixelFormat, size: Any = (), **opti
     options = {"precision": "fp32"} | options
     restorer = load_restorer(task, RestoreOptions(device=device, **options))
     frames = frames_of(pixels, *size)
-    clips = clip_restorer(restorer, video_of(pixels, *size), RestoreOptions(**finish), threads=1)
+    clips = ClipRestorer(restorer, video_of(pixels, *size), RestoreOptions(**finish), threads=1)
     if Rehearsal.current:
         Rehearsal.current.counts.clear()
         Rehearsal.current.moved.clear()

@@ -3,8 +3,6 @@ is without offsets.
 """
 
 import math
-import sys
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -111,43 +109,7 @@ def test_half_precision_is_sampled_at_places_of_full_precision(dtype):
     torch.testing.assert_close(found[0, 0, 1, :599].float(), expected, atol=4e-3, rtol=0)
 
 
-# torchvision's kernel, imitated: it is not among our requirements
-
-
-@pytest.fixture
-def imitation(monkeypatch: pytest.MonkeyPatch) -> list[tuple]:
-    """A torchvision that notes its calls."""
-    calls: list[tuple] = []
-
-    def deform_conv2d(maps: Tensor, offsets: Tensor, weight: Tensor, *, padding: int) -> Tensor:
-        calls.append((offsets.shape, weight.shape, padding))
-        return maps + 1
-
-    monkeypatch.setitem(sys.modules, "torchvision", SimpleNamespace())
-    monkeypatch.setitem(sys.modules, "torchvision.ops", SimpleNamespace(deform_conv2d=deform_conv2d))
-    return calls
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
-def test_torchvisions_kernel_gets_whole_maps_on_a_gpu_and_never_a_span(imitation, dtype):
-    with Rehearsal():
-        maps, offsets, weight = (part.to("cuda", dtype) for part in problem())
-        found = deformable_depthwise(maps, offsets, weight).cpu()
-        deformable_depthwise(maps, offsets[:, :, 1:3], weight, (1, 3))
-    assert torch.equal(found, problem()[0].to(dtype) + 1)
-    assert imitation == [((2, 18, 6, 5), (3, 1, 3, 3), 1)]
-
-
-def test_torchvisions_kernel_is_used_on_no_cpu_and_not_for_what_it_can_not_compute(imitation):
-    deformable_depthwise(*problem())
-    with Rehearsal():
-        deformable_depthwise(*(part.to("cuda", torch.bfloat16) for part in problem()))
-    assert not imitation
-
-
-def test_without_torchvision_a_gpu_computes_what_the_cpu_does(monkeypatch):
-    monkeypatch.setitem(sys.modules, "torchvision", None)
-    monkeypatch.delitem(sys.modules, "torchvision.ops", raising=False)
+def test_a_gpu_computes_what_the_cpu_does():
     with Rehearsal():
         found = deformable_depthwise(*(part.to("cuda") for part in problem())).cpu()
     torch.testing.assert_close(found, deformable_depthwise(*problem()))

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from vidrestore.pipeline.plane_clips import with_grain
+from vidrestore.pipeline.conversions import with_grain
 
 
 def grey(level: float, frames: int = 2) -> torch.Tensor:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from vidrestore.pipeline.clip_restorer import IdleMemory, find_trim
+from vidrestore.pipeline.chain import IdleMemory, find_trim
 
 BLOCK, COUNT = 64 << 10, 1000  # bytes each, too small for glibc to map apart
 

@@ -1,44 +1,55 @@
 """Frames on their way from a planned clip to their own samples: what is held in floats, and for how long."""
 
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from fractions import Fraction
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from no_change import IdentityRestorer
 from numpy.typing import NDArray
-from torch import Tensor
 
-from vidrestore.clips import Bounds, clip_bounds
+from vidrestore.clips import Bounds, Planes, clip_bounds
 from vidrestore.errors import VidRestoreError
-from vidrestore.frames import Frame, PixelFormat
+from vidrestore.frames import Frame, PixelFormat, VideoInfo
 from vidrestore.options import RestoreOptions
-from vidrestore.pipeline.clip_restorer import EdgedClip
+from vidrestore.pipeline.clip_restorer import ClipRestorer, EdgedClip
 from vidrestore.pipeline.plan import Clip, PlannedClip
-from vidrestore.pipeline.plane_clips import Finish, PlaneClipRestorer
 
-GRAY = PixelFormat("gray", "gray", 8)
+GRAY, RGB = PixelFormat("gray", "gray", 8), PixelFormat("gbrp", "rgb", 8)
+LENGTH = IdentityRestorer.facts.clip
 
 
-class Shifting(IdentityRestorer):
-    """Adds to each clip its number, counted from 1; keeps weak references to the memory of what it gave."""
+class Working(IdentityRestorer):
+    """Does `work` on the planes and sigma of each clip, one clip at a time."""
 
     facts = replace(IdentityRestorer.facts, parallel=1)
 
-    def __init__(self) -> None:
+    def __init__(self, work: Callable[[Planes, tuple[float, ...]], Planes]) -> None:
         super().__init__(RestoreOptions())
+        self.work = work
+
+    def restore(self, clip: Planes, sigma: tuple[float, ...], **more: Any) -> Planes:
+        return self.work(clip, sigma)
+
+
+def clips_by(
+    work: Callable[[Planes, tuple[float, ...]], Planes], pixels: PixelFormat = GRAY, **options: float
+) -> ClipRestorer:
+    video = VideoInfo(0, "rawvideo", 6, 4, pixels, Fraction(1, 25))
+    return ClipRestorer(Working(work), video, RestoreOptions(**options), threads=1)  # type: ignore[arg-type]
+
+
+class Shifting:
+    """Adds to each clip its number, counted from 1; keeps weak references to the memory of what it gave."""
+
+    def __init__(self) -> None:
         self.given: list[weakref.ref[NDArray[np.float32]]] = []
 
-    def restore(
-        self,
-        clip: tuple[Tensor, ...],
-        sigma: tuple[float, ...],
-        *,
-        measured: bool = False,
-        precision: str | None = None,
-    ) -> tuple[Tensor, ...]:
+    def __call__(self, clip: Planes, sigma: tuple[float, ...]) -> Planes:
         restored = clip[0].numpy() + np.float32(len(self.given) + 1)
         self.given.append(weakref.ref(restored))
         return (torch.from_numpy(restored),)
@@ -52,10 +63,6 @@ def planned(frames: list[Frame], bounds: list[Bounds]) -> Iterator[PlannedClip]:
     return ((Clip(first, stop, (0.0,)), frames[first:stop]) for first, stop in bounds)
 
 
-def values(frames: Iterator[Frame]) -> list[int]:
-    return [int(frame.planes[0][0, 0]) - frame.pts for frame in frames]  # what was added
-
-
 @pytest.mark.parametrize(
     "count, cuts, added",
     [
@@ -66,86 +73,57 @@ def values(frames: Iterator[Frame]) -> list[int]:
     ],
 )
 def test_frames_are_faded_only_where_two_clips_have_them(count, cuts, added):
-    bounds = clip_bounds(count, cuts, IdentityRestorer.facts.clip, 2)
-    frames = PlaneClipRestorer(Shifting(), GRAY).frames(planned(video(count), bounds))
-    assert values(frames) == added
+    frames = clips_by(Shifting()).frames(planned(video(count), clip_bounds(count, cuts, LENGTH, 2)))
+    assert [int(frame.planes[0][0, 0]) - frame.pts for frame in frames] == added
 
 
 def test_only_frames_that_two_clips_share_stay_in_floats():
-    frames = video(20)
-    clip = EdgedClip(Clip(18, 38, (0.0,)), frames, before=20, after=36)
-    (own, first), (shared, second) = PlaneClipRestorer(Shifting(), GRAY).restore(clip)
+    clip = EdgedClip(Clip(18, 38, (0.0,)), video(20), before=20, after=36)
+    (own, first), (shared, second) = clips_by(Shifting()).restore(clip)
     assert (own, shared) == ((18, 36), (36, 38))
     assert [item.planes is None for item in [*first, *second]] == [False] * 2 + [True] * 16 + [False] * 2
     assert all(item.frame.planes[0].dtype == np.uint8 for item in first)
 
 
 def test_the_floats_of_a_clip_are_gone_when_its_frames_come_out():
-    restorer = Shifting()
-    bounds = clip_bounds(200, [], IdentityRestorer.facts.clip, 2)
-    for frame in PlaneClipRestorer(restorer, GRAY).frames(planned(video(200), bounds)):
+    shifting, bounds = Shifting(), clip_bounds(200, [], LENGTH, 2)
+    for frame in clips_by(shifting).frames(planned(video(200), bounds)):
         at = next(index for index, (_, stop) in enumerate(bounds) if frame.pts < stop)
-        assert all(floats() is None for floats in restorer.given[: at + 1])
+        assert all(floats() is None for floats in shifting.given[: at + 1])
 
 
 def test_clips_are_restored_no_further_ahead_than_the_workers_need():
     asked = list[int]()
 
     def source() -> Iterator[PlannedClip]:
-        bounds = clip_bounds(400, [], IdentityRestorer.facts.clip, 2)
-        for number, clip in enumerate(planned(video(400), bounds)):
+        for number, clip in enumerate(planned(video(400), clip_bounds(400, [], LENGTH, 2))):
             asked.append(number)
             yield clip
 
-    frames = PlaneClipRestorer(Shifting(), GRAY).frames(source())
+    frames = clips_by(Shifting()).frames(source())
     next(frames)
-    assert (
-        len(asked) == 1 + 1 + 1
-    )  # given, being restored, and the one whose edge decides what that one shares
+    # given, being restored, and the one whose edge decides what that one shares
+    assert len(asked) == 1 + 1 + 1
     frames.close()
 
 
 def test_too_little_memory_of_a_gpu_is_an_error_with_advice():
-    class Full(Shifting):
-        def restore(
-            self,
-            clip: tuple[Tensor, ...],
-            sigma: tuple[float, ...],
-            *,
-            measured: bool = False,
-            precision: str | None = None,
-        ) -> tuple[Tensor, ...]:
-            raise torch.OutOfMemoryError("CUDA out of memory")
+    def full(clip: Planes, sigma: tuple[float, ...]) -> Planes:
+        raise torch.OutOfMemoryError("CUDA out of memory")
 
     with pytest.raises(
         VidRestoreError, match="frames 0 to 19: identity finds too little memory on the GPU; use `device=cpu`"
     ):
-        list(PlaneClipRestorer(Full(), GRAY).frames(planned(video(20), clip_bounds(20, [], 20, 2))))
+        list(clips_by(full).frames(planned(video(20), [(0, 20)])))
 
 
 def test_chroma_has_a_strength_of_its_own_and_grain_is_added_to_luma():
     layout = PixelFormat("yuv420p", "yuv", 8, 1, 1)
-    frames = [
-        Frame((np.full((4, 6), 50, np.uint8), *[np.full((2, 3), 50, np.uint8)] * 2), pts=index)
-        for index in range(4)
-    ]
-
-    class Adding(IdentityRestorer):
-        def restore(
-            self,
-            clip: tuple[Tensor, ...],
-            sigma: tuple[float, ...],
-            *,
-            measured: bool = False,
-            precision: str | None = None,
-        ) -> tuple[Tensor, ...]:
-            return tuple(plane + 40 for plane in clip)
+    frames = [Frame((np.full((4, 6), 50, np.uint8), *[np.full((2, 3), 50, np.uint8)] * 2), pts=0)] * 4
 
     def means(**options: float) -> list[float]:
-        restored = PlaneClipRestorer(Adding(RestoreOptions()), layout, Finish(**options)).frames(
-            planned(frames, [(0, 4)])
-        )
-        return [float(plane.mean()) for plane in next(restored).planes]
+        clips = clips_by(lambda clip, sigma: tuple(plane + 40 for plane in clip), layout, **options)
+        return [float(plane.mean()) for plane in next(clips.frames(planned(frames, [(0, 4)]))).planes]
 
     assert means(strength=0.5) == [70, 70, 70]
     assert means(strength=0.5, chroma_strength=1) == [70, 90, 90]
@@ -154,54 +132,23 @@ def test_chroma_has_a_strength_of_its_own_and_grain_is_added_to_luma():
     assert grained[0] != 90 and grained[1:] == [90, 90]
 
 
-class Recording(IdentityRestorer):
-    """Keeps what it was given, and gives it back."""
-
-    facts = replace(IdentityRestorer.facts, needs_sigma=True)
-
-    def __init__(self) -> None:
-        super().__init__(RestoreOptions())
-        self.given: list[tuple[tuple[Tensor, ...], tuple[float, ...]]] = []
-
-    def restore(
-        self,
-        clip: tuple[Tensor, ...],
-        sigma: tuple[float, ...],
-        *,
-        measured: bool = False,
-        precision: str | None = None,
-    ) -> tuple[Tensor, ...]:
-        self.given.append((clip, sigma))
-        return clip
-
-
-def coloured_video(count: int) -> list[Frame]:
+@pytest.mark.parametrize("sigma", [(20.0, 10.0, 0.0), (0.0, 0.0, 0.0)])
+def test_red_green_and_blue_are_denoised_as_luma_and_colour_differences_if_they_have_noise(sigma):
     rng = np.random.default_rng(8)
-    return [
+    frames = [
         Frame(tuple(rng.integers(0, 256, (6, 8), np.uint8) for _ in range(3)), pts=index)
-        for index in range(count)
+        for index in range(5)
     ]
-
-
-RGB = PixelFormat("gbrp", "rgb", 8)
-
-
-def test_red_green_and_blue_are_denoised_as_luma_and_colour_differences():
-    frames, restorer = coloured_video(5), Recording()
-    clips = iter([(Clip(0, 5, (20.0, 10.0, 0.0)), frames)])
-    found = list(PlaneClipRestorer(restorer, RGB).frames(clips))
-    ((planes, sigma),) = restorer.given
+    given: list[tuple[Planes, tuple[float, ...]]] = []
+    clips = clips_by(lambda clip, sigma: given.append((clip, sigma)) or clip, RGB)
+    found = list(clips.frames(iter([(Clip(0, 5, sigma), frames)])))
+    ((planes, levels),) = given
     red, green, blue = (np.stack([frame.planes[index] for frame in frames]) / 1.0 for index in range(3))
-    np.testing.assert_allclose(planes[0], (red + green + blue) / 3, atol=1e-4)
-    np.testing.assert_allclose(planes[1], 127.5 + (red - blue) / 2, atol=1e-4)
-    np.testing.assert_allclose(planes[2], 127.5 + (red - 2 * green + blue) / 4, atol=1e-4)
-    assert sigma == pytest.approx((20 / 3**0.5, 10 / 2**0.5, 0))
+    expected = (red, green, blue)
+    if any(sigma):
+        expected = ((red + green + blue) / 3, 127.5 + (red - blue) / 2, 127.5 + (red - 2 * green + blue) / 4)
+        assert levels == pytest.approx((20 / 3**0.5, 10 / 2**0.5, 0))
+    for plane, wanted in zip(planes, expected, strict=True):
+        np.testing.assert_allclose(plane, wanted, atol=1e-4)
     for one, other in zip(found, frames, strict=True):
         assert all(np.array_equal(*pair) for pair in zip(one.planes, other.planes, strict=True))
-
-
-def test_a_picture_without_noise_is_not_converted():
-    frames, restorer = coloured_video(3), Recording()
-    list(PlaneClipRestorer(restorer, RGB).frames(iter([(Clip(0, 3, (0.0,) * 3), frames)])))
-    ((planes, _),) = restorer.given
-    assert torch.equal(planes[0], torch.from_numpy(np.stack([frame.planes[0] for frame in frames])).float())

@@ -28,7 +28,7 @@ from vidrestore.jobs.run import restore_request
 from vidrestore.media.reader import VideoReader
 from vidrestore.media.source import Source, Target
 from vidrestore.options import EncoderOptions, RestoreOptions
-from vidrestore.pipeline.rgb_clips import RgbClipRestorer
+from vidrestore.pipeline.clip_restorer import ClipRestorer
 from vidrestore.restorers import picture_restorer
 from vidrestore.restorers.picture_restorer import PictureRestorer
 
@@ -372,11 +372,11 @@ def test_as_many_clips_are_restored_at_once_as_there_are_teams_and_memory_for(tm
     with VideoReader(str(tmp_path / "in.mkv")) as reader:
         frame = next(iter(reader.frames()))
     for restorer, wanted in ((image, 16), (sr, 4)):
-        clips = RgbClipRestorer(restorer, pixels, threads=16)
+        clips = ClipRestorer(restorer, pixels, RestoreOptions(), threads=16)
         assert clips.clips_at_once(frame) == wanted
-        clips.restorer.memory = lambda height, width: 1 << 30  # type: ignore[method-assign]
+        restorer.memory = lambda height, width: 1 << 30  # type: ignore[method-assign]
         assert clips.clips_at_once(frame) == 3
-        clips.restorer.memory = lambda height, width: 9 << 30  # type: ignore[method-assign]
+        restorer.memory = lambda height, width: 9 << 30  # type: ignore[method-assign]
         assert clips.clips_at_once(frame) == 1
 
 

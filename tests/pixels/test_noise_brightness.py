@@ -4,8 +4,18 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from vidrestore.noise.brightness import BLOCKS_PER_LEVEL, LEAST, LEVELS, BrightnessCurve, brightness_curve
-from vidrestore.noise.features import EVENED, FLOOR, QUANTILES, WITHIN, plane_features
+from vidrestore.noise.features import (
+    BLOCKS_PER_LEVEL,
+    EVENED,
+    FLOOR,
+    LEAST_VARIANCE,
+    LEVELS,
+    QUANTILES,
+    WITHIN,
+    BrightnessCurve,
+    brightness_curve,
+    plane_features,
+)
 
 Picture = NDArray[np.float32]
 
@@ -31,13 +41,13 @@ def test_texture_in_some_of_the_blocks_does_not_count():
     powers[1::2] *= 100  # strong at low frequencies and at high ones
     curve = brightness_curve(powers, brightness)
     assert curve is not None
-    np.testing.assert_allclose(curve.variance, 16 + LEAST, rtol=0.15)
+    np.testing.assert_allclose(curve.variance, 16 + LEAST_VARIANCE, rtol=0.15)
 
 
 def test_evened_blocks_have_noise_of_the_mean_variance():
     curve = BrightnessCurve(np.array([50.0, 150.0]), np.array([4.0, 16.0]), 8.0)
     powers = np.array([4.0, 10.0, 16.0])
-    np.testing.assert_allclose(powers * curve.evening(np.array([20.0, 100.0, 255.0])), 8.0)
+    np.testing.assert_allclose(powers * curve.equalising(np.array([20.0, 100.0, 255.0])), 8.0)
 
 
 def test_without_many_blocks_there_is_no_curve():

@@ -52,7 +52,7 @@ class Dimmer(nn.Module):
 def test_the_change_of_brightness_is_the_mean_over_eleven_frames(tmp_path):
     count, pattern = 9, noise(3, 48, 64) ** 2
     made = restorer(tmp_path)
-    made.network = Dimmer()  # type: ignore[assignment]
+    made.tiled.network = Dimmer()  # type: ignore[assignment]
     small_peak = downscale(pattern[None], (16, 24)).max()
     peaks = [0.1 * (1 + at) for at in range(count)]  # of small pictures: Dimmer sees no others
     clip = torch.stack([pattern / small_peak * peak for peak in peaks])
@@ -69,7 +69,7 @@ def test_any_range_of_frames_is_the_same_and_each_goes_through_the_network_once(
     expected = list(whole.frames(clip, (0, 20)))
     assert (parts.facts.radius, parts.facts.overlap) == (5, 10)
     calls: list[Tensor] = []
-    parts.network.register_forward_hook(lambda _, given, __: calls.append(given[0]))
+    parts.tiled.network.register_forward_hook(lambda _, given, __: calls.append(given[0]))
     found = [*parts.frames(clip[:14], (0, 9)), *parts.frames(clip[4:], (5, 16))]
     torch.testing.assert_close(found, expected, atol=0, rtol=0)
     assert len(calls) == 20
@@ -98,7 +98,7 @@ def by_small_picture(folder: Path, lines: Any, *levels: float, **options: Any) -
         ),
     )
     if levels:
-        made.network = Levels(*levels)  # type: ignore[assignment]
+        made.tiled.network = Levels(*levels)  # type: ignore[assignment]
     return made
 
 
@@ -159,23 +159,18 @@ def test_the_small_picture_has_the_shape_of_the_large_one_in_multiples_of_8(size
     assert coarse_size(*size, lines, 8) == small
 
 
-def test_a_network_that_gives_its_input_back_still_does(tmp_path):
-    given = picture(61, 83)
-    torch.testing.assert_close(by_small_picture(tmp_path, 16).picture(given[None]), given)
-
-
 def test_a_small_picture_is_restored_if_weights_ask_and_the_frame_is_larger(tmp_path):
     for lines, seen in ((None, (64, 80)), (48, (64, 80)), (16, (16, 16))):
         made, given = by_small_picture(tmp_path, lines, 0.1), picture(64, 80)
         torch.testing.assert_close(made.picture(given[None]), given + 0.1)
-        assert made.network.seen == [seen]  # type: ignore[comparison-overlap]
+        assert made.tiled.network.seen == [seen]  # type: ignore[comparison-overlap]
 
 
 def test_tiles_and_memory_are_those_of_the_small_picture(tmp_path):
     small, whole = (by_small_picture(tmp_path, lines) for lines in (32, None))
     assert small.tile_size(480, 854) == (32, 56)
     assert whole.tile_size(480, 854) == (480, 856)
-    saved = small.pixel_memory * (480 * 856 - 32 * 56)
+    saved = small.tiled.pixel_memory * (480 * 856 - 32 * 56)
     assert whole.memory(480, 854) - small.memory(480, 854) == saved
 
 

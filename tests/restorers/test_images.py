@@ -3,7 +3,7 @@
 import pytest
 import torch
 import torch.nn.functional as F
-from rgb_networks import image_restorer, keeping, whole_clip, write_weights
+from rgb_networks import image_restorer, keeping, write_weights
 from taylor_networks import restored, small
 from torch import Tensor, nn
 from vsr_networks import recurrent
@@ -45,29 +45,23 @@ def test_frames_are_reflected_to_multiples_of_8_and_cut_again(tmp_path, height, 
     )
 
 
-def test_only_the_frames_asked_for_come_out(tmp_path):
-    frames, restorer = clip(5), image_restorer(tmp_path, keeping())
-    torch.testing.assert_close(torch.stack(list(restorer.frames(frames, (1, 4)))), frames[1:4])
-    torch.testing.assert_close(whole_clip(restorer, frames), frames)
-
-
 @pytest.mark.parametrize("height, width", [(200, 150), (64, 500), (16, 300), (130, 64)])
 def test_tiles_equal_the_whole_where_the_network_is_local(tmp_path, height, width):
     restorer = image_restorer(tmp_path, keeping(), tile=64)
-    restorer.network = Brighter()  # type: ignore[assignment]
+    restorer.tiled.network = Brighter()  # type: ignore[assignment]
     (frame,) = clip(1, height, width)
     torch.testing.assert_close(restorer.picture(frame[None]), frame.sqrt() + 0.1)
-    assert len(restorer.network.seen) == 1  # type: ignore[arg-type]
-    ((_, _, high, wide),) = restorer.network.seen  # type: ignore[union-attr]
+    assert len(restorer.tiled.network.seen) == 1  # type: ignore[arg-type]
+    ((_, _, high, wide),) = restorer.tiled.network.seen  # type: ignore[union-attr]
     assert high <= 64 and wide <= 64 and high % 8 == wide % 8 == 0
 
 
 def test_a_frame_is_whole_while_it_fits_into_memory_and_then_in_even_tiles(tmp_path):
     restorer = image_restorer(tmp_path, small())
     for size, pixels in (("t", 8e6), ("b", 2.1e6)):  # of a frame that fits whole
-        restorer.pixel_memory = SIZES[size].pixel_memory
+        restorer.tiled.pixel_memory = SIZES[size].pixel_memory
         assert restorer.tile_size(1080, 1920) == (1080, 1920)
-        assert SIZES[size].pixel_memory * pixels < restorer.budget
+        assert SIZES[size].pixel_memory * pixels < restorer.tiled.budget
     assert restorer.tile_size(2160, 3840) == (1096, 1304)  # 2 by 3 tiles that share 32 pixels
     assert restorer.memory(2160, 3840) < 4 * GB
     assert restorer.memory(1080, 1920) < 3.1 * GB
@@ -77,20 +71,6 @@ def test_memory_is_what_was_measured_for_released_sizes():
     """424 and 1239 bytes per pixel of small frames, of which strips are a part that does not grow."""
     assert 330 < SIZES["t"].pixel_memory < 430
     assert 1100 < SIZES["b"].pixel_memory < 1300
-
-
-def test_weights_of_another_family_or_for_another_task_are_refused(tmp_path):
-    for model, message in (
-        (
-            write_weights(tmp_path, recurrent().float(), "dehaze"),
-            "of the family 'vsr-transformer', but dehaze takes 'mb-taylorformer'",
-        ),
-        (write_weights(tmp_path, small(), "derain"), "are for 'derain', not 'dehaze'"),
-    ):
-        with pytest.raises(CheckpointError, match=message):
-            PictureRestorer("dehaze", RestoreOptions(model=model, device="cpu"))
-    imported = write_weights(tmp_path, small(), "restore")  # nobody said what for
-    assert PictureRestorer("dehaze", RestoreOptions(model=imported, device="cpu")).sees == "rgb"
 
 
 def test_weights_of_several_tasks_restore_for_the_task_that_is_asked_for(tmp_path):
@@ -104,30 +84,6 @@ def test_weights_of_several_tasks_restore_for_the_task_that_is_asked_for(tmp_pat
             with torch.no_grad():
                 expected = network(frame[None], torch.tensor([index]))[0]
             torch.testing.assert_close(restorer.picture(frame[None]), expected, atol=1e-5, rtol=0)
-
-
-def test_weights_of_several_tasks_are_refused_for_others_and_so_are_those_to_train_from(tmp_path):
-    for network, task, message in (
-        (small(tasks=["derain", "desnow"]), "all", "this network's tasks are derain, desnow, not 'dehaze'"),
-        (
-            small(tasks=["derain", "desnow"]),
-            "dehaze",
-            "this network's tasks are derain, desnow, not 'dehaze'",
-        ),
-        (small(), "all", "these weights are to train others from, not for 'dehaze'"),
-    ):
-        with pytest.raises(CheckpointError, match=message):
-            PictureRestorer(
-                "dehaze", RestoreOptions(model=write_weights(tmp_path, network, task), device="cpu")
-            )
-
-
-@pytest.mark.parametrize(
-    "options, message", [({"tile": 100}, "a multiple of 8"), ({"tile": 8}, "64 pixels or more")]
-)
-def test_tiles_that_the_network_cannot_take_are_refused(tmp_path, options, message):
-    with pytest.raises(OptionError, match=message):
-        image_restorer(tmp_path, small(), **options)
 
 
 def test_half_precision_stays_near_full_precision_and_full_can_be_asked_for(tmp_path):
@@ -180,7 +136,7 @@ def test_a_still_scene_flickers_less_when_smoothed(tmp_path):
     means = {}
     for steady in (False, True):
         restorer = image_restorer(tmp_path, keeping(), steady=steady)
-        restorer.network = Flickering(levels)  # type: ignore[assignment]
+        restorer.tiled.network = Flickering(levels)  # type: ignore[assignment]
         frames = torch.stack(list(restorer.frames(still(8, 40, 48), (0, 8))))
         means[steady] = 255 * (frames - still(8, 40, 48)).mean((1, 2, 3))
     torch.testing.assert_close(means[False], torch.tensor(levels), atol=1e-3, rtol=0)
@@ -203,14 +159,6 @@ def test_a_frame_alone_stays_as_it_is_and_neighbours_that_agree_count_alike():
     assert 0.29 / 255 < float((near - frame).mean()) < 0.3001 / 255
 
 
-def test_each_steadied_frame_depends_on_its_neighbours_only(tmp_path):
-    frames, restorer = clip(7, 16, 16), image_restorer(tmp_path, small(), steady=True)
-    whole = list(restorer.frames(frames, (0, 7)))
-    part = list(restorer.frames(frames[2:5], (1, 2)))
-    assert torch.equal(part[0], whole[3])
-    assert (restorer.facts.radius, restorer.facts.overlap) == (1, 2)
-
-
 def test_a_network_of_three_frames_sees_neighbours_reflected_at_the_ends_of_the_scene(tmp_path):
     restorer = image_restorer(tmp_path, small(frames=3))
     seen: list[list[float]] = []
@@ -219,15 +167,44 @@ def test_a_network_of_three_frames_sees_neighbours_reflected_at_the_ends_of_the_
         seen.append(images.mean((0, 2, 3, 4)).tolist())
         return images[:, 1]
 
-    restorer.network.forward = middle  # type: ignore[method-assign]
+    restorer.tiled.network.forward = middle  # type: ignore[method-assign]
     frames = torch.arange(4.0)[:, None, None, None].expand(4, 3, 16, 16) / 4
     assert torch.equal(torch.stack(list(restorer.frames(frames, (0, 4)))), frames)
     assert seen == [[0.25, 0, 0.25], [0, 0.25, 0.5], [0.25, 0.5, 0.75], [0.5, 0.75, 0.5]]
 
 
-def test_frames_that_see_neighbours_are_the_same_however_a_scene_is_cut_into_clips(tmp_path):
-    restorer, frames = image_restorer(tmp_path, small(frames=3, unshuffle=2)), clip(6, 32, 32)
-    whole = torch.stack(list(restorer.frames(frames, (0, 6))))
+REFUSED = {
+    "another family": (lambda: recurrent().float(), "dehaze", "of the family 'vsr-transformer', but dehaze"),
+    "another task": (small, "derain", "are for 'derain', not 'dehaze'"),
+    "other tasks": (lambda: small(tasks=["derain", "desnow"]), "all", "derain, desnow, not 'dehaze'"),
+    "its own tasks": (lambda: small(tasks=["derain", "desnow"]), "dehaze", "derain, desnow, not 'dehaze'"),
+    "to train from": (small, "all", "are to train others from, not for 'dehaze'"),
+}
+
+
+@pytest.mark.parametrize("network, task, message", REFUSED.values(), ids=REFUSED)
+def test_weights_for_something_else_are_refused(tmp_path, network, task, message):
+    with pytest.raises(CheckpointError, match=message):
+        PictureRestorer(
+            "dehaze", RestoreOptions(model=write_weights(tmp_path, network(), task), device="cpu")
+        )
+
+
+def test_imported_weights_without_a_task_suit_every_task(tmp_path):
+    imported = write_weights(tmp_path, small(), "restore")
+    assert PictureRestorer("dehaze", RestoreOptions(model=imported, device="cpu")).sees == "rgb"
+
+
+@pytest.mark.parametrize("tile, message", [(100, "a multiple of 8"), (8, "64 pixels or more")])
+def test_tiles_that_the_network_cannot_take_are_refused(tmp_path, tile, message):
+    with pytest.raises(OptionError, match=message):
+        image_restorer(tmp_path, small(), tile=tile)
+
+
+@pytest.mark.parametrize("network, steady", [({}, True), ({"frames": 3, "unshuffle": 2}, False)])
+def test_a_frame_is_the_same_however_its_scene_is_cut_into_clips(tmp_path, network, steady):
+    restorer, frames = image_restorer(tmp_path, small(**network), steady=steady), clip(6, 32, 32)
     assert (restorer.facts.radius, restorer.facts.overlap) == (1, 2)
+    whole = torch.stack(list(restorer.frames(frames, (0, 6))))
     parts = [*restorer.frames(frames[:4], (0, 3)), *restorer.frames(frames[2:], (1, 4))]
     torch.testing.assert_close(torch.stack(parts), whole, atol=1e-6, rtol=0)

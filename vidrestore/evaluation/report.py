@@ -28,8 +28,8 @@ from vidrestore.jobs.job import Summary, reader_of
 from vidrestore.media.reader import VideoReader
 from vidrestore.noise import NoiseEstimator
 from vidrestore.options import EncoderOptions, RestoreOptions, changed_values
+from vidrestore.pipeline.conversions import enlarged_frame
 from vidrestore.pipeline.excerpt import find_span
-from vidrestore.pipeline.rgb_clips import enlarged_frame
 
 SAMPLES = 4  # starts of the video that the page shows
 SAMPLE_FRAMES = 10  # consecutive frames at each start that are measured

@@ -30,7 +30,7 @@ from vidrestore.media.source import Source, Target
 from vidrestore.media.streams import DROP_WORDS
 from vidrestore.models.fast.linear import packed
 from vidrestore.options import EncoderOptions, RestoreOptions
-from vidrestore.pipeline.clip_restorer import at_once
+from vidrestore.pipeline.chain import at_once
 from vidrestore.restorers.base import Restorer, Sample
 from vidrestore.restorers.devices import torch_device
 

@@ -45,7 +45,7 @@ from vidrestore.media.streams import check_packets, check_streams, other_kinds, 
 from vidrestore.media.writer import VideoWriter
 from vidrestore.options import Input, RestoreOptions, Scope, changed_values, values_of
 from vidrestore.pipeline.chain import frames_ahead
-from vidrestore.pipeline.clip_restorer import Changes
+from vidrestore.pipeline.conversions import Changes
 from vidrestore.pipeline.excerpt import expected_frames, find_span
 from vidrestore.pipeline.plan import PLAN_VERSION, Plan, Scene
 from vidrestore.restorers.devices import device_name, torch_device

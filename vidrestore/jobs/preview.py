@@ -27,8 +27,8 @@ from vidrestore.media.source import PIPE
 from vidrestore.media.span import Span
 from vidrestore.media.streams import DROP_WORDS, check_streams
 from vidrestore.options import RestoreOptions
+from vidrestore.pipeline.conversions import enlarged_frame
 from vidrestore.pipeline.excerpt import find_span
-from vidrestore.pipeline.rgb_clips import enlarged_frame
 
 PLACE = Fraction(1, 3)  # of the video, where a preview begins: the first pictures are often black or a title
 

@@ -26,8 +26,8 @@ from vidrestore.media.source import Target
 from vidrestore.media.writer import VideoWriter
 from vidrestore.options import DENOISE, EncoderOptions, Input, RestoreOptions
 from vidrestore.pipeline.chain import buffered, frames_ahead
-from vidrestore.pipeline.clip_restorer import Changes
-from vidrestore.pipeline.pipelines import clip_restorer, known_sigma, output_scale
+from vidrestore.pipeline.clip_restorer import ClipRestorer
+from vidrestore.pipeline.conversions import Changes, output_scale
 from vidrestore.pipeline.plan import (
     NOISE_STEP,
     Clip,
@@ -122,10 +122,9 @@ class Stage:
     def __init__(self, step: Step, restorer: Restorer, video: VideoInfo) -> None:
         options = step.options
         self.step, self.restorer, self.video = step, restorer, video
-        self.sigma = known_sigma(restorer, options)
-        self.scale = output_scale(restorer.facts.scale, options, video.height)
         self.length, self.overlap = restorer.clip_length(video.height, video.width), restorer.facts.overlap
-        self.clips = clip_restorer(restorer, video, options, options.threads or available_cores())
+        self.clips = ClipRestorer(restorer, video, options, options.threads or available_cores())
+        self.sigma, self.scale = self.clips.sigma, self.clips.scale
 
     def timeline(self, cuts: list[int]) -> Timeline:
         return Timeline(self.length, self.overlap, cuts=cuts)

@@ -187,9 +187,10 @@ def _weather(
 
 def _changed(restorer: PictureRestorer, place: Place, video: VideoInfo) -> float:
     """Return the grey levels that a network changes in the middle frame of a place."""
-    if restorer.form.haze:
+    if restorer.averaged:
         return restorer.haze_level(rgb_of(place.frames[place.middle], video))
-    near = place.frames[max(0, place.middle - restorer.seen) : place.middle + restorer.seen + 1]
+    seen = restorer.facts.radius
+    near = place.frames[max(0, place.middle - seen) : place.middle + seen + 1]
     return restorer.detail_changed(torch.stack([middle_of(rgb_of(frame, video)) for frame in near]))
 
 

@@ -12,10 +12,6 @@ and the image is zero outside.
 
 from __future__ import annotations
 
-import importlib
-from collections.abc import Callable
-from typing import cast
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -36,8 +32,6 @@ def deformable_depthwise(
     float32.
     """
     span = span or (0, maps.shape[2])
-    if span == (0, maps.shape[2]) and (kernel := _torchvision_kernel(maps)):
-        return kernel(maps, offsets, weight, padding=1)
     computed = torch.promote_types(maps.dtype, torch.float32)
     if span == (0, maps.shape[2]) and in_one_piece():
         return _sampled_at_once(maps.to(computed), offsets.to(computed), weight.to(computed)).to(maps.dtype)
@@ -47,16 +41,6 @@ def deformable_depthwise(
     for tap in range(1, TAPS):
         output = output.addcmul_(_bag(indices[tap], weights[tap], table), taps[tap])
     return output.to(maps.dtype).view(len(maps), -1, maps.shape[3], maps.shape[1]).permute(0, 3, 1, 2)
-
-
-def _torchvision_kernel(maps: Tensor) -> Callable[..., Tensor] | None:
-    """Return torchvision's kernel if it is installed and faster, which is on a GPU."""
-    if maps.device.type != "cuda" or maps.dtype not in (torch.float32, torch.float16, torch.float64):
-        return None
-    try:
-        return cast("Callable[..., Tensor]", importlib.import_module("torchvision.ops").deform_conv2d)
-    except ImportError:
-        return None
 
 
 def _sampled_at_once(maps: Tensor, offsets: Tensor, weight: Tensor) -> Tensor:

@@ -15,6 +15,7 @@ noise.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -22,7 +23,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from vidrestore.noise.brightness import BrightnessCurve, brightness_curve
 from vidrestore.noise.white import clipping_bounds, dct_basis, frequencies
 
 Array = NDArray[np.float64]
@@ -143,7 +143,7 @@ def _bands(blocks: _Blocks, curve: BrightnessCurve | None) -> Array | None:
         return None
     squares = blocks.powers
     if curve is not None:
-        squares = squares * curve.evening(blocks.brightness)[:, None]
+        squares = squares * curve.equalising(blocks.brightness)[:, None]
     power = squares @ band_means()
     empty = float((power.max(1) <= FLOOR).mean())
     quantiles = np.log(np.quantile(power, QUANTILES, axis=0) + FLOOR).reshape(-1)
@@ -244,3 +244,53 @@ def blocks_at(picture: NDArray[Any], corners: NDArray[Any], side: int) -> NDArra
     """Return the (B, side, side) blocks of a picture at (B, 2) corners."""
     views = np.lib.stride_tricks.sliding_window_view(picture, (side, side))
     return np.asarray(views[corners[:, 0], corners[:, 1]])
+
+
+# How the noise follows the brightness: measured as in white.py, at high frequencies in the blocks with the
+# weakest low ones, but for a few levels of brightness apart. Only the ratio between levels is used, so other
+# noise, whose high frequencies are weaker, will do. `models/noise_model.py` knows better, from an estimate.
+LEVELS = 5  # of brightness, with as many blocks each
+BLOCKS_PER_LEVEL = 12  # at least, or there is no curve
+FLAT_SHARE, FLAT_LEAST = 0.25, 10  # of a level's blocks: those with the weakest low frequencies
+LOW, HIGH = 3, 8  # largest and smallest sum of the two frequencies that is low, and that is high
+LEAST_VARIANCE = 0.05  # squared grey levels, added to the variances
+LIMITS = (0.2, 8.0)  # of what powers are multiplied by
+
+
+@dataclass(frozen=True)
+class BrightnessCurve:
+    """The variance of the noise at a few levels of brightness, and its mean over all blocks."""
+
+    brightness: Array  # (L,), rising, on the 0-255 scale
+    variance: Array  # (L,)
+    mean: float
+
+    def equalising(self, brightness: Array) -> NDArray[np.float32]:
+        """Return (B,): what the powers of blocks are multiplied by, so that noise of the mean variance is in
+        all of them.
+        """
+        factors = self.mean / np.interp(brightness, self.brightness, self.variance)
+        return np.clip(factors, *LIMITS).astype(np.float32)
+
+
+def brightness_curve(powers: NDArray[np.float32], brightness: Array) -> BrightnessCurve | None:
+    """Return the curve of blocks of these mean brightnesses, None for too few of them.
+
+    powers: (B, N), the squares of their DCT, in the order of `white.frequencies`.
+    """
+    if len(powers) < LEVELS * BLOCKS_PER_LEVEL:
+        return None
+    index = frequencies(math.isqrt(powers.shape[1]))
+    low, fine = powers[:, (index > 0) & (index <= LOW)].sum(1), powers[:, index >= HIGH].mean(1)
+    levels = np.array_split(np.argsort(brightness, kind="stable"), LEVELS)
+    places = np.array([brightness[level].mean() for level in levels])
+    variances = (
+        np.array([fine[_flattest(level, low)].mean(dtype=np.float64) for level in levels]) + LEAST_VARIANCE
+    )
+    return BrightnessCurve(places, variances, float(np.interp(brightness, places, variances).mean()))
+
+
+def _flattest(level: NDArray[np.intp], low: NDArray[np.float32]) -> NDArray[np.intp]:
+    """Return those blocks of a level, given by their numbers, whose power `low` is weakest."""
+    count = max(FLAT_LEAST, int(FLAT_SHARE * len(level)))
+    return level[np.argsort(low[level])[:count]]

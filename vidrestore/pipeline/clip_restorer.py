@@ -1,37 +1,39 @@
 """From planned clips to restored frames: clips restored several at once, and joined in order.
 
-The two kinds of restorers differ in what happens to a clip: see `plane_clips` and `rgb_clips`. Floats take
-four times the memory of 8-bit samples, so a frame is in floats only while its clip is restored.
+What differs between colour planes and RGB is at both ends of a clip: see `conversions`. Floats take four
+times the memory of 8-bit samples, so a frame is in floats only while its clip is restored; frames that two
+clips share, until both are there to be cross-faded.
 """
 
 from __future__ import annotations
 
-import ctypes
-import sys
-import time
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Generator, Iterable, Iterator
+import math
+from collections.abc import Generator, Iterable, Iterator
 from contextlib import closing
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import replace
 from threading import Lock
-from typing import NamedTuple, TypeAlias, TypeVar
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import torch
-from torch import Tensor
+from numpy.typing import NDArray
 
 from vidrestore.clips import Bounds, Planes, crossfade, join_clips
-from vidrestore.colour import grey_to_planes, grey_to_stored
 from vidrestore.errors import VidRestoreError
-from vidrestore.frames import Frame, PixelFormat
-from vidrestore.pipeline.chain import ordered_map
+from vidrestore.frames import Frame, VideoInfo
+from vidrestore.options import LEAST_TILE, RestoreOptions
+from vidrestore.pipeline.chain import at_once
+from vidrestore.pipeline.conversions import (
+    Changes,
+    PlaneConversion,
+    RgbConversion,
+    enlarged_samples,
+)
 from vidrestore.pipeline.plan import Clip, PlannedClip, colour_planes
-from vidrestore.pipeline.transfers import Sent, Uploads, as_arrays
-from vidrestore.restorers.base import Facts
+from vidrestore.pipeline.transfers import Samples, Sent, Uploads, all_finite, stored_samples
+from vidrestore.restorers.base import Restorer
+from vidrestore.restorers.devices import memory_for
 
-UNCHANGED = 0.02  # grey levels; frames whose mean change is below it look and nearly are the same
 T = TypeVar("T")
-R = TypeVar("R")
 
 
 class EdgedClip(NamedTuple):
@@ -56,41 +58,32 @@ class Restored(NamedTuple):
 Piece: TypeAlias = tuple[Bounds, list[Restored]]
 
 
-@dataclass(frozen=True)
-class Changes:
-    """Frames that were restored, those of them that stayed as they were (see UNCHANGED), and the sum of the
-    frames' mean absolute changes in grey levels.
-    """
-
-    frames: int = 0
-    unchanged: int = 0
-    total: float = 0.0
-
-    def __add__(self, other: Changes) -> Changes:
-        return Changes(self.frames + other.frames, self.unchanged + other.unchanged, self.total + other.total)
-
-    @property
-    def mean(self) -> float:
-        """The mean absolute change of a sample in grey levels."""
-        return self.total / self.frames if self.frames else 0.0
-
-
-class ClipRestorer(ABC):
-    """Restores planned clips, several at once, and joins them to frames.
+class ClipRestorer:
+    """Restores planned clips of a video, several at once, and joins them to frames.
 
     `threads` are shared among the clips that are restored at once. `retried` counts the clips that half
-    precision could not hold and that were restored again in fp32.
+    precision could not hold and that were restored again in fp32. Alpha passes through, or is enlarged
+    bicubically. `sigma` is the noise to restore with: 0 if the restorer takes none, None if it is measured.
     """
 
-    def __init__(self, facts: Facts, pixels: PixelFormat, threads: int) -> None:
-        self.facts = facts
-        self.pixels = pixels
-        self.threads = threads
+    def __init__(self, restorer: Restorer, video: VideoInfo, options: RestoreOptions, threads: int) -> None:
+        self.restorer, self.video, self.threads = restorer, video, threads
+        self.device = torch.device(restorer.facts.device)
+        self.conversion: PlaneConversion | RgbConversion = (
+            RgbConversion(restorer, video, options)
+            if restorer.sees == "rgb"
+            else PlaneConversion(restorer, video, options)
+        )
+        self.scale = self.conversion.scale
+        given = None if options.sigma == "auto" else options.sigma
+        self.sigma = given if restorer.facts.needs_sigma else 0.0
         self.retried = 0
-        self.device = torch.device(facts.device)
-        self._compared, none = 0, torch.zeros((), device=self.device)
-        self._unchanged, self._change = none, none
         self._counting = Lock()
+
+    @property
+    def changes(self) -> Changes:
+        """What was changed so far, where restored pictures are compared with their sources."""
+        return self.conversion.changes
 
     def frames(self, clips: Iterator[PlannedClip], span: Bounds | None = None) -> Generator[Frame]:
         """Yield every frame restored, with its own time; with `span` only frames [first, stop), the same as
@@ -102,27 +95,21 @@ class ClipRestorer(ABC):
         first = next(edged, None)
         if first is None:
             return
-        waiting, frame = [first], first.frames[0]
+        waiting, workers = [first], self.clips_at_once(first.frames[0])
         del first  # nothing here keeps it in memory
-        clips_there = self._sent(_chained(waiting, edged))
-        with closing(self.at_once(self.restore, clips_there, frame)) as restored:
-            del frame
-            for item in join_clips(_pieces(restored), _fade, span):
-                yield self._finished(item).frame
+        sent = self._sent(_chained(waiting, edged))
+        with closing(at_once(self.restore, sent, workers, self.threads)) as restored:
+            yield from map(self._finished, join_clips(_pieces(restored), _fade, span))
 
-    def at_once(self, work: Callable[[T], R], items: Iterable[T], frame: Frame) -> Generator[R]:
-        """`map` of `work` over clips of frames like this one, as many at once as there are threads and memory
-        for.
-        """
-        return at_once(work, items, self.clips_at_once(frame), self.threads)
-
-    @abstractmethod
     def clips_at_once(self, frame: Frame) -> int:
         """Return how many clips of frames like this one to restore at the same time."""
+        return self.restorer.facts.parallel or max(1, self.conversion.clips_at_once(frame, self.threads))
 
     def _sent(self, clips: Generator[EdgedClip]) -> Generator[EdgedClip]:
         """Yield the clips, each on its way to the device while earlier ones are restored."""
-        uploads = None if self.device.type == "cpu" else Uploads(self.device, colour_planes(self.pixels))
+        uploads = (
+            None if self.device.type == "cpu" else Uploads(self.device, colour_planes(self.video.format))
+        )
         with closing(clips):
             for edged in clips:
                 if uploads is None:
@@ -140,90 +127,111 @@ class ClipRestorer(ABC):
         while True:
             try:
                 with torch.inference_mode():
-                    return self.pieces(edged)
+                    return self._pieces(edged)
             except torch.OutOfMemoryError as error:
                 failure = error.with_traceback(None)  # its frames hold tensors
-            if not self.halve_batch():
-                raise self.too_large(edged.clip) from failure
+            if not self.restorer.halve_batch():
+                raise self._too_large(edged.clip) from failure
             if self.device.type == "cuda":
                 torch.cuda.empty_cache()
 
-    @abstractmethod
-    def pieces(self, edged: EdgedClip) -> tuple[Piece, Piece]:
+    def _pieces(self, edged: EdgedClip) -> tuple[Piece, Piece]:
         """Return what `restore` does, or raise torch.OutOfMemoryError."""
+        restored = self._restored(edged, None)
+        if restored is None:
+            with self._counting:
+                self.retried += 1
+            restored = self._restored(edged, "fp32")
+        if restored is None:
+            raise VidRestoreError(
+                f"{_named(edged.clip)}: {self.restorer.facts.name} produced NaN or infinity, in fp32 too; "
+                "the weights may be damaged: see `vidrestore weights verify`"
+            )
+        (first, stop), (alone, edge) = self._bounds(edged)
+        own = max(alone, edge) - first
+        return ((first, first + own), restored[:own]), ((first + own, stop), restored[own:])
 
-    @abstractmethod
-    def halve_batch(self) -> bool:
-        """See `AnyRestorer.halve_batch`."""
+    def _bounds(self, edged: EdgedClip) -> tuple[Bounds, Bounds]:
+        """Return the frames of a clip to restore, and those of them that no other clip restores.
 
-    @abstractmethod
-    def too_large(self, clip: Clip) -> VidRestoreError:
-        """Return the error for a clip that the device has too little memory for."""
+        Planes are restored in whole clips, and shared frames are faded. On RGB a frame is restored by the
+        clip in which it sees all its neighbours, or the end of their scene.
+        """
+        clip, radius = edged.clip, self.restorer.facts.radius
+        if self.restorer.sees == "planes":
+            return (clip.first, clip.stop), (max(clip.first, edged.before), min(clip.stop, edged.after))
+        first = clip.first + (radius if edged.before > clip.first else 0)
+        stop = clip.stop - (radius if edged.after < clip.stop else 0)
+        return (first, stop), (first, stop)
 
-    def count_retry(self) -> None:
-        """Count one more clip that half precision could not hold."""
-        with self._counting:
-            self.retried += 1
+    def _restored(self, edged: EdgedClip, precision: str | None) -> list[Restored] | None:
+        """Return the restored frames of a clip; None if one holds NaN or infinity."""
+        clip, frames = edged.clip, edged.frames
+        samples = Samples(frames, self.video.format, edged.sent.arrived() if edged.sent else None)
+        (first, stop), (alone, edge) = self._bounds(edged)
+        keep = (first - clip.first, stop - clip.first)
+        restored: list[Restored] = []
+        for planes in self.conversion.restored(clip, samples, keep, precision):
+            if not all_finite(planes):
+                return None
+            at = first + len(restored)
+            several = frames[at - clip.first :][: len(planes[0])]
+            restored += self._own_samples(several, planes, alone - at, edge - at)
+        return restored
 
-    @property
-    def changes(self) -> Changes:
-        """What was changed so far, where restored pictures are compared with their sources."""
-        with self._counting:
-            return Changes(self._compared, int(self._unchanged), float(self._change))
+    def _own_samples(self, frames: list[Frame], planes: Planes, first: int, stop: int) -> list[Restored]:
+        """Return restored frames, of which those in [first, stop) get their own samples: from a device by one
+        copy per plane. The others stay in floats.
+        """
+        first, step = max(0, first), 1 if self.device.type == "cpu" else len(frames)
+        stop = max(first, min(stop, len(frames)))
+        own: list[Restored] = []
+        for at in range(first, stop, step):
+            places = slice(at, min(at + step, stop))
+            stacks = stored_samples((plane[places] for plane in planes), self.video.format)
+            own += map(self._with_samples, frames[places], zip(*stacks, strict=True))
+        # a view would keep the whole clip in memory
+        floats = [
+            Restored(frames[at], tuple(plane[at].clone() for plane in planes))
+            for at in range(len(frames))
+            if not first <= at < stop
+        ]
+        return [*floats[:first], *own, *floats[first:]]
 
-    def count_changes(self, before: Tensor, after: Tensor) -> None:
-        """Count restored pictures (N, 3, H, W) in [0, 1]; nothing is read from their device yet."""
-        change = 255 * (after - before).abs().mean((1, 2, 3))
-        with self._counting:
-            self._compared += len(change)
-            self._unchanged = self._unchanged + (change < UNCHANGED).sum()
-            self._change = self._change + change.sum()
+    def _with_samples(self, frame: Frame, planes: Iterable[NDArray[Any]]) -> Restored:
+        """Return a frame with restored planes, and its alpha at their size."""
+        pixels = self.video.format
+        alpha = (
+            enlarged_samples(plane, pixels, self.scale) for plane in frame.planes[colour_planes(pixels) :]
+        )
+        return Restored(replace(frame, planes=(*planes, *alpha)))
 
-    def _finished(self, item: Restored) -> Restored:
-        """Return a frame with the samples of the source's format, and its alpha."""
-        frame, planes = item
-        if planes is None:
-            return item
-        if self.device.type == "cpu":
-            native = grey_to_planes(planes, self.pixels)
-        else:
-            native = as_arrays(grey_to_stored(planes, self.pixels), self.pixels.depth)
-        return Restored(replace(frame, planes=(*native, *frame.planes[len(native) :])))
+    def _finished(self, item: Restored) -> Frame:
+        """Return a frame with samples of the source's format."""
+        if item.planes is None:
+            return item.frame
+        return self._with_samples(item.frame, stored_samples(item.planes, self.video.format)).frame
 
-
-def not_finite(clip: Clip, name: str) -> VidRestoreError:
-    """Return the error for a clip that a model can't restore in full precision either."""
-    return VidRestoreError(
-        f"frames {clip.first} to {clip.stop - 1}: {name} produced NaN or infinity, in fp32 too; "
-        "the weights may be damaged: see `vidrestore weights verify`"
-    )
-
-
-def at_once(work: Callable[[T], R], items: Iterable[T], workers: int, threads: int) -> Generator[R]:
-    """`map` of `work` by several workers at once, each with its share of the threads; the calling thread is
-    left with one.
-
-    Torch counts threads by the thread that calls it. Teams of several that compete for the cores wait for
-    each other, spinning: measured, a conversion took 99 ms of CPU time instead of 2.
-    """
-    share, idle = max(1, threads // workers), IdleMemory(find_trim())
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        with closing(
-            ordered_map(work, items, workers, begin=partial(torch.set_num_threads, share))
-        ) as results:
-            for result in results:
-                yield result
-                del result
-                idle.give_back()
-    finally:
-        torch.set_num_threads(before)
+    def _too_large(self, clip: Clip) -> VidRestoreError:
+        """Return the error for a clip that a device has too little memory for, with smaller tiles, if the
+        restorer has some, as the way out.
+        """
+        restorer, where, way_out = self.restorer, "the GPU", "use `device=cpu`"
+        if restorer.sees == "rgb":
+            height, width = self.video.height, self.video.width
+            rows, columns = restorer.tile_size(height, width)
+            tile = max(rows, columns)
+            where = f"{self.device} for tiles of {tile} pixels"
+            fitting = memory_for(self.device) * rows * columns // restorer.memory(height, width)
+            smaller = max(LEAST_TILE, min(tile // 2, math.isqrt(fitting)) // LEAST_TILE * LEAST_TILE)
+            way_out = f"give `tile={smaller}`" if tile > LEAST_TILE else way_out
+        return VidRestoreError(
+            f"{_named(clip)}: {restorer.facts.name} finds too little memory on {where}; {way_out}"
+        )
 
 
-def all_finite(planes: tuple[Tensor, ...]) -> bool:
-    """Return True if no sample is NaN or infinite; one sum per plane shows it, and one value is read."""
-    return bool(torch.isfinite(torch.stack([plane.sum() for plane in planes])).all())
+def _named(clip: Clip) -> str:
+    return f"frames {clip.first} to {clip.stop - 1}"
 
 
 def _edged(clips: Iterator[PlannedClip]) -> Iterator[EdgedClip]:
@@ -257,40 +265,3 @@ def _pieces(clips: Iterable[tuple[Piece, Piece]]) -> Iterator[Piece]:
 def _fade(old: Restored, new: Restored, weight: float) -> Restored:
     assert old.planes is not None and new.planes is not None
     return Restored(new.frame, crossfade(old.planes, new.planes, weight))
-
-
-# Clips are freed in another order than they were allocated in, by several threads, and glibc keeps what lies
-# idle between the blocks that are still used: measured, the peak of a 1,000-frame video was 14 % above that
-# of 100 frames, although both need the same. So that memory is given back to the system now and then; giving
-# back at every clip costs time, since the next clip needs the same pages again.
-TRIM_PERIOD = 2.0  # seconds
-
-
-def find_trim() -> Callable[[int], int] | None:
-    """Return glibc's `malloc_trim`; None if the C library has none (musl, macOS, Windows)."""
-    if sys.platform != "linux":
-        return None
-    trim: Callable[[int], int] | None = getattr(ctypes.CDLL(None), "malloc_trim", None)
-    return trim
-
-
-class IdleMemory:
-    """Gives idle memory back, at most once in `period` seconds; does nothing if the C library can't (`trim`
-    is None).
-    """
-
-    def __init__(
-        self,
-        trim: Callable[[int], int] | None,
-        period: float = TRIM_PERIOD,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self.trim, self.period, self.clock = trim, period, clock
-        self._last = clock()
-
-    def give_back(self) -> None:
-        """Return idle memory to the system now and then. Call it often, from one thread."""
-        now = self.clock()
-        if self.trim is not None and now - self._last >= self.period:
-            self.trim(0)
-            self._last = now

@@ -1,16 +1,21 @@
-"""Stored samples of clips on their way to a GPU: as the integers that they are, and each frame once."""
+"""Stored samples of clips on their way to a device, as integers and each frame once, and back."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+from itertools import islice
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
-from vidrestore.frames import Frame
+from vidrestore.clips import Planes
+from vidrestore.colour import grey_to_stored
+from vidrestore.frames import Frame, PixelFormat
+from vidrestore.pipeline.plan import colour_planes
 
 Stacks = tuple[Tensor, ...]  # (T, h, w) of each plane, stored samples; those of 16 bits in int16
 
@@ -66,6 +71,32 @@ class Uploads:
             return there if known is None else torch.cat((known, there))
 
 
+class Samples(NamedTuple):
+    """Frames, and the stacks of their colour planes on a device; None on the CPU."""
+
+    frames: list[Frame]
+    pixels: PixelFormat
+    stacks: Stacks | None
+
+    def grey(self, places: slice = slice(None)) -> Planes:
+        """Return the colour planes (T, h, w) of some frames, float32 on the 0-255 scale; always a copy."""
+        if self.stacks is not None:
+            return floats((stack[places] for stack in self.stacks), self.pixels.unit)
+        planes = zip(*(frame.planes for frame in self.frames[places]), strict=True)
+        colours = islice(planes, colour_planes(self.pixels))
+        return tuple(_stacked(plane, self.pixels.unit) for plane in colours)
+
+
+def _stacked(planes: tuple[NDArray[Any], ...], unit: float) -> Tensor:
+    """One pass over memory that NumPy takes in huge pages: for small models the page faults would cost more
+    than the conversion.
+    """
+    stack = np.empty((len(planes), *planes[0].shape), np.float32)
+    for target, plane in zip(stack, planes, strict=True):
+        target[...] = plane
+    return torch.from_numpy(stack if unit == 1 else np.divide(stack, np.float32(unit), out=stack))
+
+
 def floats(stacks: Iterable[Tensor], unit: float) -> tuple[Tensor, ...]:
     """Stacks of stored samples to float32 on the 0-255 scale; `unit` as of `PixelFormat`."""
     return tuple(widened(stack).mul_(1 / unit) for stack in stacks)
@@ -75,6 +106,11 @@ def widened(stack: Tensor) -> Tensor:
     """Return stored samples as float32; always a copy."""
     whole = stack.int().bitwise_and_(0xFFFF) if stack.dtype == torch.int16 else stack
     return whole.to(torch.float32, copy=True)
+
+
+def stored_samples(planes: Iterable[Tensor], pixels: PixelFormat) -> tuple[NDArray[Any], ...]:
+    """Convert planes on the 0-255 scale to arrays of the samples that the format stores."""
+    return as_arrays(grey_to_stored(list(planes), pixels), pixels.depth)
 
 
 def as_arrays(stored: Iterable[Tensor], depth: int) -> tuple[Any, ...]:
@@ -96,3 +132,8 @@ def _fetched(stacks: list[Tensor]) -> list[Tensor]:
     ]
     torch.cuda.current_stream(stacks[0].device).synchronize()
     return here
+
+
+def all_finite(planes: tuple[Tensor, ...]) -> bool:
+    """Return True if no sample is NaN or infinite; one sum per plane shows it, and one value is read."""
+    return bool(torch.isfinite(torch.stack([plane.sum() for plane in planes])).all())

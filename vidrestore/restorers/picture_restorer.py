@@ -12,6 +12,7 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeVar
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from vidrestore.clips import Bounds, reflected
@@ -42,12 +43,10 @@ from vidrestore.restorers.devices import (
 )
 from vidrestore.restorers.task_weights import load_for
 from vidrestore.tiling import apply_tiled, padded, tile_sides
-from vidrestore.weights import load_model
+from vidrestore.weights import Model, load_model
 
 if TYPE_CHECKING:
     from vidrestore.options import RestoreOptions
-
-import torch.nn.functional as F
 
 T = TypeVar("T")
 FAMILY = "mb-taylorformer"  # of the default weights
@@ -63,79 +62,122 @@ MAPS = 8  # of the widest convolution, at the peak of a network that doesn't sta
 STRIPS = 48 << 20  # bytes of the maps that are processed in strips, for pictures of any size
 
 
-class Given(NamedTuple):
+class PreparedClip(NamedTuple):
     """A clip (T, 3, H, W) and how it is restored."""
 
-    clip: Tensor
-    source: Tensor  # the pictures that the network restores: those of the clip, or small ones on the device
-    keys: list[tuple[int, ...]]  # of these pictures, if haze is estimated
+    frames: Tensor
+    source: Tensor  # the pictures that the network restores: those frames, or small ones on the device
     half: torch.dtype | None
     tile: tuple[int, int]
     tiles: int  # at once, if a picture has several
     # Pictures at once. One on a CPU; on a GPU, where small operations take as long as large ones, as many as
-    # keep it busy. One for a compiled network, so that it is compiled for one shape.
+    # keep it busy.
     together: int
+    keys: list[tuple[int, ...]]  # of the source's pictures, if haze is estimated
+
+
+class TiledNetwork:
+    """A network that maps RGB pictures to pictures, on whole ones if memory allows, else on tiles.
+
+    A network may see a whole tile, and a frame in tiles then comes out a little worse, so tiles are used only
+    if memory is short or the user sets their size. Raises OptionError for tiles that the network can't take.
+    """
+
+    def __init__(self, model: Model, task: str, options: RestoreOptions, device: torch.device) -> None:
+        self.network, self.form, self.device = model.network, PictureForm.of(model.network), device
+        self.pixel_memory = self.form.pixel_memory or self.form.scale**2 * estimated_memory(model.network)
+        self.budget, self.tile, self.most_tiles = memory_for(device), options.tile, MOST_TILES
+        tasks = self.form.tasks
+        # the index of the task, if the network has several
+        self.tasks = [torch.tensor([tasks.index(task)], device=device)] if tasks else []
+        if self.tile is not None and self.tile % self.form.multiple:
+            raise OptionError(
+                f"tile must be a multiple of {self.form.multiple} for {model.card.name}, got {self.tile}"
+            )
+
+    def tile_size(self, height: int, width: int, beside: int) -> tuple[int, int]:
+        """Return (height, width) of the tiles of a picture, multiples of the network's `multiple`, if other
+        data takes `beside` bytes.
+        """
+        room = max(self.budget - beside, self.budget // 4)
+        return tile_sides(
+            height,
+            width,
+            tile=self.tile,
+            pixels=room // self.pixel_memory,
+            overlap=OVERLAP,
+            multiple=self.form.multiple,
+        )
+
+    def tiles_at_once(self, tile: tuple[int, int]) -> int:
+        return min(self.most_tiles, tiles_for(self.device, tile, self.pixel_memory))
+
+    def seen(self, at: int, count: int) -> list[int]:
+        """Return the frames of a scene of `count` that the network takes to restore one; beyond its ends the
+        scene is reflected.
+        """
+        radius = self.form.frames // 2
+        return [reflected(index, count) for index in range(at - radius, at + radius + 1)]
+
+    def restored(self, clip: PreparedClip, places: Sequence[int]) -> Tensor:
+        """Return some pictures (N, 3, H, W) of a clip's source restored, on the network's device."""
+        source, half = clip.source, clip.half
+
+        def work(tiles: Tensor) -> Tensor:
+            pictures = tiles if self.form.frames > 1 else tiles[:, 0]
+            with torch.autocast(self.device.type, half or torch.bfloat16, enabled=half is not None):
+                tasks = (task.expand(len(pictures)) for task in self.tasks)
+                restored: Tensor = self.network(pictures, *tasks)[:, None].float()
+            return restored
+
+        windows = torch.stack([pick(source, self.seen(at, len(source))) for at in places])
+        sized, scale = padded(windows.to(self.device), self.form.multiple), self.form.scale
+        whole = apply_tiled(work, sized, clip.tile, OVERLAP, scale, clip.tiles)
+        height, width = (scale * side for side in source.shape[-2:])
+        return whole[:, 0, :, :height, :width]
 
 
 class PictureRestorer:
     """Restorer by any network that maps RGB pictures to pictures; see `restorers.base.RgbRestorer`.
 
-    A network may see a whole tile, and a frame in tiles then comes out a little worse, so tiles are used only
-    if memory is short or the user sets their size. The parameters of some weights choose small pictures (see
-    `restorers.dehaze`), from which tiles are then cut. Raises CheckpointError for weights of another
-    family or task, OptionError for tiles that the network can't take.
+    The parameters of some weights choose small pictures (see `restorers.dehaze`), from which tiles are then
+    cut. Raises CheckpointError for weights of another family or task.
     """
 
     sees: Literal["rgb"] = "rgb"
     team = 1
 
     def __init__(self, task: str, options: RestoreOptions) -> None:
-        self.device = torch_device(options.device)
-        preferred = DEFAULTS.get(task, "")
-        model = load_for(task, FAMILY, options.model, str(self.device), preferred, options.family)
-        self.network, self.form = model.network, PictureForm.of(model.network)
+        device, preferred = torch_device(options.device), DEFAULTS.get(task, "")
+        model = load_for(task, FAMILY, options.model, str(device), preferred, options.family)
         name, weights = model.card.name, model.card.sha256
-        if isinstance(model.network, MBTaylorFormer) and self.form.haze and options.model is None:
-            thick = load_model(THICK_HAZE, device=str(self.device))
-            self.network = HazeNetworks(model.network, thick.network).eval()
+        self.tiled = TiledNetwork(model, task, options, device)
+        form = self.tiled.form
+        if form.scale > 1 and task != "sr":
+            raise CheckpointError(f"{name}: enlarges {form.scale} times, but {task} keeps the size; use sr")
+        self.coarse_lines = coarse_lines(model.card.parameters, name)
+        if isinstance(model.network, MBTaylorFormer) and form.haze and options.model is None:
+            thick = load_model(THICK_HAZE, device=str(device))
+            self.tiled.network = HazeNetworks(model.network, thick.network).eval()
             name += f"+{thick.card.name}"
             weights = sha256((weights + thick.card.sha256).encode()).hexdigest()
-        self.scale = self.form.scale
-        if self.scale > 1 and task != "sr":
-            raise CheckpointError(
-                f"{model.card.name}: enlarges {self.scale} times, but {task} keeps the size; use sr"
-            )
-        self.pixel_memory = self.form.pixel_memory or self.scale**2 * estimated_memory(self.network)
-        tasks = self.form.tasks
-        # the index of the task, if the network has several
-        self.tasks = [torch.tensor([tasks.index(task)], device=self.device)] if tasks else []
-        self.coarse_lines = coarse_lines(model.card.parameters, model.card.name)
-        self.budget = memory_for(self.device)
         self.precision = options.precision
         self.estimates: ComputedOnce[Estimate] = ComputedOnce(ESTIMATES)
-        self.seen = self.form.frames // 2  # neighbours on either side that the network takes
-        # neighbours on either side that haze is averaged over
-        self.averaged = HAZE_RADIUS if self.form.haze else 0
-        self.smoothed = STEADY_RADIUS if options.steady else 0
-        radius = self.seen + self.averaged + self.smoothed
-        self.on_gpu = self.device.type != "cpu"
+        # neighbours on either side that haze is averaged over, and that frames are mixed with
+        self.averaged, self.smoothed = HAZE_RADIUS * form.haze, STEADY_RADIUS * options.steady
+        self.on_gpu = device.type != "cpu"
+        radius = form.frames // 2 + self.averaged + self.smoothed
         self.facts = Facts(
             name,
             weights,
-            str(self.device),
+            str(device),
             clip=self._clip(radius),
             overlap=2 * radius,
             radius=radius,
             cached=not self.smoothed,
-            scale=self.scale,
+            scale=form.scale,
             parallel=1 if self.on_gpu else 0,
         )
-        self.tile = options.tile
-        self.most_tiles = MOST_TILES  # at once
-        if self.tile is not None and self.tile % self.form.multiple:
-            raise OptionError(
-                f"tile must be a multiple of {self.form.multiple} for {self.facts.name}, got {self.tile}"
-            )
 
     def _clip(self, radius: int) -> int:
         if self.on_gpu:
@@ -150,140 +192,111 @@ class PictureRestorer:
 
     def halve_batch(self) -> bool:
         """See `restorers.base.AnyRestorer.halve_batch`: fewer tiles or pictures."""
-        self.most_tiles, before = max(1, self.most_tiles // 2), self.most_tiles
-        return self.most_tiles < before
+        before = self.tiled.most_tiles
+        self.tiled.most_tiles = max(1, before // 2)
+        return self.tiled.most_tiles < before
 
     def memory(self, height: int, width: int) -> int:
         rows, columns = self.tile_size(height, width)
-        return self._beside(height, width) + self.pixel_memory * rows * columns
+        return self._beside(height, width) + self.tiled.pixel_memory * rows * columns
 
     def _beside(self, height: int, width: int) -> int:
         """Return the bytes in addition to the network's maps: RGB frames, given and restored, and strips."""
-        restored = self.scale**2 * (self.facts.clip if self.on_gpu else 1)
+        restored = self.facts.scale**2 * (self.facts.clip if self.on_gpu else 1)
         return 4 * 3 * height * width * (self.facts.clip + restored + 3 + 2 * self.facts.radius) + STRIPS
 
     def tile_size(self, height: int, width: int) -> tuple[int, int]:
         """See `RgbRestorer.tile_size`; sides are multiples of the network's `multiple`."""
-        room = max(self.budget - self._beside(height, width), self.budget // 4)
-        multiple = self.form.multiple
-        return tile_sides(
-            *(coarse_size(height, width, self.coarse_lines, multiple) or (height, width)),
-            tile=self.tile,
-            pixels=room // self.pixel_memory,
-            overlap=OVERLAP,
-            multiple=multiple,
-        )
+        size = self._coarse_size(height, width) or (height, width)
+        return self.tiled.tile_size(*size, self._beside(height, width))
+
+    def _coarse_size(self, height: int, width: int) -> tuple[int, int] | None:
+        return coarse_size(height, width, self.coarse_lines, self.tiled.form.multiple)
 
     def frames(self, clip: Tensor, keep: Bounds, *, precision: str | None = None) -> Iterator[Tensor]:
         """See `RgbRestorer.frames`."""
-        given, near = self._given(clip, precision), dict[int, Tensor]()
-        for first in range(*keep, given.together):
-            kept = range(first, min(first + given.together, keep[1]))
+        prepared, near = self._prepared(clip, precision), dict[int, Tensor]()
+        for first in range(*keep, prepared.together):
+            kept = range(first, min(first + prepared.together, keep[1]))
             around = range(max(0, first - self.smoothed), min(len(clip), kept.stop + self.smoothed))
             fresh = [at for at in around if at not in near]
             near = {at: near[at] for at in around if at in near}
-            for part in groups(fresh, given.together):
-                near |= zip(part, self._restored(given, part), strict=True)
+            for part in groups(fresh, prepared.together):
+                near |= zip(part, self._restored(prepared, part), strict=True)
             for at in kept:
                 beside = [near[other] for other in around if 0 < abs(other - at) <= self.smoothed]
                 yield smooth(near[at], beside) if self.smoothed else near[at]
 
     def picture(self, window: Tensor, precision: str | None = None) -> Tensor:
         """Return the middle frame (3, H, W) of a scene (T, 3, H, W) restored."""
-        return self._restored(self._given(window, precision), [len(window) // 2])[0]
+        return self._restored(self._prepared(window, precision), [len(window) // 2])[0]
 
     def detail_changed(self, window: Tensor) -> float:
         """Return the detail that the network alone changes in the middle frame of a scene (T, 3, H, W), in
         grey levels.
         """
-        given, middle = self._given(window, None), len(window) // 2
-        with torch.inference_mode(), all_bits(self.device, given.half):
-            restored = self._by_network(given, [middle]).clamp(0, 1)
-            frame = window[middle : middle + 1].to(self.device)
-            return float(changed_detail(frame, restored))
+        prepared, middle = self._prepared(window, None), len(window) // 2
+        with torch.inference_mode(), all_bits(self.tiled.device, prepared.half):
+            restored = self.tiled.restored(prepared, [middle]).clamp(0, 1)
+            return float(changed_detail(window[middle : middle + 1].to(restored.device), restored))
 
     def haze_level(self, picture: Tensor) -> float:
         """Return the amount of haze in a picture (3, H, W): the network's mean change in grey levels."""
-        given = self._given(picture[None], None)
-        with torch.inference_mode(), all_bits(self.device, given.half):
-            (found,) = self._estimates(given, [0], [0])
+        prepared = self._prepared(picture[None], None)
+        with torch.inference_mode(), all_bits(self.tiled.device, prepared.half):
+            (found,) = self._estimates(prepared, [0], [0])
             return 255 * float((found.restored - found.given).abs().mean())
 
-    def _given(self, clip: Tensor, precision: str | None) -> Given:
-        height, width = clip.shape[-2:]
-        size = coarse_size(height, width, self.coarse_lines, self.form.multiple)
-        source = downscale(clip.to(self.device), size) if size else clip
+    def _prepared(self, clip: Tensor, precision: str | None) -> PreparedClip:
+        device, size = self.tiled.device, self._coarse_size(*clip.shape[-2:])
+        source = downscale(clip.to(device), size) if size else clip
         tile = self.tile_size(*source.shape[-2:])
-        tiles = min(self.most_tiles, tiles_for(self.device, tile, self.pixel_memory))
+        tiles = self.tiled.tiles_at_once(tile)
         whole = tile[0] >= source.shape[-2] and tile[1] >= source.shape[-1]
-        return Given(
+        return PreparedClip(
             clip,
             source,
-            keys_of(source) if self.form.haze else [],
-            half_type(precision or self.precision, self.device),
+            half_type(precision or self.precision, device),
             tile,
             tiles,
             min(tiles, GPU_CLIP) if self.on_gpu and whole else 1,
+            keys_of(source) if self.averaged else [],
         )
 
-    def _restored(self, given: Given, places: Sequence[int]) -> list[Tensor]:
+    def _restored(self, clip: PreparedClip, places: Sequence[int]) -> list[Tensor]:
         """Return frames (3, H, W) of a clip restored."""
-        clip, source = given.clip, given.source
-        with torch.inference_mode(), all_bits(self.device, given.half):
-            if self.form.haze:
-                return self._without_haze(given, places)
-            restored = self._by_network(given, places)
-            if source is not clip:
-                frames = pick(clip, places).to(self.device)
-                restored = apply_guided_change(pick(source, places), restored, frames)
-        return list(restored.to(clip.device))
+        with torch.inference_mode(), all_bits(self.tiled.device, clip.half):
+            if self.averaged:
+                return self._without_haze(clip, places)
+            restored = self.tiled.restored(clip, places)
+            if clip.source is not clip.frames:
+                frames = pick(clip.frames, places).to(restored.device)
+                restored = apply_guided_change(pick(clip.source, places), restored, frames)
+        return list(restored.to(clip.frames.device))
 
-    def _without_haze(self, given: Given, places: Sequence[int]) -> list[Tensor]:
+    def _without_haze(self, clip: PreparedClip, places: Sequence[int]) -> list[Tensor]:
         """Return frames without haze, as much of it removed as from their neighbours."""
-        clip, averaged = given.clip, self.averaged
+        count, averaged = len(clip.frames), self.averaged
         near = {
-            at: [reflected(index, len(clip)) for index in range(at - averaged, at + averaged + 1)]
+            at: [reflected(index, count) for index in range(at - averaged, at + averaged + 1)]
             for at in places
         }
         estimates: dict[int, Estimate] = {}
-        for part in groups(sorted({index for several in near.values() for index in several}), given.together):
-            keys = [(*(given.keys[seen] for seen in self._seen(at, len(clip))), given.half) for at in part]
-            found = self.estimates.get(keys, partial(self._estimates, given, part))
+        for part in groups(sorted({index for several in near.values() for index in several}), clip.together):
+            keys = [(*(clip.keys[seen] for seen in self.tiled.seen(at, count)), clip.half) for at in part]
+            found = self.estimates.get(keys, partial(self._estimates, clip, part))
             estimates |= zip(part, found, strict=True)
         clear: list[Tensor] = []
-        for part in groups(places, given.together):
+        for part in groups(places, clip.together):
             windows = [[estimates[index] for index in near[at]] for at in part]
-            clear += dehaze_smoothly(windows, pick(clip, part).to(self.device)).to(clip.device)
+            frames = pick(clip.frames, part)
+            clear += dehaze_smoothly(windows, frames.to(self.tiled.device)).to(frames.device)
         return clear
 
-    def _estimates(self, given: Given, places: Sequence[int], wanted: Sequence[int]) -> list[Estimate]:
+    def _estimates(self, clip: PreparedClip, places: Sequence[int], wanted: Sequence[int]) -> list[Estimate]:
         """Estimate the haze of those of `places` whose positions are `wanted`."""
         own = [places[position] for position in wanted]
-        small = pick(given.source, own).to(self.device)
-        return estimates_of(small, self._by_network(given, own))
-
-    def _seen(self, at: int, count: int) -> list[int]:
-        """Return the frames of a scene of `count` that the network takes to restore one; beyond its ends the
-        scene is reflected.
-        """
-        return [reflected(index, count) for index in range(at - self.seen, at + self.seen + 1)]
-
-    def _by_network(self, given: Given, places: Sequence[int]) -> Tensor:
-        """Return pictures (N, 3, H, W) by the network, on its device."""
-        network, source, half = self.network, given.source, given.half
-
-        def work(tiles: Tensor) -> Tensor:
-            pictures = tiles if self.seen else tiles[:, 0]
-            with torch.autocast(self.device.type, half or torch.bfloat16, enabled=half is not None):
-                tasks = (task.expand(len(pictures)) for task in self.tasks)
-                restored: Tensor = network(pictures, *tasks)[:, None].float()
-            return restored
-
-        windows = torch.stack([pick(source, self._seen(at, len(source))) for at in places])
-        sized = padded(windows.to(self.device), self.form.multiple)
-        whole = apply_tiled(work, sized, given.tile, OVERLAP, self.scale, given.tiles)
-        height, width = (self.scale * side for side in source.shape[-2:])
-        return whole[:, 0, :, :height, :width]
+        return estimates_of(pick(clip.source, own).to(self.tiled.device), self.tiled.restored(clip, own))
 
 
 def pick(pictures: Tensor, places: Sequence[int]) -> Tensor:
@@ -310,9 +323,9 @@ def enlarger(options: RestoreOptions) -> PictureRestorer:
     Raises CheckpointError if it doesn't enlarge as much as is asked for.
     """
     restorer = PictureRestorer("sr", options)
-    if restorer.scale < options.scale:
+    if restorer.facts.scale < options.scale:
         raise CheckpointError(
-            f"{restorer.facts.name}: enlarges {restorer.scale} times, less than `scale={options.scale}`"
+            f"{restorer.facts.name}: enlarges {restorer.facts.scale} times, less than `scale={options.scale}`"
         )
     return restorer
 

@@ -12,7 +12,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from vidrestore.colour import grey_to_planes, grey_to_stored
 from vidrestore.errors import CheckpointError, VidRestoreError
 from vidrestore.events import Listener, Planned, Started, Warned
 from vidrestore.frames import Frame
@@ -26,10 +25,9 @@ from vidrestore.media.source import PIPE, Source, Target
 from vidrestore.models.fast.linear import PackedLinear
 from vidrestore.models.grouping import CHUNK, GROUP, GroupNetwork
 from vidrestore.options import RecoverOptions, chosen_options
-from vidrestore.pipeline.chain import frames_ahead
-from vidrestore.pipeline.clip_restorer import all_finite, at_once
-from vidrestore.pipeline.plane_clips import CLIPS_MEMORY, COPIES
-from vidrestore.pipeline.transfers import as_arrays
+from vidrestore.pipeline.chain import at_once, frames_ahead
+from vidrestore.pipeline.conversions import CLIPS_MEMORY, COPIES
+from vidrestore.pipeline.transfers import all_finite, stored_samples
 from vidrestore.restorers.denoise import GROUPS_PER_PROCESSOR
 from vidrestore.restorers.devices import batch_for, device_name, torch_device, uses_bf16
 from vidrestore.sensing.measurements_file import Measured, MeasurementReader, PatchGrid
@@ -199,9 +197,7 @@ class Recoverer:
         grids, pixels = self.measured.grids, self.measured.video.format
         parts = measurements.split([grid.count for grid in grids], dim=1)
         planes = (self._plane(part, grid, times) for part, grid in zip(parts, grids, strict=True))
-        if self.device.type == "cpu":
-            return [grey_to_planes([plane], pixels)[0] for plane in planes]
-        return [as_arrays(grey_to_stored([plane], pixels), pixels.depth)[0] for plane in planes]
+        return [stored_samples([plane], pixels)[0] for plane in planes]
 
     def _plane(self, measurements: Tensor, grid: PatchGrid, times: list[tuple[int, int]]) -> Tensor:
         """Recover (T, count, M) measurements of one plane: return its last frames (T', H, W), one per entry

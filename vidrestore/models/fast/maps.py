@@ -23,10 +23,8 @@ Span = tuple[int, int]
 
 
 def in_one_piece() -> bool:
-    """Return True if maps must be computed whole and out of place: for gradients, and while torch.compile
-    traces, which finds strips and reuses memory itself.
-    """
-    return torch.is_grad_enabled() or torch.compiler.is_compiling()
+    """Return True if maps must be computed whole and out of place: for gradients."""
+    return torch.is_grad_enabled()
 
 
 def tokens_of(maps: Tensor) -> Tensor:

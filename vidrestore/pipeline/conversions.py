@@ -1,0 +1,282 @@
+"""The ends of a clip's restoration: from stored samples to what a restorer takes, and back to planes.
+
+Colour planes are restored as they are, the frames of a clip together. Networks on RGB get R'G'B' by the
+file's own matrix, range and chroma siting; their frames come one by one and may be larger.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from functools import partial
+from itertools import islice
+from threading import Lock
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from numpy.typing import NDArray
+from torch import Tensor
+
+from vidrestore.clips import Bounds, Planes
+from vidrestore.colour import (
+    OPPONENT_NORMS,
+    grey_to_planes,
+    matrix_of,
+    opponent_to_rgb,
+    planes_to_grey,
+    rgb_to_opponent,
+    rgb_to_yuv,
+    yuv_to_rgb,
+)
+from vidrestore.errors import OptionError
+from vidrestore.frames import Frame, PixelFormat, Scale, VideoInfo, enlarged_size
+from vidrestore.options import RestoreOptions
+from vidrestore.pipeline.plan import Clip, colour_planes
+from vidrestore.pipeline.transfers import Samples
+from vidrestore.restorers.base import PlaneRestorer, RgbRestorer
+from vidrestore.restorers.devices import CPU_MEMORY, memory_for
+
+CLIPS_MEMORY = 600 << 20  # bytes for the float samples of all clips that are restored at once
+COPIES = 4  # a clip's float samples while it is restored: in, out, and the model's sums
+# bytes of RGB that a device converts together, or one over the share of its memory: a step takes as long for
+# few samples as for many
+CONVERTED, CONVERTED_SHARE = 512 << 20, 16
+UNCHANGED = 0.02  # grey levels; frames with a smaller mean change look the same
+
+
+@dataclass(frozen=True)
+class Changes:
+    """Frames that were restored, those of them that stayed as they were (see UNCHANGED), and the sum of the
+    frames' mean absolute changes in grey levels.
+    """
+
+    frames: int = 0
+    unchanged: int = 0
+    total: float = 0.0
+
+    @property
+    def mean(self) -> float:
+        """The mean absolute change of a sample in grey levels."""
+        return self.total / self.frames if self.frames else 0.0
+
+
+class PlaneConversion:
+    """Clips for restorers of colour planes, whose results are mixed with the source and get grain."""
+
+    changes = Changes()  # not counted
+    scale: Scale = 1
+
+    def __init__(self, restorer: PlaneRestorer, video: VideoInfo, options: RestoreOptions) -> None:
+        self.restorer, self.pixels, self.grain = restorer, video.format, options.grain
+        self.strengths = [options.strength] * colour_planes(self.pixels)
+        if self.pixels.family == "yuv" and options.chroma_strength is not None:
+            self.strengths[1:] = [options.chroma_strength] * (len(self.strengths) - 1)
+
+    def clips_at_once(self, frame: Frame, threads: int) -> int:
+        """Return how many clips to restore at once: single-threaded ones use the cores best while memory
+        lasts.
+        """
+        samples = self.restorer.facts.clip * sum(plane.size for plane in frame.planes)
+        return min(threads, CLIPS_MEMORY // (COPIES * 4 * samples))
+
+    def restored(self, clip: Clip, samples: Samples, keep: Bounds, precision: str | None) -> Iterable[Planes]:
+        """Return the planes of all frames of a clip, restored together."""
+        source = samples.grey()
+        planes: Planes = tuple(map(_mixed, source, self._by_network(source, clip, precision), self.strengths))
+        if self.grain:
+            planes = with_grain(planes, self.grain, clip.first, colour=self.pixels.family == "yuv")
+        return [planes]
+
+    def _by_network(self, source: Planes, clip: Clip, precision: str | None) -> Planes:
+        """Return restored planes; noise of R, G, B is removed from luma and colour differences, which the
+        picture fills less evenly.
+        """
+        restore = partial(self.restorer.restore, measured=any(clip.rms), precision=precision)
+        if self.pixels.family != "rgb" or not any(clip.sigma):
+            return restore(source, clip.sigma)
+        levels = tuple(level * norm for level, norm in zip(clip.sigma, OPPONENT_NORMS, strict=True))
+        return opponent_to_rgb(restore(rgb_to_opponent(source), levels))
+
+
+def _mixed(before: Tensor, after: Tensor, strength: float) -> Tensor:
+    return after if strength == 1 else before.lerp(after, strength)
+
+
+class RgbConversion:
+    """Clips for networks on RGB, at the video's size or `scale` times larger.
+
+    `strength` mixes with the source's own planes, or, if frames are enlarged, with the source enlarged
+    bicubically. A result larger than asked for is downscaled, antialiased.
+    """
+
+    def __init__(self, restorer: RgbRestorer, video: VideoInfo, options: RestoreOptions) -> None:
+        self.restorer, self.video, self.strength = restorer, video, options.strength
+        self.device = torch.device(restorer.facts.device)
+        self.scale = output_scale(restorer.facts.scale, options, video.height)
+        self.together = max(CONVERTED, memory_for(self.device) // CONVERTED_SHARE)
+        none = torch.zeros((), device=self.device)
+        self._compared, self._unchanged, self._change, self._counting = 0, none, none, Lock()
+
+    @property
+    def changes(self) -> Changes:
+        """What was changed so far, where restored pictures are compared with their sources."""
+        with self._counting:
+            return Changes(self._compared, int(self._unchanged), float(self._change))
+
+    def _count_changes(self, before: Tensor, after: Tensor) -> None:
+        """Count restored pictures (N, 3, H, W) in [0, 1]; nothing is read from their device yet."""
+        change = 255 * (after - before).abs().mean((1, 2, 3))
+        with self._counting:
+            self._compared += len(change)
+            self._unchanged = self._unchanged + (change < UNCHANGED).sum()
+            self._change = self._change + change.sum()
+
+    def clips_at_once(self, frame: Frame, threads: int) -> int:
+        """Return how many clips there is memory for, and teams of threads."""
+        height, width = frame.planes[0].shape
+        return min(threads // self.restorer.team, CPU_MEMORY // self.restorer.memory(height, width))
+
+    def restored(self, clip: Clip, samples: Samples, keep: Bounds, precision: str | None) -> Iterable[Planes]:
+        """Yield the planes of the frames `keep` of a clip, one frame after the other; on a device several
+        together.
+        """
+        rgb = self._rgb(samples)
+        pictures = self.restorer.frames(rgb, keep, precision=precision)
+        at, step = keep[0], self._frames_at_once(self.scale)
+        while several := list(islice(pictures, step)):
+            places, restored = slice(at, at + len(several)), torch.stack(several)
+            if restored.shape == rgb[places].shape:
+                self._count_changes(rgb[places], restored)
+            yield self._planes(samples, places, rgb[places], restored)
+            at = places.stop
+        assert at == keep[1], "as many frames as asked for"
+
+    def _rgb(self, samples: Samples) -> Tensor:
+        """Return (T, 3, H, W) of all frames on the network's device: all colour is converted there."""
+        count, step = len(samples.frames), self._frames_at_once(1)
+        parts = (samples.grey(slice(at, at + step)) for at in range(0, count, step))
+        pixels, tags, height = samples.pixels, self.video.colour, self.video.height
+        return torch.cat([yuv_to_rgb(part, pixels, tags, height) for part in parts])
+
+    def _frames_at_once(self, scale: Scale) -> int:
+        """Return how many frames to convert together: one on a CPU, whose caches are small."""
+        size = enlarged_size(self.video.height, self.video.width, scale)
+        return 1 if self.device.type == "cpu" else max(1, self.together // (4 * 3 * math.prod(size)))
+
+    def _planes(self, samples: Samples, places: slice, rgb: Tensor, pictures: Tensor) -> Planes:
+        """Return restored pictures as planes on the 0-255 scale, mixed with their sources."""
+        scale = self.scale
+        if scale != self.restorer.facts.scale:
+            pictures = shrunk(pictures, enlarged_size(rgb.shape[-2], rgb.shape[-1], scale))
+        if self.strength < 1 and scale > 1:
+            pictures = enlarged(rgb, scale).lerp(pictures, self.strength)
+        # without a tagged matrix players guess by the height: the output's
+        planes = rgb_to_yuv(pictures, samples.pixels, self.video.colour, pictures.shape[-2])
+        if self.strength < 1 and scale == 1:
+            pairs = zip(samples.grey(places), planes, strict=True)
+            planes = tuple(before.lerp(after, self.strength) for before, after in pairs)
+        return planes
+
+
+def output_scale(native: int, options: RestoreOptions, height: int) -> Scale:
+    """Return how many times larger the output of a video of `height` lines is, at most `native` times.
+
+    Raises OptionError for a height that is not larger, or too much so.
+    """
+    if native == 1:
+        return 1
+    if options.height is None:
+        return min(options.scale, native)
+    scale = Fraction(options.height, height)
+    if not 1 < scale <= native:
+        raise OptionError(
+            f"`height={options.height}`: the video has {height} lines, and sr makes more of them, up to "
+            f"{native * height}"
+        )
+    return int(scale) if scale.denominator == 1 else scale
+
+
+def enlarged(pictures: Tensor, scale: Scale) -> Tensor:
+    """Enlarge (N, C, H, W) to (N, C, scale * H, scale * W), bicubic."""
+    size = enlarged_size(pictures.shape[-2], pictures.shape[-1], scale)
+    return F.interpolate(pictures, size, mode="bicubic", align_corners=False)
+
+
+def shrunk(pictures: Tensor, size: tuple[int, int]) -> Tensor:
+    """Downscale (N, C, H, W) to a smaller `size`, bicubic, antialiased."""
+    return F.interpolate(pictures, size, mode="bicubic", align_corners=False, antialias=True)
+
+
+def enlarged_samples(plane: NDArray[Any], pixels: PixelFormat, scale: Scale) -> NDArray[Any]:
+    """Return a plane of stored samples enlarged by bicubic interpolation; at scale 1 the plane itself."""
+    if scale == 1:
+        return plane
+    (grey,) = planes_to_grey([plane], pixels)
+    return grey_to_planes(list(enlarged(grey[None, None], scale)[0]), pixels)[0]
+
+
+def enlarged_frame(frame: Frame, video: VideoInfo, scale: Scale) -> Frame:
+    """Return a frame with all its planes enlarged, to compare with; at scale 1 the frame itself."""
+    if scale == 1:
+        return frame
+    pixels, planes = video.format, list(frame.planes)
+    height, width = enlarged_size(planes[0].shape[0], planes[0].shape[1], scale)
+    small, large = (matrix_of(pixels, video.colour, lines) for lines in (video.height, height))
+    if small != large:  # the matrix that players assume for that height if none is tagged
+        planes[:3] = _other_matrix(planes[:3], video, large)
+    sizes = [pixels.plane_size(plane, height, width) for plane in range(pixels.plane_count)]
+    if scale.denominator == 1:  # chroma of odd sizes reaches beyond the picture
+        larger = [
+            enlarged_samples(plane, pixels, scale)[:h, :w]
+            for plane, (h, w) in zip(planes, sizes, strict=True)
+        ]
+    else:
+        grey = zip(planes_to_grey(planes, pixels), sizes, strict=True)
+        sized = [F.interpolate(plane[None, None], size, mode="bicubic")[0, 0] for plane, size in grey]
+        larger = list(grey_to_planes(sized, pixels))
+    return replace(frame, planes=tuple(larger))
+
+
+def _other_matrix(planes: list[NDArray[Any]], video: VideoInfo, matrix: int) -> tuple[NDArray[Any], ...]:
+    """Return Y, U, V of the same colours by another matrix."""
+    rgb = yuv_to_rgb(planes_to_grey(planes, video.format), video.format, video.colour, video.height)
+    return grey_to_planes(
+        rgb_to_yuv(rgb, video.format, replace(video.colour, matrix=matrix), video.height), video.format
+    )
+
+
+# Even film grain, for pictures that look too smooth, or to hide banding
+GRAIN_BLUR = 0.6  # pixels, standard deviation of the blur
+GRAIN_LEAST = 0.35  # strength at black and white over that in mid tones
+
+
+def with_grain(planes: tuple[Tensor, ...], sigma: float, first: int, *, colour: bool) -> tuple[Tensor, ...]:
+    """Return planes (T, H, W) on the 0-255 scale with grain of `sigma` in mid tones; less at black and white.
+
+    The grain of a frame follows from its number alone, `first` for the first one. With `colour` the planes
+    after the first are colour differences and stay as they are; otherwise all get the same grain.
+    """
+    frames, height, width = planes[0].shape
+    noise = torch.stack([_frame(height, width, first + index) for index in range(frames)]).to(
+        planes[0].device
+    )
+    grained = planes[:1] if colour else planes
+    return (*(plane + sigma * noise * _tone(plane) for plane in grained), *planes[len(grained) :])
+
+
+def _frame(height: int, width: int, number: int) -> Tensor:
+    """Return (H, W) blurred noise of unit variance."""
+    white = torch.randn(1, 1, height + 4, width + 4, generator=torch.Generator().manual_seed(number))
+    line = torch.exp(-0.5 * (torch.arange(-2.0, 3.0) / GRAIN_BLUR) ** 2)
+    line = line / line.norm()
+    across = F.conv2d(white, line.view(1, 1, 1, 5))
+    return F.conv2d(across, line.view(1, 1, 5, 1))[0, 0]
+
+
+def _tone(plane: Tensor) -> Tensor:
+    """Share of the grain by brightness: 1 in mid tones."""
+    light = (plane / 255).clamp(0, 1)
+    return GRAIN_LEAST + (1 - GRAIN_LEAST) * 4 * light * (1 - light)
