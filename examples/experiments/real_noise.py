@@ -2,7 +2,7 @@
 """Hold `vidrestore denoise` against nlmeans on noise as real footage has it
 (held_out_noise.py).
 
-    real_noise.py CLIP [CLIP ...] [--models phone,grain] [--sigmas 3,5,8,12,18,27] [--options=--best]
+    real_noise.py CLIP [CLIP ...] [--models phone,grain] [--sigmas 3,5,8,12,18,27] [--options=--lossless]
     [--pictures DIR]
 
 CLIP is a folder of frames. Prints the PSNR of R'G'B': as given, `denoise` with its defaults, at the best of
@@ -125,7 +125,7 @@ def main() -> None:
     parser.add_argument("clips", nargs="+", type=Path)
     parser.add_argument("--models", default=",".join(MODELS))
     parser.add_argument("--sigmas", default="3,5,8,12,18,27", help="hand-set ones; none with an empty text")
-    parser.add_argument("--options", default="", help="of `vidrestore denoise`, as in --options=--best")
+    parser.add_argument("--options", default="", help="of `vidrestore denoise`, as in --options=--lossless")
     parser.add_argument("--frames", type=int, default=12)
     parser.add_argument("--size", default="480x320", help="of the middle that is used")
     parser.add_argument("--no-nlmeans", action="store_true")

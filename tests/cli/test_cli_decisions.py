@@ -199,8 +199,3 @@ def test_help_is_legible_on_light_and_on_dark_terminals(words, capsys, monkeypat
         main(words.split())
     used = set(";".join(re.findall(r"\x1b\[([\d;]+)m", capsys.readouterr().out)).split(";"))
     assert {"1"} <= used <= {"0", "1", "2", "35"}  # bold, dim, magenta
-
-
-def test_help_names_the_default_output(capsys):
-    assert run("--help") == 0
-    assert "IN.denoised.mp4" in capsys.readouterr().out
