@@ -56,10 +56,6 @@ class RunOptions:
     ] = None
     recursive: Annotated[bool, input_option(help="Include subfolders; -o DIR gets the same ones.")] = False
     photos: Annotated[bool, input_option(help="Pictures of a folder are photos, not frames.")] = False
-    from_list: Annotated[
-        str | None,
-        input_option(help="Read input names from a file, one per line; - is stdin.", metavar="FILE"),
-    ] = None
     output: Annotated[
         str | None,
         output_option(
@@ -92,9 +88,6 @@ class RunOptions:
         bool,
         output_option("--verbose", "-v", help="Show details of the plan and the time of each stage, too."),
     ] = False
-    log: Annotated[
-        str | None, output_option(help="Append all messages, with times, to a file.", metavar="FILE")
-    ] = None
     shard: Annotated[
         tuple[int, int] | None,
         resume_option(
@@ -105,18 +98,6 @@ class RunOptions:
         Literal["local", "ray"],
         resume_option(help="ray: run on a Ray cluster with shared storage.", metavar="local|ray"),
     ] = "local"
-    ray_address: Annotated[
-        str | None,
-        resume_option(
-            help="Address of the Ray cluster.",
-            metavar="ADDRESS",
-            show_default="RAY_ADDRESS, else this machine",
-        ),
-    ] = None
-    ray_cpus: Annotated[
-        int | None,
-        resume_option(help="CPUs per Ray worker without a GPU.", metavar="N", show_default="4"),
-    ] = None
 
 
 def run_task(task: str, run: RunOptions, options: RestoreOptions) -> None:
@@ -134,16 +115,10 @@ def run_steps(run: RunOptions, steps: Callable[[], list[Step]]) -> None:
     """Restore all inputs by some steps, or preview or plan them, and exit with the code."""
     if run.preview is not None and run.dry_run:
         raise typer.BadParameter("--preview writes a file and --dry-run none; leave one out")
-    if run.engine != "ray" and (run.ray_address is not None or run.ray_cpus is not None):
-        raise typer.BadParameter(
-            "--ray-address and --ray-cpus are for --engine ray; add that, or leave them out"
-        )
-    if not run.sources and not run.from_list:
-        raise typer.BadParameter(
-            "no input was given; expected videos, folders or patterns, or --from-list FILE"
-        )
+    if not run.sources:
+        raise typer.BadParameter("no input was given; expected videos, folders or patterns")
     one_use_of_stdout(run.json, run.output)
-    shown = listening(run.json, run.quiet, verbose=run.verbose, log=run.log)
+    shown = listening(run.json, run.quiet, verbose=run.verbose)
     with stops_cleanly(), shown as on_event:
         code = _run_all(run, steps, on_event)
     raise typer.Exit(code)
@@ -155,13 +130,10 @@ def _run_all(run: RunOptions, steps: Callable[[], list[Step]], on_event: Listene
     An error about all of them is reported for the only input, or for "" if there are several.
     """
     given = run.sources or []
-    only = given[0] if len(given) == 1 and not run.from_list else ""
+    only = given[0] if len(given) == 1 else ""
     on_event(Progressed(only, 0, stage="load"))
-    from vidrestore.jobs.naming import listed_sources  # with torch, which takes seconds
-
     try:
-        sources = [*given, *(listed_sources(run.from_list) if run.from_list else ())]
-        batch = _batch(sources, run, steps())
+        batch = _batch(given, run, steps())
         if run.report is not None and len(batch.sources) > 1 and not Path(run.report).is_dir():
             raise OptionError(f"--report {run.report}: several inputs need a folder for their pages")
     except VidRestoreError as error:
@@ -305,7 +277,7 @@ def _way(run: RunOptions, options: RestoreOptions) -> Way | None:
         from vidrestore.scale.ray_actors import RayActors
         from vidrestore.scale.workers import ByWorkers
 
-        return ByWorkers(RayActors(run.ray_address, cpus=run.ray_cpus))
+        return ByWorkers(RayActors())
     if "," in options.device:
         from vidrestore.scale.workers import ByWorkers, Processes, devices_of
 
