@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import vidrestore
-from vidrestore.options import Declared
+from vidrestore.options import Options, declared
 
 PAGE = Path(__file__).with_name("api.md")
 ORDER = ("restore", "restore_frames", "Restorer", "sense", "recover", "Summary", "RestoreOptions")
@@ -40,7 +40,7 @@ def _section(name: str, found: Any) -> list[str]:
         lines += [f"`{found}`".replace("vidrestore.events.", "").replace("collections.abc.", "")]
     else:
         lines += ["```python", f"{name}{_signature(found)}", "```", "", *_text(found)]
-        if _is_declared(found):
+        if _has_options(found):
             lines += ["", *_table(found)]
         for method in METHODS:
             if inspect.isclass(found) and inspect.getdoc(vars(found).get(method)):
@@ -57,15 +57,14 @@ def _signature(found: Any) -> str:
     if inspect.isclass(found) and issubclass(found, Exception):
         return "(message)"
     if is_dataclass(found):
-        return "(...)" if _is_declared(found) else f"({', '.join(field.name for field in fields(found))})"
+        return "(...)" if _has_options(found) else f"({', '.join(field.name for field in fields(found))})"
     signature, empty = inspect.signature(found), inspect.Parameter.empty
     plain = [each.replace(annotation=empty) for each in signature.parameters.values()]
     return str(signature.replace(parameters=plain, return_annotation=empty)).replace("'", '"')
 
 
-def _is_declared(found: Any) -> bool:
-    """Return True for a class of options."""
-    return is_dataclass(found) and any("declared" in field.metadata for field in fields(found))
+def _has_options(found: Any) -> bool:
+    return inspect.isclass(found) and issubclass(found, Options)
 
 
 def _text(found: Any) -> list[str]:
@@ -82,12 +81,9 @@ def _cell(found: Any) -> str:
 def _table(group: type) -> Iterator[str]:
     yield from ("| field | default | what it does |", "|---|---|---|")
     for field in fields(group):
-        declared: Declared | None = field.metadata.get("declared")
-        what = declared.help if declared else ""
-        if declared and declared.switches:
-            named = [f'"{flag[2:]}": {text}' for flag, text in declared.switches.items()]
-            what = " ".join(named)
-        if declared and field.default is True:  # its help is that of the flag that turns it off
+        option = declared(group)[field.name].option
+        what = option.help if option else ""
+        if option and field.default is True:  # its help is that of the flag that turns it off
             what = f"False: {what}"
         default = field.default if isinstance(field.default, str | int | float | None) else "..."
         yield f"| `{field.name}` | `{default!r}` | {what.replace('|', chr(92) + '|')} |".replace(

@@ -16,6 +16,7 @@ import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, fields, is_dataclass
 from difflib import get_close_matches
+from fractions import Fraction
 from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, get_type_hints
 
@@ -187,8 +188,12 @@ def explained(error: ValidationError, names: Iterable[str] = ()) -> str:
     parts = [part for part in problem["loc"] if isinstance(part, int) or _is_name(part)] or ["it"]
     place = ".".join(str(part) for part in parts if isinstance(part, str))
     place += "".join(f", item {part}" for part in parts if isinstance(part, int))
-    expected = re.sub(r"^\w+ should ", "must ", problem["msg"])
-    return f"{place} {expected}, found {problem['input']!r:.{_LONGEST}}"
+    found = problem["input"]
+    others = [each["msg"] for each in problems if each is not problem and each["input"] is found]
+    alternatives = [text.partition(" should be ")[2] for text in others if " should be " in text]
+    expected = " or ".join([re.sub(r"^\w+ should ", "must ", problem["msg"]), *alternatives])
+    words = str(found) if isinstance(found, Fraction) else repr(found)
+    return f"{place} {expected}, found {words:.{_LONGEST}}"
 
 
 def _is_name(part: str) -> bool:

@@ -8,9 +8,9 @@ with noise of many kinds, and without noise.
 A sample is a window: the features of its planes, in several looks, in one, and in a single frame, and the
 errors of a denoiser for some values of sigma. Where noise is added to video and altered by no camera, the
 best sigma is that of the power where most of the noise is, sqrt(mean(S^2) / mean(S)) over the frequencies of
-8 x 8 blocks, and errors around it are typical ones. Else the denoiser is tried: `--fast` without non-local
-Bayes, whose best sigma is within a tenth of the default's, at a fifth of the time. 100 samples take a minute.
-A tenth of photos and clips is held out; the fit prints what it loses there.
+8 x 8 blocks, and errors around it are typical ones. Else the denoiser is tried: `--quality fast` without
+non-local Bayes, whose best sigma is within a tenth of the default's, at a fifth of the time. 100 samples take
+a minute. A tenth of photos and clips is held out; the fit prints what it loses there.
 """
 
 from __future__ import annotations

@@ -112,22 +112,6 @@ def test_verbose_shows_the_plan_and_what_each_stage_took(tmp_path, capsys):
     assert "took" not in capsys.readouterr().err
 
 
-def test_a_log_file_gets_the_command_and_every_message_with_its_time(tmp_path):
-    write_video(tmp_path / "in.mkv", 3)
-    log = tmp_path / "log.txt"
-    assert run(tmp_path / "in.mkv", "--log", log, "-q") == 0
-    assert run(tmp_path / "none.mkv", "--log", log, "-q") == 1
-    lines = log.read_text().splitlines()
-    assert all(
-        re.match(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d[+-]\d{4} (DEBUG|INFO|WARNING|ERROR) ", line)
-        for line in lines
-    )
-    text = "\n".join(lines)
-    assert f"INFO vidrestore {vidrestore.__version__}: " in text and "in.denoised.mkv: 3 frames in" in text
-    assert "DEBUG" in text and "ERROR" in text and "none.mkv: no such file" in text
-    assert run(tmp_path / "in.mkv", "--log", tmp_path) == 2
-
-
 def test_python_logs_events_at_their_levels(tmp_path, caplog):
     caplog.set_level(logging.DEBUG, "vidrestore")
     write_video(tmp_path / "in.mkv", 3)
@@ -199,8 +183,3 @@ def test_help_is_legible_on_light_and_on_dark_terminals(words, capsys, monkeypat
         main(words.split())
     used = set(";".join(re.findall(r"\x1b\[([\d;]+)m", capsys.readouterr().out)).split(";"))
     assert {"1"} <= used <= {"0", "1", "2", "35"}  # bold, dim, magenta
-
-
-def test_help_names_the_default_output(capsys):
-    assert run("--help") == 0
-    assert "IN.denoised.mp4" in capsys.readouterr().out

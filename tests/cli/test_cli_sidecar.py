@@ -38,7 +38,7 @@ def change(path):
 def test_a_sidecar_records_files_weights_options_noise_and_times(video, monkeypatch):
     monkeypatch.undo()  # the real weights
     monkeypatch.setattr(sys, "argv", ["/bin/vidrestore", "denoise", "in one.mkv"])
-    assert run(video, "--sigma", "20", "--fast", "--sidecar", "-q") == 0
+    assert run(video, "--sigma", "20", "--quality", "fast", "--sidecar", "-q") == 0
     output = video.with_name("in.denoised.mkv")
     found = json.loads(output.with_name("in.denoised.mkv.vidrestore.json").read_text())
     for part, path in (("source", video), ("result", output)):
@@ -125,7 +125,7 @@ def test_tags_of_the_output_say_how_it_was_made_unless_refused(video, name, key)
 
 def test_events_have_times_and_the_plan_versions_and_checksums(video, capsys, monkeypatch):
     monkeypatch.undo()
-    assert "<identity>" in TASKS and run(video, "--sigma", "5", "--fast", "--json") == 0
+    assert "<identity>" in TASKS and run(video, "--sigma", "5", "--quality", "fast", "--json") == 0
     events = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert sorted(event["time"] for event in events) == [event["time"] for event in events]
     details = next(event["details"] for event in events if event["event"] == "plan")

@@ -128,7 +128,7 @@ def test_an_interlaced_video_of_a_tapes_size_is_shown_at_its_best(tmp_path, leve
     write_video(tmp_path / "tape.mkv", 12, "libx264", size=(96, 80), options={"x264-params": "tff=1"})
     verdicts, lines = found_in(tmp_path / "tape.mkv", capsys)
     assert verdicts["interlacing"] == "yes"
-    assert f"vidrestore denoise {tmp_path / 'tape.mkv'} --best --preview 5s" in lines
+    assert f"vidrestore denoise {tmp_path / 'tape.mkv'} --quality best --preview 5s" in lines
 
 
 def test_a_person_reads_reasons_and_that_nothing_is_to_do(tmp_path, levels, capsys):

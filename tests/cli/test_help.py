@@ -1,12 +1,13 @@
 """What `--help` shows, and the options that are made from the fields of options classes."""
 
 import os
+import re
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, fields
+from collections.abc import Iterator
+from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
+from typing import Annotated, Any
 
 import pytest
 import typer
@@ -14,25 +15,24 @@ from typer.testing import CliRunner
 
 from vidrestore.cli import restoring
 from vidrestore.cli.app import app
-from vidrestore.cli.declared import with_options
-from vidrestore.cli.restoring import RunOptions
-from vidrestore.media.encoder_table import ENCODERS
+from vidrestore.cli.command_options import with_options
 from vidrestore.media.encoders import GREATEST_CRF, LEAST_CRF
-from vidrestore.options import PANELS, EncoderOptions, RecoverOptions, RestoreOptions, SenseOptions, option
+from vidrestore.media.encoder_table import ENCODERS
+from vidrestore.options import EncoderOptions, RestoreOptions, declared
 from vidrestore.restorers import picture_restorer, vsr_restorer
 from vidrestore.weights import read_manifest
 
 
-def help_of(*arguments: str, columns: int = 200) -> str:
-    result = CliRunner().invoke(app, [*arguments, "--help"], env={"COLUMNS": str(columns), "NO_COLOR": "1"})
+def help_of(*arguments: str, columns: int = 200, flag: str = "--help") -> str:
+    result = CliRunner().invoke(app, [*arguments, flag], env={"COLUMNS": str(columns), "NO_COLOR": "1"})
     assert result.exit_code == 0
     return result.stdout
 
 
 @pytest.mark.parametrize("name", ["dehaze", "sr"])
 def test_an_option_stands_only_where_it_does_something(name):
-    text = help_of(name)
-    assert not [flag for flag in ("--sigma", "--fast", "--best", "--no-match") if flag in text]
+    text = help_of(name, flag="--help-all")
+    assert not [flag for flag in ("--sigma", "--quality", "--grain") if flag in text]
     assert ("--scale" in text) == (name == "sr")
     assert ("--steady" in text) == (name != "sr")
     assert CliRunner().invoke(app, [name, "in.mp4", "--sigma", "20"]).exit_code == 2
@@ -59,9 +59,26 @@ def test_the_first_page_groups_the_commands():
     )
 
 
+def flags(name: str, flag: str) -> list[str]:
+    """The options that a help shows, each once."""
+    return re.findall(r"^│ +(--[a-z-]+)", help_of(name, flag=flag), re.MULTILINE)
+
+
+@pytest.mark.parametrize(
+    "name, own", [("denoise", {"--sigma"}), ("derain", set()), ("sr", {"--scale"})], ids=str
+)
+def test_help_shows_the_ten_options_that_a_task_needs_and_help_all_the_others(name, own):
+    shared = "--strength --start --duration --output --preview --dry-run --overwrite --crf --device"
+    short, long = flags(name, "--help"), flags(name, "--help-all")
+    assert {*short} == {*shared.split(), "--help", "--help-all"} | own
+    assert {*short} < {*long} and {"--no-tags", "--encoder-option", "--work-dir"} < {*long}
+    assert len(long) <= 47
+
+
 def test_the_panels_are_in_their_order():
-    text = help_of("denoise")
-    places = [text.index(f"─ {panel} ─") for panel in PANELS]
+    text = help_of("denoise", flag="--help-all")
+    panels = ("Quality", "Input", "Output", "Encoding", "Resume and batches", "Machine")
+    places = [text.index(f"─ {panel} ─") for panel in panels]
     assert places == sorted(places)
 
 
@@ -77,18 +94,10 @@ def test_the_help_names_the_defaults_that_the_library_has():
 def given(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> RestoreOptions:
     """What the library is asked for by `vidrestore denoise in.mp4 ARGUMENTS`."""
     asked: list[RestoreOptions] = []
-    monkeypatch.setattr(restoring, "run_task", lambda task, run, options: asked.append(options()))
+    monkeypatch.setattr(restoring, "run_task", lambda task, run, options: asked.append(options))
     result = CliRunner().invoke(app, ["denoise", "in.mp4", *arguments], catch_exceptions=False)
     assert result.exit_code == 0, result.output
     return asked[0]
-
-
-@pytest.mark.parametrize("more", [(), ("--quiet",), ("2s", "-q")])
-def test_a_preview_without_a_duration_has_five_seconds(monkeypatch, more):
-    asked: list[RunOptions] = []
-    monkeypatch.setattr(restoring, "run_task", lambda task, run, options: asked.append(run))
-    assert CliRunner().invoke(app, ["denoise", "in.mp4", "--preview", *more]).exit_code == 0
-    assert asked[0].preview == (2 if "2s" in more else 5) and asked[0].quiet == bool(more)
 
 
 def test_without_options_the_library_is_asked_for_its_defaults(monkeypatch):
@@ -97,7 +106,7 @@ def test_without_options_the_library_is_asked_for_its_defaults(monkeypatch):
 
 def test_options_become_the_fields_that_declare_them(monkeypatch):
     line = (
-        "--sigma 20 --best --no-match --strength 0.5 --no-scene-detect --start 1m30s --duration 0:10 "
+        "--sigma 20 --quality best --strength 0.5 --no-scene-detect --start 1m30s --duration 0:10 "
         "--drop audio,data --drop cover"
     )
     line += (
@@ -107,7 +116,6 @@ def test_options_become_the_fields_that_declare_them(monkeypatch):
     assert given(monkeypatch, *line.split()) == RestoreOptions(
         sigma=20.0,
         quality="best",
-        match=False,
         strength=0.5,
         scene_detect=False,
         start=Fraction(90),
@@ -120,33 +128,16 @@ def test_options_become_the_fields_that_declare_them(monkeypatch):
     )
 
 
-def test_every_field_of_the_options_has_its_place_on_the_command_line():
-    missing = [
-        field.name
-        for group in (RestoreOptions, EncoderOptions)
-        for field in fields(group)
-        if "declared" not in field.metadata
-    ]
-    assert missing == ["encoder", "threads"]  # a group of its own, and what only experiments set
-
-
-def test_an_option_without_a_scope_can_not_be_declared():
-    with pytest.raises(TypeError, match="'scope'"):
-        option(0.5, "Grain to keep.", "Quality", metavar="0..1")
-    with pytest.raises(
-        ValueError, match="scope must be one of pixels, file, streams, call, job, machine, got 'bits'"
-    ):
-        option(0.5, "Grain to keep.", "Quality", scope="bits")
-
-
-def test_every_field_of_the_options_has_a_scope():
-    groups = (RestoreOptions, SenseOptions, RecoverOptions, RunOptions)
-    assert not [field.name for group in groups for field in fields(group) if "scope" not in field.metadata]
+def test_every_field_has_a_scope_and_all_but_one_have_an_option():
+    restore, encoder = declared(RestoreOptions), declared(EncoderOptions)
+    assert [name for name, each in restore.items() if not each.about] == []
+    missing = [name for group in (restore, encoder) for name, each in group.items() if not each.option]
+    assert missing == ["match", "encoder", "threads"]  # `encoder` has options of its own
 
 
 @dataclass(frozen=True)
-class Options:
-    grain: float = option(0.5, "Grain to keep.", "Quality", scope="pixels", metavar="0..1")
+class Small:
+    grain: Annotated[float, typer.Option(help="Grain to keep.")] = 0.5
 
 
 def test_a_new_field_is_a_new_option():
@@ -155,18 +146,12 @@ def test_a_new_field_is_a_new_option():
 
     @small.command()
     @with_options()
-    def work(options: Options, count: int = 3) -> None:
+    def work(options: Small, count: int = 3) -> None:
         seen.append((options, count))
 
-    @small.command()
-    @with_options()
-    def later(options: Callable[[], Options]) -> None:
-        seen.append(options())
-
-    runner = CliRunner()
-    assert runner.invoke(small, ["work", "--grain", "0.25"]).exit_code == 0
-    assert runner.invoke(small, ["later"]).exit_code == 0
-    assert seen == [(Options(0.25), 3), Options(0.5)]
+    assert CliRunner().invoke(small, ["--grain", "0.25"]).exit_code == 0
+    assert CliRunner().invoke(small, []).exit_code == 0
+    assert seen == [(Small(0.25), 3), (Small(0.5), 3)]
 
 
 # Completion

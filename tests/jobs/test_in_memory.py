@@ -45,7 +45,9 @@ def test_an_array_of_bytes_gives_the_frames_of_the_command(video: Path) -> None:
     frames = pictures(video)
     assert frames.shape == (4, 48, 64, 3) and frames.dtype == np.uint8
     np.testing.assert_array_equal(vidrestore.restore_frames(frames), restored_by_command(video, "denoise"))
-    expected = restored_by_command(video, "denoise", "--sigma", "20", "--fast", "--strength", "0.5")
+    expected = restored_by_command(
+        video, "denoise", "--sigma", "20", "--quality", "fast", "--strength", "0.5"
+    )
     np.testing.assert_array_equal(
         vidrestore.restore_frames(frames, sigma=20, quality="fast", strength=0.5), expected
     )

@@ -171,7 +171,7 @@ def test_too_little_room_is_said_before_the_work(
 
 def test_without_any_input_the_command_says_what_it_takes(commands: Commands) -> None:
     code, said = denoise(commands)
-    assert code == 2 and "--from-list FILE" in " ".join(said.replace("│", " ").split())
+    assert code == 2 and "expected videos, folders or patterns" in " ".join(said.replace("│", " ").split())
 
 
 def test_a_run_stopped_in_a_folder_goes_on_with_the_film_it_was_at(

@@ -9,7 +9,7 @@ import pytest
 
 from vidrestore.errors import MediaError, OptionError
 from vidrestore.jobs.batch import Batch
-from vidrestore.jobs.naming import expand_sources, is_our_output, listed_sources, made_of_others, output_for
+from vidrestore.jobs.naming import expand_sources, is_our_output, made_of_others, output_for
 from vidrestore.media.source import Source, Target
 from vidrestore.options import RestoreOptions
 
@@ -196,31 +196,6 @@ def test_an_output_that_keeps_its_sources_suffix_is_left_out_beside_it(tree: Pat
 def test_an_output_folder_that_is_a_file_is_refused(tree: Path) -> None:
     with pytest.raises(MediaError, match="this folder for the outputs can't be made"):
         Batch([str(tree)], f"{tree}/a.mp4", "denoise", RestoreOptions(), recursive=True)
-
-
-@pytest.mark.parametrize("content", [b"a b.mp4\n\nc\xe9.mkv\n", b"a b.mp4\0c\xe9.mkv\0"])
-def test_a_list_names_one_input_in_each_line(tmp_path: Path, content: bytes) -> None:
-    (tmp_path / "list.txt").write_bytes(content)
-    assert listed_sources(f"{tmp_path}/list.txt") == ["a b.mp4", "c\udce9.mkv"]
-
-
-@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16"])
-def test_a_list_that_windows_wrote_names_the_same(tmp_path: Path, encoding: str) -> None:
-    (tmp_path / "list.txt").write_bytes("a b.mp4\r\n\u732b.mkv\r\n".encode(encoding))
-    assert listed_sources(f"{tmp_path}/list.txt") == ["a b.mp4", "\u732b.mkv"]
-
-
-def test_a_list_that_is_empty_or_not_there_is_an_error(tmp_path: Path) -> None:
-    (tmp_path / "list.txt").write_bytes(b"\n")
-    with pytest.raises(MediaError, match="the list of inputs is empty"):
-        listed_sources(f"{tmp_path}/list.txt")
-    with pytest.raises(MediaError, match="can't be read"):
-        listed_sources(f"{tmp_path}/none.txt")
-
-
-def test_a_list_without_an_end_is_refused() -> None:
-    with pytest.raises(MediaError, match="/dev/zero: the list of inputs can't be read .larger than 64 MB"):
-        listed_sources("/dev/zero")
 
 
 def test_empty_names_are_refused() -> None:

@@ -642,5 +642,5 @@ def test_runs_restored_by_themselves_in_any_order_give_the_same_film(tmp_path: P
 
 
 def test_a_segment_length_below_one_is_refused() -> None:
-    with pytest.raises(OptionError, match="segment_frames must be 1 or more, got 0"):
+    with pytest.raises(OptionError, match="segment_frames must be greater than or equal to 1, found 0"):
         RestoreOptions(segment_frames=0)

@@ -131,7 +131,7 @@ def test_the_input_that_is_expected_picks_the_weights_unless_they_are_named(tmp_
         ("mine", ENLARGERS["clean"]),
     ]
     assert all(name in read_manifest() for name in ENLARGERS.values())
-    with pytest.raises(OptionError, match="input must be one of auto, compressed, clean, got 'raw'"):
+    with pytest.raises(OptionError, match="input must be 'auto', 'compressed' or 'clean', found 'raw'"):
         RestoreOptions(input="raw")  # type: ignore[arg-type]
 
 

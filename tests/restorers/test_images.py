@@ -100,7 +100,7 @@ def test_denoise_takes_either_family_and_refuses_the_options_of_the_other(tmp_pa
     model = write_weights(tmp_path, small(), "denoise")
     assert load_restorer("denoise", RestoreOptions(model=model, device="cpu")).sees == "rgb"
     assert load_restorer("denoise", RestoreOptions(device="cpu")).sees == "planes"
-    with pytest.raises(OptionError, match="remove `sigma`, `quality` and `match`"):
+    with pytest.raises(OptionError, match="remove `sigma` and `quality`, and match=False"):
         load_restorer("denoise", RestoreOptions(model=model, sigma=20, device="cpu"))
     for options in ({"tile": 128}, {"steady": True}):
         with pytest.raises(OptionError, match=f"^`{next(iter(options))}`: .* DUST sees patches"):

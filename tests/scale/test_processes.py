@@ -267,7 +267,8 @@ def test_the_command_restores_on_several_devices(tmp_path: Path) -> None:
             str(tmp_path / name),
             "--sigma",
             "10",
-            "--fast",
+            "--quality",
+            "fast",
             "--segment-frames",
             "20",
         ]

@@ -39,12 +39,6 @@ OPTIONS = RestoreOptions(encoder=SLOW, segment_frames=20, device="cpu", threads=
 FRAMES = 240
 
 
-@pytest.mark.parametrize("option", ["--ray-cpus=8", "--ray-address=HEAD:6379"])
-def test_options_of_a_cluster_are_refused_without_one(tmp_path: Path, option: str) -> None:
-    found = CliRunner().invoke(app, ["denoise", str(tmp_path / "film.mkv"), option])
-    assert found.exit_code == 2 and "for --engine ray" in found.stderr
-
-
 def test_without_ray_the_command_says_how_to_get_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
     found = CliRunner().invoke(app, ["denoise", str(tmp_path / "film.mkv"), "--engine", "ray"])

@@ -65,7 +65,7 @@ WRONG: list[tuple[str, str, object, str]] = [
     ("", "family", None, "missing: family"),
     ("data", "clips", None, "[data]: missing: clips"),
     ("data", "clip", "clips", "[data]: unknown: clip; there are: clips, stills"),
-    ("data", "clips", 1, "[data]: clips must be a valid string, found 1"),
+    ("data", "clips", 1, "[data]: clips must be a valid string or a valid array, found 1"),
     ("data", "validation", "held.mkv", "[data]: validation must be a valid array, found 'held.mkv'"),
     (
         "data",

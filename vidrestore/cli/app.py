@@ -19,13 +19,13 @@ import typer
 from vidrestore import __version__
 from vidrestore.cli import weights_commands
 from vidrestore.cli.bench_commands import bench
-from vidrestore.cli.declared import LegibleCommand, LegibleGroup, RestoreCommand
+from vidrestore.cli.command_options import LegibleCommand, LegibleGroup, TaskCommand
+from vidrestore.cli.config_commands import config, use_user_file
 from vidrestore.cli.eval_commands import evaluate
 from vidrestore.cli.inputs import INTERRUPTED
 from vidrestore.cli.inspect_commands import devices, inspect, verify
 from vidrestore.cli.restoring import RESTORE_COMMANDS, run
 from vidrestore.cli.sense_commands import recover, sense
-from vidrestore.cli.settings import config, use_user_file
 from vidrestore.cli.suggest_commands import suggest
 from vidrestore.cli.terminal import as_options, say, show
 from vidrestore.cli.train_commands import train
@@ -57,7 +57,7 @@ app = typer.Typer(
     Examples:
       vidrestore denoise in.mp4                 writes in.denoised.mp4
       vidrestore sr in.mp4 --preview 2s         two seconds, before | after
-      vidrestore denoise --help                 all options, in panels
+      vidrestore denoise --help-all             all options, in panels
     """,
     no_args_is_help=True,
     pretty_exceptions_enable=False,  # bugs show Python's own traceback
@@ -70,7 +70,7 @@ PANELS: dict[str, list[Callable[..., None]]] = {
 }
 for _panel, _commands in PANELS.items():
     for _command in _commands:
-        app.command(rich_help_panel=_panel, cls=RestoreCommand if _panel == RESTORE else LegibleCommand)(
+        app.command(rich_help_panel=_panel, cls=TaskCommand if _panel == RESTORE else LegibleCommand)(
             _command
         )
 app.command("eval", rich_help_panel=OTHER, cls=LegibleCommand)(evaluate)
@@ -112,10 +112,10 @@ def main(arguments: list[str] | None = None) -> None:
     try:
         code = app(arguments, standalone_mode=False)
         sys.exit(code if isinstance(code, int) else 0)
-    except UsageError as error:
+    except typer.TyperException as error:
         if line := usage_line(error):
             say(f"vidrestore: {line}", sys.stderr)
-        sys.exit(2)
+        sys.exit(error.exit_code)
     except VidRestoreError as error:
         say(f"vidrestore: {as_options(str(error))}", sys.stderr)
         sys.exit(error.exit_code)
@@ -168,22 +168,18 @@ def _say_full(error: OSError) -> NoReturn:
     sys.exit(1)
 
 
-# The base of what Typer raises for a wrong command line; it has no public name.
-UsageError: type[Exception] = typer.BadParameter.__mro__[1]
-
-
 def usage_line(error: Any) -> str:
-    """Return Typer's sentence for a `UsageError` and where help is; empty if the help was printed already."""
-    if type(error).__name__ == "NoArgsIsHelpError":
-        return ""
+    """Return Typer's sentence for a wrong command line, and where help is; empty if help was printed."""
     text = error.format_message().removeprefix("Invalid value: ").replace("Value error, ", "").rstrip(".?")
+    if not text.strip():
+        return ""
     unknown = re.match("No such command '([^']*)'", text)
     if unknown and os.path.exists(unknown[1]):
         return f"{unknown[1]} is no command; name the command first, such as vidrestore denoise {unknown[1]}"
     if unknown and (meant := OTHER_NAMES.get(unknown[1])):
         text += f". Did you mean '{meant}'"
     text += _origin(error)
-    context, words = error.ctx, list[str]()
+    context, words = getattr(error, "ctx", None), list[str]()
     while context is not None and context.parent is not None:
         words.insert(0, str(context.info_name))
         context = context.parent
@@ -193,7 +189,7 @@ def usage_line(error: Any) -> str:
 def _origin(error: Any) -> str:
     """Return in words where a wrong value comes from, if not from the command line."""
     parameter = getattr(error, "param", None)
-    if error.ctx is None or parameter is None:
+    if parameter is None or error.ctx is None:
         return ""
     source = error.ctx.get_parameter_source(parameter.name)
     if source is not None and source.name == "ENVIRONMENT":

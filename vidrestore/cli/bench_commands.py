@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from vidrestore import parsing
-from vidrestore.cli.declared import complete_tasks, with_options
+from vidrestore.cli.command_options import complete_tasks, with_options
 from vidrestore.cli.terminal import say, show, show_json
 from vidrestore.options import EncoderOptions, RestoreOptions
 from vidrestore.wording import counted_words
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
     from vidrestore.jobs.bench import Benchmark
 
 
-OFFERED = ("quality", "match", "model", "device", "precision", "threads")
+OFFERED = ("quality", "model", "device", "precision", "threads")
 
 
-@with_options(only=lambda field: field.name in OFFERED)
+@with_options(lambda name, found: name in OFFERED)
 def bench(
-    options: Callable[[], RestoreOptions],
+    options: RestoreOptions,
     source: Annotated[
         str | None, typer.Argument(metavar="[IN]", help="Short video; default: a synthetic one with noise.")
     ] = None,
@@ -74,13 +74,12 @@ def bench(
     """
     from vidrestore.jobs.bench import bench
 
-    given = options()
     if report is not None:
-        _prove(report, given.device, size, frames)
+        _prove(report, options.device, size, frames)
         return
     chosen = replace(
-        given,
-        sigma=default_sigma(given.model) if sigma is None else sigma,
+        options,
+        sigma=default_sigma(options.model) if sigma is None else sigma,
         encoder=EncoderOptions(lossless=lossless),
     )
     if not json:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from vidrestore.cli.declared import Device, Threads
+from vidrestore.cli.command_options import Device, Threads
 from vidrestore.cli.inputs import stops_cleanly
 from vidrestore.cli.progress import PLAIN_INTERVAL
 from vidrestore.cli.terminal import escaped, say, say_over, show, show_columns
@@ -102,12 +102,10 @@ def evaluate(
     import torch
 
     from vidrestore.evaluation import evaluate, suites
-    from vidrestore.options import check_threads
 
     if list_suites:
         show_columns(list(suites().items()))
         return
-    check_threads(threads)
     if threads:
         torch.set_num_threads(threads)
     files = {kind: path for kind, path in (("json", json), ("csv", csv), ("html", html)) if path is not None}

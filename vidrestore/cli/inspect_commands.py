@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from vidrestore.cli.declared import Quiet
+from vidrestore.cli.command_options import Quiet
 from vidrestore.cli.progress import listening
 from vidrestore.cli.terminal import show, show_json
 from vidrestore.events import DAMAGED_SOURCE

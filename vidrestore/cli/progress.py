@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import logging
 import os
-import shlex
 import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, TextIO
 
-from vidrestore import __version__
 from vidrestore.cli.terminal import bar_console, cleared, escaped, fitted, in_options, say, say_json
-from vidrestore.errors import OptionError
 from vidrestore.events import BEFORE_START, Event, Failed, Finished, Listener, Progressed
 from vidrestore.wording import LOGGER, Logged, describe, numbered, progress_of, result_of, stage_of
 
@@ -24,15 +21,12 @@ PLAIN_INTERVAL = 10.0  # seconds between two lines about the same stage
 
 
 @contextmanager
-def listening(
-    json: bool = False, quiet: bool = False, *, verbose: bool = False, log: str | None = None
-) -> Iterator[Listener]:
+def listening(json: bool = False, quiet: bool = False, *, verbose: bool = False) -> Iterator[Listener]:
     """Yield a listener for the inputs of one command.
 
     `json` prints every event on stdout, one per line; otherwise finished inputs are a sentence on stdout.
     Progress and warnings go to stderr, with `verbose` also the details of plans and the time that each stage
-    took. `quiet` leaves errors, and damage of a source, which changes the exit code. `log` is a file that
-    all of this is appended to, with times. Raises OptionError if it can't be written.
+    took. `quiet` leaves errors, and damage of a source, which changes the exit code.
     """
     with ExitStack() as stack:
         mixed = json and sys.stdout.isatty()  # a bar and JSON on one terminal would overwrite each other
@@ -47,9 +41,6 @@ def listening(
         )
         results = (print_json,) if json else () if quiet else (print_summary,)
         listeners = (progress, *results)  # the bar is removed before the summary is printed
-        if log:
-            stack.enter_context(_handling(_log_file(log)))
-            LOGGER.info("vidrestore %s: %s", __version__, shlex.join(sys.argv))
         if verbose and not quiet:
             stack.enter_context(_handling(_Lines(progress.show)))
 
@@ -70,20 +61,6 @@ class _Lines(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         if record.levelno == logging.DEBUG:
             self._show(record.getMessage())
-
-
-class _OneLine(logging.Formatter):
-    def format(self, record: logging.LogRecord) -> str:
-        return escaped(super().format(record))
-
-
-def _log_file(path: str) -> logging.Handler:
-    try:
-        handler = logging.FileHandler(path, encoding="utf-8", errors="backslashreplace")
-    except OSError as error:
-        raise OptionError(f"--log {path}: can't be written ({error.strerror})") from error
-    handler.setFormatter(_OneLine("%(asctime)s %(levelname)s %(message)s", "%Y-%m-%dT%H:%M:%S%z"))
-    return handler
 
 
 @contextmanager

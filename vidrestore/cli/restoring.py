@@ -10,23 +10,30 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
-from dataclasses import Field, dataclass, fields, replace
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from vidrestore import parsing
 from vidrestore.checking import converted, known_names, parse_toml, toml, with_settings
-from vidrestore.cli.declared import JSON, QUIET, one_use_of_stdout, with_options
+from vidrestore.cli.command_options import HelpAll, Json, Quiet, of_task, one_use_of_stdout, with_options
 from vidrestore.cli.inputs import numbered, run_each, stops_cleanly
 from vidrestore.cli.progress import listening
 from vidrestore.cli.terminal import ask, say, show
 from vidrestore.errors import OptionError, OutputExistsError, VidRestoreError
 from vidrestore.events import Failed, Progressed, Warned
 from vidrestore.files.regular import LARGEST_TOML, read_limited
-from vidrestore.options import INPUT, OUTPUT, QUALITY, RESUME, Declared, RestoreOptions, option
+from vidrestore.options import (
+    RestoreOptions,
+    declared,
+    input_option,
+    output_option,
+    quality_option,
+    resume_option,
+)
 from vidrestore.wording import counted_words, length_of_time
 
 if TYPE_CHECKING:
@@ -41,89 +48,65 @@ if TYPE_CHECKING:
 class RunOptions:
     """Inputs, output and mode of a command: options that are not `RestoreOptions`."""
 
-    sources: list[str] | None = option(
-        None,
-        "Videos, photos, folders, patterns ('*.mp4', %04d.png), or - for stdin.",
-        INPUT,
-        scope="call",
-        metavar="IN...",
-        argument=True,
+    sources: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="IN...", help="Videos, photos, folders, patterns ('*.mp4', %04d.png), or - for stdin."
+        ),
+    ] = None
+    recursive: Annotated[bool, input_option(help="Include subfolders; -o DIR gets the same ones.")] = False
+    photos: Annotated[bool, input_option(help="Pictures of a folder are photos, not frames.")] = False
+    output: Annotated[
+        str | None,
+        output_option(
+            "--output",
+            "-o",
+            help="File, folder, %04d.png for pictures, or - for a y4m pipe.",
+            metavar="OUT",
+            show_default="beside IN, named after the task; .mkv if IN's kind can't be written",
+        ),
+    ] = None
+    preview: Annotated[
+        Fraction | None,
+        output_option(
+            help="Restore an excerpt, before | after, from --start or a third in.",
+            metavar="TIME",
+            parser=parsing.seconds,
+        ),
+    ] = None
+    report: Annotated[
+        str | None,
+        output_option(help="Write an HTML page: before and after, noise, flicker.", metavar="FILE.html|DIR"),
+    ] = None
+    sidecar: Annotated[bool, output_option(help="Write OUT.vidrestore.json, for `vidrestore verify`.")] = (
+        False
     )
-    recursive: bool = option(False, "Include subfolders; -o DIR gets the same ones.", INPUT, scope="job")
-    photos: bool = option(False, "Pictures of a folder are photos, not frames.", INPUT, scope="job")
-    from_list: str | None = option(
-        None, "Read input names from a file, one per line; - is stdin.", INPUT, scope="job", metavar="FILE"
-    )
-    output: str | None = option(
-        None,
-        "File, folder, %04d.png for pictures, or - for a y4m pipe.",
-        OUTPUT,
-        scope="call",
-        flags=("--output", "-o"),
-        metavar="OUT",
-        shown="IN.TASK.mp4; .mkv if IN's kind can't be written",
-    )
-    preview: Fraction | None = option(
-        None,
-        "Restore an excerpt, before | after, from --start or a third in.",
-        OUTPUT,
-        scope="job",
-        metavar="[TIME]",
-        shown="5s without TIME",
-        parse=parsing.seconds,
-    )
-    report: str | None = option(
-        None,
-        "Write an HTML page: before and after, noise, flicker.",
-        OUTPUT,
-        scope="job",
-        metavar="FILE.html|DIR",
-    )
-    sidecar: bool = option(False, "Write OUT.vidrestore.json, for `vidrestore verify`.", OUTPUT, scope="job")
-    dry_run: bool = option(False, "Show the plan and its cost; restore nothing.", OUTPUT, scope="job")
-    json: bool = option(False, JSON)
-    quiet: bool = option(False, QUIET)
-    verbose: bool = option(
-        False,
-        "Show details of the plan and the time of each stage, too.",
-        OUTPUT,
-        scope="call",
-        flags=("--verbose", "-v"),
-    )
-    log: str | None = option(
-        None, "Append all messages, with times, to a file.", OUTPUT, scope="call", metavar="FILE"
-    )
-    shard: tuple[int, int] | None = option(
-        None,
-        "Run as process I of N that share OUT's folder.",
-        RESUME,
-        scope="job",
-        metavar="I/N",
-        parse=parsing.shard,
-    )
-    engine: Literal["local", "ray"] = option(
-        "local", "ray: run on a Ray cluster with shared storage.", RESUME, scope="job", metavar="local|ray"
-    )
-    ray_address: str | None = option(
-        None,
-        "Address of the Ray cluster.",
-        RESUME,
-        scope="job",
-        metavar="ADDRESS",
-        shown="RAY_ADDRESS, else this machine",
-    )
-    ray_cpus: int | None = option(
-        None, "CPUs per Ray worker without a GPU.", RESUME, scope="job", metavar="N", shown="4"
-    )
+    dry_run: Annotated[bool, output_option(help="Show the plan and its cost; restore nothing.")] = False
+    json: Json = False
+    quiet: Quiet = False
+    verbose: Annotated[
+        bool,
+        output_option("--verbose", "-v", help="Show details of the plan and the time of each stage, too."),
+    ] = False
+    shard: Annotated[
+        tuple[int, int] | None,
+        resume_option(
+            help="Run as process I of N that share OUT's folder.", metavar="I/N", parser=parsing.shard
+        ),
+    ] = None
+    engine: Annotated[
+        Literal["local", "ray"],
+        resume_option(help="ray: run on a Ray cluster with shared storage.", metavar="local|ray"),
+    ] = "local"
 
 
-def run_task(task: str, run: RunOptions, options: Callable[[], RestoreOptions]) -> None:
+def run_task(task: str, run: RunOptions, options: RestoreOptions) -> None:
     """Restore all inputs by one task, or preview or plan them, and exit with the code."""
 
     def steps() -> list[Step]:
         from vidrestore.jobs.steps import Step
 
-        return [Step(task, options())]
+        return [Step(task, options)]
 
     run_steps(run, steps)
 
@@ -132,16 +115,10 @@ def run_steps(run: RunOptions, steps: Callable[[], list[Step]]) -> None:
     """Restore all inputs by some steps, or preview or plan them, and exit with the code."""
     if run.preview is not None and run.dry_run:
         raise typer.BadParameter("--preview writes a file and --dry-run none; leave one out")
-    if run.engine != "ray" and (run.ray_address is not None or run.ray_cpus is not None):
-        raise typer.BadParameter(
-            "--ray-address and --ray-cpus are for --engine ray; add that, or leave them out"
-        )
-    if not run.sources and not run.from_list:
-        raise typer.BadParameter(
-            "no input was given; expected videos, folders or patterns, or --from-list FILE"
-        )
+    if not run.sources:
+        raise typer.BadParameter("no input was given; expected videos, folders or patterns")
     one_use_of_stdout(run.json, run.output)
-    shown = listening(run.json, run.quiet, verbose=run.verbose, log=run.log)
+    shown = listening(run.json, run.quiet, verbose=run.verbose)
     with stops_cleanly(), shown as on_event:
         code = _run_all(run, steps, on_event)
     raise typer.Exit(code)
@@ -153,13 +130,10 @@ def _run_all(run: RunOptions, steps: Callable[[], list[Step]], on_event: Listene
     An error about all of them is reported for the only input, or for "" if there are several.
     """
     given = run.sources or []
-    only = given[0] if len(given) == 1 and not run.from_list else ""
+    only = given[0] if len(given) == 1 else ""
     on_event(Progressed(only, 0, stage="load"))
-    from vidrestore.jobs.naming import listed_sources  # with torch, which takes seconds
-
     try:
-        sources = [*given, *(listed_sources(run.from_list) if run.from_list else ())]
-        batch = _batch(sources, run, steps())
+        batch = _batch(given, run, steps())
         if run.report is not None and len(batch.sources) > 1 and not Path(run.report).is_dir():
             raise OptionError(f"--report {run.report}: several inputs need a folder for their pages")
     except VidRestoreError as error:
@@ -303,7 +277,7 @@ def _way(run: RunOptions, options: RestoreOptions) -> Way | None:
         from vidrestore.scale.ray_actors import RayActors
         from vidrestore.scale.workers import ByWorkers
 
-        return ByWorkers(RayActors(run.ray_address, cpus=run.ray_cpus))
+        return ByWorkers(RayActors())
     if "," in options.device:
         from vidrestore.scale.workers import ByWorkers, Processes, devices_of
 
@@ -392,7 +366,7 @@ HELP = {
 
     Examples:
       vidrestore denoise in.mp4                        measure the noise
-      vidrestore denoise in.mkv -o out.mkv --sigma 20 --best
+      vidrestore denoise in.mkv -o out.mkv --sigma 20 --quality best
       vidrestore denoise camera/ -o clean/ --recursive
     """,
     "dehaze": """Remove haze; everything else stays as it is.
@@ -436,48 +410,34 @@ HELP = {
 def _restore_command(task: str, help: str) -> Callable[..., None]:
     """Return the command of a task, with the options for it."""
 
-    def command(run: RunOptions, options: Callable[[], RestoreOptions]) -> None:
+    def command(options: RestoreOptions, run: RunOptions, help_all: HelpAll = False) -> None:
         run_task(task, run, options)
 
     command.__name__, command.__doc__ = task, help
-    return with_options(task)(command)
+    return with_options(of_task(task))(command)
 
 
 RESTORE_COMMANDS = [_restore_command(task, help) for task, help in HELP.items()]
 
 
-def _is_of_whole_run(field: Field[Any]) -> bool:
-    """Return True for an option that all steps share."""
-    found: Declared = field.metadata["declared"]
-    return not found.tasks
-
-
-@with_options(only=_is_of_whole_run)
+@with_options(of_task("the whole run"))
 def run(
+    options: RestoreOptions,
     run: RunOptions,
-    options: Callable[[], RestoreOptions],
-    steps: Annotated[
-        str, typer.Option("--steps", metavar="A,B", help="Tasks, in order.", rich_help_panel=QUALITY)
-    ] = "",
+    steps: Annotated[str, quality_option("--steps", metavar="A,B", help="Tasks, in order.")] = "",
     settings: Annotated[
         list[str] | None,
-        typer.Option(
+        quality_option(
             "--set",
             metavar="STEP.NAME=VALUE",
             help="Option of one step, such as denoise.sigma=20; repeatable.",
-            rich_help_panel=QUALITY,
         ),
     ] = None,
     config: Annotated[
-        str | None,
-        typer.Option(
-            "--config", metavar="FILE", help="Steps and their options as TOML.", rich_help_panel=QUALITY
-        ),
+        str | None, quality_option("--config", metavar="FILE", help="Steps and their options as TOML.")
     ] = None,
-    print_config: Annotated[
-        bool,
-        typer.Option("--print-config", help="Print that TOML and exit.", rich_help_panel=QUALITY),
-    ] = False,
+    print_config: Annotated[bool, quality_option(metavar="", help="Print that TOML and exit.")] = False,
+    help_all: HelpAll = False,
 ) -> None:
     """Restore by several tasks in one go: one decoding, one encoding.
 
@@ -514,9 +474,7 @@ def _read_toml(path: str | None) -> dict[str, Any]:
         raise OptionError(f"--config {path}: can't be read as TOML ({reason})") from error
 
 
-def _chain(
-    names: list[str], tables: Mapping[str, dict[str, Any]], options: Callable[[], RestoreOptions]
-) -> list[Step]:
+def _chain(names: list[str], tables: Mapping[str, dict[str, Any]], options: RestoreOptions) -> list[Step]:
     """Return the steps with their options. Raises OptionError."""
     from vidrestore.jobs.steps import Step, check_steps
 
@@ -527,7 +485,7 @@ def _chain(
             raise OptionError(
                 f"options of {name} were given, but it is none of the steps ({','.join(map(str, names))})"
             )
-    chain = [Step(name, replace(options(), **parsed(name, tables.get(name, {})))) for name in names]
+    chain = [Step(name, replace(options, **parsed(name, tables.get(name, {})))) for name in names]
     check_steps(chain)
     return chain
 
@@ -536,16 +494,16 @@ def parsed(step: str, given: Mapping[str, Any]) -> dict[str, Any]:
     """Return the options of a step, values of TOML or texts, by the names of their fields. Raises
     OptionError.
     """
-    declared = {field.name: field.metadata.get("declared") for field in fields(RestoreOptions)}
-    known = {name: each for name, each in declared.items() if each and step in each.tasks}
-    hints, values = get_type_hints(RestoreOptions), {}
+    declarations = declared(RestoreOptions).items()
+    known = {name: each for name, each in declarations if each.about and step in each.about.tasks}
+    values = {}
     for name, value in given.items():
         key = name.replace("-", "_")
         if key not in known:
             raise OptionError(f"{step} has no option {name!r}; it has: {known_names(key, sorted(known))}")
-        parse = known[key].parse
+        parse = known[key].option.parser if known[key].option else None
         try:
-            values[key] = parse(str(value)) if parse else converted(value, hints[key])
+            values[key] = parse(str(value)) if parse else converted(value, known[key].type)
         except ValueError as error:
             raise OptionError(f"{step}.{name}: {error}") from None
     return values

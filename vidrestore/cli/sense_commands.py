@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Annotated
 
 import typer
 
-from vidrestore.cli.declared import Json, Quiet, one_use_of_stdout, with_options
+from vidrestore.cli.command_options import Json, Quiet, one_use_of_stdout, with_options
 from vidrestore.cli.inputs import run_each, stops_cleanly
 from vidrestore.cli.progress import listening
 from vidrestore.options import RecoverOptions, SenseOptions
@@ -19,7 +18,7 @@ def sense(
     output: Annotated[
         str, typer.Option("--output", "-o", metavar="OUT.safetensors", help="File for the measurements.")
     ],
-    options: Callable[[], SenseOptions],
+    options: SenseOptions,
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -35,7 +34,7 @@ def sense(
     with stops_cleanly(), listening(json, quiet) as on_event:
 
         def work(source: str) -> int:
-            return sense(source, output, options=options(), on_event=on_event).exit_code
+            return sense(source, output, options=options, on_event=on_event).exit_code
 
         code = run_each([source], work, on_event)
     raise typer.Exit(code)
@@ -49,7 +48,7 @@ def recover(
     output: Annotated[
         str, typer.Option("--output", "-o", metavar="OUT", help="Video to write, or - for a y4m pipe.")
     ],
-    options: Callable[[], RecoverOptions],
+    options: RecoverOptions,
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -66,7 +65,7 @@ def recover(
     with stops_cleanly(), listening(json, quiet) as on_event:
 
         def work(source: str) -> int:
-            return recover(source, output, options=options(), on_event=on_event).exit_code
+            return recover(source, output, options=options, on_event=on_event).exit_code
 
         code = run_each([source], work, on_event)
     raise typer.Exit(code)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from vidrestore.cli.declared import Json, Quiet
+from vidrestore.cli.command_options import Json, Quiet
 from vidrestore.cli.progress import listening
 from vidrestore.cli.terminal import say, show, show_json
 

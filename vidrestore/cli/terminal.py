@@ -13,11 +13,10 @@ import re
 import sys
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TextIO
 
 from vidrestore.events import Event, Failed, Listener, Warned
-from vidrestore.options import EncoderOptions, RestoreOptions
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -163,18 +162,8 @@ def _print(line: str, stream: TextIO) -> None:
 _KEYWORD = re.compile(r"`([a-z][a-z_]*)(?:=([^`]+))?`")
 
 
-def _flags(group: type) -> dict[str, str]:
-    """Return the flags of options that have other names on the command line; for a switch, those that do
-    something.
-    """
-    found = {each.name: each.metadata["declared"] for each in fields(group) if "declared" in each.metadata}
-    switches = {name: " or ".join(each.switches) for name, each in found.items() if each.switches}
-    is_on = {each.name: each.default is True for each in fields(group)}
-    named = {name: each.flags[0].split("/") for name, each in found.items() if each.flags}
-    return switches | {name: flags[-1 if is_on[name] else 0] for name, flags in named.items()}
-
-
-FLAGS = {"output": "-o", "settings": "--set", **_flags(EncoderOptions), **_flags(RestoreOptions)}
+# Options that have another name on the command line than in the library
+FLAGS = {"output": "-o", "settings": "--set", "options": "--encoder-option"}
 
 
 def as_options(message: str) -> str:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from vidrestore.cli.declared import Device, Threads
+from vidrestore.cli.command_options import Device, Threads
 from vidrestore.cli.inputs import stops_cleanly
 from vidrestore.cli.terminal import as_options, bar_console, escaped, fitted, say, show
 from vidrestore.training.training_events import (
@@ -138,14 +138,12 @@ def train(
             on_event(Reached("load"))  # torch, which takes seconds
         import torch
 
-        from vidrestore.options import check_threads
         from vidrestore.training.config import config_toml, footage_settings, read_config
         from vidrestore.training.data.packed import is_packed
         from vidrestore.training.data.sources import pack as write_data
         from vidrestore.training.loop import train as run
         from vidrestore.training.networks import with_full_model
 
-        check_threads(threads)
         if threads:
             torch.set_num_threads(threads)
         packed = data if data and is_packed(data) else None

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from vidrestore.cli.declared import Json, LegibleCommand, LegibleGroup, Overwrite, Quiet
+from vidrestore.cli.command_options import Json, LegibleCommand, LegibleGroup, Quiet
 from vidrestore.cli.terminal import show, show_columns, show_json
 from vidrestore.errors import CheckpointError
 from vidrestore.families import ENTRY_POINTS, FAMILIES, find_family
+from vidrestore.options import Overwrite
 from vidrestore.restorers.base import DENOISER, ENLARGERS, IMAGE_NETWORKS, TASKS
 
 if TYPE_CHECKING:

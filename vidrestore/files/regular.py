@@ -18,7 +18,6 @@ from vidrestore.errors import MediaError
 
 MEGABYTE = 1 << 20
 LARGEST_PLAN = 64 * MEGABYTE  # the plan of a video of ten hours has 20
-LARGEST_LIST = 64 * MEGABYTE
 LARGEST_TOML = MEGABYTE
 LONGEST_PATH = 247  # characters of a folder's; a file may have 259
 

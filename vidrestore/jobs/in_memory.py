@@ -8,7 +8,7 @@ from collections.abc import Generator, Iterable, Iterator
 from contextlib import closing, contextmanager
 from fractions import Fraction
 from itertools import chain
-from typing import Any, TypeVar, Unpack, overload
+from typing import Any, TypeVar, overload
 
 import numpy as np
 import torch
@@ -22,7 +22,7 @@ from vidrestore.jobs.frame_progress import counted
 from vidrestore.jobs.job import Summary, ignore
 from vidrestore.jobs.run import request_for, restore_request
 from vidrestore.jobs.steps import LoadedSteps, Step, Steps
-from vidrestore.options import RestoreKeywords, RestoreOptions, changed_values, chosen_options
+from vidrestore.options import RestoreOptions, changed_values, chosen_options
 from vidrestore.wording import Logged
 
 BYTES, FLOATS = PixelFormat("gbrp", "rgb", 8), PixelFormat("gbrpf32le", "rgb", 32)
@@ -38,7 +38,7 @@ def restore_frames(
     task: str = "denoise",
     options: RestoreOptions | None = None,
     on_event: Listener | None = None,
-    **overrides: Unpack[RestoreKeywords],
+    **overrides: Any,
 ) -> Frames:
     """Restore consecutive frames of R'G'B', a NumPy array or a tensor (T, H, W, 3), and return them as the
     same type.
@@ -78,7 +78,7 @@ class Restorer:
         task: str = "denoise",
         *,
         options: RestoreOptions | None = None,
-        **overrides: Unpack[RestoreKeywords],
+        **overrides: Any,
     ) -> None:
         self.task, self.options = task, chosen_options(RestoreOptions, options, overrides)
         self._step, self._loaded = Step(task, self.options), LoadedSteps()

@@ -1,8 +1,7 @@
-"""Find the inputs that folders, patterns and lists name, and name the outputs after them."""
+"""Find the inputs that folders and patterns name, and name the outputs after them."""
 
 from __future__ import annotations
 
-import codecs
 import glob
 import os
 import re
@@ -12,7 +11,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from vidrestore.errors import MediaError, OptionError
-from vidrestore.files.regular import LARGEST_LIST, too_large
 from vidrestore.media.source import (
     MUXERS,
     PICTURE_ENCODERS,
@@ -21,7 +19,6 @@ from vidrestore.media.source import (
     Target,
     is_picture,
     pattern_of,
-    standard_input,
 )
 from vidrestore.options import RestoreOptions
 
@@ -144,41 +141,6 @@ def made_of_others(sources: Sequence[Source]) -> dict[str, str]:
         if _is_made(source)
     }
     return {source: origin for source, origin in origins.items() if origin}
-
-
-def listed_sources(path: str) -> list[str]:
-    """Return the inputs that a file lists, one per line, or separated by zero bytes as by `find -print0`; "-"
-    is standard input. UTF-16 has a byte order mark. Empty lines, and those that begin with #, are skipped.
-
-    Raises MediaError if it can't be read or lists nothing.
-    """
-    try:
-        if Source(path).is_pipe:
-            data = standard_input().read(LARGEST_LIST + 1)
-        else:
-            with open(path, "rb") as file:  # may be a pipe of the shell: <(find ...)
-                data = file.read(LARGEST_LIST + 1)
-        if len(data) > LARGEST_LIST:
-            raise too_large(path, LARGEST_LIST)
-    except OSError as error:
-        raise MediaError(f"{path}: the list of inputs can't be read ({error.strerror})") from error
-    if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):  # written by > in PowerShell
-        data = data.decode("utf-16", "replace").encode()
-    data = data.removeprefix(codecs.BOM_UTF8)
-    lines = (
-        data.split(b"\0")
-        if b"\0" in data
-        else [line for line in data.splitlines() if not line.startswith(b"#")]
-    )
-    try:
-        found = [os.fsdecode(line) for line in lines if line.strip()]
-    except UnicodeDecodeError as error:  # on Windows
-        raise MediaError(
-            f"{path}: the list of inputs is not UTF-8 ({error.reason}); save it as that"
-        ) from None
-    if found:
-        return found
-    raise MediaError(f"{path}: the list of inputs is empty; expected one path in each line")
 
 
 def are_many(sources: Sequence[Source]) -> bool:

@@ -12,7 +12,7 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from tempfile import gettempdir
-from typing import Unpack
+from typing import Any
 
 from vidrestore.errors import VidRestoreError
 from vidrestore.events import Event, Failed, Listener, Warned
@@ -24,7 +24,7 @@ from vidrestore.jobs.resume import WorkFolder, mark_file, nothing_to_do
 from vidrestore.jobs.segmented import SegmentedWork
 from vidrestore.jobs.steps import StepLoader, load_step, write_frames
 from vidrestore.media.source import PIPE, Source, standard_input
-from vidrestore.options import RestoreKeywords, RestoreOptions, chosen_options
+from vidrestore.options import RestoreOptions, chosen_options
 from vidrestore.pipeline.excerpt import expected_frames
 from vidrestore.wording import Logged
 
@@ -38,7 +38,7 @@ def restore(
     task: str = "denoise",
     options: RestoreOptions | None = None,
     on_event: Listener | None = None,
-    **overrides: Unpack[RestoreKeywords],
+    **overrides: Any,
 ) -> Summary:
     """Restore the video `source` into `output` (by default beside it); done when it returns.
 

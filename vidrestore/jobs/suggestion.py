@@ -277,7 +277,7 @@ def _commands(path: str, findings: Sequence[Finding]) -> Iterator[Command]:
         why = ", ".join(by_task[task].name for task in sure)
         yield Command(command_line(path, sure), f"against {why}: run it with --preview 5s first")
     if findings[0].verdict == "yes" and small.verdict == "maybe":
-        yield Command(f"{command_line(path, ['denoise'])} --best --preview 5s", "if it was a tape")
+        yield Command(f"{command_line(path, ['denoise'])} --quality best --preview 5s", "if it was a tape")
     for task, each in by_task.items():
         if each.verdict == "maybe" and each is not small:
             yield Command(f"{command_line(path, [task])} --preview 5s", f"{each.name}: {each.reason}")

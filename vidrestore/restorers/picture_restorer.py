@@ -335,7 +335,9 @@ def picture_denoiser(options: RestoreOptions) -> PictureRestorer:
     others.
     """
     if options.sigma != "auto" or options.quality != "default" or not options.match:
-        raise OptionError(f"{options.model} estimates noise itself; remove `sigma`, `quality` and `match`")
+        raise OptionError(
+            f"{options.model} estimates noise itself; remove `sigma` and `quality`, and match=False"
+        )
     return PictureRestorer("denoise", options)
 
 

@@ -1,0 +1,120 @@
+"""Defaults of options from the user's config.toml and VIDRESTORE_* variables; `vidrestore config`.
+
+The command line wins over variables, and these over the file, which becomes the `default_map` of Typer's
+contexts. It has options by their names on the command line: those at the top are for all commands that have
+them, those of a table for the command of its name. Options of quality mean something else in each command, so
+they are in tables only, and their variables have the command's name.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, cast
+
+import typer
+from typer.core import TyperGroup
+
+from vidrestore.cli.terminal import show
+from vidrestore.errors import OptionError
+from vidrestore.files.user_folders import user_folder
+from vidrestore.options import QUALITY
+
+Table = Mapping[str, Any]
+Commands = Mapping[str, Any]
+EXAMPLE = 'device = "cuda" for all commands, or [denoise] and below it quality = "best" for one'
+
+
+def user_file() -> Path:
+    return user_folder("config") / "config.toml"
+
+
+def commands_of(context: Any) -> Commands:
+    """Return the subcommands of a context by name."""
+    return cast(TyperGroup, context.command).commands
+
+
+def use_user_file(context: typer.Context) -> None:
+    """Make the user's settings the defaults of the subcommands of a context. Raises OptionError."""
+    context.default_map = user_defaults(commands_of(context))
+
+
+def user_defaults(commands: Commands) -> dict[str, dict[str, Any]]:
+    """Return what the user's file sets for each command, by parameter. Raises OptionError."""
+    if not user_file().exists():
+        return {name: {} for name in commands}
+    from vidrestore.checking import parse_toml
+    from vidrestore.files.regular import LARGEST_TOML, read_limited
+
+    try:
+        table = parse_toml(read_limited(user_file(), LARGEST_TOML, follow=True).decode())
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise OptionError(f"{user_file()}: can't be read as TOML ({reason})") from error
+    _check_names(table, commands)
+    return {name: _defaults_of(table, name, command) for name, command in commands.items()}
+
+
+def _check_names(table: Table, commands: Commands) -> None:
+    """Raise OptionError for tables that name no command, and options that no command has."""
+    options = [each for command in commands.values() for each in options_of(command).items()]
+    own = {name for name, each in options if getattr(each, "rich_help_panel", None) == QUALITY}
+    shared = {name for name, _ in options} - own
+    for key, value in table.items():
+        if isinstance(value, dict) and key not in commands:
+            raise OptionError(f"{user_file()}: no command named {key!r}; there are: {', '.join(commands)}")
+        if not isinstance(value, dict) and key not in shared:
+            raise OptionError(f"{user_file()}: no option --{key} for all commands; expected {EXAMPLE}")
+
+
+def options_of(command: Any) -> dict[str, Any]:
+    """Return the parameters of a command by their long options, without the dashes."""
+    flags = ((flag, each) for each in command.params for flag in (*each.opts, *each.secondary_opts))
+    return {flag.removeprefix("--"): each for flag, each in flags if flag.startswith("--")}
+
+
+def _defaults_of(table: Table, name: str, command: Any) -> dict[str, Any]:
+    """Return what a table sets for a command, by parameter. Raises OptionError for unknown options."""
+    known, own = options_of(command), table.get(name, {})
+    if unknown := [key for key in own if key not in known]:
+        raise OptionError(
+            f"{user_file()}: {name} has no option --{unknown[0]}; see `vidrestore {name} --help`"
+        )
+    common = {key: value for key, value in table.items() if key in known and not isinstance(value, dict)}
+    return {known[key].name: _as_typed(key, value, known[key]) for key, value in (common | own).items()}
+
+
+def _as_typed(key: str, value: Any, parameter: Any) -> Any:
+    """Return a value as the command line would have it; switches are true or false."""
+    if isinstance(value, bool):
+        return value != (f"--{key}" in parameter.secondary_opts)
+    if isinstance(value, list) or getattr(parameter, "multiple", False):
+        return list(map(str, value if isinstance(value, list) else [value]))
+    return str(value)
+
+
+def config(context: typer.Context) -> None:
+    """Show the defaults that you have set, each with its origin.
+
+    The command line wins over variables (VIDRESTORE_DEVICE=cuda,
+    VIDRESTORE_DENOISE_SIGMA=20), and these over config.toml.
+    """
+    found, path = list(setting_lines(commands_of(context.parent))), user_file()
+    show(str(path) if path.exists() else f"{path}: not there; it would have {EXAMPLE}", *found)
+
+
+def setting_lines(commands: Commands) -> Iterator[str]:
+    """Yield a line for each option that is set, with the origin that wins and the commands that it is for."""
+    places: dict[tuple[str, str, str], list[str]] = {}
+    for name, given in user_defaults(commands).items():
+        for option, parameter in options_of(commands[name]).items():
+            variable = str(parameter.envvar)
+            if value := os.environ.get(variable):
+                places.setdefault((option, value, variable), []).append(name)
+            elif parameter.name in given:
+                value = given[parameter.name]
+                words = " ".join(value) if isinstance(value, list) else str(value)
+                places.setdefault((option, words, str(user_file())), []).append(name)
+    for (option, value, origin), names in places.items():
+        yield f"  {option} = {value}  ({origin}; {', '.join(names)})"
