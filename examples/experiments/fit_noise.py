@@ -58,10 +58,8 @@ STILL_SHARE = 0.15  # of windows, in `footage_of`
 UNSEEN = 0.1  # grey levels squared, added to errors
 WORTH = 0.2  # dB gained that make noise
 CLEAN_WEIGHT, WEIGHTS = 2.5, (0.15, 3.0)  # of windows without noise; the others weigh what they gain, in dB
-WHITE, WHITE_WEIGHT = (
-    1.08,
-    3.0,
-)  # ratio of sigma to root mean square up to which known noise is white, of that
+WHITE = 1.08  # ratio of sigma to root mean square up to which known noise is white
+WHITE_WEIGHT = 3.0  # of the strength of white noise
 PLACES = np.log(np.geomspace(0.4, 110, 33) + OFFSET)  # logarithms of sigma in tables of losses
 HIDDEN, NETWORKS, STEPS, BATCH, JITTER = (64, 24), 3, 4000, 256, 0.12
 MOST_LOST = 3.0  # dB: errors of the strength beyond hardly count
@@ -144,18 +142,12 @@ def footage_of(frames: int, *, held_out: bool) -> Footage:
 def cut(planes: Planes, rng: np.random.Generator, size: tuple[int, int] = (192, 256)) -> Planes | None:
     """`size` pixels of 4:2:0 from a random place; None of other layouts and of much smaller pictures."""
     height, width = planes[0].shape[1:]
-    if (
-        len(planes) != 3
-        or planes[1].shape[1] * 2 != height // 2 * 2
-        or planes[1].shape[2] * 2 != width // 2 * 2
-        or min(height, width) < 128
-    ):
+    half = [height // 2, width // 2]
+    if len(planes) != 3 or list(planes[1].shape[1:]) != half or min(height, width) < 128:
         return None
     rows, columns = (min(side, most) // 16 * 16 for side, most in zip((height, width), size, strict=True))
-    top, left = (
-        2 * int(rng.integers((height - rows) // 2 + 1)),
-        2 * int(rng.integers((width - columns) // 2 + 1)),
-    )
+    top = 2 * int(rng.integers((height - rows) // 2 + 1))
+    left = 2 * int(rng.integers((width - columns) // 2 + 1))
     chroma = (
         plane[:, top // 2 : (top + rows) // 2, left // 2 : (left + columns) // 2] for plane in planes[1:]
     )

@@ -43,11 +43,8 @@ def hazy(clip: Tensor, seed: int) -> Pair:
     extinction = 3.912 / rng.uniform(150, 400) * (WAVELENGTHS / 532) ** -rng.uniform(0, 0.7)
     seen = np.exp(-extinction[:, None, None] * path)
     sun, tint = rng.uniform(0, width), 1 + rng.normal(0, 0.03, 3)
-    airlight = (
-        rng.uniform(0.45, 0.85)
-        * (1 + 0.15 * np.cos((np.arange(width) - sun) / width * np.pi))
-        * tint[:, None, None]
-    )
+    towards_sun = 1 + 0.15 * np.cos((np.arange(width) - sun) / width * np.pi)
+    airlight = rng.uniform(0.45, 0.85) * towards_sun * tint[:, None, None]
     return stored(light * seen + airlight * (1 - seen)), clip
 
 
@@ -208,15 +205,12 @@ def shaken(clip: Tensor, seed: int) -> Pair:
     focal = 0.9 * clip.shape[3]
     # radians of pitch, yaw and roll
     amplitude = rng.uniform(8, 22, 3) / np.array([focal, focal, clip.shape[3] / 3]) / 2
-    rate, phase = (
-        np.array([4.0, 9.0])[:, None] * rng.uniform(0.8, 1.2, (2, 3)),
-        rng.uniform(0, 2 * np.pi, (2, 3)),
-    )
+    rate = np.array([4.0, 9.0])[:, None] * rng.uniform(0.8, 1.2, (2, 3))
+    phase = rng.uniform(0, 2 * np.pi, (2, 3))
 
     def angles(seconds: float) -> Array:
-        turns: Array = amplitude * (
-            np.array([[1.0], [0.5]]) * np.sin(2 * np.pi * rate * seconds + phase)
-        ).sum(0)
+        tremors = np.array([[1.0], [0.5]]) * np.sin(2 * np.pi * rate * seconds + phase)
+        turns: Array = amplitude * tremors.sum(0)
         return turns
 
     frames = []

@@ -72,12 +72,8 @@ def eval_clips(data: Path, count: int, kind: str = "slow") -> list[tuple[str, Te
         for sequence in KINDS[kind]:
             files = sorted((data / "eval" / FOLDERS[sequence] / sequence).iterdir())
             first = round((len(files) - FRAMES) * (number + 1) / (count + 1))
-            clips.append(
-                (
-                    f"{sequence}-{files[first + FRAMES // 2].stem}",
-                    torch.stack([rgb_picture(path) for path in files[first:][:FRAMES]]),
-                )
-            )
+            name = f"{sequence}-{files[first + FRAMES // 2].stem}"
+            clips.append((name, torch.stack([rgb_picture(path) for path in files[first:][:FRAMES]])))
     return clips
 
 
@@ -138,9 +134,8 @@ def command(task: str, quality: Quality, model: str | None = None) -> Restorer:
     def restore(degraded: Tensor) -> Tensor:
         frames = degraded.movedim(1, 3).numpy()
         restored = restore_frames(frames, task=task, quality=quality, model=model)
-        return (
-            torch.from_numpy(restored[len(restored) // 2]).movedim(2, 0).clamp(0, 1).mul(255).round().div(255)
-        )
+        middle = torch.from_numpy(restored[len(restored) // 2]).movedim(2, 0)
+        return middle.clamp(0, 1).mul(255).round().div(255)
 
     return restore
 

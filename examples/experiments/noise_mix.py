@@ -123,11 +123,9 @@ def _white(clean: Planes, rng: np.random.Generator) -> Noisy:
     chroma = luma if rng.random() < 0.6 else log_uniform(rng, CHROMA)
     sigma = (luma, chroma, chroma)
     seen = whole(tuple(plane + level * white(plane, rng) for plane, level in zip(clean, sigma, strict=True)))
-    return (
-        Noisy(coded_by_x264(seen, rng), clean, coded=True)
-        if rng.random() < 0.33
-        else Noisy(seen, clean, sigma)
-    )
+    if rng.random() < 0.33:
+        return Noisy(coded_by_x264(seen, rng), clean, coded=True)
+    return Noisy(seen, clean, sigma)
 
 
 def camera_noise(clean: Planes, rng: np.random.Generator) -> Planes:

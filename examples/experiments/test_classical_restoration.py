@@ -96,6 +96,7 @@ def test_wiener_undoes_a_blur_that_it_knows() -> None:
     light = torch.nn.functional.pad(to_light(sharp), [2] * 4, mode="reflect").transpose(0, 1)
     blurred = from_light(torch.nn.functional.conv2d(light, kernel).transpose(0, 1))
     assert float(kernel.sum()) == pytest.approx(1)
+    assert kernel[0, 0, 2].count_nonzero() == 3  # nothing two pixels from the middle
     restored = classical.wiener(blurred, radius=1.5, noise=1e-4)
     assert root_mean_square(restored - sharp) < 0.3 * root_mean_square(blurred - sharp)
 
