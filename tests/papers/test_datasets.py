@@ -1,4 +1,4 @@
-"""What is wrong with a dataset's folder is said; its pictures are read as the files have them."""
+"""Errors in a dataset's folder are named; its pictures are read as the files have them."""
 
 from pathlib import Path
 
@@ -26,7 +26,7 @@ def test_pairs_are_a_sequence(tmp_path):
         pairs.name = "other"  # type: ignore[misc]
 
 
-# What is wrong is said
+# Errors
 
 
 def error(name: str, root: Path, split: str) -> str:

@@ -193,7 +193,7 @@ def test_measurements_beyond_16_bit_floats_are_stored_in_32(video, tmp_path):
 
 
 def noise(video: Path, exact: Path, **options: Any) -> np.ndarray[Any, np.dtype[np.float32]]:
-    """What `sense` added to the measurements of a video."""
+    """Return the noise that `sense` added to the measurements of a video."""
     values = []
     for number, more in enumerate(({}, options)):
         output = video.with_name(f"{number}.safetensors")
@@ -291,7 +291,7 @@ def test_a_full_disk_is_reported_and_leaves_no_file(video, exact, monkeypatch):
     assert names(video.parent) == ["video.mkv"]
 
 
-# What is refused
+# Refusals
 
 
 @pytest.fixture
@@ -315,6 +315,14 @@ def refused(measured: Path, kind: type[VidRestoreError], message: str, **options
         (bytes(100), "invalid JSON in header"),
         ((20).to_bytes(8, "little") + b"{" * 20, "invalid JSON in header"),
         ((4).to_bytes(8, "little") + b"[1] ", "invalid JSON in header"),
+        *(
+            (len(place).to_bytes(8, "little") + place, "invalid JSON in header")
+            for place in (
+                b'{"pts":{"dtype":"I64","shape":[5.0],"data_offsets":[0,40]}}',
+                b'{"pts":{"dtype":"I64","shape":[5],"data_offsets":[0.0,40.0]}}',
+                b'{"pts":{"dtype":["I64"],"shape":[5],"data_offsets":[0,40]}}',
+            )
+        ),
         ((4).to_bytes(8, "little") + b"{  }", "holds something else"),
     ],
 )
@@ -512,18 +520,17 @@ def test_a_rate_picks_the_listed_weights_and_recover_finds_them(rate, name, meas
     assert vidrestore.recover(output, video.with_name("out.mkv")).frames == 5
 
 
-def test_a_rate_without_weights_names_those_there_are(listed, video):
-    with pytest.raises(
-        OptionError, match="no weights for a rate of 0.3; there are: 0.25 .small., 0.5 .half."
-    ):
-        vidrestore.sense(video, video.with_name("m.safetensors"), rate=0.3)
-
-
-def test_a_model_of_another_rate_or_without_a_sensing_matrix_is_refused(listed, video):
-    with pytest.raises(OptionError, match="half measures at a rate of 0.5, not 0.25"):
-        vidrestore.sense(video, video.with_name("m.safetensors"), rate=0.25, model="half")
-    with pytest.raises(CheckpointError, match="denoiser: has no sensing matrix .*small, half"):
-        vidrestore.sense(video, video.with_name("m.safetensors"), model="denoiser")
+@pytest.mark.parametrize(
+    "asked, kind, message",
+    [
+        ({"rate": 0.3}, OptionError, "no weights for a rate of 0.3; there are: 0.25 .small., 0.5 .half."),
+        ({"rate": 0.25, "model": "half"}, OptionError, "half measures at a rate of 0.5, not 0.25"),
+        ({"model": "denoiser"}, CheckpointError, "denoiser: has no sensing matrix .*small, half"),
+    ],
+)
+def test_weights_that_can_not_measure_as_asked_are_refused(asked, kind, message, listed, video):
+    with pytest.raises(kind, match=message):
+        vidrestore.sense(video, video.with_name("m.safetensors"), **asked)
 
 
 def test_the_table_of_the_example_holds_a_network_that_loses_nothing_for_perfect(
@@ -535,11 +542,4 @@ def test_the_table_of_the_example_holds_a_network_that_loses_nothing_for_perfect
     monkeypatch.setattr(sys, "argv", [*map(str, command)])
     runpy.run_path(str(script), run_name="__main__")
     *_, row = capsys.readouterr().out.splitlines()
-    assert [cell.strip() for cell in row.split("|")][2:8] == [
-        "clip.mkv",
-        "2",
-        "inf",
-        "1.0000",
-        "inf",
-        "1.0000",
-    ]
+    assert [cell.strip() for cell in row.split("|")][2:8] == ["clip.mkv", "2", *["inf", "1.0000"] * 2]

@@ -163,7 +163,7 @@ def test_values_that_would_not_be_finite_in_the_file_are_refused_and_the_old_fil
     assert [entry.name for entry in tmp_path.iterdir()] == ["a.safetensors"]
 
 
-# What does not fit is said, never repaired
+# Files that don't fit are refused, never repaired
 
 
 def rewritten(path: Path, change: dict[str, torch.Tensor | None]) -> Path:
