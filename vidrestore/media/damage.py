@@ -219,12 +219,8 @@ def _foreign_elements(path: str) -> Iterator[int]:
     tracks, stop = set[int](), os.path.getsize(path)
     with open(path, "rb") as file:
         head = file.read(64)
-        length, at = _ebml_size(head, 4)
-        at += length
-        if head[at : at + 4] != _SEGMENT:
-            return
-        length, at = _ebml_size(head, at + 4)
-        stop = min(stop, at + length) if length else stop
+        at, length = _segment(head)
+        stop = (min(stop, at + length) if length else stop) if at else 0
         while at < stop:
             file.seek(at)
             head = file.read(32)
@@ -337,18 +333,14 @@ def missing_bytes(path: str) -> int:
     with open(path, "rb") as file:
         head = file.read(64)
         if head[4:8] in _MP4_BOXES:
-            end = _end_of_boxes(path)
+            end = max((place + length for _, place, length in _boxes(path)), default=0)
         elif head[:4] == _EBML:
-            end = _end_of_segment(head)
+            end = sum(_segment(head))
         elif head[:4] == b"RIFF":
             end = 8 + int.from_bytes(head[4:8], "little")
         else:
             end = 0
     return max(0, end - size)
-
-
-def _end_of_boxes(path: str) -> int:
-    return max((place + length for _, place, length in _boxes(path)), default=0)
 
 
 def _boxes(path: str) -> Iterator[tuple[bytes, int, int]]:
@@ -369,13 +361,14 @@ def _boxes(path: str) -> Iterator[tuple[bytes, int, int]]:
             position += length
 
 
-def _end_of_segment(head: bytes) -> int:
+def _segment(head: bytes) -> tuple[int, int]:
+    """Return the place and the length of what a Matroska file holds; 0 and 0 without a segment."""
     length, start = _ebml_size(head, 4)
     segment = start + length
     if head[segment : segment + 4] != _SEGMENT:
-        return 0
+        return 0, 0
     length, start = _ebml_size(head, segment + 4)
-    return start + length
+    return start, length
 
 
 def _ebml_size(data: bytes, at: int) -> tuple[int, int]:

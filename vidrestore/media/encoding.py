@@ -28,10 +28,8 @@ if TYPE_CHECKING:
     from vidrestore.frames import VideoInfo
 
 # pixel formats with all components in one plane
-_PACKED = frozenset(
-    {"rgb24", "bgr0", "bgra", "rgba", "rgb48be", "rgb48le", "rgba64be", "rgba64le"}
-    | {"ya8", "ya16be", "ya16le", "gray16be"}
-)
+_PACKED = {"rgb24", "bgr0", "bgra", "rgba", "rgb48be", "rgb48le", "rgba64be", "rgba64le", "ya8", "gray16be"}
+_PACKED |= {"ya16be", "ya16le"}
 _SEMIPLANAR = {"nv12": 0, "p010le": 6}  # format: left shift of its samples in bits
 _TRIAL_FRAMES = 3
 _PROGRESSIVE = 1  # of FFmpeg's field orders; 0 is unknown
@@ -240,13 +238,8 @@ def opens(encoder: str, pix_fmt: str, width: int, height: int, options: Mapping[
     import av
 
     context: Any = av.CodecContext.create(encoder, "w")
-    context.width, context.height, context.pix_fmt, context.time_base = (
-        width,
-        height,
-        pix_fmt,
-        Fraction(1, 25),
-    )
-    context.options = dict(options)
+    context.width, context.height, context.pix_fmt = width, height, pix_fmt
+    context.time_base, context.options = Fraction(1, 25), dict(options)
     try:
         context.open()
     except (av.error.FFmpegError, ValueError):
