@@ -69,15 +69,8 @@ def grey_to_planes(planes: Sequence[Tensor], format: PixelFormat) -> tuple[NDArr
     The inverse of `planes_to_grey`. Float formats are neither rounded nor clipped, because linear light
     exceeds white. Computed on the planes' device; the result is on the CPU.
     """
-    return tuple(_grey_to_plane(plane, format) for plane in planes)
-
-
-def _grey_to_plane(plane: Tensor, format: PixelFormat) -> NDArray[Any]:
-    samples = _rounded(plane, format)
-    if format.depth != 32:
-        samples = samples.to(torch.uint8 if format.depth <= 8 else torch.uint16)
-    array: NDArray[Any] = samples.cpu().numpy()
-    return array
+    stored = (plane.cpu().numpy() for plane in grey_to_stored(planes, format))
+    return tuple(array.view(np.uint16) if 8 < format.depth <= 16 else array for array in stored)
 
 
 def _rounded(plane: Tensor, format: PixelFormat) -> Tensor:

@@ -139,11 +139,6 @@ def test_a_network_without_neighbours_restores_frames_one_by_one():
         assert torch.equal(alone, network(clip))
 
 
-def test_a_network_without_motion_takes_neighbours_where_they_are(monkeypatch):
-    monkeypatch.setattr(vsr_recurrent, "subpixel_motion", lambda *pair: pytest.fail("motion was looked for"))
-    assert changed(recurrent(motion=False), clips(1, 3), 2) == [True] * 3
-
-
 def test_frames_wanted_of_a_clip_are_those_of_the_whole():
     network, clip = recurrent(), clips(2, 6)
     with torch.no_grad():
@@ -160,7 +155,7 @@ def test_motion_found_for_a_few_pairs_at_once_is_that_of_the_clip(monkeypatch):
         torch.testing.assert_close(torch.cat(part), torch.cat(expected), atol=1e-4, rtol=0)
 
 
-@pytest.mark.parametrize("config", [{}, {"attention": False}, {"neighbours": False}])
+@pytest.mark.parametrize("config", [{}, {"neighbours": False}])
 def test_frames_computed_together_are_those_computed_one_by_one(config):
     network, clip = recurrent(**config), clips(2, 5).unbind(1)
     with torch.no_grad():
@@ -201,9 +196,8 @@ def test_a_fresh_network_of_single_frames_enlarges_bilinearly():
     torch.testing.assert_close(network(clip)[0], expected)
 
 
-@pytest.mark.parametrize("attention", [True, False])
-def test_gradients_reach_every_parameter(attention):
-    network = recurrent(attention=attention)
+def test_gradients_reach_every_parameter():
+    network = recurrent()
     network(clips(1, 3)).square().mean().backward()
     assert not [name for name, part in network.named_parameters() if part.grad is None or not part.grad.any()]
 
@@ -237,10 +231,7 @@ def test_half_precision_keeps_motion_and_large_frames_nearly_whole():
 
 
 def test_weights_of_less_go_into_a_network_with_more():
-    network = recurrent()
-    for less in ({"attention": False}, {"neighbours": False}):
-        given = recurrent(**less)
-        parts = network.parts_of(given)
-        assert parts and parts.keys() == given.state_dict().keys() < network.state_dict().keys()
-        assert given.parts_of(network) is None
-    assert recurrent(features=16).parts_of(recurrent(neighbours=False)) is None
+    network, given = recurrent(), recurrent(neighbours=False)
+    parts = network.parts_of(given)
+    assert parts and parts.keys() == given.state_dict().keys() < network.state_dict().keys()
+    assert given.parts_of(network) is None and recurrent(features=16).parts_of(given) is None

@@ -18,6 +18,13 @@ def threads() -> set[threading.Thread]:
     return {thread for thread in threading.enumerate() if thread is not threading.main_thread()}
 
 
+def endless(closed: threading.Event) -> Iterator[int]:
+    try:
+        yield from iter(int, 1)
+    finally:
+        closed.set()
+
+
 @pytest.fixture(autouse=True)
 def no_thread_is_left() -> Iterator[None]:
     before = threads()
@@ -78,15 +85,7 @@ def test_an_error_of_the_producer_comes_after_the_items_before_it():
 
 def test_closing_stops_a_producer_that_waits_for_room_and_closes_what_it_reads():
     closed = threading.Event()
-
-    def items() -> Iterator[int]:
-        try:
-            while True:
-                yield 0
-        finally:
-            closed.set()
-
-    frames = buffered(items(), 2, unit)
+    frames = buffered(endless(closed), 2, unit)
     next(frames)
     frames.close()
     assert closed.is_set()
@@ -95,12 +94,6 @@ def test_closing_stops_a_producer_that_waits_for_room_and_closes_what_it_reads()
 def test_an_error_in_the_middle_of_a_chain_stops_both_sides():
     closed = threading.Event()
 
-    def endless() -> Iterator[int]:
-        try:
-            yield from iter(int, 1)
-        finally:
-            closed.set()
-
     def failing(items: Iterator[int]) -> Iterator[int]:
         for index, item in enumerate(items):
             if index == 5:
@@ -108,7 +101,7 @@ def test_an_error_in_the_middle_of_a_chain_stops_both_sides():
             yield item
 
     with (
-        closing(buffered(endless(), 2, unit)) as first,
+        closing(buffered(endless(closed), 2, unit)) as first,
         closing(buffered(failing(first), 2, unit)) as second,
         pytest.raises(ValueError, match="the middle"),
     ):
@@ -118,16 +111,9 @@ def test_an_error_in_the_middle_of_a_chain_stops_both_sides():
 
 def test_an_error_at_the_end_of_a_chain_stops_everything_before_it():
     closed = threading.Event()
-
-    def endless() -> Iterator[int]:
-        try:
-            yield from iter(int, 1)
-        finally:
-            closed.set()
-
     with (
         pytest.raises(KeyboardInterrupt),
-        closing(buffered(endless(), 2, unit)) as first,
+        closing(buffered(endless(closed), 2, unit)) as first,
         closing(buffered(first, 2, unit)) as second,
     ):
         next(second)
@@ -151,10 +137,6 @@ def test_ordered_map_keeps_the_order_if_every_second_item_is_done_before_the_one
         return item * item
 
     assert list(ordered_map(square, range(10), workers)) == [item * item for item in range(10)]
-
-
-def test_ordered_map_with_one_worker_is_map():
-    assert list(ordered_map(lambda item: item * item, range(4), 1)) == [0, 1, 4, 9]
 
 
 def test_ordered_map_works_on_several_items_at_once():

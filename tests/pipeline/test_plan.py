@@ -50,21 +50,18 @@ def test_clips_of_a_stream_are_those_of_the_whole_video(lengths):
     assert list(timeline.durations) == [10] * len(frames)
 
 
-def test_every_clip_comes_with_its_own_frames():
-    frames = scene_frames([9, 30])
-    clips = list(planned_clips(frames, empty(), YUV, 5.0))
-    expected = [frames[clip.first : clip.stop] for clip, _ in clips]
-    assert [[frame.pts for frame in held] for _, held in clips] == [
-        [frame.pts for frame in held] for held in expected
-    ]
+def test_every_clip_comes_with_its_own_frames_and_is_the_last_of_the_plan():
+    frames, timeline = scene_frames([9, 30]), empty()
+    for number, (clip, held) in enumerate(planned_clips(frames, timeline, YUV, 5.0), 1):
+        assert [frame.pts for frame in held] == [frame.pts for frame in frames[clip.first : clip.stop]]
+        assert timeline.clips[-1] == clip and len(timeline.clips) == number
+    assert timeline.clips[0] == Clip(0, 9, (5.0, 5.0, 5.0))
 
 
 def test_without_scene_detection_there_are_no_cuts():
     timeline = empty()
-    assert [
-        clip.stop for clip, _ in planned_clips(scene_frames([6, 6]), timeline, YUV, 5.0, detect=False)
-    ] == [8, 12]
-    assert timeline.cuts == []
+    list(planned_clips(scene_frames([6, 6]), timeline, YUV, 5.0, detect=False))
+    assert (timeline.cuts, timeline.bounds) == ([], [(0, 8), (6, 12)])
 
 
 def test_a_clip_is_decided_after_the_detectors_look_ahead_and_no_later():
@@ -165,13 +162,6 @@ def test_the_identity_of_a_source_depends_on_its_content(tmp_path):
     path.write_bytes(b"two")
     assert Source(str(path)).identity().head != before.head
     assert before.size == 3
-
-
-def test_a_plan_is_filled_clip_by_clip():
-    timeline = empty()
-    for number, (clip, _) in enumerate(planned_clips(scene_frames([30]), timeline, YUV, 5.0), 1):
-        assert timeline.clips[-1] == clip and len(timeline.clips) == number
-    assert timeline.clips[0] == Clip(0, LENGTH, (5.0, 5.0, 5.0))
 
 
 def test_a_timeline_survives_its_compact_form():

@@ -2,7 +2,7 @@
 
 import gc
 from itertools import combinations, pairwise
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 import torch
@@ -31,11 +31,19 @@ def weights(tmp_path):
     return write
 
 
+def untrained() -> SigmaDust:
+    return SigmaDust(SigmaDustConfig(patch=4, atoms=64))
+
+
+def restorer_by(model: str | None = None, **options: Any) -> DenoiseRestorer:
+    return DenoiseRestorer(RestoreOptions(model=model, device="cpu", **options))
+
+
 def transparent() -> SigmaDust:
     """A network that returns its input: threshold 0, and U z + V x with u = 1, P = -D^T, a = 1, b = 0, as
     ISTA at its fixed point.
     """
-    network = SigmaDust(SigmaDustConfig(patch=4, atoms=64))
+    network = untrained()
     with torch.no_grad():
         network.log_threshold[:, 0] = -14.0
         network.correction.copy_(-network.dictionary.mT)
@@ -62,20 +70,15 @@ def test_a_network_that_returns_its_input_gives_every_plane_back(
 ):
     without_further_estimates(monkeypatch)
     planes = clip(frames, height, width)
-    restorer = DenoiseRestorer(
-        RestoreOptions(model=weights(transparent()), quality=quality, precision="fp32", device="cpu")
-    )
+    restorer = restorer_by(weights(transparent()), quality=quality, precision="fp32")
     for restored, plane in zip(restorer.restore(planes, (9.0, 5.0, 5.0)), planes, strict=True):
         torch.testing.assert_close(restored, plane, atol=0.05, rtol=0)
 
 
 def test_a_plane_without_noise_is_left_as_it_is_and_the_source_is_not_altered(weights):
-    network = SigmaDust(SigmaDustConfig(patch=4, atoms=64))
     planes = clip()
     before = [plane.clone() for plane in planes]
-    restored = DenoiseRestorer(RestoreOptions(model=weights(network), device="cpu")).restore(
-        planes, (20.0, 0.0, 3.0)
-    )
+    restored = restorer_by(weights(untrained())).restore(planes, (20.0, 0.0, 3.0))
     assert torch.equal(restored[1], planes[1]) and not torch.equal(restored[0], planes[0])
     assert all(torch.equal(now, then) for now, then in zip(planes, before, strict=True))
 
@@ -108,7 +111,7 @@ def refined(monkeypatch) -> list[Given]:
 def test_planes_are_estimated_again_in_turn_from_other_groups_each_time(refined, quality, passes, full):
     planes = clip(12, 40, 44)
     planes = (planes[0], planes[0].flip(1), planes[0].flip(2)) if full else planes
-    DenoiseRestorer(RestoreOptions(quality=quality, sigma=20.0, device="cpu")).restore(planes, (20.0,) * 3)
+    restorer_by(quality=quality, sigma=20.0).restore(planes, (20.0,) * 3)
     luma, colour = refined[: passes[0]], refined[passes[0] :]
     parts = (luma, colour[: passes[1]], colour[passes[1] :])
     assert [len(part) for part in parts] == [passes[0], passes[1], passes[1]]
@@ -127,7 +130,7 @@ def test_planes_are_estimated_again_in_turn_from_other_groups_each_time(refined,
 def test_measured_noise_is_white_if_its_spectrum_is_nearly_even(refined, monkeypatch, size, white):
     uneven = (size * torch.tensor([1.0, -1.0]).repeat(128)).exp()
     monkeypatch.setattr(denoise, "relative_spectrum", lambda *of: uneven)
-    DenoiseRestorer(RestoreOptions(device="cpu")).restore((clip(12, 40, 44)[0],), (20.0,), measured=True)
+    restorer_by().restore((clip(12, 40, 44)[0],), (20.0,), measured=True)
     assert len(refined) == 3 and all((each.noise.whitener is None) == white for each in refined)
 
 
@@ -155,7 +158,7 @@ def test_texture_that_was_measured_as_noise_is_restored_again_with_the_sigma_of_
         tried.append(sigma)
         return plane
 
-    restorer = DenoiseRestorer(RestoreOptions(device="cpu"))
+    restorer = restorer_by()
     monkeypatch.setattr(denoise, "relative_spectrum", lambda *of: next(remaining))
     monkeypatch.setattr(restorer, "restored_plane", found)
     restorer.restore((clip(12, 40, 44)[0],), (24.0,), measured=True)
@@ -172,7 +175,7 @@ def test_white_noise_in_moving_texture_is_not_restored_by_the_sigma_that_texture
     noisy = spray + 6 * drawn[1][:, 0, :96, :128]
 
     def error(sigma: float, measured: bool = False) -> float:
-        restorer = DenoiseRestorer(RestoreOptions(precision="fp32", device="cpu"))
+        restorer = restorer_by(precision="fp32")
         (restored,) = restorer.restore((noisy,), (sigma,), measured=measured)
         return float((restored - spray).square().mean())
 
@@ -181,26 +184,19 @@ def test_white_noise_in_moving_texture_is_not_restored_by_the_sigma_that_texture
 
 
 def test_sigmas_below_the_trained_range_are_taken_as_its_lowest(weights):
-    restorer = DenoiseRestorer(
-        RestoreOptions(model=weights(SigmaDust(SigmaDustConfig(patch=4, atoms=64))), device="cpu")
-    )
+    restorer = restorer_by(weights(untrained()))
     planes = clip()[:1]
     assert torch.equal(restorer.restore(planes, (0.3,))[0], restorer.restore(planes, (1.0,))[0])
 
 
 def test_the_printed_network_denoises_too(weights):
-    restorer = DenoiseRestorer(
-        RestoreOptions(model=weights(Dust(DustConfig(patch=4, atoms=64))), match=False, device="cpu")
-    )
-    assert [plane.shape for plane in restorer.restore(clip(), (20.0, 20.0, 20.0))] == [
-        plane.shape for plane in clip()
-    ]
+    restorer = restorer_by(weights(Dust(DustConfig(patch=4, atoms=64))), match=False)
+    restored = restorer.restore(clip(), (20.0,) * 3)
+    assert [plane.shape for plane in restored] == [plane.shape for plane in clip()]
 
 
 def test_levels_are_kept_for_a_few_sigmas_only(weights):
-    restorer = DenoiseRestorer(
-        RestoreOptions(model=weights(SigmaDust(SigmaDustConfig(patch=4, atoms=64))), device="cpu")
-    )
+    restorer = restorer_by(weights(untrained()))
     before = levels_in_memory()
     for sigma in range(5, 40):
         restorer.restore(clip(1)[:1], (float(sigma),))
@@ -215,7 +211,7 @@ def levels_in_memory() -> int:
 def test_weights_that_take_measurements_are_refused(weights):
     sensing = weights(Dust(DustConfig(patch=4, atoms=64, measurements=6)), "recover")
     with pytest.raises(CheckpointError, match="do not denoise"):
-        DenoiseRestorer(RestoreOptions(model=sensing, device="cpu"))
+        restorer_by(sensing)
 
 
 @pytest.mark.parametrize(
@@ -228,23 +224,18 @@ def test_a_device_that_is_not_there_is_named(device, message):
 
 def test_half_precision_of_the_network_stays_near_full_precision(weights, monkeypatch):
     without_further_estimates(monkeypatch)
-    network, planes = SigmaDust(SigmaDustConfig(patch=4, atoms=64)), clip()
-    path = weights(network)
+    path = weights(untrained())
     half, full = (
-        DenoiseRestorer(RestoreOptions(model=path, precision=p, device="cpu")).restore(planes, (20.0,) * 3)
-        for p in ("bf16", "fp32")
+        restorer_by(path, precision=precision).restore(clip(), (20.0,) * 3) for precision in ("bf16", "fp32")
     )
     assert all((a - b).square().mean().sqrt() < 1.0 for a, b in zip(half, full, strict=True))
 
 
 @pytest.mark.parametrize(("sigma", "taken"), [(0.3, "0.3 is taken for 1"), (200.0, "200 is taken for 75")])
 def test_noise_beyond_what_the_weights_were_trained_for_is_warned_of(sigma, taken):
-    (doubt,) = DenoiseRestorer(RestoreOptions(sigma=sigma, device="cpu")).facts.doubts
+    (doubt,) = restorer_by(sigma=sigma).facts.doubts
     assert doubt == f"dust-denoise was trained for sigma 1 to 75; sigma {taken}"
-    assert not any(
-        DenoiseRestorer(RestoreOptions(sigma=usual, device="cpu")).facts.doubts
-        for usual in (0.0, 1.0, 20.0, 75.0)
-    )
+    assert not any(restorer_by(sigma=usual).facts.doubts for usual in (0.0, 1.0, 20.0, 75.0))
 
 
 @pytest.fixture
@@ -261,7 +252,7 @@ def test_noise_given_by_its_sigma_is_as_strong_everywhere_and_measured_noise_may
     seen = {}
     for measured in (False, True):
         refined.clear()
-        DenoiseRestorer(RestoreOptions(device="cpu")).restore(planes, (9.0,) * 3, measured=measured)
+        restorer_by().restore(planes, (9.0,) * 3, measured=measured)
         brightness = [each.noise.brightness for each in refined]
         seen[measured] = [None if each is None else each.shape for each in brightness]
     assert seen == {False: [None] * 7, True: [planes[0].shape] * 3 + [planes[1].shape] * 4}
@@ -272,8 +263,7 @@ def test_only_noise_that_was_measured_is_filtered_by_its_spectrum(weights, monke
 
     def restored(measured: bool, strength: float) -> tuple[torch.Tensor, ...]:
         monkeypatch.setattr(denoise, "relative_spectrum", lambda *how: torch.full((16,), strength))
-        options = RestoreOptions(model=model, precision="fp32", device="cpu")
-        return DenoiseRestorer(options).restore(planes, (9.0, 9.0, 9.0), measured=measured)
+        return restorer_by(model, precision="fp32").restore(planes, (9.0,) * 3, measured=measured)
 
     white = restored(False, 1.0)
     for measured, given, much in zip(restored(True, 1.0), restored(False, 30.0), white, strict=True):
@@ -287,9 +277,7 @@ def test_only_noise_that_was_measured_is_filtered_by_its_spectrum(weights, monke
 def test_clips_too_short_to_measure_the_spectrum_are_filtered_as_with_white_noise(weights, frames, even):
     planes, model = clip(frames), weights(transparent())
     one, other = (
-        DenoiseRestorer(RestoreOptions(model=model, precision="fp32", device="cpu")).restore(
-            planes, (9.0, 9.0, 9.0), measured=given
-        )
+        restorer_by(model, precision="fp32").restore(planes, (9.0,) * 3, measured=given)
         for given in (True, False)
     )
     for measured, given in zip(one, other, strict=True):

@@ -27,7 +27,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from vidrestore.models.fast.linear import Linear, PackedLinear, on_tokens
+from vidrestore.models.fast.linear import Linear, on_tokens
 
 HEAD_SPREAD = 3e-4  # std of the noise that makes the heads' dictionaries differ (paper, Section IV-B)
 NORM_EPS = 1e-5
@@ -214,10 +214,10 @@ class Dust(nn.Module):
         return code @ self.dictionary.mT
 
     def at(self, sigma: float | Tensor, dtype: torch.dtype, linear: type[Linear]) -> FastDust:
-        """Return the network at one noise level, as `SigmaDust.at`; the published form is the same for every
-        sigma.
+        """Return the same function in a faster form: `PackedLinear` for inference, `PlainLinear` for
+        gradients. Unlike that of `SigmaDust.at` it is the same for every sigma.
         """
-        return self.fast(dtype, linear)
+        return FastDust(self, dtype, linear)
 
     def operations(self, tokens: int) -> float:
         """Return the operations of the products per token in a group of `tokens`, in the fast form; a
@@ -228,12 +228,6 @@ class Dust(nn.Module):
             self.config.heads * pixels + atoms
         )
         return 2.0 * ((self.config.measurements or pixels) * atoms + pixels * atoms + later * per_block)
-
-    def fast(self, dtype: torch.dtype = torch.float32, linear: type[Linear] = PackedLinear) -> FastDust:
-        """Return the same function in a faster form: `PackedLinear` for inference, `PlainLinear` for
-        gradients.
-        """
-        return FastDust(self, dtype, linear)
 
 
 class FastDust:

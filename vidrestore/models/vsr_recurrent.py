@@ -63,10 +63,8 @@ class RecurrentConfig:
     `features`: of a frame. `extraction`, `layers` and `reconstruction` count the residual blocks of the
     extractor, the layers behind it that see the frame again, and the residual blocks behind those. `shared`:
     features that stay with an enlarged frame. `keys`: of the attention. `hidden`: features of what is taken.
-    `context`: frames before and after those wanted that a clip should have.
-
-    For ablations: without `attention` the neighbour is taken where the flow points; without `motion` there is
-    no flow; without `neighbours` each frame is restored by itself.
+    `context`: frames before and after those wanted that a clip should have. Without `neighbours` each frame
+    is restored by itself.
     """
 
     features: int = 64
@@ -77,8 +75,6 @@ class RecurrentConfig:
     keys: int = 8
     hidden: int = 32
     context: int = 3
-    attention: bool = True
-    motion: bool = True
     neighbours: bool = True
 
     def __post_init__(self) -> None:
@@ -143,7 +139,6 @@ class PatchAttention(nn.Module):
         """Return the difference (B, 48, H, W) of what is taken from aligned large neighbours (B, 3, 4H, 4W)
         to the patches of frames. Where nothing is taken it is 0.
         """
-        assert known.query is not None and known.doubts is not None
         compared, shared, doubts = known.compared, known.shared, known.doubts
         differences = at_places(aligned.to(compared.dtype)) - compared  # (P, B, 48, H, W)
         grey = differences.unflatten(2, (3, SCALE**2)).mean(2)
@@ -187,20 +182,19 @@ def mean_of_nine(maps: Tensor) -> Tensor:
 class Known(NamedTuple):
     """Large frames, and what depends on them and their flow alone: their patches (B, 48, H, W), again in the
     number format in which neighbours are compared with them, squeezed features, and where they see their
-    neighbours (B, 4H, 4W, 2); with attention, its queries and doubts.
+    neighbours (B, 4H, 4W, 2), and the attention's queries and doubts.
     """
 
     patches: Tensor
     compared: Tensor
     shared: Tensor
     grid: Tensor
-    query: Tensor | None = None
-    doubts: Tensor | None = None
+    query: Tensor
+    doubts: Tensor
 
     def one_by_one(self, batch: int) -> list[Known]:
         """Return what is known of each frame of `batch` clips."""
-        found = [part.split(batch) for part in self if part is not None]
-        return [Known(*parts) for parts in zip(*found, strict=True)]
+        return [Known(*parts) for parts in zip(*(part.split(batch) for part in self), strict=True)]
 
 
 class Handover(nn.Module):
@@ -209,7 +203,7 @@ class Handover(nn.Module):
     def __init__(self, config: RecurrentConfig) -> None:
         super().__init__()
         self.squeeze = nn.Conv2d(config.features, config.shared, 1)
-        self.attention = PatchAttention(config.shared, config.keys) if config.attention else None
+        self.attention = PatchAttention(config.shared, config.keys)
         self.gate = nn.Conv2d(PATCH, PATCH, 1)
         self.inner = nn.Conv2d(PATCH + config.shared, config.hidden, 3, padding=1)
         self.outer = nn.Conv2d(config.hidden, PATCH, 3, padding=1)
@@ -225,12 +219,11 @@ class Handover(nn.Module):
         # its memory bounds a GPU; fp16 holds large frames to a sixteenth of a grey level, but few gradients
         half = shared.is_cuda and shared.dtype.itemsize == 2 and not shared.requires_grad
         compared = patches.half() if half else patches
-        asked: tuple[Tensor, ...] = ()
-        if self.attention:
-            away = flow + warp(back, flow, border="border")
-            stray = away.square().sum(1, keepdim=True).clamp(max=MOST_STRAY)
-            asked = self.attention.asked(patches, shared, stray)
-        return Known(patches, compared, shared, large_grid(flow), *asked)
+        away = flow + warp(back, flow, border="border")
+        stray = away.square().sum(1, keepdim=True).clamp(max=MOST_STRAY)
+        return Known(
+            patches, compared, shared, large_grid(flow), *self.attention.asked(patches, shared, stray)
+        )
 
     def forward(self, known: Known, neighbour: Tensor | None) -> Tensor:
         """Return the patches (B, 48, H, W) of frames after the layer, which take from large neighbours (B, 3,
@@ -240,11 +233,7 @@ class Handover(nn.Module):
             taken = torch.zeros_like(known.patches, dtype=known.shared.dtype)
         else:
             aligned = sampled(neighbour.contiguous(), known.grid, border="border")
-            if self.attention:
-                taken = self.attention(known, aligned)
-            else:
-                taken = F.pixel_unshuffle(aligned, SCALE) - known.patches
-            taken = taken.to(known.shared.dtype)
+            taken = self.attention(known, aligned).to(known.shared.dtype)
         given = torch.cat((CHANGE_GAIN * taken, known.shared), 1)
         change: Tensor = self.outer(F.silu(self.inner(given))) + self.gate(taken)
         return known.patches + change
@@ -277,7 +266,7 @@ class VsrRecurrent(nn.Module):
 
     def parts_of(self, given: nn.Module) -> dict[str, Tensor] | None:
         """Return the parameters of `given` by their names here, if it is such a network that has as many
-        features and blocks, perhaps without attention or neighbours; else None.
+        features and blocks, perhaps without neighbours; else None.
         """
         sizes = ("features", "extraction", "layers", "reconstruction", "shared", "keys", "hidden")
         if not isinstance(given, VsrRecurrent):
@@ -359,7 +348,7 @@ class VsrRecurrent(nn.Module):
         """
         count, batch = len(clip), len(clip[0])
         still = torch.zeros_like(clip[0][:, :2], dtype=torch.float32)
-        if not self.config.motion or count == 1:
+        if count == 1:
             return [still] * (count + 1), [still] * (count + 1)
         here, there = [*clip[:-1], *clip[1:]], [*clip[1:], *clip[:-1]]
         pairs = max(2 * at_once - 1, FLOW_PIXELS // still[:, 0].numel())
@@ -394,6 +383,8 @@ def build(config: dict[str, Any]) -> nn.Module:
     settings = dict(config)
     size = settings.pop("size", "reds")
     if size == "n":
+        if not all(settings.pop(name, True) for name in ("attention", "motion")):  # fields of older files
+            raise ValueError("a network without attention or motion can't be built any more")
         return VsrRecurrent(RecurrentConfig(**settings))
     if size not in SIZES:
         raise ValueError(f"unknown size {size!r}; there are {', '.join((*SIZES, 'n'))}")

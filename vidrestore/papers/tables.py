@@ -153,7 +153,7 @@ def system_of(model: Model) -> str:
         ) + _other_than_released(config)
     if family == "vsr-transformer":
         if not isinstance(config, vsr_transformer.VsrConfig):
-            return f"{family}-n{'-no-stcsa' * (not config.attention)}{'-no-boff' * (not config.neighbours)}"
+            return f"{family}-n{'-no-boff' * (not config.neighbours)}"
         left_out = "-no-stcsa" * (not config.attention) + "-no-boff" * (not config.alignment)
         return f"{family}{left_out}{'-3-frames' * (config.frames == 3)}"
     name = "mh-dust" if family == "dust" and config.heads > 1 else family

@@ -69,16 +69,8 @@ class Clip:
 
 
 @dataclass(frozen=True)
-class Scene:
-    """Frames [first, stop) between two cuts, and the noise of each colour plane measured over all of them, as
-    in `Clip`.
-    """
-
-    first: int
-    stop: int
-    sigma: tuple[float, ...]
-    rms: tuple[float, ...] = ()
-    loss: tuple[float, ...] = ()
+class Scene(Clip):
+    """Frames [first, stop) between two cuts, and the noise of each colour plane measured over all of them."""
 
     @property
     def measured(self) -> tuple[float, ...]:
@@ -191,7 +183,6 @@ def _unpacked(text: str) -> array[int]:
 class Plan:
     """Everything that decides the output of a job; `copy` are the indices of the streams that are copied.
 
-
     `span` is the part of the source that is restored: the timeline's frames are all of that part.
     """
 
@@ -232,7 +223,7 @@ def planned_clips(
     noise = _SceneNoise(pixels) if sigma is None else None
     given = (sigma or 0.0,) * colour_planes(pixels)
     for (first, stop), held in live_clips(marked, timeline.length, timeline.overlap):
-        start = _scene_start(timeline.cuts, first)
+        start = next((cut for cut in reversed(timeline.cuts) if cut <= first), 0)
         clip = Clip(first, stop, *(noise.at(start, first, held) if noise else (given,)))
         timeline.clips.append(clip)
         yield clip, held
@@ -307,10 +298,6 @@ def _begins(detector: SceneDetector, timeline: Timeline, index: int) -> bool:
 def _luma(frame: Frame, pixels: PixelFormat) -> Any:
     """Return the plane in which cuts are detected: luma, grey, or green."""
     return frame.planes[1 if pixels.family == "rgb" else 0]
-
-
-def _scene_start(cuts: list[int], frame: int) -> int:
-    return next((cut for cut in reversed(cuts) if cut <= frame), 0)
 
 
 class _SceneNoise:

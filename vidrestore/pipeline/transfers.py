@@ -99,13 +99,8 @@ def _stacked(planes: tuple[NDArray[Any], ...], unit: float) -> Tensor:
 
 def floats(stacks: Iterable[Tensor], unit: float) -> tuple[Tensor, ...]:
     """Stacks of stored samples to float32 on the 0-255 scale; `unit` as of `PixelFormat`."""
-    return tuple(widened(stack).mul_(1 / unit) for stack in stacks)
-
-
-def widened(stack: Tensor) -> Tensor:
-    """Return stored samples as float32; always a copy."""
-    whole = stack.int().bitwise_and_(0xFFFF) if stack.dtype == torch.int16 else stack
-    return whole.to(torch.float32, copy=True)
+    whole = (stack.int().bitwise_and_(0xFFFF) if stack.dtype == torch.int16 else stack for stack in stacks)
+    return tuple(stack.to(torch.float32, copy=True).mul_(1 / unit) for stack in whole)
 
 
 def stored_samples(planes: Iterable[Tensor], pixels: PixelFormat) -> tuple[NDArray[Any], ...]:

@@ -7,10 +7,9 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache, lru_cache, partial
 from threading import Lock
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
@@ -105,7 +104,7 @@ class DenoiseRestorer:
         each = 8 * 4 * GROUP * self.network.config.atoms
         self.batch = batch_for(self.device, CHUNK, each, GROUPS_PER_PROCESSOR)
         self.further = FurtherEstimates(options.quality, self.patch, self.device)
-        self._levels: OrderedDict[tuple[float, torch.dtype], LevelDust | FastDust] = OrderedDict()
+        self._levels = lru_cache(LEVELS_KEPT)(self._prepared)
         self._lock = Lock()
 
     def clip_length(self, height: int, width: int) -> int:
@@ -162,14 +161,12 @@ class DenoiseRestorer:
         """Return the network prepared for one sigma; the latest few are kept."""
         sigma = max(sigma, SIGMA_RANGE[0])
         dtype = torch.bfloat16 if sigma >= BF16_FROM and uses_bf16(precision, self.device) else torch.float32
-        with self._lock, torch.no_grad():
-            if (sigma, dtype) not in self._levels:
-                made = self.network.at(sigma, dtype, PackedLinear)
-                self._levels[sigma, dtype] = made
-            self._levels.move_to_end((sigma, dtype))
-            while len(self._levels) > LEVELS_KEPT:
-                self._levels.popitem(last=False)
-            return self._levels[sigma, dtype]
+        with self._lock:
+            return self._levels(sigma, dtype)
+
+    @torch.no_grad()
+    def _prepared(self, sigma: float, dtype: torch.dtype) -> LevelDust | FastDust:
+        return self.network.at(sigma, dtype, PackedLinear)
 
 
 @dataclass(frozen=True)
@@ -197,8 +194,8 @@ class FurtherEstimates:
         self.patch, self.device = patch, device
         each = GROUP_COPIES * 4 * PATCHES * patch**2
         self.batch = batch_for(device, TRACKS, each, TRACKS_PER_PROCESSOR)
-        self._transforms: dict[torch.dtype, Transform] = {}
-        self._lock = Lock()
+        # the transform of the second estimate, made once for each dtype
+        self._transform = cache(lambda dtype: Transform(patch, dtype, PackedLinear, device))
 
     def refine_clip(
         self,
@@ -283,13 +280,6 @@ class FurtherEstimates:
         turns = work.grids.repeat(2, 1, 1)[: passes * grids]
         tracks: Tensor = turns.unflatten(0, (passes, grids)).flatten(1, 2)
         return tracks
-
-    def _transform(self, dtype: torch.dtype) -> Transform:
-        """Return the transform of the second estimate, made once."""
-        with self._lock:
-            if dtype not in self._transforms:
-                self._transforms[dtype] = Transform(self.patch, dtype, PackedLinear, self.device)
-            return self._transforms[dtype]
 
 
 def _samples(frames: int) -> int:
