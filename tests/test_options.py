@@ -9,9 +9,9 @@ import pytest
 
 from vidrestore import restore_frames
 from vidrestore.errors import OptionError
+from vidrestore.event_log import Logged
 from vidrestore.events import Event, Started
 from vidrestore.options import EncoderOptions, RecoverOptions, RestoreOptions, SenseOptions
-from vidrestore.wording import Logged
 
 NUMBERS = (
     "sigma",
