@@ -9,29 +9,19 @@ import pytest
 
 from vidrestore import restore_frames
 from vidrestore.errors import OptionError
+from vidrestore.event_log import Logged
 from vidrestore.events import Event, Started
 from vidrestore.options import EncoderOptions, RecoverOptions, RestoreOptions, SenseOptions
-from vidrestore.wording import Logged
 
 NUMBERS = (
-    "sigma",
-    "strength",
-    "grain",
-    "start",
-    "duration",
-    "fps",
-    "cfr",
-    "threads",
-    "scale",
-    "tile",
-    "height",
+    "sigma strength chroma_strength grain start duration fps cfr threads scale tile height segment_frames"
 )
 
 
 @pytest.mark.parametrize(
     "value", [math.nan, math.inf, 1e30, 10**30, [1], "x", True, b"1", -math.inf], ids=repr
 )
-@pytest.mark.parametrize("name", [*NUMBERS, "chroma_strength", "segment_frames"])
+@pytest.mark.parametrize("name", NUMBERS.split())
 def test_what_is_no_number_in_range_is_refused_by_the_option_itself(name, value):
     with pytest.raises(OptionError, match=f"^{name} must be"):
         RestoreOptions(**{name: value})

@@ -20,7 +20,7 @@ from pydantic.dataclasses import dataclass
 from typer import Option
 from typer.models import ParameterInfo
 
-from vidrestore import parsing
+from vidrestore import option_values
 from vidrestore.checking import explained
 from vidrestore.errors import OptionError
 
@@ -100,7 +100,7 @@ Model = Annotated[
 ConstantRate = Annotated[
     Rate | None,
     encoding_option(
-        help="Constant frame rate for a pipe, such as 30000/1001.", metavar="RATE", parser=parsing.rate
+        help="Constant frame rate for a pipe, such as 30000/1001.", metavar="RATE", parser=option_values.rate
     ),
     About("file"),
 ]
@@ -173,7 +173,7 @@ class EncoderOptions(Options):
             "--encoder-option",
             help="Pass an option to the encoder; repeatable.",
             metavar="KEY=VALUE",
-            parser=parsing.setting,
+            parser=option_values.setting,
         ),
     ] = field(default_factory=dict)
     lossless: Annotated[bool, encoding_option(help="Encode without loss.")] = False
@@ -199,7 +199,7 @@ class RestoreOptions(Options):
         quality_option(
             help="Noise level: standard deviation on the 0-255 scale; auto measures it.",
             metavar="SIGMA|auto",
-            parser=parsing.noise,
+            parser=option_values.noise,
         ),
         About("pixels", DENOISE),
     ] = "auto"
@@ -268,12 +268,14 @@ class RestoreOptions(Options):
     ] = True
     start: Annotated[
         Annotated[Exact, Field(ge=0, le=MOST_SECONDS)] | None,
-        input_option(help="Start time: seconds, 1m30s or 1:30.", metavar="TIME", parser=parsing.moment),
+        input_option(help="Start time: seconds, 1m30s or 1:30.", metavar="TIME", parser=option_values.moment),
         About("file"),
     ] = None
     duration: Annotated[
         Annotated[Exact, Field(gt=0, le=MOST_SECONDS)] | None,
-        input_option(help="Length to restore; audio is cut as well.", metavar="TIME", parser=parsing.seconds),
+        input_option(
+            help="Length to restore; audio is cut as well.", metavar="TIME", parser=option_values.seconds
+        ),
         About("file"),
     ] = None
     fps: Annotated[
@@ -281,7 +283,7 @@ class RestoreOptions(Options):
         input_option(
             help="Pictures per second of a folder or pattern, or of a raw stream.",
             metavar="RATE",
-            parser=parsing.rate,
+            parser=option_values.rate,
             show_default="25",
         ),
         About("file"),
@@ -311,7 +313,7 @@ class RestoreOptions(Options):
         output_option(
             help=f"Don't copy: {', '.join(DROPPABLE)}.",
             metavar="KIND,KIND",
-            parser=parsing.kinds,
+            parser=option_values.kinds,
         ),
         About("streams"),
     ] = frozenset()
@@ -353,7 +355,7 @@ class RestoreOptions(Options):
         machine_option(
             help="Largest side of a tile in pixels: 64, 72, ...",
             metavar="N|auto",
-            parser=parsing.tile,
+            parser=option_values.tile,
             show_default="by the memory",
         ),
         About("pixels", EACH_TASK),

@@ -15,15 +15,15 @@ from command_line import run
 from sample_videos import write_video
 
 import vidrestore
-from vidrestore import parsing, wording
+from vidrestore import event_log, option_values
 from vidrestore.cli import app as command_line
 from vidrestore.cli import main, progress, weights_commands
 from vidrestore.cli.inputs import run_each, stops_cleanly
 from vidrestore.errors import MediaError, OptionError
+from vidrestore.event_log import result_of
 from vidrestore.events import Event, Failed, Finished, Planned, Progressed, Started, Warned
 from vidrestore.jobs import frame_progress
 from vidrestore.weights import Card, manifest, write_manifest
-from vidrestore.wording import result_of
 
 
 @pytest.mark.parametrize("flag", ["--version", "-V"])
@@ -385,7 +385,7 @@ with listening(json={json_lines}) as listener:
     [(4.24, "4.2 s"), (59.9, "59.9 s"), (187, "3:07"), (3599.6, "1:00:00"), (3750, "1:02:30")],
 )
 def test_lengths_of_time_read_well(seconds, text):
-    assert wording.length_of_time(seconds) == text
+    assert event_log.length_of_time(seconds) == text
 
 
 # Several inputs
@@ -452,6 +452,7 @@ def test_a_failure_says_what_kind_it_was_and_with_which_code_it_would_end_alone(
             "libsvtav1 has no such preset; expected -1 to 13",
         ),
         (("--encoder", "potato"), "no encoder 'potato'; this version has: libx264"),
+        (("--cfr", "25"), "is for a pipe"),
         (("--model", "foo"), "no weights named 'foo'; the manifest has for denoise: dust-denoise, dust-mh-"),
     ],
     ids=" ".join,
@@ -485,10 +486,10 @@ def test_an_encoder_of_a_graphics_card_that_is_not_there_is_refused_with_advice(
     ],
 )
 def test_times_are_read_as_people_write_them(text, seconds):
-    assert parsing.moment(text) == seconds
+    assert option_values.moment(text) == seconds
 
 
 @pytest.mark.parametrize("text", ["", "soon", "1m30", "-5", "1:2:3:4", "m", "s"])
 def test_what_is_no_time_is_refused(text):
     with pytest.raises(ValueError, match="expected a time such as 90, 1m30s"):
-        parsing.moment(text)
+        option_values.moment(text)

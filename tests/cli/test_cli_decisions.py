@@ -16,8 +16,8 @@ from sample_videos import write_video
 import vidrestore
 from vidrestore.cli import main
 from vidrestore.cli.terminal import bar_console
+from vidrestore.event_log import Logged
 from vidrestore.events import Finished, Planned, Progressed
-from vidrestore.wording import Logged
 
 
 def with_pcm(path: Path) -> Path:

@@ -106,26 +106,6 @@ def test_a_folder_again_takes_no_output_of_ours_and_what_is_done_counts_as_done(
     assert sorted(path.name for path in folder.iterdir()) == ["video.denoised.mkv", "video.mkv"]
 
 
-@pytest.mark.parametrize(
-    "arguments, message",
-    [
-        (("--sigma", "-3"), "sigma must be"),
-        (("--strength", "2"), "strength must be less than or equal to 1, found 2"),
-        (("--precision", "fp8"), "fp8"),
-        (("--drop", "everything"), "drop must be of audio"),
-        (("--encoder-option", "crf"), "KEY=VALUE"),
-        (("--json", "-o", "-"), "both need stdout"),
-        (("--cfr", "25"), "is for a pipe"),
-        (("--preview", "soon"), "a time such as 5s"),
-    ],
-    ids=lambda value: " ".join(value) if isinstance(value, tuple) else None,
-)
-def test_a_wrong_option_ends_with_2_and_says_what_was_expected(video, arguments, message, capsys):
-    assert run(video, *arguments) == 2
-    assert message in " ".join(capsys.readouterr().err.replace("│", " ").split())
-    assert [path.name for path in video.parent.iterdir()] == ["video.mkv"]
-
-
 def test_json_is_one_event_per_line_and_nothing_else(video, capsys):
     assert run(video, "--json", "--quiet") == 0
     events = [json.loads(line) for line in capsys.readouterr().out.splitlines()]

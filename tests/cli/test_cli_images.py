@@ -75,11 +75,8 @@ def test_sr_makes_a_video_as_large_as_asked_for(video, asked, suffix, size):
 @pytest.mark.parametrize(
     "asked, message",
     [
-        (("-x5",), "scale must be less than or equal to 4, found 5"),
-        (("--height", "111"), "height must be a multiple of 2, found 111"),
         (("--height", "48"), "--height 48: the video has 48 lines, and sr makes more of them, up to 192"),
         (("--height", "194"), "and sr makes more of them, up to 192"),
-        (("--height", "96", "-x2"), "scale and height both say how large the output is"),
     ],
 )
 def test_sizes_that_sr_does_not_make_are_refused(video, capsys, asked, message):
@@ -94,20 +91,6 @@ def test_without_bundled_weights_the_error_says_how_to_import_some(video, task, 
     assert f"no weights for '{task}' are bundled" in (text := printed(capsys))
     assert "vidrestore weights import FILE" in text and "--model OUT.safetensors" in text
     assert [path.name for path in video.parent.iterdir()] == ["video.mkv"]
-
-
-@pytest.mark.parametrize(
-    "arguments, message",
-    [
-        (("--tile", "large"), "expected auto, or a whole number of pixels"),
-        (("--tile", "16"), "tile must be greater than or equal to 64, found 16"),
-        (("--sigma", "20"), "No such option: --sigma"),
-    ],
-    ids=lambda value: " ".join(value) if isinstance(value, tuple) else None,
-)
-def test_a_wrong_option_ends_with_2(video, arguments, message, capsys):
-    assert run("dehaze", video, *arguments) == 2
-    assert message in printed(capsys)
 
 
 def test_options_reach_the_library(video, monkeypatch):

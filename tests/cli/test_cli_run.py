@@ -143,30 +143,6 @@ def test_the_configuration_that_is_printed_is_read_again(video, tmp_path, capsys
     assert events[0]["event"] == "start" and events[0]["device"] == "cpu" and events[-1]["frames"] == 5
 
 
-@pytest.mark.parametrize(
-    "given, message",
-    [
-        (("--steps", "denoise,polish"), "no step named 'polish'; there are: denoise, dehaze"),
-        ((), "no step was given"),
-        (("--set", "denoise.sigma=20"), "no step was given"),
-        (("--steps", "sr,sr"), "sr can be one of the steps once"),
-        (("--steps", "denoise", "--set", "sr.scale=2"), "it is none of the steps"),
-        (
-            ("--steps", "denoise", "--set", "denoise.sigma=much"),
-            "denoise.sigma: expected a number such as 20",
-        ),
-        (
-            ("--steps", "denoise", "--set", "denoise.tail=1"),
-            "denoise has no option 'tail'; it has: tile, chroma_strength",
-        ),
-        (("--steps", "denoise", "--set", "sigma=1"), "with --set STEP.NAME=VALUE"),
-    ],
-)
-def test_steps_that_make_no_sense_are_refused(video, capsys, given, message):
-    assert run("run", video, *given) == 2
-    assert message in " ".join(capsys.readouterr().err.split())
-
-
 @pytest.mark.parametrize("steps", ["3", '"denoise"', '[["denoise"]]', '["denoise", 5]', "nan", "2020-01-01"])
 def test_steps_that_are_no_list_of_names_are_refused_in_a_line(tmp_path, capsys, steps):
     (tmp_path / "steps.toml").write_text(f"steps = {steps}")

@@ -13,8 +13,8 @@ from sample_videos import write_video
 import vidrestore.cli
 from vidrestore.cli.progress import PlainLines, print_json, progress_bar
 from vidrestore.cli.terminal import ask, escaped, fitted
+from vidrestore.event_log import describe
 from vidrestore.events import Progressed, Warned
-from vidrestore.wording import describe
 
 FORGED = "a\x1b]0;title\x07\r\nvidrestore: all lost\x9b31m\u202etxt.exe\u2028\u061c"
 

@@ -23,10 +23,9 @@ from vidrestore.cli.command_options import LegibleCommand, LegibleGroup, TaskCom
 from vidrestore.cli.config_commands import config, use_user_file
 from vidrestore.cli.eval_commands import evaluate
 from vidrestore.cli.inputs import INTERRUPTED
-from vidrestore.cli.inspect_commands import devices, inspect, verify
+from vidrestore.cli.inspect_commands import devices, inspect, suggest, verify
 from vidrestore.cli.restoring import RESTORE_COMMANDS, run
 from vidrestore.cli.sense_commands import recover, sense
-from vidrestore.cli.suggest_commands import suggest
 from vidrestore.cli.terminal import as_options, say, show
 from vidrestore.cli.train_commands import train
 from vidrestore.errors import VidRestoreError

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from vidrestore import parsing
+from vidrestore import option_values
 from vidrestore.cli.command_options import complete_tasks, with_options
 from vidrestore.cli.terminal import say, show, show_json
+from vidrestore.event_log import counted_words
 from vidrestore.options import EncoderOptions, RestoreOptions
-from vidrestore.wording import counted_words
 
 if TYPE_CHECKING:
     from vidrestore.jobs.bench import Benchmark
@@ -39,7 +39,7 @@ def bench(
     sigma: Annotated[
         Any,
         typer.Option(
-            parser=parsing.noise,
+            parser=option_values.noise,
             metavar="SIGMA|auto",
             show_default="20; auto if the weights take none",
             help="Noise level, as for denoise.",
@@ -49,7 +49,7 @@ def bench(
         bool, typer.Option("--lossless/--lossy", help="Encode as usual instead of without loss.")
     ] = True,
     size: Annotated[
-        Any, typer.Option(parser=parsing.size, metavar="WxH", help="Size of the synthetic video.")
+        Any, typer.Option(parser=option_values.size, metavar="WxH", help="Size of the synthetic video.")
     ] = "854x480",
     frames: Annotated[
         int,

@@ -1,4 +1,4 @@
-"""`vidrestore inspect` and `verify`: show the content of a video, and hold files against their sidecars."""
+"""`vidrestore inspect`, `suggest`, `devices` and `verify`: look at videos, devices and sidecars."""
 
 from __future__ import annotations
 
@@ -7,14 +7,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from vidrestore.cli.command_options import Quiet
+from vidrestore.cli.command_options import Json, Quiet
 from vidrestore.cli.progress import listening
-from vidrestore.cli.terminal import show, show_json
+from vidrestore.cli.terminal import say, show, show_json
 from vidrestore.events import DAMAGED_SOURCE
 
 if TYPE_CHECKING:
     from vidrestore.frames import ColourTags, PixelFormat, VideoInfo
     from vidrestore.jobs.inspection import Inspection
+    from vidrestore.jobs.suggestion import Suggestion
     from vidrestore.media.probe import StreamInfo
 
 # Names of the most common code points of ITU-T H.273; others are shown as numbers.
@@ -54,6 +55,56 @@ def inspect(
     else:
         show(*lines(found))
     raise typer.Exit(DAMAGED_SOURCE if found.damage else 0)
+
+
+def suggest(
+    source: Annotated[str, typer.Argument(metavar="IN", help="Video, photo or folder of pictures.")],
+    sheet: Annotated[
+        str | None,
+        typer.Option(
+            "--sheet", metavar="F.html|F.png", help="Restore a few frames in variants, side by side."
+        ),
+    ] = None,
+    device: Annotated[str, typer.Option("--device", metavar="NAME", help="auto, cpu, cuda or mps.")] = "auto",
+    json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Look for noise, interlacing, haze, rain, snow and blur at a few places, and print commands to try.
+
+    "maybe" and "unknown" are for your eyes: look at a --sheet, or a --preview.
+
+    Examples:
+      vidrestore suggest in.mp4
+      vidrestore suggest in.mp4 --sheet variants.html
+    """
+    from vidrestore.evaluation.variants import check_sheet, write_sheet
+    from vidrestore.jobs.suggestion import suggest
+    from vidrestore.options import RestoreOptions
+
+    if sheet is not None:
+        check_sheet(sheet)
+    options = RestoreOptions(device=device)
+    with listening(json, quiet) as on_event:
+        found, places = suggest(source, options, on_event if not json else lambda event: None)
+        if sheet is not None:
+            names = write_sheet(sheet, found, places, options)
+    if json:
+        show_json(found.to_dict())
+    else:
+        show(*suggestion_lines(found))
+    if sheet is not None and not (json or quiet):
+        say(f"in {sheet}, from left to right: {', '.join(names)}")
+
+
+def suggestion_lines(found: Suggestion) -> Iterator[str]:
+    """Yield the lines about a suggestion for a reader."""
+    yield f"{found.info.path}:"
+    for each in found.findings:
+        yield f"  {each.name:<13} {each.verdict:<8} {each.reason}"
+    yield "try:" if found.commands else "nothing to try"
+    for command in found.commands:
+        yield f"  {command.line}"
+        yield f"      {command.reason}"
 
 
 def devices() -> None:

@@ -11,8 +11,8 @@ from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, TextIO
 
 from vidrestore.cli.terminal import bar_console, cleared, escaped, fitted, in_options, say, say_json
+from vidrestore.event_log import LOGGER, Logged, describe, numbered, progress_of, result_of, stage_of
 from vidrestore.events import BEFORE_START, Event, Failed, Finished, Listener, Progressed
-from vidrestore.wording import LOGGER, Logged, describe, numbered, progress_of, result_of, stage_of
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID

@@ -17,13 +17,14 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from vidrestore import parsing
+from vidrestore import option_values
 from vidrestore.checking import converted, known_names, parse_toml, toml, with_settings
 from vidrestore.cli.command_options import HelpAll, Json, Quiet, of_task, one_use_of_stdout, with_options
 from vidrestore.cli.inputs import numbered, run_each, stops_cleanly
 from vidrestore.cli.progress import listening
 from vidrestore.cli.terminal import ask, say, show
 from vidrestore.errors import OptionError, OutputExistsError, VidRestoreError
+from vidrestore.event_log import counted_words, length_of_time
 from vidrestore.events import Failed, Progressed, Warned
 from vidrestore.files.regular import LARGEST_TOML, read_limited
 from vidrestore.options import (
@@ -34,7 +35,6 @@ from vidrestore.options import (
     quality_option,
     resume_option,
 )
-from vidrestore.wording import counted_words, length_of_time
 
 if TYPE_CHECKING:
     from vidrestore.events import Listener
@@ -71,7 +71,7 @@ class RunOptions:
         output_option(
             help="Restore an excerpt, before | after, from --start or a third in.",
             metavar="TIME",
-            parser=parsing.seconds,
+            parser=option_values.seconds,
         ),
     ] = None
     report: Annotated[
@@ -91,7 +91,7 @@ class RunOptions:
     shard: Annotated[
         tuple[int, int] | None,
         resume_option(
-            help="Run as process I of N that share OUT's folder.", metavar="I/N", parser=parsing.shard
+            help="Run as process I of N that share OUT's folder.", metavar="I/N", parser=option_values.shard
         ),
     ] = None
     engine: Annotated[

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
@@ -10,6 +12,9 @@ from vidrestore.cli.command_options import Json, Quiet, one_use_of_stdout, with_
 from vidrestore.cli.inputs import run_each, stops_cleanly
 from vidrestore.cli.progress import listening
 from vidrestore.options import RecoverOptions, SenseOptions
+
+if TYPE_CHECKING:
+    from vidrestore.jobs.job import Summary
 
 
 @with_options()
@@ -31,13 +36,7 @@ def sense(
     """
     from vidrestore.sensing.sense import sense
 
-    with stops_cleanly(), listening(json, quiet) as on_event:
-
-        def work(source: str) -> int:
-            return sense(source, output, options=options, on_event=on_event).exit_code
-
-        code = run_each([source], work, on_event)
-    raise typer.Exit(code)
+    _run(partial(sense, output=output, options=options), source, json, quiet)
 
 
 @with_options()
@@ -62,10 +61,11 @@ def recover(
     from vidrestore.sensing.recover import recover
 
     one_use_of_stdout(json, output)
+    _run(partial(recover, output=output, options=options), source, json, quiet)
+
+
+def _run(work: Callable[..., Summary], source: str, json: bool, quiet: bool) -> NoReturn:
+    """Measure or recover one video, and exit with the code."""
     with stops_cleanly(), listening(json, quiet) as on_event:
-
-        def work(source: str) -> int:
-            return recover(source, output, options=options, on_event=on_event).exit_code
-
-        code = run_each([source], work, on_event)
+        code = run_each([source], lambda each: work(each, on_event=on_event).exit_code, on_event)
     raise typer.Exit(code)

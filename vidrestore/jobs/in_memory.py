@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from vidrestore.errors import Cancelled, OptionError, VidRestoreError
+from vidrestore.event_log import Logged
 from vidrestore.events import Event, Listener
 from vidrestore.frames import Frame, PixelFormat, VideoInfo
 from vidrestore.jobs.frame_progress import counted
@@ -23,7 +24,6 @@ from vidrestore.jobs.job import Summary, ignore
 from vidrestore.jobs.run import request_for, restore_request
 from vidrestore.jobs.steps import LoadedSteps, Step, Steps
 from vidrestore.options import RestoreOptions, changed_values, chosen_options
-from vidrestore.wording import Logged
 
 BYTES, FLOATS = PixelFormat("gbrp", "rgb", 8), PixelFormat("gbrpf32le", "rgb", 32)
 OVERSHOOT = 0.5  # of float frames below 0 and above 1

@@ -17,6 +17,7 @@ from typing import Any, TypeAlias
 from vidrestore import __version__
 from vidrestore.clips import owned_span
 from vidrestore.errors import OptionError, PlanError
+from vidrestore.event_log import REMOVED
 from vidrestore.events import DAMAGED_SOURCE, Finished, Listener, Planned, Started, Warned
 from vidrestore.frames import Frame, Scale, VideoInfo
 from vidrestore.jobs.frame_progress import counted
@@ -49,7 +50,6 @@ from vidrestore.pipeline.conversions import Changes
 from vidrestore.pipeline.excerpt import expected_frames, find_span
 from vidrestore.pipeline.plan import PLAN_VERSION, Plan, Scene
 from vidrestore.restorers.devices import device_name, torch_device
-from vidrestore.wording import REMOVED
 
 FindSpan: TypeAlias = Callable[[VideoReader, RestoreOptions], Span]
 

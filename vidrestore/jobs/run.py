@@ -15,6 +15,7 @@ from tempfile import gettempdir
 from typing import Any
 
 from vidrestore.errors import VidRestoreError
+from vidrestore.event_log import Logged
 from vidrestore.events import Event, Failed, Listener, Warned
 from vidrestore.files.atomic import Partial, remove_partials
 from vidrestore.files.regular import write_problem
@@ -26,7 +27,6 @@ from vidrestore.jobs.steps import StepLoader, load_step, write_frames
 from vidrestore.media.source import PIPE, Source, standard_input
 from vidrestore.options import RestoreOptions, chosen_options
 from vidrestore.pipeline.excerpt import expected_frames
-from vidrestore.wording import Logged
 
 Y4M_MAGIC = b"YUV4MPEG2"
 
