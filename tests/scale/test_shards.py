@@ -20,7 +20,7 @@ from sample_videos import write_video
 
 from vidrestore.errors import MediaError, OptionError, OutputExistsError
 from vidrestore.files import locks
-from vidrestore.jobs import resume
+from vidrestore.jobs import job as jobs
 from vidrestore.jobs.batch import Batch
 from vidrestore.jobs.resume import WorkFolder
 from vidrestore.jobs.segmented import Segment, SegmentedWork
@@ -330,14 +330,14 @@ def test_a_work_folder_that_another_has_just_removed_is_no_problem(tmp_path: Pat
 def test_a_film_that_gets_its_name_while_a_shard_begins_is_done(
     film: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    output, check = tmp_path / "out.mkv", resume.check_request
+    output, check = tmp_path / "out.mkv", jobs.check_output
 
     def named_just_now(*arguments: Any) -> None:
-        monkeypatch.setattr(resume, "check_request", check)
+        monkeypatch.setattr(jobs, "check_output", check)
         Batch([str(film)], str(output), "<identity>", RestoreOptions()).restore(str(film))
         check(*arguments)
 
-    monkeypatch.setattr(resume, "check_request", named_just_now)
+    monkeypatch.setattr(jobs, "check_output", named_just_now)
     batch = Batch([str(film)], str(output), "<identity>", RestoreOptions(), way=AsShard(Shard(1, 2)))
     assert batch.restore(str(film)).before
 

@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 
 from vidrestore.errors import OptionError
 from vidrestore.events import DAMAGED_SOURCE, Listener, Planned
-from vidrestore.jobs.job import Job, Request, Summary, open_job, plan_source, versions
-from vidrestore.jobs.resume import nothing_to_do
+from vidrestore.jobs.job import Job, Request, Summary, check, plan_source, versions
 from vidrestore.jobs.segmented import segments_of, usual_length
 from vidrestore.jobs.steps import StepLoader
 from vidrestore.jobs.trial import Encoding, Trial, try_encoding, try_restoring
@@ -48,9 +47,9 @@ def estimate(request: Request, load: StepLoader, on_event: Listener) -> Estimate
     """
     if request.is_piped:
         raise OptionError("`dry_run` needs a file to read and a file to write, not a pipe")
-    if before := nothing_to_do(request, on_event):
-        return before
-    with open_job(request, load) as job:
+    with check(request, load, on_event, locks=False) as job:
+        if isinstance(job, Summary):
+            return job
         began = time.monotonic()
         plan, damage = plan_source(job), job.damage
         planning = time.monotonic() - began

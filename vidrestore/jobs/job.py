@@ -1,27 +1,33 @@
-"""A request and its job: everything is checked first, the model is loaded last; then frames are decoded,
-planned and restored at the same time, each in threads of their own.
-"""
+"""A request and its job: `check` asks every question before work, once and in a fixed order."""
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Set
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, nullcontext, suppress
 from dataclasses import asdict, dataclass, field, is_dataclass, replace
 from fractions import Fraction
 from importlib.metadata import PackageNotFoundError, version
 from itertools import islice
-from typing import Any, TypeAlias
+from typing import Any, Self, TypeAlias
 
 from vidrestore import __version__
 from vidrestore.clips import owned_span
-from vidrestore.errors import OptionError, PlanError
+from vidrestore.errors import OptionError, OutputExistsError, PlanError
 from vidrestore.events import DAMAGED_SOURCE, Finished, Listener, Planned, Started, Warned
+from vidrestore.files.locks import BusyError
 from vidrestore.frames import Frame, Scale, VideoInfo
 from vidrestore.jobs.decisions import decisions, measured_input, sound_warning
 from vidrestore.jobs.encoder_choice import choose_encoder
 from vidrestore.jobs.frame_progress import counted
+from vidrestore.jobs.resume import (
+    WorkFolder,
+    digest,
+    done_before,
+    finished_before,
+    is_half_named,
+    is_left_alone,
+    named_output,
+)
 from vidrestore.jobs.steps import (
     Stage,
     Step,
@@ -134,16 +140,6 @@ def _plain(value: Any) -> Any:
     return value if value is None or isinstance(value, (str, int, float, dict)) else str(value)
 
 
-def digest(content: Mapping[str, Any]) -> str:
-    """Return a short name for plain values."""
-    return hashlib.sha256(json.dumps(as_json(content), sort_keys=True).encode()).hexdigest()[:16]
-
-
-def as_json(content: Mapping[str, Any]) -> dict[str, Any]:
-    """Return values as JSON gives them back: tuples become lists."""
-    return dict(json.loads(json.dumps(content)))
-
-
 @dataclass(frozen=True)
 class Summary:
     """The result of a restoration.
@@ -166,6 +162,14 @@ class Summary:
     reused: int = 0
     before: bool = False
     changes: tuple[tuple[str, Changes], ...] = ()
+
+    @classmethod
+    def of_marker(cls, request: Request, marker: Mapping[str, Any], *, own: int = 0) -> Self:
+        """Return the summary of an output that was finished before, with so many frames of this process."""
+        reused = max(0, marker["frames"] - own)
+        return cls(
+            *request.names, marker["frames"], 0.0, damage=marker["damage"], reused=reused, before=not own
+        )
 
     @property
     def fps(self) -> float:
@@ -223,7 +227,7 @@ def announced(summary: Summary, on_event: Listener) -> Summary:
 
 @dataclass
 class Job:
-    """A restoration that was checked and can begin (`open_job`).
+    """A restoration that was checked and can begin (`check`).
 
     `plan` is filled while frames go by; `warnings` are for the user, before it begins.
     """
@@ -234,6 +238,7 @@ class Job:
     plan: Plan
     warnings: tuple[str, ...] = ()
     enlarged_as: tuple[Input, str] | None = None  # what kind of input the source is for `sr`, and why
+    folder: WorkFolder | None = None  # locked; None for work that can't be resumed, and without a lock
 
     @property
     def info(self) -> SourceInfo:
@@ -394,32 +399,76 @@ class Job:
 
 
 @contextmanager
-def open_job(request: Request, load: StepLoader = load_step, find: FindSpan | None = None) -> Iterator[Job]:
-    """Open the source, check all that can be checked before work, load the model last, and yield the job.
+def check(
+    request: Request,
+    load: StepLoader = load_step,
+    on_event: Listener = ignore,
+    *,
+    find: FindSpan | None = None,
+    locks: bool = True,
+) -> Iterator[Job | Summary]:
+    """Check all that can be checked before work, each once and in this order: the output, the lock of its
+    work folder, the source, the part of it, the encoder, the streams to copy, the weights. Yield the job, or
+    the summary if nothing is left to do.
 
-    `find` finds the part of the source to restore, by default that of `start` and `duration`. Raises
-    VidRestoreError.
+    `find` finds the part of the source to restore, by default that of `start` and `duration`. With `locks`, a
+    job that has segments holds its work folder. Raises VidRestoreError.
     """
-    options, output = request.options, request.output
+    if before := nothing_to_do(request, on_event):
+        yield before
+        return
+    folder = WorkFolder.of(request) if locks and request.has_segments else None
+    with folder.locked() if folder else nullcontext(), open_job(request, load, find) as job:
+        job.folder = folder
+        yield job
+
+
+def nothing_to_do(request: Request, on_event: Listener, *, own: int | None = None) -> Summary | None:
+    """Return the summary of a video that is finished or is to be left alone; None if there is work.
+
+    `own` is for one of several shards: the frames of the video that it has restored. Others may hold the
+    folder then, or be about to name the output. Raises VidRestoreError if the request can be refused without
+    opening the source.
+    """
+    is_shared, before = own is not None, None
+    if not request.is_piped:
+        folder = WorkFolder.of(request)
+        with suppress(BusyError) if is_shared else nullcontext():
+            before = finished_before(request, folder)
+    if before is None and is_left_alone(request):
+        return Summary(*request.names, 0, 0.0, skipped=True)
+    if before is None and not request.is_piped:
+        is_under_way = is_shared and folder.path.is_dir() and named_output(request, folder) is None
+        before = None if is_under_way else done_before(request)
+    if before is None:
+        check_output(request)
+        return None
+    on_event(Started(*request.names, request.task, device=request.options.device))
+    return announced(Summary.of_marker(request, before, own=own or 0), on_event)
+
+
+def check_output(request: Request) -> None:
+    """Refuse an output that can't be written, or a rate that it doesn't take."""
+    options, overwrite = request.options, request.options.overwrite or is_half_named(request)
+    try:
+        check_files(request.source, request.output, overwrite=overwrite, cfr=options.cfr)
+    except OutputExistsError as error:
+        raise OutputExistsError(f"{error}; `skip_existing` leaves it alone") from None
+
+
+@contextmanager
+def open_job(request: Request, load: StepLoader = load_step, find: FindSpan | None = None) -> Iterator[Job]:
+    """Open the source, check what follows from it, load the model last, and yield the job: the part of
+    `check` that each of several processes at one output needs.
+    """
     asks = any(step.measures_noise or step.measures_input for step in request.steps)
-    with reader_of(request.source, options, losses=asks) as reader:
-        info = reader.info
+    with reader_of(request.source, request.options, losses=asks) as reader:
+        info, output, drop = reader.info, request.output, request.options.drop
         check_picture(request.source, info.video)
-        span = (find or asked_span)(reader, options)
-        copy = check_streams(info, output, options.drop)
-        scale = total_scale(request.steps, info.video)
-        cores = options.threads or available_cores()
-        on_gpu = options.encoder.encoder == "auto" and torch_device(options.device).type == "cuda"
-        encoder = choose_encoder(info, output, options.encoder, scale=scale, cores=cores, on_gpu=on_gpu)
-        warnings = reader.warnings + check_side_data(info, encoder, options.drop, strict=options.strict)
-        if order := reader.field_order():
-            warnings += (_combed(order),)
-        if doubt := sound_warning(info, output, copy):
-            warnings += (doubt,)
-        others = [kind for kind in other_kinds(info) if kind not in options.drop]
-        if lost := losses(info, output, encoder, others):
-            warnings += (lost,)
-        warnings += check_packets(info, output, copy, span)
+        span = (find or asked_span)(reader, request.options)
+        encoder = _encoder(request, info)
+        copy = check_streams(info, output, drop)
+        warnings = (*_warnings(request, reader, encoder, copy), *check_packets(info, output, copy, span))
         kinds = [measured_input(step, reader) for step in request.steps]
         restorers = [load(_with_input(*each)) for each in zip(request.steps, kinds, strict=True)]
         warnings += tuple(doubt for restorer in restorers for doubt in restorer.facts.doubts)
@@ -427,6 +476,36 @@ def open_job(request: Request, load: StepLoader = load_step, find: FindSpan | No
         timeline = steps.first.timeline([])
         plan = Plan(request.source.identity(), output.name, request.tasks, encoder, copy, timeline, span)
         yield Job(request, reader, steps, plan, warnings, enlarged_as=next(filter(None, kinds), None))
+
+
+def _encoder(request: Request, info: SourceInfo) -> EncoderChoice:
+    options, encoder = request.options, request.options.encoder
+    return choose_encoder(
+        info,
+        request.output,
+        encoder,
+        scale=total_scale(request.steps, info.video),
+        cores=options.threads or available_cores(),
+        on_gpu=encoder.encoder == "auto" and torch_device(options.device).type == "cuda",
+    )
+
+
+def _warnings(
+    request: Request, reader: VideoReader, encoder: EncoderChoice, copy: tuple[int, ...]
+) -> Iterator[str]:
+    """Yield warnings about what the output will lack, or show otherwise than the source. Raises PlanError
+    for them if `strict`.
+    """
+    info, output, options = reader.info, request.output, request.options
+    yield from reader.warnings
+    yield from check_side_data(info, encoder, options.drop, strict=options.strict)
+    if order := reader.field_order():
+        yield _combed(order)
+    if sound := sound_warning(info, output, copy):
+        yield sound
+    others = [kind for kind in other_kinds(info) if kind not in options.drop]
+    if lost := losses(info, output, encoder, others):
+        yield lost
 
 
 def _with_input(step: Step, kind: tuple[Input, str] | None) -> Step:

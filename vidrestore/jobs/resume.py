@@ -25,23 +25,24 @@ import os
 import re
 import stat
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext, suppress
-from dataclasses import asdict, replace
+from contextlib import contextmanager, suppress
+from dataclasses import asdict
 from enum import Enum
 from pathlib import Path
 from types import NoneType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from vidrestore.errors import MediaError, OutputExistsError, PlanError
-from vidrestore.events import Listener, Started
 from vidrestore.files.atomic import LONGEST_NAME, remove_partials, replacing, same_file, sync_folder
 from vidrestore.files.checked_json import COUNT, Types, parse_object, read_object
-from vidrestore.files.locks import BusyError, Lock, heartbeat, is_own
+from vidrestore.files.locks import Lock, heartbeat, is_own
 from vidrestore.files.regular import LARGEST_PLAN, MEGABYTE, is_too_long, write_problem
-from vidrestore.jobs.job import Job, Request, Summary, announced, as_json, check_files, digest
 from vidrestore.jobs.naming import WORK_SUFFIX
 from vidrestore.media.source import SourceIdentity
 from vidrestore.pipeline.plan import TIMELINE
+
+if TYPE_CHECKING:
+    from vidrestore.jobs.job import Job, Request
 
 VERSION = 3
 ATTRIBUTE = "user.vidrestore"  # of the output
@@ -316,6 +317,16 @@ def _refuse_folders(folder: Path) -> None:
             )
 
 
+def digest(content: Mapping[str, Any]) -> str:
+    """Return a short name for plain values."""
+    return hashlib.sha256(json.dumps(as_json(content), sort_keys=True).encode()).hexdigest()[:16]
+
+
+def as_json(content: Mapping[str, Any]) -> dict[str, Any]:
+    """Return values as JSON gives them back: tuples become lists."""
+    return dict(json.loads(json.dumps(content)))
+
+
 def _differences(before: Mapping[str, Any], now: Mapping[str, Any], inside: str = "") -> Iterator[str]:
     for key in sorted({*before, *now}):
         old, new, name = before.get(key), now.get(key), f"{inside}{key}"
@@ -344,59 +355,18 @@ def _short(name: str) -> str:
     return f"{stem}.{place}{WORK_SUFFIX}"
 
 
-# The questions that come before work
+# The marker
 
 
-def nothing_to_do(request: Request, on_event: Listener, *, own: int | None = None) -> Summary | None:
-    """Return the summary of a video that is finished or is to be left alone; None if there is work.
-
-    `own` is for one of several shards: the frames of the video that it has restored. Others may hold the
-    folder then, or be about to name the output. Raises VidRestoreError if the request can be refused without
-    opening the source.
-    """
-    is_shared, before = own is not None, None
-    if not request.is_piped:
-        folder = WorkFolder.of(request)
-        with suppress(BusyError) if is_shared else nullcontext():
-            before = finished_before(request, folder)
-    if before is None and (there := left_alone(request)):
-        return there
-    if before is None and not request.is_piped:
-        is_under_way = is_shared and folder.path.is_dir() and named_output(request, folder) is None
-        before = None if is_under_way else done_before(request)
-    if before is None:
-        check_request(request)
-        return None
-    if own:
-        before = replace(before, reused=max(0, before.frames - own), before=False)
-    on_event(Started(*request.names, request.task, device=request.options.device))
-    return announced(before, on_event)
-
-
-def left_alone(request: Request) -> Summary | None:
-    """Return the summary of an output that exists and is to be skipped; None if there is work, as there is if
-    only some of its pictures exist yet.
-    """
+def is_left_alone(request: Request) -> bool:
+    """Return True if the output exists and is to be skipped; not if only some of its pictures exist yet."""
     skips = request.options.skip_existing and not request.output.is_pipe
-    there = skips and request.output.first_file.exists() and not is_half_named(request)
-    return Summary(*request.names, 0, 0.0, skipped=True) if there else None
-
-
-def check_request(request: Request) -> None:
-    """Raise an error for what is wrong even before the source is opened."""
-    overwrite = request.options.overwrite or is_half_named(request)
-    try:
-        check_files(request.source, request.output, overwrite=overwrite, cfr=request.options.cfr)
-    except OutputExistsError as error:
-        raise OutputExistsError(f"{error}; `skip_existing` leaves it alone") from None
+    return skips and request.output.first_file.exists() and not is_half_named(request)
 
 
 def is_half_named(request: Request) -> bool:
     """Return True if a run was killed while it named its pictures. The first gets its own last."""
     return request.output.is_pattern and request.has_segments and bool(WorkFolder.of(request).finished())
-
-
-# The marker
 
 
 def mark(folder: WorkFolder, path: Path, job: Job, damage: str | None) -> None:
@@ -428,8 +398,8 @@ def _marked(path: Path, job: Job, damage: str | None) -> dict[str, Any]:
     return marker
 
 
-def finished_before(request: Request, folder: WorkFolder) -> Summary | None:
-    """Return the summary of a run that was killed after it had named its output and before it had cleared up;
+def finished_before(request: Request, folder: WorkFolder) -> dict[str, Any] | None:
+    """Return the marker of a run that was killed after it had named its output and before it had cleared up;
     clear up.
     """
     if not (folder.path.is_dir() and request.output.first_file.exists()):
@@ -440,7 +410,7 @@ def finished_before(request: Request, folder: WorkFolder) -> Summary | None:
             folder.remove()
             source = _source_name(request.source.identity())
             if (named["request"], named["source"]) == (request.name, source):
-                return _summary(request, named)
+                return named
     return None
 
 
@@ -462,8 +432,8 @@ def named_output(request: Request, folder: WorkFolder) -> dict[str, Any] | None:
     return None
 
 
-def done_before(request: Request) -> Summary | None:
-    """Return the summary if the output has the marker of this very request; None if it has none, or is to be
+def done_before(request: Request) -> dict[str, Any] | None:
+    """Return the marker of the output if it is that of this very request; None if it has none, or is to be
     replaced.
 
     Raises OutputExistsError if it has the marker of another request.
@@ -478,15 +448,10 @@ def done_before(request: Request) -> Summary | None:
     elif marker["source"] != _source_name(source.identity()):
         reason = "was made from another video, or from this one before it changed"
     else:
-        return _summary(request, marker)
+        return marker
     raise OutputExistsError(
         f"{output}: already exists and {reason}; add `overwrite` to replace it, or give `output` another name"
     )
-
-
-def _summary(request: Request, marker: dict[str, Any]) -> Summary:
-    frames = marker["frames"]
-    return Summary(*request.names, frames, 0.0, damage=marker["damage"], reused=frames, before=True)
 
 
 def _source_name(source: SourceIdentity) -> str:

@@ -18,9 +18,19 @@ from vidrestore.errors import VidRestoreError
 from vidrestore.events import Event, Failed, Listener, Warned
 from vidrestore.files.atomic import Partial, remove_partials
 from vidrestore.files.regular import write_problem
-from vidrestore.jobs.job import Job, Request, Summary, announced, damage_summary, ignore, open_job
+from vidrestore.jobs.job import (
+    Job,
+    Request,
+    Summary,
+    announced,
+    check,
+    damage_summary,
+    ignore,
+    nothing_to_do,
+    open_job,
+)
 from vidrestore.jobs.naming import output_for, suffix_of
-from vidrestore.jobs.resume import WorkFolder, mark_file, nothing_to_do
+from vidrestore.jobs.resume import WorkFolder, mark_file
 from vidrestore.jobs.segmented import SegmentedWork
 from vidrestore.jobs.steps import StepLoader, load_step, write_frames
 from vidrestore.media.source import PIPE, Source, standard_input
@@ -74,22 +84,26 @@ def restore_request(
 
     `run` restores all segments. Raises VidRestoreError.
     """
-    if before := nothing_to_do(request, on_event):
-        return before
     if is_container(request):
+        if before := nothing_to_do(request, on_event):
+            return before
         with spooled(request, on_event) as (stored, told), open_job(stored, load) as job:
             return replace(_stream(job, told), source=str(request.source))
-    if not request.has_segments:
-        with open_job(request, load) as job:
-            return _stream(job, on_event)
-    folder = WorkFolder.of(request)
-    with folder.locked(), open_job(request, load) as job:
-        work = SegmentedWork(job, folder, on_event)
-        with warn_if_stopped(job, folder, on_event, work):
-            began = time.monotonic()
-            job.begin(on_event)
-            run(work)
-            return join(work, began)
+    with check(request, load, on_event) as job:
+        if isinstance(job, Summary):
+            return job
+        return _segments(job, job.folder, on_event, run) if job.folder else _stream(job, on_event)
+
+
+def _segments(
+    job: Job, folder: WorkFolder, on_event: Listener, run: Callable[[SegmentedWork], None]
+) -> Summary:
+    work = SegmentedWork(job, folder, on_event)
+    with warn_if_stopped(job, folder, on_event, work):
+        began = time.monotonic()
+        job.begin(on_event)
+        run(work)
+        return join(work, began)
 
 
 def join(work: SegmentedWork, began: float) -> Summary:

@@ -35,8 +35,8 @@ from vidrestore.files.stopping import interrupts_held
 from vidrestore.frames import Frame, Scale, VideoInfo, enlarged_size
 from vidrestore.jobs.frame_journal import FrameJournal, SafeFrames
 from vidrestore.jobs.frame_progress import FrameProgress, counted
-from vidrestore.jobs.job import Job, damage_summary, digest, plan_source
-from vidrestore.jobs.resume import DifferentJobError, State, WorkFolder, is_named, mark
+from vidrestore.jobs.job import Job, damage_summary, plan_source
+from vidrestore.jobs.resume import DifferentJobError, State, WorkFolder, digest, is_named, mark
 from vidrestore.media.encoder_table import EncoderChoice
 from vidrestore.media.muxer import Muxer
 from vidrestore.media.picture_writer import JoinedPictures

@@ -25,16 +25,8 @@ from vidrestore.files.regular import write_problem
 from vidrestore.frames import Frame
 from vidrestore.jobs.batch import Batch
 from vidrestore.jobs.frame_progress import FrameProgress
-from vidrestore.jobs.job import Job, Request, Summary, announced, open_job
-from vidrestore.jobs.resume import (
-    State,
-    WorkFolder,
-    done_before,
-    finished_before,
-    is_named,
-    named_output,
-    nothing_to_do,
-)
+from vidrestore.jobs.job import Job, Request, Summary, announced, nothing_to_do, open_job
+from vidrestore.jobs.resume import State, WorkFolder, done_before, finished_before, is_named, named_output
 from vidrestore.jobs.run import join, warn_if_stopped
 from vidrestore.jobs.segmented import Segment, SegmentedWork, frame_count
 from vidrestore.media.source import Source
@@ -341,20 +333,14 @@ class _Sharded:
         own, work = self.tally[self.job.request.source], self.work
         outcome = work.outcome if work else None
         try:
-            found = done_before(self.job.request)
+            marker = done_before(self.job.request)
         except OutputExistsError:
             if outcome is None:
                 raise
-            found = None
-        if found is None:
+            marker = None
+        if marker is None:
             damage = outcome.damage if outcome else None
-            frames = len(self.job.plan.timeline.pts)
-            found = Summary(self.job.info.path, self.job.plan.output, frames, 0.0, damage=damage)
-        changed = replace(
-            found,
-            seconds=time.monotonic() - self.began,
-            retried=work.retried if work else 0,
-            reused=max(0, found.frames - own),
-            before=own == 0,
-        )
-        return announced(changed, self.on_event)
+            marker = {"frames": len(self.job.plan.timeline.pts), "damage": damage}
+        found = Summary.of_marker(self.job.request, marker, own=own)
+        seconds, retried = time.monotonic() - self.began, work.retried if work else 0
+        return announced(replace(found, seconds=seconds, retried=retried), self.on_event)
