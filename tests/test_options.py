@@ -31,7 +31,7 @@ NUMBERS = (
 @pytest.mark.parametrize(
     "value", [math.nan, math.inf, 1e30, 10**30, [1], "x", True, b"1", -math.inf], ids=repr
 )
-@pytest.mark.parametrize("name", [*NUMBERS, "chroma_strength", "segment_frames"])
+@pytest.mark.parametrize("name", [*NUMBERS, "chroma_strength"])
 def test_what_is_no_number_in_range_is_refused_by_the_option_itself(name, value):
     with pytest.raises(OptionError, match=f"^{name} must be"):
         RestoreOptions(**{name: value})

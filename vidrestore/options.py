@@ -167,8 +167,8 @@ class RestoreOptions:
     True also frames that are marked later; False refuses marked video and warns of what looks interlaced.
     `sigma` and `grain` are standard deviations on the 0-255 scale; `chroma_strength` None is the same as
     `strength`. `start` and `duration` are in seconds, `start` from the first frame. `model`: None for the
-    task's default. `tile`: None for whole frames if memory allows. `threads`: 0 for all. `segment_frames`:
-    None for a number by the video's size. `work_dir`: None for beside the output.
+    task's default. `tile`: None for whole frames if memory allows. `threads`: 0 for all. `work_dir`:
+    None for beside the output.
     """
 
     sigma: float | Literal["auto"] = option(
@@ -326,9 +326,6 @@ class RestoreOptions:
     work_dir: str | None = option(
         None, "Folder for work in progress.", RESUME, scope="job", metavar="DIR", shown="beside OUT"
     )
-    segment_frames: int | None = option(
-        None, "Save progress every N frames.", RESUME, scope="job", metavar="N", shown="96 to 240"
-    )
     device: str = option(
         "auto",
         "auto, cpu, cuda, cuda:1 or mps; several GPUs: cuda:0,1.",
@@ -378,8 +375,6 @@ class RestoreOptions:
             raise OptionError("scale and height both say how large the output is; leave one out")
         if self.tile is not None and not LEAST_TILE <= self.tile <= MOST_PIXELS:
             raise OptionError(f"tile must be {LEAST_TILE} pixels or more, got {self.tile}")
-        if self.segment_frames is not None and not 1 <= self.segment_frames <= MOST_FRAMES:
-            raise OptionError(f"segment_frames must be 1 or more, got {self.segment_frames}")
         if self.start is not None and not 0 <= self.start <= MOST_SECONDS:
             raise OptionError(f"start must be 0 s or later, in a year at most, got {float(self.start):g}")
         if self.duration is not None and not 0 < self.duration <= MOST_SECONDS:
@@ -416,7 +411,6 @@ class RestoreKeywords(TypedDict, total=False):
     skip_existing: bool
     restart: bool
     work_dir: str | None
-    segment_frames: int | None
     device: str
     precision: Precision
     threads: int

@@ -28,9 +28,7 @@ sys.path.append("tests/helpers")
 import no_change  # the task "<identity>", which changes nothing
 from vidrestore.options import EncoderOptions
 encoder = EncoderOptions(encoder="libx264", preset="veryfast", crf=16)
-vidrestore.restore(
-    sys.argv[1], sys.argv[2], task="<identity>", encoder=encoder, segment_frames=int(sys.argv[3])
-)
+vidrestore.restore(sys.argv[1], sys.argv[2], task="<identity>", encoder=encoder)
 """
 
 
@@ -79,7 +77,6 @@ def folder_sizes(folder: Path) -> list[int]:
 def main() -> int:
     parser = ArgumentParser(description=__doc__)
     parser.add_argument("--frames", type=int, default=300, help="of the short film")
-    parser.add_argument("--segment-frames", type=int, default=100)
     options = parser.parse_args()
     sys.stdout.write(
         "| run | frames | peak memory MB | output MB | work folder MB | largest file in it MB "
@@ -93,7 +90,7 @@ def main() -> int:
                     Path(folder) / f"{name}{frames}.out.mkv",
                 )
                 write_video(str(source), *size, frames)
-                taken = take(command(name, source, output, options.segment_frames), output)
+                taken = take(command(name, source, output), output)
                 figures = " | ".join(
                     f"{size / 1e6:.1f}" for size in (taken.memory, taken.output, taken.temporary, taken.part)
                 )
@@ -102,18 +99,16 @@ def main() -> int:
     return 0
 
 
-def command(name: str, source: Path, output: Path, segment: int) -> list[str]:
+def command(name: str, source: Path, output: Path) -> list[str]:
     """The identity through the library, since it is no command; else the command line."""
     if name == "identity":
-        return [sys.executable, "-c", IDENTITY, str(source), str(output), str(segment)]
+        return [sys.executable, "-c", IDENTITY, str(source), str(output)]
     tail = [
         "-o",
         str(output),
         "--sigma",
         "10",
         "--fast",
-        "--segment-frames",
-        str(segment),
         "--encoder",
         "libx264",
     ]

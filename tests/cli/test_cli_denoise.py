@@ -160,7 +160,6 @@ def test_json_numbers_several_inputs_and_their_progress_ends_at_the_whole(video,
         (["empty"], "empty", "MediaError", 1),
         (["--from-list", "no.txt"], "", "MediaError", 1),
         (["video.mkv", "video.mkv", "empty"], "", "MediaError", 1),
-        (["video.mkv", "--segment-frames", "0"], "video.mkv", "OptionError", 2),
     ],
 )
 def test_an_error_before_work_begins_is_one_event_and_is_printed_once(

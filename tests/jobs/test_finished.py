@@ -173,7 +173,6 @@ SAME_VIDEO: dict[str, Any] = {
     "skip_existing": True,
     "restart": True,
     "work_dir": ".",
-    "segment_frames": 48,
     "device": "cpu",
     "threads": 3,
 }

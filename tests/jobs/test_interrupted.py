@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import os
-import re
 import signal
 import subprocess
 from collections.abc import Iterator
-from contextlib import suppress
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -17,10 +15,11 @@ import pytest
 from commands import Command, Commands
 from long_videos import long_video
 from sample_videos import write_video
+from written_videos import pictures
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="needs signals")
 
-OPTIONS = ("--segment-frames", "20", "--threads", "1")
+OPTIONS = ("--threads", "1")
 
 
 @pytest.fixture(scope="module")
@@ -59,13 +58,6 @@ def segments(output: Path) -> list[str]:
     return sorted(path.name for path in work_of(output).glob("*.segment"))
 
 
-def journalled(output: Path) -> bool:
-    """Return True if a journal holds more than its label."""
-    with suppress(FileNotFoundError):
-        return any(path.stat().st_size > 1000 for path in work_of(output).glob("*.frames"))
-    return False
-
-
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_stops_cleanly_and_says_how_to_go_on(
     commands: Commands, film: Path, undisturbed: dict[str, Path], tmp_path: Path, number: signal.Signals
@@ -76,22 +68,14 @@ def test_a_signal_stops_cleanly_and_says_how_to_go_on(
     assert command.wait() == 130 and "Traceback" not in command.said
     for words in ("once more stops at once", "the same command resumes from there", "film.mkv: interrupted"):
         assert words in command.said
-    assert {path.name for path in work_of(output).iterdir()} == {*segments(output), "job.json", "lock"}
+    assert {path.name for path in work_of(output).iterdir()} == {
+        *segments(output),
+        "job.json",
+        "plan.json",
+        "lock",
+    }
     assert denoise(commands, film, "-o", output, "--lossless")[0] == 0
-    assert output.read_bytes() == undisturbed["lossless"].read_bytes()
-
-
-def test_slow_work_loses_the_frames_in_hand_only(
-    commands: Commands, film: Path, undisturbed: dict[str, Path], tmp_path: Path
-) -> None:
-    output = tmp_path / "out.mkv"
-    command = begin(commands, film, "-o", output, "--lossless", slow_clip=0.2, journal=0.001)
-    command.until(lambda: journalled(output))
-    command.send(signal.SIGINT)
-    assert command.wait() == 130
-    assert re.search(r"stopped; \d+ frames? (is|are) kept", command.said)
-    assert denoise(commands, film, "-o", output, "--lossless")[0] == 0
-    assert output.read_bytes() == undisturbed["lossless"].read_bytes()
+    assert pictures(output) == pictures(undisturbed["lossless"])
 
 
 def test_a_run_stopped_early_says_that_nothing_is_kept(

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from vidrestore.errors import OptionError
 from vidrestore.events import DAMAGED_SOURCE, Listener, Planned
 from vidrestore.jobs.job import Job, Request, Summary, check, plan_source, versions
-from vidrestore.jobs.segmented import segments_of, usual_length
+from vidrestore.jobs.segmented import LENGTH, segments_of
 from vidrestore.jobs.steps import StepLoader
 from vidrestore.jobs.trial import Encoding, Trial, try_encoding, try_restoring
 from vidrestore.pipeline.plan import Plan
@@ -89,7 +89,6 @@ def _seconds(job: Job, planning: float, trial: Trial, encoding: Encoding) -> flo
 
 def _size(job: Job, encoding: Encoding) -> int:
     """Return the bytes of the whole video, with a key frame for each segment and each scene."""
-    timeline, video = job.plan.timeline, job.output_info.video
-    length = job.options.segment_frames or usual_length(video.height, video.width)
-    keys = len({0, *timeline.cuts, *(segment.first for segment in segments_of(timeline, length))})
+    timeline = job.plan.timeline
+    keys = len({0, *timeline.cuts, *(segment.first for segment in segments_of(timeline, LENGTH))})
     return round(keys * encoding.key + (len(timeline.pts) - keys) * encoding.other)

@@ -120,7 +120,7 @@ class Restorer:
 
     def cancel(self) -> None:
         """End the call that runs, from any thread or its `on_event`: at its next frame it raises `Cancelled`.
-        The finished segments of a file are kept, and the same call resumes.
+        The restored frames of a file are kept, and the same call resumes.
         """
         self._cancelled.set()
 

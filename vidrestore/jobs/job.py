@@ -11,7 +11,6 @@ from itertools import islice
 from typing import Any, Self, TypeAlias
 
 from vidrestore import __version__
-from vidrestore.clips import owned_span
 from vidrestore.errors import OptionError, OutputExistsError, PlanError
 from vidrestore.events import DAMAGED_SOURCE, Finished, Listener, Planned, Started, Warned
 from vidrestore.files.locks import BusyError
@@ -296,8 +295,6 @@ class Job:
             "copied": [asdict(each) for each in self.info.streams if each.index in self.plan.copy],
             "decisions": self.decisions(),
         }
-        if total not in (None, self.info.video.frames, len(self.plan.timeline.pts)):
-            details["frames_estimated"] = True  # by length and rate, as Matroska and excerpts have no count
         details["clips"] = [{"frames": stage.length, "overlap": stage.overlap} for stage in self.steps.stages]
         details |= {"weights": self.weights(), "versions": versions()}
         if self.steps.later:
@@ -342,19 +339,17 @@ class Job:
         """Yield the restored frames, of `decoded` ones if given; the plan is filled."""
         return self.steps.frames(self.decoded() if decoded is None else decoded, self.plan.timeline)
 
-    def restored_clips(self, clips: range, *, from_start: bool = False) -> Generator[Frame]:
-        """Yield the frames that a range of clips of the finished plan owns, the same as in the whole run.
+    def restored_part(self, first: int, stop: int, *, from_start: bool = False) -> Generator[Frame]:
+        """Yield the frames [first, stop) of the finished plan, the same as in the whole run.
 
-        A clip owns the frames that no earlier clip has. `from_start` decodes all that comes before, too,
-        instead of jumping there.
+        `from_start` decodes all that comes before, too, instead of jumping there.
         """
-        bounds, pts = self.plan.timeline.bounds, self.plan.timeline.pts
-        span = owned_span(bounds, clips.start)[0], owned_span(bounds, clips.stop - 1)[1]
+        pts = self.plan.timeline.pts
 
         def decode(first: int) -> Generator[Frame]:
             return _without_first(self.decoded(), first) if from_start else self.reader.frames(pts[first])
 
-        return self.steps.frames_in(span, self.plan, decode)
+        return self.steps.frames_in((first, stop), self.plan, decode)
 
     def watched(
         self, frames: Iterable[Frame], stage: str, total: int | None, on_event: Listener

@@ -3,8 +3,7 @@
     lock            the process that works here now
     job.json        identity: everything that alters the encoded frames; the length of segments; `drop`
     plan.json       the plan, once the whole video was decoded
-    000000.segment  each finished segment (`media.segment_file`)
-    000000.frames   the frames of one that takes long and is not finished (`jobs.frame_journal`)
+    FIRST-STOP.segment  each finished segment (`media.segment_file`), with its first frame and the one after
     named.json      the marker of the output: the video is whole and about to get its name
     *.claim         the segments that each of several shards works on (`files.locks.Claims`)
 
@@ -32,6 +31,7 @@ from pathlib import Path
 from types import NoneType
 from typing import TYPE_CHECKING, Any
 
+from vidrestore.clips import Bounds
 from vidrestore.errors import MediaError, OutputExistsError, PlanError
 from vidrestore.files.atomic import LONGEST_NAME, remove_partials, replacing, same_file, sync_folder
 from vidrestore.files.checked_json import COUNT, Types, parse_object, read_object
@@ -44,11 +44,11 @@ from vidrestore.pipeline.plan import TIMELINE
 if TYPE_CHECKING:
     from vidrestore.jobs.job import Job, Request
 
-VERSION = 3
+VERSION = 4
 ATTRIBUTE = "user.vidrestore"  # of the output
 ATTEMPTS = 100  # tries to make the folder while others remove it
 _OURS = re.compile(
-    r"(\d{6}\.(segment|frames)|(job|plan|named)\.json|lock)|\w+\.\d+\.claim|\.[0-9a-f.]+\.partial"
+    r"(\d{8}-\d{8}\.segment|(job|plan|named)\.json|lock)|\w+\.\d+\.claim|\.[0-9a-f.]+\.partial"
 )
 NAMED: Types = {
     "request": str,
@@ -99,27 +99,19 @@ class WorkFolder:
         options = request.options
         return cls(request.output.name, options.work_dir)
 
-    def segment(self, number: int) -> Path:
-        return self.path / f"{number:06}.segment"
+    def segment(self, bounds: Bounds) -> Path:
+        """Return the file of the frames [first, stop)."""
+        return self.path / "{:08}-{:08}.segment".format(*bounds)
 
-    def finished(self) -> list[int]:
-        """Return the numbers of the segments that exist, rising; they are not checked."""
-        return self._numbers("segment")
-
-    def begun(self) -> list[int]:
-        """Return the numbers of the segments with restored frames, rising."""
-        return self._numbers("frames")
-
-    def _numbers(self, kind: str) -> list[int]:
-        return sorted(int(path.stem) for path in self.path.glob(f"*.{kind}") if _OURS.fullmatch(path.name))
-
-    def frames(self, number: int) -> Path:
-        return self.path / f"{number:06}.frames"
+    def finished(self) -> list[Bounds]:
+        """Return the bounds of the segments that exist, in order; they are not checked."""
+        names = [path.stem for path in self.path.glob("*.segment") if _OURS.fullmatch(path.name)]
+        return sorted((int(first), int(stop)) for first, _, stop in (name.partition("-") for name in names))
 
     @contextmanager
     def locked(self, *, shared: bool = False) -> Iterator[None]:
         """Lock the job (`files.locks`) and make the folder; at the end, remove it unless it holds finished
-        segments, or frames of one.
+        segments.
 
         Raises BusyError if another process holds the lock, MediaError if the folder can't be made.
         """
@@ -145,7 +137,7 @@ class WorkFolder:
             with heartbeat(self._lock.beat):
                 yield
         finally:
-            if not shared and not self.finished() and not self.begun():
+            if not shared and not self.finished():
                 self.remove()
             if self._is_over or (not shared and self._is_apart):
                 self._lock.remove()
@@ -202,9 +194,7 @@ class WorkFolder:
                 f"{self.path}: begun by another version of vidrestore", "; add `restart` to start over"
             )
         if before is None or any(type(before.get(key)) is not type(fact) for key, fact in facts.items()):
-            self._discard(
-                lambda name: name.endswith((".segment", ".frames", ".json"))
-            )  # their job is unknown
+            self._discard(lambda name: name.endswith((".segment", ".json")))  # their job is unknown
             self.write("job", {"version": VERSION, "identity": identity, **dropped, **facts})
             return dict(facts)
         differences = list(_differences(before["identity"], as_json(identity)))
@@ -252,17 +242,13 @@ class WorkFolder:
         except OSError as error:
             raise write_problem(str(target), error) from error
 
-    def discard(self, number: int) -> None:
-        """Remove a segment that is not whole."""
-        self.segment(number).unlink(missing_ok=True)
-
     def discard_unfinished(self) -> None:
         """Remove what dead processes were at."""
         self._discard(lambda name: name.endswith((".partial", ".claim")))
 
     def size(self) -> int:
         """Return the bytes of all segments."""
-        return sum(self.segment(number).stat().st_size for number in self.finished())
+        return sum(self.segment(bounds).stat().st_size for bounds in self.finished())
 
     def remove(self) -> None:
         """Remove all our files, the one that records the job's end last. At the end of `locked` the lock goes

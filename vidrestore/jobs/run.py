@@ -110,7 +110,7 @@ def join(work: SegmentedWork, began: float) -> Summary:
     """Join the segments and announce the summary; `began` is when this run did, by `time.monotonic`."""
     job, on_event = work.job, work.on_event
     job.warn(work.join(), on_event)
-    _warn_deinterlaced(job, work.outcome.deinterlaced if work.outcome else 0, on_event)
+    _warn_deinterlaced(job, work.deinterlaced, on_event)
     return announced(_summary(job, began, work.damage, work.retried, work.reused), on_event)
 
 

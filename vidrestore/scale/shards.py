@@ -118,7 +118,7 @@ class ClaimedWork:
             if run and (len(run) == length or segment.number != run[-1].number + 1):
                 break
             taken = self.claims.take(claim_name(segment), there)
-            if taken and self.work.folder.segment(segment.number).exists():  # finished since we looked
+            if taken and segment not in self.work.left():  # finished since we looked
                 self.claims.release(claim_name(segment))
                 taken = False
             if taken:
@@ -331,15 +331,15 @@ class _Sharded:
     def done_by_others(self) -> Summary:
         """Announce the summary of a video that somebody else joined."""
         own, work = self.tally[self.job.request.source], self.work
-        outcome = work.outcome if work else None
+        is_planned = work is not None and work.is_planned
         try:
             marker = done_before(self.job.request)
         except OutputExistsError:
-            if outcome is None:
+            if not is_planned:
                 raise
             marker = None
         if marker is None:
-            damage = outcome.damage if outcome else None
+            damage = work.source_damage if work else None
             marker = {"frames": len(self.job.plan.timeline.pts), "damage": damage}
         found = Summary.of_marker(self.job.request, marker, own=own)
         seconds, retried = time.monotonic() - self.began, work.retried if work else 0
