@@ -19,7 +19,7 @@ from sample_videos import write_video
 from torch import Tensor
 
 import vidrestore
-from vidrestore.errors import MediaError, OptionError, OutputExistsError, PlanError, VidRestoreError
+from vidrestore.errors import MediaError, OptionError, PlanError, VidRestoreError
 from vidrestore.events import Event, Progressed, Warned
 from vidrestore.jobs import frame_progress
 from vidrestore.jobs import job as jobs
@@ -213,17 +213,6 @@ def test_frames_in_which_nothing_was_found_are_counted_and_said(tmp_path: Path) 
     assert (task, changes.frames, changes.unchanged, others) == ("derain", 5, 5, [])
     said = [event.message for event in events if isinstance(event, Warned)]
     assert said == ["no rain was found in 5 of 5 frames, which stay as they are"]
-
-
-def test_an_output_that_exists_is_refused_before_any_work(tmp_path: Path) -> None:
-    write_video(tmp_path / "in.mkv", 3)
-    (tmp_path / "out.mkv").write_text("precious")
-    with pytest.raises(OutputExistsError, match="`overwrite`"):
-        restore_with(None, tmp_path / "in.mkv", tmp_path / "out.mkv")
-    assert (tmp_path / "out.mkv").read_text() == "precious"
-    assert restore_with(None, tmp_path / "in.mkv", tmp_path / "out.mkv", skip_existing=True).skipped
-    restore_with(Fake(), tmp_path / "in.mkv", tmp_path / "out.mkv", overwrite=True)
-    assert len(read(tmp_path / "out.mkv")) == 3
 
 
 def test_interlaced_video_is_refused_with_a_way_out(tmp_path: Path) -> None:

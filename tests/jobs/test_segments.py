@@ -591,14 +591,14 @@ def test_runs_restored_by_themselves_in_any_order_give_the_same_film(tmp_path: P
     folder = WorkFolder(str(tmp_path / "out.mkv"))
     with folder.locked(shared=True):
         with open_job(request, lambda _: Fake()) as job:
-            first = SegmentedWork(job, folder, ignore)
+            first = SegmentedWork.begin(job, folder, ignore)
             first.plan()
             segments = first.missing()
         for segment in reversed(segments):
             with open_job(request, lambda _: Fake()) as job:
-                SegmentedWork(job, folder, ignore).restore([segment])
+                SegmentedWork.begin(job, folder, ignore).restore([segment])
         with open_job(request, lambda _: Fake()) as job:
-            last = SegmentedWork(job, folder, ignore)
+            last = SegmentedWork.begin(job, folder, ignore)
             assert last.missing() == [] and len(segments) > 3
             last.join()
     assert (tmp_path / "out.mkv").read_bytes() == (tmp_path / "whole.mkv").read_bytes()

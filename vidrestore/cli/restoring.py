@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from vidrestore.events import Listener
     from vidrestore.jobs.batch import Batch, Way
     from vidrestore.jobs.estimate import Estimate
-    from vidrestore.jobs.job import Summary
     from vidrestore.jobs.steps import Step
+    from vidrestore.jobs.summary import Summary
 
 
 @dataclass(frozen=True)
@@ -220,8 +220,8 @@ def _check_report(run: RunOptions) -> None:
 
 def _recorded(batch: Batch, source: str, run: RunOptions, on_event: Listener) -> Summary | Estimate:
     """Process one input; write its sidecar and the page about it."""
-    from vidrestore.jobs.job import Summary
     from vidrestore.jobs.sidecar import Record, sidecar_content, sidecar_path, write_sidecar
+    from vidrestore.jobs.summary import Summary
 
     request, record = batch.request(source), Record(on_event)
     if run.sidecar and (run.preview is not None or request.is_piped):
@@ -249,8 +249,8 @@ def _recorded(batch: Batch, source: str, run: RunOptions, on_event: Listener) ->
 def _report(batch: Batch, found: Summary | Estimate, place: str, content: Mapping[str, Any]) -> str:
     """Write the page about one finished or planned video, with what a sidecar holds; return its path."""
     from vidrestore.evaluation.report import write_plan_report, write_report
-    from vidrestore.jobs.job import Summary
     from vidrestore.jobs.sidecar import sidecar_lines
+    from vidrestore.jobs.summary import Summary
 
     proof = sidecar_lines(content)
     output = found.output if isinstance(found, Summary) else found.plan.output
@@ -317,7 +317,7 @@ def _work(batch: Batch, source: str, run: RunOptions, on_event: Listener) -> Sum
         return batch.preview(source, run.preview, on_event)
     if not run.dry_run:
         return _restore(batch, source, run, on_event)
-    from vidrestore.jobs.job import Summary
+    from vidrestore.jobs.summary import Summary
 
     found = _estimate(batch, source, on_event)
     if not (run.json or isinstance(found, Summary)):

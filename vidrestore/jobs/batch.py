@@ -14,7 +14,7 @@ from vidrestore.errors import MediaError, OptionError
 from vidrestore.events import Listener, Progressed
 from vidrestore.files.regular import write_problem
 from vidrestore.jobs.estimate import Estimate, estimate
-from vidrestore.jobs.job import Request, Summary, ignore
+from vidrestore.jobs.job import Request, ignore
 from vidrestore.jobs.naming import (
     are_many,
     clashing,
@@ -27,6 +27,7 @@ from vidrestore.jobs.naming import (
 from vidrestore.jobs.preview import preview
 from vidrestore.jobs.run import restore_request
 from vidrestore.jobs.steps import LoadedSteps, Step, StepLoader
+from vidrestore.jobs.summary import Summary
 from vidrestore.media.source import Source, Target
 from vidrestore.options import RestoreOptions
 

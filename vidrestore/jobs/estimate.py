@@ -8,9 +8,10 @@ from dataclasses import dataclass, field
 
 from vidrestore.errors import OptionError
 from vidrestore.events import DAMAGED_SOURCE, Listener, Planned
-from vidrestore.jobs.job import Job, Request, Summary, check, plan_source, versions
+from vidrestore.jobs.job import Job, Request, check, plan_source, versions
 from vidrestore.jobs.segmented import LENGTH, segments_of
 from vidrestore.jobs.steps import StepLoader
+from vidrestore.jobs.summary import Summary
 from vidrestore.jobs.trial import Encoding, Trial, try_encoding, try_restoring
 from vidrestore.pipeline.plan import Plan
 

@@ -19,9 +19,10 @@ from vidrestore.errors import Cancelled, OptionError, VidRestoreError
 from vidrestore.events import Event, Listener
 from vidrestore.frames import Frame, PixelFormat, VideoInfo
 from vidrestore.jobs.frame_progress import counted
-from vidrestore.jobs.job import Summary, ignore
+from vidrestore.jobs.job import ignore
 from vidrestore.jobs.run import request_for, restore_request
 from vidrestore.jobs.steps import LoadedSteps, Step, Steps
+from vidrestore.jobs.summary import Summary
 from vidrestore.options import RestoreKeywords, RestoreOptions, changed_values, chosen_options
 from vidrestore.wording import Logged
 

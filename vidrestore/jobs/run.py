@@ -18,21 +18,12 @@ from vidrestore.errors import VidRestoreError
 from vidrestore.events import Event, Failed, Listener, Warned
 from vidrestore.files.atomic import Partial, remove_partials
 from vidrestore.files.regular import write_problem
-from vidrestore.jobs.job import (
-    Job,
-    Request,
-    Summary,
-    announced,
-    check,
-    damage_summary,
-    ignore,
-    nothing_to_do,
-    open_job,
-)
+from vidrestore.jobs.job import Job, Request, check, damage_summary, ignore, nothing_to_do, open_job
 from vidrestore.jobs.naming import output_for, suffix_of
 from vidrestore.jobs.resume import WorkFolder, mark_file
 from vidrestore.jobs.segmented import SegmentedWork
 from vidrestore.jobs.steps import StepLoader, load_step, write_frames
+from vidrestore.jobs.summary import Summary, announced
 from vidrestore.media.source import PIPE, Source, standard_input
 from vidrestore.options import RestoreKeywords, RestoreOptions, chosen_options
 from vidrestore.pipeline.excerpt import expected_frames
@@ -98,7 +89,7 @@ def restore_request(
 def _segments(
     job: Job, folder: WorkFolder, on_event: Listener, run: Callable[[SegmentedWork], None]
 ) -> Summary:
-    work = SegmentedWork(job, folder, on_event)
+    work = SegmentedWork.begin(job, folder, on_event)
     with warn_if_stopped(job, folder, on_event, work):
         began = time.monotonic()
         job.begin(on_event)

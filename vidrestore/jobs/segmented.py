@@ -1,11 +1,11 @@
 """Restore a video file in segments, so that a run that was ended in any way can be resumed.
 
     with folder.locked():
-        work = SegmentedWork(job, folder, on_event)   # begins, or resumes with what is in the folder
-        work.plan()                                   # a pass over the video, unless a finished plan is there
+        work = SegmentedWork.begin(job, folder, on_event)  # or resume with what is in the folder
+        work.plan()  # a pass over the video, unless a finished plan is there
         for run in consecutive(work.missing()):
-            work.restore(run)                         # any number of processes may do so, each its own runs
-        work.join()                                   # once nothing is missing
+            work.restore(run)  # any number of processes may do so, each its own runs
+        work.join()  # once nothing is missing
 
 Segments begin and end with clips of the plan. One ends earlier when a minute of work is over or the run is
 stopped; the frames after it are then another segment. The bounds are in the names of the files. A restored
@@ -15,8 +15,6 @@ frame depends on the one or two clips that hold it, so the frames are the same f
 from __future__ import annotations
 
 import itertools
-import os
-import shutil
 import time
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -25,18 +23,18 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from vidrestore.clips import Bounds, owners
 from vidrestore.errors import Cancelled, MediaError, PlanError
 from vidrestore.events import Listener, Warned
 from vidrestore.files.atomic import remove_partials
 from vidrestore.files.stopping import interrupts_held
-from vidrestore.frames import Frame, Scale, VideoInfo, enlarged_size
+from vidrestore.frames import Frame
 from vidrestore.jobs.frame_progress import FrameProgress, counted
 from vidrestore.jobs.job import Job, damage_summary, plan_source
 from vidrestore.jobs.resume import DifferentJobError, State, WorkFolder, digest, is_named, mark
-from vidrestore.media.encoder_table import EncoderChoice
+from vidrestore.jobs.space import check_space, video_sizes
 from vidrestore.media.muxer import Muxer
 from vidrestore.media.picture_writer import JoinedPictures
 from vidrestore.media.segment_file import JoinedFile, SegmentFacts, SegmentWriter, check_segment, read_packets
@@ -49,10 +47,6 @@ LONGEST_CLIP = 1 << 16  # frames
 # scenes 6 to 20 % larger, of moving ones 0.6 % [measured, crf 16].
 LENGTH = 240
 MINUTE = 60.0  # seconds that the work on a segment takes at most, unless a single clip takes longer
-# Bits per pixel of what comes out, the least there could be and what is likely; without loss as shares of the
-# samples' own size.
-LOSSY = 0.0005, 0.3  # still pictures at crf 40 take four times the least
-LOSSLESS = 0.001, 0.5
 
 
 @dataclass(frozen=True)
@@ -98,29 +92,31 @@ def consecutive(segments: Iterable[Segment]) -> Iterator[list[Segment]]:
 
 
 class SegmentedWork:
-    """A checked job and its work folder, which must be locked. Raises DifferentJobError if another job is
-    in the folder, unless the output is to be overwritten.
+    """A checked job and its work folder, which must be locked.
 
     `reused`: frames that earlier runs restored, or others; `damage`: what was wrong with the source, once the
     video is joined. Known with the plan: `source_damage`, what was wrong with its pictures, and how many of
     them were `deinterlaced`.
     """
 
-    def __init__(self, job: Job, folder: WorkFolder, on_event: Listener, *, beside: bool = False) -> None:
-        """`beside`: other processes work on the job, too."""
-        self.job, self.folder, self.on_event = job, folder, on_event
-        facts: dict[str, Any] = {"segment_frames": LENGTH, "encoder_threads": job.plan.encoder.threads}
-        for at, stage in enumerate(job.steps.stages):
-            facts |= {_fact("clip", at): stage.length, _fact("overlap", at): stage.overlap}
-        identity, restart = job.identity(), job.options.restart and not beside
-        begin = partial(folder.begin, identity, facts, job.options.drop)
-        try:
-            began = begin(restart=restart, beside=beside)
-        except DifferentJobError as error:
-            if beside or not job.options.overwrite:
-                raise
-            began = begin(restart=True)
-            on_event(Warned(job.info.path, f"{error.found}; it was discarded"))
+    def __init__(self, job: Job, folder: WorkFolder, on_event: Listener, name: str, length: int) -> None:
+        """`name` is that of the job, `length` the frames of its segments. `begin` makes it."""
+        self.job, self.folder, self.on_event, self.name, self.length = job, folder, on_event, name, length
+        self.is_planned = False
+        self.source_damage: str | None = None
+        self.deinterlaced = 0
+        self.reused = 0
+        self.retried_elsewhere = 0  # clips, by other processes
+        self.damage: str | None = None
+        self._checked: dict[Path, SegmentFacts] = {}
+
+    @classmethod
+    def begin(cls, job: Job, folder: WorkFolder, on_event: Listener, *, beside: bool = False) -> Self:
+        """Resume what is in the folder, or begin the job there; with `beside`, other processes work on it,
+        too. Raises DifferentJobError if another job is there, unless the output is to be overwritten.
+        """
+        identity = job.identity()
+        began = _begun(job, folder, identity, on_event, beside=beside)
         for at, stage in enumerate(job.steps.stages):  # memory may be other now
             stage.length, stage.overlap = began[_fact("clip", at)], began[_fact("overlap", at)]
             if not 0 <= stage.overlap < stage.length <= LONGEST_CLIP:
@@ -130,19 +126,12 @@ class SegmentedWork:
                 )
         job.plan.encoder = replace(job.plan.encoder, threads=began["encoder_threads"])
         job.plan.timeline = job.steps.first.timeline([])
-        self.length = began["segment_frames"]
-        self.name = digest(identity)
-        self.is_planned = False
-        self.source_damage: str | None = None
-        self.deinterlaced = 0
         if not beside:
             remove_partials(folder.output, alone=True)
-        self.reused = 0
-        self.retried_elsewhere = 0  # clips, by other processes
-        self.damage: str | None = None
-        self._checked: dict[Path, SegmentFacts] = {}
-        self.load_plan()
+        work = cls(job, folder, on_event, digest(identity), began["segment_frames"])
+        work.load_plan()
         job.warn(folder.warnings, on_event)
+        return work
 
     @property
     def total(self) -> int | None:
@@ -435,6 +424,23 @@ class SegmentedWork:
         self.job.announce_plan(self.total, self.on_event, reused=self.reused)
 
 
+def _begun(
+    job: Job, folder: WorkFolder, identity: Mapping[str, Any], on_event: Listener, *, beside: bool
+) -> dict[str, Any]:
+    """Return the facts that the job in the folder began with, now or in an earlier run."""
+    facts: dict[str, Any] = {"segment_frames": LENGTH, "encoder_threads": job.plan.encoder.threads}
+    for at, stage in enumerate(job.steps.stages):
+        facts |= {_fact("clip", at): stage.length, _fact("overlap", at): stage.overlap}
+    begin = partial(folder.begin, identity, facts, job.options.drop)
+    try:
+        return begin(restart=job.options.restart and not beside, beside=beside)
+    except DifferentJobError as error:
+        if beside or not job.options.overwrite:
+            raise
+        on_event(Warned(job.info.path, f"{error.found}; it was discarded"))
+    return begin(restart=True)
+
+
 def _fact(name: str, step: int) -> str:
     """Return the name of a fact about a step in the record of a job."""
     return f"{name}{step + 1}" if step else name
@@ -445,57 +451,3 @@ def _passed(progress: FrameProgress, numbers: Iterator[int], frames: Iterator[Fr
     for frame in frames:
         yield frame
         progress.show(next(numbers))
-
-
-# Room on the disk: the segments and the video joined from them are there at the same time
-
-
-def video_sizes(video: VideoInfo, encoder: EncoderChoice, frames: int, scale: Scale) -> tuple[int, int]:
-    """Return how many bytes the encoded video takes: at least, and likely."""
-    height, width = enlarged_size(video.height, video.width, scale)
-    if encoder.lossless or encoder.encoder == "ffv1":
-        planes = [video.format.plane_size(plane, height, width) for plane in range(video.format.plane_count)]
-        raw = sum(rows * columns for rows, columns in planes) * (1 if video.format.depth == 8 else 2)
-        return int(frames * raw * LOSSLESS[0]), int(frames * raw * LOSSLESS[1])
-    return int(frames * height * width * LOSSY[0] / 8), int(frames * height * width * LOSSY[1] / 8)
-
-
-def check_space(work: Path, output: Path, least: int, likely: int, there: int = 0) -> str | None:
-    """Return a warning if there is less room than segments and video are likely to take. MediaError if there
-    certainly is too little.
-
-    `work` is the folder of the segments, which take as much as the video; `there` bytes of them are finished.
-    """
-    for folder, copies in _places(work, output):
-        free = shutil.disk_usage(folder).free
-        for size, certain in ((least, True), (likely, False)):
-            needed = copies * size - there * (folder == work)
-            if free < needed:
-                text = (
-                    f"{folder}: {_size(free)} free, but {'at least' if certain else 'probably'} "
-                    f"{_size(needed)} are needed{_twice(copies)}"
-                )
-                if certain:
-                    raise MediaError(
-                        f"{text}; free some, or choose another place with `output` or `work_dir`"
-                    )
-                return f"{text}; if it fills up, free some and run the same command again, which resumes"
-    return None
-
-
-def _places(work: Path, output: Path) -> Iterator[tuple[Path, int]]:
-    """Yield the folders to look at, and how many times the video will be in each."""
-    home = output.absolute().parent
-    if os.stat(work).st_dev == os.stat(home).st_dev:
-        yield work, 2
-    else:
-        yield work, 1
-        yield home, 1
-
-
-def _twice(copies: int) -> str:
-    return ", as joining needs twice the output's size" if copies == 2 else ""
-
-
-def _size(count: int) -> str:
-    return f"{count / 1e9:.1f} GB" if count >= 1e9 else f"{max(count, 0) / 1e6:.1f} MB"

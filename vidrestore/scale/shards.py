@@ -25,10 +25,11 @@ from vidrestore.files.regular import write_problem
 from vidrestore.frames import Frame
 from vidrestore.jobs.batch import Batch
 from vidrestore.jobs.frame_progress import FrameProgress
-from vidrestore.jobs.job import Job, Request, Summary, announced, nothing_to_do, open_job
+from vidrestore.jobs.job import Job, Request, nothing_to_do, open_job
 from vidrestore.jobs.resume import State, WorkFolder, done_before, finished_before, is_named, named_output
 from vidrestore.jobs.run import join, warn_if_stopped
 from vidrestore.jobs.segmented import Segment, SegmentedWork, frame_count
+from vidrestore.jobs.summary import Summary, announced
 from vidrestore.media.source import Source
 from vidrestore.options import RestoreOptions
 
@@ -289,7 +290,7 @@ class _Sharded:
         with self.claims.held("job"):
             if is_named(self.job.request, self.folder):
                 return self.done_by_others()
-            self.work = SegmentedWork(self.job, self.folder, self.on_event, beside=True)
+            self.work = SegmentedWork.begin(self.job, self.folder, self.on_event, beside=True)
             self.work.check_output()
         claimed = ClaimedWork(self.work, self.claims, self.shard, self.tally)
         while (state := self.work.state) is not State.NAMED:
