@@ -315,19 +315,22 @@ def check(
     *,
     find: FindSpan | None = None,
     locks: bool = True,
+    own: int | None = None,
 ) -> Iterator[Job | Summary]:
     """Check all that can be checked before work, each once and in this order: the output, the lock of its
     work folder, the source, the part of it, the encoder, the streams to copy, the weights. Yield the job, or
     the summary if nothing is left to do.
 
     `find` finds the part of the source to restore, by default that of `start` and `duration`. With `locks`, a
-    job that has segments holds its work folder. Raises VidRestoreError.
+    job that has segments holds its work folder. `own` is for one of several shards: the frames of the video
+    that it has restored. Raises VidRestoreError.
     """
-    if before := nothing_to_do(request, on_event):
+    if before := nothing_to_do(request, on_event, own=own):
         yield before
         return
     folder = WorkFolder.of(request) if locks and request.has_segments else None
-    with folder.locked() if folder else nullcontext(), open_job(request, load, find) as job:
+    lock = folder.locked(shared=own is not None) if folder else nullcontext()
+    with lock, open_job(request, load, find) as job:
         job.folder = folder
         yield job
 
@@ -335,9 +338,8 @@ def check(
 def nothing_to_do(request: Request, on_event: Listener, *, own: int | None = None) -> Summary | None:
     """Return the summary of a video that is finished or is to be left alone; None if there is work.
 
-    `own` is for one of several shards: the frames of the video that it has restored. Others may hold the
-    folder then, or be about to name the output. Raises VidRestoreError if the request can be refused without
-    opening the source.
+    `own` as in `check`; others may hold the folder then, or be about to name the output. Raises
+    VidRestoreError if the request can be refused without opening the source.
     """
     is_shared, before = own is not None, None
     if not request.is_piped:

@@ -25,7 +25,7 @@ from vidrestore.files.regular import write_problem
 from vidrestore.frames import Frame
 from vidrestore.jobs.batch import Batch
 from vidrestore.jobs.frame_progress import FrameProgress
-from vidrestore.jobs.job import Job, Request, nothing_to_do, open_job
+from vidrestore.jobs.job import Job, Request, check
 from vidrestore.jobs.resume import State, WorkFolder, done_before, finished_before, is_named, named_output
 from vidrestore.jobs.run import join, warn_if_stopped
 from vidrestore.jobs.segmented import Segment, SegmentedWork, frame_count
@@ -212,20 +212,21 @@ class AsShard:
         """
         request = batch.request(source)
         folder = WorkFolder.of(request)
-        before = _patiently(
-            lambda: nothing_to_do(request, on_event, own=self._tally[request.source]),
-            OutputExistsError,  # as another shard may be naming it just now
-            lambda: not folder.path.is_dir(),
-        )
-        if before:
-            return before
-        with open_job(request, batch.loader(source, on_event)) as job, ExitStack() as inside:
-            job.begin(on_event)
+        load, own = batch.loader(source, on_event), self._tally[request.source]
+        with ExitStack() as inside:
             inside.callback(_clear_up, request, folder)
-            _patiently(lambda: inside.enter_context(folder.locked(shared=True)), BusyError)
+            job = _patiently(
+                lambda: inside.enter_context(check(request, load, on_event, own=own)),
+                (OutputExistsError, BusyError),  # as another shard may be naming it just now
+                lambda: not folder.path.is_dir(),
+            )
+            if isinstance(job, Summary):
+                return job
+            assert job.folder is not None
+            job.begin(on_event)
             claims = inside.enter_context(Claims(folder.path))
             inside.enter_context(warn_if_stopped(job, folder, on_event))
-            return _Sharded(job, folder, claims, self.shard, on_event, self._tally).run(wait=wait)
+            return _Sharded(job, job.folder, claims, self.shard, on_event, self._tally).run(wait=wait)
 
 
 def _clear_up(request: Request, folder: WorkFolder) -> None:
@@ -239,7 +240,7 @@ def _clear_up(request: Request, folder: WorkFolder) -> None:
 
 
 def _patiently(
-    attempt: Callable[[], T], error: type[Exception], is_last: Callable[[], bool] = lambda: False
+    attempt: Callable[[], T], errors: tuple[type[Exception], ...], is_last: Callable[[], bool]
 ) -> T:
     """Return the result of an attempt that may fail because of what another process is about to finish; once
     `is_last` is true, there is one more.
@@ -248,7 +249,7 @@ def _patiently(
     while True:
         try:
             return attempt()
-        except error:
+        except errors:
             if last or time.monotonic() > deadline:
                 raise
             last = is_last()
