@@ -266,14 +266,14 @@ def test_a_run_that_is_stopped_keeps_every_frame_that_it_has_restored(
     restore(source, tmp_path / "whole.mkv")
     output, write, written = tmp_path / "out.mkv", SegmentWriter.write, list[int]()
 
-    def passed(progress: Any, numbers: Any, given: Iterator[Any]) -> Iterator[Any]:
+    def counted(given: Iterator[Any], *more: Any) -> Iterator[Any]:
         for frame in given:
             if len(written) == frames:
                 raise error
             yield frame
 
     with monkeypatch.context() as patch, pytest.raises(error):
-        patch.setattr(segmented, "_passed", passed)
+        patch.setattr(segmented, "counted", counted)
         patch.setattr(
             SegmentWriter, "write", lambda self, frame: written.append(frame.pts) or write(self, frame)
         )

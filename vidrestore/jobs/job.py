@@ -222,7 +222,7 @@ class Job:
 
     @property
     def tag(self) -> str | None:
-        """What the output's tags say of its making, the same for the same job; None without tags."""
+        """The sentence on how the output was made, for its tags; None without tags."""
         if not self.options.tags:
             return None
         made = []
@@ -272,8 +272,8 @@ class Job:
         interlaced: those that were looked at before were not.
 
         Hours of work are not thrown away for it: videos that are progressive but for some marked scenes are
-        common, and most of those are marked wrongly. Closed captions that begin late are said, too, or
-        refused by PlanError if `strict`.
+        common, and most of those are marked wrongly. Closed captions that begin late are warned of, too;
+        if `strict`, they raise PlanError.
         """
         interlaced = captioned = False
         for index, frame in enumerate(counted(frames, self.info.path, total, stage, on_event)):

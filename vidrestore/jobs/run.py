@@ -78,8 +78,8 @@ def restore_request(
     if is_container(request):
         if before := nothing_to_do(request, on_event):
             return before
-        with spooled(request, on_event) as (stored, told), open_job(stored, load) as job:
-            return replace(_stream(job, told), source=str(request.source))
+        with spooled(request, on_event) as (stored, listener), open_job(stored, load) as job:
+            return replace(_stream(job, listener), source=str(request.source))
     with check(request, load, on_event) as job:
         if isinstance(job, Summary):
             return job
@@ -193,14 +193,14 @@ def spooled(request: Request, on_event: Listener) -> Iterator[tuple[Request, Lis
     try:
         with _stored(Path(folder) / "stdin") as path:
 
-            def told(event: Event) -> None:
+            def renamed(event: Event) -> None:
                 event = replace(event, source=PIPE) if event.source == path else event
                 if isinstance(event, Warned | Failed):
                     event = replace(event, message=event.message.replace(path, PIPE))
                 on_event(event)
 
             try:
-                yield replace(request, source=Source(path)), told
+                yield replace(request, source=Source(path)), renamed
             except VidRestoreError as error:
                 error.args = (str(error).replace(path, PIPE),)
                 raise
