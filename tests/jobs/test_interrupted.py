@@ -88,9 +88,6 @@ def test_a_second_signal_stops_at_once(commands: Commands, film: Path, tmp_path:
     assert command.wait(seconds=10) == 130
 
 
-# Out of space
-
-
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
     """A file system of 2 MB."""
@@ -117,9 +114,6 @@ def test_too_little_room_is_said_before_the_work(
     )
     assert "--work-dir" in said
     assert [path.name for path in small_disk.iterdir()] == ["filler"]
-
-
-# Many inputs
 
 
 def test_without_any_input_the_command_says_what_it_takes(commands: Commands) -> None:

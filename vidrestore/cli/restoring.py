@@ -9,7 +9,7 @@ import shlex
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import closing
 from dataclasses import Field, dataclass, fields, replace
 from fractions import Fraction
 from pathlib import Path
@@ -23,7 +23,7 @@ from vidrestore.cli.declared import JSON, QUIET, one_use_of_stdout, with_options
 from vidrestore.cli.inputs import numbered, run_each, stops_cleanly
 from vidrestore.cli.progress import listening
 from vidrestore.cli.terminal import ask, say, show
-from vidrestore.errors import OptionError, OutputExistsError, VidRestoreError
+from vidrestore.errors import OptionError, VidRestoreError
 from vidrestore.events import Failed, Progressed, Warned
 from vidrestore.files.regular import LARGEST_TOML, read_limited
 from vidrestore.options import INPUT, OUTPUT, QUALITY, RESUME, Declared, RestoreOptions, option
@@ -319,7 +319,7 @@ def _work(batch: Batch, source: str, run: RunOptions, on_event: Listener) -> Sum
         return _restore(batch, source, run, on_event)
     from vidrestore.jobs.summary import Summary
 
-    found = _estimate(batch, source, on_event)
+    found = batch.estimate(source, on_event)
     if not (run.json or isinstance(found, Summary)):
         show(*estimate_lines(found))
     return found
@@ -337,28 +337,11 @@ def _restore(batch: Batch, source: str, run: RunOptions, on_event: Listener) -> 
         if not ask(f"{source}: {error.found}", "Discard it and start over?"):
             raise
         on_event(Warned(source, f"{error.found}; it was discarded"))
-    with _changed(batch, restart=True):
-        return batch.restore(source, on_event)
-
-
-@contextmanager
-def _changed(batch: Batch, **options: bool) -> Iterator[None]:
-    """Change options of a batch for the block."""
-    before, batch.options = batch.options, replace(batch.options, **options)  # type: ignore[arg-type]
+    before, batch.options = batch.options, replace(batch.options, restart=True)
     try:
-        yield
+        return batch.restore(source, on_event)
     finally:
         batch.options = before
-
-
-def _estimate(batch: Batch, source: str, on_event: Listener) -> Estimate | Summary:
-    """Return the estimate of a source, also if its output exists."""
-    try:
-        return batch.estimate(source, on_event)
-    except OutputExistsError as error:
-        on_event(Warned(source, str(error)))
-    with _changed(batch, overwrite=True):
-        return batch.estimate(source, on_event)
 
 
 def estimate_lines(found: Estimate) -> Iterator[str]:

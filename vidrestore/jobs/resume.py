@@ -40,6 +40,7 @@ from vidrestore.files.regular import LARGEST_PLAN, MEGABYTE, is_too_long, write_
 from vidrestore.jobs.naming import WORK_SUFFIX
 from vidrestore.media.source import SourceIdentity
 from vidrestore.pipeline.plan import TIMELINE
+from vidrestore.weights.manifest import read_manifest
 
 if TYPE_CHECKING:
     from vidrestore.jobs.job import Job, Request
@@ -57,6 +58,7 @@ NAMED: Types = {
     "frames": COUNT,
     "damage": (str, NoneType),
     "source": str,
+    "weights": dict,
 }
 _TYPES: Mapping[str, Types] = {
     "job": {"version": int, "identity": dict},
@@ -355,21 +357,13 @@ def is_half_named(request: Request) -> bool:
     return request.output.is_pattern and request.has_segments and bool(WorkFolder.of(request).finished())
 
 
-def mark(folder: WorkFolder, path: Path, job: Job, damage: str | None) -> None:
-    """Mark the finished file `path` and put it on the disk, before it gets its name."""
-    with path.open("r+b") as file:  # Windows flushes no file that is open for reading alone
-        os.fsync(file.fileno())
-    folder.write("named", _marked(path, job, damage))
-
-
-def mark_file(job: Job, damage: str | None) -> None:
-    """Mark the finished output of a job that has no work folder."""
-    with suppress(OSError):
-        _marked(job.request.output.first_file, job, damage)
-
-
-def _marked(path: Path, job: Job, damage: str | None) -> dict[str, Any]:
-    """Mark a file and return the marker."""
+def mark(path: Path, job: Job, damage: str | None) -> None:
+    """Mark the finished output of a job, whose file is `path`; with a work folder there, too, and put it on
+    the disk before it gets its name.
+    """
+    if job.folder:
+        with path.open("r+b") as file:  # Windows flushes no file that is open for reading alone
+            os.fsync(file.fileno())
     found = path.stat()
     marker: dict[str, Any] = {
         "request": job.request.name,
@@ -378,10 +372,12 @@ def _marked(path: Path, job: Job, damage: str | None) -> dict[str, Any]:
         "frames": len(job.plan.timeline.pts),
         "damage": damage,
         "source": _source_name(job.plan.source),
+        "weights": job.weights(),
     }
     with suppress(OSError, AttributeError):
         os.setxattr(path, ATTRIBUTE, json.dumps(marker).encode())
-    return marker
+    if job.folder:
+        job.folder.write("named", marker)
 
 
 def finished_before(request: Request, folder: WorkFolder) -> dict[str, Any] | None:
@@ -433,11 +429,19 @@ def done_before(request: Request) -> dict[str, Any] | None:
         reason = "was made with other options"
     elif marker["source"] != _source_name(source.identity()):
         reason = "was made from another video, or from this one before it changed"
+    elif retrained := _retrained(marker["weights"]):
+        reason = f"was made with other weights than {', '.join(retrained)} has now"
     else:
         return marker
     raise OutputExistsError(
         f"{output}: already exists and {reason}; add `overwrite` to replace it, or give `output` another name"
     )
+
+
+def _retrained(weights: Mapping[str, str]) -> list[str]:
+    """Return the names whose weights in the manifest are others than these."""
+    cards = read_manifest()
+    return [name for name, found in weights.items() if name in cards and cards[name].sha256 != found]
 
 
 def _source_name(source: SourceIdentity) -> str:

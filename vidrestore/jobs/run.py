@@ -8,7 +8,7 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
 from tempfile import gettempdir
@@ -20,7 +20,7 @@ from vidrestore.files.atomic import Partial, remove_partials
 from vidrestore.files.regular import write_problem
 from vidrestore.jobs.job import Job, Request, check, damage_summary, ignore, nothing_to_do, open_job
 from vidrestore.jobs.naming import output_for, suffix_of
-from vidrestore.jobs.resume import WorkFolder, mark_file
+from vidrestore.jobs.resume import WorkFolder, mark
 from vidrestore.jobs.segmented import SegmentedWork
 from vidrestore.jobs.steps import StepLoader, load_step, write_frames
 from vidrestore.jobs.summary import Summary, announced
@@ -138,7 +138,8 @@ def _stream(job: Job, on_event: Listener) -> Summary:
         write_frames(job.restored(), writer, lambda frames: job.watched(frames, "restore", total, on_event))
     summary = _summary(job, began, damage_summary(job.damage, writer.damage), job.steps.retried)
     if not piped:
-        mark_file(job, summary.damage)
+        with suppress(OSError):
+            mark(job.request.output.first_file, job, summary.damage)
     job.warn(writer.warnings, on_event)
     _warn_deinterlaced(job, job.reader.deinterlaced, on_event)
     return announced(summary, on_event)

@@ -398,7 +398,7 @@ class SegmentedWork:
         def note(path: Path) -> None:
             """Mark the output: from here on the job is finished, even if this process is killed."""
             self.damage = damage_summary(self.source_damage, joined.damage)
-            mark(self.folder, path, job, self.damage)
+            mark(path, job, self.damage)
 
         joined: JoinedFile | JoinedPictures
         if plan.encoder.container == PICTURES:
