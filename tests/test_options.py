@@ -13,9 +13,7 @@ from vidrestore.event_log import Logged
 from vidrestore.events import Event, Started
 from vidrestore.options import EncoderOptions, RecoverOptions, RestoreOptions, SenseOptions
 
-NUMBERS = (
-    "sigma strength chroma_strength grain start duration fps cfr threads scale tile height segment_frames"
-)
+NUMBERS = "sigma strength chroma_strength grain start duration fps cfr threads scale tile height"
 
 
 @pytest.mark.parametrize(

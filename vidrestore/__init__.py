@@ -9,8 +9,8 @@ if TYPE_CHECKING:
     from vidrestore.errors import Cancelled, VidRestoreError
     from vidrestore.events import Event, Listener
     from vidrestore.jobs.in_memory import Restorer, restore_frames
-    from vidrestore.jobs.job import Summary
     from vidrestore.jobs.run import restore
+    from vidrestore.jobs.summary import Summary
     from vidrestore.options import EncoderOptions, RecoverOptions, RestoreOptions, SenseOptions
     from vidrestore.sensing.recover import recover
     from vidrestore.sensing.sense import sense
@@ -45,7 +45,7 @@ _HOMES = {
     "VidRestoreError": "vidrestore.errors",
     "Event": "vidrestore.events",
     "Listener": "vidrestore.events",
-    "Summary": "vidrestore.jobs.job",
+    "Summary": "vidrestore.jobs.summary",
     "sense": "vidrestore.sensing.sense",
     "recover": "vidrestore.sensing.recover",
     "EncoderOptions": "vidrestore.options",

@@ -18,7 +18,7 @@ class OutputExistsError(MediaError):
 
 
 class Cancelled(VidRestoreError):
-    """Work ended because `Restorer.cancel` was called. Finished segments of a file are kept."""
+    """Work ended because `Restorer.cancel` was called. The restored frames of a file are kept."""
 
     exit_code = 130
 

@@ -98,12 +98,9 @@ def describe(event: Event) -> str | None:
         case Planned():
             parts = [(event.frames, "frame"), (event.scenes, "scene"), (event.clips, "clip")]
             known = [counted_words(number, word) for number, word in parts if number is not None]
-            about = "about " if event.details.get("frames_estimated") else ""
             earlier = [f"going on, {event.reused} of them were restored earlier"] if event.reused else []
             decided = [", ".join(event.details.get("decisions", {}).values())]
-            return f"{event.source}: " + "; ".join(
-                filter(None, [about + ", ".join(known), *earlier, *decided])
-            )
+            return f"{event.source}: " + "; ".join(filter(None, [", ".join(known), *earlier, *decided]))
         case Progressed():
             return f"{event.source}: {stage_of(event)} {progress_of(event)}".rstrip()
         case Warned():

@@ -189,8 +189,8 @@ class RestoreOptions(Options):
     `sigma` and `grain` are standard deviations on the 0-255 scale; `match` False compares the same position
     in every frame, without following motion; `chroma_strength` None is the same as `strength`. `start` and
     `duration` are in seconds, `start` from the first frame. `model`: None for the task's default. `tile`:
-    None for whole frames if memory allows. `threads`: 0 for all. `segment_frames`: None for a number by the
-    video's size. `work_dir`: None for beside the output.
+    None for whole frames if memory allows. `threads`: 0 for all. `work_dir`: None for
+    beside the output.
     """
 
     sigma: Annotated[
@@ -214,7 +214,8 @@ class RestoreOptions(Options):
     quality: Annotated[
         Quality,
         quality_option(
-            help="fast: slightly lower quality; best: higher, but slower.", metavar="fast|default|best"
+            help="Short: --fast (slightly lower quality), --best (higher, but slower).",
+            metavar="fast|default|best",
         ),
         About("pixels", DENOISE),
     ] = "default"
@@ -334,12 +335,6 @@ class RestoreOptions(Options):
     work_dir: Annotated[
         Text | None,
         resume_option(help="Folder for work in progress.", metavar="DIR", show_default="beside OUT"),
-        About("job"),
-    ] = None
-    segment_frames: Annotated[
-        Whole | None,
-        Field(ge=1, le=1 << 31),
-        resume_option(help="Save progress every N frames.", metavar="N", show_default="96 to 240"),
         About("job"),
     ] = None
     device: Annotated[

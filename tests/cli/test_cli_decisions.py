@@ -81,16 +81,6 @@ def test_a_line_names_encoder_and_container_and_why(
     assert re.search(line.removeprefix("3 frames; "), capsys.readouterr().out)
 
 
-def test_a_number_of_frames_that_is_estimated_is_called_so(tmp_path, capsys):
-    """Matroska has no count, and of a variable rate the length says little."""
-    write_video(tmp_path / "in.mkv", 3, "libx264", times=[0, 1, 9])
-    write_video(tmp_path / "in.mp4", 3, "libx264", times=[0, 1, 9])
-    assert run(tmp_path / "in.mkv") == run(tmp_path / "in.mp4") == 0
-    printed = capsys.readouterr().err
-    assert re.search(r"in\.mkv: about \d+ frames; libx264", printed)
-    assert "in.mp4: 3 frames; libx264" in printed
-
-
 def test_uncompressed_sound_in_mp4_is_warned_about(tmp_path, capsys):
     source = with_pcm(tmp_path / "in.mov")
     assert run(source, "-o", tmp_path / "out.mp4") == 0

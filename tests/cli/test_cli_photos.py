@@ -18,7 +18,7 @@ from sample_pictures import write_frame
 from sample_videos import write_video
 
 from vidrestore.events import Event, Warned
-from vidrestore.jobs.job import Summary, announced
+from vidrestore.jobs.summary import Summary, announced
 from vidrestore.media.encoder_table import EncoderChoice
 from vidrestore.media.photo_notes import read_notes
 from vidrestore.pipeline.plan import Scene

@@ -13,7 +13,7 @@ from sample_videos import write_video
 
 from vidrestore.evaluation import evaluate
 from vidrestore.evaluation.report import sample_starts
-from vidrestore.jobs.job import Summary
+from vidrestore.jobs.summary import Summary
 from vidrestore.pipeline.plan import Scene
 
 

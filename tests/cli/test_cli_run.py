@@ -72,10 +72,11 @@ def test_the_same_steps_again_are_skipped_and_others_are_refused(video, capsys):
 
 
 def test_steps_that_were_stopped_resume_and_give_the_same_file(video, monkeypatch, capsys):
+    monkeypatch.setattr("vidrestore.jobs.segmented.LENGTH", 10)
     write_video(video, 40, sound=None)
     weights = write_weights(video.parent, doubling(), "sr")
     given = ("--steps", "denoise,sr", "--set", f"sr.model={weights}", "--set", "sr.scale=2")
-    line = ("run", video, *given, "--threads", "1", "--segment-frames", "10")
+    line = ("run", video, *given, "--threads", "1")
     assert run(*line, "-o", video.with_name("whole.mkv")) == 0
     finish, finished = SegmentWriter.finish, list[Path]()
 

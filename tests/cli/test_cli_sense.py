@@ -13,7 +13,7 @@ from command_line import run
 from sample_videos import write_video
 from sensing_networks import exact_network, save_network
 
-from vidrestore.jobs.job import Summary
+from vidrestore.jobs.summary import Summary
 from vidrestore.options import EncoderOptions, RecoverOptions, SenseOptions
 
 

@@ -16,8 +16,8 @@ from typer.testing import CliRunner
 from vidrestore.cli import restoring
 from vidrestore.cli.app import app
 from vidrestore.cli.command_options import with_options
-from vidrestore.media.encoders import GREATEST_CRF, LEAST_CRF
 from vidrestore.media.encoder_table import ENCODERS
+from vidrestore.media.encoders import GREATEST_CRF, LEAST_CRF
 from vidrestore.options import EncoderOptions, RestoreOptions, declared
 from vidrestore.restorers import picture_restorer, vsr_restorer
 from vidrestore.weights import read_manifest

@@ -51,7 +51,7 @@ def other(folder: Path, script: str, group: int = NOBODY) -> bool:
 
 def restore(folder: Path, **options: Any) -> vidrestore.Summary:
     lossless = vidrestore.EncoderOptions(lossless=True)
-    chosen = {"encoder": lossless, "segment_frames": 4, "device": "cpu", "threads": 1} | options
+    chosen = {"encoder": lossless, "device": "cpu", "threads": 1} | options
     return vidrestore.restore(folder / "in.mkv", folder / "out.mkv", task="<identity>", **chosen)
 
 
@@ -63,7 +63,7 @@ def untouched(folder: Path) -> bool:
     "script, said",
     [
         ("mkdir -m 777 WORK; ln -s ../victim WORK/lock", "belongs to another user"),
-        ("mkdir -m 777 WORK; ln -s ../victim WORK/000000.segment", "belongs to another user"),
+        ("mkdir -m 777 WORK; ln -s ../victim WORK/00000000-00000004.segment", "belongs to another user"),
         ("mkdir -m 777 WORK; mkfifo WORK/job.json", "belongs to another user"),
         ("mkdir theirs; ln -s theirs WORK", "not a folder"),
         ("ln -s victim WORK", "not a folder"),
@@ -124,7 +124,12 @@ def test_a_work_folder_of_ours_is_closed_to_others(shared):
     folder = WorkFolder(str(shared / "out.mkv"))
     with folder.locked():
         folder.write("named", {})
-        for script in ("ls WORK", "touch WORK/000000.segment", "cat WORK/named.json", "echo > WORK/lock"):
+        for script in (
+            "ls WORK",
+            "touch WORK/00000000-00000004.segment",
+            "cat WORK/named.json",
+            "echo > WORK/lock",
+        ):
             assert not other(shared, script.replace("WORK", "out.mkv.vidrestore"))
 
 

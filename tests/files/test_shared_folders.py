@@ -30,7 +30,6 @@ def video(tmp_path: Path) -> Path:
 def restore(video: Path, output: Path, **options: Any) -> vidrestore.Summary:
     options = {
         "encoder": vidrestore.EncoderOptions(lossless=True),
-        "segment_frames": 4,
         "device": "cpu",
         "threads": 1,
     } | options
@@ -70,7 +69,7 @@ def test_links_and_pipes_of_a_job_that_nobody_knows_are_removed(tmp_path, video)
     victim.write_text("precious")
     work.mkdir()
     (work / "plan.json").symlink_to(victim)
-    os.mkfifo(work / "000000.segment")
+    os.mkfifo(work / "00000000-00000004.segment")
     assert restore(video, tmp_path / "out.mkv").frames == 12
     assert victim.read_text() == "precious" and names(tmp_path) == ["in.mkv", "out.mkv", "victim"]
 

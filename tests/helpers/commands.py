@@ -26,7 +26,7 @@ import av, torch, rich.progress
 import torch._dynamo, vidrestore.training.loop  # which a first training step loads
 from vidrestore.cli import main
 from vidrestore.files import locks
-from vidrestore.jobs import batch, frame_journal, resume, segmented
+from vidrestore.jobs import batch, resume, segmented
 from vidrestore.media import reader, segment_file
 import no_change
 from vidrestore.restorers import base
@@ -60,8 +60,7 @@ def child(order):
     if order["machine"]:
         elsewhere(order["machine"])
     locks.POLL, shards.PATIENCE = 0.02, 0.3
-    if order["journal"]:
-        frame_journal.SLOW, frame_journal.HELD_SECONDS = 0, order["journal"]
+    segmented.LENGTH = 20
     if order["lease"]:
         locks.LEASE, locks.BEAT = order["lease"], order["lease"] / 5
     for number, name in enumerate(("/dev/null", order["output"], order["errors"])):
@@ -185,15 +184,14 @@ class Commands:
         machine: str | None = None,
         lease: float = 0,
         memory: int = 0,
-        journal: float = 0,
         before: str = "",
     ) -> Command:
         """Run `vidrestore ARGUMENTS`; each clip takes `slow_clip` seconds more, each packet that is joined
         `slow_join`, giving the video its name and clearing up `slow_name` each.
 
         `machine` is another one that shares the files with this one and nothing else; `lease` that of claims,
-        in seconds. `journal`: seconds after which frames are stored. `memory`: bytes that it may take more
-        than it has. `before`: Python code that it runs first.
+        in seconds. `memory`: bytes that it may take more than it has. `before`: Python code that it runs
+        first. Segments have 20 frames.
         """
         self.count += 1
         folder = self.folder / str(self.count)
@@ -201,7 +199,7 @@ class Commands:
         order = {"arguments": [str(each) for each in arguments], "folder": str(folder)}
         order |= {"output": f"{folder}/output", "errors": f"{folder}/errors", "before": before}
         order |= {"slow_clip": slow_clip, "slow_join": slow_join, "slow_name": slow_name}
-        order |= {"largest_file": largest_file, "memory": memory, "journal": journal}
+        order |= {"largest_file": largest_file, "memory": memory}
         pid = self.ask(order | {"machine": machine, "lease": lease})
         wait_for(lambda: (folder / "errors").exists())
         return Command(self, pid, folder)

@@ -19,6 +19,7 @@ from vidrestore.media.encoder_table import EncoderChoice
 from vidrestore.media.encoders import choose_encoder
 from vidrestore.media.formats import layout_of, planes_of
 from vidrestore.media.probe import SourceInfo, probe
+from vidrestore.media.reader import VideoReader
 from vidrestore.media.source import Target
 from vidrestore.media.writer import VideoWriter
 from vidrestore.options import EncoderOptions
@@ -112,6 +113,15 @@ def packets(path: Path) -> dict[int, list[tuple[bytes, Fraction | None]]]:
                 time = None if packet.pts is None else packet.pts * packet.time_base
                 found.setdefault(packet.stream.index, []).append((bytes(packet), time))
     return found
+
+
+def pictures(path: Path) -> list[tuple[int, int, list[bytes]]]:
+    """Each frame's time, duration and samples."""
+    with VideoReader(str(path)) as reader:
+        return [
+            (frame.pts, frame.duration, [plane.tobytes() for plane in frame.planes])
+            for frame in reader.frames()
+        ]
 
 
 @dataclass(frozen=True)

@@ -86,11 +86,12 @@ def test_a_trial_restores_as_many_clips_as_are_restored_at_once_or_more_in_no_ti
 def test_frames_that_clips_share_take_time_twice_unless_they_are_kept(
     tmp_path, monkeypatch, is_cached, computed
 ):
+    monkeypatch.setattr(estimate, "LENGTH", 8)
     monkeypatch.setattr(estimate, "time", SimpleNamespace(monotonic=lambda: 0.0))
     monkeypatch.setattr(estimate, "try_restoring", lambda job: Trial([], (0.5,)))
     monkeypatch.setattr(estimate, "try_encoding", lambda *given: Encoding(rate=4.0, key=100, other=10))
     restorer = Fake()
     monkeypatch.setattr(restorer, "facts", replace(Fake.facts, cached=is_cached))
-    found = estimated(tmp_path, restorer, segment_frames=8, sigma=3.0)
+    found = estimated(tmp_path, restorer, sigma=3.0)
     assert found.seconds == computed * 0.5 + FRAMES / 4
     assert found.size == 2 * 100 + (FRAMES - 2) * 10  # two segments, of 10 frames each

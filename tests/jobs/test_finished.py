@@ -5,7 +5,7 @@ is never replaced.
 from __future__ import annotations
 
 import os
-from dataclasses import fields
+from dataclasses import fields, replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -15,12 +15,14 @@ from sample_videos import write_video
 
 import vidrestore
 from vidrestore.errors import MediaError, OutputExistsError
+from vidrestore.jobs import resume
 from vidrestore.jobs.batch import Batch
-from vidrestore.jobs.job import Request
+from vidrestore.jobs.job import Job, Request
 from vidrestore.jobs.resume import ATTRIBUTE, WorkFolder
 from vidrestore.jobs.segmented import SegmentedWork
 from vidrestore.media.source import Source, Target
 from vidrestore.options import EncoderOptions, RestoreOptions
+from vidrestore.weights.manifest import read_manifest
 
 IDENTITY = "<identity>"
 pytestmark = pytest.mark.skipif(not hasattr(os, "getxattr"), reason="needs attributes of files")
@@ -89,6 +91,18 @@ def test_a_source_that_changed_is_another_film(films: Path) -> None:
     restore_all(films)
     os.utime(films / "a.mkv")
     assert "was made from another video, or from this one before it changed" in restore_all(films)[0]
+
+
+def test_weights_that_were_trained_again_make_another_film(
+    films: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cards = read_manifest()
+    monkeypatch.setattr(Job, "weights", lambda job: {"dust-denoise": cards["dust-denoise"].sha256})
+    assert [restore_all(films)[0].before for _ in range(2)] == [False, True]
+    monkeypatch.setattr(
+        resume, "read_manifest", lambda: {"dust-denoise": replace(cards["dust-denoise"], sha256="0" * 64)}
+    )
+    assert "was made with other weights than dust-denoise has now" in restore_all(films)[0]
 
 
 def test_another_film_for_the_same_output_is_not_taken_for_the_one_whose_run_was_killed_at_its_end(
@@ -173,7 +187,6 @@ SAME_VIDEO: dict[str, Any] = {
     "skip_existing": True,
     "restart": True,
     "work_dir": ".",
-    "segment_frames": 48,
     "device": "cpu",
     "threads": 3,
 }

@@ -81,7 +81,7 @@ def test_it_does_one_thing_at_a_time() -> None:
 
 @pytest.mark.parametrize("way", ["event", "thread", "raise"])
 def test_a_call_is_cancelled_and_a_file_resumes(video: Path, way: str) -> None:
-    restorer = vidrestore.Restorer("<identity>", segment_frames=1)
+    restorer = vidrestore.Restorer("<identity>")
     output = video.with_name("out.mkv")
 
     def listen(event: Event) -> None:

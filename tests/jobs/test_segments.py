@@ -1,5 +1,5 @@
-"""Films restored in segments: whatever the length of a segment and whatever ends a run, the film is the one
-of an undisturbed run.
+"""Videos restored in segments: for any length of a segment and any end of a run, the frames are those of an
+undisturbed run.
 """
 
 from __future__ import annotations
@@ -24,26 +24,19 @@ from sample_videos import write_video
 from scenes_of_noise import scene_frames
 from taylor_networks import small
 from vsr_networks import recurrent
-from written_videos import packets
+from written_videos import packets, pictures
 
 import vidrestore
-from vidrestore.errors import MediaError, OptionError, PlanError
+from vidrestore.errors import Cancelled, MediaError, PlanError
 from vidrestore.events import Event, Planned, Warned
 from vidrestore.files import locks
 from vidrestore.files.atomic import Partial
 from vidrestore.files.locks import BusyError, Lock
-from vidrestore.jobs import frame_journal, segmented
+from vidrestore.jobs import segmented
 from vidrestore.jobs.job import Request, ignore, open_job
 from vidrestore.jobs.resume import DifferentJobError, WorkFolder
 from vidrestore.jobs.run import restore_request
-from vidrestore.jobs.segmented import (
-    Segment,
-    SegmentedWork,
-    consecutive,
-    ends_segment,
-    segments_of,
-    usual_length,
-)
+from vidrestore.jobs.segmented import Segment, SegmentedWork, consecutive, segments_of
 from vidrestore.media import encoders
 from vidrestore.media.reader import VideoReader
 from vidrestore.media.segment_file import SegmentWriter
@@ -55,8 +48,13 @@ FFV1 = EncoderOptions(lossless=True)
 X264 = EncoderOptions(encoder="libx264", preset="veryfast")
 
 
-class Stopped(Exception):
-    """What ends a run in these tests."""
+class Killed(Exception):
+    """What ends a run in these tests, as SIGKILL does: the segment that was begun is lost."""
+
+
+@pytest.fixture(autouse=True)
+def short_segments(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(segmented, "LENGTH", 8)
 
 
 def restore(
@@ -65,7 +63,7 @@ def restore(
     """Clips of 6 frames with 2 shared, each frame brighter by its place in the clip, so that a wrong join
     shows.
     """
-    chosen = RestoreOptions(**{"encoder": FFV1, "sigma": 5, "segment_frames": 8} | options)
+    chosen = RestoreOptions(**{"encoder": FFV1, "sigma": 5} | options)
     request = Request(Source(str(source)), Target(str(output)), "denoise", chosen)
     return restore_request(request, lambda _: Fake(), ignore if told is None else told.append)
 
@@ -82,7 +80,7 @@ def stop_after(monkeypatch: pytest.MonkeyPatch, segments: int, frames: int = 3) 
 
     def stopping(self: SegmentWriter, frame: Any) -> None:
         if finished == segments and self.frames == frames:
-            raise Stopped
+            raise Killed
         write(self, frame)
 
     monkeypatch.setattr(SegmentWriter, "finish", counting)
@@ -91,23 +89,11 @@ def stop_after(monkeypatch: pytest.MonkeyPatch, segments: int, frames: int = 3) 
 
 def stop_run(source: Path, output: Path, segments: int, **options: Any) -> Path:
     """Run until `segments` segments are finished; gives the work folder."""
-    with pytest.MonkeyPatch.context() as patch, pytest.raises(Stopped):
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(Killed):
         stop_after(patch, segments)
         restore(source, output, **options)
     assert not output.exists()
     return WorkFolder(str(output), options.get("work_dir")).path
-
-
-def pictures(path: Path) -> list[tuple[int, int, list[bytes]]]:
-    with VideoReader(str(path)) as reader:
-        return [
-            (frame.pts, frame.duration, [plane.tobytes() for plane in frame.planes])
-            for frame in reader.frames()
-        ]
-
-
-def everything(path: Path) -> tuple[Any, Any]:
-    return pictures(path), packets(path)
 
 
 def names(folder: Path) -> list[str]:
@@ -153,7 +139,7 @@ def timeline(stops: list[int], cuts: list[int] = []) -> Timeline:  # noqa: B006 
 
 def test_a_segment_ends_with_the_clip_that_makes_it_long_enough() -> None:
     found = list(segments_of(timeline([6, 10, 14, 18, 22]), 9))
-    assert found == [Segment(0, 0, 2, 0, 10), Segment(1, 2, 5, 10, 22)]
+    assert found == [Segment(0, 0, 10), Segment(1, 10, 22)]
 
 
 def test_a_segment_ends_with_a_scene_that_makes_it_half_as_long() -> None:
@@ -165,28 +151,10 @@ def test_a_segment_ends_with_a_scene_that_makes_it_half_as_long() -> None:
     assert [segment.stop for segment in segments_of(timeline([6, 10, 14, 18, 22], cuts=[6]), 13)] == [14, 22]
 
 
-def test_where_a_segment_ends_is_known_when_its_last_clip_is() -> None:
-    whole = timeline([6, 10, 14, 18, 22, 26], cuts=[10, 18])
-    for segment in list(segments_of(whole, 8))[:-1]:
-        known = timeline(
-            [6, 10, 14, 18, 22, 26][: segment.stop_clip],
-            cuts=[cut for cut in whole.cuts if cut <= segment.stop],
-        )
-        assert ends_segment(known, segment.first, segment.stop_clip - 1, 8)
-
-
-def test_segments_of_large_frames_are_shorter() -> None:
-    assert [usual_length(*size) for size in ((48, 64), (480, 854), (1080, 1920), (2160, 3840))] == [
-        240,
-        240,
-        241 - 1,
-        96,
-    ]
-
-
 def test_runs_are_segments_that_follow_each_other() -> None:
-    segments = [Segment(number, 0, 0, 0, 0) for number in (0, 1, 4, 6, 7)]
-    assert [[segment.number for segment in run] for run in consecutive(segments)] == [[0, 1], [4], [6, 7]]
+    segments = [Segment(0, first, first + 2) for first in (0, 2, 6, 10, 12)]
+    found = [[segment.first for segment in run] for run in consecutive(segments)]
+    assert found == [[0, 2], [6], [10, 12]]
 
 
 # The same film however it is cut
@@ -194,14 +162,12 @@ def test_runs_are_segments_that_follow_each_other() -> None:
 
 @pytest.mark.parametrize("length", [1, 7, 12, 23])
 def test_restored_frames_are_the_same_whatever_the_length_of_a_segment(
-    tmp_path: Path, source: Path, length: int
+    tmp_path: Path, source: Path, length: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    restore(source, tmp_path / "whole.mkv", segment_frames=1000)
-    restore(source, tmp_path / "cut.mkv", segment_frames=length)
-    assert everything(tmp_path / "cut.mkv") == (
-        pictures(tmp_path / "whole.mkv"),
-        packets(tmp_path / "cut.mkv"),
-    )
+    for frames, name in ((1000, "whole.mkv"), (length, "cut.mkv")):
+        monkeypatch.setattr(segmented, "LENGTH", frames)
+        restore(source, tmp_path / name)
+    assert pictures(tmp_path / "cut.mkv") == pictures(tmp_path / "whole.mkv")
     assert packets(tmp_path / "cut.mkv")[1] == packets(tmp_path / "whole.mkv")[1] != []
     assert names(tmp_path) == ["cut.mkv", "in.mkv", "whole.mkv"]
 
@@ -231,14 +197,15 @@ def test_only_what_is_missing_is_restored_again(
 ) -> None:
     folder = stop_run(source, tmp_path / "out.mkv", 4)
     before = {path.name: path.stat().st_mtime_ns for path in folder.glob("*.segment")}
-    (folder / "000001.segment").unlink()
-    made: list[int] = []
+    lost = sorted(before)[1]
+    (folder / lost).unlink()
+    made: list[str] = []
     finish = SegmentWriter.finish
     monkeypatch.setattr(
-        SegmentWriter, "finish", lambda self, label: made.append(int(self.path.stem)) or finish(self, label)
+        SegmentWriter, "finish", lambda self, label: made.append(self.path.name) or finish(self, label)
     )
     restore(source, tmp_path / "out.mkv")
-    assert len(before) == 4 and made[0] == 1 and not {0, 2, 3} & {*made}
+    assert len(before) == 4 and made[0] == lost and not {*before} & {*made[1:]}
 
 
 def test_encoders_hear_the_plans_durations_whatever_a_decoder_says_after_a_jump(
@@ -285,54 +252,42 @@ def test_a_damaged_film_is_restored_the_same_when_stopped_and_says_so(tmp_path: 
 # What is left behind
 
 
-@pytest.mark.parametrize("frames", [1, 5, 6, 7])
-def test_slow_work_is_kept_frame_by_frame_and_ends_with_the_same_file(
-    tmp_path: Path, source: Path, monkeypatch: pytest.MonkeyPatch, frames: int
+@pytest.mark.parametrize("error", [KeyboardInterrupt, Cancelled])
+@pytest.mark.parametrize("frames", [1, 5, 6, 13])
+def test_a_run_that_is_stopped_keeps_every_frame_that_it_has_restored(
+    tmp_path: Path, source: Path, monkeypatch: pytest.MonkeyPatch, frames: int, error: type[BaseException]
 ) -> None:
     restore(source, tmp_path / "whole.mkv")
-    monkeypatch.setattr(frame_journal, "SLOW", 0)
-    monkeypatch.setattr(frame_journal, "HELD_SECONDS", 0)
-    output = tmp_path / "out.mkv"
-    with monkeypatch.context() as patch, pytest.raises(Stopped):
-        stop_after(patch, 1, frames)
+    output, write, written = tmp_path / "out.mkv", SegmentWriter.write, list[int]()
+
+    def counted(given: Iterator[Any], *more: Any) -> Iterator[Any]:
+        for frame in given:
+            if len(written) == frames:
+                raise error
+            yield frame
+
+    with monkeypatch.context() as patch, pytest.raises(error):
+        patch.setattr(segmented, "counted", counted)
+        patch.setattr(
+            SegmentWriter, "write", lambda self, frame: written.append(frame.pts) or write(self, frame)
+        )
         restore(source, output)
-    folder = WorkFolder(str(output)).path
-    assert names(folder) == ["000000.segment", "000001.frames", "job.json", "lock"]
     told: list[Event] = []
-    summary = restore(source, output, told)
-    first, clip = 10, 4  # frames of the first segment, and those that each clip adds
-    assert summary.reused == first + frames // clip * clip
-    assert output.read_bytes() == (tmp_path / "whole.mkv").read_bytes()
+    assert restore(source, output, told).reused == frames
+    assert pictures(output) == pictures(tmp_path / "whole.mkv")
     assert names(tmp_path) == ["in.mkv", "out.mkv", "whole.mkv"]
 
 
-def test_frames_that_were_damaged_on_the_disk_are_restored_again(
+def test_a_segment_holds_a_minute_of_work_and_ends_with_a_clip(
     tmp_path: Path, source: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     restore(source, tmp_path / "whole.mkv")
-    monkeypatch.setattr(frame_journal, "SLOW", 0)
-    monkeypatch.setattr(frame_journal, "HELD_SECONDS", 0)
-    output = tmp_path / "out.mkv"
-    with monkeypatch.context() as patch, pytest.raises(Stopped):
-        stop_after(patch, 0, 12)
-        restore(source, output, segment_frames=19)
-    path = WorkFolder(str(output)).frames(0)
-    kept = bytearray(path.read_bytes())
-    kept[len(kept) * 3 // 4] ^= 1
-    path.write_bytes(kept)
-    assert restore(source, output, segment_frames=19).reused == 6
-    assert pictures(output) == pictures(tmp_path / "whole.mkv")
-
-
-def test_a_job_that_was_begun_keeps_the_length_of_its_segments(tmp_path: Path, source: Path) -> None:
-    restore(source, tmp_path / "whole.mkv")
-    stop_run(source, tmp_path / "out.mkv", 2)
-    told: list[Event] = []
-    restore(source, tmp_path / "out.mkv", told, segment_frames=20)
-    assert "segments of 8 frames were begun" in next(
-        each.message for each in told if isinstance(each, Warned)
-    )
-    assert (tmp_path / "out.mkv").read_bytes() == (tmp_path / "whole.mkv").read_bytes()
+    monkeypatch.setattr(segmented, "LENGTH", 1000)
+    monkeypatch.setattr(segmented, "MINUTE", 0)
+    stops = [int(name[9:17]) for name in names(stop_run(source, tmp_path / "out.mkv", 3)) if name[0] == "0"]
+    assert stops == [6, 10, 14]
+    assert restore(source, tmp_path / "out.mkv").reused == 14
+    assert pictures(tmp_path / "out.mkv") == pictures(tmp_path / "whole.mkv")
 
 
 def test_a_job_that_was_begun_keeps_its_encoders_threads(
@@ -363,7 +318,7 @@ def test_what_others_put_into_the_work_folder_stays(tmp_path: Path, source: Path
 
 
 @pytest.mark.parametrize(
-    "name", ["000000.segment", "000000.frames", "job.json", "plan.json", "named.json", "lock", "0.0.claim"]
+    "name", ["00000000-00000008.segment", "job.json", "plan.json", "named.json", "lock", "0.0.claim"]
 )
 def test_a_folder_with_the_name_of_a_file_of_the_job_is_named_and_stays(
     tmp_path: Path, source: Path, name: str
@@ -459,20 +414,21 @@ def test_a_source_that_changes_under_way_is_not_joined(
 @pytest.mark.parametrize("share", [0, 0.5, 0.99])
 def test_a_segment_that_is_cut_short_is_made_anew(tmp_path: Path, source: Path, share: float) -> None:
     restore(source, tmp_path / "whole.mkv")
-    path = stop_run(source, tmp_path / "out.mkv", 3) / "000001.segment"
+    path = sorted(stop_run(source, tmp_path / "out.mkv", 3).glob("*.segment"))[1]
     path.write_bytes(path.read_bytes()[: int(path.stat().st_size * share)])
     told: list[Event] = []
     restore(source, tmp_path / "out.mkv", told)
     assert (tmp_path / "out.mkv").read_bytes() == (tmp_path / "whole.mkv").read_bytes()
     assert any(
-        isinstance(event, Warned) and "000001.segment: not a whole segment" in event.message for event in told
+        isinstance(event, Warned) and f"{path.name}: not a whole segment" in event.message for event in told
     )
 
 
 def test_a_segment_of_another_place_is_made_anew(tmp_path: Path, source: Path) -> None:
     restore(source, tmp_path / "whole.mkv")
     folder = stop_run(source, tmp_path / "out.mkv", 3)
-    shutil.copy(folder / "000000.segment", folder / "000001.segment")
+    first, second = sorted(folder.glob("*.segment"))[:2]
+    shutil.copy(first, second)
     restore(source, tmp_path / "out.mkv")
     assert (tmp_path / "out.mkv").read_bytes() == (tmp_path / "whole.mkv").read_bytes()
 
@@ -503,8 +459,8 @@ def test_a_run_stopped_while_it_joined_only_joins_again(
     tmp_path: Path, source: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     restore(source, tmp_path / "whole.mkv")
-    with pytest.MonkeyPatch.context() as patch, pytest.raises(Stopped):
-        patch.setattr(segmented.Muxer, "_verify", lambda self: (_ for _ in ()).throw(Stopped))
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(Killed):
+        patch.setattr(segmented.Muxer, "_verify", lambda self: (_ for _ in ()).throw(Killed))
         restore(source, tmp_path / "out.mkv")
     assert names(tmp_path) == ["in.mkv", "out.mkv.vidrestore", "whole.mkv"]
     monkeypatch.setattr(Fake, "restore", None)
@@ -517,8 +473,8 @@ def test_a_run_killed_when_its_film_had_its_name_is_done(
     tmp_path: Path, source: Path, monkeypatch: pytest.MonkeyPatch, linked: bool
 ) -> None:
     output = tmp_path / "out.mkv"
-    with pytest.MonkeyPatch.context() as patch, pytest.raises(Stopped):
-        patch.setattr(WorkFolder, "remove", lambda self: (_ for _ in ()).throw(Stopped))
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(Killed):
+        patch.setattr(WorkFolder, "remove", lambda self: (_ for _ in ()).throw(Killed))
         restore(source, output)
     if linked:  # between the two steps of naming
         partial = Partial(output)
@@ -548,11 +504,12 @@ def test_what_networks_restore_is_the_same_whatever_the_segments(
     )
     more |= {"task": task, "encoder": FFV1, "device": "cpu", "threads": 1}
     for name, length in (("whole.mkv", 1000), ("cut.mkv", 3), ("out.mkv", 3)):
+        monkeypatch.setattr(segmented, "LENGTH", length)
         if name == "out.mkv":
-            with pytest.MonkeyPatch.context() as patch, pytest.raises(Stopped):
+            with pytest.MonkeyPatch.context() as patch, pytest.raises(Killed):
                 stop_after(patch, 1, frames=1)
-                vidrestore.restore(path, tmp_path / name, segment_frames=length, **more)
-        vidrestore.restore(path, tmp_path / name, segment_frames=length, **more)
+                vidrestore.restore(path, tmp_path / name, **more)
+        vidrestore.restore(path, tmp_path / name, **more)
     assert pictures(tmp_path / "cut.mkv") == pictures(tmp_path / "whole.mkv")
     assert (tmp_path / "cut.mkv").read_bytes() == (tmp_path / "out.mkv").read_bytes()
 
@@ -619,28 +576,19 @@ def test_of_many_that_come_at_once_one_gets_the_lock(tmp_path: Path) -> None:
 
 def test_runs_restored_by_themselves_in_any_order_give_the_same_film(tmp_path: Path, source: Path) -> None:
     restore(source, tmp_path / "whole.mkv")
-    request = Request(
-        Source(str(source)),
-        Target(str(tmp_path / "out.mkv")),
-        "denoise",
-        RestoreOptions(encoder=FFV1, sigma=5, segment_frames=8),
-    )
+    options = RestoreOptions(encoder=FFV1, sigma=5)
+    request = Request(Source(str(source)), Target(str(tmp_path / "out.mkv")), "denoise", options)
     folder = WorkFolder(str(tmp_path / "out.mkv"))
     with folder.locked(shared=True):
         with open_job(request, lambda _: Fake()) as job:
-            first = SegmentedWork(job, folder, ignore)
+            first = SegmentedWork.begin(job, folder, ignore)
             first.plan()
             segments = first.missing()
         for segment in reversed(segments):
             with open_job(request, lambda _: Fake()) as job:
-                SegmentedWork(job, folder, ignore).restore([segment])
+                SegmentedWork.begin(job, folder, ignore).restore([segment])
         with open_job(request, lambda _: Fake()) as job:
-            last = SegmentedWork(job, folder, ignore)
+            last = SegmentedWork.begin(job, folder, ignore)
             assert last.missing() == [] and len(segments) > 3
             last.join()
     assert (tmp_path / "out.mkv").read_bytes() == (tmp_path / "whole.mkv").read_bytes()
-
-
-def test_a_segment_length_below_one_is_refused() -> None:
-    with pytest.raises(OptionError, match="segment_frames must be greater than or equal to 1, found 0"):
-        RestoreOptions(segment_frames=0)

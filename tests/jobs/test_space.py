@@ -9,7 +9,7 @@ import pytest
 from written_videos import described, write
 
 from vidrestore.frames import Frame
-from vidrestore.jobs.segmented import video_sizes
+from vidrestore.jobs.space import video_sizes
 from vidrestore.options import EncoderOptions
 
 

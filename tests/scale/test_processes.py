@@ -29,7 +29,7 @@ from vidrestore.scale.shards import Shard
 from vidrestore.scale.workers import ByWorkers, Outcome, Processes, Worker, WorkerError, devices_of
 
 IDENTITY = "<identity>"
-OPTIONS = RestoreOptions(encoder=EncoderOptions(lossless=True), segment_frames=20, threads=2)
+OPTIONS = RestoreOptions(encoder=EncoderOptions(lossless=True), threads=2)
 FRAMES = 300
 
 
@@ -50,9 +50,10 @@ def whole(film: Path) -> bytes:
 
 @pytest.fixture(scope="module", autouse=True)
 def identity_in_processes() -> Iterator[None]:
-    """Processes know the task that changes nothing, too."""
+    """Processes know the task that changes nothing, too; segments have 20 frames."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("vidrestore.scale.workers.serve", no_change.serve)
+        patch.setattr("vidrestore.jobs.segmented.LENGTH", 20)
         yield
 
 
@@ -267,10 +268,7 @@ def test_the_command_restores_on_several_devices(tmp_path: Path) -> None:
             str(tmp_path / name),
             "--sigma",
             "10",
-            "--quality",
-            "fast",
-            "--segment-frames",
-            "20",
+            "--fast",
         ]
         found = CliRunner().invoke(app, [*arguments, "--lossless", "--device", device])
         assert found.exit_code == 0, found.stderr

@@ -35,7 +35,7 @@ from vidrestore.scale.workers import ByWorkers, Worker
 IDENTITY = "<identity>"
 # takes its time, so that there is somebody to kill
 SLOW = EncoderOptions(encoder="libx264", preset="veryslow")
-OPTIONS = RestoreOptions(encoder=SLOW, segment_frames=20, device="cpu", threads=1)
+OPTIONS = RestoreOptions(encoder=SLOW, device="cpu", threads=1)
 FRAMES = 240
 
 
@@ -51,6 +51,13 @@ def test_what_a_worker_cannot_do_for_a_good_reason_comes_back_as_it_is(tmp_path:
     )
     found = Worker(Shard(1, 2)).restore(request)
     assert isinstance(found, MediaError) and "none.mkv" in str(found)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def short_segments() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("vidrestore.jobs.segmented.LENGTH", 20)
+        yield
 
 
 @pytest.fixture(scope="module")

@@ -37,7 +37,18 @@ Threads = Annotated[
 ]
 
 # what --help shows of a task; --help-all shows the other options, too
-SHORT = {"sources", "sigma", "scale", "strength", "start", "duration", "output", "preview", "dry_run"}
+SHORT = {
+    "sources",
+    "sigma",
+    "quality",
+    "scale",
+    "strength",
+    "start",
+    "duration",
+    "output",
+    "preview",
+    "dry_run",
+}
 SHORT |= {"overwrite", "crf", "device", "steps", "settings", "help", "help_all"}
 
 # how the values of an option that may be repeated become that of its field
@@ -166,7 +177,12 @@ COMPLETIONS: dict[str, Callable[..., list[str] | list[tuple[str, str]]]] = {
 
 
 class _Legible:
-    """A command whose help has the styles of `HELP_STYLES`."""
+    """A command whose help has the styles of `HELP_STYLES`; --fast and --best are short for --quality."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> Any:
+        if any(each.name == "quality" for each in self.params):  # type: ignore[attr-defined]
+            args = [f"--quality={each[2:]}" if each in ("--fast", "--best") else each for each in args]
+        return super().parse_args(ctx, args)  # type: ignore[misc]
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         from typer import rich_utils  # with rich, which only the help needs

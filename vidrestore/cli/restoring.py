@@ -9,7 +9,7 @@ import shlex
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import closing
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
@@ -23,7 +23,7 @@ from vidrestore.cli.command_options import HelpAll, Json, Quiet, of_task, one_us
 from vidrestore.cli.inputs import numbered, run_each, stops_cleanly
 from vidrestore.cli.progress import listening
 from vidrestore.cli.terminal import ask, say, show
-from vidrestore.errors import OptionError, OutputExistsError, VidRestoreError
+from vidrestore.errors import OptionError, VidRestoreError
 from vidrestore.event_log import counted_words, length_of_time
 from vidrestore.events import Failed, Progressed, Warned
 from vidrestore.files.regular import LARGEST_TOML, read_limited
@@ -40,8 +40,8 @@ if TYPE_CHECKING:
     from vidrestore.events import Listener
     from vidrestore.jobs.batch import Batch, Way
     from vidrestore.jobs.estimate import Estimate
-    from vidrestore.jobs.job import Summary
     from vidrestore.jobs.steps import Step
+    from vidrestore.jobs.summary import Summary
 
 
 @dataclass(frozen=True)
@@ -194,8 +194,8 @@ def _check_report(run: RunOptions) -> None:
 
 def _recorded(batch: Batch, source: str, run: RunOptions, on_event: Listener) -> Summary | Estimate:
     """Process one input; write its sidecar and the page about it."""
-    from vidrestore.jobs.job import Summary
     from vidrestore.jobs.sidecar import Record, sidecar_content, sidecar_path, write_sidecar
+    from vidrestore.jobs.summary import Summary
 
     request, record = batch.request(source), Record(on_event)
     if run.sidecar and (run.preview is not None or request.is_piped):
@@ -223,8 +223,8 @@ def _recorded(batch: Batch, source: str, run: RunOptions, on_event: Listener) ->
 def _report(batch: Batch, found: Summary | Estimate, place: str, content: Mapping[str, Any]) -> str:
     """Write the page about one finished or planned video, with what a sidecar holds; return its path."""
     from vidrestore.evaluation.report import write_plan_report, write_report
-    from vidrestore.jobs.job import Summary
     from vidrestore.jobs.sidecar import sidecar_lines
+    from vidrestore.jobs.summary import Summary
 
     proof = sidecar_lines(content)
     output = found.output if isinstance(found, Summary) else found.plan.output
@@ -291,9 +291,9 @@ def _work(batch: Batch, source: str, run: RunOptions, on_event: Listener) -> Sum
         return batch.preview(source, run.preview, on_event)
     if not run.dry_run:
         return _restore(batch, source, run, on_event)
-    from vidrestore.jobs.job import Summary
+    from vidrestore.jobs.summary import Summary
 
-    found = _estimate(batch, source, on_event)
+    found = batch.estimate(source, on_event)
     if not (run.json or isinstance(found, Summary)):
         show(*estimate_lines(found))
     return found
@@ -311,28 +311,11 @@ def _restore(batch: Batch, source: str, run: RunOptions, on_event: Listener) -> 
         if not ask(f"{source}: {error.found}", "Discard it and start over?"):
             raise
         on_event(Warned(source, f"{error.found}; it was discarded"))
-    with _changed(batch, restart=True):
-        return batch.restore(source, on_event)
-
-
-@contextmanager
-def _changed(batch: Batch, **options: bool) -> Iterator[None]:
-    """Change options of a batch for the block."""
-    before, batch.options = batch.options, replace(batch.options, **options)  # type: ignore[arg-type]
+    before, batch.options = batch.options, replace(batch.options, restart=True)
     try:
-        yield
+        return batch.restore(source, on_event)
     finally:
         batch.options = before
-
-
-def _estimate(batch: Batch, source: str, on_event: Listener) -> Estimate | Summary:
-    """Return the estimate of a source, also if its output exists."""
-    try:
-        return batch.estimate(source, on_event)
-    except OutputExistsError as error:
-        on_event(Warned(source, str(error)))
-    with _changed(batch, overwrite=True):
-        return batch.estimate(source, on_event)
 
 
 def estimate_lines(found: Estimate) -> Iterator[str]:

@@ -14,7 +14,7 @@ from vidrestore.cli.progress import listening
 from vidrestore.options import RecoverOptions, SenseOptions
 
 if TYPE_CHECKING:
-    from vidrestore.jobs.job import Summary
+    from vidrestore.jobs.summary import Summary
 
 
 @with_options()

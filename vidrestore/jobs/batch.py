@@ -6,15 +6,17 @@ import errno
 import os
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import replace
 from fractions import Fraction
+from functools import partial
 from pathlib import Path
 from typing import Protocol
 
-from vidrestore.errors import MediaError, OptionError
-from vidrestore.events import Listener, Progressed
+from vidrestore.errors import MediaError, OptionError, OutputExistsError
+from vidrestore.events import Listener, Progressed, Warned
 from vidrestore.files.regular import write_problem
 from vidrestore.jobs.estimate import Estimate, estimate
-from vidrestore.jobs.job import Request, Summary, ignore
+from vidrestore.jobs.job import Request, ignore
 from vidrestore.jobs.naming import (
     are_many,
     clashing,
@@ -27,6 +29,7 @@ from vidrestore.jobs.naming import (
 from vidrestore.jobs.preview import preview
 from vidrestore.jobs.run import restore_request
 from vidrestore.jobs.steps import LoadedSteps, Step, StepLoader
+from vidrestore.jobs.summary import Summary
 from vidrestore.media.source import Source, Target
 from vidrestore.options import RestoreOptions
 
@@ -154,8 +157,15 @@ class Batch:
         return preview(self.request(source), seconds, self.loader(source, on_event), on_event)
 
     def estimate(self, source: str, on_event: Listener = ignore) -> Estimate | Summary:
-        """Plan one source and estimate its cost; return the summary instead if nothing is left to do."""
-        return estimate(self.request(source), self.loader(source, on_event), on_event)
+        """Plan one source and estimate its cost, also if its output exists; return the summary instead if
+        nothing is left to do.
+        """
+        request, load = self.request(source), self.loader(source, on_event)
+        try:
+            return estimate(request, load, on_event)
+        except OutputExistsError as error:
+            on_event(Warned(source, str(error)))
+        return estimate(request.with_options(partial(replace, overwrite=True)), load, on_event)
 
 
 def _make_folder(folder: Path) -> list[Path]:

@@ -22,7 +22,7 @@ from torch import Tensor
 from vidrestore.errors import OptionError
 from vidrestore.frames import Frame, PixelFormat, VideoInfo
 from vidrestore.jobs.frame_progress import peak_memory
-from vidrestore.jobs.job import Job, Request, open_job
+from vidrestore.jobs.job import Job, Request, check
 from vidrestore.jobs.run import restore_request
 from vidrestore.jobs.steps import Step, available_cores, load_step, video_writer, write_frames
 from vidrestore.media.probe import SourceInfo, StreamInfo
@@ -130,7 +130,9 @@ def bench(
         request = Request(Source(video), Target(output), task, options)
         whole = _whole(request, restorer)
         memory = peak_memory()
-        with open_job(request, lambda _: restorer) as job:
+        apart = replace(request, output=Target(str(Path(folder) / "stages.mkv")))
+        with check(apart, lambda _: restorer, locks=False) as job:
+            assert isinstance(job, Job)
             stages = stages_of(job, frames)
     on_cpu = torch_device(options.device).type == "cpu"  # the peaks are those of the CPU
     network = network_rate(sample, threads) if on_cpu and (sample := restorer.sample()) else None

@@ -13,10 +13,10 @@ from typing import Any, NamedTuple
 from vidrestore.errors import MediaError, OptionError
 from vidrestore.events import DAMAGED_SOURCE, Listener, Planned
 from vidrestore.frames import Frame
-from vidrestore.jobs.job import Job, Request, Summary, open_job, plan_source, versions
-from vidrestore.jobs.resume import nothing_to_do
-from vidrestore.jobs.segmented import segments_of, usual_length
+from vidrestore.jobs.job import Job, Request, check, plan_source, versions
+from vidrestore.jobs.segmented import LENGTH, segments_of
 from vidrestore.jobs.steps import Stage, StepLoader
+from vidrestore.jobs.summary import Summary
 from vidrestore.media.encoding import Encoder
 from vidrestore.pipeline.plan import Plan, Timeline, planned_clips
 
@@ -80,9 +80,9 @@ def estimate(request: Request, load: StepLoader, on_event: Listener) -> Estimate
     """
     if request.is_piped:
         raise OptionError("`dry_run` needs a file to read and a file to write, not a pipe")
-    if before := nothing_to_do(request, on_event):
-        return before
-    with open_job(request, load) as job:
+    with check(request, load, on_event, locks=False) as job:
+        if isinstance(job, Summary):
+            return job
         began = time.monotonic()
         plan, damage = plan_source(job), job.damage
         planning = time.monotonic() - began
@@ -122,9 +122,8 @@ def _seconds(job: Job, planning: float, trial: Trial, encoding: Encoding) -> flo
 
 def _size(job: Job, encoding: Encoding) -> int:
     """Return the bytes of the whole video, with a key frame for each segment and each scene."""
-    timeline, video = job.plan.timeline, job.output_info.video
-    length = job.options.segment_frames or usual_length(video.height, video.width)
-    keys = len({0, *timeline.cuts, *(segment.first for segment in segments_of(timeline, length))})
+    timeline = job.plan.timeline
+    keys = len({0, *timeline.cuts, *(segment.first for segment in segments_of(timeline, LENGTH))})
     return round(keys * encoding.key + (len(timeline.pts) - keys) * encoding.other)
 
 

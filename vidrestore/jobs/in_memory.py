@@ -20,9 +20,10 @@ from vidrestore.event_log import Logged
 from vidrestore.events import Event, Listener
 from vidrestore.frames import Frame, PixelFormat, VideoInfo
 from vidrestore.jobs.frame_progress import counted
-from vidrestore.jobs.job import Summary, ignore
+from vidrestore.jobs.job import ignore
 from vidrestore.jobs.run import request_for, restore_request
 from vidrestore.jobs.steps import LoadedSteps, Step, Steps
+from vidrestore.jobs.summary import Summary
 from vidrestore.options import RestoreOptions, changed_values, chosen_options
 
 BYTES, FLOATS = PixelFormat("gbrp", "rgb", 8), PixelFormat("gbrpf32le", "rgb", 32)
@@ -120,7 +121,7 @@ class Restorer:
 
     def cancel(self) -> None:
         """End the call that runs, from any thread or its `on_event`: at its next frame it raises `Cancelled`.
-        The finished segments of a file are kept, and the same call resumes.
+        The restored frames of a file are kept, and the same call resumes.
         """
         self._cancelled.set()
 

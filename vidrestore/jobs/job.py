@@ -1,13 +1,9 @@
-"""A request and its job: everything is checked first, the model is loaded last; then frames are decoded,
-planned and restored at the same time, each in threads of their own.
-"""
+"""A request and its job: `check` asks every question before work, once and in a fixed order."""
 
 from __future__ import annotations
 
-import hashlib
-import json
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Set
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Generator, Iterable, Iterator, Set
+from contextlib import closing, contextmanager, nullcontext, suppress
 from dataclasses import asdict, dataclass, field, is_dataclass, replace
 from fractions import Fraction
 from importlib.metadata import PackageNotFoundError, version
@@ -15,12 +11,20 @@ from itertools import islice
 from typing import Any, TypeAlias
 
 from vidrestore import __version__
-from vidrestore.clips import owned_span
-from vidrestore.errors import OptionError, PlanError
-from vidrestore.event_log import REMOVED
-from vidrestore.events import DAMAGED_SOURCE, Finished, Listener, Planned, Started, Warned
+from vidrestore.errors import OptionError, OutputExistsError, PlanError
+from vidrestore.events import Listener, Planned, Started, Warned
+from vidrestore.files.locks import BusyError
 from vidrestore.frames import Frame, Scale, VideoInfo
 from vidrestore.jobs.frame_progress import counted
+from vidrestore.jobs.resume import (
+    WorkFolder,
+    digest,
+    done_before,
+    finished_before,
+    is_half_named,
+    is_left_alone,
+    named_output,
+)
 from vidrestore.jobs.steps import (
     Stage,
     Step,
@@ -32,6 +36,7 @@ from vidrestore.jobs.steps import (
     total_scale,
     video_writer,
 )
+from vidrestore.jobs.summary import Summary, announced
 from vidrestore.media.deinterlace import PIPE_DEINTERLACED
 from vidrestore.media.encoder_table import EncoderChoice
 from vidrestore.media.encoders import choose_encoder, decisions
@@ -46,9 +51,8 @@ from vidrestore.media.streams import check_packets, check_streams, other_kinds, 
 from vidrestore.media.writer import VideoWriter
 from vidrestore.options import Input, RestoreOptions, Scope, changed_values, values_of
 from vidrestore.pipeline.chain import frames_ahead
-from vidrestore.pipeline.conversions import Changes
 from vidrestore.pipeline.excerpt import expected_frames, find_span
-from vidrestore.pipeline.plan import PLAN_VERSION, Plan, Scene
+from vidrestore.pipeline.plan import PLAN_VERSION, Plan
 from vidrestore.restorers.devices import device_name, torch_device
 
 FindSpan: TypeAlias = Callable[[VideoReader, RestoreOptions], Span]
@@ -134,96 +138,9 @@ def _plain(value: Any) -> Any:
     return value if value is None or isinstance(value, (str, int, float, dict)) else str(value)
 
 
-def digest(content: Mapping[str, Any]) -> str:
-    """Return a short name for plain values."""
-    return hashlib.sha256(json.dumps(as_json(content), sort_keys=True).encode()).hexdigest()[:16]
-
-
-def as_json(content: Mapping[str, Any]) -> dict[str, Any]:
-    """Return values as JSON gives them back: tuples become lists."""
-    return dict(json.loads(json.dumps(content)))
-
-
-@dataclass(frozen=True)
-class Summary:
-    """The result of a restoration.
-
-    `seconds` and `fps` measure the work itself, without loading the model. `damage` describes the damage of
-    the source in one sentence, None if it was whole. `retried` counts the clips that half precision could not
-    hold. `skipped`: the output existed. `reused` counts the frames of an earlier run or of other processes.
-    `before`: the whole video was finished before. `changes`: what the tasks on pictures changed in the frames
-    that this process restored.
-    """
-
-    source: str
-    output: str
-    frames: int
-    seconds: float
-    scenes: tuple[Scene, ...] = ()
-    damage: str | None = None
-    retried: int = 0
-    skipped: bool = False
-    reused: int = 0
-    before: bool = False
-    changes: tuple[tuple[str, Changes], ...] = ()
-
-    @property
-    def fps(self) -> float:
-        return (self.frames - self.reused) / self.seconds if self.seconds else 0.0
-
-    @property
-    def exit_code(self) -> int:
-        return DAMAGED_SOURCE if self.damage else 0
-
-
-def announced(summary: Summary, on_event: Listener) -> Summary:
-    """Return the summary, after its events."""
-    if summary.retried:
-        on_event(
-            Warned(
-                summary.source,
-                f"{summary.retried} clips went beyond half precision and were restored again in fp32",
-            )
-        )
-    for task, changes in summary.changes:
-        if changes.unchanged:
-            found = f"no {REMOVED[task]} was found in {changes.unchanged} of {changes.frames} frames"
-            on_event(Warned(summary.source, f"{found}, which stay as they are"))
-    measured = [scene for scene in summary.scenes if scene.rms]
-    if measured and not any(level for scene in measured for level in scene.sigma):
-        on_event(
-            Warned(
-                summary.source, "no noise was found, so nothing was removed; set its strength with `sigma`"
-            )
-        )
-    elif measured and summary.frames == 1:
-        on_event(
-            Warned(
-                summary.source,
-                "its noise was measured on one frame, where fine texture looks the same; if texture is gone, "
-                "set a lower `sigma`, if coarse noise is left, a higher one",
-            )
-        )
-    scenes = [
-        {"first": scene.first, "stop": scene.stop, "sigma": scene.sigma}
-        | ({"noise": scene.noise} if scene.rms else {})
-        for scene in summary.scenes
-    ]
-    details = {"fps": summary.fps, "scenes": scenes, "reused": summary.reused, "before": summary.before}
-    if summary.changes:
-        details["changes"] = [
-            {"task": task, "frames": each.frames, "unchanged": each.unchanged, "mean": round(each.mean, 3)}
-            for task, each in summary.changes
-        ]
-    on_event(
-        Finished(summary.source, summary.output, summary.frames, summary.seconds, summary.damage, details)
-    )
-    return summary
-
-
 @dataclass
 class Job:
-    """A restoration that was checked and can begin (`open_job`).
+    """A restoration that was checked and can begin (`check`).
 
     `plan` is filled while frames go by; `warnings` are for the user, before it begins.
     """
@@ -234,6 +151,7 @@ class Job:
     plan: Plan
     warnings: tuple[str, ...] = ()
     enlarged_as: tuple[Input, str] | None = None  # what kind of input the source is for `sr`, and why
+    folder: WorkFolder | None = None  # locked; None for work that can't be resumed, and without a lock
 
     @property
     def info(self) -> SourceInfo:
@@ -291,8 +209,6 @@ class Job:
             "copied": [asdict(each) for each in self.info.streams if each.index in self.plan.copy],
             "decisions": self.decisions(),
         }
-        if total not in (None, self.info.video.frames, len(self.plan.timeline.pts)):
-            details["frames_estimated"] = True  # by length and rate, as Matroska and excerpts have no count
         details["clips"] = [{"frames": stage.length, "overlap": stage.overlap} for stage in self.steps.stages]
         details |= {"weights": self.weights(), "versions": versions()}
         if self.steps.later:
@@ -306,7 +222,7 @@ class Job:
 
     @property
     def tag(self) -> str | None:
-        """What the output's tags say of its making, the same for the same job; None without tags."""
+        """The sentence on how the output was made, for its tags; None without tags."""
         if not self.options.tags:
             return None
         made = []
@@ -336,19 +252,17 @@ class Job:
         """Yield the restored frames, of `decoded` ones if given; the plan is filled."""
         return self.steps.frames(self.decoded() if decoded is None else decoded, self.plan.timeline)
 
-    def restored_clips(self, clips: range, *, from_start: bool = False) -> Generator[Frame]:
-        """Yield the frames that a range of clips of the finished plan owns, the same as in the whole run.
+    def restored_part(self, first: int, stop: int, *, from_start: bool = False) -> Generator[Frame]:
+        """Yield the frames [first, stop) of the finished plan, the same as in the whole run.
 
-        A clip owns the frames that no earlier clip has. `from_start` decodes all that comes before, too,
-        instead of jumping there.
+        `from_start` decodes all that comes before, too, instead of jumping there.
         """
-        bounds, pts = self.plan.timeline.bounds, self.plan.timeline.pts
-        span = owned_span(bounds, clips.start)[0], owned_span(bounds, clips.stop - 1)[1]
+        pts = self.plan.timeline.pts
 
         def decode(first: int) -> Generator[Frame]:
             return _without_first(self.decoded(), first) if from_start else self.reader.frames(pts[first])
 
-        return self.steps.frames_in(span, self.plan, decode)
+        return self.steps.frames_in((first, stop), self.plan, decode)
 
     def watched(
         self, frames: Iterable[Frame], stage: str, total: int | None, on_event: Listener
@@ -357,8 +271,8 @@ class Job:
         interlaced: those that were looked at before were not.
 
         Hours of work are not thrown away for it: videos that are progressive but for some marked scenes are
-        common, and most of those are marked wrongly. Closed captions that begin late are said, too, or
-        refused by PlanError if `strict`.
+        common, and most of those are marked wrongly. Closed captions that begin late are warned of, too;
+        if `strict`, they raise PlanError.
         """
         interlaced = captioned = False
         for index, frame in enumerate(counted(frames, self.info.path, total, stage, on_event)):
@@ -393,32 +307,78 @@ class Job:
 
 
 @contextmanager
-def open_job(request: Request, load: StepLoader = load_step, find: FindSpan | None = None) -> Iterator[Job]:
-    """Open the source, check all that can be checked before work, load the model last, and yield the job.
+def check(
+    request: Request,
+    load: StepLoader = load_step,
+    on_event: Listener = ignore,
+    *,
+    find: FindSpan | None = None,
+    locks: bool = True,
+    own: int | None = None,
+) -> Iterator[Job | Summary]:
+    """Check all that can be checked before work, each once and in this order: the output, the lock of its
+    work folder, the source, the part of it, the encoder, the streams to copy, the weights. Yield the job, or
+    the summary if nothing is left to do.
 
-    `find` finds the part of the source to restore, by default that of `start` and `duration`. Raises
-    VidRestoreError.
+    `find` finds the part of the source to restore, by default that of `start` and `duration`. With `locks`, a
+    job that has segments holds its work folder. `own` is for one of several shards: the frames of the video
+    that it has restored. Raises VidRestoreError.
     """
-    options, output = request.options, request.output
+    if before := nothing_to_do(request, on_event, own=own):
+        yield before
+        return
+    folder = WorkFolder.of(request) if locks and request.has_segments else None
+    lock = folder.locked(shared=own is not None) if folder else nullcontext()
+    with lock, open_job(request, load, find) as job:
+        job.folder = folder
+        yield job
+
+
+def nothing_to_do(request: Request, on_event: Listener, *, own: int | None = None) -> Summary | None:
+    """Return the summary of a video that is finished or is to be left alone; None if there is work.
+
+    `own` as in `check`; others may hold the folder then, or be about to name the output. Raises
+    VidRestoreError if the request can be refused without opening the source.
+    """
+    is_shared, before = own is not None, None
+    if not request.is_piped:
+        folder = WorkFolder.of(request)
+        with suppress(BusyError) if is_shared else nullcontext():
+            before = finished_before(request, folder)
+    if before is None and is_left_alone(request):
+        return Summary(*request.names, 0, 0.0, skipped=True)
+    if before is None and not request.is_piped:
+        is_under_way = is_shared and folder.path.is_dir() and named_output(request, folder) is None
+        before = None if is_under_way else done_before(request)
+    if before is None:
+        check_output(request)
+        return None
+    on_event(Started(*request.names, request.task, device=request.options.device))
+    return announced(Summary.of_marker(request, before, own=own or 0), on_event)
+
+
+def check_output(request: Request) -> None:
+    """Refuse an output that can't be written, or a rate that it doesn't take."""
+    options, overwrite = request.options, request.options.overwrite or is_half_named(request)
+    try:
+        check_files(request.source, request.output, overwrite=overwrite, cfr=options.cfr)
+    except OutputExistsError as error:
+        raise OutputExistsError(f"{error}; `skip_existing` leaves it alone") from None
+
+
+@contextmanager
+def open_job(request: Request, load: StepLoader = load_step, find: FindSpan | None = None) -> Iterator[Job]:
+    """Open the source, check what follows from it, load the model last, and yield the job: the part of
+    `check` that each of several processes at one output needs.
+    """
     asks = any(step.measures_noise or step.measures_input for step in request.steps)
-    with reader_of(request.source, options, losses=asks) as reader:
-        info = reader.info
+    with reader_of(request.source, request.options, losses=asks) as reader:
+        info, output, drop = reader.info, request.output, request.options.drop
         check_picture(request.source, info.video)
-        span = (find or asked_span)(reader, options)
-        copy = check_streams(info, output, options.drop)
-        scale = total_scale(request.steps, info.video)
-        cores = options.threads or available_cores()
-        on_gpu = options.encoder.encoder == "auto" and torch_device(options.device).type == "cuda"
-        encoder = choose_encoder(info, output, options.encoder, scale=scale, cores=cores, on_gpu=on_gpu)
-        warnings = reader.warnings + check_side_data(info, encoder, options.drop, strict=options.strict)
-        if order := reader.field_order():
-            warnings += (_combed(order),)
-        if doubt := sound_warning(info, output, copy):
-            warnings += (doubt,)
-        others = [kind for kind in other_kinds(info) if kind not in options.drop]
-        if lost := losses(info, output, encoder, others):
-            warnings += (lost,)
-        warnings += check_packets(info, output, copy, span)
+        span = (find or asked_span)(reader, request.options)
+        encoder = _encoder(request, info)
+        copy = check_streams(info, output, drop)
+        warnings = (*_warnings(request, reader, encoder, copy), *check_packets(info, output, copy, span))
         kinds = [measured_input(step, reader) for step in request.steps]
         restorers = [load(_with_input(*each)) for each in zip(request.steps, kinds, strict=True)]
         warnings += tuple(doubt for restorer in restorers for doubt in restorer.facts.doubts)
@@ -426,6 +386,36 @@ def open_job(request: Request, load: StepLoader = load_step, find: FindSpan | No
         timeline = steps.first.timeline([])
         plan = Plan(request.source.identity(), output.name, request.tasks, encoder, copy, timeline, span)
         yield Job(request, reader, steps, plan, warnings, enlarged_as=next(filter(None, kinds), None))
+
+
+def _encoder(request: Request, info: SourceInfo) -> EncoderChoice:
+    options, encoder = request.options, request.options.encoder
+    return choose_encoder(
+        info,
+        request.output,
+        encoder,
+        scale=total_scale(request.steps, info.video),
+        cores=options.threads or available_cores(),
+        on_gpu=encoder.encoder == "auto" and torch_device(options.device).type == "cuda",
+    )
+
+
+def _warnings(
+    request: Request, reader: VideoReader, encoder: EncoderChoice, copy: tuple[int, ...]
+) -> Iterator[str]:
+    """Yield warnings about what the output will lack, or show otherwise than the source. Raises PlanError
+    for them if `strict`.
+    """
+    info, output, options = reader.info, request.output, request.options
+    yield from reader.warnings
+    yield from check_side_data(info, encoder, options.drop, strict=options.strict)
+    if order := reader.field_order():
+        yield _combed(order)
+    if sound := sound_warning(info, output, copy):
+        yield sound
+    others = [kind for kind in other_kinds(info) if kind not in options.drop]
+    if lost := losses(info, output, encoder, others):
+        yield lost
 
 
 def _with_input(step: Step, kind: tuple[Input, str] | None) -> Step:

@@ -18,9 +18,9 @@ from vidrestore.colour import matrix_of
 from vidrestore.errors import MediaError, OptionError
 from vidrestore.events import Finished, Listener
 from vidrestore.frames import UNSPECIFIED, Frame, Scale, VideoInfo, enlarged_size
-from vidrestore.jobs.job import Job, Request, Summary, damage_summary, open_job
-from vidrestore.jobs.resume import check_request, left_alone
+from vidrestore.jobs.job import Job, Request, check, damage_summary
 from vidrestore.jobs.steps import StepLoader, write_frames
+from vidrestore.jobs.summary import Summary
 from vidrestore.media.probe import SourceInfo
 from vidrestore.media.reader import VideoReader
 from vidrestore.media.source import PIPE
@@ -41,11 +41,10 @@ def preview(request: Request, seconds: Fraction, load: StepLoader, on_event: Lis
     (source, output), options = request.names, request.options
     if request.is_piped:
         raise OptionError("`preview` needs a file to read and a file to write, not a pipe")
-    if there := left_alone(request):
-        return there
-    check_request(request)
     video_only = replace(request, options=replace(options, drop=frozenset(DROP_WORDS.values())))
-    with open_job(video_only, load, partial(_span, seconds)) as job:
+    with check(video_only, load, on_event, find=partial(_span, seconds), locks=False) as job:
+        if isinstance(job, Summary):
+            return job
         job.begin(on_event)
         began = time.monotonic()
         count, warnings = _write_pairs(job, options.drop)

@@ -28,7 +28,7 @@ from vidrestore.files.atomic import write_whole
 from vidrestore.jobs.bench import NOISE, stages_of, write_video
 from vidrestore.jobs.frame_progress import peak_memory
 from vidrestore.jobs.in_memory import restore_frames
-from vidrestore.jobs.job import Request, open_job
+from vidrestore.jobs.job import Job, Request, check
 from vidrestore.jobs.run import restore
 from vidrestore.media.encoder_table import ENCODERS
 from vidrestore.media.encoding import opens
@@ -88,8 +88,8 @@ def prove(report: str, device: str, size: tuple[int, int], frames: int) -> Itera
     """
     torch_device(device)
     lines = []
-    for check in checks(device, size, frames):
-        lines.append(check.run())
+    for each in checks(device, size, frames):
+        lines.append(each.run())
         yield lines[-1]
     tried = [line for line in lines if line.verdict != "NOTE"]
     failed = sum(line.verdict == "FAIL" for line in tried)
@@ -195,7 +195,8 @@ def speed(card: Card, device: str, size: tuple[int, int], frames: int) -> tuple[
         restorer = load_restorer(card.task, options)
         output = Target(str(Path(folder) / "output.mkv"))
         request = Request(Source(video), output, card.task, options)
-        with open_job(request, lambda _: restorer) as job:
+        with check(request, lambda _: restorer, locks=False) as job:
+            assert isinstance(job, Job)
             if on_gpu:
                 stages_of(job, frames)  # loads kernels and takes memory, which is not to be timed
                 torch.cuda.reset_peak_memory_stats(device)

@@ -3,8 +3,7 @@
     lock            the process that works here now
     job.json        identity: everything that alters the encoded frames; the length of segments; `drop`
     plan.json       the plan, once the whole video was decoded
-    000000.segment  each finished segment (`media.segment_file`)
-    000000.frames   the frames of one that takes long and is not finished (`jobs.frame_journal`)
+    FIRST-STOP.segment  each finished segment (`media.segment_file`), with its first frame and the one after
     named.json      the marker of the output: the video is whole and about to get its name
     *.claim         the segments that each of several shards works on (`files.locks.Claims`)
 
@@ -25,29 +24,32 @@ import os
 import re
 import stat
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext, suppress
-from dataclasses import asdict, replace
+from contextlib import contextmanager, suppress
+from dataclasses import asdict
 from enum import Enum
 from pathlib import Path
 from types import NoneType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from vidrestore.clips import Bounds
 from vidrestore.errors import MediaError, OutputExistsError, PlanError
-from vidrestore.events import Listener, Started
 from vidrestore.files.atomic import LONGEST_NAME, remove_partials, replacing, same_file, sync_folder
 from vidrestore.files.checked_json import COUNT, Types, parse_object, read_object
-from vidrestore.files.locks import BusyError, Lock, heartbeat, is_own
+from vidrestore.files.locks import Lock, heartbeat, is_own
 from vidrestore.files.regular import LARGEST_PLAN, MEGABYTE, is_too_long, write_problem
-from vidrestore.jobs.job import Job, Request, Summary, announced, as_json, check_files, digest
 from vidrestore.jobs.naming import WORK_SUFFIX
 from vidrestore.media.source import SourceIdentity
 from vidrestore.pipeline.plan import TIMELINE
+from vidrestore.weights.manifest import read_manifest
 
-VERSION = 3
+if TYPE_CHECKING:
+    from vidrestore.jobs.job import Job, Request
+
+VERSION = 4
 ATTRIBUTE = "user.vidrestore"  # of the output
 ATTEMPTS = 100  # tries to make the folder while others remove it
 _OURS = re.compile(
-    r"(\d{6}\.(segment|frames)|(job|plan|named)\.json|lock)|\w+\.\d+\.claim|\.[0-9a-f.]+\.partial"
+    r"(\d{8}-\d{8}\.segment|(job|plan|named)\.json|lock)|\w+\.\d+\.claim|\.[0-9a-f.]+\.partial"
 )
 NAMED: Types = {
     "request": str,
@@ -56,6 +58,7 @@ NAMED: Types = {
     "frames": COUNT,
     "damage": (str, NoneType),
     "source": str,
+    "weights": dict,
 }
 _TYPES: Mapping[str, Types] = {
     "job": {"version": int, "identity": dict},
@@ -98,27 +101,19 @@ class WorkFolder:
         options = request.options
         return cls(request.output.name, options.work_dir)
 
-    def segment(self, number: int) -> Path:
-        return self.path / f"{number:06}.segment"
+    def segment(self, bounds: Bounds) -> Path:
+        """Return the file of the frames [first, stop)."""
+        return self.path / "{:08}-{:08}.segment".format(*bounds)
 
-    def finished(self) -> list[int]:
-        """Return the numbers of the segments that exist, rising; they are not checked."""
-        return self._numbers("segment")
-
-    def begun(self) -> list[int]:
-        """Return the numbers of the segments with restored frames, rising."""
-        return self._numbers("frames")
-
-    def _numbers(self, kind: str) -> list[int]:
-        return sorted(int(path.stem) for path in self.path.glob(f"*.{kind}") if _OURS.fullmatch(path.name))
-
-    def frames(self, number: int) -> Path:
-        return self.path / f"{number:06}.frames"
+    def finished(self) -> list[Bounds]:
+        """Return the bounds of the segments that exist, in order; they are not checked."""
+        names = [path.stem for path in self.path.glob("*.segment") if _OURS.fullmatch(path.name)]
+        return sorted((int(first), int(stop)) for first, _, stop in (name.partition("-") for name in names))
 
     @contextmanager
     def locked(self, *, shared: bool = False) -> Iterator[None]:
         """Lock the job (`files.locks`) and make the folder; at the end, remove it unless it holds finished
-        segments, or frames of one.
+        segments.
 
         Raises BusyError if another process holds the lock, MediaError if the folder can't be made.
         """
@@ -144,7 +139,7 @@ class WorkFolder:
             with heartbeat(self._lock.beat):
                 yield
         finally:
-            if not shared and not self.finished() and not self.begun():
+            if not shared and not self.finished():
                 self.remove()
             if self._is_over or (not shared and self._is_apart):
                 self._lock.remove()
@@ -201,9 +196,7 @@ class WorkFolder:
                 f"{self.path}: begun by another version of vidrestore", "; add `restart` to start over"
             )
         if before is None or any(type(before.get(key)) is not type(fact) for key, fact in facts.items()):
-            self._discard(
-                lambda name: name.endswith((".segment", ".frames", ".json"))
-            )  # their job is unknown
+            self._discard(lambda name: name.endswith((".segment", ".json")))  # their job is unknown
             self.write("job", {"version": VERSION, "identity": identity, **dropped, **facts})
             return dict(facts)
         differences = list(_differences(before["identity"], as_json(identity)))
@@ -251,17 +244,13 @@ class WorkFolder:
         except OSError as error:
             raise write_problem(str(target), error) from error
 
-    def discard(self, number: int) -> None:
-        """Remove a segment that is not whole."""
-        self.segment(number).unlink(missing_ok=True)
-
     def discard_unfinished(self) -> None:
         """Remove what dead processes were at."""
         self._discard(lambda name: name.endswith((".partial", ".claim")))
 
     def size(self) -> int:
         """Return the bytes of all segments."""
-        return sum(self.segment(number).stat().st_size for number in self.finished())
+        return sum(self.segment(bounds).stat().st_size for bounds in self.finished())
 
     def remove(self) -> None:
         """Remove all our files, the one that records the job's end last. At the end of `locked` the lock goes
@@ -316,6 +305,16 @@ def _refuse_folders(folder: Path) -> None:
             )
 
 
+def digest(content: Mapping[str, Any]) -> str:
+    """Return a short name for plain values."""
+    return hashlib.sha256(json.dumps(as_json(content), sort_keys=True).encode()).hexdigest()[:16]
+
+
+def as_json(content: Mapping[str, Any]) -> dict[str, Any]:
+    """Return values as JSON gives them back: tuples become lists."""
+    return dict(json.loads(json.dumps(content)))
+
+
 def _differences(before: Mapping[str, Any], now: Mapping[str, Any], inside: str = "") -> Iterator[str]:
     for key in sorted({*before, *now}):
         old, new, name = before.get(key), now.get(key), f"{inside}{key}"
@@ -344,51 +343,13 @@ def _short(name: str) -> str:
     return f"{stem}.{place}{WORK_SUFFIX}"
 
 
-# The questions that come before work
+# The marker
 
 
-def nothing_to_do(request: Request, on_event: Listener, *, own: int | None = None) -> Summary | None:
-    """Return the summary of a video that is finished or is to be left alone; None if there is work.
-
-    `own` is for one of several shards: the frames of the video that it has restored. Others may hold the
-    folder then, or be about to name the output. Raises VidRestoreError if the request can be refused without
-    opening the source.
-    """
-    is_shared, before = own is not None, None
-    if not request.is_piped:
-        folder = WorkFolder.of(request)
-        with suppress(BusyError) if is_shared else nullcontext():
-            before = finished_before(request, folder)
-    if before is None and (there := left_alone(request)):
-        return there
-    if before is None and not request.is_piped:
-        is_under_way = is_shared and folder.path.is_dir() and named_output(request, folder) is None
-        before = None if is_under_way else done_before(request)
-    if before is None:
-        check_request(request)
-        return None
-    if own:
-        before = replace(before, reused=max(0, before.frames - own), before=False)
-    on_event(Started(*request.names, request.task, device=request.options.device))
-    return announced(before, on_event)
-
-
-def left_alone(request: Request) -> Summary | None:
-    """Return the summary of an output that exists and is to be skipped; None if there is work, as there is if
-    only some of its pictures exist yet.
-    """
+def is_left_alone(request: Request) -> bool:
+    """Return True if the output exists and is to be skipped; not if only some of its pictures exist yet."""
     skips = request.options.skip_existing and not request.output.is_pipe
-    there = skips and request.output.first_file.exists() and not is_half_named(request)
-    return Summary(*request.names, 0, 0.0, skipped=True) if there else None
-
-
-def check_request(request: Request) -> None:
-    """Raise an error for what is wrong even before the source is opened."""
-    overwrite = request.options.overwrite or is_half_named(request)
-    try:
-        check_files(request.source, request.output, overwrite=overwrite, cfr=request.options.cfr)
-    except OutputExistsError as error:
-        raise OutputExistsError(f"{error}; `skip_existing` leaves it alone") from None
+    return skips and request.output.first_file.exists() and not is_half_named(request)
 
 
 def is_half_named(request: Request) -> bool:
@@ -396,24 +357,13 @@ def is_half_named(request: Request) -> bool:
     return request.output.is_pattern and request.has_segments and bool(WorkFolder.of(request).finished())
 
 
-# The marker
-
-
-def mark(folder: WorkFolder, path: Path, job: Job, damage: str | None) -> None:
-    """Mark the finished file `path` and put it on the disk, before it gets its name."""
-    with path.open("r+b") as file:  # Windows flushes no file that is open for reading alone
-        os.fsync(file.fileno())
-    folder.write("named", _marked(path, job, damage))
-
-
-def mark_file(job: Job, damage: str | None) -> None:
-    """Mark the finished output of a job that has no work folder."""
-    with suppress(OSError):
-        _marked(job.request.output.first_file, job, damage)
-
-
-def _marked(path: Path, job: Job, damage: str | None) -> dict[str, Any]:
-    """Mark a file and return the marker."""
+def mark(path: Path, job: Job, damage: str | None) -> None:
+    """Mark the finished output of a job, whose file is `path`; with a work folder there, too, and put it on
+    the disk before it gets its name.
+    """
+    if job.folder:
+        with path.open("r+b") as file:  # Windows flushes no file that is open for reading alone
+            os.fsync(file.fileno())
     found = path.stat()
     marker: dict[str, Any] = {
         "request": job.request.name,
@@ -422,14 +372,16 @@ def _marked(path: Path, job: Job, damage: str | None) -> dict[str, Any]:
         "frames": len(job.plan.timeline.pts),
         "damage": damage,
         "source": _source_name(job.plan.source),
+        "weights": job.weights(),
     }
     with suppress(OSError, AttributeError):
         os.setxattr(path, ATTRIBUTE, json.dumps(marker).encode())
-    return marker
+    if job.folder:
+        job.folder.write("named", marker)
 
 
-def finished_before(request: Request, folder: WorkFolder) -> Summary | None:
-    """Return the summary of a run that was killed after it had named its output and before it had cleared up;
+def finished_before(request: Request, folder: WorkFolder) -> dict[str, Any] | None:
+    """Return the marker of a run that was killed after it had named its output and before it had cleared up;
     clear up.
     """
     if not (folder.path.is_dir() and request.output.first_file.exists()):
@@ -440,7 +392,7 @@ def finished_before(request: Request, folder: WorkFolder) -> Summary | None:
             folder.remove()
             source = _source_name(request.source.identity())
             if (named["request"], named["source"]) == (request.name, source):
-                return _summary(request, named)
+                return named
     return None
 
 
@@ -462,8 +414,8 @@ def named_output(request: Request, folder: WorkFolder) -> dict[str, Any] | None:
     return None
 
 
-def done_before(request: Request) -> Summary | None:
-    """Return the summary if the output has the marker of this very request; None if it has none, or is to be
+def done_before(request: Request) -> dict[str, Any] | None:
+    """Return the marker of the output if it is that of this very request; None if it has none, or is to be
     replaced.
 
     Raises OutputExistsError if it has the marker of another request.
@@ -477,16 +429,19 @@ def done_before(request: Request) -> Summary | None:
         reason = "was made with other options"
     elif marker["source"] != _source_name(source.identity()):
         reason = "was made from another video, or from this one before it changed"
+    elif retrained := _retrained(marker["weights"]):
+        reason = f"was made with other weights than {', '.join(retrained)} has now"
     else:
-        return _summary(request, marker)
+        return marker
     raise OutputExistsError(
         f"{output}: already exists and {reason}; add `overwrite` to replace it, or give `output` another name"
     )
 
 
-def _summary(request: Request, marker: dict[str, Any]) -> Summary:
-    frames = marker["frames"]
-    return Summary(*request.names, frames, 0.0, damage=marker["damage"], reused=frames, before=True)
+def _retrained(weights: Mapping[str, str]) -> list[str]:
+    """Return the names whose weights in the manifest are others than these."""
+    cards = read_manifest()
+    return [name for name, found in weights.items() if name in cards and cards[name].sha256 != found]
 
 
 def _source_name(source: SourceIdentity) -> str:

@@ -8,7 +8,7 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
 from tempfile import gettempdir
@@ -19,11 +19,12 @@ from vidrestore.event_log import Logged
 from vidrestore.events import Event, Failed, Listener, Warned
 from vidrestore.files.atomic import Partial, remove_partials
 from vidrestore.files.regular import write_problem
-from vidrestore.jobs.job import Job, Request, Summary, announced, damage_summary, ignore, open_job
+from vidrestore.jobs.job import Job, Request, check, damage_summary, ignore, nothing_to_do, open_job
 from vidrestore.jobs.naming import output_for, suffix_of
-from vidrestore.jobs.resume import WorkFolder, mark_file, nothing_to_do
+from vidrestore.jobs.resume import WorkFolder, mark
 from vidrestore.jobs.segmented import SegmentedWork
 from vidrestore.jobs.steps import StepLoader, load_step, write_frames
+from vidrestore.jobs.summary import Summary, announced
 from vidrestore.media.source import PIPE, Source, standard_input
 from vidrestore.options import RestoreOptions, chosen_options
 from vidrestore.pipeline.excerpt import expected_frames
@@ -74,29 +75,33 @@ def restore_request(
 
     `run` restores all segments. Raises VidRestoreError.
     """
-    if before := nothing_to_do(request, on_event):
-        return before
     if is_container(request):
-        with spooled(request, on_event) as (stored, told), open_job(stored, load) as job:
-            return replace(_stream(job, told), source=str(request.source))
-    if not request.has_segments:
-        with open_job(request, load) as job:
-            return _stream(job, on_event)
-    folder = WorkFolder.of(request)
-    with folder.locked(), open_job(request, load) as job:
-        work = SegmentedWork(job, folder, on_event)
-        with warn_if_stopped(job, folder, on_event, work):
-            began = time.monotonic()
-            job.begin(on_event)
-            run(work)
-            return join(work, began)
+        if before := nothing_to_do(request, on_event):
+            return before
+        with spooled(request, on_event) as (stored, listener), open_job(stored, load) as job:
+            return replace(_stream(job, listener), source=str(request.source))
+    with check(request, load, on_event) as job:
+        if isinstance(job, Summary):
+            return job
+        return _segments(job, job.folder, on_event, run) if job.folder else _stream(job, on_event)
+
+
+def _segments(
+    job: Job, folder: WorkFolder, on_event: Listener, run: Callable[[SegmentedWork], None]
+) -> Summary:
+    work = SegmentedWork.begin(job, folder, on_event)
+    with warn_if_stopped(job, folder, on_event, work):
+        began = time.monotonic()
+        job.begin(on_event)
+        run(work)
+        return join(work, began)
 
 
 def join(work: SegmentedWork, began: float) -> Summary:
     """Join the segments and announce the summary; `began` is when this run did, by `time.monotonic`."""
     job, on_event = work.job, work.on_event
     job.warn(work.join(), on_event)
-    _warn_deinterlaced(job, work.outcome.deinterlaced if work.outcome else 0, on_event)
+    _warn_deinterlaced(job, work.deinterlaced, on_event)
     return announced(_summary(job, began, work.damage, work.retried, work.reused), on_event)
 
 
@@ -133,7 +138,8 @@ def _stream(job: Job, on_event: Listener) -> Summary:
         write_frames(job.restored(), writer, lambda frames: job.watched(frames, "restore", total, on_event))
     summary = _summary(job, began, damage_summary(job.damage, writer.damage), job.steps.retried)
     if not piped:
-        mark_file(job, summary.damage)
+        with suppress(OSError):
+            mark(job.request.output.first_file, job, summary.damage)
     job.warn(writer.warnings, on_event)
     _warn_deinterlaced(job, job.reader.deinterlaced, on_event)
     return announced(summary, on_event)
@@ -188,14 +194,14 @@ def spooled(request: Request, on_event: Listener) -> Iterator[tuple[Request, Lis
     try:
         with _stored(Path(folder) / "stdin") as path:
 
-            def told(event: Event) -> None:
+            def renamed(event: Event) -> None:
                 event = replace(event, source=PIPE) if event.source == path else event
                 if isinstance(event, Warned | Failed):
                     event = replace(event, message=event.message.replace(path, PIPE))
                 on_event(event)
 
             try:
-                yield replace(request, source=Source(path)), told
+                yield replace(request, source=Source(path)), renamed
             except VidRestoreError as error:
                 error.args = (str(error).replace(path, PIPE),)
                 raise

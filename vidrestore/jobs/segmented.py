@@ -1,43 +1,38 @@
 """Restore a video file in segments, so that a run that was ended in any way can be resumed.
 
     with folder.locked():
-        work = SegmentedWork(job, folder, on_event)   # begins, or resumes with what is in the folder
-        work.plan()                                   # a pass over the video, unless a finished plan is there
-        for run in consecutive(work.missing()):
-            work.restore(run)                         # any number of processes may do so, each its own runs
-        work.join()                                   # once nothing is missing
+        work = SegmentedWork.begin(job, folder, on_event)  # or resume with what is in the folder
+        work.plan()  # a pass over the video, unless a finished plan is there
+        work.restore(work.missing())  # any number of processes may do so, each its own part
+        work.join()  # once nothing is missing
 
-`run` does that in the best way for one process: a video that nobody has begun is planned while it is
-restored, and so decoded once. Both ways give the same segments, bit for bit: the bounds of a clip depend on
-the frames up to its end, and a restored frame on the one or two clips that hold it. So a run of segments is
-restored from its own clips and the one after it.
+Segments begin and end with clips of the plan. One ends earlier when a minute of work is over or the run is
+stopped; the frames after it are then another segment. The bounds are in the names of the files. A restored
+frame depends on the one or two clips that hold it, so the frames are the same for any bounds.
 """
 
 from __future__ import annotations
 
-import itertools
-import os
-import shutil
 import time
 from array import array
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import partial
-from itertools import chain, groupby, islice, pairwise
+from itertools import chain, islice
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
-from vidrestore.errors import MediaError, PlanError
+from vidrestore.clips import Bounds, owners
+from vidrestore.errors import Cancelled, MediaError, PlanError
 from vidrestore.events import Listener, Warned
 from vidrestore.files.atomic import remove_partials
 from vidrestore.files.stopping import interrupts_held
-from vidrestore.frames import Frame, Scale, VideoInfo, enlarged_size
-from vidrestore.jobs.frame_journal import FrameJournal, SafeFrames
-from vidrestore.jobs.frame_progress import FrameProgress, counted
-from vidrestore.jobs.job import Job, damage_summary, digest, plan_source
-from vidrestore.jobs.resume import DifferentJobError, State, WorkFolder, is_named, mark
-from vidrestore.media.encoder_table import EncoderChoice
+from vidrestore.frames import Frame
+from vidrestore.jobs.frame_progress import counted
+from vidrestore.jobs.job import Job, damage_summary, plan_source
+from vidrestore.jobs.resume import DifferentJobError, State, WorkFolder, digest, is_named, mark
+from vidrestore.jobs.space import check_space, video_sizes
 from vidrestore.media.muxer import Muxer
 from vidrestore.media.picture_writer import JoinedPictures
 from vidrestore.media.segment_file import JoinedFile, SegmentFacts, SegmentWriter, check_segment, read_packets
@@ -46,28 +41,19 @@ from vidrestore.pipeline.excerpt import expected_frames
 from vidrestore.pipeline.plan import Timeline
 
 LONGEST_CLIP = 1 << 16  # frames
-
-
-# Frames of a segment unless a number is given. x264 starts over every 250 frames by itself; segments of
-# 48 made videos of static scenes 6 to 20 % larger, of moving ones 0.6 % [measured, crf 16].
-LONGEST, SHORTEST = 240, 96
-# Pixels that a segment encodes at most: large frames take long, so fewer are lost when a run is killed.
-PIXELS = 500_000_000
-# Bits per pixel of what comes out, the least there could be and what is likely; without loss as shares of the
-# samples' own size.
-LOSSY = 0.0005, 0.3  # still pictures at crf 40 take four times the least
-LOSSLESS = 0.001, 0.5
+# Frames of a segment. x264 starts over every 250 frames by itself; segments of 48 made videos of static
+# scenes 6 to 20 % larger, of moving ones 0.6 % [measured, crf 16].
+LENGTH = 240
+# Seconds that the work on a segment takes at most, unless a single clip takes longer. Slow work pays in
+# bytes: segments of 32 frames make videos 2 to 3 % larger, of 16 7 %, of 6 up to 24 % [x264 at crf 16].
+MINUTE = 60.0
 
 
 @dataclass(frozen=True)
 class Segment:
-    """Frames [first, stop) of the video: those that the clips [first_clip, stop_clip) own
-    (`clips.owned_span`).
-    """
+    """Frames [first, stop) of the video; `number` is that of the planned segment that they are a part of."""
 
     number: int
-    first_clip: int
-    stop_clip: int
     first: int
     stop: int
 
@@ -80,69 +66,57 @@ def frame_count(segments: Iterable[Segment]) -> int:
     return sum(segment.frames for segment in segments)
 
 
-def usual_length(height: int, width: int) -> int:
-    """Return the frames of a segment for an output of this size."""
-    return max(SHORTEST, min(LONGEST, PIXELS // (height * width)))
-
-
-def ends_segment(timeline: Timeline, first: int, clip: int, length: int) -> bool:
-    """Return True if the segment that begins with frame `first` ends with the frames that a clip owns. Uses
-    only what is known then.
-    """
-    stop = timeline.clips[clip].stop
-    frames = stop - first
-    return frames >= length or (2 * frames >= length and timeline.is_cut(stop))
-
-
 def segments_of(timeline: Timeline, length: int) -> Iterator[Segment]:
-    """Yield the segments of a finished plan, of about `length` frames each."""
-    number = first = first_clip = 0
-    last = len(timeline.clips) - 1
-    for index, clip in enumerate(timeline.clips):
-        if index == last or ends_segment(timeline, first, index, length):
-            yield Segment(number, first_clip, index + 1, first, clip.stop)
-            number, first_clip, first = number + 1, index + 1, clip.stop
+    """Yield the segments of a finished plan: of `length` frames or a little more, or of half as many if a
+    scene ends there.
+    """
+    number = first = 0
+    last = timeline.clips[-1].stop
+    for clip in timeline.clips:
+        frames = clip.stop - first
+        if frames >= length or (2 * frames >= length and timeline.is_cut(clip.stop)) or clip.stop == last:
+            yield Segment(number, first, clip.stop)
+            number, first = number + 1, clip.stop
 
 
-def consecutive(segments: list[Segment]) -> Iterator[list[Segment]]:
+def consecutive(segments: Iterable[Segment]) -> Iterator[list[Segment]]:
     """Yield runs of segments that follow each other: restored in one go, they need no clip twice."""
-    for _, run in groupby(enumerate(segments), lambda item: item[1].number - item[0]):
-        yield [segment for _, segment in run]
-
-
-@dataclass
-class Outcome:
-    """Facts about a video that are known once all of it was decoded; the plan holds the others."""
-
-    damage: str | None
-    deinterlaced: int
+    run: list[Segment] = []
+    for segment in segments:
+        if run and segment.first != run[-1].stop:
+            yield run
+            run = []
+        run.append(segment)
+    if run:
+        yield run
 
 
 class SegmentedWork:
-    """A checked job and its work folder, which must be locked. Raises DifferentJobError if another job is
-    in the folder, unless the output is to be overwritten.
+    """A checked job and its work folder, which must be locked.
 
-    `reused`: frames that earlier runs restored, or others; `damage`: what was wrong with the source, once the
-    video is joined.
+    `reused`: frames of earlier runs, or of other processes; `damage`: what was wrong with the source, once
+    the video is joined. Known with the plan: `source_damage`, what was wrong with its pictures, and how many of
+    them were `deinterlaced`.
     """
 
-    def __init__(self, job: Job, folder: WorkFolder, on_event: Listener, *, beside: bool = False) -> None:
-        """`beside`: other processes work on the job, too."""
-        self.job, self.folder, self.on_event = job, folder, on_event
-        video, asked = job.info.video, job.options.segment_frames
-        length = asked or usual_length(*enlarged_size(video.height, video.width, job.scale))
-        facts: dict[str, Any] = {"segment_frames": length, "encoder_threads": job.plan.encoder.threads}
-        for at, stage in enumerate(job.steps.stages):
-            facts |= {_fact("clip", at): stage.length, _fact("overlap", at): stage.overlap}
-        identity, restart = job.identity(), job.options.restart and not beside
-        begin = partial(folder.begin, identity, facts, job.options.drop)
-        try:
-            began = begin(restart=restart, beside=beside)
-        except DifferentJobError as error:
-            if beside or not job.options.overwrite:
-                raise
-            began = begin(restart=True)
-            on_event(Warned(job.info.path, f"{error.found}; it was discarded"))
+    def __init__(self, job: Job, folder: WorkFolder, on_event: Listener, name: str, length: int) -> None:
+        """`name` is that of the job, `length` the frames of its segments. `begin` makes it."""
+        self.job, self.folder, self.on_event, self.name, self.length = job, folder, on_event, name, length
+        self.is_planned = False
+        self.source_damage: str | None = None
+        self.deinterlaced = 0
+        self.reused = 0
+        self.retried_elsewhere = 0  # clips, by other processes
+        self.damage: str | None = None
+        self._checked: dict[Path, SegmentFacts] = {}
+
+    @classmethod
+    def begin(cls, job: Job, folder: WorkFolder, on_event: Listener, *, beside: bool = False) -> Self:
+        """Resume what is in the folder, or begin the job there; with `beside`, other processes work on it,
+        too. Raises DifferentJobError if another job is there, unless the output is to be overwritten.
+        """
+        identity = job.identity()
+        began = _begun(job, folder, identity, on_event, beside=beside)
         for at, stage in enumerate(job.steps.stages):  # memory may be other now
             stage.length, stage.overlap = began[_fact("clip", at)], began[_fact("overlap", at)]
             if not 0 <= stage.overlap < stage.length <= LONGEST_CLIP:
@@ -152,37 +126,24 @@ class SegmentedWork:
                 )
         job.plan.encoder = replace(job.plan.encoder, threads=began["encoder_threads"])
         job.plan.timeline = job.steps.first.timeline([])
-        self.length = began["segment_frames"]
-        if asked is not None and asked != self.length:
-            text = (
-                f"segments of {self.length} frames were begun, and stay so; `segment_frames` changes nothing"
-            )
-            on_event(Warned(job.info.path, text))
-        self.name = digest(identity)
-        self.outcome: Outcome | None = None
         if not beside:
             remove_partials(folder.output, alone=True)
-        self.reused = 0
-        self.retried_elsewhere = 0  # clips, by other processes
-        self.damage: str | None = None
-        self._checked: dict[int, SegmentFacts] = {}
-        self._safe: SafeFrames | None = None  # the segment that was begun
-        self._since = time.monotonic()  # when the last segment was finished, or the work began
-        self.load_plan()
+        work = cls(job, folder, on_event, digest(identity), began["segment_frames"])
+        work.load_plan()
         job.warn(folder.warnings, on_event)
+        return work
 
     @property
     def total(self) -> int | None:
-        return (
-            len(self.job.plan.timeline.pts)
-            if self.outcome
-            else expected_frames(self.job.info, self.job.plan.span)
-        )
+        """The number of frames; before the plan is finished, an estimate or None."""
+        if self.is_planned:
+            return len(self.job.plan.timeline.pts)
+        return expected_frames(self.job.info, self.job.plan.span)
 
     @property
     def segments(self) -> list[Segment]:
-        """All segments of the video, whose plan must be finished."""
-        assert self.outcome is not None
+        """All segments of the plan, which must be finished."""
+        assert self.is_planned
         return list(segments_of(self.job.plan.timeline, self.length))
 
     @property
@@ -195,32 +156,27 @@ class SegmentedWork:
         """How far the job is, with the work of other processes; the segments are not checked."""
         if is_named(self.job.request, self.folder):
             return State.NAMED
-        if self.outcome is None and not self.load_plan():
+        if not self.is_planned and not self.load_plan():
             return State.ABSENT
         if not self.left():
             return State.WHOLE
-        return State.PARTLY if self.folder.finished() or self.folder.begun() else State.PLANNED
+        return State.PARTLY if self.folder.finished() else State.PLANNED
 
     # The plan
 
     def plan(self) -> None:
         """Finish the plan, unless it is: decode the video once, restore nothing."""
-        if self.outcome is None:
-            self._forget()
-            plan_source(self.job, self.on_event)
-            self._keep_plan()
-
-    def _forget(self) -> None:
-        self.job.plan.timeline = self.job.steps.first.timeline([])
-
-    def _keep_plan(self) -> None:
-        if not self.job.plan.timeline.pts:
-            raise MediaError(f"{self.job.plan.output}: no frame was written, so there is no output")
-        self.outcome = Outcome(self.job.damage, self.job.reader.deinterlaced)
-        self.folder.write(
-            "plan",
-            {"name": self.name, "timeline": self.job.plan.timeline.to_compact(), **asdict(self.outcome)},
-        )
+        if self.is_planned:
+            return
+        job = self.job
+        job.plan.timeline = job.steps.first.timeline([])
+        plan_source(job, self.on_event)
+        if not job.plan.timeline.pts:
+            raise MediaError(f"{job.plan.output}: no frame was written, so there is no output")
+        content = {"name": self.name, "timeline": job.plan.timeline.to_compact()}
+        found = {"damage": job.damage, "deinterlaced": job.reader.deinterlaced}
+        self.folder.write("plan", content | found)
+        self._set_found(found)
 
     def load_plan(self) -> bool:
         """Take the plan that some process has finished; False if none has."""
@@ -231,214 +187,166 @@ class SegmentedWork:
             except ValueError as error:
                 self.folder.distrust("plan", error)
             else:
-                self.outcome = Outcome(kept["damage"], kept["deinterlaced"])
+                self._set_found(kept)
                 return True
         return False
+
+    def _set_found(self, found: Mapping[str, Any]) -> None:
+        self.is_planned = True
+        self.source_damage, self.deinterlaced = found["damage"], found["deinterlaced"]
 
     # Segments
 
     def left(self) -> list[Segment]:
-        """Return the segments that nobody has finished; the others are not checked."""
-        finished = set(self.folder.finished())
-        return [segment for segment in self.segments if segment.number not in finished]
+        """Return the parts of segments that nobody has finished; the others are not checked."""
+        edges = [0, *chain.from_iterable(self._finished()), len(self.job.plan.timeline.pts)]
+        gaps = [(first, stop) for first, stop in zip(edges[::2], edges[1::2], strict=True) if first < stop]
+        return [
+            Segment(each.number, max(first, each.first), min(stop, each.stop))
+            for each in self.segments
+            for first, stop in gaps
+            if first < each.stop and each.first < stop
+        ]
+
+    def _finished(self) -> list[Bounds]:
+        """Return the bounds of the finished segments in order; of two that overlap, as two shards may write
+        them, only the first.
+        """
+        found: list[Bounds] = []
+        for first, stop in self.folder.finished():
+            if first >= (found[-1][1] if found else 0):
+                found.append((first, stop))
+        return found
 
     def missing(self) -> list[Segment]:
-        """Return the segments that are still to be restored; those that are there were read and checked, and
-        those that failed are removed.
+        """Return the parts of segments that are still to be restored; what is there was read and checked, and
+        removed if it failed.
         """
-        left = set(self.left())
-        return [segment for segment in self.segments if segment in left or not self._is_whole(segment)]
+        while not all(self._is_whole(bounds) for bounds in self._finished()):
+            pass
+        return self.left()
 
-    def _is_whole(self, segment: Segment) -> bool:
-        if segment.number in self._checked:
+    def _is_whole(self, bounds: Bounds) -> bool:
+        path = self.folder.segment(bounds)
+        if path in self._checked:
             return True
-        path = self.folder.segment(segment.number)
         try:
             facts = check_segment(path)
-            if facts.label == self._label(segment):
-                self._checked[segment.number] = facts
+            if facts.label == self._label(bounds):
+                self._checked[path] = facts
                 return True
             problem = f"{path}: made for another part of the video; it is restored again"
         except MediaError as error:
             problem = str(error)
         self.on_event(Warned(self.job.info.path, problem))
-        self.folder.discard(segment.number)
+        path.unlink(missing_ok=True)
         return False
 
     def kept_frames(self) -> int:
         """Return how many frames the next run need not restore again."""
-        finished = {number: self._finished_frames(number) for number in self.folder.finished()}
-        if self.outcome is None:  # planned while it is restored: one segment is begun at most
-            times = self.job.plan.timeline.pts[sum(finished.values()) :]
-            return sum(finished.values()) + (self._safe.journal.count(times) if self._safe else 0)
-        return sum(finished.get(each.number) or self._resumed(each)[0] for each in self.segments)
+        return sum(stop - first for first, stop in self._finished())
 
-    def _finished_frames(self, number: int) -> int:
-        if number not in self._checked:  # interrupted just when it was finished
-            with suppress(MediaError):
-                return check_segment(self.folder.segment(number)).frames
-        return self._checked[number].frames if number in self._checked else 0
-
-    def _label(self, segment: Segment) -> dict[str, Any]:
+    def _label(self, bounds: Bounds) -> dict[str, Any]:
         """Return what distinguishes a segment from those of other videos and parts: its frames, their times
         and their noise.
         """
-        timeline = self.job.plan.timeline
-        times = array(
-            "q",
-            chain(
-                timeline.pts[segment.first : segment.stop], timeline.durations[segment.first : segment.stop]
-            ),
-        )
-        clips = [
-            (clip.first, clip.stop, clip.sigma)
-            for clip in timeline.clips[segment.first_clip : segment.stop_clip]
-        ]
-        return {
-            "job": self.name,
-            "first": segment.first,
-            "stop": segment.stop,
-            "plan": digest({"times": list(times), "clips": clips}),
-        }
-
-    def restore(self, run: list[Segment], watch: Callable[[Iterator[Frame]], Iterator[Frame]] = iter) -> None:
-        """Restore segments that follow each other, their frames by way of `watch`. Raises VidRestoreError;
-        what was finished until then stays.
-        """
-        with closing(self._frames(run)) as frames:
-            self._write_planned(watch(frames), run)
+        timeline, (first, stop) = self.job.plan.timeline, bounds
+        times = array("q", chain(timeline.pts[first:stop], timeline.durations[first:stop]))
+        clips = owners(timeline.bounds, first, stop)
+        sigmas = [(clip.first, clip.stop, clip.sigma) for clip in timeline.clips[clips.start : clips.stop]]
+        plan = digest({"times": list(times), "clips": sigmas})
+        return {"job": self.name, "first": first, "stop": stop, "plan": plan}
 
     def run(self) -> None:
         """Restore what is missing. Raises VidRestoreError; what was finished until then stays."""
         self.check_output()
-        if self.state is State.ABSENT and not self.folder.finished() and not self.folder.begun():
-            self.announce_plan()
-            self._restore_live()
-            return
         self.plan()
         missing = self.missing()
-        count = frame_count(missing) - sum(self._resumed(segment)[0] for segment in missing)
+        count = frame_count(missing)
         self.reused = len(self.job.plan.timeline.pts) - count
         self.announce_plan()
-        progress = FrameProgress(self.job.info.path, count, "restore", self.on_event)
-        with closing(self._frames(missing, partial(_passed, progress, itertools.count(1)))) as frames:
-            self._write_planned(frames, missing)
-        progress.finish(count)
+        self.restore(
+            missing, lambda frames: counted(frames, self.job.info.path, count, "restore", self.on_event)
+        )
 
-    def _frames(
+    def restore(
         self, segments: list[Segment], watch: Callable[[Iterator[Frame]], Iterator[Frame]] = iter
-    ) -> Generator[Frame]:
-        """Yield the frames of segments, those that are restored now by way of `watch`.
-
-        A damaged video is read from its beginning: after a jump other pictures might come.
+    ) -> None:
+        """Restore segments, their frames by way of `watch`. Raises VidRestoreError; what was finished until
+        then stays.
         """
-        damaged = self.outcome is not None and self.outcome.damage is not None
-        for run in self._runs(segments):
-            kept, clip = self._resumed(run[0])
-            yield from self._journal(run[0].number, run[0].first).frames(self._times(run[0], kept))
-            if clip < run[-1].stop_clip:
-                clips = range(clip, run[-1].stop_clip)
-                with closing(self.job.restored_clips(clips, from_start=damaged)) as frames:
-                    yield from watch(frames)
+        with closing(self._frames(segments)) as restored:
+            frames = watch(restored)
+            for segment in segments:
+                self._write(frames, segment)
+            next(frames, None)  # there is none, but `watch` ends
 
-    def _runs(self, segments: list[Segment]) -> Iterator[list[Segment]]:
-        """Yield runs of segments that follow each other; of none but the first some frames are restored."""
+    def _frames(self, segments: list[Segment]) -> Generator[Frame]:
+        """Yield the restored frames of segments. A damaged video is read from its beginning: after a jump,
+        other pictures might come.
+        """
+        damaged = self.source_damage is not None
         for run in consecutive(segments):
-            begins = [at for at, segment in enumerate(run) if at == 0 or self._resumed(segment)[0]]
-            for first, stop in pairwise([*begins, len(run)]):
-                yield run[first:stop]
+            part = self.job.restored_part(run[0].first, run[-1].stop, from_start=damaged)
+            with closing(part) as frames:
+                yield from frames
 
-    def _write_planned(self, frames: Iterable[Frame], segments: Iterable[Segment]) -> None:
-        frames = iter(frames)
-        for segment in segments:
-            kept = self._times(segment, self._resumed(segment)[0])
-            with self._writer(segment.number, segment.first, kept) as writer:
-                for frame in islice(frames, segment.frames):
-                    self._write(writer, frame)
-                self._finish(writer, segment)
+    def _write(self, frames: Iterator[Frame], segment: Segment) -> None:
+        """Write the frames of a segment, or of several if they take longer than a minute."""
+        first, durations = segment.first, self.job.plan.timeline.durations
+        while first < segment.stop:
+            began = time.monotonic()
+            with self._writer((first, segment.stop)) as writer:
+                for frame in islice(frames, segment.stop - first):
+                    frame.duration = durations[first + writer.frames]  # a decoder's last depends on its start
+                    with interrupts_held():
+                        writer.write(frame)
+                    if self._is_full(began, first, writer.frames):
+                        break
+                else:
+                    self._check_count(writer.frames, segment.stop - first, first)
+            first += writer.frames
 
-    def _restore_live(self) -> None:
-        """Plan and restore in one pass."""
-        self._forget()
-        with closing(self.job.restored()) as frames:
-            self._write_live(self.job.watched(frames, "restore", self.total, self.on_event))
-        self._keep_plan()
+    def _check_count(self, found: int, expected: int, first: int) -> None:
+        if found != expected:
+            raise PlanError(
+                f"{self.job.info.path}, frame {first} and on: {found} of {expected} came; has the source "
+                "changed?"
+            )
 
-    def _write_live(self, frames: Iterable[Frame]) -> None:
-        """Write segments as `_write_planned` does; a segment ends when its last clip is known."""
-        timeline, frames = self.job.plan.timeline, iter(frames)
-        number = first_clip = first = 0
-        for frame in frames:
-            clip = first_clip
-            with self._writer(number, first) as writer:
-                for each in chain([frame], frames):
-                    self._write(writer, each)
-                    if first + writer.frames == timeline.clips[clip].stop:
-                        if ends_segment(timeline, first, clip, self.length):
-                            break
-                        clip += 1
-                clip = min(clip, len(timeline.clips) - 1)
-                segment = Segment(number, first_clip, clip + 1, first, first + writer.frames)
-                self._finish(writer, segment)
-            number, first_clip, first = number + 1, segment.stop_clip, segment.stop
-
-    # Frames that earlier runs restored of segments that they did not finish
-
-    def _journal(self, number: int, first: int) -> FrameJournal:
-        """Return the journal of segment `number`, which begins with frame `first`."""
-        video = self.job.info.video
-        label = digest({"job": self.name, "first": first})
-        size = enlarged_size(video.height, video.width, self.job.scale)
-        return FrameJournal(self.folder.frames(number), label, video.format, *size)
-
-    def _times(self, segment: Segment, count: int) -> array[int]:
-        """Return the times of the first `count` frames of a segment, as the plan has them."""
-        return self.job.plan.timeline.pts[segment.first : segment.first + count]
-
-    def _resumed(self, segment: Segment) -> tuple[int, int]:
-        """Return how many frames of a segment need not be restored again, and the clip to resume with."""
-        if not self.folder.frames(segment.number).exists():
-            return 0, segment.first_clip
-        clips, clip, frames = self.job.plan.timeline.clips, segment.first_clip, 0
-        times = self._times(segment, segment.frames)
-        there = self._journal(segment.number, segment.first).count(times)
-        while clip < segment.stop_clip and clips[clip].stop - segment.first <= there:
-            frames = clips[clip].stop - segment.first
-            clip += 1
-        return frames, clip
+    def _is_full(self, began: float, first: int, frames: int) -> bool:
+        """Return True if a segment ends with its last frame: at its pace, the next clip would take it beyond
+        a minute.
+        """
+        seconds, timeline = time.monotonic() - began, self.job.plan.timeline
+        is_long = seconds * (frames + timeline.length) >= MINUTE * frames
+        return is_long and timeline.ends_clip(first + frames)
 
     @contextmanager
-    def _writer(self, number: int, first: int, kept: Sequence[int] = ()) -> Iterator[SegmentWriter]:
-        """Yield a segment that leaves nothing behind unless it is finished, but the frames of slow work."""
-        job = self.job
-        safe = self._safe = SafeFrames(self._journal(number, first), self.length, self._since, kept)
-        path, writer = self.folder.segment(number), None
+    def _writer(self, bounds: Bounds) -> Iterator[SegmentWriter]:
+        """Yield a segment of at most these frames: kept if the work is stopped, removed after an error."""
+        job, path, writer = self.job, self.folder.segment(bounds), None
         try:
             with interrupts_held():  # Ctrl-C while the file is begun would leave it behind
-                writer = SegmentWriter(path, job.output_info, job.plan.encoder, first=first)
-            yield writer
-        except BaseException:
+                writer = SegmentWriter(path, job.output_info, job.plan.encoder, first=bounds[0])
+            try:
+                yield writer
+            except (KeyboardInterrupt, Cancelled):
+                with suppress(MediaError):
+                    self._finish(writer)
+                raise
+            self._finish(writer)
+        finally:
             if writer is not None:
                 writer.abort()
-            safe.close()
-            raise
-        safe.remove()
-        self._since = time.monotonic()
 
-    def _write(self, writer: SegmentWriter, frame: Frame) -> None:
-        """Write a frame with the duration in the plan: the decoder's last one depends on where it started."""
-        frame.duration = self.job.plan.timeline.durations[writer.first + writer.frames]
-        writer.write(frame)
-        if self._safe is not None:
-            self._safe.add(frame)
-
-    def _finish(self, writer: SegmentWriter, segment: Segment) -> None:
-        if writer.frames != segment.frames:
-            raise PlanError(
-                f"{self.job.info.path}, frame {segment.first} and on: {writer.frames} of {segment.frames} "
-                "came; has the source changed?"
-            )
-        self._checked[segment.number] = writer.finish(self._label(segment))
+    def _finish(self, writer: SegmentWriter) -> None:
+        """Name a segment by the frames that were written to it."""
+        bounds = writer.first, writer.first + writer.frames
+        writer.path = self.folder.segment(bounds)
+        if writer.frames:
+            with interrupts_held():
+                self._checked[writer.path] = writer.finish(self._label(bounds))
 
     # The output
 
@@ -465,7 +373,7 @@ class SegmentedWork:
             )
         joined = self._joined()
         try:
-            delay = max(self._checked[segment.number].delay for segment in self.segments)
+            delay = max(facts.delay for facts in self._checked.values())
             joined.begin(timeline.pts, timeline.durations, delay)
             for _ in counted(self._joining(joined), job.info.path, self.total, "join", self.on_event):
                 pass
@@ -477,11 +385,11 @@ class SegmentedWork:
         return tuple(joined.warnings)
 
     def _joining(self, joined: JoinedFile | JoinedPictures) -> Iterator[None]:
-        for segment in self.segments:
-            path = self.folder.segment(segment.number)
-            joined.check_head(path, self._checked[segment.number])
+        for bounds in self._finished():
+            path = self.folder.segment(bounds)
+            joined.check_head(path, self._checked[path])
             for packet in read_packets(path):
-                joined.put(packet, segment.first)
+                joined.put(packet, bounds[0])
                 yield
 
     def _joined(self) -> JoinedFile | JoinedPictures:
@@ -489,9 +397,8 @@ class SegmentedWork:
 
         def note(path: Path) -> None:
             """Mark the output: from here on the job is finished, even if this process is killed."""
-            assert self.outcome is not None
-            self.damage = damage_summary(self.outcome.damage, joined.damage)
-            mark(self.folder, path, job, self.damage)
+            self.damage = damage_summary(self.source_damage, joined.damage)
+            mark(path, job, self.damage)
 
         joined: JoinedFile | JoinedPictures
         if plan.encoder.container == PICTURES:
@@ -524,67 +431,23 @@ class SegmentedWork:
         self.job.announce_plan(self.total, self.on_event, reused=self.reused)
 
 
+def _begun(
+    job: Job, folder: WorkFolder, identity: Mapping[str, Any], on_event: Listener, *, beside: bool
+) -> dict[str, Any]:
+    """Return the facts that the job in the folder began with, now or in an earlier run."""
+    facts: dict[str, Any] = {"segment_frames": LENGTH, "encoder_threads": job.plan.encoder.threads}
+    for at, stage in enumerate(job.steps.stages):
+        facts |= {_fact("clip", at): stage.length, _fact("overlap", at): stage.overlap}
+    begin = partial(folder.begin, identity, facts, job.options.drop)
+    try:
+        return begin(restart=job.options.restart and not beside, beside=beside)
+    except DifferentJobError as error:
+        if beside or not job.options.overwrite:
+            raise
+        on_event(Warned(job.info.path, f"{error.found}; it was discarded"))
+    return begin(restart=True)
+
+
 def _fact(name: str, step: int) -> str:
     """Return the name of a fact about a step in the record of a job."""
     return f"{name}{step + 1}" if step else name
-
-
-def _passed(progress: FrameProgress, numbers: Iterator[int], frames: Iterator[Frame]) -> Iterator[Frame]:
-    """Yield the same frames and count them."""
-    for frame in frames:
-        yield frame
-        progress.show(next(numbers))
-
-
-# Room on the disk: the segments and the video joined from them are there at the same time
-
-
-def video_sizes(video: VideoInfo, encoder: EncoderChoice, frames: int, scale: Scale) -> tuple[int, int]:
-    """Return how many bytes the encoded video takes: at least, and likely."""
-    height, width = enlarged_size(video.height, video.width, scale)
-    if encoder.lossless or encoder.encoder == "ffv1":
-        planes = [video.format.plane_size(plane, height, width) for plane in range(video.format.plane_count)]
-        raw = sum(rows * columns for rows, columns in planes) * (1 if video.format.depth == 8 else 2)
-        return int(frames * raw * LOSSLESS[0]), int(frames * raw * LOSSLESS[1])
-    return int(frames * height * width * LOSSY[0] / 8), int(frames * height * width * LOSSY[1] / 8)
-
-
-def check_space(work: Path, output: Path, least: int, likely: int, there: int = 0) -> str | None:
-    """Return a warning if there is less room than segments and video are likely to take. MediaError if there
-    certainly is too little.
-
-    `work` is the folder of the segments, which take as much as the video; `there` bytes of them are finished.
-    """
-    for folder, copies in _places(work, output):
-        free = shutil.disk_usage(folder).free
-        for size, certain in ((least, True), (likely, False)):
-            needed = copies * size - there * (folder == work)
-            if free < needed:
-                text = (
-                    f"{folder}: {_size(free)} free, but {'at least' if certain else 'probably'} "
-                    f"{_size(needed)} are needed{_twice(copies)}"
-                )
-                if certain:
-                    raise MediaError(
-                        f"{text}; free some, or choose another place with `output` or `work_dir`"
-                    )
-                return f"{text}; if it fills up, free some and run the same command again, which resumes"
-    return None
-
-
-def _places(work: Path, output: Path) -> Iterator[tuple[Path, int]]:
-    """Yield the folders to look at, and how many times the video will be in each."""
-    home = output.absolute().parent
-    if os.stat(work).st_dev == os.stat(home).st_dev:
-        yield work, 2
-    else:
-        yield work, 1
-        yield home, 1
-
-
-def _twice(copies: int) -> str:
-    return ", as joining needs twice the output's size" if copies == 2 else ""
-
-
-def _size(count: int) -> str:
-    return f"{count / 1e9:.1f} GB" if count >= 1e9 else f"{max(count, 0) / 1e6:.1f} MB"

@@ -85,7 +85,7 @@ class SegmentWriter:
 
     def __init__(self, path: Path, source: SourceInfo, choice: EncoderChoice, *, first: int = 0) -> None:
         """Open the encoder and the file; `first` is the number of the segment's first frame in the video, for
-        messages.
+        messages. `path` may be changed until it is finished.
         """
         self.path, self.source, self.choice, self.first = path, source, choice, first
         self.frames = 0
@@ -170,6 +170,7 @@ class SegmentWriter:
     def _put_in_place(self) -> None:
         assert self._partial is not None
         self._partial.sync()
+        self._partial.target = self.path
         self._partial.put_in_place()
         sync_folder(self.path.parent)
 

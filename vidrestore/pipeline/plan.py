@@ -1,9 +1,9 @@
 """The plan of a restoration: clips of frames that never cross a cut, and the noise of each.
 
-One generator plans while frames go by. A plan pass (`plan_source`) runs it alone; a restoration runs it
-between decoder and model and so decodes only once; a pipe has no other way. All three come to the same plan,
-because a clip is decided by nothing but the frames up to its end and the scene detector's small look-ahead.
-Any range of clips of a plan can be restored by itself.
+One generator plans while frames go by. A plan pass (`plan_source`) runs it alone, before a file is restored;
+for pipes and frames in memory it runs between decoder and model. Both come to the same plan, because a clip
+is decided by nothing but the frames up to its end and the scene detector's small look-ahead. Any range of
+frames of a plan can be restored by itself.
 """
 
 from __future__ import annotations
@@ -147,6 +147,11 @@ class Timeline:
         """Return True if a scene begins with this frame."""
         at = bisect_left(self.cuts, frame)
         return at < len(self.cuts) and self.cuts[at] == frame
+
+    def ends_clip(self, frame: int) -> bool:
+        """Return True if a clip ends before this frame."""
+        at = bisect_left(self.clips, frame, key=lambda clip: clip.stop)
+        return at < len(self.clips) and self.clips[at].stop == frame
 
     @property
     def bounds(self) -> list[Bounds]:

@@ -25,18 +25,11 @@ from vidrestore.files.regular import write_problem
 from vidrestore.frames import Frame
 from vidrestore.jobs.batch import Batch
 from vidrestore.jobs.frame_progress import FrameProgress
-from vidrestore.jobs.job import Job, Request, Summary, announced, open_job
-from vidrestore.jobs.resume import (
-    State,
-    WorkFolder,
-    done_before,
-    finished_before,
-    is_named,
-    named_output,
-    nothing_to_do,
-)
+from vidrestore.jobs.job import Job, Request, check
+from vidrestore.jobs.resume import State, WorkFolder, done_before, finished_before, is_named, named_output
 from vidrestore.jobs.run import join, warn_if_stopped
 from vidrestore.jobs.segmented import Segment, SegmentedWork, frame_count
+from vidrestore.jobs.summary import Summary, announced
 from vidrestore.media.source import Source
 from vidrestore.options import RestoreOptions
 
@@ -126,7 +119,7 @@ class ClaimedWork:
             if run and (len(run) == length or segment.number != run[-1].number + 1):
                 break
             taken = self.claims.take(claim_name(segment), there)
-            if taken and self.work.folder.segment(segment.number).exists():  # finished since we looked
+            if taken and segment not in self.work.left():  # finished since we looked
                 self.claims.release(claim_name(segment))
                 taken = False
             if taken:
@@ -219,20 +212,21 @@ class AsShard:
         """
         request = batch.request(source)
         folder = WorkFolder.of(request)
-        before = _patiently(
-            lambda: nothing_to_do(request, on_event, own=self._tally[request.source]),
-            OutputExistsError,  # as another shard may be naming it just now
-            lambda: not folder.path.is_dir(),
-        )
-        if before:
-            return before
-        with open_job(request, batch.loader(source, on_event)) as job, ExitStack() as inside:
-            job.begin(on_event)
+        load, own = batch.loader(source, on_event), self._tally[request.source]
+        with ExitStack() as inside:
             inside.callback(_clear_up, request, folder)
-            _patiently(lambda: inside.enter_context(folder.locked(shared=True)), BusyError)
+            job = _patiently(
+                lambda: inside.enter_context(check(request, load, on_event, own=own)),
+                (OutputExistsError, BusyError),  # as another shard may be naming it just now
+                lambda: not folder.path.is_dir(),
+            )
+            if isinstance(job, Summary):
+                return job
+            assert job.folder is not None
+            job.begin(on_event)
             claims = inside.enter_context(Claims(folder.path))
             inside.enter_context(warn_if_stopped(job, folder, on_event))
-            return _Sharded(job, folder, claims, self.shard, on_event, self._tally).run(wait=wait)
+            return _Sharded(job, job.folder, claims, self.shard, on_event, self._tally).run(wait=wait)
 
 
 def _clear_up(request: Request, folder: WorkFolder) -> None:
@@ -246,7 +240,7 @@ def _clear_up(request: Request, folder: WorkFolder) -> None:
 
 
 def _patiently(
-    attempt: Callable[[], T], error: type[Exception], is_last: Callable[[], bool] = lambda: False
+    attempt: Callable[[], T], errors: tuple[type[Exception], ...], is_last: Callable[[], bool]
 ) -> T:
     """Return the result of an attempt that may fail because of what another process is about to finish; once
     `is_last` is true, there is one more.
@@ -255,7 +249,7 @@ def _patiently(
     while True:
         try:
             return attempt()
-        except error:
+        except errors:
             if last or time.monotonic() > deadline:
                 raise
             last = is_last()
@@ -297,7 +291,7 @@ class _Sharded:
         with self.claims.held("job"):
             if is_named(self.job.request, self.folder):
                 return self.done_by_others()
-            self.work = SegmentedWork(self.job, self.folder, self.on_event, beside=True)
+            self.work = SegmentedWork.begin(self.job, self.folder, self.on_event, beside=True)
             self.work.check_output()
         claimed = ClaimedWork(self.work, self.claims, self.shard, self.tally)
         while (state := self.work.state) is not State.NAMED:
@@ -339,22 +333,16 @@ class _Sharded:
     def done_by_others(self) -> Summary:
         """Announce the summary of a video that somebody else joined."""
         own, work = self.tally[self.job.request.source], self.work
-        outcome = work.outcome if work else None
+        is_planned = work is not None and work.is_planned
         try:
-            found = done_before(self.job.request)
+            marker = done_before(self.job.request)
         except OutputExistsError:
-            if outcome is None:
+            if not is_planned:
                 raise
-            found = None
-        if found is None:
-            damage = outcome.damage if outcome else None
-            frames = len(self.job.plan.timeline.pts)
-            found = Summary(self.job.info.path, self.job.plan.output, frames, 0.0, damage=damage)
-        changed = replace(
-            found,
-            seconds=time.monotonic() - self.began,
-            retried=work.retried if work else 0,
-            reused=max(0, found.frames - own),
-            before=own == 0,
-        )
-        return announced(changed, self.on_event)
+            marker = None
+        if marker is None:
+            damage = work.source_damage if work else None
+            marker = {"frames": len(self.job.plan.timeline.pts), "damage": damage}
+        found = Summary.of_marker(self.job.request, marker, own=own)
+        seconds, retried = time.monotonic() - self.began, work.retried if work else 0
+        return announced(replace(found, seconds=seconds, retried=retried), self.on_event)

@@ -25,11 +25,12 @@ from vidrestore.files import locks
 from vidrestore.files.locks import Claims, bury, counts
 from vidrestore.jobs.batch import Batch
 from vidrestore.jobs.frame_progress import FrameProgress
-from vidrestore.jobs.job import Request, Summary, ignore, open_job
+from vidrestore.jobs.job import Request, ignore, open_job
 from vidrestore.jobs.resume import WorkFolder
 from vidrestore.jobs.run import restore_request
 from vidrestore.jobs.segmented import Segment, SegmentedWork, frame_count
 from vidrestore.jobs.steps import LoadedSteps, available_cores
+from vidrestore.jobs.summary import Summary
 from vidrestore.restorers.devices import torch_device
 from vidrestore.scale.shards import ClaimedWork, Shard, check_shared, claim_name
 
@@ -69,7 +70,8 @@ class Worker:
                         f"{folder.path}: a worker finds no plan there; all workers must see the same folders"
                     )
                 with Claims(folder.path, owner=str(self.shard.number)) as claims:
-                    claimed = ClaimedWork(SegmentedWork(job, folder, ignore, beside=True), claims, self.shard)
+                    work = SegmentedWork.begin(job, folder, ignore, beside=True)
+                    claimed = ClaimedWork(work, claims, self.shard)
                     while claimed.work.left():
                         if not claimed.step():
                             time.sleep(locks.POLL)
