@@ -18,7 +18,7 @@ from torch import Tensor
 
 from vidrestore.degrade.added_noise import random_noise
 from vidrestore.degrade.coloured_noise import CHROMA, LUMA, blurred, coloured_noise, processed, white
-from vidrestore.degrade.draws import log_uniform
+from vidrestore.degrade.counters import log_uniform
 from vidrestore.media.recompress import recompress, recompress_pictures
 
 Planes = tuple[Tensor, ...]  # Y, U, V (T, H, W) of 4:2:0, float32 on the 0-255 scale
