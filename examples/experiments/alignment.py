@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from vidrestore.colour import planes_to_grey, yuv_to_rgb
-from vidrestore.degrade import random_rain, random_snow
+from vidrestore.degrade import DEGRADATIONS
 from vidrestore.media.reader import VideoReader
 from vidrestore.metrics import psnr
 from vidrestore.models.alignment import dense_motion
@@ -65,7 +65,7 @@ def main() -> None:
     methods: dict[str, Motion | None] = {"none": still, "alignment": dense_motion, "DIS": dis()}
     print("| clips | frames | " + " | ".join(name for name, by in methods.items() if by) + " |")
     for kind, clips in (("fast", FAST), ("slow", SLOW)):
-        for weather, degrade in (("clean", None), ("rain", random_rain), ("snow", random_snow)):
+        for weather, degrade in (("clean", None), *((name, DEGRADATIONS[name]) for name in ("rain", "snow"))):
             scores: dict[str, list[float]] = {}
             for number, (name, step) in enumerate(clips.items()):
                 clean = frames_of(name, step)

@@ -22,7 +22,7 @@ from vidrestore.errors import ConfigError, MediaError, OptionError
 from vidrestore.files import user_folders
 from vidrestore.files.user_folders import user_folder
 from vidrestore.training.data import footage
-from vidrestore.training.data.batches import Share, WorkerError, _closing_workers, in_order
+from vidrestore.training.data.batches import Share, WorkerError, in_order
 from vidrestore.training.data.decoded import HEADER, Decoded, DecodedFiles
 from vidrestore.training.data.footage import Footage, decode_clip, decode_whole
 from vidrestore.training.data.sources import Reading, make_data
@@ -258,11 +258,6 @@ def fails_at_two(number: int) -> int:
     if number == 2:
         raise MediaError(f"{number}: can't be read")
     return number
-
-
-def test_results_of_a_loader_that_ends_its_processes_itself_are_handed_on() -> None:
-    # as of a torch without the private method that ends them at once
-    assert list(_closing_workers(iter([1, 2]))) == [1, 2]
 
 
 @pytest.mark.parametrize("workers", [0, pytest.param(1, marks=pytest.mark.slow)])

@@ -130,7 +130,7 @@ def test_too_many_data_are_refused_with_what_helps(tmp_path, monkeypatch):
 
 
 def test_what_can_not_be_resident_is_refused(tmp_path):
-    with pytest.raises(ConfigError, match="resident is not there for this kind of training"):
+    with pytest.raises(ConfigError, match="resident isn't supported for this kind of training"):
         check_resident(clips(tmp_path), Mock())
 
 

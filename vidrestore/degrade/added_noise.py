@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from vidrestore.degrade.branches import Rows, changed, in_turn, of_one_clip, of_sample
+from vidrestore.degrade.branches import Rows, changed, in_turn, of_sample
 from vidrestore.degrade.counters import Counters, constants
 from vidrestore.light import from_light, to_light
 
@@ -101,9 +101,6 @@ def white_noise(clips: Tensor, draw: Counters) -> Tensor:
 
     noise = changed(noise, draw.chance(0.5), as_stored)
     return torch.addcmul(clips, noise, of_sample(draw.log_uniform(WHITE))).clamp_(0, 1)
-
-
-random_noise, random_white_noise = of_one_clip(camera_noise), of_one_clip(white_noise)
 
 
 def random_chroma(clips: Tensor, draw: Counters) -> Tensor:

@@ -17,7 +17,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from vidrestore.degrade.branches import Rows, changed, in_turn, of_one_clip, of_sample
+from vidrestore.degrade.branches import Rows, changed, in_turn, of_sample
 from vidrestore.degrade.counters import Counters
 from vidrestore.degrade.regions import COUNT, members, random_regions
 from vidrestore.degrade.weather import splat
@@ -93,9 +93,6 @@ def blur(clips: Tensor, draw: Counters) -> Tensor:
     seen = changed(clips, ~rolls & ~parts, moved)
     seen = changed(seen, ~rolls & parts, in_layers)
     return changed(seen, rolls, turned)
-
-
-random_blur = of_one_clip(blur)
 
 
 def spans(paths: Tensor) -> Tensor:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from vidrestore.degrade.branches import changed, filtered, in_turn, of_one_clip, of_sample
+from vidrestore.degrade.branches import changed, filtered, in_turn, of_sample
 from vidrestore.degrade.counters import Counters, constants
 from vidrestore.degrade.regions import COUNT, box_filtered, lowest_rows, members, random_regions
 from vidrestore.light import GAMMA, WAVELENGTHS, to_light
@@ -66,9 +66,6 @@ class Hazy(NamedTuple):
 def haze(clips: Tensor, draw: Counters) -> Tensor:
     """Add haze of random depth, density and airlight, which are nearly the same in every frame."""
     return random_scattering(clips, draw).clips
-
-
-random_haze = of_one_clip(haze)
 
 
 def random_scattering(clips: Tensor, draw: Counters) -> Hazy:

@@ -20,7 +20,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from vidrestore.degrade.branches import changed, in_turn, of_one_clip, of_sample
+from vidrestore.degrade.branches import changed, in_turn, of_sample
 from vidrestore.degrade.counters import Counters, constants
 from vidrestore.degrade.haze import add_haze, random_depth
 from vidrestore.light import from_light, to_light
@@ -257,8 +257,6 @@ def _veil(clips: Tensor, draw: Counters, share: Tensor | float = VEIL_SHARE) -> 
     airlight = draw.uniform(0.5, 0.95).minimum(0.1 + 2 * clips.mean((1, 2, 3, 4)))
     return torch.exp(-density * depth), airlight.view(-1, 1, 1, 1).expand(-1, 3, -1, -1)
 
-
-random_rain, random_snow = of_one_clip(rain), of_one_clip(snow)
 
 Canvas = tuple[int, int]
 # Falling particles: their traces during the exposure, and their shapes as a lens images them.

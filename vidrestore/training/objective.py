@@ -345,7 +345,7 @@ def psnr_loss(restored: Tensor, clean: Tensor, least: float = LEAST_ERROR) -> Te
 
 def haze_loss(network: nn.Module, hazy: Tensor, truth: Tensor, settings: PairTrainingConfig) -> Tensor:
     """Return the loss of a network that finds haze, on pictures and what is in them; see
-    `pairs.PairSource.draw`.
+    `pairs.PairSource.batch`.
 
     These are the mean errors of the transmission, of its square root, and of the airlight's logarithm,
     weighted by how much of it is seen, and a little of `psnr_loss` of the scenes. By the scenes alone a

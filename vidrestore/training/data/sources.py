@@ -117,7 +117,7 @@ def check_resident(config: RunConfig, source: Source) -> None:
     resident = isinstance(config.data, FootageConfig) and config.data.resident
     if resident and not (isinstance(source, PlaneSource) and source.resident):
         raise ConfigError(
-            f"{config.path}: data.resident is not there for this kind of training; set data.resident=false"
+            f"{config.path}: data.resident isn't supported for this kind of training; set data.resident=false"
         )
 
 
