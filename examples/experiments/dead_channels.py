@@ -67,7 +67,7 @@ def dead_channels(recipe: Path, weights: Path) -> Iterator[tuple[str, Tensor]]:
         source, _ = make_data(run.config, run.network)
         with torch.no_grad():
             for batch in islice(source.batches(range(BATCHES), run.config.training.batch), BATCHES):
-                run.objective.loss(run.network, batch, 0)
+                run.learner.objective.loss(run.network, batch, 0)
     for name, counter in counters.items():
         yield name, counter.dead
 

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from vidrestore.degrade.added_noise import demosaiced
 from vidrestore.degrade.coloured_noise import blurred
-from vidrestore.degrade.draws import log_uniform
+from vidrestore.degrade.counters import log_uniform
 from vidrestore.light import from_light
 
 LEVEL = (1e-4, 6e-2)  # variance of the noise at white, for light in [0, 1]

@@ -32,7 +32,7 @@ from safetensors.numpy import save_file
 from torch import Tensor, nn
 
 from vidrestore.colour import OPPONENT_NORMS, rgb_to_opponent
-from vidrestore.degrade.draws import log_uniform
+from vidrestore.degrade.counters import log_uniform
 from vidrestore.light import to_light
 from vidrestore.media.pictures import read_picture
 from vidrestore.noise.features import FRAMES_SEEN, Array, plane_features

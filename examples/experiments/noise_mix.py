@@ -16,9 +16,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from vidrestore.degrade.added_noise import random_noise
+from vidrestore.degrade import DEGRADATIONS
 from vidrestore.degrade.coloured_noise import CHROMA, LUMA, blurred, coloured_noise, processed, white
-from vidrestore.degrade.draws import log_uniform
+from vidrestore.degrade.counters import log_uniform
 from vidrestore.media.recompress import recompress, recompress_pictures
 
 Planes = tuple[Tensor, ...]  # Y, U, V (T, H, W) of 4:2:0, float32 on the 0-255 scale
@@ -135,7 +135,7 @@ def camera_noise(clean: Planes, rng: np.random.Generator) -> Planes:
     y, u, v = clean
     u, v = (F.interpolate(plane[None], size=y.shape[1:], mode="bilinear")[0] for plane in (u, v))
     rgb = torch.stack(rgb_of(y, u, v), 1).clamp(0, 1)
-    noise = random_noise(rgb, rng) - rgb
+    noise = DEGRADATIONS["noise"](rgb, rng) - rgb
     luma = noise[:, 0] * 0.299 + noise[:, 1] * 0.587 + noise[:, 2] * 0.114
     chroma = [
         F.avg_pool2d((noise[:, channel] - luma) / span, 2) for channel, span in ((2, 1.772), (0, 1.402))

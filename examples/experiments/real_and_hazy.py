@@ -27,7 +27,7 @@ from held_out_degradations import linear, stored
 from held_out_table import Restorer, add_sources, networks_of, rgb_picture
 from torch import Tensor
 
-from vidrestore.degrade import random_haze
+from vidrestore.degrade import DEGRADATIONS
 from vidrestore.metrics import psnr
 
 LINES = 480
@@ -67,7 +67,8 @@ def drawn(data: Path) -> Iterator[tuple[Tensor, Tensor]]:
             frames = [frame.to_ndarray(format="rgb24") for frame in container.decode(video=0)]
         for at in np.linspace(0, len(frames) - 1, FRAMES).astype(int):
             clear = reduced(torch.from_numpy(frames[at]).permute(2, 0, 1)[None].float() / 255)
-            yield random_haze(clear, np.random.default_rng(1000 + number)).mul(255).round() / 255, clear
+            hazy = DEGRADATIONS["haze"](clear, np.random.default_rng(1000 + number))
+            yield hazy.mul(255).round() / 255, clear
             number += 1
 
 

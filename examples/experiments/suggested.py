@@ -16,13 +16,13 @@ from statistics import median
 import numpy as np
 import torch
 
-from vidrestore.degrade import random_blur, random_rain, random_snow
+from vidrestore.degrade import DEGRADATIONS
 from vidrestore.jobs.suggestion import edge_ratio, middle_of, read_places, rgb_of
 from vidrestore.media.reader import VideoReader
 from vidrestore.options import RestoreOptions
 from vidrestore.restorers.picture_restorer import PictureRestorer
 
-KINDS = {"as it is": lambda clip, rng: clip, "rain": random_rain, "snow": random_snow, "blur": random_blur}
+KINDS = {"as it is": lambda clip, rng: clip} | {name: DEGRADATIONS[name] for name in ("rain", "snow", "blur")}
 COLUMNS = ("haze", "derain", "desnow", "edges")
 
 

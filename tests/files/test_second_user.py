@@ -152,7 +152,7 @@ def test_decoded_clips_that_another_user_has_put_into_the_cache_are_decoded_agai
     (shared / "planted").chmod(0o644)
     plant = f"cp ../planted {path.name}"
     assert other(cache, plant)
-    found = files.decoded(source, lambda source: (right,))
+    found = files.all_decoded([source], lambda source: (right,), lambda source, error: None)[source]
     assert found is not None and torch.equal(found.planes()[0], right)
     assert other(cache, f"rm -f {path.name}; {plant}")  # after it was looked at
     with pytest.raises(FileNotFoundError):

@@ -48,9 +48,9 @@ def test_a_step_changes_the_weights_as_it_does_on_the_cpu(tmp_path, name):
         assert not device.counts["values read"] and not device.counts["sized by values"]
         found = [step.loss for step in run.read()]
         assert device.counts["values read"] <= 1
-        moved = [part.cpu() for part in run.average.parameters()]
+        moved = [part.cpu() for part in run.learner.average.parameters()]
     assert found == pytest.approx(expected, rel=1e-4)
-    for there, near in zip(moved, here.average.parameters(), strict=True):
+    for there, near in zip(moved, here.learner.average.parameters(), strict=True):
         torch.testing.assert_close(there, near, atol=1e-4, rtol=1e-3)
 
 

@@ -14,8 +14,8 @@ from __future__ import annotations
 import math
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext
+from collections.abc import Iterator
+from contextlib import ExitStack, nullcontext
 from functools import cache
 from types import SimpleNamespace
 from typing import Any
@@ -121,8 +121,6 @@ class OnDevice(Tensor):
         result = _without_values(func, held) if empty else NotImplemented
         if result is NotImplemented:
             result = func(*held, **more)
-        if Graph.recording is not None:
-            Graph.recording.append((func, held, more, result))
         if not func.is_view and func not in FREE:
             Rehearsal.count_launch(func, (held, more), result)
         if isinstance(result, bool | int | float):
@@ -249,8 +247,6 @@ class _Factories(TorchFunctionMode):
         if _is_there(kwargs.get("device")):
             kwargs["device"] = "meta" if torch.device(kwargs["device"]).index == EMPTY.index else "cpu"
             made = func(*args, **kwargs)
-            if Graph.recording is not None:
-                Graph.recording.append((func, args, kwargs, made))
             if name in ("tensor", "as_tensor"):
                 Rehearsal.count("blocking copies")
                 Rehearsal.count_copy(made, "to device")
@@ -272,8 +268,6 @@ class _Factories(TorchFunctionMode):
             blocking = not later
             there, empty = (there, empty) if device is None else (device.type == "cuda", device == EMPTY)
         crosses = isinstance(own, OnDevice) != there
-        # torch's optimisers take their learning rate to the device that C++ sees, which is the CPU here
-        crosses = crosses and not (Graph.recording is not None and own.dim() == 0 and not blocking)
         if crosses and blocking:
             Rehearsal.count("blocking copies")
         moved = _Crossing.apply(own, there, empty) if crosses else own
@@ -310,58 +304,6 @@ class _Generator(torch.Generator):
         made: _Generator = GENERATOR.__new__(cls)
         made.where = torch.device(device)
         return made
-
-
-class Graph:
-    """Stands for a CUDA graph: the operations of its block, which a replay repeats on the same memory.
-
-    Unlike a real one, the block is computed, too, so the first replay does nothing.
-    """
-
-    recording: list[Any] | None = None  # (operation, arguments, named ones, result)
-
-    def __init__(self) -> None:
-        self.operations: list[Any] = []
-        self.replayed = False
-
-    @contextmanager
-    def captured(self) -> Iterator[None]:
-        Graph.recording = self.operations
-        try:
-            yield
-        finally:
-            Graph.recording = None
-
-    @torch.no_grad()
-    def replay(self) -> None:
-        for func, args, named, result in self.operations if self.replayed else ():
-            again = func(*args, **named)
-            for old, new in zip(_leaves([result]), _leaves([again]), strict=True):
-                if isinstance(old, Tensor) and old.data_ptr() != new.data_ptr():
-                    old.copy_(new)
-        self.replayed = True
-
-
-def check_capturable(work: Callable[..., Any], given: Sequence[Tensor], other: Sequence[Tensor]) -> None:
-    """Raise RuntimeError if `work` waits for the device, AssertionError if it launches other operations for
-    `other` values than for those `given`: then no CUDA graph can be made of it.
-
-    It is called before, as for a real graph, so that constants are there.
-    """
-    sequences = []
-    with Rehearsal():
-        work(*(each.to("cuda") for each in given))
-        for values in (given, other):
-            inputs, graph = [each.to("cuda") for each in values], Graph()
-            with graph.captured():
-                work(*inputs)
-            sequences.append([(func, *map(_shape, _leaves([held]))) for func, held, *_ in graph.operations])
-    assert sequences[0], "nothing was launched"
-    assert sequences[0] == sequences[1], "other operations for other values"
-
-
-def _shape(given: Any) -> Any:
-    return (given.shape, given.dtype) if isinstance(given, Tensor) else type(given)
 
 
 class Rehearsal:
@@ -405,8 +347,6 @@ class Rehearsal:
             (torch.cuda, "Stream", Mock()),
             (torch.cuda, "stream", lambda stream: nullcontext()),
             (torch.cuda, "current_stream", Mock()),
-            (torch.cuda, "CUDAGraph", Graph),
-            (torch.cuda, "graph", lambda graph: graph.captured()),
             (torch.cuda, "empty_cache", lambda: self.count("memory emptied")),
             (torch, "autocast", autocast_here),
             (torch, "Generator", _Generator),
@@ -430,8 +370,6 @@ class Rehearsal:
 
     @classmethod
     def count(cls, what: str) -> None:
-        if Graph.recording is not None and what not in ("to device", "memory asked for"):
-            raise RuntimeError(f"a graph is captured: {what} is not allowed there")
         if cls.current:
             with cls.current._lock:
                 cls.current.counts[what] += 1

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from vidrestore.degrade.added_noise import random_white_noise
+from vidrestore.degrade import DEGRADATIONS
 from vidrestore.degrade.coloured_noise import _at, blurred, coloured_noise, processed, random_coloured_noise
 
 LUMA = torch.tensor([0.299, 0.587, 0.114])[:, None, None]
@@ -26,7 +26,7 @@ def test_white_noise_has_its_strength_in_every_channel_or_in_luma(monkeypatch):
     monkeypatch.setattr("vidrestore.degrade.added_noise.WHITE", (sigma, sigma))
     for seed in range(8):
         grey = torch.full((2, 3, 160, 160), 0.5)
-        noise = random_white_noise(grey, rng(seed)) - grey
+        noise = DEGRADATIONS["white"](grey, rng(seed)) - grey
         luma, of_channels = (noise * LUMA).sum(1), abs(correlation(noise[:, 0], noise[:, 2])) < 0.03
         kinds.add(of_channels)
         if of_channels:

@@ -180,7 +180,7 @@ ONE = torch.ones(1)
 
 
 def test_a_thing_falls_by_its_step_and_comes_in_again_at_the_other_side():
-    maps = swarm((3, 14), step=(2, 3)).traces(3, (16, 16), ONE, 1)
+    maps = swarm((3, 14), step=(2, 3)).traces(3, (16, 16), ONE)
     expected = torch.zeros(1, 3, 1, 16, 16)
     for number, (row, column) in enumerate([(3, 14), (5, 1), (7, 4)]):
         expected[0, number, 0, row, column] = 2
@@ -188,7 +188,7 @@ def test_a_thing_falls_by_its_step_and_comes_in_again_at_the_other_side():
 
 
 def test_a_trace_has_its_weight_on_every_pixel_that_it_passes():
-    trace = swarm((8, 7.5), way=(0, 8)).traces(1, (16, 16), ONE, 1)[0, 0, 0]
+    trace = swarm((8, 7.5), way=(0, 8)).traces(1, (16, 16), ONE)[0, 0, 0]
     assert float(trace.sum()) == pytest.approx(2 * 8, abs=1e-3)
     torch.testing.assert_close(trace[8, 5:11], torch.full((6,), 2.0), atol=0.3, rtol=0)
     assert float(trace[8, 3:13].sum()) == pytest.approx(2 * 8, abs=1e-3)
@@ -204,7 +204,7 @@ def test_a_weight_is_shared_among_four_pixels_and_beyond_the_border_with_the_oth
 def test_there_are_as_many_things_as_their_density_says():
     draw, down = Counters(6, 0, torch.arange(50)), torch.tensor([[0.6, 0.8]]).expand(50, -1)
     density, step, path = (torch.full((50,), value) for value in (0.01, 7.0, 3.0))
-    things = Swarm.drawn(draw, (200, 300), density, step, path, down, 0.1, 1)
+    things = Swarm.drawn(draw, (200, 300), density, step, path, down, 0.1)
     assert float(things.count.mean()) == pytest.approx(600, abs=12)
     assert float(things.count.var()) == pytest.approx(600, rel=0.6)
     assert things.weight.shape[1] >= int(things.count.max())

@@ -18,7 +18,6 @@ from torch import Tensor
 
 from vidrestore.degrade import BATCHED
 from vidrestore.degrade import branches as branches_module
-from vidrestore.degrade.branches import capacity, changed
 from vidrestore.degrade.counters import Counters
 
 MEASURED = json.loads(Path(__file__).with_name("measured_degradations.json").read_text())
@@ -127,26 +126,3 @@ def test_a_sample_depends_on_its_own_numbers_and_not_on_the_batch(name, monkeypa
     monkeypatch.setattr(branches_module, "CACHED", 2 * clips[0].numel())
     torch.testing.assert_close(BATCHED[name](clips, counters(5)), whole, atol=2e-4, rtol=0)
     assert not torch.equal(BATCHED[name](clips, counters(5, step=1)), whole)
-
-
-@pytest.mark.parametrize("name", BATCHED)
-def test_no_shape_depends_on_a_value_where_reading_waits(name, monkeypatch):
-    clips = textured(5)
-    exact = BATCHED[name](clips, counters(5))
-    monkeypatch.setattr("vidrestore.degrade.counters.waits", lambda values: True)
-    monkeypatch.setattr("vidrestore.degrade.branches.waits", lambda values: True)
-    monkeypatch.setattr("vidrestore.degrade.branches.SPARE", 20.0)  # room for all
-    torch.testing.assert_close(BATCHED[name](clips, counters(5)), exact, atol=2e-4, rtol=0)
-    without_values = Counters(20, 0, torch.arange(5, device="meta"))
-    assert BATCHED[name](clips.to("meta"), without_values).shape == clips.shape
-
-
-def test_no_more_samples_are_changed_than_there_is_room_for(monkeypatch):
-    monkeypatch.setattr("vidrestore.degrade.branches.waits", lambda values: True)
-    values, chosen = torch.zeros(20, 2), torch.ones(20, dtype=torch.bool)
-    seen = changed(values, chosen, 0.1, lambda rows: rows[:, None] + torch.ones(len(rows), 2))
-    assert capacity(20, 0.1) == 7
-    assert int((seen[:, 0] > 0).sum()) == 7
-    few = torch.arange(20) % 10 == 3
-    seen = changed(values, few, 0.1, lambda rows: rows[:, None] + torch.ones(len(rows), 2))
-    assert seen.nonzero()[:, 0].unique().tolist() == [3, 13] and float(seen[13, 0]) == 14

@@ -1,13 +1,47 @@
 """Fixtures of all tests of training."""
 
-import pytest
+from dataclasses import dataclass
+from pathlib import Path
 
+import pytest
+from training_runs import RecordedEvents, tiny_run
+
+from vidrestore.training.config import RunConfig
 from vidrestore.training.data import sources
+from vidrestore.training.loop import train
+
+
+def hold_out_little(patched: pytest.MonkeyPatch) -> None:
+    """Let few groups and crops be held out, which takes milliseconds."""
+    patched.setattr(sources, "VALIDATION_GROUPS", 40)
+    patched.setattr(sources, "VALIDATION_PAIRS", 2)
+    patched.setattr(sources, "VALIDATION_SIDE", 16)
 
 
 @pytest.fixture(autouse=True)
 def small_validation(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Few groups and crops are held out, which takes milliseconds."""
-    monkeypatch.setattr(sources, "VALIDATION_GROUPS", 40)
-    monkeypatch.setattr(sources, "VALIDATION_PAIRS", 2)
-    monkeypatch.setattr(sources, "VALIDATION_SIDE", 16)
+    hold_out_little(monkeypatch)
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A run that is only read: its weights, checkpoint and records lie in `folder`."""
+
+    config: RunConfig
+    folder: Path
+    events: RecordedEvents
+
+    @property
+    def weights(self) -> Path:
+        return self.folder / "tiny.safetensors"
+
+
+@pytest.fixture(scope="session")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Trained:
+    """A tiny denoiser, trained on the CPU."""
+    folder, events = tmp_path_factory.mktemp("trained"), RecordedEvents()
+    config = tiny_run(folder)
+    with pytest.MonkeyPatch.context() as patched:
+        hold_out_little(patched)
+        train(config, folder / "runs", device="cpu", on_event=events)
+    return Trained(config, folder / "runs", events)

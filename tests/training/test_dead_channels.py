@@ -21,7 +21,7 @@ DEAD = (1, 3)  # channels of the refinement's first pair
 def weights(tmp_path: Path) -> Path:
     """Weights of a tiny network with dead channels, beside its recipe, tiny.toml."""
     run = Run(pair_run(tmp_path, model={"convolutional": 1}), tmp_path / "runs", torch.device("cpu"))
-    network = cast("MBTaylorFormer", run.average)
+    network = cast("MBTaylorFormer", run.learner.average)
     pair = first_pair(network)
     with torch.no_grad():
         network.head.normal_()

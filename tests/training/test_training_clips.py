@@ -125,14 +125,6 @@ def test_the_loss_psnr_of_clips_is_that_of_their_frames_on_average():
     assert float(loss) == pytest.approx(expected, abs=1e-4)
 
 
-def test_clips_have_two_losses(tmp_path):
-    usual, squared = (clip_run(tmp_path, training=given).training for given in ({}, {"loss": "psnr"}))
-    assert isinstance(usual, ClipTrainingConfig) and isinstance(squared, ClipTrainingConfig)
-    assert (usual.loss, squared.loss) == ("charbonnier", "psnr")
-    with pytest.raises(ConfigError, match="loss must be 'charbonnier' or 'psnr', .*spectrum"):
-        clip_run(tmp_path, training={"loss": "spectrum"})
-
-
 def test_parts_that_are_named_are_trained_and_no_others(tmp_path):
     config = clip_run(tmp_path, training={"parts": ["to_later", "tail"], "steps": 3})
     run = Run(config, tmp_path / "start", CPU)
@@ -179,7 +171,7 @@ def test_a_flow_network_goes_into_a_released_network_and_no_other(tmp_path, fine
     run = released_run(tmp_path)
     before = {name: tensor.clone() for name, tensor in run.network.state_dict().items()}
     run.initialise_from(given)
-    for network in (run.network, run.average):
+    for network in (run.network, run.learner.average):
         kept = {name for name, tensor in network.state_dict().items() if torch.equal(tensor, before[name])}
         assert kept == {name for name in before if not name.startswith("flow.")}
     assert run.config.command(run.init).endswith(f"--init {given}")
@@ -206,19 +198,6 @@ def test_a_network_without_attention_goes_into_one_with_it(tmp_path):
     other = Run(clip_run(tmp_path, model={"shared": 4}), tmp_path, CPU)
     with pytest.raises(CheckpointError, match="change .model., or start without"):
         other.initialise_from(given)
-
-
-@pytest.mark.parametrize(
-    ("data", "message"),
-    [
-        ({"crop": 20}, "crop must be a multiple of 8, found 20"),
-        ({"frames": 0}, "frames must be greater than or equal to 1, found 0"),
-        ({"practical": 1}, "practical must be a valid boolean, found 1"),
-    ],
-)
-def test_a_wrong_value_is_named(tmp_path, data, message):
-    with pytest.raises(ConfigError, match=message):
-        clip_run(tmp_path, data=data)
 
 
 @pytest.mark.parametrize(

@@ -2,15 +2,20 @@
 
 import os
 import tomllib
+from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
-from training_runs import CONFIG, write_config
+from clip_runs import clip_run
+from pair_runs import pair_run
+from training_runs import CONFIG, tiny_run, write_config
 
 from vidrestore.errors import ConfigError, OptionError, VidRestoreError
 from vidrestore.training.config import (
     DataConfig,
     PairDataConfig,
+    RunConfig,
     TrainingConfig,
     config_toml,
     read_config,
@@ -53,96 +58,86 @@ def test_every_example_is_a_configuration_named_as_its_file(repository):
     assert [read_config(path).name for path in examples] == [path.stem for path in examples]
 
 
-WRONG: list[tuple[str, str, object, str]] = [
-    ("", "name", "../tiny", "name must match pattern"),
-    ("", "name", 3, "name must be a valid string, found 3"),
+def of_pairs(folder: Path, changes: Mapping[str, Mapping[str, object]]) -> RunConfig:
+    return pair_run(folder, **changes)
+
+
+def of_clips(folder: Path, changes: Mapping[str, Mapping[str, object]]) -> RunConfig:
+    return clip_run(folder, **changes)
+
+
+WRONG: list[tuple[str, object, str]] = [
+    ("name", "../tiny", "name must match pattern"),
+    ("name", 3, "name must be a valid string, found 3"),
+    ("colour", "red", "unknown: colour; there are: name, task, family, model, data, training, parameters"),
+    ("family", None, "missing: family"),
+    ("task", "denoize", "task must be denoise or recover for dust, found 'denoize'"),
+    ("task", "recover", "task must be recover with [model] measurements, else denoise, found 'recover'"),
+    ("data.clips", None, "[data]: missing: clips"),
+    ("data.clip", "clips", "[data]: unknown: clip; there are: clips, stills"),
+    ("data.clips", 1, "[data]: clips must be a valid string or a valid array, found 1"),
+    ("data.validation", "held.mkv", "[data]: validation must be a valid array, found 'held.mkv'"),
+    ("data.validation", ["clips/held.mkv"], "[data]: validation must be names of files in the folder data."),
+    ("data.validation", [1], "[data]: validation, item 0 must be a valid string, found 1"),
+    ("data.still_share", 1.5, "[data]: still_share must be less than or equal to 1, found 1.5"),
+    ("data.match_share", "most", "[data]: match_share must be a valid number, found 'most'"),
+    ("data.strides", [], "[data]: strides must have at least 1 item after validation, not 0, found []"),
+    ("data.strides", [8, 0], "[data]: strides, item 1 must be greater than or equal to 1, found 0"),
+    ("data.pool", 39, "[data]: pool must be at least one window of 40 groups, found 39"),
+    ("training.steps", None, "[training]: missing: steps"),
+    ("training.steps", 0, "[training]: steps must be greater than or equal to 1, found 0"),
+    ("training.steps", 10.0, "[training]: steps must be a valid integer, found 10.0"),
+    ("training.steps", True, "[training]: steps must be a valid integer, found True"),
+    ("training.sigma", 20, "[training]: sigma must be a valid array, found 20"),
+    ("training.sigma", [0.0], "[training] sigma must be above 0 to denoise, found [0.0]"),
     (
-        "",
-        "colour",
-        "red",
-        "unknown: colour; there are: name, task, family, model, data, training, parameters",
-    ),
-    ("", "family", None, "missing: family"),
-    ("data", "clips", None, "[data]: missing: clips"),
-    ("data", "clip", "clips", "[data]: unknown: clip; there are: clips, stills"),
-    ("data", "clips", 1, "[data]: clips must be a valid string or a valid array, found 1"),
-    ("data", "validation", "held.mkv", "[data]: validation must be a valid array, found 'held.mkv'"),
-    (
-        "data",
-        "validation",
-        ["clips/held.mkv"],
-        "[data]: validation must be names of files in the folder data.clips",
-    ),
-    ("data", "validation", [1], "[data]: validation, item 0 must be a valid string, found 1"),
-    ("data", "still_share", 1.5, "[data]: still_share must be less than or equal to 1, found 1.5"),
-    ("data", "chroma_share", -0.1, "[data]: chroma_share must be greater than or equal to 0, found -0.1"),
-    ("data", "match_share", "most", "[data]: match_share must be a valid number, found 'most'"),
-    ("data", "strides", [], "[data]: strides must have at least 1 item after validation, not 0, found []"),
-    ("data", "strides", [8, 0], "[data]: strides, item 1 must be greater than or equal to 1, found 0"),
-    ("data", "groups_per_window", 0, "[data]: groups_per_window must be greater than or equal to 1, found 0"),
-    ("data", "reuse", 0, "[data]: reuse must be greater than or equal to 1, found 0"),
-    ("data", "pool", 39, "[data]: pool must be at least one window of 40 groups, found 39"),
-    ("training", "steps", None, "[training]: missing: steps"),
-    ("training", "steps", 0, "[training]: steps must be greater than or equal to 1, found 0"),
-    ("training", "steps", 10.0, "[training]: steps must be a valid integer, found 10.0"),
-    ("training", "steps", True, "[training]: steps must be a valid integer, found True"),
-    ("training", "batch", 0, "[training]: batch must be greater than or equal to 1, found 0"),
-    ("training", "sigma", 20, "[training]: sigma must be a valid array, found 20"),
-    ("training", "sigma", [0.0], "[training] sigma must be above 0 to denoise, found [0.0]"),
-    (
-        "training",
-        "sigma",
+        "training.sigma",
         [0.0, 50.0],
-        "[training]: sigma must be one level of 0 or more, or a lowest and a highest above 0",
+        "sigma must be one level of 0 or more, or a lowest and a highest",
     ),
-    ("training", "sigma", [50.0, 10.0], "[training]: sigma must be"),
-    ("training", "sigma", [1, 2, 3], "[training]: sigma must have at most 2 items"),
-    ("training", "sigma", [], "[training]: sigma must have at least 1 item"),
-    ("training", "learning_rate", 0, "[training]: learning_rate must be greater than 0, found 0"),
-    ("training", "clip_norm", -1.0, "[training]: clip_norm must be greater than 0, found -1.0"),
-    ("training", "warmup", -1, "[training]: warmup must be greater than or equal to 0, found -1"),
-    ("training", "decay", 2.0, "[training]: decay must be less than or equal to 1, found 2.0"),
-    ("training", "seed", -1, "[training]: seed must be greater than or equal to 0, found -1"),
-    ("training", "precision", "fp8", "[training]: precision must be 'bf16', 'fp16' or 'fp32', found 'fp8'"),
-    (
-        "training",
-        "schedule",
-        "linear",
-        "[training]: schedule must be 'cosine', 'restarts' or 'plateau', found 'linear'",
-    ),
-    ("training", "floor", 0.5, "[training]: floor must be at most the learning rate's 0.003, found 0.5"),
-    ("training", "floor", "low", "[training]: floor must be a valid number, found 'low'"),
-    ("training", "restarts", [1.0, 0.0], "[training]: restarts, item 1 must be greater than 0, found 0.0"),
-    ("training", "patience", 0, "[training]: patience must be greater than or equal to 1, found 0"),
-    ("training", "factor", 1, "[training]: factor must be less than 1, found 1"),
-    ("training", "average", 1, "[training]: average must be less than 1, found 1"),
-    ("training", "final", "first", "[training]: final must be 'last' or 'best', found 'first'"),
-    ("", "task", "denoize", "task must be denoise or recover for dust, found 'denoize'"),
-    ("", "task", "recover", "task must be recover with [model] measurements, else denoise, found 'recover'"),
-    ("", "task", "sr", "task must be denoise or recover for dust, found 'sr'"),
-    (
-        "training",
-        "validate_every",
-        0,
-        "[training]: validate_every must be greater than or equal to 1, found 0",
-    ),
-    (
-        "training",
-        "checkpoint_minutes",
-        -1,
-        "[training]: checkpoint_minutes must be greater than or equal to 0, found -1",
-    ),
+    ("training.sigma", [50.0, 10.0], "[training]: sigma must be"),
+    ("training.sigma", [1, 2, 3], "[training]: sigma must have at most 2 items"),
+    ("training.sigma", [], "[training]: sigma must have at least 1 item"),
+    ("training.learning_rate", 0, "[training]: learning_rate must be greater than 0, found 0"),
+    ("training.seed", -1, "[training]: seed must be greater than or equal to 0, found -1"),
+    ("training.precision", "fp8", "precision must be 'bf16', 'fp16' or 'fp32', found 'fp8'"),
+    ("training.schedule", "linear", "schedule must be 'cosine', 'restarts' or 'plateau', found 'linear'"),
+    ("training.floor", 0.5, "[training]: floor must be at most the learning rate's 0.003, found 0.5"),
+    ("training.restarts", [1.0, 0.0], "[training]: restarts, item 1 must be greater than 0, found 0.0"),
+    ("training.factor", 1, "[training]: factor must be less than 1, found 1"),
+]
+EVERY = "haze, rain, snow, blur, noise, white, coloured"
+WRONG_OF_PAIRS: list[tuple[str, object, str]] = [
+    ("data.degradations", [], f"degradations must be one or more of {EVERY}, found []"),
+    ("data.degradations", ["fog"], "degradations must be one or more of haze"),
+    ("data.crop", 20, "crop must be a multiple of 8, found 20"),
+    ("data.crop", 296, "crop must be less than or equal to 288, found 296"),
+    ("data.widest", 8, "widest must be from the crop's 16 to 1080, found 8"),
+    ("data.strides", [8], "[data]: unknown: strides; there are: clips, stills, validation, still_share"),
+    ("training.sigma", [20.0], "[training]: unknown: sigma"),
+]
+WRONG_OF_CLIPS: list[tuple[str, object, str]] = [
+    ("data.frames", 0, "frames must be greater than or equal to 1, found 0"),
+    ("data.practical", 1, "practical must be a valid boolean, found 1"),
+    ("training.loss", "spectrum", "loss must be 'charbonnier' or 'psnr', found 'spectrum'"),
 ]
 
 
 @pytest.mark.parametrize(
-    ("section", "name", "value", "message"), WRONG, ids=[f"{name}={value}" for _, name, value, _ in WRONG]
+    ("write", "place", "value", "message"),
+    [
+        (write, *case)
+        for write, cases in ((tiny_run, WRONG), (of_pairs, WRONG_OF_PAIRS), (of_clips, WRONG_OF_CLIPS))
+        for case in cases
+    ],
+    ids=lambda value: value if isinstance(value, str) and value.count(".") == 1 else None,
 )
-def test_a_wrong_value_is_named_with_its_place(tmp_path, section, name, value, message):
-    path = write_config(tmp_path, {section: {name: value}})
+def test_a_wrong_value_is_named_with_its_place(tmp_path, write, place, value, message):
+    (tmp_path / "clips").mkdir()
+    section, _, name = place.rpartition(".")
     with pytest.raises(ConfigError) as error:
-        read_config(path)
-    assert str(error.value).startswith(str(path))
+        write(tmp_path, {section: {name: value}})
+    assert str(error.value).startswith(str(tmp_path / "tiny.toml"))
     assert message in str(error.value)
 
 

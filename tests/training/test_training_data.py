@@ -5,6 +5,7 @@ however it is done.
 import errno
 import os
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from vidrestore.errors import ConfigError, MediaError, OptionError
 from vidrestore.files import user_folders
 from vidrestore.files.user_folders import user_folder
 from vidrestore.training.data import footage
-from vidrestore.training.data.batches import Share, WorkerError, _closing_workers, in_order
+from vidrestore.training.data.batches import Share, WorkerError, in_order
 from vidrestore.training.data.decoded import HEADER, Decoded, DecodedFiles
 from vidrestore.training.data.footage import Footage, decode_clip, decode_whole
 from vidrestore.training.data.sources import Reading, make_data
@@ -45,6 +46,10 @@ def source(folder: Path, name: str, content: str = "") -> Path:
 
 def raised(path: Path, error: MediaError) -> None:
     raise error
+
+
+def decoded(files: DecodedFiles, source: Path, decode: Callable[[Path], Any]) -> Decoded | None:
+    return files.all_decoded([source], decode, raised)[source]
 
 
 def equal(one: Any, other: Any) -> bool:
@@ -76,7 +81,7 @@ def test_a_clip_is_decoded_once_and_mapped_from_then_on(tmp_path):
         return decode_whole(path)
 
     for _ in range(2):
-        found = DecodedFiles(tmp_path / "cache").decoded(clip, decode)
+        found = decoded(DecodedFiles(tmp_path / "cache"), clip, decode)
         assert found is not None and equal(found.planes(), decode_clip(clip))
     assert len(made) == 1
     assert [path.suffix for path in (tmp_path / "cache").iterdir()] == [".planes"]
@@ -84,12 +89,12 @@ def test_a_clip_is_decoded_once_and_mapped_from_then_on(tmp_path):
 
 @pytest.mark.skipif(os.name == "nt", reason="needs POSIX files")
 def test_nobody_else_can_read_what_was_decoded(tmp_path):
-    found = DecodedFiles(tmp_path / "cache").decoded(source(tmp_path / "data", "a"), lambda path: planes(7))
+    found = decoded(DecodedFiles(tmp_path / "cache"), source(tmp_path / "data", "a"), lambda path: planes(7))
     assert found is not None and found.path.stat().st_mode & 0o077 == 0
 
 
 def test_a_change_of_what_is_mapped_stays_in_the_process(tmp_path):
-    found = DecodedFiles(tmp_path / "cache").decoded(source(tmp_path / "data", "a"), lambda path: planes(7))
+    found = decoded(DecodedFiles(tmp_path / "cache"), source(tmp_path / "data", "a"), lambda path: planes(7))
     assert found is not None
     found.planes()[0].zero_()
     assert equal(found.planes(), planes(7))
@@ -97,28 +102,28 @@ def test_a_change_of_what_is_mapped_stays_in_the_process(tmp_path):
 
 def test_another_content_is_decoded_again_and_the_same_elsewhere_is_not(tmp_path):
     files = DecodedFiles(tmp_path / "cache")
-    first = files.decoded(source(tmp_path / "data", "a", "one"), lambda path: planes(1))
-    second = files.decoded(source(tmp_path / "data", "a", "two"), lambda path: planes(2))
-    moved = files.decoded(source(tmp_path / "other", "b", "one"), lambda path: pytest.fail("it is there"))
+    first = decoded(files, source(tmp_path / "data", "a", "one"), lambda path: planes(1))
+    second = decoded(files, source(tmp_path / "data", "a", "two"), lambda path: planes(2))
+    moved = decoded(files, source(tmp_path / "other", "b", "one"), lambda path: pytest.fail("it is there"))
     assert first == moved and first != second
 
 
 @pytest.mark.parametrize("damage", ["flip", "cut", "header", "empty"])
 def test_a_file_that_is_not_what_its_hash_says_is_made_again(tmp_path, damage):
     path = source(tmp_path / "data", "a")
-    found = DecodedFiles(tmp_path / "cache").decoded(path, lambda path: planes(1))
+    found = decoded(DecodedFiles(tmp_path / "cache"), path, lambda path: planes(1))
     assert found is not None
     content = bytearray(found.path.read_bytes())
     content[HEADER + 3 if damage == "flip" else 0] ^= 1
     found.path.write_bytes({"cut": content[:-1], "empty": b""}.get(damage, bytes(content)))
-    again = DecodedFiles(tmp_path / "cache").decoded(path, lambda path: planes(2))
+    again = decoded(DecodedFiles(tmp_path / "cache"), path, lambda path: planes(2))
     assert again is not None and equal(again.planes(), planes(2))
 
 
 def test_what_was_not_used_for_longest_gives_way_but_nothing_of_the_run(tmp_path):
     size = HEADER + 500
     old = DecodedFiles(tmp_path / "cache", limit=3 * size)
-    kept = [old.decoded(source(tmp_path / "data", name), lambda path: planes()) for name in "abc"]
+    kept = [decoded(old, source(tmp_path / "data", name), lambda path: planes()) for name in "abc"]
     for age, part in enumerate(kept):
         assert part is not None
         os.utime(part.path, (1000 - age, 1000 - age))
@@ -135,7 +140,7 @@ def test_a_clip_that_can_never_fit_takes_no_room_from_those_of_the_run_or_of_oth
     folder, paths = tmp_path / "cache", [source(tmp_path / "data", name) for name in "abc"]
     for name in ("a", "c", "other"):
         assert (
-            DecodedFiles(folder).decoded(source(tmp_path / "data", name), lambda path: planes()) is not None
+            decoded(DecodedFiles(folder), source(tmp_path / "data", name), lambda path: planes()) is not None
         )
     large = tuple(part.repeat(40, 1, 1) for part in planes())
     files = DecodedFiles(folder, limit=3 * size)
@@ -153,7 +158,7 @@ def test_what_a_killed_run_left_half_written_gives_way_once_nobody_writes_it(tmp
         path = folder / f"{name}.12.partial"
         path.write_bytes(bytes(4000))
         os.utime(path, (time.time() - age,) * 2)
-    assert files.decoded(source(tmp_path / "data", "a"), lambda path: planes()) is not None
+    assert decoded(files, source(tmp_path / "data", "a"), lambda path: planes()) is not None
     assert sorted(path.name for path in folder.glob("*.partial")) == ["new.12.partial"]
 
 
@@ -161,7 +166,7 @@ def test_a_file_that_another_run_removed_is_decoded_from_its_source(tmp_path):
     clip, still = tmp_path / "data" / "a.mkv", tmp_path / "data" / "b.png"
     write_rgb(still, np.random.default_rng(1).integers(0, 256, (3, 48, 64), dtype=np.uint8))
     write_video(clip, frames=4, size=(64, 48))
-    stored = {path: DecodedFiles(tmp_path / "cache").decoded(path, decode_whole) for path in (clip, still)}
+    stored = {path: decoded(DecodedFiles(tmp_path / "cache"), path, decode_whole) for path in (clip, still)}
     for share, clips, stills in ((0.0, [clip], []), (1.0, [], [still])):
         drawn = [
             Footage(clips, stills, 4, share, decoded=held).window(np.random.default_rng(0))
@@ -178,7 +183,7 @@ def test_a_file_that_another_run_removed_is_decoded_from_its_source(tmp_path):
 def test_a_file_that_another_run_removes_while_room_is_made_is_no_error(tmp_path):
     files = DecodedFiles(tmp_path / "cache")
     (tmp_path / "cache" / "gone.planes").symlink_to(tmp_path / "gone")  # is listed, but has no size
-    found = files.decoded(source(tmp_path / "data", "a"), lambda path: planes(3))
+    found = decoded(files, source(tmp_path / "data", "a"), lambda path: planes(3))
     assert found is not None and equal(found.planes(), planes(3))
 
 
@@ -190,7 +195,7 @@ def test_a_full_disk_leaves_a_clip_out_of_the_cache(tmp_path, monkeypatch):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("vidrestore.files.atomic.os.replace", full)
-    assert files.decoded(path, lambda path: planes()) is None
+    assert decoded(files, path, lambda path: planes()) is None
     assert not list((tmp_path / "cache").iterdir())
 
 
@@ -242,32 +247,17 @@ def test_batches_are_the_same_with_decoded_files(tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
-def test_batches_are_the_same_when_processes_make_them(tmp_path):
-    config = pair_run(tmp_path)
-    expected = some_batches(config, Reading())
-    assert equal(some_batches(config, Reading(tmp_path / "cache", workers=2)), expected)
-
-
-@pytest.mark.slow
-def test_a_run_with_processes_and_a_cache_gives_the_same_weights(tmp_path):
-    config = tiny_run(tmp_path)
-    ways = {"plain": Reading(), "other": Reading(tmp_path / "cache", workers=2)}
-    one, other = (
-        load_model(train(config, tmp_path / name, device="cpu", reading=reading))
-        for name, reading in ways.items()
-    )
-    assert equal(list(one.network.state_dict().values()), list(other.network.state_dict().values()))
+@pytest.mark.parametrize(("configured", "workers"), [(tiny_run, 2), (pair_run, 1)], ids=["groups", "pairs"])
+def test_batches_are_the_same_when_processes_make_them(tmp_path, configured, workers):
+    config = configured(tmp_path)
+    reading = Reading(tmp_path / "cache", workers=workers)
+    assert equal(some_batches(config, reading), some_batches(config, Reading()))
 
 
 def fails_at_two(number: int) -> int:
     if number == 2:
         raise MediaError(f"{number}: can't be read")
     return number
-
-
-def test_results_of_a_loader_that_ends_its_processes_itself_are_handed_on() -> None:
-    # as of a torch without the private method that ends them at once
-    assert list(_closing_workers(iter([1, 2]))) == [1, 2]
 
 
 @pytest.mark.parametrize("workers", [0, pytest.param(1, marks=pytest.mark.slow)])

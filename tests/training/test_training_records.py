@@ -15,9 +15,9 @@ from training_runs import tiny_run
 
 from vidrestore.cli.train_commands import training_bar
 from vidrestore.errors import CheckpointError, OptionError
+from vidrestore.training.learner import learning_rate
 from vidrestore.training.loop import train
 from vidrestore.training.run_records import POINTS, StepLog, thinned, training_plot
-from vidrestore.training.schedule import learning_rate
 from vidrestore.training.training_events import Began, Reached, Stepped, Validated
 
 
@@ -38,14 +38,12 @@ def begun(path: Path, step: int) -> StepLog:
 # The log
 
 
-def test_a_run_leaves_a_line_per_step(tmp_path):
-    config = tiny_run(tmp_path)
-    train(config, tmp_path / "runs", device="cpu")
-    written = lines(tmp_path / "runs" / "tiny.log.jsonl")
+def test_a_run_leaves_a_line_per_step(trained):
+    written = lines(trained.folder / "tiny.log.jsonl")
     assert [line["step"] for line in written] == list(range(1, 13))
     assert all(set(line) == {"step", "loss", "learning_rate", "gradient_norm", "seconds"} for line in written)
     assert [line["learning_rate"] for line in written] == [
-        learning_rate(step, config.training) for step in range(12)
+        learning_rate(step, trained.config.training) for step in range(12)
     ]
     assert all(line["loss"] > 0 and line["gradient_norm"] > 0 for line in written)
     assert [line["seconds"] for line in written] == sorted(line["seconds"] for line in written)
@@ -116,12 +114,11 @@ def test_a_log_that_can_not_be_written_is_named(tmp_path):
 # The picture
 
 
-def test_the_picture_shows_loss_and_figures_of_all_steps(tmp_path):
-    train(tiny_run(tmp_path), tmp_path / "runs", device="cpu")
-    root = ElementTree.parse(tmp_path / "runs" / "tiny.svg").getroot()
+def test_the_picture_shows_loss_and_figures_of_all_steps(trained):
+    root = ElementTree.parse(trained.folder / "tiny.svg").getroot()
     space = "{http://www.w3.org/2000/svg}"
     loss, held_out = root.iter(f"{space}polyline")
-    losses = [line["loss"] for line in lines(tmp_path / "runs" / "tiny.log.jsonl")]
+    losses = [line["loss"] for line in lines(trained.folder / "tiny.log.jsonl")]
     assert [float(value) for value in loss.attrib["data-values"].split()] == pytest.approx(
         [math.log10(value) for value in losses], abs=1e-3
     )
@@ -131,7 +128,7 @@ def test_the_picture_shows_loss_and_figures_of_all_steps(tmp_path):
         float(point.split(",")[0]) for point in loss.attrib["points"].split()
     )
     assert float(first.split(",")[0]) < float(last.split(",")[0])
-    assert not list((tmp_path / "runs").glob("*.partial"))
+    assert not list(trained.folder.glob("*.partial"))
 
 
 def test_a_long_loss_is_thinned_to_means():

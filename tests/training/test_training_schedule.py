@@ -5,7 +5,18 @@ import math
 import pytest
 
 from vidrestore.training.config import TrainingConfig
-from vidrestore.training.schedule import Plateau, learning_rate
+from vidrestore.training.learner import Plateau, learning_rate
+
+
+def test_the_learning_rate_warms_up_stays_and_falls_to_a_hundredth():
+    settings = TrainingConfig(steps=1000, learning_rate=2.0, warmup=100, decay=0.4)
+    rates = [learning_rate(step, settings) for step in range(1000)]
+    assert [rates[step] for step in (0, 49, 99, 300, 600)] == pytest.approx([0.02, 1.0, 2.0, 2.0, 2.0])
+    assert rates[800] == pytest.approx(2 * (0.01 + 0.99 * 0.5))  # half way down the half cosine
+    assert rates[999] == pytest.approx(0.02, rel=0.01)
+    assert rates[600:] == sorted(rates[600:], reverse=True)
+    level = TrainingConfig(steps=10, learning_rate=0.5, warmup=0, decay=0.0)
+    assert {learning_rate(step, level) for step in range(10)} == {0.5}
 
 
 def test_a_cosine_falls_to_a_floor_that_is_given() -> None:

@@ -112,7 +112,7 @@ def test_a_network_with_tasks_starts_from_one_without_but_not_the_other_way(tmp_
     run = Run(pair_run(tmp_path, **RUN), tmp_path / "tasked", torch.device("cpu"))
     run.initialise_from(given)
     expected = load_model(given).network.state_dict()
-    for network in (run.network, run.average):
+    for network in (run.network, run.learner.average):
         state = network.state_dict()
         assert all(torch.equal(state[name], tensor) for name, tensor in expected.items())
         assert not any(tensor.any() for name, tensor in state.items() if name not in expected)

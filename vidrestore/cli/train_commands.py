@@ -112,12 +112,6 @@ def train(
     tensorboard: Annotated[
         bool, typer.Option("--tensorboard", help="Write logs for TensorBoard, which is to be installed.")
     ] = False,
-    pack: Annotated[
-        Path | None,
-        typer.Option(
-            "--pack", metavar="DIR", help="Only write the data, as parts of 50 MB that --data DIR reads."
-        ),
-    ] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Run one step of everything in a temporary folder.")
     ] = False,
@@ -139,23 +133,16 @@ def train(
         import torch
 
         from vidrestore.training.config import config_toml, footage_settings, read_config
-        from vidrestore.training.data.packed import is_packed
-        from vidrestore.training.data.sources import pack as write_data
         from vidrestore.training.loop import train as run
         from vidrestore.training.networks import with_full_model
 
         if threads:
             torch.set_num_threads(threads)
-        packed = data if data and is_packed(data) else None
-        own = footage_settings(data, config) if data and not packed else []
+        own = footage_settings(data, config) if data else []
         recipe = read_config(config, [*own, *(settings or ())])
-        reading = replace(_reading(cache, cache_gb, skip_bad, workers), packed=packed)
+        reading = _reading(cache, cache_gb, skip_bad, workers)
         if print_config:
             show(*config_toml(with_full_model(recipe)).splitlines())
-            return
-        if pack:
-            paths = write_data(recipe, pack, replace(reading, notice=_notice))
-            show(f"{len(paths)} parts, {sum(path.stat().st_size for path in paths) / 1e6:.1f} MB in {pack}")
             return
         if dry_run:
             _rehearse(recipe, init, device, reading)
@@ -189,7 +176,7 @@ def _notice(text: str) -> None:
 
 
 def _rehearse(recipe: RunConfig, init: list[str] | None, device: str, reading: Reading) -> None:
-    from vidrestore.training.loop import memory_used, rehearse
+    from vidrestore.training.rehearsal import memory_used, rehearse
 
     reading = replace(reading, notice=_notice)
     for done in rehearse(recipe, init=init, device=device, reading=reading):

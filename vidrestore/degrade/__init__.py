@@ -11,24 +11,15 @@ from vidrestore.degrade.added_noise import (
     add_camera_noise,
     add_gaussian_noise,
     camera_noise,
-    random_noise,
-    random_white_noise,
     white_noise,
 )
-from vidrestore.degrade.blur import (
-    average_exposures,
-    average_light,
-    blur,
-    gaussian_blurred,
-    motion,
-    random_blur,
-)
-from vidrestore.degrade.branches import Degradation, one_by_one
+from vidrestore.degrade.blur import average_exposures, average_light, blur, gaussian_blurred, motion
+from vidrestore.degrade.branches import Degradation, of_one_clip, one_by_one
 from vidrestore.degrade.coloured_noise import random_coloured_noise
-from vidrestore.degrade.haze import add_haze, haze, random_haze
+from vidrestore.degrade.haze import add_haze, haze
 from vidrestore.degrade.moving_things import with_moving_things
 from vidrestore.degrade.resize import imresize
-from vidrestore.degrade.weather import add_rain, add_snow, rain, random_rain, random_snow, snow
+from vidrestore.degrade.weather import add_rain, add_snow, rain, snow
 
 BATCHED: dict[str, Degradation] = {
     "haze": haze,
@@ -39,15 +30,8 @@ BATCHED: dict[str, Degradation] = {
     "white": white_noise,
 }
 ON_HOST = BATCHED | {"coloured": one_by_one(random_coloured_noise)}
-DEGRADATIONS = {
-    "haze": random_haze,
-    "rain": random_rain,
-    "snow": random_snow,
-    "blur": random_blur,
-    "noise": random_noise,
-    "white": random_white_noise,
-    "coloured": random_coloured_noise,
-}
+DEGRADATIONS = {name: of_one_clip(batched) for name, batched in BATCHED.items()}
+DEGRADATIONS["coloured"] = random_coloured_noise
 
 __all__ = [
     "DEGRADATIONS",
@@ -61,12 +45,6 @@ __all__ = [
     "gaussian_blurred",
     "imresize",
     "motion",
-    "random_blur",
     "random_coloured_noise",
-    "random_haze",
-    "random_noise",
-    "random_rain",
-    "random_snow",
-    "random_white_noise",
     "with_moving_things",
 ]

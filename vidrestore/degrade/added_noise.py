@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from vidrestore.degrade.branches import Rows, changed, in_turn, of_one_clip, of_sample
+from vidrestore.degrade.branches import Rows, changed, in_turn, of_sample
 from vidrestore.degrade.counters import Counters, constants
 from vidrestore.light import from_light, to_light
 
@@ -81,7 +81,6 @@ def camera_noise(clips: Tensor, draw: Counters) -> Tensor:
     return changed(
         noisy,
         coarse,
-        CHROMA_SHARE,
         lambda rows: (noisy[rows] + random_chroma(clips[rows], branch.part(rows))).clamp_(0, 1),
     )
 
@@ -100,11 +99,8 @@ def white_noise(clips: Tensor, draw: Counters) -> Tensor:
         blue, red = F.interpolate(halves, (height, width), mode="bilinear").view_as(chroma).split(1, 2)
         return luma + colours(blue, red)
 
-    noise = changed(noise, draw.chance(0.5), 0.5, as_stored)
+    noise = changed(noise, draw.chance(0.5), as_stored)
     return torch.addcmul(clips, noise, of_sample(draw.log_uniform(WHITE))).clamp_(0, 1)
-
-
-random_noise, random_white_noise = of_one_clip(camera_noise), of_one_clip(white_noise)
 
 
 def random_chroma(clips: Tensor, draw: Counters) -> Tensor:
@@ -141,7 +137,7 @@ def _sensed(clips: Tensor, draw: Counters) -> Tensor:
     gains = torch.stack((red, torch.ones_like(red), blue), 1)  # a list of numbers would be copied to a GPU
     read = (draw.log_uniform(READ)[:, None] * level) ** 2
     noise, kind, share = draw.normal(*shape[1:]), draw.uniform(), of_sample(draw.uniform(0, 0.5))
-    noise = changed(noise, kind >= 1 - SMOOTHED, SMOOTHED, lambda rows: smoothed(noise[rows], share[rows]))
+    noise = changed(noise, kind >= 1 - SMOOTHED, lambda rows: smoothed(noise[rows], share[rows]))
     through = kind < DEMOSAICED
     lines = of_sample(draw.uniform(*ROWS) * through) * draw.normal(shape[1], 1, shape[3], 1)
     light = to_light(clips)
@@ -153,7 +149,7 @@ def _sensed(clips: Tensor, draw: Counters) -> Tensor:
         bend, follow = (each[rows] for each in settings)
         return demosaiced(light[rows] + noise[rows], bend, follow) - demosaiced(light[rows], bend, follow)
 
-    return from_light(light + changed(noise, through, DEMOSAICED, interpolated))
+    return from_light(light + changed(noise, through, interpolated))
 
 
 def smoothed(noise: Tensor, share: float | Tensor) -> Tensor:

@@ -17,8 +17,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from vidrestore.degrade.branches import Rows, changed, in_turn, of_one_clip, of_sample
-from vidrestore.degrade.counters import Counters, waits
+from vidrestore.degrade.branches import Rows, changed, in_turn, of_sample
+from vidrestore.degrade.counters import Counters
 from vidrestore.degrade.regions import COUNT, members, random_regions
 from vidrestore.degrade.weather import splat
 from vidrestore.light import from_light, to_light
@@ -90,12 +90,9 @@ def blur(clips: Tensor, draw: Counters) -> Tensor:
     def turned(rows: Rows) -> Tensor:
         return blurred_by_turns(clips[rows], path[rows], turns[rows], axis[rows])
 
-    seen = changed(clips, ~rolls & ~parts, (1 - ROLL_SHARE) * (1 - PART_SHARE), moved)
-    seen = changed(seen, ~rolls & parts, (1 - ROLL_SHARE) * PART_SHARE, in_layers)
-    return changed(seen, rolls, ROLL_SHARE, turned)
-
-
-random_blur = of_one_clip(blur)
+    seen = changed(clips, ~rolls & ~parts, moved)
+    seen = changed(seen, ~rolls & parts, in_layers)
+    return changed(seen, rolls, turned)
 
 
 def spans(paths: Tensor) -> Tensor:
@@ -189,7 +186,7 @@ def path_kernels(paths: Tensor, lens: Tensor | None = None) -> Tensor:
     blurred by lenses (B, side, side).
     """
     positions = paths - paths.mean(2, keepdim=True)
-    reach = FARTHEST if waits(paths) else min(FARTHEST, math.ceil(float(positions.abs().max())) + 1)
+    reach = min(FARTHEST, math.ceil(float(positions.abs().max())) + 1)
     reach += 0 if lens is None else lens.shape[1] // 2
     rows, columns = (positions + reach).unbind(3)
     canvas = (2 * reach + 1, 2 * reach + 1)

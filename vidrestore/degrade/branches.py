@@ -1,10 +1,7 @@
-"""Change some samples of a batch: on a CPU exactly these, elsewhere as many as always, so that no value is
-read and no shape depends on one.
-"""
+"""Degradations of batches: of some samples of a batch, of one clip, of one clip after another."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from functools import wraps
 
@@ -13,35 +10,28 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from vidrestore.degrade.counters import Counters, waits
+from vidrestore.degrade.counters import Counters
 
 Rows = Tensor | slice
 Degradation = Callable[[Tensor, Counters], Tensor]
 
 CACHED = 600_000  # samples of clips that are degraded together on a CPU
-SPARE = 3.0  # standard deviations of the number of chosen samples for which there is room
 
 
-def changed(values: Tensor, chosen: Tensor, share: float, change: Callable[[Rows], Tensor]) -> Tensor:
+def changed(values: Tensor, chosen: Tensor, change: Callable[[Rows], Tensor]) -> Tensor:
     """Return (B, ...) `values`, in which `change` makes the samples that are `chosen`, (B,) bool.
 
     `change` gets K numbers of samples, or a slice of all, and returns (K, ...) in the shape of the values.
-    Where reading waits, K is the same for every batch in which a `share` is chosen at random: samples beyond
-    it, rarely one, stay as they are.
     """
-    if not waits(chosen):
-        rows = chosen.nonzero()[:, 0]
-        if len(rows) in (0, len(chosen)):
-            return change(slice(None)) if len(rows) else values
-        return values.index_copy(0, rows, change(rows))
-    rows = chosen.byte().argsort(descending=True, stable=True)[: capacity(len(chosen), share)]
-    kept = chosen[rows].view(-1, *[1] * (values.dim() - 1))
-    return values.index_copy(0, rows, torch.where(kept, change(rows), values[rows]))
+    rows = chosen.nonzero()[:, 0]
+    if len(rows) in (0, len(chosen)):
+        return change(slice(None)) if len(rows) else values
+    return values.index_copy(0, rows, change(rows))
 
 
-def capacity(size: int, share: float) -> int:
-    """Return how many samples of a batch there is room for if a share of them is chosen at random."""
-    return min(size, math.ceil(size * share + SPARE * math.sqrt(size * share * (1 - share))))
+def degraded(clips: Tensor, chosen: Tensor, degradation: Degradation, draw: Counters) -> Tensor:
+    """Return clips of which a degradation changes those that are `chosen`, (B,) bool."""
+    return changed(clips, chosen, lambda rows: degradation(clips[rows], draw.part(rows)))
 
 
 def in_turn(batched: Degradation) -> Degradation:
@@ -52,7 +42,7 @@ def in_turn(batched: Degradation) -> Degradation:
     @wraps(batched)
     def degrade(clips: Tensor, draw: Counters) -> Tensor:
         branch = draw.branch()
-        at_once = len(clips) if waits(clips) else max(1, CACHED // clips[0].numel())
+        at_once = max(1, CACHED // clips[0].numel()) if clips.is_cpu else len(clips)
         if at_once >= len(clips):
             return batched(clips, branch)
         starts = range(0, len(clips), at_once)

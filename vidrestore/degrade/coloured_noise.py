@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from vidrestore.degrade.added_noise import colours
-from vidrestore.degrade.draws import log_uniform
+from vidrestore.degrade.counters import log_uniform
 
 LUMA, CHROMA = (1.0, 55.0), (0.7, 40.0)  # standard deviations on the 0-255 scale, log-uniform
 COARSE = (0.6, 1.2)  # typical blur of luma and of colour differences, standard deviation in their pixels

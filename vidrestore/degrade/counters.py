@@ -1,5 +1,5 @@
 """Random numbers for batches that depend on counters alone, so that a step of training draws the same ones on
-every device, after every interruption and in a captured CUDA graph.
+every device and after every interruption.
 
 Philox 4x32-10: J. Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011. Nothing here reads a
 value or waits for the device.
@@ -12,6 +12,7 @@ import math
 from collections.abc import Callable
 from functools import cache
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -34,9 +35,9 @@ def constants(values: tuple[float, ...], device: torch.device) -> Tensor:
     return torch.tensor(values, device=device)
 
 
-def waits(values: Tensor) -> bool:
-    """Return True if reading `values` would wait for a device."""
-    return values.device.type != "cpu"
+def log_uniform(rng: np.random.Generator, bounds: tuple[float, float]) -> float:
+    """Return a number between two bounds above 0, uniform in its logarithm."""
+    return math.exp(rng.uniform(math.log(bounds[0]), math.log(bounds[1])))
 
 
 def philox(counter: Words, key: tuple[int, int]) -> Words:
@@ -63,13 +64,12 @@ def _xor(one: Tensor, two: Tensor) -> Tensor:
 class Counters:
     """Draw numbers for B samples; a sample's depend on (seed, step, sample) and the calls before.
 
-    `samples` are B different numbers in [0, 2^32), int64, on the device that the numbers are for. `step`, in
-    the same range, may be a tensor of one int64 there, which a captured graph reads at every replay. `seed`
-    is in [0, 2^64). Methods return (B, *shape), and (B,) without a shape; bounds may be tensors that
-    broadcast to that.
+    `samples` are B different numbers in [0, 2^32), int64, on the device that the numbers are for; `step` is
+    in the same range, `seed` in [0, 2^64). Methods return (B, *shape), and (B,) without a shape; bounds may
+    be tensors that broadcast to that.
     """
 
-    def __init__(self, seed: int, step: int | Tensor, samples: Tensor) -> None:
+    def __init__(self, seed: int, step: int, samples: Tensor) -> None:
         self.key, self.step, self.samples = (seed & WORD, seed >> 32), step, samples
         self.calls, self._pool = 0, samples[:, None][:, :0]
 
@@ -140,12 +140,12 @@ class Counters:
     def _philox(self, words: int, finish: Callable[[Tensor], tuple[Tensor, ...]]) -> Tensor:
         """Return (B, `words` or some more) of numbers, several times as many if `finish` makes several."""
         runs, device = -(-words // (4 * RUN)), self.samples.device
-        width = runs if waits(self.samples) else max(1, CHUNK // len(self.samples))
+        width = max(1, CHUNK // len(self.samples)) if self.samples.is_cpu else runs
         parts = []
         for start in range(0, runs, width):
             number = torch.arange(start * RUN, min(start + width, runs) * RUN, device=device)[None]
-            call = torch.full_like(number[:, :1], self.calls)
-            drawn = philox((number, call, self.samples[:, None], call * 0 + self.step), self.key)
+            call, step = (torch.full_like(number[:, :1], value) for value in (self.calls, self.step))
+            drawn = philox((number, call, self.samples[:, None], step), self.key)
             numbers = [each.unflatten(1, (-1, RUN)) for word in drawn for each in finish(word)]
             parts.append(torch.stack(numbers, 2).flatten(1))
         self.calls += 1

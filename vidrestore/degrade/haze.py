@@ -13,7 +13,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from vidrestore.degrade.branches import changed, filtered, in_turn, of_one_clip, of_sample
+from vidrestore.degrade.branches import changed, filtered, in_turn, of_sample
 from vidrestore.degrade.counters import Counters, constants
 from vidrestore.degrade.regions import COUNT, box_filtered, lowest_rows, members, random_regions
 from vidrestore.light import GAMMA, WAVELENGTHS, to_light
@@ -68,9 +68,6 @@ def haze(clips: Tensor, draw: Counters) -> Tensor:
     return random_scattering(clips, draw).clips
 
 
-random_haze = of_one_clip(haze)
-
-
 def random_scattering(clips: Tensor, draw: Counters) -> Hazy:
     """Add such haze, and return with it what a network may learn to find."""
     depth = random_depth(clips, draw)
@@ -89,10 +86,10 @@ def random_scattering(clips: Tensor, draw: Counters) -> Hazy:
     exposure = (EXPOSED * draw.normal() * exposed).exp()[:, None, None, None]
     light = exposure * (even**GAMMA * uneven**GAMMA).clamp(max=1)
     airlight = torch.where(in_light[:, None, None, None], light, (even * uneven).clamp(max=1))[:, None]
-    seen = changed(clips, in_light, LIGHT_SHARE, lambda rows: to_light(clips[rows]))
+    seen = changed(clips, in_light, lambda rows: to_light(clips[rows]))
     # add_haze, and the exposure, in place
     hazy = torch.sub(exposure[:, None] * seen, airlight).mul_(depths.neg().exp_()).add_(airlight).clamp_(0, 1)
-    hazy = changed(hazy, in_light, LIGHT_SHARE, lambda rows: hazy[rows] ** (1 / GAMMA))
+    hazy = changed(hazy, in_light, lambda rows: hazy[rows] ** (1 / GAMMA))
     return Hazy(hazy, depths[:, :, 1:2], light)
 
 
@@ -133,7 +130,6 @@ def random_depth(clips: Tensor, draw: Counters) -> Tensor:
     depth = changed(
         depth,
         standing,
-        STANDING_SHARE,
         lambda rows: _with_upright_regions(depth[rows], clips[rows], branch.part(rows)),
     )
     one, two = draw.gamma(0.4, 0.4, 0.4, 0.4).unflatten(1, (2, 2)).unbind(1)

@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from vidrestore.degrade.draws import log_uniform
+from vidrestore.degrade.counters import log_uniform
 
 KINDS = ("lamps", "sign", "sparks", "balls", "smoke")
 SPEED = (0.5, 40.0)  # pixels per frame: a video of few frames a second has large ones

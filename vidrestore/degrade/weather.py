@@ -20,8 +20,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from vidrestore.degrade.branches import changed, in_turn, of_one_clip, of_sample
-from vidrestore.degrade.counters import Counters, constants, waits
+from vidrestore.degrade.branches import changed, in_turn, of_sample
+from vidrestore.degrade.counters import Counters, constants
 from vidrestore.degrade.haze import add_haze, random_depth
 from vidrestore.light import from_light, to_light
 
@@ -105,10 +105,10 @@ def _in_either(
     clips: Tensor, in_light: Tensor, airlight: Tensor, add: Callable[[Tensor, Tensor], Tensor]
 ) -> Tensor:
     """Return what `add` makes of clips and airlight (B, 3, 1, 1), where `in_light` (B,) in linear light."""
-    scene = changed(clips, in_light, LIGHT_SHARE, lambda rows: to_light(clips[rows]))
+    scene = changed(clips, in_light, lambda rows: to_light(clips[rows]))
     air = torch.where(in_light[:, None, None, None], to_light(airlight), airlight)
     seen = add(scene, air).clamp_(0, 1)
-    return changed(seen, in_light, LIGHT_SHARE, lambda rows: from_light(seen[rows]))
+    return changed(seen, in_light, lambda rows: from_light(seen[rows]))
 
 
 def _painted(frames: int, canvas: Canvas, draw: Counters, chosen: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
@@ -132,10 +132,10 @@ def _painted(frames: int, canvas: Canvas, draw: Counters, chosen: Tensor) -> Ite
         else:
             along, there = draw.log_uniform(CROSSING), crossing
             density = draw.log_uniform(CROSSING_COUNT)
-        if _some(there := there & chosen):
-            swarm = Swarm.drawn(part, canvas, density * there, step, 0 * step, down, 0.05, 0.08)
+        if (there := there & chosen).any():
+            swarm = Swarm.drawn(part, canvas, density * there, step, 0 * step, down, 0.05)
             line = line_spectrum(along, taper * along, down, canvas)
-            yield swarm.traces(frames, canvas, peak, 0.08), line * gaussian_spectrum(sigma, canvas)
+            yield swarm.traces(frames, canvas, peak), line * gaussian_spectrum(sigma, canvas)
 
 
 def _streaks(frames: int, canvas: Canvas, draw: Counters, chosen: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
@@ -154,29 +154,24 @@ def _streaks(frames: int, canvas: Canvas, draw: Counters, chosen: Tensor) -> Ite
         density = draw.log_uniform(STREAKS) / near
         length = 60 * near * exposure * draw.uniform(0.5, 1)
         thin, bright = near * draw.uniform(0.6, 1.2), strength * draw.uniform(0.5, 1.5)
-        if _some(there := number < layers):
-            swarm = Swarm.drawn(part, canvas, density * there, 120 * near, length, down, 0.05, 0.03)
-            yield swarm.traces(frames, canvas, bright, 0.25), gaussian_spectrum(thin.clamp(min=0.35), canvas)
+        if (there := number < layers).any():
+            swarm = Swarm.drawn(part, canvas, density * there, 120 * near, length, down, 0.05)
+            yield swarm.traces(frames, canvas, bright), gaussian_spectrum(thin.clamp(min=0.35), canvas)
     length, part = draw.log_uniform(FINE_LENGTH), draw.branch()
     density = draw.log_uniform(FINE_COUNT).minimum(0.25 / length)
     step, bright = draw.uniform(1, 4) * length, draw.log_uniform((0.05, 0.5))
     sigma = draw.uniform(0.35, 0.8)
-    if _some(fine):
-        swarm = Swarm.drawn(part, canvas, density * fine, step, length, down, 0.05, 0.027)
-        yield swarm.traces(frames, canvas, bright, 0.45), gaussian_spectrum(sigma, canvas)
+    if fine.any():
+        swarm = Swarm.drawn(part, canvas, density * fine, step, length, down, 0.05)
+        yield swarm.traces(frames, canvas, bright), gaussian_spectrum(sigma, canvas)
     sigma, part = draw.log_uniform(THICK), draw.branch()
     length = sigma * draw.uniform(4, 14) * exposure.sqrt()
     density = draw.log_uniform(THICK_COUNT)
     bright = (strength * draw.uniform(0.5, 1.5) + 0.08).clamp(max=0.6)
-    if _some(thick):
+    if thick.any():
         step = torch.full_like(length, 200.0)
-        swarm = Swarm.drawn(part, canvas, density * thick, step, length, down, 0.08, 1e-3)
-        yield swarm.traces(frames, canvas, bright, 0.07), gaussian_spectrum(sigma, canvas)
-
-
-def _some(there: Tensor) -> bool:
-    """Return False if it is known without waiting that no sample has a layer."""
-    return waits(there) or bool(there.any())
+        swarm = Swarm.drawn(part, canvas, density * thick, step, length, down, 0.08)
+        yield swarm.traces(frames, canvas, bright), gaussian_spectrum(sigma, canvas)
 
 
 def _drop_light(clips: Tensor, in_light: Tensor, draw: Counters) -> Tensor:
@@ -229,10 +224,9 @@ def _flakes(frames: int, canvas: Canvas, draw: Counters) -> Iterator[tuple[Tenso
         opacity = depth * draw.uniform(0.5, 1.5) * (3 / radius).sqrt().clamp(max=1)
         passed = (streak / (2 * radius + 1)).clamp(min=1)
         shape = _flake(radius, draw)
-        if _some(there):
-            most = (0.056, 0.5) if is_small else (8e-4, 0.15)
-            swarm = Swarm.drawn(part, canvas, density * there, fall, streak, down, 0.25, most[0])
-            yield swarm.traces(frames, canvas, opacity / passed, most[1]), shape_spectrum(shape, canvas)
+        if there.any():
+            swarm = Swarm.drawn(part, canvas, density * there, fall, streak, down, 0.25)
+            yield swarm.traces(frames, canvas, opacity / passed), shape_spectrum(shape, canvas)
 
 
 def _flake(radius: Tensor, draw: Counters) -> Tensor:
@@ -257,7 +251,6 @@ def _veil(clips: Tensor, draw: Counters, share: Tensor | float = VEIL_SHARE) -> 
     depth = changed(
         torch.ones_like(clips[:, :, :1]),
         uneven,
-        UNEVEN_SHARE,
         lambda rows: random_depth(clips[rows], part.part(rows)),
     )
     # the light of the sky, which lights the scene as well
@@ -265,15 +258,12 @@ def _veil(clips: Tensor, draw: Counters, share: Tensor | float = VEIL_SHARE) -> 
     return torch.exp(-density * depth), airlight.view(-1, 1, 1, 1).expand(-1, 3, -1, -1)
 
 
-random_rain, random_snow = of_one_clip(rain), of_one_clip(snow)
-
 Canvas = tuple[int, int]
 # Falling particles: their traces during the exposure, and their shapes as a lens images them.
 #
 # Everything is drawn on a canvas somewhat larger than the picture that wraps around at its borders. Shapes
 # are convolved by the canvas's Fourier transform, which wraps around in the same way, so one inverse
-# transform serves all layers. Where reading waits, a layer has room for a fixed number of particles and of
-# points on their paths; more are left out, in less than one layer of a hundred.
+# transform serves all layers.
 
 MARGIN = 40  # least number of pixels of a canvas beyond the picture
 SIDE_MULTIPLE = 20  # of a canvas: a third less time for Fourier transforms than 16
@@ -303,29 +293,26 @@ class Swarm:
         path: Tensor,
         down: Tensor,
         spread: float,
-        most: float,
     ) -> Swarm:
-        """Return `density` (B,) particles per pixel, where reading waits at most `most`, whose step and path,
-        of these lengths (B,) in the direction `down` (B, 2), vary by `spread`; their weight is about 1.
+        """Return `density` (B,) particles per pixel, whose step and path, of these lengths (B,) in the
+        direction `down` (B, 2), vary by `spread`; their weight is about 1.
         """
-        area = canvas[0] * canvas[1]
-        count = poisson(density * area, draw)
-        number = room(count, most * area)
-        varied = draw.normal(number, 6).mT  # in one call: the first two become uniform
+        count = poisson(density * (canvas[0] * canvas[1]), draw)
+        varied = draw.normal(room(count), 6).mT  # in one call: the first two become uniform
         start = constants(tuple(map(float, canvas)), down.device)[:, None] * uniform(varied[:, :2])
         way = (1 + 2 * spread * varied[:, 2:3]) * down[..., None] + spread * varied[:, 3:5]
         steps, paths = (length[:, None, None] * way for length in (step, path))
         return cls(start, steps, paths, (0.4 * varied[:, 5]).exp(), count)
 
-    def traces(self, frames: int, canvas: Canvas, factor: Tensor, most: float) -> Tensor:
+    def traces(self, frames: int, canvas: Canvas, factor: Tensor) -> Tensor:
         """Return (B, T, 1, *canvas): `factor` (B,) times the weight of each particle, spread over the pixels
-        of its path; where reading waits, by at most `most` points per pixel.
+        of its path.
         """
         number = self.weight.shape[1]
         lengths, numbers = self.path.norm(dim=1), torch.arange(number, device=self.start.device)
         longest = (lengths * (numbers < self.count[:, None])).amax(1)
         moments = 1 + longest.ceil()
-        points = torch.arange(room(self.count * moments, most * canvas[0] * canvas[1]), device=numbers.device)
+        points = torch.arange(room(self.count * moments), device=numbers.device)
         whose = (points / moments[:, None] + 1e-4).floor()
         along = (points - whose * moments[:, None] + 0.5) / moments[:, None] - 0.5
         weight = factor[:, None] * self.weight * lengths.clamp(min=1) / moments[:, None]
@@ -349,9 +336,9 @@ def poisson(mean: Tensor, draw: Counters, *shape: int) -> Tensor:
     return (mean + normal * mean.sqrt() + (normal**2 - 1) / 6 + 0.5).floor().clamp(min=0) * (mean > 0)
 
 
-def room(counts: Tensor, most: float) -> int:
-    """Return how many there is room for: the largest count, or, where reading waits, `most`."""
-    return max(FEWEST, math.ceil(most) if waits(counts) else int(counts.max()))
+def room(counts: Tensor) -> int:
+    """Return how many there is room for: the largest count, and at least FEWEST."""
+    return max(FEWEST, int(counts.max()))
 
 
 def splat(rows: Tensor, columns: Tensor, weight: Tensor, canvas: Canvas) -> Tensor:

@@ -24,13 +24,15 @@ from vidrestore.files.locks import BusyError, Lock, heartbeat
 from vidrestore.files.regular import check_pickled
 from vidrestore.training.config import RunConfig
 
-_TYPES = {"step": COUNT, "seconds": float, "curve": [{"step": COUNT}]}
-_LATER = {  # not in checkpoints of earlier versions
+_TYPES = {
+    "step": COUNT,
+    "seconds": float,
+    "init": list,
     "identity": dict,
-    "init": (str, list),
+    "curve": [{"step": COUNT}],
     "plateau": {"waited": COUNT, "share": float},
-    "best": {"step": COUNT, "psnr": float, "weights": dict},
 }
+_BEST = {"step": COUNT, "psnr": float, "weights": dict}
 
 
 @contextmanager
@@ -84,9 +86,9 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
                 raise ValueError(damaged)
         state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
         check_types(state, _TYPES)
-        later = {name: schema for name, schema in _LATER.items() if state.get(name) is not None}
-        check_types({name: state[name] for name in later}, later)
-        json.dumps(state.get("identity"))  # a tensor in it can't be compared
+        if state["best"] is not None:
+            check_types(state["best"], _BEST)
+        json.dumps(state["identity"])  # a tensor in it can't be compared
     except Exception as error:  # a damaged pickle may raise anything
         raise CheckpointError(f"{path}: can't be read as a checkpoint; remove it to start again") from error
     return state
@@ -114,15 +116,8 @@ def identity_of(config: RunConfig, model: Mapping[str, Any], fixed: Iterable[str
 def check_same(
     checkpoint: Path, config: RunConfig, earlier: Mapping[str, Any], now: Mapping[str, Any]
 ) -> None:
-    """Raise ConfigError if the configuration has changed since the checkpoint, with the old and new values.
-
-    Checkpoints of versions that saved no identity are accepted.
-    """
-    names = (
-        [name for name in earlier.keys() | now.keys() if name in earlier or not _is_default(name, config)]
-        if earlier
-        else []
-    )
+    """Raise ConfigError, with the old and new values, if the configuration has changed since."""
+    names = [name for name in earlier.keys() | now.keys() if name in earlier or not _is_default(name, config)]
     changed = [name for name in names if earlier.get(name) != now.get(name)]
     if changed:
         details = "; ".join(

@@ -378,7 +378,7 @@ def footage_settings(folder: Path, path: Path) -> list[str]:
         named = "dataset" in parse_toml(read_limited(path, LARGEST_TOML, follow=True).decode()).get(
             "data", {}
         )
-    except (OSError, ValueError):  # of which `read_config` tells
+    except (OSError, ValueError):  # which `read_config` reports
         named = False
     if named:
         return [f"data.folder={json.dumps(str(place))}"]

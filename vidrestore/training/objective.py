@@ -45,7 +45,11 @@ class Objective(ABC):
 
     def __init__(self, settings: Any, share: Share = WHOLE) -> None:
         self.settings, self.share = settings, share
-        self.parameters: dict[str, Any] = {}  # of the task, for the card of the weights, unless configured
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """The parameters of the task for the card of the weights, unless they are configured."""
+        return {}
 
     def card_metrics(self, last: dict[str, Any]) -> dict[str, Any]:
         """Return the last point of the validation curve as metrics for the card of the weights."""
@@ -54,9 +58,10 @@ class Objective(ABC):
             for name, psnr in last["psnr"].items()
         }
 
-    @abstractmethod
     def optimiser(self, network: nn.Module) -> torch.optim.Optimizer:
         """Return a new optimiser for all parameters."""
+        rate = self.settings.learning_rate
+        return torch.optim.Adam(network.parameters(), lr=rate, betas=(0.9, 0.99), fused=True)
 
     @abstractmethod
     def loss(self, network: nn.Module, batch: tuple[Any, ...], step: int) -> Tensor:
@@ -81,16 +86,12 @@ class GroupObjective(Objective):
     fixed_settings = ("sigma", "clip_noise", *Objective.fixed_settings)
     settings: TrainingConfig
 
-    def __init__(self, settings: TrainingConfig, share: Share = WHOLE) -> None:
-        super().__init__(settings, share)
-        self.parameters = {"sigma": list(settings.sigma)}
+    @property
+    def parameters(self) -> dict[str, Any]:
+        return {"sigma": list(self.settings.sigma)}
 
     def card_metrics(self, last: dict[str, Any]) -> dict[str, Any]:
         return {f"held-out groups, sigma {sigma}": {"psnr": psnr} for sigma, psnr in last["psnr"].items()}
-
-    def optimiser(self, network: nn.Module) -> torch.optim.Optimizer:
-        rate = self.settings.learning_rate
-        return torch.optim.Adam(network.parameters(), lr=rate, betas=(0.9, 0.99), fused=True)
 
     def loss(self, network: nn.Module, batch: tuple[Any, ...], step: int) -> Tensor:
         (clean, sigma, *noise), settings = batch, self.settings
@@ -173,13 +174,9 @@ class ClipObjective(Objective):
     measured, baseline = "clips", "psnr_bicubic"
     settings: ClipTrainingConfig
 
-    def __init__(self, settings: ClipTrainingConfig, share: Share = WHOLE) -> None:
-        super().__init__(settings, share)
-        self.parameters = {"scale": SCALE}
-
-    def optimiser(self, network: nn.Module) -> torch.optim.Optimizer:
-        rate = self.settings.learning_rate
-        return torch.optim.Adam(network.parameters(), lr=rate, betas=(0.9, 0.99), fused=True)
+    @property
+    def parameters(self) -> dict[str, Any]:
+        return {"scale": SCALE}
 
     def loss(self, network: nn.Module, batch: tuple[Any, ...], step: int) -> Tensor:
         small, large = batch
@@ -348,7 +345,7 @@ def psnr_loss(restored: Tensor, clean: Tensor, least: float = LEAST_ERROR) -> Te
 
 def haze_loss(network: nn.Module, hazy: Tensor, truth: Tensor, settings: PairTrainingConfig) -> Tensor:
     """Return the loss of a network that finds haze, on pictures and what is in them; see
-    `pairs.PairSource.draw`.
+    `pairs.PairSource.batch`.
 
     These are the mean errors of the transmission, of its square root, and of the airlight's logarithm,
     weighted by how much of it is seen, and a little of `psnr_loss` of the scenes. By the scenes alone a

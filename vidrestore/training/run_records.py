@@ -38,7 +38,7 @@ def recording(
     """
     with ExitStack() as stack:
         log = stack.enter_context(closing(StepLog(stem.with_suffix(".log.jsonl"))))
-        listeners: list[Listener] = [log, CurvePlot(stem.with_suffix(".svg"), log, curve), on_event]
+        listeners: list[Listener] = [log, curve_plot(stem.with_suffix(".svg"), log, curve), on_event]
         if tensorboard:
             listeners.append(stack.enter_context(tensorboard_listener(stem.with_suffix(".tensorboard"))))
         yield to_all(*listeners)
@@ -103,21 +103,21 @@ class StepLog:
             self._stream.close()
 
 
-class CurvePlot:
-    """A listener that plots loss and held-out PSNR, from the first step on, at every validation: an SVG file.
+def curve_plot(path: Path, log: StepLog, curve: Callable[[], Sequence[dict[str, Any]]]) -> Listener:
+    """Return a listener that plots loss and held-out PSNR, from the first step on, at every validation: an
+    SVG file.
 
     `curve` returns the validations so far, as checkpoints hold them. Raises CheckpointError if it can't be
     written.
     """
 
-    def __init__(self, path: Path, log: StepLog, curve: Callable[[], Sequence[dict[str, Any]]]) -> None:
-        self.path, self.log, self.curve = path, log, curve
-
-    def __call__(self, event: Event) -> None:
+    def emit(event: Event) -> None:
         if isinstance(event, Validated):
-            drawn = training_plot(self.path.stem, self.log.steps, self.log.losses, self.curve())
-            with _writing(self.path), replacing(self.path, sync=False) as stream:
+            drawn = training_plot(path.stem, log.steps, log.losses, curve())
+            with _writing(path), replacing(path, sync=False) as stream:
                 stream.write(drawn.encode())
+
+    return emit
 
 
 def training_plot(

@@ -62,22 +62,15 @@ class ReusedBatches(Source):
     in each.
 
     If a network learns faster than batches are made, that is nearly as good as as many new batches (D. Choi
-    et al., "Faster Neural Network Training with Data Echoing", 2019). `place` moves a batch to the device
-    before it is augmented.
+    et al., "Faster Neural Network Training with Data Echoing", 2019).
     """
 
-    def __init__(
-        self,
-        source: Source,
-        times: int,
-        seed: int,
-        place: Callable[[tuple[Any, ...]], tuple[Any, ...]] = lambda batch: batch,
-    ) -> None:
-        self.source, self.times, self.seed, self.place = source, times, seed, place
+    def __init__(self, source: Source, times: int, seed: int) -> None:
+        self.source, self.times, self.seed = source, times, seed
 
     def batch(self, step: int, size: int, share: Share = WHOLE) -> tuple[Any, ...]:
         """Return the batch of a step; see `Source.batch`."""
-        return self._augmented(self.place(self.source.batch(step // self.times, size, share)), step)
+        return self._augmented(self.source.batch(step // self.times, size, share), step)
 
     def batches(
         self, steps: range, size: int, workers: int = 0, share: Share = WHOLE
@@ -86,10 +79,9 @@ class ReusedBatches(Source):
         numbers = range(steps.start // self.times, -(-steps.stop // self.times))
         with closing(self.source.batches(numbers, size, workers, share)) as made:
             for number, batch in zip(numbers, made, strict=True):
-                placed = self.place(batch)
                 for step in range(number * self.times, (number + 1) * self.times):
                     if step in steps:
-                        yield self._augmented(placed, step)
+                        yield self._augmented(batch, step)
 
     def _augmented(self, batch: tuple[Any, ...], step: int) -> tuple[Any, ...]:
         return augmented(batch, np.random.default_rng((self.seed, 2, step)))

@@ -68,18 +68,9 @@ class DecodedFiles:
                 f"{folder}: can't create this folder ({error.strerror}); choose another `cache`"
             ) from error
 
-    def decoded(self, source: Path, decode: Callable[[Path], Planes]) -> Decoded | None:
-        """Return the frames of `source` from the cache, decoding them into it if needed; None if there is no
-        room.
-
-        Raises what `decode` raises, and ConfigError if the cache is in the source's folder, where nothing is
-        written.
-        """
-        return self._decoded(self.reserve(source), source, decode)
-
     def reserve(self, source: Path) -> Path:
-        """Return the path of `source` in the cache and keep that file for this run. Raises as `decoded` does,
-        but for `decode`.
+        """Return the path of `source` in the cache and keep that file for this run. Raises ConfigError if the
+        cache is in the source's folder, where nothing is written.
         """
         if self.folder.resolve().is_relative_to(source.resolve().parent):
             raise ConfigError(
@@ -98,8 +89,8 @@ class DecodedFiles:
         decode: Callable[[Path], Planes],
         on_error: Callable[[Path, MediaError], None],
     ) -> dict[Path, Decoded | None]:
-        """Return the frames of all sources by path, as `decoded` does; `on_error` is called for those that
-        can't be read.
+        """Return the frames of all sources by path, None where there is no room, decoding them into the cache
+        if needed; `on_error` is called for those that can't be read. Raises as `reserve` does.
         """
         found: dict[Path, Decoded | None] = {}
         paths = {}
@@ -111,13 +102,10 @@ class DecodedFiles:
                 on_error(source, error)
         for source, path in paths.items():
             try:
-                found[source] = self._decoded(path, source, decode)
+                found[source] = _read_valid(path) or self._write(path, decode(source))
             except MediaError as error:
                 on_error(source, error)
         return found
-
-    def _decoded(self, path: Path, source: Path, decode: Callable[[Path], Planes]) -> Decoded | None:
-        return _read_valid(path) or self._write(path, decode(source))
 
     def _write(self, path: Path, planes: Planes) -> Decoded | None:
         planes = tuple(plane.contiguous() for plane in planes)

@@ -7,7 +7,6 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +24,7 @@ from vidrestore.media import pictures
 from vidrestore.media.probe import probe
 from vidrestore.media.reader import VideoReader
 from vidrestore.training.data.decoded import Decoded
-from vidrestore.training.data.planes import Planes, Shot, view_of
+from vidrestore.training.data.planes import Camera, Planes, Shot
 
 Window = tuple[Tensor, ...]  # planes (T, H, W) uint8: Y, U, V (R, G, B of an RGB clip), or gray alone
 Coding = tuple[PixelFormat, ColourTags]
@@ -79,8 +78,8 @@ class Footage:
         if path not in self._photos:
             return random_frames(self._large(rng, path, side)[1], self.frames, rng)
         planes = Planes([self._shot(path)], torch.device("cpu"), PAN)
-        view, most = view_of(counters(rng), planes, True, self.frames, PAN)
-        cut = (planes.patches(view, torch.tensor([number]), most)[0] for number in range(3))
+        view = Camera(PAN, self.frames).view(counters(rng), planes, still=True)
+        cut = (planes.patches(view, torch.tensor([number]))[0] for number in range(3))
         return tuple(plane.to(torch.uint8) for plane in cut)
 
     def rgb_crop(self, rng: np.random.Generator, side: int, frames: int, widest: int | None = None) -> Tensor:
@@ -94,8 +93,7 @@ class Footage:
         (format, tags), (height, width), target = self._coding(path), planes[0].shape[1:], side
         if widest is not None:
             side = 2 * int(rng.integers(side // 2, max(side, min(widest, height, width)) // 2 + 1))
-        place = random_place((height, width), format, side, rng)
-        window = random_frames(crop_planes(planes, format, place), frames, rng)
+        window = random_frames(random_crop(planes, format, side, rng), frames, rng)
         rgb = yuv_to_rgb([plane.float() for plane in window], format, tags, height).clamp_(0, 1)
         if widest is None:
             return rgb
@@ -174,44 +172,18 @@ def shot_of(path: Path, still: bool, planes: Window, coding: Coding) -> Shot:
     return Shot(path.name, still, planes, (down[0], right[0]), (down[1], right[1]), matrix)
 
 
-@dataclass(frozen=True)
-class Place:
-    """A square crop, in pixels of luma."""
-
-    row: int
-    column: int
-    side: int
-
-    @property
-    def rows(self) -> slice:
-        return slice(self.row, self.row + self.side)
-
-    @property
-    def columns(self) -> slice:
-        return slice(self.column, self.column + self.side)
-
-
-def random_place(size: Sequence[int], format: PixelFormat, side: int, rng: np.random.Generator) -> Place:
-    """Return a random place within `size` (height, width), a multiple of the chroma subsampling."""
-    steps = (1 << format.chroma_height_shift, 1 << format.chroma_width_shift)
+def random_crop(planes: Window, format: PixelFormat, side: int, rng: np.random.Generator) -> Window:
+    """Return a random square crop of all frames, at a place that is a multiple of the chroma subsampling."""
+    coarse = 1 << format.chroma_height_shift, 1 << format.chroma_width_shift
     row, column = (
         int(rng.integers((length - side) // step + 1)) * step
-        for length, step in zip(size, steps, strict=True)
+        for length, step in zip(planes[0].shape[1:], coarse, strict=True)
     )
-    return Place(row, column, side)
-
-
-def crop_planes(planes: Window, format: PixelFormat, place: Place) -> Window:
-    """Return the crop at a place of all frames of a clip."""
     cut = []
     for plane in planes:
-        down, right = (
-            (1, 1)
-            if plane is planes[0]
-            else (1 << format.chroma_height_shift, 1 << format.chroma_width_shift)
-        )
-        rows = slice(place.rows.start // down, -(-place.rows.stop // down))
-        cut.append(plane[:, rows, place.columns.start // right : -(-place.columns.stop // right)])
+        down, right = (1, 1) if plane is planes[0] else coarse
+        rows = slice(row // down, -(-(row + side) // down))
+        cut.append(plane[:, rows, column // right : -(-(column + side) // right)])
     return tuple(cut)
 
 

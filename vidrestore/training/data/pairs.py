@@ -23,7 +23,7 @@ from vidrestore.degrade import (
     motion,
     with_moving_things,
 )
-from vidrestore.degrade.branches import Rows, changed, of_sample, one_by_one
+from vidrestore.degrade.branches import degraded, of_sample, one_by_one
 from vidrestore.degrade.coding import random_coding
 from vidrestore.degrade.counters import Counters, constants
 from vidrestore.degrade.haze import random_scattering
@@ -33,7 +33,7 @@ from vidrestore.media.recompress import recompress, recompress_pictures
 from vidrestore.training.config import TASK_OF, PairDataConfig
 from vidrestore.training.data.batches import WHOLE, Share
 from vidrestore.training.data.footage import Footage
-from vidrestore.training.data.planes import PlaneSource, Shots
+from vidrestore.training.data.planes import Camera, PlaneSource, Shots
 
 EXPOSURES = (3, 5, 7)  # frames that are averaged to one blurred frame
 MEAN_SHARE = 0.25  # of blurred crops that are such averages; the others are blurred along a random path
@@ -73,7 +73,8 @@ class PairSource(PlaneSource):
         *,
         finds_haze: bool = False,
     ) -> None:
-        super().__init__(footage, device, seed, config.crop)
+        camera = Camera(config.crop, config.frames, NATIVE, config.fast, config.widest)
+        super().__init__(footage, device, seed, camera)
         self.config, self.finds_haze = config, finds_haze
         self.tasks = task_indices(config, tasks)
         if self.resident:
@@ -84,9 +85,8 @@ class PairSource(PlaneSource):
                 )
             if config.distracted:
                 raise ConfigError("resident data have no distracted crops; set data.distracted=0")
-        self.shares = occurring(config)
 
-    def draw(self, step: Tensor, size: int, share: Share = WHOLE) -> tuple[Tensor, ...]:
+    def batch(self, step: int, size: int, share: Share = WHOLE) -> tuple[Tensor, ...]:
         """Return degraded and clean crops, float32 in [0, 1], each with a random degradation.
 
         Both are (size, 3, S, S). With several frames the degraded ones are (size, frames, 3, S, S) and the
@@ -107,12 +107,8 @@ class PairSource(PlaneSource):
             given = self._compressed(given, recompressed, draws)
             return quantised(given)[:, 0], torch.cat(truth, 1)
         if config.distracted:
-            things = draws.branch()
-
-            def distracted(rows: Rows) -> Tensor:
-                return one_by_one(with_moving_things)(clean[rows], things.part(rows))
-
-            clean = changed(clean, draws.chance(config.distracted), config.distracted, distracted)
+            things, chosen = draws.branch(), draws.chance(config.distracted)
+            clean = degraded(clean, chosen, one_by_one(with_moving_things), things)
         averages = {}
         if not self.resident and "blur" in config.degradations:
             blurred = (primary == config.degradations.index("blur")) & ~untouched
@@ -132,17 +128,12 @@ class PairSource(PlaneSource):
         clean = quantised(clean[:, middle])
         return given if config.frames > 1 else given[:, 0], clean, *tasks
 
-    def _windows(self, step: Tensor, size: int, samples: range, frames: int) -> Tensor:
+    def _windows(self, step: int, size: int, samples: range, frames: int) -> Tensor:
         """Return the clean clips (B, frames, 3, S, S) of some samples of a batch."""
-        moves = {"fast": self.config.fast, "widest": self.config.widest, "native": NATIVE}
-        parts = [
-            self.crops(self.counters(step, part), still, frames, **moves)
-            for still, part in self.parts(size, samples)
-        ]
-        return torch.cat(parts).clamp(0, 1)
+        return self.crops(step, size, samples, frames).clamp(0, 1)
 
     def _averages(
-        self, step: Tensor, size: int, samples: range, lengths: Sequence[int]
+        self, step: int, size: int, samples: range, lengths: Sequence[int]
     ) -> dict[int, tuple[Tensor, Tensor]]:
         """Return sharp clips and averages of as many frames as the exposure drawn has, if any is, by row, for
         those that move slowly. They have no bright moving things.
@@ -175,41 +166,29 @@ class PairSource(PlaneSource):
             found = constants(tuple(table), self.device)[6 * primary + draws.integers(0, 6)].long()
             second = torch.where(draws.chance(self.config.combined), found, second)
         degradations = BATCHED if self.resident else ON_HOST
-        for name, share in self.shares.items():
+        for name in occurring(self.config):
             chosen = second == ORDER.index(name)
             if name in names:
                 chosen = chosen | (primary == names.index(name))
-            own, before = draws.branch(), clips
-
-            def change(rows: Rows, name: str = name, own: Counters = own, before: Tensor = before) -> Tensor:
-                return degradations[name](before[rows], own.part(rows))
-
             if name == "blur" and averages:
                 chosen[list(averages)] = False
-                before = torch.stack([averages.get(row, (clip,))[-1] for row, clip in enumerate(clips)])
-            clips = changed(before, chosen & ~untouched, share, change)
+                clips = torch.stack([averages.get(row, (clip,))[-1] for row, clip in enumerate(clips)])
+            clips = degraded(clips, chosen & ~untouched, degradations[name], draws.branch())
         return clips
 
     def _compressed(self, clips: Tensor, chosen: Tensor, draws: Counters) -> Tensor:
         branch, coding = draws.branch(), random_coding if self.resident else one_by_one(random_compression)
-
-        def change(rows: Rows) -> Tensor:
-            return coding(clips[rows], branch.part(rows))
-
-        return changed(clips, chosen, self.config.recompressed, change) if self.config.recompressed else clips
+        return degraded(clips, chosen, coding, branch)
 
 
-def occurring(config: PairDataConfig) -> dict[str, float]:
+def occurring(config: PairDataConfig) -> list[str]:
     """Return the degradations of a configuration, those that may come second, too, in the order in which they
-    happen, and the share of samples that has each.
+    happen.
     """
-    shares = dict.fromkeys(ORDER, 0.0)
-    each = 1 / len(config.degradations)
-    for name in config.degradations:
-        shares[name] += each
-        for other in SECOND.get(name, ()) if config.combined else ():
-            shares[other] += each * config.combined / len(SECOND[name])
-    return {name: min(share, 1.0) for name, share in shares.items() if share}
+    names = set(config.degradations)
+    if config.combined:
+        names |= {second for first in config.degradations for second in SECOND.get(first, ())}
+    return [name for name in ORDER if name in names]
 
 
 def task_indices(config: PairDataConfig, tasks: Sequence[str]) -> dict[str, int]:

@@ -2,8 +2,7 @@
 in files that are mapped into memory.
 
 What is drawn for a sample depends on the seed, the step and the sample's number alone, so a resumed run and
-any number of processes draw the same. On a GPU nothing waits for the device or has a shape that depends on a
-value, so a CUDA graph can hold it. The first samples of a batch are of photos, a fixed number of them, the
+any number of processes draw the same. The first samples of a batch are of photos, a fixed number of them, the
 others of clips.
 """
 
@@ -11,16 +10,15 @@ from __future__ import annotations
 
 import math
 import os
-from abc import abstractmethod
 from collections.abc import Callable, Generator, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
 
-from vidrestore.degrade.counters import Counters, constants, waits
+from vidrestore.degrade.counters import Counters, constants
 from vidrestore.degrade.resize import keys_cubic
 from vidrestore.errors import ConfigError
 from vidrestore.restorers.devices import memory_for
@@ -154,18 +152,16 @@ class Planes:
         ]
         return torch.stack(found).float()
 
-    def rgb(self, view: View, most: float) -> Tensor:
-        """Return the crops (B, T, 3, S, S), R'G'B' nominally in [0, 1]; no stretch is larger than `most`.
+    def rgb(self, view: View) -> Tensor:
+        """Return the crops (B, T, 3, S, S), R'G'B' nominally in [0, 1].
 
         Reduced pixels are antialiased. Between the samples of luma lies a cubic, between those of chroma a
         line, and beyond the border its samples are repeated.
         """
-        if waits(view.shots):
-            return self._rgb(view, most)
         # one by one, each with as many samples around as it needs
-        return torch.cat([self._rgb(view.part(slice(n, n + 1)), most) for n in range(len(view.shots))])
+        return torch.cat([self._rgb(view.part(slice(n, n + 1))) for n in range(len(view.shots))])
 
-    def _rgb(self, view: View, most: float) -> Tensor:
+    def _rgb(self, view: View) -> Tensor:
         steps, sites = self.steps[view.shots], self.sites[view.shots]
         planes = []
         for number in range(3):
@@ -175,21 +171,21 @@ class Planes:
                     (place - sites[:, axis, None, None]) / steps[:, axis, None, None]
                     for axis, place in enumerate(places)
                 ]
-            planes.append(self._sampled(view, torch.full_like(view.shots, number), places, steps, most))
+            planes.append(self._sampled(view, torch.full_like(view.shots, number), places, steps))
         stacked, matrix = torch.stack(planes, 2), self.matrices[view.shots][:, None]
         rgb = (matrix[..., :3] @ stacked.flatten(3) + matrix[..., 3:]).view_as(stacked)
         turn = view.transposed.view(-1, 1, 1, 1, 1)
         return torch.where(turn, rgb.mT, rgb)
 
-    def patches(self, view: View, plane: Tensor, most: float) -> Tensor:
+    def patches(self, view: View, plane: Tensor) -> Tensor:
         """Return the crops (B, T, S, S) of a plane of each shot, whose numbers are `plane` (B,), rounded to 8
         bits; rows and columns are samples of that plane.
         """
         steps = torch.ones_like(self.steps[view.shots])
-        cut = self._sampled(view, plane, [view.rows, view.columns], steps, most)
+        cut = self._sampled(view, plane, [view.rows, view.columns], steps)
         return torch.where(view.transposed.view(-1, 1, 1, 1), cut.mT, cut).round().clamp(0, 255)
 
-    def _sampled(self, view: View, plane: Tensor, places: list[Tensor], steps: Tensor, most: float) -> Tensor:
+    def _sampled(self, view: View, plane: Tensor, places: list[Tensor], steps: Tensor) -> Tensor:
         """Return (B, T, S, S) of the planes `plane` (B,) at `places` in their samples; `steps` (B, 2) is the
         subsampling of chroma.
         """
@@ -199,15 +195,12 @@ class Planes:
             coarse = ((plane > 0) * (steps[:, axis] > 1))[:, None, None]
             stretch = (view.stretch / torch.where(coarse[..., 0], steps[:, axis, None], 1.0)).clamp(min=1)
             last = size[:, 1 + axis, None, None] - 1
-            if waits(place):
-                reach, extent = int(most * REACH), int(most * place.shape[-1])
-            elif float(stretch.max()) == 1 and bool((place == place.round()).all()):  # the samples themselves
+            if float(stretch.max()) == 1 and bool((place == place.round()).all()):  # the samples themselves
                 indices.append(torch.minimum(place.long().clamp(min=0), last))
                 weights.append(None)
                 continue
-            else:
-                reach = int(float(stretch.max()) * REACH)
-                extent = math.ceil(float((place.amax(-1) - place.amin(-1)).max()))
+            reach = int(float(stretch.max()) * REACH)
+            extent = math.ceil(float((place.amax(-1) - place.amin(-1)).max()))
             first = place.amin(-1, keepdim=True).floor() - reach - 1
             around = torch.arange(extent + 2 * reach + 4, device=first.device)
             weights.append(_weights(place - first, around, stretch, coarse))
@@ -221,13 +214,113 @@ class Planes:
 
 def _weights(places: Tensor, samples: Tensor, stretch: Tensor, coarse: Tensor) -> Tensor:
     """Return the weights (B, T, S, W) of W samples at places (B, T, S), antialiased by `stretch` (B, T); of a
-    line where `coarse` (B, 1, 1), else of a cubic. T is 1 if all frames have the same, on a CPU.
+    line where `coarse` (B, 1, 1), else of a cubic. T is 1 if all frames have the same.
     """
-    if not waits(places) and bool((places == places[:, :1]).all() and (stretch == stretch[:, :1]).all()):
+    if bool((places == places[:, :1]).all() and (stretch == stretch[:, :1]).all()):
         places, stretch = places[:, :1], stretch[:, :1]
     distance = (places[..., None] - samples) / stretch[..., None, None]
     near = torch.where(coarse[..., None], (1 - distance.abs()).clamp(min=0), keys_cubic(distance))
     return near / near.sum(-1, keepdim=True)
+
+
+class _Moves(NamedTuple):
+    """Numbers drawn for B crops, of which photos and clips use some each; all (B,) but for `speed` (B, 2) and
+    `time` (B, T).
+    """
+
+    quick: Tensor
+    time: Tensor
+    growth: Tensor
+    speed: Tensor
+    native: Tensor
+    reduced: Tensor
+    zoom: Tensor
+    spread: Tensor
+    step: Tensor
+    first: Tensor
+
+
+@dataclass(frozen=True)
+class Camera:
+    """How random crops of `side` pixels are seen in `frames` frames.
+
+    Clips keep their pixels; with `widest` an area of up to so many is reduced. Over photos the camera moves:
+    a share of `native` slides over their own pixels, which are often reduced before; the others pan, by
+    fractions of a pixel. A share of `fast` windows has fast motion. Crops are mirrored and transposed, and
+    reversed in time if `symmetric`.
+    """
+
+    side: int
+    frames: int
+    native: float = 0.0
+    fast: float = 0.0
+    widest: int | None = None
+    symmetric: bool = True
+
+    def view(self, draws: Counters, planes: Planes, still: bool, plane: int | Tensor = 0) -> View:
+        """Return random crops of photos or clips, in samples of `plane`."""
+        chosen = planes.stills if still else planes.clips
+        shots = chosen[draws.integers(0, len(chosen))]
+        length, height, width = planes.sizes[shots, plane].float().unbind(1)
+        moves = self._moves(draws)
+        ways, growth, stretch = self._over_photos(moves, draws) if still else self._at_rest(moves)
+        # what is seen in all frames, as a share of the side of a crop
+        seen = 1 + 2 * ways.abs().amax(2) / self.side
+        stretch = torch.minimum(stretch, torch.minimum(height / seen[:, 0], width / seen[:, 1]) / self.side)
+        most = max(REDUCED, ZOOMED) * (self.widest or self.side) / self.side
+        stretches = (stretch[:, None] * (growth[:, None] * moves.time).exp()).clamp(max=most)
+        index = torch.arange(self.side, device=shots.device) + 0.5 - self.side / 2
+        positions = []
+        for axis, length_of_axis in enumerate((height, width)):
+            half = stretch * seen[:, axis] * self.side / 2
+            centre = half + draws.uniform() * (length_of_axis - 2 * half)
+            centre = centre.clamp(min=self.side // 2).floor()
+            sign = torch.where(draws.chance(0.5), -1.0, 1.0)
+            along = stretches[..., None] * index * sign[:, None, None]
+            positions.append((centre[:, None] + stretch[:, None] * ways[:, axis])[..., None] + along - 0.5)
+        numbers = torch.zeros_like(moves.time) if still else self._numbers(moves, draws, length)
+        return View(shots, numbers, positions[0], positions[1], stretches, draws.chance(0.5))
+
+    def _moves(self, draws: Counters) -> _Moves:
+        quick = draws.chance(self.fast)
+        time = torch.arange(self.frames, device=quick.device) - self.frames // 2
+        time = time * torch.where(draws.chance(0.5) & self.symmetric, -1, 1)[:, None]
+        growth, speed, native = draws.normal() * GROWTH, draws.normal(2), draws.chance(self.native)
+        reduced = torch.where(draws.chance(REDUCED_SHARE), draws.uniform(1, REDUCED), 1.0)
+        zoom, spread = draws.uniform(1, ZOOMED), draws.uniform(1, (self.widest or self.side) / self.side)
+        step, first = 1 + (~draws.chance(SLOW_SHARE)).long(), draws.uniform()
+        return _Moves(quick, time, growth, speed, native, reduced, zoom, spread, step, first)
+
+    @staticmethod
+    def _over_photos(moves: _Moves, draws: Counters) -> tuple[Tensor, Tensor, Tensor]:
+        """Return ways (B, 2, T) over photos, growth of the zoom per frame (B,), and stretch (B,)."""
+        slides, drifts, rapid = (
+            constants(part, moves.quick.device)[draws.integers(0, len(part))]
+            for part in (SLIDES, DRIFTS, FAST_DRIFTS)
+        )
+        growth = torch.where(moves.native, 0.0, moves.growth * torch.where(moves.quick, 5.0, 1.0))
+        drifts = torch.where(moves.quick, rapid, torch.where(moves.native, slides, drifts))
+        ways = moves.speed[:, :, None] * drifts[:, None, None] * moves.time[:, None]
+        ways = torch.where(moves.native[:, None, None], ways.round(), ways)
+        return ways, growth, torch.where(moves.native, moves.reduced, moves.zoom) * moves.spread
+
+    @staticmethod
+    def _at_rest(moves: _Moves) -> tuple[Tensor, Tensor, Tensor]:
+        """Return the same of clips, over which the camera doesn't move."""
+        ways = torch.zeros(len(moves.time), 2, moves.time.shape[1], device=moves.time.device)
+        return ways, torch.zeros_like(moves.growth), moves.spread
+
+    @staticmethod
+    def _numbers(moves: _Moves, draws: Counters, length: Tensor) -> Tensor:
+        """Return numbers of frames (B, T) of clips, which run back and forth if they are too short."""
+        frames = moves.time.shape[1]
+        step = torch.where(
+            moves.quick, draws.integers(2, 5), torch.where(length >= 2 * frames, moves.step, 1)
+        )
+        spare = (length - (frames - 1) * step).clamp(min=1)
+        order = (moves.first * spare).floor()[:, None] + step[:, None] * (moves.time + frames // 2)
+        last = length[:, None] - 1
+        return (last - (order % (2 * last).clamp(min=1) - last).abs()).clamp(min=0).long()
 
 
 def room_for_data(device: torch.device) -> int:
@@ -241,11 +334,11 @@ def room_for_data(device: torch.device) -> int:
 class PlaneSource(Source):
     """Batches drawn from footage: resident on a device, or, without one, on the CPU from the decoded files.
 
-    The first batch looks at all files. `side` is that of the crops in pixels.
+    The first batch looks at all files.
     """
 
-    def __init__(self, footage: Shots, device: torch.device | None, seed: int, side: int) -> None:
-        self.footage, self.seed, self.side = footage, seed, side
+    def __init__(self, footage: Shots, device: torch.device | None, seed: int, camera: Camera) -> None:
+        self.footage, self.seed, self.camera = footage, seed, camera
         self.resident, self.device = device is not None, device or torch.device("cpu")
         self._planes: Planes | None = None
 
@@ -254,16 +347,8 @@ class PlaneSource(Source):
         """The decoded data."""
         if self._planes is None:
             shot = None if self.resident else self.footage.shot
-            self._planes = Planes(self.footage.shots(), self.device, self.side, shot)
+            self._planes = Planes(self.footage.shots(), self.device, self.camera.side, shot)
         return self._planes
-
-    @abstractmethod
-    def draw(self, step: Tensor, size: int, share: Share = WHOLE) -> tuple[Any, ...]:
-        """Return the batch of a step, a tensor of one int64 on the device, or one process's share of it."""
-
-    def batch(self, step: int, size: int, share: Share = WHOLE) -> tuple[Any, ...]:
-        """Return the batch of a step; see `Source.batch`."""
-        return self.draw(torch.tensor(step, device=self.device), size, share)
 
     def batches(
         self, steps: range, size: int, workers: int = 0, share: Share = WHOLE
@@ -274,15 +359,19 @@ class PlaneSource(Source):
         self.planes  # noqa: B018  before workers get a copy of this, so that they needn't look at all files
         return super().batches(steps, size, 0 if self.resident else workers, share)
 
-    def counters(self, step: Tensor, samples: range, stage: int = 0) -> Counters:
+    def counters(self, step: int, samples: range, stage: int = 0) -> Counters:
         """Return the random numbers of some samples of a step's batch, others at each stage of making it."""
         numbers = torch.arange(samples.start, samples.stop, device=self.device)
         return Counters(self.seed, step, numbers + (stage << 24))
 
-    def crops(self, draws: Counters, still: bool, frames: int, **moves: Any) -> Tensor:
-        """Return crops (B, T, 3, S, S) of photos or clips, drawn by `view_of`: R'G'B' nominally in [0, 1]."""
-        view, most = view_of(draws, self.planes, still, frames, self.side, **moves)
-        return self.planes.rgb(view, most)
+    def crops(self, step: int, size: int, samples: range, frames: int) -> Tensor:
+        """Return the crops (B, T, 3, S, S) of some samples of a step's batch, R'G'B' nominally in [0, 1]."""
+        camera = replace(self.camera, frames=frames)
+        parts = [
+            self.planes.rgb(camera.view(self.counters(step, part), self.planes, still))
+            for still, part in self.parts(size, samples)
+        ]
+        return torch.cat(parts)
 
     def parts(self, size: int, samples: range) -> list[tuple[bool, range]]:
         """Return those of the samples of a batch that are photos, with True, and those that are clips, as far
@@ -296,72 +385,3 @@ class PlaneSource(Source):
         stills = min(max(stills, samples.start), samples.stop)
         parts = (True, range(samples.start, stills)), (False, range(stills, samples.stop))
         return [(still, part) for still, part in parts if part]
-
-
-def view_of(
-    draws: Counters,
-    planes: Planes,
-    still: bool,
-    frames: int,
-    side: int,
-    *,
-    native: float = 0.0,
-    fast: float = 0.0,
-    widest: int | None = None,
-    symmetric: bool = True,
-    plane: int | Tensor = 0,
-) -> tuple[View, float]:
-    """Return random crops of `side` pixels from photos or clips, and the largest stretch that they can have.
-
-    Clips keep their pixels; with `widest` an area of up to so many is reduced. Over photos the camera moves:
-    a share of `native` slides over their own pixels, which are often reduced before; the others pan, by
-    fractions of a pixel. A share of `fast` windows has fast motion. Crops are mirrored and transposed, and
-    reversed in time if `symmetric`. `plane` has the samples that are counted, of luma unless it is given.
-    """
-    count = len(draws.samples)
-    chosen = planes.stills if still else planes.clips
-    shots = chosen[draws.integers(0, len(chosen))]
-    length, height, width = planes.sizes[shots, plane].float().unbind(1)
-    quick = draws.chance(fast)
-    time = torch.arange(frames, device=shots.device) - frames // 2
-    time = time * torch.where(draws.chance(0.5) & symmetric, -1, 1)[:, None]
-    growth, speed = draws.normal() * GROWTH, draws.normal(2)
-    whole = draws.chance(native)
-    reduced = torch.where(draws.chance(REDUCED_SHARE), draws.uniform(1, REDUCED), 1.0)
-    zoom, spread = draws.uniform(1, ZOOMED), draws.uniform(1, (widest or side) / side)
-    step, first = 1 + (~draws.chance(SLOW_SHARE)).long(), draws.uniform()
-    if still:
-        slides, drifts, rapid = (
-            constants(part, shots.device)[draws.integers(0, len(part))]
-            for part in (SLIDES, DRIFTS, FAST_DRIFTS)
-        )
-        growth = torch.where(whole, 0.0, growth * torch.where(quick, 5.0, 1.0))
-        drifts = torch.where(quick, rapid, torch.where(whole, slides, drifts))
-        ways = speed[:, :, None] * drifts[:, None, None] * time[:, None]
-        ways = torch.where(whole[:, None, None], ways.round(), ways)
-        stretch = torch.where(whole, reduced, zoom) * spread
-        most = max(REDUCED, ZOOMED) * (widest or side) / side
-    else:
-        ways = torch.zeros(count, 2, frames, device=shots.device)
-        growth, stretch, most = growth * 0, spread, (widest or side) / side
-    # what is seen in all frames, as a share of the side of a crop
-    seen = 1 + 2 * ways.abs().amax(2) / side
-    stretch = torch.minimum(stretch, torch.minimum(height / seen[:, 0], width / seen[:, 1]) / side)
-    stretches = (stretch[:, None] * (growth[:, None] * time).exp()).clamp(max=most)
-    index = torch.arange(side, device=shots.device) + 0.5 - side / 2
-    positions = []
-    for axis, length_of_axis in enumerate((height, width)):
-        half = stretch * seen[:, axis] * side / 2
-        centre = (half + draws.uniform() * (length_of_axis - 2 * half)).clamp(min=side // 2).floor()
-        sign = torch.where(draws.chance(0.5), -1.0, 1.0)
-        along = stretches[..., None] * index * sign[:, None, None]
-        positions.append((centre[:, None] + stretch[:, None] * ways[:, axis])[..., None] + along - 0.5)
-    if still:
-        numbers = torch.zeros(count, frames, dtype=torch.long, device=shots.device)
-    else:
-        step = torch.where(quick, draws.integers(2, 5), torch.where(length >= 2 * frames, step, 1))
-        spare = (length - (frames - 1) * step).clamp(min=1)
-        order = (first * spare).floor()[:, None] + step[:, None] * (time + frames // 2)
-        period = (2 * length - 2).clamp(min=1)[:, None]
-        numbers = (length[:, None] - 1 - (order % period - (length[:, None] - 1)).abs()).clamp(min=0).long()
-    return View(shots, numbers, positions[0], positions[1], stretches, draws.chance(0.5)), most

@@ -34,11 +34,9 @@ from vidrestore.training.data.footage import (
     find_footage,
 )
 from vidrestore.training.data.groups import GroupPool, ResidentGroups, held_out_groups
-from vidrestore.training.data.packed import Parts, write_parts
 from vidrestore.training.data.pairs import PairSource, held_out_pairs
 from vidrestore.training.data.planes import PlaneSource
 from vidrestore.training.data.super_resolution import ClipSource, held_out_clips
-from vidrestore.training.networks import new_network
 
 FRAMES = 20  # tokens of a group: the paper's clip length
 VALIDATION_GROUPS = 1200
@@ -52,9 +50,8 @@ class Reading:
 
     `workers` processes make batches ahead of time. `cache` is a folder for decoded clips and photos, of at
     most `cache_bytes`; without it they are decoded when they are needed. With `skip_bad`, clips and photos
-    that are damaged or can't be read are skipped, and `notice` is called with a message for each. `packed`
-    is a folder of parts (`packed.write_parts`), from which resident data are read instead of the clips and
-    photos. Raises OptionError for `skip_bad` without a cache.
+    that are damaged or can't be read are skipped, and `notice` is called with a message for each. Raises
+    OptionError for `skip_bad` without a cache.
     """
 
     cache: Path | None = None
@@ -62,7 +59,6 @@ class Reading:
     skip_bad: bool = False
     workers: int = 0
     notice: Callable[[str], None] = lambda message: None
-    packed: Path | None = None
 
     def __post_init__(self) -> None:
         if self.skip_bad and self.cache is None:
@@ -90,8 +86,6 @@ def make_data(config: RunConfig, network: nn.Module, reading: Reading = IN_MEMOR
             data, config.folder, config.training.seed, VALIDATION_PAIRS
         )
         return made
-    if reading.packed:
-        return _packed_data(config, network, reading.packed)
     clip_folders = [config.folder / name for name in data.clip_folders]
     clips = [path for folder in clip_folders for path in find_footage(folder, data.validation, CLIP_SUFFIXES)]
     stills = [
@@ -110,35 +104,12 @@ def make_data(config: RunConfig, network: nn.Module, reading: Reading = IN_MEMOR
     )
     footage = Footage(clips, stills, FRAMES, data.still_share, decoded=decoded)
     validation = Footage(held_out or clips, [] if held_out or clips else stills, FRAMES, 0, decoded=decoded)
-    made = load(config.kind.source)(config, footage, validation, network)
-    check_resident(config, made[0])
-    return made
-
-
-def _packed_data(config: RunConfig, network: nn.Module, folder: Path) -> tuple[Source, Any]:
-    """Return training and held-out data of parts in a folder, which have the `shots` and the `still_share` of
-    footage, and no footage to validate on.
-    """
-    assert isinstance(config.data, FootageConfig)
-    if not config.data.resident:
-        raise ConfigError(f"{folder}: holds parts of training data, for data.resident=true; set that")
-    parts = Parts(folder)
-    parts.check(config.data)
-    source, _ = load(config.kind.source)(config, parts, None, network)
+    source, held = load(config.kind.source)(config, footage, validation, network)
     check_resident(config, source)
-    return source, parts.held_out
-
-
-def pack(config: RunConfig, folder: Path, reading: Reading = IN_MEMORY) -> list[Path]:
-    """Write the training and held-out data of a configuration as parts to a folder; return their paths.
-
-    Raises ConfigError if they aren't resident or can't be written, and what `make_data` raises.
-    """
-    source, held_out = make_data(config, new_network(config), reading)
-    if not (isinstance(source, PlaneSource) and source.resident):
-        raise ConfigError(f"{config.path}: parts are for resident data; set data.resident=true")
-    assert isinstance(config.data, FootageConfig)
-    return write_parts(folder, source.footage.shots(), held_out, config.data)
+    # groups of patches are reused by their pool
+    if isinstance(data, PairDataConfig | ClipDataConfig) and data.reuse > 1 and not data.resident:
+        source = ReusedBatches(source, data.reuse, config.training.seed)
+    return source, held
 
 
 def check_resident(config: RunConfig, source: Source) -> None:
@@ -146,28 +117,28 @@ def check_resident(config: RunConfig, source: Source) -> None:
     resident = isinstance(config.data, FootageConfig) and config.data.resident
     if resident and not (isinstance(source, PlaneSource) and source.resident):
         raise ConfigError(
-            f"{config.path}: data.resident is not there for this kind of training; set data.resident=false"
+            f"{config.path}: data.resident isn't supported for this kind of training; set data.resident=false"
         )
 
 
 def pair_data(
-    config: RunConfig, footage: Footage, validation: Footage | None, network: nn.Module
+    config: RunConfig, footage: Footage, validation: Footage, network: nn.Module
 ) -> tuple[Source, Any]:
     """Return degraded and clean pictures to train on, and held-out ones."""
     data, form = cast("PairDataConfig", config.data), PictureForm.of(network)
-    held_out = validation and held_out_pairs(validation, data, VALIDATION_SIDE, VALIDATION_PAIRS, form.tasks)
+    held_out = held_out_pairs(validation, data, VALIDATION_SIDE, VALIDATION_PAIRS, form.tasks)
     return PairSource(
         footage, place_of(data, network), data, config.training.seed, form.tasks, finds_haze=form.haze
     ), held_out
 
 
 def clip_data(
-    config: RunConfig, footage: Footage, validation: Footage | None, network: nn.Module
+    config: RunConfig, footage: Footage, validation: Footage, network: nn.Module
 ) -> tuple[Source, Any]:
     """Return clips at both resolutions to train on, and held-out ones."""
     data = cast("ClipDataConfig", config.data)
     count = VALIDATION_PAIRS // 2 * max(1, VALIDATION_FRAMES // data.frames)
-    held_out = validation and held_out_clips(validation, data, count)
+    held_out = held_out_clips(validation, data, count)
     return ClipSource(footage, place_of(data, network), data, config.training.seed), held_out
 
 
@@ -178,7 +149,7 @@ def place_of(data: FootageConfig, network: nn.Module) -> torch.device | None:
 
 
 def group_data(
-    config: RunConfig, footage: Footage, validation: Footage | None, network: nn.Module
+    config: RunConfig, footage: Footage, validation: Footage, network: nn.Module
 ) -> tuple[Source, Any]:
     """Return the pool to train on, and (P, T, N) uint8 held-out groups."""
     data, training = cast("DataConfig", config.data), cast("TrainingConfig", config.training)
@@ -188,7 +159,7 @@ def group_data(
             f"{config.path}, [data]: strides must be at most the patch's {patch} pixels, found "
             f"{list(data.strides)}"
         )
-    held_out = validation and held_out_groups(validation, data, patch, VALIDATION_GROUPS)
+    held_out = held_out_groups(validation, data, patch, VALIDATION_GROUPS)
     seed, device = training.seed, place_of(data, network)
     if device:
         if data.match_share:
@@ -198,19 +169,6 @@ def group_data(
             )
         return ResidentGroups(footage, device, data, training.sigma, patch, FRAMES, seed), held_out
     return GroupPool(footage, data, training.sigma, patch, seed), held_out
-
-
-def with_reuse(
-    source: Source, data: Any, seed: int, place: Callable[[tuple[Any, ...]], tuple[Any, ...]]
-) -> Source:
-    """Return a source that uses each batch of pictures for `data.reuse` steps; `place` moves a batch to the
-    device.
-
-    Groups of patches are returned as they are, because their pool reuses them.
-    """
-    if isinstance(data, PairDataConfig | ClipDataConfig) and data.reuse > 1:
-        return ReusedBatches(source, data.reuse, seed, place)
-    return source
 
 
 def _decoded(

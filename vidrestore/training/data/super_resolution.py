@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from vidrestore.degrade import gaussian_blurred, imresize
-from vidrestore.degrade.branches import Degradation, Rows, changed, one_by_one
+from vidrestore.degrade.branches import Degradation, degraded, one_by_one
 from vidrestore.degrade.coding import random_coding
 from vidrestore.degrade.counters import Counters
 from vidrestore.degrade.resize import resizing_matrix
@@ -21,7 +21,7 @@ from vidrestore.training.config import ClipDataConfig
 from vidrestore.training.data.batches import WHOLE, Share
 from vidrestore.training.data.footage import Footage
 from vidrestore.training.data.pairs import quantised, random_compression
-from vidrestore.training.data.planes import PlaneSource, Shots
+from vidrestore.training.data.planes import Camera, PlaneSource, Shots
 
 BLUR, BLURRED_SHARE = (0.2, 2.4), 0.85  # sigma in high-resolution pixels, and the share of clips
 UNBLURRED = 0.01  # sigma that changes nothing
@@ -43,20 +43,17 @@ class ClipSource(PlaneSource):
     def __init__(
         self, footage: Shots, device: torch.device | None, config: ClipDataConfig, seed: int
     ) -> None:
-        super().__init__(footage, device, seed, SCALE * config.crop)
+        camera = Camera(SCALE * config.crop, config.frames, native=config.native)
+        super().__init__(footage, device, seed, camera)
         self.config = config
 
-    def draw(self, step: Tensor, size: int, share: Share = WHOLE) -> tuple[Tensor, Tensor]:
+    def batch(self, step: int, size: int, share: Share = WHOLE) -> tuple[Tensor, Tensor]:
         """Return low-resolution (size, T, 3, S, S) and high-resolution (size, T, 3, 4S, 4S) clips, float32 in
         [0, 1].
         """
         samples = range(size)[share.of(size)]
-        parts = [
-            self.crops(self.counters(step, part), still, self.config.frames, native=self.config.native)
-            for still, part in self.parts(size, samples)
-        ]
-        large = quantised(torch.cat(parts).clamp(0, 1))
-        down = downscaling_matrices(self.side, self.device)
+        large = quantised(self.crops(step, size, samples, self.config.frames).clamp(0, 1))
+        down = downscaling_matrices(self.camera.side, self.device)
         if not self.config.practical:
             return quantised((down[0] @ large @ down[0].mT).clamp(0, 1)), large
         coding = random_coding if self.resident else one_by_one(random_compression)
@@ -75,12 +72,7 @@ def downscaled_practically(large: Tensor, matrices: Tensor, draws: Counters, cod
     strength = torch.where(draws.chance(NOISY_SHARE), draws.uniform(*NOISE), 0.0) / 255
     small = small + draws.normal(*small.shape[1:]) * strength.view(-1, 1, 1, 1, 1)
     small = quantised(small.clamp(0, 1))
-    chosen, branch = draws.chance(COMPRESSED_SHARE), draws.branch()
-
-    def compressed(rows: Rows) -> Tensor:
-        return coding(small[rows], branch.part(rows))
-
-    return changed(small, chosen, COMPRESSED_SHARE, compressed)
+    return degraded(small, draws.chance(COMPRESSED_SHARE), coding, draws.branch())
 
 
 @cache

@@ -1,6 +1,5 @@
-"""Data that stay on the device: crops drawn from them, steps on them, and the graph of such a step."""
+"""Crops drawn from decoded planes, in the memory of a device or in files, and what is drawn on a device."""
 
-import sys
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -10,28 +9,23 @@ import pytest
 import torch
 import torch.nn.functional as F
 from clip_runs import clip_run
-from command_line import run as run_command
 from pair_runs import SIDE, pair_run
-from stand_in import DEVICE, Rehearsal
 from torch import Tensor
-from training_runs import RecordedEvents, tiny_run
+from training_runs import tiny_run
 
 from vidrestore.colour import yuv_to_rgb
 from vidrestore.degrade.coding import coded
 from vidrestore.degrade.counters import Counters
 from vidrestore.errors import ConfigError
 from vidrestore.frames import ColourTags, PixelFormat
-from vidrestore.training import loop
 from vidrestore.training.config import ClipDataConfig
-from vidrestore.training.data import packed, planes
+from vidrestore.training.data import planes
 from vidrestore.training.data.footage import shot_of
 from vidrestore.training.data.pairs import encoded
-from vidrestore.training.data.planes import Planes, View, view_of
-from vidrestore.training.data.sources import Reading, check_resident, make_data, pack
+from vidrestore.training.data.planes import Planes, View
+from vidrestore.training.data.sources import check_resident, make_data
 from vidrestore.training.data.super_resolution import ClipSource
 from vidrestore.training.loop import Run, train
-from vidrestore.training.step import CapturedStep, ResidentStep
-from vidrestore.weights import load_model
 
 CPU = torch.device("cpu")
 TAGS = ColourTags(matrix=1, range=1, chroma_location=1)
@@ -65,7 +59,7 @@ def test_a_crop_at_whole_pixels_is_that_of_the_decoder(format):
     )
     whole = yuv_to_rgb([plane.float() for plane in given.planes], format, TAGS, 40)
     expected = whole[frames[0]][..., 10:26, 16:32].flip(-1).mT
-    torch.testing.assert_close(planes.rgb(view, 1.0)[0], expected, atol=2e-5, rtol=0)
+    torch.testing.assert_close(planes.rgb(view)[0], expected, atol=2e-5, rtol=0)
 
 
 def test_a_reduced_crop_keeps_places_and_means():
@@ -83,7 +77,7 @@ def test_a_reduced_crop_keeps_places_and_means():
         torch.tensor([False]),
     )
     expected = ((2 * place - 16) / 219).expand(3, 16, 16)
-    torch.testing.assert_close(planes.rgb(view, 2.5)[0, 0], expected, atol=2e-3, rtol=0)
+    torch.testing.assert_close(planes.rgb(view)[0, 0], expected, atol=2e-3, rtol=0)
 
 
 def clips(tmp_path: Path, **data: Any) -> Any:
@@ -115,8 +109,8 @@ def test_photos_slide_and_pan_within_their_borders_and_have_their_share():
     source = ClipSource(footage, CPU, still, 3)
     assert [(kind, len(part)) for kind, part in source.parts(8, range(8))] == [(True, 4), (False, 4)]
     assert [(kind, len(part)) for kind, part in source.parts(2, range(2))] == [(True, 1), (False, 1)]
-    view, most = view_of(source.counters(torch.tensor(1), range(400)), source.planes, True, 5, 32, native=0.5)
-    assert view.rows.min() > -8 and view.columns.max() < 208 and view.stretch.max() <= most
+    view = source.camera.view(source.counters(1, range(400)), source.planes, still=True)
+    assert view.rows.min() > -8 and view.columns.max() < 208 and view.stretch.max() <= 2.5
     steps = (view.rows[:, 1:].mean(2) - view.rows[:, :-1].mean(2)).abs()
     assert 0.2 < float((steps < 0.01).all(1).float().mean()) < 0.6  # of cameras stand still
     assert float(steps.max()) > 8
@@ -136,57 +130,8 @@ def test_too_many_data_are_refused_with_what_helps(tmp_path, monkeypatch):
 
 
 def test_what_can_not_be_resident_is_refused(tmp_path):
-    with pytest.raises(ConfigError, match="resident is not there for this kind of training"):
+    with pytest.raises(ConfigError, match="resident isn't supported for this kind of training"):
         check_resident(clips(tmp_path), Mock())
-    config = clip_run(tmp_path, data={"resident": True}, training={"precision": "fp16"})
-    with pytest.raises(ConfigError, match="resident is for one process and training.precision bf16 or fp32"):
-        train(config, tmp_path / "runs", device="cpu")
-
-
-def test_a_resumed_run_gives_the_same_weights(tmp_path, monkeypatch):
-    config, events = clips(tmp_path), RecordedEvents()
-    whole = load_model(train(config, tmp_path / "whole", device="cpu")).network.state_dict()
-    moments = iter(range(1000))  # a second for each look at the clock
-    with monkeypatch.context() as patched:
-        patched.setattr(loop, "time", Mock(monotonic=lambda: float(next(moments))))
-        train(config, tmp_path / "parts", device="cpu", stop_after=7.0)
-    parts = load_model(train(config, tmp_path / "parts", resume=True, device="cpu", on_event=events))
-    assert 0 < events[0].step < 9
-    assert all(torch.equal(part, whole[name]) for name, part in parts.network.state_dict().items())
-
-
-def test_its_steps_lower_the_loss_as_the_plain_ones_do_on_the_same_batches(tmp_path):
-    config = clips(tmp_path)
-    plain, run = (Run(config, tmp_path / name, CPU) for name in ("plain", "resident"))
-    source = source_of(config)
-    run.resident_step = ResidentStep(run.take_step, source, 2, 0)
-    for step in range(20):
-        plain.update(*source.batch(step, 2))
-        run.update()
-    losses = [[step.loss for step in each.read()] for each in (plain, run)]
-    assert losses[0] == pytest.approx(losses[1], abs=1e-3) and len(set(losses[0])) == 20
-
-
-def test_a_captured_step_repeated_gives_the_weights_of_steps_that_run_as_they_are(tmp_path):
-    config = clip_run(tmp_path, data={"resident": True, "practical": True})
-    expected = Run(config, tmp_path / "here", CPU)
-    expected.resident_step = ResidentStep(expected.take_step, source_of(config), 2, 0)
-    with Rehearsal() as device:
-        run = Run(config, tmp_path / "there", DEVICE)
-        run.resident_step = run._resident_step(make_data(config, run.network)[0])
-        assert isinstance(run.resident_step, CapturedStep)
-        run.resident_step.step.size = 2
-        device.counts.clear()
-        for _ in range(6):
-            run.update()
-            expected.update()
-        assert not device.counts["values read"] and not device.counts["sized by values"]
-        found = run.read()
-        weights = [part.cpu() for part in run.average.parameters()]
-    losses = [step.loss for step in expected.read()]
-    assert [step.loss for step in found] == pytest.approx(losses, rel=1e-3)
-    for there, near in zip(weights, expected.average.parameters(), strict=True):
-        torch.testing.assert_close(there, near, atol=1e-4, rtol=1e-3)
 
 
 def moving_texture(frames: int = 5, side: int = 64) -> Tensor:
@@ -271,49 +216,3 @@ def test_resident_pairs_refuse_what_they_do_not_have(tmp_path):
     ):
         with pytest.raises(ConfigError, match=message):
             source_of(pair_run(tmp_path, data={"resident": True} | data))
-
-
-# Parts
-
-
-def test_parts_give_the_batches_and_the_weights_of_the_files_without_pyav(tmp_path, capsys, monkeypatch):
-    config = clips(tmp_path, practical=True)
-    monkeypatch.setattr(packed, "LARGEST", packed.TAIL + 20_000)
-    common = ["train", "--config", config.path, "--cache-gb", "0", "--device", "cpu"]
-    assert run_command(*common, "--pack", tmp_path / "parts") == 0
-    paths = sorted((tmp_path / "parts").iterdir())
-    assert len(paths) > 1 and max(path.stat().st_size for path in paths[:-1]) <= packed.LARGEST
-    assert capsys.readouterr().out.startswith(f"{len(paths)} parts, ")
-    expected, network = source_of(config).batch(4, 2), Run(config, tmp_path / "unused", CPU).network
-    for name in ("clips", "unused"):
-        (tmp_path / name).rename(tmp_path / f"no-{name}")
-    with monkeypatch.context() as patched:
-        patched.setitem(sys.modules, "av", None)
-        again, _ = make_data(config, network, Reading(packed=tmp_path / "parts"))
-        assert all(map(torch.equal, again.batch(4, 2), expected))
-        assert run_command(*common, "-o", tmp_path / "one", "--data", tmp_path / "parts") == 0
-    (tmp_path / "no-clips").rename(tmp_path / "clips")
-    assert run_command(*common, "-o", tmp_path / "two") == 0
-    assert (tmp_path / "one/tiny.log.jsonl").read_text().count("loss") == 9
-    one, two = ((tmp_path / name / "tiny.safetensors").read_bytes() for name in ("one", "two"))
-    assert one == two
-
-
-def test_parts_that_are_damaged_or_of_other_data_are_refused(tmp_path):
-    config = clips(tmp_path)
-    pack(config, tmp_path / "parts")
-    network = Run(config, tmp_path / "unused", CPU).network
-    with pytest.raises(ConfigError, match="holds parts of training data already"):
-        pack(config, tmp_path / "parts")
-    with pytest.raises(ConfigError, match="parts are for resident data; set data.resident=true"):
-        pack(clips(tmp_path, resident=False), tmp_path / "others")
-    other = clips(tmp_path, crop=16)
-    with pytest.raises(ConfigError, match="was packed with data.crop = 8, but it is 16; change it back"):
-        make_data(other, network, Reading(packed=tmp_path / "parts"))
-    part = tmp_path / "parts" / "part-001.zip"
-    content = bytearray(part.read_bytes())
-    content[2000] ^= 1
-    part.write_bytes(content)
-    source, _ = make_data(config, network, Reading(packed=tmp_path / "parts"))
-    with pytest.raises(ConfigError, match="incomplete or damaged .*copy or pack them again"):
-        source.batch(0, 2)
