@@ -76,7 +76,7 @@ def test_a_signal_stops_cleanly_and_says_how_to_go_on(
     assert command.wait() == 130 and "Traceback" not in command.said
     for words in ("once more stops at once", "the same command resumes from there", "film.mkv: interrupted"):
         assert words in command.said
-    assert {path.name for path in work_of(output).iterdir()} == {*segments(output), "job.json", "lock"}
+    assert {path.name for path in work_of(output).iterdir()} == {*segments(output), "job.json"}
     assert denoise(commands, film, "-o", output, "--lossless")[0] == 0
     assert output.read_bytes() == undisturbed["lossless"].read_bytes()
 

@@ -27,8 +27,8 @@ from vidrestore.jobs.segmented import Segment, SegmentedWork
 from vidrestore.media.reader import VideoReader
 from vidrestore.options import RestoreOptions
 from vidrestore.scale import shards as shards_module
+from vidrestore.scale.devices import DeviceProcesses, WithHelpers
 from vidrestore.scale.shards import AsShard, Shard
-from vidrestore.scale.workers import ByWorkers, Processes
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="needs signals")
 
@@ -274,10 +274,10 @@ def test_shards_share_a_folder_of_films(commands: Commands, tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize(
-    "way", [AsShard(Shard(1, 2)), ByWorkers(Processes(["cpu", "cpu"]))], ids=["shard", "devices"]
+    "way", [AsShard(Shard(1, 2)), WithHelpers(DeviceProcesses(["cpu", "cpu"]))], ids=["shard", "devices"]
 )
 def test_of_a_folder_with_a_name_clash_that_pair_alone_fails(
-    tmp_path: Path, way: AsShard | ByWorkers
+    tmp_path: Path, way: AsShard | WithHelpers
 ) -> None:
     sources = [tmp_path / name for name in ("one/a.mkv", "two/a.mkv", "b.mkv")]
     for source in sources:
@@ -345,19 +345,19 @@ def test_a_film_that_gets_its_name_while_a_shard_begins_is_done(
 def test_the_folder_of_a_machine_that_died_before_it_cleared_up_goes_when_its_lease_is_over(
     film: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The lock names the dead machine too, as it does if that came last."""
-    output, dead = tmp_path / "out.mkv", json.dumps({"host": "elsewhere", "pid": 7, "boot": "another"})
+    """It has joined, and was about to clear up."""
+    owner = {"host": "elsewhere", "machine": "another", "pid": 7, "start": "1"}
+    output, dead = tmp_path / "out.mkv", json.dumps(owner)
     work = tmp_path / "out.mkv.vidrestore"
     monkeypatch.setattr(locks, "LEASE", 0.2)
     monkeypatch.setattr(locks, "POLL", 0.02)
-    monkeypatch.setattr(locks, "fcntl", None)
 
     def named_and_died(segments: SegmentedWork, began: float) -> None:
         with monkeypatch.context() as patch:
             patch.setattr(WorkFolder, "remove", lambda folder: None)
             segments.join()
         (work / "join.1.claim").write_text(dead)
-        (work / "lock").write_text(dead)
+        (work / "alone.0.claim").write_text(dead)
 
     monkeypatch.setattr(shards_module, "join", named_and_died)
     batch = Batch([str(film)], str(output), "<identity>", RestoreOptions(), way=AsShard(Shard(1, 2)))
