@@ -53,11 +53,23 @@ def whole(film: Path, commands: Commands) -> bytes:
     return output.read_bytes()
 
 
-def shards(commands: Commands, film: Path, output: Path, count: int, **more: Any) -> list[Command]:
+def shards(
+    commands: Commands, film: Path, output: Path, count: int, *, apart: bool = False, **more: Any
+) -> list[Command]:
+    """Start all shards, each on a machine of its own if `apart`."""
     return [
-        commands.start("denoise", film, "-o", output, *OPTIONS, "--shard", f"{number}/{count}", **more)
+        commands.start(
+            *("denoise", film, "-o", output, *OPTIONS, "--shard", f"{number}/{count}"),
+            machine=f"machine {number}" if apart else None,
+            **more,
+        )
         for number in range(1, count + 1)
     ]
+
+
+def as_shard(film: Path, output: Path, **options: Any) -> Batch:
+    way = AsShard(Shard(1, 2))
+    return Batch([str(film)], str(output), "<identity>", RestoreOptions(**options), way=way)
 
 
 def segments(output: Path) -> int:
@@ -135,21 +147,7 @@ def test_what_a_shard_on_a_dead_machine_was_at_is_done_when_its_lease_is_over(
     commands: Commands, film: Path, whole: bytes, tmp_path: Path
 ) -> None:
     output = tmp_path / "out.mkv"
-    first, second = (
-        commands.start(
-            "denoise",
-            film,
-            "-o",
-            output,
-            *OPTIONS,
-            "--shard",
-            f"{n}/2",
-            slow_clip=0.05,
-            machine=f"machine {n}",
-            lease=1,
-        )
-        for n in (1, 2)
-    )
+    first, second = shards(commands, film, output, 2, apart=True, slow_clip=0.05, lease=1)
     first.until(lambda: segments(output) >= 4).send(signal.SIGSTOP)
     assert ended(second) and output.read_bytes() == whole
     first.send(signal.SIGCONT)  # it was only asleep, and finds that the work is done
@@ -162,20 +160,7 @@ def test_a_shard_that_is_stopped_leaves_its_work_to_the_others_at_once(
     commands: Commands, film: Path, whole: bytes, tmp_path: Path, number: signal.Signals
 ) -> None:
     output = tmp_path / "out.mkv"
-    first, second = (
-        commands.start(
-            "denoise",
-            film,
-            "-o",
-            output,
-            *OPTIONS,
-            "--shard",
-            f"{n}/2",
-            slow_clip=0.05,
-            machine=f"machine {n}",
-        )
-        for n in (1, 2)
-    )
+    first, second = shards(commands, film, output, 2, apart=True, slow_clip=0.05)
     first.until(lambda: segments(output) >= 2).send(number)
     assert first.wait() == 130 and "the same command resumes from there" in first.said
     assert ended(second) and output.read_bytes() == whole
@@ -185,9 +170,7 @@ def test_a_film_without_frames_is_said_to_be_one(
     tmp_path: Path, film: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(VideoReader, "frames", lambda self, *span: (frame for frame in ()))
-    batch = Batch(
-        [str(film)], str(tmp_path / "out.mkv"), "<identity>", RestoreOptions(), way=AsShard(Shard(1, 2))
-    )
+    batch = as_shard(film, tmp_path / "out.mkv")
     with pytest.raises(MediaError, match="no frame was written"):
         batch.restore(str(film))
     assert list(tmp_path.iterdir()) == []
@@ -196,13 +179,7 @@ def test_a_film_without_frames_is_said_to_be_one(
 def test_what_exists_is_skipped_where_asked_for(tmp_path: Path, film: Path) -> None:
     (tmp_path / "out.mkv").write_bytes(b"precious")
     for skip in (True, False):
-        batch = Batch(
-            [str(film)],
-            str(tmp_path / "out.mkv"),
-            "<identity>",
-            RestoreOptions(skip_existing=skip),
-            way=AsShard(Shard(1, 2)),
-        )
+        batch = as_shard(film, tmp_path / "out.mkv", skip_existing=skip)
         if skip:
             assert batch.restore(str(film)).skipped
         else:
@@ -292,9 +269,7 @@ def test_of_a_folder_with_a_name_clash_that_pair_alone_fails(
 
 
 def test_frames_of_an_earlier_look_at_a_video_stay_a_shards_own(film: Path, tmp_path: Path) -> None:
-    batch = Batch(
-        [str(film)], str(tmp_path / "out.mkv"), "<identity>", RestoreOptions(), way=AsShard(Shard(1, 2))
-    )
+    batch = as_shard(film, tmp_path / "out.mkv")
     assert batch.restore(str(film)).reused == 0
     found = batch.restore(str(film))  # as where another shard joins what this one has restored
     assert (found.reused, found.before) == (0, False)
@@ -338,8 +313,7 @@ def test_a_film_that_gets_its_name_while_a_shard_begins_is_done(
         check(*arguments)
 
     monkeypatch.setattr(resume, "check_request", named_just_now)
-    batch = Batch([str(film)], str(output), "<identity>", RestoreOptions(), way=AsShard(Shard(1, 2)))
-    assert batch.restore(str(film)).before
+    assert as_shard(film, output).restore(str(film)).before
 
 
 def test_the_folder_of_a_machine_that_died_before_it_cleared_up_goes_when_its_lease_is_over(
@@ -360,8 +334,7 @@ def test_the_folder_of_a_machine_that_died_before_it_cleared_up_goes_when_its_le
         (work / "alone.0.claim").write_text(dead)
 
     monkeypatch.setattr(shards_module, "join", named_and_died)
-    batch = Batch([str(film)], str(output), "<identity>", RestoreOptions(), way=AsShard(Shard(1, 2)))
-    assert batch.restore(str(film)).frames == FRAMES
+    assert as_shard(film, output).restore(str(film)).frames == FRAMES
     assert [path.name for path in tmp_path.iterdir()] == ["out.mkv"]
 
 

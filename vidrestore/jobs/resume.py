@@ -423,7 +423,7 @@ def finished_before(request: Request, folder: WorkFolder) -> Summary | None:
     """
     if not (folder.path.is_dir() and request.output.first_file.exists()):
         return None
-    with folder.locked():  # which removes a folder with nothing but the lock
+    with folder.locked():  # which removes a folder without finished work
         if named := named_output(request, folder):
             remove_partials(folder.output, alone=True)
             folder.remove()

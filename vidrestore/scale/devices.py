@@ -157,8 +157,7 @@ def _watch(helpers: Helpers, work: SegmentedWork, seconds: float = 0.0) -> None:
             work.on_event(Warned(source, f"a process died {outcome}; the others restore what is left"))
         elif work.left():
             raise HelperError(
-                f"{source}: all processes died, the last one {outcome}; is there enough memory? What is "
-                "finished is kept, and the same command resumes from there"
+                f"{source}: all processes died, the last one {outcome}; is there enough memory?"
             )
 
 
