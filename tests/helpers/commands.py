@@ -30,7 +30,7 @@ from vidrestore.jobs import batch, frame_journal, resume, segmented
 from vidrestore.media import reader, segment_file
 import no_change
 from vidrestore.restorers import base
-from vidrestore.scale import devices, shards
+from vidrestore.scale import multi_device, shards
 
 def slowed(home, name, seconds):
     quick = getattr(home, name)

@@ -53,10 +53,10 @@ ADDED = f"import sys; sys.path.append({str(Path(__file__).parent)!r}); import no
 
 
 def help_over(*arguments: Any) -> None:
-    """As `scale.devices.help_over`, in a process that has imported this module."""
-    from vidrestore.scale import devices
+    """As `scale.multi_device.help_over`, in a process that has imported this module."""
+    from vidrestore.scale import multi_device
 
-    devices.help_over(*arguments)
+    multi_device.help_over(*arguments)
 
 
 def added() -> None:

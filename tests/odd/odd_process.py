@@ -16,7 +16,7 @@ CONTEXT.set_forkserver_preload(
         "torch",
         "rich.progress",
         "vidrestore.cli",
-        "vidrestore.scale.devices",
+        "vidrestore.scale.multi_device",
         "vidrestore.jobs.segmented",
     ]
 )

@@ -28,7 +28,7 @@ from vidrestore.jobs.job import Request
 from vidrestore.jobs.resume import WorkFolder
 from vidrestore.media.source import Source, Target
 from vidrestore.options import EncoderOptions, RestoreOptions
-from vidrestore.scale.devices import Helper, WithHelpers
+from vidrestore.scale.multi_device import Helper, WithHelpers
 from vidrestore.scale.ray_actors import RayActors, stay_on_this_machine
 from vidrestore.scale.shards import Shard
 

@@ -27,7 +27,7 @@ from vidrestore.jobs.segmented import Segment, SegmentedWork
 from vidrestore.media.reader import VideoReader
 from vidrestore.options import RestoreOptions
 from vidrestore.scale import shards as shards_module
-from vidrestore.scale.devices import DeviceProcesses, WithHelpers
+from vidrestore.scale.multi_device import DeviceProcesses, WithHelpers
 from vidrestore.scale.shards import AsShard, Shard
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="needs signals")

@@ -315,7 +315,7 @@ def test_two_processes_do_not_train_into_the_same_files(tmp_path):
         f"tiny.checkpoint in {tmp_path / 'runs'}: process {os.getpid()} on " in said for said in refused
     )
     assert "choose another `output`" in refused[0]
-    assert not list((tmp_path / "runs").glob("*.lock"))
+    assert not list((tmp_path / "runs").glob("*.claim"))
 
 
 def test_weights_without_a_checkpoint_are_not_overwritten_by_a_new_run(tmp_path):

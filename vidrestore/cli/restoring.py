@@ -276,7 +276,7 @@ def _batch(sources: list[str], run: RunOptions, steps: list[Step]) -> Batch:
     if run.preview is None and not run.dry_run:
         way = _way(run, options)
     if "," in options.device:
-        from vidrestore.scale.devices import devices_of
+        from vidrestore.scale.multi_device import devices_of
 
         device = devices_of(options.device)[0]
         steps = [replace(step, options=replace(step.options, device=device)) for step in steps]
@@ -300,12 +300,12 @@ def _way(run: RunOptions, options: RestoreOptions) -> Way | None:
 
         return AsShard(Shard(*run.shard))
     if run.engine == "ray":
-        from vidrestore.scale.devices import WithHelpers
+        from vidrestore.scale.multi_device import WithHelpers
         from vidrestore.scale.ray_actors import RayActors
 
         return WithHelpers(RayActors(run.ray_address, cpus=run.ray_cpus))
     if "," in options.device:
-        from vidrestore.scale.devices import DeviceProcesses, WithHelpers, devices_of
+        from vidrestore.scale.multi_device import DeviceProcesses, WithHelpers, devices_of
 
         return WithHelpers(DeviceProcesses(devices_of(options.device)))
     return None

@@ -1,4 +1,4 @@
-"""Helpers on a Ray cluster (`scale.devices`): an actor for each GPU, or for every few CPUs if there is none.
+"""Helpers on a Ray cluster (`scale.multi_device`): an actor for each GPU, or for every few CPUs without GPUs.
 
 All machines need the same version of vidrestore and see sources, outputs and work folders under the same
 paths. Ray is not needed for anything else and loaded only here: pip install "vidrestore[ray]".
@@ -16,7 +16,7 @@ from typing import Any
 from vidrestore.errors import OptionError
 from vidrestore.jobs.job import Request
 from vidrestore.options import RestoreOptions
-from vidrestore.scale.devices import Helper, HelperError, Outcome
+from vidrestore.scale.multi_device import Helper, HelperError, Outcome
 from vidrestore.scale.shards import Shard
 
 CPUS = 4  # for each actor of a cluster without GPUs

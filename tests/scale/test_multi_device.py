@@ -23,7 +23,14 @@ from vidrestore.events import Event, Finished, Progressed, Warned
 from vidrestore.jobs.batch import Batch
 from vidrestore.jobs.job import Request
 from vidrestore.options import EncoderOptions, RestoreOptions
-from vidrestore.scale.devices import DeviceProcesses, Helper, HelperError, Outcome, WithHelpers, devices_of
+from vidrestore.scale.multi_device import (
+    DeviceProcesses,
+    Helper,
+    HelperError,
+    Outcome,
+    WithHelpers,
+    devices_of,
+)
 from vidrestore.scale.shards import Shard
 
 IDENTITY = "<identity>"
@@ -50,7 +57,7 @@ def whole(film: Path) -> bytes:
 def identity_in_processes() -> Iterator[None]:
     """Processes know the task that changes nothing, too."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("vidrestore.scale.devices.help_over", no_change.help_over)
+        patch.setattr("vidrestore.scale.multi_device.help_over", no_change.help_over)
         yield
 
 
@@ -179,7 +186,7 @@ def test_a_helper_whose_machine_is_gone_is_not_waited_for(
         def ended(self, seconds: float = 0.0) -> Iterator[Outcome]:
             return iter(())
 
-    monkeypatch.setattr("vidrestore.scale.devices.LAST_WAIT", 0.0)
+    monkeypatch.setattr("vidrestore.scale.multi_device.LAST_WAIT", 0.0)
     helpers = Lost(restores_here=True)
     restore(film, tmp_path / "out.mkv", helpers)
     assert (tmp_path / "out.mkv").read_bytes() == whole and helpers.stopped
@@ -200,7 +207,7 @@ def test_processes_end_with_the_command_that_is_killed(
         "2",
         "--lossless",
     )
-    helped = "from vidrestore.scale import devices; devices.START = 'fork'"
+    helped = "from vidrestore.scale import multi_device; multi_device.START = 'fork'"
     run = commands.start(*options, "--device", "cpu,cpu", slow_clip=0.3, before=helped)
     run.until(lambda: len(list(tmp_path.glob("*.vidrestore/*.segment"))) >= 2).kill()
     code, said = commands.run(*options)
