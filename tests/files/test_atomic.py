@@ -116,7 +116,7 @@ sys.stdin.read(); os._exit(9)"""
 @posix
 def test_what_another_machine_writes_stays_until_it_is_abandoned(tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
-        patch.setattr(atomic, "_machine", lambda: "0" * 8)
+        patch.setattr("vidrestore.files.locks.machine", lambda: "another")
         partial = Partial(tmp_path / "a.mkv")
     partial.file.close()
     with monkeypatch.context() as patch:
@@ -135,7 +135,7 @@ def test_cleaning_up_neither_waits_for_pipes_nor_follows_links(tmp_path):
     pipe, victim = partial.path, tmp_path / "victim"
     os.mkfifo(pipe)
     victim.touch()
-    link = pipe.with_name(pipe.name[:-12] + "abcd" + ".partial")
+    link = pipe.with_name(f"{pipe.name[:-12]}abcd.partial")
     link.symlink_to(victim)
     remove_partials(tmp_path / "a.mkv", alone=True)
     assert victim.exists()

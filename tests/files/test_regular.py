@@ -44,12 +44,9 @@ def test_a_file_beyond_its_limit_is_not_read(tmp_path):
     "content, reason",
     [
         ("[]", "an object was expected"),
-        ("[" * 100_000, "too deeply"),
         ("{", "Expecting"),
         (b"\xff{}", "decode"),
         ("{}", "n is missing"),
-        ('{"n": "5"}', "n has the wrong type str"),
-        ('{"n": true}', "n has the wrong type bool"),
     ],
 )
 def test_json_that_is_not_as_expected_says_what_is_wrong(tmp_path, content, reason):

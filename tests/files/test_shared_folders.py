@@ -11,7 +11,7 @@ from sample_videos import write_video
 
 import vidrestore
 from vidrestore.errors import MediaError, VidRestoreError
-from vidrestore.files.locks import BusyError, Claims
+from vidrestore.files.locks import BusyError
 from vidrestore.jobs.resume import VERSION, WorkFolder
 from vidrestore.jobs.segmented import SegmentedWork
 from vidrestore.training.checkpoints import read_checkpoint, run_lock
@@ -45,10 +45,12 @@ def test_work_folders_are_the_owners_alone(tmp_path):
     with folder.locked():
         folder.write("plan", {})
         assert folder.path.stat().st_mode & 0o777 == 0o700
-        assert {(folder.path / name).stat().st_mode & 0o777 for name in ("lock", "plan.json")} == {0o600}
+        assert {(folder.path / name).stat().st_mode & 0o777 for name in ("alone.0.claim", "plan.json")} == {
+            0o600
+        }
 
 
-@pytest.mark.parametrize("name", ["out.mkv.vidrestore", "lock", "job.json"])
+@pytest.mark.parametrize("name", ["out.mkv.vidrestore", "alone.0.claim", "job.json"])
 def test_a_link_in_place_of_what_is_ours_is_refused_and_leads_nowhere(tmp_path, video, name):
     work, victim = tmp_path / "out.mkv.vidrestore", tmp_path / "victim"
     if name == work.name:
@@ -74,7 +76,7 @@ def test_links_and_pipes_of_a_job_that_nobody_knows_are_removed(tmp_path, video)
     assert victim.read_text() == "precious" and names(tmp_path) == ["in.mkv", "out.mkv", "victim"]
 
 
-@pytest.mark.parametrize("name", ["lock", "job.json", "named.json"])
+@pytest.mark.parametrize("name", ["alone.0.claim", "job.json", "named.json"])
 def test_a_pipe_in_a_work_folder_is_named_instead_of_waited_for(tmp_path, video, name):
     work = tmp_path / "out.mkv.vidrestore"
     work.mkdir()
@@ -85,12 +87,6 @@ def test_a_pipe_in_a_work_folder_is_named_instead_of_waited_for(tmp_path, video,
         MediaError, match=rf"{name}: .*a named pipe, but a regular file was expected.*remove it"
     ):
         restore(video, tmp_path / "out.mkv")
-
-
-def test_a_pipe_in_place_of_a_claim_is_named(tmp_path):
-    os.mkfifo(tmp_path / "plan.0.claim")
-    with pytest.raises(MediaError, match=r"plan.0.claim: not a claim \(a named pipe"):
-        Claims(tmp_path).take("plan")
 
 
 @pytest.mark.parametrize(
@@ -108,8 +104,8 @@ def test_pipes_in_place_of_files_that_are_named_are_refused_at_once(tmp_path, re
         read(tmp_path / name)
 
 
-def test_a_pipe_in_place_of_the_lock_of_a_training_is_named(tmp_path):
-    os.mkfifo(tmp_path / "a.lock")
+def test_a_pipe_in_place_of_the_claim_of_a_training_is_named(tmp_path):
+    os.mkfifo(tmp_path / "a.0.claim")
     with pytest.raises(VidRestoreError, match="a named pipe"), run_lock(tmp_path / "a.checkpoint"):
         pass
 

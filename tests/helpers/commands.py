@@ -21,16 +21,16 @@ from typing import Any
 from no_change import ADDED
 
 SERVER = """
-import json, os, resource, signal, socket, sys, threading, time, traceback
+import json, os, resource, signal, sys, threading, time, traceback
 import av, torch, rich.progress
 import torch._dynamo, vidrestore.training.loop  # which a first training step loads
 from vidrestore.cli import main
-from vidrestore.files import locks
+from vidrestore.files import atomic, locks
 from vidrestore.jobs import batch, resume, segmented
 from vidrestore.media import reader, segment_file
 import no_change
 from vidrestore.restorers import base
-from vidrestore.scale import shards, workers
+from vidrestore.scale import multi_device, shards
 
 def slowed(home, name, seconds):
     quick = getattr(home, name)
@@ -49,10 +49,8 @@ def marked(home, name):
     setattr(home, name, telling)
 
 def elsewhere(machine):
-    # Another machine: other names, and no lock of this one is seen there.
-    socket.gethostname = lambda: machine
-    locks._boot = lambda: machine
-    locks.fcntl = None
+    # Another machine, with the same host name: no process of this one is seen there.
+    locks.machine = atomic.machine = lambda: machine
 
 def child(order):
     os.setsid()

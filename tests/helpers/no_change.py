@@ -52,11 +52,11 @@ SUFFIXES["<identity>"] = "vidrestore"
 ADDED = f"import sys; sys.path.append({str(Path(__file__).parent)!r}); import no_change; "
 
 
-def serve(*arguments: Any) -> None:
-    """As `scale.workers.serve`, in a process that has imported this module."""
-    from vidrestore.scale import workers
+def help_over(*arguments: Any) -> None:
+    """As `scale.multi_device.help_over`, in a process that has imported this module."""
+    from vidrestore.scale import multi_device
 
-    workers.serve(*arguments)
+    multi_device.help_over(*arguments)
 
 
 def added() -> None:

@@ -303,7 +303,7 @@ def test_what_another_user_has_planted_is_left_alone(
     planted = partial.path if kind != "work folder" else work_of(output)
     if kind == "work folder":
         planted.mkdir()
-        (planted / "lock").symlink_to(victim)
+        (planted / "alone.0.claim").symlink_to(victim)
     elif kind == "file":
         planted.write_text("theirs")
     else:

@@ -63,7 +63,7 @@ def test_a_signal_stops_cleanly_and_says_how_to_go_on(
     for words in ("once more stops at once", "the same command resumes from there", "film.mkv: interrupted"):
         assert words in command.said
     kept = {path.name for path in work_of(output).iterdir()}
-    assert kept == {*segments(output), "job.json", "plan.json", "lock"}
+    assert kept == {*segments(output), "job.json", "plan.json"}
     assert denoise(commands, film, "-o", output, "--lossless")[0] == 0
     assert pictures(output) == pictures(undisturbed)
 

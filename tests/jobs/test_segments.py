@@ -29,9 +29,8 @@ from written_videos import packets, pictures
 import vidrestore
 from vidrestore.errors import Cancelled, MediaError, PlanError
 from vidrestore.events import Event, Planned, Warned
-from vidrestore.files import locks
 from vidrestore.files.atomic import Partial
-from vidrestore.files.locks import BusyError, Lock
+from vidrestore.files.locks import BusyError
 from vidrestore.jobs import segmented
 from vidrestore.jobs.job import Request, ignore, open_job
 from vidrestore.jobs.resume import DifferentJobError, WorkFolder
@@ -318,7 +317,7 @@ def test_what_others_put_into_the_work_folder_stays(tmp_path: Path, source: Path
 
 
 @pytest.mark.parametrize(
-    "name", ["00000000-00000008.segment", "job.json", "plan.json", "named.json", "lock", "0.0.claim"]
+    "name", ["00000000-00000008.segment", "job.json", "plan.json", "named.json", "0.0.claim"]
 )
 def test_a_folder_with_the_name_of_a_file_of_the_job_is_named_and_stays(
     tmp_path: Path, source: Path, name: str
@@ -477,8 +476,10 @@ def test_a_run_killed_when_its_film_had_its_name_is_done(
         patch.setattr(WorkFolder, "remove", lambda self: (_ for _ in ()).throw(Killed))
         restore(source, output)
     if linked:  # between the two steps of naming
+        monkeypatch.setattr("vidrestore.files.locks.machine", lambda: "another")
         partial = Partial(output)
         partial.discard()
+        monkeypatch.undo()
         os.link(output, partial.path)
     assert (tmp_path / "out.mkv.vidrestore").is_dir()
     assert restore(source, output).frames == 46
@@ -515,38 +516,6 @@ def test_what_networks_restore_is_the_same_whatever_the_segments(
 
 
 # One at a time
-
-
-def test_the_lock_of_a_dead_process_is_taken_over(tmp_path: Path, source: Path) -> None:
-    folder = stop_run(source, tmp_path / "out.mkv", 2)
-    (folder / "lock").write_text(json.dumps({"host": next(iter(locks._here())), "pid": 1, "boot": None}))
-    assert restore(source, tmp_path / "out.mkv").reused > 0
-
-
-@pytest.mark.parametrize("silent, busy", [(5, True), (locks.LEASE + 5, False)])
-def test_a_process_on_another_machine_counts_as_dead_when_it_is_silent_for_long(
-    tmp_path: Path, silent: float, busy: bool
-) -> None:
-    path = tmp_path / "lock"
-    path.write_text(json.dumps({"host": "elsewhere", "pid": 7, "boot": "another"}))
-    os.utime(path, (path.stat().st_atime, path.stat().st_mtime - silent))
-    if busy:
-        with pytest.raises(
-            BusyError, match="process 7 on elsewhere works on this already; last sign of life 5 s ago"
-        ):
-            Lock(path)
-    else:
-        Lock(path).release()
-    assert names(tmp_path) == ["lock"]
-
-
-def test_shared_locks_go_together_but_not_with_one_that_is_not(tmp_path: Path) -> None:
-    one, two = Lock(tmp_path / "lock", shared=True), Lock(tmp_path / "lock", shared=True)
-    with pytest.raises(BusyError):
-        Lock(tmp_path / "lock")
-    one.release()
-    two.release()
-    Lock(tmp_path / "lock").release()
 
 
 def test_of_many_that_come_at_once_one_gets_the_lock(tmp_path: Path) -> None:

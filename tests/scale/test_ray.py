@@ -28,9 +28,9 @@ from vidrestore.jobs.job import Request
 from vidrestore.jobs.resume import WorkFolder
 from vidrestore.media.source import Source, Target
 from vidrestore.options import EncoderOptions, RestoreOptions
+from vidrestore.scale.multi_device import Helper, WithHelpers
 from vidrestore.scale.ray_actors import RayActors, stay_on_this_machine
 from vidrestore.scale.shards import Shard
-from vidrestore.scale.workers import ByWorkers, Worker
 
 IDENTITY = "<identity>"
 # takes its time, so that there is somebody to kill
@@ -45,11 +45,11 @@ def test_without_ray_the_command_says_how_to_get_it(tmp_path: Path, monkeypatch:
     assert found.exit_code == 2 and 'not installed; pip install "vidrestore[ray]"' in found.stderr
 
 
-def test_what_a_worker_cannot_do_for_a_good_reason_comes_back_as_it_is(tmp_path: Path) -> None:
+def test_what_a_helper_cannot_do_for_a_good_reason_comes_back_as_it_is(tmp_path: Path) -> None:
     request = Request(
         Source(str(tmp_path / "none.mkv")), Target(str(tmp_path / "out.mkv")), IDENTITY, OPTIONS
     )
-    found = Worker(Shard(1, 2)).restore(request)
+    found = Helper(Shard(1, 2)).restore(request)
     assert isinstance(found, MediaError) and "none.mkv" in str(found)
 
 
@@ -88,9 +88,9 @@ def actors() -> Iterator[RayActors]:
     ray.shutdown()
 
 
-def restore(film: Path, output: Path, workers: Any) -> tuple[Any, list[Event]]:
+def restore(film: Path, output: Path, helpers: Any) -> tuple[Any, list[Event]]:
     told: list[Event] = []
-    return Batch([str(film)], str(output), IDENTITY, OPTIONS, way=ByWorkers(workers)).restore(
+    return Batch([str(film)], str(output), IDENTITY, OPTIONS, way=WithHelpers(helpers)).restore(
         str(film), told.append
     ), told
 
@@ -112,22 +112,19 @@ def test_what_a_killed_actor_was_at_is_done_by_another(
     class Watched:
         """The actors, of which one is killed once it has claimed a segment."""
 
-        count = actors.count
-        killed = 0
+        count, restores_here, killed = actors.count, False, 0
+        are_at_work, stop = staticmethod(actors.are_at_work), staticmethod(actors.stop)
 
-        def give(self, worker: int, request: Request) -> None:
+        def start(self, request: Request, segments: int) -> None:
             self.folder = WorkFolder.of(request).path
-            actors.give(worker, request)
+            actors.start(request, segments)
 
-        def ended(self, seconds: float) -> Any:
-            claims = [json.loads(path.read_text() or "{}") for path in self.folder.glob("*.claim")]
-            if not self.killed and (held := [claim["pid"] for claim in claims if claim.get("owner") == "2"]):
+        def ended(self, seconds: float = 0.0) -> Any:
+            claims = [json.loads(path.read_text() or "{}") for path in self.folder.glob("0*.claim")]
+            if not self.killed and (held := [claim["pid"] for claim in claims if claim]):
                 self.killed = held[0]
                 os.kill(self.killed, signal.SIGKILL)
             return actors.ended(seconds if self.killed else 0.01)
-
-        def stop(self) -> None:
-            actors.stop()
 
     watched = Watched()
     _, told = restore(film, tmp_path / "out.mkv", watched)
@@ -135,9 +132,9 @@ def test_what_a_killed_actor_was_at_is_done_by_another(
     assert (
         watched.killed
         and len(warnings) == 1
-        and "a worker died (on the cluster: ActorDiedError); another does" in warnings[0]
+        and "a process died (on the cluster: ActorDiedError); the others restore" in warnings[0]
     )
-    COUNTS.check("a Ray worker killed", (tmp_path / "out.mkv").read_bytes() == whole)
+    COUNTS.check("a Ray actor killed", (tmp_path / "out.mkv").read_bytes() == whole)
     assert [path.name for path in tmp_path.iterdir()] == ["out.mkv"]
 
 
@@ -178,7 +175,7 @@ def test_only_a_cluster_at_an_address_may_be_reached_by_others(
     errors = SimpleNamespace(RayError=KeyError)
     fake = SimpleNamespace(is_initialized=lambda: False, exceptions=errors, init=init)
     monkeypatch.setitem(sys.modules, "ray", fake)
-    monkeypatch.setattr("vidrestore.scale.ray_actors._knock", lambda address: None)
+    monkeypatch.setattr("vidrestore.scale.ray_actors._refuse_unreachable", lambda address: None)
     with pytest.raises(OptionError, match="enough"):
         RayActors(address)
     assert seen == [alone]

@@ -28,8 +28,8 @@ from vidrestore.jobs.segmented import Segment, SegmentedWork
 from vidrestore.media.reader import VideoReader
 from vidrestore.options import RestoreOptions
 from vidrestore.scale import shards as shards_module
+from vidrestore.scale.multi_device import DeviceProcesses, WithHelpers
 from vidrestore.scale.shards import AsShard, Shard
-from vidrestore.scale.workers import ByWorkers, Processes
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="needs signals")
 
@@ -54,11 +54,23 @@ def whole(film: Path, commands: Commands) -> bytes:
     return output.read_bytes()
 
 
-def shards(commands: Commands, film: Path, output: Path, count: int, **more: Any) -> list[Command]:
+def shards(
+    commands: Commands, film: Path, output: Path, count: int, *, apart: bool = False, **more: Any
+) -> list[Command]:
+    """Start all shards, each on a machine of its own if `apart`."""
     return [
-        commands.start("denoise", film, "-o", output, *OPTIONS, "--shard", f"{number}/{count}", **more)
+        commands.start(
+            *("denoise", film, "-o", output, *OPTIONS, "--shard", f"{number}/{count}"),
+            machine=f"machine {number}" if apart else None,
+            **more,
+        )
         for number in range(1, count + 1)
     ]
+
+
+def as_shard(film: Path, output: Path, **options: Any) -> Batch:
+    way = AsShard(Shard(1, 2))
+    return Batch([str(film)], str(output), "<identity>", RestoreOptions(**options), way=way)
 
 
 def segments(output: Path) -> int:
@@ -136,21 +148,7 @@ def test_what_a_shard_on_a_dead_machine_was_at_is_done_when_its_lease_is_over(
     commands: Commands, film: Path, whole: bytes, tmp_path: Path
 ) -> None:
     output = tmp_path / "out.mkv"
-    first, second = (
-        commands.start(
-            "denoise",
-            film,
-            "-o",
-            output,
-            *OPTIONS,
-            "--shard",
-            f"{n}/2",
-            slow_clip=0.05,
-            machine=f"machine {n}",
-            lease=1,
-        )
-        for n in (1, 2)
-    )
+    first, second = shards(commands, film, output, 2, apart=True, slow_clip=0.05, lease=1)
     first.until(lambda: segments(output) >= 4).send(signal.SIGSTOP)
     assert ended(second) and output.read_bytes() == whole
     first.send(signal.SIGCONT)  # it was only asleep, and finds that the work is done
@@ -163,20 +161,7 @@ def test_a_shard_that_is_stopped_leaves_its_work_to_the_others_at_once(
     commands: Commands, film: Path, whole: bytes, tmp_path: Path, number: signal.Signals
 ) -> None:
     output = tmp_path / "out.mkv"
-    first, second = (
-        commands.start(
-            "denoise",
-            film,
-            "-o",
-            output,
-            *OPTIONS,
-            "--shard",
-            f"{n}/2",
-            slow_clip=0.05,
-            machine=f"machine {n}",
-        )
-        for n in (1, 2)
-    )
+    first, second = shards(commands, film, output, 2, apart=True, slow_clip=0.05)
     first.until(lambda: segments(output) >= 2).send(number)
     assert first.wait() == 130 and "the same command resumes from there" in first.said
     assert ended(second) and pictures(output) == pictures(film.with_name("whole.mkv"))
@@ -186,9 +171,7 @@ def test_a_film_without_frames_is_said_to_be_one(
     tmp_path: Path, film: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(VideoReader, "frames", lambda self, *span: (frame for frame in ()))
-    batch = Batch(
-        [str(film)], str(tmp_path / "out.mkv"), "<identity>", RestoreOptions(), way=AsShard(Shard(1, 2))
-    )
+    batch = as_shard(film, tmp_path / "out.mkv")
     with pytest.raises(MediaError, match="no frame was written"):
         batch.restore(str(film))
     assert list(tmp_path.iterdir()) == []
@@ -197,13 +180,7 @@ def test_a_film_without_frames_is_said_to_be_one(
 def test_what_exists_is_skipped_where_asked_for(tmp_path: Path, film: Path) -> None:
     (tmp_path / "out.mkv").write_bytes(b"precious")
     for skip in (True, False):
-        batch = Batch(
-            [str(film)],
-            str(tmp_path / "out.mkv"),
-            "<identity>",
-            RestoreOptions(skip_existing=skip),
-            way=AsShard(Shard(1, 2)),
-        )
+        batch = as_shard(film, tmp_path / "out.mkv", skip_existing=skip)
         if skip:
             assert batch.restore(str(film)).skipped
         else:
@@ -275,10 +252,10 @@ def test_shards_share_a_folder_of_films(commands: Commands, tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize(
-    "way", [AsShard(Shard(1, 2)), ByWorkers(Processes(["cpu", "cpu"]))], ids=["shard", "devices"]
+    "way", [AsShard(Shard(1, 2)), WithHelpers(DeviceProcesses(["cpu", "cpu"]))], ids=["shard", "devices"]
 )
 def test_of_a_folder_with_a_name_clash_that_pair_alone_fails(
-    tmp_path: Path, way: AsShard | ByWorkers
+    tmp_path: Path, way: AsShard | WithHelpers
 ) -> None:
     sources = [tmp_path / name for name in ("one/a.mkv", "two/a.mkv", "b.mkv")]
     for source in sources:
@@ -293,9 +270,7 @@ def test_of_a_folder_with_a_name_clash_that_pair_alone_fails(
 
 
 def test_frames_of_an_earlier_look_at_a_video_stay_a_shards_own(film: Path, tmp_path: Path) -> None:
-    batch = Batch(
-        [str(film)], str(tmp_path / "out.mkv"), "<identity>", RestoreOptions(), way=AsShard(Shard(1, 2))
-    )
+    batch = as_shard(film, tmp_path / "out.mkv")
     assert batch.restore(str(film)).reused == 0
     found = batch.restore(str(film))  # as where another shard joins what this one has restored
     assert (found.reused, found.before) == (0, False)
@@ -339,30 +314,28 @@ def test_a_film_that_gets_its_name_while_a_shard_begins_is_done(
         check(*arguments)
 
     monkeypatch.setattr(jobs, "check_output", named_just_now)
-    batch = Batch([str(film)], str(output), "<identity>", RestoreOptions(), way=AsShard(Shard(1, 2)))
-    assert batch.restore(str(film)).before
+    assert as_shard(film, output).restore(str(film)).before
 
 
 def test_the_folder_of_a_machine_that_died_before_it_cleared_up_goes_when_its_lease_is_over(
     film: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The lock names the dead machine too, as it does if that came last."""
-    output, dead = tmp_path / "out.mkv", json.dumps({"host": "elsewhere", "pid": 7, "boot": "another"})
+    """It has joined, and was about to clear up."""
+    owner = {"host": "elsewhere", "machine": "another", "pid": 7, "start": "1"}
+    output, dead = tmp_path / "out.mkv", json.dumps(owner)
     work = tmp_path / "out.mkv.vidrestore"
     monkeypatch.setattr(locks, "LEASE", 0.2)
     monkeypatch.setattr(locks, "POLL", 0.02)
-    monkeypatch.setattr(locks, "fcntl", None)
 
     def named_and_died(segments: SegmentedWork, began: float) -> None:
         with monkeypatch.context() as patch:
             patch.setattr(WorkFolder, "remove", lambda folder: None)
             segments.join()
         (work / "join.1.claim").write_text(dead)
-        (work / "lock").write_text(dead)
+        (work / "alone.0.claim").write_text(dead)
 
     monkeypatch.setattr(shards_module, "join", named_and_died)
-    batch = Batch([str(film)], str(output), "<identity>", RestoreOptions(), way=AsShard(Shard(1, 2)))
-    assert batch.restore(str(film)).frames == FRAMES
+    assert as_shard(film, output).restore(str(film)).frames == FRAMES
     assert [path.name for path in tmp_path.iterdir()] == ["out.mkv"]
 
 

@@ -250,7 +250,7 @@ def _batch(sources: list[str], run: RunOptions, steps: list[Step]) -> Batch:
     if run.preview is None and not run.dry_run:
         way = _way(run, options)
     if "," in options.device:
-        from vidrestore.scale.workers import devices_of
+        from vidrestore.scale.multi_device import devices_of
 
         device = devices_of(options.device)[0]
         steps = [replace(step, options=replace(step.options, device=device)) for step in steps]
@@ -274,14 +274,14 @@ def _way(run: RunOptions, options: RestoreOptions) -> Way | None:
 
         return AsShard(Shard(*run.shard))
     if run.engine == "ray":
+        from vidrestore.scale.multi_device import WithHelpers
         from vidrestore.scale.ray_actors import RayActors
-        from vidrestore.scale.workers import ByWorkers
 
-        return ByWorkers(RayActors())
+        return WithHelpers(RayActors())
     if "," in options.device:
-        from vidrestore.scale.workers import ByWorkers, Processes, devices_of
+        from vidrestore.scale.multi_device import DeviceProcesses, WithHelpers, devices_of
 
-        return ByWorkers(Processes(devices_of(options.device)))
+        return WithHelpers(DeviceProcesses(devices_of(options.device)))
     return None
 
 

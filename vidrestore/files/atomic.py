@@ -1,8 +1,7 @@
 """Write files atomically: under a hidden name in the same folder, then renamed.
 
 The hidden name is random, so that nobody can put a link there first and two processes that write the same
-file don't write into each other's. Its process holds a lock on it while it is written: a partial file
-without a lock was left by a dead process.
+file don't write into each other's. It names its process (`files.locks`), so that others see if that has died.
 """
 
 from __future__ import annotations
@@ -12,6 +11,7 @@ import hashlib
 import os
 import re
 import secrets
+import stat
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -19,14 +19,8 @@ from pathlib import Path
 from typing import BinaryIO
 
 from vidrestore.errors import MediaError, OutputExistsError
-from vidrestore.files.locks import LEASE, is_own, probe, remove_open, this_process, try_lock
-from vidrestore.files.regular import (
-    UnexpectedFileError,
-    create_new,
-    open_descriptor,
-    private_mode,
-    write_problem,
-)
+from vidrestore.files.locks import LEASE, is_alive, is_own, machine, probe, this_process
+from vidrestore.files.regular import UnexpectedFileError, create_new, write_problem
 
 LONGEST_NAME = 255  # bytes, on every file system in use
 # seconds without a write after which a partial file of another machine counts as left behind
@@ -34,7 +28,9 @@ ABANDONED = 20 * LEASE
 # On Windows ":" leads to a hidden stream of another file, a device's name with any suffix to the device, and
 # a dot or space at the end is dropped.
 _NOT_ON_WINDOWS = re.compile(r'(?i)[<>:"|?*\x00-\x1f]|[. ]$|^(con|prn|aux|nul|com\d|lpt\d)(\.|$)')
-_PARTIAL = re.compile(r"\.(?P<place>[0-9a-f]{16})\.(?P<machine>[0-9a-f]{8})[0-9a-f]{16}\.partial")
+_PARTIAL = re.compile(
+    r"\.[0-9a-f]{16}\.(?P<machine>[0-9a-f]{8})\.(?P<pid>\d+)\.(?P<start>\d*)\.[0-9a-f]{16}\.partial"
+)
 
 
 def check_output(output: str, source: str, *, overwrite: bool) -> None:
@@ -98,14 +94,13 @@ class Partial:
     """A file under its hidden name, until `put_in_place` renames it to `target` or `discard` removes it.
 
     `file` is open for reading and writing; `url` names it for libraries that open files themselves. A
-    `private` file can be read by its owner, and by the group of the folder if it may write there. Raises
-    OSError.
+    `private` file can be read by its owner alone. Raises OSError.
     """
 
     def __init__(self, target: Path, *, private: bool = False) -> None:
         self.target = target
-        self.path, descriptor = _created(target, private_mode(target.parent) if private else 0o666)
-        self.file: BinaryIO = os.fdopen(descriptor, "w+b")
+        self.path = target.with_name(f".{_place(target)}.{_owner()}.{secrets.token_hex(8)}.partial")
+        self.file: BinaryIO = os.fdopen(create_new(self.path, 0o600 if private else 0o666), "w+b")
 
     @property
     def url(self) -> str:
@@ -168,54 +163,41 @@ def write_whole(path: str | Path, content: bytes) -> None:
 def remove_partials(target: Path, *, alone: bool = False) -> None:
     """Remove partial files of `target` that dead processes left.
 
-    `alone`: no process on any machine is writing it (`files.locks`). Otherwise a file of another machine is
-    kept until it is `ABANDONED`.
+    `alone`: this process holds the job. Otherwise a file of another machine is kept until it is `ABANDONED`.
     """
     for path in target.parent.glob(f".{_place(target)}.*.partial"):
         if match := _PARTIAL.fullmatch(path.name):
             with suppress(OSError):
-                _remove_dead(path, here=match["machine"] == _machine(), alone=alone)
+                status = os.lstat(path)
+                is_ours = stat.S_ISREG(status.st_mode) and is_own(status, path.parent)
+                if is_ours and _is_left(match, status, path.parent, alone=alone):
+                    path.unlink()
 
 
-def _remove_dead(path: Path, *, here: bool, alone: bool) -> None:
-    descriptor = open_descriptor(path, os.O_RDWR)
-    is_dead = False
-    try:
-        free = try_lock(descriptor)  # None if the file system has no locks
-        status = os.fstat(descriptor)
-        if is_own(status, path.parent) and free is not False:
-            is_dead = alone or (free and here) or _is_old(status, path.parent)
-    finally:
-        if is_dead:
-            remove_open(path, lambda: os.close(descriptor))
-        else:
-            os.close(descriptor)
-
-
-def _is_old(status: os.stat_result, folder: Path) -> bool:
-    """Compare times by the clock of the file system: that of this machine may be hours off."""
-    return probe(folder).st_mtime - status.st_mtime > ABANDONED
-
-
-def _created(target: Path, mode: int) -> tuple[Path, int]:
-    """Return the path and the descriptor of a new, locked file beside `target`."""
-    while True:
-        path = target.with_name(f".{_place(target)}.{_machine()}{secrets.token_hex(8)}.partial")
-        descriptor = create_new(path, mode)
-        if try_lock(descriptor) is not False and os.fstat(descriptor).st_nlink:
-            return path, descriptor
-        os.close(descriptor)  # another process removed it before it was locked
-        path.unlink(missing_ok=True)
+def _is_left(name: re.Match[str], status: os.stat_result, folder: Path, *, alone: bool) -> bool:
+    """Return True if the process that a partial file names is dead. Times are compared by the clock of the
+    file system: that of this machine may be hours off.
+    """
+    is_here = name["machine"] == _short(machine())
+    owner = {"machine": machine() if is_here else "", "pid": int(name["pid"]), "start": name["start"]}
+    alive = is_alive(owner)
+    if alive is not None:
+        return not alive
+    return alone or probe(folder).st_mtime - status.st_mtime > ABANDONED
 
 
 def _place(target: Path) -> str:
     return hashlib.sha256(os.fsencode(target.name)).hexdigest()[:16]
 
 
-def _machine() -> str:
-    """Return a short name for this boot of this machine."""
-    named = this_process()
-    return hashlib.sha256(str(named["boot"] or named["host"]).encode()).hexdigest()[:8]
+def _owner() -> str:
+    """Return the part of a name that says which process writes the file."""
+    process = this_process()
+    return f"{_short(process['machine'])}.{process['pid']}.{process['start'] or ''}"
+
+
+def _short(name: str) -> str:
+    return hashlib.sha256(name.encode()).hexdigest()[:8]
 
 
 def _put_in_place(partial: Path, target: Path, *, overwrite: bool) -> None:

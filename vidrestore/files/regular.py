@@ -11,7 +11,6 @@ import os
 import stat
 import sys
 import zipfile
-from contextlib import suppress
 from pathlib import Path
 
 from vidrestore.errors import MediaError
@@ -38,23 +37,9 @@ class UnexpectedFileError(OSError):
     """Not a regular file, or too large; `filename` names it, `strerror` gives the reason."""
 
 
-def private_mode(folder: Path) -> int:
-    """Return the mode of private files in a folder: their owner's, and the group's if it may write there."""
-    return 0o660 if os.stat(folder).st_mode & stat.S_IWGRP else 0o600
-
-
 def create_new(path: Path, mode: int = 0o600) -> int:
     """Create a new file and return its descriptor. Raises FileExistsError, even for a dangling link."""
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | _NO_LINK | _SAFE, mode)
-    _let_group_in(descriptor, mode)
-    return descriptor
-
-
-def _let_group_in(descriptor: int, mode: int) -> None:
-    """Give a file for the group its mode in spite of the umask."""
-    if mode == 0o660 and hasattr(os, "fchmod"):
-        with suppress(OSError):  # the file of another user, who set its mode
-            os.fchmod(descriptor, mode)
+    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | _NO_LINK | _SAFE, mode)
 
 
 def open_descriptor(path: Path, flags: int = os.O_RDONLY, *, follow: bool = False, mode: int = 0o600) -> int:
@@ -67,7 +52,6 @@ def open_descriptor(path: Path, flags: int = os.O_RDONLY, *, follow: bool = Fals
         raise
     status = os.fstat(descriptor)
     if stat.S_ISREG(status.st_mode):
-        _let_group_in(descriptor, mode)
         return descriptor
     os.close(descriptor)
     raise _wrong_kind(path, status)

@@ -1,14 +1,14 @@
 """Is anything left to do? The folder of a job, from which the next run resumes, and the marker of its output.
 
-    lock            the process that works here now
     job.json        identity: everything that alters the encoded frames; the length of segments; `drop`
     plan.json       the plan, once the whole video was decoded
     FIRST-STOP.segment  each finished segment (`media.segment_file`), with its first frame and the one after
     named.json      the marker of the output: the video is whole and about to get its name
-    *.claim         the segments that each of several shards works on (`files.locks.Claims`)
+    *.claim         the processes that work here, and the segments that each of several shards works on
 
-Every file appears under its name when it is complete and on the disk. The lock belongs to the output: it lies
-in the folder beside that even if the rest lies in another, so that there is one job at a time for one output.
+Every file appears under its name when it is complete and on the disk. The claims (`files.locks`) belong to
+the output: they lie in the folder beside that even if the rest lies in another, so that there is one job at
+a time for one output.
 The folder must be the user's own, and all that is read in it regular files: what others put there is refused.
 
 When the folder goes, the marker stays as an attribute of the output, which is not part of its content; a copy
@@ -23,7 +23,7 @@ import json
 import os
 import re
 import stat
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from enum import Enum
@@ -35,7 +35,7 @@ from vidrestore.clips import Bounds
 from vidrestore.errors import MediaError, OutputExistsError, PlanError
 from vidrestore.files.atomic import LONGEST_NAME, remove_partials, replacing, same_file, sync_folder
 from vidrestore.files.checked_json import COUNT, Types, parse_object, read_object
-from vidrestore.files.locks import Lock, heartbeat, is_own
+from vidrestore.files.locks import Claims, is_own
 from vidrestore.files.regular import LARGEST_PLAN, MEGABYTE, is_too_long, write_problem
 from vidrestore.jobs.naming import WORK_SUFFIX
 from vidrestore.media.source import SourceIdentity
@@ -48,9 +48,7 @@ if TYPE_CHECKING:
 VERSION = 4
 ATTRIBUTE = "user.vidrestore"  # of the output
 ATTEMPTS = 100  # tries to make the folder while others remove it
-_OURS = re.compile(
-    r"(\d{8}-\d{8}\.segment|(job|plan|named)\.json|lock)|\w+\.\d+\.claim|\.[0-9a-f.]+\.partial"
-)
+_OURS = re.compile(r"(\d{8}-\d{8}\.segment|(job|plan|named)\.json)|\w+\.\d+\.claim|\.[0-9a-f.]+\.partial")
 NAMED: Types = {
     "request": str,
     "size": COUNT,
@@ -90,10 +88,9 @@ class WorkFolder:
             raise MediaError(f"{work_dir}: the folder for the work does not exist; create it first")
         name = _short(self.output.name + WORK_SUFFIX)
         self.path = self.output.with_name(name) if work_dir is None else Path(work_dir, _apart(self.output))
-        self._locks = Path(os.path.realpath(self.output.parent), name)  # the same however the output is named
-        self._is_apart = work_dir is not None
-        self._lock: Lock | None = None
-        self._is_over = False  # all is removed but the lock
+        # of the claims: the same however the output is named
+        self.place = Path(os.path.realpath(self.output.parent), name)
+        self._claims: Claims | None = None
         self.warnings: list[str] = []  # files that hold something else than they should
 
     @classmethod
@@ -112,15 +109,15 @@ class WorkFolder:
 
     @contextmanager
     def locked(self, *, shared: bool = False) -> Iterator[None]:
-        """Lock the job (`files.locks`) and make the folder; at the end, remove it unless it holds finished
+        """Claim the job (`files.locks`) and make the folder; at the end, remove it unless it holds finished
         segments.
 
-        Raises BusyError if another process holds the lock, MediaError if the folder can't be made.
+        Raises BusyError if another process works on it, MediaError if the folder can't be made.
         """
         attempts = iter(range(ATTEMPTS))
-        while self._lock is None:
+        while self._claims is None:
             try:
-                self._lock = self._locked(shared=shared)
+                self._claims = self._claimed(shared=shared)
             except FileNotFoundError as error:
                 if is_too_long(self.path):
                     raise write_problem(str(self.output), error) from error
@@ -136,39 +133,38 @@ class WorkFolder:
             except OSError as error:
                 raise write_problem(str(self.path), error) from error
         try:
-            with heartbeat(self._lock.beat):
-                yield
+            with self._claims:
+                try:
+                    yield
+                finally:
+                    if not shared and not self.finished():
+                        self.remove()
         finally:
-            if not shared and not self.finished():
-                self.remove()
-            if self._is_over or (not shared and self._is_apart):
-                self._lock.remove()
-                self._remove_folders()
-            else:
-                self._lock.release()
-            self._lock, self._is_over = None, False
+            self._claims = None
+            for folder in {self.path, self.place}:
+                with suppress(OSError):  # something is in it
+                    folder.rmdir()
 
-    def _locked(self, *, shared: bool) -> Lock:
-        """Make the folders and take the lock; a failure leaves no empty folder."""
-        lock, made = None, _make_own(self._locks)
+    @property
+    def claims(self) -> Claims:
+        """The claims of this process on the job, which must be `locked`."""
+        assert self._claims is not None
+        return self._claims
+
+    def _claimed(self, *, shared: bool) -> Claims:
+        """Make the folders and claim the job; a failure leaves no empty folder."""
+        made, claims = _make_own(self.place), Claims(self.place)
         try:
-            lock = Lock(self._locks / "lock", shared=shared)
+            claims.take_job(shared=shared)
             _make_own(self.path)
             _refuse_folders(self.path)
-            return lock
+            return claims
         except BaseException:
-            if lock is not None:
-                lock.remove()
+            claims.release_all()
             if made:
                 with suppress(OSError):
-                    self._locks.rmdir()  # does nothing to a folder that holds something
+                    self.place.rmdir()  # does nothing to a folder that holds something
             raise
-
-    def _remove_folders(self) -> None:
-        """Remove the folders if they are empty."""
-        for folder in {self.path, self._locks}:
-            with suppress(OSError):
-                folder.rmdir()
 
     def begin(
         self,
@@ -189,7 +185,7 @@ class WorkFolder:
         if not beside:
             self.discard_unfinished()
         if restart:
-            self._discard(lambda name: name != "lock")
+            self._discard(lambda name: not name.endswith(".claim"))
         before = self.read("job")
         if before is not None and before.get("version") != VERSION:
             raise DifferentJobError(
@@ -222,15 +218,15 @@ class WorkFolder:
         except (FileNotFoundError, NotADirectoryError):
             return None
         except ValueError as error:
-            self.distrust(name, error)
+            self.note_broken(name, error)
             return None
         except OSError as error:
             raise MediaError(f"{path}: can't be read ({error.strerror}); remove it") from error
 
-    def distrust(self, name: str, error: ValueError) -> None:
+    def note_broken(self, name: str, error: ValueError) -> None:
         """Note that `name`.json holds something else than it should."""
         path = self.path / f"{name}.json"
-        warning = f"{path}: not as vidrestore wrote it ({error}); what it stands for is done again"
+        warning = f"{path}: not as vidrestore wrote it ({error}); the work is done again"
         if warning not in self.warnings:
             self.warnings.append(warning)
 
@@ -245,31 +241,24 @@ class WorkFolder:
             raise write_problem(str(target), error) from error
 
     def discard_unfinished(self) -> None:
-        """Remove what dead processes were at."""
-        self._discard(lambda name: name.endswith((".partial", ".claim")))
+        """Remove the partial files of dead processes."""
+        self._discard(lambda name: name.endswith(".partial"))
 
     def size(self) -> int:
         """Return the bytes of all segments."""
         return sum(self.segment(bounds).stat().st_size for bounds in self.finished())
 
     def remove(self) -> None:
-        """Remove all our files, the one that records the job's end last. At the end of `locked` the lock goes
-        too, and the folder if it is empty.
-        """
-        self._discard(lambda name: name not in ("lock", "named.json"))
-        self._discard(lambda name: name != "lock")
-        self._is_over = True
+        """Remove all our files; the one that records the job's end, then the claims last."""
+        self._discard(lambda name: name != "named.json" and not name.endswith(".claim"))
+        self._discard(lambda name: name == "named.json")
+        (self._claims or Claims(self.place)).remove_all()
 
-    def _discard(self, unwanted: Any) -> None:
+    def _discard(self, unwanted: Callable[[str], bool]) -> None:
         with suppress(FileNotFoundError):  # the folder is gone: another shard was done at the same time
             for path in list(self.path.iterdir()):
-                if not (_OURS.fullmatch(path.name) and unwanted(path.name)):
-                    continue
-                try:
+                if _OURS.fullmatch(path.name) and unwanted(path.name):
                     path.unlink(missing_ok=True)
-                except PermissionError:  # a claim that is open, on Windows: its process removes it
-                    if path.suffix != ".claim":
-                        raise
 
 
 def _make_own(folder: Path) -> bool:
@@ -386,7 +375,7 @@ def finished_before(request: Request, folder: WorkFolder) -> dict[str, Any] | No
     """
     if not (folder.path.is_dir() and request.output.first_file.exists()):
         return None
-    with folder.locked():  # which removes a folder with nothing but the lock
+    with folder.locked():  # which removes a folder without finished work
         if named := named_output(request, folder):
             remove_partials(folder.output, alone=True)
             folder.remove()

@@ -185,7 +185,7 @@ class SegmentedWork:
             try:
                 self.job.plan.timeline = Timeline.from_compact(kept["timeline"])
             except ValueError as error:
-                self.folder.distrust("plan", error)
+                self.folder.note_broken("plan", error)
             else:
                 self._set_found(kept)
                 return True

@@ -1,4 +1,4 @@
-"""Workers on a Ray cluster: an actor for each GPU, or for every few CPUs of a cluster without GPUs.
+"""Helpers on a Ray cluster (`scale.multi_device`): an actor for each GPU, or for every few CPUs without GPUs.
 
 All machines need the same version of vidrestore and see sources, outputs and work folders under the same
 paths. Ray is not needed for anything else and loaded only here: pip install "vidrestore[ray]".
@@ -16,10 +16,10 @@ from typing import Any
 from vidrestore.errors import OptionError
 from vidrestore.jobs.job import Request
 from vidrestore.options import RestoreOptions
+from vidrestore.scale.multi_device import Helper, HelperError, Outcome
 from vidrestore.scale.shards import Shard
-from vidrestore.scale.workers import Outcome, Worker, WorkerError
 
-CPUS = 4  # for each worker of a cluster without GPUs
+CPUS = 4  # for each actor of a cluster without GPUs
 
 
 class RayActors:
@@ -29,6 +29,8 @@ class RayActors:
     Raises OptionError if ray isn't installed or no cluster is at the address.
     """
 
+    restores_here = False
+
     def __init__(self, address: str | None = None, *, cpus: int | None = None) -> None:
         self.ray = _connected(address)
         resources = self.ray.cluster_resources()
@@ -36,14 +38,14 @@ class RayActors:
         self.cpus = max(1, min(CPUS if cpus is None else cpus, all_cpus))
         self.count = gpus or all_cpus // self.cpus
         self._resources = {"num_gpus": 1, "num_cpus": 1} if gpus else {"num_cpus": self.cpus}
-        self._actors: dict[int, Any] = {}
-        self._runs: dict[Any, int] = {}  # what is awaited, and from which worker
+        self._actors: list[Any] = []
+        self._runs: dict[Any, Any] = {}  # what is awaited, and from which actor
 
-    def give(self, worker: int, request: Request) -> None:
-        if worker not in self._actors:
-            actor = self.ray.remote(Worker).options(max_restarts=0, **self._resources)
-            self._actors[worker] = actor.remote(Shard(worker + 1, self.count))
-        self._runs[self._actors[worker].restore.remote(self._there(request))] = worker
+    def start(self, request: Request, segments: int) -> None:
+        for number in range(len(self._actors), min(self.count, segments)):
+            actor = self.ray.remote(Helper).options(max_restarts=0, **self._resources)
+            self._actors.append(actor.remote(Shard(number + 1, self.count)))
+        self._runs = {actor.restore.remote(self._there(request)): actor for actor in self._actors[:segments]}
 
     def _there(self, request: Request) -> Request:
         """Return the request as an actor needs it, which works in another folder, with the resources of its
@@ -59,21 +61,24 @@ class RayActors:
         request = request.with_options(change)
         return replace(request, source=request.source.absolute(), output=request.output.absolute())
 
-    def ended(self, seconds: float) -> Iterator[tuple[int, Outcome]]:
+    def ended(self, seconds: float = 0.0) -> Iterator[Outcome]:
         ready, _ = self.ray.wait(list(self._runs), timeout=seconds) if self._runs else ([], [])
         for reference in ready:
-            worker = self._runs.pop(reference)
+            actor = self._runs.pop(reference)
             try:
                 outcome: Outcome = self.ray.get(reference)
             except self.ray.exceptions.RayTaskError as error:
-                raise WorkerError(f"a worker of the cluster failed: {error}") from error
+                raise HelperError(f"a process of the cluster failed: {error}") from error
             except self.ray.exceptions.RayError as error:
-                del self._actors[worker]
+                self._actors.remove(actor)
                 outcome = f"(on the cluster: {type(error).__name__})"
-            yield worker, outcome
+            yield outcome
+
+    def are_at_work(self) -> bool:
+        return bool(self._runs)
 
     def stop(self) -> None:
-        for actor in self._actors.values():
+        for actor in self._actors:
             self.ray.kill(actor)
         self._actors.clear()
         self._runs.clear()
@@ -104,7 +109,7 @@ def _connected(address: str | None) -> Any:
         ) from None
     if not ray.is_initialized():
         try:
-            _knock(address or os.environ.get("RAY_ADDRESS") or "")
+            _refuse_unreachable(address or os.environ.get("RAY_ADDRESS") or "")
             ray.init(
                 address=address,
                 log_to_driver=False,
@@ -118,7 +123,7 @@ def _connected(address: str | None) -> Any:
     return ray
 
 
-def _knock(address: str) -> None:
+def _refuse_unreachable(address: str) -> None:
     """Raise OSError at once if nobody listens; Ray would try for minutes."""
     host, colon, port = address.removeprefix("ray://").rpartition(":")
     if colon and port.isdecimal():

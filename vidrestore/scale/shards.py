@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -20,7 +20,7 @@ from vidrestore.errors import MediaError, OptionError, OutputExistsError, PlanEr
 from vidrestore.events import Listener
 from vidrestore.files import locks
 from vidrestore.files.atomic import remove_partials
-from vidrestore.files.locks import BusyError, Claims, claims_in
+from vidrestore.files.locks import BusyError, Claims
 from vidrestore.files.regular import write_problem
 from vidrestore.frames import Frame
 from vidrestore.jobs.batch import Batch
@@ -94,26 +94,54 @@ def check_options(options: RestoreOptions) -> None:
 
 
 class ClaimedWork:
-    """The segments of a planned video, of which this process restores those that no other has claimed."""
+    """The segments of a planned video, of which this process restores those that no other has claimed.
+
+    `watch` is called before each step and after each frame.
+    """
 
     def __init__(
-        self, work: SegmentedWork, claims: Claims, shard: Shard, tally: Counter[Source] | None = None
+        self,
+        work: SegmentedWork,
+        claims: Claims,
+        shard: Shard,
+        tally: Counter[Source] | None = None,
+        watch: Callable[[], None] = lambda: None,
     ) -> None:
-        self.work, self.claims, self.shard = work, claims, shard
+        self.work, self.claims, self.shard, self._watch = work, claims, shard, watch
         self._tally = Counter() if tally is None else tally
         self._progress: FrameProgress | None = None
         self._total = 0  # frames that were missing at first
 
+    def begin(self) -> None:
+        """Announce the plan and the first progress, unless that was done."""
+        if self._progress is None:
+            self._total = frame_count(self.work.left())
+            self.work.reused = len(self.work.job.plan.timeline.pts) - self._total
+            self.work.announce_plan()
+            self._progress = FrameProgress(
+                self.work.job.info.path, self._total, "restore", self.work.on_event
+            )
+
+    def show(self, passed: Collection[Segment] = ()) -> int:
+        """Show the progress of all processes: finished segments, and those that this one has `passed`. Return
+        the frames in them.
+        """
+        left = frame_count(each for each in self.work.left() if each not in passed)
+        done = max(0, self._total - left)
+        assert self._progress is not None
+        self._progress.show(done)
+        return done
+
     def step(self) -> bool:
         """Claim a run of the segments that are left, and restore it; False if others have claimed all."""
-        left = self.work.left()
-        run = self._claimed(left)
+        self._watch()
+        run = self._claimed(self.work.left())
         if run:
-            self._restore(run, frame_count(left))
+            self._restore(run)
         return bool(run)
 
     def _claimed(self, missing: list[Segment]) -> list[Segment]:
-        there, run = claims_in(self.work.folder.path), list[Segment]()
+        there, run = self.claims.all(), list[Segment]()
         length = self.shard.run_length(len(missing))
         for segment in self.shard.ordered(missing, len(self.work.segments)):
             if run and (len(run) == length or segment.number != run[-1].number + 1):
@@ -128,28 +156,23 @@ class ClaimedWork:
                 break
         return run
 
-    def _restore(self, run: list[Segment], left: int) -> None:
-        work = self.work
-        if self._progress is None:
-            self._total = left
-            work.reused = len(work.job.plan.timeline.pts) - left
-            work.announce_plan()
-            self._progress = FrameProgress(work.job.info.path, left, "restore", work.on_event)
+    def _restore(self, run: list[Segment]) -> None:
+        self.begin()
         try:
-            work.restore(run, lambda frames: self._counted(frames, run, max(0, self._total - left)))
-            self._tally[work.job.request.source] += frame_count(run)
+            self.work.restore(run, lambda frames: self._counted(frames, run))
+            self._tally[self.work.job.request.source] += frame_count(run)
         finally:
             for segment in run:
                 self.claims.release(claim_name(segment))
 
-    def _counted(self, frames: Iterator[Frame], run: list[Segment], done: int) -> Iterator[Frame]:
+    def _counted(self, frames: Iterator[Frame], run: list[Segment]) -> Iterator[Frame]:
         assert self._progress is not None
-        for segment in run:
+        for at, segment in enumerate(run):
+            done = self.show(run[:at])
             for count, frame in enumerate(islice(frames, segment.frames), 1):
                 yield frame
-                self.claims.note(claim_name(segment), count)
+                self._watch()
                 self._progress.show(done + count)
-            done += segment.frames
 
 
 def claim_name(segment: Segment) -> str:
@@ -215,7 +238,7 @@ class AsShard:
         load, own = batch.loader(source, on_event), self._tally[request.source]
         with ExitStack() as inside:
             inside.callback(_clear_up, request, folder)
-            job = _patiently(
+            job = _retried(
                 lambda: inside.enter_context(check(request, load, on_event, own=own)),
                 (OutputExistsError, BusyError),  # as another shard may be naming it just now
                 lambda: not folder.path.is_dir(),
@@ -224,9 +247,8 @@ class AsShard:
                 return job
             assert job.folder is not None
             job.begin(on_event)
-            claims = inside.enter_context(Claims(folder.path))
             inside.enter_context(warn_if_stopped(job, folder, on_event))
-            return _Sharded(job, job.folder, claims, self.shard, on_event, self._tally).run(wait=wait)
+            return _Sharded(job, job.folder, self.shard, on_event, self._tally).run(wait=wait)
 
 
 def _clear_up(request: Request, folder: WorkFolder) -> None:
@@ -239,9 +261,7 @@ def _clear_up(request: Request, folder: WorkFolder) -> None:
                 pass
 
 
-def _patiently(
-    attempt: Callable[[], T], errors: tuple[type[Exception], ...], is_last: Callable[[], bool]
-) -> T:
+def _retried(attempt: Callable[[], T], errors: tuple[type[Exception], ...], is_last: Callable[[], bool]) -> T:
     """Return the result of an attempt that may fail because of what another process is about to finish; once
     `is_last` is true, there is one more.
     """
@@ -263,13 +283,12 @@ class _Sharded:
         self,
         job: Job,
         folder: WorkFolder,
-        claims: Claims,
         shard: Shard,
         on_event: Listener,
         tally: Counter[Source],
     ) -> None:
-        self.job, self.folder, self.claims, self.shard, self.on_event = job, folder, claims, shard, on_event
-        self.tally = tally
+        self.job, self.folder, self.shard, self.on_event = job, folder, shard, on_event
+        self.claims, self.tally = folder.claims, tally
         self.began = time.monotonic()
         self.work: SegmentedWork | None = None
         self.joined: Summary | None = None
@@ -301,11 +320,11 @@ class _Sharded:
                 return None
             time.sleep(locks.POLL)
         if wait:
-            self._outlive_joiner()
+            self._wait_for_joiner()
         return self.joined or self.done_by_others()
 
     def _step(self, claimed: ClaimedWork, state: State) -> bool:
-        """Do what is to be done next; False if others are at all of it."""
+        """Do what is to be done next; False if others have claimed all of it."""
         work = claimed.work
         if state is State.ABSENT:
             with self.claims.taken("plan") as free:
@@ -321,7 +340,7 @@ class _Sharded:
                     self.joined = join(work, self.began)
         return free
 
-    def _outlive_joiner(self) -> None:
+    def _wait_for_joiner(self) -> None:
         """Wait until the shard that named the output has cleared up, or clear up in its place if it died."""
         with suppress(FileNotFoundError):
             while named_output(self.job.request, self.folder) is not None:

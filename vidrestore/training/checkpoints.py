@@ -20,7 +20,7 @@ from torch import Tensor
 from vidrestore.errors import CheckpointError, ConfigError
 from vidrestore.files.atomic import replacing
 from vidrestore.files.checked_json import COUNT, check_types
-from vidrestore.files.locks import BusyError, Lock, heartbeat
+from vidrestore.files.locks import BusyError, Claims
 from vidrestore.files.regular import check_pickled
 from vidrestore.training.config import RunConfig
 
@@ -37,25 +37,17 @@ _BEST = {"step": COUNT, "psnr": float, "weights": dict}
 
 @contextmanager
 def run_lock(path: Path) -> Iterator[None]:
-    """Hold the lock of a checkpoint's run, which also excludes processes on other machines that share the
-    folder.
+    """Claim a checkpoint's run, which also excludes processes on other machines that share the folder.
 
-    Raises ConfigError if another process holds it, CheckpointError if the folder can't be written to.
+    Raises ConfigError if another process has it, MediaError if the folder can't be written to.
     """
-    lock_path = path.with_suffix(".lock")
+    claims = Claims(path.parent)
     try:
-        lock = Lock(lock_path)
+        claims.take_at_once(path.stem)
     except BusyError as error:
         raise ConfigError(f"{path.name} in {error}, with `resume`; or choose another `output`") from error
-    except OSError as error:
-        raise CheckpointError(
-            f"{lock_path}: can't be written ({error.strerror}); make room, or choose another `output`"
-        ) from error
-    try:
-        with heartbeat(lock.beat):  # decoding all clips may take hours
-            yield
-    finally:
-        lock.remove()
+    with claims:  # decoding all clips may take hours
+        yield
 
 
 def write_checkpoint(path: Path, state: dict[str, Any]) -> None:
