@@ -94,7 +94,7 @@ def consecutive(segments: Iterable[Segment]) -> Iterator[list[Segment]]:
 class SegmentedWork:
     """A checked job and its work folder, which must be locked.
 
-    `reused`: frames of earlier runs, or of other processes; `damage`: what was wrong with the source, once the
+    `reused`: frames of earlier runs or other processes; `damage`: what was wrong with the source, once the
     video is joined. Known with the plan: `source_damage`, what was wrong with its pictures, and how many of
     them were `deinterlaced`.
     """
