@@ -15,7 +15,6 @@ from sample_videos import write_video
 
 import vidrestore
 from vidrestore.errors import MediaError, OutputExistsError
-from vidrestore.jobs import resume
 from vidrestore.jobs.batch import Batch
 from vidrestore.jobs.job import Job, Request
 from vidrestore.jobs.resume import ATTRIBUTE, WorkFolder
@@ -99,9 +98,8 @@ def test_weights_that_were_trained_again_make_another_film(
     cards = read_manifest()
     monkeypatch.setattr(Job, "weights", lambda job: {"dust-denoise": cards["dust-denoise"].sha256})
     assert [restore_all(films)[0].before for _ in range(2)] == [False, True]
-    monkeypatch.setattr(
-        resume, "read_manifest", lambda: {"dust-denoise": replace(cards["dust-denoise"], sha256="0" * 64)}
-    )
+    other = {"dust-denoise": replace(cards["dust-denoise"], sha256="0" * 64)}
+    monkeypatch.setattr("vidrestore.weights.manifest.read_manifest", lambda: other)
     assert "was made with other weights than dust-denoise has now" in restore_all(films)[0]
 
 

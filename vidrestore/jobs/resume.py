@@ -40,7 +40,6 @@ from vidrestore.files.regular import LARGEST_PLAN, MEGABYTE, is_too_long, write_
 from vidrestore.jobs.naming import WORK_SUFFIX
 from vidrestore.media.source import SourceIdentity
 from vidrestore.pipeline.plan import TIMELINE
-from vidrestore.weights.manifest import read_manifest
 
 if TYPE_CHECKING:
     from vidrestore.jobs.job import Job, Request
@@ -429,6 +428,8 @@ def done_before(request: Request) -> dict[str, Any] | None:
 
 def _retrained(weights: Mapping[str, str]) -> list[str]:
     """Return the names whose weights in the manifest are others than these."""
+    from vidrestore.weights.manifest import read_manifest  # not for every run
+
     cards = read_manifest()
     return [name for name, found in weights.items() if name in cards and cards[name].sha256 != found]
 

@@ -94,9 +94,9 @@ def consecutive(segments: Iterable[Segment]) -> Iterator[list[Segment]]:
 class SegmentedWork:
     """A checked job and its work folder, which must be locked.
 
-    `reused`: frames of earlier runs, or of other processes; `damage`: what was wrong with the source, once
-    the video is joined. Known with the plan: `source_damage`, what was wrong with its pictures, and how many
-    of them were `deinterlaced`.
+    `reused`: frames of earlier runs or other processes; `damage`: what was wrong with the source, once the
+    video is joined. Known with the plan: `source_damage`, what was wrong with its pictures, and how many of
+    them were `deinterlaced`.
     """
 
     def __init__(self, job: Job, folder: WorkFolder, on_event: Listener, name: str, length: int) -> None:
