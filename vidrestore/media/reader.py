@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Self
 from vidrestore.errors import MediaError, OptionError
 from vidrestore.frames import Frame, VideoInfo
 from vidrestore.media.coding_loss import NO_LOSS, WITH_PARAMETERS, loss_by_bits, loss_of
-from vidrestore.media.damage import Damage, broken_structure
+from vidrestore.media.damage import Damage
 from vidrestore.media.decoding import Decoding
 from vidrestore.media.deinterlace import PIPE_DEINTERLACED, Deinterlacer, measured_order
 from vidrestore.media.encoding import frame_ticks
@@ -21,6 +21,7 @@ from vidrestore.media.formats import layout_of, planes_of
 from vidrestore.media.pictures import USUAL_RATE, PictureDecoding, pictures_info
 from vidrestore.media.probe import SourceInfo, probe
 from vidrestore.media.source import Source, standard_input
+from vidrestore.media.structure import broken_structure
 from vidrestore.media.y4m import Y4mInput
 
 if TYPE_CHECKING:

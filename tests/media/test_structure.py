@@ -1,0 +1,149 @@
+"""A file that ends early, or has a hole, is found to do so by what its container itself promises."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import av
+import numpy as np
+import pytest
+
+from vidrestore.media.reader import VideoReader
+from vidrestore.media.structure import broken_structure
+
+KINDS = {  # suffix -> video codec, sound codec
+    "flv": ("flv1", "mp3"),
+    "wmv": ("wmv2", "wmav2"),
+    "ogv": ("libvpx", "libopus"),
+    "gif": ("gif", None),
+    "apng": ("apng", None),
+    "ivf": ("libvpx", None),
+    "mxf": ("mpeg2video", "pcm_s16le"),
+    "rm": ("rv10", "ac3"),
+    "mp4": ("libx264", "aac"),
+    "ts": ("mpeg2video", "mp2"),
+    "mpg": ("mpeg1video", "mp2"),
+}
+
+
+def written(path: Path, frames: int = 12, **options: str) -> Path:
+    """Write a video of noise, which each packet of has some size, with silent sound."""
+    video_codec, sound_codec = KINDS[path.suffix[1:]]
+    noise = np.random.default_rng(7)
+    with av.open(path, "w", container_options=options) as container:
+        video = container.add_stream(video_codec, rate=25, width=176, height=144)
+        video.pix_fmt = {"gif": "rgb8", "apng": "rgb24"}.get(video_codec, "yuv420p")
+        video.codec_context.gop_size = 4
+        sound = container.add_stream(sound_codec, rate=48000, layout="stereo") if sound_codec else None
+        if sound:
+            sound.bit_rate = 128_000
+        for number in range(frames):
+            picture = av.VideoFrame.from_ndarray(noise.integers(0, 255, (144, 176, 3), np.uint8), "rgb24")
+            picture.pts = number
+            container.mux(video.encode(picture))
+        if sound:
+            silence = av.AudioFrame.from_ndarray(
+                np.zeros((1, 96000 * frames // 25), np.int16), "s16", "stereo"
+            )
+            silence.sample_rate, silence.pts = 48000, 0
+            for part in av.AudioResampler(sound.format, "stereo", 48000, sound.frame_size or 1024).resample(
+                silence
+            ):
+                container.mux(sound.encode(part))
+            container.mux(sound.encode(None))
+        container.mux(video.encode(None))
+    return path
+
+
+def packet_places(path: Path) -> list[int]:
+    with av.open(path) as container:
+        return sorted(
+            {packet.pos for packet in container.demux() if packet.size and packet.pos and packet.pos > 0}
+        )
+
+
+@cache
+def of_kind(kind: str) -> bytes:
+    fragments = {"movflags": "frag_keyframe+empty_moov"} if kind == "fragmented" else {}
+    with TemporaryDirectory() as folder:
+        return written(Path(folder, f"a.{'mp4' if fragments else kind}"), **fragments).read_bytes()
+
+
+@pytest.fixture(params=sorted({*KINDS, "fragmented"}))
+def whole(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    path = tmp_path / f"whole.{request.param.replace('fragmented', 'mp4')}"
+    path.write_bytes(of_kind(request.param))
+    return path
+
+
+def test_a_whole_file_lacks_nothing(whole: Path) -> None:
+    assert list(broken_structure(str(whole))) == []
+    with whole.open("ab") as file:  # as some recorders and disks leave them
+        file.write(bytes(188))
+    if whole.suffix != ".ts":
+        assert list(broken_structure(str(whole))) == []
+
+
+@pytest.mark.parametrize("whole", sorted({*KINDS, "fragmented"} - {"ts", "mpg"}), indirect=True)
+def test_a_file_that_was_cut_where_a_packet_begins_is_found_cut(whole: Path) -> None:
+    data, places = whole.read_bytes(), packet_places(whole)
+    for place in {*places[1:-1:5], places[-1]}:
+        whole.write_bytes(data[:place])
+        assert list(broken_structure(str(whole))), f"cut at {place} of {len(data)}"
+
+
+@pytest.mark.parametrize("whole", sorted({*KINDS, "fragmented"} - {"gif", "mp4"}), indirect=True)
+def test_bytes_that_are_missing_in_the_middle_are_found(whole: Path) -> None:
+    data = whole.read_bytes()
+    middle = len(data) // 2
+    whole.write_bytes(data[:middle] + data[middle + 700 :])
+    assert list(broken_structure(str(whole)))
+
+
+@pytest.mark.parametrize("whole", ["fragmented"], indirect=True)
+def test_zeros_over_the_border_of_a_fragment_are_found(whole: Path) -> None:
+    data = whole.read_bytes()
+    border = data.index(b"moof", len(data) // 2)
+    whole.write_bytes(data[: border - 200] + bytes(400) + data[border + 200 :])
+    assert "something that is no packet" in "".join(broken_structure(str(whole)))
+
+
+@pytest.fixture
+def packets() -> list[bytes]:
+    data = of_kind("ts")
+    return [data[at : at + 188] for at in range(0, len(data), 188)]
+
+
+def of_stream(packets: list[bytes], pid: int) -> list[int]:
+    return [at for at, each in enumerate(packets) if int.from_bytes(each[1:3], "big") & 0x1FFF == pid]
+
+
+@pytest.mark.parametrize("pid", [0x100, 0x101])
+def test_a_packet_that_a_transport_stream_lacks_is_found(
+    tmp_path: Path, packets: list[bytes], pid: int
+) -> None:
+    del packets[of_stream(packets, pid)[2]]
+    path = tmp_path / "lacking.ts"
+    path.write_bytes(b"".join(packets))
+    assert "missing in 1 places" in "".join(broken_structure(str(path)))
+
+
+def test_packets_that_are_repeated_and_joined_recordings_are_whole(
+    tmp_path: Path, packets: list[bytes]
+) -> None:
+    for at in reversed(of_stream(packets, 0x100)[3:9]):
+        packets.insert(at, packets[at])
+    path = tmp_path / "joined.ts"
+    path.write_bytes(b"".join([*packets, *packets[:-1], *packets]))
+    assert list(broken_structure(str(path))) == []
+
+
+def test_a_source_with_a_hole_is_reported_when_it_was_read(tmp_path: Path) -> None:
+    path = tmp_path / "short.flv"
+    path.write_bytes(of_kind("flv"))
+    path.write_bytes(path.read_bytes()[: packet_places(path)[-4]])
+    with VideoReader(str(path)) as reader:
+        assert len(list(reader.frames())) < 12
+        assert "cut short" in reader.damage.summary()
