@@ -488,7 +488,7 @@ def test_only_an_unknown_duration_or_the_usual_one_cut_short_is_made_the_usual_o
 @pytest.mark.parametrize("hides, expected", [(False, [0, 3, 2, 4, 6]), (True, [0, 1, 2, 3, 4, 6])])
 def test_of_hidden_sound_only_what_comes_before_what_is_played_is_copied(hides, expected):
     copier = StreamCopier.__new__(StreamCopier)
-    copier.audio = {1: hides}
+    copier.audio, copier.opened = {1: hides}, SimpleNamespace(format=SimpleNamespace(name="mov"))
     # stream, and whether it is hidden
     order = [(0, True), (1, True), (1, True), (2, True), (1, False), (1, True), (1, False), (1, True)]
     packets = [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -10,7 +11,11 @@ import av
 import numpy as np
 import pytest
 
+from vidrestore.errors import MediaError
+from vidrestore.media.probe import probe
 from vidrestore.media.reader import VideoReader
+from vidrestore.media.source import Target
+from vidrestore.media.streams import StreamCopier, check_streams
 from vidrestore.media.structure import broken_structure
 
 KINDS = {  # suffix -> video codec, sound codec
@@ -24,6 +29,7 @@ KINDS = {  # suffix -> video codec, sound codec
     "rm": ("rv10", "ac3"),
     "mp4": ("libx264", "aac"),
     "ts": ("mpeg2video", "mp2"),
+    "mkv": ("mpeg4", "mp2"),
     "mpg": ("mpeg1video", "mp2"),
 }
 
@@ -147,3 +153,44 @@ def test_a_source_with_a_hole_is_reported_when_it_was_read(tmp_path: Path) -> No
     with VideoReader(str(path)) as reader:
         assert len(list(reader.frames())) < 12
         assert "cut short" in reader.damage.summary()
+
+
+def with_encoding(path: Path, algorithm: int) -> Path:
+    """Write Matroska whose sound is said to be compressed; the packets stay as they are."""
+    with av.open(path, "w", format="matroska", container_options={"write_crc32": "0"}) as container:
+        video = container.add_stream("mpeg4", rate=25, width=64, height=48)
+        sound = container.add_stream("pcm_s16le", rate=8000, layout="mono")
+        container.mux(video.encode(av.VideoFrame(64, 48, "yuv420p")))
+        silence = av.AudioFrame.from_ndarray(np.zeros((1, 400), np.int16), "s16", "mono")
+        silence.sample_rate, silence.pts = 8000, 0
+        container.mux([*sound.encode(silence), *sound.encode(None), *video.encode(None)])
+    data = path.read_bytes()
+    entry = data.index(b"\xd7\x81\x02\x73\xc5\x88") + 3  # number 2; its UID and flag make room for encodings
+    encodings = bytes.fromhex("6d80 400a 6240 87 5034 84 4254 81") + bytes([algorithm])
+    path.write_bytes(data[:entry] + encodings + data[entry + len(encodings) :])
+    return path
+
+
+@pytest.mark.parametrize("algorithm, name", [(1, "bzip2"), (2, "LZO"), (9, "method 9")])
+def test_a_track_that_is_compressed_in_an_unknown_way_is_refused_before_work(
+    tmp_path: Path, algorithm: int, name: str
+) -> None:
+    path = str(with_encoding(tmp_path / "odd.mkv", algorithm))
+    output = Target(str(tmp_path / "out.mkv"))
+    with pytest.raises(
+        MediaError, match=rf"stream 1 \(audio: pcm_s16le\) is compressed by {name}.*drop=audio"
+    ):
+        check_streams(probe(path), output)
+    assert check_streams(probe(path), output, frozenset({"audio"})) == ()
+
+
+def test_errors_of_ffmpeg_about_a_copied_stream_are_damage(tmp_path: Path) -> None:
+    path, data = tmp_path / "wrong.mkv", of_kind("mkv")
+    middle = len(data) // 2
+    path.write_bytes(data[:middle] + bytes(9000) + data[middle + 9000 :])
+    with av.open(tmp_path / "out.mkv", "w") as output, closing(StreamCopier(str(path))) as copier:
+        copier.add(output, 1)
+        output.start_encoding()
+        copier.start()
+        list(copier.up_to(None))
+        assert "invalid as first byte of an EBML number" in (copier.damage or "")

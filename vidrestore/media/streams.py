@@ -21,9 +21,11 @@ from typing import TYPE_CHECKING, Any
 from vidrestore.errors import MediaError
 from vidrestore.media.damage import check_memory
 from vidrestore.media.encoder_table import ISO
+from vidrestore.media.log import ErrorCollector, log_level
 from vidrestore.media.probe import describe_stream, open_input, packets_of, video_stream
 from vidrestore.media.source import MUXERS, PICTURES, SUFFIXES, Y4M, Target
 from vidrestore.media.span import APART, WHOLE, Cut, Span, seconds
+from vidrestore.media.structure import unreadable_tracks
 
 if TYPE_CHECKING:
     from av.container import InputContainer, OutputContainer
@@ -77,10 +79,23 @@ def check_streams(source: SourceInfo, output: Target, drop: frozenset[str] = fro
             if _kind(info) not in unwanted and not _is_regenerated(opened.streams[info.index])
         ]
         samples = _first_packets(opened)
+        _check_encodings(source, wanted)
         refused = [info for info in wanted if _refusal(opened, info, container, samples) is not None]
         if refused:
             raise MediaError(_refusal_message(opened, source.path, output, refused, samples))
     return tuple(info.index for info in wanted)
+
+
+def _check_encodings(source: SourceInfo, wanted: list[StreamInfo]) -> None:
+    """Raise MediaError for a stream whose packets FFmpeg hands on encrypted, or compressed."""
+    encodings = unreadable_tracks(source.path)
+    for info in wanted:
+        if info.index in encodings:
+            raise MediaError(
+                f"{source.path}: {_named(info, None)} is {encodings[info.index]}, which FFmpeg can't undo; "
+                "write the file without it (mkvmerge --compression -1:none -o OUT IN), or use "
+                f"`drop={DROP_WORDS[_kind(info)]}`"
+            )
 
 
 def pipe_warning(source: SourceInfo) -> str | None:
@@ -465,7 +480,7 @@ class StreamCopier:
         """
         before: dict[int, Packet[Any]] = {}
         heard: set[int] = set()
-        for packet in packets:
+        for packet in self._watched(packets):
             index = packet.stream_index
             if packet.size and packet.is_discard and index in self.audio:
                 if index not in heard and self.audio[index]:
@@ -477,6 +492,21 @@ class StreamCopier:
                 heard.add(index)
                 if last := before.pop(index, None):
                     yield last
+            yield packet
+
+    def _watched(self, packets: Iterator[Packet[Any]]) -> Iterator[Packet[Any]]:
+        """Yield packets; the first error that FFmpeg logs meanwhile is damage."""
+        from av import logging as ffmpeg
+
+        def complain(message: str) -> None:
+            self.broken = self.broken or f"an error in the sound or other streams ({message})"
+
+        errors = ErrorCollector(frozenset({self.opened.format.name}), complain, 0)
+        while True:
+            with log_level(ffmpeg.ERROR), errors.calling():
+                packet = next(packets, None)
+            if packet is None:
+                return
             yield packet
 
     def _seek(self) -> None:
