@@ -110,6 +110,35 @@ def test_chroma_of_jpeg_lies_in_the_middle_of_four_samples_and_is_interpolated(t
     assert np.abs(row - (128 + expected).clip(0, 255)).max() <= 4
 
 
+def jpeg(path: Path) -> bytes:
+    write_picture(path, (200, 100, 50))
+    return path.read_bytes()
+
+
+def read_photo(path: Path) -> tuple[str, tuple[str, ...]]:
+    with VideoReader(str(path)) as reader:
+        assert len(list(reader.frames())) == 1
+        return reader.damage.summary(), reader.warnings
+
+
+def test_a_jpeg_without_its_end_is_damaged(tmp_path):
+    data = jpeg(tmp_path / "a.jpg")
+    assert read_photo(tmp_path / "a.jpg") == ("no damage found", ())
+    (tmp_path / "a.jpg").write_bytes(data[:-2])
+    assert "a.jpg: the marker of its end is missing" in read_photo(tmp_path / "a.jpg")[0]
+
+
+@pytest.mark.parametrize(
+    "between, warned", [(b"", True), (bytes(9), True), (b"ftypmp42", False)], ids=["", "zeros", "video"]
+)
+def test_a_second_picture_behind_a_jpeg_is_warned_about_but_not_a_video(tmp_path, between, warned):
+    data = jpeg(tmp_path / "a.jpg")
+    (tmp_path / "a.jpg").write_bytes(data + between + data)
+    damage, warnings = read_photo(tmp_path / "a.jpg")
+    assert damage == "no damage found"
+    assert ["a second picture" in warning for warning in warnings] == [True] * warned
+
+
 def animated_png(path: Path, count: int) -> None:
     with av.open(str(path), "w", format="apng") as output:
         stream = output.add_stream("apng", rate=25, width=16, height=16)

@@ -8,6 +8,7 @@ edition, TIFF 6.0.
 from __future__ import annotations
 
 import io
+import re
 import struct
 import zlib
 from collections.abc import Iterator, Set
@@ -30,6 +31,7 @@ _PART = 65_519  # of a profile, in a block of JPEG
 _ORDERS = {b"II*\0": "<", b"MM\0*": ">"}
 _SHORT, _LONG = 3, 4
 _SUBFILE, _COPY_OR_MASK = 0xFE, 0b101  # a tag, and the bits of its value
+_MARKER = re.compile(rb"\xff[\xc0-\xcf\xd9-\xfe]")  # of a JPEG, but for those without a length
 _ANIMATED = 0x02  # among the flags of WebP
 
 
@@ -82,6 +84,30 @@ def further_pictures(path: str) -> str | None:
             return f"{count} pages; split them into files of one each, named by a number"
         elif start[:4] + start[8:16] == b"RIFFWEBPVP8X" and start[20] & _ANIMATED:
             return "an animation, which can't be decoded; convert it to .apng or a video first"
+    return None
+
+
+def jpeg_end(data: bytes) -> int | None:
+    """Return the place behind the marker that ends a JPEG; None if it lacks one, 0 for other files."""
+    at = 2
+    if not data.startswith(b"\xff\xd8"):
+        return 0
+    while found := _MARKER.search(data, at):
+        marker, at = data[found.end() - 1], found.end()
+        if marker == 0xD9:
+            return at
+        at += int.from_bytes(data[at : at + 2], "big")
+    return None
+
+
+def second_picture(path: str) -> str | None:
+    """Return a warning of a further picture behind a JPEG (MPO, gain maps); None without one. Raises
+    OSError.
+    """
+    data = Path(path).read_bytes()
+    end = jpeg_end(data)
+    if end and data[end:].lstrip(b"\0\xff").startswith(b"\xd8\xff"):
+        return f"{path}: a second picture (MPO: of another eye, or a map of brightness) is left out"
     return None
 
 

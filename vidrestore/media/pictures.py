@@ -21,9 +21,10 @@ from numpy.typing import NDArray
 from vidrestore.errors import MediaError
 from vidrestore.frames import ColourTags
 from vidrestore.media.coding_loss import loss_by_tables
+from vidrestore.media.damage import Damage
 from vidrestore.media.formats import layout_of, planes_of
 from vidrestore.media.log import collect_errors
-from vidrestore.media.photo_notes import EDITORS, EXIF, further_pictures, has_editors_notes
+from vidrestore.media.photo_notes import EDITORS, EXIF, further_pictures, has_editors_notes, jpeg_end
 from vidrestore.media.probe import (
     SourceInfo,
     StreamInfo,
@@ -86,8 +87,8 @@ class PictureDecoding:
     reach = 0  # no picture was reordered
     loss: Loss | None = None  # of the coder, if the picture has its tables
 
-    def __init__(self, pictures: Pictures, info: SourceInfo, *, losses: bool = False) -> None:
-        self.pictures_found, self.info, self.losses = pictures, info, losses
+    def __init__(self, pictures: Pictures, info: SourceInfo, damage: Damage, *, losses: bool = False) -> None:
+        self.pictures_found, self.info, self.damage, self.losses = pictures, info, damage, losses
 
     def pictures(
         self, start_pts: int | None = None, stop_pts: int | None = None, *, lead: bool = False
@@ -98,9 +99,14 @@ class PictureDecoding:
         for pts in range(first, len(files) if stop_pts is None else min(stop_pts + 1, len(files))):
             with _opened(files[pts]) as container:
                 frame = _first(container, files[pts])
-            if self.losses and video.codec == "mjpeg":
-                with open(files[pts], "rb") as file:
-                    self.loss = loss_by_tables(file.read(JPEG_HEAD))
+            if video.codec == "mjpeg":
+                data = Path(files[pts]).read_bytes()
+                if jpeg_end(data) is None:
+                    self.damage.add(
+                        f"{files[pts]}: the marker of its end is missing, and maybe its last rows"
+                    )
+                if self.losses:
+                    self.loss = loss_by_tables(data[:JPEG_HEAD])
             found = frame.width, frame.height, frame.format.name
             if found != (video.width, video.height, video.pix_fmt):
                 raise MediaError(

@@ -18,6 +18,7 @@ from vidrestore.media.decoding import Decoding
 from vidrestore.media.deinterlace import PIPE_DEINTERLACED, Deinterlacer, measured_order
 from vidrestore.media.encoding import frame_ticks
 from vidrestore.media.formats import layout_of, planes_of
+from vidrestore.media.photo_notes import second_picture
 from vidrestore.media.pictures import USUAL_RATE, PictureDecoding, pictures_info
 from vidrestore.media.probe import SourceInfo, probe
 from vidrestore.media.source import Source, standard_input
@@ -62,6 +63,8 @@ class VideoReader:
         if fps is not None and self._pipe:
             raise OptionError(f"`fps={fps}` is for pictures; y4m states its rate, remove the option")
         self.info: SourceInfo = self._described(fps)
+        if self._pictures_read and (second := second_picture(self._pictures_read.files[0])):
+            self.warnings = (*self.warnings, second)
         self._running: Generator[Frame] | None = None
         self._decoding: AnyDecoding | None = None
         self._deinterlacer: Deinterlacer | None = None
@@ -180,7 +183,7 @@ class VideoReader:
         if self._pipe:
             decoding, self._pipe.damage = self._pipe, damage
         elif self._pictures_read:
-            decoding = PictureDecoding(self._pictures_read, self.info, losses=self.losses)
+            decoding = PictureDecoding(self._pictures_read, self.info, damage, losses=self.losses)
         else:
             decoding = Decoding(self.source.name, self._stored, threads, damage, losses=self.losses)
         self._decoding = decoding
