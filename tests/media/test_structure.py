@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from contextlib import closing
 from functools import cache
 from pathlib import Path
@@ -113,6 +114,25 @@ def test_zeros_over_the_border_of_a_fragment_are_found(whole: Path) -> None:
     data = whole.read_bytes()
     border = data.index(b"moof", len(data) // 2)
     whole.write_bytes(data[: border - 200] + bytes(400) + data[border + 200 :])
+    assert "something that is no packet" in "".join(broken_structure(str(whole)))
+
+
+@pytest.mark.parametrize("whole", ["mp4"], indirect=True)
+def test_zeros_over_the_description_of_a_track_are_found(whole: Path) -> None:
+    data = whole.read_bytes()
+    track = data.rindex(b"trak")
+    whole.write_bytes(data[: track - 4] + bytes(100) + data[track + 96 :])
+    assert "something that is no packet" in "".join(broken_structure(str(whole)))
+
+
+@pytest.mark.parametrize("whole", ["wmv"], indirect=True)
+def test_zeros_within_a_packet_of_asf_are_found(whole: Path) -> None:
+    data = bytearray(whole.read_bytes())
+    start = data.index(bytes.fromhex("3626b2758e66cf11")) + 50
+    (size,) = struct.unpack_from("<I", data, data.index(bytes.fromhex("a1dcab8c47a9cf11")) + 92)
+    packet = start + 2 * size
+    data[packet + 3 : packet + 700] = bytes(697)
+    whole.write_bytes(data)
     assert "something that is no packet" in "".join(broken_structure(str(whole)))
 
 

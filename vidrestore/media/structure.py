@@ -71,7 +71,7 @@ class _File:
 def broken_structure(path: str) -> Iterator[str]:
     """Yield messages on what a file lacks, or holds between its packets, by its own structure.
 
-    Reads all of MPEG-TS and OGG, of others the head of each part.
+    Reads all of MPEG-TS, ASF, OGG and APNG, of others the head of each part.
     """
     if not os.path.isfile(path):
         return
@@ -115,6 +115,8 @@ def _mp4(file: _File) -> Iterator[str]:
             places.add(at)
             if file.bytes(at + 12, 4) == b"mfhd":
                 numbers.append(file.number(at + 20, 4))
+        elif kind == b"moov":
+            yield from _nested(file, at + 8, min(at + length, file.size))
         elif kind == b"mfra":
             indexed |= _indexed(file.bytes(at, min(length, _LARGEST_INDEX)))
         at += length
@@ -127,6 +129,20 @@ def _mp4(file: _File) -> Iterator[str]:
         yield f"{lost} of its fragments are missing by their numbers"
     elif len(indexed) > len(places):
         yield f"{len(indexed) - len(places)} of its fragments are missing by its index"
+
+
+def _nested(file: _File, at: int, stop: int) -> Iterator[str]:
+    """Check that boxes which hold others are filled by them."""
+    while at + 8 <= stop:
+        length, kind = file.number(at, 4), file.bytes(at + 4, 4)
+        if length == 1:
+            length = file.number(at + 8, 8)
+        if length < 8 or at + length > stop:
+            yield _foreign(at)
+            return
+        if kind in (b"trak", b"mdia", b"minf", b"stbl"):
+            yield from _nested(file, at + 8, at + length)
+        at += length
 
 
 def _indexed(box: bytes) -> set[int]:
@@ -355,9 +371,35 @@ def _asf(file: _File) -> Iterator[str]:
         yield _cut((count - there) * size)
     kind = file.number(first)
     for at in range(first, first + min(there, count) * size, size):
-        if file.number(at) != kind:
+        packet = file.bytes(at, size)
+        if packet[0] != kind or not _fits(packet):
             yield _foreign(at)
             return
+
+
+def _fits(packet: bytes) -> bool:
+    """Return True if the payloads of a packet of ASF lie within it, each of a stream (section 5.2 of its
+    specification).
+    """
+
+    def width(kinds: int, place: int) -> int:
+        return (0, 1, 2, 4)[kinds >> place & 3]
+
+    at = 1 + (packet[0] & 0xF) if packet[0] & 0x80 else 0
+    flags, kinds = packet[at : at + 2].ljust(2, b"\0")
+    at += 2 + width(flags, 5) + width(flags, 1) + width(flags, 3) + 6
+    many = packet[at] if flags & 1 and at < len(packet) else 1
+    at += flags & 1
+    for _ in range(many & 0x3F):
+        if at >= len(packet) or not packet[at] & 0x7F:
+            return False
+        at += 1 + width(kinds, 4) + width(kinds, 2)
+        copied = width(kinds, 0)
+        at += copied + int.from_bytes(packet[at : at + copied], "little")
+        if flags & 1:
+            size = width(many, 6)
+            at += size + int.from_bytes(packet[at : at + size], "little")
+    return at <= len(packet)
 
 
 def _ogg(file: _File) -> Iterator[str]:
@@ -516,6 +558,8 @@ def _program_stream(file: _File) -> Iterator[str]:
             at += 14 + (head[13] & 7) if head[4] & 0xC0 == 0x40 else 12
         else:
             at += 4 if head[3] == 0xB9 else 6 + int.from_bytes(head[4:6], "big")
+    if at > file.size:
+        yield _unfinished("packet")
 
 
 _WALKS: tuple[tuple[int, bytes, Callable[[_File], Iterator[str]]], ...] = (
