@@ -115,8 +115,8 @@ def _mp4(file: _File) -> Iterator[str]:
             places.add(at)
             if file.bytes(at + 12, 4) == b"mfhd":
                 numbers.append(file.number(at + 20, 4))
-        elif kind == b"moov":
-            yield from _nested(file, at + 8, min(at + length, file.size))
+        elif kind == b"moov" and at + length <= file.size:
+            yield from _nested(file, at + 8, at + length)
         elif kind == b"mfra":
             indexed |= _indexed(file.bytes(at, min(length, _LARGEST_INDEX)))
         at += length
@@ -132,14 +132,15 @@ def _mp4(file: _File) -> Iterator[str]:
 
 
 def _nested(file: _File, at: int, stop: int) -> Iterator[str]:
-    """Check that boxes which hold others are filled by them."""
+    """Yield a message where a box holds something else than boxes; wrong sizes do no harm in the last one."""
     while at + 8 <= stop:
         length, kind = file.number(at, 4), file.bytes(at + 4, 4)
         if length == 1:
             length = file.number(at + 8, 8)
-        if length < 8 or at + length > stop:
+        if min(kind) < 0x20:
             yield _foreign(at)
             return
+        length = length if 8 <= length <= stop - at else stop - at
         if kind in (b"trak", b"mdia", b"minf", b"stbl"):
             yield from _nested(file, at + 8, at + length)
         at += length
