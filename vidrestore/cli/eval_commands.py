@@ -24,15 +24,14 @@ if TYPE_CHECKING:
 def evaluate(
     videos: Annotated[
         list[Path] | None,
-        typer.Argument(metavar="[VIDEO]...", help="Videos for --suite quick or --reference."),
+        typer.Argument(metavar="[VIDEO]...", help="Videos for --reference."),
     ] = None,
     suite: Annotated[
         str | None,
         typer.Option(
             "--suite",
             metavar="NAME",
-            help="bundled: all that ships, on held-out clips; quick: any video; or a paper's table, as "
-            "vsr-table3 (see --list).",
+            help="bundled: all that ships, on held-out clips; or a paper's table as in --list.",
         ),
     ] = None,
     reference: Annotated[
@@ -72,12 +71,6 @@ def evaluate(
             "--metrics", metavar="vmaf", help="More metrics for a paper's table than PSNR and SSIM: vmaf."
         ),
     ] = "",
-    seconds: Annotated[
-        float | None,
-        typer.Option(
-            min=0.1, metavar="N", show_default="10", help="Seconds of each video that --suite quick measures."
-        ),
-    ] = None,
     json: Annotated[
         Path | None, typer.Option("--json", metavar="FILE", help="Write everything as JSON.")
     ] = None,
@@ -123,9 +116,7 @@ def evaluate(
                 **chosen,
                 videos=videos or (),
                 reference=reference,
-                seconds=seconds,
                 device=device,
-                threads=threads,
                 on_progress=progress,
             )
     finally:

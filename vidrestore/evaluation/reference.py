@@ -16,7 +16,6 @@ import torch
 from torch import Tensor
 
 from vidrestore.errors import DatasetError, MediaError, OptionError
-from vidrestore.evaluation.quick import titles
 from vidrestore.evaluation.results import ClipMetrics, Comparison, Result, Row, psnr_of_mean, rounded
 from vidrestore.evaluation.sequence_frames import GREY, channels_last, grey, timed_frames
 from vidrestore.media.vmaf import Vmaf, ffmpeg_with_vmaf
@@ -57,6 +56,12 @@ def compare_videos(videos: Sequence[Path], reference: Path, on_progress: Callabl
         clips=tuple(clip for clip, _ in clips),
         names={clip.system: clip.system for clip, _ in clips},
     )
+
+
+def titles(videos: Sequence[Path]) -> list[str]:
+    """Return titles of videos: their names, or their paths if several have the same name."""
+    names = [video.name for video in videos]
+    return [name if names.count(name) == 1 else str(video) for video, name in zip(videos, names, strict=True)]
 
 
 def _row(clip: ClipMetrics) -> Row:
