@@ -21,6 +21,8 @@ from vidrestore.weights.manifest import Card
 
 AGREEMENT = 0.02  # dB; more than half-precision files and another processor change a value
 HELD_OUT = "held-out"  # prefix of these values' names on a card
+# settings that the cards of some weights have, at what is now the only value
+FORMER = {"resident = false"}
 
 
 def recipe_of(card: Card) -> RunConfig:
@@ -32,6 +34,7 @@ def recipe_of(card: Card) -> RunConfig:
     text = card.training.get("configuration")
     if not isinstance(text, str):
         raise ConfigError(f"{card.name}: its card has no training configuration; give one with `config`")
+    text = "\n".join(line for line in text.splitlines() if line not in FORMER)
     name = f"{card.name}.toml"
     here, recipes = (
         parse_config(text, folder / name)
