@@ -96,7 +96,7 @@ def test_the_command_stops_by_itself_and_prints_the_checkpoint(trained, tmp_path
 
 
 def test_a_run_that_is_interrupted_while_it_is_measured_is_measured_when_resumed(tmp_path, monkeypatch):
-    config = tiny_run(tmp_path, {"training": {"schedule": "plateau", "patience": 1}})
+    config = tiny_run(tmp_path)
     expected = train(config, tmp_path / "whole", device="cpu")
     with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
         patched.setattr(Run, "validate", lambda self, held_out, losses: signal.raise_signal(signal.SIGINT))
@@ -268,8 +268,6 @@ BEST = {"step": 1, "psnr": 30.0, "weights": {}}
         {"optimiser": {"state": {}, "param_groups": torch.zeros(1)}},
         {"identity": [1]},
         {"identity": {"task": torch.zeros(2)}},
-        {"plateau": "x"},
-        {"plateau": {"waited": 0, "share": "x"}},
         {"step": "1"},
         {"step": -1},
         {"seconds": None},
@@ -361,9 +359,8 @@ def measured(run: Run, monkeypatch: pytest.MonkeyPatch, *figures: float) -> list
     return found
 
 
-@pytest.mark.parametrize(("final", "step"), [("last", 4), ("best", 2)])
-def test_the_best_weights_are_kept_and_are_the_final_ones_where_asked_for(tmp_path, monkeypatch, final, step):
-    run = Run(tiny_run(tmp_path, {"training": {"final": final}}), tmp_path / "runs", CPU)
+def test_the_best_weights_are_kept_beside_those_of_the_last_step(tmp_path, monkeypatch):
+    run = Run(tiny_run(tmp_path), tmp_path / "runs", CPU)
     assert measured(run, monkeypatch, 30.0, 32.0) == [True, True]
     kept = {name: tensor.half() for name, tensor in run.learner.average.state_dict().items()}
     assert measured(run, monkeypatch, float("nan"), 31.0) == [False, False]
@@ -375,20 +372,9 @@ def test_the_best_weights_are_kept_and_are_the_final_ones_where_asked_for(tmp_pa
     again = Run(run.config, tmp_path / "runs", CPU)
     again.load_checkpoint()
     card = read_card(again.save_weights())
-    assert card.training["steps"] == step
-    assert card.measured["held-out groups, sigma 20"]["psnr"] == {4: 31.0, 2: 32.0}[step]
-    assert equal(tensors(again.weights_path), tensors(run.best_path)) == (final == "best")
+    assert card.training["steps"] == 4
+    assert card.measured["held-out groups, sigma 20"]["psnr"] == 31.0
     assert measured(again, monkeypatch, 31.9) == [False]
-
-
-def test_the_rate_falls_on_a_plateau_and_stays_there_when_resumed(tmp_path, monkeypatch):
-    settings = {"schedule": "plateau", "patience": 2, "factor": 0.5, "warmup": 0}
-    run = Run(tiny_run(tmp_path, {"training": settings}), tmp_path / "runs", CPU)
-    measured(run, monkeypatch, 30.0, 29.0, 30.0)
-    run.save_checkpoint()
-    again = Run(run.config, tmp_path / "runs", CPU)
-    again.load_checkpoint()
-    assert [each.validations.learning_rate(each.step) for each in (run, again)] == [0.0015, 0.0015]
 
 
 def test_without_an_average_the_network_itself_is_kept(tmp_path):

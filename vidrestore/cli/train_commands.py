@@ -109,9 +109,6 @@ def train(
     skip_bad: Annotated[
         bool, typer.Option("--skip-bad", help="Skip damaged clips and photos instead of failing.")
     ] = False,
-    tensorboard: Annotated[
-        bool, typer.Option("--tensorboard", help="Write logs for TensorBoard, which is to be installed.")
-    ] = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Run one step of everything in a temporary folder.")
     ] = False,
@@ -153,7 +150,6 @@ def train(
             resume=resume,
             init=init,
             device=device,
-            tensorboard=tensorboard,
             reading=reading,
             stop_after=math.inf if stop_after is None else stop_after,
             on_event=on_event,

@@ -22,7 +22,14 @@ from vidrestore.weights.manifest import Card
 AGREEMENT = 0.02  # dB; more than half-precision files and another processor change a value
 HELD_OUT = "held-out"  # prefix of these values' names on a card
 # settings that the cards of some weights have, at what is now the only value
-FORMER = {"resident = false"}
+FORMER = {
+    "resident = false",
+    'schedule = "cosine"',
+    "restarts = [1.0, 1.0, 1.0, 1.0]",
+    "patience = 5",
+    "factor = 0.3",
+    'final = "last"',
+}
 
 
 def recipe_of(card: Card) -> RunConfig:

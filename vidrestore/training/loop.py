@@ -5,7 +5,6 @@ path = train(read_config(Path("examples/train/dust-denoise.toml")), Path("runs")
 
 from __future__ import annotations
 
-import copy
 import math
 import time
 from collections.abc import Iterator, Sequence
@@ -31,7 +30,7 @@ from vidrestore.training.checkpoints import (
 from vidrestore.training.config import RunConfig
 from vidrestore.training.data.batches import WorkerError, on_device, worker_errors
 from vidrestore.training.data.sources import IN_MEMORY, Reading, make_data
-from vidrestore.training.learner import Learner, Validations
+from vidrestore.training.learner import Learner, Validations, learning_rate
 from vidrestore.training.networks import (
     full_model,
     load_initial_weights,
@@ -67,17 +66,15 @@ def train(
     resume: bool = False,
     init: str | Path | Sequence[str | Path] | None = None,
     device: str = "auto",
-    tensorboard: bool = False,
     reading: Reading = IN_MEMORY,
     stop_after: float = math.inf,
     on_event: Listener = lambda event: None,
 ) -> Path:
     """Train as the configuration says, write `<output>/<name>.safetensors` and return its path.
 
-    Those are the averaged weights of the last step, or of the best validation if `config.training.final` is
-    "best"; `<name>.best.safetensors` holds the latter in any case. A checkpoint is written beside them every
-    few minutes and when the run is interrupted, `<name>.log.jsonl` has a line per step, `<name>.svg` shows
-    the loss and the held-out metrics, and with `tensorboard` so does the folder `<name>.tensorboard`. With
+    Those are the averaged weights of the last step; `<name>.best.safetensors` holds those of the best
+    validation. A checkpoint is written beside them every few minutes and when the run is interrupted,
+    `<name>.log.jsonl` has a line per step, `<name>.svg` shows the loss and the held-out metrics. With
     `resume` the run continues from the checkpoint, if it exists. Batches and noise depend only on the seed
     and the step, so a resumed run computes the same, apart from a GPU's rounding; only the next reported loss
     is a mean over fewer steps. A resumed run first makes the windows of its step again, which takes about a
@@ -90,8 +87,8 @@ def train(
 
     Raises ConfigError for missing or unfit data, for a checkpoint of another run or one that would be
     overwritten, if another process trains the same, and if training diverges; MediaError for unreadable data;
-    CheckpointError for unfit weights and for files that can't be written; OptionError for a missing device or
-    package, and `stop_after` in several processes; LostError and WorkerError if another process of the run
+    CheckpointError for unfit weights and for files that can't be written; OptionError for a missing device,
+    and `stop_after` in several processes; LostError and WorkerError if another process of the run
     ends; KeyboardInterrupt after Ctrl-C.
     """
     deadline = time.monotonic() + stop_after
@@ -107,9 +104,7 @@ def train(
         emit = to_all()
         if group.first:
             records = output / config.name
-            emit = stack.enter_context(
-                recording(records, lambda: run.validations.curve, on_event, tensorboard=tensorboard)
-            )
+            emit = stack.enter_context(recording(records, lambda: run.validations.curve, on_event))
         emit(Began(run.step, config.training.steps, str(place), run.checkpoint if resumed else None))
         run.train(emit, replace(reading, notice=lambda message: emit(Noticed(message))), deadline)
         return run.save_weights() if run.step >= config.training.steps else run.checkpoint
@@ -266,7 +261,7 @@ class Run:
 
     def update(self, *batch: Any) -> Tensor:
         """Take one step on a batch and return its loss, on the device; `read` returns what was measured."""
-        rate = self.validations.learning_rate(self.step)
+        rate = learning_rate(self.step, self.config.training)
         numbers = self.learner.update(batch, self.step, rate)
         self.step += 1
         self.unread.append((self.step, rate, numbers))
@@ -361,14 +356,8 @@ class Run:
             ) from error
 
     def save_weights(self) -> Path:
-        """Write the averaged network of the last step or the best, as `training.final` says; return the
-        path.
-        """
-        network, step, best = self.learner.average, self.step, self.validations.best
-        if self.config.training.final == "best" and best is not None:
-            network, step = copy.deepcopy(network), best.step
-            network.load_state_dict(best.weights)
-        self._write_weights(self.weights_path, network, step)
+        """Write the averaged network of the last step; return the path."""
+        self._write_weights(self.weights_path, self.learner.average, self.step)
         return self.weights_path
 
     def _write_weights(self, path: Path, network: nn.Module, step: int) -> None:
