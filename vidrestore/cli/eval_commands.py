@@ -65,12 +65,6 @@ def evaluate(
     sets: Annotated[
         str, typer.Option("--sets", metavar="A,B", help="Test sets of the table; default: all.")
     ] = "",
-    metrics: Annotated[
-        str,
-        typer.Option(
-            "--metrics", metavar="vmaf", help="More metrics for a paper's table than PSNR and SSIM: vmaf."
-        ),
-    ] = "",
     json: Annotated[
         Path | None, typer.Option("--json", metavar="FILE", help="Write everything as JSON.")
     ] = None,
@@ -104,7 +98,6 @@ def evaluate(
     files = {kind: path for kind, path in (("json", json), ("csv", csv), ("html", html)) if path is not None}
     for kind, path in files.items():
         _check_place(path, kind)
-    chosen = {"systems": _names(systems), "sets": _names(sets), "metrics": _names(metrics)}
     progress = ProgressLine()
     try:
         with stops_cleanly():
@@ -113,7 +106,8 @@ def evaluate(
                 config=config,
                 data=data,
                 weights=weights or (),
-                **chosen,
+                systems=_names(systems),
+                sets=_names(sets),
                 videos=videos or (),
                 reference=reference,
                 device=device,

@@ -41,7 +41,6 @@ def evaluate(
     weights: Sequence[str] = (),
     systems: Sequence[str] = (),
     sets: Sequence[str] = (),
-    metrics: Sequence[str] = (),
     videos: Sequence[str | Path] = (),
     reference: str | Path | None = None,
     device: str = "auto",
@@ -50,11 +49,11 @@ def evaluate(
     """Evaluate `weights` by a `suite`, or on the held-out data of a training configuration `config`.
 
     `data` is the folder of the test data; None for the configuration's own. `systems` and `sets` choose rows
-    of a paper's table; `metrics` (`reference.NAMES`) are measured there in addition to PSNR and SSIM.
+    of a paper's table.
     With `reference`, `videos` are compared with that video instead. `on_progress` is called with a line of
     text as the work proceeds.
 
-    Raises OptionError for an unknown suite, system, set or metric and for options that the suite doesn't
+    Raises OptionError for an unknown suite, system or set and for options that the suite doesn't
     take, ConfigError or DatasetError if data is missing, CheckpointError for weights that are missing or
     don't fit.
     """
@@ -70,18 +69,16 @@ def evaluate(
             "of those that `vidrestore eval --list` shows"
         )
     device, folder = str(torch_device(device)), None if data is None else Path(data)
-    _check_suite(suite, bool(systems or sets), metrics, bool(videos))
+    _check_suite(suite, bool(systems or sets), bool(videos))
     if config is not None:
         return evaluate_recipe(Path(config), weights, folder, device, on_progress)
     if suite is None or suite == "bundled":
         return evaluate_bundled(weights, folder, device, on_progress)
-    result: Result = _tables().evaluate_table(
-        suite, folder, weights, systems, sets, metrics, device, on_progress
-    )
+    result: Result = _tables().evaluate_table(suite, folder, weights, systems, sets, device, on_progress)
     return result
 
 
-def _check_suite(suite: str | None, rows_chosen: bool, metrics: Sequence[str], videos: bool) -> None:
+def _check_suite(suite: str | None, rows_chosen: bool, videos: bool) -> None:
     """Raise OptionError for an unknown suite, and for options that the suite doesn't take."""
     of_table = suite not in (None, "bundled")
     if of_table and suite not in suites():
@@ -90,9 +87,5 @@ def _check_suite(suite: str | None, rows_chosen: bool, metrics: Sequence[str], v
         raise OptionError(f"no suite named {suite!r}{close}; `vidrestore eval --list` shows all")
     if not of_table and rows_chosen:
         raise OptionError("systems and sets choose rows of a paper's table; remove them for other suites")
-    if not of_table and metrics:
-        raise OptionError(
-            f"further metrics ({', '.join(metrics)}) are for the papers' tables; remove them for other suites"
-        )
     if videos:
         raise OptionError("videos are compared with `reference`; name the folder of a suite's data by `data`")
