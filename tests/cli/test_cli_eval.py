@@ -72,10 +72,10 @@ def test_names_with_brackets_are_drawn_whole(capsys, monkeypatch):
     row = Row("denoise", "video [raw].mkv", {"noise": 2.0}, {"noise": 20.0}, "[red]")
     monkeypatch.setattr(
         "vidrestore.evaluation.evaluate",
-        lambda suite, **settings: Result("quick", "Videos", "before", (row,)),
+        lambda suite, **settings: Result("reference", "Videos", "before", (row,)),
     )
     monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
-    assert run("--suite", "quick", "video [raw].mkv") == 0
+    assert run("--reference", "clean.mkv", "video [raw].mkv") == 0
     assert "│ denoise │ [red]   │ video [raw].mkv │ 2.00" in capsys.readouterr().out
 
 
@@ -88,12 +88,14 @@ def test_what_is_missing_is_an_error_with_the_layout_that_is_expected(tmp_path, 
     assert "no suite named 'vsr-table30' (did you mean vsr-table3" in capsys.readouterr().err
     assert run("--suite", "bundled", "--systems", "dust") == 2
     assert "choose rows of a paper's table" in capsys.readouterr().err
+    assert run("--suite", "bundled", "video.mp4") == 2
+    assert "videos are compared with --reference" in capsys.readouterr().err
 
 
 def test_the_suites_are_listed_a_line_each(capsys):
     assert run("--list") == 0
     lines = capsys.readouterr().out.splitlines()
-    assert [line.split()[0] for line in lines] == ["bundled", "quick", *table_names()]
+    assert [line.split()[0] for line in lines] == ["bundled", *table_names()]
     assert "Table 3: x4 on Vid4" in lines[-2]
     assert max(map(len, lines)) <= 80
 
@@ -111,7 +113,7 @@ def test_a_file_that_can_t_be_written_is_an_error(tmp_path, capsys):
 def test_what_would_be_written_over_a_video_is_refused(tmp_path, capsys):
     video = tmp_path / "a.mp4"
     video.write_bytes(b"a video")
-    assert run("--suite", "quick", "--json", video, tmp_path / "b.mp4") == 1
+    assert run("--reference", video, "--json", video, tmp_path / "b.mp4") == 1
     assert f"{video}: --json writes a file, whose name must end with .json" in capsys.readouterr().err
     assert video.read_bytes() == b"a video"
 
@@ -131,11 +133,11 @@ def test_names_that_are_no_text_and_figures_that_are_not_finite_are_written_as_j
 ):
     row = Row("denoise", "video\udcff.mkv", {"psnr": math.inf}, {"psnr": 20.0})
     clip = ClipMetrics("denoise", "videos", "", "video\udcff.mkv", {"psnr": (math.inf, 30.0)})
-    made = Result("quick", "Videos", "before", (row,), clips=(clip,))
+    made = Result("reference", "Videos", "before", (row,), clips=(clip,))
     monkeypatch.setattr("vidrestore.evaluation.evaluate", lambda suite, **settings: made)
     files = [tmp_path / f"found.{kind}" for kind in ("json", "csv", "html")]
     options = [part for file in files for part in (f"--{file.suffix[1:]}", file)]
-    assert run("--suite", "quick", "video", *options) == 0
+    assert run("--reference", "clean", "video", *options) == 0
     found = json.loads(files[0].read_text(encoding="utf-8"), parse_constant=pytest.fail)
     assert (found["rows"][0]["on"], found["rows"][0]["measured"]) == ("video\udcff.mkv", {"psnr": None})
     assert found["clips"][0]["frames"] == {"psnr": [None, 30.0]}

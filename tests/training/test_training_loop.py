@@ -19,8 +19,9 @@ from training_runs import RecordedEvents, tiny_run, write_clips, write_config
 from vidrestore.errors import CheckpointError, ConfigError, OptionError
 from vidrestore.restorers.devices import torch_device
 from vidrestore.training import loop
-from vidrestore.training.config import read_config
+from vidrestore.training.config import TrainingConfig, read_config
 from vidrestore.training.data.batches import WorkerError
+from vidrestore.training.learner import learning_rate
 from vidrestore.training.loop import Run, train
 from vidrestore.training.objective import batch_loss, group_psnr, validation_sigmas
 from vidrestore.training.rehearsal import rehearse
@@ -161,6 +162,17 @@ def test_the_weights_are_the_averaged_network_and_say_how_they_came_about(traine
     assert card.training["data"] == "clips: clips; held out: held.mkv"
     assert (card.training["steps"], [point["step"] for point in card.training["curve"]]) == (12, [5, 10, 12])
     assert card.measured == {"held-out groups, sigma 20": {"psnr": card.training["curve"][-1]["psnr"]["20"]}}
+
+
+def test_the_learning_rate_warms_up_stays_and_falls_to_a_hundredth():
+    settings = TrainingConfig(steps=1000, learning_rate=2.0, warmup=100, decay=0.4)
+    rates = [learning_rate(step, settings) for step in range(1000)]
+    assert [rates[step] for step in (0, 49, 99, 300, 600)] == pytest.approx([0.02, 1.0, 2.0, 2.0, 2.0])
+    assert rates[800] == pytest.approx(2 * (0.01 + 0.99 * 0.5))  # half way down the half cosine
+    assert rates[999] == pytest.approx(0.02, rel=0.01)
+    assert rates[600:] == sorted(rates[600:], reverse=True)
+    level = TrainingConfig(steps=10, learning_rate=0.5, warmup=0, decay=0.0)
+    assert {learning_rate(step, level) for step in range(10)} == {0.5}
 
 
 def test_the_average_follows_the_network_quickly_at_first(tmp_path):

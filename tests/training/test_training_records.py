@@ -3,20 +3,16 @@
 import io
 import json
 import math
-import sys
 import xml.etree.ElementTree as ElementTree
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import pytest
 from rich.console import Console
-from training_runs import tiny_run
 
 from vidrestore.cli.train_commands import training_bar
-from vidrestore.errors import CheckpointError, OptionError
+from vidrestore.errors import CheckpointError
 from vidrestore.training.learner import learning_rate
-from vidrestore.training.loop import train
 from vidrestore.training.run_records import POINTS, StepLog, thinned, training_plot
 from vidrestore.training.training_events import Began, Reached, Stepped, Validated
 
@@ -161,21 +157,3 @@ def test_a_terminal_shows_a_bar_and_a_line_per_validation():
     assert "step 3 of 10, on cpu, from runs/tiny.checkpoint" in shown
     assert "making the first batches" in shown and "5/10" in shown and "loss 0.2500" in shown
     assert "step 5  2 s  loss 0.2500  held out  sigma 20: 31.50 dB  best so far" in shown
-
-
-def test_tensorboard_that_is_not_installed_is_an_error_that_says_what_to_install(tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "tensorboard", None)
-    monkeypatch.delitem(sys.modules, "torch.utils.tensorboard", raising=False)
-    with pytest.raises(OptionError, match=r'pip install "vidrestore\[tensorboard\]"'):
-        train(tiny_run(tmp_path), tmp_path / "runs", device="cpu", tensorboard=True)
-
-
-@pytest.mark.skipif(find_spec("tensorboard") is None, reason="needs tensorboard")
-def test_tensorboard_gets_every_step_and_validation(tmp_path):
-    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-
-    train(tiny_run(tmp_path), tmp_path / "runs", device="cpu", tensorboard=True)
-    found = EventAccumulator(str(tmp_path / "runs" / "tiny.tensorboard"))
-    found.Reload()
-    assert [event.step for event in found.Scalars("training/loss")] == list(range(1, 13))
-    assert [event.step for event in found.Scalars("held out/PSNR 20.0")] == [5, 10, 12]

@@ -24,7 +24,7 @@ from vidrestore.files.stopping import interrupts_held
 from vidrestore.training import checkpoints, loop
 from vidrestore.training.checkpoints import write_checkpoint
 from vidrestore.training.loop import Run, train
-from vidrestore.training.training_events import Began, Interrupted, Stepped
+from vidrestore.training.training_events import Began, Interrupted
 from vidrestore.weights import load_model, read_card
 
 CPU = torch.device("cpu")
@@ -73,10 +73,8 @@ def test_an_interrupted_run_resumed_equals_one_that_was_not_interrupted(trained,
     assert [point["step"] for point in read_card(resumed).training["curve"]] == [5, 10, 12]
 
 
-@pytest.mark.parametrize("resident", [False, True])
-def test_a_run_that_stops_by_itself_resumes_to_the_same_weights(tmp_path, monkeypatch, resident):
-    data = {"resident": resident} | ({"match_share": 0.0} if resident else {})
-    config, events = tiny_run(tmp_path, {"data": data}), RecordedEvents()
+def test_a_run_that_stops_by_itself_resumes_to_the_same_weights(tmp_path, monkeypatch):
+    config, events = tiny_run(tmp_path), RecordedEvents()
     expected = tensors(train(config, tmp_path / "whole", device="cpu"))
     moments = iter(range(1000))  # a second for each look at the clock
     with monkeypatch.context() as patched:
@@ -98,7 +96,7 @@ def test_the_command_stops_by_itself_and_prints_the_checkpoint(trained, tmp_path
 
 
 def test_a_run_that_is_interrupted_while_it_is_measured_is_measured_when_resumed(tmp_path, monkeypatch):
-    config = tiny_run(tmp_path, {"training": {"schedule": "plateau", "patience": 1}})
+    config = tiny_run(tmp_path)
     expected = train(config, tmp_path / "whole", device="cpu")
     with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
         patched.setattr(Run, "validate", lambda self, held_out, losses: signal.raise_signal(signal.SIGINT))
@@ -270,8 +268,6 @@ BEST = {"step": 1, "psnr": 30.0, "weights": {}}
         {"optimiser": {"state": {}, "param_groups": torch.zeros(1)}},
         {"identity": [1]},
         {"identity": {"task": torch.zeros(2)}},
-        {"plateau": "x"},
-        {"plateau": {"waited": 0, "share": "x"}},
         {"step": "1"},
         {"step": -1},
         {"seconds": None},
@@ -350,7 +346,7 @@ def test_divergence_stops_at_the_last_good_checkpoint_and_says_where(tmp_path, m
     assert read_card(train(config, tmp_path / "runs", resume=True, device="cpu")).training["steps"] == 12
 
 
-# Best and last, average, precision
+# Best and last
 
 
 def measured(run: Run, monkeypatch: pytest.MonkeyPatch, *figures: float) -> list[bool]:
@@ -363,9 +359,8 @@ def measured(run: Run, monkeypatch: pytest.MonkeyPatch, *figures: float) -> list
     return found
 
 
-@pytest.mark.parametrize(("final", "step"), [("last", 4), ("best", 2)])
-def test_the_best_weights_are_kept_and_are_the_final_ones_where_asked_for(tmp_path, monkeypatch, final, step):
-    run = Run(tiny_run(tmp_path, {"training": {"final": final}}), tmp_path / "runs", CPU)
+def test_the_best_weights_are_kept_beside_those_of_the_last_step(tmp_path, monkeypatch):
+    run = Run(tiny_run(tmp_path), tmp_path / "runs", CPU)
     assert measured(run, monkeypatch, 30.0, 32.0) == [True, True]
     kept = {name: tensor.half() for name, tensor in run.learner.average.state_dict().items()}
     assert measured(run, monkeypatch, float("nan"), 31.0) == [False, False]
@@ -377,50 +372,6 @@ def test_the_best_weights_are_kept_and_are_the_final_ones_where_asked_for(tmp_pa
     again = Run(run.config, tmp_path / "runs", CPU)
     again.load_checkpoint()
     card = read_card(again.save_weights())
-    assert card.training["steps"] == step
-    assert card.measured["held-out groups, sigma 20"]["psnr"] == {4: 31.0, 2: 32.0}[step]
-    assert equal(tensors(again.weights_path), tensors(run.best_path)) == (final == "best")
+    assert card.training["steps"] == 4
+    assert card.measured["held-out groups, sigma 20"]["psnr"] == 31.0
     assert measured(again, monkeypatch, 31.9) == [False]
-
-
-def test_the_rate_falls_on_a_plateau_and_stays_there_when_resumed(tmp_path, monkeypatch):
-    settings = {"schedule": "plateau", "patience": 2, "factor": 0.5, "warmup": 0}
-    run = Run(tiny_run(tmp_path, {"training": settings}), tmp_path / "runs", CPU)
-    measured(run, monkeypatch, 30.0, 29.0, 30.0)
-    run.save_checkpoint()
-    again = Run(run.config, tmp_path / "runs", CPU)
-    again.load_checkpoint()
-    assert [each.validations.learning_rate(each.step) for each in (run, again)] == [0.0015, 0.0015]
-
-
-def test_without_an_average_the_network_itself_is_kept(tmp_path):
-    run = Run(tiny_run(tmp_path, {"training": {"average": 0.0}}), tmp_path, CPU)
-    for _ in range(3):
-        run.update(*batch())
-    assert equal(run.learner.average.state_dict(), run.network.state_dict())
-
-
-def test_half_precision_with_a_scaler_learns_and_resumes(trained, tmp_path):
-    config, losses = tiny_run(tmp_path, {"training": {"precision": "fp16"}}), []
-    train(
-        config,
-        tmp_path / "fp16",
-        device="cpu",
-        on_event=lambda event: losses.append(event.loss) if isinstance(event, Stepped) else None,
-    )
-    expected = [line.split('"loss": ')[1] for line in (trained.folder / "tiny.log.jsonl").open()]
-    exact = [float(line.split(",")[0]) for line in expected]
-    assert losses != exact and losses[-1] == pytest.approx(exact[-1], rel=0.1)
-    run = Run(config, tmp_path / "fp16", CPU)
-    run.load_checkpoint()
-    assert run.learner.scaler.state_dict()["_growth_tracker"] > 0
-
-
-def test_a_step_that_overflows_in_half_precision_is_left_out_and_the_scale_reduced(tmp_path):
-    run = Run(tiny_run(tmp_path, {"training": {"precision": "fp16"}}), tmp_path, CPU)
-    scaler = run.learner.scaler
-    scaler.load_state_dict(scaler.state_dict() | {"scale": 2.0**120})
-    before = {name: tensor.clone() for name, tensor in run.network.state_dict().items()}
-    run.update(*batch())
-    assert run.step == 1 and scaler.get_scale() == 2.0**119
-    assert equal(run.network.state_dict(), before)

@@ -24,15 +24,14 @@ if TYPE_CHECKING:
 def evaluate(
     videos: Annotated[
         list[Path] | None,
-        typer.Argument(metavar="[VIDEO]...", help="Videos for --suite quick or --reference."),
+        typer.Argument(metavar="[VIDEO]...", help="Videos for --reference."),
     ] = None,
     suite: Annotated[
         str | None,
         typer.Option(
             "--suite",
             metavar="NAME",
-            help="bundled: all that ships, on held-out clips; quick: any video; or a paper's table, as "
-            "vsr-table3 (see --list).",
+            help="bundled: all that ships, on held-out clips; or a paper's table as in --list.",
         ),
     ] = None,
     reference: Annotated[
@@ -66,18 +65,6 @@ def evaluate(
     sets: Annotated[
         str, typer.Option("--sets", metavar="A,B", help="Test sets of the table; default: all.")
     ] = "",
-    metrics: Annotated[
-        str,
-        typer.Option(
-            "--metrics", metavar="vmaf", help="More metrics for a paper's table than PSNR and SSIM: vmaf."
-        ),
-    ] = "",
-    seconds: Annotated[
-        float | None,
-        typer.Option(
-            min=0.1, metavar="N", show_default="10", help="Seconds of each video that --suite quick measures."
-        ),
-    ] = None,
     json: Annotated[
         Path | None, typer.Option("--json", metavar="FILE", help="Write everything as JSON.")
     ] = None,
@@ -111,7 +98,6 @@ def evaluate(
     files = {kind: path for kind, path in (("json", json), ("csv", csv), ("html", html)) if path is not None}
     for kind, path in files.items():
         _check_place(path, kind)
-    chosen = {"systems": _names(systems), "sets": _names(sets), "metrics": _names(metrics)}
     progress = ProgressLine()
     try:
         with stops_cleanly():
@@ -120,12 +106,11 @@ def evaluate(
                 config=config,
                 data=data,
                 weights=weights or (),
-                **chosen,
+                systems=_names(systems),
+                sets=_names(sets),
                 videos=videos or (),
                 reference=reference,
-                seconds=seconds,
                 device=device,
-                threads=threads,
                 on_progress=progress,
             )
     finally:

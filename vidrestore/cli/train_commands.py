@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -109,9 +108,6 @@ def train(
     skip_bad: Annotated[
         bool, typer.Option("--skip-bad", help="Skip damaged clips and photos instead of failing.")
     ] = False,
-    tensorboard: Annotated[
-        bool, typer.Option("--tensorboard", help="Write logs for TensorBoard, which is to be installed.")
-    ] = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Run one step of everything in a temporary folder.")
     ] = False,
@@ -126,9 +122,9 @@ def train(
       vidrestore train --config run.toml --dry-run --set training.steps=100
     """
     with stops_cleanly(), listening() as on_event:
-        if is_first() and dry_run:
+        if dry_run:
             say(STAGES["load"], sys.stderr)
-        elif is_first() and not print_config:
+        elif not print_config:
             on_event(Reached("load"))  # torch, which takes seconds
         import torch
 
@@ -153,13 +149,11 @@ def train(
             resume=resume,
             init=init,
             device=device,
-            tensorboard=tensorboard,
             reading=reading,
             stop_after=math.inf if stop_after is None else stop_after,
             on_event=on_event,
         )
-    if is_first():
-        show(str(path))
+    show(str(path))
 
 
 def _reading(cache: Path | None, gigabytes: float | None, skip_bad: bool, workers: int) -> Reading:
@@ -195,11 +189,6 @@ STAGES = {
     "validate": "validating",
     "save": "saving",
 }
-
-
-def is_first() -> bool:
-    """Return True if this is the process that prints, of those that torchrun started."""
-    return os.environ.get("RANK", "0") == "0"
 
 
 @contextmanager

@@ -15,7 +15,6 @@ from typing import Any
 
 from vidrestore.errors import OptionError
 from vidrestore.evaluation.held_out import evaluate_bundled, evaluate_recipe
-from vidrestore.evaluation.quick import SECONDS, evaluate_videos
 from vidrestore.evaluation.reference import compare_videos
 from vidrestore.evaluation.results import ClipMetrics, Result, Row
 from vidrestore.restorers.devices import torch_device
@@ -29,9 +28,9 @@ def _tables() -> Any:
 
 
 def suites() -> dict[str, str]:
-    """Return the names of the suites, `bundled`, `quick` and every table of a paper, each with what it is."""
+    """Return the names of the suites, `bundled` and every table of a paper, each with what it is."""
     tables = {name: _tables().read_table(name).title for name in _tables().table_names()}
-    return {"bundled": "all that ships, on held-out clips", "quick": "any video"} | tables
+    return {"bundled": "all that ships, on held-out clips"} | tables
 
 
 def evaluate(
@@ -42,28 +41,24 @@ def evaluate(
     weights: Sequence[str] = (),
     systems: Sequence[str] = (),
     sets: Sequence[str] = (),
-    metrics: Sequence[str] = (),
     videos: Sequence[str | Path] = (),
     reference: str | Path | None = None,
-    seconds: float | None = None,
     device: str = "auto",
-    threads: int = 0,
     on_progress: Callable[[str], None] = lambda line: None,
 ) -> Result:
     """Evaluate `weights` by a `suite`, or on the held-out data of a training configuration `config`.
 
     `data` is the folder of the test data; None for the configuration's own. `systems` and `sets` choose rows
-    of a paper's table; `metrics` (`further_metrics.NAMES`) are measured there in addition to PSNR and SSIM.
-    `videos` are for the suite `quick`, which measures their first `seconds` (default `quick.SECONDS`) with
-    `threads` CPU threads (0: all). With `reference`, `videos` are compared with that video instead.
-    `on_progress` is called with a line of text as the work proceeds.
+    of a paper's table.
+    With `reference`, `videos` are compared with that video instead. `on_progress` is called with a line of
+    text as the work proceeds.
 
-    Raises OptionError for an unknown suite, system, set or metric and for options that the suite doesn't
+    Raises OptionError for an unknown suite, system or set and for options that the suite doesn't
     take, ConfigError or DatasetError if data is missing, CheckpointError for weights that are missing or
     don't fit.
     """
     if reference is not None:
-        if suite or config or weights or data or seconds is not None:
+        if suite or config or weights or data:
             raise OptionError(
                 "`reference` compares the named videos with it; remove suites, weights and data"
             )
@@ -74,46 +69,23 @@ def evaluate(
             "of those that `vidrestore eval --list` shows"
         )
     device, folder = str(torch_device(device)), None if data is None else Path(data)
-    _check_suite(suite, bool(systems or sets), metrics, bool(videos), seconds, folder)
+    _check_suite(suite, bool(systems or sets), bool(videos))
     if config is not None:
         return evaluate_recipe(Path(config), weights, folder, device, on_progress)
-    if suite == "quick":
-        length = SECONDS if seconds is None else seconds
-        return evaluate_videos(list(map(Path, videos)), weights, length, device, on_progress, threads)
     if suite is None or suite == "bundled":
         return evaluate_bundled(weights, folder, device, on_progress)
-    result: Result = _tables().evaluate_table(
-        suite, folder, weights, systems, sets, metrics, device, on_progress
-    )
+    result: Result = _tables().evaluate_table(suite, folder, weights, systems, sets, device, on_progress)
     return result
 
 
-def _check_suite(
-    suite: str | None,
-    rows_chosen: bool,
-    metrics: Sequence[str],
-    videos: bool,
-    seconds: float | None,
-    folder: Path | None,
-) -> None:
+def _check_suite(suite: str | None, rows_chosen: bool, videos: bool) -> None:
     """Raise OptionError for an unknown suite, and for options that the suite doesn't take."""
-    of_table = suite not in (None, "bundled", "quick")
+    of_table = suite not in (None, "bundled")
     if of_table and suite not in suites():
         names = get_close_matches(str(suite), suites())
         close = f" (did you mean {' or '.join(names)}?)" if names else ""
         raise OptionError(f"no suite named {suite!r}{close}; `vidrestore eval --list` shows all")
     if not of_table and rows_chosen:
         raise OptionError("systems and sets choose rows of a paper's table; remove them for other suites")
-    if not of_table and metrics:
-        raise OptionError(
-            f"further metrics ({', '.join(metrics)}) are for the papers' tables; remove them for other suites"
-        )
-    if videos and suite != "quick":
-        raise OptionError("videos are for `suite=quick`; the others take the folder of their data, `data`")
-    if seconds is not None and suite != "quick":
-        raise OptionError("`seconds` is for `suite=quick`; the others measure all of their data")
-    if folder is not None and suite == "quick":
-        raise OptionError(
-            "`data` is for the other suites; name videos for `suite=quick`: `vidrestore eval --suite quick "
-            "video.mp4`"
-        )
+    if videos:
+        raise OptionError("videos are compared with `reference`; name the folder of a suite's data by `data`")

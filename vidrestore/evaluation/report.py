@@ -1,11 +1,18 @@
-"""A page about a finished restoration: pictures before and after, noise, flicker, bitrate, settings."""
+"""A page about a finished restoration: pictures before and after, noise, flicker, bitrate, settings.
+
+Flicker is the change from frame to frame of the mean of 16x16 patches that follow the motion. Motion is found
+in the source and used for both videos. The value of a frame is the median of the absolute changes over the
+patches, so that patches whose motion was not found don't count, divided by 0.6745, which makes it the
+standard deviation if the changes are Gaussian; on the 0-255 scale, of luma (or of the first plane). Fine
+noise averages out within a patch; the rest is the visible pulsing.
+"""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from fractions import Fraction
 from itertools import islice
 from statistics import fmean
@@ -19,7 +26,6 @@ from torch import Tensor
 from vidrestore import __version__
 from vidrestore.colour import planes_to_grey
 from vidrestore.evaluation.page import LARGEST, page
-from vidrestore.evaluation.quick import Measurement, add_flicker
 from vidrestore.evaluation.results import GIVEN, ClipMetrics, Comparison, Result, Row, rounded
 from vidrestore.evaluation.sequence_frames import area_matrix, channels_last, picture_of
 from vidrestore.files.atomic import write_whole
@@ -27,6 +33,7 @@ from vidrestore.frames import Frame, VideoInfo
 from vidrestore.jobs.job import reader_of
 from vidrestore.jobs.summary import Summary
 from vidrestore.media.reader import VideoReader
+from vidrestore.models.matching import Grid, gather, matched_positions
 from vidrestore.noise import NoiseEstimator
 from vidrestore.options import EncoderOptions, RestoreOptions, changed_values
 from vidrestore.pipeline.conversions import enlarged_frame
@@ -34,6 +41,17 @@ from vidrestore.pipeline.excerpt import find_span
 
 SAMPLES = 4  # starts of the video that the page shows
 SAMPLE_FRAMES = 10  # consecutive frames at each start that are measured
+PATCH = 16  # pixels
+MEDIAN_OF_NORMAL = 0.6745  # median magnitude of a standard normal distribution
+
+
+@dataclass
+class Measurement:
+    """The measurements of one video: its noise, its flicker by frame, and its first frame."""
+
+    estimator: NoiseEstimator
+    flicker: list[float] = field(default_factory=list)
+    picture: NDArray[np.uint8] | None = None
 
 
 @dataclass
@@ -152,6 +170,23 @@ def _sample(start: int, pairs: list[tuple[Frame, Frame]], videos: tuple[VideoInf
     small = [_small(picture[:height, :width]) for picture in pictures]
     cut = height > LARGEST[0] or width > LARGEST[1]
     return Sample(start, sides, Comparison(start, small[0], small[1]) if cut else None)
+
+
+def add_flicker(both: Sequence[Measurement], buffers: Sequence[list[Tensor]]) -> None:
+    """Add the flicker of the buffered frames after the first."""
+    if len(buffers[0]) > 1 and min(buffers[0][0].shape) >= PATCH:
+        source = torch.stack(buffers[0])
+        positions = matched_positions(source, Grid(source.shape[1], source.shape[2], PATCH, PATCH))
+        for side, planes in zip(both, buffers, strict=True):
+            side.flicker += flicker(torch.stack(planes), positions)
+
+
+def flicker(plane: Tensor, positions: Tensor) -> list[float]:
+    """Return the flicker of each frame after the first of a plane (T, H, W), at the patch positions (T, S,
+    2).
+    """
+    changes = gather(plane, positions, PATCH).mean(2).diff(dim=1).abs()  # (S, T - 1)
+    return [float(value) / MEDIAN_OF_NORMAL for value in changes.median(dim=0).values]
 
 
 def _small(picture: NDArray[np.uint8]) -> NDArray[np.uint8]:

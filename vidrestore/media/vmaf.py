@@ -20,10 +20,9 @@ import numpy as np
 from av.video.stream import VideoStream
 from numpy.typing import NDArray
 
-from vidrestore.errors import MediaError, OptionError
+from vidrestore.errors import MediaError
 
 Levels = NDArray[np.float64]
-INSTALL = 'pip install "vidrestore[metrics]"'
 
 
 class Vmaf:
@@ -58,7 +57,9 @@ class Vmaf:
                 video.finish()
         work = f"[0:v][1:v]libvmaf=log_fmt=json:log_path=vmaf.json:n_threads={threads}"
         inputs = ("-v", "error", "-nostdin", "-i", "restored.mkv", "-i", "clean.mkv")
-        command = [ffmpeg_with_vmaf(), *inputs, "-lavfi", work, "-f", "null", "-"]
+        ffmpeg = ffmpeg_with_vmaf()
+        assert ffmpeg is not None, "checked by the caller"
+        command = [ffmpeg, *inputs, "-lavfi", work, "-f", "null", "-"]
         done = subprocess.run(command, cwd=self._folder, capture_output=True, text=True, errors="replace")
         try:
             scores = tuple(_scores(json.loads((self._folder / "vmaf.json").read_text(encoding="utf-8"))))
@@ -67,8 +68,8 @@ class Vmaf:
         if done.returncode or len(scores) != self._videos[0].frames:
             said = done.stderr.strip().splitlines() or ["it said nothing"]
             raise MediaError(
-                f"{command[0]}: ended with {done.returncode} while it measured VMAF: {said[-1]}; leave vmaf "
-                "out of `metrics`"
+                f"{ffmpeg}: ended with {done.returncode} while it measured VMAF: {said[-1]}; put another "
+                "FFmpeg on the PATH"
             )
         return scores
 
@@ -119,17 +120,14 @@ class LosslessVideo:
 
 
 @cache
-def ffmpeg_with_vmaf() -> str:
-    """Return the path of an ffmpeg with libvmaf: on the PATH, else in the package imageio-ffmpeg. Raises
-    OptionError.
+def ffmpeg_with_vmaf() -> str | None:
+    """Return the path of an ffmpeg with libvmaf, if there is one: on the PATH, else in the package
+    imageio-ffmpeg.
     """
-    candidates = [shutil.which("ffmpeg"), _packaged_ffmpeg()]
-    for path in candidates:
+    for path in (shutil.which("ffmpeg"), _packaged_ffmpeg()):
         if path and _has_vmaf(path):
             return str(Path(path).absolute())  # it runs in another folder
-    found = ", ".join(path for path in candidates if path)
-    without = f"{found} has none" if found else "there is none on the PATH"
-    raise OptionError(f"vmaf needs an ffmpeg with libvmaf, and {without}; put one on the PATH, or: {INSTALL}")
+    return None
 
 
 def _packaged_ffmpeg() -> str | None:

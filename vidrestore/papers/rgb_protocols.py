@@ -29,7 +29,6 @@ from vidrestore.clips import clip_bounds, crossfade, join_clips
 from vidrestore.colour import OPPONENT_NORMS, opponent_to_rgb, rgb_to_opponent
 from vidrestore.degrade import add_gaussian_noise, imresize
 from vidrestore.errors import DatasetError
-from vidrestore.evaluation.reference import FurtherMetrics
 from vidrestore.evaluation.results import BICUBIC, GIVEN, ClipMetrics, Comparison, System
 from vidrestore.evaluation.sequence_frames import channels_last, eight_bits
 from vidrestore.metrics import psnr
@@ -141,13 +140,10 @@ def measure_enlarging(
     sequences: Sequence[FrameSequence],
     systems: Sequence[System],
     shown_count: int,
-    metrics: Sequence[str] = (),
     measured_frames: tuple[int, ...] = (),
 ) -> Iterator[ClipMetrics]:
-    """Yield the metrics of every system and channel on every clip.
-
-    `measured_frames` are the indices of the frames to enlarge and measure, all of them if empty. `metrics`
-    are measured in addition to PSNR and SSIM, the same for each channel.
+    """Yield the metrics of every system and channel on every clip. `measured_frames` are the indices of the
+    frames to enlarge and measure, all of them if empty.
     """
     enlargers, channels = [enlarger(system) for system in systems], table.settings["channels"]
     for number, sequence in enumerate(sequences):
@@ -156,13 +152,9 @@ def measure_enlarging(
         at = measured_frames or tuple(range(len(clean)))
         shown = at[len(at) // 2] if number < shown_count else None
         for system, enlarge in zip(systems, enlargers, strict=True):
-            with FurtherMetrics(metrics, clean.shape) as further:
-                by_channel, comparison = _enlarged_metrics(
-                    enlarge, small, clean, at, channels, further, shown
-                )
-                more = further.frames()
+            by_channel, comparison = _enlarged_metrics(enlarge, small, clean, at, channels, shown)
             for channel, values in by_channel.items():
-                frames = {metric: tuple(value[metric] for value in values) for metric in values[0]} | more
+                frames = {metric: tuple(value[metric] for value in values) for metric in values[0]}
                 yield ClipMetrics(
                     system.name, part.name, channel, sequence.name, frames, system.weights, comparison
                 )
@@ -174,7 +166,6 @@ def _enlarged_metrics(
     clean: Tensor,
     at: tuple[int, ...],
     channels: Sequence[str],
-    further: FurtherMetrics,
     shown: int | None,
 ) -> tuple[dict[str, list[dict[str, float]]], Comparison | None]:
     """Return the metrics of each frame by channel, and the frame `shown`."""
@@ -183,7 +174,6 @@ def _enlarged_metrics(
     for index, large in zip(at, enlarge(small, at), strict=True):
         for channel in channels:
             by_channel[channel].append(CHANNELS[channel](large, clean[index]))
-        further.add(large, clean[index])
         if index == shown:
             comparison = _comparison(index, bicubic(small[index]), large, clean[index])
     return by_channel, comparison
@@ -257,12 +247,9 @@ def measure_denoising(
     sequences: Sequence[FrameSequence],
     systems: Sequence[System],
     shown_count: int,
-    metrics: Sequence[str] = (),
 ) -> Iterator[ClipMetrics]:
     """Yield the metrics of every system and sigma on every sequence, with a frame to show of the first
     `shown_count`.
-
-    `metrics` are measured in addition to PSNR.
     """
     denoisers = [denoiser(system) for system in systems]
     for number, sequence in enumerate(sequences):
@@ -271,10 +258,8 @@ def measure_denoising(
         for column in part.columns:
             noisy = noisy_video(clean, float(column), seed_of(part.name, sequence.name, column))
             for system, denoise in zip(systems, denoisers, strict=True):
-                with FurtherMetrics(metrics, clean.shape) as further:
-                    restored = denoise(noisy, float(column))
-                    values, comparison = _denoised_metrics(restored, noisy, clean, further, shown)
-                    frames = {"psnr": values} | further.frames()
+                values, comparison = _denoised_metrics(denoise(noisy, float(column)), noisy, clean, shown)
+                frames = {"psnr": values}
                 yield ClipMetrics(
                     system.name, part.name, column, sequence.name, frames, system.weights, comparison
                 )
@@ -286,16 +271,14 @@ def noisy_video(clean: Tensor, sigma: float, seed: int) -> Tensor:
 
 
 def _denoised_metrics(
-    restored: Iterator[Tensor], noisy: Tensor, clean: Tensor, further: FurtherMetrics, shown: int | None
+    restored: Iterator[Tensor], noisy: Tensor, clean: Tensor, shown: int | None
 ) -> tuple[tuple[float, ...], Comparison | None]:
     """Return the PSNR of each frame, and the frame `shown`."""
     values, comparison = [], None
     for index, frame in enumerate(each.clamp(0, 1) for each in restored):
         values.append(psnr(channels_last(frame), channels_last(clean[index]) / 255, 1.0))
-        stored = eight_bits(frame)
-        further.add(stored, clean[index])
         if index == shown:
-            comparison = _comparison(index, eight_bits(noisy[index]), stored, clean[index])
+            comparison = _comparison(index, eight_bits(noisy[index]), eight_bits(frame), clean[index])
     return tuple(values), comparison
 
 

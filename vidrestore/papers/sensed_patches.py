@@ -21,7 +21,6 @@ from torch import Tensor
 
 from vidrestore.degrade import add_gaussian_noise
 from vidrestore.errors import DatasetError
-from vidrestore.evaluation.reference import FurtherMetrics
 from vidrestore.evaluation.results import GIVEN, ClipMetrics, Comparison, System
 from vidrestore.evaluation.sequence_frames import area_matrix, grey
 from vidrestore.metrics import psnr, ssim
@@ -80,22 +79,17 @@ def measure(
     sequences: Sequence[FrameSequence],
     systems: Sequence[System],
     shown_count: int,
-    metrics: Sequence[str] = (),
 ) -> Iterator[ClipMetrics]:
     """Yield the metrics of every system and column on every video, with a frame to show of the first
     `shown_count`.
-
-    `metrics` are measured in addition to PSNR and SSIM.
     """
     for number, sequence in enumerate(sequences):
         clean = gray_video(sequence, part.lines).float()
         for system in systems:
             for column in part.columns:
                 if fits(system, table, column):
-                    further = FurtherMetrics(metrics, clean.shape)
-                    yield _measure_video(
-                        table, part, sequence.name, clean, system, column, further, number < shown_count
-                    )
+                    show = number < shown_count
+                    yield _measure_video(table, part, sequence.name, clean, system, column, show)
 
 
 def gray_video(sequence: FrameSequence, lines: int) -> Tensor:
@@ -128,7 +122,6 @@ def _measure_video(
     clean: Tensor,
     system: System,
     column: str,
-    further: FurtherMetrics,
     show: bool,
 ) -> ClipMetrics:
     setting = setting_of(table, column)
@@ -153,10 +146,6 @@ def _measure_video(
     restored = restored.clamp(0, 255)
     pairs = list(zip(restored, clean, strict=True))
     frames = {"psnr": tuple(psnr(*pair) for pair in pairs), "ssim": tuple(ssim(*pair) for pair in pairs)}
-    with further:
-        for one, other in pairs:
-            further.add(one.round().to(torch.uint8)[None], other.to(torch.uint8)[None])
-        frames |= further.frames()
     comparison = gray_comparison(noisy, restored, clean) if show else None
     return ClipMetrics(system.name, part.name, column, clip, frames, system.weights, comparison)
 

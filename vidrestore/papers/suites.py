@@ -10,7 +10,6 @@ from statistics import fmean
 from typing import Any
 
 from vidrestore.errors import DatasetError, OptionError
-from vidrestore.evaluation.reference import VMAF, check_metrics, protocol_lines
 from vidrestore.evaluation.results import (
     BICUBIC,
     GIVEN,
@@ -50,11 +49,10 @@ SHOWN_COUNT = 3  # clips or pictures of each set that the page shows
 class Protocol:
     """How to measure the tables of one kind.
 
-    `measure` yields the metrics of each clip. `families` are the networks that take part, `free` the
-    baselines, `task` the weights' task. `lines` describes the protocol for the test sets used. `pooled`: the
-    mean is over all frames of a set, not over its clips' means. `pictures`: the test sets are single
-    pictures. `fits` decides if a system takes part in a column; `requires` is that condition in words.
-    `variants` of each system are measured.
+    `measure` yields the metrics of each clip. `families` are the networks that take part, `baselines` the
+    systems without weights, `task` the weights' task. `lines` describes the protocol for the test sets used.
+    `pooled`: the mean is over all frames of a set, not over its clips' means. `fits` decides if a system
+    takes part in a column; `requires` is that condition in words. `variants` of each system are measured.
     """
 
     measure: Callable[..., Iterator[ClipMetrics]]
@@ -63,7 +61,6 @@ class Protocol:
     task: Callable[[Table], str]
     lines: Callable[[Table, Collection[Any]], tuple[str, ...]]
     pooled: bool = False
-    pictures: bool = False
     fits: Callable[[System, Table, str], bool] = lambda system, table, column: True
     requires: str = ""
     variants: Callable[[System], tuple[System, ...]] = lambda system: (system,)
@@ -111,7 +108,6 @@ PROTOCOLS = {
             line.format(task=rgb_protocols.RULES[table.settings["task"]][2])
             for line in rgb_protocols.PICTURE_PROTOCOL
         ),
-        pictures=True,
     ),
     "super-resolution": Protocol(
         rgb_protocols.measure_enlarging,
@@ -139,27 +135,21 @@ def evaluate_table(
     weights: Sequence[str],
     system_names: Sequence[str],
     sets: Sequence[str],
-    metrics: Sequence[str],
     device: str,
     on_progress: OnProgress,
 ) -> Result:
-    """Measure the systems of a table on its test sets in the folder `data`, by the paper's metrics and
-    `metrics`.
+    """Measure the systems of a table on its test sets in the folder `data`, by the paper's metrics.
 
     `system_names` and `sets` choose rows; all of them if empty. Raises OptionError for names that the table
-    doesn't have, for named weights that fit none of its columns and for metrics whose library is missing,
-    DatasetError if a test set is missing or too small.
+    doesn't have and for named weights that fit none of its columns, DatasetError if a test set is missing or
+    too small.
     """
     table = read_table(name)
     protocol = PROTOCOLS[table.protocol]
-    check_metrics(metrics)
     parts = _select_sets(table, sets)
-    _check_metrics_fit(table, protocol.pictures, metrics)
     measured = [part for part in parts if part.dataset]
     found = {part.name: _find_set(table, part, data) for part in measured}
     _check_distinct(found)
-    single_frames = any(getattr(sequences, "measured_frames", ()) for sequences in found.values())
-    _check_metrics_fit(table, single_frames, metrics)
     found_systems = find_systems(
         table, protocol.baselines(table), protocol.families, protocol.task(table), weights, device
     )
@@ -169,13 +159,13 @@ def evaluate_table(
         _check_all_fit(systems, table, protocol, measured)
     clips: list[ClipMetrics] = []
     for part in measured:
-        clips += _measured(table, part, found[part.name], systems, protocol, metrics, on_progress)
+        clips += _measured(table, part, found[part.name], systems, protocol, on_progress)
     return Result(
         name,
         table.title,
         "published",
         tuple(_rows(table, parts, clips, system_names, protocol.pooled)),
-        protocol.lines(table, found.values()) + protocol_lines(metrics),
+        protocol.lines(table, found.values()),
         tuple(weights_notes(systems)),
         table.source,
         tuple(clips),
@@ -190,14 +180,6 @@ def _select_sets(table: Table, sets: Sequence[str]) -> list[TableSet]:
         raise OptionError(f"{table.name}: no test set {', '.join(unknown)}; there are: {', '.join(names)}")
     whole = not sets or set(sets) == set(names)
     return [part for part in table.sets if (whole if not part.dataset else not sets or part.name in sets)]
-
-
-def _check_metrics_fit(table: Table, pictures: bool, metrics: Sequence[str]) -> None:
-    """Raise OptionError for a metric of videos if the table measures single pictures."""
-    if VMAF in metrics and pictures:
-        raise OptionError(
-            f"{VMAF} is for videos, but {table.name} measures single pictures; remove it from `metrics`"
-        )
 
 
 def _check_all_fit(
@@ -246,12 +228,10 @@ def _measured(
     found: Any,
     systems: Sequence[System],
     protocol: Protocol,
-    metrics: Sequence[str],
     on_progress: OnProgress,
 ) -> Iterator[ClipMetrics]:
     here = [system for system in systems if system.only in ("", part.name)]
     more = {"measured_frames": found.measured_frames} if getattr(found, "measured_frames", ()) else {}
-    more |= {"metrics": metrics} if metrics else {}
     names: list[str] = []
     for clip in protocol.measure(table, part, found, here, SHOWN_COUNT, **more):
         if clip.clip not in names[-1:]:

@@ -30,7 +30,6 @@ _TYPES = {
     "init": list,
     "identity": dict,
     "curve": [{"step": COUNT}],
-    "plateau": {"waited": COUNT, "share": float},
 }
 _BEST = {"step": COUNT, "psnr": float, "weights": dict}
 

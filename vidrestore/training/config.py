@@ -30,7 +30,7 @@ from vidrestore.media.pictures import SUFFIXES as PHOTOS
 AtLeastOne = Annotated[int, Field(ge=1)]
 Portion = Annotated[float, Field(ge=0, le=1)]
 Positive = Annotated[float, Field(gt=0)]
-Precision = Literal["bf16", "fp16", "fp32"]
+Precision = Literal["bf16", "fp32"]
 
 
 @dataclass(frozen=True)
@@ -41,28 +41,13 @@ class Schedule(Checked):
     batch: AtLeastOne = 64
     learning_rate: Positive = 1e-3
     warmup: Annotated[int, Field(ge=0)] = 200
-    # share of the steps, at the end, over which the learning rate falls to the floor as a half cosine
+    # share of the steps, at the end, over which the learning rate falls to 1 % as a half cosine
     decay: Portion = 0.4
     clip_norm: Positive = 1.0
     seed: Annotated[int, Field(ge=0, lt=2**31)] = 0
     precision: Precision = "bf16"
     validate_every: AtLeastOne = 1000
     checkpoint_minutes: Annotated[float, Field(ge=0)] = 3.0
-    schedule: Literal["cosine", "restarts", "plateau"] = "cosine"
-    # lowest learning rate; None: a cosine ends at 1 % of the rate
-    floor: Annotated[float, Field(ge=0)] | None = None
-    # half cosines of equal length, by the share of the rate that each begins at
-    restarts: Annotated[tuple[Annotated[float, Field(gt=0, le=1)], ...], Field(min_length=1)] = (1.0,) * 4
-    patience: AtLeastOne = 5  # validations without improvement until the rate is reduced
-    factor: Annotated[float, Field(gt=0, lt=1)] = 0.3  # the rate is multiplied by it
-    # decay of the running average of the weights, which is validated and saved; 0: no average
-    average: Annotated[float, Field(ge=0, lt=1)] = 0.999
-    # weights written at the end: those of the last step, or of the best validation
-    final: Literal["last", "best"] = "last"
-
-    def __post_init__(self) -> None:
-        fits = self.floor is None or self.floor <= self.learning_rate
-        require(fits, "floor", f"at most the learning rate's {self.learning_rate:g}", self.floor)
 
 
 @dataclass(frozen=True)
@@ -81,7 +66,6 @@ class TrainingConfig(Schedule):
     clip_noise: bool = True
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         fits = len(self.sigma) == 1 or 0 < self.sigma[0] <= self.sigma[1]
         require(fits, "sigma", "one level of 0 or more, or a lowest and a highest above 0", self.sigma)
 
@@ -134,15 +118,13 @@ class FootageConfig(Checked):
 
     `clips` and `stills` are folders, or lists of several, relative to the configuration's own; an empty
     `stills` means no photos. `validation` names clips in those folders, without their folder, that are
-    excluded from training and used for validation. Shares are in [0, 1]. `resident` data are copied to the
-    memory of the device, where batches are drawn; others stay in the cache's files.
+    excluded from training and used for validation. Shares are in [0, 1].
     """
 
     clips: str | tuple[str, ...]
     stills: str | tuple[str, ...] = ""
     validation: tuple[str, ...] = ()
     still_share: Portion = 0.25  # of windows that are slow pans and zooms over photos
-    resident: bool = False
 
     def __post_init__(self) -> None:
         without_folder = all(name == Path(name).name for name in self.validation)

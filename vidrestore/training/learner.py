@@ -14,51 +14,27 @@ from torch import Tensor, nn
 
 from vidrestore.training.config import Schedule
 from vidrestore.training.objective import Objective
-from vidrestore.training.parallel import ProcessGroup
 from vidrestore.training.training_events import Metrics, rounded_metrics
 
-LOWEST = 0.01  # share of the learning rate at the end of a cosine, unless a floor is given
+LOWEST = 0.01  # share of the learning rate at the end
+AVERAGE = 0.999  # decay of the running average of the weights, which is validated and saved
 
 
-def learning_rate(step: int, settings: Schedule, reduced: float = 1.0) -> float:
-    """Return the learning rate of a step: linear warm-up, then `settings.schedule`. `reduced` is the share
-    left by a plateau.
-
-    "cosine": constant, then half a cosine. "restarts": half cosines of equal length, each from its share of
-    the rate, as in SGDR (I. Loshchilov and F. Hutter, ICLR 2017). "plateau": constant, reduced if the
-    held-out metrics stop improving. None falls below the floor.
-    """
-    rate, lowest = settings.learning_rate, LOWEST
-    if settings.floor is not None:
-        lowest = settings.floor / rate
-    if settings.schedule == "restarts":
-        period = settings.steps / len(settings.restarts)
-        cycle = min(int(step / period), len(settings.restarts) - 1)
-        fall = _cosine(cycle + 1 - step / period, max(settings.restarts[cycle], lowest), lowest)
-    elif settings.schedule == "plateau":
-        fall = max(reduced, 0.0 if settings.floor is None else lowest)
-    else:
-        falling = settings.steps * settings.decay
-        left = (settings.steps - step) / falling if falling else 1.0
-        fall = 1.0 if left >= 1 else _cosine(left, 1.0, lowest)
-    return rate * min(1.0, (step + 1) / max(settings.warmup, 1)) * fall
-
-
-def _cosine(left: float, high: float, low: float) -> float:
-    """Interpolate by half a cosine from `high` at left = 1 to `low` at left = 0."""
-    return low + (high - low) * 0.5 * (1 - math.cos(math.pi * left))
+def learning_rate(step: int, settings: Schedule) -> float:
+    """Return the learning rate of a step: linear warm-up, constant, then half a cosine."""
+    falling = settings.steps * settings.decay
+    left = (settings.steps - step) / falling if falling else 1.0
+    fall = 1.0 if left >= 1 else LOWEST + (1 - LOWEST) * 0.5 * (1 - math.cos(math.pi * left))
+    return settings.learning_rate * min(1.0, (step + 1) / max(settings.warmup, 1)) * fall
 
 
 class Learner:
     """A network, the average of its weights, and the optimiser that its objective asks for."""
 
-    def __init__(
-        self, network: nn.Module, objective: Objective, group: ProcessGroup, device: torch.device
-    ) -> None:
-        self.network, self.objective, self.group, self.device = network, objective, group, device
+    def __init__(self, network: nn.Module, objective: Objective, device: torch.device) -> None:
+        self.network, self.objective, self.device = network, objective, device
         self.average = copy.deepcopy(network).eval()
         self.optimiser = objective.optimiser(network)
-        self.scaler = torch.amp.GradScaler(device.type, enabled=objective.settings.precision == "fp16")
 
     def update(self, batch: tuple[Any, ...], step: int, rate: float) -> Tensor:
         """Update the weights by the gradients of a batch's loss, and their average; return the loss and the
@@ -70,18 +46,13 @@ class Learner:
         self.optimiser.zero_grad()
         learns = loss.requires_grad  # an algorithm without parameters is only validated and saved
         if learns:
-            self.scaler.scale(loss).backward()
-        mean = loss.detach()
+            loss.backward()
         gradients = [part.grad for part in self.network.parameters() if part.grad is not None]
-        self.group.average([mean, *gradients])
-        if learns:
-            self.scaler.unscale_(self.optimiser)
         norm = self._clip(gradients)
         if learns:
-            self.scaler.step(self.optimiser)  # skips a step whose gradients overflowed in fp16
-            self.scaler.update()
-        self._renew(1 - min(self.objective.settings.average, (1 + step) / (10 + step)))
-        return torch.stack((mean.float(), norm))
+            self.optimiser.step()
+        self._renew(1 - min(AVERAGE, (1 + step) / (10 + step)))
+        return torch.stack((loss.detach().float(), norm))
 
     def _clip(self, gradients: list[Tensor]) -> Tensor:
         """Scale gradients down to the norm that [training] allows, and return the norm that they had."""
@@ -100,30 +71,6 @@ class Learner:
         torch._foreach_add_(means, changes)
 
 
-class Plateau:
-    """Reduces the learning rate by `factor` after `patience` validations in a row without improvement.
-
-    DUST is trained so, by 0.3 after 5 epochs (De Weerdt et al., IEEE Trans. Signal Processing 72, 2024),
-    which watches the loss.
-    """
-
-    def __init__(self, patience: int, factor: float) -> None:
-        self.patience, self.factor = patience, factor
-        self.waited, self.share = 0, 1.0
-
-    def step(self, better: bool) -> None:
-        """Count a validation."""
-        self.waited = 0 if better else self.waited + 1
-        if self.waited >= self.patience:
-            self.waited, self.share = 0, self.share * self.factor
-
-    def state_dict(self) -> dict[str, float]:
-        return {"waited": self.waited, "share": self.share}
-
-    def load_state_dict(self, state: dict[str, float]) -> None:
-        self.waited, self.share = int(state["waited"]), state["share"]
-
-
 @dataclass(frozen=True)
 class Best:
     """The weights of the best validation, and its PSNR (dB), the mean over the held-out metrics."""
@@ -134,22 +81,17 @@ class Best:
 
 
 class Validations:
-    """The validations of a run: the curve of their metrics, the best one, and how long none was better."""
+    """The validations of a run: the curve of their metrics, and the best one."""
 
     def __init__(self, settings: Schedule) -> None:
         self.settings = settings
         self.curve: list[dict[str, Any]] = []
         self.best: Best | None = None
-        self.plateau = Plateau(settings.patience, settings.factor)
 
     def due(self, step: int) -> bool:
         """Return True if a validation is due after `step` steps."""
         validated = self.curve[-1]["step"] if self.curve else 0
         return validated < step and (step % self.settings.validate_every == 0 or step >= self.settings.steps)
-
-    def learning_rate(self, step: int) -> float:
-        """Return the learning rate of a step."""
-        return learning_rate(step, self.settings, self.plateau.share)
 
     def add(self, step: int, metrics: Metrics, before: Metrics, network: nn.Module) -> bool:
         """Add metrics to the curve; return True, and keep the network's weights, if they are the best."""
@@ -157,8 +99,6 @@ class Validations:
         self.curve.append({"step": step} | {name: rounded_metrics(part) for name, part in parts.items()})
         psnr = sum(metrics.values()) / len(metrics)
         better = not math.isnan(psnr) and (self.best is None or psnr > self.best.psnr)
-        if self.settings.schedule == "plateau":
-            self.plateau.step(better)
         if better:
             weights = {name: tensor.detach().cpu().clone() for name, tensor in network.state_dict().items()}
             self.best = Best(step, psnr, weights)
@@ -166,9 +106,8 @@ class Validations:
 
     def state_dict(self) -> dict[str, Any]:
         best = None if self.best is None else vars(self.best)
-        return {"curve": self.curve, "best": best, "plateau": self.plateau.state_dict()}
+        return {"curve": self.curve, "best": best}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.curve, best = state["curve"], state["best"]
         self.best = None if best is None else Best(**best)
-        self.plateau.load_state_dict(state["plateau"])

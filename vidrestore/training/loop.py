@@ -5,7 +5,6 @@ path = train(read_config(Path("examples/train/dust-denoise.toml")), Path("runs")
 
 from __future__ import annotations
 
-import copy
 import math
 import time
 from collections.abc import Iterator, Sequence
@@ -18,8 +17,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from vidrestore.errors import ConfigError, OptionError
+from vidrestore.errors import ConfigError
 from vidrestore.files.stopping import interrupts_held
+from vidrestore.restorers.devices import torch_device
 from vidrestore.training.checkpoints import (
     check_alike,
     check_same,
@@ -31,7 +31,7 @@ from vidrestore.training.checkpoints import (
 from vidrestore.training.config import RunConfig
 from vidrestore.training.data.batches import WorkerError, on_device, worker_errors
 from vidrestore.training.data.sources import IN_MEMORY, Reading, make_data
-from vidrestore.training.learner import Learner, Validations
+from vidrestore.training.learner import Learner, Validations, learning_rate
 from vidrestore.training.networks import (
     full_model,
     load_initial_weights,
@@ -41,23 +41,19 @@ from vidrestore.training.networks import (
     write_weights,
 )
 from vidrestore.training.objective import objective_of
-from vidrestore.training.parallel import LostError, ProcessGroup, processes
 from vidrestore.training.run_records import recording
 from vidrestore.training.training_events import (
     Began,
     Interrupted,
     Listener,
-    Metrics,
     Noticed,
     Reached,
     Stepped,
     Validated,
-    to_all,
 )
 
 READ_SECONDS = 1.0  # between two looks at the losses on a GPU, which wait for it
-LEARNT = ("network", "average", "optimiser", "scaler")  # parts of a checkpoint
-SMALLEST_SCALE = 2.0**-10  # loss scale in fp16; if gradients overflow even so, training has diverged
+LEARNT = ("network", "average", "optimiser")  # parts of a checkpoint
 
 
 def train(
@@ -67,50 +63,38 @@ def train(
     resume: bool = False,
     init: str | Path | Sequence[str | Path] | None = None,
     device: str = "auto",
-    tensorboard: bool = False,
     reading: Reading = IN_MEMORY,
     stop_after: float = math.inf,
     on_event: Listener = lambda event: None,
 ) -> Path:
     """Train as the configuration says, write `<output>/<name>.safetensors` and return its path.
 
-    Those are the averaged weights of the last step, or of the best validation if `config.training.final` is
-    "best"; `<name>.best.safetensors` holds the latter in any case. A checkpoint is written beside them every
-    few minutes and when the run is interrupted, `<name>.log.jsonl` has a line per step, `<name>.svg` shows
-    the loss and the held-out metrics, and with `tensorboard` so does the folder `<name>.tensorboard`. With
+    Those are the averaged weights of the last step; `<name>.best.safetensors` holds those of the best
+    validation. A checkpoint is written beside them every few minutes and when the run is interrupted,
+    `<name>.log.jsonl` has a line per step, `<name>.svg` shows the loss and the held-out metrics. With
     `resume` the run continues from the checkpoint, if it exists. Batches and noise depend only on the seed
     and the step, so a resumed run computes the same, apart from a GPU's rounding; only the next reported loss
     is a mean over fewer steps. A resumed run first makes the windows of its step again, which takes about a
     minute. After `stop_after` seconds it ends after the step that is under way, with a checkpoint, whose path
     is returned.
 
-    `reading` says how to read data. In several processes started by torchrun, each computes its share of
-    every batch; the first writes. `init` names weights (of the same network, or of parts of it) for a new
+    `reading` says how to read data. `init` names weights (of the same network, or of parts of it) for a new
     run.
 
     Raises ConfigError for missing or unfit data, for a checkpoint of another run or one that would be
     overwritten, if another process trains the same, and if training diverges; MediaError for unreadable data;
-    CheckpointError for unfit weights and for files that can't be written; OptionError for a missing device or
-    package, and `stop_after` in several processes; LostError and WorkerError if another process of the run
-    ends; KeyboardInterrupt after Ctrl-C.
+    CheckpointError for unfit weights and for files that can't be written; OptionError for a missing device;
+    WorkerError if a process that makes batches ends; KeyboardInterrupt after Ctrl-C.
     """
     deadline = time.monotonic() + stop_after
     with ExitStack() as stack:
         stack.enter_context(memory_errors(config))
-        group, place = stack.enter_context(processes(device))
-        if stop_after < math.inf and not group.alone:
-            raise OptionError("`stop_after` is for one process: several wouldn't stop at the same step")
-        run = Run(config, output, place, group)
-        if group.first:
-            stack.enter_context(run_lock(run.checkpoint))
+        run = Run(config, output, torch_device(device))
+        stack.enter_context(run_lock(run.checkpoint))
         resumed = run.begin(resume, sources_of(init))
-        emit = to_all()
-        if group.first:
-            records = output / config.name
-            emit = stack.enter_context(
-                recording(records, lambda: run.validations.curve, on_event, tensorboard=tensorboard)
-            )
-        emit(Began(run.step, config.training.steps, str(place), run.checkpoint if resumed else None))
+        records = recording(output / config.name, lambda: run.validations.curve, on_event)
+        emit, checkpoint = stack.enter_context(records), run.checkpoint if resumed else None
+        emit(Began(run.step, config.training.steps, str(run.learner.device), checkpoint))
         run.train(emit, replace(reading, notice=lambda message: emit(Noticed(message))), deadline)
         return run.save_weights() if run.step >= config.training.steps else run.checkpoint
 
@@ -118,24 +102,17 @@ def train(
 class Run:
     """The state of one training run: the network and what was learnt, the validations, and the step.
 
-    Raises ConfigError for a model that can't be built or can't take the data, an output folder that can't be
-    created, and a batch that the processes can't share equally.
+    Raises ConfigError for a model that can't be built or can't take the data, and an output folder that can't
+    be created.
     """
 
-    def __init__(
-        self, config: RunConfig, output: Path, device: torch.device, group: ProcessGroup | None = None
-    ) -> None:
-        self.config, self.output, self.group = config, output, group or ProcessGroup()
-        if config.training.batch % self.group.share.count:
-            raise ConfigError(
-                f"{config.path}: a batch of {config.training.batch} can't be divided among "
-                f"{self.group.share.count} processes; set training.batch to a multiple of that number"
-            )
+    def __init__(self, config: RunConfig, output: Path, device: torch.device) -> None:
+        self.config, self.output = config, output
         network = new_network(config).to(device)
         train_parts(config, network)
-        objective = objective_of(config, self.group.share)
+        objective = objective_of(config)
         objective.check(config, network)
-        self.learner = Learner(network, objective, self.group, device)
+        self.learner = Learner(network, objective, device)
         self.validations = Validations(config.training)
         self.step, self.seconds = 0, 0.0
         # of steps whose loss and norm are still on the device: their number, learning rate, and both
@@ -198,10 +175,9 @@ class Run:
         if self.step >= settings.steps and not self.validations.due(self.step):
             return
         on_event(Reached("read"))
-        with self.group.first_before_others():
-            source, held_out = make_data(self.config, self.network, reading)
+        source, held_out = make_data(self.config, self.network, reading)
         steps = range(self.step, settings.steps)
-        generated = source.batches(steps, settings.batch, reading.workers, self.group.share)
+        generated = source.batches(steps, settings.batch, reading.workers)
         with worker_errors(), closing(generated):
             on_event(Reached("batches"))
             # make the first batch now, so that its time isn't counted as training
@@ -210,7 +186,7 @@ class Run:
                 with worker_errors():
                     self._steps(batches, held_out, on_event, deadline)
             # these are never raised within a step, so the last step is complete
-            except (KeyboardInterrupt, LostError, WorkerError):
+            except (KeyboardInterrupt, WorkerError):
                 self._report([], on_event)
                 self._save(on_event)
                 on_event(Interrupted(self.step, self.checkpoint))
@@ -266,7 +242,7 @@ class Run:
 
     def update(self, *batch: Any) -> Tensor:
         """Take one step on a batch and return its loss, on the device; `read` returns what was measured."""
-        rate = self.validations.learning_rate(self.step)
+        rate = learning_rate(self.step, self.config.training)
         numbers = self.learner.update(batch, self.step, rate)
         self.step += 1
         self.unread.append((self.step, rate, numbers))
@@ -289,10 +265,7 @@ class Run:
     def _check_finite(self, step: int, loss: float, norm: float) -> None:
         if math.isfinite(loss) and math.isfinite(norm):
             return
-        # in fp16 the scaler then reduces the scale
-        scaler, found = self.learner.scaler, self.validations.best
-        if math.isfinite(loss) and scaler.is_enabled() and scaler.get_scale() > SMALLEST_SCALE:
-            return
+        found = self.validations.best
         remaining = (
             f"{self.checkpoint} holds the last step that was saved"
             if self.checkpoint.exists()
@@ -309,11 +282,8 @@ class Run:
         """Validate the averaged network, add the metrics to the curve, and keep the weights if they are the
         best.
         """
-        measured: tuple[Metrics, Metrics] = ({}, {})
         average, objective = self.learner.average, self.learner.objective
-        if self.group.first:  # it measures for all
-            measured = objective.metrics(average, held_out), objective.metrics_before(held_out)
-        metrics, before = self.group.broadcast(measured)
+        metrics, before = objective.metrics(average, held_out), objective.metrics_before(held_out)
         with interrupts_held():
             better = self.validations.add(self.step, metrics, before, average)
             if better:
@@ -330,8 +300,6 @@ class Run:
         """Save everything that a resumed run needs. Raises CheckpointError; the earlier checkpoint remains
         then.
         """
-        if not self.group.first:
-            return
         state = {name: getattr(self.learner, name).state_dict() for name in LEARNT}
         state |= {name: getattr(self, name) for name in ("step", "seconds", "init", "identity")}
         with interrupts_held():
@@ -347,8 +315,7 @@ class Run:
         settings = [{name: value for name, value in group.items() if name != "params"} for group in groups]
         try:
             for name in LEARNT:
-                if state[name] != {}:  # as that of a scaler is unless it is used
-                    getattr(self.learner, name).load_state_dict(state[name])
+                getattr(self.learner, name).load_state_dict(state[name])
             for group, now in zip(self.learner.optimiser.param_groups, settings, strict=True):
                 group.update(now)  # the configuration's weight decay may have changed
             self.validations.load_state_dict(state)
@@ -361,20 +328,12 @@ class Run:
             ) from error
 
     def save_weights(self) -> Path:
-        """Write the averaged network of the last step or the best, as `training.final` says; return the
-        path.
-        """
-        network, step, best = self.learner.average, self.step, self.validations.best
-        if self.config.training.final == "best" and best is not None:
-            network, step = copy.deepcopy(network), best.step
-            network.load_state_dict(best.weights)
-        self._write_weights(self.weights_path, network, step)
+        """Write the averaged network of the last step; return the path."""
+        self._write_weights(self.weights_path, self.learner.average, self.step)
         return self.weights_path
 
     def _write_weights(self, path: Path, network: nn.Module, step: int) -> None:
         """Write a step's network in half precision, with its training and held-out metrics."""
-        if not self.group.first:
-            return
         curve = [point for point in self.validations.curve if point["step"] <= step]
         objective = self.learner.objective
         write_weights(path, network, self.config, objective, curve=curve, init=self.init, step=step)

@@ -31,20 +31,19 @@ from vidrestore.training.config import (
     RunConfig,
     TrainingConfig,
 )
-from vidrestore.training.data.batches import WHOLE, Share
 from vidrestore.training.data.pairs import HeldOutPairs, task_indices
 from vidrestore.training.data.super_resolution import HeldOutClips
 from vidrestore.training.training_events import Metrics
 
 
 class Objective(ABC):
-    """The training of one kind of network with a run's settings, for one process's share of the batches."""
+    """The training of one kind of network with a run's settings."""
 
     fixed_settings: tuple[str, ...] = ("batch", "seed")  # may not change when a run is resumed
     measured, baseline = "crops", "psnr_before"  # names on the card of the weights
 
-    def __init__(self, settings: Any, share: Share = WHOLE) -> None:
-        self.settings, self.share = settings, share
+    def __init__(self, settings: Any) -> None:
+        self.settings = settings
 
     @property
     def parameters(self) -> dict[str, Any]:
@@ -94,11 +93,9 @@ class GroupObjective(Objective):
         return {f"held-out groups, sigma {sigma}": {"psnr": psnr} for sigma, psnr in last["psnr"].items()}
 
     def loss(self, network: nn.Module, batch: tuple[Any, ...], step: int) -> Tensor:
-        (clean, sigma, *noise), settings = batch, self.settings
-        drawn = noise[0] if noise else (settings.seed << 32) + step
-        return batch_loss(
-            network, clean, sigma, drawn, settings.precision, self.share, clip_noise=settings.clip_noise
-        )
+        (clean, sigma), settings = batch, self.settings
+        seed, clip_noise = (settings.seed << 32) + step, settings.clip_noise
+        return batch_loss(network, clean, sigma, seed, settings.precision, clip_noise=clip_noise)
 
     def metrics(self, network: nn.Module, held_out: Tensor) -> Metrics:
         settings = self.settings
@@ -207,16 +204,16 @@ class ClipObjective(Objective):
         return {f"x{SCALE}": mean_psnr(enlarged, held_out.large.flatten(0, 1) / 255)}
 
 
-def objective_of(config: RunConfig, share: Share = WHOLE) -> Objective:
-    """Return the objective of a configuration, for one process's share of the batches."""
-    made: Objective = load(config.kind.objective)(config.training, share)
+def objective_of(config: RunConfig) -> Objective:
+    """Return the objective of a configuration."""
+    made: Objective = load(config.kind.objective)(config.training)
     return made
 
 
 # The squared error grows about as sigma ** 1.3; divided by that, every level has about the same weight.
 LOSS_POWER = 1.3
 CHUNK = 200  # groups validated at once
-DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
+DTYPES = {"bf16": torch.bfloat16, "fp32": torch.float32}
 LEAST_ERROR = 1e-3  # squared error in [0, 1], 30 dB; crops with a smaller one have less weight in `psnr_loss`
 SPECTRUM_WEIGHT = 0.1  # of the spectra's error in `picture_loss`
 SCENE_WEIGHT = 0.05  # in `haze_loss`; where haze is thick, slopes by the scene are steep and say little
@@ -228,48 +225,43 @@ VALIDATION_SIGMAS = (5.0, 20.0, 50.0)
 def restored_groups(
     network: nn.Module,
     clean: Tensor,
-    sigma: float | Tensor,
-    noise: int | Tensor,
+    sigma: float,
+    seed: int,
     precision: str,
-    share: Share = WHOLE,
     *,
     clip_noise: bool = True,
 ) -> Tensor:
-    """Degrade and restore clean groups (B, T, N) on the 0-255 scale; return a share of them (B', T, N)
-    float32, with gradients.
+    """Degrade and restore clean groups (B, T, N) on the 0-255 scale; return them (B, T, N) float32,
+    with gradients.
 
-    The noise is given with standard deviation 1, or by a seed, on which it depends alone (and on the kind of
-    device). With `clip_noise` noisy patches are clipped and rounded, as a video file holds them; noise on the
-    measurements of compressed sensing is left as drawn.
+    The noise depends on the seed alone (and on the kind of device). With `clip_noise` noisy patches are
+    clipped and rounded, as a video file holds them; noise on the measurements of compressed sensing is left
+    as drawn.
     """
     group_network = cast("GroupNetwork", network)
     noisy = measured = group_network.measure(clean)
     stored = clip_noise and measured is clean
-    if isinstance(noise, Tensor):
-        noisy = measured + sigma * noise[..., : measured.shape[-1]]
-        noisy = noisy.round().clamp(0, 255) if stored else noisy
-    elif sigma:
-        generator = torch.Generator(clean.device).manual_seed(noise)
-        noisy = add_gaussian_noise(measured, float(sigma), generator, clip_and_round=stored)
-    return group_network.at(sigma, DTYPES[precision], PlainLinear)(noisy[share.of(len(noisy))])
+    if sigma:
+        generator = torch.Generator(clean.device).manual_seed(seed)
+        noisy = add_gaussian_noise(measured, sigma, generator, clip_and_round=stored)
+    return group_network.at(sigma, DTYPES[precision], PlainLinear)(noisy)
 
 
 def batch_loss(
     network: nn.Module,
     clean: Tensor,
-    sigma: float | Tensor,
-    noise: int | Tensor,
+    sigma: float,
+    seed: int,
     precision: str,
-    share: Share = WHOLE,
     *,
     clip_noise: bool = True,
 ) -> Tensor:
     """Return the mean squared error of the restored groups, in grey levels; with noise, weighted so that
-    levels count alike. `noise` is that of `restored_groups`.
+    levels count alike.
     """
-    restored = restored_groups(network, clean, sigma, noise, precision, share, clip_noise=clip_noise)
-    error = (restored - clean[share.of(len(clean))]).square().mean()
-    return error / sigma**LOSS_POWER if isinstance(sigma, Tensor) or sigma else error
+    restored = restored_groups(network, clean, sigma, seed, precision, clip_noise=clip_noise)
+    error = (restored - clean).square().mean()
+    return error / sigma**LOSS_POWER if sigma else error
 
 
 @torch.no_grad()

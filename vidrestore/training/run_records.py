@@ -1,5 +1,5 @@
 """Records of a run beside its checkpoint: a log with a line per step, a plot of the loss and the held-out
-metrics, and TensorBoard's, which needs the optional package `tensorboard`.
+metrics.
 """
 
 from __future__ import annotations
@@ -9,39 +9,32 @@ import math
 import os
 from array import array
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, Any
 
 from vidrestore.charts import picture
-from vidrestore.errors import CheckpointError, OptionError
+from vidrestore.errors import CheckpointError
 from vidrestore.events import plain
 from vidrestore.files.atomic import replacing
 from vidrestore.files.checked_json import parse_json
 from vidrestore.files.regular import open_descriptor
 from vidrestore.training.training_events import Began, Event, Listener, Stepped, Validated, to_all
 
-if TYPE_CHECKING:
-    from torch.utils.tensorboard import SummaryWriter
-
 POINTS = 320  # most points of a curve; more would not be visible
 
 
 @contextmanager
 def recording(
-    stem: Path, curve: Callable[[], Sequence[dict[str, Any]]], on_event: Listener, *, tensorboard: bool
+    stem: Path, curve: Callable[[], Sequence[dict[str, Any]]], on_event: Listener
 ) -> Iterator[Listener]:
     """Yield a listener that writes records to files named after `stem`, and passes every event on to
     `on_event`.
 
-    `curve` returns the validations so far. Raises OptionError if the package for `tensorboard` is missing.
+    `curve` returns the validations so far.
     """
-    with ExitStack() as stack:
-        log = stack.enter_context(closing(StepLog(stem.with_suffix(".log.jsonl"))))
-        listeners: list[Listener] = [log, curve_plot(stem.with_suffix(".svg"), log, curve), on_event]
-        if tensorboard:
-            listeners.append(stack.enter_context(tensorboard_listener(stem.with_suffix(".tensorboard"))))
-        yield to_all(*listeners)
+    with closing(StepLog(stem.with_suffix(".log.jsonl"))) as log:
+        yield to_all(log, curve_plot(stem.with_suffix(".svg"), log, curve), on_event)
 
 
 class StepLog:
@@ -175,34 +168,3 @@ def _writing(path: Path) -> Iterator[None]:
             f"{path}: can't be written ({reason}); free some space or remove the file, and go on with "
             "`resume`"
         ) from error
-
-
-@contextmanager
-def tensorboard_listener(folder: Path) -> Iterator[Listener]:
-    """Yield a listener that writes loss, learning rate, gradient norm and held-out PSNR to `folder`.
-
-    If a run is resumed, later steps are purged. Raises OptionError if the package is missing.
-    """
-    try:
-        from torch.utils.tensorboard import SummaryWriter
-    except ImportError as error:
-        raise OptionError(
-            '`tensorboard` needs a package that is not installed: pip install "vidrestore[tensorboard]"'
-        ) from error
-    writers: list[SummaryWriter] = []
-
-    def emit(event: Event) -> None:
-        if isinstance(event, Began):
-            writers.append(SummaryWriter(str(folder), purge_step=event.step + 1))
-        elif isinstance(event, Stepped):
-            for name in ("loss", "learning_rate", "gradient_norm"):
-                writers[-1].add_scalar(f"training/{name}", getattr(event, name), event.step)
-        elif isinstance(event, Validated):
-            for what, psnr in event.psnr.items():
-                writers[-1].add_scalar(f"held out/PSNR {what}", psnr, event.step)
-
-    try:
-        yield emit
-    finally:
-        for writer in writers:
-            writer.close()

@@ -15,9 +15,8 @@ from torch import Tensor
 from vidrestore.degrade import add_gaussian_noise
 from vidrestore.models.matching import Grid, fixed_positions, gather, matched_positions
 from vidrestore.training.config import DataConfig
-from vidrestore.training.data.batches import WHOLE, Share, Source, in_order
+from vidrestore.training.data.batches import Source, in_order
 from vidrestore.training.data.footage import Footage, Window
-from vidrestore.training.data.planes import Camera, PlaneSource, Shots
 
 NEAR = 1.2  # a batch takes groups that were matched at its noise level within this factor
 
@@ -53,9 +52,7 @@ class GroupPool(Source):
         self.windows: list[WindowGroups] = []  # the latest, oldest first
         self._made: Generator[WindowGroups] | None = None  # by other processes
 
-    def batches(
-        self, steps: range, size: int, workers: int = 0, share: Share = WHOLE
-    ) -> Generator[tuple[Any, ...]]:
+    def batches(self, steps: range, size: int, workers: int = 0) -> Generator[tuple[Any, ...]]:
         """Yield batches as `Source.batches` does; the workers make windows, which takes most of the time."""
         if workers and steps:
             numbers = range(
@@ -63,17 +60,14 @@ class GroupPool(Source):
             )
             self._made = in_order(self._window, numbers, workers)
         try:
-            yield from super().batches(steps, size, 0, share)
+            yield from super().batches(steps, size, 0)
         finally:
             if self._made is not None:
                 self._made.close()
 
-    def batch(self, step: int, size: int, share: Share = WHOLE) -> tuple[Tensor, float]:
+    def batch(self, step: int, size: int) -> tuple[Tensor, float]:
         """Return clean groups (size, T, N) on the 0-255 scale, flipped and transposed at random, and their
         noise level.
-
-        Every process gets the whole batch, because the noise of one's share can only be drawn with that of
-        the others.
         """
         self.advance(step * size)
         rng = np.random.default_rng((self.seed, 1, step))
@@ -107,38 +101,6 @@ class GroupPool(Source):
         sigma = math.exp(rng.uniform(math.log(low), math.log(high))) if high > low else low
         window = self.footage.window(rng, self.patch)
         return WindowGroups(number, sigma, window_groups(window, sigma, self.config, self.patch, rng))
-
-
-class ResidentGroups(PlaneSource):
-    """Groups of patches at one place of all frames, drawn on the device where the data lie."""
-
-    def __init__(
-        self,
-        footage: Shots,
-        device: torch.device,
-        config: DataConfig,
-        sigma: tuple[float, ...],
-        patch: int,
-        frames: int,
-        seed: int,
-    ) -> None:
-        super().__init__(footage, device, seed, Camera(patch, frames, symmetric=False))
-        self.config, self.sigma = config, sigma
-
-    def batch(self, step: int, size: int, share: Share = WHOLE) -> tuple[Tensor, float | Tensor, Tensor]:
-        """Return clean groups (size, T, N) on the 0-255 scale, their noise level, the same for all, and noise
-        of standard deviation 1 (size, T, N).
-        """
-        parts = []
-        for still, samples in self.parts(size, range(size)):
-            draws = self.counters(step, samples)
-            coloured = draws.chance(self.config.chroma_share)
-            plane = torch.where(coloured, draws.integers(1, 3), 0)
-            view = self.camera.view(draws, self.planes, still, plane)
-            parts.append(self.planes.patches(view, plane).flatten(2))
-        clean, low, high = torch.cat(parts), self.sigma[0], self.sigma[-1]
-        level = self.counters(step, range(1), 1).log_uniform((low, high))[0] if low < high else low
-        return clean, level, self.counters(step, range(size), 2).normal(*clean.shape[1:])
 
 
 def window_groups(

@@ -18,20 +18,17 @@ from vidrestore.colour import grey_to_planes, planes_to_grey, rgb_to_yuv, yuv_to
 from vidrestore.degrade import (
     BATCHED,
     DEGRADATIONS,
-    ON_HOST,
     average_exposures,
     motion,
     with_moving_things,
 )
 from vidrestore.degrade.branches import degraded, of_sample, one_by_one
-from vidrestore.degrade.coding import random_coding
-from vidrestore.degrade.counters import Counters, constants
+from vidrestore.degrade.counters import Counters
 from vidrestore.degrade.haze import random_scattering
 from vidrestore.errors import ConfigError
 from vidrestore.frames import ColourTags, PixelFormat
 from vidrestore.media.recompress import recompress, recompress_pictures
 from vidrestore.training.config import TASK_OF, PairDataConfig
-from vidrestore.training.data.batches import WHOLE, Share
 from vidrestore.training.data.footage import Footage
 from vidrestore.training.data.planes import Camera, PlaneSource, Shots
 
@@ -57,16 +54,11 @@ class HeldOutPairs:
 
 
 class PairSource(PlaneSource):
-    """Batches of pairs, for a network with these `tasks`, or of haze, for one that `finds_haze`.
-
-    On a device encoders are imitated, and blur is that of a camera's path, never an average of frames. Raises
-    ConfigError for what isn't there.
-    """
+    """Batches of pairs, for a network with these `tasks`, or of haze, for one that `finds_haze`."""
 
     def __init__(
         self,
         footage: Shots,
-        device: torch.device | None,
         config: PairDataConfig,
         seed: int,
         tasks: Sequence[str] = (),
@@ -74,19 +66,11 @@ class PairSource(PlaneSource):
         finds_haze: bool = False,
     ) -> None:
         camera = Camera(config.crop, config.frames, NATIVE, config.fast, config.widest)
-        super().__init__(footage, device, seed, camera)
+        super().__init__(footage, seed, camera)
         self.config, self.finds_haze = config, finds_haze
         self.tasks = task_indices(config, tasks)
-        if self.resident:
-            if missing := [name for name in config.degradations if name not in BATCHED]:
-                raise ConfigError(
-                    f"resident data have no {', '.join(missing)}; set data.resident=false, or leave it "
-                    "out of data.degradations"
-                )
-            if config.distracted:
-                raise ConfigError("resident data have no distracted crops; set data.distracted=0")
 
-    def batch(self, step: int, size: int, share: Share = WHOLE) -> tuple[Tensor, ...]:
+    def batch(self, step: int, size: int) -> tuple[Tensor, ...]:
         """Return degraded and clean crops, float32 in [0, 1], each with a random degradation.
 
         Both are (size, 3, S, S). With several frames the degraded ones are (size, frames, 3, S, S) and the
@@ -95,7 +79,7 @@ class PairSource(PlaneSource):
         the clean ones have four more channels: the optical depth of green, and the airlight's R, G and B in
         linear light.
         """
-        config, samples = self.config, range(size)[share.of(size)]
+        config, samples = self.config, range(size)
         clean, draws = self._windows(step, size, samples, config.frames), self.counters(step, samples, 1)
         primary = draws.integers(0, len(config.degradations))
         untouched, recompressed = draws.chance(config.untouched), draws.chance(config.recompressed)
@@ -110,7 +94,7 @@ class PairSource(PlaneSource):
             things, chosen = draws.branch(), draws.chance(config.distracted)
             clean = degraded(clean, chosen, one_by_one(with_moving_things), things)
         averages = {}
-        if not self.resident and "blur" in config.degradations:
+        if "blur" in config.degradations:
             blurred = (primary == config.degradations.index("blur")) & ~untouched
             lengths = torch.where(blurred & draws.chance(MEAN_SHARE), draws.integers(0, len(EXPOSURES)), -1)
             averages = self._averages(step, size, samples, lengths.tolist())
@@ -124,7 +108,7 @@ class PairSource(PlaneSource):
         tasks = []
         if self.tasks:
             numbers = tuple(float(self.tasks[name]) for name in config.degradations)
-            tasks = [constants(numbers, self.device)[primary].long()]
+            tasks = [torch.tensor(numbers)[primary].long()]
         clean = quantised(clean[:, middle])
         return given if config.frames > 1 else given[:, 0], clean, *tasks
 
@@ -163,9 +147,8 @@ class PairSource(PlaneSource):
         if self.config.combined:
             after = [[ORDER.index(name) for name in SECOND.get(first, ())] or [-1] for first in names]
             table = [float(row[number % len(row)]) for row in after for number in range(6)]  # 1, 2 or 3
-            found = constants(tuple(table), self.device)[6 * primary + draws.integers(0, 6)].long()
+            found = torch.tensor(table)[6 * primary + draws.integers(0, 6)].long()
             second = torch.where(draws.chance(self.config.combined), found, second)
-        degradations = BATCHED if self.resident else ON_HOST
         for name in occurring(self.config):
             chosen = second == ORDER.index(name)
             if name in names:
@@ -173,12 +156,11 @@ class PairSource(PlaneSource):
             if name == "blur" and averages:
                 chosen[list(averages)] = False
                 clips = torch.stack([averages.get(row, (clip,))[-1] for row, clip in enumerate(clips)])
-            clips = degraded(clips, chosen & ~untouched, degradations[name], draws.branch())
+            clips = degraded(clips, chosen & ~untouched, BATCHED[name], draws.branch())
         return clips
 
     def _compressed(self, clips: Tensor, chosen: Tensor, draws: Counters) -> Tensor:
-        branch, coding = draws.branch(), random_coding if self.resident else one_by_one(random_compression)
-        return degraded(clips, chosen, coding, branch)
+        return degraded(clips, chosen, one_by_one(random_compression), draws.branch())
 
 
 def occurring(config: PairDataConfig) -> list[str]:

@@ -1,0 +1,144 @@
+"""VMAF: what it is computed from, and errors of FFmpeg."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from vidrestore.errors import MediaError
+from vidrestore.evaluation.reference import SMALLEST, gray_levels
+from vidrestore.media.vmaf import Vmaf, ffmpeg_with_vmaf
+
+ROOT = Path(__file__).parents[2]
+
+
+def video(frames: int, height: int, width: int, noise: float = 0.0, channels: int = 3) -> torch.Tensor:
+    """(T, C, H, W) uint8: waves that move."""
+    rng = np.random.default_rng(8)
+    rows, columns = np.mgrid[:height, :width] / 7
+    made = [
+        [
+            128 + 90 * np.sin(rows + number / 3 + channel) * np.cos(columns * (1 + channel / 2))
+            for channel in range(channels)
+        ]
+        for number in range(frames)
+    ]
+    return torch.from_numpy(
+        (np.array(made) + rng.normal(0, noise, (frames, channels, height, width)))
+        .round()
+        .clip(0, 255)
+        .astype(np.uint8)
+    )
+
+
+def measured(restored: torch.Tensor, clean: torch.Tensor) -> tuple[float, ...]:
+    with Vmaf(*clean.shape[2:]) as metric:
+        for pair in zip(restored, clean, strict=True):
+            one, other = (each[0].double() if len(each) == 1 else gray_levels(each) for each in pair)
+            metric.add(one.numpy(), other.numpy())
+        return metric.values(1)
+
+
+def y4m(path: Path, frames: torch.Tensor) -> None:
+    """Gray levels in the range of video, 4:2:0."""
+    height, width = frames.shape[-2:]
+    chroma = bytes([128]) * (((height + 1) // 2) * ((width + 1) // 2) * 2)
+    with path.open("wb") as file:
+        file.write(f"YUV4MPEG2 W{width} H{height} F25:1 C420jpeg\n".encode())
+        for frame in frames:
+            luma = np.round(16 + frame[0].numpy().astype(float) * 219 / 255).astype(np.uint8)
+            file.write(b"FRAME\n" + luma.tobytes() + chroma)
+
+
+@pytest.fixture
+def ffmpeg() -> str:
+    return ffmpeg_with_vmaf() or pytest.skip("needs an ffmpeg with libvmaf")
+
+
+def test_vmaf_is_what_ffmpeg_says_of_the_luma(tmp_path: Path, ffmpeg: str) -> None:
+    # In one channel no level lies midway between two of luma, so rounding is the same on every processor.
+    clean, restored = video(4, 70, 90, channels=1), video(4, 70, 90, noise=25, channels=1)
+    y4m(tmp_path / "clean.y4m", clean)
+    y4m(tmp_path / "restored.y4m", restored)
+    graph = "[0:v][1:v]libvmaf=log_fmt=json:log_path=log.json"
+    subprocess.run(
+        [ffmpeg, "-v", "error", "-i", "restored.y4m", "-i", "clean.y4m", "-lavfi", graph, "-f", "null", "-"],
+        cwd=tmp_path,
+        check=True,
+    )
+    expected = [
+        frame["metrics"]["vmaf"] for frame in json.loads((tmp_path / "log.json").read_text())["frames"]
+    ]
+    found = measured(restored, clean)
+    assert found == pytest.approx(expected, abs=1e-4) and len(found) == 4 and found[0] < 90
+
+
+@pytest.mark.usefixtures("ffmpeg")
+def test_vmaf_of_small_frames_is_that_of_larger_ones_where_they_are_equal():
+    small, large = (video(3, side, side) for side in (SMALLEST, 64))
+    assert measured(small, small) == pytest.approx(measured(large, large), abs=1e-3)
+
+
+@pytest.fixture
+def no_ffmpeg(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
+    """A folder that is all of PATH; no imageio-ffmpeg."""
+    ffmpeg_with_vmaf.cache_clear()
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setitem(sys.modules, "imageio_ffmpeg", None)
+    yield tmp_path
+    ffmpeg_with_vmaf.cache_clear()
+
+
+def write_ffmpeg(folder: Path, script: str) -> Path:
+    path = folder / "ffmpeg"
+    path.write_text(f"#!/bin/sh\n{script}\n")
+    path.chmod(0o755)
+    return path
+
+
+def test_without_an_ffmpeg_that_has_libvmaf_there_is_none(no_ffmpeg):
+    write_ffmpeg(no_ffmpeg, "echo ' .. psnr  VV->V  Calculate the PSNR'")
+    assert ffmpeg_with_vmaf() is None
+
+
+def test_an_ffmpeg_that_fails_is_an_error_with_its_last_word(no_ffmpeg):
+    listing = 'case "$*" in *-filters*) echo " .. libvmaf VV->V VMAF";; '
+    path = write_ffmpeg(no_ffmpeg, listing + "*) echo no model >&2; exit 3;; esac")
+    clean = video(1, 40, 40)
+    with pytest.raises(
+        MediaError,
+        match=f"{path}: ended with 3 while it measured VMAF: no model; put another FFmpeg on the PATH",
+    ):
+        measured(clean, clean)
+    write_ffmpeg(no_ffmpeg, listing + "esac")  # says nothing, measures nothing
+    with pytest.raises(MediaError, match="ended with 0 while it measured VMAF: it said nothing"):
+        measured(clean, clean)
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGXFSZ"), reason="needs a limit on the size of files")
+def test_videos_that_have_no_room_are_an_error_and_leave_nothing(tmp_path):
+    script = (
+        "import resource, numpy\n"
+        "from vidrestore.media.vmaf import Vmaf\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (30_000, 30_000))\n"
+        "with Vmaf(64, 64) as metric:\n"
+        "    for _ in range(200):\n"
+        "        metric.add(*255 * numpy.random.rand(2, 64, 64))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        env=os.environ | {"TMPDIR": str(tmp_path)},
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+    )
+    assert done.stderr.splitlines()[-1].startswith(f"vidrestore.errors.MediaError: {tmp_path}/vidrestore-")
+    assert "can't hold the videos that VMAF is measured of" in done.stderr.splitlines()[-1]
+    assert not list(tmp_path.iterdir())
