@@ -304,11 +304,27 @@ def describe_stream(stream: Stream) -> StreamInfo:
     return StreamInfo(
         index=stream.index,
         kind="data" if stream.type == "unknown" else stream.type,  # of a type that FFmpeg does not know
-        codec=context.codec.canonical_name if context is not None else "unknown",
+        codec=context.codec.canonical_name if context is not None else _codec_without_decoder(stream),
         language=stream.language,
         title=stream.metadata.get("title"),
         attached_picture=is_attached(stream),
     )
+
+
+def _codec_without_decoder(stream: Stream) -> str:
+    """Return the name of a codec without a decoder, or "unknown" with its tag in the file, from FFmpeg's own
+    description ("Data: none (mebx / 0x7862656D)"); PyAV 18 has no attribute for the tag.
+    """
+    from av import logging as ffmpeg
+
+    if stream.type == "attachment":
+        return "unknown"
+    with log_level(ffmpeg.INFO):
+        text: str = stream.container.dumps_format()  # type: ignore[attr-defined]
+    found = re.search(rf"Stream #0:{stream.index}\b.*?: \w+: (\w+)(?: (\(\w{{4}}) /)?", text)
+    if not found or found[1] in ("none", "unknown_codec"):
+        return f"unknown {found[2]})" if found and found[2] else "unknown"
+    return found[1]
 
 
 def describe_video(source: str, stream: VideoStream, frames: list[VideoFrame], container: str) -> VideoInfo:
