@@ -68,7 +68,8 @@ class EncodedSound:
 
     The clock counts samples from the first time on: times of packets are often rounded to milliseconds.
     Where the source has none for a while, there is silence. Of a `cut`, the decoded frames that begin in it
-    are used. `undecoded` counts the packets that couldn't be decoded.
+    are used. `undecoded` counts the packets that couldn't be decoded. With `only_decodes`, for a trial,
+    nothing is encoded, which takes most of the time.
     """
 
     def __init__(
@@ -94,7 +95,7 @@ class EncodedSound:
         else:
             self.stream.codec_context.bit_rate = _BIT_RATE * count
         self.stream.time_base = Fraction(1, self.stream.codec_context.sample_rate)
-        self.undecoded = 0
+        self.undecoded, self.only_decodes = 0, False
         self.clock: int | None = None  # the time of the next sample, in samples of the source
 
     def packets(self, packet: Packet[Any]) -> Iterator[Packet[Any]]:
@@ -111,7 +112,7 @@ class EncodedSound:
 
     def rest(self) -> Iterator[Packet[Any]]:
         """Yield the last encoded packets."""
-        if self.clock is not None:
+        if self.clock is not None and not self.only_decodes:
             # the last one of FLAC has no sound
             yield from (packet for packet in self.stream.encode(None) if packet.size)
 
@@ -135,7 +136,8 @@ class EncodedSound:
         assert self.clock is not None
         frame.pts, frame.time_base = self.clock, Fraction(1, frame.sample_rate)
         self.clock += frame.samples
-        yield from self.stream.encode(frame)
+        if not self.only_decodes:
+            yield from self.stream.encode(frame)
 
 
 def _silence(like: AudioFrame, samples: int) -> AudioFrame:

@@ -254,7 +254,8 @@ def _write_trial(template: Stream, container: str, packets: list[Packet[Any]]) -
 def check_packets(
     source: SourceInfo, output: Target, copy: tuple[int, ...], span: Span = WHOLE
 ) -> tuple[str, ...]:
-    """Copy all packets of these streams into a file that isn't kept, and return warnings of repaired times.
+    """Copy all packets of these streams into a file that isn't kept, and return warnings of repaired times;
+    sound to encode again is only decoded.
 
     Raises MediaError naming the stream, the time and the way out if a packet can't be copied.
     """
@@ -268,6 +269,8 @@ def check_packets(
             with av.open(_Discarded(), "w", format=output.container) as trial:
                 for index in copy:
                     copier.add(trial, index)
+                for sound in copier.encoded.values():
+                    sound.only_decodes = True
                 trial.start_encoding()
                 copier.start()
                 for packet in copier.up_to(None, -((cut and cut.start) or Fraction(0))):
