@@ -224,3 +224,31 @@ def test_sound_of_an_unknown_codec_is_left_out_beside_sound_that_is_kept_and_ref
     assert sounds(tmp_path / "out.mkv") == ["aac"]
     assert run(source, "-o", tmp_path / "alone.mkv", "--drop", "1") == 1
     assert "can't hold stream 2 (audio: unknown (xpac) ita" in capsys.readouterr().err
+
+
+def test_webvtt_as_mkvmerge_names_it_is_kept(tmp_path, capsys):
+    source, output = tmp_path / "in.mkv", tmp_path / "out.mkv"
+    rich_video(source, Extras(subtitles=("hdmv_text_subtitle",)))
+    content = source.read_bytes()
+    assert content.count(b"S_HDMV/TEXTST") == 1
+    source.write_bytes(content.replace(b"S_HDMV/TEXTST", b"S_TEXT/WEBVTT"))
+    assert run(source, "-o", output) == 0
+    with av.open(str(output)) as opened:
+        text = opened.streams.subtitles[0]
+        assert (text.codec_context.name, text.language) == ("webvtt", "fra")
+        found = [(packet.pts, packet.duration, bytes(packet)) for packet in opened.demux(text) if packet.size]
+    assert found == [(50, 100, b"hello"), (300, 100, b"hello")]
+    assert run(source, "-o", tmp_path / "out.mp4") == 1
+    assert ".mp4 can't hold stream 2 (subtitle: webvtt fra" in capsys.readouterr().err
+
+
+def test_sound_that_cannot_be_decoded_is_silent_and_reported_as_damage(tmp_path, capsys):
+    source, output = with_sound(tmp_path / "in.mkv", "flac"), tmp_path / "out.webm"
+    with av.open(str(source)) as opened:
+        damaged = [bytes(packet) for packet in opened.demux(audio=0) if packet.size][2]
+    content = source.read_bytes()
+    assert content.count(damaged) == 1
+    source.write_bytes(content.replace(damaged, bytes(len(damaged))))
+    assert run(source, "-o", output) == 4
+    assert "1 packet of stream 1 can't be decoded, and is silent" in capsys.readouterr().err
+    assert abs(decoded(output)[1].shape[1] / 48000 - 1) < 0.05

@@ -319,12 +319,25 @@ def _codec_without_decoder(stream: Stream) -> str:
 
     if stream.type == "attachment":
         return "unknown"
+    if stream.type == "subtitle" and _all_unknown_are_webvtt(stream.container):
+        return "webvtt"
     with log_level(ffmpeg.INFO):
         text: str = stream.container.dumps_format()  # type: ignore[attr-defined]
     found = re.search(rf"Stream #0:{stream.index}\b.*?: \w+: (\w+)(?: (\(\w{{4}}) /)?", text)
     if not found or found[1] in ("none", "unknown_codec"):
         return f"unknown {found[2]})" if found and found[2] else "unknown"
     return found[1]
+
+
+def _all_unknown_are_webvtt(container: Any) -> bool:
+    """Return True for a Matroska file whose subtitles without a decoder are WebVTT as mkvmerge writes it,
+    by a name of the codec that FFmpeg doesn't know.
+    """
+    if not container.format.name.startswith("matroska"):
+        return False
+    unknown = sum(stream.codec_context is None for stream in container.streams.subtitles)
+    with open(container.name.removeprefix("file:"), "rb") as file:
+        return file.read(1 << 22).count(b"S_TEXT/WEBVTT") == unknown
 
 
 def describe_video(source: str, stream: VideoStream, frames: list[VideoFrame], container: str) -> VideoInfo:

@@ -346,7 +346,12 @@ def add_copy(output: OutputContainer, template: Stream, *, whole: bool = True) -
 
     Metadata about the whole stream is omitted unless all packets are copied (`whole`).
     """
-    made: Stream = output.add_stream_from_template(template, opaque=True)
+    context: Any = template.codec_context
+    if context is None and describe_stream(template).codec == "webvtt":
+        made: Stream = output.add_mux_stream("webvtt")
+        made.time_base = template.time_base
+    else:
+        made = output.add_stream_from_template(template, opaque=True)
     _describe(made, template, template.metadata if whole else without_stale(template.metadata))
     return made
 
@@ -485,9 +490,10 @@ class StreamCopier:
             else None
         )
         undecoded = [
-            f"{sound.undecoded} packets of stream {index} can't be decoded, and are silent"
+            f"{'1 packet' if count == 1 else f'{count} packets'} of stream {index} can't be decoded, and "
+            f"{'is' if count == 1 else 'are'} silent"
             for index, sound in self.encoded.items()
-            if sound.undecoded
+            if (count := sound.undecoded)
         ]
         return "; ".join(part for part in (self.broken, corrupt, *undecoded) if part) or None
 
