@@ -303,28 +303,6 @@ def test_what_a_container_cannot_hold_is_refused_before_work_with_advice(
     assert check_streams(source, Target(str(tmp_path / target)), frozenset(drop)) == ()
 
 
-def test_a_fault_that_mp4_finds_at_its_end_is_found_before_work(tmp_path):
-    """PCM from AVI has channels but no layout, which MP4 asks for in its last box."""
-    path = tmp_path / "in.avi"
-    with av.open(str(path), "w") as output:
-        video = output.add_stream("mpeg4", rate=25, width=64, height=48)
-        sound = output.add_stream("pcm_s16le", rate=48000, layout="stereo")
-        frame = av.VideoFrame(64, 48, "yuv420p")
-        frame.pts = 0
-        output.mux([*video.encode(frame), *video.encode(None), *silence(sound)])
-    message = r".mp4 can't hold stream 1 \(audio: pcm_s16le\); use `output=.*out.mkv` or `drop=audio`"
-    with pytest.raises(MediaError, match=message):
-        check_streams(probe(str(path)), Target(str(tmp_path / "out.mp4")))
-
-
-def silence(stream):
-    frame = av.AudioFrame("s16", "stereo", 1024)
-    frame.sample_rate, frame.pts = 48000, 0
-    for plane in frame.planes:
-        plane.update(bytes(plane.buffer_size))
-    return [*stream.encode(frame), *stream.encode(None)]
-
-
 def test_streams_are_left_out_by_kind(tmp_path):
     source = rich_video(tmp_path / "in.mkv", LETTERS)
     assert check_streams(source, Target("out.mkv")) == (1, 2, 3, 4)

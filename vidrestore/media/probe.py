@@ -49,7 +49,7 @@ _PROBED_FRAMES = 4  # enough to find a field flag quickly
 @dataclass(frozen=True)
 class StreamInfo:
     """One stream of any kind: video, audio, subtitle, attachment or data. `codec` is FFmpeg's name or
-    "unknown".
+    "unknown"; `unplaced` is sound whose channels have no places, only a number, as in AVI.
     """
 
     index: int
@@ -58,6 +58,7 @@ class StreamInfo:
     language: str | None = None
     title: str | None = None
     attached_picture: bool = False
+    unplaced: bool = False
 
 
 @dataclass(frozen=True)
@@ -300,7 +301,7 @@ def is_attached(stream: Stream) -> bool:
 
 
 def describe_stream(stream: Stream) -> StreamInfo:
-    context = stream.codec_context
+    context: Any = stream.codec_context
     return StreamInfo(
         index=stream.index,
         kind="data" if stream.type == "unknown" else stream.type,  # of a type that FFmpeg does not know
@@ -308,6 +309,7 @@ def describe_stream(stream: Stream) -> StreamInfo:
         language=stream.language,
         title=stream.metadata.get("title"),
         attached_picture=is_attached(stream),
+        unplaced=stream.type == "audio" and context is not None and "channels" in context.layout.name,
     )
 
 

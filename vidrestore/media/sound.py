@@ -35,7 +35,10 @@ def encoder_of(stream: StreamInfo, container: str) -> str | None:
     import av
 
     codec = stream.codec
-    if stream.kind != "audio" or not is_decoded(codec) or av.codec.Codec(codec, "r").name in _held(container):
+    if stream.kind != "audio" or not is_decoded(codec):
+        return None
+    needs_places = container == "mp4" and codec.startswith("pcm")
+    if av.codec.Codec(codec, "r").name in _held(container) and not (needs_places and stream.unplaced):
         return None
     if container in ("matroska", "webm"):
         return "libopus" if container == "webm" else "flac"
@@ -82,7 +85,8 @@ class EncodedSound:
         count = source.layout.nb_channels
         if not 1 <= count <= len(_LAYOUTS):
             raise ValueError(f"{count} channels can't be encoded as {NAMES[encoder]}")
-        rate, deep = source.sample_rate, source.format.name.startswith("s32")
+        rate, codec = source.sample_rate, source.codec.canonical_name
+        deep = is_lossless(codec) and not source.format.name.startswith(("s16", "u8"))
         self.cut = cut
         made: Any = output.add_stream(encoder, rate=rate if not rates or rate in rates else _USUAL_RATE)
         self.stream: AudioStream = made
