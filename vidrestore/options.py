@@ -312,8 +312,8 @@ class RestoreOptions(Options):
         frozenset[str],
         Field(strict=False),  # lists and tuples, too
         output_option(
-            help=f"Don't copy: {', '.join(DROPPABLE)}.",
-            metavar="KIND,KIND",
+            help=f"Don't copy: {', '.join(DROPPABLE)}, or streams by number.",
+            metavar="KIND,N",
             parser=option_values.kinds,
         ),
         About("streams"),
@@ -357,8 +357,11 @@ class RestoreOptions(Options):
     ] = None
 
     def __post_init__(self) -> None:
-        if unknown := self.drop.difference(DROPPABLE):
-            raise OptionError(f"drop must be of {', '.join(DROPPABLE)}, found {', '.join(sorted(unknown))}")
+        if unknown := {word for word in self.drop if word not in DROPPABLE and not word.isdecimal()}:
+            raise OptionError(
+                f"drop must be of {', '.join(DROPPABLE)} and numbers of streams, found "
+                f"{', '.join(sorted(unknown))}"
+            )
         if self.double_rate and self.deinterlace is False:
             raise OptionError("double_rate deinterlaces; leave out that, or deinterlace=False")
         if self.family is not None and self.model is None:

@@ -422,6 +422,22 @@ def test_a_photo_of_a_kind_that_is_not_read_names_the_kinds_that_are(tmp_path, c
     )
 
 
+def test_heic_beside_other_photos_is_said_in_folders_and_fails_alone_when_it_is_named(tmp_path, capsys):
+    photo, phone = write_photo(tmp_path / "a.jpg"), tmp_path / "b.HEIC"
+    phone.write_bytes(b"ftypheic")
+    (tmp_path / "c.heic").write_bytes(b"ftypheic")
+    advice = "convert to PNG (16 bits) or TIFF first"
+    assert run(tmp_path, "--photos", "-o", tmp_path / "out") == 0
+    warning = f"{tmp_path}: warning: left out: 2 .heic, which are not read; {advice}"
+    assert warning in capsys.readouterr().err
+    assert run(photo, phone, "-o", tmp_path / "named") == 3
+    assert f"{phone}: .heic pictures are not read; {advice}" in capsys.readouterr().err
+    assert [path.name for path in (tmp_path / "named").iterdir()] == ["a.denoised.jpg"]
+    photo.unlink()
+    assert run(tmp_path, "--photos") == 1
+    assert f"left out: 2 .heic, which are not read; {advice}" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("frames, sigma, warned", [(1, 6.0, True), (2, 6.0, False), (1, 0.0, False)])
 def test_noise_that_was_measured_on_one_frame_is_doubted(frames, sigma, warned):
     events: list[Event] = []

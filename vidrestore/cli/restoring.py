@@ -148,7 +148,7 @@ def _run_all(run: RunOptions, steps: Callable[[], list[Step]], on_event: Listene
                 "name it alone",
             )
         )
-    for path, note in batch.notes.items():
+    for path, note in batch.notes:
         on_event(Warned(path, note))
     began, done = time.monotonic(), 0
     with closing(batch):

@@ -23,6 +23,7 @@ from vidrestore.jobs.naming import (
     expand_sources,
     made_of_others,
     notes_on_pictures,
+    notes_on_unread,
     output_for,
     suffix_of,
 )
@@ -95,7 +96,10 @@ class Batch:
         self._sources = {source.name: source for source in found}
         self.sources = list(self._sources)
         self.left_out = made_of_others(given) if are_many(given) else {}
-        self.notes = {} if photos else notes_on_pictures(given, recursive=recursive)
+        self.notes = [
+            *({} if photos else notes_on_pictures(given, recursive=recursive)).items(),
+            *notes_on_unread(given, recursive=recursive).items(),
+        ]
         many = any(found.values()) or (are_many(given) and not Path(output or "").suffix)
         if output and many and not Target(output).is_pipe:
             output = os.path.join(output, "")  # a folder, there or not

@@ -47,7 +47,13 @@ from vidrestore.media.reader import VideoReader
 from vidrestore.media.side_data import lost_side_data, unwritten
 from vidrestore.media.source import Y4M, Source, Target
 from vidrestore.media.span import Span
-from vidrestore.media.streams import check_packets, check_streams, other_kinds, sound_warning
+from vidrestore.media.streams import (
+    check_packets,
+    check_streams,
+    left_out_warning,
+    other_kinds,
+    sound_warning,
+)
 from vidrestore.media.writer import VideoWriter
 from vidrestore.options import Input, RestoreOptions, Scope, changed_values, values_of
 from vidrestore.pipeline.chain import frames_ahead
@@ -377,7 +383,7 @@ def open_job(request: Request, load: StepLoader = load_step, find: FindSpan | No
         check_picture(request.source, info.video)
         span = (find or asked_span)(reader, request.options)
         encoder = _encoder(request, info)
-        copy = check_streams(info, output, drop)
+        copy = check_streams(info, output, drop, strict=request.options.strict)
         warnings = (*_warnings(request, reader, encoder, copy), *check_packets(info, output, copy, span))
         kinds = [measured_input(step, reader) for step in request.steps]
         restorers = [load(_with_input(*each)) for each in zip(request.steps, kinds, strict=True)]
@@ -413,8 +419,9 @@ def _warnings(
         yield _combed(order)
     if sound := sound_warning(info, output, copy):
         yield sound
-    others = [kind for kind in other_kinds(info) if kind not in options.drop]
-    if lost := losses(info, output, encoder, others):
+    if left_out := left_out_warning(info, output, copy, options.drop):
+        yield left_out
+    if lost := losses(info, output, encoder, other_kinds(info, options.drop)):
         yield lost
 
 

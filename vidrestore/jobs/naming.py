@@ -8,6 +8,7 @@ import re
 import sys
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import nullcontext, suppress
 from pathlib import Path
 
 from vidrestore.errors import MediaError, OptionError
@@ -19,6 +20,7 @@ from vidrestore.media.source import (
     Target,
     is_picture,
     pattern_of,
+    unread_pictures,
 )
 from vidrestore.options import RestoreOptions
 
@@ -119,6 +121,16 @@ def notes_on_pictures(sources: Sequence[Source], *, recursive: bool = False) -> 
     return notes
 
 
+def notes_on_unread(sources: Sequence[Source], *, recursive: bool = False) -> dict[str, str]:
+    """Return a sentence for each folder or pattern that holds pictures of kinds that are not read."""
+    found = {
+        source.name: unread_pictures(_pictures_beside(source, recursive))
+        for source in sources
+        if source.is_many
+    }
+    return {name: note for name, note in found.items() if note}
+
+
 def _pictures_beside(source: Source, recursive: bool) -> list[str]:
     if os.path.isdir(source):
         return [path for path, _ in _in_folder(source.name, recursive)]
@@ -164,13 +176,15 @@ def _expand(source: Source, recursive: bool, photos: bool) -> Iterator[tuple[Sou
     if not videos and source.pictures:
         yield source, ""
     elif not videos:
-        raise _nothing_there(source, any(is_picture(path) for path, _ in paths))
+        raise _nothing_there(source, [path for path, _ in paths])
     yield from ((Source(path), below) for path, below in videos)
 
 
-def _nothing_there(source: Source, pictures_below: bool) -> MediaError:
+def _nothing_there(source: Source, paths: list[str]) -> MediaError:
     kind = "the folder" if os.path.isdir(source) else "the pattern"
-    if pictures_below:
+    if unread := unread_pictures(paths):
+        expected = unread
+    elif any(map(is_picture, paths)):
         expected = "pictures are in folders below: add `photos`, or name a folder to take them for its frames"
     else:
         expected = "expected files such as film.mp4 or film.mkv, or pictures such as 0001.png"
@@ -233,7 +247,7 @@ def output_for(
     the source. With `full` the name keeps a suffix that can't be written: tape.avi.SUFFIX.mkv.
 
     Raises OptionError if several inputs would go to one file, if a pipe has no output, or if the output has
-    an empty name.
+    an empty name. Of several inputs, one whose pictures can't be read fails when its turn comes.
     """
     if output == "":
         raise OptionError("`output` is empty; give it the name of a file or folder")
@@ -251,8 +265,9 @@ def output_for(
         return Target(output)
     if source.is_pipe:
         raise OptionError("a pipe has no name: give the output with `output=FILE`, or `output=-` for a pipe")
-    if source.pictures:
-        return Target(_pictures_for(source.pictures, output, suffix, several=several, full=full))
+    with suppress(MediaError) if several else nullcontext():
+        if source.pictures:
+            return Target(_pictures_for(source.pictures, output, suffix, several=several, full=full))
     path = source.path
     kept = path.suffix.lower() in MUXERS
     name = f"{path.name if full and not kept else path.stem}.{suffix}{path.suffix if kept else ANY_CONTAINER}"

@@ -37,6 +37,7 @@ from vidrestore.media.formats import enlarged_video, layout_of
 from vidrestore.media.picture_writer import choose_picture_encoder
 from vidrestore.media.side_data import hdr_settings
 from vidrestore.media.source import KINDS, MUXERS, PICTURES, SUFFIXES, Y4M, Source, Target
+from vidrestore.media.streams import encoded_sound
 from vidrestore.media.y4m import check_written
 from vidrestore.options import EncoderOptions
 
@@ -338,9 +339,14 @@ def decisions(
     if choice.container not in (Y4M, PICTURES):
         found["encoder"] = f"{choice.encoder}{_quality_words(choice)} ({choice.why})"
         found["container"] = f"{output.suffix} ({_why_container(source, output)})"
-    sounds = [each.codec for each in source.streams if each.kind == "audio" and each.index in copied]
-    if sounds:
-        found["sound"] = f"{' and '.join(sounds)} copied"
+    again = encoded_sound(source, output, copied)
+    sounds = [
+        each.codec
+        for each in source.streams
+        if each.kind == "audio" and each.index in copied and each.index not in again
+    ]
+    if sounds or again:
+        found["sound"] = "; ".join([f"{' and '.join(sounds)} copied"] * bool(sounds) + [*again.values()])
     if deinterlacing:
         found["deinterlaced"] = f"deinterlaced (the video {deinterlacing})"
     return found

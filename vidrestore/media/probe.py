@@ -49,7 +49,7 @@ _PROBED_FRAMES = 4  # enough to find a field flag quickly
 @dataclass(frozen=True)
 class StreamInfo:
     """One stream of any kind: video, audio, subtitle, attachment or data. `codec` is FFmpeg's name or
-    "unknown".
+    "unknown"; `unplaced` is sound whose channels have no places, only a number, as in AVI.
     """
 
     index: int
@@ -58,6 +58,7 @@ class StreamInfo:
     language: str | None = None
     title: str | None = None
     attached_picture: bool = False
+    unplaced: bool = False
 
 
 @dataclass(frozen=True)
@@ -300,15 +301,45 @@ def is_attached(stream: Stream) -> bool:
 
 
 def describe_stream(stream: Stream) -> StreamInfo:
-    context = stream.codec_context
+    context: Any = stream.codec_context
     return StreamInfo(
         index=stream.index,
         kind="data" if stream.type == "unknown" else stream.type,  # of a type that FFmpeg does not know
-        codec=context.codec.canonical_name if context is not None else "unknown",
+        codec=context.codec.canonical_name if context is not None else _codec_without_decoder(stream),
         language=stream.language,
         title=stream.metadata.get("title"),
         attached_picture=is_attached(stream),
+        unplaced=stream.type == "audio" and context is not None and "channels" in context.layout.name,
     )
+
+
+def _codec_without_decoder(stream: Stream) -> str:
+    """Return the name of a codec without a decoder, or "unknown" with its tag in the file, from FFmpeg's own
+    description ("Data: none (mebx / 0x7862656D)"); PyAV 18 has no attribute for the tag.
+    """
+    from av import logging as ffmpeg
+
+    if stream.type == "attachment":
+        return "unknown"
+    if stream.type == "subtitle" and _all_unknown_are_webvtt(stream.container):
+        return "webvtt"
+    with log_level(ffmpeg.INFO):
+        text: str = stream.container.dumps_format()  # type: ignore[attr-defined]
+    found = re.search(rf"Stream #0:{stream.index}\b.*?: \w+: (\w+)(?: (\(\w{{4}}) /)?", text)
+    if not found or found[1] in ("none", "unknown_codec"):
+        return f"unknown {found[2]})" if found and found[2] else "unknown"
+    return found[1]
+
+
+def _all_unknown_are_webvtt(container: Any) -> bool:
+    """Return True for a Matroska file whose subtitles without a decoder are WebVTT as mkvmerge writes it,
+    by a name of the codec that FFmpeg doesn't know.
+    """
+    if not container.format.name.startswith("matroska"):
+        return False
+    unknown = sum(stream.codec_context is None for stream in container.streams.subtitles)
+    with open(container.name.removeprefix("file:"), "rb") as file:
+        return file.read(1 << 22).count(b"S_TEXT/WEBVTT") == unknown
 
 
 def describe_video(source: str, stream: VideoStream, frames: list[VideoFrame], container: str) -> VideoInfo:

@@ -12,6 +12,7 @@ import hashlib
 import os
 import re
 import sys
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
@@ -45,6 +46,7 @@ _MAGIC = {  # first bytes of files -> demuxer
     b"MM\0*": "tiff_pipe",
 }
 _OTHER_KINDS = frozenset({".avif", ".bmp", ".dng", ".exr", ".heic", ".heif", ".jp2", ".jxl", ".psd"})
+_CONVERT = "convert to PNG (16 bits) or TIFF first"
 HEAD_BYTES = 1 << 20  # hashed to distinguish a source from another of the same name and size
 _PLACE = re.compile(r"%(?:0(\d+))?d")
 _NUMBERED = re.compile(r"(.*?)(\d+)(\.[^.]*)")
@@ -261,6 +263,14 @@ def is_picture(name: str) -> bool:
     return Path(name).suffix.lower() in KINDS and not Path(name).name.startswith(".")
 
 
+def unread_pictures(paths: Iterable[str]) -> str | None:
+    """Return a sentence on the pictures of kinds that are not read; None without one."""
+    suffixes = (Path(path).suffix.lower() for path in paths if not Path(path).name.startswith("."))
+    counts = Counter(suffix for suffix in suffixes if suffix in _OTHER_KINDS)
+    found = ", ".join(f"{count} {suffix}" for suffix, count in sorted(counts.items()))
+    return f"left out: {found}, which are not read; {_CONVERT}" if found else None
+
+
 def kind_by_content(path: str) -> str | None:
     """Return the demuxer of a picture by its first bytes, as many a file has the name of another kind; None
     for another file. Raises OSError.
@@ -300,7 +310,7 @@ def _find_pictures(source: str) -> Pictures | None:
         return _in_order(source, [os.path.join(source, name) for name in _names(Path(source))])
     suffix = Path(source).suffix.lower()
     if suffix in _OTHER_KINDS:
-        raise MediaError(f"{source}: {suffix} pictures are not read; convert to PNG (16 bits) or TIFF first")
+        raise MediaError(f"{source}: {suffix} pictures are not read; {_CONVERT}")
     if os.path.exists(source):
         return Pictures(source, (source,), Path(source).name) if suffix in KINDS else None
     if is_pattern(source):

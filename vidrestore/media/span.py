@@ -55,7 +55,11 @@ class Cut:
             return self._shortened(packet, begins)
         if packet.stream.type == "video":
             return self._decodable(packet, begins)
-        return (self.start is None or begins >= self.start) and (self.stop is None or begins < self.stop)
+        return self.holds(begins)
+
+    def holds(self, time: Fraction) -> bool:
+        """Return True for a time in the span."""
+        return (self.start is None or time >= self.start) and (self.stop is None or time < self.stop)
 
     def _shortened(self, packet: Packet[Any], begins: Fraction) -> bool:
         ends = begins + (packet.duration or 0) * packet.time_base

@@ -1,5 +1,5 @@
-"""Copy everything of a source except the restored video, without decoding: audio, subtitles, data,
-attachments, cover art, chapters, metadata.
+"""Copy everything of a source except the restored video: audio, subtitles, data, attachments, cover art,
+chapters, metadata. Nothing of it is decoded, but for sound that the container can't hold.
 
 There is no table of what a container can hold, for subtitles or any other stream: before any work,
 `check_streams` writes the first packets of each stream into a file of that container in memory, and a refusal
@@ -14,15 +14,16 @@ import io
 from collections.abc import Iterator
 from contextlib import closing, suppress
 from fractions import Fraction
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from vidrestore.errors import MediaError
+from vidrestore.errors import MediaError, PlanError
 from vidrestore.media.damage import check_memory
 from vidrestore.media.encoder_table import ISO
 from vidrestore.media.log import ErrorCollector, log_level
 from vidrestore.media.probe import describe_stream, open_input, packets_of, video_stream
+from vidrestore.media.sound import NAMES, EncodedSound, encoder_of, is_decoded
 from vidrestore.media.source import MUXERS, PICTURES, SUFFIXES, Y4M, Target
 from vidrestore.media.span import APART, WHOLE, Cut, Span, seconds
 from vidrestore.media.structure import unreadable_tracks
@@ -41,6 +42,14 @@ _FARTHEST = 1  # seconds that a packet of another kind is moved, whose time can'
 DROP_WORDS = {
     "audio": "audio", "subtitle": "subtitles", "data": "data", "attachment": "attachments", "video": "video",
     "cover": "cover",
+}  # fmt: skip
+# Streams that are left out where the container can't hold them, by FFmpeg's name or their tag in the file
+_SPARE = {
+    "dvd_nav_packet": "navigation of the DVD", "scte_35": "marks of advertisements",
+    "smpte_2038": "ancillary data", "smpte_436m_anc": "ancillary data",
+    "unknown (mp4s)": "object descriptors",
+    "unknown (mett)": "timed metadata, which .mov can hold",
+    "unknown (mebx)": "timed metadata, which .mov can hold", "unknown (fdsc)": "notes of a GoPro",
 }  # fmt: skip
 # Metadata that a muxer writes itself, and metadata that doesn't apply to the new file.
 _OWN_KEYS = frozenset({"major_brand", "minor_version", "compatible_brands", "encoder", "vidrestore"})
@@ -62,28 +71,85 @@ _QUICKTIME_LANGUAGES = {
 }  # fmt: skip
 
 
-def check_streams(source: SourceInfo, output: Target, drop: frozenset[str] = frozenset()) -> tuple[int, ...]:
+def check_streams(
+    source: SourceInfo, output: Target, drop: frozenset[str] = frozenset(), *, strict: bool = False
+) -> tuple[int, ...]:
     """Return the indices of the streams to copy into `output`, after a trial of each in its container.
 
-    `drop` holds kinds that are not copied: audio, subtitles, data, attachments, cover, video (further video
-    streams). Raises MediaError naming each stream that the container can't hold, and the way out.
+    `drop` holds what is not copied, by index or kind: audio, subtitles, data, attachments, cover, video
+    (further video streams). Sound that the container can't hold is encoded again, and the data of `_SPARE`
+    left out (`left_out_warning`), unless `strict`. Raises MediaError naming each stream that the container
+    can't hold, and the way out.
     """
+    _check_numbers(source, drop)
     container = output.container
     if source.is_alone or container in (Y4M, PICTURES):
         return ()
-    unwanted = {word.rstrip("s") for word in drop}
     with open_input(source.path) as opened:
-        wanted = [
-            info
-            for info in _others(source)
-            if _kind(info) not in unwanted and not _is_regenerated(opened.streams[info.index])
-        ]
+        wanted = [info for info in _others(source, drop) if not _is_regenerated(opened.streams[info.index])]
         samples = _first_packets(opened)
         _check_encodings(source, wanted)
         refused = [info for info in wanted if _refusal(opened, info, container, samples) is not None]
-        if refused:
+        held = [info for info in wanted if info not in refused]
+        spare = [info for info in refused if _is_spare(info, held)]
+        if len(spare) < len(refused):
+            refused = [info for info in refused if info not in spare]
             raise MediaError(_refusal_message(opened, source.path, output, refused, samples))
-    return tuple(info.index for info in wanted)
+    if strict and (changed := spare + [info for info in held if encoder_of(info, container)]):
+        names = "; ".join(_named(info, None) for info in changed)
+        numbers = ",".join(str(info.index) for info in changed)
+        raise PlanError(
+            f"{source.path}: {SUFFIXES[container]} can't hold {names}; leave out `strict`, or use "
+            f"`drop={numbers}`"
+        )
+    return tuple(info.index for info in held)
+
+
+def _check_numbers(source: SourceInfo, drop: frozenset[str]) -> None:
+    others = list(_others(source))
+    unknown = sorted({word for word in drop if word.isdecimal()} - {str(info.index) for info in others})
+    if unknown:
+        names = ", ".join(_named(info, None) for info in others) or "no stream but the video"
+        raise MediaError(
+            f"{source.path}: `drop={','.join(unknown)}`: no other stream has that number; it has {names}"
+        )
+
+
+def _is_spare(info: StreamInfo, held: list[StreamInfo]) -> bool:
+    """Return True for a stream that may be left out with a warning: data for machines, and sound of an
+    unknown codec beside sound that is held, as of iPhones.
+    """
+    if info.kind == "audio":
+        return not is_decoded(info.codec) and any(each.kind == "audio" for each in held)
+    return info.codec in _SPARE
+
+
+def left_out_warning(
+    source: SourceInfo, output: Target, copied: tuple[int, ...], drop: frozenset[str]
+) -> str | None:
+    """Return a warning that names the streams that the container can't hold; None without one."""
+    if source.is_alone or output.container in (Y4M, PICTURES):
+        return None
+    held = [info for info in source.streams if info.index in copied]
+    others = (info for info in _others(source, drop) if info not in held)
+    names = [
+        f"{_named(info, None)[:-1]}{f', {_SPARE[info.codec]}' if info.codec in _SPARE else ''})"
+        for info in others
+        if _is_spare(info, held)
+    ]
+    return f"{SUFFIXES[output.container]} can't hold {'; '.join(names)}: left out" if names else None
+
+
+def encoded_sound(source: SourceInfo, output: Target, copied: tuple[int, ...]) -> dict[int, str]:
+    """Return the sound that is encoded again, by index: "stream 1, wmav2: encoded again as FLAC, which
+    .mkv can hold".
+    """
+    return {
+        info.index: f"stream {info.index}, {info.codec}: encoded again as {NAMES[encoder]}, which "
+        f"{output.suffix} can hold"
+        for info in source.streams
+        if info.index in copied and (encoder := encoder_of(info, output.container))
+    }
 
 
 def _check_encodings(source: SourceInfo, wanted: list[StreamInfo]) -> None:
@@ -115,7 +181,11 @@ def pipe_warning(source: SourceInfo) -> str | None:
 def sound_warning(source: SourceInfo, output: Target, copied: tuple[int, ...]) -> str | None:
     """Return a warning of uncompressed sound in MP4; None without it, or if the source has it there, too."""
     own = MUXERS.get(Path(source.path).suffix.lower())
-    codecs = {each.codec for each in source.streams if each.index in copied and each.codec.startswith("pcm")}
+    codecs = {
+        each.codec
+        for each in source.streams
+        if each.index in copied and each.codec.startswith("pcm") and not encoder_of(each, "mp4")
+    }
     if not codecs or output.container != "mp4" or own == "mp4":
         return None
     return (
@@ -124,15 +194,21 @@ def sound_warning(source: SourceInfo, output: Target, copied: tuple[int, ...]) -
     )
 
 
-def other_kinds(source: SourceInfo) -> list[str]:
-    """Return the kinds of the other streams, sorted: "audio", "subtitles", "chapters" and so on."""
-    return sorted(
-        {DROP_WORDS[_kind(info)] for info in _others(source)} | ({"chapters"} if source.chapters else set())
+def other_kinds(source: SourceInfo, drop: frozenset[str] = frozenset()) -> list[str]:
+    """Return the kinds of the other streams, but for those to drop, sorted: "audio", "subtitles", "chapters"
+    and so on.
+    """
+    kinds = {DROP_WORDS[_kind(info)] for info in _others(source, drop)}
+    return sorted(kinds | ({"chapters"} if source.chapters else set()))
+
+
+def _others(source: SourceInfo, drop: frozenset[str] = frozenset()) -> Iterator[StreamInfo]:
+    unwanted = {word.rstrip("s") for word in drop}
+    return (
+        info
+        for info in source.streams
+        if info.index != source.video.index and not unwanted & {_kind(info), str(info.index)}
     )
-
-
-def _others(source: SourceInfo) -> Iterator[StreamInfo]:
-    return (info for info in source.streams if info.index != source.video.index)
 
 
 def _kind(info: StreamInfo) -> str:
@@ -178,12 +254,13 @@ def _write_trial(template: Stream, container: str, packets: list[Packet[Any]]) -
         video = trial.add_stream(
             "libvpx-vp9" if container == "webm" else "mpeg4", rate=25, width=64, height=48
         )
-        made = add_copy(trial, template)
+        sound = add_sound(trial, template)
+        made = sound.stream if sound else add_copy(trial, template)
         picture = av.VideoFrame(64, 48, "yuv420p")
         picture.pts = 0
         trial.mux([*video.encode(picture), *video.encode(None)])
         clock = _Clock(made, trial)
-        for packet in packets:
+        for packet in chain(*map(sound.packets, packets), sound.rest()) if sound else packets:
             packet.stream = made
             clock.repair(packet)
             trial.mux_one(packet)
@@ -192,7 +269,8 @@ def _write_trial(template: Stream, container: str, packets: list[Packet[Any]]) -
 def check_packets(
     source: SourceInfo, output: Target, copy: tuple[int, ...], span: Span = WHOLE
 ) -> tuple[str, ...]:
-    """Copy all packets of these streams into a file that isn't kept, and return warnings of repaired times.
+    """Copy all packets of these streams into a file that isn't kept, and return warnings of repaired times;
+    sound to encode again is only decoded.
 
     Raises MediaError naming the stream, the time and the way out if a packet can't be copied.
     """
@@ -206,6 +284,8 @@ def check_packets(
             with av.open(_Discarded(), "w", format=output.container) as trial:
                 for index in copy:
                     copier.add(trial, index)
+                for sound in copier.encoded.values():
+                    sound.only_decodes = True
                 trial.start_encoding()
                 copier.start()
                 for packet in copier.up_to(None, -((cut and cut.start) or Fraction(0))):
@@ -271,9 +351,8 @@ def _refusal_message(
 
 def _named(info: StreamInfo, name: str | None) -> str:
     codec = name if info.kind == "attachment" else info.codec
-    details = " ".join(
-        part for part in (codec, info.language, f'"{info.title}"' if info.title else None) if part
-    )
+    language = info.language if info.language != "und" else None
+    details = " ".join(part for part in (codec, language, f'"{info.title}"' if info.title else None) if part)
     return f"stream {info.index} ({_kind(info)}: {details})"
 
 
@@ -282,11 +361,19 @@ def add_copy(output: OutputContainer, template: Stream, *, whole: bool = True) -
 
     Metadata about the whole stream is omitted unless all packets are copied (`whole`).
     """
-    made: Stream = output.add_stream_from_template(template, opaque=True)
-    metadata = template.metadata if whole else without_stale(template.metadata)
-    made.metadata.update(stream_metadata(metadata, output.format.name))
-    made.disposition = template.disposition
+    context: Any = template.codec_context
+    if context is None and describe_stream(template).codec == "webvtt":
+        made: Stream = output.add_mux_stream("webvtt")
+        made.time_base = template.time_base
+    else:
+        made = output.add_stream_from_template(template, opaque=True)
+    _describe(made, template, template.metadata if whole else without_stale(template.metadata))
     return made
+
+
+def _describe(made: Stream, template: Stream, metadata: dict[str, str]) -> None:
+    made.metadata.update(stream_metadata(metadata, made.container.format.name))
+    made.disposition = template.disposition
 
 
 def stream_metadata(metadata: dict[str, str], container: str) -> dict[str, str]:
@@ -327,6 +414,18 @@ def without_stale(metadata: dict[str, str]) -> dict[str, str]:
 def foreign_keys(metadata: dict[str, str]) -> set[str]:
     """Return the metadata keys without a fixed place in MP4 and MOV."""
     return {key for key in metadata if key.lower() not in _MP4_KEYS}
+
+
+def add_sound(output: OutputContainer, template: Stream, cut: Cut | None = None) -> EncodedSound | None:
+    """Add a stream for sound that the output can't hold, encoded again; None if it can, or for other
+    streams.
+    """
+    encoder = encoder_of(describe_stream(template), output.format.name)
+    if encoder is None:
+        return None
+    sound = EncodedSound(output, template, encoder, cut)  # type: ignore[arg-type]
+    _describe(sound.stream, template, without_stale(template.metadata))
+    return sound
 
 
 class _Clock:
@@ -391,8 +490,10 @@ class StreamCopier:
         self.repaired: dict[int, list[Fraction]] = {}  # times of the packets whose times were wrong, by index
         # audio streams, and True if the output can hide some of their packets by an edit list
         self.audio: dict[int, bool] = {}
-        self.packets: Iterator[Packet[Any]] | None = None
-        self.held: Packet[Any] | None = None
+        self.encoded: dict[int, EncodedSound] = {}
+        # the packets of the output that were read or encoded, with their index in the source
+        self.packets: Iterator[tuple[int, Packet[Any]]] | None = None
+        self.held: tuple[int, Packet[Any]] | None = None
         self.broken: str | None = None
         self.corrupt = 0
 
@@ -403,7 +504,13 @@ class StreamCopier:
             if self.corrupt
             else None
         )
-        return "; ".join(part for part in (self.broken, corrupt) if part) or None
+        undecoded = [
+            f"{'1 packet' if count == 1 else f'{count} packets'} of stream {index} can't be decoded, and "
+            f"{'is' if count == 1 else 'are'} silent"
+            for index, sound in self.encoded.items()
+            if (count := sound.undecoded)
+        ]
+        return "; ".join(part for part in (self.broken, corrupt, *undecoded) if part) or None
 
     def add(self, output: OutputContainer, index: int) -> None:
         """Add the stream of the source with this index to the output."""
@@ -413,11 +520,14 @@ class StreamCopier:
         if output.format.name == "matroska" and template.disposition & Disposition.attached_pic:
             self._attach_picture(output, template)
             return
-        made = add_copy(output, template, whole=self.cut is None)
+        sound = add_sound(output, template, self.cut)
+        made = sound.stream if sound else add_copy(output, template, whole=self.cut is None)
         if template.type != "attachment":
             self.targets[index] = made
             self.clocks[index] = _Clock(made, output)
-        if template.type == "audio":
+        if sound:
+            self.encoded[index] = sound
+        elif template.type == "audio":
             self.audio[index] = output.format.name in ISO
 
     def _attach_picture(self, output: OutputContainer, template: Stream) -> None:
@@ -454,23 +564,39 @@ class StreamCopier:
         if self.targets:
             self.packets = self._read({*self.targets, *clocks})
 
-    def _read(self, indices: set[int]) -> Iterator[Packet[Any]]:
+    def _read(self, indices: set[int]) -> Iterator[tuple[int, Packet[Any]]]:
         import av
 
         try:
-            self._seek()
-            for packet in self._without_hidden_audio(
-                packets_of(self.opened, [self.opened.streams[index] for index in indices])
-            ):
-                if self.cut and self.cut.passed(packet):
-                    return
-                # a packet with neither only marks the end
-                wanted = packet.stream_index in self.targets and (packet.size or packet.pts is not None)
-                if wanted and (self.cut is None or self.cut.keeps(packet)):
-                    self.corrupt += packet.is_corrupt
-                    yield packet
+            yield from self._read_or_encoded(indices)
         except av.error.FFmpegError as error:
             self.broken = f"the sound and other streams break off ({error})"
+        for index, sound in self.encoded.items():
+            yield from ((index, packet) for packet in sound.rest())
+
+    def _read_or_encoded(self, indices: set[int]) -> Iterator[tuple[int, Packet[Any]]]:
+        self._seek()
+        for packet in self._without_hidden_audio(
+            packets_of(self.opened, [self.opened.streams[index] for index in indices])
+        ):
+            if self.cut and self.cut.passed(packet):
+                return
+            ends = not packet.size and packet.pts is None
+            index = packet.stream.index if ends else packet.stream_index
+            if sound := self.encoded.get(index):
+                if packet.size or ends:
+                    self.corrupt += packet.is_corrupt
+                    self.latest = index, seconds(packet, packet.pts)
+                    yield from ((index, each) for each in self._again(sound, packet))
+            elif index in self.targets and not ends and (self.cut is None or self.cut.keeps(packet)):
+                self.corrupt += packet.is_corrupt
+                yield index, packet
+
+    def _again(self, sound: EncodedSound, packet: Packet[Any]) -> Iterator[Packet[Any]]:
+        try:
+            yield from sound.packets(packet)
+        except ValueError as error:
+            raise self.refusal(str(error)) from error
 
     def _without_hidden_audio(self, packets: Iterator[Packet[Any]]) -> Iterator[Packet[Any]]:
         """Yield packets without those of audio that the source hides and the output would not.
@@ -520,16 +646,16 @@ class StreamCopier:
         their output stream.
         """
         while self.packets is not None:
-            packet = self.held or next(self.packets, None)
+            found = self.held or next(self.packets, None)
             self.held = None
-            if packet is None:
+            if found is None:
                 self.packets = None
                 return
+            index, packet = found
             stamp = seconds(packet, packet.dts if packet.dts is not None else packet.pts)
             if time is not None and stamp is not None and stamp > time:
-                self.held = packet
+                self.held = found
                 return
-            index = packet.stream_index
             self.latest = index, stamp
             packet.stream = self.targets[index]
             _move(packet, shift)

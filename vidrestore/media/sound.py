@@ -1,0 +1,155 @@
+"""Encode sound again that the output's container can't hold."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+from fractions import Fraction
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from vidrestore.media.probe import is_lossless
+
+if TYPE_CHECKING:
+    from av.audio.frame import AudioFrame
+    from av.audio.stream import AudioStream
+    from av.container import OutputContainer
+    from av.packet import Packet
+
+    from vidrestore.media.probe import StreamInfo
+    from vidrestore.media.span import Cut
+
+NAMES = {"flac": "FLAC", "alac": "ALAC", "aac": "AAC", "libopus": "Opus"}
+_LAYOUTS = ("mono", "stereo", "2.1", "4.0", "5.0", "5.1", "6.1", "7.1")  # by the number of channels
+_ONLY_IN_MP4 = {"flac", "opus", "libopus", "truehd"}  # FFmpeg lists them for MOV, too, but refuses them
+_USUAL_RATE = 48000
+_BIT_RATE = 96_000  # per channel, of what is encoded with a loss
+_OUT_OF_STEP = Fraction(1, 10)  # seconds between the samples' own clock and the stated times
+
+
+def encoder_of(stream: StreamInfo, container: str) -> str | None:
+    """Return the encoder for sound that a container can't hold.
+
+    None if the container holds it, if this FFmpeg has no decoder for it, and for other streams.
+    """
+    import av
+
+    codec = stream.codec
+    if stream.kind != "audio" or not is_decoded(codec):
+        return None
+    needs_places = container == "mp4" and codec.startswith("pcm")
+    if av.codec.Codec(codec, "r").name in _held(container) and not (needs_places and stream.unplaced):
+        return None
+    if container in ("matroska", "webm"):
+        return "libopus" if container == "webm" else "flac"
+    return "alac" if is_lossless(codec) else "aac"
+
+
+def is_decoded(codec: str) -> bool:
+    """Return True if this FFmpeg has a decoder for the codec, by FFmpeg's name."""
+    import av
+
+    try:
+        av.codec.Codec(codec, "r")
+    except av.codec.codec.UnknownCodecError:
+        return False
+    return True
+
+
+@cache
+def _held(container: str) -> frozenset[str]:
+    """Return the codecs that a container can hold, by the names of their coders."""
+    import av
+
+    with av.open(io.BytesIO(), "w", format=container) as trial:
+        names = frozenset(trial.supported_codecs)
+    return names - _ONLY_IN_MP4 if container == "mov" else names
+
+
+class EncodedSound:
+    """Sound of a source, decoded and encoded for `stream` of the output.
+
+    The clock counts samples from the first time on: times of packets are often rounded to milliseconds.
+    Where the source has none for a while, there is silence. Of a `cut`, the decoded frames that begin in it
+    are used. `undecoded` counts the packets that couldn't be decoded. With `only_decodes`, for a trial,
+    nothing is encoded, which takes most of the time.
+    """
+
+    def __init__(
+        self, output: OutputContainer, template: AudioStream, encoder: str, cut: Cut | None = None
+    ) -> None:
+        import av
+
+        self.decoder = source = template.codec_context
+        rates = av.codec.Codec(encoder, "w").audio_rates
+        count = source.layout.nb_channels
+        if not 1 <= count <= len(_LAYOUTS):
+            raise ValueError(f"{count} channels can't be encoded as {NAMES[encoder]}")
+        rate, codec = source.sample_rate, source.codec.canonical_name
+        deep = is_lossless(codec) and not source.format.name.startswith(("s16", "u8"))
+        self.cut = cut
+        made: Any = output.add_stream(encoder, rate=rate if not rates or rate in rates else _USUAL_RATE)
+        self.stream: AudioStream = made
+        self.stream.codec_context.layout = (
+            _LAYOUTS[count - 1] if "channels" in source.layout.name else source.layout.name
+        )
+        if encoder in ("flac", "alac"):
+            planar = "p" if encoder == "alac" else ""
+            self.stream.codec_context.format = f"{'s32' if deep else 's16'}{planar}"
+        else:
+            self.stream.codec_context.bit_rate = _BIT_RATE * count
+        self.stream.time_base = Fraction(1, self.stream.codec_context.sample_rate)
+        self.undecoded, self.only_decodes = 0, False
+        self.clock: int | None = None  # the time of the next sample, in samples of the source
+
+    def packets(self, packet: Packet[Any]) -> Iterator[Packet[Any]]:
+        """Yield encoded packets, after a packet of the source."""
+        import av
+
+        try:
+            frames = self.decoder.decode(packet)
+        except av.error.InvalidDataError:
+            self.undecoded += 1
+            return
+        for frame in frames:
+            yield from self._encoded(frame)
+
+    def rest(self) -> Iterator[Packet[Any]]:
+        """Yield the last encoded packets."""
+        if self.clock is not None and not self.only_decodes:
+            # the last one of FLAC has no sound
+            yield from (packet for packet in self.stream.encode(None) if packet.size)
+
+    def _encoded(self, frame: AudioFrame) -> Iterator[Packet[Any]]:
+        time = None if frame.pts is None else frame.pts * Fraction(frame.time_base or 1)
+        if time is not None and self.cut and not self.cut.holds(time):
+            return
+        if self.clock is None:
+            self.clock = round((time or 0) * frame.sample_rate)
+        elif time is not None:
+            late = round(time * frame.sample_rate) - self.clock
+            if -late > _OUT_OF_STEP * frame.sample_rate:
+                raise ValueError("its times go back there")
+            while late > _OUT_OF_STEP * frame.sample_rate:
+                silent = _silence(frame, min(late, frame.sample_rate))
+                late -= silent.samples
+                yield from self._timed(silent)
+        yield from self._timed(frame)
+
+    def _timed(self, frame: AudioFrame) -> Iterator[Packet[Any]]:
+        assert self.clock is not None
+        frame.pts, frame.time_base = self.clock, Fraction(1, frame.sample_rate)
+        self.clock += frame.samples
+        if not self.only_decodes:
+            yield from self.stream.encode(frame)
+
+
+def _silence(like: AudioFrame, samples: int) -> AudioFrame:
+    import av
+
+    frame = av.AudioFrame(like.format.name, like.layout.name, samples)
+    frame.sample_rate = like.sample_rate
+    level = b"\x80" if like.format.name.startswith("u8") else b"\0"
+    for plane in frame.planes:
+        plane.update(level * plane.buffer_size)
+    return frame
