@@ -100,7 +100,7 @@ WRONG: list[tuple[str, object, str]] = [
     ("training.sigma", [], "[training]: sigma must have at least 1 item"),
     ("training.learning_rate", 0, "[training]: learning_rate must be greater than 0, found 0"),
     ("training.seed", -1, "[training]: seed must be greater than or equal to 0, found -1"),
-    ("training.precision", "fp8", "precision must be 'bf16' or 'fp32', found 'fp8'"),
+    ("training.precision", "fp8", "precision must be 'bf16', 'fp16' or 'fp32', found 'fp8'"),
     ("training.schedule", "plateau", "[training]: unknown: schedule; there are:"),
 ]
 EVERY = "haze, rain, snow, blur, noise, white, coloured"

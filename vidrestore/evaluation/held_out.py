@@ -28,7 +28,6 @@ FORMER = {
     "restarts = [1.0, 1.0, 1.0, 1.0]",
     "patience = 5",
     "factor = 0.3",
-    "average = 0.999",
     'final = "last"',
 }
 

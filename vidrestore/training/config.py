@@ -30,7 +30,7 @@ from vidrestore.media.pictures import SUFFIXES as PHOTOS
 AtLeastOne = Annotated[int, Field(ge=1)]
 Portion = Annotated[float, Field(ge=0, le=1)]
 Positive = Annotated[float, Field(gt=0)]
-Precision = Literal["bf16", "fp32"]
+Precision = Literal["bf16", "fp16", "fp32"]
 
 
 @dataclass(frozen=True)
@@ -48,6 +48,8 @@ class Schedule(Checked):
     precision: Precision = "bf16"
     validate_every: AtLeastOne = 1000
     checkpoint_minutes: Annotated[float, Field(ge=0)] = 3.0
+    # decay of the running average of the weights, which is validated and saved; 0: no average
+    average: Annotated[float, Field(ge=0, lt=1)] = 0.999
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,6 @@ from vidrestore.training.objective import Objective
 from vidrestore.training.training_events import Metrics, rounded_metrics
 
 LOWEST = 0.01  # share of the learning rate at the end
-AVERAGE = 0.999  # decay of the running average of the weights, which is validated and saved
 
 
 def learning_rate(step: int, settings: Schedule) -> float:
@@ -35,6 +34,7 @@ class Learner:
         self.network, self.objective, self.device = network, objective, device
         self.average = copy.deepcopy(network).eval()
         self.optimiser = objective.optimiser(network)
+        self.scaler = torch.amp.GradScaler(device.type, enabled=objective.settings.precision == "fp16")
 
     def update(self, batch: tuple[Any, ...], step: int, rate: float) -> Tensor:
         """Update the weights by the gradients of a batch's loss, and their average; return the loss and the
@@ -46,12 +46,15 @@ class Learner:
         self.optimiser.zero_grad()
         learns = loss.requires_grad  # an algorithm without parameters is only validated and saved
         if learns:
-            loss.backward()
+            self.scaler.scale(loss).backward()
         gradients = [part.grad for part in self.network.parameters() if part.grad is not None]
+        if learns:
+            self.scaler.unscale_(self.optimiser)
         norm = self._clip(gradients)
         if learns:
-            self.optimiser.step()
-        self._renew(1 - min(AVERAGE, (1 + step) / (10 + step)))
+            self.scaler.step(self.optimiser)  # skips a step whose gradients overflowed in fp16
+            self.scaler.update()
+        self._renew(1 - min(self.objective.settings.average, (1 + step) / (10 + step)))
         return torch.stack((loss.detach().float(), norm))
 
     def _clip(self, gradients: list[Tensor]) -> Tensor:

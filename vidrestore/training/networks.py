@@ -163,7 +163,7 @@ def write_weights(
         "command": config.command(init),
         "configuration": config_toml(with_full_model(config, network)),
         "steps": step,
-        "weights": "averaged",
+        "weights": "averaged" if config.training.average else "not averaged",
         "curve": list(curve[-MOST_POINTS:]),
     }
     save_model(
