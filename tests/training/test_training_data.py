@@ -22,7 +22,7 @@ from vidrestore.errors import ConfigError, MediaError, OptionError
 from vidrestore.files import user_folders
 from vidrestore.files.user_folders import user_folder
 from vidrestore.training.data import footage
-from vidrestore.training.data.batches import WorkerError, in_order
+from vidrestore.training.data.batches import Share, WorkerError, in_order
 from vidrestore.training.data.decoded import HEADER, Decoded, DecodedFiles
 from vidrestore.training.data.footage import Footage, decode_clip, decode_whole
 from vidrestore.training.data.sources import Reading, make_data
@@ -266,6 +266,13 @@ def test_what_another_process_raises_is_raised_here(workers):
     assert [next(results), next(results)] == [0, 1]
     with pytest.raises(MediaError, match="^2: can't be read$"):
         next(results)
+
+
+def test_shares_of_a_batch_make_up_the_whole(tmp_path):
+    config = pair_run(tmp_path)
+    made, _ = make_data(config, new_network(config))
+    parts = [made.batch(5, 6, Share(rank, 3)) for rank in range(3)]
+    assert equal([torch.cat(part) for part in zip(*parts, strict=True)], made.batch(5, 6))
 
 
 # Damaged files

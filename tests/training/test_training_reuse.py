@@ -10,18 +10,18 @@ import pytest
 import torch
 
 from vidrestore.training.data import batches
-from vidrestore.training.data.batches import ReusedBatches, Source, augmented
+from vidrestore.training.data.batches import WHOLE, ReusedBatches, Share, Source, augmented
 
 
 class Numbered(Source):
     """Pictures of two sizes that hold the number of their batch."""
 
-    def batch(self, step: int, size: int) -> tuple[Any, ...]:
+    def batch(self, step: int, size: int, share: Share = WHOLE) -> tuple[Any, ...]:
         return torch.full((size, 3, 16, 16), float(step)), torch.full((size, 3, 64, 64), float(step)), "task"
 
 
 class Noise(Source):
-    def batch(self, step: int, size: int) -> tuple[Any, ...]:
+    def batch(self, step: int, size: int, share: Share = WHOLE) -> tuple[Any, ...]:
         picture = torch.rand(size, 3, 128, 128, generator=torch.Generator().manual_seed(step))
         return picture, picture.repeat_interleave(4, -1).repeat_interleave(4, -2)
 

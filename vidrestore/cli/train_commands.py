@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -122,9 +123,9 @@ def train(
       vidrestore train --config run.toml --dry-run --set training.steps=100
     """
     with stops_cleanly(), listening() as on_event:
-        if dry_run:
+        if is_first() and dry_run:
             say(STAGES["load"], sys.stderr)
-        elif not print_config:
+        elif is_first() and not print_config:
             on_event(Reached("load"))  # torch, which takes seconds
         import torch
 
@@ -153,7 +154,8 @@ def train(
             stop_after=math.inf if stop_after is None else stop_after,
             on_event=on_event,
         )
-    show(str(path))
+    if is_first():
+        show(str(path))
 
 
 def _reading(cache: Path | None, gigabytes: float | None, skip_bad: bool, workers: int) -> Reading:
@@ -189,6 +191,11 @@ STAGES = {
     "validate": "validating",
     "save": "saving",
 }
+
+
+def is_first() -> bool:
+    """Return True if this is the process that prints, of those that torchrun started."""
+    return os.environ.get("RANK", "0") == "0"
 
 
 @contextmanager

@@ -25,7 +25,7 @@ from vidrestore.papers.set_files import (
     read_pair,
 )
 from vidrestore.training.config import ClipSetConfig, PairSetConfig, SetConfig
-from vidrestore.training.data.batches import Source
+from vidrestore.training.data.batches import WHOLE, Share, Source
 from vidrestore.training.data.footage import back_and_forth
 from vidrestore.training.data.pairs import HeldOutPairs, quantised, turned
 from vidrestore.training.data.super_resolution import HeldOutClips, random_symmetry
@@ -43,9 +43,11 @@ class SetSource(Source):
     def __init__(self, draw: Callable[[np.random.Generator], tuple[Tensor, Tensor]], seed: int) -> None:
         self.draw, self.seed = draw, seed
 
-    def batch(self, step: int, size: int) -> tuple[Tensor, Tensor]:
+    def batch(self, step: int, size: int, share: Share = WHOLE) -> tuple[Tensor, Tensor]:
         """Return both crops of each pair, (size, ...) float32 in [0, 1] each."""
-        draws = (np.random.default_rng((self.seed, 0, step, number)) for number in range(size))
+        draws = (
+            np.random.default_rng((self.seed, 0, step, number)) for number in range(size)[share.of(size)]
+        )
         with ThreadPoolExecutor(THREADS) as pool:
             degraded, clean = zip(*pool.map(self.draw, draws), strict=True)
         return torch.stack(degraded), torch.stack(clean)

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from vidrestore.training.config import Schedule
 from vidrestore.training.objective import Objective
+from vidrestore.training.parallel import ProcessGroup
 from vidrestore.training.training_events import Metrics, rounded_metrics
 
 LOWEST = 0.01  # share of the learning rate at the end
@@ -30,8 +31,10 @@ def learning_rate(step: int, settings: Schedule) -> float:
 class Learner:
     """A network, the average of its weights, and the optimiser that its objective asks for."""
 
-    def __init__(self, network: nn.Module, objective: Objective, device: torch.device) -> None:
-        self.network, self.objective, self.device = network, objective, device
+    def __init__(
+        self, network: nn.Module, objective: Objective, group: ProcessGroup, device: torch.device
+    ) -> None:
+        self.network, self.objective, self.group, self.device = network, objective, group, device
         self.average = copy.deepcopy(network).eval()
         self.optimiser = objective.optimiser(network)
         self.scaler = torch.amp.GradScaler(device.type, enabled=objective.settings.precision == "fp16")
@@ -47,7 +50,9 @@ class Learner:
         learns = loss.requires_grad  # an algorithm without parameters is only validated and saved
         if learns:
             self.scaler.scale(loss).backward()
+        mean = loss.detach()
         gradients = [part.grad for part in self.network.parameters() if part.grad is not None]
+        self.group.average([mean, *gradients])
         if learns:
             self.scaler.unscale_(self.optimiser)
         norm = self._clip(gradients)
@@ -55,7 +60,7 @@ class Learner:
             self.scaler.step(self.optimiser)  # skips a step whose gradients overflowed in fp16
             self.scaler.update()
         self._renew(1 - min(self.objective.settings.average, (1 + step) / (10 + step)))
-        return torch.stack((loss.detach().float(), norm))
+        return torch.stack((mean.float(), norm))
 
     def _clip(self, gradients: list[Tensor]) -> Tensor:
         """Scale gradients down to the norm that [training] allows, and return the norm that they had."""

@@ -17,9 +17,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from vidrestore.errors import ConfigError
+from vidrestore.errors import ConfigError, OptionError
 from vidrestore.files.stopping import interrupts_held
-from vidrestore.restorers.devices import torch_device
 from vidrestore.training.checkpoints import (
     check_alike,
     check_same,
@@ -41,15 +40,18 @@ from vidrestore.training.networks import (
     write_weights,
 )
 from vidrestore.training.objective import objective_of
+from vidrestore.training.parallel import LostError, ProcessGroup, processes
 from vidrestore.training.run_records import recording
 from vidrestore.training.training_events import (
     Began,
     Interrupted,
     Listener,
+    Metrics,
     Noticed,
     Reached,
     Stepped,
     Validated,
+    to_all,
 )
 
 READ_SECONDS = 1.0  # between two looks at the losses on a GPU, which wait for it
@@ -79,23 +81,31 @@ def train(
     minute. After `stop_after` seconds it ends after the step that is under way, with a checkpoint, whose path
     is returned.
 
-    `reading` says how to read data. `init` names weights (of the same network, or of parts of it) for a new
+    `reading` says how to read data. In several processes started by torchrun, each computes its share of
+    every batch; the first writes. `init` names weights (of the same network, or of parts of it) for a new
     run.
 
     Raises ConfigError for missing or unfit data, for a checkpoint of another run or one that would be
     overwritten, if another process trains the same, and if training diverges; MediaError for unreadable data;
-    CheckpointError for unfit weights and for files that can't be written; OptionError for a missing device;
-    WorkerError if a process that makes batches ends; KeyboardInterrupt after Ctrl-C.
+    CheckpointError for unfit weights and for files that can't be written; OptionError for a missing device,
+    and `stop_after` in several processes; LostError and WorkerError if another process of the run
+    ends; KeyboardInterrupt after Ctrl-C.
     """
     deadline = time.monotonic() + stop_after
     with ExitStack() as stack:
         stack.enter_context(memory_errors(config))
-        run = Run(config, output, torch_device(device))
-        stack.enter_context(run_lock(run.checkpoint))
+        group, place = stack.enter_context(processes(device))
+        if stop_after < math.inf and not group.alone:
+            raise OptionError("`stop_after` is for one process: several wouldn't stop at the same step")
+        run = Run(config, output, place, group)
+        if group.first:
+            stack.enter_context(run_lock(run.checkpoint))
         resumed = run.begin(resume, sources_of(init))
-        records = recording(output / config.name, lambda: run.validations.curve, on_event)
-        emit, checkpoint = stack.enter_context(records), run.checkpoint if resumed else None
-        emit(Began(run.step, config.training.steps, str(run.learner.device), checkpoint))
+        emit = to_all()
+        if group.first:
+            records = output / config.name
+            emit = stack.enter_context(recording(records, lambda: run.validations.curve, on_event))
+        emit(Began(run.step, config.training.steps, str(place), run.checkpoint if resumed else None))
         run.train(emit, replace(reading, notice=lambda message: emit(Noticed(message))), deadline)
         return run.save_weights() if run.step >= config.training.steps else run.checkpoint
 
@@ -103,17 +113,24 @@ def train(
 class Run:
     """The state of one training run: the network and what was learnt, the validations, and the step.
 
-    Raises ConfigError for a model that can't be built or can't take the data, and an output folder that can't
-    be created.
+    Raises ConfigError for a model that can't be built or can't take the data, an output folder that can't be
+    created, and a batch that the processes can't share equally.
     """
 
-    def __init__(self, config: RunConfig, output: Path, device: torch.device) -> None:
-        self.config, self.output = config, output
+    def __init__(
+        self, config: RunConfig, output: Path, device: torch.device, group: ProcessGroup | None = None
+    ) -> None:
+        self.config, self.output, self.group = config, output, group or ProcessGroup()
+        if config.training.batch % self.group.share.count:
+            raise ConfigError(
+                f"{config.path}: a batch of {config.training.batch} can't be divided among "
+                f"{self.group.share.count} processes; set training.batch to a multiple of that number"
+            )
         network = new_network(config).to(device)
         train_parts(config, network)
-        objective = objective_of(config)
+        objective = objective_of(config, self.group.share)
         objective.check(config, network)
-        self.learner = Learner(network, objective, device)
+        self.learner = Learner(network, objective, self.group, device)
         self.validations = Validations(config.training)
         self.step, self.seconds = 0, 0.0
         # of steps whose loss and norm are still on the device: their number, learning rate, and both
@@ -176,9 +193,10 @@ class Run:
         if self.step >= settings.steps and not self.validations.due(self.step):
             return
         on_event(Reached("read"))
-        source, held_out = make_data(self.config, self.network, reading)
+        with self.group.first_before_others():
+            source, held_out = make_data(self.config, self.network, reading)
         steps = range(self.step, settings.steps)
-        generated = source.batches(steps, settings.batch, reading.workers)
+        generated = source.batches(steps, settings.batch, reading.workers, self.group.share)
         with worker_errors(), closing(generated):
             on_event(Reached("batches"))
             # make the first batch now, so that its time isn't counted as training
@@ -187,7 +205,7 @@ class Run:
                 with worker_errors():
                     self._steps(batches, held_out, on_event, deadline)
             # these are never raised within a step, so the last step is complete
-            except (KeyboardInterrupt, WorkerError):
+            except (KeyboardInterrupt, LostError, WorkerError):
                 self._report([], on_event)
                 self._save(on_event)
                 on_event(Interrupted(self.step, self.checkpoint))
@@ -286,8 +304,11 @@ class Run:
         """Validate the averaged network, add the metrics to the curve, and keep the weights if they are the
         best.
         """
+        measured: tuple[Metrics, Metrics] = ({}, {})
         average, objective = self.learner.average, self.learner.objective
-        metrics, before = objective.metrics(average, held_out), objective.metrics_before(held_out)
+        if self.group.first:  # it measures for all
+            measured = objective.metrics(average, held_out), objective.metrics_before(held_out)
+        metrics, before = self.group.broadcast(measured)
         with interrupts_held():
             better = self.validations.add(self.step, metrics, before, average)
             if better:
@@ -304,6 +325,8 @@ class Run:
         """Save everything that a resumed run needs. Raises CheckpointError; the earlier checkpoint remains
         then.
         """
+        if not self.group.first:
+            return
         state = {name: getattr(self.learner, name).state_dict() for name in LEARNT}
         state |= {name: getattr(self, name) for name in ("step", "seconds", "init", "identity")}
         with interrupts_held():
@@ -339,6 +362,8 @@ class Run:
 
     def _write_weights(self, path: Path, network: nn.Module, step: int) -> None:
         """Write a step's network in half precision, with its training and held-out metrics."""
+        if not self.group.first:
+            return
         curve = [point for point in self.validations.curve if point["step"] <= step]
         objective = self.learner.objective
         write_weights(path, network, self.config, objective, curve=curve, init=self.init, step=step)

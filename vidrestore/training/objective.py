@@ -31,19 +31,20 @@ from vidrestore.training.config import (
     RunConfig,
     TrainingConfig,
 )
+from vidrestore.training.data.batches import WHOLE, Share
 from vidrestore.training.data.pairs import HeldOutPairs, task_indices
 from vidrestore.training.data.super_resolution import HeldOutClips
 from vidrestore.training.training_events import Metrics
 
 
 class Objective(ABC):
-    """The training of one kind of network with a run's settings."""
+    """The training of one kind of network with a run's settings, for one process's share of the batches."""
 
     fixed_settings: tuple[str, ...] = ("batch", "seed")  # may not change when a run is resumed
     measured, baseline = "crops", "psnr_before"  # names on the card of the weights
 
-    def __init__(self, settings: Any) -> None:
-        self.settings = settings
+    def __init__(self, settings: Any, share: Share = WHOLE) -> None:
+        self.settings, self.share = settings, share
 
     @property
     def parameters(self) -> dict[str, Any]:
@@ -95,7 +96,7 @@ class GroupObjective(Objective):
     def loss(self, network: nn.Module, batch: tuple[Any, ...], step: int) -> Tensor:
         (clean, sigma), settings = batch, self.settings
         seed, clip_noise = (settings.seed << 32) + step, settings.clip_noise
-        return batch_loss(network, clean, sigma, seed, settings.precision, clip_noise=clip_noise)
+        return batch_loss(network, clean, sigma, seed, settings.precision, self.share, clip_noise=clip_noise)
 
     def metrics(self, network: nn.Module, held_out: Tensor) -> Metrics:
         settings = self.settings
@@ -204,9 +205,9 @@ class ClipObjective(Objective):
         return {f"x{SCALE}": mean_psnr(enlarged, held_out.large.flatten(0, 1) / 255)}
 
 
-def objective_of(config: RunConfig) -> Objective:
-    """Return the objective of a configuration."""
-    made: Objective = load(config.kind.objective)(config.training)
+def objective_of(config: RunConfig, share: Share = WHOLE) -> Objective:
+    """Return the objective of a configuration, for one process's share of the batches."""
+    made: Objective = load(config.kind.objective)(config.training, share)
     return made
 
 
@@ -228,11 +229,12 @@ def restored_groups(
     sigma: float,
     seed: int,
     precision: str,
+    share: Share = WHOLE,
     *,
     clip_noise: bool = True,
 ) -> Tensor:
-    """Degrade and restore clean groups (B, T, N) on the 0-255 scale; return them (B, T, N) float32,
-    with gradients.
+    """Degrade and restore clean groups (B, T, N) on the 0-255 scale; return a share of them (B', T, N)
+    float32, with gradients.
 
     The noise depends on the seed alone (and on the kind of device). With `clip_noise` noisy patches are
     clipped and rounded, as a video file holds them; noise on the measurements of compressed sensing is left
@@ -244,7 +246,7 @@ def restored_groups(
     if sigma:
         generator = torch.Generator(clean.device).manual_seed(seed)
         noisy = add_gaussian_noise(measured, sigma, generator, clip_and_round=stored)
-    return group_network.at(sigma, DTYPES[precision], PlainLinear)(noisy)
+    return group_network.at(sigma, DTYPES[precision], PlainLinear)(noisy[share.of(len(noisy))])
 
 
 def batch_loss(
@@ -253,14 +255,15 @@ def batch_loss(
     sigma: float,
     seed: int,
     precision: str,
+    share: Share = WHOLE,
     *,
     clip_noise: bool = True,
 ) -> Tensor:
     """Return the mean squared error of the restored groups, in grey levels; with noise, weighted so that
     levels count alike.
     """
-    restored = restored_groups(network, clean, sigma, seed, precision, clip_noise=clip_noise)
-    error = (restored - clean).square().mean()
+    restored = restored_groups(network, clean, sigma, seed, precision, share, clip_noise=clip_noise)
+    error = (restored - clean[share.of(len(clean))]).square().mean()
     return error / sigma**LOSS_POWER if sigma else error
 
 

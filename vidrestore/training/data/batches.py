@@ -7,6 +7,7 @@ import signal
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterator
 from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Generic, TypeVar
 
@@ -22,20 +23,38 @@ PREFETCH = 2  # results that each worker makes ahead
 GRACE = 60  # seconds that workers survive SIGTERM, so that the main process can save and stop them
 
 
+@dataclass(frozen=True)
+class Share:
+    """The part of every batch that process `rank` of `count` training processes computes."""
+
+    rank: int = 0
+    count: int = 1
+
+    def of(self, size: int) -> slice:
+        """Return the slice of a batch of `size`, which `count` must divide."""
+        part = size // self.count
+        return slice(self.rank * part, (self.rank + 1) * part)
+
+
+WHOLE = Share()
+
+
 class Source(ABC):
     """A source of batches. A batch depends only on the seed and its step, so a resumed run gets the same
     batches.
     """
 
     @abstractmethod
-    def batch(self, step: int, size: int) -> tuple[Any, ...]:
-        """Return the batch of a step."""
+    def batch(self, step: int, size: int, share: Share = WHOLE) -> tuple[Any, ...]:
+        """Return the batch of a step, or one process's share of it."""
 
-    def batches(self, steps: range, size: int, workers: int = 0) -> Generator[tuple[Any, ...]]:
+    def batches(
+        self, steps: range, size: int, workers: int = 0, share: Share = WHOLE
+    ) -> Generator[tuple[Any, ...]]:
         """Yield the batches of all steps in order, made by `workers` processes; 0: by this process, when
         needed.
         """
-        return in_order(partial(self.batch, size=size), steps, workers)
+        return in_order(partial(self.batch, size=size, share=share), steps, workers)
 
 
 class ReusedBatches(Source):
@@ -49,14 +68,16 @@ class ReusedBatches(Source):
     def __init__(self, source: Source, times: int, seed: int) -> None:
         self.source, self.times, self.seed = source, times, seed
 
-    def batch(self, step: int, size: int) -> tuple[Any, ...]:
+    def batch(self, step: int, size: int, share: Share = WHOLE) -> tuple[Any, ...]:
         """Return the batch of a step; see `Source.batch`."""
-        return self._augmented(self.source.batch(step // self.times, size), step)
+        return self._augmented(self.source.batch(step // self.times, size, share), step)
 
-    def batches(self, steps: range, size: int, workers: int = 0) -> Generator[tuple[Any, ...]]:
+    def batches(
+        self, steps: range, size: int, workers: int = 0, share: Share = WHOLE
+    ) -> Generator[tuple[Any, ...]]:
         """Yield the batches of all steps; see `Source.batches`."""
         numbers = range(steps.start // self.times, -(-steps.stop // self.times))
-        with closing(self.source.batches(numbers, size, workers)) as made:
+        with closing(self.source.batches(numbers, size, workers, share)) as made:
             for number, batch in zip(numbers, made, strict=True):
                 for step in range(number * self.times, (number + 1) * self.times):
                     if step in steps:

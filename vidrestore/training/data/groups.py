@@ -15,7 +15,7 @@ from torch import Tensor
 from vidrestore.degrade import add_gaussian_noise
 from vidrestore.models.matching import Grid, fixed_positions, gather, matched_positions
 from vidrestore.training.config import DataConfig
-from vidrestore.training.data.batches import Source, in_order
+from vidrestore.training.data.batches import WHOLE, Share, Source, in_order
 from vidrestore.training.data.footage import Footage, Window
 
 NEAR = 1.2  # a batch takes groups that were matched at its noise level within this factor
@@ -52,7 +52,9 @@ class GroupPool(Source):
         self.windows: list[WindowGroups] = []  # the latest, oldest first
         self._made: Generator[WindowGroups] | None = None  # by other processes
 
-    def batches(self, steps: range, size: int, workers: int = 0) -> Generator[tuple[Any, ...]]:
+    def batches(
+        self, steps: range, size: int, workers: int = 0, share: Share = WHOLE
+    ) -> Generator[tuple[Any, ...]]:
         """Yield batches as `Source.batches` does; the workers make windows, which takes most of the time."""
         if workers and steps:
             numbers = range(
@@ -60,14 +62,17 @@ class GroupPool(Source):
             )
             self._made = in_order(self._window, numbers, workers)
         try:
-            yield from super().batches(steps, size, 0)
+            yield from super().batches(steps, size, 0, share)
         finally:
             if self._made is not None:
                 self._made.close()
 
-    def batch(self, step: int, size: int) -> tuple[Tensor, float]:
+    def batch(self, step: int, size: int, share: Share = WHOLE) -> tuple[Tensor, float]:
         """Return clean groups (size, T, N) on the 0-255 scale, flipped and transposed at random, and their
         noise level.
+
+        Every process gets the whole batch, because the noise of one's share can only be drawn with that of
+        the others.
         """
         self.advance(step * size)
         rng = np.random.default_rng((self.seed, 1, step))

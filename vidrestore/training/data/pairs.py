@@ -29,6 +29,7 @@ from vidrestore.errors import ConfigError
 from vidrestore.frames import ColourTags, PixelFormat
 from vidrestore.media.recompress import recompress, recompress_pictures
 from vidrestore.training.config import TASK_OF, PairDataConfig
+from vidrestore.training.data.batches import WHOLE, Share
 from vidrestore.training.data.footage import Footage
 from vidrestore.training.data.planes import Camera, PlaneSource, Shots
 
@@ -70,7 +71,7 @@ class PairSource(PlaneSource):
         self.config, self.finds_haze = config, finds_haze
         self.tasks = task_indices(config, tasks)
 
-    def batch(self, step: int, size: int) -> tuple[Tensor, ...]:
+    def batch(self, step: int, size: int, share: Share = WHOLE) -> tuple[Tensor, ...]:
         """Return degraded and clean crops, float32 in [0, 1], each with a random degradation.
 
         Both are (size, 3, S, S). With several frames the degraded ones are (size, frames, 3, S, S) and the
@@ -79,7 +80,7 @@ class PairSource(PlaneSource):
         the clean ones have four more channels: the optical depth of green, and the airlight's R, G and B in
         linear light.
         """
-        config, samples = self.config, range(size)
+        config, samples = self.config, range(size)[share.of(size)]
         clean, draws = self._windows(step, size, samples, config.frames), self.counters(step, samples, 1)
         primary = draws.integers(0, len(config.degradations))
         untouched, recompressed = draws.chance(config.untouched), draws.chance(config.recompressed)

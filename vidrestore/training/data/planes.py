@@ -18,7 +18,7 @@ from torch import Tensor
 from vidrestore.degrade.counters import Counters, constants
 from vidrestore.degrade.resize import keys_cubic
 from vidrestore.errors import ConfigError
-from vidrestore.training.data.batches import Source
+from vidrestore.training.data.batches import WHOLE, Share, Source
 
 SLOW_SHARE = 0.75  # of crops of clips: consecutive frames; the others take every second one
 # of crops of photos: speeds of whole pixels a frame; standard deviations, one of which is drawn
@@ -299,10 +299,12 @@ class PlaneSource(Source):
             self._planes = Planes(self.footage.shots(), self.camera.side, self.footage.shot)
         return self._planes
 
-    def batches(self, steps: range, size: int, workers: int = 0) -> Generator[tuple[Any, ...]]:
+    def batches(
+        self, steps: range, size: int, workers: int = 0, share: Share = WHOLE
+    ) -> Generator[tuple[Any, ...]]:
         """Yield the batches of all steps; see `Source.batches`."""
         self.planes  # noqa: B018  before workers get a copy of this, so that they needn't look at all files
-        return super().batches(steps, size, workers)
+        return super().batches(steps, size, workers, share)
 
     def counters(self, step: int, samples: range, stage: int = 0) -> Counters:
         """Return the random numbers of some samples of a step's batch, others at each stage of making it."""

@@ -17,6 +17,7 @@ from vidrestore.degrade.counters import Counters
 from vidrestore.degrade.resize import resizing_matrix
 from vidrestore.models.vsr_transformer import SCALE
 from vidrestore.training.config import ClipDataConfig
+from vidrestore.training.data.batches import WHOLE, Share
 from vidrestore.training.data.footage import Footage
 from vidrestore.training.data.pairs import quantised, random_compression
 from vidrestore.training.data.planes import Camera, PlaneSource, Shots
@@ -43,11 +44,11 @@ class ClipSource(PlaneSource):
         super().__init__(footage, seed, camera)
         self.config = config
 
-    def batch(self, step: int, size: int) -> tuple[Tensor, Tensor]:
+    def batch(self, step: int, size: int, share: Share = WHOLE) -> tuple[Tensor, Tensor]:
         """Return low-resolution (size, T, 3, S, S) and high-resolution (size, T, 3, 4S, 4S) clips, float32 in
         [0, 1].
         """
-        samples = range(size)
+        samples = range(size)[share.of(size)]
         large = quantised(self.crops(step, size, samples, self.config.frames).clamp(0, 1))
         down = downscaling_matrices(self.camera.side)
         if not self.config.practical:
