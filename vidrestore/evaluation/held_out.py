@@ -23,7 +23,6 @@ AGREEMENT = 0.02  # dB; more than half-precision files and another processor cha
 HELD_OUT = "held-out"  # prefix of these values' names on a card
 # settings that the cards of some weights have, at what is now the only value
 FORMER = {
-    "resident = false",
     'schedule = "cosine"',
     "restarts = [1.0, 1.0, 1.0, 1.0]",
     "patience = 5",
@@ -41,7 +40,6 @@ def recipe_of(card: Card) -> RunConfig:
     text = card.training.get("configuration")
     if not isinstance(text, str):
         raise ConfigError(f"{card.name}: its card has no training configuration; give one with `config`")
-    text = "\n".join(line for line in text.splitlines() if line not in FORMER)
     name = f"{card.name}.toml"
     here, recipes = (
         parse_config(text, folder / name)

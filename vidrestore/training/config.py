@@ -120,13 +120,15 @@ class FootageConfig(Checked):
 
     `clips` and `stills` are folders, or lists of several, relative to the configuration's own; an empty
     `stills` means no photos. `validation` names clips in those folders, without their folder, that are
-    excluded from training and used for validation. Shares are in [0, 1].
+    excluded from training and used for validation. Shares are in [0, 1]. `resident` data are copied to the
+    memory of the device, where batches are drawn; others stay in the cache's files.
     """
 
     clips: str | tuple[str, ...]
     stills: str | tuple[str, ...] = ""
     validation: tuple[str, ...] = ()
     still_share: Portion = 0.25  # of windows that are slow pans and zooms over photos
+    resident: bool = False
 
     def __post_init__(self) -> None:
         without_folder = all(name == Path(name).name for name in self.validation)

@@ -94,9 +94,11 @@ class GroupObjective(Objective):
         return {f"held-out groups, sigma {sigma}": {"psnr": psnr} for sigma, psnr in last["psnr"].items()}
 
     def loss(self, network: nn.Module, batch: tuple[Any, ...], step: int) -> Tensor:
-        (clean, sigma), settings = batch, self.settings
-        seed, clip_noise = (settings.seed << 32) + step, settings.clip_noise
-        return batch_loss(network, clean, sigma, seed, settings.precision, self.share, clip_noise=clip_noise)
+        (clean, sigma, *noise), settings = batch, self.settings
+        drawn = noise[0] if noise else (settings.seed << 32) + step
+        return batch_loss(
+            network, clean, sigma, drawn, settings.precision, self.share, clip_noise=settings.clip_noise
+        )
 
     def metrics(self, network: nn.Module, held_out: Tensor) -> Metrics:
         settings = self.settings
@@ -226,8 +228,8 @@ VALIDATION_SIGMAS = (5.0, 20.0, 50.0)
 def restored_groups(
     network: nn.Module,
     clean: Tensor,
-    sigma: float,
-    seed: int,
+    sigma: float | Tensor,
+    noise: int | Tensor,
     precision: str,
     share: Share = WHOLE,
     *,
@@ -236,35 +238,38 @@ def restored_groups(
     """Degrade and restore clean groups (B, T, N) on the 0-255 scale; return a share of them (B', T, N)
     float32, with gradients.
 
-    The noise depends on the seed alone (and on the kind of device). With `clip_noise` noisy patches are
-    clipped and rounded, as a video file holds them; noise on the measurements of compressed sensing is left
-    as drawn.
+    The noise is given with standard deviation 1, or by a seed, on which it depends alone (and on the kind of
+    device). With `clip_noise` noisy patches are clipped and rounded, as a video file holds them; noise on the
+    measurements of compressed sensing is left as drawn.
     """
     group_network = cast("GroupNetwork", network)
     noisy = measured = group_network.measure(clean)
     stored = clip_noise and measured is clean
-    if sigma:
-        generator = torch.Generator(clean.device).manual_seed(seed)
-        noisy = add_gaussian_noise(measured, sigma, generator, clip_and_round=stored)
+    if isinstance(noise, Tensor):
+        noisy = measured + sigma * noise[..., : measured.shape[-1]]
+        noisy = noisy.round().clamp(0, 255) if stored else noisy
+    elif sigma:
+        generator = torch.Generator(clean.device).manual_seed(noise)
+        noisy = add_gaussian_noise(measured, float(sigma), generator, clip_and_round=stored)
     return group_network.at(sigma, DTYPES[precision], PlainLinear)(noisy[share.of(len(noisy))])
 
 
 def batch_loss(
     network: nn.Module,
     clean: Tensor,
-    sigma: float,
-    seed: int,
+    sigma: float | Tensor,
+    noise: int | Tensor,
     precision: str,
     share: Share = WHOLE,
     *,
     clip_noise: bool = True,
 ) -> Tensor:
     """Return the mean squared error of the restored groups, in grey levels; with noise, weighted so that
-    levels count alike.
+    levels count alike. `noise` is that of `restored_groups`.
     """
-    restored = restored_groups(network, clean, sigma, seed, precision, share, clip_noise=clip_noise)
+    restored = restored_groups(network, clean, sigma, noise, precision, share, clip_noise=clip_noise)
     error = (restored - clean[share.of(len(clean))]).square().mean()
-    return error / sigma**LOSS_POWER if sigma else error
+    return error / sigma**LOSS_POWER if isinstance(sigma, Tensor) or sigma else error
 
 
 @torch.no_grad()

@@ -17,6 +17,7 @@ from vidrestore.models.matching import Grid, fixed_positions, gather, matched_po
 from vidrestore.training.config import DataConfig
 from vidrestore.training.data.batches import WHOLE, Share, Source, in_order
 from vidrestore.training.data.footage import Footage, Window
+from vidrestore.training.data.planes import Camera, PlaneSource, Shots
 
 NEAR = 1.2  # a batch takes groups that were matched at its noise level within this factor
 
@@ -106,6 +107,38 @@ class GroupPool(Source):
         sigma = math.exp(rng.uniform(math.log(low), math.log(high))) if high > low else low
         window = self.footage.window(rng, self.patch)
         return WindowGroups(number, sigma, window_groups(window, sigma, self.config, self.patch, rng))
+
+
+class ResidentGroups(PlaneSource):
+    """Groups of patches at one place of all frames, drawn on the device where the data lie."""
+
+    def __init__(
+        self,
+        footage: Shots,
+        device: torch.device,
+        config: DataConfig,
+        sigma: tuple[float, ...],
+        patch: int,
+        frames: int,
+        seed: int,
+    ) -> None:
+        super().__init__(footage, device, seed, Camera(patch, frames, symmetric=False))
+        self.config, self.sigma = config, sigma
+
+    def batch(self, step: int, size: int, share: Share = WHOLE) -> tuple[Tensor, float | Tensor, Tensor]:
+        """Return clean groups (size, T, N) on the 0-255 scale, their noise level, the same for all, and noise
+        of standard deviation 1 (size, T, N).
+        """
+        parts = []
+        for still, samples in self.parts(size, range(size)):
+            draws = self.counters(step, samples)
+            coloured = draws.chance(self.config.chroma_share)
+            plane = torch.where(coloured, draws.integers(1, 3), 0)
+            view = self.camera.view(draws, self.planes, still, plane)
+            parts.append(self.planes.patches(view, plane).flatten(2))
+        clean, low, high = torch.cat(parts), self.sigma[0], self.sigma[-1]
+        level = self.counters(step, range(1), 1).log_uniform((low, high))[0] if low < high else low
+        return clean, level, self.counters(step, range(size), 2).normal(*clean.shape[1:])
 
 
 def window_groups(

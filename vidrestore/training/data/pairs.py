@@ -18,12 +18,14 @@ from vidrestore.colour import grey_to_planes, planes_to_grey, rgb_to_yuv, yuv_to
 from vidrestore.degrade import (
     BATCHED,
     DEGRADATIONS,
+    ON_HOST,
     average_exposures,
     motion,
     with_moving_things,
 )
 from vidrestore.degrade.branches import degraded, of_sample, one_by_one
-from vidrestore.degrade.counters import Counters
+from vidrestore.degrade.coding import random_coding
+from vidrestore.degrade.counters import Counters, constants
 from vidrestore.degrade.haze import random_scattering
 from vidrestore.errors import ConfigError
 from vidrestore.frames import ColourTags, PixelFormat
@@ -55,11 +57,16 @@ class HeldOutPairs:
 
 
 class PairSource(PlaneSource):
-    """Batches of pairs, for a network with these `tasks`, or of haze, for one that `finds_haze`."""
+    """Batches of pairs, for a network with these `tasks`, or of haze, for one that `finds_haze`.
+
+    On a device encoders are imitated, and blur is that of a camera's path, never an average of frames. Raises
+    ConfigError for what isn't there.
+    """
 
     def __init__(
         self,
         footage: Shots,
+        device: torch.device | None,
         config: PairDataConfig,
         seed: int,
         tasks: Sequence[str] = (),
@@ -67,9 +74,17 @@ class PairSource(PlaneSource):
         finds_haze: bool = False,
     ) -> None:
         camera = Camera(config.crop, config.frames, NATIVE, config.fast, config.widest)
-        super().__init__(footage, seed, camera)
+        super().__init__(footage, device, seed, camera)
         self.config, self.finds_haze = config, finds_haze
         self.tasks = task_indices(config, tasks)
+        if self.resident:
+            if missing := [name for name in config.degradations if name not in BATCHED]:
+                raise ConfigError(
+                    f"resident data have no {', '.join(missing)}; set data.resident=false, or leave it "
+                    "out of data.degradations"
+                )
+            if config.distracted:
+                raise ConfigError("resident data have no distracted crops; set data.distracted=0")
 
     def batch(self, step: int, size: int, share: Share = WHOLE) -> tuple[Tensor, ...]:
         """Return degraded and clean crops, float32 in [0, 1], each with a random degradation.
@@ -95,7 +110,7 @@ class PairSource(PlaneSource):
             things, chosen = draws.branch(), draws.chance(config.distracted)
             clean = degraded(clean, chosen, one_by_one(with_moving_things), things)
         averages = {}
-        if "blur" in config.degradations:
+        if not self.resident and "blur" in config.degradations:
             blurred = (primary == config.degradations.index("blur")) & ~untouched
             lengths = torch.where(blurred & draws.chance(MEAN_SHARE), draws.integers(0, len(EXPOSURES)), -1)
             averages = self._averages(step, size, samples, lengths.tolist())
@@ -109,7 +124,7 @@ class PairSource(PlaneSource):
         tasks = []
         if self.tasks:
             numbers = tuple(float(self.tasks[name]) for name in config.degradations)
-            tasks = [torch.tensor(numbers)[primary].long()]
+            tasks = [constants(numbers, self.device)[primary].long()]
         clean = quantised(clean[:, middle])
         return given if config.frames > 1 else given[:, 0], clean, *tasks
 
@@ -148,8 +163,9 @@ class PairSource(PlaneSource):
         if self.config.combined:
             after = [[ORDER.index(name) for name in SECOND.get(first, ())] or [-1] for first in names]
             table = [float(row[number % len(row)]) for row in after for number in range(6)]  # 1, 2 or 3
-            found = torch.tensor(table)[6 * primary + draws.integers(0, 6)].long()
+            found = constants(tuple(table), self.device)[6 * primary + draws.integers(0, 6)].long()
             second = torch.where(draws.chance(self.config.combined), found, second)
+        degradations = BATCHED if self.resident else ON_HOST
         for name in occurring(self.config):
             chosen = second == ORDER.index(name)
             if name in names:
@@ -157,11 +173,12 @@ class PairSource(PlaneSource):
             if name == "blur" and averages:
                 chosen[list(averages)] = False
                 clips = torch.stack([averages.get(row, (clip,))[-1] for row, clip in enumerate(clips)])
-            clips = degraded(clips, chosen & ~untouched, BATCHED[name], draws.branch())
+            clips = degraded(clips, chosen & ~untouched, degradations[name], draws.branch())
         return clips
 
     def _compressed(self, clips: Tensor, chosen: Tensor, draws: Counters) -> Tensor:
-        return degraded(clips, chosen, one_by_one(random_compression), draws.branch())
+        branch, coding = draws.branch(), random_coding if self.resident else one_by_one(random_compression)
+        return degraded(clips, chosen, coding, branch)
 
 
 def occurring(config: PairDataConfig) -> list[str]:

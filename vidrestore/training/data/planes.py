@@ -1,4 +1,5 @@
-"""Batches of crops of clips and photos, drawn from their decoded planes in files that are mapped into memory.
+"""Batches of crops of clips and photos, drawn where their decoded planes lie: in the memory of a device, or
+in files that are mapped into memory.
 
 What is drawn for a sample depends on the seed, the step and the sample's number alone, so a resumed run and
 any number of processes draw the same. The first samples of a batch are of photos, a fixed number of them, the
@@ -8,7 +9,9 @@ others of clips.
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable, Generator, Iterable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Protocol
 
@@ -18,6 +21,7 @@ from torch import Tensor
 from vidrestore.degrade.counters import Counters, constants
 from vidrestore.degrade.resize import keys_cubic
 from vidrestore.errors import ConfigError
+from vidrestore.restorers.devices import memory_for
 from vidrestore.training.data.batches import WHOLE, Share, Source
 
 SLOW_SHARE = 0.75  # of crops of clips: consecutive frames; the others take every second one
@@ -82,33 +86,66 @@ class View:
 class Planes:
     """The planes of all shots whose frames have at least `side` lines and columns.
 
-    They stay where they are: `shot` returns a shot by its number when a crop of it is drawn. Raises
-    ConfigError if none is large enough.
+    They are copied to one tensor on a device; with `shot` they stay where they are, and a shot is taken by
+    its number from there when a crop of it is drawn. Raises ConfigError if they don't fit on the device, or
+    none is large enough.
     """
 
-    def __init__(self, shots: Iterable[Shot], side: int, shot: Callable[[int], Shot]) -> None:
+    def __init__(
+        self,
+        shots: Iterable[Shot],
+        device: torch.device,
+        side: int,
+        shot: Callable[[int], Shot] | None = None,
+    ) -> None:
         self.shot, self.numbers, kept, sizes = shot, list[int](), list[Shot](), list[Any]()
+        size, limit = 0, room_for_data(device) if shot is None else math.inf
         for number, found in enumerate(shots):
             if min(found.planes[0].shape[1:]) >= side or found.still:
                 self.numbers.append(number)
                 sizes.append([plane.shape for plane in (found.planes * 3)[:3]])
-                kept.append(replace(found, planes=()))
+                kept.append(replace(found, planes=()) if shot else found)
+                size += sum(plane.numel() for plane in found.planes)
+                if size > limit:
+                    raise ConfigError(
+                        f"decoded clips and photos take {size / 1e9:.2f} GB and more, but {device} has room "
+                        f"for {limit / 1e9:.2f} GB beside the training; name fewer in [data], or set "
+                        "data.resident=false"
+                    )
         if not kept:
             raise ConfigError(
                 f"no clip has frames of at least {side}x{side} pixels; name larger ones in [data]"
             )
-        self.sizes = torch.tensor(sizes)
+        self.sizes = torch.tensor(sizes, device=device)
+        if shot is None:
+            self._copy(kept, size, device)
         steps, sites, matrices = zip(*((shot.steps, shot.sites, shot.matrix) for shot in kept), strict=True)
         self.steps, self.sites, self.matrices = (
-            torch.tensor(values, dtype=torch.float32) for values in (steps, sites, matrices)
+            torch.tensor(values, dtype=torch.float32, device=device) for values in (steps, sites, matrices)
         )
         self.stills, self.clips = (
-            torch.tensor([number for number, shot in enumerate(kept) if shot.still is still])
+            torch.tensor([number for number, shot in enumerate(kept) if shot.still is still], device=device)
             for still in (True, False)
         )
 
+    def _copy(self, shots: list[Shot], size: int, device: torch.device) -> None:
+        """Copy the planes of all shots to the device, one after another."""
+        self.samples = torch.empty(size, dtype=torch.uint8, device=device)
+        origins, end = [], 0
+        for shot in shots:
+            begins = []
+            for plane in shot.planes:
+                begins.append(end)
+                end += plane.numel()
+                self.samples[begins[-1] : end] = plane.reshape(-1).to(device)
+            origins.append((begins * 3)[:3])
+        self.origins = torch.tensor(origins, device=device)
+
     def _taken(self, shots: Tensor, plane: Tensor, index: Tensor) -> Tensor:
         """Return float32 samples (B, ...) of planes (B,) of shots (B,), by their number in each."""
+        if self.shot is None:
+            origin = self.origins[shots, plane].view(-1, *[1] * (index.dim() - 1))
+            return self.samples.take(index + origin).float()
         found = [
             (self.shot(self.numbers[shot]).planes * 3)[number].flatten().take(each)
             for shot, number, each in zip(shots.tolist(), plane.tolist(), index, strict=True)
@@ -209,8 +246,8 @@ class Camera:
 
     Clips keep their pixels; with `widest` an area of up to so many is reduced. Over photos the camera moves:
     a share of `native` slides over their own pixels, which are often reduced before; the others pan, by
-    fractions of a pixel. A share of `fast` windows has fast motion. Crops are mirrored, transposed and
-    reversed in time.
+    fractions of a pixel. A share of `fast` windows has fast motion. Crops are mirrored and transposed, and
+    reversed in time if `symmetric`.
     """
 
     side: int
@@ -218,12 +255,13 @@ class Camera:
     native: float = 0.0
     fast: float = 0.0
     widest: int | None = None
+    symmetric: bool = True
 
-    def view(self, draws: Counters, planes: Planes, still: bool) -> View:
-        """Return random crops of photos or clips."""
+    def view(self, draws: Counters, planes: Planes, still: bool, plane: int | Tensor = 0) -> View:
+        """Return random crops of photos or clips, in samples of `plane`."""
         chosen = planes.stills if still else planes.clips
         shots = chosen[draws.integers(0, len(chosen))]
-        length, height, width = planes.sizes[shots, 0].float().unbind(1)
+        length, height, width = planes.sizes[shots, plane].float().unbind(1)
         moves = self._moves(draws)
         ways, growth, stretch = self._over_photos(moves, draws) if still else self._at_rest(moves)
         # what is seen in all frames, as a share of the side of a crop
@@ -246,7 +284,7 @@ class Camera:
     def _moves(self, draws: Counters) -> _Moves:
         quick = draws.chance(self.fast)
         time = torch.arange(self.frames, device=quick.device) - self.frames // 2
-        time = time * torch.where(draws.chance(0.5), -1, 1)[:, None]
+        time = time * torch.where(draws.chance(0.5) & self.symmetric, -1, 1)[:, None]
         growth, speed, native = draws.normal() * GROWTH, draws.normal(2), draws.chance(self.native)
         reduced = torch.where(draws.chance(REDUCED_SHARE), draws.uniform(1, REDUCED), 1.0)
         zoom, spread = draws.uniform(1, ZOOMED), draws.uniform(1, (self.widest or self.side) / self.side)
@@ -285,30 +323,45 @@ class Camera:
         return (last - (order % (2 * last).clamp(min=1) - last).abs()).clamp(min=0).long()
 
 
-class PlaneSource(Source):
-    """Batches drawn from the decoded files of footage. The first batch looks at all files."""
+def room_for_data(device: torch.device) -> int:
+    """Return the bytes that data may take on a device: half of a computer's memory, a third of a GPU's."""
+    with suppress(AttributeError, ValueError):
+        if device.type == "cpu":
+            return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
+    return memory_for(device) // 2
 
-    def __init__(self, footage: Shots, seed: int, camera: Camera) -> None:
+
+class PlaneSource(Source):
+    """Batches drawn from footage: resident on a device, or, without one, on the CPU from the decoded files.
+
+    The first batch looks at all files.
+    """
+
+    def __init__(self, footage: Shots, device: torch.device | None, seed: int, camera: Camera) -> None:
         self.footage, self.seed, self.camera = footage, seed, camera
+        self.resident, self.device = device is not None, device or torch.device("cpu")
         self._planes: Planes | None = None
 
     @property
     def planes(self) -> Planes:
         """The decoded data."""
         if self._planes is None:
-            self._planes = Planes(self.footage.shots(), self.camera.side, self.footage.shot)
+            shot = None if self.resident else self.footage.shot
+            self._planes = Planes(self.footage.shots(), self.device, self.camera.side, shot)
         return self._planes
 
     def batches(
         self, steps: range, size: int, workers: int = 0, share: Share = WHOLE
     ) -> Generator[tuple[Any, ...]]:
-        """Yield the batches of all steps; see `Source.batches`."""
+        """Yield the batches of all steps; those on a device are made without workers, which would have to
+        hold the data, too.
+        """
         self.planes  # noqa: B018  before workers get a copy of this, so that they needn't look at all files
-        return super().batches(steps, size, workers, share)
+        return super().batches(steps, size, 0 if self.resident else workers, share)
 
     def counters(self, step: int, samples: range, stage: int = 0) -> Counters:
         """Return the random numbers of some samples of a step's batch, others at each stage of making it."""
-        numbers = torch.arange(samples.start, samples.stop)
+        numbers = torch.arange(samples.start, samples.stop, device=self.device)
         return Counters(self.seed, step, numbers + (stage << 24))
 
     def crops(self, step: int, size: int, samples: range, frames: int) -> Tensor:

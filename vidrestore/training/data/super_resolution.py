@@ -12,7 +12,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from vidrestore.degrade import gaussian_blurred, imresize
-from vidrestore.degrade.branches import degraded, one_by_one
+from vidrestore.degrade.branches import Degradation, degraded, one_by_one
+from vidrestore.degrade.coding import random_coding
 from vidrestore.degrade.counters import Counters
 from vidrestore.degrade.resize import resizing_matrix
 from vidrestore.models.vsr_transformer import SCALE
@@ -37,11 +38,13 @@ class HeldOutClips:
 
 
 class ClipSource(PlaneSource):
-    """Batches of clips at low and at high resolution."""
+    """Batches of clips at low and at high resolution; on a device x264 is imitated."""
 
-    def __init__(self, footage: Shots, config: ClipDataConfig, seed: int) -> None:
+    def __init__(
+        self, footage: Shots, device: torch.device | None, config: ClipDataConfig, seed: int
+    ) -> None:
         camera = Camera(SCALE * config.crop, config.frames, native=config.native)
-        super().__init__(footage, seed, camera)
+        super().__init__(footage, device, seed, camera)
         self.config = config
 
     def batch(self, step: int, size: int, share: Share = WHOLE) -> tuple[Tensor, Tensor]:
@@ -50,29 +53,30 @@ class ClipSource(PlaneSource):
         """
         samples = range(size)[share.of(size)]
         large = quantised(self.crops(step, size, samples, self.config.frames).clamp(0, 1))
-        down = downscaling_matrices(self.camera.side)
+        down = downscaling_matrices(self.camera.side, self.device)
         if not self.config.practical:
             return quantised((down[0] @ large @ down[0].mT).clamp(0, 1)), large
-        return downscaled_practically(large, down, self.counters(step, samples, 1)), large
+        coding = random_coding if self.resident else one_by_one(random_compression)
+        return downscaled_practically(large, down, self.counters(step, samples, 1), coding), large
 
 
-def downscaled_practically(large: Tensor, matrices: Tensor, draws: Counters) -> Tensor:
+def downscaled_practically(large: Tensor, matrices: Tensor, draws: Counters, coding: Degradation) -> Tensor:
     """Downscale clips (B, T, 3, H, H) by one of three matrices (3, H / 4, H), as `downscale_practically`."""
     kind = draws.uniform()
     down = matrices[(kind >= 0.6).long() + (kind >= 0.8).long()]
     sigma = torch.where(draws.chance(BLURRED_SHARE), draws.uniform(*BLUR), UNBLURRED)[:, None, None]
-    line = torch.arange(large.shape[-1])
+    line = torch.arange(large.shape[-1], device=large.device)
     blur = torch.exp((line[:, None] - line).square() / (-2 * sigma**2))
     down = (down @ (blur / blur.sum(-1, keepdim=True)))[:, None, None]
     small = down @ large @ down.mT
     strength = torch.where(draws.chance(NOISY_SHARE), draws.uniform(*NOISE), 0.0) / 255
     small = small + draws.normal(*small.shape[1:]) * strength.view(-1, 1, 1, 1, 1)
     small = quantised(small.clamp(0, 1))
-    return degraded(small, draws.chance(COMPRESSED_SHARE), one_by_one(random_compression), draws.branch())
+    return degraded(small, draws.chance(COMPRESSED_SHARE), coding, draws.branch())
 
 
 @cache
-def downscaling_matrices(side: int) -> Tensor:
+def downscaling_matrices(side: int, device: torch.device) -> Tensor:
     """Return the ways to downscale `side` pixels by 4, (3, side / 4, side): bicubic, means, bilinear."""
     line = torch.eye(side)[None, None]
     matrices = [
@@ -80,7 +84,7 @@ def downscaling_matrices(side: int) -> Tensor:
         F.avg_pool2d(line, (SCALE, 1))[0, 0],
         F.interpolate(line, (side // SCALE, side), mode="bilinear", antialias=True)[0, 0],
     ]
-    return torch.stack(matrices)
+    return torch.stack(matrices).to(device)
 
 
 def random_symmetry(rng: np.random.Generator) -> Callable[[Tensor], Tensor]:
