@@ -41,6 +41,7 @@ PREVIEW = "preview"
 ENLARGED = frozenset({"x2", "x3", "sr"})  # other suffixes that `suffix_of` returns
 WORK_SUFFIX = ".vidrestore"  # folders with unfinished work
 ANY_CONTAINER = ".mkv"  # if the source's own container can't be written
+_THUMBNAILS = "@eaDir"  # folders of small copies that a Synology NAS makes of all videos and photos
 
 
 def suffix_of(task: str, options: RestoreOptions) -> str:
@@ -158,7 +159,7 @@ def _expand(source: Source, recursive: bool, photos: bool) -> Iterator[tuple[Sou
     paths = (
         list(_in_folder(source.name, recursive))
         if os.path.isdir(source)
-        else [(path, "") for path in sorted(glob.glob(source.name, recursive=recursive))]
+        else [(path, "") for path in _matching(source.name, recursive)]
     )
     videos = [(path, below) for path, below in paths if _is_video(path) or (photos and _is_photo(path))]
     if not videos and source.pictures:
@@ -166,6 +167,12 @@ def _expand(source: Source, recursive: bool, photos: bool) -> Iterator[tuple[Sou
     elif not videos:
         raise _nothing_there(source, any(is_picture(path) for path, _ in paths))
     yield from ((Source(path), below) for path, below in videos)
+
+
+def _matching(pattern: str, recursive: bool) -> Iterator[str]:
+    for path in sorted(glob.glob(pattern, recursive=recursive)):
+        if _THUMBNAILS in Path(pattern).parts or _THUMBNAILS not in Path(path).parts:
+            yield path
 
 
 def _nothing_there(source: Source, pictures_below: bool) -> MediaError:
@@ -192,7 +199,10 @@ def _in_folder(folder: str, recursive: bool) -> Iterator[tuple[str, str]]:
         folders[:] = sorted(
             name
             for name in folders
-            if recursive and not name.startswith(".") and not name.endswith(WORK_SUFFIX)
+            if recursive
+            and name != _THUMBNAILS
+            and not name.startswith(".")
+            and not name.endswith(WORK_SUFFIX)
         )
 
 

@@ -283,6 +283,11 @@ def _first_frames(container: InputContainer, stream: VideoStream) -> list[VideoF
             packet = next(packets, None)
             if packet is None:
                 break
+            if packet.has_sidedata("encryption_info"):
+                raise MediaError(
+                    f"{container.name.removeprefix('file:')}: the video is encrypted; decrypt it first, by "
+                    "the player or shop that it comes from"
+                )
             frames += packet.decode()
         except (
             av.error.FFmpegError

@@ -231,13 +231,14 @@ class VideoReader:
             found, began = f"{picture.width}x{picture.height}", f"{video.width}x{video.height}"
             raise MediaError(
                 f"{where}: {found}, but the stream began at {began}; one size per stream is supported: "
-                "split the file there first"
+                f"split the file there first, or scale it: ffmpeg -i IN -vf scale={video.width}:{video.height} "
+                "-c:v ffv1 -c:a copy OUT.mkv"
             )
         if picture.format.name != video.pix_fmt:
             found, began = picture.format.name, video.pix_fmt
             raise MediaError(
                 f"{where}: {found}, but the stream began in {began}; one pixel format is supported: split "
-                "the file there first"
+                f"the file there first, or convert it: ffmpeg -i IN -pix_fmt {began} -c:v ffv1 -c:a copy OUT.mkv"
             )
 
     def _end(self, last: Frame, longest: int, decoding: AnyDecoding, damage: Damage) -> None:
