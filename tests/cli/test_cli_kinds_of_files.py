@@ -1,12 +1,18 @@
 """Kinds of files that people have, through the command with a model that changes nothing."""
 
 import shutil
+from fractions import Fraction
+from itertools import pairwise
 from pathlib import Path
 
+import av
+import numpy as np
 import pytest
 from denoise_command import identity, run  # noqa: F401  (a fixture of all tests here)
 from sample_videos import write_video
 from with_identity import frames_of
+
+from vidrestore.media.reader import VideoReader
 
 
 @pytest.fixture
@@ -50,3 +56,56 @@ def test_thumbnails_of_a_network_drive_are_no_videos(tmp_path, capsys):
     assert run(tmp_path, "--recursive", "-q") == 0
     assert run(tmp_path / "**" / "*.mkv", "--recursive", "-q") == 0
     assert [path.name for path in (tmp_path / "@eaDir").iterdir()] == ["thumb.mkv"]
+
+
+def times_of(path: Path) -> list[Fraction]:
+    with VideoReader(str(path)) as reader:
+        return [frame.pts * reader.info.video.time_base for frame in reader.frames()]
+
+
+def with_decoding_times(path: Path) -> Path:
+    """MPEG-4 with B-frames whose times of showing are those of decoding, as SVQ3, RV20 and FLV have them."""
+    plain = path.with_name("plain.avi")
+    write_video(plain, 12, "mpeg4", options={"bf": "2", "g": "12"})
+    with av.open(str(plain)) as source, av.open(str(path), "w") as output:
+        stream = output.add_stream_from_template(source.streams.video[0])
+        for number, packet in enumerate(packet for packet in source.demux(video=0) if packet.size):
+            packet.stream, packet.time_base = stream, Fraction(1, 25)
+            packet.pts = packet.dts = number
+            output.mux(packet)
+    return path
+
+
+@pytest.mark.parametrize("name", ["in.mov", "in.nut", "in.mkv"])
+def test_pictures_whose_times_are_those_of_decoding_are_shown_in_their_order(tmp_path, name):
+    source = with_decoding_times(tmp_path / name)
+    assert run(source, "-o", tmp_path / "out.mkv", "--lossless", "-q") == 0
+    found, wanted = times_of(tmp_path / "out.mkv"), times_of(tmp_path / "plain.avi")
+    assert [time - found[0] for time in found] == [time - wanted[0] for time in wanted]
+    with VideoReader(str(source)) as reader, VideoReader(str(tmp_path / "plain.avi")) as plain:
+        for one, other in zip(reader.frames(), plain.frames(), strict=True):
+            np.testing.assert_array_equal(one.planes[0], other.planes[0])
+
+
+def test_what_follows_a_clock_that_is_set_back_is_moved_behind_it(tmp_path, capsys):
+    source, output = tmp_path / "in.ts", tmp_path / "out.mkv"
+    write_video(source, 12, "libx264", options={"bf": "2"})
+    source.write_bytes(source.read_bytes() * 2)
+    assert run(source, "-o", output, "--lossless") == 0
+    (line,) = (line for line in capsys.readouterr().err.splitlines() if "warning" in line)
+    assert "the clock of the video is set back at" in line and "is moved, by 0.480 s" in line
+    times = times_of(output)
+    assert len(times) == 24 and all(abs(b - a - Fraction(1, 25)) < 0.002 for a, b in pairwise(times))
+    with VideoReader(str(source)) as reader:
+        frames = list(reader.frames())
+        for at in (3, 13, 20):
+            (again, *_) = reader.frames(frames[at].pts)
+            assert again.pts == frames[at].pts
+            np.testing.assert_array_equal(again.planes[0], frames[at].planes[0])
+
+
+def test_range_and_clock_that_change_within_a_recording_are_refused_before_work(given, capsys):
+    source = given("c20_range.ts")
+    assert run(source) == 1
+    assert "frame 25: yuvj420p, but the stream began in yuv420p" in capsys.readouterr().err
+    assert [*source.parent.iterdir()] == [source]

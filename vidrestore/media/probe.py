@@ -10,6 +10,7 @@ import struct
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from vidrestore.errors import MediaError, OptionError
@@ -333,6 +334,7 @@ def describe_video(source: str, stream: VideoStream, frames: list[VideoFrame], c
     if any(key.lower() == "alpha_mode" and value == "1" for key, value in stream.metadata.items()):
         names.add("ALPHA_LAYER")
     light = side_data.get("CONTENT_LIGHT_LEVEL")
+    times, reordered = [frame.pts for frame in frames], bool(context.has_b_frames)
     return VideoInfo(
         index=stream.index,
         codec=context.codec.canonical_name,
@@ -356,8 +358,15 @@ def describe_video(source: str, stream: VideoStream, frames: list[VideoFrame], c
         mastering_display=mastering_display(side_data.get("MASTERING_DISPLAY_METADATA")),
         content_light=None if light is None else struct.unpack_from("=2I", light),
         side_data=frozenset(names),
-        reordered=bool(context.has_b_frames),
+        reordered=reordered,
+        by_order=reordered and (container == "avi" or not _rise(times)),
         unmarked_order=None if marked else order,
+    )
+
+
+def _rise(times: list[int | None]) -> bool:
+    return all(
+        one is not None and other is not None and one < other for one, other in pairwise([-(1 << 63), *times])
     )
 
 
