@@ -9,6 +9,7 @@ import av
 import numpy as np
 import pytest
 from denoise_command import identity, run  # noqa: F401  (a fixture of all tests here)
+from numpy.typing import NDArray
 from sample_videos import write_video
 from with_identity import frames_of
 
@@ -109,3 +110,76 @@ def test_range_and_clock_that_change_within_a_recording_are_refused_before_work(
     assert run(source) == 1
     assert "frame 25: yuvj420p, but the stream began in yuv420p" in capsys.readouterr().err
     assert [*source.parent.iterdir()] == [source]
+
+
+def decoded(path: Path) -> list[NDArray[np.uint8]]:
+    """The pictures of a video as R, G, B, by FFmpeg's own conversion."""
+    with av.open(str(path)) as source:
+        return [frame.to_ndarray(format="rgb24") for frame in source.decode(video=0)]
+
+
+def raw_video(path: Path, codec: str, pix_fmt: str, palette: NDArray[np.uint8] | None = None) -> Path:
+    """Two pictures that hold every 16-bit sample, or every colour of a palette (A, R, G, B)."""
+    with av.open(str(path), "w") as output:
+        stream = output.add_stream(codec, rate=25)
+        stream.width, stream.height, stream.pix_fmt = 256, 256, pix_fmt
+        for number in range(2):
+            frame = av.VideoFrame(256, 256, pix_fmt)
+            rows = np.arange(256 * 256, dtype=np.uint16).reshape(256, 256)
+            if palette is not None:
+                frame = av.VideoFrame.from_ndarray(((rows + number).astype(np.uint8), palette), "pal8")
+            else:
+                frame.planes[0].update(rows.astype(">u2" if pix_fmt.endswith("be") else "<u2").tobytes())
+            frame.pts = number
+            output.mux(stream.encode(frame))
+        output.mux(stream.encode(None))
+    return path
+
+
+PALETTE = np.random.default_rng(0).integers(0, 256, (256, 4), np.uint8)
+
+
+@pytest.mark.parametrize("pix_fmt", ["rgb555le", "rgb565le", "bgr565le", "rgb555be"])
+def test_5_bit_colours_are_read_without_loss(tmp_path, pix_fmt):
+    source = raw_video(tmp_path / "in.nut", "rawvideo", pix_fmt)
+    assert run(source, "--encoder", "ffv1", "-q") == 0
+    samples = np.arange(256 * 256).reshape(256, 256)
+    low = {"r": 11 if "565" in pix_fmt else 10, "g": 5, "b": 0}
+    if pix_fmt.startswith("bgr"):
+        low |= {"r": 0, "b": 11}
+    for picture in decoded(tmp_path / "in.denoised.mkv"):
+        for channel, name in enumerate("rgb"):
+            bits = 6 if name == "g" and "565" in pix_fmt else 5
+            value = samples >> low[name] & (1 << bits) - 1
+            assert (np.abs(picture[..., channel] - value * 255 / ((1 << bits) - 1)) < 1).all()
+
+
+@pytest.mark.parametrize("name", ["in.avi", "in.mov"])
+def test_a_palette_is_read_as_its_colours(tmp_path, name):
+    opaque = PALETTE.copy()
+    opaque[:, 0] = 255
+    source = raw_video(tmp_path / name, "rawvideo", "pal8", opaque)
+    assert run(source, "--lossless", "-o", tmp_path / "out.mkv", "-q") == 0
+    for found, wanted in zip(decoded(tmp_path / "out.mkv"), decoded(source), strict=True):
+        np.testing.assert_array_equal(found, wanted)
+
+
+def test_a_palette_with_transparent_colours_is_refused(tmp_path, capsys):
+    assert run(raw_video(tmp_path / "in.nut", "rawvideo", "pal8", PALETTE)) == 1
+    assert "in.nut: a palette with transparent colours is not supported" in capsys.readouterr().err
+
+
+def test_a_mov_whose_format_has_no_encoder_there_becomes_mkv_unless_named(tmp_path, capsys):
+    source = tmp_path / "in.mov"
+    write_video(source, 2, "qtrle", "argb")
+    assert run(source, "-o", tmp_path / "out.mov") == 1
+    assert "-o NAME.mkv works" in capsys.readouterr().err
+    assert run(source) == 0
+    assert ".mkv (.mov has no encoder for gbrap)" in capsys.readouterr().err
+    assert frames_of(tmp_path / "in.denoised.mkv") == 2
+
+
+def test_png_in_mov_becomes_mkv(given):
+    source = given("c15_png.mov")
+    assert run(source, "-q") == 0
+    assert frames_of(source.with_name("c15_png.denoised.mkv")) == 13

@@ -119,7 +119,7 @@ KEPT_FORMATS = (
     *("gbrp10le", "gbrap12le", "bgr0"),
 )
 RAW_FORMATS = ("nv12", "yuyv422", "uyvy422", "rgb24", "bgra", "gray16be")
-REFUSED_FORMATS = {"rgb555le": "fewer than 8 bits", "monob": "fewer than 8 bits", "pal8": "palette"}
+REFUSED_FORMATS = {"rgb8": "fewer than 8 bits", "monob": "fewer than 8 bits"}
 
 
 def pixels() -> Iterator[Case]:

@@ -264,9 +264,28 @@ def output_for(
     if source.pictures:
         return Target(_pictures_for(source.pictures, output, suffix, several=several, full=full))
     path = source.path
-    kept = path.suffix.lower() in MUXERS
+    kept = path.suffix.lower() in MUXERS and _has_encoder(path)
     name = f"{path.name if full and not kept else path.stem}.{suffix}{path.suffix if kept else ANY_CONTAINER}"
     return Target(str(path.with_name(name) if output is None else Path(output) / name))
+
+
+def _has_encoder(path: Path) -> bool:
+    """Return False if the source's own container has no encoder for its pictures; FFV1's has one for all."""
+    from vidrestore.media.encoder_table import ENCODERS
+    from vidrestore.media.encoders import holds_format
+    from vidrestore.media.probe import open_input, video_stream
+
+    container = MUXERS[path.suffix.lower()]
+    if container in ENCODERS["ffv1"].containers or not path.is_file():
+        return True
+    try:
+        with open_input(str(path)) as opened:
+            context = video_stream(opened).codec_context
+            return not context.pix_fmt or holds_format(
+                container, context.pix_fmt, context.width, context.height
+            )
+    except MediaError:
+        return True  # the work on it will say so
 
 
 def _pictures_for(pictures: Pictures, output: str | None, suffix: str, *, several: bool, full: bool) -> str:

@@ -203,7 +203,10 @@ class VideoReader:
             for picture in pictures:
                 if start_pts is not None and (picture.pts or 0) < start_pts:
                     continue  # only needed by the deinterlacer
-                frame = _frame(picture)
+                try:
+                    frame = _frame(picture)
+                except MediaError as error:
+                    raise MediaError(f"{self.source}: {error}") from None
                 if self.losses:
                     frame.loss = loss = decoding.loss or loss_of(picture, self.stored) or loss
                 del picture  # return its buffers to the decoder
