@@ -1,6 +1,7 @@
 """Kinds of files that people have, through the command with a model that changes nothing."""
 
 import shutil
+import struct
 from fractions import Fraction
 from itertools import pairwise
 from pathlib import Path
@@ -10,7 +11,7 @@ import numpy as np
 import pytest
 from denoise_command import identity, run  # noqa: F401  (a fixture of all tests here)
 from numpy.typing import NDArray
-from sample_videos import write_video
+from sample_videos import sample_planes, video_frame, write_video
 from with_identity import frames_of
 
 from vidrestore.media.reader import VideoReader
@@ -183,3 +184,67 @@ def test_png_in_mov_becomes_mkv(given):
     source = given("c15_png.mov")
     assert run(source, "-q") == 0
     assert frames_of(source.with_name("c15_png.denoised.mkv")) == 13
+
+
+def hidden_frames(path: Path) -> Path:
+    """VP9 whose key frames are each decoded without being shown (bit 1 of the first byte), and shown 20 ms
+    later by a packet of one byte.
+    """
+    plain = path.with_name("plain.webm")
+    write_video(plain, 5, "libvpx-vp9", options={"g": "1"})
+    with av.open(str(plain)) as source, av.open(str(path), "w") as output:
+        stream = output.add_stream_from_template(source.streams.video[0])
+        for packet in source.demux(video=0):
+            data = bytes(packet)
+            hidden = bytes([data[0] & ~2, *data[1:]]) if data else b""
+            for late, content in enumerate((hidden, b"\x88") if data else ()):
+                made = av.Packet(content)
+                made.stream, made.time_base, made.is_keyframe = stream, packet.time_base, not late
+                made.pts = made.dts = packet.pts + 20 * late
+                output.mux_one(made)
+    return path
+
+
+def cut_message(path: Path) -> Path:
+    """H.264 with a message (SEI, user data) that says to be longer than it is."""
+    with av.open(str(path), "w") as output:
+        stream = output.add_stream("libx264", rate=25, options={"preset": "ultrafast", "tune": "zerolatency"})
+        stream.width, stream.height, stream.pix_fmt = 64, 48, "yuv420p"
+        for number in range(5):
+            frame = video_frame("yuv420p", sample_planes("yuv420p", number), number)
+            for packet in stream.encode(frame):
+                made = av.Packet(b"\0\0\0\1" + bytes([6, 5, 200]) + b"short\x80" + bytes(packet))
+                made.stream, made.is_keyframe = stream, packet.is_keyframe
+                made.pts, made.dts, made.time_base = packet.pts, packet.dts, packet.time_base
+                output.mux(made)
+    return path
+
+
+def dropped_frames(path: Path) -> Path:
+    """AVI whose last packets are empty: the picture before them is shown on."""
+    write_video(path, 12, "huffyuv", "yuv422p")
+    data = path.read_bytes()
+    start = data.index(b"movi")
+    at, out, index = start + 4, bytearray(b"movi"), bytearray()
+    for number in range(12):
+        at = data.index(b"00dc", at)
+        size = int.from_bytes(data[at + 4 : at + 8], "little")
+        body = b"" if number in (4, 9, 10, 11) else data[at + 8 : at + 8 + size]
+        index += b"00dc" + struct.pack("<III", 16, len(out), len(body))
+        out += b"00dc" + struct.pack("<I", len(body)) + body + bytes(len(body) % 2)
+        at += 8 + size
+    made = bytearray(data[: start - 8] + b"LIST" + struct.pack("<I", len(out)) + out)
+    made += b"idx1" + struct.pack("<I", len(index)) + index
+    made[4:8] = struct.pack("<I", len(made) - 8)
+    path.write_bytes(made)
+    return path
+
+
+@pytest.mark.parametrize(
+    "made, name, frames",
+    [(hidden_frames, "in.nut", 5), (cut_message, "in.mkv", 5), (dropped_frames, "in.avi", 8)],
+)
+def test_what_harms_no_picture_is_no_damage(tmp_path, capsys, made, name, frames):
+    assert run(made(tmp_path / name), "-o", tmp_path / "out.mkv") == 0
+    assert "warning" not in capsys.readouterr().err
+    assert frames_of(tmp_path / "out.mkv") == frames

@@ -4,10 +4,11 @@ damage.
 
 from __future__ import annotations
 
+import re
 from collections import deque
 from collections.abc import Callable, Generator, Iterator
 from contextlib import closing
-from itertools import chain
+from itertools import accumulate, chain
 from typing import TYPE_CHECKING
 
 from vidrestore.errors import MediaError
@@ -31,6 +32,11 @@ if TYPE_CHECKING:
 _SEEK_BACK = (0, 2, 10, 40)  # seconds before the wanted time, tried in turn; then the start of the file
 
 _NEVER = -(1 << 63)
+# errors that FFmpeg logs although every picture is whole
+_HARMLESS = re.compile(
+    r"ext header missing, -?\d+ left"  # of MS-MPEG-4: only a bit rate, which version 1 never has
+    r"|SEI type \d+ size \d+ truncated"  # of H.264 and H.265: a message beside the pictures
+)
 _MOST_LATE = 16  # most pictures that an H.264 or H.265 decoder reorders
 
 
@@ -61,7 +67,8 @@ class Decoding:
         self._count = PictureCount(video.codec)
         self._holes: Holes | None = None
         self.longest = 0  # longest duration of a packet so far, in ticks
-        self.reach = 0  # up to which time the packets of an MP4 or MOV fill it, as their durations add up
+        self.reach = 0  # up to which time the packets of an MP4 or MOV fill it, as their durations add up, or
+        # empty ones of an AVI
         self._number = 0  # number of the next picture
         self._last: int | None = None  # pts of the last picture
         self.captioned = False  # whether a packet held closed captions
@@ -190,6 +197,9 @@ class Decoding:
                 self._follow(packet)
             duration = packet.duration or 0
             self.longest = max(self.longest, duration)
+            if not packet.size:  # AVI's way to show the picture before it on; it would end the decoding
+                self.reach = max(self.reach, (packet.dts or 0) + duration)
+                continue
             if self._holes:
                 self._holes.add(packet)
             if (
@@ -244,8 +254,9 @@ class Decoding:
         if packet is not None:
             if packet.is_corrupt and self._recording and len(self._marked) < MESSAGES_KEPT:
                 self._marked.append(packet.pts)
-            self._queue(packet)
-            self._count.sent(packet, self._due(packet))
+            if not _is_hidden(self.video.codec, packet):
+                self._queue(packet)
+                self._count.sent(packet, self._due(packet))
         try:
             with self._errors.calling():
                 pictures = stream.codec_context.decode(packet)
@@ -327,13 +338,34 @@ class Decoding:
                     )
 
     def _complain(self, message: str) -> None:
-        if self._recording:
+        if self._recording and not _HARMLESS.search(message):
             self.damage.add(message.strip())
 
 
 def _pts(picture: VideoFrame) -> int:
     assert picture.pts is not None
     return picture.pts
+
+
+def _is_hidden(codec: str, packet: Packet[VideoStream]) -> bool:
+    """Return True for frames of VP9 that are decoded but not shown, by the first byte of each (the VP9
+    bitstream, 6.2); several in a packet have an index at its end (annex B).
+    """
+    if codec != "vp9" or not packet.size:
+        return False
+    data, starts = memoryview(packet), [0]
+    index, count, width = data[-1], (data[-1] & 7) + 1, (data[-1] >> 3 & 3) + 1
+    place = len(data) - 2 - count * width
+    if index >> 5 == 0b110 and place >= 0 and data[place] == index:
+        sizes = (data[place + 1 + number * width :][:width] for number in range(count))
+        starts = [*accumulate((int.from_bytes(size, "little") for size in sizes), initial=0)][:-1]
+    return not any(_shows(data[start]) for start in starts if start < len(data))
+
+
+def _shows(first: int) -> bool:
+    """Return True if a frame of VP9 is shown, or shows an earlier one."""
+    flags = first if first >> 4 & 3 == 3 else first >> 1  # a bit more in profile 3
+    return bool(flags & 0b101)
 
 
 def _lead(stream: VideoStream, video: VideoInfo) -> int:
@@ -361,7 +393,7 @@ def _packets(
             container.seek(target, stream=stream)
         last = None
         for packet in packets_of(container, stream, late):
-            if packet.size:  # an empty packet (AVI's way to repeat a frame) would end the decoding
+            if packet.size or packet.dts is not None:
                 last = packet
                 yield packet
         if last and container.format.name == Y4M and (lacking := bytes_lacking(last, container.size)):
