@@ -4,6 +4,7 @@ damage.
 
 from __future__ import annotations
 
+import os
 import re
 from collections import deque
 from collections.abc import Callable, Generator, Iterator
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 
 _SEEK_BACK = (0, 2, 10, 40)  # seconds before the wanted time, tried in turn; then the start of the file
 
+_LARGEST_INDEX = 1 << 24
 _NEVER = -(1 << 63)
 # errors that FFmpeg logs although every picture is whole
 _HARMLESS = re.compile(
@@ -68,7 +70,7 @@ class Decoding:
         self._holes: Holes | None = None
         self.longest = 0  # longest duration of a packet so far, in ticks
         self.reach = 0  # up to which time the packets of an MP4 or MOV fill it, as their durations add up, or
-        # empty ones of an AVI
+        # an AVI that ends with empty ones
         self._number = 0  # number of the next picture
         self._last: int | None = None  # pts of the last picture
         self.captioned = False  # whether a packet held closed captions
@@ -165,6 +167,8 @@ class Decoding:
             self._follows = target is None and lead is None  # MP4 and MOV have times by their index
             if target is None and floor is None:
                 self._holes = Holes(container.format.name, self.video.time_base)
+            if container.format.name == "avi":
+                self.reach = _packets_up_to_empty(self.source, stream.index)
             context = stream.codec_context
             self._times = deque() if self.video.by_order else None
             names = frozenset({context.name, context.codec.canonical_name, container.format.name})
@@ -197,9 +201,6 @@ class Decoding:
                 self._follow(packet)
             duration = packet.duration or 0
             self.longest = max(self.longest, duration)
-            if not packet.size:  # AVI's way to show the picture before it on; it would end the decoding
-                self.reach = max(self.reach, (packet.dts or 0) + duration)
-                continue
             if self._holes:
                 self._holes.add(packet)
             if (
@@ -368,6 +369,19 @@ def _shows(first: int) -> bool:
     return bool(flags & 0b101)
 
 
+def _packets_up_to_empty(path: str, number: int) -> int:
+    """Return the number of packets of an AVI's stream if the last is empty, which shows the picture before it
+    on; else 0. FFmpeg passes over such packets.
+    """
+    with open(path, "rb") as file:
+        file.seek(max(0, os.path.getsize(path) - _LARGEST_INDEX))
+        _, name, index = file.read().rpartition(b"idx1")
+    length = int.from_bytes(index[:4], "little") if name else 0
+    entries = [index[at : at + 16] for at in range(4, min(4 + length, len(index) - 15), 16)]
+    sizes = [entry[12:16] for entry in entries if entry[:3] == b"%02dd" % number]
+    return len(sizes) if sizes and not any(sizes[-1]) else 0
+
+
 def _lead(stream: VideoStream, video: VideoInfo) -> int:
     """Return how many ticks before the first picture is shown an MP4 or MOV begins to be decoded."""
     first = next((entry.timestamp for entry in stream.index_entries if not entry.is_discard), None)
@@ -393,7 +407,7 @@ def _packets(
             container.seek(target, stream=stream)
         last = None
         for packet in packets_of(container, stream, late):
-            if packet.size or packet.dts is not None:
+            if packet.size:  # an empty packet (AVI's way to repeat a frame) would end the decoding
                 last = packet
                 yield packet
         if last and container.format.name == Y4M and (lacking := bytes_lacking(last, container.size)):
