@@ -18,7 +18,13 @@ from vidrestore.frames import UNSPECIFIED, ColourTags, VideoInfo
 from vidrestore.media.damage import check_memory
 from vidrestore.media.formats import layout_of
 from vidrestore.media.log import log_level
-from vidrestore.media.side_data import filtered, mastering_display, matrix_in, read_side_data
+from vidrestore.media.side_data import (
+    filtered,
+    lacks_base_layer,
+    mastering_display,
+    matrix_in,
+    read_side_data,
+)
 from vidrestore.media.source import PICTURES, PIPE, Pictures, Source, kind_by_content
 
 if TYPE_CHECKING:
@@ -330,6 +336,11 @@ def describe_video(source: str, stream: VideoStream, frames: list[VideoFrame], c
     order, marked = _FIELD_ORDERS.get(context.field_order), any(frame.interlaced_frame for frame in frames)
     start = min((time for time in (stream.start_time, first.pts) if time is not None), default=None)
     side_data = read_side_data(first, stream)
+    if lacks_base_layer(side_data):
+        raise MediaError(
+            f"{source}: Dolby Vision of profile 5, whose colours are true only in players for it (elsewhere "
+            "they look green and purple); restore a copy in HDR10 or of profile 8"
+        )
     names = {*side_data, *(name for frame in frames[1:] for name in read_side_data(frame, stream))}
     if any(key.lower() == "alpha_mode" and value == "1" for key, value in stream.metadata.items()):
         names.add("ALPHA_LAYER")
