@@ -71,7 +71,8 @@ class VideoInfo:
     a transparent VP8 or VP9, whose second layer FFmpeg's own decoder ignores. `reordered` means that decoding
     order differs from display order (B-frames). `unmarked_order` is "tff" or "bff" if the stream is marked as
     interlaced, but its frames aren't. `numbered` means a raw stream without times: that of a frame is its
-    number, and a tick is one frame.
+    number, and a tick is one frame. `by_order` means that times of showing are missing or wrong: the n-th
+    picture shown has the time of the n-th packet, as in AVI.
     """
 
     index: int
@@ -99,6 +100,7 @@ class VideoInfo:
     reordered: bool = False
     unmarked_order: str | None = None
     numbered: bool = False
+    by_order: bool = False
 
     @property
     def end(self) -> int | None:

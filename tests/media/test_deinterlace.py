@@ -172,17 +172,17 @@ def test_a_progressive_video_passes_untouched_with_a_warning(tmp_path, option):
         np.testing.assert_array_equal(found.planes[0], expected.planes[0])
 
 
-def turning_video(path: Path) -> None:
-    """Six progressive pictures, then six interlaced ones, in one stream."""
+def turning_video(path: Path, size: tuple[int, int] = SIZE) -> None:
+    """Six pictures that are marked as progressive, then six as interlaced, in one stream."""
     packets: list[Any] = []
     with av.open(str(path), "w") as output:
         target: Any = None
         for options in ({**MARKED[1], "x264-params": ""}, MARKED[1]):
             with av.open(io.BytesIO(), "w", format="mpegts") as scratch:
                 stream = scratch.add_stream("libx264", rate=25, options=options)
-                stream.width, stream.height, stream.pix_fmt = *SIZE, "yuv420p"
+                stream.width, stream.height, stream.pix_fmt = *size, "yuv420p"
                 for number in range(6):
-                    packets += stream.encode(video_frame("yuv420p", woven("yuv420p", number, SIZE, True)))
+                    packets += stream.encode(video_frame("yuv420p", woven("yuv420p", number, size, True)))
                 packets += stream.encode(None)
                 target = target or output.add_stream_from_template(stream)
         for number, packet in enumerate(packets):
@@ -209,6 +209,17 @@ def test_a_video_that_turns_interlaced_later_is_warned_about_once(tmp_path):
     assert [bool((old.planes[0] != new.planes[0]).any()) for old, new in zip(before, after, strict=True)] == [
         False
     ] * 6 + [True] * 6
+
+
+def test_combs_before_the_first_marked_frame_are_warned_about_once(tmp_path):
+    turning_video(tmp_path / "in.ts", (160, 96))
+    events: list[Event] = []
+    output = tmp_path / "out.mkv"
+    vidrestore.restore(
+        tmp_path / "in.ts", output, task="<identity>", deinterlace=False, on_event=events.append
+    )
+    (warning,) = (event.message for event in events if isinstance(event, Warned))
+    assert "not marked as interlaced, but it looks so" in warning
 
 
 @pytest.mark.parametrize(

@@ -18,12 +18,13 @@ from sample_videos import sample_planes, video_frame, write_video
 from written_videos import described
 
 import vidrestore
-from vidrestore.errors import PlanError
+from vidrestore.errors import MediaError, PlanError
 from vidrestore.events import Event, Warned
 from vidrestore.jobs.job import check_side_data
+from vidrestore.media import probe as probing
 from vidrestore.media.encoder_table import EncoderChoice
 from vidrestore.media.probe import probe
-from vidrestore.media.side_data import lost_side_data
+from vidrestore.media.side_data import lost_side_data, read_side_data
 from vidrestore.media.streams import StreamCopier
 
 X265 = EncoderChoice("libx265", "yuv420p10le", "matroska", {})
@@ -50,6 +51,26 @@ def captioned_video(path: Path, place: int = 0, count: int = 5) -> Path:
                 packet = said
             output.mux(packet)
     return path
+
+
+@pytest.mark.parametrize("profile, full_range, refused", [(0, 1, True), (0, 0, False), (1, 1, False)])
+def test_dolby_vision_without_a_base_layer_that_others_show_is_refused(
+    tmp_path, monkeypatch, profile, full_range, refused
+):
+    """No encoder here writes it, so that its metadata are put into a decoded frame: header and offset as in
+    FFmpeg's AVDOVIMetadata, 4 bytes up to the profile, 6 from there to the range.
+    """
+    write_video(tmp_path / "in.mkv", 2)
+    header = struct.pack("@N", 64).ljust(64, b"\0") + bytes(
+        [2, 0, 18, 0, profile, 6, 0, 0, 23, 1, full_range]
+    )
+    metadata = {"DOVI_METADATA": header + bytes(8)}
+    monkeypatch.setattr(probing, "read_side_data", lambda *given: read_side_data(*given) | metadata)
+    if refused:
+        with pytest.raises(MediaError, match="in.mkv: Dolby Vision of profile 5.*HDR10"):
+            probe(str(tmp_path / "in.mkv"))
+    else:
+        assert "DOVI_METADATA" in probe(str(tmp_path / "in.mkv")).video.side_data
 
 
 @pytest.mark.parametrize("place, count", [(0, 5), (20, 40)], ids=["first", "late"])

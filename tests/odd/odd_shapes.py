@@ -68,9 +68,6 @@ def times() -> Iterator[Case]:
     yield late("NUT without times of showing", "video.nut", partial(retimed, "nut", timeless), kept(12))
     yield late("raw H.264 with B-frames", "video.h264", partial(clip, "h264"), kept(12))
     yield late("raw MPEG-2", "video.m2v", partial(clip, "mpeg2"), kept(12))
-    yield late("two TS joined", "video.ts", lambda: clip("ts") * 2, unordered)
-    lost = lambda: files.flipped_in(clip("ts", 40), 3, 9999) + clip("ts", 40)  # noqa: E731
-    yield late("a damaged TS, then another", "video.ts", lost, unordered, apart=True)
     for what, edits, outcome in EDITS:
         edit = partial(edited, edits=edits)
         yield of_clip("edit list", what, "mp4, index last", edit, outcome, apart=True)
@@ -122,7 +119,7 @@ KEPT_FORMATS = (
     *("gbrp10le", "gbrap12le", "bgr0"),
 )
 RAW_FORMATS = ("nv12", "yuyv422", "uyvy422", "rgb24", "bgra", "gray16be")
-REFUSED_FORMATS = {"rgb555le": "fewer than 8 bits", "monob": "fewer than 8 bits", "pal8": "palette"}
+REFUSED_FORMATS = {"rgb8": "fewer than 8 bits", "monob": "fewer than 8 bits"}
 
 
 def pixels() -> Iterator[Case]:

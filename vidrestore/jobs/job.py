@@ -11,7 +11,7 @@ from itertools import islice
 from typing import Any, TypeAlias
 
 from vidrestore import __version__
-from vidrestore.errors import OptionError, OutputExistsError, PlanError
+from vidrestore.errors import MediaError, OptionError, OutputExistsError, PlanError
 from vidrestore.events import Listener, Planned, Started, Warned
 from vidrestore.files.locks import BusyError
 from vidrestore.frames import Frame, Scale, VideoInfo
@@ -60,6 +60,8 @@ from vidrestore.pipeline.chain import frames_ahead
 from vidrestore.pipeline.excerpt import expected_frames, find_span
 from vidrestore.pipeline.plan import PLAN_VERSION, Plan
 from vidrestore.restorers.devices import device_name, torch_device
+
+MOST_APART = 0.05  # seconds between picture and sound that nobody sees
 
 FindSpan: TypeAlias = Callable[[VideoReader, RestoreOptions], Span]
 
@@ -280,7 +282,10 @@ class Job:
         common, and most of those are marked wrongly. Closed captions that begin late are warned of, too;
         if `strict`, they raise PlanError.
         """
-        interlaced = captioned = False
+        interlaced, captioned = (
+            bool(self.reader.field_order()),
+            False,
+        )  # of the whole, `_combed` warned before
         for index, frame in enumerate(counted(frames, self.info.path, total, stage, on_event)):
             if frame.interlaced and not interlaced:
                 interlaced = True
@@ -291,6 +296,23 @@ class Job:
                 if warning := _lost(self.info, frozenset({"A53_CC"}), strict=self.options.strict):
                     on_event(Warned(self.info.path, warning))
             yield frame
+        if self.reader.restarts:
+            on_event(Warned(self.info.path, self._set_back()))
+
+    def _set_back(self) -> str:
+        """Return a warning of a clock that is set back. Raises MediaError if copied sound can't follow."""
+        (place, moved), *others = self.reader.restarts
+        tick = float(self.reader.stored.time_base)
+        text = f"the clock of the video is set back at {place * tick:.3f} s"
+        if more := len(others):
+            text += f" and at {more} place{'s' * (more > 1)} after it"
+        sound = any(each.kind == "audio" and each.index in self.plan.copy for each in self.info.streams)
+        if sound and abs(moved) * tick > MOST_APART:
+            raise MediaError(
+                f"{self.info.path}: {text}, and copied sound does not follow the {moved * tick:.3f} s; split "
+                "the file there first, or leave its sound out by `drop=audio`"
+            )
+        return f"{text}; what follows is moved, by {moved * tick:.3f} s, so that times rise"
 
     def writer(self, output: Target | None = None, **changed: Any) -> VideoWriter:
         """Return a writer of the output, with `changed` settings."""

@@ -43,6 +43,7 @@ PREVIEW = "preview"
 ENLARGED = frozenset({"x2", "x3", "sr"})  # other suffixes that `suffix_of` returns
 WORK_SUFFIX = ".vidrestore"  # folders with unfinished work
 ANY_CONTAINER = ".mkv"  # if the source's own container can't be written
+_THUMBNAILS = "@eaDir"  # folders of small copies that a Synology NAS makes of all videos and photos
 
 
 def suffix_of(task: str, options: RestoreOptions) -> str:
@@ -170,7 +171,7 @@ def _expand(source: Source, recursive: bool, photos: bool) -> Iterator[tuple[Sou
     paths = (
         list(_in_folder(source.name, recursive))
         if os.path.isdir(source)
-        else [(path, "") for path in sorted(glob.glob(source.name, recursive=recursive))]
+        else [(path, "") for path in _matching(source.name, recursive)]
     )
     videos = [(path, below) for path, below in paths if _is_video(path) or (photos and _is_photo(path))]
     if not videos and source.pictures:
@@ -178,6 +179,12 @@ def _expand(source: Source, recursive: bool, photos: bool) -> Iterator[tuple[Sou
     elif not videos:
         raise _nothing_there(source, [path for path, _ in paths])
     yield from ((Source(path), below) for path, below in videos)
+
+
+def _matching(pattern: str, recursive: bool) -> Iterator[str]:
+    for path in sorted(glob.glob(pattern, recursive=recursive)):
+        if _THUMBNAILS in Path(pattern).parts or _THUMBNAILS not in Path(path).parts:
+            yield path
 
 
 def _nothing_there(source: Source, paths: list[str]) -> MediaError:
@@ -206,7 +213,10 @@ def _in_folder(folder: str, recursive: bool) -> Iterator[tuple[str, str]]:
         folders[:] = sorted(
             name
             for name in folders
-            if recursive and not name.startswith(".") and not name.endswith(WORK_SUFFIX)
+            if recursive
+            and name != _THUMBNAILS
+            and not name.startswith(".")
+            and not name.endswith(WORK_SUFFIX)
         )
 
 
@@ -269,9 +279,28 @@ def output_for(
         if source.pictures:
             return Target(_pictures_for(source.pictures, output, suffix, several=several, full=full))
     path = source.path
-    kept = path.suffix.lower() in MUXERS
+    kept = path.suffix.lower() in MUXERS and _has_encoder(path)
     name = f"{path.name if full and not kept else path.stem}.{suffix}{path.suffix if kept else ANY_CONTAINER}"
     return Target(str(path.with_name(name) if output is None else Path(output) / name))
+
+
+def _has_encoder(path: Path) -> bool:
+    """Return False if the source's own container has no encoder for its pictures; FFV1's has one for all."""
+    from vidrestore.media.encoder_table import ENCODERS
+    from vidrestore.media.encoders import holds_format
+    from vidrestore.media.probe import open_input, video_stream
+
+    container = MUXERS[path.suffix.lower()]
+    if container in ENCODERS["ffv1"].containers or not path.is_file():
+        return True
+    try:
+        with open_input(str(path)) as opened:
+            context = video_stream(opened).codec_context
+            return not context.pix_fmt or holds_format(
+                container, context.pix_fmt, context.width, context.height
+            )
+    except MediaError:
+        return True  # the work on it will say so
 
 
 def _pictures_for(pictures: Pictures, output: str | None, suffix: str, *, several: bool, full: bool) -> str:

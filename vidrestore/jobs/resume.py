@@ -59,7 +59,13 @@ NAMED: Types = {
 }
 _TYPES: Mapping[str, Types] = {
     "job": {"version": int, "identity": dict},
-    "plan": {"name": str, "timeline": TIMELINE, "damage": (str, NoneType), "deinterlaced": COUNT},
+    "plan": {
+        "name": str,
+        "timeline": TIMELINE,
+        "damage": (str, NoneType),
+        "deinterlaced": COUNT,
+        "restarted": bool,
+    },
     "named": NAMED,
 }
 

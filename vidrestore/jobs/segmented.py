@@ -174,7 +174,11 @@ class SegmentedWork:
         if not job.plan.timeline.pts:
             raise MediaError(f"{job.plan.output}: no frame was written, so there is no output")
         content = {"name": self.name, "timeline": job.plan.timeline.to_compact()}
-        found = {"damage": job.damage, "deinterlaced": job.reader.deinterlaced}
+        found = {
+            "damage": job.damage,
+            "deinterlaced": job.reader.deinterlaced,
+            "restarted": bool(job.reader.restarts),
+        }
         self.folder.write("plan", content | found)
         self._set_found(found)
 
@@ -194,6 +198,7 @@ class SegmentedWork:
     def _set_found(self, found: Mapping[str, Any]) -> None:
         self.is_planned = True
         self.source_damage, self.deinterlaced = found["damage"], found["deinterlaced"]
+        self.job.reader.restarted = found["restarted"]
 
     # Segments
 

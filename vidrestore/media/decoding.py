@@ -4,10 +4,12 @@ damage.
 
 from __future__ import annotations
 
+import os
+import re
 from collections import deque
 from collections.abc import Callable, Generator, Iterator
 from contextlib import closing
-from itertools import chain
+from itertools import accumulate, chain
 from typing import TYPE_CHECKING
 
 from vidrestore.errors import MediaError
@@ -30,6 +32,13 @@ if TYPE_CHECKING:
 
 _SEEK_BACK = (0, 2, 10, 40)  # seconds before the wanted time, tried in turn; then the start of the file
 
+_LARGEST_INDEX = 1 << 24
+_NEVER = -(1 << 63)
+# errors that FFmpeg logs although every picture is whole
+_HARMLESS = re.compile(
+    r"ext header missing, -?\d+ left"  # of MS-MPEG-4: only a bit rate, which version 1 never has
+    r"|SEI type \d+ size \d+ truncated"  # of H.264 and H.265: a message beside the pictures
+)
 _MOST_LATE = 16  # most pictures that an H.264 or H.265 decoder reorders
 
 
@@ -41,25 +50,35 @@ class _NotEmptied(Exception):
 
 class Decoding:
     """One pass over the video stream of `source`; problems are added to `damage`. With `losses` pictures have
-    their quantisers.
+    their quantisers. `restarted` means that the clock is set back within the file, so that only a read from
+    the start knows the times.
     """
 
     def __init__(
-        self, source: str, video: VideoInfo, threads: int, damage: Damage, *, losses: bool = False
+        self,
+        source: str,
+        video: VideoInfo,
+        threads: int,
+        damage: Damage,
+        *,
+        losses: bool = False,
+        restarted: bool = False,
     ) -> None:
         self.source, self.video, self.threads, self.damage = source, video, threads, damage
-        self.losses = losses
+        self.losses, self.restarted = losses, restarted
         self._count = PictureCount(video.codec)
         self._holes: Holes | None = None
         self.longest = 0  # longest duration of a packet so far, in ticks
-        self.reach = 0  # up to which time the packets of an MP4 or MOV fill it, as their durations add up
+        self.reach = 0  # up to which time the packets of an MP4 or MOV fill it, as their durations add up, or
+        # an AVI that ends with empty ones
         self._number = 0  # number of the next picture
         self._last: int | None = None  # pts of the last picture
         self.captioned = False  # whether a packet held closed captions
         self.loss: Loss | None = None  # of the coder, if the packet has its tables
         self._recording = True
         self._marked: list[int | None] = []  # pts of the packets that the demuxer marked corrupt
-        self._times: deque[int] | None = None  # AVI with B-frames: decoding times not yet given to a picture
+        self._times: deque[int] | None = None  # of packets, not yet given to a picture (`video.by_order`)
+        self.restarts: list[tuple[int, int]] = []  # where the clock was set back, and ticks moved since then
 
     def pictures(
         self, start_pts: int | None = None, stop_pts: int | None = None, *, lead: bool = False
@@ -128,7 +147,7 @@ class Decoding:
             yield picture
 
     def _targets(self, start_pts: int) -> Iterator[int | None]:
-        for back in _SEEK_BACK:
+        for back in () if self.restarted or self.video.by_order else _SEEK_BACK:
             target = start_pts - int(back / self.video.time_base)
             if self.video.start is not None and target > self.video.start and not self.video.numbered:
                 yield target
@@ -138,13 +157,20 @@ class Decoding:
         self._count = PictureCount(self.video.codec, floor)
         self._holes = None
         self._sent = self._shown = 0
+        self._queued: int | None = None  # the latest of `_times`
+        self.restarts = []
+        self._clock = self._latest = self._stop = _NEVER  # latest times: of decoding as stored, shown, ended
+        self._before: deque[int] = deque(maxlen=2)  # pts of the packets before
         with open_input(self.source) as container:
             stream = video_stream(container)
             lead = _lead(stream, self.video) if container.format.name.startswith("mov") else None
+            self._follows = target is None and lead is None  # MP4 and MOV have times by their index
             if target is None and floor is None:
                 self._holes = Holes(container.format.name, self.video.time_base)
+            if container.format.name == "avi":
+                self.reach = _packets_up_to_empty(self.source, stream.index)
             context = stream.codec_context
-            self._times = deque() if container.format.name == "avi" and context.has_b_frames else None
+            self._times = deque() if self.video.by_order else None
             names = frozenset({context.name, context.codec.canonical_name, container.format.name})
             with collect_errors(names, self._complain) as self._errors:
                 threads = threads if self._errors.mark else 1
@@ -171,6 +197,8 @@ class Decoding:
             if packet is None:
                 yield None
                 return
+            if self._follows:
+                self._follow(packet)
             duration = packet.duration or 0
             self.longest = max(self.longest, duration)
             if self._holes:
@@ -184,6 +212,25 @@ class Decoding:
             if lead is not None and packet.dts is not None:
                 self.reach = max(self.reach, packet.dts + duration + lead)
             yield packet
+
+    def _follow(self, packet: Packet[VideoStream]) -> None:
+        """Move a key frame behind all pictures before it, if the clock was set back there, and what follows
+        as far. Without a jump its time is later than theirs.
+        """
+        moved = self.restarts[-1][1] if self.restarts else 0
+        if packet.dts is None or packet.pts is None or self._times is not None:
+            return
+        if packet.is_keyframe and packet.dts < self._clock and packet.pts + moved <= self._latest:
+            moved = self._stop - packet.pts
+            # packets of a TS are counted from 0 again, so that one of the last seems cut short
+            self._marked = [pts for pts in self._marked if pts not in self._before]
+            self.restarts.append((self._latest, moved))
+            self._clock = packet.dts
+        self._clock = max(self._clock, packet.dts)
+        packet.pts, packet.dts = packet.pts + moved, packet.dts + moved
+        self._before.append(packet.pts)
+        self._latest = max(self._latest, packet.pts)
+        self._stop = max(self._stop, packet.pts + max(1, packet.duration or 0))
 
     def _decode_packets(
         self, packets: Iterator[Packet[VideoStream] | None], stream: VideoStream, sought: bool
@@ -208,9 +255,9 @@ class Decoding:
         if packet is not None:
             if packet.is_corrupt and self._recording and len(self._marked) < MESSAGES_KEPT:
                 self._marked.append(packet.pts)
-            if self._times is not None and packet.dts is not None:
-                self._times.append(packet.dts)
-            self._count.sent(packet, self._due(packet))
+            if not _is_hidden(self.video.codec, packet):
+                self._queue(packet)
+                self._count.sent(packet, self._due(packet))
         try:
             with self._errors.calling():
                 pictures = stream.codec_context.decode(packet)
@@ -222,12 +269,27 @@ class Decoding:
             self._time(picture)
         return pictures
 
+    def _queue(self, packet: Packet[VideoStream]) -> None:
+        """Take note of a packet's time for one of the pictures to come: of showing if it rises, else of
+        decoding.
+        """
+        if self._times is None:
+            return
+        time = packet.dts
+        if packet.pts is not None and (self._queued is None or packet.pts > self._queued):
+            time = packet.pts
+        if time is not None:
+            self._times.append(time)
+            self._queued = time
+
     def _due(self, packet: Packet[VideoStream]) -> int | None:
         """Return the time of the picture in a packet, or of the picture that will be shown in its place."""
         if self.video.numbered:
             self._sent += bool(self._sent or packet.is_keyframe)
             return self._sent - 1
-        return packet.dts if packet.pts is None or self._times is not None else packet.pts
+        if self._times is not None:
+            return self._queued
+        return packet.dts if packet.pts is None else packet.pts
 
     def _check_emptied(self, threads: int) -> None:
         # fields that had packets of their own are no pictures to wait for
@@ -239,7 +301,7 @@ class Decoding:
             picture.pts, picture.duration, picture.time_base = self._shown, 1, self.video.time_base
             self._shown += 1
         elif self._times is not None:
-            # one picture per packet, so the n-th picture shown has the n-th decoding time
+            # one picture per packet, so the n-th picture shown has the n-th time
             picture.pts = self._times.popleft() if self._times else None
         elif picture.pts is None and not self.video.reordered:
             picture.pts = picture.dts  # without reordering, the two are equal
@@ -277,13 +339,47 @@ class Decoding:
                     )
 
     def _complain(self, message: str) -> None:
-        if self._recording:
+        if self._recording and not _HARMLESS.search(message):
             self.damage.add(message.strip())
 
 
 def _pts(picture: VideoFrame) -> int:
     assert picture.pts is not None
     return picture.pts
+
+
+def _is_hidden(codec: str, packet: Packet[VideoStream]) -> bool:
+    """Return True for frames of VP9 that are decoded but not shown, by the first byte of each (the VP9
+    bitstream, 6.2); several in a packet have an index at its end (annex B).
+    """
+    if codec != "vp9" or not packet.size:
+        return False
+    data, starts = memoryview(packet), [0]
+    index, count, width = data[-1], (data[-1] & 7) + 1, (data[-1] >> 3 & 3) + 1
+    place = len(data) - 2 - count * width
+    if index >> 5 == 0b110 and place >= 0 and data[place] == index:
+        sizes = (data[place + 1 + number * width :][:width] for number in range(count))
+        starts = [*accumulate((int.from_bytes(size, "little") for size in sizes), initial=0)][:-1]
+    return not any(_shows(data[start]) for start in starts if start < len(data))
+
+
+def _shows(first: int) -> bool:
+    """Return True if a frame of VP9 is shown, or shows an earlier one."""
+    flags = first if first >> 4 & 3 == 3 else first >> 1  # a bit more in profile 3
+    return bool(flags & 0b101)
+
+
+def _packets_up_to_empty(path: str, number: int) -> int:
+    """Return the number of packets of an AVI's stream if the last is empty, which shows the picture before it
+    on; else 0. FFmpeg passes over such packets.
+    """
+    with open(path, "rb") as file:
+        file.seek(max(0, os.path.getsize(path) - _LARGEST_INDEX))
+        _, name, index = file.read().rpartition(b"idx1")
+    length = int.from_bytes(index[:4], "little") if name else 0
+    entries = [index[at : at + 16] for at in range(4, min(4 + length, len(index) - 15), 16)]
+    sizes = [entry[12:16] for entry in entries if entry[:3] == b"%02dd" % number]
+    return len(sizes) if sizes and not any(sizes[-1]) else 0
 
 
 def _lead(stream: VideoStream, video: VideoInfo) -> int:

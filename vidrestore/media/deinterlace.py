@@ -138,6 +138,7 @@ ENOUGH = 8  # moving pairs of frames after which the search ends
 # largest height and frame rate of interlaced video
 MOST_LINES, HIGHEST_RATE = 1088, 31
 LEAST_LINES = 64
+_PICTURES = frozenset({"gif", "apng", "png", "webp"})  # codecs of graphics, which no camera fills by fields
 # least growth of the combs in a moving pair: in grey levels, and as a share of the combs at rest
 MOTION = 0.5
 MOTION_SHARE = 0.1
@@ -152,6 +153,8 @@ def measured_order(video: VideoInfo, frames_from: Callable[[int | None], Generat
     """
     rate = video.rate or video.base_rate
     if not LEAST_LINES <= video.height <= MOST_LINES or (rate and rate > HIGHEST_RATE):
+        return None
+    if video.codec in _PICTURES:
         return None
     orders: list[str] = []
     for start in _starts(video):

@@ -11,12 +11,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from math import log2
 from typing import TYPE_CHECKING
 
 from vidrestore.checking import known_names
 from vidrestore.errors import MediaError, OptionError
-from vidrestore.frames import PixelFormat, Scale
+from vidrestore.frames import PixelFormat, Scale, VideoInfo
 from vidrestore.media.coding_loss import bits_per_pixel
 from vidrestore.media.encoder_table import (
     DEEP_PREFERENCE,
@@ -42,7 +43,6 @@ from vidrestore.media.y4m import check_written
 from vidrestore.options import EncoderOptions
 
 if TYPE_CHECKING:
-    from vidrestore.frames import VideoInfo
     from vidrestore.media.probe import SourceInfo
 
 # Default quality, by the source's bits per pixel, so that the output is about as large. Measured on seven
@@ -241,6 +241,16 @@ def obstacle(row: EncoderRow, video: VideoInfo, container: str, lossless: bool) 
     return None
 
 
+def holds_format(container: str, pix_fmt: str, width: int, height: int) -> bool:
+    """Return True if there is an encoder for such pictures in a container."""
+    try:
+        pixels = layout_of(pix_fmt).format
+    except MediaError:
+        return True  # the reader refuses it
+    video = VideoInfo(0, "", width, height, pixels, Fraction(1))
+    return any(obstacle(row, video, container, False) is None for row in TABLE if row.device is None)
+
+
 def varies(video: VideoInfo) -> bool:
     """Return True if the average frame rate differs from the base rate by more than rounding."""
     return bool(video.rate and video.base_rate and abs(video.rate / video.base_rate - 1) > 0.001)
@@ -359,8 +369,10 @@ def _quality_words(choice: EncoderChoice) -> str:
 
 
 def _why_container(source: SourceInfo, output: Target) -> str:
-    own = Source(source.path).path.suffix.lower()
+    own, video = Source(source.path).path.suffix.lower(), source.video
     if own == output.suffix:
         return "the source's"
+    if own in MUXERS and not holds_format(MUXERS[own], video.pix_fmt, video.width, video.height):
+        return f"{own} has no encoder for {video.format.name}"
     is_other = own and own not in MUXERS and own not in KINDS
     return f"{own} isn't written" if is_other and output.suffix == ".mkv" else "as named"

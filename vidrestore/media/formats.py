@@ -46,6 +46,13 @@ _PACKED = {
     "p210": ("y", "uv"), "p212": ("y", "uv"), "p216": ("y", "uv"),
     "p410": ("y", "uv"), "p412": ("y", "uv"), "p416": ("y", "uv"),
 }  # fmt: skip
+# Formats that are read as 8 bits of R, G, B: (lowest bit, number of bits) of each in a sample, or in a colour
+# of the palette, which FFmpeg stores as AARRGGBB.
+_FIELDS = {
+    "pal8": ((16, 8), (8, 8), (0, 8)),
+    "rgb555": ((10, 5), (5, 5), (0, 5)), "bgr555": ((0, 5), (5, 5), (10, 5)),
+    "rgb565": ((11, 5), (5, 6), (0, 5)), "bgr565": ((0, 5), (5, 6), (11, 5)),
+}  # fmt: skip
 # Formats of 10 or 12 bits that sit in the high bits of 16.
 _HIGH_BITS = frozenset({"p010", "p012", "p210", "p212", "p410", "p412", "y210", "y212"})
 _SUBSAMPLING = {(1, 1): "420", (1, 0): "422", (0, 0): "444", (2, 0): "411", (0, 1): "440", (2, 2): "410"}
@@ -76,6 +83,7 @@ class Layout:
     samples: tuple[Samples, ...]
     stored: np.dtype[Any]
     shift: int = 0  # right shift for samples that use the upper bits
+    fields: tuple[tuple[int, int], ...] = ()  # see `_FIELDS`
 
 
 @lru_cache
@@ -89,8 +97,13 @@ def layout_of(pix_fmt: str) -> Layout:
         description = av.VideoFormat(pix_fmt, 256, 256)
     except ValueError:
         raise MediaError(f"pixel format {pix_fmt!r} is unknown to FFmpeg") from None
-    _refuse_unsupported(description)
     stem = pix_fmt.removesuffix("le").removesuffix("be")
+    order = ">" if description.is_big_endian else "<"
+    if fields := _FIELDS.get(stem):
+        rgb = _delivered(av.VideoFormat("gbrp", 256, 256), 8, None)
+        stored = np.dtype("u1" if stem == "pal8" else f"{order}u2")
+        return Layout(rgb, (Samples(0),) * 3, stored, fields=fields)
+    _refuse_unsupported(description)
     pattern = _PACKED.get(stem)
     samples = (
         _packed_samples(pattern) if pattern else tuple(Samples(part.plane) for part in description.components)
@@ -98,7 +111,7 @@ def layout_of(pix_fmt: str) -> Layout:
     floating = stem.endswith(("f16", "f32"))
     bits = description.components[0].bits
     width = {True: "f", False: "u"}[floating] + str(1 if bits <= 8 else 2 if bits <= 16 else 4)
-    stored = np.dtype((">" if description.is_big_endian else "<") + width)
+    stored = np.dtype(order + width)
     shift = 16 - bits if stem in _HIGH_BITS or stem.endswith("msb") else 0
     return Layout(_delivered(description, 32 if floating else bits, pattern), samples, stored, shift)
 
@@ -109,8 +122,6 @@ def _refuse_unsupported(description: VideoFormat) -> None:
     why, instead = "", "gbrp"
     if not parts:
         why, instead = "frames in a hardware decoder's memory", "yuv420p"
-    elif description.has_palette:
-        why = "palette"
     elif description.is_bayer or name.startswith("bayer"):
         why = "Bayer sensor data"
     elif name.startswith("xyz"):
@@ -156,8 +167,15 @@ def _delivered(description: VideoFormat, depth: int, pattern: tuple[str, ...] | 
 
 
 def planes_of(frame: VideoFrame, layout: Layout) -> tuple[NDArray[Any], ...]:
-    """Copy the delivered planes of a decoded frame, each (height, width), in uint8, uint16 or float32."""
+    """Copy the delivered planes of a decoded frame, each (height, width), in uint8, uint16 or float32. Raises
+    MediaError for a palette with transparent colours.
+    """
     stored = frame.planes
+    if layout.fields:
+        values = _take(stored[0], Samples(0), layout, frame.height, frame.width)
+        if layout.stored.itemsize == 1:
+            values = _coloured(values, stored[1])
+        return tuple(_widened(values >> shift, bits) for shift, bits in layout.fields)
     sizes = (
         layout.format.plane_size(index, frame.height, frame.width) for index in range(len(layout.samples))
     )
@@ -165,6 +183,23 @@ def planes_of(frame: VideoFrame, layout: Layout) -> tuple[NDArray[Any], ...]:
         _take(stored[samples.plane], samples, layout, *size)
         for samples, size in zip(layout.samples, sizes, strict=True)
     )
+
+
+def _coloured(values: NDArray[Any], palette: VideoPlane) -> NDArray[Any]:
+    found: NDArray[Any] = np.frombuffer(cast(Any, palette), np.uint32, 256)[values]
+    alpha = found >> 24
+    if alpha.max() > 0 and alpha.min() < 255:  # some files leave it at 0 everywhere
+        raise MediaError(
+            "a palette with transparent colours is not supported; convert first, for example: ffmpeg -i IN "
+            "-c:v ffv1 -pix_fmt bgra OUT.mkv"
+        )
+    return found
+
+
+def _widened(values: NDArray[Any], bits: int) -> NDArray[Any]:
+    """Return the lowest `bits` of values, 5 to 8, as 8 bits, from 0 to 255."""
+    values = values & ((1 << bits) - 1)
+    return (values << (8 - bits) | values >> (2 * bits - 8)).astype(np.uint8)
 
 
 def _take(plane: VideoPlane, samples: Samples, layout: Layout, height: int, width: int) -> NDArray[Any]:

@@ -10,6 +10,7 @@ import struct
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from vidrestore.errors import MediaError, OptionError
@@ -17,7 +18,13 @@ from vidrestore.frames import UNSPECIFIED, ColourTags, VideoInfo
 from vidrestore.media.damage import check_memory
 from vidrestore.media.formats import layout_of
 from vidrestore.media.log import log_level
-from vidrestore.media.side_data import filtered, mastering_display, matrix_in, read_side_data
+from vidrestore.media.side_data import (
+    filtered,
+    lacks_base_layer,
+    mastering_display,
+    matrix_in,
+    read_side_data,
+)
 from vidrestore.media.source import PICTURES, PIPE, Pictures, Source, kind_by_content
 
 if TYPE_CHECKING:
@@ -284,6 +291,11 @@ def _first_frames(container: InputContainer, stream: VideoStream) -> list[VideoF
             packet = next(packets, None)
             if packet is None:
                 break
+            if packet.has_sidedata("encryption_info"):
+                raise MediaError(
+                    f"{container.name.removeprefix('file:')}: the video is encrypted; decrypt it first, by "
+                    "the player or shop that it comes from"
+                )
             frames += packet.decode()
         except (
             av.error.FFmpegError
@@ -355,10 +367,16 @@ def describe_video(source: str, stream: VideoStream, frames: list[VideoFrame], c
     order, marked = _FIELD_ORDERS.get(context.field_order), any(frame.interlaced_frame for frame in frames)
     start = min((time for time in (stream.start_time, first.pts) if time is not None), default=None)
     side_data = read_side_data(first, stream)
+    if lacks_base_layer(side_data):
+        raise MediaError(
+            f"{source}: Dolby Vision of profile 5, whose colours are true only in players for it (elsewhere "
+            "they look green and purple); restore a copy in HDR10 or of profile 8"
+        )
     names = {*side_data, *(name for frame in frames[1:] for name in read_side_data(frame, stream))}
     if any(key.lower() == "alpha_mode" and value == "1" for key, value in stream.metadata.items()):
         names.add("ALPHA_LAYER")
     light = side_data.get("CONTENT_LIGHT_LEVEL")
+    times, reordered = [frame.pts for frame in frames], bool(context.has_b_frames)
     return VideoInfo(
         index=stream.index,
         codec=context.codec.canonical_name,
@@ -382,8 +400,15 @@ def describe_video(source: str, stream: VideoStream, frames: list[VideoFrame], c
         mastering_display=mastering_display(side_data.get("MASTERING_DISPLAY_METADATA")),
         content_light=None if light is None else struct.unpack_from("=2I", light),
         side_data=frozenset(names),
-        reordered=bool(context.has_b_frames),
+        reordered=reordered,
+        by_order=reordered and (container == "avi" or not _rise(times)),
         unmarked_order=None if marked else order,
+    )
+
+
+def _rise(times: list[int | None]) -> bool:
+    return all(
+        one is not None and other is not None and one < other for one, other in pairwise([-(1 << 63), *times])
     )
 
 

@@ -67,8 +67,9 @@ class VideoReader:
             self.warnings = (*self.warnings, second)
         self._running: Generator[Frame] | None = None
         self._decoding: AnyDecoding | None = None
+        self.restarted = False  # whether the clock is set back somewhere; then all is read from the start
         self._deinterlacer: Deinterlacer | None = None
-        self._stored = self.info.video  # as in the file; `info` describes the frames that are yielded
+        self.stored = self.info.video  # as in the file; `info` describes the frames that are yielded
         self._ticks = 1  # ticks of `info` per tick of the source
         if deinterlace is not False or double_rate:
             self._deinterlacer = self._deinterlacing(fields=double_rate, always=bool(deinterlace))
@@ -97,7 +98,7 @@ class VideoReader:
         if not (self._deinterlacer and stored.interlaced):
             return None
         order = {None: "", "tff": ", top field first", "bff": ", bottom field first"}[stored.unmarked_order]
-        return f"{'is marked' if self._stored.interlaced else 'looks'} interlaced{order}"
+        return f"{'is marked' if self.stored.interlaced else 'looks'} interlaced{order}"
 
     def _deinterlacing(self, *, fields: bool, always: bool) -> Deinterlacer | None:
         """Return the filter for this source, and let `info` describe its output.
@@ -137,8 +138,15 @@ class VideoReader:
     @property
     def late_captions(self) -> bool:
         """True once closed captions were read of which the first frames, in `info`, have none."""
-        known = "A53_CC" in self._stored.side_data
+        known = "A53_CC" in self.stored.side_data
         return isinstance(self._decoding, Decoding) and self._decoding.captioned and not known
+
+    @property
+    def restarts(self) -> list[tuple[int, int]]:
+        """Where the clock of the video was set back so far in this iteration, and by how many ticks what
+        follows was moved.
+        """
+        return self._decoding.restarts if isinstance(self._decoding, Decoding) else []
 
     def __enter__(self) -> Self:
         return self
@@ -178,22 +186,33 @@ class VideoReader:
                 damage.add(sign)
         waiting: Frame | None = None
         longest, loss = 0, loss_by_bits(self.info) if self.losses else NO_LOSS
-        threads = 1 if self.losses and self._stored.codec in WITH_PARAMETERS else self.threads
+        threads = 1 if self.losses and self.stored.codec in WITH_PARAMETERS else self.threads
         decoding: AnyDecoding
         if self._pipe:
             decoding, self._pipe.damage = self._pipe, damage
         elif self._pictures_read:
             decoding = PictureDecoding(self._pictures_read, self.info, damage, losses=self.losses)
         else:
-            decoding = Decoding(self.source.name, self._stored, threads, damage, losses=self.losses)
+            self.restarted = self.restarted or bool(self.restarts)
+            decoding = Decoding(
+                self.source.name,
+                self.stored,
+                threads,
+                damage,
+                losses=self.losses,
+                restarted=self.restarted,
+            )
         self._decoding = decoding
         with closing(self._pictures(decoding, start_pts, stop_pts)) as pictures:
             for picture in pictures:
                 if start_pts is not None and (picture.pts or 0) < start_pts:
                     continue  # only needed by the deinterlacer
-                frame = _frame(picture)
+                try:
+                    frame = _frame(picture)
+                except MediaError as error:
+                    raise MediaError(f"{self.source}: {error}") from None
                 if self.losses:
-                    frame.loss = loss = decoding.loss or loss_of(picture, self._stored) or loss
+                    frame.loss = loss = decoding.loss or loss_of(picture, self.stored) or loss
                 del picture  # return its buffers to the decoder
                 if waiting is not None:
                     waiting.duration = frame.pts - waiting.pts
@@ -213,7 +232,7 @@ class VideoReader:
     ) -> Generator[VideoFrame]:
         start = None if start_pts is None else start_pts // self._ticks
         if start is not None and self._ticks > 1:  # it may be the second field of the frame before
-            start -= 2 * frame_ticks(self._stored, self._stored.time_base)
+            start -= 2 * frame_ticks(self.stored, self.stored.time_base)
         stop = None if stop_pts is None else -(-stop_pts // self._ticks)
         decoded = decoding.pictures(start, stop, lead=self._deinterlacer is not None)
         pictures = self._checked(decoded, start)
@@ -235,13 +254,15 @@ class VideoReader:
             found, began = f"{picture.width}x{picture.height}", f"{video.width}x{video.height}"
             raise MediaError(
                 f"{where}: {found}, but the stream began at {began}; one size per stream is supported: "
-                "split the file there first"
+                "split the file there first, or scale it: ffmpeg -i IN -vf "
+                f"scale={video.width}:{video.height} -c:v ffv1 -c:a copy OUT.mkv"
             )
         if picture.format.name != video.pix_fmt:
             found, began = picture.format.name, video.pix_fmt
             raise MediaError(
                 f"{where}: {found}, but the stream began in {began}; one pixel format is supported: split "
-                "the file there first"
+                f"the file there first, or convert it: ffmpeg -i IN -pix_fmt {began} -c:v ffv1 -c:a copy "
+                "OUT.mkv"
             )
 
     def _end(self, last: Frame, longest: int, decoding: AnyDecoding, damage: Damage) -> None:

@@ -138,6 +138,21 @@ def mastering_display(data: bytes | None) -> tuple[Fraction, ...] | None:
     return tuple(Fraction(top, bottom) for top, bottom in zip(numbers[::2], numbers[1::2], strict=True))
 
 
+# in FFmpeg's data header of a Dolby Vision RPU
+_RPU_PROFILE, _FULL_RANGE = 4, 10
+
+
+def lacks_base_layer(side_data: dict[str, bytes]) -> bool:
+    """Return True for Dolby Vision of profile 5, by FFmpeg's own rule: its pictures have colours that other
+    decoders don't know.
+    """
+    data = side_data.get("DOVI_METADATA")
+    if data is None:
+        return False
+    (start,) = struct.unpack_from("@N", data)
+    return data[start + _RPU_PROFILE] == 0 and bool(data[start + _FULL_RANGE])
+
+
 _CHROMATICITY, _LUMINANCE = 50_000, 10_000  # steps per unit in SMPTE ST 2086
 _PARAMETERS = {
     "libx264": ("x264-params", "mastering-display", "cll"),

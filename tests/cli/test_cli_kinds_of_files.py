@@ -1,0 +1,250 @@
+"""Kinds of files that people have, through the command with a model that changes nothing."""
+
+import shutil
+import struct
+from fractions import Fraction
+from itertools import pairwise
+from pathlib import Path
+
+import av
+import numpy as np
+import pytest
+from denoise_command import identity, run  # noqa: F401  (a fixture of all tests here)
+from numpy.typing import NDArray
+from sample_videos import sample_planes, video_frame, write_video
+from with_identity import frames_of
+
+from vidrestore.media.reader import VideoReader
+
+
+@pytest.fixture
+def given(shared: Path, tmp_path: Path):
+    """Copies one of the shared inputs into the folder of the test."""
+
+    def copied(name: str) -> Path:
+        if not (shared / "inputs" / name).is_file():
+            pytest.skip(f"needs {name} among the shared inputs")
+        return Path(shutil.copy(shared / "inputs" / name, tmp_path))
+
+    return copied
+
+
+def test_an_encrypted_video_is_called_so_and_nothing_is_written(given, capsys):
+    source = given("f_cenc.mp4")
+    assert run(source) == 1
+    assert "encrypted; decrypt it first" in capsys.readouterr().err
+    assert [*source.parent.iterdir()] == [source]
+
+
+def test_a_change_of_size_is_refused_before_work_with_the_way_out(given, capsys):
+    source = given("c12_resize.webm")
+    assert run(source) == 1
+    said = capsys.readouterr().err
+    assert "frame 10: 64x96, but the stream began at 96x64" in said and "-vf scale=96:64" in said
+    assert [*source.parent.iterdir()] == [source]
+
+
+def test_graphics_are_never_deinterlaced(given, capsys):
+    source = given("c18_delays.gif")
+    assert run(source) == 0
+    assert "interlaced" not in capsys.readouterr().err
+    assert frames_of(source.with_name("c18_delays.denoised.mkv")) == 10
+
+
+def test_thumbnails_of_a_network_drive_are_no_videos(tmp_path, capsys):
+    write_video(tmp_path / "a.mkv", 2)
+    (tmp_path / "@eaDir").mkdir()
+    write_video(tmp_path / "@eaDir" / "thumb.mkv", 2)
+    assert run(tmp_path, "--recursive", "-q") == 0
+    assert run(tmp_path / "**" / "*.mkv", "--recursive", "-q") == 0
+    assert [path.name for path in (tmp_path / "@eaDir").iterdir()] == ["thumb.mkv"]
+
+
+def times_of(path: Path) -> list[Fraction]:
+    with VideoReader(str(path)) as reader:
+        return [frame.pts * reader.info.video.time_base for frame in reader.frames()]
+
+
+def with_decoding_times(path: Path) -> Path:
+    """MPEG-4 with B-frames whose times of showing are those of decoding, as SVQ3, RV20 and FLV have them."""
+    plain = path.with_name("plain.avi")
+    write_video(plain, 12, "mpeg4", options={"bf": "2", "g": "12"})
+    with av.open(str(plain)) as source, av.open(str(path), "w") as output:
+        stream = output.add_stream_from_template(source.streams.video[0])
+        for number, packet in enumerate(packet for packet in source.demux(video=0) if packet.size):
+            packet.stream, packet.time_base = stream, Fraction(1, 25)
+            packet.pts = packet.dts = number
+            output.mux(packet)
+    return path
+
+
+@pytest.mark.parametrize("name", ["in.mov", "in.nut", "in.mkv"])
+def test_pictures_whose_times_are_those_of_decoding_are_shown_in_their_order(tmp_path, name):
+    source = with_decoding_times(tmp_path / name)
+    assert run(source, "-o", tmp_path / "out.mkv", "--lossless", "-q") == 0
+    found, wanted = times_of(tmp_path / "out.mkv"), times_of(tmp_path / "plain.avi")
+    assert [time - found[0] for time in found] == [time - wanted[0] for time in wanted]
+    with VideoReader(str(source)) as reader, VideoReader(str(tmp_path / "plain.avi")) as plain:
+        for one, other in zip(reader.frames(), plain.frames(), strict=True):
+            np.testing.assert_array_equal(one.planes[0], other.planes[0])
+
+
+def test_what_follows_a_clock_that_is_set_back_is_moved_behind_it(tmp_path, capsys):
+    source, output = tmp_path / "in.ts", tmp_path / "out.mkv"
+    write_video(source, 12, "libx264", options={"bf": "2"})
+    source.write_bytes(source.read_bytes() * 2)
+    assert run(source, "-o", output, "--lossless") == 0
+    (line,) = (line for line in capsys.readouterr().err.splitlines() if "warning" in line)
+    assert "the clock of the video is set back at" in line and "is moved, by 0.480 s" in line
+    times = times_of(output)
+    assert len(times) == 24 and all(abs(b - a - Fraction(1, 25)) < 0.002 for a, b in pairwise(times))
+    with VideoReader(str(source)) as reader:
+        frames = list(reader.frames())
+        for at in (3, 13, 20):
+            (again, *_) = reader.frames(frames[at].pts)
+            assert again.pts == frames[at].pts
+            np.testing.assert_array_equal(again.planes[0], frames[at].planes[0])
+
+
+def test_range_and_clock_that_change_within_a_recording_are_refused_before_work(given, capsys):
+    source = given("c20_range.ts")
+    assert run(source) == 1
+    assert "frame 25: yuvj420p, but the stream began in yuv420p" in capsys.readouterr().err
+    assert [*source.parent.iterdir()] == [source]
+
+
+def decoded(path: Path) -> list[NDArray[np.uint8]]:
+    """The pictures of a video as R, G, B, by FFmpeg's own conversion."""
+    with av.open(str(path)) as source:
+        return [frame.to_ndarray(format="rgb24") for frame in source.decode(video=0)]
+
+
+def raw_video(path: Path, codec: str, pix_fmt: str, palette: NDArray[np.uint8] | None = None) -> Path:
+    """Two pictures that hold every 16-bit sample, or every colour of a palette (A, R, G, B)."""
+    with av.open(str(path), "w") as output:
+        stream = output.add_stream(codec, rate=25)
+        stream.width, stream.height, stream.pix_fmt = 256, 256, pix_fmt
+        for number in range(2):
+            frame = av.VideoFrame(256, 256, pix_fmt)
+            rows = np.arange(256 * 256, dtype=np.uint16).reshape(256, 256)
+            if palette is not None:
+                frame = av.VideoFrame.from_ndarray(((rows + number).astype(np.uint8), palette), "pal8")
+            else:
+                frame.planes[0].update(rows.astype(">u2" if pix_fmt.endswith("be") else "<u2").tobytes())
+            frame.pts = number
+            output.mux(stream.encode(frame))
+        output.mux(stream.encode(None))
+    return path
+
+
+PALETTE = np.random.default_rng(0).integers(0, 256, (256, 4), np.uint8)
+
+
+@pytest.mark.parametrize("pix_fmt", ["rgb555le", "rgb565le", "bgr565le", "rgb555be"])
+def test_5_bit_colours_are_read_without_loss(tmp_path, pix_fmt):
+    source = raw_video(tmp_path / "in.nut", "rawvideo", pix_fmt)
+    assert run(source, "--encoder", "ffv1", "-q") == 0
+    samples = np.arange(256 * 256).reshape(256, 256)
+    low = {"r": 11 if "565" in pix_fmt else 10, "g": 5, "b": 0}
+    if pix_fmt.startswith("bgr"):
+        low |= {"r": 0, "b": 11}
+    for picture in decoded(tmp_path / "in.denoised.mkv"):
+        for channel, name in enumerate("rgb"):
+            bits = 6 if name == "g" and "565" in pix_fmt else 5
+            value = samples >> low[name] & (1 << bits) - 1
+            assert (np.abs(picture[..., channel] - value * 255 / ((1 << bits) - 1)) < 1).all()
+
+
+@pytest.mark.parametrize("name", ["in.avi", "in.mov"])
+def test_a_palette_is_read_as_its_colours(tmp_path, name):
+    opaque = PALETTE.copy()
+    opaque[:, 0] = 255
+    source = raw_video(tmp_path / name, "rawvideo", "pal8", opaque)
+    assert run(source, "--lossless", "-o", tmp_path / "out.mkv", "-q") == 0
+    for found, wanted in zip(decoded(tmp_path / "out.mkv"), decoded(source), strict=True):
+        np.testing.assert_array_equal(found, wanted)
+
+
+def test_a_palette_with_transparent_colours_is_refused(tmp_path, capsys):
+    assert run(raw_video(tmp_path / "in.nut", "rawvideo", "pal8", PALETTE)) == 1
+    assert "in.nut: a palette with transparent colours is not supported" in capsys.readouterr().err
+
+
+def test_a_mov_whose_format_has_no_encoder_there_becomes_mkv_unless_named(tmp_path, capsys):
+    source = tmp_path / "in.mov"
+    write_video(source, 2, "qtrle", "argb")
+    assert run(source, "-o", tmp_path / "out.mov") == 1
+    assert "-o NAME.mkv works" in capsys.readouterr().err
+    assert run(source) == 0
+    assert ".mkv (.mov has no encoder for gbrap)" in capsys.readouterr().err
+    assert frames_of(tmp_path / "in.denoised.mkv") == 2
+
+
+def test_png_in_mov_becomes_mkv(given):
+    source = given("c15_png.mov")
+    assert run(source, "-q") == 0
+    assert frames_of(source.with_name("c15_png.denoised.mkv")) == 13
+
+
+def hidden_frames(path: Path) -> Path:
+    """VP9 whose key frames are each decoded without being shown (bit 1 of the first byte), and shown 20 ms
+    later by a packet of one byte.
+    """
+    plain = path.with_name("plain.webm")
+    write_video(plain, 5, "libvpx-vp9", options={"g": "1"})
+    with av.open(str(plain)) as source, av.open(str(path), "w") as output:
+        stream = output.add_stream_from_template(source.streams.video[0])
+        for packet in source.demux(video=0):
+            data = bytes(packet)
+            hidden = bytes([data[0] & ~2, *data[1:]]) if data else b""
+            for late, content in enumerate((hidden, b"\x88") if data else ()):
+                made = av.Packet(content)
+                made.stream, made.time_base, made.is_keyframe = stream, packet.time_base, not late
+                made.pts = made.dts = packet.pts + 20 * late
+                output.mux_one(made)
+    return path
+
+
+def cut_message(path: Path) -> Path:
+    """H.264 with a message (SEI, user data) that says to be longer than it is."""
+    with av.open(str(path), "w") as output:
+        stream = output.add_stream("libx264", rate=25, options={"preset": "ultrafast", "tune": "zerolatency"})
+        stream.width, stream.height, stream.pix_fmt = 64, 48, "yuv420p"
+        for number in range(5):
+            frame = video_frame("yuv420p", sample_planes("yuv420p", number), number)
+            for packet in stream.encode(frame):
+                made = av.Packet(b"\0\0\0\1" + bytes([6, 5, 200]) + b"short\x80" + bytes(packet))
+                made.stream, made.is_keyframe = stream, packet.is_keyframe
+                made.pts, made.dts, made.time_base = packet.pts, packet.dts, packet.time_base
+                output.mux(made)
+    return path
+
+
+def dropped_frames(path: Path) -> Path:
+    """AVI whose last packets are empty: the picture before them is shown on."""
+    write_video(path, 12, "huffyuv", "yuv422p")
+    data = path.read_bytes()
+    start = data.index(b"movi")
+    at, out, index = start + 4, bytearray(b"movi"), bytearray()
+    for number in range(12):
+        at = data.index(b"00dc", at)
+        size = int.from_bytes(data[at + 4 : at + 8], "little")
+        body = b"" if number in (4, 9, 10, 11) else data[at + 8 : at + 8 + size]
+        index += b"00dc" + struct.pack("<III", 16, len(out), len(body))
+        out += b"00dc" + struct.pack("<I", len(body)) + body + bytes(len(body) % 2)
+        at += 8 + size
+    made = bytearray(data[: start - 8] + b"LIST" + struct.pack("<I", len(out)) + out)
+    made += b"idx1" + struct.pack("<I", len(index)) + index
+    made[4:8] = struct.pack("<I", len(made) - 8)
+    path.write_bytes(made)
+    return path
+
+
+@pytest.mark.parametrize(
+    "made, name, frames",
+    [(hidden_frames, "in.nut", 5), (cut_message, "in.mkv", 5), (dropped_frames, "in.avi", 8)],
+)
+def test_what_harms_no_picture_is_no_damage(tmp_path, capsys, made, name, frames):
+    assert run(made(tmp_path / name), "-o", tmp_path / "out.mkv") == 0
+    assert "warning" not in capsys.readouterr().err
+    assert frames_of(tmp_path / "out.mkv") == frames
