@@ -15,6 +15,7 @@ from sample_videos import write_video
 
 import vidrestore
 from vidrestore.errors import MediaError, OutputExistsError
+from vidrestore.files.atomic import Partial
 from vidrestore.jobs.batch import Batch
 from vidrestore.jobs.job import Job, Request
 from vidrestore.jobs.resume import ATTRIBUTE, WorkFolder
@@ -134,10 +135,17 @@ def test_pictures_that_have_their_names_in_part_are_not_skipped(
 ) -> None:
     source, output = films / "a.mkv", tmp_path / "out" / "%04d.png"
     with monkeypatch.context() as patched:
-        patched.setattr(SegmentedWork, "join", interrupted)
+        name = Partial.put_in_place
+
+        def killed(partial: Partial, **options: Any) -> None:
+            if partial.target.name == "0004.png":
+                raise KeyboardInterrupt
+            name(partial, **options)
+
+        patched.setattr(Partial, "put_in_place", killed)
         with pytest.raises(KeyboardInterrupt):
             vidrestore.restore(source, output, task=IDENTITY)
-    (output.parent / "0002.png").touch()  # a run that is killed while it names its pictures has no first one
+    assert sorted(path.name for path in output.parent.glob("*.png")) == ["0002.png", "0003.png"]
     assert vidrestore.restore(source, output, task=IDENTITY, skip_existing=True).frames == 6
     assert vidrestore.restore(source, output, task=IDENTITY, skip_existing=True).skipped
 

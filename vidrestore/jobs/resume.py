@@ -342,12 +342,15 @@ def is_left_alone(request: Request) -> bool:
 
 def is_half_named(request: Request) -> bool:
     """Return True if a run was killed while it named its pictures. The first gets its own last."""
-    return request.output.is_pattern and request.has_segments and bool(WorkFolder.of(request).finished())
+    if not (request.output.is_pattern and request.has_segments):
+        return False
+    folder = WorkFolder.of(request)
+    return folder.read("named") is not None and named_output(request, folder) is None
 
 
-def mark(path: Path, job: Job, damage: str | None) -> None:
+def mark(path: Path, job: Job, damage: str | None, target: Path | None = None) -> None:
     """Mark the finished output of a job, whose file is `path`; with a work folder there, too, and put it on
-    the disk before it gets its name.
+    the disk before it gets its name, `target` if that isn't the output's.
     """
     if job.folder:
         with path.open("r+b") as file:  # Windows flushes no file that is open for reading alone
@@ -365,7 +368,7 @@ def mark(path: Path, job: Job, damage: str | None) -> None:
     with suppress(OSError, AttributeError):
         os.setxattr(path, ATTRIBUTE, json.dumps(marker).encode())
     if job.folder:
-        job.folder.write("named", marker)
+        job.folder.write("named", marker | {"file": (target or job.request.output.path).name})
 
 
 def finished_before(request: Request, folder: WorkFolder) -> dict[str, Any] | None:
@@ -396,8 +399,10 @@ def is_named(request: Request, folder: WorkFolder) -> bool:
 def named_output(request: Request, folder: WorkFolder) -> dict[str, Any] | None:
     """Return the marker that a job left in its folder, if its output has its name now."""
     with suppress(OSError, KeyError):
-        named, found = folder.read("named"), request.output.first_file.stat()
-        if named and (found.st_size, found.st_mtime_ns) == (named["size"], named["modified"]):
+        named, first = folder.read("named"), request.output.first_file
+        found = first.stat()  # of another picture if that of the marker has no name yet
+        facts = found.st_size, found.st_mtime_ns, first.name
+        if named and facts == (named["size"], named["modified"], named["file"]):
             return named
     return None
 
