@@ -22,9 +22,10 @@ from vidrestore.jobs.resume import ATTRIBUTE, WorkFolder
 from vidrestore.jobs.segmented import SegmentedWork
 from vidrestore.media.source import Source, Target
 from vidrestore.options import EncoderOptions, RestoreOptions
-from vidrestore.weights.manifest import read_manifest
+from vidrestore.restorers.base import load_restorer
+from vidrestore.weights.manifest import read_manifest, weights_folder
 
-IDENTITY = "<identity>"
+IDENTITY, NAME = "<identity>", "mb-taylorformer-h-deblur"
 pytestmark = pytest.mark.skipif(not hasattr(os, "getxattr"), reason="needs attributes of files")
 
 
@@ -102,6 +103,25 @@ def test_weights_that_were_trained_again_make_another_film(
     other = {"dust-denoise": replace(cards["dust-denoise"], sha256="0" * 64)}
     monkeypatch.setattr("vidrestore.weights.manifest.read_manifest", lambda: other)
     assert "was made with other weights than dust-denoise has now" in restore_all(films)[0]
+
+
+def test_a_file_of_weights_that_changed_makes_another_film(films: Path) -> None:
+    bundled, file = read_manifest()[NAME], films.parent / f"{NAME}.safetensors"
+    file.write_bytes((weights_folder() / str(bundled.file)).read_bytes())
+    output, options = str(films.parent / "out.mkv"), {"task": "deblur", "model": str(file), "tile": 64}
+    assert not vidrestore.restore(films / "a.mkv", output, **options).before
+    assert vidrestore.restore(films / "a.mkv", output, **options).before
+    content = bytearray(file.read_bytes())
+    content[-1] ^= 1
+    file.write_bytes(content)
+    with pytest.raises(OutputExistsError, match=f"made with other weights than {NAME} has now"):
+        vidrestore.restore(films / "a.mkv", output, **options)
+
+
+def test_the_marker_knows_both_networks_of_dehaze() -> None:
+    files, cards = load_restorer("dehaze", RestoreOptions(device="cpu")).facts.files, read_manifest()
+    names = ["mb-taylorformer-h-dehaze", "mb-taylorformer-t-dehaze"]
+    assert files == tuple((name, cards[name].sha256) for name in names)
 
 
 def test_another_film_for_the_same_output_is_not_taken_for_the_one_whose_run_was_killed_at_its_end(

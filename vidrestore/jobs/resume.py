@@ -382,7 +382,8 @@ def finished_before(request: Request, folder: WorkFolder) -> dict[str, Any] | No
             remove_partials(folder.output, alone=True)
             folder.remove()
             source = _source_name(request.source.identity())
-            if (named["request"], named["source"]) == (request.name, source):
+            is_same = (named["request"], named["source"]) == (request.name, source)
+            if is_same and not _retrained(request, named["weights"]):
                 return named
     return None
 
@@ -422,7 +423,7 @@ def done_before(request: Request) -> dict[str, Any] | None:
         reason = "was made with other options"
     elif marker["source"] != _source_name(source.identity()):
         reason = "was made from another video, or from this one before it changed"
-    elif retrained := _retrained(marker["weights"]):
+    elif retrained := _retrained(request, marker["weights"]):
         reason = f"was made with other weights than {', '.join(retrained)} has now"
     else:
         return marker
@@ -431,12 +432,18 @@ def done_before(request: Request) -> dict[str, Any] | None:
     )
 
 
-def _retrained(weights: Mapping[str, str]) -> list[str]:
-    """Return the names whose weights in the manifest are others than these."""
-    from vidrestore.weights.manifest import read_manifest  # not for every run
+def _retrained(request: Request, weights: Mapping[str, str]) -> list[str]:
+    """Return the files of a request and the names in the manifest whose weights are others than these."""
+    from vidrestore.weights import is_file  # not for every run
+    from vidrestore.weights.manifest import read_manifest, sha256_of
 
-    cards = read_manifest()
-    return [name for name, found in weights.items() if name in cards and cards[name].sha256 != found]
+    asked = {str(step.options.model) for step in request.steps if step.options.model}
+    files = [name for name in asked if is_file(name) and not name.startswith("hf:")]
+    now = {name: card.sha256 for name, card in read_manifest().items()}
+    for name in files:
+        with suppress(OSError):  # loading it says what is wrong
+            now[Path(name).stem] = sha256_of(Path(name))
+    return [name for name, found in weights.items() if now.get(name, found) != found]
 
 
 def _source_name(source: SourceIdentity) -> str:
