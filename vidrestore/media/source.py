@@ -80,8 +80,11 @@ class _Named:
 
     @classmethod
     def of(cls, given: str | os.PathLike[str] | Self) -> Self:
-        """Return what a name means; it may be known already."""
-        return given if isinstance(given, cls) else cls(os.fspath(given))
+        """Return what a name means; it may be known already. Raises MediaError for what is no name."""
+        name = os.fspath(given) if isinstance(given, str | os.PathLike) else given
+        if not isinstance(name, str) or not name or "\0" in name:
+            raise MediaError(f"{name!r}: not the name of a file; expected a text without NUL, or a path")
+        return given if isinstance(given, cls) else cls(name)
 
     def __str__(self) -> str:
         return self.name

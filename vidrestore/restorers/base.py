@@ -172,7 +172,7 @@ def load_restorer(task: str, options: RestoreOptions) -> Restorer:
 
     Raises OptionError for an unknown task; CheckpointError if its weights can't be loaded.
     """
-    if task not in TASKS:
+    if not isinstance(task, str) or task not in TASKS:
         raise OptionError(f"no task named {task!r}; there are: {', '.join(TASKS)}")
     from vidrestore.weights import card_of
 
