@@ -15,7 +15,15 @@ from functools import cache, partial
 from numbers import Integral, Real
 from typing import Annotated, Any, Literal, NamedTuple, TypeVar, get_type_hints
 
-from pydantic import BeforeValidator, ConfigDict, Field, InstanceOf, ValidationError, model_validator
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    InstanceOf,
+    ValidationError,
+    model_validator,
+)
 from pydantic.dataclasses import dataclass
 from typer import Option
 from typer.models import ParameterInfo
@@ -81,13 +89,20 @@ def _exact(value: Any) -> Any:
     return Fraction(repr(value)) if is_number else value
 
 
+def _storable(rate: Fraction) -> Fraction:
+    """Raise ValueError for a rate that FFmpeg can't store: its fractions are of 32 bits."""
+    if max(rate.numerator, rate.denominator) >= 1 << 31:
+        raise ValueError("must be a fraction of at most 31 bits, such as 30000/1001")
+    return rate
+
+
 def _text(value: Any) -> Any:
     return os.fspath(value) if isinstance(value, os.PathLike) else value
 
 
 Whole = Annotated[int, BeforeValidator(_number)]
 Exact = Annotated[Fraction, BeforeValidator(_exact)]
-Rate = Annotated[Exact, Field(ge=1 / MOST_RATE, le=MOST_RATE)]
+Rate = Annotated[Exact, Field(ge=1 / MOST_RATE, le=MOST_RATE), AfterValidator(_storable)]
 Share = Annotated[float, Field(ge=0, le=1)]
 Text = Annotated[str, BeforeValidator(_text)]
 
@@ -450,6 +465,8 @@ def declared(kind: type) -> dict[str, Declared]:
 
 def chosen_options(kind: type[Chosen], options: Chosen | None, overrides: Mapping[str, Any]) -> Chosen:
     """Return `options`, by default those of `kind`, with fields changed. Raises OptionError."""
+    if options is not None and not isinstance(options, kind):
+        raise OptionError(f"options must be {kind.__name__}(...), got {type(options).__name__}")
     return replace(options, **overrides) if options else kind(**overrides)  # type: ignore[type-var]
 
 

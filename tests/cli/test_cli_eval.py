@@ -10,6 +10,7 @@ import pytest
 from eval_command import VID4, run, write_vid4
 from sample_pictures import write_rgb
 
+from vidrestore.errors import MediaError
 from vidrestore.evaluation import evaluate
 from vidrestore.evaluation.results import ClipMetrics, Result, Row
 from vidrestore.papers.suites import PATCH_FAMILIES
@@ -104,10 +105,11 @@ def test_a_file_that_can_t_be_written_is_an_error(tmp_path, capsys):
     write_vid4(tmp_path)
     assert run(*BICUBIC, tmp_path, "--json", tmp_path / "no" / "found.json") == 1
     said = capsys.readouterr()
-    assert f"there is no folder {tmp_path / 'no'}; name a file in a folder that is there" in said.err
+    assert f"there is no folder {tmp_path / 'no'}; create it first" in said.err
     assert not said.out and "Vid4" not in said.err  # before anything is measured
-    assert run(*BICUBIC, tmp_path, "--html", tmp_path) == 1
-    assert "is a folder" in capsys.readouterr().err
+    (tmp_path / "folder.html").mkdir()
+    assert run(*BICUBIC, tmp_path, "--html", tmp_path / "folder.html") == 1
+    assert "a folder, but a file name was expected" in capsys.readouterr().err
 
 
 def test_what_would_be_written_over_a_video_is_refused(tmp_path, capsys):
@@ -118,13 +120,19 @@ def test_what_would_be_written_over_a_video_is_refused(tmp_path, capsys):
     assert video.read_bytes() == b"a video"
 
 
-def test_one_file_that_can_not_be_written_does_not_cost_the_others(tmp_path, capsys):
+def test_one_file_that_can_not_be_written_does_not_cost_the_others(tmp_path, capsys, monkeypatch):
     write_vid4(tmp_path)
     files = [tmp_path / f"found.{kind}" for kind in ("json", "csv", "html")]
-    files[0].symlink_to("/dev/full")
+
+    def written(path, content):
+        if path == files[0]:
+            raise MediaError(f"{path}: no space left to write it")
+        path.write_bytes(content)
+
+    monkeypatch.setattr("vidrestore.files.atomic.write_whole", written)
     options = [part for file in files for part in (f"--{file.suffix[1:]}", file)]
     assert run(*BICUBIC, tmp_path, *options) == 1
-    assert f"{files[0]}: can't be written (No space left on device)" in capsys.readouterr().err
+    assert f"{files[0]}: no space left to write it" in capsys.readouterr().err
     assert files[1].stat().st_size and files[2].stat().st_size
 
 

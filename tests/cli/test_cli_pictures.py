@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 import av
 import numpy as np
@@ -13,6 +14,7 @@ from sample_pictures import write_frame
 from sample_videos import video_frame, write_video
 from written_videos import Extras, rich_video
 
+from vidrestore.files.atomic import Partial
 from vidrestore.media.picture_writer import JoinedPictures
 
 RED = np.array([255, 0, 0])
@@ -186,30 +188,66 @@ def test_the_same_command_again_skips_pictures_and_another_one_refuses_them(tmp_
     assert "2 older pictures with other numbers are there, too, from 0003.png on" in capsys.readouterr().err
 
 
+def stop_at(patch: pytest.MonkeyPatch, name: str, *, killed: bool = False) -> None:
+    """Interrupt the joining of pictures: at the third one, or `killed` as 0003 gets its name."""
+
+    def stop(given: Any, number: Any, *rest: Any, write: Callable[..., None], **options: Any) -> None:
+        if number == 2 or getattr(given, "target", Path()).name == "0003.png":
+            raise KeyboardInterrupt
+        write(given, *([] if number is None else [number]), *rest, **options)
+
+    kind: Any = Partial if killed else JoinedPictures
+    write = getattr(kind, name)
+    patch.setattr(
+        kind, name, lambda self, at=None, *rest, **options: stop(self, at, *rest, write=write, **options)
+    )
+    if killed:
+        patch.setattr(JoinedPictures, "abort", lambda self: None)
+
+
 @pytest.mark.parametrize("killed", [False, True])
 def test_pictures_that_were_stopped_half_way_resume(tmp_path, monkeypatch, capsys, killed):
     source, output = write_pictures(tmp_path / "frames"), tmp_path / "made/%04d.png"
-
-    def stop(joined: object, frame: int, data: bytes, write: Callable[..., None]) -> None:
-        if frame == 2:
-            raise KeyboardInterrupt
-        write(joined, frame, data)
-
     with monkeypatch.context() as patch:
-        write = JoinedPictures.add
-        patch.setattr(JoinedPictures, "add", lambda self, *given: stop(self, *given, write=write))
-        if killed:
-            patch.setattr(JoinedPictures, "abort", lambda self: None)
+        stop_at(patch, "put_in_place" if killed else "add", killed=killed)
         assert run(source, "-o", output) == 130
     assert (tmp_path / "made" / "0002.png").exists() == killed
     assert not (tmp_path / "made" / "0001.png").exists()
     assert "4 frames are kept" in capsys.readouterr().err
     assert run(source, "-o", output, "--json") == 0
     assert '"reused": 4' in capsys.readouterr().out
-    assert sorted(path.name for path in (tmp_path / "made").iterdir()) == [
+    assert sorted(path.name for path in (tmp_path / "made").glob("*.png")) == [
         f"{number:04}.png" for number in (1, 2, 3, 4)
     ]
     np.testing.assert_array_equal(samples(tmp_path / "made" / "0003.png")[1], samples(source / "0003.png")[1])
+
+
+@pytest.mark.parametrize("killed", [False, True])
+def test_pictures_that_others_put_there_after_a_stop_are_replaced_only_to_overwrite(
+    tmp_path, monkeypatch, capsys, killed
+):
+    source, output = write_pictures(tmp_path / "frames"), tmp_path / "made/%04d.png"
+    with monkeypatch.context() as patch:
+        stop_at(patch, "put_in_place" if killed else "add", killed=killed)
+        assert run(source, "-o", output) == 130
+    other = tmp_path / "made" / ("0004.png" if killed else "0002.png")
+    other.write_bytes(b"precious")
+    assert run(source, "-o", output) == 1
+    assert "add --overwrite to replace" in capsys.readouterr().err and other.read_bytes() == b"precious"
+    assert run(source, "-o", output, "-y") == 0 and other.read_bytes() != b"precious"
+
+
+def test_older_pictures_stay_until_the_new_ones_are_whole(tmp_path, monkeypatch):
+    source, output = write_pictures(tmp_path / "frames"), tmp_path / "made"
+    assert run(source, "-o", output / "%04d.png") == 0
+    before = {path.name: path.read_bytes() for path in output.glob("*.png")}
+    other = write_pictures(tmp_path / "other", pix_fmt="gray")
+    with monkeypatch.context() as patch:
+        stop_at(patch, "add")
+        assert run(other, "-o", output / "%04d.png", "-y") == 130
+    assert {path.name: path.read_bytes() for path in output.glob("*.png")} == before
+    assert run(other, "-o", output / "%04d.png", "-y") == 0
+    assert all(before[path.name] != path.read_bytes() for path in output.glob("*.png"))
 
 
 def test_a_rate_for_a_video_is_refused(tmp_path, capsys):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import sys
 
 import av
@@ -74,11 +75,63 @@ def test_moved_files_verify_beside_their_sidecar_and_other_files_are_refused(vid
     for path in tmp_path.glob("in*"):
         path.rename(tmp_path / "moved" / path.name)
     assert verify(tmp_path / "moved" / "in.denoised.mkv.vidrestore.json") == 0
-    for content in ("{}", "[", '{"source": 3}'):
-        (tmp_path / "other.json").write_text(content)
-        assert verify(tmp_path / "other.json") == 1
-        assert ("not a sidecar of vidrestore" in capsys.readouterr().err) == (content != "{}")
     assert verify(tmp_path / "none.json") == 1
+
+
+@pytest.mark.parametrize(
+    "content, reason",
+    [
+        ("{}", "missing: sidecar, source"),
+        ("[", "Expecting value"),
+        ("3", "an object was expected"),
+        ("[" * 5000, "nested too deeply"),
+        ('{"sidecar": 1, "source": 3}', "source"),
+        ({"sha256": None}, "source.sha256 must be a valid string, found None"),
+        ({"sha256": "0"}, "source.sha256 must match pattern"),
+        ({"path": "a\0b"}, "source.path must match pattern"),
+        ({"bytes": "many"}, "source.bytes must be a valid integer"),
+    ],
+    ids=lambda value: str(value)[:20],
+)
+def test_verify_refuses_what_no_run_has_recorded(content, reason, tmp_path, capsys):
+    if isinstance(content, dict):
+        source = {"path": "a.mkv", "bytes": 0, "sha256": "0" * 64} | content
+        content = json.dumps({"sidecar": 1, "source": source})
+    (tmp_path / "other.json").write_text(content)
+    assert verify(tmp_path / "other.json") == 1
+    found = capsys.readouterr().err
+    assert "other.json: not a sidecar of vidrestore" in found and reason in found
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")
+def test_verify_waits_for_no_pipe_and_reads_no_device(tmp_path, capsys):
+    os.mkfifo(tmp_path / "pipe")
+    for path, reason in ((tmp_path / "pipe", "a named pipe"), ("/dev/zero", "a device")):
+        recorded = {"path": str(path), "bytes": 0, "sha256": "0" * 64}
+        (tmp_path / "s.json").write_text(json.dumps({"sidecar": 1, "source": recorded, "result": recorded}))
+        assert verify(tmp_path / "s.json") == 1
+        assert f"can't be read ({reason}" in capsys.readouterr().out
+        assert verify(path) == 1
+
+
+def test_a_sidecar_asked_for_after_the_run_is_of_this_output_and_says_what_it_lacks(video):
+    sidecar = video.with_name("in.denoised.mkv.vidrestore.json")
+    assert run(video, "--sidecar", "-q") == 0
+    first = sidecar.read_bytes()
+    assert run(video, "--sidecar", "-q") == 0 and sidecar.read_bytes() == first
+    assert run(video, "--strength", "0.5", "-y", "-q") == 0 and verify(sidecar) == 1
+    assert run(video, "--strength", "0.5", "--sidecar", "-q") == 0 and verify(sidecar) == 0
+    assert "lacks the plan" in json.loads(sidecar.read_text())["lacks"]
+    assert "lacks" not in json.loads(first)
+
+
+def test_a_plan_replaces_no_record_of_a_run(video, capsys):
+    sidecar = video.with_name("in.denoised.mkv.vidrestore.json")
+    assert run(video, "--sidecar", "-q") == 0
+    first = sidecar.read_bytes()
+    assert run(video, "--strength", "0.5", "--sidecar", "--dry-run") == 1
+    assert "in.denoised.mkv.vidrestore.json: already exists; add --overwrite" in capsys.readouterr().err
+    assert sidecar.read_bytes() == first
 
 
 def test_a_skipped_output_keeps_its_sidecar(video):

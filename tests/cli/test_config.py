@@ -106,3 +106,13 @@ def test_help_needs_no_readable_file(file, capsys):
     file.write_text("sigma = ")
     assert run("--help") == 0
     assert app.info.help and "denoise in.mp4" in capsys.readouterr().out
+
+
+def test_a_misspelt_variable_is_warned_of_once(file, asked, monkeypatch, capsys):
+    monkeypatch.setenv("VIDRESTORE_DEVICES", "cpu")
+    monkeypatch.setenv("VIDRESTORE_CRF", "20")
+    assert run("denoise", "in.mp4") == 0
+    said = capsys.readouterr().err.splitlines()
+    assert said == [
+        "vidrestore: warning: the variable VIDRESTORE_DEVICES sets no option; did you mean VIDRESTORE_DEVICE"
+    ]

@@ -1,12 +1,13 @@
 """What is opened is a regular file of a size that makes sense, and JSON has the types that it should have."""
 
+import errno
 import os
 from pathlib import Path
 
 import pytest
 
 from vidrestore.files.checked_json import parse_object, read_object
-from vidrestore.files.regular import open_regular, read_limited
+from vidrestore.files.regular import open_regular, read_limited, write_problem
 
 posix = pytest.mark.skipif(os.name == "nt", reason="needs POSIX files")
 
@@ -54,3 +55,8 @@ def test_json_that_is_not_as_expected_says_what_is_wrong(tmp_path, content, reas
     with pytest.raises(ValueError, match=reason):
         read_object(tmp_path / "a.json", {"n": int})
     assert parse_object('{"n": 5, "more": []}', {"n": int}) == {"n": 5, "more": []}
+
+
+def test_too_many_open_files_are_named_with_the_way_out():
+    found = str(write_problem("out.mkv", OSError(errno.EMFILE, "Too many open files")))
+    assert found == "out.mkv: too many open files; raise the limit (`ulimit -n 256`) and run again"

@@ -15,15 +15,17 @@ from sample_videos import write_video
 
 import vidrestore
 from vidrestore.errors import MediaError, OutputExistsError
+from vidrestore.files.atomic import Partial
 from vidrestore.jobs.batch import Batch
 from vidrestore.jobs.job import Job, Request
 from vidrestore.jobs.resume import ATTRIBUTE, WorkFolder
 from vidrestore.jobs.segmented import SegmentedWork
 from vidrestore.media.source import Source, Target
 from vidrestore.options import EncoderOptions, RestoreOptions
-from vidrestore.weights.manifest import read_manifest
+from vidrestore.restorers.base import load_restorer
+from vidrestore.weights.manifest import read_manifest, weights_folder
 
-IDENTITY = "<identity>"
+IDENTITY, NAME = "<identity>", "mb-taylorformer-h-deblur"
 pytestmark = pytest.mark.skipif(not hasattr(os, "getxattr"), reason="needs attributes of files")
 
 
@@ -103,6 +105,25 @@ def test_weights_that_were_trained_again_make_another_film(
     assert "was made with other weights than dust-denoise has now" in restore_all(films)[0]
 
 
+def test_a_file_of_weights_that_changed_makes_another_film(films: Path) -> None:
+    bundled, file = read_manifest()[NAME], films.parent / f"{NAME}.safetensors"
+    file.write_bytes((weights_folder() / str(bundled.file)).read_bytes())
+    output, options = str(films.parent / "out.mkv"), {"task": "deblur", "model": str(file), "tile": 64}
+    assert not vidrestore.restore(films / "a.mkv", output, **options).before
+    assert vidrestore.restore(films / "a.mkv", output, **options).before
+    content = bytearray(file.read_bytes())
+    content[-1] ^= 1
+    file.write_bytes(content)
+    with pytest.raises(OutputExistsError, match=f"made with other weights than {NAME} has now"):
+        vidrestore.restore(films / "a.mkv", output, **options)
+
+
+def test_the_marker_knows_both_networks_of_dehaze() -> None:
+    files, cards = load_restorer("dehaze", RestoreOptions(device="cpu")).facts.files, read_manifest()
+    names = ["mb-taylorformer-h-dehaze", "mb-taylorformer-t-dehaze"]
+    assert files == tuple((name, cards[name].sha256) for name in names)
+
+
 def test_another_film_for_the_same_output_is_not_taken_for_the_one_whose_run_was_killed_at_its_end(
     films: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -134,10 +155,17 @@ def test_pictures_that_have_their_names_in_part_are_not_skipped(
 ) -> None:
     source, output = films / "a.mkv", tmp_path / "out" / "%04d.png"
     with monkeypatch.context() as patched:
-        patched.setattr(SegmentedWork, "join", interrupted)
+        name = Partial.put_in_place
+
+        def killed(partial: Partial, **options: Any) -> None:
+            if partial.target.name == "0004.png":
+                raise KeyboardInterrupt
+            name(partial, **options)
+
+        patched.setattr(Partial, "put_in_place", killed)
         with pytest.raises(KeyboardInterrupt):
             vidrestore.restore(source, output, task=IDENTITY)
-    (output.parent / "0002.png").touch()  # a run that is killed while it names its pictures has no first one
+    assert sorted(path.name for path in output.parent.glob("*.png")) == ["0002.png", "0003.png"]
     assert vidrestore.restore(source, output, task=IDENTITY, skip_existing=True).frames == 6
     assert vidrestore.restore(source, output, task=IDENTITY, skip_existing=True).skipped
 

@@ -153,3 +153,23 @@ def test_errors_and_events_are_exported() -> None:
     assert RestoreOptions(encoder=EncoderOptions(crf=18)) == RestoreOptions(
         encoder=vidrestore.EncoderOptions(crf=18)
     )
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: vidrestore.Restorer(["denoise"]),
+        lambda: vidrestore.Restorer("<identity>", options={"strength": 1}),
+        lambda: vidrestore.Restorer("<identity>", fps="24." + "9" * 400),
+        lambda: vidrestore.Restorer("<identity>")(None),
+        lambda: vidrestore.Restorer("<identity>")(""),
+        lambda: vidrestore.Restorer("<identity>")("a\0.mkv"),
+        lambda: vidrestore.Restorer("<identity>")("a.mkv", 5),
+        lambda: vidrestore.Restorer("<identity>")("a.mkv", b"b.mkv"),
+        lambda: vidrestore.Restorer("<identity>")(torch.zeros(2, 16, 16, 3, device="meta")),
+        lambda: vidrestore.Restorer("<identity>")(torch.zeros(2, 16, 16, 3).to_sparse()),
+    ],
+)
+def test_what_makes_no_sense_is_refused_in_a_sentence(call):
+    with pytest.raises(VidRestoreError):
+        call()

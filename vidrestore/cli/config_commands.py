@@ -9,14 +9,16 @@ they are in tables only, and their variables have the command's name.
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator, Mapping
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, cast
 
 import typer
 from typer.core import TyperGroup
 
-from vidrestore.cli.terminal import show
+from vidrestore.cli.terminal import say, show
 from vidrestore.errors import OptionError
 from vidrestore.files.user_folders import user_folder
 from vidrestore.options import QUALITY
@@ -37,7 +39,18 @@ def commands_of(context: Any) -> Commands:
 
 def use_user_file(context: typer.Context) -> None:
     """Make the user's settings the defaults of the subcommands of a context. Raises OptionError."""
-    context.default_map = user_defaults(commands_of(context))
+    commands = commands_of(context)
+    context.default_map = user_defaults(commands)
+    _warn_of_variables({str(each.envvar) for command in commands.values() for each in command.params})
+
+
+def _warn_of_variables(known: set[str]) -> None:
+    """Warn of VIDRESTORE_* variables that set no option of any command."""
+    for name in sorted(os.environ):
+        if name.startswith("VIDRESTORE_") and name not in known:
+            close = get_close_matches(name, known, 1)
+            meant = f"; did you mean {close[0]}" if close else "; see `vidrestore config --help`"
+            say(f"vidrestore: warning: the variable {name} sets no option{meant}", sys.stderr)
 
 
 def user_defaults(commands: Commands) -> dict[str, dict[str, Any]]:

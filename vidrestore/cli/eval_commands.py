@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -15,7 +14,7 @@ from vidrestore.cli.command_options import Device, Threads
 from vidrestore.cli.inputs import stops_cleanly
 from vidrestore.cli.progress import PLAIN_INTERVAL
 from vidrestore.cli.terminal import escaped, say, say_over, show, show_columns
-from vidrestore.errors import VidRestoreError
+from vidrestore.errors import MediaError, VidRestoreError
 
 if TYPE_CHECKING:
     from vidrestore.evaluation.results import Result
@@ -96,8 +95,13 @@ def evaluate(
     if threads:
         torch.set_num_threads(threads)
     files = {kind: path for kind, path in (("json", json), ("csv", csv), ("html", html)) if path is not None}
+    read = [
+        *(videos or ()),
+        *filter(None, (reference, config)),
+        *(each.rpartition("=")[2] for each in weights or ()),
+    ]
     for kind, path in files.items():
-        _check_place(path, kind)
+        _check_place(path, kind, read)
     progress = ProgressLine()
     try:
         with stops_cleanly():
@@ -150,18 +154,18 @@ class ProgressLine:
             say_over("")
 
 
-def _check_place(path: Path, kind: str) -> None:
+def _check_place(path: Path, kind: str, read: Iterable[str | Path]) -> None:
     """Refuse a bad output file before an hour of measuring, and a video as in `--json a.mp4 b.mp4`."""
-    if path.is_dir() or not path.absolute().parent.is_dir():
-        found = "is a folder" if path.is_dir() else f"there is no folder {path.parent}"
-        raise VidRestoreError(f"{path}: {found}; name a file in a folder that is there")
+    from vidrestore.evaluation.page import generator
+    from vidrestore.files.atomic import check_output
+
+    made = {"json": '{\n "version": 1,\n "suite": ', "csv": "system,on,weights,", "html": generator("eval")}
     if path.suffix.lower() != f".{kind}":
         raise VidRestoreError(
             f"{path}: --{kind} writes a file, whose name must end with .{kind}; for example --{kind} "
             f"table.{kind}"
         )
-    if not os.access(path if path.exists() else path.absolute().parent, os.W_OK):
-        raise VidRestoreError(f"{path}: no permission to write it; name a file in another folder")
+    check_output(path, read, option=kind, made=made[kind])
 
 
 def _write(found: Result, files: Mapping[str, Path]) -> None:
@@ -170,6 +174,7 @@ def _write(found: Result, files: Mapping[str, Path]) -> None:
     Names of videos that are not text are written as the terminal shows them.
     """
     from vidrestore.evaluation.page import page
+    from vidrestore.files.atomic import write_whole
 
     texts: dict[str, Callable[[], str]] = {
         "json": found.to_json,
@@ -179,9 +184,9 @@ def _write(found: Result, files: Mapping[str, Path]) -> None:
     failed = []
     for kind, path in files.items():
         try:
-            path.write_text(texts[kind](), encoding="utf-8", errors="backslashreplace")
-        except OSError as error:
-            failed.append(f"{path}: can't be written ({error.strerror})")
+            write_whole(path, texts[kind]().encode("utf-8", "backslashreplace"))
+        except MediaError as error:
+            failed.append(str(error))
     if failed:
         raise VidRestoreError("; ".join(failed))
 

@@ -82,7 +82,7 @@ def suggest(
     from vidrestore.options import RestoreOptions
 
     if sheet is not None:
-        check_sheet(sheet)
+        check_sheet(sheet, source)
     options = RestoreOptions(device=device)
     with listening(json, quiet) as on_event:
         found, places = suggest(source, options, on_event if not json else lambda event: None)

@@ -194,25 +194,30 @@ def _check_report(run: RunOptions) -> None:
 
 def _recorded(batch: Batch, source: str, run: RunOptions, on_event: Listener) -> Summary | Estimate:
     """Process one input; write its sidecar and the page about it."""
-    from vidrestore.jobs.sidecar import Record, sidecar_content, sidecar_path, write_sidecar
+    from vidrestore.files.atomic import check_output
+    from vidrestore.jobs.sidecar import MADE, Record, is_of_same, sidecar_content, sidecar_path, write_sidecar
     from vidrestore.jobs.summary import Summary
 
     request, record = batch.request(source), Record(on_event)
     if run.sidecar and (run.preview is not None or request.is_piped):
         raise OptionError("--sidecar is for files: not with --preview or pipes")
     place = sidecar_path(request.output.name)
+    if run.sidecar:
+        made = MADE["plan" if run.dry_run else "run"]
+        check_output(place, batch.files, overwrite=batch.options.overwrite, made=made)
+    page = None if run.report is None else _page_of(batch, request.output.name, run.report)
     found = _work(batch, source, run, record)
-    is_before = isinstance(found, Summary) and found.before
     if isinstance(found, Summary) and found.skipped:
         return found
     command = shlex.join(["vidrestore", *sys.argv[1:]])
     content = sidecar_content(place, request, record, command)
     said = []
-    if run.sidecar and not (is_before and place.exists()):
-        write_sidecar(place, content)
+    if run.sidecar:
+        if not (isinstance(found, Summary) and found.before and is_of_same(place, content)):
+            write_sidecar(place, content)
         said.append(f"{request.output}: recorded in {place}")
-    if run.report is not None:
-        page = _report(batch, found, run.report, content)
+    if page is not None:
+        _report(batch, found, page, content)
         if isinstance(found, Summary):
             said.append(f"{request.output}: shown in {page}")
     for line in said if not (run.json or run.quiet) else ():
@@ -220,22 +225,36 @@ def _recorded(batch: Batch, source: str, run: RunOptions, on_event: Listener) ->
     return found
 
 
-def _report(batch: Batch, found: Summary | Estimate, place: str, content: Mapping[str, Any]) -> str:
-    """Write the page about one finished or planned video, with what a sidecar holds; return its path."""
+def _page_of(batch: Batch, output: str, place: str) -> str:
+    """Return the file of the page about an output, in a folder with a name of its own. Raises MediaError if
+    it can't be written.
+    """
+    from vidrestore.evaluation.page import generator
+    from vidrestore.evaluation.report import made_of
+    from vidrestore.files.atomic import check_output
+
+    made = made_of(output)
+    if Path(place).is_dir():
+        name, names = Path(output).name, [each.path.name for each in batch.outputs.values()]
+        apart = f".{made.split()[-1][:8]}" if names.count(name) > 1 else ""
+        place = str(Path(place, f"{name}{apart}.html"))
+    overwrite = batch.options.overwrite
+    check_output(place, batch.files, overwrite=overwrite, option="report", made=generator(made))
+    return place
+
+
+def _report(batch: Batch, found: Summary | Estimate, page: str, content: Mapping[str, Any]) -> None:
+    """Write the page about one finished or planned video, with what a sidecar holds."""
     from vidrestore.evaluation.report import write_plan_report, write_report
     from vidrestore.jobs.sidecar import sidecar_lines
     from vidrestore.jobs.summary import Summary
 
     proof = sidecar_lines(content)
-    output = found.output if isinstance(found, Summary) else found.plan.output
-    if Path(place).is_dir():
-        place = str(Path(place, f"{Path(output).name}.html"))
     if isinstance(found, Summary):
-        write_report(place, found, batch.tasks, batch.options, proof)
+        write_report(page, found, batch.tasks, batch.options, proof)
     else:
         lines = [*estimate_lines(found), *proof]
-        write_plan_report(place, batch.tasks, found.plan.source.path, lines)
-    return place
+        write_plan_report(page, batch.tasks, found.plan.source.path, found.plan.output, lines)
 
 
 def _batch(sources: list[str], run: RunOptions, steps: list[Step]) -> Batch:

@@ -41,11 +41,17 @@ UNITS = {
 }
 
 
-def page(result: Result) -> str:
-    """Return the HTML of the page."""
+def generator(made: str) -> str:
+    """Return the tag that says what made a page, by which the same command knows its own."""
+    return f'<meta name="generator" content="vidrestore {escape(made)}">'
+
+
+def page(result: Result, made: str = "eval") -> str:
+    """Return the HTML of the page; `made` is for its generator tag."""
     pictures: dict[str, str] = {}
     body = [_head(result), _table(result), *_comparisons(result, pictures), *_charts(result)]
     parts = {
+        "generator": generator(made),
         "title": escape(result.title),
         "style": _asset("page.css"),
         "script": _asset("page.js"),

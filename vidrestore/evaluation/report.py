@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import asdict, dataclass, field, replace
 from fractions import Fraction
+from hashlib import sha256
 from itertools import islice
 from statistics import fmean
 from typing import Any
@@ -70,17 +71,22 @@ def write_report(
     Raises MediaError.
     """
     found = describe(summary, task, options)
-    _write(path, replace(found, protocol=(*found.protocol, *more)))
+    _write(path, replace(found, protocol=(*found.protocol, *more)), summary.output)
 
 
-def _write(path: str, found: Result) -> None:
-    write_whole(path, page(found).encode("utf-8", "backslashreplace"))
+def _write(path: str, found: Result, output: str) -> None:
+    write_whole(path, page(found, made_of(output)).encode("utf-8", "backslashreplace"))
 
 
-def write_plan_report(path: str, task: str, source: str, lines: Sequence[str]) -> None:
+def made_of(output: str) -> str:
+    """Return what the generator tag of a page about an output says: a page about another is not replaced."""
+    return f"report {sha256(os.fsencode(os.path.realpath(output))).hexdigest()[:16]}"
+
+
+def write_plan_report(path: str, task: str, source: str, output: str, lines: Sequence[str]) -> None:
     """Write a page with the lines of a plan to `path`, without pictures. Raises MediaError."""
     title = f"{os.path.basename(source)}: {task}, planned"
-    _write(path, Result("report", title, "before", (), tuple(line.strip() for line in lines)))
+    _write(path, Result("report", title, "before", (), tuple(line.strip() for line in lines)), output)
 
 
 def describe(summary: Summary, task: str, options: RestoreOptions) -> Result:

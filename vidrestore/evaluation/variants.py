@@ -15,19 +15,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vidrestore.errors import OptionError
-from vidrestore.evaluation.page import data_uri
+from vidrestore.evaluation.page import data_uri, generator
 from vidrestore.evaluation.sequence_frames import channels_last, picture_of
-from vidrestore.files.atomic import write_whole
+from vidrestore.files.atomic import check_output, write_whole
 from vidrestore.frames import Frame, VideoInfo
 from vidrestore.jobs.steps import LoadedSteps, Step, Steps
 from vidrestore.jobs.suggestion import Place, Suggestion, command_line
 from vidrestore.media.pictures import png
+from vidrestore.media.source import Source
 from vidrestore.options import RestoreOptions
 
 STRENGTHS = (1.0, 0.7, 0.4)
 LARGEST = (540, 960)  # rows and columns that are restored of each place
 SHOWN = (240, 320)  # rows and columns of a crop on the sheet
 GAP = 8  # pixels between the crops of a picture
+GENERATOR = generator("suggest")
 STYLE = """
 :root { color-scheme: light dark }
 body { font: 15px/1.4 system-ui, sans-serif; margin: 1rem auto; max-width: 84rem; padding: 0 1rem }
@@ -71,9 +73,9 @@ def write_sheet(
 ) -> list[str]:
     """Write a sheet as .html or .png, and return the names of its variants in order.
 
-    Raises OptionError for another suffix, MediaError if it can't be written.
+    Raises OptionError or MediaError as `check_sheet` does, MediaError if it can't be written.
     """
-    check_sheet(path)
+    check_sheet(path, found.info.path)
     variants, load = variants_of(found), LoadedSteps()
     rows = [
         [_picture(place, each, found.info.video, options or RestoreOptions(), load) for each in variants]
@@ -89,10 +91,11 @@ def write_sheet(
     return [each.name for each in variants]
 
 
-def check_sheet(path: str) -> None:
-    """Raise OptionError unless a sheet can have this name."""
+def check_sheet(path: str, source: str) -> None:
+    """Raise OptionError unless a sheet can have this name, MediaError if it is in use (`check_output`)."""
     if Path(path).suffix.lower() not in (".html", ".png"):
         raise OptionError(f"`sheet={path}`: expected a name that ends with .html or .png")
+    check_output(path, Source(source).files, option="sheet", made=GENERATOR)
 
 
 def _picture(
@@ -146,7 +149,8 @@ def _page(
 ) -> Iterator[str]:
     """Yield the lines of a page without external files."""
     path = found.info.path
-    yield f'<!doctype html><html lang="en"><meta charset="utf-8"><title>{escape(Path(path).name)}</title>'
+    yield f'<!doctype html><html lang="en"><meta charset="utf-8">{GENERATOR}'
+    yield f"<title>{escape(Path(path).name)}</title>"
     yield f'<meta name="viewport" content="width=device-width"><style>{STYLE}</style>'
     yield f"<h1>{escape(path)}</h1><ul>"
     yield from (f"<li>{each.name}: {each.verdict}. {escape(each.reason)}</li>" for each in found.findings)

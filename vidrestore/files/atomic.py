@@ -13,16 +13,17 @@ import re
 import secrets
 import stat
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
 from vidrestore.errors import MediaError, OutputExistsError
 from vidrestore.files.locks import LEASE, is_alive, is_own, machine, probe, this_process
-from vidrestore.files.regular import UnexpectedFileError, create_new, write_problem
+from vidrestore.files.regular import UnexpectedFileError, create_new, open_regular, write_problem
 
 LONGEST_NAME = 255  # bytes, on every file system in use
+HEAD = 1 << 12  # bytes of a file, in which it says what made it
 # seconds without a write after which a partial file of another machine counts as left behind
 ABANDONED = 20 * LEASE
 # On Windows ":" leads to a hidden stream of another file, a device's name with any suffix to the device, and
@@ -33,37 +34,77 @@ _PARTIAL = re.compile(
 )
 
 
-def check_output(output: str, source: str, *, overwrite: bool) -> None:
-    """Refuse an output that is the input, that exists (unless `overwrite`), or whose folder can't be written
-    to.
+def check_output(
+    output: str | Path,
+    sources: Iterable[str | Path],
+    *,
+    overwrite: bool | None = None,
+    option: str = "output",
+    existing: Iterable[str] | None = None,
+    made: str = "",
+) -> None:
+    """Check a file before the work for it begins, whatever writes it: refuse one of `sources`, the files that
+    the same command reads, one that exists, and one that can't be written.
 
-    Raises OutputExistsError or MediaError.
+    `overwrite` allows to replace an existing file; None is for commands without this option. A file that has
+    `made` in its first bytes was written by the same command, and may be replaced, too. `existing` are the
+    files of a pattern. `option` names the file in messages. Raises OutputExistsError or MediaError.
     """
-    target = Path(output)
+    target, way_out = Path(output), f"give `{option}` another name"
     if (length := len(os.fsencode(target.name))) > LONGEST_NAME:
         raise MediaError(
             f"{output}: the name has {length} bytes, and file systems hold {LONGEST_NAME}; give a shorter "
-            "one with `output`"
+            f"one with `{option}`"
         )
-    check_name(output)
-    if same_file(target, Path(source)):
-        raise MediaError(
-            f"{output}: the output is the input {source}; give `output` another name (`overwrite` does not "
-            "change this)"
-        )
+    check_name(str(output))
+    there = [str(output)] if existing is None else list(existing)
+    refuse_sources(there, sources, option)
     if target.is_dir():
-        raise MediaError(f"{output}: a folder, but a file name was expected; give `output` a name in it")
-    refuse_existing(target, overwrite=overwrite)
+        raise MediaError(f"{output}: a folder, but a file name was expected; give `{option}` a name in it")
+    there = [path for path in there if os.path.lexists(path) and not (made and _begins_with(path, made))]
+    if there and not overwrite:
+        found = "already exists"
+        if existing is not None:
+            count = "1 picture exists" if len(there) == 1 else f"{len(there)} pictures exist"
+            found = f"{count} already, such as {there[0]}"
+        remedy = "remove it" if overwrite is None else "add `overwrite` to replace it"
+        raise OutputExistsError(f"{output}: {found}; {remedy}, or {way_out}")
     if target.is_symlink():
         raise MediaError(
             f"{output}: a link to {os.readlink(target)}, and nothing is written through links; give "
-            "`output` that name, or remove the link"
+            f"`{option}` that name, or remove the link"
         )
     folder = target.parent
     if not folder.is_dir():
         raise MediaError(f"{output}: there is no folder {folder}; create it first")
     if not os.access(folder, os.W_OK | os.X_OK):
-        raise MediaError(f"{output}: the folder {folder} can't be written to; choose another `output`")
+        raise MediaError(f"{output}: the folder {folder} can't be written to; choose another `{option}`")
+
+
+def refuse_sources(written: Iterable[str], sources: Iterable[str | Path], option: str = "output") -> None:
+    """Raise MediaError if a file that is to be written is one of `sources`, through links of both kinds."""
+    there = {_place_on_disk(path): path for path in written}
+    for source in sources if there.keys() - {None} else ():
+        place = _place_on_disk(source)
+        if place and place in there:
+            raise MediaError(
+                f"{there[place]}: the output is the input {source}; give `{option}` another name "
+                "(`overwrite` does not change this)"
+            )
+
+
+def _place_on_disk(path: str | Path) -> tuple[int, int] | None:
+    try:
+        status = os.stat(path)
+    except (OSError, ValueError):
+        return None
+    return status.st_dev, status.st_ino
+
+
+def _begins_with(path: str, made: str) -> bool:
+    with suppress(OSError), open_regular(path) as file:
+        return made.encode() in file.read(HEAD)
+    return False
 
 
 def check_name(output: str) -> None:
@@ -82,14 +123,6 @@ def same_file(first: Path, second: Path) -> bool:
         return False
 
 
-def refuse_existing(target: Path, *, overwrite: bool) -> None:
-    """Raise OutputExistsError if `target` exists, even as a dangling link, and may not be overwritten."""
-    if os.path.lexists(target) and not overwrite:
-        raise OutputExistsError(
-            f"{target}: already exists; add `overwrite` to replace it, or give `output` another name"
-        )
-
-
 class Partial:
     """A file under its hidden name, until `put_in_place` renames it to `target` or `discard` removes it.
 
@@ -101,6 +134,7 @@ class Partial:
         self.target = target
         self.path = target.with_name(f".{_place(target)}.{_owner()}.{secrets.token_hex(8)}.partial")
         self.file: BinaryIO = os.fdopen(create_new(self.path, 0o600 if private else 0o666), "w+b")
+        self._place: tuple[int, int] | None = None
 
     @property
     def url(self) -> str:
@@ -113,14 +147,20 @@ class Partial:
         self.file.flush()
         os.fsync(self.file.fileno())
 
+    def close(self) -> None:
+        """Close the file, which keeps its hidden name."""
+        if not self.file.closed:
+            ours = os.fstat(self.file.fileno())
+            self._place = ours.st_dev, ours.st_ino
+            self.file.close()
+
     def put_in_place(self, *, overwrite: bool = True) -> None:
         """Rename the finished file in one step. Raises OutputExistsError if another file has the name and
         `overwrite` is False.
         """
-        ours = os.fstat(self.file.fileno())
-        self.file.close()
+        self.close()
         found = os.lstat(self.path)
-        if (found.st_dev, found.st_ino) != (ours.st_dev, ours.st_ino):
+        if (found.st_dev, found.st_ino) != self._place:
             raise UnexpectedFileError(
                 errno.EINVAL, "another process put this in place of the file that was written", str(self.path)
             )
@@ -207,13 +247,13 @@ def _put_in_place(partial: Path, target: Path, *, overwrite: bool) -> None:
     try:
         # unlike a rename, fails if the name is taken, with no gap between check and action
         os.link(partial, target)
-    except FileExistsError:
-        raise OutputExistsError(
-            f"{target}: appeared while it was being made; the new file was discarded, `overwrite` replaces"
-        ) from None
-    except OSError:  # a file system without hard links
-        refuse_existing(target, overwrite=False)
-        os.replace(partial, target)
+    except OSError as error:
+        if isinstance(error, FileExistsError) or os.path.lexists(target):
+            raise OutputExistsError(
+                f"{target}: appeared while it was being made; the new file was discarded, `overwrite` "
+                "replaces"
+            ) from None
+        os.replace(partial, target)  # on a file system without hard links
     else:
         partial.unlink()
 

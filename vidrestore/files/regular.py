@@ -109,6 +109,8 @@ def write_problem(output: str, error: OSError) -> MediaError:
             f"{output}: no space left to write it ({error.strerror}); free some, or choose another folder "
             "with `output`"
         )
+    if error.errno in (errno.EMFILE, errno.ENFILE):
+        return MediaError(f"{output}: too many open files; raise the limit (`ulimit -n 256`) and run again")
     if error.errno == errno.ENOENT and is_too_long(path := str(error.filename or output)):
         return MediaError(
             f"{output}: the path of what is written for it has {len(os.path.abspath(path))} characters, too "

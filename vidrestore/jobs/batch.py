@@ -8,12 +8,13 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from fractions import Fraction
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Protocol
 
 from vidrestore.errors import MediaError, OptionError, OutputExistsError
 from vidrestore.events import Listener, Progressed, Warned
+from vidrestore.files.atomic import refuse_sources
 from vidrestore.files.regular import write_problem
 from vidrestore.jobs.estimate import Estimate, estimate
 from vidrestore.jobs.job import Request, ignore
@@ -130,7 +131,14 @@ class Batch:
                 f"{source}: {' and '.join(others)} would become {self.outputs[source]}, too; restore them "
                 "one at a time, each with its own `output`"
             )
+        if self.options.overwrite:  # else an existing file is refused, or left alone
+            refuse_sources(self.outputs[source].existing().values(), self.files)
         return Request(self._sources[source], self.outputs[source], self.task, self.options, self.later)
+
+    @cached_property
+    def files(self) -> tuple[str, ...]:
+        """The files that all `sources` are read from."""
+        return tuple(name for source in self._sources.values() for name in source.files)
 
     def requests(self) -> list[Request]:
         """Return the requests for all `sources` but those whose output is that of another."""

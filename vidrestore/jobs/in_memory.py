@@ -111,6 +111,10 @@ class Restorer:
             with self._working(on_event) as listen:
                 request = request_for(source, output, self.task, self.options)
                 return restore_request(request, self._loaded, listen)
+        if not isinstance(source, Iterable) or isinstance(source, bytes):
+            raise OptionError(
+                f"expected an array, a file or an iterable of frames, got {type(source).__name__}"
+            )
         if output is not None:
             raise OptionError("`output` is for files; frames in memory are returned")
         _check_options(self.options)
@@ -228,6 +232,10 @@ def _check_range(frames: NDArray[Any]) -> None:
 def _as_array(frames: NDArray[Any] | Tensor) -> NDArray[Any]:
     """Return the same samples, uint8 or float32, as an array."""
     if isinstance(frames, Tensor):
+        if frames.layout is not torch.strided or frames.is_meta:
+            raise OptionError(
+                f"frames must be dense tensors with values, got {frames.layout} on {frames.device}"
+            )
         frames = (frames.float() if frames.is_floating_point() else frames).detach().cpu().numpy()
     return np.asarray(frames, np.uint8 if frames.dtype == np.uint8 else np.float32)
 

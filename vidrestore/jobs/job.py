@@ -224,9 +224,10 @@ class Job:
         on_event(Planned(self.info.path, total, reused=reused or None, details=details))
 
     def weights(self) -> dict[str, str]:
-        """Return the sha256 of the weights of each step, by their names."""
+        """Return the sha256 of each file of weights that the steps use, by its name there."""
         facts = (stage.restorer.facts for stage in self.steps.stages)
-        return {each.name: each.weights for each in facts if each.weights}
+        files = (each.files or ((each.name, each.weights),) for each in facts if each.weights)
+        return {name: found for part in files for name, found in part}
 
     @property
     def tag(self) -> str | None:

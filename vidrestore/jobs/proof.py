@@ -24,7 +24,7 @@ from torch import Tensor
 
 from vidrestore import __version__
 from vidrestore.errors import VidRestoreError
-from vidrestore.files.atomic import write_whole
+from vidrestore.files.atomic import check_output, write_whole
 from vidrestore.jobs.bench import NOISE, stages_of, write_video
 from vidrestore.jobs.frame_progress import peak_memory
 from vidrestore.jobs.in_memory import restore_frames
@@ -48,6 +48,8 @@ LARGEST = 1e-4  # difference of a sample in [0, 1], in fp32
 LEAST_PSNR = 40.0  # dB, of half precision over fp32
 LEAST_SAME = 0.99  # share of the patches that are found at the same place: ties are broken by rounding
 SIDE, FRAMES = 64, 5  # of the made up clip that devices are compared on
+
+MADE = "NOTE  device: "  # a report begins with it
 
 Verdict = Literal["PASS", "FAIL", "NOTE"]
 
@@ -87,6 +89,7 @@ def prove(report: str, device: str, size: tuple[int, int], frames: int) -> Itera
     device that isn't there, MediaError if the report can't be written.
     """
     torch_device(device)
+    check_output(report, (), option="report", made=MADE)
     lines = []
     for each in checks(device, size, frames):
         lines.append(each.run())

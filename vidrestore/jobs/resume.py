@@ -348,12 +348,15 @@ def is_left_alone(request: Request) -> bool:
 
 def is_half_named(request: Request) -> bool:
     """Return True if a run was killed while it named its pictures. The first gets its own last."""
-    return request.output.is_pattern and request.has_segments and bool(WorkFolder.of(request).finished())
+    if not (request.output.is_pattern and request.has_segments):
+        return False
+    folder = WorkFolder.of(request)
+    return folder.read("named") is not None and named_output(request, folder) is None
 
 
-def mark(path: Path, job: Job, damage: str | None) -> None:
+def mark(path: Path, job: Job, damage: str | None, target: Path | None = None) -> None:
     """Mark the finished output of a job, whose file is `path`; with a work folder there, too, and put it on
-    the disk before it gets its name.
+    the disk before it gets its name, `target` if that isn't the output's.
     """
     if job.folder:
         with path.open("r+b") as file:  # Windows flushes no file that is open for reading alone
@@ -371,7 +374,7 @@ def mark(path: Path, job: Job, damage: str | None) -> None:
     with suppress(OSError, AttributeError):
         os.setxattr(path, ATTRIBUTE, json.dumps(marker).encode())
     if job.folder:
-        job.folder.write("named", marker)
+        job.folder.write("named", marker | {"file": (target or job.request.output.path).name})
 
 
 def finished_before(request: Request, folder: WorkFolder) -> dict[str, Any] | None:
@@ -385,7 +388,8 @@ def finished_before(request: Request, folder: WorkFolder) -> dict[str, Any] | No
             remove_partials(folder.output, alone=True)
             folder.remove()
             source = _source_name(request.source.identity())
-            if (named["request"], named["source"]) == (request.name, source):
+            is_same = (named["request"], named["source"]) == (request.name, source)
+            if is_same and not _retrained(request, named["weights"]):
                 return named
     return None
 
@@ -402,8 +406,10 @@ def is_named(request: Request, folder: WorkFolder) -> bool:
 def named_output(request: Request, folder: WorkFolder) -> dict[str, Any] | None:
     """Return the marker that a job left in its folder, if its output has its name now."""
     with suppress(OSError, KeyError):
-        named, found = folder.read("named"), request.output.first_file.stat()
-        if named and (found.st_size, found.st_mtime_ns) == (named["size"], named["modified"]):
+        named, first = folder.read("named"), request.output.first_file
+        found = first.stat()  # of another picture if that of the marker has no name yet
+        facts = found.st_size, found.st_mtime_ns, first.name
+        if named and facts == (named["size"], named["modified"], named["file"]):
             return named
     return None
 
@@ -423,7 +429,7 @@ def done_before(request: Request) -> dict[str, Any] | None:
         reason = "was made with other options"
     elif marker["source"] != _source_name(source.identity()):
         reason = "was made from another video, or from this one before it changed"
-    elif retrained := _retrained(marker["weights"]):
+    elif retrained := _retrained(request, marker["weights"]):
         reason = f"was made with other weights than {', '.join(retrained)} has now"
     else:
         return marker
@@ -432,12 +438,18 @@ def done_before(request: Request) -> dict[str, Any] | None:
     )
 
 
-def _retrained(weights: Mapping[str, str]) -> list[str]:
-    """Return the names whose weights in the manifest are others than these."""
-    from vidrestore.weights.manifest import read_manifest  # not for every run
+def _retrained(request: Request, weights: Mapping[str, str]) -> list[str]:
+    """Return the files of a request and the names in the manifest whose weights are others than these."""
+    from vidrestore.weights import is_file  # not for every run
+    from vidrestore.weights.manifest import read_manifest, sha256_of
 
-    cards = read_manifest()
-    return [name for name, found in weights.items() if name in cards and cards[name].sha256 != found]
+    asked = {str(step.options.model) for step in request.steps if step.options.model}
+    files = [name for name in asked if is_file(name) and not name.startswith("hf:")]
+    now = {name: card.sha256 for name, card in read_manifest().items()}
+    for name in files:
+        with suppress(OSError):  # loading it says what is wrong
+            now[Path(name).stem] = sha256_of(Path(name))
+    return [name for name, found in weights.items() if now.get(name, found) != found]
 
 
 def _source_name(source: SourceIdentity) -> str:

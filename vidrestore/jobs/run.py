@@ -25,7 +25,7 @@ from vidrestore.jobs.resume import WorkFolder, mark
 from vidrestore.jobs.segmented import SegmentedWork
 from vidrestore.jobs.steps import StepLoader, load_step, write_frames
 from vidrestore.jobs.summary import Summary, announced
-from vidrestore.media.source import PIPE, Source, standard_input
+from vidrestore.media.source import PIPE, Source, Target, standard_input
 from vidrestore.options import RestoreOptions, chosen_options
 from vidrestore.pipeline.excerpt import expected_frames
 
@@ -59,7 +59,7 @@ def request_for(
 ) -> Request:
     """Return the request for a file, whose output by default is beside it."""
     known = Source.of(source)
-    target = output_for(known, None if output is None else os.fspath(output), suffix_of(task, options))
+    target = output_for(known, None if output is None else Target.of(output).name, suffix_of(task, options))
     target.make_folder()
     return Request(known, target, task, options)
 

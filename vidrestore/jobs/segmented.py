@@ -403,17 +403,16 @@ class SegmentedWork:
         def note(path: Path) -> None:
             """Mark the output: from here on the job is finished, even if this process is killed."""
             self.damage = damage_summary(self.source_damage, joined.damage)
-            mark(path, job, self.damage)
+            mark(path, job, self.damage, joined.first_file if isinstance(joined, JoinedPictures) else None)
 
         joined: JoinedFile | JoinedPictures
         if plan.encoder.container == PICTURES:
-            overwrite = job.options.overwrite or bool(self.folder.finished())
             joined = JoinedPictures(
                 job.request.output,
                 job.info,
                 plan.encoder,
                 job.options.drop,
-                overwrite=overwrite,
+                overwrite=job.options.overwrite,
                 before_naming=note,
             )
             return joined

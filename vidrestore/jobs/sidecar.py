@@ -7,20 +7,47 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import asdict, dataclass
 from hashlib import file_digest
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
 
 from vidrestore import __version__
+from vidrestore.checking import Checked, checked
 from vidrestore.errors import MediaError
 from vidrestore.events import Event, Finished, Listener, Planned, Started, Warned, plain
 from vidrestore.files.atomic import write_whole
-from vidrestore.files.regular import LARGEST_PLAN, read_limited
+from vidrestore.files.checked_json import parse_object
+from vidrestore.files.regular import LARGEST_PLAN, open_regular, read_limited
 from vidrestore.jobs.job import Request, plain_options
 from vidrestore.media.source import Source
 
 SCHEMA = 1
 SUFFIX = ".vidrestore.json"
+# What the head of a sidecar has that a plan or a run may replace: a plan replaces no record of a run.
+MADE = {"plan": f'"sidecar": {SCHEMA},\n "of": "plan"', "run": f'"sidecar": {SCHEMA},\n "of": '}
+LACKS = "made after the run, of which it lacks the plan, the noise and the times"
+
+
+@dataclass(frozen=True)
+class RecordedFile(Checked):
+    """A file, or numbered pictures, as a sidecar records them."""
+
+    path: Annotated[str, Field(pattern=r"^[^\x00]+$")]
+    bytes: Annotated[int, Field(ge=0)]
+    sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+
+
+@dataclass(frozen=True)
+class Recorded(Checked):
+    """The part of a sidecar that `verify` compares with the files."""
+
+    sidecar: Literal[1]
+    source: RecordedFile
+    result: RecordedFile | None = None
 
 
 class Record:
@@ -61,6 +88,7 @@ def sidecar_content(path: Path, request: Request, record: Record, command: str) 
         details["scenes"] = planned["plan"]["timeline"]["clips"]
     found = {
         "sidecar": SCHEMA,
+        "of": "run" if finished else "plan",
         "vidrestore": __version__,
         "command": command,
         "began": events[0].time if events else None,
@@ -73,6 +101,8 @@ def sidecar_content(path: Path, request: Request, record: Record, command: str) 
         "source": _described(path, request.source.name),
         "warnings": record.warnings,
     }
+    if finished and not planned:
+        found["lacks"] = LACKS
     if finished:
         found["result"] = _described(path, finished.output)
         done = {"frames": finished.frames, "seconds": finished.seconds, "damage": finished.damage}
@@ -84,7 +114,7 @@ def sidecar_content(path: Path, request: Request, record: Record, command: str) 
 def sidecar_lines(content: Mapping[str, Any]) -> Iterator[str]:
     """Yield for a reader what a sidecar proves: the command, the times, weights and files with checksums."""
     yield f"command: {content['command']}"
-    yield f"from {content['began']} to {content['ended']}"
+    yield content.get("lacks", f"from {content['began']} to {content['ended']}")
     for name, checksum in content["plan"].get("weights", {}).items():
         yield f"weights {name}: sha256 {checksum}"
     for part in ("source", "result"):
@@ -96,21 +126,16 @@ def sidecar_lines(content: Mapping[str, Any]) -> Iterator[str]:
 def _described(sidecar: Path, name: str) -> dict[str, Any]:
     """Return where a video is from the sidecar's folder, and its checksums."""
     place = os.path.relpath(name, sidecar.absolute().parent)
-    sizes = {each: os.path.getsize(each) for each in _files(name)}
+    sizes = {each: os.path.getsize(each) for each in Source(name).files}
     return {"path": place, "bytes": sum(sizes.values()), "sha256": _checksum(name)}
-
-
-def _files(name: str) -> tuple[str, ...]:
-    pictures = Source(name).pictures
-    return pictures.files if pictures else (name,)
 
 
 def _checksum(name: str) -> str:
     """Return the sha256 of a file; of several pictures that of theirs, in order. Raises MediaError."""
     digests = []
-    for path in _files(name):
+    for path in Source(name).files:
         try:
-            with open(path, "rb") as file:
+            with open_regular(path, follow=True) as file:
                 digests.append(file_digest(file, "sha256"))
         except OSError as error:
             raise MediaError(f"{path}: can't be read ({error.strerror})") from error
@@ -122,33 +147,50 @@ def _checksum(name: str) -> str:
     return whole.hexdigest()
 
 
+def read_sidecar(path: Path) -> Recorded:
+    """Return what a sidecar records. Raises MediaError for what is no sidecar."""
+    where = f"{path}: not a sidecar of vidrestore"
+    try:
+        content = parse_object(read_limited(path, LARGEST_PLAN, follow=True))
+    except ValueError as error:
+        raise MediaError(f"{where} ({error})") from error
+    except OSError as error:
+        raise MediaError(f"{path}: can't be read ({error.strerror})") from error
+    known = {name: content[name] for name in ("sidecar", "source", "result") if name in content}
+    return checked(Recorded, known, where, MediaError)
+
+
+def is_of_same(path: Path, content: Mapping[str, Any]) -> bool:
+    """Return True if the sidecar at `path` records the same source and result as `content`."""
+    with suppress(MediaError):
+        return {name: content.get(name) for name in ("source", "result")} == {
+            name: each and asdict(each)
+            for name, each in vars(read_sidecar(path)).items()
+            if name != "sidecar"
+        }
+    return False
+
+
 def verify(sidecar: str) -> Iterator[tuple[bool, str]]:
     """Yield for source and result whether the file is as recorded, with a sentence. Raises MediaError for
     what is no sidecar.
     """
-    path = Path(sidecar)
-    try:
-        content = json.loads(read_limited(path, LARGEST_PLAN, follow=True))
-        entries = [content[name] for name in ("source", "result") if name in content]
-        places = [(path.parent / each["path"], each) for each in entries if isinstance(each["sha256"], str)]
-    except (ValueError, KeyError, TypeError) as error:
-        raise MediaError(f"{sidecar}: not a sidecar of vidrestore ({error})") from error
-    except OSError as error:
-        raise MediaError(f"{sidecar}: can't be read ({error.strerror})") from error
-    for place, each in places:
-        yield _verified(os.path.normpath(place), each)
-    if "result" not in content:
+    recorded = read_sidecar(Path(sidecar))
+    for each in (recorded.source, recorded.result):
+        if each:
+            yield _verified(os.path.normpath(Path(sidecar).parent / each.path), each.sha256)
+    if recorded.result is None:
         yield False, f"{sidecar}: of a dry run, which has no result"
 
 
-def _verified(name: str, recorded: dict[str, Any]) -> tuple[bool, str]:
+def _verified(name: str, recorded: str) -> tuple[bool, str]:
     try:
         found = _checksum(name)
     except MediaError as error:
         return False, str(error)
-    if found == recorded["sha256"]:
+    if found == recorded:
         return True, f"{name}: as recorded (sha256 {found[:12]}…)"
     return (
         False,
-        f"{name}: differs from the record (sha256 {found[:12]}…, recorded {recorded['sha256'][:12]}…)",
+        f"{name}: differs from the record (sha256 {found[:12]}…, recorded {recorded[:12]}…)",
     )

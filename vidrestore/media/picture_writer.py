@@ -1,16 +1,20 @@
 """Write frames as numbered pictures (`media.source`): their encoder, what they can't hold, and their files.
 
-The first picture is written last, so that it exists only once all others do, and represents them if a single
-file is needed: its attributes hold the mark of a finished job.
+All are written under hidden names; once the last is whole, they get theirs. The first is renamed last, so
+that it exists only once all others do, and represents them if a single file is needed: its attributes hold
+the mark of a finished job.
 """
 
 from __future__ import annotations
 
+import filecmp
+import os
 from collections.abc import Callable, Iterator, Sequence, Set
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from vidrestore.errors import MediaError, OptionError
+from vidrestore.errors import MediaError, OptionError, OutputExistsError
 from vidrestore.files.atomic import Partial, remove_partials, sync_folder
 from vidrestore.frames import PixelFormat
 from vidrestore.media.encoder_table import EncoderChoice
@@ -108,8 +112,8 @@ def side_data_left_out(source: SourceInfo, choice: EncoderChoice, drop: Set[str]
 class JoinedPictures:
     """Numbered pictures joined from segments, with the interface of `JoinedFile`.
 
-    `before_naming` is called with the path of the first picture before it is renamed, last of all. `abort`
-    removes all pictures that were written.
+    `before_naming` is called with the path of the first picture before any is renamed, once all are whole.
+    `abort` removes those that have no name yet.
     """
 
     damage: str | None = None
@@ -128,11 +132,10 @@ class JoinedPictures:
         self.choice, self.drop = choice, drop
         self.before_naming = before_naming
         self.warnings: list[str] = []
-        self.written: list[Path] = []
         self._held: bytes | None = None  # the first picture
         self._count = self._first = 0
         self._sources: tuple[str, ...] = ()  # the picture that each is made of
-        self._partial: Partial | None = None
+        self._partials: list[Partial] = []  # whole but for the last one
 
     def begin(self, pts: Sequence[int], durations: Sequence[int], delay: int) -> None:
         """Set the first number by the times of all frames: pictures made from pictures keep their numbers."""
@@ -167,26 +170,37 @@ class JoinedPictures:
     def _write(self, frame: int, data: bytes) -> None:
         target = self.output.numbered(self._first + frame)
         try:
-            self._partial = Partial(self.output.path)  # one name for all, to be found again
-            self._partial.target = target
-            self._partial.file.write(data)
+            partial = Partial(self.output.path)  # one name for all, to be found again
+            partial.target = target
+            self._partials.append(partial)
+            partial.file.write(data)
             if frame == 0:
-                self._partial.sync()
-                self.before_naming(self._partial.path)
-            else:
-                self._partial.file.flush()
-            self._partial.put_in_place(overwrite=self.overwrite)
+                partial.sync()
+            partial.close()
         except OSError as error:
             raise explained(str(target), error) from error
-        self._partial = None
-        self.written.append(target)
 
     def finish(self) -> None:
-        """Rename the first picture, and warn of older ones beyond the last."""
+        """Rename all pictures, and warn of older ones beyond the last. Raises OutputExistsError if others are
+        there that may not be replaced.
+        """
         if self._held is None:
             raise MediaError(f"{self.output}: no frame was written, so there is no picture to keep")
         beyond = set(self.output.existing()) - set(range(self._first, self._first + self._count))
         self._write(0, self._held)
+        replaced = [self.overwrite or _is_same(each) for each in self._partials]
+        for partial, may in zip(self._partials, replaced, strict=True):
+            if not may and os.path.lexists(partial.target):
+                raise OutputExistsError(
+                    f"{partial.target}: appeared while the pictures were being made; add `overwrite` to "
+                    "replace it, or move it away"
+                )
+        self.before_naming(self._partials[-1].path)
+        for partial, may in zip(self._partials, replaced, strict=True):
+            try:
+                partial.put_in_place(overwrite=may)
+            except OSError as error:
+                raise explained(str(partial.target), error) from error
         sync_folder(self.output.path.parent)
         if beyond:
             self.warnings.append(
@@ -194,13 +208,23 @@ class JoinedPictures:
                 f"{self.output.numbered(min(beyond)).name} on"
             )
 
+    @property
+    def first_file(self) -> Path:
+        """The file of the first picture."""
+        return self.output.numbered(self._first)
+
     def abort(self) -> None:
-        """Remove all pictures that were written."""
-        if self._partial is not None:
-            self._partial.discard()
-        for path in self.written:
-            path.unlink(missing_ok=True)
-        self.written = []
+        """Remove the pictures that have no name yet."""
+        for partial in self._partials:
+            partial.discard()
+        self._partials = []
+
+
+def _is_same(partial: Partial) -> bool:
+    """Return True if a picture of this name and content is there: a run was killed as it named them."""
+    with suppress(OSError):
+        return filecmp.cmp(partial.path, partial.target, shallow=False)
+    return False
 
 
 class PictureSink:

@@ -20,8 +20,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import BinaryIO, Self
 
-from vidrestore.errors import MediaError, OutputExistsError
-from vidrestore.files.atomic import check_name, check_output
+from vidrestore.errors import MediaError
+from vidrestore.files.atomic import check_output
 
 PIPE = "-"  # the name of standard input as a source, and of standard output as an output
 Y4M = "yuv4mpegpipe"  # FFmpeg's name of what pipes hold
@@ -82,8 +82,11 @@ class _Named:
 
     @classmethod
     def of(cls, given: str | os.PathLike[str] | Self) -> Self:
-        """Return what a name means; it may be known already."""
-        return given if isinstance(given, cls) else cls(os.fspath(given))
+        """Return what a name means; it may be known already. Raises MediaError for what is no name."""
+        name = os.fspath(given) if isinstance(given, str | os.PathLike) else given
+        if not isinstance(name, str) or not name or "\0" in name:
+            raise MediaError(f"{name!r}: not the name of a file; expected a text without NUL, or a path")
+        return given if isinstance(given, cls) else cls(name)
 
     def __str__(self) -> str:
         return self.name
@@ -138,6 +141,13 @@ class Source(_Named):
         Raises MediaError if a number is missing, pictures are of several kinds, or a pattern has none.
         """
         return None if self.is_pipe else _find_pictures(self.name)
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """The files that it is read from; none for a pipe. Raises MediaError as `pictures` does."""
+        if self.is_pipe:
+            return ()
+        return self.pictures.files if self.pictures else (self.name,)
 
     def identity(self) -> SourceIdentity:
         """Return the identity of what is there now. Raises MediaError for a file that isn't there, or can't
@@ -204,39 +214,17 @@ class Target(_Named):
                 raise MediaError(f"{self}: its folder can't be made ({error.strerror})") from error
 
     def check(self, source: Source, *, overwrite: bool) -> None:
-        """Refuse a file or pictures that belong to the source, that exist (unless `overwrite`), or whose
-        folder can't be written to.
+        """Refuse a file or pictures as `check_output` does, or pictures of a kind that can't be written.
 
         Raises OutputExistsError or MediaError.
         """
-        if self.is_pattern:
-            self._check_pattern(source, overwrite=overwrite)
-        elif not self.is_pipe:
-            check_output(self.name, source.name, overwrite=overwrite)
-
-    def _check_pattern(self, source: Source, *, overwrite: bool) -> None:
-        if self.suffix not in PICTURE_ENCODERS:
+        if self.is_pattern and self.suffix not in PICTURE_ENCODERS:
             raise MediaError(
                 f"{self}: {self.suffix} pictures can't be written; expected {', '.join(PICTURE_ENCODERS)}"
             )
-        check_name(self.name)
-        there, folder = list(self.existing().values()), self.path.parent
-        own = {os.path.realpath(path) for path in source.pictures.files} if source.pictures else set()
-        if any(os.path.realpath(path) in own for path in there):
-            raise MediaError(
-                f"{self}: the output is the input {source}; give `output` another folder or name "
-                "(`overwrite` does not change this)"
-            )
-        if there and not overwrite:
-            count = "1 picture exists" if len(there) == 1 else f"{len(there)} pictures exist"
-            raise OutputExistsError(
-                f"{self}: {count} already, such as {there[0]}; add `overwrite` to replace, or give `output` "
-                "another name"
-            )
-        if not folder.is_dir():
-            raise MediaError(f"{self}: there is no folder {folder}; create it first")
-        if not os.access(folder, os.W_OK | os.X_OK):
-            raise MediaError(f"{self}: the folder {folder} can't be written to; choose another `output`")
+        if not self.is_pipe:
+            there = self.existing().values() if self.is_pattern else None
+            check_output(self.name, source.files, overwrite=overwrite, existing=there)
 
 
 def standard_input() -> BinaryIO:

@@ -35,6 +35,7 @@ class Facts:
     needs_sigma: bool = False  # noise must be given or measured
     parallel: int = 0  # clips restored at once, one per thread; 0: as many as cores and memory allow
     doubts: tuple[str, ...] = ()  # warnings for the user, before work begins
+    files: tuple[tuple[str, str], ...] = ()  # name and checksum of each file of weights, if they are several
 
 
 class Sample(NamedTuple):
@@ -171,7 +172,7 @@ def load_restorer(task: str, options: RestoreOptions) -> Restorer:
 
     Raises OptionError for an unknown task; CheckpointError if its weights can't be loaded.
     """
-    if task not in TASKS:
+    if not isinstance(task, str) or task not in TASKS:
         raise OptionError(f"no task named {task!r}; there are: {', '.join(TASKS)}")
     from vidrestore.weights import card_of
 

@@ -151,6 +151,7 @@ class PictureRestorer:
         device, preferred = torch_device(options.device), DEFAULTS.get(task, "")
         model = load_for(task, FAMILY, options.model, str(device), preferred, options.family)
         name, weights = model.card.name, model.card.sha256
+        files: tuple[tuple[str, str], ...] = ()
         self.tiled = TiledNetwork(model, task, options, device)
         form = self.tiled.form
         if form.scale > 1 and task != "sr":
@@ -160,6 +161,7 @@ class PictureRestorer:
             thick = load_model(THICK_HAZE, device=str(device))
             self.tiled.network = HazeNetworks(model.network, thick.network).eval()
             name += f"+{thick.card.name}"
+            files = tuple((each.card.name, each.card.sha256) for each in (model, thick))
             weights = sha256((weights + thick.card.sha256).encode()).hexdigest()
         self.precision = options.precision
         self.estimates: ComputedOnce[Estimate] = ComputedOnce(ESTIMATES)
@@ -171,6 +173,7 @@ class PictureRestorer:
             name,
             weights,
             str(device),
+            files=files,
             clip=self._clip(radius),
             overlap=2 * radius,
             radius=radius,

@@ -22,12 +22,13 @@ from torch import Tensor
 from vidrestore.colour import planes_to_grey
 from vidrestore.errors import CheckpointError, MediaError, OptionError
 from vidrestore.events import Finished, Listener, Planned, Started, Warned
-from vidrestore.files.atomic import check_output, same_file
+from vidrestore.files.atomic import check_output
 from vidrestore.frames import Frame, PixelFormat
 from vidrestore.jobs.frame_progress import counted
 from vidrestore.jobs.job import check_picture, ignore
 from vidrestore.jobs.summary import Summary
 from vidrestore.media.reader import VideoReader
+from vidrestore.media.source import Source
 from vidrestore.media.span import WHOLE
 from vidrestore.media.streams import other_kinds
 from vidrestore.models.grouping import GroupNetwork
@@ -66,12 +67,8 @@ def sense(
         raise MediaError(
             f"{output}: measurements are written as {SUFFIX}; give `output` a name such as video{SUFFIX}"
         )
-    check_output(output, source, overwrite=chosen.overwrite)
-    if chosen.model is not None and same_file(Path(output), Path(chosen.model)):
-        raise MediaError(
-            f"{output}: the output is the weights that measure, without which nothing is recovered; "
-            "give `output` another name"
-        )
+    read = (*Source(source).files, *([chosen.model] if chosen.model else ()))
+    check_output(output, read, overwrite=chosen.overwrite)
     device = torch_device(chosen.device)
     model = sensing_model(chosen, device)
     with VideoReader(source) as reader:

@@ -38,6 +38,7 @@ __all__ = [
     "build_network",
     "card_of",
     "import_checkpoint",
+    "is_file",
     "load_model",
     "locate",
     "pull",
@@ -89,7 +90,7 @@ def card_of(source: str | Path, folder: Path | None = None, task: str | None = N
     CheckpointError, with the names of the weights for `task`.
     """
     name = str(source)
-    return read_card(_file(name), sha256="") if _is_file(name) else find_card(name, folder, task)
+    return read_card(_file(name), sha256="") if is_file(name) else find_card(name, folder, task)
 
 
 def locate(card: Card, folder: Path | None = None) -> Path | None:
@@ -136,7 +137,7 @@ def verify(sources: list[str] | None = None, folder: Path | None = None) -> Iter
     Raises CheckpointError for a name that isn't in the manifest.
     """
     names = sources or read_manifest(folder)
-    cards = {source: None if _is_file(source) else find_card(source, folder) for source in names}
+    cards = {source: None if is_file(source) else find_card(source, folder) for source in names}
     for source, card in cards.items():
         try:
             if card is not None and locate(card, folder) is None:
@@ -148,7 +149,7 @@ def verify(sources: list[str] | None = None, folder: Path | None = None) -> Iter
             yield Verdict(source, "damaged", str(error))
 
 
-def _is_file(source: str) -> bool:
+def is_file(source: str) -> bool:
     """Return True if `source` is a path or an address, not a name in the manifest."""
     return source.startswith("hf:") or bool(Path(source).suffix) or Path(source).parent != Path()
 
@@ -160,7 +161,7 @@ def _file(source: str) -> Path:
 
 def _resolve(source: str, folder: Path | None) -> tuple[Path, Card | None]:
     """Return the file of `source`, and its manifest entry if it is a name."""
-    if _is_file(source):
+    if is_file(source):
         return _file(source), None
     card = find_card(source, folder)
     path = locate(card, folder)

@@ -65,7 +65,7 @@ def import_checkpoint(
     source, output = Path(source), Path(output)
     if output.suffix != ".safetensors":
         raise CheckpointError(f"{output}: weights are written as .safetensors; choose such a name")
-    check_output(str(output), str(source), overwrite=overwrite)
+    check_output(output, [source], overwrite=overwrite)
     adopted = _adopt(source, family, config or {})
     network = build_network(family, adopted.config)
     network.load_state_dict(check_tensors(source, adopted.tensors, network.state_dict()), strict=True)

@@ -1,0 +1,97 @@
+"""Every file that a command writes: never one that the command reads, and never one of others without
+--overwrite.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from command_line import run
+from denoise_command import identity  # noqa: F401  (a fixture of all tests here)
+from sample_videos import write_video
+
+
+@pytest.fixture
+def video(tmp_path: Path) -> Path:
+    write_video(tmp_path / "in.mkv", 3, size=(96, 80))
+    return tmp_path / "in.mkv"
+
+
+WRITERS = {
+    "page.html": [
+        ("denoise", "in.mkv", "--report", "page.html"),
+        ("denoise", "in.mkv", "--report", "page.html", "--dry-run"),
+        ("eval", "in.mkv", "--reference", "in.mkv", "--html", "page.html"),
+        ("suggest", "in.mkv", "--sheet", "page.html"),
+    ],
+    "data.json": [("eval", "in.mkv", "--reference", "in.mkv", "--json", "data.json")],
+    "data.csv": [("eval", "in.mkv", "--reference", "in.mkv", "--csv", "data.csv")],
+    "sheet.png": [("suggest", "in.mkv", "--sheet", "sheet.png")],
+    "report.txt": [("bench", "--device", "cpu", "--report", "report.txt")],
+    "in.denoised.mkv.vidrestore.json": [("denoise", "in.mkv", "--sidecar")],
+}
+
+
+@pytest.mark.parametrize(
+    "name, line", [(name, line) for name, lines in WRITERS.items() for line in lines], ids=str
+)
+def test_a_file_of_others_is_refused_before_work(
+    video: Path,
+    name: str,
+    line: tuple[str, ...],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture,
+) -> None:
+    monkeypatch.chdir(video.parent)
+    Path(name).write_text("precious")
+    before = sorted(Path().iterdir())
+    assert run(*line) == 1
+    assert f"{name}: already exists; " in capsys.readouterr().err
+    assert Path(name).read_text() == "precious" and sorted(Path().iterdir()) == before
+
+
+def test_a_sheet_is_not_written_over_its_photo(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    photo = tmp_path / "photo.png"
+    write_video(photo, 1, "png", "rgb24", format="image2")
+    before = photo.read_bytes()
+    assert run("suggest", photo, "--sheet", photo) == 1
+    assert "the output is the input" in capsys.readouterr().err and photo.read_bytes() == before
+
+
+def test_pages_and_tables_are_replaced_by_the_same_command_alone(
+    video: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    monkeypatch.chdir(video.parent)
+    compared = ("eval", "in.mkv", "--reference", "in.mkv", "--html", "e.html", "--json", "e.json", "--csv")
+    for _ in range(2):
+        assert run("denoise", "in.mkv", "--lossless", "--report", "page.html", "-q") == 0
+        assert run(*compared, "e.csv") == 0
+    assert run("denoise", "in.mkv", "-o", "other.mkv", "--report", "page.html", "-q") == 1  # of another video
+    assert run("eval", "in.mkv", "--reference", "in.mkv", "--html", "page.html") == 1
+    assert capsys.readouterr().err.count("page.html: already exists") == 2
+    assert run("denoise", "in.mkv", "-o", "other.mkv", "--report", "page.html", "-q", "-y") == 0
+
+
+def test_two_inputs_of_one_name_have_two_pages(video: Path, tmp_path: Path) -> None:
+    for folder in ("a", "b"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "in.mkv").write_bytes(video.read_bytes())
+    pages = tmp_path / "pages"
+    for _ in range(2):
+        inputs = (tmp_path / "a" / "in.mkv", tmp_path / "b" / "in.mkv")
+        assert run("denoise", *inputs, "--report", pages, "--sidecar", "-q") == 0
+    assert len(list(pages.iterdir())) == 2 == len(list(tmp_path.glob("*/*.vidrestore.json")))
+
+
+def test_an_output_is_no_other_input_of_the_command(
+    video: Path, tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    (tmp_path / "out").mkdir()
+    other = tmp_path / "out" / "in.denoised.mkv"
+    other.write_bytes(video.read_bytes())
+    before = other.read_bytes()
+    (tmp_path / "out" / "in.mkv").symlink_to(other)
+    output = tmp_path / "out"
+    run("denoise", video, other, "-o", f"{output}/", "-y", "-q")
+    assert "the output is the input" in capsys.readouterr().err and other.read_bytes() == before
