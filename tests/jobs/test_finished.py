@@ -16,7 +16,8 @@ from sample_videos import write_video
 import vidrestore
 from vidrestore.errors import MediaError, OutputExistsError
 from vidrestore.jobs.batch import Batch
-from vidrestore.jobs.job import Job, Request
+from vidrestore.jobs.job import Job
+from vidrestore.jobs.request import Request
 from vidrestore.jobs.resume import ATTRIBUTE, WorkFolder
 from vidrestore.jobs.segmented import SegmentedWork
 from vidrestore.media.source import Source, Target

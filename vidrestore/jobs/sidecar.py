@@ -16,7 +16,7 @@ from vidrestore.errors import MediaError
 from vidrestore.events import Event, Finished, Listener, Planned, Started, Warned, plain
 from vidrestore.files.atomic import write_whole
 from vidrestore.files.regular import LARGEST_PLAN, read_limited
-from vidrestore.jobs.job import Request, plain_options
+from vidrestore.jobs.request import Request, plain_options
 from vidrestore.media.source import Source
 
 SCHEMA = 1
