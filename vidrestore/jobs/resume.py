@@ -30,7 +30,6 @@ from pathlib import Path
 from types import NoneType
 from typing import TYPE_CHECKING, Any
 
-from vidrestore.clips import Bounds
 from vidrestore.errors import MediaError, OutputExistsError, PlanError
 from vidrestore.files.atomic import LONGEST_NAME, remove_partials, replacing, same_file, sync_folder
 from vidrestore.files.checked_json import COUNT, Types, parse_object, read_object
@@ -40,6 +39,7 @@ from vidrestore.jobs.naming import WORK_SUFFIX
 from vidrestore.media.source import SourceIdentity
 
 if TYPE_CHECKING:
+    from vidrestore.clips import Bounds
     from vidrestore.jobs.job import Job
     from vidrestore.jobs.request import Request
 
