@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Iterator, Set
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import asdict, dataclass, replace
 from importlib.metadata import PackageNotFoundError, version
 from itertools import islice
@@ -14,7 +14,7 @@ from vidrestore.errors import PlanError
 from vidrestore.events import Listener, Planned, Started, Warned
 from vidrestore.frames import Frame, Scale
 from vidrestore.jobs.frame_progress import counted
-from vidrestore.jobs.request import Request, Step, StepLoader, ignore, load_step, plain_options
+from vidrestore.jobs.request import Request, StepLoader, ignore, load_step, plain_options
 from vidrestore.jobs.resume import WorkFolder
 from vidrestore.jobs.steps import Stage, Steps, available_cores, measured_input, total_scale, video_writer
 from vidrestore.media.encoder_table import EncoderChoice
@@ -216,13 +216,17 @@ def job_of(request: Request, reader: VideoReader, span: Span, load: StepLoader |
     )
     copy = check_streams(info, output, options.drop)
     warnings = (*_warnings(request, reader, encoder, copy), *check_packets(info, output, copy, span))
-    kinds = [measured_input(step, reader) for step in request.steps]
-    restorers = [(load or load_step)(_with_input(*each)) for each in zip(request.steps, kinds, strict=True)]
+    restorers, enlarged_as = [], None
+    for step in request.steps:
+        if kind := measured_input(step, reader):
+            enlarged_as = kind
+            step = replace(step, options=replace(step.options, input=kind[0]))
+        restorers.append((load or load_step)(step))
     warnings += tuple(doubt for restorer in restorers for doubt in restorer.facts.doubts)
     steps = Steps(request.steps, restorers, info.video)
     timeline = steps.first.timeline([])
     plan = Plan(request.source.identity(), output.name, request.tasks, encoder, copy, timeline, span)
-    return Job(request, reader, steps, plan, warnings, enlarged_as=next(filter(None, kinds), None))
+    return Job(request, reader, steps, plan, warnings, enlarged_as=enlarged_as)
 
 
 def _warnings(
@@ -235,24 +239,17 @@ def _warnings(
     yield from reader.warnings
     yield from check_side_data(info, encoder, options.drop, strict=options.strict)
     if order := reader.field_order():
-        yield _combed(order)
+        first = "top" if order == "tff" else "bottom"
+        yield (
+            f"not marked as interlaced, but it looks so ({first} field first): its fields blur into each "
+            "other where it moves; `deinterlace` makes it progressive, `double_rate` gives a frame for each "
+            "field"
+        )
     if sound := sound_warning(info, output, copy):
         yield sound
     others = [kind for kind in other_kinds(info) if kind not in options.drop]
     if lost := losses(info, output, encoder, others):
         yield lost
-
-
-def _with_input(step: Step, kind: tuple[Input, str] | None) -> Step:
-    return replace(step, options=replace(step.options, input=kind[0])) if kind else step
-
-
-def _combed(order: str) -> str:
-    first = "top" if order == "tff" else "bottom"
-    return (
-        f"not marked as interlaced, but it looks so ({first} field first): its fields blur into each other "
-        "where it moves; `deinterlace` makes it progressive, `double_rate` gives a frame for each field"
-    )
 
 
 def check_side_data(
@@ -307,11 +304,8 @@ def _identity(stage: Stage) -> dict[str, Any]:
 
 def versions() -> dict[str, str | None]:
     """Return the versions of vidrestore and of the packages that decide what it writes."""
-    return {"vidrestore": __version__, **{name: _version(name) for name in ("av", "torch")}}
-
-
-def _version(package: str) -> str | None:
-    try:
-        return version(package)
-    except PackageNotFoundError:  # a build that was not installed as a package
-        return None
+    found: dict[str, str | None] = {"vidrestore": __version__, "av": None, "torch": None}
+    for package in ("av", "torch"):
+        with suppress(PackageNotFoundError):  # a build that was not installed as a package
+            found[package] = version(package)
+    return found

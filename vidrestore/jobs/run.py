@@ -86,20 +86,16 @@ def restore_request(
     with check(request, load, on_event) as job:
         if isinstance(job, Summary):
             return job
-        return _segments(job, job.folder, on_event, run) if job.folder else _stream(job, on_event)
+        if job.folder is None:
+            return _stream(job, on_event)
+        from vidrestore.jobs.segmented import SegmentedWork  # loads torch
 
-
-def _segments(
-    job: Job, folder: WorkFolder, on_event: Listener, run: Callable[[SegmentedWork], None]
-) -> Summary:
-    from vidrestore.jobs.segmented import SegmentedWork  # loads torch
-
-    work = SegmentedWork.begin(job, folder, on_event)
-    with warn_if_stopped(job, folder, on_event, work):
-        began = time.monotonic()
-        job.begin(on_event)
-        run(work)
-        return join(work, began)
+        work = SegmentedWork.begin(job, job.folder, on_event)
+        with warn_if_stopped(job, job.folder, on_event, work):
+            began = time.monotonic()
+            job.begin(on_event)
+            run(work)
+            return join(work, began)
 
 
 def join(work: SegmentedWork, began: float) -> Summary:

@@ -389,10 +389,9 @@ class SegmentedWork:
             self.damage = damage_summary(self.source_damage, joined.damage)
             mark(path, job, self.damage)
 
-        joined: JoinedFile | JoinedPictures
         if plan.encoder.container == PICTURES:
             overwrite = job.options.overwrite or bool(self.folder.finished())
-            joined = JoinedPictures(
+            joined: JoinedFile | JoinedPictures = JoinedPictures(
                 job.request.output,
                 job.info,
                 plan.encoder,
