@@ -11,8 +11,8 @@ from command_line import run
 from rgb_networks import doubling, keeping, write_weights
 from sample_videos import write_video
 
-from vidrestore.jobs import job as jobs
-from vidrestore.jobs.job import Request
+from vidrestore.jobs.request import Request
+from vidrestore.jobs.summary import Summary
 from vidrestore.options import RestoreOptions
 
 IMAGE_TASKS = {
@@ -96,9 +96,9 @@ def test_without_bundled_weights_the_error_says_how_to_import_some(video, task, 
 def test_options_reach_the_library(video, monkeypatch):
     seen: list[tuple[str, RestoreOptions]] = []
 
-    def note(request: Request, *rest: Any) -> jobs.Summary:
+    def note(request: Request, *rest: Any) -> Summary:
         seen.append((request.task, request.options))
-        return jobs.Summary(request.source, request.output, 0, 0.0)
+        return Summary(request.source, request.output, 0, 0.0)
 
     monkeypatch.setattr("vidrestore.jobs.batch.restore_request", note)
     given = (

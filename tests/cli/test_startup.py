@@ -31,3 +31,10 @@ def test_importing_the_package_prints_nothing():
 
 def test_the_measure_sees_a_heavy_import():
     assert "numpy" in loaded_by("import numpy")
+
+
+def test_a_source_that_cannot_be_restored_is_refused_without_torch(tmp_path):
+    (tmp_path / "in.mp4").write_text("no video")
+    call = f"import vidrestore\ntry:\n    vidrestore.restore({str(tmp_path / 'in.mp4')!r})\n"
+    found = loaded_by(call + "except vidrestore.VidRestoreError:\n    pass\nelse:\n    raise SystemExit(1)")
+    assert "av" in found and "torch" not in found

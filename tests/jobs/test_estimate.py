@@ -16,7 +16,7 @@ from torch import Tensor
 from vidrestore.clips import Bounds
 from vidrestore.jobs import estimate
 from vidrestore.jobs.estimate import Encoding, Trial
-from vidrestore.jobs.job import Request, ignore
+from vidrestore.jobs.request import Request, ignore
 from vidrestore.media.source import Source, Target
 from vidrestore.options import RestoreOptions
 from vidrestore.restorers.base import Facts

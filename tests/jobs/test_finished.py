@@ -17,7 +17,8 @@ import vidrestore
 from vidrestore.errors import MediaError, OutputExistsError
 from vidrestore.files.atomic import Partial
 from vidrestore.jobs.batch import Batch
-from vidrestore.jobs.job import Job, Request
+from vidrestore.jobs.job import Job
+from vidrestore.jobs.request import Request
 from vidrestore.jobs.resume import ATTRIBUTE, WorkFolder
 from vidrestore.jobs.segmented import SegmentedWork
 from vidrestore.media.source import Source, Target

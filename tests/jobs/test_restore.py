@@ -24,7 +24,8 @@ from vidrestore.events import Event, Progressed, Warned
 from vidrestore.jobs import frame_progress
 from vidrestore.jobs import job as jobs
 from vidrestore.jobs.batch import Batch
-from vidrestore.jobs.job import Request, open_job
+from vidrestore.jobs.check import open_job
+from vidrestore.jobs.request import Request
 from vidrestore.jobs.run import restore_request
 from vidrestore.media.reader import VideoReader
 from vidrestore.media.segment_file import SegmentWriter
@@ -247,7 +248,7 @@ def test_a_batch_loads_its_model_once_and_names_its_outputs(
     for name in ("a.mkv", "b.mkv", "old.denoised.mkv"):
         write_video(folder / name, 3)
     monkeypatch.setattr(
-        "vidrestore.jobs.steps.load_restorer", lambda task, options: loaded.append(task) or Fake()
+        "vidrestore.restorers.base.load_restorer", lambda task, options: loaded.append(task) or Fake()
     )
     batch = Batch([str(folder)], f"{tmp_path}/out/", "denoise", RestoreOptions())
     assert [batch.restore(source).frames for source in batch.sources] == [3, 3]

@@ -36,7 +36,7 @@ def test_arrays_iterables_and_files_give_the_same_frames_with_weights_loaded_onc
     def again(*arguments: object) -> None:
         raise AssertionError("loaded again")
 
-    monkeypatch.setattr("vidrestore.jobs.steps.load_restorer", again)
+    monkeypatch.setattr("vidrestore.restorers.base.load_restorer", again)
     frames = frames_of(video)
     whole = restorer(frames)
     np.testing.assert_array_equal(np.stack(list(restorer(iter(frames)))), whole)

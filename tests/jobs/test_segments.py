@@ -32,7 +32,8 @@ from vidrestore.events import Event, Planned, Warned
 from vidrestore.files.atomic import Partial
 from vidrestore.files.locks import BusyError
 from vidrestore.jobs import segmented
-from vidrestore.jobs.job import Request, ignore, open_job
+from vidrestore.jobs.check import open_job
+from vidrestore.jobs.request import Request, ignore
 from vidrestore.jobs.resume import DifferentJobError, WorkFolder
 from vidrestore.jobs.run import restore_request
 from vidrestore.jobs.segmented import Segment, SegmentedWork, consecutive, segments_of

@@ -23,7 +23,9 @@ from vidrestore.colour import grey_to_planes, planes_to_grey, rgb_to_yuv, yuv_to
 from vidrestore.errors import VidRestoreError
 from vidrestore.frames import VideoInfo
 from vidrestore.jobs.batch import Batch
-from vidrestore.jobs.job import Request, open_job, plan_source
+from vidrestore.jobs.check import open_job
+from vidrestore.jobs.job import plan_source
+from vidrestore.jobs.request import Request
 from vidrestore.jobs.run import restore_request
 from vidrestore.media.reader import VideoReader
 from vidrestore.media.source import Source, Target

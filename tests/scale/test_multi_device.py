@@ -21,7 +21,7 @@ from vidrestore.cli.app import app
 from vidrestore.errors import MediaError, OptionError
 from vidrestore.events import Event, Finished, Progressed, Warned
 from vidrestore.jobs.batch import Batch
-from vidrestore.jobs.job import Request
+from vidrestore.jobs.request import Request
 from vidrestore.options import EncoderOptions, RestoreOptions
 from vidrestore.scale.multi_device import (
     DeviceProcesses,

@@ -24,7 +24,7 @@ from vidrestore.cli.app import app
 from vidrestore.errors import MediaError, OptionError
 from vidrestore.events import Event, Progressed, Warned
 from vidrestore.jobs.batch import Batch
-from vidrestore.jobs.job import Request
+from vidrestore.jobs.request import Request
 from vidrestore.jobs.resume import WorkFolder
 from vidrestore.media.source import Source, Target
 from vidrestore.options import EncoderOptions, RestoreOptions

@@ -21,8 +21,8 @@ from written_videos import pictures
 
 from vidrestore.errors import MediaError, OptionError, OutputExistsError
 from vidrestore.files import locks
-from vidrestore.jobs import job as jobs
 from vidrestore.jobs.batch import Batch
+from vidrestore.jobs.request import check_files
 from vidrestore.jobs.resume import WorkFolder
 from vidrestore.jobs.segmented import Segment, SegmentedWork
 from vidrestore.media.reader import VideoReader
@@ -306,14 +306,14 @@ def test_a_work_folder_that_another_has_just_removed_is_no_problem(tmp_path: Pat
 def test_a_film_that_gets_its_name_while_a_shard_begins_is_done(
     film: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    output, check = tmp_path / "out.mkv", jobs.check_output
+    output = tmp_path / "out.mkv"
 
-    def named_just_now(*arguments: Any) -> None:
-        monkeypatch.setattr(jobs, "check_output", check)
+    def named_just_now(*files: Any, **options: Any) -> None:
+        monkeypatch.setattr("vidrestore.jobs.check.check_files", check_files)
         Batch([str(film)], str(output), "<identity>", RestoreOptions()).restore(str(film))
-        check(*arguments)
+        check_files(*files, **options)
 
-    monkeypatch.setattr(jobs, "check_output", named_just_now)
+    monkeypatch.setattr("vidrestore.jobs.check.check_files", named_just_now)
     assert as_shard(film, output).restore(str(film)).before
 
 

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from vidrestore.events import Listener
     from vidrestore.jobs.batch import Batch, Way
     from vidrestore.jobs.estimate import Estimate
-    from vidrestore.jobs.steps import Step
+    from vidrestore.jobs.request import Step
     from vidrestore.jobs.summary import Summary
 
 
@@ -104,7 +104,7 @@ def run_task(task: str, run: RunOptions, options: RestoreOptions) -> None:
     """Restore all inputs by one task, or preview or plan them, and exit with the code."""
 
     def steps() -> list[Step]:
-        from vidrestore.jobs.steps import Step
+        from vidrestore.jobs.request import Step
 
         return [Step(task, options)]
 
@@ -478,7 +478,7 @@ def _read_toml(path: str | None) -> dict[str, Any]:
 
 def _chain(names: list[str], tables: Mapping[str, dict[str, Any]], options: RestoreOptions) -> list[Step]:
     """Return the steps with their options. Raises OptionError."""
-    from vidrestore.jobs.steps import Step, check_steps
+    from vidrestore.jobs.request import Step, check_steps
 
     for name in {*names, *tables}:
         if name not in HELP:

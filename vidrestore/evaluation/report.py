@@ -31,7 +31,7 @@ from vidrestore.evaluation.results import GIVEN, ClipMetrics, Comparison, Result
 from vidrestore.evaluation.sequence_frames import area_matrix, channels_last, picture_of
 from vidrestore.files.atomic import write_whole
 from vidrestore.frames import Frame, VideoInfo
-from vidrestore.jobs.job import reader_of
+from vidrestore.jobs.check import reader_of
 from vidrestore.jobs.summary import Summary
 from vidrestore.media.reader import VideoReader
 from vidrestore.models.matching import Grid, gather, matched_positions

@@ -19,7 +19,8 @@ from vidrestore.evaluation.page import data_uri, generator
 from vidrestore.evaluation.sequence_frames import channels_last, picture_of
 from vidrestore.files.atomic import check_output, write_whole
 from vidrestore.frames import Frame, VideoInfo
-from vidrestore.jobs.steps import LoadedSteps, Step, Steps
+from vidrestore.jobs.request import LoadedSteps, Step
+from vidrestore.jobs.steps import Steps
 from vidrestore.jobs.suggestion import Place, Suggestion, command_line
 from vidrestore.media.pictures import png
 from vidrestore.media.source import Source

@@ -10,14 +10,12 @@ from dataclasses import replace
 from fractions import Fraction
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from vidrestore.errors import MediaError, OptionError, OutputExistsError
 from vidrestore.events import Listener, Progressed, Warned
 from vidrestore.files.atomic import refuse_sources
 from vidrestore.files.regular import write_problem
-from vidrestore.jobs.estimate import Estimate, estimate
-from vidrestore.jobs.job import Request, ignore
 from vidrestore.jobs.naming import (
     are_many,
     clashing,
@@ -28,12 +26,14 @@ from vidrestore.jobs.naming import (
     output_for,
     suffix_of,
 )
-from vidrestore.jobs.preview import preview
+from vidrestore.jobs.request import LoadedSteps, Request, Step, StepLoader, ignore
 from vidrestore.jobs.run import restore_request
-from vidrestore.jobs.steps import LoadedSteps, Step, StepLoader
 from vidrestore.jobs.summary import Summary
 from vidrestore.media.source import Source, Target
 from vidrestore.options import RestoreOptions
+
+if TYPE_CHECKING:
+    from vidrestore.jobs.estimate import Estimate
 
 
 class Way(Protocol):
@@ -166,12 +166,16 @@ class Batch:
 
     def preview(self, source: str, seconds: Fraction, on_event: Listener = ignore) -> Summary:
         """Write `seconds` of one of `sources`, before | after."""
+        from vidrestore.jobs.preview import preview
+
         return preview(self.request(source), seconds, self.loader(source, on_event), on_event)
 
     def estimate(self, source: str, on_event: Listener = ignore) -> Estimate | Summary:
         """Plan one source and estimate its cost, also if its output exists; return the summary instead if
         nothing is left to do.
         """
+        from vidrestore.jobs.estimate import estimate
+
         request, load = self.request(source), self.loader(source, on_event)
         try:
             return estimate(request, load, on_event)

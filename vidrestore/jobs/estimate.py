@@ -13,9 +13,11 @@ from typing import Any, NamedTuple
 from vidrestore.errors import MediaError, OptionError
 from vidrestore.events import DAMAGED_SOURCE, Listener, Planned
 from vidrestore.frames import Frame
-from vidrestore.jobs.job import Job, Request, check, plan_source, versions
+from vidrestore.jobs.check import check
+from vidrestore.jobs.job import Job, plan_source, versions
+from vidrestore.jobs.request import Request, StepLoader
 from vidrestore.jobs.segmented import LENGTH, segments_of
-from vidrestore.jobs.steps import Stage, StepLoader
+from vidrestore.jobs.steps import Stage
 from vidrestore.jobs.summary import Summary
 from vidrestore.media.encoding import Encoder
 from vidrestore.pipeline.plan import Plan, Timeline, planned_clips

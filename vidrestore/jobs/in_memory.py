@@ -20,9 +20,9 @@ from vidrestore.event_log import Logged
 from vidrestore.events import Event, Listener
 from vidrestore.frames import Frame, PixelFormat, VideoInfo
 from vidrestore.jobs.frame_progress import counted
-from vidrestore.jobs.job import ignore
+from vidrestore.jobs.request import LoadedSteps, Step, ignore
 from vidrestore.jobs.run import request_for, restore_request
-from vidrestore.jobs.steps import LoadedSteps, Step, Steps
+from vidrestore.jobs.steps import Steps
 from vidrestore.jobs.summary import Summary
 from vidrestore.options import RestoreOptions, changed_values, chosen_options
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from vidrestore.events import Listener, plain
 from vidrestore.jobs.frame_progress import counted
-from vidrestore.jobs.job import ignore
+from vidrestore.jobs.request import ignore
 from vidrestore.media.probe import SourceInfo
 from vidrestore.media.reader import VideoReader
 from vidrestore.media.span import WHOLE

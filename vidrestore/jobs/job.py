@@ -1,43 +1,22 @@
-"""A request and its job: `check` asks every question before work, once and in a fixed order."""
+"""A job: a restoration that was checked (`jobs.check`), with its loaded steps, its plan and its writer."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Iterator, Set
-from contextlib import closing, contextmanager, nullcontext, suppress
-from dataclasses import asdict, dataclass, field, is_dataclass, replace
-from fractions import Fraction
+from collections.abc import Generator, Iterable, Iterator, Set
+from contextlib import closing, suppress
+from dataclasses import asdict, dataclass, replace
 from importlib.metadata import PackageNotFoundError, version
 from itertools import islice
-from typing import Any, TypeAlias
+from typing import Any
 
 from vidrestore import __version__
-from vidrestore.errors import MediaError, OptionError, OutputExistsError, PlanError
+from vidrestore.errors import MediaError, PlanError
 from vidrestore.events import Listener, Planned, Started, Warned
-from vidrestore.files.locks import BusyError
-from vidrestore.frames import Frame, Scale, VideoInfo
+from vidrestore.frames import Frame, Scale
 from vidrestore.jobs.frame_progress import counted
-from vidrestore.jobs.resume import (
-    WorkFolder,
-    digest,
-    done_before,
-    finished_before,
-    is_half_named,
-    is_left_alone,
-    named_output,
-)
-from vidrestore.jobs.steps import (
-    Stage,
-    Step,
-    StepLoader,
-    Steps,
-    available_cores,
-    load_step,
-    measured_input,
-    total_scale,
-    video_writer,
-)
-from vidrestore.jobs.summary import Summary, announced
-from vidrestore.media.deinterlace import PIPE_DEINTERLACED
+from vidrestore.jobs.request import Request, StepLoader, ignore, load_step, plain_options
+from vidrestore.jobs.resume import WorkFolder
+from vidrestore.jobs.steps import Stage, Steps, available_cores, measured_input, total_scale, video_writer
 from vidrestore.media.encoder_table import EncoderChoice
 from vidrestore.media.encoders import choose_encoder, decisions
 from vidrestore.media.formats import enlarged_video
@@ -45,7 +24,7 @@ from vidrestore.media.picture_writer import losses, side_data_left_out
 from vidrestore.media.probe import SourceInfo
 from vidrestore.media.reader import VideoReader
 from vidrestore.media.side_data import lost_side_data, unwritten
-from vidrestore.media.source import Y4M, Source, Target
+from vidrestore.media.source import Target
 from vidrestore.media.span import Span
 from vidrestore.media.streams import (
     check_packets,
@@ -55,95 +34,13 @@ from vidrestore.media.streams import (
     sound_warning,
 )
 from vidrestore.media.writer import VideoWriter
-from vidrestore.options import Input, RestoreOptions, Scope, changed_values, values_of
+from vidrestore.options import Input, RestoreOptions, changed_values
 from vidrestore.pipeline.chain import frames_ahead
-from vidrestore.pipeline.excerpt import expected_frames, find_span
+from vidrestore.pipeline.excerpt import expected_frames
 from vidrestore.pipeline.plan import PLAN_VERSION, Plan
 from vidrestore.restorers.devices import device_name, torch_device
 
 MOST_APART = 0.05  # seconds between picture and sound that nobody sees
-
-FindSpan: TypeAlias = Callable[[VideoReader, RestoreOptions], Span]
-
-
-def ignore(event: object) -> None:
-    """Do nothing with an event."""
-
-
-@dataclass(frozen=True)
-class Request:
-    """Restore the video `source` into `output`; either may be a pipe. `later` are the steps after the first
-    one, which is `task` with its `options`.
-    """
-
-    source: Source
-    output: Target
-    task: str
-    options: RestoreOptions = field(default_factory=RestoreOptions)
-    later: tuple[Step, ...] = ()
-
-    @property
-    def steps(self) -> tuple[Step, ...]:
-        return (Step(self.task, self.options), *self.later)
-
-    @property
-    def tasks(self) -> str:
-        """The names of all tasks, for messages."""
-        return ", ".join(step.task for step in self.steps)
-
-    def with_options(self, change: Callable[[RestoreOptions], RestoreOptions]) -> Request:
-        """Return the same request with the options of every step changed."""
-        first, *later = (replace(step, options=change(step.options)) for step in self.steps)
-        return replace(self, options=first.options, later=tuple(later))
-
-    @property
-    def names(self) -> tuple[str, str]:
-        """The names of source and output, as events and summaries have them."""
-        return self.source.name, self.output.name
-
-    @property
-    def is_piped(self) -> bool:
-        return self.source.is_pipe or self.output.is_pipe
-
-    @property
-    def has_segments(self) -> bool:
-        """Return True if parts of it can be restored by themselves: not with pipes, nor if the noise of a
-        later step is to be measured on frames that aren't there before.
-        """
-        return not self.is_piped and not any(step.measures_noise for step in self.later)
-
-    @property
-    def name(self) -> str:
-        """A short name for the tasks and the options that alter the file, the same for any source."""
-        scopes: tuple[Scope, ...] = ("pixels", "file", "streams")
-        names = [digest({"task": step.task} | plain_options(step.options, *scopes)) for step in self.steps]
-        return digest({"steps": names}) if self.later else names[0]
-
-
-def plain_options(options: RestoreOptions, *scopes: Scope) -> dict[str, Any]:
-    """Return the options that alter what `scopes` say, as JSON values."""
-    return {name: _plain(value) for name, value in values_of(options, *scopes).items()}
-
-
-def check_files(source: Source, output: Target, *, overwrite: bool, cfr: Fraction | None) -> None:
-    """Refuse an output that can't be written, or a rate that it doesn't take."""
-    if output.container == Y4M:
-        return
-    output.check(source, overwrite=overwrite)
-    if cfr is not None:
-        raise OptionError(
-            f"`cfr={cfr}` is for a pipe (`output=-`); a file keeps the time of every frame, remove the option"
-        )
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, frozenset):
-        return sorted(value)
-    if is_dataclass(value) and not isinstance(value, type):
-        return {key: _plain(each) for key, each in asdict(value).items()}
-    if isinstance(value, float) and value.is_integer():
-        return int(value)  # 20 and 20.0 mean the same
-    return value if value is None or isinstance(value, (str, int, float, dict)) else str(value)
 
 
 @dataclass
@@ -335,98 +232,30 @@ class Job:
         return self.reader.damage.summary() if self.reader.damage.found else None
 
 
-@contextmanager
-def check(
-    request: Request,
-    load: StepLoader = load_step,
-    on_event: Listener = ignore,
-    *,
-    find: FindSpan | None = None,
-    locks: bool = True,
-    own: int | None = None,
-) -> Iterator[Job | Summary]:
-    """Check all that can be checked before work, each once and in this order: the output, the lock of its
-    work folder, the source, the part of it, the encoder, the streams to copy, the weights. Yield the job, or
-    the summary if nothing is left to do.
-
-    `find` finds the part of the source to restore, by default that of `start` and `duration`. With `locks`, a
-    job that has segments holds its work folder. `own` is for one of several shards: the frames of the video
-    that it has restored. Raises VidRestoreError.
-    """
-    if before := nothing_to_do(request, on_event, own=own):
-        yield before
-        return
-    folder = WorkFolder.of(request) if locks and request.has_segments else None
-    lock = folder.locked(shared=own is not None) if folder else nullcontext()
-    with lock, open_job(request, load, find) as job:
-        job.folder = folder
-        yield job
-
-
-def nothing_to_do(request: Request, on_event: Listener, *, own: int | None = None) -> Summary | None:
-    """Return the summary of a video that is finished or is to be left alone; None if there is work.
-
-    `own` as in `check`; others may hold the folder then, or be about to name the output. Raises
-    VidRestoreError if the request can be refused without opening the source.
-    """
-    is_shared, before = own is not None, None
-    if not request.is_piped:
-        folder = WorkFolder.of(request)
-        with suppress(BusyError) if is_shared else nullcontext():
-            before = finished_before(request, folder)
-    if before is None and is_left_alone(request):
-        return Summary(*request.names, 0, 0.0, skipped=True)
-    if before is None and not request.is_piped:
-        is_under_way = is_shared and folder.path.is_dir() and named_output(request, folder) is None
-        before = None if is_under_way else done_before(request)
-    if before is None:
-        check_output(request)
-        return None
-    on_event(Started(*request.names, request.task, device=request.options.device))
-    return announced(Summary.of_marker(request, before, own=own or 0), on_event)
-
-
-def check_output(request: Request) -> None:
-    """Refuse an output that can't be written, or a rate that it doesn't take."""
-    options, overwrite = request.options, request.options.overwrite or is_half_named(request)
-    try:
-        check_files(request.source, request.output, overwrite=overwrite, cfr=options.cfr)
-    except OutputExistsError as error:
-        raise OutputExistsError(f"{error}; `skip_existing` leaves it alone") from None
-
-
-@contextmanager
-def open_job(request: Request, load: StepLoader = load_step, find: FindSpan | None = None) -> Iterator[Job]:
-    """Open the source, check what follows from it, load the model last, and yield the job: the part of
-    `check` that each of several processes at one output needs.
-    """
-    asks = any(step.measures_noise or step.measures_input for step in request.steps)
-    with reader_of(request.source, request.options, losses=asks) as reader:
-        info, output, drop = reader.info, request.output, request.options.drop
-        check_picture(request.source, info.video)
-        span = (find or asked_span)(reader, request.options)
-        encoder = _encoder(request, info)
-        copy = check_streams(info, output, drop, strict=request.options.strict)
-        warnings = (*_warnings(request, reader, encoder, copy), *check_packets(info, output, copy, span))
-        kinds = [measured_input(step, reader) for step in request.steps]
-        restorers = [load(_with_input(*each)) for each in zip(request.steps, kinds, strict=True)]
-        warnings += tuple(doubt for restorer in restorers for doubt in restorer.facts.doubts)
-        steps = Steps(request.steps, restorers, info.video)
-        timeline = steps.first.timeline([])
-        plan = Plan(request.source.identity(), output.name, request.tasks, encoder, copy, timeline, span)
-        yield Job(request, reader, steps, plan, warnings, enlarged_as=next(filter(None, kinds), None))
-
-
-def _encoder(request: Request, info: SourceInfo) -> EncoderChoice:
-    options, encoder = request.options, request.options.encoder
-    return choose_encoder(
+def job_of(request: Request, reader: VideoReader, span: Span, load: StepLoader | None) -> Job:
+    """Check the encoder, the streams to copy and what gets lost; load the model last, and return the job."""
+    info, output, options = reader.info, request.output, request.options
+    encoder = choose_encoder(
         info,
-        request.output,
-        encoder,
+        output,
+        options.encoder,
         scale=total_scale(request.steps, info.video),
         cores=options.threads or available_cores(),
-        on_gpu=encoder.encoder == "auto" and torch_device(options.device).type == "cuda",
+        on_gpu=options.encoder.encoder == "auto" and torch_device(options.device).type == "cuda",
     )
+    copy = check_streams(info, output, options.drop, strict=options.strict)
+    warnings = (*_warnings(request, reader, encoder, copy), *check_packets(info, output, copy, span))
+    restorers, enlarged_as = [], None
+    for step in request.steps:
+        if kind := measured_input(step, reader):
+            enlarged_as = kind
+            step = replace(step, options=replace(step.options, input=kind[0]))
+        restorers.append((load or load_step)(step))
+    warnings += tuple(doubt for restorer in restorers for doubt in restorer.facts.doubts)
+    steps = Steps(request.steps, restorers, info.video)
+    timeline = steps.first.timeline([])
+    plan = Plan(request.source.identity(), output.name, request.tasks, encoder, copy, timeline, span)
+    return Job(request, reader, steps, plan, warnings, enlarged_as=enlarged_as)
 
 
 def _warnings(
@@ -439,53 +268,18 @@ def _warnings(
     yield from reader.warnings
     yield from check_side_data(info, encoder, options.drop, strict=options.strict)
     if order := reader.field_order():
-        yield _combed(order)
+        first = "top" if order == "tff" else "bottom"
+        yield (
+            f"not marked as interlaced, but it looks so ({first} field first): its fields blur into each "
+            "other where it moves; `deinterlace` makes it progressive, `double_rate` gives a frame for each "
+            "field"
+        )
     if sound := sound_warning(info, output, copy):
         yield sound
     if left_out := left_out_warning(info, output, copy, options.drop):
         yield left_out
     if lost := losses(info, output, encoder, other_kinds(info, options.drop)):
         yield lost
-
-
-def _with_input(step: Step, kind: tuple[Input, str] | None) -> Step:
-    return replace(step, options=replace(step.options, input=kind[0])) if kind else step
-
-
-def reader_of(source: str | Source, options: RestoreOptions, *, losses: bool = False) -> VideoReader:
-    """Return the reader of a source with the settings of the options; `losses` as in VideoReader."""
-    return VideoReader(
-        source,
-        threads=options.threads,
-        deinterlace=options.deinterlace,
-        double_rate=options.double_rate,
-        fps=options.fps,
-        losses=losses,
-    )
-
-
-def asked_span(reader: VideoReader, options: RestoreOptions) -> Span:
-    """Return the part of the source that the options name."""
-    return find_span(reader, options.start, options.duration)
-
-
-def check_picture(source: Source, video: VideoInfo, way_out: str | None = None) -> None:
-    """Refuse interlaced video."""
-    if video.interlaced:
-        way_out = way_out or (
-            f"do it before: {PIPE_DEINTERLACED}" if source.is_pipe else "`deinterlace` makes it progressive"
-        )
-        raise PlanError(
-            f"{source}: the video is interlaced, and its fields would be blurred into each other; {way_out}"
-        )
-
-
-def _combed(order: str) -> str:
-    first = "top" if order == "tff" else "bottom"
-    return (
-        f"not marked as interlaced, but it looks so ({first} field first): its fields blur into each other "
-        "where it moves; `deinterlace` makes it progressive, `double_rate` gives a frame for each field"
-    )
 
 
 def check_side_data(
@@ -540,11 +334,8 @@ def _identity(stage: Stage) -> dict[str, Any]:
 
 def versions() -> dict[str, str | None]:
     """Return the versions of vidrestore and of the packages that decide what it writes."""
-    return {"vidrestore": __version__, **{name: _version(name) for name in ("av", "torch")}}
-
-
-def _version(package: str) -> str | None:
-    try:
-        return version(package)
-    except PackageNotFoundError:  # a build that was not installed as a package
-        return None
+    found: dict[str, str | None] = {"vidrestore": __version__, "av": None, "torch": None}
+    for package in ("av", "torch"):
+        with suppress(PackageNotFoundError):  # a build that was not installed as a package
+            found[package] = version(package)
+    return found

@@ -18,8 +18,10 @@ from vidrestore.colour import matrix_of
 from vidrestore.errors import MediaError, OptionError
 from vidrestore.events import Finished, Listener
 from vidrestore.frames import UNSPECIFIED, Frame, Scale, VideoInfo, enlarged_size
-from vidrestore.jobs.job import Job, Request, check, damage_summary
-from vidrestore.jobs.steps import StepLoader, write_frames
+from vidrestore.jobs.check import check
+from vidrestore.jobs.job import Job, damage_summary
+from vidrestore.jobs.request import Request, StepLoader
+from vidrestore.jobs.steps import write_frames
 from vidrestore.jobs.summary import Summary
 from vidrestore.media.probe import SourceInfo
 from vidrestore.media.reader import VideoReader

@@ -26,12 +26,10 @@ import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
-from enum import Enum
 from pathlib import Path
 from types import NoneType
 from typing import TYPE_CHECKING, Any
 
-from vidrestore.clips import Bounds
 from vidrestore.errors import MediaError, OutputExistsError, PlanError
 from vidrestore.files.atomic import LONGEST_NAME, remove_partials, replacing, same_file, sync_folder
 from vidrestore.files.checked_json import COUNT, Types, parse_object, read_object
@@ -39,10 +37,11 @@ from vidrestore.files.locks import Claims, is_own
 from vidrestore.files.regular import LARGEST_PLAN, MEGABYTE, is_too_long, write_problem
 from vidrestore.jobs.naming import WORK_SUFFIX
 from vidrestore.media.source import SourceIdentity
-from vidrestore.pipeline.plan import TIMELINE
 
 if TYPE_CHECKING:
-    from vidrestore.jobs.job import Job, Request
+    from vidrestore.clips import Bounds
+    from vidrestore.jobs.job import Job
+    from vidrestore.jobs.request import Request
 
 VERSION = 4
 ATTRIBUTE = "user.vidrestore"  # of the output
@@ -61,19 +60,13 @@ _TYPES: Mapping[str, Types] = {
     "job": {"version": int, "identity": dict},
     "plan": {
         "name": str,
-        "timeline": TIMELINE,
+        "timeline": dict,
         "damage": (str, NoneType),
         "deinterlaced": COUNT,
         "restarted": bool,
     },
     "named": NAMED,
 }
-
-
-class State(Enum):
-    """How far a job is: nothing, or no whole plan; its plan; some segments; all of them; and the output."""
-
-    ABSENT, PLANNED, PARTLY, WHOLE, NAMED = range(5)
 
 
 class DifferentJobError(PlanError):
@@ -338,20 +331,6 @@ def _short(name: str) -> str:
 
 
 # The marker
-
-
-def is_left_alone(request: Request) -> bool:
-    """Return True if the output exists and is to be skipped; not if only some of its pictures exist yet."""
-    skips = request.options.skip_existing and not request.output.is_pipe
-    return skips and request.output.first_file.exists() and not is_half_named(request)
-
-
-def is_half_named(request: Request) -> bool:
-    """Return True if a run was killed while it named its pictures. The first gets its own last."""
-    if not (request.output.is_pattern and request.has_segments):
-        return False
-    folder = WorkFolder.of(request)
-    return folder.read("named") is not None and named_output(request, folder) is None
 
 
 def mark(path: Path, job: Job, damage: str | None, target: Path | None = None) -> None:

@@ -12,22 +12,25 @@ from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
 from tempfile import gettempdir
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from vidrestore.errors import VidRestoreError
 from vidrestore.event_log import Logged
 from vidrestore.events import Event, Failed, Listener, Warned
 from vidrestore.files.atomic import Partial, remove_partials
 from vidrestore.files.regular import write_problem
-from vidrestore.jobs.job import Job, Request, check, damage_summary, ignore, nothing_to_do, open_job
+from vidrestore.jobs.check import check, nothing_to_do, open_job
 from vidrestore.jobs.naming import output_for, suffix_of
+from vidrestore.jobs.request import Request, StepLoader, ignore
 from vidrestore.jobs.resume import WorkFolder, mark
-from vidrestore.jobs.segmented import SegmentedWork
-from vidrestore.jobs.steps import StepLoader, load_step, write_frames
 from vidrestore.jobs.summary import Summary, announced
 from vidrestore.media.source import PIPE, Source, Target, standard_input
 from vidrestore.options import RestoreOptions, chosen_options
 from vidrestore.pipeline.excerpt import expected_frames
+
+if TYPE_CHECKING:
+    from vidrestore.jobs.job import Job
+    from vidrestore.jobs.segmented import SegmentedWork
 
 Y4M_MAGIC = b"YUV4MPEG2"
 
@@ -66,12 +69,12 @@ def request_for(
 
 def restore_request(
     request: Request,
-    load: StepLoader = load_step,
+    load: StepLoader | None = None,
     on_event: Listener = ignore,
     run: Callable[[SegmentedWork], None] = lambda work: work.run(),
 ) -> Summary:
-    """Restore one source. `load` returns the restorer of a step; it is called after everything else was
-    checked.
+    """Restore one source. `load` returns the restorer of a step, by default that of its task; it is called
+    after everything else was checked.
 
     `run` restores all segments. Raises VidRestoreError.
     """
@@ -83,18 +86,16 @@ def restore_request(
     with check(request, load, on_event) as job:
         if isinstance(job, Summary):
             return job
-        return _segments(job, job.folder, on_event, run) if job.folder else _stream(job, on_event)
+        if job.folder is None:
+            return _stream(job, on_event)
+        from vidrestore.jobs.segmented import SegmentedWork  # loads torch
 
-
-def _segments(
-    job: Job, folder: WorkFolder, on_event: Listener, run: Callable[[SegmentedWork], None]
-) -> Summary:
-    work = SegmentedWork.begin(job, folder, on_event)
-    with warn_if_stopped(job, folder, on_event, work):
-        began = time.monotonic()
-        job.begin(on_event)
-        run(work)
-        return join(work, began)
+        work = SegmentedWork.begin(job, job.folder, on_event)
+        with warn_if_stopped(job, job.folder, on_event, work):
+            began = time.monotonic()
+            job.begin(on_event)
+            run(work)
+            return join(work, began)
 
 
 def join(work: SegmentedWork, began: float) -> Summary:
@@ -129,6 +130,9 @@ def warn_if_stopped(
 
 def _stream(job: Job, on_event: Listener) -> Summary:
     """Restore in one go, such as from or to a pipe."""
+    from vidrestore.jobs.job import damage_summary
+    from vidrestore.jobs.steps import write_frames
+
     total, piped = expected_frames(job.info, job.plan.span), job.request.is_piped
     job.begin(on_event)
     job.announce_plan(total, on_event)

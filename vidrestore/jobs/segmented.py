@@ -31,7 +31,7 @@ from vidrestore.files.stopping import interrupts_held
 from vidrestore.frames import Frame
 from vidrestore.jobs.frame_progress import counted
 from vidrestore.jobs.job import Job, damage_summary, plan_source
-from vidrestore.jobs.resume import DifferentJobError, State, WorkFolder, digest, is_named, mark
+from vidrestore.jobs.resume import DifferentJobError, WorkFolder, digest, mark
 from vidrestore.jobs.space import check_space, video_sizes
 from vidrestore.media.muxer import Muxer
 from vidrestore.media.picture_writer import JoinedPictures
@@ -150,17 +150,6 @@ class SegmentedWork:
     def retried(self) -> int:
         """Clips that half precision could not hold."""
         return self.job.steps.retried + self.retried_elsewhere
-
-    @property
-    def state(self) -> State:
-        """How far the job is, with the work of other processes; the segments are not checked."""
-        if is_named(self.job.request, self.folder):
-            return State.NAMED
-        if not self.is_planned and not self.load_plan():
-            return State.ABSENT
-        if not self.left():
-            return State.WHOLE
-        return State.PARTLY if self.folder.finished() else State.PLANNED
 
     # The plan
 
@@ -405,9 +394,8 @@ class SegmentedWork:
             self.damage = damage_summary(self.source_damage, joined.damage)
             mark(path, job, self.damage, joined.first_file if isinstance(joined, JoinedPictures) else None)
 
-        joined: JoinedFile | JoinedPictures
         if plan.encoder.container == PICTURES:
-            joined = JoinedPictures(
+            joined: JoinedFile | JoinedPictures = JoinedPictures(
                 job.request.output,
                 job.info,
                 plan.encoder,

@@ -22,7 +22,7 @@ from vidrestore.events import Event, Finished, Listener, Planned, Started, Warne
 from vidrestore.files.atomic import write_whole
 from vidrestore.files.checked_json import parse_object
 from vidrestore.files.regular import LARGEST_PLAN, open_regular, read_limited
-from vidrestore.jobs.job import Request, plain_options
+from vidrestore.jobs.request import Request, plain_options
 from vidrestore.media.source import Source
 
 SCHEMA = 1

@@ -40,8 +40,9 @@ def check_space(work: Path, output: Path, least: int, likely: int, there: int = 
             if free < needed:
                 text = (
                     f"{folder}: {_size(free)} free, but {'at least' if certain else 'probably'} "
-                    f"{_size(needed)} are needed{_twice(copies)}"
+                    f"{_size(needed)} are needed"
                 )
+                text += ", as joining needs twice the output's size" if copies == 2 else ""
                 if certain:
                     raise MediaError(
                         f"{text}; free some, or choose another place with `output` or `work_dir`"
@@ -58,10 +59,6 @@ def _places(work: Path, output: Path) -> Iterator[tuple[Path, int]]:
     else:
         yield work, 1
         yield home, 1
-
-
-def _twice(copies: int) -> str:
-    return ", as joining needs twice the output's size" if copies == 2 else ""
 
 
 def _size(count: int) -> str:

@@ -10,13 +10,13 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from itertools import islice
-from typing import Any, TypeAlias
+from typing import Any
 
 from vidrestore.clips import Bounds, clip_bounds, needed_clips, owned_span, owners
-from vidrestore.errors import OptionError
 from vidrestore.frames import Frame, Scale, VideoInfo, enlarged_size
+from vidrestore.jobs.request import Step
 from vidrestore.media.coding_loss import kind_by_coding
 from vidrestore.media.encoder_table import EncoderChoice
 from vidrestore.media.encoders import choose_encoder
@@ -24,7 +24,7 @@ from vidrestore.media.probe import SourceInfo
 from vidrestore.media.reader import VideoReader
 from vidrestore.media.source import Target
 from vidrestore.media.writer import VideoWriter
-from vidrestore.options import DENOISE, EncoderOptions, Input, RestoreOptions
+from vidrestore.options import EncoderOptions, Input
 from vidrestore.pipeline.chain import buffered, frames_ahead
 from vidrestore.pipeline.clip_restorer import ClipRestorer
 from vidrestore.pipeline.conversions import Changes, output_scale
@@ -38,57 +38,9 @@ from vidrestore.pipeline.plan import (
     planned_clips,
     planned_range,
 )
-from vidrestore.restorers.base import SCALES, Restorer, load_restorer
+from vidrestore.restorers.base import SCALES, Restorer
 
 ONE = 0  # bytes of a queue that holds a single clip, however large
-
-
-@dataclass(frozen=True)
-class Step:
-    """One task with its options; those that concern files are the first step's."""
-
-    task: str
-    options: RestoreOptions = field(default_factory=RestoreOptions)
-
-    @property
-    def measures_noise(self) -> bool:
-        return self.task in DENOISE and self.options.sigma == "auto"
-
-    @property
-    def measures_input(self) -> bool:
-        """True if the network depends on what the coder took, which isn't given."""
-        return self.task in SCALES and self.options.input == "auto" and self.options.model is None
-
-
-StepLoader: TypeAlias = Callable[[Step], Restorer]
-
-
-def load_step(step: Step) -> Restorer:
-    return load_restorer(step.task, step.options)
-
-
-class LoadedSteps:
-    """Loads restorers of steps and keeps them."""
-
-    def __init__(self) -> None:
-        self._loaded: list[tuple[Step, Restorer]] = []
-
-    def __call__(self, step: Step, begin: Callable[[], None] = lambda: None) -> Restorer:
-        """Return the restorer of a step; `begin` is called before it is loaded."""
-        for loaded, restorer in self._loaded:
-            if loaded == step:
-                return restorer
-        begin()
-        self._loaded.append((step, load_step(step)))
-        return self._loaded[-1][1]
-
-
-def check_steps(steps: Sequence[Step]) -> None:
-    """Refuse steps that make no sense together. Raises OptionError."""
-    if not steps:
-        raise OptionError("no step was given; expected tasks such as denoise,deblur,sr")
-    if sum(step.task in SCALES for step in steps) > 1:
-        raise OptionError("sr can be one of the steps once: its output is four times larger at most")
 
 
 def total_scale(steps: Sequence[Step], video: VideoInfo) -> Scale:

@@ -24,7 +24,8 @@ from vidrestore.colour import planes_to_grey, yuv_to_rgb
 from vidrestore.errors import OptionError
 from vidrestore.events import Listener, Progressed, plain
 from vidrestore.frames import Frame, VideoInfo
-from vidrestore.jobs.job import ignore, reader_of
+from vidrestore.jobs.check import reader_of
+from vidrestore.jobs.request import ignore
 from vidrestore.media.coding_loss import bits_per_pixel
 from vidrestore.media.probe import SourceInfo
 from vidrestore.media.reader import VideoReader

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any, Self
 
 from vidrestore.event_log import REMOVED
 from vidrestore.events import DAMAGED_SOURCE, Finished, Listener, Warned
-from vidrestore.pipeline.conversions import Changes
-from vidrestore.pipeline.plan import Scene
 
 if TYPE_CHECKING:
-    from vidrestore.jobs.job import Request
+    from vidrestore.jobs.request import Request
+    from vidrestore.pipeline.conversions import Changes
+    from vidrestore.pipeline.plan import Scene
 
 
 @dataclass(frozen=True)

@@ -33,8 +33,6 @@ if TYPE_CHECKING:
 
     from vidrestore.frames import VideoInfo
 
-# the command to suggest for a pipe
-PIPE_DEINTERLACED = "ffmpeg -i IN -vf bwdif=send_frame -f yuv4mpegpipe -"
 _FILTER = "mode={}:parity=auto:deint=interlaced"
 
 

@@ -15,20 +15,23 @@ from vidrestore.frames import Frame, VideoInfo
 from vidrestore.media.coding_loss import NO_LOSS, WITH_PARAMETERS, loss_by_bits, loss_of
 from vidrestore.media.damage import Damage
 from vidrestore.media.decoding import Decoding
-from vidrestore.media.deinterlace import PIPE_DEINTERLACED, Deinterlacer, measured_order
 from vidrestore.media.encoding import frame_ticks
 from vidrestore.media.formats import layout_of, planes_of
-from vidrestore.media.photo_notes import second_picture
-from vidrestore.media.pictures import USUAL_RATE, PictureDecoding, pictures_info
 from vidrestore.media.probe import SourceInfo, probe
 from vidrestore.media.source import Source, standard_input
 from vidrestore.media.structure import broken_structure
-from vidrestore.media.y4m import Y4mInput
 
 if TYPE_CHECKING:
     from av.video.frame import VideoFrame
 
-AnyDecoding = Decoding | PictureDecoding | Y4mInput
+    from vidrestore.media.deinterlace import Deinterlacer
+    from vidrestore.media.pictures import PictureDecoding
+    from vidrestore.media.y4m import Y4mInput
+
+    AnyDecoding = Decoding | PictureDecoding | Y4mInput
+
+# the command to suggest for a pipe
+PIPE_DEINTERLACED = "ffmpeg -i IN -vf bwdif=send_frame -f yuv4mpegpipe -"
 
 
 class VideoReader:
@@ -57,14 +60,21 @@ class VideoReader:
         self.source = Source.of(source)
         self.threads = threads
         self.damage = Damage()
-        self._pipe = Y4mInput(standard_input()) if self.source.is_pipe else None
+        self._pipe: Y4mInput | None = None
+        if self.source.is_pipe:
+            from vidrestore.media.y4m import Y4mInput
+
+            self._pipe = Y4mInput(standard_input())
         self._pictures_read = self.source.pictures
         self.warnings = self._pictures_read.warnings if self._pictures_read else ()
         if fps is not None and self._pipe:
             raise OptionError(f"`fps={fps}` is for pictures; y4m states its rate, remove the option")
         self.info: SourceInfo = self._described(fps)
-        if self._pictures_read and (second := second_picture(self._pictures_read.files[0])):
-            self.warnings = (*self.warnings, second)
+        if self._pictures_read:
+            from vidrestore.media.photo_notes import second_picture
+
+            second = second_picture(self._pictures_read.files[0])
+            self.warnings += (second,) if second else ()
         self._running: Generator[Frame] | None = None
         self._decoding: AnyDecoding | None = None
         self.restarted = False  # whether the clock is set back somewhere; then all is read from the start
@@ -78,6 +88,8 @@ class VideoReader:
         if self._pipe:
             return self._pipe.info
         if self._pictures_read:
+            from vidrestore.media.pictures import USUAL_RATE, pictures_info
+
             return pictures_info(self._pictures_read, fps or USUAL_RATE)
         return probe(self.source.name, fps)
 
@@ -89,6 +101,8 @@ class VideoReader:
 
     @cached_property
     def _measured_order(self) -> str | None:
+        from vidrestore.media.deinterlace import measured_order
+
         return measured_order(self.info.video, self.frames)
 
     @property
@@ -117,6 +131,8 @@ class VideoReader:
             video = replace(video, interlaced=True, unmarked_order=order)
         if not (video.interlaced or always or fields):
             return None
+        from vidrestore.media.deinterlace import Deinterlacer
+
         try:
             deinterlacer = Deinterlacer(self.source.name, video, fields=fields)
         except MediaError:
@@ -191,6 +207,8 @@ class VideoReader:
         if self._pipe:
             decoding, self._pipe.damage = self._pipe, damage
         elif self._pictures_read:
+            from vidrestore.media.pictures import PictureDecoding
+
             decoding = PictureDecoding(self._pictures_read, self.info, damage, losses=self.losses)
         else:
             self.restarted = self.restarted or bool(self.restarts)

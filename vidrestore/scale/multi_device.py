@@ -24,11 +24,12 @@ from vidrestore.events import Listener, Warned
 from vidrestore.files import locks
 from vidrestore.files.locks import Claims
 from vidrestore.jobs.batch import Batch
-from vidrestore.jobs.job import Request, ignore, open_job
+from vidrestore.jobs.check import open_job
+from vidrestore.jobs.request import LoadedSteps, Request, ignore
 from vidrestore.jobs.resume import WorkFolder
 from vidrestore.jobs.run import restore_request
 from vidrestore.jobs.segmented import SegmentedWork
-from vidrestore.jobs.steps import LoadedSteps, available_cores
+from vidrestore.jobs.steps import available_cores
 from vidrestore.jobs.summary import Summary
 from vidrestore.restorers.devices import torch_device
 from vidrestore.scale.shards import ClaimedWork, Shard, check_shared

@@ -14,7 +14,7 @@ from importlib import import_module
 from typing import Any
 
 from vidrestore.errors import OptionError
-from vidrestore.jobs.job import Request
+from vidrestore.jobs.request import Request
 from vidrestore.options import RestoreOptions
 from vidrestore.scale.multi_device import Helper, HelperError, Outcome
 from vidrestore.scale.shards import Shard

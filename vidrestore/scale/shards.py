@@ -24,9 +24,11 @@ from vidrestore.files.locks import BusyError, Claims
 from vidrestore.files.regular import write_problem
 from vidrestore.frames import Frame
 from vidrestore.jobs.batch import Batch
+from vidrestore.jobs.check import check
 from vidrestore.jobs.frame_progress import FrameProgress
-from vidrestore.jobs.job import Job, Request, check
-from vidrestore.jobs.resume import State, WorkFolder, done_before, finished_before, is_named, named_output
+from vidrestore.jobs.job import Job
+from vidrestore.jobs.request import Request
+from vidrestore.jobs.resume import WorkFolder, done_before, finished_before, is_named, named_output
 from vidrestore.jobs.run import join, warn_if_stopped
 from vidrestore.jobs.segmented import Segment, SegmentedWork, frame_count
 from vidrestore.jobs.summary import Summary, announced
@@ -313,8 +315,8 @@ class _Sharded:
             self.work = SegmentedWork.begin(self.job, self.folder, self.on_event, beside=True)
             self.work.check_output()
         claimed = ClaimedWork(self.work, self.claims, self.shard, self.tally)
-        while (state := self.work.state) is not State.NAMED:
-            if self._step(claimed, state):
+        while not is_named(self.job.request, self.folder):
+            if self._step(claimed):
                 continue
             if not wait:
                 return None
@@ -323,18 +325,18 @@ class _Sharded:
             self._wait_for_joiner()
         return self.joined or self.done_by_others()
 
-    def _step(self, claimed: ClaimedWork, state: State) -> bool:
+    def _step(self, claimed: ClaimedWork) -> bool:
         """Do what is to be done next; False if others have claimed all of it."""
         work = claimed.work
-        if state is State.ABSENT:
+        if not work.is_planned and not work.load_plan():
             with self.claims.taken("plan") as free:
                 if free and not work.load_plan():
                     work.plan()
-        elif state is not State.WHOLE:
+        elif work.left():
             return claimed.step()
         else:
             with self.claims.taken("join") as free:
-                if free and work.state is State.WHOLE and not work.missing():
+                if free and not is_named(self.job.request, self.folder) and not work.missing():
                     remove_partials(self.folder.output, alone=True)  # of one that died here
                     work.reused = len(self.job.plan.timeline.pts) - self.tally[self.job.request.source]
                     self.joined = join(work, self.began)

@@ -16,7 +16,7 @@ from vidrestore.errors import CheckpointError, VidRestoreError
 from vidrestore.events import Listener, Planned, Started, Warned
 from vidrestore.frames import Frame
 from vidrestore.jobs.frame_progress import counted
-from vidrestore.jobs.job import check_files, ignore
+from vidrestore.jobs.request import check_files, ignore
 from vidrestore.jobs.steps import available_cores, video_writer, write_frames
 from vidrestore.jobs.summary import Summary
 from vidrestore.media.encoder_table import EncoderChoice

@@ -24,8 +24,9 @@ from vidrestore.errors import CheckpointError, MediaError, OptionError
 from vidrestore.events import Finished, Listener, Planned, Started, Warned
 from vidrestore.files.atomic import check_output
 from vidrestore.frames import Frame, PixelFormat
+from vidrestore.jobs.check import check_picture
 from vidrestore.jobs.frame_progress import counted
-from vidrestore.jobs.job import check_picture, ignore
+from vidrestore.jobs.request import ignore
 from vidrestore.jobs.summary import Summary
 from vidrestore.media.reader import VideoReader
 from vidrestore.media.source import Source

@@ -1,0 +1,145 @@
+"""What is to be restored, and by which steps: a request is known before any file is opened."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field, is_dataclass, replace
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from vidrestore.errors import OptionError
+from vidrestore.jobs.resume import digest
+from vidrestore.media.source import Y4M, Source, Target
+from vidrestore.options import DENOISE, ENLARGE, RestoreOptions, Scope, values_of
+
+if TYPE_CHECKING:
+    from vidrestore.restorers.base import Restorer
+
+StepLoader: TypeAlias = "Callable[[Step], Restorer]"
+
+
+def ignore(event: object) -> None:
+    """Do nothing with an event."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """One task with its options; those that concern files are the first step's."""
+
+    task: str
+    options: RestoreOptions = field(default_factory=RestoreOptions)
+
+    @property
+    def measures_noise(self) -> bool:
+        return self.task in DENOISE and self.options.sigma == "auto"
+
+    @property
+    def measures_input(self) -> bool:
+        """True if the network depends on what the coder took, which isn't given."""
+        return self.task in ENLARGE and self.options.input == "auto" and self.options.model is None
+
+
+def load_step(step: Step) -> Restorer:
+    from vidrestore.restorers.base import load_restorer
+
+    return load_restorer(step.task, step.options)
+
+
+class LoadedSteps:
+    """Loads restorers of steps and keeps them."""
+
+    def __init__(self) -> None:
+        self._loaded: list[tuple[Step, Restorer]] = []
+
+    def __call__(self, step: Step, begin: Callable[[], None] = lambda: None) -> Restorer:
+        """Return the restorer of a step; `begin` is called before it is loaded."""
+        for loaded, restorer in self._loaded:
+            if loaded == step:
+                return restorer
+        begin()
+        self._loaded.append((step, load_step(step)))
+        return self._loaded[-1][1]
+
+
+def check_steps(steps: Sequence[Step]) -> None:
+    """Refuse steps that make no sense together. Raises OptionError."""
+    if not steps:
+        raise OptionError("no step was given; expected tasks such as denoise,deblur,sr")
+    if sum(step.task in ENLARGE for step in steps) > 1:
+        raise OptionError("sr can be one of the steps once: its output is four times larger at most")
+
+
+@dataclass(frozen=True)
+class Request:
+    """Restore the video `source` into `output`; either may be a pipe. `later` are the steps after the first
+    one, which is `task` with its `options`.
+    """
+
+    source: Source
+    output: Target
+    task: str
+    options: RestoreOptions = field(default_factory=RestoreOptions)
+    later: tuple[Step, ...] = ()
+
+    @property
+    def steps(self) -> tuple[Step, ...]:
+        return (Step(self.task, self.options), *self.later)
+
+    @property
+    def tasks(self) -> str:
+        """The names of all tasks, for messages."""
+        return ", ".join(step.task for step in self.steps)
+
+    def with_options(self, change: Callable[[RestoreOptions], RestoreOptions]) -> Request:
+        """Return the same request with the options of every step changed."""
+        first, *later = (replace(step, options=change(step.options)) for step in self.steps)
+        return replace(self, options=first.options, later=tuple(later))
+
+    @property
+    def names(self) -> tuple[str, str]:
+        """The names of source and output, as events and summaries have them."""
+        return self.source.name, self.output.name
+
+    @property
+    def is_piped(self) -> bool:
+        return self.source.is_pipe or self.output.is_pipe
+
+    @property
+    def has_segments(self) -> bool:
+        """Return True if parts of it can be restored by themselves: not with pipes, nor if the noise of a
+        later step is to be measured on frames that aren't there before.
+        """
+        return not self.is_piped and not any(step.measures_noise for step in self.later)
+
+    @property
+    def name(self) -> str:
+        """A short name for the tasks and the options that alter the file, the same for any source."""
+        scopes: tuple[Scope, ...] = ("pixels", "file", "streams")
+        names = [digest({"task": step.task} | plain_options(step.options, *scopes)) for step in self.steps]
+        return digest({"steps": names}) if self.later else names[0]
+
+
+def plain_options(options: RestoreOptions, *scopes: Scope) -> dict[str, Any]:
+    """Return the options that alter what `scopes` say, as JSON values."""
+    return {name: _plain(value) for name, value in values_of(options, *scopes).items()}
+
+
+def check_files(source: Source, output: Target, *, overwrite: bool, cfr: Fraction | None) -> None:
+    """Refuse an output that can't be written, or a rate that it doesn't take."""
+    if output.container == Y4M:
+        return
+    output.check(source, overwrite=overwrite)
+    if cfr is not None:
+        raise OptionError(
+            f"`cfr={cfr}` is for a pipe (`output=-`); a file keeps the time of every frame, remove the option"
+        )
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, frozenset):
+        return sorted(value)
+    if is_dataclass(value) and not isinstance(value, type):
+        return {key: _plain(each) for key, each in asdict(value).items()}
+    if isinstance(value, float) and value.is_integer():
+        return int(value)  # 20 and 20.0 mean the same
+    return value if value is None or isinstance(value, (str, int, float, dict)) else str(value)
