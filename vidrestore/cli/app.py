@@ -10,6 +10,7 @@ import io
 import os
 import re
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
@@ -29,6 +30,7 @@ from vidrestore.cli.sense_commands import recover, sense
 from vidrestore.cli.terminal import as_options, say, show
 from vidrestore.cli.train_commands import train
 from vidrestore.errors import VidRestoreError
+from vidrestore.working import WORKER
 
 RESTORE, OTHER, RESEARCH = "Restore", "Look, measure, train", "Research"  # panels of the commands
 
@@ -129,6 +131,16 @@ def main(arguments: list[str] | None = None) -> None:
         sys.exit(1)
     finally:
         _flush_stdout()  # reports an error of stdout in place of the one that it caused
+        _leave_workers(sys.exc_info()[1])
+
+
+def _leave_workers(error: BaseException | None) -> None:
+    """End the process at once if threads were left behind in a call of a network: they don't end with it
+    otherwise, and PyTorch aborts in them.
+    """
+    if isinstance(error, SystemExit) and any(each.name == WORKER for each in threading.enumerate()):
+        sys.stderr.flush()
+        os._exit(error.code if isinstance(error.code, int) else 1)
 
 
 def ran_out_of_memory(error: BaseException) -> bool:
