@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from itertools import repeat
 from typing import TypeVar
 
 WORKER = "vidrestore worker"  # the name of threads that may be left behind in a call of a network
@@ -20,14 +21,21 @@ class Stopped(BaseException):
 
 
 class Meter:
-    """How many frames are done, with parts of those under way; `look` is called while a thread waits."""
+    """How many frames are done, with parts of those under way. `look` is called now and then while the thread
+    that made it waits for others.
+    """
 
     def __init__(self, look: Callable[[], None] = lambda: None) -> None:
-        self.frames, self.look, self._lock = 0.0, look, threading.Lock()
+        self.frames, self._look, self._lock = 0.0, look, threading.Lock()
+        self._thread = threading.get_ident()
 
     def add(self, frames: float) -> None:
         with self._lock:
             self.frames += frames
+
+    def look(self) -> None:
+        if threading.get_ident() == self._thread:
+            self._look()
 
 
 class Here(threading.local):
@@ -61,12 +69,15 @@ def begin_task(frames: float) -> None:
     HERE.frames, HERE.done, HERE.begin, HERE.part = frames, 0.0, 0.0, 1.0
 
 
-def steps(items: Sequence[T]) -> Iterator[T]:
-    """Yield items, each an equal part of the work under way; there may be steps in a step."""
-    begin, part = HERE.begin, HERE.part / max(1, len(items))
-    for number, item in enumerate(items):
+def steps(items: Sequence[T], shares: Sequence[int] = ()) -> Iterator[T]:
+    """Yield items, equal parts of the work under way or in proportion to `shares`; there may be steps in a
+    step.
+    """
+    begin, whole, total, done = HERE.begin, HERE.part, sum(shares) or len(items), 0
+    for item, share in zip(items, shares or repeat(1), strict=False):
         check_stop()
-        HERE.begin, HERE.part = begin + number * part, part
+        HERE.begin, HERE.part = begin + whole * done / total, whole * share / total
         HERE.reach(HERE.begin)
         yield item
-    HERE.begin, HERE.part = begin, part * max(1, len(items))
+        done += share
+    HERE.begin, HERE.part = begin, whole

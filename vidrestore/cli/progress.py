@@ -11,12 +11,23 @@ from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, TextIO
 
 from vidrestore.cli.terminal import bar_console, cleared, escaped, fitted, in_options, say, say_json
-from vidrestore.event_log import LOGGER, Logged, describe, numbered, progress_of, result_of, stage_of
+from vidrestore.event_log import (
+    LOGGER,
+    Logged,
+    describe,
+    numbered,
+    position_of,
+    progress_of,
+    result_of,
+    stage_of,
+)
 from vidrestore.events import BEFORE_START, Event, Failed, Finished, Listener, Progressed
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
+ELAPSED = 7  # characters of the elapsed time: 1:02:30
+SHORT_NAME = 16  # characters
 PLAIN_INTERVAL = 10.0  # seconds between two lines about the same stage
 
 
@@ -133,7 +144,7 @@ def progress_bar() -> Iterator[BarListener]:
     console = bar_console()
     columns = (
         TextColumn("{task.description}", markup=False),
-        BarColumn(max(8, min(40, console.width - 76))),
+        BarColumn(_bar_width(console.width)),
         TextColumn("{task.fields[text]}", markup=False),
         TimeElapsedColumn(),
     )
@@ -147,6 +158,18 @@ def progress_bar() -> Iterator[BarListener]:
     finally:
         cleared.remove(listener.clear)
         progress.stop()
+
+
+def _bar_width(columns: int) -> int:
+    return max(6, min(40, columns - 90))
+
+
+def shortened(name: str, room: int) -> str:
+    """Return a name of at most `room` characters, its middle left out; nothing in less than five."""
+    if len(name) <= room:
+        return name
+    kept = room - 1
+    return f"{name[: kept // 2]}…{name[len(name) - kept + kept // 2 :]}" if room >= 5 else ""
 
 
 class BarListener:
@@ -174,7 +197,15 @@ class BarListener:
         console.print(line, markup=False, highlight=False, soft_wrap=True)
 
     def _draw(self, event: Progressed) -> None:
-        stage, text = numbered(event) + stage_of(event), progress_of(event)
+        width = self.progress.console.width
+        room = width - _bar_width(width) - ELAPSED - 3  # blanks between columns
+        name, text = escaped(os.path.basename(event.source)), progress_of(event)
+        begin = f"{numbered(event)}{stage_of(event)} "
+        if len(begin + name + text) > room:
+            text = position_of(event)  # memory leaves first, then the name of the stage
+        if len(begin + name[:SHORT_NAME] + text) > room:
+            begin = numbered(event)
+        stage = (begin + shortened(name, room - len(begin + text))).rstrip()
         if self._bar is None:
             self._bar = self.progress.add_task(stage, total=event.total, text=text)
             self.progress.start()

@@ -54,6 +54,7 @@ LEAST_SQUARE = 1e-4  # that is added before logarithms
 MOST_STRAY = 4.0  # squared pixels
 TAKEN = 0.2  # initial share of the difference to what is taken that is added
 CHANGE_GAIN = 8.0  # differences are small; convolutions see them as large as features
+PASSES = 1, 4, 2  # shares of the time of a clip: flow, frames backwards, and forwards (on a CPU)
 FLOW_PIXELS = 1 << 17  # of the frames whose flow is found at once on a CPU
 
 
@@ -303,7 +304,7 @@ class VsrRecurrent(nn.Module):
                 patches, _ = self.enlarged(joined(clip[at : min(at + at_once, keep[1])]))
                 yield from F.pixel_shuffle(patches, SCALE).split(len(clip[0]))
             return
-        passes = steps(("flow", "backwards", "forwards"))
+        passes = steps(("flow", "backwards", "forwards"), PASSES)
         next(passes)
         later, earlier = self._flows(clip, at_once)
         whole, batch = torch.promote_types(clip[0].dtype, torch.float32), len(clip[0])

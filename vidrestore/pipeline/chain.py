@@ -99,7 +99,7 @@ class ByteQueue(Generic[T]):
 def _look() -> None:
     """Do what a thread that waits has to do now and then. Raises Stopped."""
     check_stop()
-    if HERE.meter is not None and threading.current_thread() is threading.main_thread():
+    if HERE.meter is not None:
         HERE.meter.look()
 
 
