@@ -8,7 +8,7 @@ from __future__ import annotations
 import shlex
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -429,6 +429,7 @@ def run(
       vidrestore run in.mp4 --steps denoise,sr --set sr.height=1080
       vidrestore run videos/ -o out/ --config steps.toml
     """
+    _check_settings(settings or (), steps)
     tables = with_settings(_read_toml(config), settings or (), HELP)
     in_file = tables.pop("steps", [])
     names = steps.split(",") if steps else in_file
@@ -444,6 +445,17 @@ def run(
         show(*toml({"steps": names} | tables).splitlines())
         return
     run_steps(run, lambda: _chain(names, tables, options))
+
+
+def _check_settings(settings: Sequence[str], steps: str) -> None:
+    """Raise OptionError for a setting that doesn't name its step."""
+    for setting in settings:
+        name = setting.partition("=")[0].strip().replace("-", "_")
+        found = declared(RestoreOptions).get(name)
+        if found and found.about:
+            tasks = [task for task in steps.split(",") if task in (found.about.tasks or HELP)]
+            step = (tasks or sorted(found.about.tasks) or ["denoise"])[0]
+            raise OptionError(f"--set {setting}: name the step that it is for, as in --set {step}.{setting}")
 
 
 def _read_toml(path: str | None) -> dict[str, Any]:
