@@ -75,6 +75,11 @@ def test_help_shows_the_ten_options_that_a_task_needs_and_help_all_the_others(na
     assert len(long) <= 47
 
 
+@pytest.mark.parametrize("name", ["denoise", "dehaze", "derain", "desnow", "deblur", "sr", "run"])
+def test_the_help_of_a_task_fits_on_a_screen(name):
+    assert len(help_of(name, columns=80).splitlines()) <= 40
+
+
 def test_the_panels_are_in_their_order():
     text = help_of("denoise", flag="--help-all")
     panels = ("Quality", "Input", "Output", "Encoding", "Resume and batches", "Machine")

@@ -63,7 +63,7 @@ class RunOptions:
             "-o",
             help="File, folder, %04d.png for pictures, or - for a y4m pipe.",
             metavar="OUT",
-            show_default="beside IN, named after the task; .mkv if IN's kind can't be written",
+            show_default="beside IN, named after the task",
         ),
     ] = None
     preview: Annotated[
