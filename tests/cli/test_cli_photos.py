@@ -1,5 +1,6 @@
 """One picture in, one picture out, the right way up."""
 
+import json
 import random
 import re
 import struct
@@ -420,6 +421,15 @@ def test_a_photo_of_a_kind_that_is_not_read_names_the_kinds_that_are(tmp_path, c
         f"{Path(name).suffix} pictures are not read; convert to PNG (16 bits) or TIFF"
         in capsys.readouterr().err
     )
+
+
+def test_a_kind_that_is_not_read_does_not_stop_the_photos_named_beside_it(tmp_path, capsys):
+    photo = write_photo(tmp_path / "b.jpg")
+    (tmp_path / "a.heic").write_bytes(b"ftypheic")
+    assert run(tmp_path / "a.heic", photo, "-o", tmp_path / "out/", "--sidecar") == 3
+    assert "a.heic: .heic pictures are not read" in capsys.readouterr().err
+    listed = json.loads((tmp_path / "out" / "vidrestore-batch.json").read_text())["inputs"]
+    assert [(each["output"] is None, each["state"]) for each in listed] == [(True, "failed"), (False, "done")]
 
 
 @pytest.mark.parametrize("frames, sigma, warned", [(1, 6.0, True), (2, 6.0, False), (1, 0.0, False)])

@@ -37,25 +37,8 @@ Threads = Annotated[
 ]
 
 # what --help shows of a task, in this order; --help-all shows the other options, too
-SHORT = [
-    "sources",
-    "output",
-    "preview",
-    "dry_run",
-    "sigma",
-    "quality",
-    "scale",
-    "strength",
-    "steps",
-    "settings",
-    "start",
-    "duration",
-    "crf",
-    "device",
-    "overwrite",
-    "help_all",
-    "help",
-]
+_SHORT = "sources output preview dry_run sigma quality scale strength steps settings start duration"
+SHORT = [*_SHORT.split(), "crf", "device", "overwrite", "help_all", "help"]
 
 # how the values of an option that may be repeated become that of its field
 JOINED: dict[Any, Callable[[list[Any]], Any]] = {
