@@ -6,7 +6,7 @@ import re
 import struct
 import tracemalloc
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import av
@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 from sample_pictures import write_frame
 from sample_videos import write_video
 
-from vidrestore.events import Event, Warned
+from vidrestore.cli.progress import listening
+from vidrestore.events import Event, Finished, Planned, Progressed, Started, Warned
 from vidrestore.jobs.summary import Summary, announced
 from vidrestore.media.encoder_table import EncoderChoice
 from vidrestore.media.photo_notes import read_notes
@@ -88,8 +89,9 @@ def test_photos_that_are_named_are_restored_one_by_one(album, tmp_path, capsys):
     photos = [album / "beach.jpg", album / "beach.denoised.jpg", album / "gone.jpg", album / "dog.png"]
     assert run(*photos, "-o", tmp_path / "out") == 3
     assert made_in(tmp_path / "out") == ["beach.denoised.jpg", "dog.denoised.png"]
-    printed = capsys.readouterr().err
-    assert "[1/3]" in printed and "1 of 3 inputs failed" in printed
+    written = capsys.readouterr()
+    printed = written.err
+    assert "[1/3]" in written.out and "1 of 3 inputs failed" in printed
     assert "frames" not in printed  # names without numbers raise no doubt
     np.testing.assert_array_equal(pixels(tmp_path / "out" / "dog.denoised.png"), pixels(album / "dog.png"))
 
@@ -421,6 +423,24 @@ def test_a_photo_of_a_kind_that_is_not_read_names_the_kinds_that_are(tmp_path, c
         f"{Path(name).suffix} pictures are not read; convert to PNG (16 bits) or TIFF"
         in capsys.readouterr().err
     )
+
+
+def test_photos_take_a_line_each_and_a_warning_comes_once(capsys):
+    def events(number: int) -> Iterator[Event]:
+        name, place = f"{number}.JPG", {"index": number, "count": 2}
+        yield Started(name, f"{number}.denoised.JPG", "denoise", "dust-denoise", "cpu", **place)
+        yield Planned(name, 1, **place)
+        yield Progressed(name, 1, 1, **place)
+        yield Warned(name, "fine texture looks the same", **place)
+        yield Finished(name, f"{number}.denoised.JPG", 1, 1.0, **place)
+
+    with listening() as listener:
+        for number in (1, 2):
+            for event in events(number):
+                listener(event)
+    printed = capsys.readouterr()
+    assert printed.err == "1.JPG: warning: fine texture looks the same\n"
+    assert [line[:6] for line in printed.out.splitlines()] == ["[1/2] ", "[2/2] "]
 
 
 def test_a_kind_that_is_not_read_does_not_stop_the_photos_named_beside_it(tmp_path, capsys):

@@ -21,12 +21,23 @@ from vidrestore.event_log import (
     result_of,
     stage_of,
 )
-from vidrestore.events import BEFORE_START, Event, Failed, Finished, Listener, Progressed
+from vidrestore.events import (
+    BEFORE_START,
+    Event,
+    Failed,
+    Finished,
+    Listener,
+    Planned,
+    Progressed,
+    Started,
+    Warned,
+)
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
 ELAPSED = 7  # characters of the elapsed time: 1:02:30
+PHOTOS = (".jpg", ".jpeg", ".png", ".tif", ".tiff", ".webp", ".bmp", ".heic")
 SHORT_NAME = 16  # characters
 PLAIN_INTERVAL = 10.0  # seconds between two lines about the same stage
 
@@ -50,8 +61,11 @@ def listening(json: bool = False, quiet: bool = False, *, verbose: bool = False)
         progress: BarListener | PlainLines = (
             stack.enter_context(progress_bar()) if has_bar else PlainLines(sys.stderr, quiet=quiet)
         )
-        results = (print_json,) if json else () if quiet else (print_summary,)
-        listeners = (progress, *results)  # the bar is removed before the summary is printed
+        results: tuple[Listener, ...] = (print_json,) if json else () if quiet else (print_summary,)
+        listeners: tuple[Listener, ...] = (
+            Brief(progress),
+            *results,
+        )  # the bar is removed before the summary is printed
         if verbose and not quiet:
             stack.enter_context(_handling(_Lines(progress.show)))
 
@@ -60,6 +74,28 @@ def listening(json: bool = False, quiet: bool = False, *, verbose: bool = False)
                 listener(event)
 
         yield in_options(Logged(emit))
+
+
+class Brief:
+    """A listener that passes on what a person needs of several inputs: of a photo no beginning and no plan,
+    so that it takes one line, and the same warning once.
+    """
+
+    def __init__(self, on_event: Listener) -> None:
+        self._on_event = on_event
+        self._warned: set[str] = set()
+
+    def __call__(self, event: Event) -> None:
+        several = event.count is not None and event.count > 1
+        is_photo = several and event.source.lower().endswith(PHOTOS)
+        is_whole = isinstance(event, Progressed) and event.done == event.total
+        if is_photo and (is_whole or isinstance(event, Started | Planned)):
+            return
+        if several and isinstance(event, Warned):
+            if event.message in self._warned:
+                return
+            self._warned.add(event.message)
+        self._on_event(event)
 
 
 class _Lines(logging.Handler):
