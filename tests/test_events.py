@@ -27,7 +27,7 @@ ONE_OF_EACH: list[tuple[Event, dict[str, object]]] = [
             "eta": 4.0,
             "memory": 10**9,
         }
-        | {"settled": True},
+        | {"settled": True, "worked": None},
     ),
     (
         Warned("in.mp4", "captions are dropped", frame=7),

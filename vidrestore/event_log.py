@@ -156,15 +156,21 @@ def stage_of(event: Progressed) -> str:
 
 def progress_of(event: Progressed) -> str:
     """Return "20/60 frames, 10.0 fps, 4.0 s left, memory 1.50 GB", or what the first frame waits for."""
+    memory = f"memory {event.memory / 1e9:.2f} GB" if event.memory else ""
+    return ", ".join(filter(None, [position_of(event), memory]))
+
+
+def position_of(event: Progressed) -> str:
+    """Return "20/60 frames, 10.0 fps, 4.0 s left"."""
     position = counted_words(event.done if event.total is None else event.total, "frame")
     is_counted = event.done or event.total is not None
-    waits = WAITING.get(event.stage) if not event.done else None
+    waits = WAITING.get(event.stage) if not (event.done or event.worked) else None
+    rate = event.fps if event.settled and event.stage != "join" else None
     parts = [
         f"{event.done}/{position}" if event.total is not None else position if is_counted else None,
         f"waiting for {waits}" if waits else None,
-        f"{event.fps:.1f} fps" if event.fps and event.settled and event.stage != "join" else None,
+        (f"{rate:.1f} fps" if rate >= 1 else f"{1 / rate:.1f} s a frame") if rate else None,
         f"{length_of_time(event.eta)} left" if event.eta else None,
-        f"memory {event.memory / 1e9:.2f} GB" if event.memory else None,
     ]
     return ", ".join(filter(None, parts))
 

@@ -20,7 +20,8 @@ and, by event (`null` where not known):
               object (encoder, decisions in words, versions, sha256 of the weights, ...)
     progress  stage ("plan", "restore", "join"), done and total in frames, seconds since the stage began, fps,
               eta in seconds, memory (peak resident bytes), settled (false before the first frames are done;
-              then eta is null). Each stage begins with an event; one that counts frames ends with
+              then eta is null); worked (frames with parts of those under way, on which fps and eta rest, or
+              null). Each stage begins with an event; one that counts frames ends with
               done = total
     warning   message, frame (index, from 0)
     done      output, frames, seconds, damage (a sentence if the source was damaged), exit_code; details:
@@ -115,7 +116,7 @@ class Progressed(Event):
     """`done` of `total` frames have passed `stage`.
 
     `seconds` are since the stage began; `memory` is the peak of resident bytes; `settled` is True once enough
-    frames are done to estimate the remaining time.
+    frames are done to estimate the remaining time. `worked` counts parts of frames, too.
     """
 
     name: ClassVar[str] = "progress"
@@ -125,17 +126,19 @@ class Progressed(Event):
     stage: str = "restore"
     memory: int | None = None
     settled: bool = True
+    worked: float | None = None
 
     @property
     def fps(self) -> float | None:
-        """Frames per second so far; None before the first frame."""
-        return self.done / self.seconds if self.done and self.seconds > 0 else None
+        """Frames per second so far; None before any work on one."""
+        done = max(self.done, self.worked or 0.0)
+        return done / self.seconds if done and self.seconds > 0 else None
 
     @property
     def eta(self) -> float | None:
         """Seconds left at this speed; None if the total or the speed is unknown."""
         return (
-            max(self.total - self.done, 0) / self.fps
+            max(self.total - max(self.done, self.worked or 0.0), 0) / self.fps
             if self.fps and self.settled and self.total is not None
             else None
         )

@@ -229,7 +229,7 @@ class RestoreOptions(Options):
     quality: Annotated[
         Quality,
         quality_option(
-            help="Short: --fast (slightly lower quality), --best (higher, but slower).",
+            help="Also --fast and --best (slower).",
             metavar="fast|default|best",
         ),
         About("pixels", DENOISE),
@@ -289,9 +289,7 @@ class RestoreOptions(Options):
     ] = None
     duration: Annotated[
         Annotated[Exact, Field(gt=0, le=MOST_SECONDS)] | None,
-        input_option(
-            help="Length to restore; audio is cut as well.", metavar="TIME", parser=option_values.seconds
-        ),
+        input_option(help="Length to restore, sound as well.", metavar="TIME", parser=option_values.seconds),
         About("file"),
     ] = None
     fps: Annotated[

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from vidrestore.errors import OptionError
+from vidrestore.working import steps
 
 Side = tuple[int, int]  # [start, stop) in pixels
 
@@ -121,7 +122,7 @@ def apply_tiled(
     window = blend_window(*sides, scale * overlap, clip.device)
     weights = window.new_zeros(scale * height, scale * width)
     total: Tensor | None = None
-    for at in range(0, len(tiles), batch):
+    for at in steps(range(0, len(tiles), batch)):
         several = tiles[at : at + batch]
         pieces = [clip[..., slice(*down), slice(*across)] for down, across in several]
         together = pieces[0] if len(pieces) == 1 else torch.cat(pieces)
@@ -150,7 +151,7 @@ def apply_by_centres(
     rows, columns = (tile_spans(side, tile, overlap) for side in clip.shape[-2:])
     tiles = list(product(*(zip(spans, _centres(spans, overlap), strict=True) for spans in (rows, columns))))
     total: Tensor | None = None
-    for at in range(0, len(tiles), batch):
+    for at in steps(range(0, len(tiles), batch)):
         several = tiles[at : at + batch]
         pieces = torch.stack([clip[..., slice(*down), slice(*across)] for (down, _), (across, _) in several])
         restored = _run(model, pieces, scale)

@@ -1,11 +1,12 @@
 """One picture in, one picture out, the right way up."""
 
+import json
 import random
 import re
 import struct
 import tracemalloc
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import av
@@ -17,7 +18,8 @@ from numpy.typing import NDArray
 from sample_pictures import write_frame
 from sample_videos import write_video
 
-from vidrestore.events import Event, Warned
+from vidrestore.cli.progress import listening
+from vidrestore.events import Event, Finished, Planned, Progressed, Started, Warned
 from vidrestore.jobs.summary import Summary, announced
 from vidrestore.media.encoder_table import EncoderChoice
 from vidrestore.media.photo_notes import read_notes
@@ -87,8 +89,9 @@ def test_photos_that_are_named_are_restored_one_by_one(album, tmp_path, capsys):
     photos = [album / "beach.jpg", album / "beach.denoised.jpg", album / "gone.jpg", album / "dog.png"]
     assert run(*photos, "-o", tmp_path / "out") == 3
     assert made_in(tmp_path / "out") == ["beach.denoised.jpg", "dog.denoised.png"]
-    printed = capsys.readouterr().err
-    assert "[1/3]" in printed and "1 of 3 inputs failed" in printed
+    written = capsys.readouterr()
+    printed = written.err
+    assert "[1/3]" in written.out and "1 of 3 inputs failed" in printed
     assert "frames" not in printed  # names without numbers raise no doubt
     np.testing.assert_array_equal(pixels(tmp_path / "out" / "dog.denoised.png"), pixels(album / "dog.png"))
 
@@ -436,6 +439,33 @@ def test_heic_beside_other_photos_is_said_in_folders_and_fails_alone_when_it_is_
     photo.unlink()
     assert run(tmp_path, "--photos") == 1
     assert f"left out: 2 .heic, which are not read; {advice}" in capsys.readouterr().err
+
+
+def test_photos_take_a_line_each_and_a_warning_comes_once(capsys):
+    def events(number: int) -> Iterator[Event]:
+        name, place = f"{number}.JPG", {"index": number, "count": 2}
+        yield Started(name, f"{number}.denoised.JPG", "denoise", "dust-denoise", "cpu", **place)
+        yield Planned(name, 1, **place)
+        yield Progressed(name, 1, 1, **place)
+        yield Warned(name, "fine texture looks the same", **place)
+        yield Finished(name, f"{number}.denoised.JPG", 1, 1.0, **place)
+
+    with listening() as listener:
+        for number in (1, 2):
+            for event in events(number):
+                listener(event)
+    printed = capsys.readouterr()
+    assert printed.err == "1.JPG: warning: fine texture looks the same\n"
+    assert [line[:6] for line in printed.out.splitlines()] == ["[1/2] ", "[2/2] "]
+
+
+def test_a_kind_that_is_not_read_does_not_stop_the_photos_named_beside_it(tmp_path, capsys):
+    photo = write_photo(tmp_path / "b.jpg")
+    (tmp_path / "a.heic").write_bytes(b"ftypheic")
+    assert run(tmp_path / "a.heic", photo, "-o", tmp_path / "out/", "--sidecar") == 3
+    assert "a.heic: .heic pictures are not read" in capsys.readouterr().err
+    listed = json.loads((tmp_path / "out" / "vidrestore-batch.json").read_text())["inputs"]
+    assert [(each["output"] is None, each["state"]) for each in listed] == [(True, "failed"), (False, "done")]
 
 
 @pytest.mark.parametrize("frames, sigma, warned", [(1, 6.0, True), (2, 6.0, False), (1, 0.0, False)])

@@ -184,3 +184,21 @@ def test_events_have_times_and_the_plan_versions_and_checksums(video, capsys, mo
     details = next(event["details"] for event in events if event["event"] == "plan")
     assert details["versions"]["vidrestore"] == vidrestore.__version__
     assert details["weights"]["dust-denoise"] == read_manifest()["dust-denoise"].sha256
+
+
+def test_a_batch_with_sidecars_leaves_a_list_of_what_became_of_each_input(tmp_path, capsys):
+    for name in ("a.mkv", "c.mkv", "c.denoised.mkv"):
+        write_video(tmp_path / name, 2, "libx264")
+    names = [tmp_path / name for name in ("a.mkv", "gone.mkv", "c.mkv")]
+    (tmp_path / "gone.mkv").write_text("no video")
+    assert run(*names, "--sidecar", "--skip-existing", "-q") == 3
+    listed = json.loads((tmp_path / "vidrestore-batch.json").read_text())["inputs"]
+    assert [each["state"] for each in listed] == ["done", "failed", "skipped"]
+    assert [each["input"] for each in listed] == [str(name) for name in names]
+    assert listed[0]["output"] == str(tmp_path / "a.denoised.mkv") and "gone.mkv" in listed[1]["reason"]
+    assert run(*names, "--sidecar", "--skip-existing", "-q") == 3  # its own list is replaced
+    (tmp_path / "vidrestore-batch.json").write_text("mine")
+    capsys.readouterr()
+    assert run(*names, "--sidecar", "--overwrite") == 2
+    assert "which vidrestore did not write; move it" in capsys.readouterr().err
+    assert (tmp_path / "vidrestore-batch.json").read_text() == "mine"

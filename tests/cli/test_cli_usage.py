@@ -2,6 +2,10 @@
 
 import pytest
 from command_line import run
+from sample_videos import write_video
+
+from vidrestore.errors import OptionError
+from vidrestore.restorers.devices import torch_device
 
 
 @pytest.mark.parametrize(
@@ -20,7 +24,8 @@ from command_line import run
         ("denoise a.mp4 --crf", ("--crf",)),
         ("denoise a.mp4 --quiet=yes", ("--quiet", "not take a value")),
         ("polish a.mp4", ("'polish'", "vidrestore --help")),
-        ("denoise -i a.mp4", ("-i",)),
+        ("denoise -i a.mp4", ("-i: inputs need no option, as in vidrestore denoise in.mp4",)),
+        ("derain a.mp4 --sigma 20", ("No such option: --sigma, which is for denoise; see",)),
         ("inspect a.mp4 b.mp4", ("b.mp4", "inspect --help")),
         ("run a.mp4 --steps denoise, sr", ("--steps", "a name is missing beside a comma")),
         ("denoize a.mp4", ("'denoize'", "'denoise'")),
@@ -52,7 +57,8 @@ from command_line import run
         ("run a.mp4 --steps denoise --set sr.scale=2", ("it is none of the steps",)),
         ("run a.mp4 --steps denoise --set denoise.sigma=much", ("denoise.sigma: expected a number such",)),
         ("run a.mp4 --steps denoise --set denoise.tail=1", ("no option 'tail'; it has: tile, chroma",)),
-        ("run a.mp4 --steps denoise --set sigma=1", ("with --set STEP.NAME=VALUE",)),
+        ("run a.mp4 --steps denoise --set sigma=1", ("as in --set denoise.sigma=1",)),
+        ("run a.mp4 --steps deblur,sr --set scale=2", ("as in --set sr.scale=2",)),
     ],
 )
 def test_a_wrong_command_line_is_one_plain_line(capsys, arguments, words):
@@ -60,6 +66,29 @@ def test_a_wrong_command_line_is_one_plain_line(capsys, arguments, words):
     printed = capsys.readouterr()
     assert (code, printed.out, printed.err.count("\n")) == (2, "", 1)
     assert printed.err.startswith("vidrestore: ") and all(word in printed.err for word in words)
+
+
+@pytest.mark.parametrize(
+    "arguments, words",
+    [(["help"], "denoise"), (["help", "denoise"], "--sigma"), (["help", "weights"], "pull")],
+)
+def test_help_is_a_command_too(capsys, arguments, words):
+    assert run(*arguments) == 0
+    assert words in capsys.readouterr().out
+
+
+def test_cuda_without_it_in_pytorch_says_which_this_is_and_where_the_other_is(monkeypatch):
+    monkeypatch.setattr("torch.version.cuda", None)
+    monkeypatch.setattr("torch.__version__", "2.13.0+cpu")
+    with pytest.raises(OptionError, match=r"this one \(2.13.0\+cpu\) is for CPUs only; https://pytorch.org"):
+        torch_device("cuda")
+
+
+def test_a_preset_that_is_a_kind_of_video_is_told_from_an_encoders_speed(tmp_path, capsys):
+    write_video(tmp_path / "in.mp4", 2)
+    assert run("denoise", tmp_path / "in.mp4", "--preset", "tape") == 2
+    printed = capsys.readouterr().err
+    assert "the encoder's speeds; recipes for kinds of videos are in examples/README.md" in printed
 
 
 def test_a_file_in_the_place_of_the_command_names_where_it_goes(tmp_path, capsys):

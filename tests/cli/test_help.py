@@ -65,7 +65,7 @@ def flags(name: str, flag: str) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    "name, own", [("denoise", {"--sigma"}), ("derain", set()), ("sr", {"--scale"})], ids=str
+    "name, own", [("denoise", {"--sigma", "--quality"}), ("derain", set()), ("sr", {"--scale"})], ids=str
 )
 def test_help_shows_the_ten_options_that_a_task_needs_and_help_all_the_others(name, own):
     shared = "--strength --start --duration --output --preview --dry-run --overwrite --crf --device"
@@ -73,6 +73,11 @@ def test_help_shows_the_ten_options_that_a_task_needs_and_help_all_the_others(na
     assert {*short} == {*shared.split(), "--help", "--help-all"} | own
     assert {*short} < {*long} and {"--no-tags", "--encoder-option", "--work-dir"} < {*long}
     assert len(long) <= 47
+
+
+@pytest.mark.parametrize("name", ["denoise", "dehaze", "derain", "desnow", "deblur", "sr", "run"])
+def test_the_help_of_a_task_fits_on_a_screen(name):
+    assert len(help_of(name, columns=80).splitlines()) <= 40
 
 
 def test_the_panels_are_in_their_order():

@@ -3,6 +3,8 @@
 import ast
 import io
 import json
+import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import av
@@ -13,8 +15,11 @@ from sample_videos import write_video
 import vidrestore.cli
 from vidrestore.cli.progress import PlainLines, print_json, progress_bar
 from vidrestore.cli.terminal import ask, escaped, fitted
-from vidrestore.event_log import describe
+from vidrestore.event_log import describe, progress_of
 from vidrestore.events import Progressed, Warned
+from vidrestore.jobs import frame_progress
+from vidrestore.jobs.frame_progress import counted
+from vidrestore.working import HERE, begin_task, steps
 
 FORGED = "a\x1b]0;title\x07\r\nvidrestore: all lost\x9b31m\u202etxt.exe\u2028\u061c"
 
@@ -87,6 +92,42 @@ def test_events_are_one_plain_line_each(capsys):
 
 def test_a_line_without_a_number_ends_with_its_words():
     assert describe(Progressed("-", 0, stage="look")) == "-: looking for weather"
+
+
+@pytest.mark.parametrize("name", ["clip.mp4", "a holiday in the mountains with everybody.mp4"])
+def test_a_bar_of_80_columns_has_name_frames_rate_time_left_and_elapsed_time(monkeypatch, capsys, name):
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    event = Progressed(f"in/{name}", 20, 90_000, 80.0, memory=10**9, index=12, count=99)
+    with progress_bar() as listener:
+        listener(event)
+        listener.progress.refresh()
+    plain = re.sub("\x1b\\[[^a-zA-Z]*[a-zA-Z]", "\n", capsys.readouterr().err)
+    line = "".join(plain.split("\r")[0].split("\n"))
+    assert "20/90000 frames, 4.0 s a frame, 99:58:40 left" in line
+    assert (
+        line.startswith(f"[12/99] {name[:3]}") and "mp4 ━" in line and "0:00:00" in line and len(line) <= 80
+    )
+
+
+def test_progress_counts_parts_of_a_clip_that_is_under_way(monkeypatch):
+    monkeypatch.setattr(frame_progress, "PROGRESS_SECONDS", 0)
+    clock = [0.0]
+    monkeypatch.setattr(frame_progress.time, "monotonic", lambda: clock[0])
+    events: list[Progressed] = []
+
+    def restored() -> Iterator[int]:
+        begin_task(4.0)
+        for _ in steps(range(8)):
+            clock[0] += 5.0
+            HERE.meter.look()
+        HERE.reach(1.0)
+        yield from range(4)
+
+    assert list(counted(restored(), "a.mp4", 4, "restore", events.append)) == [0, 1, 2, 3]
+    assert [(event.done, event.eta) for event in events[2:4]] == [(0, None), (1, 45.0)]
+    assert progress_of(events[3]).startswith("1/4 frames, 15.0 s a frame, 45.0 s left")
+    assert events[-1].done == 4
 
 
 def test_a_question_takes_the_bar_off_the_terminal_first(monkeypatch, capsys):

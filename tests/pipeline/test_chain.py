@@ -1,13 +1,15 @@
 """The machinery that lets stages of a job run at the same time."""
 
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Generator, Iterator
 from contextlib import closing
 from types import SimpleNamespace
 
 import pytest
 
 from vidrestore.pipeline.chain import ByteQueue, buffered, frames_ahead, ordered_map
+from vidrestore.working import HERE, Meter, begin_task, steps
 
 
 def unit(item: object) -> int:
@@ -161,3 +163,71 @@ def test_ordered_map_hands_over_the_error_of_a_call():
     assert [next(results) for _ in range(3)] == [0, 1, 2]
     with pytest.raises(ValueError, match="item 3"):
         next(results)
+
+
+def test_a_worker_between_two_tiles_stops_when_nobody_waits_for_its_result():
+    ended = threading.Event()
+
+    def restore(item: int) -> None:
+        try:
+            for _ in steps(range(10_000)):
+                time.sleep(0.01)
+        finally:
+            ended.set()
+
+    begun = buffered(ordered_map(restore, range(3), 2), 1, unit)
+    began = time.monotonic()
+    stopped_while_waiting(begun)
+    assert time.monotonic() - began < 5 and ended.is_set()
+
+
+def test_a_call_of_a_network_that_takes_longer_is_left_behind(release):
+    began = time.monotonic()
+    stopped_while_waiting(buffered(ordered_map(lambda item: release.wait(60), range(3), 2), 1, unit))
+    assert time.monotonic() - began < 5
+
+
+def test_a_second_stage_that_waits_for_the_first_stops_with_it(release):
+    began = time.monotonic()
+    first = buffered(ordered_map(lambda item: release.wait(60), range(3), 2), 1, unit)
+    stopped_while_waiting(buffered(ordered_map(str, first, 2), 1, unit))
+    assert time.monotonic() - began < 5
+
+
+def stopped_while_waiting(items: Generator[object]) -> None:
+    """Close a chain while its consumer waits for the first item, as Ctrl-C does."""
+
+    def interrupt() -> None:
+        if time.monotonic() - began > 0.3:
+            raise KeyboardInterrupt
+
+    began = time.monotonic()
+    HERE.meter = Meter(interrupt)
+    try:
+        with pytest.raises(KeyboardInterrupt), closing(items):
+            next(items)
+    finally:
+        HERE.meter = None
+
+
+@pytest.fixture
+def release() -> Iterator[threading.Event]:
+    """What a slow network waits for, at the latest the end of the test."""
+    event, before = threading.Event(), threads()
+    yield event
+    event.set()
+    for thread in threads() - before:
+        thread.join(10)
+
+
+def test_the_meter_counts_parts_of_frames_in_nested_steps():
+    HERE.meter, seen = Meter(), []
+    try:
+        begin_task(8)
+        for _ in steps("ab"):
+            for _ in steps("cd"):
+                seen.append(HERE.meter.frames)
+        HERE.reach(1.0)
+        assert (seen, HERE.meter.frames) == ([0, 2, 4, 6], 8)
+    finally:
+        HERE.meter = None

@@ -141,7 +141,9 @@ def test_footage_is_found_by_suffix_in_order_of_name_without_what_is_held_out(tm
         "a.webm",
         "c.mp4",
     ]
-    with pytest.raises(ConfigError, match="nowhere: no such folder; paths .* are relative"):
+    with pytest.raises(
+        ConfigError, match="nowhere: no such folder; name .* by `data`, .* paths are relative"
+    ):
         find_footage(tmp_path / "nowhere", [], CLIP_SUFFIXES)
 
 

@@ -314,7 +314,9 @@ def test_an_output_that_can_not_be_a_folder_is_refused(tmp_path):
 def test_a_device_that_is_not_there_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     assert torch_device("auto") == torch_device("cpu") == CPU
-    with pytest.raises(OptionError, match="torch sees .* CUDA devices; use `device=cpu`"):
+    with pytest.raises(
+        OptionError, match="for CPUs only; https.*|torch sees .* CUDA devices; use `device=cpu`"
+    ):
         torch_device("cuda")
     with pytest.raises(OptionError, match="device 'tpu' is unknown"):
         train(tiny_run(tmp_path), tmp_path / "runs", device="tpu")

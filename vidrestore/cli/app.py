@@ -10,6 +10,7 @@ import io
 import os
 import re
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
@@ -24,11 +25,13 @@ from vidrestore.cli.config_commands import config, use_user_file
 from vidrestore.cli.eval_commands import evaluate
 from vidrestore.cli.inputs import INTERRUPTED
 from vidrestore.cli.inspect_commands import devices, inspect, suggest, verify
-from vidrestore.cli.restoring import RESTORE_COMMANDS, run
+from vidrestore.cli.restoring import HELP, RESTORE_COMMANDS, run
 from vidrestore.cli.sense_commands import recover, sense
 from vidrestore.cli.terminal import as_options, say, show
 from vidrestore.cli.train_commands import train
 from vidrestore.errors import VidRestoreError
+from vidrestore.options import RestoreOptions, declared
+from vidrestore.working import WORKER
 
 RESTORE, OTHER, RESEARCH = "Restore", "Look, measure, train", "Research"  # panels of the commands
 
@@ -108,6 +111,9 @@ def main(arguments: list[str] | None = None) -> None:
     if isinstance(sys.stdout, io.TextIOWrapper):
         # file names may have characters that the terminal's encoding lacks
         sys.stdout.reconfigure(errors="backslashreplace")
+    arguments = sys.argv[1:] if arguments is None else arguments
+    if arguments[:1] == ["help"]:
+        arguments = [*arguments[1:], "--help"]
     try:
         code = app(arguments, standalone_mode=False)
         sys.exit(code if isinstance(code, int) else 0)
@@ -129,6 +135,16 @@ def main(arguments: list[str] | None = None) -> None:
         sys.exit(1)
     finally:
         _flush_stdout()  # reports an error of stdout in place of the one that it caused
+        _leave_workers(sys.exc_info()[1])
+
+
+def _leave_workers(error: BaseException | None) -> None:
+    """End the process at once if threads were left behind in a call of a network: they don't end with it
+    otherwise, and PyTorch aborts in them.
+    """
+    if isinstance(error, SystemExit) and any(each.name == WORKER for each in threading.enumerate()):
+        sys.stderr.flush()
+        os._exit(error.code if isinstance(error.code, int) else 1)
 
 
 def ran_out_of_memory(error: BaseException) -> bool:
@@ -177,12 +193,26 @@ def usage_line(error: Any) -> str:
         return f"{unknown[1]} is no command; name the command first, such as vidrestore denoise {unknown[1]}"
     if unknown and (meant := OTHER_NAMES.get(unknown[1])):
         text += f". Did you mean '{meant}'"
-    text += _origin(error)
+    text = _better_hint(text, getattr(error, "ctx", None)) + _origin(error)
     context, words = getattr(error, "ctx", None), list[str]()
     while context is not None and context.parent is not None:
         words.insert(0, str(context.info_name))
         context = context.parent
     return f"{text}; see {' '.join(['vidrestore', *words])} --help"
+
+
+def _better_hint(text: str, context: Any) -> str:
+    """Return Typer's sentence, for an option that other commands have with their names instead of guesses."""
+    unknown = re.match(r"No such option: (-\S+)", text)
+    if unknown is None or context is None:
+        return text
+    command, name = context.info_name, unknown[1].lstrip("-").replace("-", "_")
+    if unknown[1] in ("-i", "--input") and command in HELP:
+        return f"{unknown[1]}: inputs need no option, as in vidrestore {command} in.mp4"
+    option = declared(RestoreOptions).get(name)
+    if option is None or not option.about or not (tasks := sorted(option.about.tasks)):
+        return text
+    return f"No such option: {unknown[1]}, which is for {', '.join(tasks)}"
 
 
 def _origin(error: Any) -> str:

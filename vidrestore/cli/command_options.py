@@ -36,20 +36,9 @@ Threads = Annotated[
     int, typer.Option("--threads", min=0, max=MOST_THREADS, metavar="N", help="CPU threads; 0: all.")
 ]
 
-# what --help shows of a task; --help-all shows the other options, too
-SHORT = {
-    "sources",
-    "sigma",
-    "quality",
-    "scale",
-    "strength",
-    "start",
-    "duration",
-    "output",
-    "preview",
-    "dry_run",
-}
-SHORT |= {"overwrite", "crf", "device", "steps", "settings", "help", "help_all"}
+# what --help shows of a task, in this order; --help-all shows the other options, too
+_SHORT = "sources output preview dry_run sigma quality scale strength steps settings start duration"
+SHORT = [*_SHORT.split(), "crf", "device", "overwrite", "help_all", "help"]
 
 # how the values of an option that may be repeated become that of its field
 JOINED: dict[Any, Callable[[list[Any]], Any]] = {
@@ -200,12 +189,25 @@ class LegibleGroup(_Legible, TyperGroup):
 
 
 class TaskCommand(LegibleCommand):
-    """A command whose help shows the options of `SHORT`, or all if `--help-all` asks for it."""
+    """A command whose help shows the options of `SHORT` in one panel, or all if `--help-all` asks for it."""
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
-        for each in self.params:
-            each.hidden = each.name not in SHORT and not ctx.params.get("help_all")  # type: ignore[attr-defined]
-        super().format_help(ctx, formatter)
+        whole = self.params
+        if not ctx.params.get("help_all"):
+            found = {each.name: each for each in whole}
+            self.params = [_briefly(found[name]) for name in SHORT if name in found]
+        try:
+            super().format_help(ctx, formatter)
+        finally:
+            self.params = whole
+
+
+def _briefly(parameter: Any) -> Any:
+    """Return a parameter without a panel of its own, and without a default that is only a value."""
+    brief = copy(parameter)
+    brief.rich_help_panel = None
+    brief.show_default = isinstance(parameter.show_default, str) and parameter.show_default
+    return brief
 
 
 def _show_all(context: typer.Context, wanted: bool) -> None:

@@ -11,12 +11,34 @@ from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, TextIO
 
 from vidrestore.cli.terminal import bar_console, cleared, escaped, fitted, in_options, say, say_json
-from vidrestore.event_log import LOGGER, Logged, describe, numbered, progress_of, result_of, stage_of
-from vidrestore.events import BEFORE_START, Event, Failed, Finished, Listener, Progressed
+from vidrestore.event_log import (
+    LOGGER,
+    Logged,
+    describe,
+    numbered,
+    position_of,
+    progress_of,
+    result_of,
+    stage_of,
+)
+from vidrestore.events import (
+    BEFORE_START,
+    Event,
+    Failed,
+    Finished,
+    Listener,
+    Planned,
+    Progressed,
+    Started,
+    Warned,
+)
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
+ELAPSED = 7  # characters of the elapsed time: 1:02:30
+PHOTOS = (".jpg", ".jpeg", ".png", ".tif", ".tiff", ".webp", ".bmp", ".heic")
+SHORT_NAME = 16  # characters
 PLAIN_INTERVAL = 10.0  # seconds between two lines about the same stage
 
 
@@ -39,8 +61,11 @@ def listening(json: bool = False, quiet: bool = False, *, verbose: bool = False)
         progress: BarListener | PlainLines = (
             stack.enter_context(progress_bar()) if has_bar else PlainLines(sys.stderr, quiet=quiet)
         )
-        results = (print_json,) if json else () if quiet else (print_summary,)
-        listeners = (progress, *results)  # the bar is removed before the summary is printed
+        results: tuple[Listener, ...] = (print_json,) if json else () if quiet else (print_summary,)
+        listeners: tuple[Listener, ...] = (
+            Brief(progress),
+            *results,
+        )  # the bar is removed before the summary is printed
         if verbose and not quiet:
             stack.enter_context(_handling(_Lines(progress.show)))
 
@@ -49,6 +74,28 @@ def listening(json: bool = False, quiet: bool = False, *, verbose: bool = False)
                 listener(event)
 
         yield in_options(Logged(emit))
+
+
+class Brief:
+    """A listener that passes on what a person needs of several inputs: of a photo no beginning and no plan,
+    so that it takes one line, and the same warning once.
+    """
+
+    def __init__(self, on_event: Listener) -> None:
+        self._on_event = on_event
+        self._warned: set[str] = set()
+
+    def __call__(self, event: Event) -> None:
+        several = event.count is not None and event.count > 1
+        is_photo = several and event.source.lower().endswith(PHOTOS)
+        is_whole = isinstance(event, Progressed) and event.done == event.total
+        if is_photo and (is_whole or isinstance(event, Started | Planned)):
+            return
+        if several and isinstance(event, Warned):
+            if event.message in self._warned:
+                return
+            self._warned.add(event.message)
+        self._on_event(event)
 
 
 class _Lines(logging.Handler):
@@ -133,7 +180,7 @@ def progress_bar() -> Iterator[BarListener]:
     console = bar_console()
     columns = (
         TextColumn("{task.description}", markup=False),
-        BarColumn(max(8, min(40, console.width - 76))),
+        BarColumn(_bar_width(console.width)),
         TextColumn("{task.fields[text]}", markup=False),
         TimeElapsedColumn(),
     )
@@ -147,6 +194,18 @@ def progress_bar() -> Iterator[BarListener]:
     finally:
         cleared.remove(listener.clear)
         progress.stop()
+
+
+def _bar_width(columns: int) -> int:
+    return max(6, min(40, columns - 90))
+
+
+def shortened(name: str, room: int) -> str:
+    """Return a name of at most `room` characters, its middle left out; nothing in less than five."""
+    if len(name) <= room:
+        return name
+    kept = room - 1
+    return f"{name[: kept // 2]}…{name[len(name) - kept + kept // 2 :]}" if room >= 5 else ""
 
 
 class BarListener:
@@ -174,7 +233,15 @@ class BarListener:
         console.print(line, markup=False, highlight=False, soft_wrap=True)
 
     def _draw(self, event: Progressed) -> None:
-        stage, text = numbered(event) + stage_of(event), progress_of(event)
+        width = self.progress.console.width
+        room = width - _bar_width(width) - ELAPSED - 3  # blanks between columns
+        name, text = escaped(os.path.basename(event.source)), progress_of(event)
+        begin = f"{numbered(event)}{stage_of(event)} "
+        if len(begin + name + text) > room:
+            text = position_of(event)  # memory leaves first, then the name of the stage
+        if len(begin + name[:SHORT_NAME] + text) > room:
+            begin = numbered(event)
+        stage = (begin + shortened(name, room - len(begin + text))).rstrip()
         if self._bar is None:
             self._bar = self.progress.add_task(stage, total=event.total, text=text)
             self.progress.start()

@@ -8,8 +8,8 @@ from __future__ import annotations
 import shlex
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
@@ -19,6 +19,7 @@ import typer
 
 from vidrestore import option_values
 from vidrestore.checking import converted, known_names, parse_toml, toml, with_settings
+from vidrestore.cli.batch_list import BatchList
 from vidrestore.cli.command_options import HelpAll, Json, Quiet, of_task, one_use_of_stdout, with_options
 from vidrestore.cli.inputs import numbered, run_each, stops_cleanly
 from vidrestore.cli.progress import listening
@@ -63,7 +64,7 @@ class RunOptions:
             "-o",
             help="File, folder, %04d.png for pictures, or - for a y4m pipe.",
             metavar="OUT",
-            show_default="beside IN, named after the task; .mkv if IN's kind can't be written",
+            show_default="beside IN, named after the task",
         ),
     ] = None
     preview: Annotated[
@@ -78,9 +79,10 @@ class RunOptions:
         str | None,
         output_option(help="Write an HTML page: before and after, noise, flicker.", metavar="FILE.html|DIR"),
     ] = None
-    sidecar: Annotated[bool, output_option(help="Write OUT.vidrestore.json, for `vidrestore verify`.")] = (
-        False
-    )
+    sidecar: Annotated[
+        bool,
+        output_option(help="Write OUT.vidrestore.json, for `vidrestore verify`; a list of a batch, too."),
+    ] = False
     dry_run: Annotated[bool, output_option(help="Show the plan and its cost; restore nothing.")] = False
     json: Json = False
     quiet: Quiet = False
@@ -136,10 +138,11 @@ def _run_all(run: RunOptions, steps: Callable[[], list[Step]], on_event: Listene
         batch = _batch(given, run, steps())
         if run.report is not None and len(batch.sources) > 1 and not Path(run.report).is_dir():
             raise OptionError(f"--report {run.report}: several inputs need a folder for their pages")
+        listed = _list_of(batch, run, on_event)
     except VidRestoreError as error:
         on_event(Failed(only, str(error), kind=type(error).__name__, exit_code=error.exit_code))
         return error.exit_code
-    on_event = numbered(on_event, batch.sources)
+    on_event = numbered(listed or on_event, batch.sources)
     for path, origin in batch.left_out.items():
         on_event(
             Warned(
@@ -151,7 +154,9 @@ def _run_all(run: RunOptions, steps: Callable[[], list[Step]], on_event: Listene
     for path, note in batch.notes:
         on_event(Warned(path, note))
     began, done = time.monotonic(), 0
-    with closing(batch):
+    with closing(batch), ExitStack() as at_last:
+        if listed:
+            at_last.callback(listed.write)
 
         def work(source: str) -> int:
             nonlocal done
@@ -159,12 +164,22 @@ def _run_all(run: RunOptions, steps: Callable[[], list[Step]], on_event: Listene
                 batch, source, run, on_event
             )
             done += 1
+            if listed and getattr(found, "skipped", False):
+                listed.note(source, "skipped", "its output exists")
             return found.exit_code
 
         code = run_each(batch.sources, work, on_event)
     if len(batch.sources) > 1 and not (run.json or run.quiet):
         say(f"{done} of {len(batch.sources)} inputs in {length_of_time(time.monotonic() - began)}")
     return code
+
+
+def _list_of(batch: Batch, run: RunOptions, on_event: Listener) -> BatchList | None:
+    """Return the list of several inputs that are restored by this process, if sidecars are asked for."""
+    alone = run.preview is None and not run.dry_run and run.shard is None
+    if not (run.sidecar and alone and len(batch.sources) > 1):
+        return None
+    return BatchList(batch.sources, batch.outputs, batch.left_out, on_event)
 
 
 def _check_together(run: RunOptions, options: RestoreOptions) -> None:
@@ -448,6 +463,7 @@ def run(
       vidrestore run in.mp4 --steps denoise,sr --set sr.height=1080
       vidrestore run videos/ -o out/ --config steps.toml
     """
+    _check_settings(settings or (), steps)
     tables = with_settings(_read_toml(config), settings or (), HELP)
     in_file = tables.pop("steps", [])
     names = steps.split(",") if steps else in_file
@@ -463,6 +479,17 @@ def run(
         show(*toml({"steps": names} | tables).splitlines())
         return
     run_steps(run, lambda: _chain(names, tables, options))
+
+
+def _check_settings(settings: Sequence[str], steps: str) -> None:
+    """Raise OptionError for a setting that doesn't name its step."""
+    for setting in settings:
+        name = setting.partition("=")[0].strip().replace("-", "_")
+        found = declared(RestoreOptions).get(name)
+        if found and found.about:
+            tasks = [task for task in steps.split(",") if task in (found.about.tasks or HELP)]
+            step = (tasks or sorted(found.about.tasks) or ["denoise"])[0]
+            raise OptionError(f"--set {setting}: name the step that it is for, as in --set {step}.{setting}")
 
 
 def _read_toml(path: str | None) -> dict[str, Any]:

@@ -107,15 +107,22 @@ class Batch:
         several = len(found) > 1
         steps = (Step(task, options), *self.later)
         suffix = suffix or ".".join(suffix_of(step.task, step.options) for step in steps)
-        self.outputs = {
-            source.name: output_for(source, _below(output, folder), suffix, several=several)
-            for source, folder in found.items()
-        }
+        self._bad: dict[str, MediaError] = {}
+        self.outputs: dict[str, Target] = {}
+        for source, folder in found.items():
+            try:
+                made = output_for(source, _below(output, folder), suffix, several=several)
+            except MediaError as error:  # fails alone
+                if not several:
+                    raise
+                self._bad[source.name] = error
+            else:
+                self.outputs[source.name] = made
         twice = clashing(self.outputs)
         self.outputs |= {
             source.name: output_for(source, _below(output, folder), suffix, several=several, full=True)
             for source, folder in found.items()
-            if source.name in twice
+            if source.name in twice and source.name not in self._bad
         }
         self._clashing = clashing(self.outputs)
         written = self.outputs.values()
@@ -125,7 +132,11 @@ class Batch:
         self._way.check(self)
 
     def request(self, source: str) -> Request:
-        """Return the request for one of `sources`. Raises OptionError if another has the same output."""
+        """Return the request for one of `sources`. Raises OptionError if another has the same output, and
+        MediaError for one that can't be an input.
+        """
+        if error := self._bad.get(source):
+            raise error
         if others := self._clashing.get(source):
             raise OptionError(
                 f"{source}: {' and '.join(others)} would become {self.outputs[source]}, too; restore them "
@@ -141,8 +152,8 @@ class Batch:
         return tuple(name for source in self._sources.values() for name in source.files)
 
     def requests(self) -> list[Request]:
-        """Return the requests for all `sources` but those whose output is that of another."""
-        return [self.request(source) for source in self.sources if source not in self._clashing]
+        """Return the requests for all `sources` but those that are refused."""
+        return [self.request(each) for each in self.outputs if each not in self._clashing]
 
     @property
     def tasks(self) -> str:

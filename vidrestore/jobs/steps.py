@@ -103,6 +103,7 @@ class Steps:
         self.scale: Scale = 1
         for step, restorer in zip(steps, restorers, strict=True):
             stage = Stage(step, restorer, video)
+            stage.clips.share = 1 / len(steps)
             self.stages.append(stage)
             self.scale *= stage.scale
             height, width = enlarged_size(video.height, video.width, stage.scale)

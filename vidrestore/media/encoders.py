@@ -281,7 +281,10 @@ def _quality(row: EncoderRow, options: EncoderOptions, source: SourceInfo) -> di
             numbers = [preset for preset in row.presets if preset.lstrip("-").isdecimal()]
             words = [preset for preset in row.presets if preset not in numbers]
             known = ", ".join([*words, f"{numbers[0]} to {numbers[-1]}"])
-            raise OptionError(f"`preset={options.preset}`: {row.name} has no such preset; expected {known}")
+            raise OptionError(
+                f"`preset={options.preset}`: {row.name} has no such preset; expected {known}, the encoder's "
+                "speeds; recipes for kinds of videos are in examples/README.md"
+            )
         settings[row.preset] = options.preset
     if options.crf is not None and (options.lossless or not row.crf):
         why = "lossless output has no quality to set" if options.lossless else f"{row.name} has no crf"

@@ -39,6 +39,7 @@ from vidrestore.models.vsr_transformer import (
     near_zero,
     residual_blocks,
 )
+from vidrestore.working import check_stop, steps
 
 PATCH = 3 * SCALE**2  # values of a patch
 # places that a patch attends to, in large pixels right of and below the end of the flow
@@ -53,6 +54,7 @@ LEAST_SQUARE = 1e-4  # that is added before logarithms
 MOST_STRAY = 4.0  # squared pixels
 TAKEN = 0.2  # initial share of the difference to what is taken that is added
 CHANGE_GAIN = 8.0  # differences are small; convolutions see them as large as features
+PASSES = 1, 4, 2  # shares of the time of a clip: flow, frames backwards, and forwards (on a CPU)
 FLOW_PIXELS = 1 << 17  # of the frames whose flow is found at once on a CPU
 
 
@@ -298,17 +300,20 @@ class VsrRecurrent(nn.Module):
         is computed for `at_once` frames together.
         """
         if not self.config.neighbours:
-            for at in range(keep[0], keep[1], at_once):
+            for at in steps(range(keep[0], keep[1], at_once)):
                 patches, _ = self.enlarged(joined(clip[at : min(at + at_once, keep[1])]))
                 yield from F.pixel_shuffle(patches, SCALE).split(len(clip[0]))
             return
+        passes = steps(("flow", "backwards", "forwards"), PASSES)
+        next(passes)
         later, earlier = self._flows(clip, at_once)
         whole, batch = torch.promote_types(clip[0].dtype, torch.float32), len(clip[0])
         # half of the memory, and exact to a sixteenth of a grey level
         stored = torch.float16 if self.dtype == torch.bfloat16 else whole
         kept: list[tuple[Tensor, Tensor]] = []
         handed: Tensor | None = None
-        for stop in range(len(clip), 0, -at_once):
+        next(passes)
+        for stop in steps(range(len(clip), 0, -at_once)):
             first = max(0, stop - at_once)
             patches, maps = self.enlarged(joined(clip[first:stop]))
             flow, back = (joined(flows[first + 1 : stop + 1]) for flows in (later, earlier))
@@ -319,7 +324,8 @@ class VsrRecurrent(nn.Module):
                 handed = F.pixel_shuffle(patches, SCALE)
                 kept.append((patches.to(stored), own))
         handed = None
-        for first in range(0, keep[1], at_once):
+        next(passes)
+        for first in steps(range(0, keep[1], at_once)):
             stop = min(first + at_once, keep[1])
             patches, shared = map(joined, zip(*(kept.pop() for _ in range(first, stop)), strict=True))
             flow, back = (joined(flows[first:stop]) for flows in (earlier, later))
@@ -336,6 +342,7 @@ class VsrRecurrent(nn.Module):
         small = frames.contiguous(memory_format=torch.channels_last).to(self.dtype)
         maps = self.extractor(small)
         for layer in self.layers:
+            check_stop()
             maps = layer(maps, small)
         maps = self.reconstruction(maps)
         frames = frames.to(torch.promote_types(frames.dtype, torch.float32))
@@ -354,7 +361,7 @@ class VsrRecurrent(nn.Module):
         pairs = max(2 * at_once - 1, FLOW_PIXELS // still[:, 0].numel())
         found = list[Tensor]()
         with torch.no_grad(), torch.autocast(still.device.type, enabled=False):
-            for at in range(0, len(here), pairs):
+            for at in steps(range(0, len(here), pairs)):
                 several = (torch.cat(frames[at : at + pairs]) for frames in (here, there))
                 found += subpixel_motion(*several).split(batch)
         return [still, *found[: count - 1], still], [still, *found[count - 1 :], still]

@@ -3,8 +3,10 @@ bounded in bytes.
 
 A job is a chain of plain generators. `buffered` moves everything before it into a thread of its own;
 `ordered_map` works on several items at once and gives the results in order. Both hand errors over to whoever
-consumes them, and both have stopped their threads and closed what they consume when their own iterator is
-closed, whatever the reason (the end, an error further down, Ctrl-C).
+consumes them, and both stop their threads and close what they consume when their own iterator is closed,
+whatever the reason (the end, an error further down, Ctrl-C). A worker of `ordered_map` stops at the next
+`check_stop`; one that is in a call of a network for longer than `PATIENCE` is left behind, and its result is
+dropped.
 """
 
 from __future__ import annotations
@@ -15,19 +17,23 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, wait
 from contextlib import closing
 from functools import partial
+from queue import SimpleQueue
 from typing import Generic, TypeVar
 
 import torch
 
 from vidrestore.frames import Frame
+from vidrestore.working import HERE, WORKER, Meter, check_stop
 
 QUEUE_BYTES = 4 << 20  # frames that a stage runs ahead of the next
 # The same beside a GPU, which takes and gives whole clips: two of 1080p in 10 bits. Decoder and encoder go on
 # while it works, and it works while they lag behind.
 GPU_QUEUE_BYTES = 256 << 20
+LOOK = 0.1  # seconds between two looks at the flag of a thread that waits
+PATIENCE = 0.5  # seconds that workers get to stop
 T = TypeVar("T")
 R = TypeVar("R")
 
@@ -42,7 +48,7 @@ class ByteQueue(Generic[T]):
         self.held = 0  # bytes
         self._items: deque[tuple[T, int]] = deque()
         self._changed = threading.Condition()
-        self._closed = False
+        self.closed = threading.Event()
         self._ended = False
         self._error: BaseException | None = None
 
@@ -51,8 +57,10 @@ class ByteQueue(Generic[T]):
         has closed the queue.
         """
         with self._changed:
-            self._changed.wait_for(lambda: self._closed or not self._items or self.held + size <= self.limit)
-            if self._closed:
+            self._changed.wait_for(
+                lambda: self.closed.is_set() or not self._items or self.held + size <= self.limit
+            )
+            if self.closed.is_set():
                 return False
             self._items.append((item, size))
             self.held += size
@@ -68,14 +76,15 @@ class ByteQueue(Generic[T]):
     def close(self) -> None:
         """Called by the consumer: it takes no more items, and the producer is to stop."""
         with self._changed:
-            self._closed = True
+            self.closed.set()
             self._items.clear()
             self._changed.notify_all()
 
     def __iter__(self) -> Iterator[T]:
         while True:
             with self._changed:
-                self._changed.wait_for(lambda: self._items or self._ended)
+                while not self._changed.wait_for(lambda: self._items or self._ended, LOOK):
+                    _look()
                 if not self._items:
                     break
                 item, size = self._items.popleft()
@@ -85,6 +94,13 @@ class ByteQueue(Generic[T]):
             del item  # free its memory while waiting for the next
         if self._error is not None:
             raise self._error
+
+
+def _look() -> None:
+    """Do what a thread that waits has to do now and then. Raises Stopped."""
+    check_stop()
+    if HERE.meter is not None:
+        HERE.meter.look()
 
 
 def frames_ahead(frames: Iterable[Frame], *, on_gpu: bool = False) -> closing[Generator[Frame]]:
@@ -103,7 +119,7 @@ def buffered(items: Iterable[T], limit: int, size: Callable[[T], int]) -> Genera
     that came before it.
     """
     queue: ByteQueue[T] = ByteQueue(limit)
-    thread = threading.Thread(target=_produce, args=(items, queue, size), daemon=True)
+    thread = threading.Thread(target=_produce, args=(items, queue, size, HERE.meter), daemon=True)
     thread.start()
     try:
         yield from queue
@@ -112,8 +128,9 @@ def buffered(items: Iterable[T], limit: int, size: Callable[[T], int]) -> Genera
         thread.join()
 
 
-def _produce(items: Iterable[T], queue: ByteQueue[T], size: Callable[[T], int]) -> None:
+def _produce(items: Iterable[T], queue: ByteQueue[T], size: Callable[[T], int], meter: Meter | None) -> None:
     error: BaseException | None = None
+    HERE.flag, HERE.meter = queue.closed, meter
     try:
         for item in items:
             if not queue.put(item, size(item)):
@@ -136,20 +153,58 @@ def ordered_map(
 
     Each worker's thread runs `begin` first.
     """
-    pending: deque[Future[R]] = deque()
-    with ThreadPoolExecutor(workers, initializer=begin) as pool:
+    pending, tasks, stop = deque[Future[R]](), SimpleQueue[tuple[Future[R], T] | None](), threading.Event()
+    threads = [
+        threading.Thread(
+            target=_work, args=(function, tasks, stop, HERE.meter, begin), name=WORKER, daemon=True
+        )
+        for _ in range(workers)
+    ]
+    for thread in threads:
+        thread.start()
+    try:
+        for item in items:
+            pending.append(Future())
+            tasks.put((pending[-1], item))
+            del item
+            if len(pending) > workers:
+                yield _result(pending.popleft())
+        while pending:
+            yield _result(pending.popleft())
+    finally:
+        stop.set()
+        for _ in threads:
+            tasks.put(None)
+        close(items)
+        last = time.monotonic() + PATIENCE
+        for thread in threads:
+            thread.join(max(0.0, last - time.monotonic()))
+
+
+def _result(future: Future[R]) -> R:
+    while not wait((future,), LOOK).done:
+        _look()
+    return future.result()
+
+
+def _work(
+    function: Callable[[T], R],
+    tasks: SimpleQueue[tuple[Future[R], T] | None],
+    stop: threading.Event,
+    meter: Meter | None,
+    begin: Callable[[], None] | None,
+) -> None:
+    """Do tasks until there is None, or the results are not wanted."""
+    HERE.flag, HERE.meter = stop, meter
+    if begin is not None:
+        begin()
+    while (task := tasks.get()) is not None and not stop.is_set():
+        future, item = task
         try:
-            for item in items:
-                pending.append(pool.submit(function, item))
-                del item
-                if len(pending) > workers:
-                    yield pending.popleft().result()
-            while pending:
-                yield pending.popleft().result()
-        finally:
-            for future in pending:
-                future.cancel()
-            close(items)
+            future.set_result(function(item))
+        except BaseException as error:
+            future.set_exception(error)
+        del task, future, item  # free their memory while waiting for the next
 
 
 def at_once(work: Callable[[T], R], items: Iterable[T], workers: int, threads: int) -> Generator[R]:

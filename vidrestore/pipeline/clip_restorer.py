@@ -32,6 +32,7 @@ from vidrestore.pipeline.plan import Clip, PlannedClip, colour_planes
 from vidrestore.pipeline.transfers import Samples, Sent, Uploads, all_finite, stored_samples
 from vidrestore.restorers.base import Restorer
 from vidrestore.restorers.devices import memory_for
+from vidrestore.working import HERE, begin_task
 
 T = TypeVar("T")
 
@@ -78,6 +79,7 @@ class ClipRestorer:
         given = None if options.sigma == "auto" else options.sigma
         self.sigma = given if restorer.facts.needs_sigma else 0.0
         self.retried = 0
+        self.share = 1.0  # of a frame's work, if there are several steps
         self._counting = Lock()
 
     @property
@@ -124,10 +126,14 @@ class ClipRestorer:
         If a device runs out of memory, less is computed at once and the clip is restored again. Raises
         VidRestoreError if the model produces NaN or infinity, or if less at once is not possible.
         """
+        (first, _), (alone, edge) = self._bounds(edged)
+        begin_task((max(alone, edge) - first) * self.share)
         while True:
             try:
                 with torch.inference_mode():
-                    return self._pieces(edged)
+                    pieces = self._pieces(edged)
+                HERE.reach(1.0)
+                return pieces
             except torch.OutOfMemoryError as error:
                 failure = error.with_traceback(None)  # its frames hold tensors
             if not self.restorer.halve_batch():

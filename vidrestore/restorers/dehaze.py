@@ -29,6 +29,7 @@ from vidrestore.errors import CheckpointError
 from vidrestore.models.grouping import frames_at_once
 from vidrestore.models.mb_taylorformer import MBTaylorFormer
 from vidrestore.models.scattering import without_haze
+from vidrestore.working import Stopped, check_stop
 
 T = TypeVar("T")
 
@@ -226,7 +227,11 @@ class ComputedOnce(Generic[T]):
                         self.results.pop(keys[at], None)
                 for at in own:
                     results[at].set_exception(error)
-        return [result.result() for result in results]
+        try:
+            return [result.result() for result in results]
+        except Stopped:  # a thread that others don't wait for
+            check_stop()
+        return self.get(keys, compute)
 
 
 def keys_of(pictures: Tensor) -> list[tuple[int, ...]]:

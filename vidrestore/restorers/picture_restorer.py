@@ -44,6 +44,7 @@ from vidrestore.restorers.devices import (
 from vidrestore.restorers.task_weights import load_for
 from vidrestore.tiling import apply_tiled, padded, tile_sides
 from vidrestore.weights import Model, load_model
+from vidrestore.working import steps
 
 if TYPE_CHECKING:
     from vidrestore.options import RestoreOptions
@@ -219,7 +220,7 @@ class PictureRestorer:
     def frames(self, clip: Tensor, keep: Bounds, *, precision: str | None = None) -> Iterator[Tensor]:
         """See `RgbRestorer.frames`."""
         prepared, near = self._prepared(clip, precision), dict[int, Tensor]()
-        for first in range(*keep, prepared.together):
+        for first in steps(range(*keep, prepared.together)):
             kept = range(first, min(first + prepared.together, keep[1]))
             around = range(max(0, first - self.smoothed), min(len(clip), kept.stop + self.smoothed))
             fresh = [at for at in around if at not in near]

@@ -30,6 +30,7 @@ from vidrestore.restorers.devices import (
 )
 from vidrestore.restorers.task_weights import load_for
 from vidrestore.tiling import apply_by_centres, apply_tiled, padded, tile_sides
+from vidrestore.working import steps
 
 if TYPE_CHECKING:
     from vidrestore.options import RestoreOptions
@@ -215,7 +216,7 @@ def released_windows(network: VsrTransformer, keep: Bounds, tiles: Tensor) -> Te
     around it: (B, T', 3, 256, 256).
     """
     restorer = VsrClip(network, tiles.transpose(0, 1))
-    windows = (frame_window(at, tiles.shape[1], network.config.frames) for at in range(*keep))
+    windows = (frame_window(at, tiles.shape[1], network.config.frames) for at in steps(range(*keep)))
     with torch.inference_mode():
         return torch.stack(
             [restorer.restore(window, network.config.frames // 2).float() for window in windows], 1

@@ -213,7 +213,8 @@ def find_footage(folder: Path, exclude: Sequence[str], suffixes: tuple[str, ...]
     try:
         if not folder.is_dir():
             raise ConfigError(
-                f"{folder}: no such folder; paths in a training configuration are relative to its own folder"
+                f"{folder}: no such folder; name that of your videos and photos by `data`, or in the "
+                "configuration, where paths are relative to its own folder"
             )
         found = sorted(path for path in folder.iterdir() if path.suffix.lower() in suffixes)
     except OSError as error:
