@@ -345,7 +345,8 @@ def is_half_named(request: Request) -> bool:
     if not (request.output.is_pattern and request.has_segments):
         return False
     folder = WorkFolder.of(request)
-    return folder.read("named") is not None and named_output(request, folder) is None
+    is_naming = folder.path.is_dir() and folder.read("named") is not None
+    return is_naming and named_output(request, folder) is None
 
 
 def mark(path: Path, job: Job, damage: str | None, target: Path | None = None) -> None:
