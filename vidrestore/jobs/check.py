@@ -75,6 +75,7 @@ def nothing_to_do(request: Request, on_event: Listener, *, own: int | None = Non
         is_half_named = (
             output.is_pattern
             and request.has_segments
+            and folder.path.is_dir()
             and folder.read("named") is not None
             and named_output(request, folder) is None
         )
