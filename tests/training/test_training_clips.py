@@ -183,8 +183,8 @@ def test_a_flow_network_goes_into_a_released_network_and_no_other(tmp_path, fine
             other.initialise_from(given)
 
 
-def test_a_network_without_attention_goes_into_one_with_it(tmp_path):
-    plain = {"attention": False}
+def test_a_network_of_single_frames_goes_into_one_with_neighbours(tmp_path):
+    plain = {"neighbours": False}
     given = train(
         clip_run(tmp_path, model=plain, training={"steps": 3}),
         tmp_path / "runs",
