@@ -195,7 +195,7 @@ def test_imported_weights_without_a_task_suit_every_task(tmp_path):
     assert PictureRestorer("dehaze", RestoreOptions(model=imported, device="cpu")).sees == "rgb"
 
 
-@pytest.mark.parametrize("tile, message", [(100, "a multiple of 8"), (8, "64 pixels or more")])
+@pytest.mark.parametrize("tile, message", [(100, "a multiple of 8"), (8, "greater than or equal to 64")])
 def test_tiles_that_the_network_cannot_take_are_refused(tmp_path, tile, message):
     with pytest.raises(OptionError, match=message):
         image_restorer(tmp_path, small(), tile=tile)

@@ -40,6 +40,7 @@ def recipe_of(card: Card) -> RunConfig:
     text = card.training.get("configuration")
     if not isinstance(text, str):
         raise ConfigError(f"{card.name}: its card has no training configuration; give one with `config`")
+    text = "\n".join(line for line in text.splitlines() if line not in FORMER)
     name = f"{card.name}.toml"
     here, recipes = (
         parse_config(text, folder / name)

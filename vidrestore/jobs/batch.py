@@ -149,7 +149,11 @@ class Batch:
     @cached_property
     def files(self) -> tuple[str, ...]:
         """The files that all `sources` are read from."""
-        return tuple(name for source in self._sources.values() for name in source.files)
+        found = list[str]()
+        for source in self._sources.values():
+            with suppress(MediaError):  # one that can't be read fails when its turn comes
+                found += source.files
+        return tuple(found)
 
     def requests(self) -> list[Request]:
         """Return the requests for all `sources` but those that are refused."""

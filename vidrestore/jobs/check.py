@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from typing import TYPE_CHECKING, TypeAlias
@@ -79,7 +80,7 @@ def nothing_to_do(request: Request, on_event: Listener, *, own: int | None = Non
             and folder.read("named") is not None
             and named_output(request, folder) is None
         )
-    exists = not output.is_pipe and output.first_file.exists()
+    exists = not output.is_pipe and os.path.exists(output.first_file)
     if before is None and options.skip_existing and exists and not is_half_named:
         return Summary(*request.names, 0, 0.0, skipped=True)
     if before is None and exists and not request.source.is_pipe:

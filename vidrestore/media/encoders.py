@@ -377,5 +377,6 @@ def _why_container(source: SourceInfo, output: Target) -> str:
         return "the source's"
     if own in MUXERS and not holds_format(MUXERS[own], video.pix_fmt, video.width, video.height):
         return f"{own} has no encoder for {video.format.name}"
-    is_other = own and own not in MUXERS and own not in KINDS
+    # standard input was stored under a name of its own
+    is_other = own not in ("", ".partial") and own not in MUXERS and own not in KINDS
     return f"{own} isn't written" if is_other and output.suffix == ".mkv" else "as named"

@@ -159,7 +159,7 @@ def _check_encodings(source: SourceInfo, wanted: list[StreamInfo]) -> None:
         if info.index in encodings:
             raise MediaError(
                 f"{source.path}: {_named(info, None)} is {encodings[info.index]}, which FFmpeg can't undo; "
-                "write the file without it (mkvmerge --compression -1:none -o OUT IN), or use "
+                "write the file without it, with mkvmerge for example, or use "
                 f"`drop={DROP_WORDS[_kind(info)]}`"
             )
 
