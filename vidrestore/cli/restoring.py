@@ -407,7 +407,7 @@ HELP = {
       vidrestore desnow in.mp4 --preview 3s            see before | after first
       vidrestore desnow *.mp4 -o clear/ --skip-existing
     """,
-    "deblur": """Remove blur of motion or focus; everything else stays as it is.
+    "deblur": """Sharpen slight blur of motion or focus; the blur of a shaken camera stays.
 
     Examples:
       vidrestore deblur in.mp4
