@@ -39,14 +39,15 @@ def torch_device(name: str) -> torch.device:
         device = torch.device(name)
     except RuntimeError as error:
         raise OptionError(f"device {name!r} is unknown; {EXPECTED}") from error
-    if device.type == "cuda" and not torch.version.cuda and not torch.version.hip:
-        raise OptionError(
-            f"device {name!r} needs another PyTorch: this one ({torch.__version__}) is for CPUs only; "
-            "https://pytorch.org/get-started/locally gives the command for one with CUDA, or use `device=cpu`"
-        )
     if device.type == "cuda" and (
         not torch.cuda.is_available() or (device.index or 0) >= torch.cuda.device_count()
     ):
+        if not torch.version.cuda and not torch.version.hip:
+            raise OptionError(
+                f"device {name!r} needs another PyTorch: this one ({torch.__version__}) is for CPUs only; "
+                "https://pytorch.org/get-started/locally gives the command for one with CUDA, or use "
+                "`device=cpu`"
+            )
         raise OptionError(
             f"device {name!r} is not there: torch sees {torch.cuda.device_count()} CUDA devices; use "
             "`device=cpu`"
