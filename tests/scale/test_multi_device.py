@@ -10,10 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import no_change
-import numpy as np
 import pytest
 from commands import Commands
-from long_videos import long_video
 from sample_videos import write_video
 from typer.testing import CliRunner
 
@@ -36,14 +34,6 @@ from vidrestore.scale.shards import Shard
 IDENTITY = "<identity>"
 OPTIONS = RestoreOptions(encoder=EncoderOptions(lossless=True), threads=2)
 FRAMES = 300
-
-
-@pytest.fixture(scope="module")
-def film(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    times = list(np.cumsum(np.random.default_rng(0).integers(30, 60, FRAMES)) - 30)
-    return long_video(
-        tmp_path_factory.mktemp("film") / "film.mkv", times=[int(time) for time in times], text="subrip"
-    )
 
 
 @pytest.fixture(scope="module")

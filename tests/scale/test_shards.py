@@ -12,10 +12,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from commands import Command, Commands, wait_for
-from long_videos import long_video
 from sample_videos import write_video
 from written_videos import pictures
 
@@ -36,15 +34,6 @@ pytestmark = pytest.mark.skipif(os.name == "nt", reason="needs signals")
 OPTIONS = ("--threads", "1", "--quiet", "--json", "--lossless")
 FRAMES = 300
 JOINS = "slowly: put"  # what one says that joins segments
-
-
-@pytest.fixture(scope="module")
-def film(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """300 frames at varying times with sound and subtitles."""
-    times = list(np.cumsum(np.random.default_rng(0).integers(30, 60, FRAMES)) - 30)
-    return long_video(
-        tmp_path_factory.mktemp("film") / "film.mkv", times=[int(time) for time in times], text="subrip"
-    )
 
 
 @pytest.fixture(scope="module")

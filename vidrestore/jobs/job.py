@@ -180,10 +180,7 @@ class Job:
         common, and most of those are marked wrongly. Closed captions that begin late are warned of, too;
         if `strict`, they raise PlanError.
         """
-        interlaced, captioned = (
-            bool(self.reader.field_order()),
-            False,
-        )  # of the whole, `_combed` warned before
+        interlaced, captioned = bool(self.reader.field_order()), False  # `_warnings` has said the former
         for index, frame in enumerate(counted(frames, self.info.path, total, stage, on_event)):
             if frame.interlaced and not interlaced:
                 interlaced = True

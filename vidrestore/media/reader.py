@@ -41,9 +41,9 @@ class VideoReader:
     the decoder's number of threads, 0 for one per core. With `deinterlace`, frames that are marked as
     interlaced, or look so in a video without marks, become progressive, one for one; None does so if the
     first frames are marked, or the video looks so. With `double_rate` there is one frame per field. `info`
-    describes the frames that are yielded. With `losses` frames carry what
-    the coder took, decoded in one thread, since others may still write the quantisers. Use it as a context
-    manager. Raises MediaError as `probe` does, and if an interlaced source can't be deinterlaced.
+    describes the frames that are yielded. With `losses` frames carry what the coder took, decoded in one
+    thread, since others may still write the quantisers. Use it as a context manager. Raises MediaError as
+    `probe` does, and if an interlaced source can't be deinterlaced.
     """
 
     def __init__(
