@@ -35,7 +35,8 @@ from vidrestore.media import muxer
 from vidrestore.media.encoding import full_duration, repair_dts
 from vidrestore.media.probe import probe
 from vidrestore.media.source import Target
-from vidrestore.media.streams import StreamCopier, check_streams, pipe_warning
+from vidrestore.media.stream_copier import StreamCopier
+from vidrestore.media.streams import check_streams, pipe_warning
 from vidrestore.media.writer import VideoWriter
 from vidrestore.media.y4m import Y4mOutput
 from vidrestore.options import EncoderOptions
@@ -307,7 +308,7 @@ def test_streams_are_left_out_by_kind(tmp_path):
     source = rich_video(tmp_path / "in.mkv", LETTERS)
     assert check_streams(source, Target("out.mkv")) == (1, 2, 3, 4)
     assert check_streams(source, Target("out.mkv"), frozenset({"audio"})) == (3, 4)
-    assert check_streams(source, Target("out.mkv"), frozenset({"subtitle", "attachments"})) == (1, 2)
+    assert check_streams(source, Target("out.mkv"), frozenset({"subtitles", "attachments"})) == (1, 2)
 
 
 def test_packets_are_copied_no_further_than_the_picture(tmp_path):
@@ -460,14 +461,17 @@ def test_only_an_unknown_duration_or_the_usual_one_cut_short_is_made_the_usual_o
     assert {given: full_duration(given, video, Fraction(1, clock)) for given in durations} == durations
 
 
+AUDIO = SimpleNamespace(type="audio")
+
+
 @pytest.mark.parametrize("hides, expected", [(False, [0, 3, 2, 4, 6]), (True, [0, 1, 2, 3, 4, 6])])
 def test_of_hidden_sound_only_what_comes_before_what_is_played_is_copied(hides, expected):
     copier = StreamCopier.__new__(StreamCopier)
-    copier.audio, copier.opened = {1: hides}, SimpleNamespace(format=SimpleNamespace(name="mov"))
+    copier.clocks, copier.encoded, copier.hides = {1: None}, {}, hides
     # stream, and whether it is hidden
     order = [(0, True), (1, True), (1, True), (2, True), (1, False), (1, True), (1, False), (1, True)]
     packets = [
-        SimpleNamespace(number=number, stream_index=stream, size=1, is_discard=hidden)
+        SimpleNamespace(number=number, stream_index=stream, stream=AUDIO, size=1, is_discard=hidden)
         for number, (stream, hidden) in enumerate(order)
     ]
     assert [packet.number for packet in copier._without_hidden_audio(iter(packets))] == expected

@@ -25,7 +25,7 @@ from vidrestore.media import probe as probing
 from vidrestore.media.encoder_table import EncoderChoice
 from vidrestore.media.probe import probe
 from vidrestore.media.side_data import lost_side_data, read_side_data
-from vidrestore.media.streams import StreamCopier
+from vidrestore.media.stream_copier import StreamCopier
 
 X265 = EncoderChoice("libx265", "yuv420p10le", "matroska", {})
 FFV1 = EncoderChoice("ffv1", "yuv420p10le", "matroska", {})

@@ -22,7 +22,7 @@ from vidrestore.events import Event, Planned, Warned
 from vidrestore.frames import Frame
 from vidrestore.media.reader import VideoReader
 from vidrestore.media.span import Cut, Span
-from vidrestore.media.streams import StreamCopier
+from vidrestore.media.stream_copier import StreamCopier
 from vidrestore.options import EncoderOptions, RestoreOptions
 from vidrestore.restorers.base import TASKS
 

@@ -16,7 +16,8 @@ from vidrestore.errors import MediaError
 from vidrestore.media.probe import probe
 from vidrestore.media.reader import VideoReader
 from vidrestore.media.source import Target
-from vidrestore.media.streams import StreamCopier, check_streams
+from vidrestore.media.stream_copier import StreamCopier
+from vidrestore.media.streams import check_streams
 from vidrestore.media.structure import broken_structure
 
 KINDS = {  # suffix -> video codec, sound codec

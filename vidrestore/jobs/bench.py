@@ -29,7 +29,7 @@ from vidrestore.jobs.run import restore_request
 from vidrestore.jobs.steps import available_cores, video_writer, write_frames
 from vidrestore.media.probe import SourceInfo, StreamInfo
 from vidrestore.media.source import Source, Target
-from vidrestore.media.streams import DROP_WORDS
+from vidrestore.media.streams import EVERY_KIND
 from vidrestore.models.fast.linear import packed
 from vidrestore.options import EncoderOptions, RestoreOptions
 from vidrestore.pipeline.chain import at_once
@@ -120,7 +120,7 @@ def bench(
     """
     if source is not None and Source(source).is_pipe:
         raise OptionError("bench reads its video more than once: name a file instead of a pipe")
-    options = replace(options, drop=frozenset(DROP_WORDS.values()))
+    options = replace(options, drop=EVERY_KIND)
     threads = options.threads or available_cores()
     with tempfile.TemporaryDirectory() as folder:
         video, output = source or str(Path(folder) / "video.mkv"), str(Path(folder) / "output.mkv")

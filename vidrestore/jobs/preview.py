@@ -27,7 +27,7 @@ from vidrestore.media.probe import SourceInfo
 from vidrestore.media.reader import VideoReader
 from vidrestore.media.source import PIPE
 from vidrestore.media.span import Span
-from vidrestore.media.streams import DROP_WORDS, check_streams
+from vidrestore.media.streams import EVERY_KIND, check_streams
 from vidrestore.options import RestoreOptions
 from vidrestore.pipeline.conversions import enlarged_frame
 from vidrestore.pipeline.excerpt import find_span
@@ -43,7 +43,7 @@ def preview(request: Request, seconds: Fraction, load: StepLoader, on_event: Lis
     (source, output), options = request.names, request.options
     if request.is_piped:
         raise OptionError("`preview` needs a file to read and a file to write, not a pipe")
-    video_only = replace(request, options=replace(options, drop=frozenset(DROP_WORDS.values())))
+    video_only = replace(request, options=replace(options, drop=EVERY_KIND))
     with check(video_only, load, on_event, find=partial(_span, seconds), locks=False) as job:
         if isinstance(job, Summary):
             return job
@@ -95,7 +95,7 @@ def _write_pairs(job: Job, drop: frozenset[str]) -> tuple[int, list[str]]:
 
 def _sound(job: Job, drop: frozenset[str]) -> tuple[tuple[int, ...], list[str]]:
     """Return the sound to copy, and a warning if the output can't hold it."""
-    others = frozenset(DROP_WORDS.values()) - {"audio"}
+    others = EVERY_KIND - {"audio"}
     try:
         return check_streams(job.info, job.request.output, others | drop), []
     except MediaError as error:

@@ -35,7 +35,7 @@ from vidrestore.jobs.run import restore
 from vidrestore.media.encoder_table import ENCODERS
 from vidrestore.media.encoding import opens
 from vidrestore.media.source import Source, Target
-from vidrestore.media.streams import DROP_WORDS
+from vidrestore.media.streams import EVERY_KIND
 from vidrestore.models.fast.linear import PackedLinear
 from vidrestore.models.grouping import GROUP
 from vidrestore.models.matching import Grid, matched_positions
@@ -195,7 +195,7 @@ def speed(card: Card, device: str, size: tuple[int, int], frames: int) -> tuple[
         options = RestoreOptions(model=card.name, device=device, encoder=EncoderOptions(lossless=True))
         if takes_sigma(card):
             options = replace(options, sigma=NOISE)
-        options = replace(options, drop=frozenset(DROP_WORDS.values()))
+        options = replace(options, drop=EVERY_KIND)
         on_gpu = torch_device(device).type == "cuda"
         restorer = load_restorer(card.task, options)
         output = Target(str(Path(folder) / "output.mkv"))

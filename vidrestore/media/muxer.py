@@ -15,13 +15,14 @@ from typing import TYPE_CHECKING, Any
 from vidrestore.errors import MediaError
 from vidrestore.files.atomic import Partial
 from vidrestore.files.matroska import write_aspect
-from vidrestore.media import streams
 from vidrestore.media.encoder_table import ISO
 from vidrestore.media.encoding import add_encoder, explained, full_duration
 from vidrestore.media.probe import is_attached
 from vidrestore.media.side_data import unwritten
 from vidrestore.media.source import SUFFIXES
 from vidrestore.media.span import WHOLE, Cut, Span, moved
+from vidrestore.media.stream_copier import StreamCopier
+from vidrestore.media.stream_metadata import add_tag, container_metadata, foreign_keys, stream_metadata
 
 if TYPE_CHECKING:
     from av.container import OutputContainer
@@ -96,7 +97,7 @@ class Muxer:
         warning = unwritten(choice, source.video)
         self.warnings = [f"{output}: {warning}"] if warning else []
         self.cut = Cut(span, self.time_base) if span != WHOLE else None
-        self.copier = None if source.is_alone else streams.StreamCopier(source.path, self.cut)
+        self.copier = None if source.is_alone else StreamCopier(source.path, self.cut)
         self.damage: str | None = None
         self._start_times(first)
         self.container: OutputContainer | None = None
@@ -123,7 +124,7 @@ class Muxer:
         import av
         from av.container import Flags
 
-        metadata = self._valid_metadata(streams.container_metadata(self.copier.opened)) if self.copier else {}
+        metadata = self._valid_metadata(container_metadata(self.copier.opened)) if self.copier else {}
         options = self._muxer_options(metadata)
         self.container = av.open(url, "w", format=self.choice.container, container_options=options)
         # without dates and random identifiers, so that the same job gives the same file
@@ -132,7 +133,7 @@ class Muxer:
         self.container.metadata.update(metadata)
         self._add_streams(self.container)
         if self.tag:
-            streams.add_tag(self.container, self.stream, self.tag)
+            add_tag(self.container, self.stream, self.tag)
         self.container.start_encoding()
         assert self.stream.time_base is not None
         self.tick = Fraction(self.stream.time_base)
@@ -142,7 +143,7 @@ class Muxer:
     def _muxer_options(self, metadata: dict[str, str]) -> dict[str, str]:
         if self.choice.container not in ISO:
             return {"avoid_negative_ts": "disabled"}  # sound that begins before 0 stays there
-        foreign = streams.foreign_keys(metadata)
+        foreign = foreign_keys(metadata)
         flags = "+faststart"
         if foreign and not self._has_cover():
             flags += "+use_metadata_tags"
@@ -183,9 +184,8 @@ class Muxer:
             self.stream = add_encoder(container, self.choice, self.video, self.time_base)
             if self.copier:
                 original = self.copier.opened.streams[index]
-                self.stream.metadata.update(
-                    self._valid_metadata(streams.video_metadata(original, self.choice.container))
-                )
+                metadata = stream_metadata(original, self.choice.container, whole=False)
+                self.stream.metadata.update(self._valid_metadata(metadata))
                 self.stream.disposition = original.disposition
         if self.copier:
             chapters = self.copier.opened.chapters()

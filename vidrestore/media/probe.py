@@ -67,6 +67,16 @@ class StreamInfo:
     attached_picture: bool = False
     unplaced: bool = False
 
+    @property
+    def role(self) -> str:
+        """The kind, or "cover" for an attached picture."""
+        return "cover" if self.attached_picture else self.kind
+
+    @property
+    def word(self) -> str:
+        """The word for it in `drop`."""
+        return f"{self.role}s" if self.kind in ("subtitle", "attachment") else self.role
+
 
 @dataclass(frozen=True)
 class SourceInfo:

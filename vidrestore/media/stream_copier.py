@@ -1,0 +1,323 @@
+"""Copy the other streams of a source packet by packet, or encode sound again that the output can't hold."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any, cast
+
+from vidrestore.errors import MediaError
+from vidrestore.media.encoder_table import ISO
+from vidrestore.media.log import ErrorCollector, log_level
+from vidrestore.media.probe import (
+    StreamInfo,
+    describe_stream,
+    is_attached,
+    open_input,
+    packets_of,
+    video_stream,
+)
+from vidrestore.media.sound import EncodedSound, encoder_of
+from vidrestore.media.span import APART, Cut, seconds
+from vidrestore.media.stream_metadata import stream_metadata
+
+if TYPE_CHECKING:
+    from av.container import OutputContainer
+    from av.packet import Packet
+    from av.stream import Stream
+
+_LONGEST_ROW = 12  # packets of sound, one after the other, whose times are repaired: a quarter of a second
+_FARTHEST = 1  # seconds that a packet of another kind is moved, whose time can't be known from its neighbours
+_COVERS = {"mjpeg": ("jpg", "image/jpeg"), "png": ("png", "image/png")}  # codec -> suffix, MIME type
+
+
+def add_stream(
+    output: OutputContainer, template: Stream, cut: Cut | None = None
+) -> tuple[Stream, EncodedSound | None]:
+    """Add a stream with the template's metadata and disposition, for its packets.
+
+    Packets of sound that the output can't hold must pass through the EncodedSound, which is None otherwise.
+    """
+    info, context = describe_stream(template), cast(Any, template.codec_context)
+    encoder = encoder_of(info, output.format.name)
+    sound = EncodedSound(output, template, encoder, cut) if encoder else None  # type: ignore[arg-type]
+    if sound:
+        made: Stream = sound.stream
+    elif context is None and info.codec == "webvtt":
+        made = output.add_mux_stream("webvtt")
+        made.time_base = template.time_base
+    else:
+        made = output.add_stream_from_template(template, opaque=True)
+    whole = sound is None and cut is None
+    made.metadata.update(stream_metadata(template, output.format.name, whole=whole))
+    made.disposition = template.disposition
+    return made, sound
+
+
+def named(info: StreamInfo, attachment: str | None = None) -> str:
+    """Return a stream in words, "stream 2 (subtitle: ass fra)", with the name of an attached file."""
+    codec = attachment if info.kind == "attachment" else info.codec
+    language = info.language if info.language != "und" else None
+    details = " ".join(part for part in (codec, language, f'"{info.title}"' if info.title else None) if part)
+    return f"stream {info.index} ({info.role}: {details})"
+
+
+class Clock:
+    """Keeps the decoding times of one stream of an output in order, by the rule of FFmpeg's own tool.
+
+    `repaired` holds the times of the source, in seconds, at which that moved a packet.
+    """
+
+    def __init__(self, stream: Stream, output: OutputContainer) -> None:
+        from av.format import Flags
+
+        self.stream = stream
+        nonstrict: Any = Flags.ts_nonstrict.value
+        may_be_equal = stream.type in ("subtitle", "data") or output.format.flags & nonstrict
+        self.step = 0 if may_be_equal else 1
+        self.last: int | None = None  # in ticks of the output
+        self.row = 0  # packets repaired one after the other
+        self.moved = Fraction(0)  # seconds that the last packet was moved
+        self.repaired: list[Fraction] = []
+
+    def repair(self, packet: Packet[Any], time: Fraction | None = None) -> None:
+        """Count a packet's times in ticks of the output, behind those before; `time` is that in the source.
+
+        The file's header must have been written.
+        """
+        from av.rational import AVRational
+
+        tick = Fraction(self.stream.time_base or packet.time_base)
+        packet.rescale_ts(AVRational(tick))
+        pts, dts = packet.pts, packet.dts
+        if dts is None:
+            return
+        before = pts, dts
+        least = dts if self.last is None else self.last + self.step
+        if pts is not None and pts < dts:
+            pts = dts = sorted((pts, dts, least))[1]
+        if dts < least:
+            pts, dts = None if pts is None else max(pts, least), least
+        self.last = dts
+        self.moved = (dts - before[1]) * tick
+        self.row = self.row + 1 if (pts, dts) != before else 0
+        if self.row:
+            self.repaired.append(time or Fraction(0))
+        packet.pts, packet.dts = pts, dts
+
+    @property
+    def is_lost(self) -> bool:
+        """True if the times of the last packet can't be repaired."""
+        far = self.stream.type != "audio" and abs(self.moved) > _FARTHEST
+        return self.row > _LONGEST_ROW or (self.row > 0 and far)
+
+
+class StreamCopier:
+    """Copies the other streams of a source packet by packet, in step with the video, holding one packet at a
+    time.
+
+    Streams are added in the source's order by `add`; `up_to` then yields packets for the output. With a `cut`
+    only its content is copied. `damage` describes what was broken in the source, None if nothing was.
+    """
+
+    def __init__(self, source: str, cut: Cut | None = None) -> None:
+        self.source = source
+        self.cut = cut
+        self.opened = open_input(source)
+        self.clocks: dict[int, Clock] = {}  # of the output's streams, by their index in the source
+        self.encoded: dict[int, EncodedSound] = {}
+        self.latest: tuple[int, Fraction | None] | None = None  # index and time of the last packet
+        self.hides = False  # whether the output can hide sound by an edit list
+        # the packets of the output that were read or encoded, with their index in the source
+        self.packets: Iterator[tuple[int, Packet[Any]]] | None = None
+        self.held: tuple[int, Packet[Any]] | None = None
+        self.broken: str | None = None
+        self.corrupt = 0
+
+    @property
+    def damage(self) -> str | None:
+        corrupt = f"{self.corrupt} packets of the sound and other streams are marked corrupt"
+        undecoded = [
+            f"{'1 packet' if count == 1 else f'{count} packets'} of stream {index} can't be decoded, and "
+            f"{'is' if count == 1 else 'are'} silent"
+            for index, sound in self.encoded.items()
+            if (count := sound.undecoded)
+        ]
+        parts = (self.broken, corrupt if self.corrupt else None, *undecoded)
+        return "; ".join(part for part in parts if part) or None
+
+    def add(self, output: OutputContainer, index: int) -> None:
+        """Add the stream of the source with this index to the output."""
+        template = self.opened.streams[index]
+        if output.format.name == "matroska" and is_attached(template):
+            self._attach_picture(output, template)
+            return
+        self.hides = output.format.name in ISO
+        made, sound = add_stream(output, template, self.cut)
+        if template.type != "attachment":
+            self.clocks[index] = Clock(made, output)
+        if sound:
+            self.encoded[index] = sound
+
+    def _attach_picture(self, output: OutputContainer, template: Stream) -> None:
+        """Attach cover art as a file named cover.*, since Matroska has no streams for it."""
+        codec = template.codec_context.name
+        suffix, mimetype = _COVERS.get(codec, (codec, f"image/{codec}"))
+        facts = {"filename": f"cover.{suffix}", "mimetype": mimetype, **template.metadata}
+        made = output.add_attachment(facts["filename"], facts["mimetype"], self._picture(template.index))
+        made.metadata.update(facts)
+
+    def _picture(self, index: int) -> bytes:
+        import av
+
+        with open_input(self.source) as again, suppress(av.error.FFmpegError):
+            for packet in again.demux(again.streams[index]):
+                if packet.size:
+                    return bytes(packet)
+        raise MediaError(f"{self.source}: stream {index}, the cover picture, can't be read; use `drop=cover`")
+
+    def start(self) -> None:
+        """Start reading, after all streams were added: from here on only their packets are read."""
+        from av.stream import Discard
+
+        wanted = {*self.clocks}
+        if self.cut:  # the video stream, to detect the end of the cut
+            wanted.add(video_stream(self.opened).index)
+        for stream in self.opened.streams:
+            if stream.index not in wanted:
+                stream.discard = Discard.all
+        if self.clocks:
+            self.packets = self._read(wanted)
+
+    def _read(self, indices: set[int]) -> Iterator[tuple[int, Packet[Any]]]:
+        import av
+
+        try:
+            self._seek()
+            packets = packets_of(self.opened, [self.opened.streams[index] for index in indices])
+            for packet in self._without_hidden_audio(self._watched(packets)):
+                if self.cut and self.cut.passed(packet):
+                    break
+                yield from self._taken(packet)
+        except av.error.FFmpegError as error:
+            self.broken = f"the sound and other streams break off ({error})"
+        for index, sound in self.encoded.items():
+            yield from ((index, packet) for packet in sound.rest())
+
+    def _taken(self, packet: Packet[Any]) -> Iterator[tuple[int, Packet[Any]]]:
+        """Yield the packets that a packet of the source becomes in the output."""
+        ends = not packet.size and packet.pts is None
+        index = packet.stream.index if ends else packet.stream_index
+        sound = self.encoded.get(index)
+        if sound is None:
+            if index in self.clocks and not ends and (self.cut is None or self.cut.keeps(packet)):
+                self.corrupt += packet.is_corrupt
+                yield index, packet
+        elif packet.size or ends:
+            self.corrupt += packet.is_corrupt
+            self.latest = index, seconds(packet, packet.pts)
+            try:
+                yield from ((index, each) for each in sound.packets(packet))
+            except ValueError as error:
+                raise self.refusal(str(error)) from error
+
+    def _without_hidden_audio(self, packets: Iterator[Packet[Any]]) -> Iterator[Packet[Any]]:
+        """Yield packets without those of copied audio that the source hides and the output would not.
+
+        MP4 can hide audio before 0, so it stays there; elsewhere only the last such packet does, which
+        decoders start from.
+        """
+        before: dict[int, Packet[Any]] = {}
+        begun: set[int] = set()
+        for packet in packets:
+            index = packet.stream_index
+            is_copied = packet.size and index in self.clocks and index not in self.encoded
+            if is_copied and packet.stream.type == "audio":
+                if not packet.is_discard and index not in begun:
+                    begun.add(index)
+                    if last := before.pop(index, None):
+                        yield last
+                elif packet.is_discard and (index in begun or not self.hides):
+                    before[index] = packet
+                    continue
+            yield packet
+
+    def _watched(self, packets: Iterator[Packet[Any]]) -> Iterator[Packet[Any]]:
+        """Yield packets; the first error that FFmpeg logs meanwhile is damage."""
+        from av import logging as ffmpeg
+
+        def complain(message: str) -> None:
+            self.broken = self.broken or f"an error in the sound or other streams ({message})"
+
+        errors = ErrorCollector(frozenset({self.opened.format.name}), complain, 0)
+        while True:
+            with log_level(ffmpeg.ERROR), errors.calling():
+                packet = next(packets, None)
+            if packet is None:
+                return
+            yield packet
+
+    def _seek(self) -> None:
+        """Seek near the cut's beginning; not with subtitles, of which an early one may still be on screen."""
+        subtitles = any(self.opened.streams[index].type == "subtitle" for index in self.clocks)
+        if self.cut and self.cut.start is not None and self.cut.start > APART and not subtitles:
+            self.opened.seek(int((self.cut.start - APART) * 1_000_000))
+
+    def up_to(self, time: Fraction | None, shift: Fraction = Fraction(0)) -> Iterator[Packet[Any]]:
+        """Yield the packets with a decoding time up to `time` (seconds; None: all), moved by `shift`, with
+        their output stream.
+        """
+        while self.packets is not None:
+            found = self.held or next(self.packets, None)
+            self.held = None
+            if found is None:
+                self.packets = None
+                return
+            index, packet = found
+            stamp = seconds(packet, packet.dts if packet.dts is not None else packet.pts)
+            if time is not None and stamp is not None and stamp > time:
+                self.held = found
+                return
+            self.latest = index, stamp
+            packet.stream = self.clocks[index].stream
+            _move(packet, shift)
+            self.clocks[index].repair(packet, stamp)
+            if self.clocks[index].is_lost:
+                raise self.refusal("its times go back there")
+            yield packet
+
+    def refusal(self, reason: str) -> MediaError:
+        """Return the error for the last packet, with the way out."""
+        if self.latest is None:
+            return MediaError(f"{self.source}: its other streams can't be copied: {reason}")
+        index, time = self.latest
+        stream = self.opened.streams[index]
+        info = describe_stream(stream)
+        place = "" if time is None else f" at {float(time):.3f} s"
+        return MediaError(
+            f"{self.source}: {named(info, getattr(stream, 'name', None))} can't be copied{place}: {reason}; "
+            f"remux the file first, or use `drop={info.word}`"
+        )
+
+    def repairs(self) -> Iterator[str]:
+        """Yield a warning for each stream with repaired times."""
+        for index, clock in sorted(self.clocks.items()):
+            if count := len(clock.repaired):
+                info = describe_stream(self.opened.streams[index])
+                packets = "1 packet has a time" if count == 1 else f"{count} packets have times"
+                yield (
+                    f"stream {index} ({info.role}: {info.codec}): {packets} before the one that it follows, "
+                    f"first at {float(clock.repaired[0]):.3f} s; put right behind it"
+                )
+
+    def close(self) -> None:
+        self.packets = self.held = None
+        self.opened.close()
+
+
+def _move(packet: Packet[Any], shift: Fraction) -> None:
+    ticks = round(shift / Fraction(packet.time_base))
+    if ticks:
+        packet.pts = None if packet.pts is None else packet.pts + ticks
+        packet.dts = None if packet.dts is None else packet.dts + ticks
