@@ -23,7 +23,7 @@ from vidrestore.media.sound import NAMES, encoder_of, is_decoded
 from vidrestore.media.source import MUXERS, PICTURES, SUFFIXES, Y4M, Target
 from vidrestore.media.span import WHOLE, Cut, Span
 from vidrestore.media.stream_copier import Clock, StreamCopier, add_stream, named
-from vidrestore.media.structure import unreadable_tracks
+from vidrestore.media.structure_matroska import unreadable_tracks
 from vidrestore.options import DROPPABLE
 
 if TYPE_CHECKING:

@@ -11,61 +11,24 @@ import struct
 import zlib
 from collections.abc import Callable, Iterator
 from itertools import pairwise
-from typing import BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
 
-_LARGEST_INDEX = 1 << 24  # bytes of a header that are read at once
+from vidrestore.media.file_bytes import LARGEST_INDEX, FileBytes, cut_short, foreign, unfinished
+from vidrestore.media.structure_matroska import EBML, walk_matroska
+
 _MP4_BOXES = frozenset(
     b"ftyp styp moov moof mdat sidx ssix emsg prft mfra free skip wide uuid udta meta pdin".split()
 )
 _TS_PACKETS = {188: 0, 192: 4, 204: 0}  # bytes of a packet of MPEG-TS -> place of its first byte, 0x47
 _TS_CHUNK = 65536  # packets that are looked at together
 _PIDS = 1 << 13
-# what a Matroska segment holds, with the parts of its clusters, which are read as if they were not nested
-_CLUSTER, _TRACKS, _GROUP, _BLOCK = 0x1F43B675, 0x1654AE6B, 0xA0, 0xA3
-_NUMBERS = (0xE7, 0xA7, 0xAB)  # a cluster's time and places
-_MATROSKA = frozenset(
-    {_CLUSTER, _TRACKS, _GROUP, _BLOCK, 0x5854, *_NUMBERS}
-    | {0x114D9B74, 0x1549A966, 0x1C53BB6B, 0x1941A469, 0x1043A770, 0x1254C367}
-    | {0xEC, 0xBF}  # empty space and checksums
-)
-_EBML, _SEGMENT = bytes.fromhex("1a45dfa3"), bytes.fromhex("18538067")
-_TRACK, _TRACK_NUMBER, _TRACK_KIND, _ENCODINGS = 0xAE, 0xD7, 0x83, 0x6D80
-_ENCODING, _ENCODING_KIND, _COMPRESSION, _ALGORITHM = 0x6240, 0x5033, 0x5034, 0x4254
-_READ_BY_FFMPEG = frozenset({1, 2, 0x11, 0x21})  # kinds of tracks that become streams
-_ALGORITHMS = {1: "bzip2", 2: "LZO"}  # those left out, zlib (0) and stripped headers (3), can be undone
 _REVERSED = bytes(int(f"{byte:08b}"[::-1], 2) for byte in range(256))
 _ASF_PROPERTIES = bytes.fromhex("a1dcab8c47a9cf118ee400c00c205365")
 _ASF_DATA = bytes.fromhex("3626b2758e66cf11a6d900aa0062ce6c")
 _MXF_PARTITION = bytes.fromhex("060e2b34020501010d0102010102")
 _REAL_SLACK = 18  # bytes of a chunk's header that FFmpeg's own muxer counts twice
-
-
-class _File:
-    """The bytes of a file at any place, of which a slice beyond the end has fewer, or none."""
-
-    def __init__(self, file: BinaryIO) -> None:
-        self.file = file
-        self.size = os.fstat(file.fileno()).st_size
-
-    def bytes(self, place: int, length: int) -> bytes:
-        if place >= self.size:
-            return b""
-        self.file.seek(place)
-        return self.file.read(min(length, self.size - place))
-
-    def number(self, place: int, length: int = 1) -> int:
-        return int.from_bytes(self.bytes(place, length), "big")
-
-    def little(self, place: int, length: int) -> int:
-        return int.from_bytes(self.bytes(place, length), "little")
-
-    def padded(self, place: int) -> bool:
-        """Return True if nothing but zeros follow."""
-        parts = range(place, self.size, _LARGEST_INDEX)
-        return not any(self.bytes(part, _LARGEST_INDEX).strip(b"\0") for part in parts)
 
 
 def broken_structure(path: str) -> Iterator[str]:
@@ -76,7 +39,7 @@ def broken_structure(path: str) -> Iterator[str]:
     if not os.path.isfile(path):
         return
     with open(path, "rb") as opened:
-        file = _File(opened)
+        file = FileBytes(opened)
         head = file.bytes(0, 3 * max(_TS_PACKETS))
         for place, magic, walk in _WALKS:
             if head.startswith(magic, place):
@@ -88,19 +51,7 @@ def broken_structure(path: str) -> Iterator[str]:
                 return
 
 
-def _cut(lacking: int) -> str:
-    return f"the file is cut short: {lacking} bytes of it are missing"
-
-
-def _unfinished(part: str) -> str:
-    return f"the file is cut short: its last {part} isn't whole"
-
-
-def _foreign(at: int) -> str:
-    return f"something that is no packet lies between the packets, at byte {at}"
-
-
-def _mp4(file: _File) -> Iterator[str]:
+def _mp4(file: FileBytes) -> Iterator[str]:
     """Boxes; those of fragments up to the end of the file, numbered, and as many as an index has."""
     numbers, places, indexed, at = list[int](), set[int](), set[int](), 0
     while at + 8 <= file.size:
@@ -118,12 +69,12 @@ def _mp4(file: _File) -> Iterator[str]:
         elif kind == b"moov" and at + length <= file.size:
             yield from _nested(file, at + 8, at + length)
         elif kind == b"mfra":
-            indexed |= _indexed(file.bytes(at, min(length, _LARGEST_INDEX)))
+            indexed |= _indexed(file.bytes(at, min(length, LARGEST_INDEX)))
         at += length
     if at > file.size:
-        yield _cut(at - file.size)
+        yield cut_short(at - file.size)
     elif places and not file.padded(at):
-        yield _foreign(at)
+        yield foreign(at)
     lost = sum(after - before - 1 for before, after in pairwise(numbers))
     if lost and all(before < after for before, after in pairwise(numbers)):
         yield f"{lost} of its fragments are missing by their numbers"
@@ -131,14 +82,14 @@ def _mp4(file: _File) -> Iterator[str]:
         yield f"{len(indexed) - len(places)} of its fragments are missing by its index"
 
 
-def _nested(file: _File, at: int, stop: int) -> Iterator[str]:
+def _nested(file: FileBytes, at: int, stop: int) -> Iterator[str]:
     """Yield a message where a box holds something else than boxes; wrong sizes do no harm in the last one."""
     while at + 8 <= stop:
         length, kind = file.number(at, 4), file.bytes(at + 4, 4)
         if length == 1:
             length = file.number(at + 8, 8)
         if min(kind) < 0x20:
-            yield _foreign(at)
+            yield foreign(at)
             return
         length = length if 8 <= length <= stop - at else stop - at
         if kind in (b"trak", b"mdia", b"minf", b"stbl"):
@@ -164,105 +115,11 @@ def _indexed(box: bytes) -> set[int]:
     return found
 
 
-def _matroska(file: _File) -> Iterator[str]:
-    """Elements of known kinds up to the end of the segment, and blocks of the tracks that there are."""
-    tracks = set[int]()
-    at, length = _segment(file.bytes(0, 64))
-    if not at:
-        return
-    if (lacking := at + length - file.size) > 0:
-        yield _cut(lacking)
-    stop = min(file.size, at + length) if length else file.size
-    while at < stop:
-        head = file.bytes(at, 32)
-        name, data, length = _element(head, 0)
-        block = data
-        if name == _GROUP and head[data : data + 1] == b"\xa1":  # a group begins with its block
-            block = _ebml_size(head, data + 1)[1]
-        of_no_track = name in (_BLOCK, _GROUP) and tracks and _ebml_size(head, block)[0] not in tracks
-        if of_no_track or name not in _MATROSKA or (name in _NUMBERS and length > 8):
-            yield _foreign(at)
-            return
-        if name == _TRACKS and length <= _LARGEST_INDEX:
-            entries = file.bytes(at + data, length)
-            tracks = {number for _, value in _entries(entries) if (number := _number(value, _TRACK_NUMBER))}
-        at += data if name == _CLUSTER else data + length
-
-
-def unreadable_tracks(path: str) -> dict[int, str]:
-    """Return the encodings of the tracks of a Matroska file that this FFmpeg can't undo, by the numbers of
-    its streams.
-    """
-    found, number = dict[int, str](), 0
-    with open(path, "rb") as opened:
-        file = _File(opened)
-        at, _ = _segment(file.bytes(0, 64))
-        while at and (name := (element := _element(file.bytes(at, 32), 0))[0]) in _MATROSKA - {_CLUSTER}:
-            _, data, length = element
-            if name == _TRACKS and length <= _LARGEST_INDEX:
-                for kind, entry in _entries(file.bytes(at + data, length)):
-                    if kind == _TRACK and _number(entry, _TRACK_KIND) in _READ_BY_FFMPEG:
-                        found |= dict.fromkeys([number] * bool(ways := [*_encodings(entry)]), ", ".join(ways))
-                        number += 1
-            at += data + length
-    return found
-
-
-def _encodings(track: bytes) -> Iterator[str]:
-    for name, encodings in _entries(track):
-        for kind, encoding in _entries(encodings) if name == _ENCODINGS else ():
-            if kind == _ENCODING and _number(encoding, _ENCODING_KIND):
-                yield "encrypted"
-            for part, compression in _entries(encoding) if kind == _ENCODING else ():
-                algorithm = _number(compression, _ALGORITHM) if part == _COMPRESSION else 0
-                if algorithm not in (0, 3):
-                    yield f"compressed by {_ALGORITHMS.get(algorithm, f'method {algorithm}')}"
-
-
-def _entries(data: bytes) -> Iterator[tuple[int, bytes]]:
-    at = 0
-    while at < len(data):
-        name, start, length = _element(data, at)
-        yield name, data[start : start + length]
-        at = start + length
-
-
-def _number(data: bytes, name: int) -> int:
-    """Return the number with this name among elements, 0 if it isn't there."""
-    return next((int.from_bytes(value, "big") for kind, value in _entries(data) if kind == name), 0)
-
-
-def _element(data: bytes, at: int) -> tuple[int, int, int]:
-    """Return an element's identifier, the place of its content, and the length of that."""
-    width = 9 - (data[at].bit_length() if at < len(data) else 0)
-    length, start = _ebml_size(data, at + width)
-    return int.from_bytes(data[at : at + width], "big"), max(start, at + 1), length
-
-
-def _segment(head: bytes) -> tuple[int, int]:
-    """Return the place and the length of what a Matroska file holds; 0 and 0 without a segment."""
-    length, start = _ebml_size(head, 4)
-    segment = start + length
-    if head[:4] != _EBML or head[segment : segment + 4] != _SEGMENT:
-        return 0, 0
-    length, start = _ebml_size(head, segment + 4)
-    return start, length
-
-
-def _ebml_size(data: bytes, at: int) -> tuple[int, int]:
-    """Return (value, position after it) of an EBML variable-length size; an unknown size counts as 0."""
-    if at >= len(data) or data[at] == 0:
-        return 0, at
-    width = 9 - data[at].bit_length()
-    value = int.from_bytes(data[at : at + width], "big") & ((1 << 7 * width) - 1)
-    return (0 if value == (1 << 7 * width) - 1 else value), at + width
-
-
-def _avi(file: _File) -> Iterator[str]:
+def _avi(file: FileBytes) -> Iterator[str]:
     """Chunks of the streams that there are, among the packets."""
     streams, at, stop, after = 100, 0, 0, b""
     if (lacking := 8 + file.little(4, 4) - file.size) > 0:
-        yield _cut(lacking)
+        yield cut_short(lacking)
     while at + 8 <= file.size:
         head = file.bytes(at, 40)
         kind, length = head[:4], int.from_bytes(head[4:8], "little")
@@ -275,7 +132,7 @@ def _avi(file: _File) -> Iterator[str]:
         known = kind.isalpha() or kind[:2] == b"ix" or kind == b"idx1"  # JUNK, LIST and others
         is_ours = kind[:2].isdigit() and int(kind[:2]) < streams
         if after == b"movi" and (not (known or is_ours) or at + 8 + length > file.size):
-            yield _foreign(at)
+            yield foreign(at)
             return
         if kind in (b"RIFF", b"LIST"):
             after = b"movi" if head[8:12] in (b"movi", b"rec ") else head[8:12]
@@ -285,7 +142,7 @@ def _avi(file: _File) -> Iterator[str]:
             at += 8 + length + length % 2
 
 
-def _transport_stream(file: _File, size: int, first: int) -> Iterator[str]:
+def _transport_stream(file: FileBytes, size: int, first: int) -> Iterator[str]:
     """Packets in step, whose counters rise in each stream."""
     counters = _Counters()
     for chunk in range(0, file.size, _TS_CHUNK * size):
@@ -336,31 +193,31 @@ class _Counters:
         self._last = rows[np.sort(np.append(before[pid[before] != pid[after]], order[-1:]))]
 
 
-def _flv(file: _File) -> Iterator[str]:
+def _flv(file: FileBytes) -> Iterator[str]:
     """Tags with their sizes; the first may promise the size of the file."""
     at = file.number(5, 4) + 4
     while at + 11 <= file.size:
         kind, length = file.number(at) & 0x1F, 11 + file.number(at + 1, 3)
         if kind not in (8, 9, 15, 18):
             if not file.padded(at):
-                yield _foreign(at)
+                yield foreign(at)
             return
         if kind == 18:
             note = file.bytes(at, length)
             key = note.find(b"filesize\0")
             promised = struct.unpack_from(">d", note, key + 9)[0] if 0 < key < len(note) - 17 else 0
             if file.size < promised < 1 << 62:
-                yield _cut(int(promised) - file.size)
+                yield cut_short(int(promised) - file.size)
                 return
         at += length + 4  # the size again
     if at - 4 > file.size:
-        yield _unfinished("tag")
+        yield unfinished("tag")
 
 
-def _asf(file: _File) -> Iterator[str]:
+def _asf(file: FileBytes) -> Iterator[str]:
     """A header with the number of packets, all of one size."""
     stop = file.little(16, 8)
-    header = file.bytes(0, min(stop, _LARGEST_INDEX))
+    header = file.bytes(0, min(stop, LARGEST_INDEX))
     place = header.find(_ASF_PROPERTIES)
     if not 0 <= place <= len(header) - 104 or file.bytes(stop, 16) != _ASF_DATA:
         return
@@ -369,12 +226,12 @@ def _asf(file: _File) -> Iterator[str]:
         return
     first, there = stop + 50, (file.size - stop - 50) // size
     if there < count:
-        yield _cut((count - there) * size)
+        yield cut_short((count - there) * size)
     kind = file.number(first)
     for at in range(first, first + min(there, count) * size, size):
         packet = file.bytes(at, size)
         if packet[0] != kind or not _fits(packet):
-            yield _foreign(at)
+            yield foreign(at)
             return
 
 
@@ -403,7 +260,7 @@ def _fits(packet: bytes) -> bool:
     return at <= len(packet)
 
 
-def _ogg(file: _File) -> Iterator[str]:
+def _ogg(file: FileBytes) -> Iterator[str]:
     """Pages with checksums, numbered in each stream, of which the last is marked as the end."""
     numbers, ended, at = dict[int, int](), set[int](), 0
     while at + 27 <= file.size:
@@ -413,7 +270,7 @@ def _ogg(file: _File) -> Iterator[str]:
         flags, serial, number, checksum = struct.unpack_from("<5xB8xIII", head)
         length = 27 + head[26] + sum(head[27 : 27 + head[26]])
         if at + length > file.size:
-            yield _unfinished("page")
+            yield unfinished("page")
             return
         page = file.bytes(at, length)
         found = zlib.crc32((page[:22] + bytes(4) + page[26:]).translate(_REVERSED), 0xFFFFFFFF) ^ 0xFFFFFFFF
@@ -426,10 +283,10 @@ def _ogg(file: _File) -> Iterator[str]:
         at += length
     if numbers.keys() - ended:
         lacking = "the last page of a stream isn't marked as its end"
-        yield f"the file is cut short: {lacking}" if file.padded(at) else _foreign(at)
+        yield f"the file is cut short: {lacking}" if file.padded(at) else foreign(at)
 
 
-def _gif(file: _File) -> Iterator[str]:
+def _gif(file: FileBytes) -> Iterator[str]:
     """Blocks up to a trailer."""
 
     def table(flags: int) -> int:
@@ -438,7 +295,7 @@ def _gif(file: _File) -> Iterator[str]:
     at = 13 + table(file.number(10))
     while at < file.size and (kind := file.number(at)) != 0x3B:
         if kind not in (0x21, 0x2C):
-            yield _foreign(at)
+            yield foreign(at)
             return
         at += 2 if kind == 0x21 else 11 + table(file.number(at + 9))
         while part := file.number(at):
@@ -448,7 +305,7 @@ def _gif(file: _File) -> Iterator[str]:
         yield "the file is cut short: it lacks its trailer"
 
 
-def _png(file: _File) -> Iterator[str]:
+def _png(file: FileBytes) -> Iterator[str]:
     """Chunks with checksums up to IEND, and as many frames as are promised."""
     at, promised, frames = 8, 0, 0
     while at + 12 <= file.size:
@@ -468,7 +325,7 @@ def _png(file: _File) -> Iterator[str]:
     yield "the file is cut short: it lacks its trailer"
 
 
-def _ivf(file: _File) -> Iterator[str]:
+def _ivf(file: FileBytes) -> Iterator[str]:
     """Frames behind their sizes, as many as the header says, which may count them or their ticks."""
     at, frames, first, last = file.little(6, 2), 0, 0, 0
     promised = file.little(24, 4)
@@ -478,19 +335,19 @@ def _ivf(file: _File) -> Iterator[str]:
         at, frames = at + 12 + file.little(at, 4), frames + 1
     reach = last + (last - first) // max(1, frames - 1)
     if at > file.size:
-        yield _unfinished("frame")
+        yield unfinished("frame")
     elif frames < promised and reach < promised:
         yield f"the file is cut short: the header promises {promised} frames or ticks"
 
 
-def _mxf(file: _File) -> Iterator[str]:
+def _mxf(file: FileBytes) -> Iterator[str]:
     """Triplets of key, length and value up to the footer, whose place the partitions' heads give."""
     at = footer = 0
     while at + 17 <= file.size:
         head = file.bytes(at, 64)
         if head[:4] != _MXF_PARTITION[:4]:
             if not file.padded(at):
-                yield _foreign(at)
+                yield foreign(at)
                 return
             break
         width = head[16] & 0x7F if head[16] & 0x80 else 0
@@ -500,12 +357,12 @@ def _mxf(file: _File) -> Iterator[str]:
             footer = max(footer, int.from_bytes(head[value + 24 : value + 32], "big"))
         at += value + length
     if at > file.size:
-        yield _unfinished("packet")
+        yield unfinished("packet")
     elif footer >= file.size:
         yield "the file is cut short: it lacks its footer"
 
 
-def _real(file: _File) -> Iterator[str]:
+def _real(file: FileBytes) -> Iterator[str]:
     """Chunks with their sizes; those of the data end with the file or before."""
     at = 0
     while at + 8 <= file.size and (kind := file.bytes(at, 4)).strip(b"\0"):
@@ -516,29 +373,29 @@ def _real(file: _File) -> Iterator[str]:
             return
         at += length
     if at - file.size > _REAL_SLACK:
-        yield _cut(at - file.size)
+        yield cut_short(at - file.size)
 
 
-def _real_packets(file: _File, at: int, stop: int) -> Iterator[str]:
+def _real_packets(file: FileBytes, at: int, stop: int) -> Iterator[str]:
     promised, found = file.number(at + 10, 4), 0
     at += 18
     while at + 12 <= stop and (found < promised or not promised):
         length = file.number(at + 2, 2)
         if file.bytes(at, 2) not in (b"\0\0", b"\0\1") or length < 12:
-            yield _foreign(at)
+            yield foreign(at)
             return
         at, found = at + length, found + 1
     if found < promised:
         yield f"{promised - found} of {promised} packets are missing"
 
 
-def _gxf(file: _File) -> Iterator[str]:
+def _gxf(file: FileBytes) -> Iterator[str]:
     """Packets with their sizes up to one that marks the end."""
     at = 0
     while at + 16 <= file.size:
         head = file.bytes(at, 16)
         if head[:5] != b"\0\0\0\0\1" or head[14:] != b"\xe1\xe2":
-            yield _foreign(at)
+            yield foreign(at)
             return
         if head[5] == 0xFB:
             return
@@ -546,26 +403,26 @@ def _gxf(file: _File) -> Iterator[str]:
     yield "the file is cut short: it lacks the packet that marks its end"
 
 
-def _program_stream(file: _File) -> Iterator[str]:
+def _program_stream(file: FileBytes) -> Iterator[str]:
     """Packs and packets (PES) with their sizes, one behind the other."""
     at = 0
     while at + 16 <= file.size:
         head = file.bytes(at, 16)
         if head[:3] != b"\0\0\1" or head[3] < 0xB9:
             if head[0] or not file.padded(at):
-                yield _foreign(at)
+                yield foreign(at)
             return
         if head[3] == 0xBA:  # a pack, of MPEG-2 or MPEG-1
             at += 14 + (head[13] & 7) if head[4] & 0xC0 == 0x40 else 12
         else:
             at += 4 if head[3] == 0xB9 else 6 + int.from_bytes(head[4:6], "big")
     if at > file.size:
-        yield _unfinished("packet")
+        yield unfinished("packet")
 
 
-_WALKS: tuple[tuple[int, bytes, Callable[[_File], Iterator[str]]], ...] = (
+_WALKS: tuple[tuple[int, bytes, Callable[[FileBytes], Iterator[str]]], ...] = (
     *((4, kind, _mp4) for kind in sorted(_MP4_BOXES)),
-    (0, _EBML, _matroska),
+    (0, EBML, walk_matroska),
     (0, b"RIFF", _avi),
     (0, b"FLV", _flv),
     (0, bytes.fromhex("3026b2758e66cf11"), _asf),
