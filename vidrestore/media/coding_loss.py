@@ -11,20 +11,17 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+from av.sidedata.sidedata import SideDataContainer
+from av.video.frame import VideoFrame
 from numpy.typing import NDArray
 
-from vidrestore.media.probe import is_lossless
+from vidrestore.frames import VideoInfo
+from vidrestore.media.probe import SourceInfo, is_lossless
 from vidrestore.media.source import PIPE
-
-if TYPE_CHECKING:
-    from av.video.frame import VideoFrame
-
-    from vidrestore.frames import VideoInfo
-    from vidrestore.media.probe import SourceInfo
-    from vidrestore.options import Input
+from vidrestore.options import Input
 
 _MPEG = ("mpeg1video", "mpeg2video", "mpeg4", "msmpeg4v2", "msmpeg4v3", "wmv1", "wmv2", "h263", "flv1")
 WITH_PARAMETERS = frozenset({"h264", "vp9", *_MPEG})
@@ -92,8 +89,6 @@ def _at_least(*sigma: float) -> Loss:
 
 def loss_of(picture: VideoFrame, video: VideoInfo) -> Loss | None:
     """Return the loss of a picture of `video` by its encoding parameters; None without them."""
-    from av.sidedata.sidedata import SideDataContainer
-
     if video.codec not in WITH_PARAMETERS:  # PyAV frees the names of a PNG's profile twice
         return None
     try:

@@ -7,11 +7,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from av.packet import Packet
-    from av.video.stream import VideoStream
+from av.packet import Packet
+from av.video.stream import VideoStream
 
 ROOM = 1 << 24  # bytes that can be allocated unless memory is short
 MESSAGES_KEPT = 100

@@ -10,24 +10,23 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterator
 from contextlib import closing
 from itertools import accumulate, chain
-from typing import TYPE_CHECKING
+
+import av
+from av.container import InputContainer
+from av.packet import Packet
+from av.stream import Discard
+from av.video.frame import VideoFrame
+from av.video.stream import VideoStream
 
 from vidrestore.errors import MediaError
 from vidrestore.frames import VideoInfo
-from vidrestore.media.coding_loss import PARAMETERS, loss_by_tables
+from vidrestore.media.coding_loss import PARAMETERS, Loss, loss_by_tables
 from vidrestore.media.damage import MESSAGES_KEPT, Damage, Holes, PictureCount
 from vidrestore.media.log import collect_errors
 from vidrestore.media.probe import decoder_options, open_input, packets_of, video_stream
 from vidrestore.media.side_data import CAPTIONED, has_captions
 from vidrestore.media.source import Y4M
-
-if TYPE_CHECKING:
-    from av.container import InputContainer
-    from av.packet import Packet
-    from av.video.frame import VideoFrame
-    from av.video.stream import VideoStream
-
-    from vidrestore.media.coding_loss import Loss
+from vidrestore.media.y4m import bytes_lacking
 
 _SEEK_BACK = (0, 2, 10, 40)  # seconds before the wanted time, tried in turn; then the start of the file
 
@@ -249,8 +248,6 @@ class Decoding:
                     yield picture
 
     def _decode_packet(self, packet: Packet[VideoStream] | None, stream: VideoStream) -> list[VideoFrame]:
-        import av
-
         if packet is not None:
             if packet.is_corrupt and self._recording and len(self._marked) < MESSAGES_KEPT:
                 self._marked.append(packet.pts)
@@ -391,9 +388,6 @@ def _packets(
     container: InputContainer, stream: VideoStream, target: int | None, complain: Callable[[str], None]
 ) -> Iterator[Packet[VideoStream] | None]:
     """Yield the stream's packets from the key frame before `target`, then None, which flushes the decoder."""
-    import av
-    from av.stream import Discard
-
     for other in container.streams:
         if other is not stream:
             other.discard = Discard.all
@@ -409,11 +403,8 @@ def _packets(
             if packet.size:  # an empty packet (AVI's way to repeat a frame) would end the decoding
                 last = packet
                 yield packet
-        if last and container.format.name == Y4M:
-            from vidrestore.media.y4m import bytes_lacking
-
-            if lacking := bytes_lacking(last, container.size):
-                complain(f"the file is cut short: {lacking} bytes of it are missing")
+        if last and container.format.name == Y4M and (lacking := bytes_lacking(last, container.size)):
+            complain(f"the file is cut short: {lacking} bytes of it are missing")
     except av.error.FFmpegError as error:
         complain(f"{container.format.name}: {error.strerror}; reading ends there")
     yield None

@@ -18,20 +18,18 @@ from contextlib import closing
 from fractions import Fraction
 from itertools import chain, islice, pairwise
 from math import ceil
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import av
 import numpy as np
+from av import VideoFormat
+from av.filter import Graph
+from av.video.frame import VideoFrame
 from numpy.typing import NDArray
 
 from vidrestore.errors import MediaError
-from vidrestore.frames import Frame
+from vidrestore.frames import Frame, VideoInfo
 from vidrestore.media.formats import layout_of
-
-if TYPE_CHECKING:
-    from av.filter import Graph
-    from av.video.frame import VideoFrame
-
-    from vidrestore.frames import VideoInfo
 
 _FILTER = "mode={}:parity=auto:deint=interlaced"
 
@@ -54,8 +52,6 @@ class Deinterlacer:
         """Filter two blank pictures: libavfilter silently converts unsupported formats, which shows only in
         its output.
         """
-        import av
-
         size = self.video.width, self.video.height
         blank = [av.VideoFrame(*size, self.video.pix_fmt) for _ in range(2)]
         for pts, picture in enumerate(blank):
@@ -106,9 +102,6 @@ class Deinterlacer:
                 yield made
 
     def _graph(self) -> Graph:
-        from av import VideoFormat
-        from av.filter import Graph
-
         video, graph = self.video, Graph()
         kind = _FILTER.format("send_field" if self.fields else "send_frame")
         stored = VideoFormat(video.pix_fmt, video.width, video.height)
@@ -121,8 +114,6 @@ class Deinterlacer:
 
 
 def _ready(graph: Graph) -> Iterator[VideoFrame]:
-    import av
-
     while True:
         try:
             yield graph.vpull()

@@ -11,21 +11,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import Any, Literal, cast
 
+import av
 import numpy as np
+from av.video.format import VideoFormat
+from av.video.frame import VideoFrame
+from av.video.plane import VideoPlane
 from numpy.typing import NDArray
 
 from vidrestore.errors import MediaError
-from vidrestore.frames import UNSPECIFIED, ColourTags, Frame, PixelFormat, Scale, enlarged_size
-
-if TYPE_CHECKING:
-    from av.video.format import VideoFormat
-    from av.video.frame import VideoFrame
-    from av.video.plane import VideoPlane
-
-    from vidrestore.frames import VideoInfo
-    from vidrestore.media.encoder_table import EncoderChoice
+from vidrestore.frames import UNSPECIFIED, ColourTags, Frame, PixelFormat, Scale, VideoInfo, enlarged_size
+from vidrestore.media.encoder_table import EncoderChoice
 
 Family = Literal["yuv", "rgb", "gray"]
 
@@ -91,8 +88,6 @@ def layout_of(pix_fmt: str) -> Layout:
     """Return the storage of `pix_fmt` (FFmpeg's name). Raises MediaError unless it can be read as 8 to 16
     bits or float.
     """
-    import av
-
     try:
         description = av.VideoFormat(pix_fmt, 256, 256)
     except ValueError:

@@ -5,10 +5,9 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from av.logging import Capture
+from av import logging as ffmpeg
+from av.logging import Capture
 
 _lock = threading.RLock()  # a garbage collection in a locked part may end another user of it
 _wanted: list[int] = []
@@ -20,8 +19,6 @@ def log_level(level: int) -> Iterator[None]:
     """Log FFmpeg's messages up to `level` (av.logging.ERROR, INFO ...), then restore the settings; calls may
     overlap.
     """
-    from av import logging as ffmpeg
-
     with _lock:
         if not _wanted:
             _before[:] = [(ffmpeg.get_level(), ffmpeg.get_skip_repeated())]
@@ -57,8 +54,6 @@ class ErrorCollector:
     @contextmanager
     def calling(self) -> Iterator[None]:
         """Collect what this thread logs until the block ends; for calls of the demuxer and the decoder."""
-        from av import logging as ffmpeg
-
         with ffmpeg.Capture() as messages:
             try:
                 yield
@@ -76,8 +71,6 @@ class ErrorCollector:
 
     def offer(self, level: int, name: str, message: str) -> None:
         """Keep an error that was logged outside `calling`, if it is this decoder's."""
-        from av import logging as ffmpeg
-
         if self.mark and level in (ffmpeg.ERROR - self.mark, ffmpeg.FATAL - self.mark):
             self._found.append(f"{name}: {message.strip()}")
 
@@ -103,8 +96,6 @@ def collect_errors(names: frozenset[str], collect: Callable[[str], None]) -> Ite
 
     PyAV keeps one stack of captures for all threads, which overlapping ones would corrupt: there is one.
     """
-    from av import logging as ffmpeg
-
     with log_level(ffmpeg.ERROR):
         with _lock:
             if not _collectors:

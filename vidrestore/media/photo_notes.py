@@ -16,10 +16,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
+from typing import BinaryIO
 
-if TYPE_CHECKING:
-    from vidrestore.media.encoder_table import EncoderChoice
+from vidrestore.media.encoder_table import EncoderChoice
 
 EXIF, PROFILE, EDITORS = "EXIF", "ICC_PROFILE", "XMP"  # as side data is called
 _LARGEST_EXIF, _LARGEST_PROFILE = 65_525, 8 << 20  # the first fills a block of JPEG

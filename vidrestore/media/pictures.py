@@ -13,14 +13,19 @@ from contextlib import contextmanager
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
+import av
 import numpy as np
+from av.container import InputContainer
+from av.sidedata.sidedata import Type
+from av.video.frame import VideoFrame
+from av.video.stream import VideoStream
 from numpy.typing import NDArray
 
 from vidrestore.errors import MediaError
 from vidrestore.frames import ColourTags
-from vidrestore.media.coding_loss import loss_by_tables
+from vidrestore.media.coding_loss import Loss, loss_by_tables
 from vidrestore.media.damage import Damage
 from vidrestore.media.formats import layout_of, planes_of
 from vidrestore.media.log import collect_errors
@@ -34,14 +39,6 @@ from vidrestore.media.probe import (
 )
 from vidrestore.media.side_data import display_matrix, filtered
 from vidrestore.media.source import KINDS, PICTURES, Pictures, kind_by_content
-
-if TYPE_CHECKING:
-    import av
-    from av.container import InputContainer
-    from av.video.frame import VideoFrame
-    from av.video.stream import VideoStream
-
-    from vidrestore.media.coding_loss import Loss
 
 T = TypeVar("T")
 
@@ -140,8 +137,6 @@ def _opened(path: str) -> Iterator[InputContainer]:
 @contextmanager
 def _readable(path: str) -> Iterator[InputContainer]:
     """Open a file, and nothing else, as a picture of the kind of its content, or else of its name."""
-    import av
-
     try:
         demuxer = kind_by_content(path) or KINDS[Path(path).suffix.lower()]
         options = {"protocol_whitelist": "file", "format_whitelist": demuxer}
@@ -168,8 +163,6 @@ def _upright(stream: VideoStream, frame: VideoFrame) -> VideoFrame:
 
     The display matrix (ISO/IEC 14496-12) takes column p and row q to x = a p + c q and y = b p + d q.
     """
-    from av.sidedata.sidedata import Type
-
     matrix = display_matrix(frame, stream)
     if matrix is None:
         return frame
@@ -205,8 +198,6 @@ def read_rgb(path: Path) -> NDArray[np.uint8]:
 
 def png(picture: NDArray[np.uint8]) -> bytes:
     """Return (height, width, 3) R, G, B as a PNG file; the same picture gives the same bytes."""
-    import av
-
     context: Any = av.CodecContext.create("png", "w")
     context.height, context.width = picture.shape[:2]
     context.pix_fmt, context.time_base = "rgb24", Fraction(1)

@@ -11,7 +11,15 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import av
+from av import logging as ffmpeg
+from av.container import InputContainer
+from av.packet import Packet
+from av.stream import Disposition, Stream
+from av.video.frame import VideoFrame
+from av.video.stream import VideoStream
 
 from vidrestore.errors import MediaError, OptionError
 from vidrestore.frames import UNSPECIFIED, ColourTags, VideoInfo
@@ -26,13 +34,6 @@ from vidrestore.media.side_data import (
     read_side_data,
 )
 from vidrestore.media.source import PICTURES, PIPE, Pictures, Source, kind_by_content
-
-if TYPE_CHECKING:
-    from av.container import InputContainer
-    from av.packet import Packet
-    from av.stream import Stream
-    from av.video.frame import VideoFrame
-    from av.video.stream import VideoStream
 
 # Demuxers that read one file and nothing else. Playlists (hls, concat, dash, imf) and devices could read
 # other files or the network.
@@ -106,8 +107,6 @@ class SourceInfo:
 
 def is_lossless(codec: str) -> bool:
     """Return True if a codec, by FFmpeg's name, keeps every sample always."""
-    import av
-
     try:
         found = av.codec.Codec(codec, "r")
     except av.codec.codec.UnknownCodecError:
@@ -121,8 +120,6 @@ def open_input(source: str) -> InputContainer:
 
     Raises MediaError if the file is missing, a folder, empty, or not a video.
     """
-    import av
-
     _check_file(source)
     safe = {"protocol_whitelist": "file", "format_whitelist": ",".join(_DEMUXERS)}
     try:
@@ -290,8 +287,6 @@ def decoder_options() -> dict[str, str]:
 
 
 def _first_frames(container: InputContainer, stream: VideoStream) -> list[VideoFrame]:
-    import av
-
     stream.codec_context.thread_type = "NONE"
     stream.codec_context.options = decoder_options()
     frames: list[VideoFrame] = []
@@ -317,8 +312,6 @@ def _first_frames(container: InputContainer, stream: VideoStream) -> list[VideoF
 
 def is_attached(stream: Stream) -> bool:
     """Return True for a cover, a picture that is stored as a video stream."""
-    from av.stream import Disposition
-
     return bool(stream.disposition & Disposition.attached_pic)
 
 
@@ -339,8 +332,6 @@ def _codec_without_decoder(stream: Stream) -> str:
     """Return the name of a codec without a decoder, or "unknown" with its tag in the file, from FFmpeg's own
     description ("Data: none (mebx / 0x7862656D)"); PyAV 18 has no attribute for the tag.
     """
-    from av import logging as ffmpeg
-
     if stream.type == "attachment":
         return "unknown"
     if stream.type == "subtitle" and _all_unknown_are_webvtt(stream.container):
@@ -458,8 +449,6 @@ def _chroma_location(stream: VideoStream, frame: VideoFrame) -> int:
     """Return the chroma location from the log of FFmpeg's `showinfo` filter ("cl:left"); PyAV 18 has no
     attribute for it.
     """
-    from av import logging as ffmpeg
-
     with log_level(ffmpeg.INFO), ffmpeg.Capture() as messages:
         # Without the side data: showinfo logs each byte of an encoder's note on its own.
         filtered(stream, frame, ("sidedata", "mode=delete"), ("showinfo", "checksum=0"))

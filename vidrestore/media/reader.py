@@ -8,27 +8,26 @@ from dataclasses import replace
 from fractions import Fraction
 from functools import cached_property
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import Self
+
+from av.video.frame import VideoFrame
 
 from vidrestore.errors import MediaError, OptionError
 from vidrestore.frames import Frame, VideoInfo
 from vidrestore.media.coding_loss import NO_LOSS, WITH_PARAMETERS, loss_by_bits, loss_of
 from vidrestore.media.damage import Damage
 from vidrestore.media.decoding import Decoding
+from vidrestore.media.deinterlace import Deinterlacer, measured_order
 from vidrestore.media.encoding import frame_ticks
 from vidrestore.media.formats import layout_of, planes_of
+from vidrestore.media.photo_notes import second_picture
+from vidrestore.media.pictures import USUAL_RATE, PictureDecoding, pictures_info
 from vidrestore.media.probe import SourceInfo, probe
 from vidrestore.media.source import Source, standard_input
 from vidrestore.media.structure import broken_structure
+from vidrestore.media.y4m import Y4mInput
 
-if TYPE_CHECKING:
-    from av.video.frame import VideoFrame
-
-    from vidrestore.media.deinterlace import Deinterlacer
-    from vidrestore.media.pictures import PictureDecoding
-    from vidrestore.media.y4m import Y4mInput
-
-    AnyDecoding = Decoding | PictureDecoding | Y4mInput
+AnyDecoding = Decoding | PictureDecoding | Y4mInput
 
 # the command to suggest for a pipe
 PIPE_DEINTERLACED = "ffmpeg -i IN -vf bwdif=send_frame -f yuv4mpegpipe -"
@@ -56,42 +55,32 @@ class VideoReader:
         fps: Fraction | None = None,
         losses: bool = False,
     ) -> None:
-        self.losses = losses
         self.source = Source.of(source)
-        self.threads = threads
+        self.threads, self.losses = threads, losses
         self.damage = Damage()
-        self._pipe: Y4mInput | None = None
-        if self.source.is_pipe:
-            from vidrestore.media.y4m import Y4mInput
-
-            self._pipe = Y4mInput(standard_input())
-        self._pictures_read = self.source.pictures
-        self.warnings = self._pictures_read.warnings if self._pictures_read else ()
+        self.warnings: tuple[str, ...] = ()
+        self.restarted = False  # whether the clock is set back somewhere; then all is read from the start
+        self._pipe = Y4mInput(standard_input()) if self.source.is_pipe else None
         if fps is not None and self._pipe:
             raise OptionError(f"`fps={fps}` is for pictures; y4m states its rate, remove the option")
-        self.info: SourceInfo = self._described(fps)
-        if self._pictures_read:
-            from vidrestore.media.photo_notes import second_picture
-
-            second = second_picture(self._pictures_read.files[0])
-            self.warnings += (second,) if second else ()
+        self.info = self._described(fps)
+        self.stored = self.info.video  # as in the file; `info` describes the frames that are yielded
         self._running: Generator[Frame] | None = None
         self._decoding: AnyDecoding | None = None
-        self.restarted = False  # whether the clock is set back somewhere; then all is read from the start
-        self._deinterlacer: Deinterlacer | None = None
-        self.stored = self.info.video  # as in the file; `info` describes the frames that are yielded
         self._ticks = 1  # ticks of `info` per tick of the source
+        self._deinterlacer: Deinterlacer | None = None
         if deinterlace is not False or double_rate:
             self._deinterlacer = self._deinterlacing(fields=double_rate, always=bool(deinterlace))
 
     def _described(self, fps: Fraction | None) -> SourceInfo:
         if self._pipe:
             return self._pipe.info
-        if self._pictures_read:
-            from vidrestore.media.pictures import USUAL_RATE, pictures_info
-
-            return pictures_info(self._pictures_read, fps or USUAL_RATE)
-        return probe(self.source.name, fps)
+        if not (pictures := self.source.pictures):
+            return probe(self.source.name, fps)
+        info = pictures_info(pictures, fps or USUAL_RATE)
+        second = second_picture(pictures.files[0])
+        self.warnings = pictures.warnings + ((second,) if second else ())
+        return info
 
     def field_order(self) -> str | None:
         """Return "tff" or "bff" if a video that isn't marked as interlaced looks so (`measured_order`)."""
@@ -101,13 +90,11 @@ class VideoReader:
 
     @cached_property
     def _measured_order(self) -> str | None:
-        from vidrestore.media.deinterlace import measured_order
-
         return measured_order(self.info.video, self.frames)
 
     @property
     def deinterlacing(self) -> str | None:
-        """In words, why frames are deinterlaced; None if they aren't, or only those that are marked later."""
+        """Why frames are deinterlaced, in words; None if they aren't, or only those that are marked later."""
         stored = self._deinterlacer.video if self._deinterlacer else self.info.video
         if not (self._deinterlacer and stored.interlaced):
             return None
@@ -131,8 +118,6 @@ class VideoReader:
             video = replace(video, interlaced=True, unmarked_order=order)
         if not (video.interlaced or always or fields):
             return None
-        from vidrestore.media.deinterlace import Deinterlacer
-
         try:
             deinterlacer = Deinterlacer(self.source.name, video, fields=fields)
         except MediaError:
@@ -159,9 +144,7 @@ class VideoReader:
 
     @property
     def restarts(self) -> list[tuple[int, int]]:
-        """Where the clock of the video was set back so far in this iteration, and by how many ticks what
-        follows was moved.
-        """
+        """Where the video's clock was set back so far, and by how many ticks what follows was moved."""
         return self._decoding.restarts if isinstance(self._decoding, Decoding) else []
 
     def __enter__(self) -> Self:
@@ -190,37 +173,16 @@ class VideoReader:
         self.damage = Damage()
         if self._pipe and start_pts is not None:
             raise MediaError("-: a pipe can't be read from the middle; save it to a file first")
-        self._running = self._read(start_pts, stop_pts, self.damage)
+        self._running = self._read(start_pts, stop_pts)
         return self._running
 
-    def _read(self, start_pts: int | None, stop_pts: int | None, damage: Damage) -> Generator[Frame]:
+    def _read(self, start_pts: int | None, stop_pts: int | None) -> Generator[Frame]:
         """Yield the frames. Each lasts until the next: what containers say per packet is in decoding order,
         wrong with B-frames.
         """
-        if start_pts is None and not (self._pipe or self._pictures_read):
-            for sign in broken_structure(self.source.name):
-                damage.add(sign)
+        self._decoding = decoding = self._new_decoding(whole=start_pts is None)
         waiting: Frame | None = None
         longest, loss = 0, loss_by_bits(self.info) if self.losses else NO_LOSS
-        threads = 1 if self.losses and self.stored.codec in WITH_PARAMETERS else self.threads
-        decoding: AnyDecoding
-        if self._pipe:
-            decoding, self._pipe.damage = self._pipe, damage
-        elif self._pictures_read:
-            from vidrestore.media.pictures import PictureDecoding
-
-            decoding = PictureDecoding(self._pictures_read, self.info, damage, losses=self.losses)
-        else:
-            self.restarted = self.restarted or bool(self.restarts)
-            decoding = Decoding(
-                self.source.name,
-                self.stored,
-                threads,
-                damage,
-                losses=self.losses,
-                restarted=self.restarted,
-            )
-        self._decoding = decoding
         with closing(self._pictures(decoding, start_pts, stop_pts)) as pictures:
             for picture in pictures:
                 if start_pts is not None and (picture.pts or 0) < start_pts:
@@ -239,11 +201,25 @@ class VideoReader:
                 if stop_pts is not None and frame.pts >= stop_pts:
                     return
                 if frame.corrupt:
-                    damage.corrupt_pts.append(frame.pts)
+                    self.damage.corrupt_pts.append(frame.pts)
                 waiting = frame
         if waiting is not None:
-            self._end(waiting, longest, decoding, damage)
+            self._end(waiting, longest, decoding)
             yield waiting
+
+    def _new_decoding(self, *, whole: bool) -> AnyDecoding:
+        if self._pipe:
+            self._pipe.damage = self.damage
+            return self._pipe
+        if self.source.pictures:
+            return PictureDecoding(self.source.pictures, self.info, self.damage, losses=self.losses)
+        if whole:
+            for sign in broken_structure(self.source.name):
+                self.damage.add(sign)
+        threads = 1 if self.losses and self.stored.codec in WITH_PARAMETERS else self.threads
+        self.restarted = self.restarted or bool(self.restarts)
+        name, settings = self.source.name, {"losses": self.losses, "restarted": self.restarted}
+        return Decoding(name, self.stored, threads, self.damage, **settings)
 
     def _pictures(
         self, decoding: AnyDecoding, start_pts: int | None, stop_pts: int | None
@@ -252,38 +228,35 @@ class VideoReader:
         if start is not None and self._ticks > 1:  # it may be the second field of the frame before
             start -= 2 * frame_ticks(self.stored, self.stored.time_base)
         stop = None if stop_pts is None else -(-stop_pts // self._ticks)
-        decoded = decoding.pictures(start, stop, lead=self._deinterlacer is not None)
-        pictures = self._checked(decoded, start)
+        pictures = self._checked(decoding.pictures(start, stop, lead=bool(self._deinterlacer)), start)
         return self._deinterlacer.pictures(pictures) if self._deinterlacer else pictures
 
     def _checked(self, pictures: Generator[VideoFrame], start_pts: int | None) -> Generator[VideoFrame]:
         with closing(pictures):
             for number, picture in enumerate(pictures):
-                self._check(picture, number, start_pts)
+                after = "" if start_pts is None else f" after pts {start_pts}"
+                self._check(picture, f"{self.source}, frame {number}{after}")
                 yield picture
                 del picture
 
-    def _check(self, picture: VideoFrame, number: int, start_pts: int | None) -> None:
+    def _check(self, picture: VideoFrame, where: str) -> None:
         video = self.info.video
-        where = f"{self.source}, frame {number}" + (
-            f" after pts {start_pts}" if start_pts is not None else ""
-        )
-        if (picture.width, picture.height) != (video.width, video.height):
-            found, began = f"{picture.width}x{picture.height}", f"{video.width}x{video.height}"
+        found, began = (f"{each.width}x{each.height}" for each in (picture, video))
+        if found != began:
             raise MediaError(
                 f"{where}: {found}, but the stream began at {began}; one size per stream is supported: "
                 "split the file there first, or scale it: ffmpeg -i IN -vf "
                 f"scale={video.width}:{video.height} -c:v ffv1 -c:a copy OUT.mkv"
             )
-        if picture.format.name != video.pix_fmt:
-            found, began = picture.format.name, video.pix_fmt
+        found, began = picture.format.name, video.pix_fmt
+        if found != began:
             raise MediaError(
                 f"{where}: {found}, but the stream began in {began}; one pixel format is supported: split "
                 f"the file there first, or convert it: ffmpeg -i IN -pix_fmt {began} -c:v ffv1 -c:a copy "
                 "OUT.mkv"
             )
 
-    def _end(self, last: Frame, longest: int, decoding: AnyDecoding, damage: Damage) -> None:
+    def _end(self, last: Frame, longest: int, decoding: AnyDecoding) -> None:
         """Settle the last frame's duration and whether the video ends where its stream says.
 
         `longest` is the longest frame. Packets have durations in the order of decoding: the last one to be
@@ -292,12 +265,12 @@ class VideoReader:
         end = self.info.video.end
         if end is None:
             return
-        filled = end <= decoding.reach * self._ticks and not damage.missing_frames
+        filled = end <= decoding.reach * self._ticks and not self.damage.missing_frames
         if end > last.pts and (last.duration == 0 or end - last.pts <= longest or filled):
             last.duration = end - last.pts
         missing = end - (last.pts + last.duration)
         if missing > max(longest, last.duration, decoding.longest * self._ticks):
-            damage.early_end = missing * Fraction(self.info.video.time_base)
+            self.damage.early_end = missing * Fraction(self.info.video.time_base)
 
 
 def _doubled(video: VideoInfo) -> VideoInfo:

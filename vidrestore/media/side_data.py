@@ -5,14 +5,15 @@ from __future__ import annotations
 import struct
 from collections.abc import Set
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
-if TYPE_CHECKING:
-    from av.video.frame import VideoFrame
-    from av.video.stream import VideoStream
+from av.filter import Graph
+from av.sidedata.sidedata import Type
+from av.video.frame import VideoFrame
+from av.video.stream import VideoStream
 
-    from vidrestore.frames import VideoInfo
-    from vidrestore.media.encoder_table import EncoderChoice
+from vidrestore.frames import VideoInfo
+from vidrestore.media.encoder_table import EncoderChoice
 
 # FFmpeg's names of side data -> ours. Omitted: data that the writer copies, an encoder's note on its
 # settings, film grain that the decoder has applied, the time codes of every MPEG-2 stream.
@@ -103,8 +104,6 @@ def _without_profile(frame: VideoFrame, stream: VideoStream) -> tuple[VideoFrame
     The name of such a profile is metadata of the side data, which PyAV 18 frees a second time if it looks at
     the side data of the frame; the memory then belongs to others.
     """
-    from av.sidedata.sidedata import Type
-
     if stream.codec_context.name not in _NAMING_PROFILES:
         return frame, {}
     kind = Type.ICC_PROFILE.value
@@ -117,8 +116,6 @@ def _without_profile(frame: VideoFrame, stream: VideoStream) -> tuple[VideoFrame
 
 def filtered(stream: VideoStream, frame: VideoFrame, *filters: tuple[str, str]) -> VideoFrame:
     """Pass a frame through FFmpeg's filters, (name, options) each."""
-    from av.filter import Graph
-
     graph = Graph()
     source = graph.add_buffer(template=stream, width=frame.width, height=frame.height, format=frame.format)
     graph.link_nodes(

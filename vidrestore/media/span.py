@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from fractions import Fraction
 from math import ceil
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from av.packet import Packet
+from av.packet import Packet
+from av.stream import Disposition
 
 APART = 10  # seconds; more than the interleaving distance of streams in a file, and than the error of a seek
 
@@ -43,8 +43,6 @@ class Cut:
 
     def keeps(self, packet: Packet[Any]) -> bool:
         """Return True if the packet belongs to the span; a subtitle that reaches beyond it is shortened."""
-        from av.stream import Disposition
-
         begins = seconds(packet, packet.pts if packet.pts is not None else packet.dts)
         if begins is None:
             return True

@@ -5,7 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import suppress
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
+
+import av
+from av import logging as ffmpeg
+from av.container import OutputContainer
+from av.format import Flags
+from av.packet import Packet
+from av.rational import AVRational
+from av.stream import Discard, Stream
 
 from vidrestore.errors import MediaError
 from vidrestore.media.encoder_table import ISO
@@ -21,11 +29,6 @@ from vidrestore.media.probe import (
 from vidrestore.media.sound import EncodedSound, encoder_of
 from vidrestore.media.span import APART, Cut, seconds
 from vidrestore.media.stream_metadata import stream_metadata
-
-if TYPE_CHECKING:
-    from av.container import OutputContainer
-    from av.packet import Packet
-    from av.stream import Stream
 
 _LONGEST_ROW = 12  # packets of sound, one after the other, whose times are repaired: a quarter of a second
 _FARTHEST = 1  # seconds that a packet of another kind is moved, whose time can't be known from its neighbours
@@ -70,8 +73,6 @@ class Clock:
     """
 
     def __init__(self, stream: Stream, output: OutputContainer) -> None:
-        from av.format import Flags
-
         self.stream = stream
         nonstrict: Any = Flags.ts_nonstrict.value
         may_be_equal = stream.type in ("subtitle", "data") or output.format.flags & nonstrict
@@ -86,8 +87,6 @@ class Clock:
 
         The file's header must have been written.
         """
-        from av.rational import AVRational
-
         tick = Fraction(self.stream.time_base or packet.time_base)
         packet.rescale_ts(AVRational(tick))
         pts, dts = packet.pts, packet.dts
@@ -169,8 +168,6 @@ class StreamCopier:
         made.metadata.update(facts)
 
     def _picture(self, index: int) -> bytes:
-        import av
-
         with open_input(self.source) as again, suppress(av.error.FFmpegError):
             for packet in again.demux(again.streams[index]):
                 if packet.size:
@@ -179,8 +176,6 @@ class StreamCopier:
 
     def start(self) -> None:
         """Start reading, after all streams were added: from here on only their packets are read."""
-        from av.stream import Discard
-
         wanted = {*self.clocks}
         if self.cut:  # the video stream, to detect the end of the cut
             wanted.add(video_stream(self.opened).index)
@@ -191,8 +186,6 @@ class StreamCopier:
             self.packets = self._read(wanted)
 
     def _read(self, indices: set[int]) -> Iterator[tuple[int, Packet[Any]]]:
-        import av
-
         try:
             self._seek()
             packets = packets_of(self.opened, [self.opened.streams[index] for index in indices])
@@ -245,7 +238,6 @@ class StreamCopier:
 
     def _watched(self, packets: Iterator[Packet[Any]]) -> Iterator[Packet[Any]]:
         """Yield packets; the first error that FFmpeg logs meanwhile is damage."""
-        from av import logging as ffmpeg
 
         def complain(message: str) -> None:
             self.broken = self.broken or f"an error in the sound or other streams ({message})"

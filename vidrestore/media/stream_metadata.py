@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from av.container import InputContainer, OutputContainer
-    from av.stream import Stream
+from av.container import InputContainer, OutputContainer
+from av.stream import Stream
 
 # Metadata that a muxer writes itself, and metadata that doesn't apply to the new file.
 _OWN_KEYS = frozenset({"major_brand", "minor_version", "compatible_brands", "encoder", "vidrestore"})

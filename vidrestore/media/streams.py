@@ -14,24 +14,22 @@ from contextlib import closing, suppress
 from fractions import Fraction
 from itertools import chain, islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import av
+from av.container import InputContainer
+from av.packet import Packet
+from av.stream import Discard, Stream
 
 from vidrestore.errors import MediaError, PlanError
 from vidrestore.media.damage import check_memory
-from vidrestore.media.probe import open_input, packets_of
+from vidrestore.media.probe import SourceInfo, StreamInfo, open_input, packets_of
 from vidrestore.media.sound import NAMES, encoder_of, is_decoded
 from vidrestore.media.source import MUXERS, PICTURES, SUFFIXES, Y4M, Target
 from vidrestore.media.span import WHOLE, Cut, Span
 from vidrestore.media.stream_copier import Clock, StreamCopier, add_stream, named
 from vidrestore.media.structure_matroska import unreadable_tracks
 from vidrestore.options import DROPPABLE
-
-if TYPE_CHECKING:
-    from av.container import InputContainer
-    from av.packet import Packet
-    from av.stream import Stream
-
-    from vidrestore.media.probe import SourceInfo, StreamInfo
 
 Samples = dict[int, list["Packet[Any]"]]
 _SAMPLED_PACKETS = 500
@@ -181,15 +179,11 @@ def _is_regenerated(stream: Stream) -> bool:
     """Return True for tracks that QuickTime generates from data that is copied in another way: chapters and
     time code.
     """
-    from av.stream import Discard
-
     return stream.type == "data" and (stream.discard == Discard.all or "timecode" in stream.metadata)
 
 
 def _holds(container: str, opened: InputContainer, info: StreamInfo, samples: Samples) -> bool:
     """Return True if FFmpeg writes a small file of this container with the stream in it."""
-    import av
-
     if info.attached_picture and container in ("matroska", "mov"):
         return container == "matroska"  # as an attachment; MOV has no place for cover art
     if info.kind == "attachment" and container == "webm":
@@ -208,8 +202,6 @@ def _holds(container: str, opened: InputContainer, info: StreamInfo, samples: Sa
 
 def _write_trial(template: Stream, container: str, packets: list[Packet[Any]]) -> None:
     """Write a file of a gray picture and the packets to its end, where MP4 finds some faults."""
-    import av
-
     with av.open(os.devnull, "w", format=container) as trial:
         codec: Any = "libvpx-vp9" if container == "webm" else "mpeg4"
         video: Any = trial.add_stream(codec, rate=25, width=64, height=48)
@@ -232,8 +224,6 @@ def check_packets(
 
     Raises MediaError naming the stream, the time and the way out if a packet can't be copied.
     """
-    import av
-
     if not copy:
         return ()
     cut = Cut(span, source.video.time_base) if span != WHOLE else None
@@ -257,8 +247,6 @@ def check_packets(
 
 def _first_packets(opened: InputContainer) -> Samples:
     """Return up to three packets of each stream; damage is reported by later readers."""
-    import av
-
     found: Samples = {}
     with suppress(av.error.FFmpegError):
         for packet in islice(packets_of(opened), _SAMPLED_PACKETS):
