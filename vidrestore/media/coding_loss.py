@@ -32,16 +32,8 @@ PARAMETERS = {"export_side_data": "venc_params"}  # options of a decoder that gi
 CODED = 1.5
 LEAST = 1.0  # sigma; what is below is left alone
 # Bits of another codec that one of H.264 is worth
-EFFICIENCY = {
-    "hevc": 1.5,
-    "vp9": 1.5,
-    "av1": 2.0,
-    "mpeg2video": 0.6,
-    "mpeg4": 0.8,
-    "mjpeg": 0.3,
-    "prores": 0.3,
-    "dnxhd": 0.3,
-}
+EFFICIENCY = {"hevc": 1.5, "vp9": 1.5, "av1": 2.0, "mpeg2video": 0.6, "mpeg4": 0.8}
+EFFICIENCY |= dict.fromkeys(("mjpeg", "prores", "dnxhd"), 0.3)
 AUDIO_RATE = 128_000  # assumed bits per second of an audio stream of unknown rate
 # Sigma of luma at one bit a pixel, its exponent, and the greatest: still pictures take few bits
 SIGMA_AT_A_BIT, EXPONENT, MOST_BY_BITS = 0.7, -0.6, 4.0
@@ -59,9 +51,7 @@ _VP9_STEP = (4, 27, 57, 104, 155, 203, 255, 305, 359, 408, 510, 615, 771, 915, 1
 
 
 class Loss(NamedTuple):
-    """Sigma of what a coder took from luma and from colour differences, on the 0-255 scale; 0 if less than
-    LEAST or unknown.
-    """
+    """Sigma of what a coder took, on the 0-255 scale; 0 if less than LEAST or unknown."""
 
     luma: float = 0.0
     chroma: float = 0.0
@@ -111,27 +101,21 @@ def loss_by_parameters(data: bytes, depth: int) -> Loss | None:
         mean += float(blocks[:, : 4 * _BLOCK].copy().view(np.int32)[:, -1].mean())
     if kind == _H264:
         scale = 2.0 ** (8 - depth)
-        chroma = _h264_chroma(mean + deltas[3], 6 * (depth - 8))  # deltas: DC and AC of Y, U, V
+        deeper = 6 * (depth - 8)  # what deeper samples add to both quantisers
+        chroma = mean + deltas[3] - deeper  # deltas: DC and AC of Y, U, V
+        chroma = float(np.interp(chroma, range(30, 52), _H264_CHROMA, left=chroma)) + deeper
         return _loss("h264", scale * _h264_step(mean), scale * _h264_step(chroma))
     if kind == _MPEG2 and mean > 0:
         return _loss("mpeg", mean, mean)
     if kind == _VP9:
-        luma, chroma = (_vp9_step(quantiser + each) for each in (deltas[1], deltas[3]))
-        return _loss("vp9", luma, chroma)
+        indices = quantiser + deltas[1], quantiser + deltas[3]
+        luma, chroma = np.exp(np.interp(indices, _VP9_INDEX, np.log(_VP9_STEP))) / 8
+        return _loss("vp9", float(luma), float(chroma))
     return None
 
 
 def _h264_step(quantiser: float) -> float:
     return float(2 ** ((quantiser - 4) / 6))
-
-
-def _h264_chroma(quantiser: float, beyond: int) -> float:
-    """Return chroma's quantiser; `beyond` is what deeper samples add to both."""
-    return float(np.interp(quantiser - beyond, range(30, 52), _H264_CHROMA, left=quantiser - beyond)) + beyond
-
-
-def _vp9_step(index: int) -> float:
-    return float(np.exp(np.interp(index, _VP9_INDEX, np.log(_VP9_STEP)))) / 8
 
 
 def loss_by_tables(data: bytes) -> Loss | None:

@@ -1,6 +1,4 @@
-"""Collect signs of a damaged source while frames are read; FFmpeg decodes past most damage without an
-error.
-"""
+"""Collect signs of a damaged source while frames are read; FFmpeg decodes past most damage silently."""
 
 from __future__ import annotations
 
@@ -100,9 +98,7 @@ class Holes:
 
 
 class PictureCount:
-    """Compares the pictures in packets with the frames decoded, by pts; remembers only those still in the
-    decoder.
-    """
+    """Compares the pictures in packets with the decoded frames, by pts."""
 
     def __init__(self, codec: str, floor: int | None = None) -> None:
         self.codec = codec

@@ -1,6 +1,4 @@
-"""Decode the pictures of one file in display order, from the start or from any time, and record all
-damage.
-"""
+"""Decode the pictures of one file in display order, from any time on, and record all damage."""
 
 from __future__ import annotations
 
@@ -41,9 +39,7 @@ _MOST_LATE = 16  # most pictures that an H.264 or H.265 decoder reorders
 
 
 class _NotEmptied(Exception):
-    """A frame-threaded decoder had an error at the end and kept pictures that PyAV can't get; one thread
-    loses none.
-    """
+    """A decoder with threads had an error at the end and holds pictures that PyAV can't get."""
 
 
 class Decoding:
@@ -67,8 +63,7 @@ class Decoding:
         self._count = PictureCount(video.codec)
         self._holes: Holes | None = None
         self.longest = 0  # longest duration of a packet so far, in ticks
-        self.reach = 0  # up to which time the packets of an MP4 or MOV fill it, as their durations add up, or
-        # an AVI that ends with empty ones
+        self.reach = 0  # the end of the packets of an MP4 or MOV, or of an AVI that ends with empty ones
         self._number = 0  # number of the next picture
         self._last: int | None = None  # pts of the last picture
         self.captioned = False  # whether a packet held closed captions
@@ -98,9 +93,7 @@ class Decoding:
         self._conclude(finished=True)
 
     def _conclude(self, *, finished: bool) -> None:
-        """Add damage that is certain only at the end; before, `_ordered` must not assume that pictures were
-        lost.
-        """
+        """Add damage that is certain only at the end."""
         self.damage.missing_frames += self._count.missing(finished)
         for message in self._holes.messages() if self._holes else ():
             self.damage.add(message)
@@ -181,7 +174,9 @@ class Decoding:
                 try:
                     packets = self._read(_packets(container, stream, target, self._complain), lead)
                     yield from self._decode_packets(packets, stream, target is not None)
-                    self._check_emptied(threads)
+                    # fields that had packets of their own are no pictures to wait for
+                    if threads != 1 and self._count.pending and self._count.missing(finished=True):
+                        raise _NotEmptied
                 finally:
                     # Wait for the decoder's threads: closing holds the GIL, which they may need for logging.
                     context.flush_buffers()
@@ -201,9 +196,7 @@ class Decoding:
             self.longest = max(self.longest, duration)
             if self._holes:
                 self._holes.add(packet)
-            if (
-                self.losses and self.video.codec == "mjpeg"
-            ):  # each packet is decoded by itself, and nearly always alike
+            if self.losses and self.video.codec == "mjpeg":  # nearly always alike
                 self.loss = loss_by_tables(bytes(packet))
             if not self.captioned and self.video.codec in CAPTIONED:
                 self.captioned = has_captions(bytes(packet))
@@ -252,7 +245,6 @@ class Decoding:
             if packet.is_corrupt and self._recording and len(self._marked) < MESSAGES_KEPT:
                 self._marked.append(packet.pts)
             if not _is_hidden(self.video.codec, packet):
-                self._queue(packet)
                 self._count.sent(packet, self._due(packet))
         try:
             with self._errors.calling():
@@ -265,32 +257,19 @@ class Decoding:
             self._time(picture)
         return pictures
 
-    def _queue(self, packet: Packet[VideoStream]) -> None:
-        """Take note of a packet's time for one of the pictures to come: of showing if it rises, else of
-        decoding.
-        """
-        if self._times is None:
-            return
-        time = packet.dts
-        if packet.pts is not None and (self._queued is None or packet.pts > self._queued):
-            time = packet.pts
-        if time is not None:
-            self._times.append(time)
-            self._queued = time
-
     def _due(self, packet: Packet[VideoStream]) -> int | None:
         """Return the time of the picture in a packet, or of the picture that will be shown in its place."""
         if self.video.numbered:
             self._sent += bool(self._sent or packet.is_keyframe)
             return self._sent - 1
-        if self._times is not None:
-            return self._queued
-        return packet.dts if packet.pts is None else packet.pts
-
-    def _check_emptied(self, threads: int) -> None:
-        # fields that had packets of their own are no pictures to wait for
-        if threads != 1 and self._count.pending and self._count.missing(finished=True):
-            raise _NotEmptied
+        if self._times is None:
+            return packet.dts if packet.pts is None else packet.pts
+        rises = packet.pts is not None and (self._queued is None or packet.pts > self._queued)
+        time = packet.pts if rises else packet.dts
+        if time is not None:
+            self._times.append(time)
+            self._queued = time
+        return self._queued
 
     def _time(self, picture: VideoFrame) -> None:
         if self.video.numbered:

@@ -49,9 +49,7 @@ class Deinterlacer:
         self._try(source)
 
     def _try(self, source: str) -> None:
-        """Filter two blank pictures: libavfilter silently converts unsupported formats, which shows only in
-        its output.
-        """
+        """Filter two blank pictures: libavfilter silently converts formats that it doesn't support."""
         size = self.video.width, self.video.height
         blank = [av.VideoFrame(*size, self.video.pix_fmt) for _ in range(2)]
         for pts, picture in enumerate(blank):
@@ -59,10 +57,8 @@ class Deinterlacer:
         try:
             made = next(self._filtered(blank))
         except av.error.FFmpegError:
-            raise MediaError(
-                f"{source}: {size[0]}x{size[1]} is too small to deinterlace {self.video.pix_fmt}; no way is "
-                "known"
-            ) from None
+            small = f"{source}: {size[0]}x{size[1]} is too small to deinterlace {self.video.pix_fmt}"
+            raise MediaError(f"{small}; no way is known") from None
         if layout_of(made.format.name).format != self.video.format:
             raise MediaError(
                 f"{source}: {self.video.pix_fmt} can't be deinterlaced without a loss; convert it first, "

@@ -61,9 +61,7 @@ _UNSUPPORTED = (
 
 @dataclass(frozen=True)
 class Samples:
-    """The samples of one delivered plane: every `step`-th from `start` in each row of FFmpeg's plane
-    `plane`.
-    """
+    """The samples of a delivered plane: every `step`-th from `start` in each row of the stored `plane`."""
 
     plane: int
     start: int = 0
@@ -72,9 +70,7 @@ class Samples:
 
 @dataclass(frozen=True)
 class Layout:
-    """The storage of one FFmpeg pix_fmt: the delivered format and, for each of its planes, the position of
-    its samples.
-    """
+    """The storage of a pix_fmt: the delivered format, and where the samples of each of its planes lie."""
 
     format: PixelFormat
     samples: tuple[Samples, ...]
@@ -85,9 +81,7 @@ class Layout:
 
 @lru_cache
 def layout_of(pix_fmt: str) -> Layout:
-    """Return the storage of `pix_fmt` (FFmpeg's name). Raises MediaError unless it can be read as 8 to 16
-    bits or float.
-    """
+    """Return the storage of `pix_fmt` (FFmpeg's name). Raises MediaError for formats that can't be read."""
     try:
         description = av.VideoFormat(pix_fmt, 256, 256)
     except ValueError:

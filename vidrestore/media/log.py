@@ -16,9 +16,7 @@ _before: list[tuple[int | None, bool]] = []
 
 @contextmanager
 def log_level(level: int) -> Iterator[None]:
-    """Log FFmpeg's messages up to `level` (av.logging.ERROR, INFO ...), then restore the settings; calls may
-    overlap.
-    """
+    """Log FFmpeg's messages up to `level` (such as av.logging.ERROR) in the block; blocks may overlap."""
     with _lock:
         if not _wanted:
             _before[:] = [(ffmpeg.get_level(), ffmpeg.get_skip_repeated())]
@@ -64,8 +62,12 @@ class ErrorCollector:
                 self.hand_over()
 
     def hand_over(self) -> None:
-        """Give `collect` what frame threads have logged."""
-        _sort()
+        """Give each collector what frame threads have logged, and `collect` those of this one."""
+        with _lock:
+            while _captures and _captures[0].logs:
+                level, name, message = _captures[0].logs.pop(0)
+                for collector in _collectors:
+                    collector.offer(level, name, message)
         while self._found:
             self._collect(self._found.pop(0))
 
@@ -78,15 +80,6 @@ class ErrorCollector:
 _MARKS = frozenset(range(1, 8))
 _collectors: list[ErrorCollector] = []
 _captures: list[Capture] = []  # one while there are collectors: of all threads, outside `calling`
-
-
-def _sort() -> None:
-    """Give each collector its messages."""
-    with _lock:
-        while _captures and _captures[0].logs:
-            level, name, message = _captures[0].logs.pop(0)
-            for collector in _collectors:
-                collector.offer(level, name, message)
 
 
 @contextmanager

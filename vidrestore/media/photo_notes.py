@@ -100,9 +100,7 @@ def jpeg_end(data: bytes) -> int | None:
 
 
 def second_picture(path: str) -> str | None:
-    """Return a warning of a further picture behind a JPEG (MPO, gain maps); None without one. Raises
-    OSError.
-    """
+    """Return a warning of a further picture behind a JPEG (MPO, gain maps), or None. Raises OSError."""
     data = Path(path).read_bytes()
     end = jpeg_end(data)
     if end and data[end:].lstrip(b"\0\xff").startswith(b"\xd8\xff"):

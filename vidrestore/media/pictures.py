@@ -217,9 +217,7 @@ def _decoded(path: Path, taken: Callable[[av.VideoFrame], T]) -> T:
 
 
 def _rgb(frame: av.VideoFrame) -> NDArray[np.uint8]:
-    """Return R, G, B of a frame. YCbCr goes by `colour`: FFmpeg's own conversion of 4:2:0 is up to 35 grey
-    levels from libjpeg's at edges.
-    """
+    """Return R, G, B. YCbCr goes by `colour`: FFmpeg's chroma is up to 35 grey levels from libjpeg's."""
     import torch
 
     from vidrestore.colour import planes_to_grey, yuv_to_rgb

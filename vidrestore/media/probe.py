@@ -1,6 +1,4 @@
-"""Open a video file safely and describe it completely, decoding a few frames for properties missing in the
-header.
-"""
+"""Open a video file safely and describe it, decoding a few frames for what its header lacks."""
 
 from __future__ import annotations
 
@@ -10,7 +8,6 @@ import struct
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from itertools import pairwise
 from typing import Any
 
 import av
@@ -81,9 +78,7 @@ class StreamInfo:
 
 @dataclass(frozen=True)
 class SourceInfo:
-    """A whole source. `container` is FFmpeg's format name ("mov,mp4,m4a,3gp,3g2,mj2"), `duration` in seconds,
-    `size` in bytes.
-    """
+    """A whole source; `container` is FFmpeg's name of the format, `duration` in seconds, `size` in bytes."""
 
     path: str
     container: str
@@ -139,11 +134,8 @@ def open_input(source: str) -> InputContainer:
                 f"{source}: not a video file that can be read, but a still picture ({kind}); give its "
                 "name that suffix, or name the folder of the pictures, or a pattern such as 'frames/%04d.png'"
             ) from None
-        reason = (
-            "; its header is missing or damaged"
-            if isinstance(error, av.error.InvalidDataError | MemoryError)
-            else f" ({error})"
-        )
+        is_damage = isinstance(error, av.error.InvalidDataError | MemoryError)
+        reason = "; its header is missing or damaged" if is_damage else f" ({error})"
         raise MediaError(
             f"{source}: not a video file that can be read{reason}; expected MP4, MKV, WebM, MOV, AVI, TS or "
             "the like"
@@ -164,9 +156,7 @@ def open_input(source: str) -> InputContainer:
 
 
 def _check_tags(source: str, container: InputContainer) -> None:
-    """Raise MediaError for too many tags: each is compared with all others when a file is opened; 20,000 took
-    20 s.
-    """
+    """Refuse too many tags: each is compared with all others when a file is opened; 20,000 took 20 s."""
     tags = len(container.metadata) + sum(len(stream.metadata) for stream in container.streams)
     tags += sum(len(chapter["metadata"]) for chapter in container.chapters())
     if tags > MOST_TAGS:
@@ -225,23 +215,24 @@ def probe(source: str, fps: Fraction | None = None) -> SourceInfo:
                 f"{source}: the video stream has 0 frames that can be decoded; the file is empty or "
                 "damaged, record or copy it again"
             )
+        name, duration = container.format.name, container.duration
+        video = describe_video(source, stream, frames, name)
         return SourceInfo(
             path=source,
-            container=container.format.name,
-            video=_timed(
-                source, describe_video(source, stream, frames, container.format.name), container, fps
-            ),
+            container=name,
+            video=_timed(source, video, container, stream, fps),
             streams=tuple(describe_stream(each) for each in container.streams),
             chapters=len(container.chapters()),
             metadata=dict(container.metadata),
-            duration=None if container.duration is None else Fraction(container.duration, 1_000_000),
+            duration=None if duration is None else Fraction(duration, 1_000_000),
             size=container.size if container.size > 0 else None,
         )
 
 
-def _timed(source: str, video: VideoInfo, container: InputContainer, fps: Fraction | None) -> VideoInfo:
+def _timed(
+    source: str, video: VideoInfo, container: InputContainer, stream: VideoStream, fps: Fraction | None
+) -> VideoInfo:
     """Give a video from a container without times the rate that its own stream states, or `fps`."""
-    stream = video_stream(container)
     name = container.format.name
     raw = name in _RAW or (name == "mpegvideo" and video.codec == "mpeg1video")
     if fps is not None and not raw:
@@ -302,9 +293,7 @@ def _first_frames(container: InputContainer, stream: VideoStream) -> list[VideoF
                     "the player or shop that it comes from"
                 )
             frames += packet.decode()
-        except (
-            av.error.FFmpegError
-        ):  # damage at the start: the reader reports it, here only a frame is wanted
+        except av.error.FFmpegError:  # damage, which the reader reports
             if frames:
                 break
     return frames
@@ -329,8 +318,8 @@ def describe_stream(stream: Stream) -> StreamInfo:
 
 
 def _codec_without_decoder(stream: Stream) -> str:
-    """Return the name of a codec without a decoder, or "unknown" with its tag in the file, from FFmpeg's own
-    description ("Data: none (mebx / 0x7862656D)"); PyAV 18 has no attribute for the tag.
+    """Return a codec's name, or "unknown" with its tag, from FFmpeg's own description of the file, such as
+    "Data: none (mebx / 0x7862656D)"; PyAV 18 has no attribute for the tag.
     """
     if stream.type == "attachment":
         return "unknown"
@@ -345,9 +334,7 @@ def _codec_without_decoder(stream: Stream) -> str:
 
 
 def _all_unknown_are_webvtt(container: Any) -> bool:
-    """Return True for a Matroska file whose subtitles without a decoder are WebVTT as mkvmerge writes it,
-    by a name of the codec that FFmpeg doesn't know.
-    """
+    """Return True if all subtitles without a decoder are WebVTT as mkvmerge calls it in Matroska."""
     if not container.format.name.startswith("matroska"):
         return False
     unknown = sum(stream.codec_context is None for stream in container.streams.subtitles)
@@ -378,6 +365,7 @@ def describe_video(source: str, stream: VideoStream, frames: list[VideoFrame], c
         names.add("ALPHA_LAYER")
     light = side_data.get("CONTENT_LIGHT_LEVEL")
     times, reordered = [frame.pts for frame in frames], bool(context.has_b_frames)
+    rise = sorted({time for time in times if time is not None}) == times
     return VideoInfo(
         index=stream.index,
         codec=context.codec.canonical_name,
@@ -402,14 +390,8 @@ def describe_video(source: str, stream: VideoStream, frames: list[VideoFrame], c
         content_light=None if light is None else struct.unpack_from("=2I", light),
         side_data=frozenset(names),
         reordered=reordered,
-        by_order=reordered and (container == "avi" or not _rise(times)),
+        by_order=reordered and (container == "avi" or not rise),
         unmarked_order=None if marked else order,
-    )
-
-
-def _rise(times: list[int | None]) -> bool:
-    return all(
-        one is not None and other is not None and one < other for one, other in pairwise([-(1 << 63), *times])
     )
 
 
@@ -446,9 +428,7 @@ def _colour_tags(stream: VideoStream, frame: VideoFrame) -> ColourTags:
 
 
 def _chroma_location(stream: VideoStream, frame: VideoFrame) -> int:
-    """Return the chroma location from the log of FFmpeg's `showinfo` filter ("cl:left"); PyAV 18 has no
-    attribute for it.
-    """
+    """Return the chroma location from the log of FFmpeg's `showinfo` filter; PyAV 18 doesn't have it."""
     with log_level(ffmpeg.INFO), ffmpeg.Capture() as messages:
         # Without the side data: showinfo logs each byte of an encoder's note on its own.
         filtered(stream, frame, ("sidedata", "mode=delete"), ("showinfo", "checksum=0"))

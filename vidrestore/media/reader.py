@@ -177,9 +177,7 @@ class VideoReader:
         return self._running
 
     def _read(self, start_pts: int | None, stop_pts: int | None) -> Generator[Frame]:
-        """Yield the frames. Each lasts until the next: what containers say per packet is in decoding order,
-        wrong with B-frames.
-        """
+        """Yield the frames, each up to the next: packets have durations in decoding order."""
         self._decoding = decoding = self._new_decoding(whole=start_pts is None)
         waiting: Frame | None = None
         longest, loss = 0, loss_by_bits(self.info) if self.losses else NO_LOSS

@@ -140,9 +140,7 @@ _RPU_PROFILE, _FULL_RANGE = 4, 10
 
 
 def lacks_base_layer(side_data: dict[str, bytes]) -> bool:
-    """Return True for Dolby Vision of profile 5, by FFmpeg's own rule: its pictures have colours that other
-    decoders don't know.
-    """
+    """Return True for Dolby Vision of profile 5, whose colours other decoders don't know."""
     data = side_data.get("DOVI_METADATA")
     if data is None:
         return False
@@ -159,9 +157,7 @@ _PARAMETERS = {
 
 
 def hdr_settings(encoder: str, video: VideoInfo) -> dict[str, str]:
-    """Return the encoder option with the source's mastering display and light level; empty without them or
-    without such an option.
-    """
+    """Return the encoder's option with mastering display and light level; empty without one."""
     if encoder not in _PARAMETERS:
         return {}
     option, display, light = _PARAMETERS[encoder]
@@ -174,9 +170,7 @@ def hdr_settings(encoder: str, video: VideoInfo) -> dict[str, str]:
 
 
 def unwritten(choice: EncoderChoice, video: VideoInfo) -> str | None:
-    """Return a sentence naming the source's HDR metadata and chroma location, of those that can't be
-    written.
-    """
+    """Return a sentence on HDR metadata and a chroma location that can't be written, or None."""
     lost = []
     if choice.encoder not in _PARAMETERS and (video.mastering_display or video.content_light):
         lost.append(

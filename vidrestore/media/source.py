@@ -1,5 +1,4 @@
-"""Parse the names of the source and of the output, each a file, a pipe or pictures. That is done once, where
-they are given (`jobs.batch`, `vidrestore.restore`); later code uses the properties.
+"""The names of sources and outputs: a file, a pipe or pictures.
 
 A folder of pictures, a pattern such as "seq_%04d.png" or a glob are the frames of a video; a photo is a video
 of one frame.
@@ -32,14 +31,11 @@ SUFFIXES = {"mp4": ".mp4", "matroska": ".mkv", "mov": ".mov", "webm": ".webm"}
 PICTURE_ENCODERS = {".png": "png", ".jpg": "mjpeg", ".jpeg": "mjpeg", ".tif": "tiff", ".tiff": "tiff"}
 PICTURES = "image2"  # FFmpeg's name for numbered pictures; the container of such a source or output
 KINDS = {
-    ".jpg": "jpeg_pipe",
-    ".jpeg": "jpeg_pipe",
-    ".png": "png_pipe",
-    ".tif": "tiff_pipe",
-    ".tiff": "tiff_pipe",
+    ".jpg": "jpeg_pipe", ".jpeg": "jpeg_pipe", ".png": "png_pipe", ".tif": "tiff_pipe", ".tiff": "tiff_pipe",
     ".webp": "webp_pipe",
-}
-_MAGIC = {  # first bytes of files -> demuxer
+}  # fmt: skip
+# first bytes of files -> demuxer
+_MAGIC = {
     b"\x89PNG\r\n\x1a\n": "png_pipe",
     b"\xff\xd8\xff": "jpeg_pipe",
     b"II*\0": "tiff_pipe",
@@ -105,15 +101,26 @@ class _Named:
     @property
     def is_pattern(self) -> bool:
         """True for a name such as out/%04d.png."""
-        return is_pattern(self.name)
+        return self.path.suffix.lower() in KINDS and bool(_PLACE.search(self.path.name))
 
     def numbered(self, number: int) -> Path:
         """Return the name of the picture with a number in a pattern."""
-        return Path(numbered(self.name, number))
+        name = _PLACE.sub(lambda place: str(number).zfill(int(place[1] or 0)), self.path.name, count=1)
+        return self.path.with_name(name)
 
     def existing(self) -> dict[int, str]:
-        """Return the existing pictures of a pattern by number, rising."""
-        return matching(self.name)
+        """Return the existing pictures of a pattern by number, rising; for a plain name, that picture."""
+        path = self.path
+        if not _PLACE.search(path.name):
+            return {1: self.name} if path.is_file() else {}
+        before, after = _PLACE.sub("\0", path.name, count=1).split("\0")
+        found = {}
+        for name in _names(path.parent):
+            middle = name[len(before) : len(name) - len(after)]
+            fits = name.startswith(before) and name.endswith(after) and middle.isdecimal()
+            if fits and self.numbered(int(middle)).name == name:
+                found[int(middle)] = str(path.with_name(name))
+        return dict(sorted(found.items()))
 
     def absolute(self) -> Self:
         """Return the same with a name that holds in any folder."""
@@ -150,9 +157,7 @@ class Source(_Named):
         return self.pictures.files if self.pictures else (self.name,)
 
     def identity(self) -> SourceIdentity:
-        """Return the identity of what is there now. Raises MediaError for a file that isn't there, or can't
-        be read.
-        """
+        """Return the identity of what is there now. Raises MediaError if it can't be read."""
         if self.is_pipe:
             return SourceIdentity(self.name)
         if pictures := _find_pictures(self.name):
@@ -180,19 +185,15 @@ class Target(_Named):
 
     @property
     def container(self) -> str:
-        """FFmpeg's name of its container, by its suffix. Raises MediaError for a suffix that can't be
-        written.
-        """
+        """FFmpeg's name of its container, by the suffix. Raises MediaError for one that can't be written."""
         if self.is_pipe:
             return Y4M
         if self.holds_pictures:
             return PICTURES
         if self.suffix not in MUXERS:
-            found = (
-                f"the suffix {self.suffix!r} is not one that can be written"
-                if self.suffix
-                else "the name has no suffix to say the container"
-            )
+            found = "the name has no suffix to say the container"
+            if self.suffix:
+                found = f"the suffix {self.suffix!r} is not one that can be written"
             raise MediaError(
                 f"{self}: {found}; expected .mp4, .mkv, .mov or .webm, or - for a y4m pipe, or pictures such "
                 "as %04d.png, .tiff (both up to 16 bits) or .jpg"
@@ -241,11 +242,6 @@ def standard_output() -> BinaryIO:
     return sys.stdout.buffer
 
 
-def is_pattern(name: str) -> bool:
-    """Return True for a name such as out/%04d.png."""
-    return Path(name).suffix.lower() in KINDS and bool(_PLACE.search(Path(name).name))
-
-
 def is_picture(name: str) -> bool:
     """Return True for the name of a picture that isn't hidden."""
     return Path(name).suffix.lower() in KINDS and not Path(name).name.startswith(".")
@@ -260,37 +256,12 @@ def unread_pictures(paths: Iterable[str]) -> str | None:
 
 
 def kind_by_content(path: str) -> str | None:
-    """Return the demuxer of a picture by its first bytes, as many a file has the name of another kind; None
-    for another file. Raises OSError.
-    """
+    """Return the demuxer of a picture by its first bytes; None for another file. Raises OSError."""
     with open(path, "rb") as file:
         start = file.read(12)
     if start[:4] + start[8:] == b"RIFFWEBP":
         return "webp_pipe"
     return next((kind for magic, kind in _MAGIC.items() if start.startswith(magic)), None)
-
-
-def numbered(pattern: str, number: int) -> str:
-    """Return the name of the picture with a number in a pattern."""
-    path = Path(pattern)
-    name = _PLACE.sub(lambda place: str(number).zfill(int(place[1] or 0)), path.name, count=1)
-    return str(path.with_name(name))
-
-
-def matching(pattern: str) -> dict[int, str]:
-    """Return the existing pictures of a pattern by number, rising; for a plain name, that picture."""
-    path = Path(pattern)
-    if not _PLACE.search(path.name):
-        return {1: pattern} if path.is_file() else {}
-    before, after = _PLACE.sub("\0", path.name, count=1).split("\0")
-    found = {}
-    for name in _names(path.parent):
-        middle = name[len(before) : len(name) - len(after)]
-        if name.startswith(before) and name.endswith(after) and middle.isdecimal():
-            number = int(middle)
-            if numbered(path.name, number) == name:
-                found[number] = str(path.with_name(name))
-    return dict(sorted(found.items()))
 
 
 def _find_pictures(source: str) -> Pictures | None:
@@ -301,8 +272,8 @@ def _find_pictures(source: str) -> Pictures | None:
         raise MediaError(f"{source}: {suffix} pictures are not read; {_CONVERT}")
     if os.path.exists(source):
         return Pictures(source, (source,), Path(source).name) if suffix in KINDS else None
-    if is_pattern(source):
-        found = matching(source)
+    if (pattern := Source(source)).is_pattern:
+        found = pattern.existing()
         if not found:
             raise MediaError(f"{source}: no picture has such a name; check the folder and the digits")
         _check_whole(source, list(found), source)
@@ -322,16 +293,14 @@ def _names(folder: Path) -> list[str]:
 
 
 def _in_order(source: str, paths: Iterable[str], *, is_glob: bool = False) -> Pictures | None:
-    """Return the pictures among the files of a folder or glob. A folder's numbers must be without gaps; a
-    glob takes all that exist.
-    """
+    """Return the pictures of a folder, whose numbers must be without gaps, or of a glob, all that exist."""
     files = sorted((path for path in paths if is_picture(path) and os.path.isfile(path)), key=_natural)
     if not files:
         return None
     kinds = {KINDS[Path(path).suffix.lower()]: Path(path).suffix for path in files}
     if len(kinds) > 1:
         suffixes = " and ".join(sorted(kinds.values()))
-        one = os.path.join(source, "*") if not is_glob else os.path.join(os.path.dirname(source), "*")
+        one = os.path.join(os.path.dirname(source) if is_glob else source, "*")
         raise MediaError(
             f"{source}: pictures of several kinds, {suffixes}; name one kind, for example "
             f"'{one}{min(kinds.values())}', or add `photos` to restore each by itself"
@@ -341,13 +310,11 @@ def _in_order(source: str, paths: Iterable[str], *, is_glob: bool = False) -> Pi
         return Pictures(source, tuple(files), f"%04d{Path(files[0]).suffix.lower()}")
     pattern, numbers = found
     warnings: tuple[str, ...] = ()
-    if is_glob:
-        missing = numbers[-1] - numbers[0] + 1 - len(numbers)
-        if missing > 0:
-            what = "1 number is" if missing == 1 else f"{missing} numbers are"
-            warnings = (f"{what} missing between the pictures; they are taken one after the other",)
-    else:
+    if not is_glob:
         _check_whole(source, numbers, os.path.join(source, pattern))
+    elif (missing := numbers[-1] - numbers[0] + 1 - len(numbers)) > 0:
+        what = "1 number is" if missing == 1 else f"{missing} numbers are"
+        warnings = (f"{what} missing between the pictures; they are taken one after the other",)
     return Pictures(source, tuple(files), pattern, numbers[0], warnings)
 
 
@@ -383,7 +350,7 @@ def _check_whole(source: str, numbers: list[int], pattern: str) -> None:
     (one, other), more = gaps[0], len(gaps) - 1
     if one == other:
         raise MediaError(f"{source}: two pictures have the number {one}; remove one of them")
-    missing = Path(numbered(pattern, one + 1)).name
+    missing = Source(pattern).numbered(one + 1).name
     count = other - one - 1
     text = f"{missing} is" if count == 1 else f"{missing} and {count - 1} after it are"
     add = "add it" if count == 1 and not more else "add them"

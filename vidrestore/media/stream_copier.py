@@ -257,9 +257,7 @@ class StreamCopier:
             self.opened.seek(int((self.cut.start - APART) * 1_000_000))
 
     def up_to(self, time: Fraction | None, shift: Fraction = Fraction(0)) -> Iterator[Packet[Any]]:
-        """Yield the packets with a decoding time up to `time` (seconds; None: all), moved by `shift`, with
-        their output stream.
-        """
+        """Yield the packets with a decoding time up to `time` (seconds; None: all), moved by `shift`."""
         while self.packets is not None:
             found = self.held or next(self.packets, None)
             self.held = None

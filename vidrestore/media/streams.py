@@ -87,9 +87,7 @@ def _check_numbers(source: SourceInfo, drop: frozenset[str]) -> None:
 
 
 def _is_spare(info: StreamInfo, held: list[StreamInfo]) -> bool:
-    """Return True for a stream that may be left out with a warning: data for machines, and sound of an
-    unknown codec beside sound that is held, as of iPhones.
-    """
+    """Return True for data for machines, and for sound of an unknown codec beside other sound."""
     if info.kind == "audio":
         return not is_decoded(info.codec) and any(each.kind == "audio" for each in held)
     return info.codec in _SPARE
@@ -112,9 +110,7 @@ def left_out_warning(
 
 
 def encoded_sound(source: SourceInfo, output: Target, copied: tuple[int, ...]) -> dict[int, str]:
-    """Return the sound that is encoded again, by index: "stream 1, wmav2: encoded again as FLAC, which
-    .mkv can hold".
-    """
+    """Return the sound that is encoded again, in words, by the index of its stream."""
     return {
         info.index: f"stream {info.index}, {info.codec}: encoded again as {NAMES[encoder]}, which "
         f"{output.suffix} can hold"
@@ -135,9 +131,7 @@ def _check_encodings(source: SourceInfo, wanted: list[StreamInfo]) -> None:
 
 
 def pipe_warning(source: SourceInfo) -> str | None:
-    """Return a sentence on what a y4m pipe loses, apart from colour tags; None if the source has only the
-    video.
-    """
+    """Return a sentence on what a y4m pipe loses beside colour tags; None if nothing."""
     kinds, video = other_kinds(source), source.video
     if video.rotation:
         kinds.append(f"the rotation by {video.rotation} degrees, so turn it behind the pipe")
@@ -163,9 +157,7 @@ def sound_warning(source: SourceInfo, output: Target, copied: tuple[int, ...]) -
 
 
 def other_kinds(source: SourceInfo, drop: frozenset[str] = frozenset()) -> list[str]:
-    """Return the kinds of the other streams, but for those to drop, sorted: "audio", "subtitles", "chapters"
-    and so on.
-    """
+    """Return the kinds of the other streams without those to drop, sorted: "audio", "chapters" and so on."""
     kinds = {info.word for info in _others(source, drop)}
     return sorted(kinds | {"chapters"} if source.chapters else kinds)
 
@@ -176,9 +168,7 @@ def _others(source: SourceInfo, drop: frozenset[str] = frozenset()) -> list[Stre
 
 
 def _is_regenerated(stream: Stream) -> bool:
-    """Return True for tracks that QuickTime generates from data that is copied in another way: chapters and
-    time code.
-    """
+    """Return True for chapters and time code of QuickTime, which are copied in another way."""
     return stream.type == "data" and (stream.discard == Discard.all or "timecode" in stream.metadata)
 
 

@@ -236,9 +236,7 @@ def _asf(file: FileBytes) -> Iterator[str]:
 
 
 def _fits(packet: bytes) -> bool:
-    """Return True if the payloads of a packet of ASF lie within it, each of a stream (section 5.2 of its
-    specification).
-    """
+    """Return True if the payloads of a packet of ASF lie within it, each of a stream (section 5.2)."""
 
     def width(kinds: int, place: int) -> int:
         return (0, 1, 2, 4)[kinds >> place & 3]

@@ -42,9 +42,7 @@ def walk_matroska(file: FileBytes) -> Iterator[str]:
 
 
 def unreadable_tracks(path: str) -> dict[int, str]:
-    """Return the encodings of the tracks of a Matroska file that this FFmpeg can't undo, by the numbers of
-    its streams.
-    """
+    """Return the encodings of tracks that this FFmpeg can't undo, by the index of the stream."""
     found, number = dict[int, str](), 0
     with open(path, "rb") as opened:
         file = FileBytes(opened)
