@@ -48,11 +48,8 @@ class Damage:
             parts.append(f"{len(self.corrupt_pts)} marked corrupt (pts {times})")
         if self.early_end:
             parts.append(f"the video ends {float(self.early_end):.3f} s before its own promised end")
-        if self.messages:
-            parts.append(
-                f"{len(self.messages)} error message{'s' * (len(self.messages) > 1)}, first: "
-                f"{self.messages[0]}"
-            )
+        if count := len(self.messages):
+            parts.append(f"{count} error message{'s' * (count > 1)}, first: {self.messages[0]}")
         return "the source is damaged: " + "; ".join(parts) if parts else "no damage found"
 
 

@@ -49,14 +49,7 @@ class Decoding:
     """
 
     def __init__(
-        self,
-        source: str,
-        video: VideoInfo,
-        threads: int,
-        damage: Damage,
-        *,
-        losses: bool = False,
-        restarted: bool = False,
+        self, source: str, video: VideoInfo, threads: int, damage: Damage, *, losses: bool, restarted: bool
     ) -> None:
         self.source, self.video, self.threads, self.damage = source, video, threads, damage
         self.losses, self.restarted = losses, restarted
@@ -229,9 +222,8 @@ class Decoding:
         first_key = None
         for packet in packets:
             if sought and first_key is None:
-                if packet is None or packet.pts is None or self._times is not None:
-                    # without presentation times only a decode from the start knows which picture is which
-                    return
+                if packet is None or packet.pts is None:
+                    return  # only a decode from the start knows which picture is which
                 if not packet.is_keyframe:
                     continue
                 first_key = packet.pts

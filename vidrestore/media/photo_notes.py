@@ -1,8 +1,6 @@
-"""Put the notes of the camera (EXIF) and the colour profile (ICC) of a photo into the restored one.
+"""Copy the notes of the camera (EXIF) and the colour profile (ICC) of a JPEG or PNG into another.
 
-PyAV hands neither to an encoder, so both are read from JPEG and PNG here and written into the encoded JPEG or
-PNG. All other notes are left out with a warning. After CIPA DC-008 (EXIF 2.32), ICC.1 annex B, PNG third
-edition, TIFF 6.0.
+PyAV hands neither to an encoder. After CIPA DC-008 (EXIF 2.32), ICC.1 annex B, PNG third edition, TIFF 6.0.
 """
 
 from __future__ import annotations
@@ -161,17 +159,12 @@ def _of_png(file: BinaryIO) -> PhotoNotes:
     for kind, size in _chunks(file):
         if kind in found and size <= _LARGEST_PROFILE:
             found[kind] = file.read(size)
-    return PhotoNotes(found[b"eXIf"], _unpacked(found[b"iCCP"]))
-
-
-def _unpacked(chunk: bytes) -> bytes:
-    """Return the profile in PNG's iCCP: a name, 0, the method 0, and a stream of zlib."""
-    stream = zlib.decompressobj()
-    try:
+    chunk, stream = found[b"iCCP"], zlib.decompressobj()
+    try:  # a name, 0, the method 0, and a stream of zlib
         profile = stream.decompress(chunk[chunk.find(b"\0") + 2 :], _LARGEST_PROFILE)
     except zlib.error:
-        return b""
-    return profile if stream.eof else b""
+        profile = b""
+    return PhotoNotes(found[b"eXIf"], profile if stream.eof else b"")
 
 
 def upright(exif: bytes, size: tuple[int, int] | None = None) -> bytes:
@@ -195,8 +188,13 @@ def upright(exif: bytes, size: tuple[int, int] | None = None) -> bytes:
             struct.pack_into(f"{order}HHIHH", data, first[0x112], 0x112, _SHORT, 1, 1, 0)
         (thumbnail,) = struct.unpack_from(f"{order}I", data, after)
         struct.pack_into(f"{order}I", data, after, 0)
-        if thumbnail:
-            _blank_thumbnail(data, order, _entries(data, order, thumbnail)[0])
+        places = _entries(data, order, thumbnail)[0] if thumbnail else {}
+        if 0x201 in places and 0x202 in places:  # of a JPEG: its place and length
+            begin, length = (
+                struct.unpack_from(f"{order}I", data, places[tag] + 8)[0] for tag in (0x201, 0x202)
+            )
+            stop = min(len(data), begin + length)
+            data[begin:stop] = bytes(max(0, stop - begin))
     except struct.error:  # a place beyond the end
         return b""
     return bytes(data)
@@ -207,13 +205,6 @@ def _entries(data: bytearray, order: str, place: int) -> tuple[dict[int, int], i
     (count,) = struct.unpack_from(f"{order}H", data, place)
     places = range(place + 2, place + 2 + 12 * count, 12)
     return {struct.unpack_from(f"{order}H", data, each)[0]: each for each in places}, places.stop
-
-
-def _blank_thumbnail(data: bytearray, order: str, entries: dict[int, int]) -> None:
-    if 0x201 in entries and 0x202 in entries:
-        begin, length = (struct.unpack_from(f"{order}I", data, entries[tag] + 8)[0] for tag in (0x201, 0x202))
-        stop = min(len(data), begin + length)
-        data[begin:stop] = bytes(max(0, stop - begin))
 
 
 def with_notes(picture: bytes, notes: PhotoNotes) -> bytes:

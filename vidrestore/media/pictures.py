@@ -1,19 +1,18 @@
 """Pictures (`media.source`) as a video.
 
 Each picture is opened by itself, as safely as a video, and is one frame, turned upright by its orientation
-(EXIF). A picture that can't be read, that has another size than the first, or that is missing in the
-numbering is an error that names it. `media.picture_writer` writes them.
+(EXIF). A picture that can't be read, or that has another size than the first, is an error that names it.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import av
 import numpy as np
@@ -30,17 +29,9 @@ from vidrestore.media.damage import Damage
 from vidrestore.media.formats import layout_of, planes_of
 from vidrestore.media.log import collect_errors
 from vidrestore.media.photo_notes import EDITORS, EXIF, further_pictures, has_editors_notes, jpeg_end
-from vidrestore.media.probe import (
-    SourceInfo,
-    StreamInfo,
-    check_size,
-    decoder_options,
-    describe_video,
-)
-from vidrestore.media.side_data import display_matrix, filtered
+from vidrestore.media.probe import SourceInfo, StreamInfo, check_size, decoder_options, describe_video
+from vidrestore.media.side_data import filtered, matrix_in, read_side_data
 from vidrestore.media.source import KINDS, PICTURES, Pictures, kind_by_content
-
-T = TypeVar("T")
 
 SUFFIXES = tuple(KINDS)
 JPEG_HEAD = 1 << 18  # bytes that nearly always hold a JPEG's tables: notes before them have up to 64 KB each
@@ -159,11 +150,11 @@ def _first(container: InputContainer, path: str) -> VideoFrame:
 
 
 def _upright(stream: VideoStream, frame: VideoFrame) -> VideoFrame:
-    """Return a picture upright: its pixels are moved, because few formats can store its orientation.
+    """Return a picture turned upright, because few formats can store its orientation.
 
     The display matrix (ISO/IEC 14496-12) takes column p and row q to x = a p + c q and y = b p + d q.
     """
-    matrix = display_matrix(frame, stream)
+    matrix = matrix_in(read_side_data(frame, stream))
     if matrix is None:
         return frame
     a, b, c, d = matrix[0], matrix[1], matrix[3], matrix[4]
@@ -181,19 +172,29 @@ def read_picture(path: Path) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
     Raises MediaError for a file that is not such a picture, by its name or by its content.
     """
-    planes = _decoded(
-        path, lambda frame: frame.reformat(format="yuv444p", dst_color_range="MPEG").to_ndarray()
-    )
-    return planes[0], planes[1], planes[2]
+    luma, blue, red = _decoded(path).reformat(format="yuv444p", dst_color_range="MPEG").to_ndarray()
+    return luma, blue, red
 
 
 def read_rgb(path: Path) -> NDArray[np.uint8]:
     """Return (3, height, width) uint8: R, G, B of a file, without alpha. JPEG equals libjpeg's result within
-    4 grey levels.
+    4 grey levels: FFmpeg's own chroma is up to 35 from it at edges, so YCbCr goes by `colour`.
 
     Raises MediaError as `read_picture` does.
     """
-    return _decoded(path, _rgb)
+    import torch
+
+    from vidrestore.colour import planes_to_grey, yuv_to_rgb
+
+    frame = _decoded(path)
+    if len(frame.format.components) < 3 or frame.format.is_rgb:
+        return np.ascontiguousarray(frame.to_ndarray(format="rgb24").transpose(2, 0, 1))
+    layout = layout_of(frame.format.name)
+    full = frame.format.name.startswith("yuvj") or frame.color_range == 2
+    tags = ColourTags(matrix=6, range=2 if full else 1, chroma_location=2)
+    planes = planes_to_grey(planes_of(frame, layout), layout.format)
+    rgb = yuv_to_rgb(planes, layout.format, tags, frame.height)
+    return rgb.mul_(255).round_().clamp_(0, 255).to(torch.uint8).numpy()
 
 
 def png(picture: NDArray[np.uint8]) -> bytes:
@@ -206,27 +207,11 @@ def png(picture: NDArray[np.uint8]) -> bytes:
     return b"".join(bytes(packet) for packet in [*context.encode(frame), *context.encode(None)])
 
 
-def _decoded(path: Path, taken: Callable[[av.VideoFrame], T]) -> T:
-    """Return the result of `taken` for the picture in a file, decoded while the file is open."""
+def _decoded(path: Path) -> VideoFrame:
     if path.suffix.lower() not in KINDS:
         raise MediaError(f"{path}: not a picture by its name; expected {', '.join(SUFFIXES)}")
     with _readable(str(path)) as container:
-        for frame in container.decode(video=0):
-            return taken(frame)
-    raise MediaError(f"{path}: holds no picture")
-
-
-def _rgb(frame: av.VideoFrame) -> NDArray[np.uint8]:
-    """Return R, G, B. YCbCr goes by `colour`: FFmpeg's chroma is up to 35 grey levels from libjpeg's."""
-    import torch
-
-    from vidrestore.colour import planes_to_grey, yuv_to_rgb
-
-    if len(frame.format.components) < 3 or frame.format.is_rgb:
-        return np.ascontiguousarray(frame.to_ndarray(format="rgb24").transpose(2, 0, 1))
-    layout = layout_of(frame.format.name)
-    full = frame.format.name.startswith("yuvj") or frame.color_range == 2
-    tags = ColourTags(matrix=6, range=2 if full else 1, chroma_location=2)
-    planes = planes_to_grey(planes_of(frame, layout), layout.format)
-    rgb = yuv_to_rgb(planes, layout.format, tags, frame.height)
-    return rgb.mul_(255).round_().clamp_(0, 255).to(torch.uint8).numpy()
+        frame = next(container.decode(video=0), None)
+    if frame is None:
+        raise MediaError(f"{path}: holds no picture")
+    return frame

@@ -59,43 +59,34 @@ def lost_side_data(kinds: Set[str]) -> str | None:
     return f"the source carries {', '.join(lost)}, which encoding it again leaves out" if lost else None
 
 
-def display_matrix(frame: VideoFrame, stream: VideoStream) -> tuple[int, ...] | None:
-    """Return the nine integers by which a frame is rotated or mirrored for display; None if it isn't."""
-    return matrix_in(_named_side_data(frame, stream))
-
-
 def matrix_in(side_data: dict[str, bytes]) -> tuple[int, ...] | None:
-    """Return the display matrix among side data; None without one."""
+    """Return the nine integers by which a frame is rotated or mirrored for display; None without them."""
     return struct.unpack("=9i", side_data["DISPLAYMATRIX"]) if "DISPLAYMATRIX" in side_data else None
 
 
 def read_side_data(frame: VideoFrame, stream: VideoStream) -> dict[str, bytes]:
-    """Return the side data of a frame by kind, without pan and scan that has no effect."""
-    found = _named_side_data(frame, stream)
-    if not any(found.get("PANSCAN", b"")[_PAN_OFFSETS]):  # every MPEG-2 picture has one
-        found.pop("PANSCAN", None)
-    return found
-
-
-def _named_side_data(frame: VideoFrame, stream: VideoStream) -> dict[str, bytes]:
-    """Return the side data of a frame by kind.
+    """Return the side data of a frame by kind, without pan and scan that has no effect.
 
     For a kind that PyAV has no name for, it raises an error ("31 is not a valid Type") instead of reading the
     others, so such data is removed first.
     """
     unnamed: list[str] = []
-    frame, named = _without_profile(frame, stream)
+    frame, found = _without_profile(frame, stream)
     while True:
         try:
             container: Any = frame.side_data  # PyAV's annotation is wrong: it iterates over the items
-            return named | {data.type.name: bytes(data) for data in container}
+            found |= {data.type.name: bytes(data) for data in container}
+            break
         except ValueError as error:
             kind = str(error).split()[0]
             if kind in unnamed or not kind.isdigit():
                 raise
             unnamed.append(kind)
-            named |= {_UNNAMED[kind]: b""} if kind in _UNNAMED else {}
+            found |= {_UNNAMED[kind]: b""} if kind in _UNNAMED else {}
             frame = filtered(stream, frame, ("sidedata", f"mode=delete:type={kind}"))
+    if not any(found.get("PANSCAN", b"")[_PAN_OFFSETS]):  # every MPEG-2 picture has one
+        found.pop("PANSCAN", None)
+    return found
 
 
 def _without_profile(frame: VideoFrame, stream: VideoStream) -> tuple[VideoFrame, dict[str, bytes]]:
@@ -118,9 +109,8 @@ def filtered(stream: VideoStream, frame: VideoFrame, *filters: tuple[str, str]) 
     """Pass a frame through FFmpeg's filters, (name, options) each."""
     graph = Graph()
     source = graph.add_buffer(template=stream, width=frame.width, height=frame.height, format=frame.format)
-    graph.link_nodes(
-        source, *(graph.add(name, options) for name, options in filters), graph.add("buffersink")
-    ).configure()
+    nodes = [graph.add(*each) for each in (*filters, ("buffersink",))]
+    graph.link_nodes(source, *nodes).configure()
     graph.push(frame)
     return cast("VideoFrame", graph.pull())
 
@@ -192,10 +182,8 @@ def _keeps_location(choice: EncoderChoice, video: VideoInfo) -> bool:
         return True  # it means nothing
     if choice.encoder in ("libx264", "libx265"):  # their streams have it in 4:2:0 only
         return pixels.chroma_height_shift == 1
-    return choice.encoder not in ("libvpx-vp9", "ffv1", "prores_ks") or choice.container in (
-        "matroska",
-        "webm",
-    )
+    in_stream = choice.encoder not in ("libvpx-vp9", "ffv1", "prores_ks")
+    return in_stream or choice.container in ("matroska", "webm")
 
 
 def _display(values: tuple[Fraction, ...], *, whole: bool) -> str:
@@ -205,15 +193,10 @@ def _display(values: tuple[Fraction, ...], *, whole: bool) -> str:
     red, green, blue, white, (darkest, brightest) = (values[start : start + 2] for start in range(0, 10, 2))
 
     def pair(first: Fraction, second: Fraction, steps: int) -> str:
-        return (
-            f"({round(first * steps)},{round(second * steps)})"
-            if whole
-            else f"({float(first):.5f},{float(second):.5f})"
-        )
+        if whole:
+            return f"({round(first * steps)},{round(second * steps)})"
+        return f"({float(first):.5f},{float(second):.5f})"
 
     colours = (("G", green), ("B", blue), ("R", red), ("WP", white))
-    return (
-        "".join(name + pair(x, y, _CHROMATICITY) for name, (x, y) in colours)
-        + "L"
-        + pair(brightest, darkest, _LUMINANCE)
-    )
+    pairs = "".join(name + pair(x, y, _CHROMATICITY) for name, (x, y) in colours)
+    return f"{pairs}L{pair(brightest, darkest, _LUMINANCE)}"
