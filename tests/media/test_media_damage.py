@@ -6,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from fractions import Fraction
 from pathlib import Path
+from types import SimpleNamespace
 from unittest.mock import Mock
 
 import av
@@ -25,18 +26,6 @@ def read(path: Path, threads: int = 0):
     with VideoReader(str(path), threads=threads) as reader:
         times = [frame.pts for frame in reader.frames()]
         return times, reader.damage
-
-
-class Unseekable:
-    """A file that a writer can't go back in, like a pipe: the header stays without length and duration."""
-
-    def __init__(self, path: Path) -> None:
-        self.file = path.open("wb")
-        self.write = self.file.write
-        self.name = str(path)
-
-    def close(self) -> None:
-        self.file.close()
 
 
 B_FRAMES = {"g": "10", "bf": "3"}
@@ -110,8 +99,10 @@ def test_a_last_packet_that_is_long_and_not_shown_last_is_no_loss(tmp_path):
 
 
 def test_a_whole_stream_without_length_or_duration_is_not_accused(tmp_path):
-    path = tmp_path / "piped.mkv"
-    write_video(path, 30, "libx264", options=B_FRAMES, file=Unseekable(path), format="matroska")
+    path, data = tmp_path / "piped.mkv", bytearray()
+    pipe = SimpleNamespace(write=lambda part: data.extend(part) or len(part))  # a writer can't go back in it
+    write_video(path, 30, "libx264", options=B_FRAMES, file=pipe, format="matroska")
+    path.write_bytes(data)
     with VideoReader(str(path)) as reader:
         assert reader.info.video.duration is None
         assert len(list(reader.frames())) == 30
@@ -361,16 +352,6 @@ def test_a_file_cut_short_is_found(tmp_path, suffix, part):
         assert damage.early_end > Fraction(1, 10)
 
 
-def test_a_y4m_file_cut_short_is_found(tmp_path):
-    path = tmp_path / "short.y4m"
-    write_video(path, 6, "wrapped_avframe")
-    assert not read(path)[1].found
-    path.write_bytes(path.read_bytes()[:-100])
-    times, damage = read(path)
-    assert len(times) == 5
-    assert "cut short: 100 bytes" in damage.summary()
-
-
 def test_a_packet_that_its_container_marks_is_damage(tmp_path):
     path = tmp_path / "marked.ts"
     write_video(path, 12, "libx264", options={"bf": "0"})
@@ -382,16 +363,6 @@ def test_a_packet_that_its_container_marks_is_damage(tmp_path):
     times, damage = read(path)
     assert len(times) == 12
     assert "is not whole" in damage.summary()
-
-
-def test_a_fragmented_file_cut_short_is_found(tmp_path):
-    path = tmp_path / "short.mp4"
-    write_video(path, 60, "libx264", options=B_FRAMES, size=(160, 120), container=FRAGMENTS)
-    data = path.read_bytes()
-    path.write_bytes(data[: len(data) * 2 // 3])
-    times, damage = read(path)
-    assert 0 < len(times) < 60
-    assert damage.found
 
 
 def test_a_stream_that_ends_before_its_own_duration_is_found(tmp_path):

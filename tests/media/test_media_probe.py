@@ -10,6 +10,7 @@ from pathlib import Path
 import av
 import numpy as np
 import pytest
+from sample_pictures import write_picture
 from sample_videos import sample_planes, video_frame, write_video
 
 from vidrestore.errors import MediaError
@@ -35,17 +36,9 @@ def test_a_plain_file_is_described_completely(tmp_path):
     assert video.sample_aspect_ratio is None
 
 
-NAMES = [
-    'it\'s "quoted".mkv',
-    " two  spaces .mkv",
-    "новое 動画.mkv",
-    "-dash.mkv",
-    "line\nbreak.mkv",
-    "100%d.mkv",
-]
-
-
-@pytest.mark.parametrize("name", [*NAMES, "a:b.mkv"])
+@pytest.mark.parametrize(
+    "name", ['it\'s "quoted".mkv', "-новое 動画.mkv", "line\nbreak.mkv", "100%d.mkv", "a:b.mkv"]
+)
 def test_any_file_name_can_be_opened(tmp_path, monkeypatch, name):
     write_video(tmp_path / "plain.mkv", 2)
     (tmp_path / "plain.mkv").rename(tmp_path / name)
@@ -88,15 +81,10 @@ def test_a_playlist_can_not_reach_another_file(tmp_path, playlist, name):
         probe(str(path))
 
 
-URLS = [
-    "concat:{0}|{0}",
-    "subfile,,start,0,end,100,,:{0}",
-    "http://127.0.0.1:9/x.mp4",
-    "data:video/mp4;base64,AAAA",
-]
-
-
-@pytest.mark.parametrize("url", URLS)
+@pytest.mark.parametrize(
+    "url",
+    ["concat:{0}|{0}", "subfile,,start,0,end,100,,:{0}", "http://127.0.0.1:9/x.mp4", "data:video/mp4;,A"],
+)
 def test_other_protocols_are_file_names_that_do_not_exist(tmp_path, url):
     path = tmp_path / "plain.mkv"
     write_video(path, 2)
@@ -104,60 +92,20 @@ def test_other_protocols_are_file_names_that_do_not_exist(tmp_path, url):
         probe(url.format(path))
 
 
-def add_sound(output: av.container.OutputContainer) -> None:
-    stream = output.add_stream("flac", rate=8000, layout="mono")
-    tone = av.AudioFrame.from_ndarray(np.zeros((1, 800), np.int16), "s16", "mono")
-    tone.sample_rate, tone.pts, tone.time_base = 8000, 0, Fraction(1, 8000)
-    output.mux(stream.encode(tone))
-    output.mux(stream.encode(None))
-
-
-def test_sound_alone_is_refused(tmp_path):
+@pytest.mark.parametrize(
+    "with_cover, message", [(False, "holds: audio"), (True, "a cover picture is not a video")]
+)
+def test_sound_alone_is_refused_and_a_cover_is_no_video(tmp_path, with_cover, message):
     path = tmp_path / "sound.mkv"
     with av.open(str(path), "w") as output:
-        add_sound(output)
-    with pytest.raises(MediaError, match="no video stream; the file holds: audio"):
-        probe(str(path))
-
-
-def jpeg() -> bytes:
-    encoder = av.CodecContext.create("mjpeg", "w")
-    encoder.width, encoder.height, encoder.pix_fmt, encoder.time_base = 32, 32, "yuvj420p", Fraction(1)
-    frame = video_frame("yuvj420p", sample_planes("yuvj420p", 0, 32, 32), 0)
-    return b"".join(bytes(packet) for packet in encoder.encode(frame))
-
-
-@pytest.mark.parametrize("video", [True, False])
-def test_a_cover_picture_is_not_the_video(tmp_path, video):
-    path = tmp_path / "cover.mkv"
-    with av.open(str(path), "w") as output:
-        output.add_attachment("cover.jpg", "image/jpeg", jpeg())
-        if video:
-            stream = output.add_stream("ffv1", rate=25)
-            stream.width, stream.height, stream.pix_fmt = 64, 48, "yuv420p"
-            output.mux(stream.encode(video_frame("yuv420p", sample_planes("yuv420p", 0), 0)))
-            output.mux(stream.encode(None))
-        else:
-            add_sound(output)
-    if video:
-        info = probe(str(path))
-        assert (info.video.codec, info.video.width) == ("ffv1", 64)
-        assert [stream.attached_picture for stream in info.streams].count(True) == 1
-    else:
-        with pytest.raises(MediaError, match="a cover picture is not a video"):
-            probe(str(path))
-
-
-@pytest.mark.parametrize(
-    "suffix, options", [("mkv", {}), ("mp4", {"movflags": "empty_moov+frag_keyframe"}), ("avi", {})]
-)
-def test_a_video_without_frames_is_refused(tmp_path, suffix, options):
-    path = tmp_path / f"none.{suffix}"
-    with av.open(str(path), "w", container_options=options) as output:
-        stream = output.add_stream("ffv1", rate=25)
-        stream.width, stream.height, stream.pix_fmt = 64, 48, "yuv420p"
-        output.start_encoding()
-    with pytest.raises(MediaError, match="0 frames"):
+        stream = output.add_stream("flac", rate=8000, layout="mono")
+        if with_cover:
+            write_picture(tmp_path / "cover.jpg", (90, 90, 90))
+            output.add_attachment("cover.jpg", "image/jpeg", (tmp_path / "cover.jpg").read_bytes())
+        tone = av.AudioFrame("s16", "mono", 800)
+        tone.sample_rate, tone.pts, tone.time_base = 8000, 0, Fraction(1, 8000)
+        output.mux([*stream.encode(tone), *stream.encode(None)])
+    with pytest.raises(MediaError, match=message):
         probe(str(path))
 
 
@@ -332,15 +280,6 @@ def test_a_flood_of_tags_is_refused(tmp_path, count, fine):
         assert len(probe(str(path)).metadata) > count
 
 
-def test_a_named_pipe_is_refused_before_it_blocks(tmp_path):
-    path = tmp_path / "pipe.mkv"
-    if not hasattr(os, "mkfifo"):
-        pytest.skip("needs named pipes")
-    os.mkfifo(path)
-    with pytest.raises(MediaError, match="a pipe or device, but a file was expected"):
-        probe(str(path))
-
-
 def test_a_heif_picture_named_like_a_video_is_refused(tmp_path):
     path = tmp_path / "tiles.mp4"
     write_video(path, 1, "libx264")
@@ -379,19 +318,6 @@ def test_the_input_is_closed_and_leaves_no_file_open(tmp_path):
 def test_every_mpeg2_picture_has_a_pan_and_most_say_nothing(tmp_path):
     write_video(tmp_path / "plain.mpg", 3, "mpeg2video")
     assert "PANSCAN" not in probe(str(tmp_path / "plain.mpg")).video.side_data
-
-
-def test_pictures_of_impossible_size_are_refused_before_they_are_decoded(tmp_path):
-    path = tmp_path / "large.avi"
-    write_video(path, 2, "ffv1")
-    data = path.read_bytes()
-    at = data.index(b"strf") + 12
-    path.write_bytes(data[:at] + (16000).to_bytes(4, "little") * 2 + data[at + 8 :])
-    with pytest.raises(MediaError, match=r"large\.avi: pictures of 16000x16000, more than"):
-        probe(str(path))
-
-
-# Files that lead elsewhere
 
 
 def with_reference(data: bytes, path: Path) -> bytes:

@@ -166,20 +166,25 @@ def test_avi_frames_are_timed_by_their_number(tmp_path, codec, options):
         assert np.abs(frame.planes[0].astype(int) - planes[0]).mean() < 40
 
 
+B_FRAMES = {"g": "12", "bf": "3", "preset": "fast"}
 GROUPS = {
-    "b-frames": {"g": "12", "bf": "3", "preset": "fast"},
-    "open groups": {"g": "8", "bf": "3", "x264-params": "open-gop=1:scenecut=0"},
-    "intra refresh": {"g": "10", "x264-params": "intra-refresh=1"},
-    "one key frame": {"g": "1000", "bf": "2"},
-}
+    "b-frames": ("libx264", B_FRAMES),
+    "open groups": ("libx264", {"g": "8", "bf": "3", "x264-params": "open-gop=1:scenecut=0"}),
+    "intra refresh": ("libx264", {"g": "10", "x264-params": "intra-refresh=1"}),
+    "one key frame": ("libx264", {"g": "1000", "bf": "2"}),
+    "open groups of H.265": (
+        "libx265", {"x265-params": "keyint=8:open-gop=1:log-level=none", "preset": "fast"}),
+    "open groups of MPEG-2": ("mpeg2video", {"g": "8", "bf": "2"}),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("suffix", ["mp4", "mkv", "ts", "avi"])
 @pytest.mark.parametrize("group", GROUPS)
 def test_reading_from_a_time_gives_what_a_full_read_gives(tmp_path, suffix, group):
-    path = tmp_path / f"seek.{suffix}"
-    options = {**GROUPS[group], "bf": "0"} if suffix == "avi" else GROUPS[group]
-    write_video(path, 40, "libx264", options=options)
+    path, (codec, options) = tmp_path / f"seek.{suffix}", GROUPS[group]
+    if (suffix, codec) in {("avi", "libx265"), ("avi", "mpeg2video"), ("mp4", "mpeg2video")}:
+        pytest.skip("seldom in such a file")
+    write_video(path, 40, codec, options={**options, "bf": "0"} if suffix == "avi" else options)
     full = read(path)
     with VideoReader(str(path)) as reader:
         for index in (0, 1, 7, 8, 9, 11, 12, 13, 23, 25, 39):
@@ -194,28 +199,9 @@ def test_reading_from_a_time_gives_what_a_full_read_gives(tmp_path, suffix, grou
         assert list(reader.frames(full[-1].pts + 1)) == []
 
 
-@pytest.mark.parametrize(
-    "codec, options",
-    [
-        ("libx265", {"x265-params": "keyint=8:open-gop=1:log-level=none", "preset": "fast"}),
-        ("mpeg2video", {"g": "8", "bf": "2"}),
-    ],
-)
-@pytest.mark.parametrize("suffix", ["mkv", "ts"])
-def test_open_groups_of_other_codecs_seek_exactly(tmp_path, codec, options, suffix):
-    path = tmp_path / f"seek.{suffix}"
-    write_video(path, 30, codec, options=options)
-    full = read(path)
-    for index in (5, 7, 8, 9, 15, 16, 17, 29):
-        found = read(path, full[index].pts)
-        assert [frame.pts for frame in found] == [frame.pts for frame in full[index:]]
-        for frame, wanted in zip(found, full[index:], strict=True):
-            assert_same_planes(frame.planes, wanted.planes)
-
-
 def test_any_number_of_threads_gives_the_same_frames(tmp_path):
     path = tmp_path / "threads.mp4"
-    write_video(path, 20, "libx264", options=GROUPS["b-frames"])
+    write_video(path, 20, "libx264", options=B_FRAMES)
     one = read(path, threads=1)
     for threads in (0, 2, 5):
         for frame, wanted in zip(read(path, threads=threads), one, strict=True):
@@ -280,7 +266,7 @@ def bare(timed: Path, path: Path, **settings: Any) -> Path:
 @pytest.mark.parametrize(
     ("codec", "suffix", "options"),
     [
-        ("libx264", "h264", GROUPS["b-frames"]),
+        ("libx264", "h264", B_FRAMES),
         ("libx265", "hevc", {"x265-params": "keyint=12:bframes=3:log-level=none"}),
         ("mpeg1video", "m1v", {"bf": "2", "g": "12"}),
     ],
@@ -299,7 +285,7 @@ def test_frames_of_a_raw_stream_come_at_its_own_rate(tmp_path, codec, suffix, op
 
 
 def test_frames_lost_from_a_raw_stream_count_as_missing(tmp_path):
-    write_video(tmp_path / "timed.mov", 40, "libx264", options=GROUPS["b-frames"])
+    write_video(tmp_path / "timed.mov", 40, "libx264", options=B_FRAMES)
     path = bare(tmp_path / "timed.mov", tmp_path / "bare.h264")
     data = bytearray(path.read_bytes())
     for place in random.Random(0).sample(range(len(data) // 2, len(data)), 60):

@@ -89,7 +89,7 @@ def cuts() -> Iterator[Case]:
     yield part("MPEG-2 program stream", "mpg", half, broken(5))
     yield part("raw H.264", "h264", half, broken(7))
     yield part("raw MPEG-2", "mpeg2", half, broken(4))
-    yield part("y4m in a frame", "y4m", within(6), broken(6))
+    yield part("y4m in a frame", "y4m", within(6), short(6))
     yield part("GIF", "gif", half, broken(6))
     yield part("NUT of FFV1", "nut", within(6), broken(6))
 

@@ -29,12 +29,16 @@ def sizes() -> Iterator[Case]:
     none, nothing = partial(of_bytes, "frames"), refused("the file holds: nothing")
     yield none("MP4: 0 frames", "video.mp4", partial(empty, "mp4"), nothing)
     yield none("MKV: 0 frames", "video.mkv", partial(empty, "matroska"), refused("0 frames"))
+    yield none("AVI: 0 frames", "video.avi", partial(empty, "avi"), refused("0 frames"))
+    yield none(
+        "fragments: 0 frames", "video.mp4", partial(empty, "mp4", files.FRAGMENTS), refused("0 frames")
+    )
     yield none("y4m: 0 frames", "video.y4m", lambda: clip("y4m")[:62], refused("video.y4m"))
 
 
-def empty(container: str) -> bytes:
+def empty(container: str, options: dict[str, str] | None = None) -> bytes:
     memory = io.BytesIO()
-    with av.open(memory, "w", format=container) as output:
+    with av.open(memory, "w", format=container, container_options=options) as output:
         stream = output.add_stream("libx264", rate=25)
         stream.width, stream.height, stream.pix_fmt = 64, 48, "yuv420p"
         output.start_encoding()
