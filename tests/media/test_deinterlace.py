@@ -75,12 +75,10 @@ def interlaced_video(
 def marked(frame: av.VideoFrame, top: bool) -> av.VideoFrame:
     """The frame with flags that say interlaced and which field is first; x264 writes those of the frame."""
     graph, frame.time_base = Graph(), Fraction(1, 25)
-    source = graph.add_buffer(
-        width=frame.width, height=frame.height, format=frame.format, time_base=frame.time_base
-    )
-    graph.link_nodes(
-        source, graph.add("setfield", "tff" if top else "bff"), graph.add("buffersink")
-    ).configure()
+    shape = {"width": frame.width, "height": frame.height, "format": frame.format}
+    source = graph.add_buffer(**shape, time_base=frame.time_base)
+    marking = graph.add("setfield", "tff" if top else "bff")
+    graph.link_nodes(source, marking, graph.add("buffersink")).configure()
     graph.vpush(frame)
     return graph.vpull()
 
@@ -92,11 +90,16 @@ def read(path: Path, start: int | None = None, deinterlace: bool = True) -> list
 
 def error(planes: list[Frame], pix_fmt: str, size: tuple[int, int] = SIZE) -> float:
     """Mean distance of luma from the moments at which the frames' first fields were seen."""
-    differences = [
-        np.abs(frame.planes[0] - moment(pix_fmt, 2 * at, size)[0].astype(float))
-        for at, frame in enumerate(planes)
-    ]
+    wanted = [moment(pix_fmt, 2 * at, size)[0].astype(float) for at in range(len(planes))]
+    differences = [np.abs(frame.planes[0] - other) for frame, other in zip(planes, wanted, strict=True)]
     return float(np.mean(differences) / planes[0].planes[0].max())
+
+
+def warned(source: Path, output: Path, **options: Any) -> list[Warned]:
+    """The warnings of a restoration that changes nothing."""
+    events: list[Event] = []
+    vidrestore.restore(source, output, task="<identity>", encoder=LOSSLESS, on_event=events.append, **options)
+    return [event for event in events if isinstance(event, Warned)]
 
 
 @pytest.mark.parametrize("kind", CODECS)
@@ -104,11 +107,9 @@ def test_what_stands_still_stays_as_it_is_and_what_moves_loses_its_combs(tmp_pat
     path, pix_fmt = tmp_path / "video.mkv", CODECS[kind][2]
     interlaced_video(path, *CODECS[kind])
     before, after = read(path, deinterlace=False), read(path)
-    assert [(frame.pts, frame.duration) for frame in after] == [
-        (frame.pts, frame.duration) for frame in before
-    ]
     assert not any(frame.interlaced for frame in after)
     for old, new in zip(before, after, strict=True):
+        assert (new.pts, new.duration) == (old.pts, old.duration)
         np.testing.assert_array_equal(new.planes[0][:, : STILL - 4], old.planes[0][:, : STILL - 4])
         for plane in (1, 2):
             np.testing.assert_array_equal(new.planes[plane], old.planes[plane])
@@ -145,12 +146,7 @@ def test_the_output_is_progressive_with_the_same_times_and_sound(tmp_path, suffi
     source, output = tmp_path / f"in{suffix}", tmp_path / f"out{suffix}"
     write_video(source, 6, *MARKED[:1], options=MARKED[1], times=[0, 40, 80, 200, 240, 280], time_base=TICK)
     assert probe(str(source)).video.interlaced
-    events: list[Event] = []
-    summary = vidrestore.restore(
-        source, output, task="<identity>", deinterlace=True, encoder=LOSSLESS, on_event=events.append
-    )
-    assert (summary.frames, summary.exit_code) == (6, 0)
-    assert not [event for event in events if isinstance(event, Warned)]
+    assert not warned(source, output, deinterlace=True)
     assert not probe(str(output)).video.interlaced
     with av.open(str(output)) as found:
         assert found.streams.video[0].codec_context.field_order == 1
@@ -161,13 +157,8 @@ def test_the_output_is_progressive_with_the_same_times_and_sound(tmp_path, suffi
 def test_a_progressive_video_passes_untouched_with_a_warning(tmp_path, option):
     source, output = tmp_path / "in.mkv", tmp_path / "out.mkv"
     write_video(source, 4)
-    events: list[Event] = []
-    vidrestore.restore(
-        source, output, task="<identity>", encoder=LOSSLESS, on_event=events.append, **{option: True}
-    )
-    assert [
-        f"`{option}` changed nothing" in event.message for event in events if isinstance(event, Warned)
-    ] == [True]
+    (warning,) = warned(source, output, **{option: True})
+    assert f"`{option}` changed nothing" in warning.message
     for found, expected in zip(read(output), read(source, deinterlace=False), strict=True):
         np.testing.assert_array_equal(found.planes[0], expected.planes[0])
 
@@ -195,31 +186,18 @@ def test_a_video_that_turns_interlaced_later_is_warned_about_once(tmp_path):
     source = tmp_path / "in.ts"
     turning_video(source)
     assert not probe(str(source)).video.interlaced
-    events: list[Event] = []
-    vidrestore.restore(source, tmp_path / "out.mkv", task="<identity>", on_event=events.append)
-    assert [
-        (event.frame, "see `deinterlace`" in event.message) for event in events if isinstance(event, Warned)
-    ] == [(6, True)]
-    events.clear()
-    vidrestore.restore(
-        source, tmp_path / "other.mkv", task="<identity>", deinterlace=True, on_event=events.append
-    )
-    assert not [event for event in events if isinstance(event, Warned)]
-    before, after = read(source, deinterlace=False), read(source)
-    assert [bool((old.planes[0] != new.planes[0]).any()) for old, new in zip(before, after, strict=True)] == [
-        False
-    ] * 6 + [True] * 6
+    (warning,) = warned(source, tmp_path / "out.mkv")
+    assert warning.frame == 6 and "see `deinterlace`" in warning.message
+    assert not warned(source, tmp_path / "other.mkv", deinterlace=True)
+    pairs = zip(read(source, deinterlace=False), read(source), strict=True)
+    changed = [bool((old.planes[0] != new.planes[0]).any()) for old, new in pairs]
+    assert changed == [False] * 6 + [True] * 6
 
 
 def test_combs_before_the_first_marked_frame_are_warned_about_once(tmp_path):
     turning_video(tmp_path / "in.ts", (160, 96))
-    events: list[Event] = []
-    output = tmp_path / "out.mkv"
-    vidrestore.restore(
-        tmp_path / "in.ts", output, task="<identity>", deinterlace=False, on_event=events.append
-    )
-    (warning,) = (event.message for event in events if isinstance(event, Warned))
-    assert "not marked as interlaced, but it looks so" in warning
+    (warning,) = warned(tmp_path / "in.ts", tmp_path / "out.mkv", deinterlace=False)
+    assert "not marked as interlaced, but it looks so" in warning.message
 
 
 @pytest.mark.parametrize(
@@ -238,17 +216,18 @@ def test_what_the_filter_cannot_do_is_refused_before_any_work(tmp_path, pix_fmt,
     assert len(read(path)) == 2
 
 
-def test_an_interlaced_pipe_is_refused_and_not_sent_to_an_option_that_refuses_it(monkeypatch):
-    def feed() -> None:
-        data = b"YUV4MPEG2 W64 H48 F25:1 It C420jpeg\nFRAME\n" + bytes(64 * 48 * 3 // 2)
-        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(data)))
-
-    feed()
-    with pytest.raises(MediaError, match="pipe can't be deinterlaced here; do it before: ffmpeg"):
-        VideoReader("-", deinterlace=True)
-    feed()
-    with pytest.raises(PlanError, match="interlaced.*do it before: ffmpeg"):
-        vidrestore.restore("-", "-", task="denoise", sigma=10)
+@pytest.mark.parametrize(
+    "call, raised, message",
+    [
+        (lambda: VideoReader("-", deinterlace=True), MediaError, "pipe can't be deinterlaced here"),
+        (lambda: vidrestore.restore("-", "-", task="denoise", sigma=10), PlanError, "interlaced"),
+    ],
+)
+def test_an_interlaced_pipe_is_refused_with_the_way_out(monkeypatch, call, raised, message):
+    data = b"YUV4MPEG2 W64 H48 F25:1 It C420jpeg\nFRAME\n" + bytes(64 * 48 * 3 // 2)
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(data)))
+    with pytest.raises(raised, match=f"{message}.*do it before: ffmpeg"):
+        call()
 
 
 @pytest.mark.parametrize("count, looks", [(4, 1), (5, 1), (9, 2), (60, 6)])

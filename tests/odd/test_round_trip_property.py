@@ -13,11 +13,10 @@ import av
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from odd_inputs import tags_differ
+from odd_inputs import shown, tags_differ
 from odd_videos import Content, Sound, write_content
 
 import vidrestore
-from vidrestore.media.reader import VideoReader
 from vidrestore.options import EncoderOptions
 
 TICKS = {".mp4": (600, 1000, 12800, 24000, 90000), ".mov": (600, 1000, 12800, 24000, 90000), ".mkv": (1000,)}
@@ -93,16 +92,10 @@ def check_round_trip(case: tuple[str, Content]) -> None:
         write_content(source, content)
         summary = vidrestore.restore(source, output, task="<identity>", encoder=EncoderOptions(lossless=True))
         assert (summary.frames, summary.damage) == (len(content.times), None)
-        assert frames(output) == frames(source)
-        assert end(output) == end(source) or end(source) <= frames(source)[-1][0]
+        assert shown(output) == shown(source)
+        assert end(output) == end(source) or end(source) <= shown(source)[-1].time
         assert tags_differ(source, output) is None
         assert beside(output) == beside(source)
-
-
-def frames(path: Path) -> list[tuple[Fraction, list[bytes]]]:
-    with VideoReader(str(path), threads=1) as reader:
-        base = reader.info.video.time_base
-        return [(frame.pts * base, [plane.tobytes() for plane in frame.planes]) for frame in reader.frames()]
 
 
 def end(path: Path) -> Fraction:
@@ -114,58 +107,35 @@ def end(path: Path) -> Fraction:
 
 
 def beside(path: Path) -> list[Any]:
-    """All but the picture: what each other stream says of itself, and its packets with their times; chapters;
-    titles.
-    """
-    found: list[Any] = []
+    """The description and the packets of each other stream, chapters, and titles."""
     with av.open(str(path)) as container:
-        others = [
-            stream
-            for stream in container.streams
-            if stream.type != "video" and not (stream.type == "data" and is_chapters(stream))
-        ]
-        metadata = {
-            stream.index: (stream.type, stream.language, title(stream), stream.disposition)
-            for stream in others
-        }
-        found += [(metadata[stream.index], attached(stream)) for stream in others]
+        # of type "data" are the tracks that QuickTime makes for chapters
+        others = [stream for stream in container.streams if stream.type not in ("video", "data")]
         packets: dict[int, list[Any]] = {stream.index: [] for stream in others}
         for packet in container.demux():
             empty = not packet.size or (packet.duration == 0 and bytes(packet) == b"\0\0")
             if packet.stream_index in packets and not empty:
                 packets[packet.stream_index].append((packet.pts * packet.time_base, bytes(packet)))
+        for stream in others:
+            if stream.codec_context is not None and stream.codec_context.name.startswith("pcm"):
+                packets[stream.index] = whole(packets[stream.index])
         chapters = [
             (part["start"] * part["time_base"], part["end"] * part["time_base"], part["metadata"])
             for part in container.chapters()
         ]
-        for stream in others:
-            if stream.codec_context is not None and stream.codec_context.name.startswith("pcm"):
-                packets[stream.index] = whole(packets[stream.index])
-        found += [
-            list(packets.values()),
-            chapters,
-            {key: container.metadata.get(key) for key in TITLES},
-        ]
-    return found
+        titles = {key: container.metadata.get(key) for key in TITLES}
+        return [[described(stream) for stream in others], list(packets.values()), chapters, titles]
+
+
+def described(stream: Any) -> tuple[Any, ...]:
+    title = stream.metadata.get("title", stream.metadata.get("name"))
+    attached = stream.data if stream.type == "attachment" else None
+    return stream.type, stream.language, title, stream.disposition, attached
 
 
 def whole(packets: list[Any]) -> list[Any]:
-    """Samples as they come, without the places where FFmpeg cuts them into packets: those follow how streams
-    lie in the file.
-    """
+    """Samples as they come; FFmpeg cuts them into packets by how streams lie in a file."""
     return [packets[0][0], b"".join(data for _, data in packets)] if packets else []
-
-
-def is_chapters(stream: Any) -> bool:
-    return stream.codec_context is None
-
-
-def title(stream: Any) -> str | None:
-    return stream.metadata.get("title", stream.metadata.get("name"))
-
-
-def attached(stream: Any) -> bytes | None:
-    return stream.data if stream.type == "attachment" else None
 
 
 @settings(RANDOM, max_examples=40, derandomize=True)
