@@ -65,15 +65,8 @@ def streams() -> Iterator[Case]:
 
 def everything() -> Content:
     sounds = (Sound("flac", Fraction(2)), Sound("libopus", seconds=Fraction(3)), Sound("ac3"))
-    return Content(
-        sounds,
-        ("ass", "subrip"),
-        videos=2,
-        font=True,
-        chapters=True,
-        first=True,
-        metadata={"title": "All of it"},
-    )
+    more: dict[str, Any] = {"videos": 2, "font": True, "chapters": True, "first": True}
+    return Content(sounds, ("ass", "subrip"), metadata={"title": "All of it"}, **more)
 
 
 NAMES = (

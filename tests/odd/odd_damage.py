@@ -62,9 +62,8 @@ def cuts() -> Iterator[Case]:
     part = partial(of_clip, "cut short")
     early = refused("ends before its first frame")
     half, none = partial(cut, part=0.5), refused("0 frames that can be decoded")
-    yield part(
-        "MP4 in the middle of its index", "mp4", up_to(lambda data: box(data, "moov").stop // 2), early
-    )
+    middle = up_to(lambda data: box(data, "moov").stop // 2)
+    yield part("MP4 in the middle of its index", "mp4", middle, early)
     yield part("MP4 behind its index", "mp4", up_to(lambda data: box(data, "moov").stop), none)
     for packet in (1, 6, 11):
         missing = short(packet, "cut short: [0-9]+ bytes")
@@ -165,16 +164,11 @@ def headers() -> Iterator[Case]:
     yield part("AVI: 1000 frames in the header", "avi", at(behind(b"avih", 24), b"\xe8\3\0\0"), KEPT)
     larger = lambda data: data.replace(b"W64 H48", b"W30000 H30000")  # noqa: E731
     yield part("y4m says 30000x30000", "y4m", larger, refused("video.y4m"))
-    yield part(
-        "APNG says 60000x60000", "apng", at(behind(b"IHDR", 4), numbers(60000, 60000)), refused("video.apng")
-    )
-    huge, too_large = (
-        partial(of_bytes, "wrong header", apart=True),
-        refused("pictures of 16000x16000, more than"),
-    )
-    yield huge(
-        "AVI of raw video says 30000x30000", "video.avi", partial(sized_avi, "rawvideo", 30000), NO_FRAMES
-    )
+    large = at(behind(b"IHDR", 4), numbers(60000, 60000))
+    yield part("APNG says 60000x60000", "apng", large, refused("video.apng"))
+    huge = partial(of_bytes, "wrong header", apart=True)
+    too_large, raw = refused("pictures of 16000x16000, more than"), partial(sized_avi, "rawvideo", 30000)
+    yield huge("AVI of raw video says 30000x30000", "video.avi", raw, NO_FRAMES)
     yield huge("AVI of FFV1 says 16000x16000", "video.avi", partial(sized_avi, "ffv1", 16000), too_large)
     marked = damaged(3, "3 marked corrupt")
     yield huge("H.264 says 2048x2048", "video.ts", partial(h264_of_size, 2048), marked, slow=True)

@@ -1,7 +1,5 @@
 """Odd and damaged inputs, each with the outcome that is stated for it: no traceback, no hang, no wrong
 success.
-
-`python tests/odd/odd_inputs.py --table` prints what each gets.
 """
 
 import contextlib
