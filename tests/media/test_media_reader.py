@@ -16,6 +16,7 @@ from sample_videos import sample_planes, video_frame, write_video
 
 from vidrestore.errors import MediaError, OptionError
 from vidrestore.frames import ColourTags
+from vidrestore.media.probe import probe
 from vidrestore.media.reader import VideoReader
 
 MS = Fraction(1, 1000)
@@ -66,11 +67,8 @@ LOSSLESS_OPTIONS = {
 def test_every_sample_comes_out_as_it_went_in(tmp_path, pix_fmt, codec, suffix):
     path = tmp_path / f"lossless.{suffix}"
     pictures = write_video(path, 3, codec, pix_fmt, options=LOSSLESS_OPTIONS.get(codec))
-    with VideoReader(str(path)) as reader:
-        assert reader.info.video.format.name == pix_fmt
-        frames = list(reader.frames())
-    assert len(frames) == 3
-    for frame, planes in zip(frames, pictures, strict=True):
+    assert probe(str(path)).video.format.name == pix_fmt
+    for frame, planes in zip(read(path), pictures, strict=True):
         assert_same_planes(frame.planes, delivered(pix_fmt, planes))
 
 
@@ -217,25 +215,18 @@ def mux_jpegs(path: Path, sizes, times, pix_fmts=None) -> None:
         for number, (size, time) in enumerate(zip(sizes, times, strict=True)):
             pix_fmt = pix_fmts[number] if pix_fmts else "yuvj420p"
             encoder = av.CodecContext.create("mjpeg", "w")
-            (encoder.width, encoder.height), encoder.pix_fmt, encoder.time_base = (
-                size,
-                pix_fmt,
-                Fraction(1, 25),
-            )
+            encoder.width, encoder.height = size
+            encoder.pix_fmt, encoder.time_base = pix_fmt, Fraction(1, 25)
             for packet in encoder.encode(video_frame(pix_fmt, sample_planes(pix_fmt, number, *size), 0)):
                 packet.stream, packet.time_base, packet.pts, packet.dts = stream, MS, time, number
                 output.mux(packet)
 
 
-STEADY, SMALLER = [(64, 48)] * 8, [(64, 48)] * 7 + [(32, 48)]
+STEADY, SMALLER, TIMES = [(64, 48)] * 8, [(64, 48)] * 7 + [(32, 48)], range(0, 320, 40)
+FORMATS = ["yuvj420p"] * 6 + ["yuvj444p"] * 2
 BROKEN = [  # sizes, times, pixel formats
-    (SMALLER, range(0, 320, 40), None, r"a\.mkv, frame 7: 32x48, but the stream began at 64x48"),
-    (
-        STEADY,
-        range(0, 320, 40),
-        ["yuvj420p"] * 6 + ["yuvj444p"] * 2,
-        "frame 6: yuvj444p, .* began in yuvj420p",
-    ),
+    (SMALLER, TIMES, None, r"a\.mkv, frame 7: 32x48, but the stream began at 64x48"),
+    (STEADY, TIMES, FORMATS, "frame 6: yuvj444p, .* began in yuvj420p"),
     (
         STEADY[:6],
         [0, 40, 80, 120, 120, 200],
@@ -381,10 +372,9 @@ def test_a_y4m_pipe_gives_every_sample(tmp_path, stdin, pix_fmt, options, size):
     from_file = read(path)
     stdin(path.read_bytes())
     with VideoReader("-") as reader:
-        info = reader.info
+        info, video = reader.info, reader.info.video
         frames = list(reader.frames())
         assert not reader.damage.found
-    video = info.video
     assert (info.path, info.container, video.format.name) == ("-", "yuv4mpegpipe", pix_fmt)
     assert (video.time_base, video.rate) == (Fraction(1, 30), 30)
     assert (video.width, video.height, video.frames) == (*size, None)

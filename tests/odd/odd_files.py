@@ -187,9 +187,7 @@ def swapped(data: bytes, old: bytes, new: bytes) -> bytes:
 def ts_packets(data: bytes, pid: int | None = None) -> list[int]:
     """Where packets begin, of all programs or one."""
     starts = range(0, len(data) - TS_PACKET + 1, TS_PACKET)
-    return [
-        start for start in starts if pid is None or (data[start + 1] & 0x1F) << 8 | data[start + 2] == pid
-    ]
+    return [at for at in starts if pid in (None, (data[at + 1] & 0x1F) << 8 | data[at + 2])]
 
 
 def joined(
@@ -216,7 +214,6 @@ def _encoded(first: int, size: tuple[int, int], pix_fmt: str, options: dict[str,
     context.width, context.height, context.pix_fmt = *size, pix_fmt
     context.time_base, context.framerate = Fraction(1, 25), Fraction(25)
     context.options = {"bf": "0", "preset": "ultrafast", **options}
-    frames = [
-        video_frame(pix_fmt, sample_planes(pix_fmt, number, *size), first + number) for number in range(12)
-    ]
+    planes = [sample_planes(pix_fmt, number, *size) for number in range(12)]
+    frames = [video_frame(pix_fmt, each, number) for number, each in enumerate(planes, first)]
     return [packet for frame in [*frames, None] for packet in context.encode(frame)]
