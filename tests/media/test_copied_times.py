@@ -58,9 +58,8 @@ def test_one_odd_time_is_put_behind_the_one_before_and_reported_once(name, numbe
 def test_sound_that_begins_again_is_refused_before_work_with_stream_time_and_advice(tmp_path):
     source = with_times(tmp_path, {1: 500})
     output = Target(str(tmp_path / "out.mp4"))
-    with pytest.raises(
-        MediaError, match=r"stream 1 \(audio: aac .*\) can't be copied at 0.\d* s: .*drop=audio"
-    ):
+    words = r"stream 1 \(audio: aac .*\) can't be copied at 0.\d* s: .*drop=audio"
+    with pytest.raises(MediaError, match=words):
         check_packets(source, output, (1,))
 
 

@@ -69,14 +69,13 @@ def test_exactly_the_frames_and_packets_that_begin_in_it_are_there(tmp_path, suf
         wanted = [frame for frame in reader.frames() if first <= frame.pts * tick < last]
     found = frames_of(output)
     assert summary.frames == len(wanted) and summary.exit_code == 0
-    assert [frame.pts for frame in found] == [frame.pts - wanted[0].pts for frame in wanted]
-    assert [frame.duration for frame in found] == [frame.duration for frame in wanted]
+    begin = wanted[0].pts
+    times = [(frame.pts - begin, frame.duration) for frame in wanted]
+    assert [(frame.pts, frame.duration) for frame in found] == times
     assert_same_pixels(found, wanted)
-    shift = wanted[0].pts * tick
-    sound = [(data, begin - shift) for data, begin, _ in packets_of(source, "audio") if shift <= begin < last]
-    copied = [(data, begin) for data, begin, _ in packets_of(output, "audio")]
-    assert [data for data, _ in copied] == [data for data, _ in sound] != []
-    assert [begin for _, begin in copied] == [begin for _, begin in sound]
+    shift = begin * tick
+    sound = [(data, time - shift) for data, time, _ in packets_of(source, "audio") if shift <= time < last]
+    assert [(data, time) for data, time, _ in packets_of(output, "audio")] == sound != []
 
 
 def test_sound_of_a_transport_stream_is_cut_alike(tmp_path):
@@ -107,11 +106,10 @@ def test_chapters_are_cut_and_count_from_its_beginning(tmp_path, suffix):
     source, output = long_video(tmp_path / f"in{suffix}"), tmp_path / f"out{suffix}"
     part(source, output, start=Fraction("12.1"), duration=Fraction("3.9"))
     with av.open(str(output)) as container:
-        found = [
-            (each["start"] * each["time_base"], each["end"] * each["time_base"], each["metadata"]["title"])
-            for each in container.chapters()
-        ]
-    assert found == [(0, Fraction(4, 10), "1"), (Fraction(4, 10), Fraction(39, 10), "2")]
+        first, second = container.chapters()
+    times = [each[key] * each["time_base"] for each in (first, second) for key in ("start", "end")]
+    assert times == [0, Fraction(4, 10), Fraction(4, 10), Fraction(39, 10)]
+    assert (first["metadata"]["title"], second["metadata"]["title"]) == ("1", "2")
 
 
 def test_a_further_video_begins_at_a_key_frame_and_decodes(tmp_path):
@@ -216,18 +214,13 @@ def test_the_rest_of_a_long_video_is_not_read(tmp_path):
     assert max(read) < 13
 
 
+LATE = r"no frame begins at 30 s or later \(it lasts 2\d\.\d+ s\); choose an earlier `start`"
+NEXT = "no frame begins in the chosen part, the next one at 9.000 s"
+
+
 @pytest.mark.parametrize(
     "options, message",
-    [
-        (
-            {"start": Fraction(30)},
-            r"no frame begins at 30 s or later \(it lasts 2\d\.\d+ s\); choose an earlier `start`",
-        ),
-        (
-            {"start": Fraction(5), "duration": Fraction(1)},
-            "no frame begins in the chosen part, the next one at 9.000 s",
-        ),
-    ],
+    [({"start": Fraction(30)}, LATE), ({"start": Fraction(5), "duration": Fraction(1)}, NEXT)],
 )
 def test_a_part_without_a_frame_is_refused_before_work(tmp_path, options, message):
     source = long_video(tmp_path / "in.mkv")
@@ -256,10 +249,6 @@ def test_damage_after_the_part_is_none_of_its_own(tmp_path):
         assert reader.damage.found
 
 
-def command(*arguments: object) -> int:
-    return run("denoise", *arguments)
-
-
 @pytest.fixture
 def identity(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(TASKS, "denoise", TASKS["<identity>"])
@@ -268,7 +257,7 @@ def identity(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("identity")
 def test_the_command_takes_seconds_and_clock_times(tmp_path):
     source, output = long_video(tmp_path / "in.mkv"), tmp_path / "out.mkv"
-    assert command(source, "-o", output, "--start", "0:00:12.100", "--duration", "1.9", "-q") == 0
+    assert run("denoise", source, "-o", output, "--start", "0:00:12.100", "--duration", "1.9", "-q") == 0
     assert [frame.pts for frame in frames_of(output)] == [0, 200, 800, 1200]
 
 
@@ -279,14 +268,14 @@ def test_the_command_takes_seconds_and_clock_times(tmp_path):
 )
 def test_a_time_that_is_none_ends_with_2(tmp_path, arguments):
     write_video(tmp_path / "in.mkv", 2)
-    assert command(tmp_path / "in.mkv", *arguments) == 2
+    assert run("denoise", tmp_path / "in.mkv", *arguments) == 2
     assert [path.name for path in tmp_path.iterdir()] == ["in.mkv"]
 
 
 @pytest.mark.usefixtures("identity")
 def test_a_preview_begins_at_the_time_given(tmp_path):
     source = long_video(tmp_path / "in.mkv")
-    assert command(source, "--preview", "2", "--start", "12.1", "--lossless", "-q") == 0
+    assert run("denoise", source, "--preview", "2", "--start", "12.1", "--lossless", "-q") == 0
     found = frames_of(tmp_path / "in.preview.mkv")
     assert [frame.pts for frame in found] == [0, 200, 800, 1200, 1900]
     np.testing.assert_array_equal(found[0].planes[0], np.hstack([frames_of(source)[8].planes[0]] * 2))
