@@ -2,9 +2,8 @@
 
 The fields of an interlaced frame are half a frame apart in time. So one field of a frame is as close in time
 to the other field of its neighbour as to that of its own frame, and the other one is three times as far. In a
-progressive video both fields are equally far from those of the neighbour. Distances are measured as the combs
-that rows form with the rows above and below; the part that is there without motion, from detail and noise, is
-subtracted.
+progressive video both are equally far. Distances are measured as the combs that rows form with the rows above
+and below, less those without motion, from detail and noise.
 
 bwdif makes one progressive picture per interlaced one, or one per field. Pictures that are marked progressive
 pass unchanged.
@@ -14,7 +13,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from fractions import Fraction
 from itertools import chain, islice, pairwise
 from math import ceil
@@ -31,12 +30,9 @@ from vidrestore.errors import MediaError
 from vidrestore.frames import Frame, VideoInfo
 from vidrestore.media.formats import layout_of
 
-_FILTER = "mode={}:parity=auto:deint=interlaced"
-
 
 class Deinterlacer:
-    """Returns each picture of a stream with its own time, deinterlaced if it is marked as interlaced; `count`
-    is their number.
+    """Returns the pictures of a stream, deinterlaced if they are marked as interlaced; `count` counts those.
 
     With `fields` each field becomes a picture, and times count halves of the stream's tick. The order of
     fields is each picture's own; if the pictures of an interlaced stream are not marked, it is the stream's.
@@ -74,9 +70,8 @@ class Deinterlacer:
             # filter would halve its height.
             if first is not None:
                 twice = 2 if self.fields and self._is_interlaced(first) else 1
-                yield from islice(
-                    self._filtered(chain([first], map(self._counted, chain([first], pictures)))), twice, None
-                )
+                every = chain([first], map(self._counted, chain([first], pictures)))
+                yield from islice(self._filtered(every), twice, None)
 
     def _is_interlaced(self, picture: VideoFrame) -> bool:
         return picture.interlaced_frame or self.video.unmarked_order is not None
@@ -86,35 +81,25 @@ class Deinterlacer:
         return picture
 
     def _filtered(self, pictures: Iterable[VideoFrame]) -> Iterator[VideoFrame]:
-        graph = self._graph()
+        video, graph = self.video, Graph()
+        stored = VideoFormat(video.pix_fmt, video.width, video.height)
+        shape: dict[str, Any] = {"width": video.width, "height": video.height, "format": stored}
+        nodes = [graph.add_buffer(**shape, time_base=video.time_base)]
+        nodes += [graph.add("setfield", video.unmarked_order)] if video.unmarked_order else []
+        mode = "send_field" if self.fields else "send_frame"
+        nodes += [graph.add("bwdif", f"mode={mode}:parity=auto:deint=interlaced"), graph.add("buffersink")]
+        graph.link_nodes(*nodes).configure()
         waiting: deque[tuple[int | None, int]] = deque()
         for picture in chain(pictures, [None]):
             graph.vpush(picture)
             if picture is not None:
                 waiting.append((picture.pts, picture.duration))
-            for made in _ready(graph):
-                if not self.fields:  # the filter counts in halves of a tick
-                    made.pts, made.duration = waiting.popleft()
-                yield made
-
-    def _graph(self) -> Graph:
-        video, graph = self.video, Graph()
-        kind = _FILTER.format("send_field" if self.fields else "send_frame")
-        stored = VideoFormat(video.pix_fmt, video.width, video.height)
-        source = graph.add_buffer(
-            width=video.width, height=video.height, format=stored, time_base=video.time_base
-        )
-        marking = [graph.add("setfield", video.unmarked_order)] if video.unmarked_order else []
-        graph.link_nodes(source, *marking, graph.add("bwdif", kind), graph.add("buffersink")).configure()
-        return graph
-
-
-def _ready(graph: Graph) -> Iterator[VideoFrame]:
-    while True:
-        try:
-            yield graph.vpull()
-        except (av.error.BlockingIOError, av.error.EOFError):
-            return
+            with suppress(av.error.BlockingIOError, av.error.EOFError):
+                while True:
+                    made = graph.vpull()
+                    if not self.fields:  # the filter counts in halves of a tick
+                        made.pts, made.duration = waiting.popleft()
+                    yield made
 
 
 POSITIONS = (0.0, 0.2, 0.4, 0.6, 0.8, 0.95)  # shares of the video's length

@@ -1,8 +1,7 @@
 """Pixel formats: how FFmpeg stores samples, how to read them as planes, and how to convert them.
 
-A frame leaves this module in the *delivered* format, which is always planar, in native byte order and R G B
-order: nv12 as yuv420p, p010le as yuv420p10le, rgb24 as gbrp (its planes in R, G, B order), yuvj420p as
-yuv420p (its range is in the colour tags), big-endian as little-endian.
+A frame leaves this module in the *delivered* format, which is planar, in native byte order and R, G, B order:
+nv12 as yuv420p, p010le as yuv420p10le, rgb24 as gbrp, yuvj420p as yuv420p (its range is in the colour tags).
 
 Videos that stay videos keep their samples; between videos and pictures they are converted.
 """
@@ -94,9 +93,8 @@ def layout_of(pix_fmt: str) -> Layout:
         return Layout(rgb, (Samples(0),) * 3, stored, fields=fields)
     _refuse_unsupported(description)
     pattern = _PACKED.get(stem)
-    samples = (
-        _packed_samples(pattern) if pattern else tuple(Samples(part.plane) for part in description.components)
-    )
+    planar = (Samples(part.plane) for part in description.components)
+    samples = _packed_samples(pattern) if pattern else tuple(planar)
     floating = stem.endswith(("f16", "f32"))
     bits = description.components[0].bits
     width = {True: "f", False: "u"}[floating] + str(1 if bits <= 8 else 2 if bits <= 16 else 4)
@@ -137,15 +135,10 @@ def _packed_samples(pattern: tuple[str, ...]) -> tuple[Samples, ...]:
 def _delivered(description: VideoFormat, depth: int, pattern: tuple[str, ...] | None) -> PixelFormat:
     letters = "".join(pattern or ())
     alpha = "a" in letters if pattern else any(part.is_alpha for part in description.components)
-    family: Family = (
-        "rgb" if description.is_rgb else "gray" if len(description.components) - alpha == 1 else "yuv"
-    )
-    shifts = (0, 0)
-    if family == "yuv":
-        shifts = (
-            8 - (description.chroma_width(256).bit_length() - 1),
-            8 - (description.chroma_height(256).bit_length() - 1),
-        )
+    is_gray = len(description.components) - alpha == 1
+    family: Family = "rgb" if description.is_rgb else "gray" if is_gray else "yuv"
+    width, height = description.chroma_width(256), description.chroma_height(256)
+    shifts = (9 - width.bit_length(), 9 - height.bit_length()) if family == "yuv" else (0, 0)
     suffix = "f32le" if depth == 32 else "" if depth == 8 else f"{depth}le"
     stem = {
         "yuv": f"yuv{'a' * alpha}{_SUBSAMPLING.get(shifts, '???')}p",
@@ -165,12 +158,10 @@ def planes_of(frame: VideoFrame, layout: Layout) -> tuple[NDArray[Any], ...]:
         if layout.stored.itemsize == 1:
             values = _coloured(values, stored[1])
         return tuple(_widened(values >> shift, bits) for shift, bits in layout.fields)
-    sizes = (
-        layout.format.plane_size(index, frame.height, frame.width) for index in range(len(layout.samples))
-    )
+    size = frame.height, frame.width
     return tuple(
-        _take(stored[samples.plane], samples, layout, *size)
-        for samples, size in zip(layout.samples, sizes, strict=True)
+        _take(stored[samples.plane], samples, layout, *layout.format.plane_size(index, *size))
+        for index, samples in enumerate(layout.samples)
     )
 
 

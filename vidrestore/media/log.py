@@ -66,15 +66,11 @@ class ErrorCollector:
         with _lock:
             while _captures and _captures[0].logs:
                 level, name, message = _captures[0].logs.pop(0)
-                for collector in _collectors:
-                    collector.offer(level, name, message)
+                for other in _collectors:
+                    if other.mark and level in (ffmpeg.ERROR - other.mark, ffmpeg.FATAL - other.mark):
+                        other._found.append(f"{name}: {message.strip()}")
         while self._found:
             self._collect(self._found.pop(0))
-
-    def offer(self, level: int, name: str, message: str) -> None:
-        """Keep an error that was logged outside `calling`, if it is this decoder's."""
-        if self.mark and level in (ffmpeg.ERROR - self.mark, ffmpeg.FATAL - self.mark):
-            self._found.append(f"{name}: {message.strip()}")
 
 
 _MARKS = frozenset(range(1, 8))

@@ -122,9 +122,8 @@ def open_input(source: str) -> InputContainer:
     except av.error.PermissionError:
         raise MediaError(f"{source}: no permission to read it") from None
     except av.error.EOFError:
-        raise MediaError(
-            f"{source}: the file ends before its first frame (0 frames); record or copy it again"
-        ) from None
+        early = f"{source}: the file ends before its first frame (0 frames)"
+        raise MediaError(f"{early}; record or copy it again") from None
     except (av.error.FFmpegError, ValueError, MemoryError) as error:
         if isinstance(error, MemoryError):
             check_memory()
@@ -173,10 +172,8 @@ def _check_file(source: str) -> None:
     if os.path.isdir(source):
         raise MediaError(f"{source}: a folder, but a video file was expected; name a file in it")
     if not os.path.isfile(source):
-        raise MediaError(
-            f"{source}: a pipe or device, but a file was expected: it is read more than once; pipe y4m into "
-            "- instead"
-        )
+        odd = f"{source}: a pipe or device, but a file was expected"
+        raise MediaError(f"{odd}: it is read more than once; pipe y4m into - instead")
     if os.path.getsize(source) == 0:
         raise MediaError(f"{source}: the file is empty (0 bytes); copy or record it again")
 

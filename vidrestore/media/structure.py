@@ -160,7 +160,7 @@ def _transport_stream(file: FileBytes, size: int, first: int) -> Iterator[str]:
 
 
 class _Counters:
-    """Counts the places where the packets of a stream (PES) in MPEG-TS don't rise by one (ISO/IEC 13818-1).
+    """Counts the places where the counters of a stream's packets don't rise by one (ISO/IEC 13818-1).
 
     Repeated packets and marked discontinuities are allowed, and files joined where one begins with its table.
     """
@@ -183,8 +183,8 @@ class _Counters:
         self._streams[pid[begins & (prefix == (0, 0, 1)).all(1)]] = True
         table = np.maximum.accumulate(np.where(pid == 0, number, -1))  # the last table before each packet
 
-        kept = np.flatnonzero((self._streams[pid] & (filled | marked)) | (pid == 0))
-        order = kept[np.argsort(pid[kept], kind="stable")]
+        used = np.flatnonzero((self._streams[pid] & (filled | marked)) | (pid == 0))
+        order = used[np.argsort(pid[used], kind="stable")]
         before, after = order[:-1], order[1:]
         same = (pid[before] == pid[after]) & (pid[after] > 0)
         rise = (rows[after, 3].astype(np.int64) - rows[before, 3]) & 0xF
