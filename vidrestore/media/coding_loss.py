@@ -9,16 +9,16 @@ of a pixel.
 
 from __future__ import annotations
 
+import io
 import struct
-from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from av.sidedata.sidedata import SideDataContainer
 from av.video.frame import VideoFrame
-from numpy.typing import NDArray
 
 from vidrestore.frames import VideoInfo
+from vidrestore.media.photo_notes import jpeg_segments
 from vidrestore.media.probe import SourceInfo, is_lossless
 from vidrestore.media.source import PIPE
 from vidrestore.options import Input
@@ -39,6 +39,7 @@ AUDIO_RATE = 128_000  # assumed bits per second of an audio stream of unknown ra
 SIGMA_AT_A_BIT, EXPONENT, MOST_BY_BITS = 0.7, -0.6, 4.0
 CHROMA_BY_BITS = 0.6  # of luma's
 ROUNDING = 12**-0.5  # root mean square of the error, of a step
+_TABLES = 0xFFDB  # marker of a JPEG's quantisation tables
 LOW_FREQUENCIES = 10  # of a JPEG's table, in zigzag order; what lies above is mostly rounded to 0
 _VP9, _H264, _MPEG2 = 0, 1, 2  # types of encoding parameters
 _HEAD, _BLOCK = struct.Struct("=I4xQQ2i8i"), 5  # of AVVideoEncParams; integers of a block, the last its delta
@@ -120,29 +121,19 @@ def _h264_step(quantiser: float) -> float:
 
 def loss_by_tables(data: bytes) -> Loss | None:
     """Return the loss of a JPEG, or of a packet of Motion JPEG, by its quantisation tables; None without."""
-    steps = {index: float(np.mean(table[:LOW_FREQUENCIES])) for index, table in _tables(data)}
+    steps: dict[int, float] = {}
+    for marker, tables in jpeg_segments(io.BytesIO(data[2:])):
+        while marker == _TABLES and tables:
+            wide = tables[0] >> 4
+            end = 1 + 64 * (1 + wide)
+            if len(tables) < end:
+                break
+            table = np.frombuffer(tables[1:end], ">u2" if wide else np.uint8)
+            steps[tables[0] & 15] = float(np.mean(table[:LOW_FREQUENCIES]))
+            tables = tables[end:]
     if 0 not in steps:
         return None
     return _loss("jpeg", steps[0], steps.get(1, steps[0]))
-
-
-def _tables(data: bytes) -> Iterator[tuple[int, NDArray[Any]]]:
-    """Yield the index of each quantisation table before the picture's scan, and its steps in zigzag order."""
-    at = 2
-    while at + 4 <= len(data) and data[at] == 0xFF:
-        marker, length = data[at + 1], int.from_bytes(data[at + 2 : at + 4], "big")
-        if marker == 0xDA:  # start of scan
-            return
-        if marker == 0xDB:
-            part = data[at + 4 : at + 2 + length]
-            while part:
-                wide = part[0] >> 4
-                end = 1 + 64 * (1 + wide)
-                if len(part) < end:
-                    return
-                yield part[0] & 15, np.frombuffer(part[1:end], ">u2" if wide else np.uint8)
-                part = part[end:]
-        at += 2 + length
 
 
 def bits_per_pixel(source: SourceInfo) -> float | None:

@@ -135,7 +135,7 @@ def _pages(file: BinaryIO, order: str) -> int:
 
 def _of_jpeg(file: BinaryIO) -> PhotoNotes:
     exif, parts, count = b"", dict[int, bytes](), 0
-    for marker, data in _segments(file):
+    for marker, data in jpeg_segments(file):
         if marker == _APP1 and data.startswith(b"Exif\0\0"):
             exif = exif or data[6:]
         elif marker == _APP2 and data.startswith(b"ICC_PROFILE\0") and len(data) > 14:
@@ -145,7 +145,7 @@ def _of_jpeg(file: BinaryIO) -> PhotoNotes:
     return PhotoNotes(exif, profile)
 
 
-def _segments(file: BinaryIO) -> Iterator[tuple[int, bytes]]:
+def jpeg_segments(file: BinaryIO) -> Iterator[tuple[int, bytes]]:
     """Yield the marker segments of a JPEG before its scans."""
     for head in islice(iter(lambda: file.read(4), b""), _MOST_BLOCKS):
         marker, length = struct.unpack(">HH", head) if len(head) == 4 else (0, 0)
@@ -217,7 +217,7 @@ def with_notes(picture: bytes, notes: PhotoNotes) -> bytes:
         added = _chunk(b"iCCP", b"ICC profile\0\0" + profile) if notes.profile else b""
         added += _chunk(b"eXIf", exif) if exif else b""
         return picture[:33] + added + picture[33:]  # behind IHDR
-    found = dict(_segments(io.BytesIO(picture[2:])))
+    found = dict(jpeg_segments(io.BytesIO(picture[2:])))
     (frame,) = (found[marker] for marker in _SIZE_MARKERS if marker in found)
     exif = upright(notes.exif, struct.unpack_from(">HH", frame, 1))
     added = _segment(_APP1, b"Exif\0\0" + exif) if exif else b""
