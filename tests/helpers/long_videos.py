@@ -1,6 +1,4 @@
-"""A video of 27 s that is tiny all the same: frames of varying length, sound of noise, and what else is asked
-for.
-"""
+"""A tiny video of 27 s: frames of varying length, sound of noise, and more streams if asked for."""
 
 from fractions import Fraction
 from pathlib import Path
@@ -24,9 +22,7 @@ def long_video(
     angle: bool = False,
     cover: bool = False,
 ) -> Path:
-    """A tiny video of varying rate with sound (and more), three chapters that meet at 5 and 12.5 s, and
-    figures about its streams.
-    """
+    """A video of varying rate with sound, chapters that meet at 5 and 12.5 s, and statistics of streams."""
     with av.open(str(path), "w") as output:
         video = output.add_stream(
             "libx264", rate=25, options={"qp": "0", "preset": "ultrafast", "g": "4", "bf": "2"}

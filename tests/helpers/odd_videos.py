@@ -1,6 +1,4 @@
-"""Videos with much beside their picture: sound that comes late or lasts, several of everything, fonts, time
-codes, strange times.
-"""
+"""Videos with much beside their picture: late sound, several streams of each kind, fonts, time codes."""
 
 import io
 from collections.abc import Sequence
@@ -82,11 +80,9 @@ def write_content(path: Path, content: Content) -> Path:
         if content.font:
             output.add_attachment("letters.ttf", "font/ttf", b"glyphs" * 20)
         if content.chapters:
-            marks = [
-                {"id": n, "start": a, "end": b, "metadata": {"title": f"part {n}"}}
-                for n, a, b in ((1, 0, 200), (2, 200, 480))
-            ]
-            output.set_chapters([{**mark, "time_base": Fraction(1, 1000)} for mark in marks])
+            marks = [{"id": 1, "start": 0, "end": 200}, {"id": 2, "start": 200, "end": 480}]
+            facts = [{"metadata": {"title": f"part {n}"}, "time_base": Fraction(1, 1000)} for n in (1, 2)]
+            output.set_chapters([mark | fact for mark, fact in zip(marks, facts, strict=True)])
         packets += cover_packets(output) if content.cover else []
         for stream, sound in zip(sounds, content.sounds, strict=True):
             packets += noise_packets(stream, sound)

@@ -1,6 +1,4 @@
-"""Tiny videos for the tests of media, made with PyAV; the planes that go in are returned, to hold what comes
-out against.
-"""
+"""Tiny videos, made with PyAV; the planes that go in are returned."""
 
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
@@ -15,9 +13,7 @@ Planes = tuple[NDArray[Any], ...]
 
 
 def sample_planes(pix_fmt: str, number: int, width: int = 64, height: int = 48) -> Planes:
-    """Planes of a planar little-endian format, in FFmpeg's own order: a moving gradient with noise that uses
-    the whole range.
-    """
+    """Planes of a planar little-endian format, in FFmpeg's order: a moving gradient with noise."""
     description = av.VideoFormat(pix_fmt, width, height)
     noise = np.random.default_rng(number)
     planes = []
@@ -28,9 +24,8 @@ def sample_planes(pix_fmt: str, number: int, width: int = 64, height: int = 48) 
             planes.append(((rows + columns + number) / 128 + index).astype(np.float32))
         else:
             top = 2**part.bits
-            values = (rows * 3 + columns * 2 + number * 5 + index * 40) * (top // 256) + noise.integers(
-                0, top // 4, rows.shape
-            )
+            values = (rows * 3 + columns * 2 + number * 5 + index * 40) * (top // 256)
+            values = values + noise.integers(0, top // 4, rows.shape)
             planes.append((values % top).astype(np.uint8 if part.bits <= 8 else np.uint16))
     return tuple(planes)
 
@@ -46,17 +41,14 @@ def chequered_planes(pix_fmt: str, number: int, width: int, height: int) -> Plan
 
 
 def video_frame(pix_fmt: str, planes: Planes, pts: int | None = None) -> av.VideoFrame:
-    """An av.VideoFrame holding `planes`, row by row; zero beyond them, as FFmpeg leaves a new frame's memory
-    as it was.
-    """
+    """An av.VideoFrame holding `planes`, row by row, and zero beyond them."""
     height, width = planes[0].shape
     frame = av.VideoFrame(width, height, pix_fmt)
     for plane, values in zip(frame.planes, planes, strict=True):
         rows = np.frombuffer(plane, np.uint8).reshape(-1, plane.line_size)
         rows[:] = 0  # a packed format has more bytes in a row than `values`
-        rows[: values.shape[0], : values.shape[1] * values.itemsize] = np.ascontiguousarray(values).view(
-            np.uint8
-        )
+        samples = np.ascontiguousarray(values).view(np.uint8)
+        rows[: samples.shape[0], : samples.shape[1]] = samples
     frame.pts = pts
     return frame
 
@@ -80,9 +72,7 @@ def write_video(
     file: Any = None,
     format: str | None = None,
 ) -> list[Planes]:
-    """Write one video stream (and `sound` seconds of silence); `times` in `time_base`, by default one per
-    frame at `rate`.
-    """
+    """Write a video, and `sound` seconds of silence; `times` in `time_base`, by default one per frame."""
     pictures = [sample_planes(pix_fmt, number, *size) for number in range(frames)]
     base = time_base or Fraction(1, rate)
     times = times or range(frames)
@@ -99,11 +89,9 @@ def write_video(
         for number, planes in enumerate(pictures):
             frame = video_frame(pix_fmt, planes, times[number])
             frame.time_base = base
-            frame.duration = (
-                times[number + 1] - times[number]
-                if number + 1 < frames
-                else last_duration or round(1 / (rate * base))
-            )
+            frame.duration = last_duration or round(1 / (rate * base))
+            if number + 1 < frames:
+                frame.duration = times[number + 1] - times[number]
             for name, value in (frame_settings or {}).items():
                 setattr(frame, name, value)
             output.mux(stream.encode(frame))

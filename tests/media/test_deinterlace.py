@@ -30,9 +30,7 @@ STILL = 24  # columns on the left where nothing moves
 
 
 def moment(pix_fmt: str, time: int, size: tuple[int, int]) -> list[Plane]:
-    """A noise that stands still, and over its right part a bright bar that moves two columns from moment to
-    moment.
-    """
+    """Noise that stands still, and on the right a bright bar that moves two columns from moment to moment."""
     planes = [plane // 2 for plane in sample_planes(pix_fmt, 0, *size)]
     height, width = planes[0].shape
     bar = (np.arange(width) - STILL - 4 - 2 * time) % (width - STILL)

@@ -179,9 +179,7 @@ def test_a_recording_that_begins_between_key_frames_is_not_damage(tmp_path):
 
 
 def flip(path: Path, count: int, where: float = 0.3) -> None:
-    """Flip single bits of the coded pictures, from the part `where` of an MP4 file with its index in front
-    (or an MKV) on.
-    """
+    """Flip bits of the coded pictures, from the part `where` of an MP4 (index in front) or MKV on."""
     data = bytearray(path.read_bytes())
     begin = max(data.find(b"mdat"), 0)
     begin += int((len(data) - begin) * where)

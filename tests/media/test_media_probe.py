@@ -3,6 +3,7 @@
 import errno
 import os
 import struct
+import zlib
 from contextlib import nullcontext
 from fractions import Fraction
 from pathlib import Path
@@ -194,9 +195,7 @@ def test_a_stream_of_a_type_that_ffmpeg_does_not_know_is_data(tmp_path):
 
 
 def with_stream_type(data: bytes, old: int, new: int) -> bytes:
-    """An MPEG transport stream whose program maps (PID 0x1000) list another type for the streams of type
-    `old`.
-    """
+    """An MPEG-TS whose program maps (PID 0x1000) list another type for the streams of type `old`."""
     packets = [bytearray(data[at : at + 188]) for at in range(0, len(data), 188)]
     for packet in packets:
         if packet[1] & 0x1F == 0x10 and packet[2] == 0x00:
@@ -212,13 +211,9 @@ def with_stream_type(data: bytes, old: int, new: int) -> bytes:
 
 
 def mpeg_crc(data: bytes) -> bytes:
-    """CRC-32/MPEG-2, bit by bit."""
-    value = 0xFFFFFFFF
-    for byte in data:
-        value ^= byte << 24
-        for _ in range(8):
-            value = (value << 1 ^ (0x04C11DB7 if value & 1 << 31 else 0)) & 0xFFFFFFFF
-    return struct.pack(">I", value)
+    """CRC-32/MPEG-2: that of zlib with the bits of each byte, and of the result, in the other order."""
+    mirrored = bytes(int(f"{byte:08b}"[::-1], 2) for byte in data)
+    return struct.pack(">I", int(f"{zlib.crc32(mirrored) ^ 0xFFFFFFFF:032b}"[::-1], 2))
 
 
 def test_hdr_metadata_is_read(tmp_path):
@@ -301,18 +296,6 @@ def test_what_rides_with_the_frames_is_named(tmp_path):
                 packet.stream = stream
                 output.mux(packet)
     assert "ALPHA_LAYER" in probe(str(copied)).video.side_data
-
-
-def test_the_input_is_closed_and_leaves_no_file_open(tmp_path):
-    folder, path = Path("/proc/self/fd"), tmp_path / "plain.mkv"
-    if not folder.exists():
-        pytest.skip("needs /proc")
-    write_video(path, 2)
-    before = len(list(folder.iterdir()))
-    for _ in range(5):
-        probe(str(path))
-        open_input(str(path)).close()
-    assert len(list(folder.iterdir())) <= before
 
 
 def test_every_mpeg2_picture_has_a_pan_and_most_say_nothing(tmp_path):

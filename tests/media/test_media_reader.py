@@ -326,6 +326,7 @@ def test_leaving_early_closes_the_file(tmp_path):
     path = tmp_path / "left.mkv"
     write_video(path, 12)
     before = len(list(folder.iterdir()))
+    probe(str(path))
     with VideoReader(str(path)) as reader:
         next(reader.frames())
         assert len(list(folder.iterdir())) == before + 1

@@ -31,9 +31,7 @@ FFV1 = EncoderChoice("ffv1", "yuv420p10le", "matroska", {})
 
 
 def captioned_video(path: Path, place: int = 0, count: int = 5) -> Path:
-    """H.264 whose picture number `place` of `count` carries closed captions: an SEI message of ITU-T
-    T.35 user data, as ATSC A/53 has it.
-    """
+    """H.264 whose picture `place` carries closed captions: an SEI of ITU-T T.35 user data (ATSC A/53)."""
     captions = bytes.fromhex("b50031") + b"GA94" + bytes.fromhex("03 41 ff fc 94 2c ff")
     message = bytes([6, 4, len(captions)]) + captions + b"\x80"
     with av.open(str(path), "w") as output:

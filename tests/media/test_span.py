@@ -1,6 +1,4 @@
-"""A part of a video: exactly the frames that begin in it, and all else that the video carries cut to the same
-moments.
-"""
+"""A part of a video: the frames that begin in it, and all other streams cut to the same moments."""
 
 import io
 from dataclasses import replace
@@ -35,9 +33,7 @@ def frames_of(path: Path) -> list[Frame]:
 
 
 def packets_of(path: Path, kind: str, number: int = 0) -> list[tuple[bytes, Fraction, Fraction]]:
-    """(bytes, begin, duration) in seconds of the packets of the `number`-th stream of a kind; without MP4's
-    empty subtitles.
-    """
+    """(bytes, begin, duration) in seconds of a stream's packets, without MP4's empty subtitles."""
     with av.open(str(path)) as container:
         stream = [each for each in container.streams if each.type == kind][number]
         found = [packet for packet in container.demux(stream) if packet.size > 2]

@@ -14,9 +14,7 @@ Bytes = Callable[[], bytes]
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a command does, made by one of the functions below: its exit code, the frames of its output, what
-    it says.
-    """
+    """The exit code of a command, the frames of its output, and what it prints."""
 
     codes: tuple[int, ...]
     frames: int | None = None
@@ -26,9 +24,7 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Case:
-    """`write` makes the input, which is the file `name` in a folder; `apart`: it might hang or crash, so it
-    gets a process of its own. `slow`: it takes seconds.
-    """
+    """`write` makes the input `name` in a folder; `apart` is run in its own process; `slow` takes seconds."""
 
     group: str
     what: str
@@ -41,9 +37,7 @@ class Case:
 
 
 def kept(frames: int, *, says: str = "", moved: bool = False) -> Outcome:
-    """Every sample, time and tag as in the source, and every packet of another stream; nothing is said, or
-    only `says`.
-    """
+    """Every sample, time, tag and packet is that of the source, and nothing is printed but `says`."""
     return Outcome((0,), frames, says, moved)
 
 
@@ -53,9 +47,7 @@ def damaged(frames: int, says: str) -> Outcome:
 
 
 def maybe_damaged(frames: int) -> Outcome:
-    """As `damaged` where the decoder notices; where not, exit code 0 and the same number of frames. Few
-    codecs have check sums.
-    """
+    """As `damaged` if the decoder notices, else 0 with all frames: few codecs have checksums."""
     return Outcome((0, 4), frames)
 
 

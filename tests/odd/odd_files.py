@@ -1,6 +1,4 @@
-"""Small clips as bytes, and what can be done to such bytes: cut, flip, overwrite, edit an MP4's boxes or a
-TS's packets.
-"""
+"""Small clips as bytes, and edits of such bytes: cuts, flipped bits, MP4's boxes, packets of a TS."""
 
 import io
 import os
@@ -146,9 +144,7 @@ def numbers(*values: int) -> bytes:
 
 
 def with_edits(data: bytes, *edits: tuple[int, int]) -> bytes:
-    """An MP4, index last, that plays only these (duration, from where), in ticks of the movie and of the
-    track; -1: nothing.
-    """
+    """An MP4, index last, with an edit list of (duration, start) in ticks of movie and track; -1: empty."""
     trak, moov = box(data, "moov/trak"), box(data, "moov")
     entries = b"".join(numbers(duration, start, 1 << 16) for duration, start in edits)
     elst = b"elst" + numbers(0, len(edits)) + entries

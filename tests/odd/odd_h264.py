@@ -40,9 +40,7 @@ def _baseline_packets() -> list[Any]:
 
 
 def _head(size: int) -> bytes:
-    """Section 7.3.2.1.1 of the standard, for the baseline profile: times in order, one reference, whole
-    frames, nothing cut off.
-    """
+    """Section 7.3.2.1.1 of the standard, baseline profile: times in order, one reference, no cropping."""
     across = size // 16 - 1
     fixed = f"{66:08b}{0xC0:08b}{62:08b}"  # profile, constraints, level
     numbers = _golomb(0) + _golomb(0) + _golomb(2) + _golomb(1) + "0" + _golomb(across) + _golomb(across)

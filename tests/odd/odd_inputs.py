@@ -42,9 +42,7 @@ class Got:
 
 
 def run(case: Case, folder: Path) -> Got:
-    """Make the input in an empty folder, which is the current one, and restore it with a model that changes
-    nothing.
-    """
+    """Make the input in the current folder, which is empty, and restore it by a model without effect."""
     case.write(folder / case.name)
     arguments = ["denoise", *case.arguments, "--", case.name]
     code, said = run_apart(arguments, folder, folder.with_name("said")) if case.apart else _here(arguments)

@@ -1,6 +1,4 @@
-"""A command in a process of its own, forked from one that has imported everything: it may crash or hang, and
-starts in no time.
-"""
+"""A command in a process of its own, forked from one that has imported everything: it may crash or hang."""
 
 import os
 import sys

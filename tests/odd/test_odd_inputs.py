@@ -1,6 +1,4 @@
-"""Odd and damaged inputs, each with the outcome that is stated for it: no traceback, no hang, no wrong
-success.
-"""
+"""Odd and damaged inputs, each with its stated outcome: no traceback, no hang, no wrong success."""
 
 import contextlib
 import os
@@ -62,9 +60,7 @@ def test_a_verdict_sees_other_pixels(folder):
 
 
 def damaged_clips() -> Iterator[tuple[str, bytes, bool]]:
-    """(what, damaged bytes, whether an exit code of 0 still means all frames) at many places of several
-    containers.
-    """
+    """(what, damaged bytes, whether exit code 0 still means all frames) at many places of containers."""
     for kind in SWEPT:
         data = clip(kind)
         for step in range(1, 30):
@@ -83,9 +79,7 @@ def damaged_clips() -> Iterator[tuple[str, bytes, bool]]:
 
 @pytest.mark.faults
 def test_damage_anywhere_is_found_or_changes_no_more_than_pictures(folder):
-    """Exit code 0 only where FFmpeg alone gives the same frames; 4 with a file and a word; 1 with a word and
-    no file.
-    """
+    """Exit code 0 only if FFmpeg decodes the same frames; 4 with a file and a word; 1 without a file."""
     wrong = []
     for what, data, counted in damaged_clips():
         name = f"video{KINDS[what.split(' ')[0].lower()][0]}"

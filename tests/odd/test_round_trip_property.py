@@ -1,6 +1,4 @@
-"""The same video, whatever it is: random times, sizes and streams go through a restoration that changes
-nothing.
-"""
+"""Random times, sizes and streams go through a restoration that changes nothing."""
 
 import tempfile
 from collections.abc import Callable
