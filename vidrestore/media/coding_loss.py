@@ -18,7 +18,7 @@ from av.sidedata.sidedata import SideDataContainer
 from av.video.frame import VideoFrame
 
 from vidrestore.frames import VideoInfo
-from vidrestore.media.photo_notes import jpeg_segments
+from vidrestore.media.file_bytes import jpeg_segments
 from vidrestore.media.probe import SourceInfo, is_lossless
 from vidrestore.media.source import PIPE
 from vidrestore.options import Input

@@ -1,11 +1,15 @@
-"""The bytes of a file at any place, and the messages of walks through it."""
+"""The bytes of a file at any place, walks through them, and the messages of such walks."""
 
 from __future__ import annotations
 
 import os
+import struct
+from collections.abc import Iterator
+from itertools import islice
 from typing import BinaryIO
 
 LARGEST_INDEX = 1 << 24  # bytes of a header that are read at once
+MOST_BLOCKS = 100_000  # of a picture
 
 
 class FileBytes:
@@ -43,3 +47,12 @@ def unfinished(part: str) -> str:
 
 def foreign(at: int) -> str:
     return f"something that is no packet lies between the packets, at byte {at}"
+
+
+def jpeg_segments(file: BinaryIO) -> Iterator[tuple[int, bytes]]:
+    """Yield the marker segments of a JPEG before its scans."""
+    for head in islice(iter(lambda: file.read(4), b""), MOST_BLOCKS):
+        marker, length = struct.unpack(">HH", head) if len(head) == 4 else (0, 0)
+        if not 0xFFC0 <= marker < 0xFFFF or marker == 0xFFDA or length < 2:
+            return
+        yield marker, file.read(length - 2)

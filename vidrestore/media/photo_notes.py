@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import BinaryIO
 
 from vidrestore.media.encoder_table import EncoderChoice
+from vidrestore.media.file_bytes import MOST_BLOCKS, jpeg_segments
 
 EXIF, PROFILE, EDITORS = "EXIF", "ICC_PROFILE", "XMP"  # as side data is called
 _LARGEST_EXIF, _LARGEST_PROFILE = 65_525, 8 << 20  # the first fills a block of JPEG
-_MOST_BLOCKS = 100_000
 _APP0, _APP1, _APP2, _SIZE_MARKERS = 0xFFE0, 0xFFE1, 0xFFE2, (0xFFC0, 0xFFC1, 0xFFC2)
 # what XMP and IPTC begin with in any file
 _OF_EDITORS = (b"http://ns.adobe.com/xap/1.0/", b"XML:com.adobe.xmp", b"<x:xmpmeta", b"8BIM\x04\x04")
@@ -108,7 +108,7 @@ def second_picture(path: str) -> str | None:
 
 def _chunks(file: BinaryIO) -> Iterator[tuple[bytes, int]]:
     """Yield the kinds and sizes of a PNG's chunks, each with the file at its data."""
-    for head in islice(iter(lambda: file.read(8), b""), _MOST_BLOCKS):
+    for head in islice(iter(lambda: file.read(8), b""), MOST_BLOCKS):
         size, kind = struct.unpack(">I4s", head.ljust(8, b"\0"))
         place = file.tell()
         yield kind, size
@@ -122,7 +122,7 @@ def _pages(file: BinaryIO, order: str) -> int:
         while True:
             file.seek(place)
             (directory,) = struct.unpack(f"{order}I", file.read(4))
-            if not directory or directory in seen or len(seen) > _MOST_BLOCKS:
+            if not directory or directory in seen or len(seen) > MOST_BLOCKS:
                 break
             seen.add(directory)
             file.seek(directory)
@@ -143,15 +143,6 @@ def _of_jpeg(file: BinaryIO) -> PhotoNotes:
     whole = sorted(parts) == list(range(1, count + 1))
     profile = b"".join(parts[number] for number in sorted(parts)) if whole else b""
     return PhotoNotes(exif, profile)
-
-
-def jpeg_segments(file: BinaryIO) -> Iterator[tuple[int, bytes]]:
-    """Yield the marker segments of a JPEG before its scans."""
-    for head in islice(iter(lambda: file.read(4), b""), _MOST_BLOCKS):
-        marker, length = struct.unpack(">HH", head) if len(head) == 4 else (0, 0)
-        if not 0xFFC0 <= marker < 0xFFFF or marker == 0xFFDA or length < 2:
-            return
-        yield marker, file.read(length - 2)
 
 
 def _of_png(file: BinaryIO) -> PhotoNotes:
