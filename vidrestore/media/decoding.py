@@ -21,7 +21,7 @@ from vidrestore.frames import VideoInfo
 from vidrestore.media.coding_loss import PARAMETERS, Loss, loss_by_tables
 from vidrestore.media.damage import MESSAGES_KEPT, Damage, Holes, PictureCount
 from vidrestore.media.log import collect_errors
-from vidrestore.media.probe import decoder_options, open_input, packets_of, video_stream
+from vidrestore.media.probe import DECODER_OPTIONS, open_input, packets_of, video_stream
 from vidrestore.media.side_data import CAPTIONED, has_captions
 from vidrestore.media.source import Y4M
 
@@ -157,7 +157,7 @@ class Decoding:
             names = frozenset({context.name, context.codec.canonical_name, container.format.name})
             with collect_errors(names, self._complain) as self._errors:
                 threads = threads if self._errors.mark else 1
-                context.options = decoder_options() | {"log_level_offset": str(-self._errors.mark)}
+                context.options = DECODER_OPTIONS | {"log_level_offset": str(-self._errors.mark)}
                 if self.losses:
                     context.options |= PARAMETERS
                 # Never SLICE: with slice threads, damaged frames are not marked as such.

@@ -29,7 +29,7 @@ from vidrestore.media.damage import Damage
 from vidrestore.media.formats import layout_of, planes_of
 from vidrestore.media.log import collect_errors
 from vidrestore.media.photo_notes import EDITORS, EXIF, further_pictures, has_editors_notes, jpeg_end
-from vidrestore.media.probe import SourceInfo, StreamInfo, check_size, decoder_options, describe_video
+from vidrestore.media.probe import DECODER_OPTIONS, SourceInfo, StreamInfo, check_size, describe_video
 from vidrestore.media.side_data import filtered, matrix_in, read_side_data
 from vidrestore.media.source import KINDS, PICTURES, Pictures, kind_by_content
 
@@ -116,7 +116,7 @@ def _opened(path: str) -> Iterator[InputContainer]:
         context, demuxer = container.streams.video[0].codec_context, container.format.name
         context.thread_type = "NONE"
         strict = {"err_detect": "crccheck+explode"} if demuxer in _STRICT else {}
-        context.options = decoder_options() | strict
+        context.options = DECODER_OPTIONS | strict
         names = frozenset({context.name, context.codec.canonical_name, demuxer})
         with collect_errors(names, problems.append) as errors, errors.calling():
             yield container

@@ -48,6 +48,8 @@ MOST_PIXELS = 1 << 27
 MOST_TAGS = 4096  # of a file, its streams and chapters; 300 are already many
 _RAW = {"h264", "hevc", "vvc", "av1", "obu"}  # containers without times or rate
 _NO_TIMES = 0x80  # AVFMT_NOTIMESTAMPS
+# limits the sizes of pictures, and verifies checksums
+DECODER_OPTIONS = {"max_pixels": str(MOST_PIXELS), "err_detect": "crccheck"}
 _PROBED_FRAMES = 4  # enough to find a field flag quickly
 
 
@@ -127,18 +129,7 @@ def open_input(source: str) -> InputContainer:
     except (av.error.FFmpegError, ValueError, MemoryError) as error:
         if isinstance(error, MemoryError):
             check_memory()
-        if picture := kind_by_content(source):
-            kind = picture.removesuffix("_pipe").upper()
-            raise MediaError(
-                f"{source}: not a video file that can be read, but a still picture ({kind}); give its "
-                "name that suffix, or name the folder of the pictures, or a pattern such as 'frames/%04d.png'"
-            ) from None
-        is_damage = isinstance(error, av.error.InvalidDataError | MemoryError)
-        reason = "; its header is missing or damaged" if is_damage else f" ({error})"
-        raise MediaError(
-            f"{source}: not a video file that can be read{reason}; expected MP4, MKV, WebM, MOV, AVI, TS or "
-            "the like"
-        ) from error
+        raise _unreadable(source, error) from error
     _check_tags(source, container)
     if container.metadata.get("major_brand", "").strip() in _STILL_BRANDS:
         container.close()
@@ -152,6 +143,18 @@ def open_input(source: str) -> InputContainer:
         made_up: Any = av.container.Flags.gen_pts.value
         container.flags &= ~made_up
     return container
+
+
+def _unreadable(source: str, error: Exception) -> MediaError:
+    unread = f"{source}: not a video file that can be read"
+    if picture := kind_by_content(source):
+        return MediaError(
+            f"{unread}, but a still picture ({picture.removesuffix('_pipe').upper()}); give its name that "
+            "suffix, or name the folder of the pictures, or a pattern such as 'frames/%04d.png'"
+        )
+    is_damage = isinstance(error, av.error.InvalidDataError | MemoryError)
+    reason = "; its header is missing or damaged" if is_damage else f" ({error})"
+    return MediaError(f"{unread}{reason}; expected MP4, MKV, WebM, MOV, AVI, TS or the like")
 
 
 def _check_tags(source: str, container: InputContainer) -> None:
@@ -269,14 +272,9 @@ def packets_of(
             late()
 
 
-def decoder_options() -> dict[str, str]:
-    """Return options for a decoder: a limit on picture sizes, and verification of checksums."""
-    return {"max_pixels": str(MOST_PIXELS), "err_detect": "crccheck"}
-
-
 def _first_frames(container: InputContainer, stream: VideoStream) -> list[VideoFrame]:
     stream.codec_context.thread_type = "NONE"
-    stream.codec_context.options = decoder_options()
+    stream.codec_context.options = dict(DECODER_OPTIONS)
     frames: list[VideoFrame] = []
     packets = packets_of(container, stream)
     while len(frames) < _PROBED_FRAMES:
