@@ -1,9 +1,7 @@
-"""Whole files in seven containers, cut, holed and with flipped bits: what the decoder finds wrong, the reader
-finds, and it finds nothing in the whole ones.
+"""Files in seven containers, cut, holed and with flipped bits: the reader finds what FFmpeg's decoder does.
 
-The judge is FFmpeg's decoder in one thread: errors it logs or raises, frames it marks, and frames fewer than
-the whole file has. It finds 1337 of the 1554 files wrong. The default run takes a few files of each
-container, `-m faults` the others.
+The decoder runs in one thread; it logs or raises errors, marks or lacks frames in 1337 of the 1554 files.
+The default run takes a few files of each container, `-m faults` the others.
 """
 
 from __future__ import annotations
