@@ -68,11 +68,9 @@ class Decoding:
     def pictures(
         self, start_pts: int | None = None, stop_pts: int | None = None, *, lead: bool = False
     ) -> Generator[VideoFrame]:
-        """Yield pictures, each with a pts; with `start_pts`, exactly those of a full decode whose pts is not
-        below it.
+        """Yield pictures, each with a pts; with `start_pts` exactly those of a full decode from there on.
 
-        `lead` adds the picture before those, if there is one, for filters that look back. With `stop_pts`,
-        the last picture is the first that is not below it.
+        `lead` adds the picture before those; with `stop_pts` the last is the first that is not below it.
         """
         with closing(self._every_picture(start_pts, lead)) as pictures:
             for picture in pictures:
@@ -197,9 +195,7 @@ class Decoding:
             yield packet
 
     def _follow(self, packet: Packet[VideoStream]) -> None:
-        """Move a key frame behind all pictures before it, if the clock was set back there, and what follows
-        as far. Without a jump its time is later than theirs.
-        """
+        """Move a key frame, and what follows, behind all before it if the clock was set back there."""
         moved = self.restarts[-1][1] if self.restarts else 0
         if packet.dts is None or packet.pts is None or self._times is not None:
             return
@@ -336,9 +332,7 @@ def _shows(first: int) -> bool:
 
 
 def _packets_up_to_empty(path: str, number: int) -> int:
-    """Return the number of packets of an AVI's stream if the last is empty, which shows the picture before it
-    on; else 0. FFmpeg passes over such packets.
-    """
+    """Return the number of an AVI stream's packets if the last is empty, to show a picture on; else 0."""
     with open(path, "rb") as file:
         file.seek(max(0, os.path.getsize(path) - _LARGEST_INDEX))
         _, name, index = file.read().rpartition(b"idx1")

@@ -159,9 +159,7 @@ def _of_png(file: BinaryIO) -> PhotoNotes:
 
 
 def upright(exif: bytes, size: tuple[int, int] | None = None) -> bytes:
-    """Return EXIF of a picture that is not turned and has no thumbnail, `size` (height, width) if given; b""
-    if it can't be read.
-    """
+    """Return EXIF of an upright picture of `size` (height, width) without thumbnail; b"" if unreadable."""
     order = _ORDERS.get(exif[:4])
     if order is None or len(exif) > _LARGEST_EXIF:
         return b""

@@ -112,8 +112,7 @@ def is_lossless(codec: str) -> bool:
 
 
 def open_input(source: str) -> InputContainer:
-    """Open a file for reading with access to nothing but this file: a `file:` URL, the file protocol, known
-    containers.
+    """Open a file with access to nothing but this file: by the file protocol, in a known container.
 
     Raises MediaError if the file is missing, a folder, empty, or not a video.
     """
@@ -182,9 +181,7 @@ def _check_file(source: str) -> None:
 
 
 def video_stream(container: InputContainer) -> VideoStream:
-    """Return the first video stream that isn't an attached picture (cover art). Raises MediaError without one
-    or its decoder.
-    """
+    """Return the first video stream that isn't a cover. Raises MediaError without one or its decoder."""
     streams = [stream for stream in container.streams.video if not is_attached(stream)]
     source = container.name.removeprefix("file:")
     if not streams:
@@ -393,9 +390,8 @@ def describe_video(source: str, stream: VideoStream, frames: list[VideoFrame], c
 def _duration(stream: VideoStream, start: int | None, container: str) -> int | None:
     """Return a duration in ticks, if the stream itself has one.
 
-    Matroska keeps it per track in a tag, "00:00:02.500000000", as the end of the last frame counted from 0.
-    Of a track that is too short for FFmpeg to know its beginning, FFmpeg gives the times of the whole file
-    instead, which may be the sound's.
+    Matroska has it per track in a tag, "00:00:02.500000000", as the end of the last frame counted from 0. Of
+    a very short track FFmpeg gives the times of the whole file instead, which may be the sound's.
     """
     if not container.startswith("matroska"):
         return stream.duration

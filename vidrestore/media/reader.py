@@ -112,11 +112,7 @@ class VideoReader:
         return f"{'is marked' if self.stored.interlaced else 'looks'} interlaced{order}"
 
     def _deinterlacing(self, *, fields: bool, always: bool) -> Deinterlacer | None:
-        """Return the filter for this source, and let `info` describe its output.
-
-        None for a pipe, without interlacing unless `always` or `fields`, and if the filter doesn't support
-        the source and, as far as it is marked, isn't needed.
-        """
+        """Return the filter for this source if it is wanted and possible; `info` then describes its output."""
         video, marked = self.info.video, self.info.video.interlaced
         if self._pipe and marked and (always or fields):
             raise MediaError(
@@ -174,8 +170,7 @@ class VideoReader:
             self._running = None
 
     def frames(self, start_pts: int | None = None, stop_pts: int | None = None) -> Generator[Frame]:
-        """Yield frames in display order, equal to those of a full read; with `start_pts` and `stop_pts`,
-        start <= pts < stop.
+        """Yield frames in display order, equal to those of a full read, with start <= pts < stop if given.
 
         Only one iteration at a time: a new one ends the last. `damage` is reset, and complete when the
         iterator is exhausted. Raises MediaError if size or pixel format change, or if times are missing or
@@ -269,10 +264,9 @@ class VideoReader:
             )
 
     def _end(self, last: Frame, longest: int, decoding: AnyDecoding) -> None:
-        """Settle the last frame's duration and whether the video ends where its stream says.
+        """Set the last frame's duration, and note damage if the video ends before its stream says.
 
-        `longest` is the longest frame. Packets have durations in the order of decoding: the last one to be
-        decoded may not be the last one shown.
+        Packets have durations in decoding order: the last one decoded may not be the last one shown.
         """
         end = self.info.video.end
         if end is None:

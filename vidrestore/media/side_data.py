@@ -187,9 +187,7 @@ def _keeps_location(choice: EncoderChoice, video: VideoInfo) -> bool:
 
 
 def _display(values: tuple[Fraction, ...], *, whole: bool) -> str:
-    """Reorder x y of red, green, blue, white, darkest, brightest to the encoders' green, blue, red, white,
-    brightest, darkest.
-    """
+    """Reorder R, G, B, white, darkest, brightest to the encoders' G, B, R, white, brightest, darkest."""
     red, green, blue, white, (darkest, brightest) = (values[start : start + 2] for start in range(0, 10, 2))
 
     def pair(first: Fraction, second: Fraction, steps: int) -> str:

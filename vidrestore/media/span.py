@@ -15,8 +15,7 @@ APART = 10  # seconds; more than the interleaving distance of streams in a file,
 
 @dataclass(frozen=True)
 class Span:
-    """The frames with start <= pts < stop, in ticks of the video stream; None is the video's own beginning or
-    end.
+    """The frames with start <= pts < stop, in ticks of the video stream; None is the video's own limit.
 
     An output that has a `start` begins there at time 0.
     """
@@ -29,10 +28,9 @@ WHOLE = Span()
 
 
 class Cut:
-    """The content of a span, in seconds of the source's clock: the packets that begin in it, asked for in the
-    file's order.
+    """The packets that begin in a span, in seconds of the source; to be asked in the file's order.
 
-    Subtitles that are on screen when the span begins are kept from there on. A further video stream begins at
+    A subtitle that is on screen when the span begins is shown from there on. A further video stream begins at
     its first key frame.
     """
 
@@ -72,10 +70,7 @@ class Cut:
         return True
 
     def _decodable(self, packet: Packet[Any], begins: Fraction) -> bool:
-        """Return True if a packet of a further video stream can be decoded in the span.
-
-        At the end the decoding time counts, so that no picture lacks its reference.
-        """
+        """Return True for a packet after the first key frame, decoded before the end of the span."""
         if self.start is not None:
             if packet.stream_index not in self._keys and packet.is_keyframe and begins >= self.start:
                 self._keys[packet.stream_index] = begins

@@ -113,11 +113,10 @@ class Clock:
 
 
 class StreamCopier:
-    """Copies the other streams of a source packet by packet, in step with the video, holding one packet at a
-    time.
+    """Copies the other streams of a source packet by packet, in step with the video.
 
     Streams are added in the source's order by `add`; `up_to` then yields packets for the output. With a `cut`
-    only its content is copied. `damage` describes what was broken in the source, None if nothing was.
+    only its content is copied. `damage` describes what is broken in the source; None if nothing is.
     """
 
     def __init__(self, source: str, cut: Cut | None = None) -> None:

@@ -1,9 +1,7 @@
-"""Check before any work which of the other streams the output can hold: audio, subtitles, data, attachments,
-cover art.
+"""Check before work which of the other streams, subtitles among them, the output can hold.
 
-There is no table of what a container can hold, for subtitles or any other stream: `check_streams` writes the
-first packets of each stream into a file of that container, and a refusal by FFmpeg decides; `check_packets`
-then copies all packets, as `stream_copier` will copy them. Both files are discarded.
+There is no table: `check_streams` writes the first packets of each stream into a discarded file of the
+container, which FFmpeg may refuse; `check_packets` then copies all packets into one.
 """
 
 from __future__ import annotations
@@ -209,10 +207,9 @@ def _write_trial(template: Stream, container: str, packets: list[Packet[Any]]) -
 def check_packets(
     source: SourceInfo, output: Target, copy: tuple[int, ...], span: Span = WHOLE
 ) -> tuple[str, ...]:
-    """Copy all packets of these streams into a file that isn't kept, and return warnings of repaired times;
-    sound to encode again is only decoded.
+    """Copy all packets of these streams into a discarded file, and return warnings of repaired times.
 
-    Raises MediaError naming the stream, the time and the way out if a packet can't be copied.
+    Sound to encode again is only decoded. Raises MediaError naming the stream, the time and the way out.
     """
     if not copy:
         return ()
