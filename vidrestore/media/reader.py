@@ -112,7 +112,7 @@ class VideoReader:
         return f"{'is marked' if self.stored.interlaced else 'looks'} interlaced{order}"
 
     def _deinterlacing(self, *, fields: bool, always: bool) -> Deinterlacer | None:
-        """Return the filter for this source if it is wanted and possible; `info` then describes its output."""
+        """Return the filter for this source if it is wanted and possible; `info` describes its output."""
         video, marked = self.info.video, self.info.video.interlaced
         if self._pipe and marked and (always or fields):
             raise MediaError(
