@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TextIO
 
-from vidrestore.events import Event, Failed, Listener, Warned
+from vidrestore.events import Event, Failed, Warned
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -126,6 +126,11 @@ def bar_console() -> Console:
     return Console(stderr=True, theme=Theme(BAR_STYLES))
 
 
+def show_above(console: Console, line: str) -> None:
+    """Print a line on a console, above its bar if there is one."""
+    console.print(fitted(escaped(line), console.width), markup=False, highlight=False, soft_wrap=True)
+
+
 def fitted(line: str, columns: int) -> str:
     """Return a line wrapped between words to `columns`, if that is known; longer names are not broken."""
     if not 0 < columns < len(line):
@@ -177,12 +182,6 @@ def _option(found: re.Match[str]) -> str:
     return f"{flag} {value}" if value else flag
 
 
-def in_options(on_event: Listener) -> Listener:
-    """Return a listener that passes events on with options in their messages."""
-
-    def listen(event: Event) -> None:
-        if isinstance(event, Warned | Failed):
-            event = replace(event, message=as_options(event.message))
-        on_event(event)
-
-    return listen
+def in_options(event: Event) -> Event:
+    """Return an event with options in its message."""
+    return replace(event, message=as_options(event.message)) if isinstance(event, Warned | Failed) else event

@@ -15,7 +15,7 @@ import typer
 
 from vidrestore.cli.command_options import Device, Threads
 from vidrestore.cli.inputs import stops_cleanly
-from vidrestore.cli.terminal import as_options, bar_console, escaped, fitted, say, show
+from vidrestore.cli.terminal import as_options, bar_console, say, show, show_above
 from vidrestore.training.training_events import (
     Began,
     Event,
@@ -260,8 +260,7 @@ def training_bar(console: Console) -> Iterator[Listener]:
                 bar, completed=event.step, text=f"loss {event.loss:.4f}  rate {event.learning_rate:.2g}"
             )
         elif line := describe(event):
-            line = fitted(escaped(line), console.width)
-            console.print(line, markup=False, highlight=False, soft_wrap=True)
+            show_above(console, line)
 
     try:
         yield emit
