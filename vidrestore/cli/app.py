@@ -25,7 +25,8 @@ from vidrestore.cli.config_commands import config, use_user_file
 from vidrestore.cli.eval_commands import evaluate
 from vidrestore.cli.inputs import INTERRUPTED
 from vidrestore.cli.inspect_commands import devices, inspect, suggest, verify
-from vidrestore.cli.restoring import HELP, RESTORE_COMMANDS, run
+from vidrestore.cli.restoring import HELP, RESTORE_COMMANDS
+from vidrestore.cli.run_command import run
 from vidrestore.cli.sense_commands import recover, sense
 from vidrestore.cli.terminal import as_options, say, show
 from vidrestore.cli.train_commands import train
