@@ -22,13 +22,11 @@ if TYPE_CHECKING:
 
 def evaluate(
     videos: Annotated[
-        list[Path] | None,
-        typer.Argument(metavar="[VIDEO]...", help="Videos for --reference."),
+        list[Path] | None, typer.Argument(metavar="[VIDEO]...", help="Videos for --reference.")
     ] = None,
     suite: Annotated[
         str | None,
         typer.Option(
-            "--suite",
             metavar="NAME",
             help="bundled: all that ships, on held-out clips; or a paper's table as in --list.",
         ),
@@ -36,41 +34,24 @@ def evaluate(
     reference: Annotated[
         Path | None,
         typer.Option(
-            "--reference",
-            metavar="FILE",
-            help="Clean video to compare with: PSNR, SSIM, and VMAF if FFmpeg has it.",
+            metavar="FILE", help="Clean video to compare with: PSNR, SSIM, and VMAF if FFmpeg has it."
         ),
     ] = None,
     config: Annotated[
         Path | None,
-        typer.Option(
-            "--config", metavar="FILE", help="Training configuration that names the held-out clips."
-        ),
+        typer.Option(metavar="FILE", help="Training configuration that names the held-out clips."),
     ] = None,
     weights: Annotated[
         list[str] | None,
-        typer.Option(
-            "--weights",
-            metavar="[SET=]NAME|FILE",
-            help="Weights, for one test set or all; repeatable.",
-        ),
+        typer.Option(metavar="[SET=]NAME|FILE", help="Weights, for one test set or all; repeatable."),
     ] = None,
-    data: Annotated[
-        Path | None, typer.Option("--data", metavar="DIR", help="Folder of the test data.")
-    ] = None,
-    systems: Annotated[
-        str, typer.Option("--systems", metavar="A,B", help="Rows of the table; default: all.")
-    ] = "",
-    sets: Annotated[
-        str, typer.Option("--sets", metavar="A,B", help="Test sets of the table; default: all.")
-    ] = "",
-    json: Annotated[
-        Path | None, typer.Option("--json", metavar="FILE", help="Write everything as JSON.")
-    ] = None,
-    csv: Annotated[Path | None, typer.Option("--csv", metavar="FILE", help="Write the table as CSV.")] = None,
+    data: Annotated[Path | None, typer.Option(metavar="DIR", help="Folder of the test data.")] = None,
+    systems: Annotated[str, typer.Option(metavar="A,B", help="Rows of the table; default: all.")] = "",
+    sets: Annotated[str, typer.Option(metavar="A,B", help="Test sets of the table; default: all.")] = "",
+    json: Annotated[Path | None, typer.Option(metavar="FILE", help="Write everything as JSON.")] = None,
+    csv: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the table as CSV.")] = None,
     html: Annotated[
-        Path | None,
-        typer.Option("--html", metavar="FILE", help="Write one page with table, pictures and curves."),
+        Path | None, typer.Option(metavar="FILE", help="Write one page with table, pictures and curves.")
     ] = None,
     device: Device = "auto",
     threads: Threads = 0,

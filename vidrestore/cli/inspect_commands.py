@@ -61,11 +61,9 @@ def suggest(
     source: Annotated[str, typer.Argument(metavar="IN", help="Video, photo or folder of pictures.")],
     sheet: Annotated[
         str | None,
-        typer.Option(
-            "--sheet", metavar="F.html|F.png", help="Restore a few frames in variants, side by side."
-        ),
+        typer.Option(metavar="F.html|F.png", help="Restore a few frames in variants, side by side."),
     ] = None,
-    device: Annotated[str, typer.Option("--device", metavar="NAME", help="auto, cpu, cuda or mps.")] = "auto",
+    device: Annotated[str, typer.Option(metavar="NAME", help="auto, cpu, cuda or mps.")] = "auto",
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:

@@ -42,10 +42,7 @@ def _finite(gigabytes: float | None) -> float | None:
 
 def train(
     config: Annotated[
-        Path,
-        typer.Option(
-            "--config", metavar="FILE", help="TOML file that describes the run; see examples/train."
-        ),
+        Path, typer.Option(metavar="FILE", help="TOML file that describes the run; see examples/train.")
     ],
     output: Annotated[
         Path, typer.Option("--output", "-o", metavar="DIR", help="Folder for weights and checkpoints.")
@@ -56,23 +53,17 @@ def train(
     ] = False,
     init: Annotated[
         list[str] | None,
-        typer.Option(
-            "--init",
-            metavar="NAME|FILE",
-            help="Start from these weights; repeatable, for other parts.",
-        ),
+        typer.Option(metavar="NAME|FILE", help="Start from these weights; repeatable, for other parts."),
     ] = None,
     stop_after: Annotated[
         float | None,
-        typer.Option(
-            "--stop-after", min=0, metavar="SECONDS", help="End by then with a checkpoint, to --resume."
-        ),
+        typer.Option(min=0, metavar="SECONDS", help="End by then with a checkpoint, to --resume."),
     ] = None,
     device: Device = "auto",
     threads: Threads = 0,
     data: Annotated[
         Path | None,
-        typer.Option("--data", metavar="DIR", help="Folder of your videos and photos, or of FILE's dataset."),
+        typer.Option(metavar="DIR", help="Folder of your videos and photos, or of FILE's dataset."),
     ] = None,
     settings: Annotated[
         list[str] | None,
@@ -84,21 +75,17 @@ def train(
         bool, typer.Option("--print-config", help="Print the whole configuration, defaults included.")
     ] = False,
     workers: Annotated[
-        int,
-        typer.Option("--workers", min=0, metavar="N", help="Processes that prepare batches; 0: none."),
+        int, typer.Option(min=0, metavar="N", help="Processes that prepare batches; 0: none.")
     ] = 0,
     cache: Annotated[
         Path | None,
         typer.Option(
-            "--cache",
-            metavar="DIR",
-            help="Folder for decoded clips and photos; by default in the user's cache.",
+            metavar="DIR", help="Folder for decoded clips and photos; by default in the user's cache."
         ),
     ] = None,
     cache_gb: Annotated[
         float | None,
         typer.Option(
-            "--cache-gb",
             min=0,
             metavar="GB",
             show_default="20",

@@ -29,8 +29,7 @@ ORDER = [*TASKS, "recover"]
 IMPORTED = ", ".join(name for name, family in FAMILIES.items() if family.adopt)
 
 Names = Annotated[
-    list[str] | None,
-    typer.Argument(metavar="[NAME]...", help="Names from the manifest; default: all."),
+    list[str] | None, typer.Argument(metavar="[NAME]...", help="Names from the manifest; default: all.")
 ]
 
 
