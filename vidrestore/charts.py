@@ -18,27 +18,14 @@ STYLE = (
 )
 LEFT, RIGHT, TOP, BOTTOM = 72, 8, 10, 24  # pixels around the curves
 # P. Tol's palette, distinguishable also by colour-blind readers
-COLOURS = (
-    "#4477aa",
-    "#ee6677",
-    "#228833",
-    "#ccbb44",
-    "#66ccee",
-    "#aa3377",
-    "#bbbbbb",
-)
+COLOURS = ("#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377", "#bbbbbb")
 
 
 def chart(title: str, unit: str, curves: Mapping[str, Sequence[float]]) -> str:
     """Return a plot of one curve per name over the frames, with a legend, for the HTML page."""
-    frames = max(map(len, curves.values()))
-    return plot(
-        title,
-        unit,
-        {name: (range(len(curve)), curve) for name, curve in curves.items()},
-        (0, frames - 1),
-        "frame ",
-    ) + legend(list(curves))
+    ends = 0, max(map(len, curves.values())) - 1
+    places = {name: (range(len(curve)), curve) for name, curve in curves.items()}
+    return plot(title, unit, places, ends, "frame ") + legend(list(curves))
 
 
 def plot(
@@ -95,12 +82,9 @@ def picture(
     legends.
     """
     height = len(plots) * ROW
-    head = (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" '
-        f'height="{height}">'
-    )
     parts = [
-        head,
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" '
+        f'height="{height}">',
         f"<title>{escape(title)}</title><style>{STYLE}</style>",
         f'<rect width="{WIDTH}" height="{height}" fill="white"/>',
     ]

@@ -91,8 +91,8 @@ def evaluate(
                 config=config,
                 data=data,
                 weights=weights or (),
-                systems=_names(systems),
-                sets=_names(sets),
+                systems=tuple(filter(None, systems.split(","))),
+                sets=tuple(filter(None, sets.split(","))),
                 videos=videos or (),
                 reference=reference,
                 device=device,
@@ -106,10 +106,6 @@ def evaluate(
         raise VidRestoreError(
             f"{len(found.differing)} of {len(found.rows)} metrics differ from the {found.against}'s"
         )
-
-
-def _names(text: str) -> tuple[str, ...]:
-    return tuple(name for name in text.split(",") if name)
 
 
 class ProgressLine:
@@ -157,11 +153,8 @@ def _write(found: Result, files: Mapping[str, Path]) -> None:
     from vidrestore.evaluation.page import page
     from vidrestore.files.atomic import write_whole
 
-    texts: dict[str, Callable[[], str]] = {
-        "json": found.to_json,
-        "csv": found.to_csv,
-        "html": lambda: page(found),
-    }
+    texts: dict[str, Callable[[], str]] = {"json": found.to_json, "csv": found.to_csv}
+    texts["html"] = lambda: page(found)
     failed = []
     for kind, path in files.items():
         try:
@@ -183,9 +176,8 @@ def _print(found: Result) -> None:
 
         table = Table(*cells[0])
         for row in cells[1:]:
-            table.add_row(
-                *(Text(escaped(cell)) for cell in row), style="red" if row[-1] == "differs" else None
-            )
+            style = "red" if row[-1] == "differs" else None
+            table.add_row(*(Text(escaped(cell)) for cell in row), style=style)
         Console().print(table)
     else:
         show_columns(cells)
@@ -195,12 +187,8 @@ def _print(found: Result) -> None:
 
 def _cells(found: Result) -> list[list[str]]:
     """Return headings, then a row of texts each, without columns that are empty in all rows."""
-    heads = (
-        ["system", "weights", "on"]
-        + [part for metric in found.metrics for part in (metric, found.against)]
-        + ["verdict"]
-    )
-    rows = []
+    pairs = [part for metric in found.metrics for part in (metric, found.against)]
+    rows = [["system", "weights", "on", *pairs, "verdict"]]
     for row in found.rows:
         values = [
             _number(metric, part.get(metric))
@@ -208,8 +196,8 @@ def _cells(found: Result) -> list[list[str]]:
             for part in (row.measured, row.reference)
         ]
         rows.append([row.system, row.weights, row.on, *values, row.verdict])
-    filled = [index for index in range(len(heads)) if any(row[index] for row in rows)]
-    return [[row[index] for index in filled] for row in (heads, *rows)]
+    filled = [index for index in range(len(rows[0])) if any(row[index] for row in rows[1:])]
+    return [[row[index] for index in filled] for row in rows]
 
 
 def _number(metric: str, value: float | None) -> str:

@@ -69,7 +69,7 @@ class _Stop:
 
 
 def run_each(sources: Sequence[str], work: Callable[[str], int], on_event: Listener) -> int:
-    """Call `work(source)`, which returns an exit code, for each source; return the code of the whole: that of
+    """Call `work(source)`, which returns an exit code, for each source; return the common code: that of
     a single one, else 1 if all failed, 3 if some did, 4 if a source is damaged, 0.
 
     A VidRestoreError becomes a `Failed` event. So does an interruption, which is then raised again; other

@@ -60,8 +60,8 @@ def listening(json: bool = False, quiet: bool = False, *, verbose: bool = False)
 
 
 class Brief:
-    """A listener that passes on what a person needs of several inputs: of a photo no beginning and no plan,
-    so that it takes one line, and the same warning once.
+    """A listener that shortens the events of several inputs: a photo takes one line, without its start and
+    plan, and the same warning is passed on once.
     """
 
     def __init__(self, on_event: Listener) -> None:
@@ -102,18 +102,14 @@ class PlainLines:
     """
 
     def __init__(self, stream: TextIO, *, quiet: bool = False) -> None:
-        self.stream = stream
-        self.quiet = quiet
+        self.stream, self.quiet = stream, quiet
         self._stage: tuple[str, str] | None = None
-        self._next = 0.0
+        self._next = 0.0  # when progress is due, by the monotonic clock
 
     def __call__(self, event: Event) -> None:
-        loud = isinstance(event, (Finished, Failed))
-        if (
-            (loud or not self.quiet)
-            and (not isinstance(event, Progressed) or self._is_due(event))
-            and (line := describe(event))
-        ):
+        if self.quiet and not isinstance(event, Finished | Failed):
+            return
+        if (not isinstance(event, Progressed) or self._is_due(event)) and (line := describe(event)):
             self.show(line)
 
     def show(self, line: str) -> None:
@@ -121,7 +117,7 @@ class PlainLines:
 
     def _is_due(self, event: Progressed) -> bool:
         now = time.monotonic()
-        if (event.source, event.stage) != self._stage:  # the first progress of a stage carries no information
+        if (event.source, event.stage) != self._stage:  # the first event of a stage carries no information
             self._stage, self._next = (event.source, event.stage), now + PLAIN_INTERVAL
         if now < self._next and not (event.done == event.total and event.stage == "restore"):
             return False

@@ -6,7 +6,7 @@ import math
 import os
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -109,7 +109,8 @@ def train(
       vidrestore train --config run.toml -o runs/first --resume
       vidrestore train --config run.toml --dry-run --set training.steps=100
     """
-    with stops_cleanly(), listening() as on_event:
+    shown = training_bar(bar_console()) if sys.stderr.isatty() else nullcontext(lines())
+    with stops_cleanly(), shown as on_event:
         if is_first() and dry_run:
             say(STAGES["load"], sys.stderr)
         elif is_first() and not print_config:
@@ -154,20 +155,14 @@ def _reading(cache: Path | None, gigabytes: float | None, skip_bad: bool, worker
     return Reading((cache or user_folder("cache")) if limit else None, limit, skip_bad, workers)
 
 
-def _notice(text: str) -> None:
-    say(f"vidrestore: {text}", sys.stderr)
-
-
 def _rehearse(recipe: RunConfig, init: list[str] | None, device: str, reading: Reading) -> None:
     from vidrestore.training.rehearsal import memory_used, rehearse
 
-    reading = replace(reading, notice=_notice)
+    reading = replace(reading, notice=lambda text: say(f"vidrestore: {text}", sys.stderr))
     for done in rehearse(recipe, init=init, device=device, reading=reading):
         show(f"{done.seconds:7.2f} s  {done.description}")
-    show(
-        f"at most {memory_used()}; nothing was kept"
-        + (f" but decoded videos in {reading.cache}" if reading.cache else "")
-    )
+    left = f" but decoded videos in {reading.cache}" if reading.cache else ""
+    show(f"at most {memory_used()}; nothing was kept{left}")
 
 
 STAGES = {
@@ -183,16 +178,6 @@ STAGES = {
 def is_first() -> bool:
     """Return True if this is the process that prints, of those that torchrun started."""
     return os.environ.get("RANK", "0") == "0"
-
-
-@contextmanager
-def listening() -> Iterator[Listener]:
-    """Yield a listener that shows events on stderr."""
-    if not sys.stderr.isatty():
-        yield lines()
-        return
-    with training_bar(bar_console()) as listener:
-        yield listener
 
 
 def lines() -> Listener:
@@ -259,10 +244,8 @@ def describe(event: Event) -> str | None:
     """Return one line about an event; None for a step."""
     match event:
         case Began():
-            origin = (
-                f"from {event.checkpoint}" if event.checkpoint else "from the beginning: no checkpoint yet"
-            )
-            return f"step {event.step} of {event.steps}, on {event.device}, {origin}"
+            origin = event.checkpoint or "the beginning: no checkpoint yet"
+            return f"step {event.step} of {event.steps}, on {event.device}, from {origin}"
         case Validated():
             line = f"step {event.step}  {event.seconds:.0f} s  loss {event.loss:.4f}  held out"
             for name, psnr in event.psnr.items():
