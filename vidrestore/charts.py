@@ -10,6 +10,7 @@ from html import escape
 from vidrestore.events import plain
 
 Curve = tuple[Sequence[float], Sequence[float]]  # positions and values
+Ends = tuple[float, float]  # first and last position
 WIDTH, HEIGHT = 640, 180
 ROW = HEIGHT + 24  # height of a plot with its title
 STYLE = (
@@ -29,15 +30,9 @@ def chart(title: str, unit: str, curves: Mapping[str, Sequence[float]]) -> str:
 
 
 def plot(
-    title: str,
-    unit: str,
-    curves: Mapping[str, Curve],
-    ends: tuple[float, float],
-    axis: str,
-    attributes: str = "",
+    title: str, unit: str, curves: Mapping[str, Curve], ends: Ends, axis: str, attributes: str = ""
 ) -> str:
-    """Return an `<svg>` with one curve per name, from the first to the last position of `ends`, labelled
-    `axis`.
+    """Return an `<svg>` with one curve per name between the positions `ends`, labelled `axis`.
 
     Values are also in `data-values`, null if they aren't finite; infinite ones are drawn at the border.
     `attributes` are added to the tag.
@@ -75,9 +70,7 @@ def plot(
     return "".join(parts) + "</svg>"
 
 
-def picture(
-    title: str, plots: Sequence[tuple[str, str, Mapping[str, Curve]]], ends: tuple[float, float], axis: str
-) -> str:
+def picture(title: str, plots: Sequence[tuple[str, str, Mapping[str, Curve]]], ends: Ends, axis: str) -> str:
     """Return an SVG file with plots (title, unit, curves) below each other over the same positions, with
     legends.
     """
@@ -114,7 +107,7 @@ def _bounds(low: float, high: float) -> tuple[float, float]:
     return low - margin, high + margin
 
 
-def _x(place: float, ends: tuple[float, float]) -> float:
+def _x(place: float, ends: Ends) -> float:
     return LEFT + (WIDTH - LEFT - RIGHT) * (place - ends[0]) / ((ends[1] - ends[0]) or 1)
 
 

@@ -32,8 +32,9 @@ if TYPE_CHECKING:
     from vidrestore.events import Listener
     from vidrestore.jobs.batch import Batch, Way
     from vidrestore.jobs.estimate import Estimate
-    from vidrestore.jobs.request import Step
     from vidrestore.jobs.summary import Summary
+
+Steps = Callable[[], list[tuple[str, RestoreOptions]]]  # tasks in order; raises OptionError
 
 
 @dataclass(frozen=True)
@@ -93,18 +94,7 @@ class RunOptions:
     ] = "local"
 
 
-def run_task(task: str, run: RunOptions, options: RestoreOptions) -> None:
-    """Restore all inputs by one task, or preview or plan them, and exit with the code."""
-
-    def steps() -> list[Step]:
-        from vidrestore.jobs.request import Step
-
-        return [Step(task, options)]
-
-    run_steps(run, steps)
-
-
-def run_steps(run: RunOptions, steps: Callable[[], list[Step]]) -> None:
+def run_steps(run: RunOptions, steps: Steps) -> None:
     """Restore all inputs by some steps, or preview or plan them, and exit with the code."""
     if run.preview is not None and run.dry_run:
         raise typer.BadParameter("--preview writes a file and --dry-run none; leave one out")
@@ -117,7 +107,7 @@ def run_steps(run: RunOptions, steps: Callable[[], list[Step]]) -> None:
     raise typer.Exit(code)
 
 
-def _run_all(run: RunOptions, steps: Callable[[], list[Step]], on_event: Listener) -> int:
+def _run_all(run: RunOptions, steps: Steps, on_event: Listener) -> int:
     """Restore all inputs and return the exit code.
 
     An error about all of them is reported for the only input, or for "" if there are several.
@@ -250,13 +240,16 @@ def _report(batch: Batch, found: Summary | Estimate, page: str, content: Mapping
         write_plan_report(page, batch.tasks, found.plan.source.path, found.plan.output, lines)
 
 
-def _batch(sources: list[str], run: RunOptions, steps: list[Step]) -> Batch:
+def _batch(sources: list[str], run: RunOptions, given: list[tuple[str, RestoreOptions]]) -> Batch:
     """Return the inputs, with the way to restore them. Raises OptionError for options that exclude each
     other.
     """
     from vidrestore.jobs.batch import Batch
     from vidrestore.jobs.naming import PREVIEW
+    from vidrestore.jobs.request import Step, check_steps
 
+    steps = [Step(task, options) for task, options in given]
+    check_steps(steps)
     options = steps[0].options
     if run.preview is not None and options.duration is not None:
         raise OptionError("--preview is a duration of its own; leave --duration out")
@@ -408,7 +401,7 @@ def _restore_command(task: str, help: str) -> Callable[..., None]:
     """Return the command of a task, with the options for it."""
 
     def command(options: RestoreOptions, run: RunOptions, help_all: HelpAll = False) -> None:
-        run_task(task, run, options)
+        run_steps(run, lambda: [(task, options)])
 
     command.__name__, command.__doc__ = task, help
     return with_options(of_task(task))(command)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from vidrestore.checking import converted, known_names, toml, with_settings
 from vidrestore.cli.command_options import HelpAll, of_task, with_options
@@ -14,9 +14,6 @@ from vidrestore.cli.restoring import HELP, RunOptions, run_steps
 from vidrestore.cli.terminal import show
 from vidrestore.errors import OptionError
 from vidrestore.options import RestoreOptions, declared, quality_option
-
-if TYPE_CHECKING:
-    from vidrestore.jobs.request import Step
 
 
 @with_options(of_task("the whole run"))
@@ -75,10 +72,10 @@ def _check_settings(settings: Sequence[str], steps: str) -> None:
             raise OptionError(f"--set {setting}: name the step that it is for, as in --set {step}.{setting}")
 
 
-def _chain(names: list[str], tables: Mapping[str, dict[str, Any]], options: RestoreOptions) -> list[Step]:
+def _chain(
+    names: list[str], tables: Mapping[str, dict[str, Any]], options: RestoreOptions
+) -> list[tuple[str, RestoreOptions]]:
     """Return the steps with their options. Raises OptionError."""
-    from vidrestore.jobs.request import Step, check_steps
-
     for name in {*names, *tables}:
         if name not in HELP:
             raise OptionError(f"no step named {name!r}; there are: {', '.join(HELP)}")
@@ -86,9 +83,7 @@ def _chain(names: list[str], tables: Mapping[str, dict[str, Any]], options: Rest
             raise OptionError(
                 f"options of {name} were given, but it is none of the steps ({','.join(map(str, names))})"
             )
-    chain = [Step(name, replace(options, **parsed(name, tables.get(name, {})))) for name in names]
-    check_steps(chain)
-    return chain
+    return [(name, replace(options, **parsed(name, tables.get(name, {})))) for name in names]
 
 
 def parsed(step: str, given: Mapping[str, Any]) -> dict[str, Any]:

@@ -200,8 +200,7 @@ def training_bar(console: Console) -> Iterator[Listener]:
     """Yield a listener that draws a bar over the steps, with stage, loss, rate and remaining time;
     validations are lines above it.
     """
-    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
-    from rich.progress import Progress as Bars
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     columns = (
         TextColumn("{task.fields[stage]}", markup=False),
@@ -210,7 +209,7 @@ def training_bar(console: Console) -> Iterator[Listener]:
         TextColumn("{task.fields[text]}", markup=False),
         TimeRemainingColumn(),
     )
-    bars = Bars(
+    bars = Progress(
         *columns,
         console=console,
         transient=True,
@@ -228,9 +227,8 @@ def training_bar(console: Console) -> Iterator[Listener]:
             bars.update(bar, stage=STAGES[event.stage])
             bars.start()
         if isinstance(event, Stepped):
-            bars.update(
-                bar, completed=event.step, text=f"loss {event.loss:.4f}  rate {event.learning_rate:.2g}"
-            )
+            text = f"loss {event.loss:.4f}  rate {event.learning_rate:.2g}"
+            bars.update(bar, completed=event.step, text=text)
         elif line := describe(event):
             show_above(console, line)
 
