@@ -131,12 +131,12 @@ def result_of(event: Finished) -> str:
 
 def _changes(details: Mapping[str, Any]) -> str:
     """Describe how much tasks on pictures changed: "; derain changed 0.3 levels: little rain found"."""
-    said = ""
+    words = ""
     for task, mean in ((each["task"], each["mean"]) for each in details.get("changes", ())):
         note = f": little {REMOVED[task]} found" if mean < LITTLE else ""
         note = note or (": if that is too much, set a strength below 1" if mean > MUCH else "")
-        said += f"; {task} changed {mean:.2g} levels{note}"
-    return said
+        words += f"; {task} changed {mean:.2g} levels{note}"
+    return words
 
 
 def _noise(details: Mapping[str, Any]) -> str:

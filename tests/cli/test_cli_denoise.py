@@ -393,7 +393,3 @@ def test_an_unfinished_job_with_other_options_is_asked_about_on_a_terminal(
     assert run(video, "--sigma", "25", "-y") == 0
     assert ("sigma was 20, now 25; it was discarded" in capsys.readouterr().err) == (not answer)
     assert printed.count("sigma was 20, now 25") == 1
-
-
-def test_two_missing_inputs_end_as_one_does(tmp_path):
-    assert run(tmp_path / "a.mp4") == run(tmp_path / "a.mp4", tmp_path / "b.mp4") == 1

@@ -144,16 +144,6 @@ def test_photos_that_make_no_video_say_how_they_can_be_restored_one_by_one(album
     assert "all frames must be alike; --photos restores each by itself" in printed
 
 
-def test_an_existing_photo_is_replaced_only_if_asked_to(tmp_path, capsys):
-    photo, other = write_photo(tmp_path / "photo.png"), write_photo(tmp_path / "other.png", "gray")
-    assert run(photo, "-o", other) == 1
-    assert "already exists" in capsys.readouterr().err
-    assert run(photo, "-o", other, "-y") == 0
-    np.testing.assert_array_equal(pixels(other), pixels(photo))
-    assert run(photo, "-o", photo, "-y") == 1
-    assert "the output is the input" in capsys.readouterr().err
-
-
 def test_a_video_does_not_become_one_photo(tmp_path, capsys):
     write_video(tmp_path / "a.mkv", 2)
     assert run(tmp_path / "a.mkv", "-o", tmp_path / "a.png") == 1

@@ -20,7 +20,7 @@ import typer
 from vidrestore import option_values
 from vidrestore.cli.batch_list import BatchList
 from vidrestore.cli.command_options import HelpAll, Json, Quiet, of_task, one_use_of_stdout, with_options
-from vidrestore.cli.inputs import numbered, run_each, stops_cleanly
+from vidrestore.cli.inputs import run_each, stops_cleanly, with_numbers
 from vidrestore.cli.progress import listening
 from vidrestore.cli.terminal import ask, say, show
 from vidrestore.errors import OptionError, VidRestoreError
@@ -125,7 +125,7 @@ def _run_all(run: RunOptions, steps: Steps, on_event: Listener) -> int:
         return error.exit_code
     with closing(batch):
         try:
-            return _restore_each(batch, run, listed, numbered(listed or on_event, batch.sources))
+            return _restore_each(batch, run, listed, with_numbers(listed or on_event, batch.sources))
         finally:
             if listed:
                 listed.write()

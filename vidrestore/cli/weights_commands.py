@@ -140,7 +140,7 @@ def import_weights(
 
 
 def _check_importable(family: str, settings: Mapping[str, Any]) -> None:
-    """Raise BadParameter for families whose checkpoints nobody can import, or not without their config."""
+    """Raise BadParameter for a family without an importer, unless its config is given."""
     from importlib.metadata import entry_points
 
     others = sorted(entry_points(group=ENTRY_POINTS).names)
