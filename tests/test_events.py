@@ -17,33 +17,17 @@ ONE_OF_EACH: list[tuple[Event, dict[str, object]]] = [
     ),
     (
         Progressed("in.mp4", done=20, total=60, seconds=2.0, memory=10**9),
-        {
-            "event": "progress",
-            "stage": "restore",
-            "done": 20,
-            "total": 60,
-            "seconds": 2.0,
-            "fps": 10.0,
-            "eta": 4.0,
-            "memory": 10**9,
-        }
-        | {"settled": True, "worked": None},
+        {"event": "progress", "stage": "restore", "done": 20, "total": 60, "seconds": 2.0, "fps": 10.0}
+        | {"eta": 4.0, "memory": 10**9, "settled": True, "worked": None},
     ),
     (
         Warned("in.mp4", "captions are dropped", frame=7),
         {"event": "warning", "message": "captions are dropped", "frame": 7},
     ),
     (
-        Finished("in.mp4", output="out.mp4", frames=60, seconds=6.0),
-        {
-            "event": "done",
-            "output": "out.mp4",
-            "frames": 60,
-            "seconds": 6.0,
-            "damage": None,
-            "exit_code": 0,
-            "details": {},
-        },
+        Finished("in.mp4", output="out.mp4", frames=60, seconds=6.0, damage="frame 4 is missing"),
+        {"event": "done", "output": "out.mp4", "frames": 60, "seconds": 6.0, "details": {}}
+        | {"damage": "frame 4 is missing", "exit_code": 4},
     ),
     (
         Failed("in.mp4", "in.mp4: no video", kind="MediaError", exit_code=1),
@@ -61,21 +45,11 @@ def test_an_event_is_one_line_of_json_with_the_fields_of_the_schema(event, expec
 
 
 def test_values_json_does_not_know_become_null_strings_and_lists():
-    details = {
-        "psnr": float("inf"),
-        "rate": Fraction(24000, 1001),
-        "path": Path("a/b"),
-        "sigma": (1.5, float("nan")),
-        3: {"x": range(2)},
-    }
+    details = {"psnr": float("inf"), "rate": Fraction(24000, 1001), "path": Path("a/b")}
+    details |= {"sigma": (1.5, float("nan")), 3: {"x": range(2)}}
     written = json.loads(Planned("in.mp4", details=details).to_json())["details"]
-    assert written == {
-        "psnr": None,
-        "rate": "24000/1001",
-        "path": "a/b",
-        "sigma": [1.5, None],
-        "3": {"x": [0, 1]},
-    }
+    expected = {"psnr": None, "rate": "24000/1001", "path": "a/b", "sigma": [1.5, None], "3": {"x": [0, 1]}}
+    assert written == expected
 
 
 def test_a_name_with_a_newline_stays_on_one_line():
@@ -89,12 +63,3 @@ def test_speed_and_remaining_time_are_unknown_before_the_first_frame_and_without
     assert Progressed("-", done=0, total=10, seconds=1.0).eta is None
     assert Progressed("-", done=5, total=None, seconds=1.0).eta is None
     assert Progressed("-", done=5, total=5, seconds=1.0).eta == 0
-
-
-def test_a_damaged_source_ends_with_its_own_exit_code():
-    assert (
-        Finished(
-            "in.ts", output="out.ts", frames=3, seconds=1.0, damage="frames 4 to 9 are missing"
-        ).exit_code
-        == 4
-    )

@@ -3,6 +3,7 @@
 import ast
 import re
 from functools import cache
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -14,18 +15,8 @@ PACKAGE = Path(vidrestore.__file__).parent
 # A module imports from its own group and from those above it, nothing else. The package itself stands
 # outside: it hands on what lies below.
 GROUPS = (
-    {
-        "checking",
-        "errors",
-        "event_log",
-        "events",
-        "families",
-        "frames",
-        "light",
-        "option_values",
-        "options",
-        "working",
-    },
+    {"checking", "errors", "event_log", "events", "families", "frames", "light", "option_values", "options"}
+    | {"working"},
     {"files"},
     {"models"},
     {"colour", "tiling", "clips", "scenes", "noise", "metrics", "degrade", "charts"},
@@ -40,9 +31,6 @@ GROUPS = (
     {"scale"},
     {"cli", "__main__"},
 )
-# (module, imported name) of imports against that order which are still to be mended; an entry goes with its
-# import.
-STILL_TO_MEND: set[tuple[str, str]] = set()
 LAYER = {name: number for number, group in enumerate(GROUPS) for name in group}
 MODULES = sorted(path for path in PACKAGE.rglob("*.py") if path != PACKAGE / "__init__.py")
 
@@ -66,7 +54,10 @@ def imported_names(path: Path, types: bool = True) -> frozenset[str]:
     package = _package_of(path) if path.is_relative_to(PACKAGE) else []
     tree = ast.parse(path.read_text(encoding="utf-8"))
     skipped = {
-        id(node) for block in ast.walk(tree) if not types and is_type_block(block) for node in ast.walk(block)
+        id(node)
+        for block in ast.walk(tree)
+        if not types and isinstance(block, ast.If) and ast.unparse(block.test).endswith("TYPE_CHECKING")
+        for node in ast.walk(block)
     }
     for node in ast.walk(tree):
         if id(node) in skipped:
@@ -78,10 +69,6 @@ def imported_names(path: Path, types: bool = True) -> frozenset[str]:
             origin = ".".join(part for part in (base, node.module) if part)
             names |= {f"{origin}.{alias.name}" for alias in node.names}
     return frozenset(names)
-
-
-def is_type_block(node: ast.AST) -> bool:
-    return isinstance(node, ast.If) and ast.unparse(node.test).endswith("TYPE_CHECKING")
 
 
 def own_imports(path: Path, types: bool = True) -> set[str]:
@@ -96,24 +83,11 @@ def room(name: str) -> str | None:
     return first if (PACKAGE / first).is_dir() or (PACKAGE / f"{first}.py").is_file() else None
 
 
-def upward_imports(path: Path) -> set[tuple[str, str]]:
-    module = module_name(path)
-    own = room(module)
-    assert own in LAYER, f"{own} is new: give it a place in GROUPS"
-    return {
-        (module, name)
-        for name in own_imports(path)
-        if (imported := room(name)) and LAYER[imported] > LAYER[own]
-    }
-
-
 @pytest.mark.parametrize("path", MODULES, ids=module_name)
 def test_a_module_imports_only_from_its_own_group_and_those_before_it(path):
-    assert not upward_imports(path) - STILL_TO_MEND
-
-
-def test_each_import_that_is_still_to_mend_is_there():
-    assert set().union(*map(upward_imports, MODULES)) >= STILL_TO_MEND
+    own = room(module_name(path))
+    assert own in LAYER, f"{own} is new: give it a place in GROUPS"
+    assert not {name for name in own_imports(path) if (found := room(name)) and LAYER[found] > LAYER[own]}
 
 
 PAPERS = "vidrestore.papers"
@@ -149,31 +123,18 @@ def test_only_media_imports_av(path):
 
 
 def test_no_test_imports_from_another_test():
-    tests = Path(__file__).parent.rglob("*.py")
-    assert not {path.name: found for path in tests if (found := _imported_tests(path))}
-
-
-def _imported_tests(path: Path) -> list[str]:
-    return [name for name in imported_names(path) if name.split(".")[0].startswith("test_")]
+    for path in Path(__file__).parent.rglob("*.py"):
+        assert not [name for name in imported_names(path) if name.split(".")[0].startswith("test_")], path
 
 
 def test_no_module_imports_itself_by_way_of_others():
     known = {module_name(path): path for path in MODULES}
     imports = {
-        name: _modules(own_imports(path, types=False), set(known)) - {name} for name, path in known.items()
+        # names of modules, or of something in one
+        name: {each if each in known else each.rpartition(".")[0] for each in own_imports(path, types=False)}
+        for name, path in known.items()
     }
-    while outside := {
-        name
-        for name in imports
-        if not imports[name] & set(imports) or name not in set().union(*imports.values())
-    }:
-        imports = {name: others - outside for name, others in imports.items() if name not in outside}
-    assert not imports, f"a cycle: {imports}"
-
-
-def _modules(names: set[str], known: set[str]) -> set[str]:
-    """The modules meant by full names, which may end in a function's name."""
-    return {name if name in known else name.rpartition(".")[0] for name in names} & known
+    TopologicalSorter({name: found & {*known} - {name} for name, found in imports.items()}).prepare()
 
 
 def test_the_walk_sees_imports_inside_functions_and_relative_ones(tmp_path, monkeypatch):

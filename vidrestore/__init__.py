@@ -38,33 +38,27 @@ __all__ = [
 ]
 
 _HOMES = {
-    "restore": "vidrestore.jobs.run",
-    "restore_frames": "vidrestore.jobs.in_memory",
-    "Restorer": "vidrestore.jobs.in_memory",
-    "Cancelled": "vidrestore.errors",
-    "VidRestoreError": "vidrestore.errors",
-    "Event": "vidrestore.events",
-    "Listener": "vidrestore.events",
-    "Summary": "vidrestore.jobs.summary",
-    "sense": "vidrestore.sensing.sense",
-    "recover": "vidrestore.sensing.recover",
-    "EncoderOptions": "vidrestore.options",
-    "RestoreOptions": "vidrestore.options",
-    "SenseOptions": "vidrestore.options",
-    "RecoverOptions": "vidrestore.options",
+    "errors": ("Cancelled", "VidRestoreError"),
+    "events": ("Event", "Listener"),
+    "jobs.in_memory": ("Restorer", "restore_frames"),
+    "jobs.run": ("restore",),
+    "jobs.summary": ("Summary",),
+    "options": ("EncoderOptions", "RecoverOptions", "RestoreOptions", "SenseOptions"),
+    "sensing.recover": ("recover",),
+    "sensing.sense": ("sense",),
 }
-_MODULES = {"errors", "events", "weights"}
 
 
 def __getattr__(name: str) -> Any:
     """Import a public name when it is first used, so that `import vidrestore` stays fast."""
     from importlib import import_module
 
-    if name in _MODULES:
+    for home, names in _HOMES.items():
+        if name in names:
+            return getattr(import_module(f"vidrestore.{home}"), name)
+    if name in __all__:
         return import_module(f"vidrestore.{name}")
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(_HOMES[name]), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:

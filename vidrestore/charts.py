@@ -10,6 +10,7 @@ from html import escape
 from vidrestore.events import plain
 
 Curve = tuple[Sequence[float], Sequence[float]]  # positions and values
+Ends = tuple[float, float]  # first and last position
 WIDTH, HEIGHT = 640, 180
 ROW = HEIGHT + 24  # height of a plot with its title
 STYLE = (
@@ -18,39 +19,20 @@ STYLE = (
 )
 LEFT, RIGHT, TOP, BOTTOM = 72, 8, 10, 24  # pixels around the curves
 # P. Tol's palette, distinguishable also by colour-blind readers
-COLOURS = (
-    "#4477aa",
-    "#ee6677",
-    "#228833",
-    "#ccbb44",
-    "#66ccee",
-    "#aa3377",
-    "#bbbbbb",
-)
+COLOURS = ("#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377", "#bbbbbb")
 
 
 def chart(title: str, unit: str, curves: Mapping[str, Sequence[float]]) -> str:
     """Return a plot of one curve per name over the frames, with a legend, for the HTML page."""
-    frames = max(map(len, curves.values()))
-    return plot(
-        title,
-        unit,
-        {name: (range(len(curve)), curve) for name, curve in curves.items()},
-        (0, frames - 1),
-        "frame ",
-    ) + legend(list(curves))
+    ends = 0, max(map(len, curves.values())) - 1
+    places = {name: (range(len(curve)), curve) for name, curve in curves.items()}
+    return plot(title, unit, places, ends, "frame ") + legend(list(curves))
 
 
 def plot(
-    title: str,
-    unit: str,
-    curves: Mapping[str, Curve],
-    ends: tuple[float, float],
-    axis: str,
-    attributes: str = "",
+    title: str, unit: str, curves: Mapping[str, Curve], ends: Ends, axis: str, attributes: str = ""
 ) -> str:
-    """Return an `<svg>` with one curve per name, from the first to the last position of `ends`, labelled
-    `axis`.
+    """Return an `<svg>` with one curve per name between the positions `ends`, labelled `axis`.
 
     Values are also in `data-values`, null if they aren't finite; infinite ones are drawn at the border.
     `attributes` are added to the tag.
@@ -88,19 +70,14 @@ def plot(
     return "".join(parts) + "</svg>"
 
 
-def picture(
-    title: str, plots: Sequence[tuple[str, str, Mapping[str, Curve]]], ends: tuple[float, float], axis: str
-) -> str:
+def picture(title: str, plots: Sequence[tuple[str, str, Mapping[str, Curve]]], ends: Ends, axis: str) -> str:
     """Return an SVG file with plots (title, unit, curves) below each other over the same positions, with
     legends.
     """
     height = len(plots) * ROW
-    head = (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" '
-        f'height="{height}">'
-    )
     parts = [
-        head,
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" '
+        f'height="{height}">',
         f"<title>{escape(title)}</title><style>{STYLE}</style>",
         f'<rect width="{WIDTH}" height="{height}" fill="white"/>',
     ]
@@ -130,7 +107,7 @@ def _bounds(low: float, high: float) -> tuple[float, float]:
     return low - margin, high + margin
 
 
-def _x(place: float, ends: tuple[float, float]) -> float:
+def _x(place: float, ends: Ends) -> float:
     return LEFT + (WIDTH - LEFT - RIGHT) * (place - ends[0]) / ((ends[1] - ends[0]) or 1)
 
 

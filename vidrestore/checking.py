@@ -31,6 +31,7 @@ T = TypeVar("T")
 DEEPEST = 16
 _PART = r"""(?:[\w-]++|"(?:\\.|[^"\\\n])*+"|'[^'\n]*+')"""
 _DEEP_KEY = re.compile(rf"(?<![\w-]){_PART}(?:[ \t]*+\.[ \t]*+{_PART}){{{DEEPEST}}}")
+_MEMBERS = ("str", "int", "float", "bool", "none")  # of unions, as pydantic names them
 _LONGEST = 200  # most characters of a value in a message
 
 
@@ -185,9 +186,11 @@ def explained(error: ValidationError, names: Iterable[str] = ()) -> str:
     if missing:
         return f"missing: {', '.join(missing)}"
     problem = max(problems, key=lambda each: len(each["loc"]))  # of a union, the member that fitted best
-    parts = [part for part in problem["loc"] if isinstance(part, int) or _is_name(part)] or ["it"]
-    place = ".".join(str(part) for part in parts if isinstance(part, str))
-    place += "".join(f", item {part}" for part in parts if isinstance(part, int))
+    # members of a union are in the path, too
+    path = [str(part) for part in problem["loc"] if part not in _MEMBERS]
+    indices = [part for part in problem["loc"] if isinstance(part, int)]
+    place = ".".join(filter(str.isidentifier, path)) or ("" if indices else "it")
+    place += "".join(f", item {part}" for part in indices)
     found = problem["input"]
     others = [each["msg"] for each in problems if each is not problem and each["input"] is found]
     alternatives = [text.partition(" should be ")[2] for text in others if " should be " in text]
@@ -196,23 +199,17 @@ def explained(error: ValidationError, names: Iterable[str] = ()) -> str:
     return f"{place} {expected}, found {words:.{_LONGEST}}"
 
 
-def _is_name(part: str) -> bool:
-    """Return True for the name of a field, and not of a member of a union."""
-    return part.isidentifier() and part not in ("str", "int", "float", "bool", "none")
-
-
 def toml(tables: Mapping[str, Any]) -> str:
     """Write values, and tables of values or dataclasses, as TOML that reads back equal; None is omitted."""
-    plain = {name: _plain(value) for name, value in tables.items()}
+    plain = {
+        name: asdict(value) if is_dataclass(value) and not isinstance(value, type) else value
+        for name, value in tables.items()
+    }
     lines = _lines({name: value for name, value in plain.items() if not isinstance(value, Mapping)})
     for name, table in plain.items():
         if isinstance(table, Mapping) and table:
             lines += ["", f"[{name}]", *_lines(table)]
     return "\n".join(lines) + "\n"
-
-
-def _plain(value: Any) -> Any:
-    return asdict(value) if is_dataclass(value) and not isinstance(value, type) else value
 
 
 def _lines(values: Mapping[str, Any]) -> list[str]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from vidrestore.events import Event, Failed, Finished, Listener, Planned, Progressed, Started, Warned, plain
@@ -30,36 +30,41 @@ WAITING = {"read": "the file", "load": "PyTorch and weights", "plan": "frames", 
 
 
 class Logged:
-    """A listener that logs events and passes them on."""
+    """A listener that logs events and passes them on; `on_detail` gets the lines that are logged as DEBUG."""
 
-    def __init__(self, on_event: Listener) -> None:
-        self._on_event = on_event
-        self._stage: tuple[Progressed, float] | None = None  # the last event of a stage, and when that began
+    def __init__(self, on_event: Listener, on_detail: Callable[[str], None] = lambda line: None) -> None:
+        self._on_event, self._on_detail = on_event, on_detail
+        self._last: Progressed | None = None  # the last event of the present stage
+        self._began = 0.0  # when that stage began, by the monotonic clock
 
     def __call__(self, event: Event) -> None:
-        for level, line in self._stages(event):
-            LOGGER.log(level, line)
+        self._log_stage(event)
         try:
             self._on_event(event)
         except StopIteration as error:  # which would end any iteration that an event comes from, as if done
             raise RuntimeError("the listener on_event raised StopIteration") from error
         for level, line in _records(event):
-            LOGGER.log(level, line)
+            self._log(level, line)
 
-    def _stages(self, event: Event) -> Iterator[tuple[int, str]]:
-        """Yield a record about a stage that ends with this event."""
-        now = time.monotonic()
-        is_stage, (last, began) = isinstance(event, Progressed), self._stage or (None, now)
-        ends = isinstance(event, Finished | Failed) or (
-            is_stage and last and (event.stage, event.source) != (last.stage, last.source)  # type: ignore[attr-defined]
-        )
-        if last and ends:
+    def _log_stage(self, event: Event) -> None:
+        """Log how long a stage took that ends with this event."""
+        now, last = time.monotonic(), self._last
+        if last and (
+            isinstance(event, Finished | Failed)
+            or (isinstance(event, Progressed) and (event.stage, event.source) != (last.stage, last.source))
+        ):
             count = f", {counted_words(last.done, 'frame')}" if last.done else ""
-            yield logging.DEBUG, f"{last.source}: {stage_of(last)} took {length_of_time(now - began)}{count}"
+            taken = length_of_time(now - self._began)
+            self._log(logging.DEBUG, f"{last.source}: {stage_of(last)} took {taken}{count}")
+            self._last = None
         if isinstance(event, Progressed):
-            self._stage = event, now if ends or not last else began
-        elif ends:
-            self._stage = None
+            self._began = self._began if self._last else now
+            self._last = event
+
+    def _log(self, level: int, line: str) -> None:
+        LOGGER.log(level, line)
+        if level == logging.DEBUG:
+            self._on_detail(line)
 
 
 def _records(event: Event) -> Iterator[tuple[int, str]]:
@@ -126,12 +131,12 @@ def result_of(event: Finished) -> str:
 
 def _changes(details: Mapping[str, Any]) -> str:
     """Describe how much tasks on pictures changed: "; derain changed 0.3 levels: little rain found"."""
-    said = ""
+    words = ""
     for task, mean in ((each["task"], each["mean"]) for each in details.get("changes", ())):
         note = f": little {REMOVED[task]} found" if mean < LITTLE else ""
         note = note or (": if that is too much, set a strength below 1" if mean > MUCH else "")
-        said += f"; {task} changed {mean:.2g} levels{note}"
-    return said
+        words += f"; {task} changed {mean:.2g} levels{note}"
+    return words
 
 
 def _noise(details: Mapping[str, Any]) -> str:

@@ -53,34 +53,30 @@ BEFORE_START = ("read", "load")  # stages before "start"; the progress bar shows
 DAMAGED_SOURCE = 4  # exit code of a job that is done, but whose source was damaged
 
 
-def _now() -> str:
-    return datetime.now(UTC).isoformat(timespec="milliseconds")
-
-
 @dataclass(frozen=True)
 class Event:
     """Base of all events. `source` is the input as it was given, number `index` of `count`."""
 
     name: ClassVar[str]
+    derived: ClassVar[tuple[str, ...]] = ()  # properties that are fields of the schema
     source: str
     index: int | None = field(default=None, kw_only=True)
     count: int | None = field(default=None, kw_only=True)
-    time: str = field(default_factory=_now, kw_only=True, compare=False)
+    time: str = field(
+        default_factory=lambda: datetime.now(UTC).isoformat(timespec="milliseconds"),
+        kw_only=True,
+        compare=False,
+    )
 
     def to_dict(self) -> dict[str, Any]:
         """Return the event as plain JSON values, as in the schema above."""
-        values = {entry.name: getattr(self, entry.name) for entry in fields(self)}
-        return {"version": SCHEMA_VERSION, "event": self.name} | {
-            key: plain(value) for key, value in (values | self._derived()).items()
-        }
+        names = (*(entry.name for entry in fields(self)), *self.derived)
+        values = {name: plain(getattr(self, name)) for name in names}
+        return {"version": SCHEMA_VERSION, "event": self.name} | values
 
     def to_json(self) -> str:
         """Return the event as one line of JSON, without the newline."""
         return json.dumps(self.to_dict(), ensure_ascii=False, allow_nan=False)
-
-    def _derived(self) -> dict[str, Any]:
-        """Return fields of the schema that are computed from others."""
-        return {}
 
 
 Listener = Callable[[Event], None]
@@ -120,6 +116,7 @@ class Progressed(Event):
     """
 
     name: ClassVar[str] = "progress"
+    derived: ClassVar[tuple[str, ...]] = ("fps", "eta")
     done: int
     total: int | None = None
     seconds: float = 0.0
@@ -137,14 +134,9 @@ class Progressed(Event):
     @property
     def eta(self) -> float | None:
         """Seconds left at this speed; None if the total or the speed is unknown."""
-        return (
-            max(self.total - max(self.done, self.worked or 0.0), 0) / self.fps
-            if self.fps and self.settled and self.total is not None
-            else None
-        )
-
-    def _derived(self) -> dict[str, Any]:
-        return {"fps": self.fps, "eta": self.eta}
+        if not (self.fps and self.settled and self.total is not None):
+            return None
+        return max(self.total - max(self.done, self.worked or 0.0), 0) / self.fps
 
 
 @dataclass(frozen=True)
@@ -163,6 +155,7 @@ class Finished(Event):
     """
 
     name: ClassVar[str] = "done"
+    derived: ClassVar[tuple[str, ...]] = ("exit_code",)
     output: str
     frames: int
     seconds: float
@@ -182,9 +175,6 @@ class Finished(Event):
     def before(self) -> bool:
         """True if the whole video was finished before this run."""
         return bool(self.details.get("before"))
-
-    def _derived(self) -> dict[str, Any]:
-        return {"exit_code": self.exit_code}
 
 
 @dataclass(frozen=True)

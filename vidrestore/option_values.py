@@ -1,6 +1,4 @@
-"""Parse option values that are more than a number or a word. Raises ValueError with a message for the
-user.
-"""
+"""Parse option values that are more than a number or a word. Raises ValueError with a message for users."""
 
 from __future__ import annotations
 
@@ -10,7 +8,10 @@ from fractions import Fraction
 
 def noise(text: str) -> float | str:
     """Parse a noise level: a number, or "auto"."""
-    return "auto" if text == "auto" else _number(text, "a number such as 20, or auto")
+    try:
+        return "auto" if text == "auto" else float(text)
+    except ValueError:
+        raise ValueError(f"expected a number such as 20, or auto, got {text!r}") from None
 
 
 def rate(text: str) -> Fraction:
@@ -86,10 +87,3 @@ def setting(text: str) -> tuple[str, str]:
     if not key or not equals:
         raise ValueError(f"expected KEY=VALUE, got {text!r}")
     return key, value
-
-
-def _number(text: str, expected: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        raise ValueError(f"expected {expected}, got {text!r}") from None

@@ -228,10 +228,7 @@ class RestoreOptions(Options):
     ] = None
     quality: Annotated[
         Quality,
-        quality_option(
-            help="Also --fast and --best (slower).",
-            metavar="fast|default|best",
-        ),
+        quality_option(help="Also --fast and --best (slower).", metavar="fast|default|best"),
         About("pixels", DENOISE),
     ] = "default"
     match: Annotated[bool, About("pixels", DENOISE)] = True

@@ -1,8 +1,8 @@
-"""Threads that work: how far they are, and whether their results are still wanted.
+"""Progress and cancellation of worker threads.
 
-`pipeline.chain` hands the flag and the meter of a thread on to those that it starts. Loops over frames, tiles
-and patches go by `steps` or call `check_stop`, which cost about a microsecond. In a thread without a flag and
-a meter they do nothing.
+`pipeline.chain` passes the flag and the meter of a thread on to those that it starts. Loops over frames,
+tiles and patches iterate over `steps` or call `check_stop`, which cost about a microsecond. In a thread
+without a flag and a meter they do nothing.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ T = TypeVar("T")
 
 
 class Stopped(BaseException):
-    """The results of this thread are not wanted any more; only the thread itself sees it."""
+    """Raised in a thread whose results are not needed any more; it never leaves the thread."""
 
 
 class Meter:
-    """How many frames are done, with parts of those under way. `look` is called now and then while the thread
-    that made it waits for others.
+    """The number of frames that are done, with parts of those in progress. `look` is called now and then
+    while the thread that made it waits for others.
     """
 
     def __init__(self, look: Callable[[], None] = lambda: None) -> None:
@@ -39,8 +39,8 @@ class Meter:
 
 
 class Here(threading.local):
-    """What a thread knows of itself. Its task counts `frames`, of which `done` are in the meter; the step
-    that it is at is the part [begin, begin + part) of the task.
+    """The state of a thread. Its task counts `frames`, of which `done` are in the meter; the present step is
+    the part [begin, begin + part) of the task.
     """
 
     flag: threading.Event | None = None
@@ -59,7 +59,7 @@ HERE = Here()
 
 
 def check_stop() -> None:
-    """Raise Stopped if the results of this thread are not wanted any more."""
+    """Raise Stopped if the results of this thread are not needed any more."""
     if HERE.flag is not None and HERE.flag.is_set():
         raise Stopped
 
@@ -70,8 +70,8 @@ def begin_task(frames: float) -> None:
 
 
 def steps(items: Sequence[T], shares: Sequence[int] = ()) -> Iterator[T]:
-    """Yield items, equal parts of the work under way or in proportion to `shares`; there may be steps in a
-    step.
+    """Yield items, each an equal part of the present step, or in proportion to `shares`; steps can be
+    nested.
     """
     begin, whole, total, done = HERE.begin, HERE.part, sum(shares) or len(items), 0
     for item, share in zip(items, shares or repeat(1), strict=False):

@@ -54,25 +54,15 @@ def test_times_are_of_the_frames_that_a_video_has_where_it_is_shorter_than_asked
     clock = SimpleNamespace(process_time=count().__next__, perf_counter=count().__next__)
     monkeypatch.setattr(benchmarks, "time", clock)
     options = RestoreOptions(encoder=EncoderOptions(lossless=True))
-    found = benchmarks.bench(
-        str(tmp_path / "video.mkv"), task="<identity>", options=options, size=(64, 48), frames=50
-    )
+    source = str(tmp_path / "video.mkv")
+    found = benchmarks.bench(source, task="<identity>", options=options, size=(64, 48), frames=50)
     assert [(stage.cpu, stage.seconds) for stage in found.stages] == [(1 / 5, 1 / 5)] * 4
 
 
 def test_the_share_is_of_what_all_cores_could_do_with_the_stages_work():
     stages = (Stage("decode", 0.010, 0.010), Stage("model", 0.030, 0.020))
-    found = Benchmark(
-        "video",
-        "dust",
-        2,
-        {"fp32": 1e9, "bf16": 2e9},
-        stages,
-        Stage("whole", 0.045, 0.025),
-        Rate(1.5e9, "bf16"),
-        None,
-        0.5,
-    )
+    peaks, whole = {"fp32": 1e9, "bf16": 2e9}, Stage("whole", 0.045, 0.025)
+    found = Benchmark("video", "dust", 2, peaks, stages, whole, Rate(1.5e9, "bf16"), None, 0.5)
     assert found.bound == pytest.approx(50)
     assert found.share == pytest.approx(0.8)
     assert found.network_share == pytest.approx(0.75)
@@ -96,7 +86,5 @@ def test_the_network_of_denoising_is_measured_alone():
 
 
 def test_a_pipe_can_t_be_measured():
-    with pytest.raises(
-        OptionError, match="bench reads its video more than once: name a file instead of a pipe"
-    ):
+    with pytest.raises(OptionError, match="reads its video more than once: name a file instead of a pipe"):
         benchmarks.bench("-", task="denoise", options=RestoreOptions(), size=(64, 48), frames=2)

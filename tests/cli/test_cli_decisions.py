@@ -3,15 +3,12 @@
 import logging
 import os
 import re
-import subprocess
-import sys
-from pathlib import Path
 
-import av
-import numpy as np
 import pytest
+from command_line import on_terminal
 from denoise_command import identity, run  # noqa: F401  (a fixture of all tests here)
 from sample_videos import write_video
+from written_videos import Extras, rich_video
 
 import vidrestore
 from vidrestore.cli import main
@@ -20,69 +17,42 @@ from vidrestore.event_log import Logged
 from vidrestore.events import Finished, Planned, Progressed
 
 
-def with_pcm(path: Path) -> Path:
-    write_video(path.with_name("silent.mkv"), 3, "libx264")
-    with av.open(str(path.with_name("silent.mkv"))) as source, av.open(str(path), "w") as output:
-        video = output.add_stream_from_template(source.streams.video[0])
-        sound = output.add_stream("pcm_s16le", rate=8000, layout="mono")
-        for packet in source.demux(video=0):
-            if packet.size:
-                packet.stream = video
-                output.mux(packet)
-        frame = av.AudioFrame.from_ndarray(np.zeros((1, 960), np.int16), "s16", "mono")
-        frame.sample_rate = 8000
-        output.mux([*sound.encode(frame), *sound.encode(None)])
-    return path
-
-
 @pytest.mark.parametrize(
-    "name, codec, pix_fmt, options, line",
+    "source, options, line",
     [
         (
-            "in.avi",
-            "mpeg4",
-            "yuv420p",
-            (),
-            r"3 frames; libx264 crf \d+ \(mpeg4 isn't encoded here\), \.mkv \(\.avi isn't written\)",
+            "in.avi mpeg4 yuv420p",
+            "",
+            r"libx264 crf \d+ \(mpeg4 isn't encoded here\), \.mkv \(\.avi isn't written\)",
         ),
         (
-            "in.mov",
-            "prores_ks",
-            "yuv422p10le",
-            ("--lossless",),
+            "in.mov prores_ks yuv422p10le",
+            "--lossless",
             r"libx264 lossless \(\.mov can't hold ffv1\), \.mov \(the source's\)",
         ),
         (
-            "in.mp4",
-            "libx264",
-            "yuv420p",
-            ("--encoder", "libx265", "-o", "OUT.mkv"),
+            "in.mp4 libx264 yuv420p",
+            "--encoder libx265 -o OUT.mkv",
             r"libx265 crf \d+ \(as asked\), \.mkv \(as named\)",
         ),
-        (
-            "in.mp4",
-            "libx264",
-            "yuv420p",
-            (),
-            r"libx264 crf \d+ \(the source's codec\), \.mp4 \(the source's\)",
-        ),
-        ("in.mkv", "ffv1", "yuv420p", ("-o", "OUT.mp4"), r"libx264 crf \d+ \(ffv1 isn't usual in \.mp4\)"),
+        ("in.mp4 libx264 yuv420p", "", r"libx264 crf \d+ \(the source's codec\), \.mp4 \(the source's\)"),
+        ("in.mkv ffv1 yuv420p", "-o OUT.mp4", r"libx264 crf \d+ \(ffv1 isn't usual in \.mp4\)"),
     ],
     ids=["container", "lossless", "asked", "kept", "codec"],
 )
-def test_a_line_names_encoder_and_container_and_why(
-    tmp_path, capsys, monkeypatch, name, codec, pix_fmt, options, line
-):
+def test_a_line_names_encoder_and_container_and_why(tmp_path, capsys, monkeypatch, source, options, line):
     monkeypatch.chdir(tmp_path)
+    name, codec, pix_fmt = source.split()
     write_video(tmp_path / name, 3, codec, pix_fmt, (64, 64))
-    assert run(name, *options) == 0
-    assert re.search(line, capsys.readouterr().err)
-    assert run(name, *options, "--dry-run", "-y") == 0
-    assert re.search(line.removeprefix("3 frames; "), capsys.readouterr().out)
+    assert run(name, *options.split()) == 0
+    assert re.search(f"3 frames; {line}", capsys.readouterr().err)
+    assert run(name, *options.split(), "--dry-run", "-y") == 0
+    assert re.search(line, capsys.readouterr().out)
 
 
 def test_uncompressed_sound_in_mp4_is_warned_about(tmp_path, capsys):
-    source = with_pcm(tmp_path / "in.mov")
+    source = tmp_path / "in.mov"
+    rich_video(source, Extras(audio=("pcm_s16le",)))
     assert run(source, "-o", tmp_path / "out.mp4") == 0
     printed = capsys.readouterr().err
     assert (
@@ -137,12 +107,7 @@ with stops_cleanly(), listening() as tell:
     time.sleep(1.3)
     os.kill(os.getpid(), signal.SIGINT)
 """
-    terminal, stderr = os.openpty()
-    environment = os.environ | {"TERM": "xterm", "COLUMNS": "100"}
-    subprocess.run([sys.executable, "-c", code], stderr=stderr, env=environment, timeout=60, check=False)
-    os.close(stderr)
-    shown = os.read(terminal, 100_000).decode()
-    os.close(terminal)
+    _, shown = on_terminal(code)
     plain = re.sub(r"\x1b\[[\d;]*m", "", shown)
     assert "0/44 frames, waiting for the first clip, memory 0.30 GB 0:00:00" in plain and "0:00:01" in plain
     assert "\r\x1b[Kvidrestore: stopping" in shown  # in place of the bar

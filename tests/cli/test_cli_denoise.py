@@ -8,14 +8,14 @@ import subprocess
 import sys
 from contextlib import nullcontext
 from fractions import Fraction
-from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
 import av
 import numpy as np
 import pytest
-from command_line import run as command
+from command_line import python
+from denoise_command import identity, run  # noqa: F401  (a fixture of all tests here)
 from sample_videos import write_video
 from with_identity import WITH_IDENTITY, frames_of
 from written_videos import Extras, rich_video
@@ -27,21 +27,12 @@ from vidrestore.frames import Frame, PixelFormat
 from vidrestore.jobs.preview import side_by_side
 from vidrestore.jobs.segmented import SegmentedWork
 from vidrestore.media.probe import probe
-from vidrestore.restorers.base import TASKS
-
-
-@pytest.fixture(autouse=True)
-def identity(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(TASKS, "denoise", TASKS["<identity>"])
 
 
 @pytest.fixture
 def video(tmp_path: Path) -> Path:
     write_video(tmp_path / "video.mkv", 5)
     return tmp_path / "video.mkv"
-
-
-run = partial(command, "denoise")
 
 
 def test_the_first_stage_is_shown_before_anything_heavy_is_imported(video, monkeypatch):
@@ -61,12 +52,6 @@ def test_the_output_is_named_after_the_input_and_the_summary_says_so(video, caps
     assert run(video) == 0
     assert frames_of(video.with_name("video.denoised.mkv")) == 5
     assert "video.denoised.mkv: 5 frames in" in capsys.readouterr().out
-
-
-def test_an_unwritable_container_becomes_mkv(tmp_path):
-    write_video(tmp_path / "old.avi", 5)
-    assert run(tmp_path / "old.avi") == 0
-    assert frames_of(tmp_path / "old.denoised.mkv") == 5
 
 
 def test_an_existing_output_ends_with_1_unless_it_may_be_replaced(video, capsys):
@@ -101,7 +86,8 @@ def test_a_folder_again_takes_no_output_of_ours_and_what_is_done_counts_as_done(
     assert run(folder, "-q") == 0
     assert capsys.readouterr() == ("", "")
     assert run(folder) == 0
-    assert "video.denoised.mkv: skipped, finished before" in capsys.readouterr().out
+    printed = capsys.readouterr()
+    assert printed.out.endswith("video.denoised.mkv: skipped, finished before\n") and not printed.err
     assert run(folder, "-q", "--skip-existing") == 0
     assert sorted(path.name for path in folder.iterdir()) == ["video.denoised.mkv", "video.mkv"]
 
@@ -142,13 +128,8 @@ def test_an_error_before_work_begins_is_one_event_and_is_printed_once(
     assert run(*inputs, "--json") == code
     printed = capsys.readouterr()
     (event,) = map(json.loads, printed.out.splitlines())
-    assert (event["event"], event["source"], event["kind"], event["exit_code"]) == (
-        "error",
-        source,
-        kind,
-        code,
-    )
-    assert printed.err == f"vidrestore: {event['message']}\n"
+    expected = {"event": "error", "source": source, "kind": kind, "exit_code": code}
+    assert event | expected == event and printed.err == f"vidrestore: {event['message']}\n"
 
 
 def test_an_input_that_is_left_out_has_no_event(video, capsys):
@@ -164,9 +145,8 @@ def test_a_name_that_the_terminal_has_no_letters_for_is_no_obstacle(video, name,
     monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(output, encoding="ascii", errors="strict"))
     assert run(video.rename(video.with_name(name))) == 0
     sys.stdout.flush()
-    assert (
-        b"5 frames in" in output.getvalue() and name.encode("ascii", "backslashreplace") in output.getvalue()
-    )
+    assert b"5 frames in" in (shown := output.getvalue())
+    assert name.encode("ascii", "backslashreplace") in shown
 
 
 def test_a_preview_shows_source_and_result_side_by_side(tmp_path):
@@ -254,11 +234,8 @@ def test_a_preview_is_found_in_a_video_whose_sound_goes_on_after_its_picture(tmp
 def test_a_dry_run_says_what_would_be_done_and_writes_nothing(video, capsys):
     assert run(video, "--dry-run", "-q") == 0
     text = capsys.readouterr().out
-    assert (
-        "5 frames, 1 scene, 1 clip, 0 other streams copied" in text
-        and "encoder ffv1" in text
-        and "MB of video" in text
-    )
+    assert "5 frames, 1 scene, 1 clip, 0 other streams copied" in text
+    assert "encoder ffv1" in text and "MB of video" in text
     assert [path.name for path in video.parent.iterdir()] == ["video.mkv"]
 
 
@@ -319,9 +296,7 @@ def test_videos_are_not_given_up_because_nobody_reads_about_them(video, monkeypa
         patched.setattr(sys, "stdout", io.TextIOWrapper(full, write_through=True))
         assert run(video, video.with_name("other.mkv"), "-o", f"{video.parent}/out/") == 0
     printed = capsys.readouterr().err
-    assert (
-        printed.count("nothing more is said on stdout, which can't be written (No space left on device)") == 1
-    )
+    assert printed.count("nothing more is said on stdout, which can't be written (No space left") == 1
     assert len(list(video.with_name("out").glob("*.denoised.mkv"))) == 2
 
 
@@ -363,9 +338,7 @@ def test_a_dry_run_as_json_holds_the_plan(video, capsys):
 
 def pipe(data: bytes, *arguments: str) -> subprocess.CompletedProcess[bytes]:
     code = WITH_IDENTITY + f"main({['denoise', *arguments]!r})"
-    return subprocess.run(
-        [sys.executable, "-c", code], input=data, capture_output=True, timeout=120, check=False
-    )
+    return python("-c", code, input=data, text=False)
 
 
 def test_a_y4m_pipe_comes_out_as_it_went_in():
@@ -388,18 +361,6 @@ def test_the_frames_of_a_part_are_known_before_they_come(tmp_path, capsys):
     assert run(tmp_path / "in.mkv", "--duration", "0.1", "--json") == 0  # 0, 0.04 and 0.08 s
     events = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [event["frames"] for event in events if event["event"] in ("plan", "done")] == [3, 3]
-
-
-def test_a_video_that_was_finished_before_is_one_line(video, capsys):
-    assert run(video) == 0
-    capsys.readouterr()
-    assert run(video) == 0
-    printed = capsys.readouterr()
-    assert (
-        printed.out.endswith("skipped, finished before\n")
-        and printed.out.count("\n") == 1
-        and not printed.err
-    )
 
 
 def test_a_folder_of_clashing_names_is_restored_and_a_clash_that_stays_fails_alone(tmp_path, capsys):
@@ -432,7 +393,3 @@ def test_an_unfinished_job_with_other_options_is_asked_about_on_a_terminal(
     assert run(video, "--sigma", "25", "-y") == 0
     assert ("sigma was 20, now 25; it was discarded" in capsys.readouterr().err) == (not answer)
     assert printed.count("sigma was 20, now 25") == 1
-
-
-def test_two_missing_inputs_end_as_one_does(tmp_path):
-    assert run(tmp_path / "a.mp4") == run(tmp_path / "a.mp4", tmp_path / "b.mp4") == 1

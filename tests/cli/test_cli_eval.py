@@ -69,17 +69,6 @@ def test_on_a_terminal_the_table_is_drawn_and_progress_is_one_line(tmp_path, cap
     assert said.err.count("\n") == 0 and said.err.endswith("Vid4: walk (4 of 4)\r\x1b[K")
 
 
-def test_names_with_brackets_are_drawn_whole(capsys, monkeypatch):
-    row = Row("denoise", "video [raw].mkv", {"noise": 2.0}, {"noise": 20.0}, "[red]")
-    monkeypatch.setattr(
-        "vidrestore.evaluation.evaluate",
-        lambda suite, **settings: Result("reference", "Videos", "before", (row,)),
-    )
-    monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
-    assert run("--reference", "clean.mkv", "video [raw].mkv") == 0
-    assert "│ denoise │ [red]   │ video [raw].mkv │ 2.00" in capsys.readouterr().out
-
-
 def test_what_is_missing_is_an_error_with_the_layout_that_is_expected(tmp_path, capsys):
     assert run("--suite", "vsr-table3", "--data", tmp_path) == 1
     assert "GT/calendar, GT/city, GT/foliage and GT/walk" in capsys.readouterr().err
@@ -136,18 +125,18 @@ def test_one_file_that_can_not_be_written_does_not_cost_the_others(tmp_path, cap
     assert files[1].stat().st_size and files[2].stat().st_size
 
 
-def test_names_that_are_no_text_and_figures_that_are_not_finite_are_written_as_json_has_them(
-    tmp_path, monkeypatch
-):
-    row = Row("denoise", "video\udcff.mkv", {"psnr": math.inf}, {"psnr": 20.0})
-    clip = ClipMetrics("denoise", "videos", "", "video\udcff.mkv", {"psnr": (math.inf, 30.0)})
+def test_names_that_are_not_text_and_infinite_metrics_are_shown_and_written(tmp_path, capsys, monkeypatch):
+    row = Row("denoise", "video [a]\udcff.mkv", {"psnr": math.inf}, {"psnr": 20.0}, "[red]")
+    clip = ClipMetrics("denoise", "videos", "", "video [a]\udcff.mkv", {"psnr": (math.inf, 30.0)})
     made = Result("reference", "Videos", "before", (row,), clips=(clip,))
     monkeypatch.setattr("vidrestore.evaluation.evaluate", lambda suite, **settings: made)
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
     files = [tmp_path / f"found.{kind}" for kind in ("json", "csv", "html")]
     options = [part for file in files for part in (f"--{file.suffix[1:]}", file)]
     assert run("--reference", "clean", "video", *options) == 0
+    assert "│ denoise │ [red]   │ video [a]\\udcff.mkv │ inf" in capsys.readouterr().out
     found = json.loads(files[0].read_text(encoding="utf-8"), parse_constant=pytest.fail)
-    assert (found["rows"][0]["on"], found["rows"][0]["measured"]) == ("video\udcff.mkv", {"psnr": None})
+    assert (found["rows"][0]["on"], found["rows"][0]["measured"]) == ("video [a]\udcff.mkv", {"psnr": None})
     assert found["clips"][0]["frames"] == {"psnr": [None, 30.0]}
     assert "nan" not in files[2].read_text(encoding="utf-8") and files[1].read_text(encoding="utf-8")
 
@@ -186,40 +175,31 @@ def test_all_systems_of_the_dust_paper_take_part_by_their_files(tmp_path):
 
 def test_weights_of_one_name_in_two_folders_are_two_rows(tmp_path):
     write_avenue(tmp_path)
-    for folder in ("a", "b"):
+    files = []
+    for folder, blocks in (("a", 1), ("lr=1e-4", 2)):
         (tmp_path / folder).mkdir()
-    files = [
-        tiny_dust(tmp_path / folder, "own", kind="printed", blocks=blocks)
-        for folder, blocks in (("a", 1), ("b", 2))
-    ]
+        files.append(tiny_dust(tmp_path / folder, "own", kind="printed", blocks=blocks))
     found = evaluate("dust-table4", data=tmp_path, sets=["avenue"], weights=[str(files[0]), *map(str, files)])
     rows = {row.weights: row.measured["psnr"] for row in found.rows if row.measured}
     assert list(rows) == list(map(str, files)) and len({*rows.values()}) == 2
     alone = evaluate("dust-table4", data=tmp_path, sets=["avenue"], weights=[f"avenue={files[1]}"])
-    assert {row.weights: row.measured["psnr"] for row in alone.rows if row.measured} == {
-        "own": rows[str(files[1])]
-    }
+    measured = {row.weights: row.measured["psnr"] for row in alone.rows if row.measured}
+    assert measured == {"own": rows[str(files[1])]}
 
 
 def test_named_weights_that_fit_no_column_are_refused_before_anything_is_measured(
     tmp_path, capsys, monkeypatch
 ):
-    monkeypatch.setattr(
-        "vidrestore.papers.sensed_patches.gray_video",
-        lambda sequence, lines: pytest.fail("a video was decoded"),
-    )
+    decoder = "vidrestore.papers.sensed_patches.gray_video"
+    monkeypatch.setattr(decoder, lambda sequence, lines: pytest.fail("a video was decoded"))
     write_avenue(tmp_path)
     arguments = ("--suite", "dust-table4", "--data", tmp_path, "--sets", "avenue")
     assert run(*arguments, "--weights", "dust-denoise") == 2
-    assert (
-        "dust-denoise: fits no column of dust-table4 on avenue (CS rate 0.1, 0.2, 0.3, 0.4, 0.5, patches of "
-        "16x16); name" in capsys.readouterr().err
-    )
+    expected = "dust-denoise: fits no column of dust-table4 on avenue (CS rate 0.1, 0.2, 0.3, 0.4, 0.5,"
+    assert f"{expected} patches of 16x16); name" in capsys.readouterr().err
     assert run(*arguments, "--weights", "ucsd=dust-cs20") == 2
-    assert (
-        "dust-cs20: fits no column of dust-table4 on avenue, but is named for ucsd; name others"
-        in capsys.readouterr().err
-    )
+    expected = "dust-cs20: fits no column of dust-table4 on avenue, but is named for ucsd; name others"
+    assert expected in capsys.readouterr().err
 
 
 def test_weights_with_other_patches_or_for_a_single_sigma_are_refused_where_they_do_not_fit(tmp_path, capsys):
@@ -244,16 +224,6 @@ def test_weights_with_other_patches_or_for_a_single_sigma_are_refused_where_they
     )
     assert run("--suite", "awgn-rgb", "--data", tmp_path, "--sets", "set8", "--weights", printed) == 2
     assert "one network for every sigma" in capsys.readouterr().err
-
-
-def test_a_file_of_weights_may_have_an_equals_sign_in_its_path(tmp_path):
-    write_avenue(tmp_path)
-    folder = tmp_path / "lr=1e-4"
-    folder.mkdir()
-    found = evaluate(
-        "dust-table4", data=tmp_path, sets=["avenue"], weights=[str(tiny_dust(folder, "own", kind="printed"))]
-    )
-    assert [row.weights for row in found.rows if row.measured] == ["own"]
 
 
 LAYERS = {"algorithm1": {"iterations": 2}, "sista": {"layers": 2}}  # instead of a hundred
@@ -305,14 +275,6 @@ ABLATIONS: dict[str, dict[str, object]] = {
 }
 
 
-def test_ablations_are_rows_of_the_papers_tables():
-    rows = {system for number in (8, 9, 11, 12) for system in read_table(f"mbt-table{number}").systems}
-    assert {f"mb-taylorformer-b{name}" for name in ABLATIONS} <= rows
-    assert {"vsr-transformer-no-stcsa", "vsr-transformer-no-boff", "vsr-transformer-3-frames"} <= set(
-        read_table("vsr-table6").systems
-    )
-
-
 @pytest.mark.parametrize(
     ("family", "config", "system"),
     [
@@ -330,7 +292,11 @@ def test_a_network_is_the_system_that_its_configuration_says(family, config, sys
     assert system_of(model) == system
 
 
-def test_the_released_forms_have_the_papers_names():
+def test_ablations_and_released_forms_are_rows_of_the_papers_tables():
+    ablations = {system for number in (8, 9, 11, 12) for system in read_table(f"mbt-table{number}").systems}
+    assert {f"mb-taylorformer-b{name}" for name in ABLATIONS} <= ablations
+    clips = {"vsr-transformer-no-stcsa", "vsr-transformer-no-boff", "vsr-transformer-3-frames"}
+    assert clips <= set(read_table("vsr-table6").systems)
     assert "vsr-transformer" in read_table("vsr-table3").systems
     assert {"mb-taylorformer-b", "mb-taylorformer-l"} <= set(read_table("mbt-table2").systems)
     assert system_of(load_model("dust-cs20")) in read_table("dust-table4").systems

@@ -2,7 +2,6 @@
 
 from fractions import Fraction
 from pathlib import Path
-from typing import Any
 
 import av
 import numpy as np
@@ -10,10 +9,6 @@ import pytest
 from command_line import run
 from rgb_networks import doubling, keeping, write_weights
 from sample_videos import write_video
-
-from vidrestore.jobs.request import Request
-from vidrestore.jobs.summary import Summary
-from vidrestore.options import RestoreOptions
 
 IMAGE_TASKS = {
     "denoise": "denoised",
@@ -72,16 +67,11 @@ def test_sr_makes_a_video_as_large_as_asked_for(video, asked, suffix, size):
             assert np.abs(found.reformat(format="gray").to_ndarray().astype(float) - small).mean() < 4
 
 
-@pytest.mark.parametrize(
-    "asked, message",
-    [
-        (("--height", "48"), "--height 48: the video has 48 lines, and sr makes more of them, up to 192"),
-        (("--height", "194"), "and sr makes more of them, up to 192"),
-    ],
-)
-def test_sizes_that_sr_does_not_make_are_refused(video, capsys, asked, message):
-    assert run("sr", video, *asked) == 2
-    assert message in printed(capsys)
+@pytest.mark.parametrize("height", [48, 194])
+def test_sizes_that_sr_does_not_make_are_refused(video, capsys, height):
+    assert run("sr", video, "--height", height) == 2
+    expected = f"--height {height}: the video has 48 lines, and sr makes more of them, up to 192"
+    assert expected in printed(capsys)
 
 
 @pytest.mark.parametrize("task", ["derain", "sr"])
@@ -91,33 +81,6 @@ def test_without_bundled_weights_the_error_says_how_to_import_some(video, task, 
     assert f"no weights for '{task}' are bundled" in (text := printed(capsys))
     assert "vidrestore weights import FILE" in text and "--model OUT.safetensors" in text
     assert [path.name for path in video.parent.iterdir()] == ["video.mkv"]
-
-
-def test_options_reach_the_library(video, monkeypatch):
-    seen: list[tuple[str, RestoreOptions]] = []
-
-    def note(request: Request, *rest: Any) -> Summary:
-        seen.append((request.task, request.options))
-        return Summary(request.source, request.output, 0, 0.0)
-
-    monkeypatch.setattr("vidrestore.jobs.batch.restore_request", note)
-    given = (
-        "--tile 512 --steady --model m.safetensors --strength 0.5 --drop audio,data "
-        "--crf 20 --threads 3 --overwrite"
-    )
-    assert run("desnow", video, *given.split()) == 0
-    ((task, options),) = seen
-    assert (task, options.tile, options.steady, options.model) == (
-        "desnow",
-        512,
-        True,
-        "m.safetensors",
-    )
-    assert (options.strength, options.drop, options.encoder.crf) == (0.5, {"audio", "data"}, 20)
-    assert (options.threads, options.overwrite) == (3, True)
-    for command in ("dehaze", "sr", "denoise"):
-        assert run(command, video, "--tile", "auto") == 0
-        assert seen[-1] == (command, RestoreOptions())
 
 
 def test_an_enlarged_video_is_shown_enlarged_where_its_pixels_are_not_square(tmp_path):

@@ -4,6 +4,7 @@ import hashlib
 import json
 import math
 import re
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -34,9 +35,7 @@ def test_a_report_holds_pictures_noise_flicker_bitrate_and_settings(video):
     assert run(video, "--lossless", "--sigma", "5", "--report", page) == 0
     found = result_of(page)
     (row,) = found["rows"]
-    assert {"noise", "flicker", "bitrate"} <= set(row["measured"]) and row["reference"].keys() == row[
-        "measured"
-    ].keys()
+    assert {"noise", "flicker", "bitrate"} <= {*row["measured"]} == {*row["reference"]}
     assert row["measured"]["noise"] == row["reference"]["noise"]  # the model changes nothing
     assert any("sigma 5" in line and "lossless=True" in line for line in found["protocol"])
     text = page.read_text(encoding="utf-8")
@@ -74,10 +73,8 @@ def test_a_finished_video_gets_its_report_later_and_several_need_a_folder(video,
     pages = video.with_name("pages")
     pages.mkdir()
     assert run(video, video.with_name("other.mkv"), "--lossless", "--report", pages) == 0
-    assert sorted(path.name for path in pages.iterdir()) == [
-        "other.denoised.mkv.html",
-        "video.denoised.mkv.html",
-    ]
+    made = sorted(path.name for path in pages.iterdir())
+    assert made == ["other.denoised.mkv.html", "video.denoised.mkv.html"]
 
 
 @pytest.mark.parametrize("other", [("--preview", "1s"), ("-o", "-")])
@@ -87,10 +84,8 @@ def test_a_report_needs_a_file(video, other, capsys):
 
 
 def test_the_longest_scenes_are_shown():
-    scenes = tuple(
-        Scene(first, stop, (1.0,))
-        for first, stop in [(0, 2), (2, 40), (40, 45), (45, 90), (90, 130), (130, 160)]
-    )
+    ends = (0, 2, 40, 45, 90, 130, 160)
+    scenes = tuple(Scene(first, stop, (1.0,)) for first, stop in pairwise(ends))
     assert sample_starts(Summary("a", "b", 160, 1.0, scenes)) == [21, 67, 110, 145]
     assert sample_starts(Summary("a", "b", 1, 1.0)) == [0]
 
@@ -119,9 +114,8 @@ def test_equal_frames_make_no_mean_infinite(tmp_path):
     assert each[:2] == (math.inf, math.inf) and max(each[2:]) < 40
     errors = [255**2 / 10 ** (value / 10) for value in each[2:]]
     assert found.rows[0].measured["psnr"] == pytest.approx(sum(each[2:]) / 2, abs=1e-3)
-    assert found.rows[0].measured["psnr_mse"] == pytest.approx(
-        10 * math.log10(255**2 / (sum(errors) / 4)), abs=1e-3
-    )
+    over_all = 10 * math.log10(255**2 / (sum(errors) / 4))
+    assert found.rows[0].measured["psnr_mse"] == pytest.approx(over_all, abs=1e-3)
     assert found.notes == ("a.y4m: 2 frames are equal to those of clean.y4m",)
     same = evaluate(videos=[clean], reference=clean)
     assert same.rows[0].measured["psnr"] == same.rows[0].measured["psnr_mse"] == math.inf

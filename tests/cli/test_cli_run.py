@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from command_line import run
+from denoise_command import identity  # noqa: F401  (a fixture of all tests here)
 from rgb_networks import doubling, write_weights
 from sample_pictures import write_picture
 from sample_videos import write_video
@@ -14,12 +15,6 @@ from taylor_networks import small
 
 from vidrestore.media.reader import VideoReader
 from vidrestore.media.segment_file import SegmentWriter
-from vidrestore.restorers.base import TASKS
-
-
-@pytest.fixture(autouse=True)
-def identity(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(TASKS, "denoise", TASKS["<identity>"])
 
 
 @pytest.fixture
@@ -36,19 +31,16 @@ def pictures(path: Path) -> list[tuple[int, list[bytes]]]:
 def test_steps_give_the_frames_of_the_commands_one_after_the_other(video, tmp_path):
     for name in ("a", "b"):
         (tmp_path / name).mkdir()
-    first, second = (
-        write_weights(tmp_path / "a", small(), "derain"),
-        write_weights(tmp_path / "b", doubling(), "sr"),
-    )
+    first = write_weights(tmp_path / "a", small(), "derain")
+    second = write_weights(tmp_path / "b", doubling(), "sr")
     common = ("--lossless", "--threads", "2", "-q")
     assert run("derain", video, "-o", tmp_path / "one.mkv", "--model", first, *common) == 0
     assert run("sr", tmp_path / "one.mkv", "-o", tmp_path / "two.mkv", "-x2", "--model", second, *common) == 0
     given = ("--set", f"derain.model={first}", "--set", f"sr.model={second}", "--set", "sr.scale=2")
     assert run("run", video, "--steps", "denoise,derain,sr", *given, *common) == 0
     made = video.with_name("video.denoised.derained.x2.mkv")
-    for (pts, planes), (other_pts, others) in zip(
-        pictures(made), pictures(tmp_path / "two.mkv"), strict=True
-    ):
+    two = pictures(tmp_path / "two.mkv")
+    for (pts, planes), (other_pts, others) in zip(pictures(made), two, strict=True):
         assert pts == other_pts
         for plane, other in zip(planes, others, strict=True):
             given, wanted = (np.frombuffer(each, np.uint8).astype(int) for each in (plane, other))
@@ -93,9 +85,8 @@ def test_steps_that_were_stopped_resume_and_give_the_same_file(video, monkeypatc
     assert "the same command resumes from there" in capsys.readouterr().err
     assert run(*line, "-o", made, "--json") == 0
     done = json.loads(capsys.readouterr().out.splitlines()[-1])
-    assert (
-        0 < done["details"]["reused"] < 40 and made.read_bytes() == video.with_name("whole.mkv").read_bytes()
-    )
+    assert 0 < done["details"]["reused"] < 40
+    assert made.read_bytes() == video.with_name("whole.mkv").read_bytes()
 
 
 def test_steps_are_planned_previewed_and_reported(video, capsys):

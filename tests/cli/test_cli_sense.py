@@ -54,24 +54,20 @@ def test_refused_options_are_an_event_too(video, capsys):
 @pytest.mark.parametrize(
     "arguments, code, message",
     [
-        (
-            ("sense", "VIDEO", "--rate", "0.77", "-o", "m.safetensors"),
-            2,
-            "no weights for a rate of 0.77; there are:",
-        ),
-        (("sense", "nothing.mkv", "--model", "MODEL", "-o", "m.safetensors"), 1, "no such file"),
-        (("sense", "VIDEO", "--model", "MODEL", "-o", "m.mkv"), 1, "written as .safetensors"),
-        (("recover", "VIDEO", "-o", "out.mkv"), 1, "not a file of measurements"),
-        (("recover", "MODEL", "-o", "out.mkv"), 1, "not a file of measurements"),
-        (("recover", "MODEL", "-o", "out.mkv", "--cfr", "25"), 2, "is for a pipe"),
+        ("sense VIDEO --rate 0.77 -o m.safetensors", 2, "no weights for a rate of 0.77; there are:"),
+        ("sense nothing.mkv --model MODEL -o m.safetensors", 1, "no such file"),
+        ("sense VIDEO --model MODEL -o m.mkv", 1, "written as .safetensors"),
+        ("recover VIDEO -o out.mkv", 1, "not a file of measurements"),
+        ("recover MODEL -o out.mkv", 1, "not a file of measurements"),
+        ("recover MODEL -o out.mkv --cfr 25", 2, "is for a pipe"),
     ],
-    ids=lambda value: " ".join(value) if isinstance(value, tuple) else None,
 )
 def test_what_is_wrong_is_reported_with_its_exit_code(
     arguments, code, message, video, model, capsys, monkeypatch
 ):
     monkeypatch.chdir(video.parent)
-    assert run(*({"VIDEO": video, "MODEL": model}.get(argument, argument) for argument in arguments)) == code
+    names = {"VIDEO": video, "MODEL": model}
+    assert run(*(names.get(argument, argument) for argument in arguments.split())) == code
     assert message in " ".join(capsys.readouterr().err.replace("│", " ").split())
     assert sorted(path.name for path in video.parent.iterdir()) == ["video.mkv", "weights"]
 

@@ -3,26 +3,23 @@
 import base64
 import json
 import re
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from command_line import run as command
 from denoise_command import identity  # noqa: F401  (a fixture of all tests here)
 from sample_videos import write_video
 from typer.main import get_command
 
-from vidrestore.cli import main
 from vidrestore.cli.app import app
 from vidrestore.jobs import suggestion
 from vidrestore.jobs.suggestion import edge_ratio
 from vidrestore.media.pictures import png, read_rgb
 
-
-def run(*arguments: object) -> int:
-    with pytest.raises(SystemExit) as end:
-        main(["suggest", *map(str, arguments)])
-    return int(end.value.code or 0)
+run = partial(command, "suggest")
 
 
 @pytest.fixture

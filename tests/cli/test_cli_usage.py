@@ -2,7 +2,6 @@
 
 import pytest
 from command_line import run
-from sample_videos import write_video
 
 from vidrestore.errors import OptionError
 from vidrestore.restorers.devices import torch_device
@@ -41,7 +40,6 @@ from vidrestore.restorers.devices import torch_device
         ("denoise a.mp4 --json -o -", ("both need stdout",)),
         ("dehaze a.mp4 --tile large", ("expected auto, or a whole number of pixels",)),
         ("dehaze a.mp4 --tile 16", ("tile must be greater than or equal to 64, found 16",)),
-        ("dehaze a.mp4 --sigma 20", ("No such option: --sigma",)),
         ("sr a.mp4 -x5", ("scale must be less than or equal to 4, found 5",)),
         ("sr a.mp4 --height 111", ("height must be a multiple of 2, found 111",)),
         ("sr a.mp4 --height 96 -x2", ("scale and height both say how large the output is",)),
@@ -82,13 +80,6 @@ def test_cuda_without_it_in_pytorch_says_which_this_is_and_where_the_other_is(mo
     monkeypatch.setattr("torch.__version__", "2.13.0+cpu")
     with pytest.raises(OptionError, match=r"this one \(2.13.0\+cpu\) is for CPUs only; https://pytorch.org"):
         torch_device("cuda")
-
-
-def test_a_preset_that_is_a_kind_of_video_is_told_from_an_encoders_speed(tmp_path, capsys):
-    write_video(tmp_path / "in.mp4", 2)
-    assert run("denoise", tmp_path / "in.mp4", "--preset", "tape") == 2
-    printed = capsys.readouterr().err
-    assert "the encoder's speeds; recipes for kinds of videos are in examples/README.md" in printed
 
 
 def test_a_file_in_the_place_of_the_command_names_where_it_goes(tmp_path, capsys):

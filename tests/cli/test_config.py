@@ -22,7 +22,7 @@ def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, RestoreOptions]]:
     """The task and the options that the library is asked for."""
     asked: list[tuple[str, RestoreOptions]] = []
-    monkeypatch.setattr(restoring, "run_task", lambda task, run, options: asked.append((task, options)))
+    monkeypatch.setattr(restoring, "run_steps", lambda run, steps: asked.extend(steps()))
     return asked
 
 
@@ -39,9 +39,8 @@ def test_the_command_line_wins_over_variables_and_these_over_the_file(file, aske
 
 
 def test_options_of_a_table_are_for_its_command_and_those_at_the_top_for_all(file, asked):
-    file.write_text(
-        'drop = "cover"\nencoder-option = ["a=b", "c=d"]\n[denoise]\nquality = "best"\nno-tags = true\n'
-    )
+    common = 'drop = "cover"\nencoder-option = ["a=b", "c=d"]\n'
+    file.write_text(f'{common}[denoise]\nquality = "best"\nno-tags = true\n')
     assert run("denoise", "in.mp4") == run("dehaze", "in.mp4") == 0
     (_, denoise), (_, dehaze) = asked
     assert (denoise.quality, denoise.tags, denoise.drop) == ("best", False, {"cover"})
@@ -112,7 +111,5 @@ def test_a_misspelt_variable_is_warned_of_once(file, asked, monkeypatch, capsys)
     monkeypatch.setenv("VIDRESTORE_DEVICES", "cpu")
     monkeypatch.setenv("VIDRESTORE_CRF", "20")
     assert run("denoise", "in.mp4") == 0
-    said = capsys.readouterr().err.splitlines()
-    assert said == [
-        "vidrestore: warning: the variable VIDRESTORE_DEVICES sets no option; did you mean VIDRESTORE_DEVICE"
-    ]
+    warning = "the variable VIDRESTORE_DEVICES sets no option; did you mean VIDRESTORE_DEVICE"
+    assert capsys.readouterr().err == f"vidrestore: warning: {warning}\n"

@@ -2,8 +2,6 @@
 
 import os
 import re
-import subprocess
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
@@ -11,6 +9,7 @@ from typing import Annotated, Any
 
 import pytest
 import typer
+from command_line import python
 from typer.testing import CliRunner
 
 from vidrestore.cli import restoring
@@ -99,29 +98,27 @@ def test_the_help_names_the_defaults_that_the_library_has():
 def given(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> RestoreOptions:
     """What the library is asked for by `vidrestore denoise in.mp4 ARGUMENTS`."""
     asked: list[RestoreOptions] = []
-    monkeypatch.setattr(restoring, "run_task", lambda task, run, options: asked.append(options))
+    monkeypatch.setattr(restoring, "run_steps", lambda run, steps: asked.append(steps()[0][1]))
     result = CliRunner().invoke(app, ["denoise", "in.mp4", *arguments], catch_exceptions=False)
     assert result.exit_code == 0, result.output
     return asked[0]
 
 
 def test_without_options_the_library_is_asked_for_its_defaults(monkeypatch):
-    assert given(monkeypatch) == RestoreOptions()
+    assert given(monkeypatch) == given(monkeypatch, "--tile", "auto") == RestoreOptions()
 
 
 def test_options_become_the_fields_that_declare_them(monkeypatch):
-    line = (
-        "--sigma 20 --quality best --strength 0.5 --no-scene-detect --start 1m30s --duration 0:10 "
-        "--drop audio,data --drop cover"
-    )
-    line += (
-        " --encoder libx265 --crf 20 --encoder-option a=b --encoder-option c=d=e --lossless -y --cfr "
-        "30000/1001 --tile 128"
-    )
+    line = """--sigma 20 --quality best --strength 0.5 --steady --no-scene-detect --start 1m30s
+        --duration 0:10 --drop audio,data --drop cover --encoder libx265 --crf 20 --encoder-option a=b
+        --encoder-option c=d=e --lossless -y --cfr 30000/1001 --tile 128 --model m.safetensors --threads 3"""
     assert given(monkeypatch, *line.split()) == RestoreOptions(
         sigma=20.0,
         quality="best",
+        model="m.safetensors",
+        threads=3,
         strength=0.5,
+        steady=True,
         scene_detect=False,
         start=Fraction(90),
         duration=Fraction(10),
@@ -164,38 +161,25 @@ def test_a_new_field_is_a_new_option():
 
 def completed(*words: str) -> list[str]:
     """What bash is offered for the last word."""
-    variables = {
-        "COMP_WORDS": " ".join(("vidrestore", *words)),
-        "COMP_CWORD": str(len(words)),
-        "_VIDRESTORE_COMPLETE": "complete_bash",
-    }
+    variables = {"COMP_WORDS": " ".join(("vidrestore", *words)), "COMP_CWORD": str(len(words))}
+    variables["_VIDRESTORE_COMPLETE"] = "complete_bash"
     code = (
         "import sys; sys.argv[0] = 'vidrestore'; from vidrestore.cli.app import app; "
         "app(prog_name='vidrestore')"
     )
-    result = subprocess.run(
-        [sys.executable, "-c", code],
-        env=os.environ | variables,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=True,
-    )
-    return result.stdout.split()
+    return python("-c", code, env=os.environ | variables, check=True).stdout.split()
+
+
+def weights_for(task: str) -> list[str]:
+    return [name for name, card in read_manifest().items() if card.task == task]
 
 
 @pytest.mark.parametrize(
     ("words", "offered"),
     [
         (("denoise", "--model", "dust-d"), [name for name in read_manifest() if name.startswith("dust-d")]),
-        (
-            ("dehaze", "--model", ""),
-            [name for name, card in read_manifest().items() if card.task == "dehaze"],
-        ),
-        (
-            ("sense", "--model", ""),
-            [name for name, card in read_manifest().items() if card.task == "recover"],
-        ),
+        (("dehaze", "--model", ""), weights_for("dehaze")),
+        (("sense", "--model", ""), weights_for("recover")),
         (("denoise", "--encoder", "libx26"), [name for name in ENCODERS if name.startswith("libx26")]),
         (("bench", "--task", "de"), ["denoise", "dehaze", "derain", "desnow", "deblur"]),
     ],

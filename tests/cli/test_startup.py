@@ -2,10 +2,8 @@
 loaded, not by the clock.
 """
 
-import subprocess
-import sys
-
 import pytest
+from command_line import python
 from fresh_interpreter import HEAVY, command, loaded_by
 
 
@@ -23,9 +21,7 @@ def test_help_and_lists_load_nothing_heavy(arguments):
 
 
 def test_importing_the_package_prints_nothing():
-    result = subprocess.run(
-        [sys.executable, "-c", "import vidrestore"], capture_output=True, text=True, timeout=120, check=True
-    )
+    result = python("-c", "import vidrestore", check=True)
     assert (result.stdout, result.stderr) == ("", "")
 
 

@@ -36,13 +36,7 @@ WRITERS = {
 @pytest.mark.parametrize(
     "name, line", [(name, line) for name, lines in WRITERS.items() for line in lines], ids=str
 )
-def test_a_file_of_others_is_refused_before_work(
-    video: Path,
-    name: str,
-    line: tuple[str, ...],
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture,
-) -> None:
+def test_a_file_of_others_is_refused_before_work(video, name, line, monkeypatch, capsys):
     monkeypatch.chdir(video.parent)
     Path(name).write_text("precious")
     before = sorted(Path().iterdir())
@@ -51,7 +45,7 @@ def test_a_file_of_others_is_refused_before_work(
     assert Path(name).read_text() == "precious" and sorted(Path().iterdir()) == before
 
 
-def test_a_sheet_is_not_written_over_its_photo(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+def test_a_sheet_is_not_written_over_its_photo(tmp_path, capsys):
     photo = tmp_path / "photo.png"
     write_video(photo, 1, "png", "rgb24", format="image2")
     before = photo.read_bytes()
@@ -59,9 +53,7 @@ def test_a_sheet_is_not_written_over_its_photo(tmp_path: Path, capsys: pytest.Ca
     assert "the output is the input" in capsys.readouterr().err and photo.read_bytes() == before
 
 
-def test_pages_and_tables_are_replaced_by_the_same_command_alone(
-    video: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
-) -> None:
+def test_pages_and_tables_are_replaced_by_the_same_command_alone(video, monkeypatch, capsys):
     monkeypatch.chdir(video.parent)
     compared = ("eval", "in.mkv", "--reference", "in.mkv", "--html", "e.html", "--json", "e.json", "--csv")
     for _ in range(2):
@@ -73,7 +65,7 @@ def test_pages_and_tables_are_replaced_by_the_same_command_alone(
     assert run("denoise", "in.mkv", "-o", "other.mkv", "--report", "page.html", "-q", "-y") == 0
 
 
-def test_two_inputs_of_one_name_have_two_pages(video: Path, tmp_path: Path) -> None:
+def test_two_inputs_of_one_name_have_two_pages(video, tmp_path):
     for folder in ("a", "b"):
         (tmp_path / folder).mkdir()
         (tmp_path / folder / "in.mkv").write_bytes(video.read_bytes())
@@ -84,9 +76,7 @@ def test_two_inputs_of_one_name_have_two_pages(video: Path, tmp_path: Path) -> N
     assert len(list(pages.iterdir())) == 2 == len(list(tmp_path.glob("*/*.vidrestore.json")))
 
 
-def test_an_output_is_no_other_input_of_the_command(
-    video: Path, tmp_path: Path, capsys: pytest.CaptureFixture
-) -> None:
+def test_an_output_is_no_other_input_of_the_command(video, tmp_path, capsys):
     (tmp_path / "out").mkdir()
     other = tmp_path / "out" / "in.denoised.mkv"
     other.write_bytes(video.read_bytes())

@@ -1,4 +1,9 @@
-"""The command in this process."""
+"""The command in this process, and Python in others."""
+
+import os
+import subprocess
+import sys
+from typing import Any
 
 import pytest
 
@@ -10,3 +15,19 @@ def run(*arguments: object) -> int:
     with pytest.raises(SystemExit) as end:
         main([*map(str, arguments)])
     return int(end.value.code or 0)
+
+
+def python(*arguments: str, **options: Any) -> subprocess.CompletedProcess[Any]:
+    """Run Python in a process of its own, with its output captured as text unless `options` differ."""
+    usual = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "timeout": 120}
+    return subprocess.run([sys.executable, *arguments], **(usual | options))
+
+
+def on_terminal(code: str) -> tuple[str, str]:
+    """Run Python code with stderr on a terminal of 100 columns; return stdout and the terminal's text."""
+    terminal, stderr = os.openpty()
+    done = python("-c", code, stderr=stderr, env=os.environ | {"TERM": "xterm", "COLUMNS": "100"})
+    os.close(stderr)
+    shown = os.read(terminal, 100_000).decode()
+    os.close(terminal)
+    return done.stdout, shown

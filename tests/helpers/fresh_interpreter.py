@@ -1,7 +1,6 @@
 """The modules that a fresh interpreter loads for a command."""
 
-import subprocess
-import sys
+from command_line import python
 
 HEAVY = {"torch", "av", "numpy", "safetensors", "huggingface_hub"}
 
@@ -11,10 +10,7 @@ def loaded_by(code: str) -> set[str]:
     report = (
         f"{code}\nimport sys; print(*{{name.partition('.')[0] for name in sys.modules}}, file=sys.stderr)"
     )
-    result = subprocess.run(
-        [sys.executable, "-c", report], capture_output=True, text=True, timeout=120, check=True
-    )
-    return set(result.stderr.split())
+    return set(python("-c", report, check=True).stderr.split())
 
 
 def command(*arguments: str) -> str:

@@ -25,7 +25,8 @@ from vidrestore.cli.config_commands import config, use_user_file
 from vidrestore.cli.eval_commands import evaluate
 from vidrestore.cli.inputs import INTERRUPTED
 from vidrestore.cli.inspect_commands import devices, inspect, suggest, verify
-from vidrestore.cli.restoring import HELP, RESTORE_COMMANDS, run
+from vidrestore.cli.restoring import HELP, RESTORE_COMMANDS
+from vidrestore.cli.run_command import run
 from vidrestore.cli.sense_commands import recover, sense
 from vidrestore.cli.terminal import as_options, say, show
 from vidrestore.cli.train_commands import train
@@ -129,7 +130,7 @@ def main(arguments: list[str] | None = None) -> None:
     except (MemoryError, RuntimeError, OSError, ImportError, SystemError) as error:
         if isinstance(error, OSError) and _is_of_stdout(error):
             _say_full(error)
-        if not ran_out_of_memory(error):
+        if not isinstance(error, MemoryError) and not any(words in str(error) for words in _NO_MEMORY):
             raise
         say(f"vidrestore: {MEMORY_ADVICE}", sys.stderr)
         sys.exit(1)
@@ -145,11 +146,6 @@ def _leave_workers(error: BaseException | None) -> None:
     if isinstance(error, SystemExit) and any(each.name == WORKER for each in threading.enumerate()):
         sys.stderr.flush()
         os._exit(error.code if isinstance(error.code, int) else 1)
-
-
-def ran_out_of_memory(error: BaseException) -> bool:
-    """Return True for errors of Python, torch, FFmpeg and the system that mean a lack of memory."""
-    return isinstance(error, MemoryError) or any(words in str(error) for words in _NO_MEMORY)
 
 
 def _flush_stdout() -> None:
@@ -193,8 +189,8 @@ def usage_line(error: Any) -> str:
         return f"{unknown[1]} is no command; name the command first, such as vidrestore denoise {unknown[1]}"
     if unknown and (meant := OTHER_NAMES.get(unknown[1])):
         text += f". Did you mean '{meant}'"
-    text = _better_hint(text, getattr(error, "ctx", None)) + _origin(error)
     context, words = getattr(error, "ctx", None), list[str]()
+    text = _better_hint(text, context) + _origin(error)
     while context is not None and context.parent is not None:
         words.insert(0, str(context.info_name))
         context = context.parent

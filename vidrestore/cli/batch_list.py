@@ -22,8 +22,8 @@ NAME, SCHEMA = "vidrestore-batch.json", 1
 
 
 class BatchList:
-    """A listener that notes what becomes of each input, and passes events on; `write` makes the file, in the
-    folder that all outputs are in or below. Raises OptionError if another program's file has its name.
+    """A listener that records the state of each input, and passes events on; `write` makes the file, in the
+    common folder of all outputs. Raises OptionError if another program's file has its name.
 
     States: "not begun", "done", "damaged" (done, but the source was), "skipped", "failed", "interrupted" and
     "left out".
@@ -34,16 +34,15 @@ class BatchList:
         sources: Sequence[str],
         outputs: Mapping[str, Target],
         left_out: Mapping[str, str],
-        next_: Listener,
+        on_event: Listener,
     ) -> None:
-        self._next = next_
+        self._on_event = on_event
         folders = {str(output.path.absolute().parent) for output in outputs.values()}
         self.path = Path(os.path.commonpath(folders), NAME)
-        made = {source: str(outputs[source]) if source in outputs else None for source in sources}
-        self._states: dict[str, dict[str, Any]] = {
-            source: {"input": source, "output": output, "state": "not begun", "reason": None}
-            for source, output in made.items()
-        }
+        self._states: dict[str, dict[str, Any]] = {}
+        for source in sources:
+            output = str(outputs[source]) if source in outputs else None
+            self._states[source] = {"input": source, "output": output, "state": "not begun", "reason": None}
         for source, origin in left_out.items():
             reason = f"named like the output of {origin}"
             self._states[source] = {"input": source, "output": None, "state": "left out", "reason": reason}
@@ -59,7 +58,7 @@ class BatchList:
         elif isinstance(event, Failed):
             state = "interrupted" if event.exit_code == INTERRUPTED else "failed"
             self.note(event.source, state, as_options(event.message))
-        self._next(event)
+        self._on_event(event)
 
     def note(self, source: str, state: str, reason: str | None = None) -> None:
         if source in self._states:
@@ -68,9 +67,8 @@ class BatchList:
     def write(self) -> None:
         """Write the list. Raises MediaError."""
         content = {"vidrestore_batch": SCHEMA, "inputs": list(self._states.values())}
-        write_whole(
-            self.path, json.dumps(content, indent=1, ensure_ascii=False).encode("utf-8", "backslashreplace")
-        )
+        text = json.dumps(content, indent=1, ensure_ascii=False)
+        write_whole(self.path, text.encode("utf-8", "backslashreplace"))
 
 
 def _is_ours(path: Path) -> bool:

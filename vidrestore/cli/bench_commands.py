@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from vidrestore import option_values
-from vidrestore.cli.command_options import complete_tasks, with_options
+from vidrestore.cli.command_options import with_options
 from vidrestore.cli.terminal import say, show, show_json
 from vidrestore.event_log import counted_words
 from vidrestore.options import EncoderOptions, RestoreOptions
+from vidrestore.restorers.base import TASKS
 
 if TYPE_CHECKING:
     from vidrestore.jobs.bench import Benchmark
-
 
 OFFERED = ("quality", "model", "device", "precision", "threads")
 
@@ -33,7 +33,7 @@ def bench(
         typer.Option(
             metavar="TASK",
             help="denoise, dehaze, derain, desnow, deblur or sr.",
-            autocompletion=complete_tasks,
+            autocompletion=lambda: list(TASKS),
         ),
     ] = "denoise",
     sigma: Annotated[

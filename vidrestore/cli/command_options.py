@@ -131,37 +131,24 @@ def one_use_of_stdout(json: bool, output: str | None) -> None:
         raise typer.BadParameter("--json and -o - both need stdout; leave one out")
 
 
-def _models(context: typer.Context, incomplete: str) -> list[tuple[str, str]]:
+def _models(context: typer.Context) -> list[tuple[str, str]]:
     """Return names of weights with their tasks: those of the command's task, or all if it has none."""
     from vidrestore.weights.manifest import cards_for, read_manifest
 
     task = {"sense": "recover"}.get(str(context.info_name), context.info_name)
-    found = sorted((card.name, card.task) for card in cards_for(task, read_manifest()))
-    return [each for each in found if each[0].startswith(incomplete)]
+    return sorted((card.name, card.task) for card in cards_for(task, read_manifest()))
 
 
-def _encoders(incomplete: str) -> list[str]:
-    """Return names of encoders."""
+def _encoders() -> list[str]:
     from vidrestore.media.encoder_table import ENCODERS
 
-    return [name for name in ENCODERS if name.startswith(incomplete)]
-
-
-def complete_tasks(incomplete: str) -> list[str]:
-    """Return names of tasks."""
-    from vidrestore.restorers.base import TASKS
-
-    return [name for name in TASKS if name.startswith(incomplete)]
-
-
-def _devices(incomplete: str) -> list[str]:
-    return [name for name in ("auto", "cpu", "cuda", "mps") if name.startswith(incomplete)]
+    return list(ENCODERS)
 
 
 COMPLETIONS: dict[str, Callable[..., list[str] | list[tuple[str, str]]]] = {
     "model": _models,
     "encoder": _encoders,
-    "device": _devices,
+    "device": lambda: ["auto", "cpu", "cuda", "mps"],
 }
 
 

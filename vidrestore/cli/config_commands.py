@@ -18,8 +18,10 @@ from typing import Any, cast
 import typer
 from typer.core import TyperGroup
 
+from vidrestore.checking import parse_toml
 from vidrestore.cli.terminal import say, show
 from vidrestore.errors import OptionError
+from vidrestore.files.regular import LARGEST_TOML, read_limited
 from vidrestore.files.user_folders import user_folder
 from vidrestore.options import QUALITY
 
@@ -53,18 +55,18 @@ def _warn_of_variables(known: set[str]) -> None:
             say(f"vidrestore: warning: the variable {name} sets no option{meant}", sys.stderr)
 
 
-def user_defaults(commands: Commands) -> dict[str, dict[str, Any]]:
-    """Return what the user's file sets for each command, by parameter. Raises OptionError."""
-    if not user_file().exists():
-        return {name: {} for name in commands}
-    from vidrestore.checking import parse_toml
-    from vidrestore.files.regular import LARGEST_TOML, read_limited
-
+def read_toml(path: Path, place: str) -> dict[str, Any]:
+    """Return the tables of a file. Raises OptionError that begins with `place`."""
     try:
-        table = parse_toml(read_limited(user_file(), LARGEST_TOML, follow=True).decode())
+        return parse_toml(read_limited(path, LARGEST_TOML, follow=True).decode())
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
-        raise OptionError(f"{user_file()}: can't be read as TOML ({reason})") from error
+        raise OptionError(f"{place}: can't be read as TOML ({reason})") from error
+
+
+def user_defaults(commands: Commands) -> dict[str, dict[str, Any]]:
+    """Return what the user's file sets for each command, by parameter. Raises OptionError."""
+    table = read_toml(user_file(), str(user_file())) if user_file().exists() else {}
     _check_names(table, commands)
     return {name: _defaults_of(table, name, command) for name, command in commands.items()}
 

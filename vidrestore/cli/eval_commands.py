@@ -22,13 +22,11 @@ if TYPE_CHECKING:
 
 def evaluate(
     videos: Annotated[
-        list[Path] | None,
-        typer.Argument(metavar="[VIDEO]...", help="Videos for --reference."),
+        list[Path] | None, typer.Argument(metavar="[VIDEO]...", help="Videos for --reference.")
     ] = None,
     suite: Annotated[
         str | None,
         typer.Option(
-            "--suite",
             metavar="NAME",
             help="bundled: all that ships, on held-out clips; or a paper's table as in --list.",
         ),
@@ -36,41 +34,24 @@ def evaluate(
     reference: Annotated[
         Path | None,
         typer.Option(
-            "--reference",
-            metavar="FILE",
-            help="Clean video to compare with: PSNR, SSIM, and VMAF if FFmpeg has it.",
+            metavar="FILE", help="Clean video to compare with: PSNR, SSIM, and VMAF if FFmpeg has it."
         ),
     ] = None,
     config: Annotated[
         Path | None,
-        typer.Option(
-            "--config", metavar="FILE", help="Training configuration that names the held-out clips."
-        ),
+        typer.Option(metavar="FILE", help="Training configuration that names the held-out clips."),
     ] = None,
     weights: Annotated[
         list[str] | None,
-        typer.Option(
-            "--weights",
-            metavar="[SET=]NAME|FILE",
-            help="Weights, for one test set or all; repeatable.",
-        ),
+        typer.Option(metavar="[SET=]NAME|FILE", help="Weights, for one test set or all; repeatable."),
     ] = None,
-    data: Annotated[
-        Path | None, typer.Option("--data", metavar="DIR", help="Folder of the test data.")
-    ] = None,
-    systems: Annotated[
-        str, typer.Option("--systems", metavar="A,B", help="Rows of the table; default: all.")
-    ] = "",
-    sets: Annotated[
-        str, typer.Option("--sets", metavar="A,B", help="Test sets of the table; default: all.")
-    ] = "",
-    json: Annotated[
-        Path | None, typer.Option("--json", metavar="FILE", help="Write everything as JSON.")
-    ] = None,
-    csv: Annotated[Path | None, typer.Option("--csv", metavar="FILE", help="Write the table as CSV.")] = None,
+    data: Annotated[Path | None, typer.Option(metavar="DIR", help="Folder of the test data.")] = None,
+    systems: Annotated[str, typer.Option(metavar="A,B", help="Rows of the table; default: all.")] = "",
+    sets: Annotated[str, typer.Option(metavar="A,B", help="Test sets of the table; default: all.")] = "",
+    json: Annotated[Path | None, typer.Option(metavar="FILE", help="Write everything as JSON.")] = None,
+    csv: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the table as CSV.")] = None,
     html: Annotated[
-        Path | None,
-        typer.Option("--html", metavar="FILE", help="Write one page with table, pictures and curves."),
+        Path | None, typer.Option(metavar="FILE", help="Write one page with table, pictures and curves.")
     ] = None,
     device: Device = "auto",
     threads: Threads = 0,
@@ -110,8 +91,8 @@ def evaluate(
                 config=config,
                 data=data,
                 weights=weights or (),
-                systems=_names(systems),
-                sets=_names(sets),
+                systems=tuple(filter(None, systems.split(","))),
+                sets=tuple(filter(None, sets.split(","))),
                 videos=videos or (),
                 reference=reference,
                 device=device,
@@ -125,10 +106,6 @@ def evaluate(
         raise VidRestoreError(
             f"{len(found.differing)} of {len(found.rows)} metrics differ from the {found.against}'s"
         )
-
-
-def _names(text: str) -> tuple[str, ...]:
-    return tuple(name for name in text.split(",") if name)
 
 
 class ProgressLine:
@@ -176,11 +153,8 @@ def _write(found: Result, files: Mapping[str, Path]) -> None:
     from vidrestore.evaluation.page import page
     from vidrestore.files.atomic import write_whole
 
-    texts: dict[str, Callable[[], str]] = {
-        "json": found.to_json,
-        "csv": found.to_csv,
-        "html": lambda: page(found),
-    }
+    texts: dict[str, Callable[[], str]] = {"json": found.to_json, "csv": found.to_csv}
+    texts["html"] = lambda: page(found)
     failed = []
     for kind, path in files.items():
         try:
@@ -202,9 +176,8 @@ def _print(found: Result) -> None:
 
         table = Table(*cells[0])
         for row in cells[1:]:
-            table.add_row(
-                *(Text(escaped(cell)) for cell in row), style="red" if row[-1] == "differs" else None
-            )
+            style = "red" if row[-1] == "differs" else None
+            table.add_row(*(Text(escaped(cell)) for cell in row), style=style)
         Console().print(table)
     else:
         show_columns(cells)
@@ -214,12 +187,8 @@ def _print(found: Result) -> None:
 
 def _cells(found: Result) -> list[list[str]]:
     """Return headings, then a row of texts each, without columns that are empty in all rows."""
-    heads = (
-        ["system", "weights", "on"]
-        + [part for metric in found.metrics for part in (metric, found.against)]
-        + ["verdict"]
-    )
-    rows = []
+    pairs = [part for metric in found.metrics for part in (metric, found.against)]
+    rows = [["system", "weights", "on", *pairs, "verdict"]]
     for row in found.rows:
         values = [
             _number(metric, part.get(metric))
@@ -227,8 +196,8 @@ def _cells(found: Result) -> list[list[str]]:
             for part in (row.measured, row.reference)
         ]
         rows.append([row.system, row.weights, row.on, *values, row.verdict])
-    filled = [index for index in range(len(heads)) if any(row[index] for row in rows)]
-    return [[row[index] for index in filled] for row in (heads, *rows)]
+    filled = [index for index in range(len(rows[0])) if any(row[index] for row in rows[1:])]
+    return [[row[index] for index in filled] for row in rows]
 
 
 def _number(metric: str, value: float | None) -> str:

@@ -69,7 +69,7 @@ class _Stop:
 
 
 def run_each(sources: Sequence[str], work: Callable[[str], int], on_event: Listener) -> int:
-    """Call `work(source)`, which returns an exit code, for each source; return the code of the whole: that of
+    """Call `work(source)`, which returns an exit code, for each source; return the common code: that of
     a single one, else 1 if all failed, 3 if some did, 4 if a source is damaged, 0.
 
     A VidRestoreError becomes a `Failed` event. So does an interruption, which is then raised again; other
@@ -87,19 +87,18 @@ def run_each(sources: Sequence[str], work: Callable[[str], int], on_event: Liste
             codes.append(error.exit_code)
             failed.append(source)
         except KeyboardInterrupt:
-            on_event(
-                Failed(source, f"{source}: interrupted", kind="KeyboardInterrupt", exit_code=INTERRUPTED)
-            )
+            on_event(Failed(source, f"{source}: interrupted", "KeyboardInterrupt", INTERRUPTED))
             raise
-    for those, what in ((failed, "failed"), (damaged, "are damaged" if len(damaged) > 1 else "is damaged")):
-        if those and len(sources) > 1:
-            say(f"vidrestore: {len(those)} of {len(sources)} inputs {what}: {', '.join(those)}", sys.stderr)
+    for listed, state in (failed, "failed"), (damaged, "are damaged" if len(damaged) > 1 else "is damaged"):
+        if listed and len(sources) > 1:
+            names = ", ".join(listed)
+            say(f"vidrestore: {len(listed)} of {len(sources)} inputs {state}: {names}", sys.stderr)
     if failed and len(sources) > 1:
         return FAILED if len(failed) == len(sources) else SOME_FAILED
     return max(codes, default=0)
 
 
-def numbered(on_event: Listener, sources: Sequence[str]) -> Listener:
+def with_numbers(on_event: Listener, sources: Sequence[str]) -> Listener:
     """Return a listener that passes events on with the number of their source among `sources`."""
     numbers = {source: number for number, source in enumerate(sources, 1)}
 

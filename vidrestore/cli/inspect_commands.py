@@ -13,7 +13,7 @@ from vidrestore.cli.terminal import say, show, show_json
 from vidrestore.events import DAMAGED_SOURCE
 
 if TYPE_CHECKING:
-    from vidrestore.frames import ColourTags, PixelFormat, VideoInfo
+    from vidrestore.frames import ColourTags, VideoInfo
     from vidrestore.jobs.inspection import Inspection
     from vidrestore.jobs.suggestion import Suggestion
     from vidrestore.media.probe import StreamInfo
@@ -61,11 +61,9 @@ def suggest(
     source: Annotated[str, typer.Argument(metavar="IN", help="Video, photo or folder of pictures.")],
     sheet: Annotated[
         str | None,
-        typer.Option(
-            "--sheet", metavar="F.html|F.png", help="Restore a few frames in variants, side by side."
-        ),
+        typer.Option(metavar="F.html|F.png", help="Restore a few frames in variants, side by side."),
     ] = None,
-    device: Annotated[str, typer.Option("--device", metavar="NAME", help="auto, cpu, cuda or mps.")] = "auto",
+    device: Annotated[str, typer.Option(metavar="NAME", help="auto, cpu, cuda or mps.")] = "auto",
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -152,15 +150,13 @@ def _stream(stream: StreamInfo) -> str:
 
 
 def _picture(video: VideoInfo) -> str:
-    parts = [f"{video.width}x{video.height}", f"{video.pix_fmt} ({_format(video.format)})"]
+    depth = "float" if video.format.depth == 32 else f"{video.format.depth} bits"
+    alpha = ", alpha" if video.format.alpha else ""
+    parts = [f"{video.width}x{video.height}", f"{video.pix_fmt} ({depth}{alpha})"]
     parts += [f"SAR {video.sample_aspect_ratio}"] if video.sample_aspect_ratio not in (None, 1) else []
     parts += [f"rotated {video.rotation} degrees"] if video.rotation else []
     parts += ["interlaced"] if video.interlaced else []
     return ", ".join(parts)
-
-
-def _format(pixels: PixelFormat) -> str:
-    return f"{'float' if pixels.depth == 32 else f'{pixels.depth} bits'}{', alpha' if pixels.alpha else ''}"
 
 
 def _colour(tags: ColourTags) -> str:

@@ -2,25 +2,15 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, TextIO
 
-from vidrestore.cli.terminal import bar_console, cleared, escaped, fitted, in_options, say, say_json
-from vidrestore.event_log import (
-    LOGGER,
-    Logged,
-    describe,
-    numbered,
-    position_of,
-    progress_of,
-    result_of,
-    stage_of,
-)
+from vidrestore.cli.terminal import bar_console, cleared, escaped, in_options, say, say_json, show_above
+from vidrestore.event_log import Logged, describe, numbered, position_of, progress_of, result_of, stage_of
 from vidrestore.events import (
     BEFORE_START,
     Event,
@@ -50,35 +40,28 @@ def listening(json: bool = False, quiet: bool = False, *, verbose: bool = False)
     Progress and warnings go to stderr, with `verbose` also the details of plans and the time that each stage
     took. `quiet` leaves errors, and damage of a source, which changes the exit code.
     """
-    with ExitStack() as stack:
-        mixed = json and sys.stdout.isatty()  # a bar and JSON on one terminal would overwrite each other
-        has_bar = (
-            not quiet
-            and not mixed
-            and sys.stderr.isatty()
-            and os.environ.get("TERM") not in ("dumb", "unknown")
-        )
-        progress: BarListener | PlainLines = (
-            stack.enter_context(progress_bar()) if has_bar else PlainLines(sys.stderr, quiet=quiet)
-        )
-        results: tuple[Listener, ...] = (print_json,) if json else () if quiet else (print_summary,)
-        listeners: tuple[Listener, ...] = (
-            Brief(progress),
-            *results,
-        )  # the bar is removed before the summary is printed
-        if verbose and not quiet:
-            stack.enter_context(_handling(_Lines(progress.show)))
+    mixed = json and sys.stdout.isatty()  # a bar and JSON on one terminal would overwrite each other
+    shown = sys.stderr.isatty() and os.environ.get("TERM") not in ("dumb", "unknown")
+    display: AbstractContextManager[BarListener | PlainLines] = (
+        progress_bar() if shown and not (quiet or mixed) else nullcontext(PlainLines(sys.stderr, quiet=quiet))
+    )
+    with display as progress:
+        brief = Brief(progress)
 
         def emit(event: Event) -> None:
-            for listener in listeners:
-                listener(event)
+            brief(event)  # removes the bar before the result is printed
+            if json:
+                print_json(event)
+            elif not quiet:
+                print_summary(event)
 
-        yield in_options(Logged(emit))
+        log = Logged(emit, progress.show) if verbose and not quiet else Logged(emit)
+        yield lambda event: log(in_options(event))
 
 
 class Brief:
-    """A listener that passes on what a person needs of several inputs: of a photo no beginning and no plan,
-    so that it takes one line, and the same warning once.
+    """A listener that shortens the events of several inputs: a photo takes one line, without its start and
+    plan, and the same warning is passed on once.
     """
 
     def __init__(self, on_event: Listener) -> None:
@@ -96,32 +79,6 @@ class Brief:
                 return
             self._warned.add(event.message)
         self._on_event(event)
-
-
-class _Lines(logging.Handler):
-    """Shows the records that no event shows."""
-
-    def __init__(self, show: Callable[[str], None]) -> None:
-        super().__init__(logging.DEBUG)
-        self._show = show
-
-    def emit(self, record: logging.LogRecord) -> None:
-        if record.levelno == logging.DEBUG:
-            self._show(record.getMessage())
-
-
-@contextmanager
-def _handling(handler: logging.Handler) -> Iterator[None]:
-    """Let a handler take all records of the block."""
-    level = LOGGER.level
-    LOGGER.addHandler(handler)
-    LOGGER.setLevel(logging.DEBUG)
-    try:
-        yield
-    finally:
-        LOGGER.setLevel(level)
-        LOGGER.removeHandler(handler)
-        handler.close()
 
 
 def print_json(event: Event) -> None:
@@ -145,18 +102,14 @@ class PlainLines:
     """
 
     def __init__(self, stream: TextIO, *, quiet: bool = False) -> None:
-        self.stream = stream
-        self.quiet = quiet
+        self.stream, self.quiet = stream, quiet
         self._stage: tuple[str, str] | None = None
-        self._next = 0.0
+        self._next = 0.0  # when progress is due, by the monotonic clock
 
     def __call__(self, event: Event) -> None:
-        loud = isinstance(event, (Finished, Failed))
-        if (
-            (loud or not self.quiet)
-            and (not isinstance(event, Progressed) or self._is_due(event))
-            and (line := describe(event))
-        ):
+        if self.quiet and not isinstance(event, Finished | Failed):
+            return
+        if (not isinstance(event, Progressed) or self._is_due(event)) and (line := describe(event)):
             self.show(line)
 
     def show(self, line: str) -> None:
@@ -164,7 +117,7 @@ class PlainLines:
 
     def _is_due(self, event: Progressed) -> bool:
         now = time.monotonic()
-        if (event.source, event.stage) != self._stage:  # the first progress of a stage carries no information
+        if (event.source, event.stage) != self._stage:  # the first event of a stage carries no information
             self._stage, self._next = (event.source, event.stage), now + PLAIN_INTERVAL
         if now < self._next and not (event.done == event.total and event.stage == "restore"):
             return False
@@ -227,10 +180,7 @@ class BarListener:
             self.show(line)
 
     def show(self, line: str) -> None:
-        """Print a line, above the bar if there is one."""
-        console = self.progress.console
-        line = fitted(escaped(line), console.width)
-        console.print(line, markup=False, highlight=False, soft_wrap=True)
+        show_above(self.progress.console, line)
 
     def _draw(self, event: Progressed) -> None:
         width = self.progress.console.width

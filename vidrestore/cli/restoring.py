@@ -1,4 +1,4 @@
-"""`vidrestore denoise|dehaze|derain|desnow|deblur|sr` and `vidrestore run`: restore videos.
+"""`vidrestore denoise|dehaze|derain|desnow|deblur|sr`: restore videos by one task.
 
 The options come from `RestoreOptions`; `RunOptions` are those of the commands alone.
 """
@@ -8,8 +8,8 @@ from __future__ import annotations
 import shlex
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
@@ -18,31 +18,23 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from vidrestore import option_values
-from vidrestore.checking import converted, known_names, parse_toml, toml, with_settings
 from vidrestore.cli.batch_list import BatchList
 from vidrestore.cli.command_options import HelpAll, Json, Quiet, of_task, one_use_of_stdout, with_options
-from vidrestore.cli.inputs import numbered, run_each, stops_cleanly
+from vidrestore.cli.inputs import run_each, stops_cleanly, with_numbers
 from vidrestore.cli.progress import listening
 from vidrestore.cli.terminal import ask, say, show
 from vidrestore.errors import OptionError, VidRestoreError
 from vidrestore.event_log import counted_words, length_of_time
 from vidrestore.events import Failed, Progressed, Warned
-from vidrestore.files.regular import LARGEST_TOML, read_limited
-from vidrestore.options import (
-    RestoreOptions,
-    declared,
-    input_option,
-    output_option,
-    quality_option,
-    resume_option,
-)
+from vidrestore.options import RestoreOptions, input_option, output_option, resume_option
 
 if TYPE_CHECKING:
     from vidrestore.events import Listener
     from vidrestore.jobs.batch import Batch, Way
     from vidrestore.jobs.estimate import Estimate
-    from vidrestore.jobs.request import Step
     from vidrestore.jobs.summary import Summary
+
+Steps = Callable[[], list[tuple[str, RestoreOptions]]]  # tasks in order; raises OptionError
 
 
 @dataclass(frozen=True)
@@ -102,18 +94,7 @@ class RunOptions:
     ] = "local"
 
 
-def run_task(task: str, run: RunOptions, options: RestoreOptions) -> None:
-    """Restore all inputs by one task, or preview or plan them, and exit with the code."""
-
-    def steps() -> list[Step]:
-        from vidrestore.jobs.request import Step
-
-        return [Step(task, options)]
-
-    run_steps(run, steps)
-
-
-def run_steps(run: RunOptions, steps: Callable[[], list[Step]]) -> None:
+def run_steps(run: RunOptions, steps: Steps) -> None:
     """Restore all inputs by some steps, or preview or plan them, and exit with the code."""
     if run.preview is not None and run.dry_run:
         raise typer.BadParameter("--preview writes a file and --dry-run none; leave one out")
@@ -126,7 +107,7 @@ def run_steps(run: RunOptions, steps: Callable[[], list[Step]]) -> None:
     raise typer.Exit(code)
 
 
-def _run_all(run: RunOptions, steps: Callable[[], list[Step]], on_event: Listener) -> int:
+def _run_all(run: RunOptions, steps: Steps, on_event: Listener) -> int:
     """Restore all inputs and return the exit code.
 
     An error about all of them is reported for the only input, or for "" if there are several.
@@ -142,33 +123,32 @@ def _run_all(run: RunOptions, steps: Callable[[], list[Step]], on_event: Listene
     except VidRestoreError as error:
         on_event(Failed(only, str(error), kind=type(error).__name__, exit_code=error.exit_code))
         return error.exit_code
-    on_event = numbered(listed or on_event, batch.sources)
+    with closing(batch):
+        try:
+            return _restore_each(batch, run, listed, with_numbers(listed or on_event, batch.sources))
+        finally:
+            if listed:
+                listed.write()
+
+
+def _restore_each(batch: Batch, run: RunOptions, listed: BatchList | None, on_event: Listener) -> int:
     for path, origin in batch.left_out.items():
-        on_event(
-            Warned(
-                path,
-                f"left out: named like the output of {origin}, which is restored, too; to restore it, "
-                "name it alone",
-            )
-        )
+        reason = f"named like the output of {origin}, which is restored, too; to restore it, name it alone"
+        on_event(Warned(path, f"left out: {reason}"))
     for path, note in batch.notes:
         on_event(Warned(path, note))
     began, done = time.monotonic(), 0
-    with closing(batch), ExitStack() as at_last:
-        if listed:
-            at_last.callback(listed.write)
 
-        def work(source: str) -> int:
-            nonlocal done
-            found = (_recorded if run.sidecar or run.report is not None else _work)(
-                batch, source, run, on_event
-            )
-            done += 1
-            if listed and getattr(found, "skipped", False):
-                listed.note(source, "skipped", "its output exists")
-            return found.exit_code
+    def work(source: str) -> int:
+        nonlocal done
+        process = _recorded if run.sidecar or run.report is not None else _work
+        found = process(batch, source, run, on_event)
+        done += 1
+        if listed and getattr(found, "skipped", False):
+            listed.note(source, "skipped", "its output exists")
+        return found.exit_code
 
-        code = run_each(batch.sources, work, on_event)
+    code = run_each(batch.sources, work, on_event)
     if len(batch.sources) > 1 and not (run.json or run.quiet):
         say(f"{done} of {len(batch.sources)} inputs in {length_of_time(time.monotonic() - began)}")
     return code
@@ -180,16 +160,6 @@ def _list_of(batch: Batch, run: RunOptions, on_event: Listener) -> BatchList | N
     if not (run.sidecar and alone and len(batch.sources) > 1):
         return None
     return BatchList(batch.sources, batch.outputs, batch.left_out, on_event)
-
-
-def _check_together(run: RunOptions, options: RestoreOptions) -> None:
-    """Raise OptionError for options that exclude each other."""
-    if run.preview is not None and options.duration is not None:
-        raise OptionError("--preview is a duration of its own; leave --duration out")
-    if sum((run.shard is not None, run.engine == "ray", "," in options.device)) > 1:
-        raise OptionError(
-            "--shard, --engine ray and several devices are three ways to share the work; choose one"
-        )
 
 
 def _check_report(run: RunOptions) -> None:
@@ -224,18 +194,16 @@ def _recorded(batch: Batch, source: str, run: RunOptions, on_event: Listener) ->
     found = _work(batch, source, run, record)
     if isinstance(found, Summary) and found.skipped:
         return found
-    command = shlex.join(["vidrestore", *sys.argv[1:]])
-    content = sidecar_content(place, request, record, command)
-    said = []
+    content = sidecar_content(place, request, record, shlex.join(["vidrestore", *sys.argv[1:]]))
+    lines = []
     if run.sidecar:
         if not (isinstance(found, Summary) and found.before and is_of_same(place, content)):
             write_sidecar(place, content)
-        said.append(f"{request.output}: recorded in {place}")
+        lines.append(f"{request.output}: recorded in {place}")
     if page is not None:
         _report(batch, found, page, content)
-        if isinstance(found, Summary):
-            said.append(f"{request.output}: shown in {page}")
-    for line in said if not (run.json or run.quiet) else ():
+        lines += [f"{request.output}: shown in {page}"] if isinstance(found, Summary) else []
+    for line in lines if not (run.json or run.quiet) else ():
         say(line)
     return found
 
@@ -272,18 +240,27 @@ def _report(batch: Batch, found: Summary | Estimate, page: str, content: Mapping
         write_plan_report(page, batch.tasks, found.plan.source.path, found.plan.output, lines)
 
 
-def _batch(sources: list[str], run: RunOptions, steps: list[Step]) -> Batch:
-    """Return the inputs, with the way to restore them."""
+def _batch(sources: list[str], run: RunOptions, given: list[tuple[str, RestoreOptions]]) -> Batch:
+    """Return the inputs, with the way to restore them. Raises OptionError for options that exclude each
+    other.
+    """
     from vidrestore.jobs.batch import Batch
     from vidrestore.jobs.naming import PREVIEW
+    from vidrestore.jobs.request import Step, check_steps
 
+    steps = [Step(task, options) for task, options in given]
+    check_steps(steps)
     options = steps[0].options
-    _check_together(run, options)
+    if run.preview is not None and options.duration is not None:
+        raise OptionError("--preview is a duration of its own; leave --duration out")
+    several = "," in options.device
+    if sum((run.shard is not None, run.engine == "ray", several)) > 1:
+        raise OptionError(
+            "--shard, --engine ray and several devices are three ways to share the work; choose one"
+        )
     _check_report(run)
-    way = None
-    if run.preview is None and not run.dry_run:
-        way = _way(run, options)
-    if "," in options.device:
+    way = None if run.preview is not None or run.dry_run else _way(run, options.device)
+    if several:
         from vidrestore.scale.multi_device import devices_of
 
         device = devices_of(options.device)[0]
@@ -301,7 +278,7 @@ def _batch(sources: list[str], run: RunOptions, steps: list[Step]) -> Batch:
     )
 
 
-def _way(run: RunOptions, options: RestoreOptions) -> Way | None:
+def _way(run: RunOptions, devices: str) -> Way | None:
     """Return the way to share the work with other processes, None for this one alone."""
     if run.shard:
         from vidrestore.scale.shards import AsShard, Shard
@@ -312,10 +289,10 @@ def _way(run: RunOptions, options: RestoreOptions) -> Way | None:
         from vidrestore.scale.ray_actors import RayActors
 
         return WithHelpers(RayActors())
-    if "," in options.device:
+    if "," in devices:
         from vidrestore.scale.multi_device import DeviceProcesses, WithHelpers, devices_of
 
-        return WithHelpers(DeviceProcesses(devices_of(options.device)))
+        return WithHelpers(DeviceProcesses(devices_of(devices)))
     return None
 
 
@@ -357,14 +334,10 @@ def estimate_lines(found: Estimate) -> Iterator[str]:
     plan, timeline = found.plan, found.plan.timeline
     encoder = plan.encoder
     settings = " ".join(f"{key}={value}" for key, value in encoder.settings.items())
-    parts = [
-        (found.frames, "frame"),
-        (len(timeline.scenes), "scene"),
-        (len(timeline.clips), "clip"),
-        (len(plan.copy), "other stream"),
-    ]
+    numbers = {"frame": found.frames, "scene": len(timeline.scenes), "clip": len(timeline.clips)}
+    numbers["other stream"] = len(plan.copy)
     yield f"{plan.source.path} -> {plan.output}"
-    yield "  " + ", ".join(counted_words(number, word) for number, word in parts) + " copied"
+    yield "  " + ", ".join(counted_words(number, word) for word, number in numbers.items()) + " copied"
     yield f"  encoder {encoder.encoder} {encoder.pix_fmt} {settings}, {encoder.threads} threads"
     if found.decisions:
         yield f"  {', '.join(found.decisions.values())}"
@@ -428,111 +401,10 @@ def _restore_command(task: str, help: str) -> Callable[..., None]:
     """Return the command of a task, with the options for it."""
 
     def command(options: RestoreOptions, run: RunOptions, help_all: HelpAll = False) -> None:
-        run_task(task, run, options)
+        run_steps(run, lambda: [(task, options)])
 
     command.__name__, command.__doc__ = task, help
     return with_options(of_task(task))(command)
 
 
 RESTORE_COMMANDS = [_restore_command(task, help) for task, help in HELP.items()]
-
-
-@with_options(of_task("the whole run"))
-def run(
-    options: RestoreOptions,
-    run: RunOptions,
-    steps: Annotated[str, quality_option("--steps", metavar="A,B", help="Tasks, in order.")] = "",
-    settings: Annotated[
-        list[str] | None,
-        quality_option(
-            "--set",
-            metavar="STEP.NAME=VALUE",
-            help="Option of one step, such as denoise.sigma=20; repeatable.",
-        ),
-    ] = None,
-    config: Annotated[
-        str | None, quality_option("--config", metavar="FILE", help="Steps and their options as TOML.")
-    ] = None,
-    print_config: Annotated[bool, quality_option(metavar="", help="Print that TOML and exit.")] = False,
-    help_all: HelpAll = False,
-) -> None:
-    """Restore by several tasks in one go: one decoding, one encoding.
-
-    Examples:
-      vidrestore run in.mp4 --steps denoise,deblur,sr -o out.mp4
-      vidrestore run in.mp4 --steps denoise,sr --set sr.height=1080
-      vidrestore run videos/ -o out/ --config steps.toml
-    """
-    _check_settings(settings or (), steps)
-    tables = with_settings(_read_toml(config), settings or (), HELP)
-    in_file = tables.pop("steps", [])
-    names = steps.split(",") if steps else in_file
-    is_list = isinstance(names, list) and all(isinstance(name, str) for name in names)
-    if not is_list or not all(isinstance(part, dict) for part in tables.values()):
-        place = f"--config {config}: " if config else ""
-        raise OptionError(
-            f'{place}expected steps = ["denoise", "sr"] and a table for each step; with --set STEP.NAME=VALUE'
-        )
-    if "" in names:
-        raise OptionError(f"--steps {steps}: a name is missing beside a comma; expected A,B without spaces")
-    if print_config:
-        show(*toml({"steps": names} | tables).splitlines())
-        return
-    run_steps(run, lambda: _chain(names, tables, options))
-
-
-def _check_settings(settings: Sequence[str], steps: str) -> None:
-    """Raise OptionError for a setting that doesn't name its step."""
-    for setting in settings:
-        name = setting.partition("=")[0].strip().replace("-", "_")
-        found = declared(RestoreOptions).get(name)
-        if found and found.about:
-            tasks = [task for task in steps.split(",") if task in (found.about.tasks or HELP)]
-            step = (tasks or sorted(found.about.tasks) or ["denoise"])[0]
-            raise OptionError(f"--set {setting}: name the step that it is for, as in --set {step}.{setting}")
-
-
-def _read_toml(path: str | None) -> dict[str, Any]:
-    """Return the tables of a file, none without one."""
-    if path is None:
-        return {}
-    try:
-        return parse_toml(read_limited(Path(path), LARGEST_TOML, follow=True).decode())
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
-        raise OptionError(f"--config {path}: can't be read as TOML ({reason})") from error
-
-
-def _chain(names: list[str], tables: Mapping[str, dict[str, Any]], options: RestoreOptions) -> list[Step]:
-    """Return the steps with their options. Raises OptionError."""
-    from vidrestore.jobs.request import Step, check_steps
-
-    for name in {*names, *tables}:
-        if name not in HELP:
-            raise OptionError(f"no step named {name!r}; there are: {', '.join(HELP)}")
-        if names and name not in names:
-            raise OptionError(
-                f"options of {name} were given, but it is none of the steps ({','.join(map(str, names))})"
-            )
-    chain = [Step(name, replace(options, **parsed(name, tables.get(name, {})))) for name in names]
-    check_steps(chain)
-    return chain
-
-
-def parsed(step: str, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options of a step, values of TOML or texts, by the names of their fields. Raises
-    OptionError.
-    """
-    declarations = declared(RestoreOptions).items()
-    known = {name: each for name, each in declarations if each.about and step in each.about.tasks}
-    values = {}
-    for name, value in given.items():
-        key = name.replace("-", "_")
-        if key not in known:
-            raise OptionError(f"{step} has no option {name!r}; it has: {known_names(key, sorted(known))}")
-        parse = known[key].option.parser if known[key].option else None
-        try:
-            values[key] = parse(str(value)) if parse else converted(value, known[key].type)
-        except ValueError as error:
-            raise OptionError(f"{step}.{name}: {error}") from None
-    return values

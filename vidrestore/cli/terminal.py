@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TextIO
 
-from vidrestore.events import Event, Failed, Listener, Warned
+from vidrestore.events import Event, Failed, Warned
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -53,11 +53,6 @@ def escaped(line: str) -> str:
     return _NOT_PLAIN.sub(lambda found: ascii(found[0])[1:-1], line)
 
 
-def escaped_json(line: str) -> str:
-    """Return JSON with control characters escaped, which only occur in its strings."""
-    return _NOT_PLAIN.sub(lambda found: f"\\u{ord(found[0]):04x}", line)
-
-
 def show(*lines: str) -> None:
     """Print lines on stdout, escaped; a failed write raises OSError."""
     for line in lines:
@@ -79,10 +74,14 @@ def show_json(values: Mapping[str, Any]) -> None:
 def say(line: str, stream: TextIO | None = None) -> None:
     """Print a line at once, escaped and wrapped to a terminal's width.
 
-    If the reader is gone or a disk is full, the work continues; one line on stderr says so.
+    If a pipe is broken or a disk is full, the work continues; one line on stderr says so.
     """
     stream = stream or sys.stdout
-    _print(fitted(escaped(line), _columns(stream)), stream)
+    try:
+        columns = os.get_terminal_size(stream.fileno()).columns
+    except (OSError, ValueError):
+        columns = 0
+    _print(fitted(escaped(line), columns), stream)
 
 
 def say_json(line: str) -> None:
@@ -95,7 +94,8 @@ def _json_line(line: str) -> str:
         line.encode(sys.stdout.encoding)
     except UnicodeEncodeError:
         line = json.dumps(json.loads(line))  # in ASCII
-    return escaped_json(line)
+    # control characters only occur in strings
+    return _NOT_PLAIN.sub(lambda found: f"\\u{ord(found[0]):04x}", line)
 
 
 def say_over(line: str) -> None:
@@ -103,12 +103,12 @@ def say_over(line: str) -> None:
     print(f"\r\x1b[K{escaped(line)}", end="", file=sys.stderr, flush=True)
 
 
-# what takes a bar off stderr's terminal before a question
+# functions that remove a bar from stderr's terminal before a question
 cleared: list[Callable[[], None]] = []
 
 
 def ask(reason: str, question: str) -> bool | None:
-    """Return the answer to a question on stderr's terminal, no by default; None if nobody can answer."""
+    """Return the answer to a question on stderr's terminal, no by default; None without a terminal."""
     if not (sys.stdin and sys.stdin.isatty() and sys.stderr.isatty()):
         return None
     for clear in cleared:
@@ -126,6 +126,11 @@ def bar_console() -> Console:
     return Console(stderr=True, theme=Theme(BAR_STYLES))
 
 
+def show_above(console: Console, line: str) -> None:
+    """Print a line on a console, above its bar if there is one."""
+    console.print(fitted(escaped(line), console.width), markup=False, highlight=False, soft_wrap=True)
+
+
 def fitted(line: str, columns: int) -> str:
     """Return a line wrapped between words to `columns`, if that is known; longer names are not broken."""
     if not 0 < columns < len(line):
@@ -134,14 +139,6 @@ def fitted(line: str, columns: int) -> str:
         line, columns, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False
     )
     return "\n".join(broken)
-
-
-def _columns(stream: TextIO) -> int:
-    """Return the width of a stream's terminal, 0 if there is none or it is unknown."""
-    try:
-        return os.get_terminal_size(stream.fileno()).columns
-    except (OSError, ValueError):
-        return 0
 
 
 def _print(line: str, stream: TextIO) -> None:
@@ -177,12 +174,6 @@ def _option(found: re.Match[str]) -> str:
     return f"{flag} {value}" if value else flag
 
 
-def in_options(on_event: Listener) -> Listener:
-    """Return a listener that passes events on with options in their messages."""
-
-    def listen(event: Event) -> None:
-        if isinstance(event, Warned | Failed):
-            event = replace(event, message=as_options(event.message))
-        on_event(event)
-
-    return listen
+def in_options(event: Event) -> Event:
+    """Return an event with options in its message."""
+    return replace(event, message=as_options(event.message)) if isinstance(event, Warned | Failed) else event

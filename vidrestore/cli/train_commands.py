@@ -6,7 +6,7 @@ import math
 import os
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -15,7 +15,7 @@ import typer
 
 from vidrestore.cli.command_options import Device, Threads
 from vidrestore.cli.inputs import stops_cleanly
-from vidrestore.cli.terminal import as_options, bar_console, escaped, fitted, say, show
+from vidrestore.cli.terminal import as_options, bar_console, say, show, show_above
 from vidrestore.training.training_events import (
     Began,
     Event,
@@ -42,10 +42,7 @@ def _finite(gigabytes: float | None) -> float | None:
 
 def train(
     config: Annotated[
-        Path,
-        typer.Option(
-            "--config", metavar="FILE", help="TOML file that describes the run; see examples/train."
-        ),
+        Path, typer.Option(metavar="FILE", help="TOML file that describes the run; see examples/train.")
     ],
     output: Annotated[
         Path, typer.Option("--output", "-o", metavar="DIR", help="Folder for weights and checkpoints.")
@@ -56,23 +53,17 @@ def train(
     ] = False,
     init: Annotated[
         list[str] | None,
-        typer.Option(
-            "--init",
-            metavar="NAME|FILE",
-            help="Start from these weights; repeatable, for other parts.",
-        ),
+        typer.Option(metavar="NAME|FILE", help="Start from these weights; repeatable, for other parts."),
     ] = None,
     stop_after: Annotated[
         float | None,
-        typer.Option(
-            "--stop-after", min=0, metavar="SECONDS", help="End by then with a checkpoint, to --resume."
-        ),
+        typer.Option(min=0, metavar="SECONDS", help="End by then with a checkpoint, to --resume."),
     ] = None,
     device: Device = "auto",
     threads: Threads = 0,
     data: Annotated[
         Path | None,
-        typer.Option("--data", metavar="DIR", help="Folder of your videos and photos, or of FILE's dataset."),
+        typer.Option(metavar="DIR", help="Folder of your videos and photos, or of FILE's dataset."),
     ] = None,
     settings: Annotated[
         list[str] | None,
@@ -84,21 +75,17 @@ def train(
         bool, typer.Option("--print-config", help="Print the whole configuration, defaults included.")
     ] = False,
     workers: Annotated[
-        int,
-        typer.Option("--workers", min=0, metavar="N", help="Processes that prepare batches; 0: none."),
+        int, typer.Option(min=0, metavar="N", help="Processes that prepare batches; 0: none.")
     ] = 0,
     cache: Annotated[
         Path | None,
         typer.Option(
-            "--cache",
-            metavar="DIR",
-            help="Folder for decoded clips and photos; by default in the user's cache.",
+            metavar="DIR", help="Folder for decoded clips and photos; by default in the user's cache."
         ),
     ] = None,
     cache_gb: Annotated[
         float | None,
         typer.Option(
-            "--cache-gb",
             min=0,
             metavar="GB",
             show_default="20",
@@ -122,7 +109,8 @@ def train(
       vidrestore train --config run.toml -o runs/first --resume
       vidrestore train --config run.toml --dry-run --set training.steps=100
     """
-    with stops_cleanly(), listening() as on_event:
+    shown = training_bar(bar_console()) if sys.stderr.isatty() else nullcontext(lines())
+    with stops_cleanly(), shown as on_event:
         if is_first() and dry_run:
             say(STAGES["load"], sys.stderr)
         elif is_first() and not print_config:
@@ -167,20 +155,14 @@ def _reading(cache: Path | None, gigabytes: float | None, skip_bad: bool, worker
     return Reading((cache or user_folder("cache")) if limit else None, limit, skip_bad, workers)
 
 
-def _notice(text: str) -> None:
-    say(f"vidrestore: {text}", sys.stderr)
-
-
 def _rehearse(recipe: RunConfig, init: list[str] | None, device: str, reading: Reading) -> None:
     from vidrestore.training.rehearsal import memory_used, rehearse
 
-    reading = replace(reading, notice=_notice)
+    reading = replace(reading, notice=lambda text: say(f"vidrestore: {text}", sys.stderr))
     for done in rehearse(recipe, init=init, device=device, reading=reading):
         show(f"{done.seconds:7.2f} s  {done.description}")
-    show(
-        f"at most {memory_used()}; nothing was kept"
-        + (f" but decoded videos in {reading.cache}" if reading.cache else "")
-    )
+    left = f" but decoded videos in {reading.cache}" if reading.cache else ""
+    show(f"at most {memory_used()}; nothing was kept{left}")
 
 
 STAGES = {
@@ -196,16 +178,6 @@ STAGES = {
 def is_first() -> bool:
     """Return True if this is the process that prints, of those that torchrun started."""
     return os.environ.get("RANK", "0") == "0"
-
-
-@contextmanager
-def listening() -> Iterator[Listener]:
-    """Yield a listener that shows events on stderr."""
-    if not sys.stderr.isatty():
-        yield lines()
-        return
-    with training_bar(bar_console()) as listener:
-        yield listener
 
 
 def lines() -> Listener:
@@ -228,8 +200,7 @@ def training_bar(console: Console) -> Iterator[Listener]:
     """Yield a listener that draws a bar over the steps, with stage, loss, rate and remaining time;
     validations are lines above it.
     """
-    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
-    from rich.progress import Progress as Bars
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     columns = (
         TextColumn("{task.fields[stage]}", markup=False),
@@ -238,7 +209,7 @@ def training_bar(console: Console) -> Iterator[Listener]:
         TextColumn("{task.fields[text]}", markup=False),
         TimeRemainingColumn(),
     )
-    bars = Bars(
+    bars = Progress(
         *columns,
         console=console,
         transient=True,
@@ -256,12 +227,10 @@ def training_bar(console: Console) -> Iterator[Listener]:
             bars.update(bar, stage=STAGES[event.stage])
             bars.start()
         if isinstance(event, Stepped):
-            bars.update(
-                bar, completed=event.step, text=f"loss {event.loss:.4f}  rate {event.learning_rate:.2g}"
-            )
+            text = f"loss {event.loss:.4f}  rate {event.learning_rate:.2g}"
+            bars.update(bar, completed=event.step, text=text)
         elif line := describe(event):
-            line = fitted(escaped(line), console.width)
-            console.print(line, markup=False, highlight=False, soft_wrap=True)
+            show_above(console, line)
 
     try:
         yield emit
@@ -273,10 +242,8 @@ def describe(event: Event) -> str | None:
     """Return one line about an event; None for a step."""
     match event:
         case Began():
-            origin = (
-                f"from {event.checkpoint}" if event.checkpoint else "from the beginning: no checkpoint yet"
-            )
-            return f"step {event.step} of {event.steps}, on {event.device}, {origin}"
+            origin = event.checkpoint or "the beginning: no checkpoint yet"
+            return f"step {event.step} of {event.steps}, on {event.device}, from {origin}"
         case Validated():
             line = f"step {event.step}  {event.seconds:.0f} s  loss {event.loss:.4f}  held out"
             for name, psnr in event.psnr.items():

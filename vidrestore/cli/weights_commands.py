@@ -28,11 +28,6 @@ ASKED_FOR = ("sigma", "scale", "rate")  # parameters that options of the same na
 ORDER = [*TASKS, "recover"]
 IMPORTED = ", ".join(name for name, family in FAMILIES.items() if family.adopt)
 
-Names = Annotated[
-    list[str] | None,
-    typer.Argument(metavar="[NAME]...", help="Names from the manifest; default: all."),
-]
-
 
 @app.command("list", cls=LegibleCommand)
 def list_weights(as_json: Json = False) -> None:
@@ -74,7 +69,11 @@ def _row(card: Card, place: str) -> tuple[str, ...]:
 
 
 @app.command(cls=LegibleCommand)
-def verify(names: Names = None) -> None:
+def verify(
+    names: Annotated[
+        list[str] | None, typer.Argument(metavar="[NAME]...", help="Names from the manifest; default: all.")
+    ] = None,
+) -> None:
     """Check the checksum of weights and load them strictly. Also takes paths of .safetensors files."""
     from vidrestore.weights import verify
 
@@ -141,7 +140,7 @@ def import_weights(
 
 
 def _check_importable(family: str, settings: Mapping[str, Any]) -> None:
-    """Raise BadParameter for families whose checkpoints nobody can import, or not without their config."""
+    """Raise BadParameter for a family without an importer, unless its config is given."""
     from importlib.metadata import entry_points
 
     others = sorted(entry_points(group=ENTRY_POINTS).names)

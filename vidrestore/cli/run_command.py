@@ -1,0 +1,105 @@
+"""`vidrestore run`: restore videos by several steps, each with options of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Any
+
+from vidrestore.checking import converted, known_names, toml, with_settings
+from vidrestore.cli.command_options import HelpAll, of_task, with_options
+from vidrestore.cli.config_commands import read_toml
+from vidrestore.cli.restoring import HELP, RunOptions, run_steps
+from vidrestore.cli.terminal import show
+from vidrestore.errors import OptionError
+from vidrestore.options import RestoreOptions, declared, quality_option
+
+
+@with_options(of_task("the whole run"))
+def run(
+    options: RestoreOptions,
+    run: RunOptions,
+    steps: Annotated[str, quality_option("--steps", metavar="A,B", help="Tasks, in order.")] = "",
+    settings: Annotated[
+        list[str] | None,
+        quality_option(
+            "--set",
+            metavar="STEP.NAME=VALUE",
+            help="Option of one step, such as denoise.sigma=20; repeatable.",
+        ),
+    ] = None,
+    config: Annotated[
+        str | None, quality_option("--config", metavar="FILE", help="Steps and their options as TOML.")
+    ] = None,
+    print_config: Annotated[bool, quality_option(metavar="", help="Print that TOML and exit.")] = False,
+    help_all: HelpAll = False,
+) -> None:
+    """Restore by several tasks in one go: one decoding, one encoding.
+
+    Examples:
+      vidrestore run in.mp4 --steps denoise,deblur,sr -o out.mp4
+      vidrestore run in.mp4 --steps denoise,sr --set sr.height=1080
+      vidrestore run videos/ -o out/ --config steps.toml
+    """
+    _check_settings(settings or (), steps)
+    in_file = read_toml(Path(config), f"--config {config}") if config else {}
+    tables = with_settings(in_file, settings or (), HELP)
+    listed = tables.pop("steps", [])
+    names = steps.split(",") if steps else listed
+    is_list = isinstance(names, list) and all(isinstance(name, str) for name in names)
+    if not is_list or not all(isinstance(part, dict) for part in tables.values()):
+        place = f"--config {config}: " if config else ""
+        raise OptionError(
+            f'{place}expected steps = ["denoise", "sr"] and a table for each step; with --set STEP.NAME=VALUE'
+        )
+    if "" in names:
+        raise OptionError(f"--steps {steps}: a name is missing beside a comma; expected A,B without spaces")
+    if print_config:
+        show(*toml({"steps": names} | tables).splitlines())
+        return
+    run_steps(run, lambda: _chain(names, tables, options))
+
+
+def _check_settings(settings: Sequence[str], steps: str) -> None:
+    """Raise OptionError for a setting that doesn't name its step."""
+    for setting in settings:
+        name = setting.partition("=")[0].strip().replace("-", "_")
+        found = declared(RestoreOptions).get(name)
+        if found and found.about:
+            tasks = [task for task in steps.split(",") if task in (found.about.tasks or HELP)]
+            step = (tasks or sorted(found.about.tasks) or ["denoise"])[0]
+            raise OptionError(f"--set {setting}: name the step that it is for, as in --set {step}.{setting}")
+
+
+def _chain(
+    names: list[str], tables: Mapping[str, dict[str, Any]], options: RestoreOptions
+) -> list[tuple[str, RestoreOptions]]:
+    """Return the steps with their options. Raises OptionError."""
+    for name in {*names, *tables}:
+        if name not in HELP:
+            raise OptionError(f"no step named {name!r}; there are: {', '.join(HELP)}")
+        if names and name not in names:
+            raise OptionError(
+                f"options of {name} were given, but it is none of the steps ({','.join(map(str, names))})"
+            )
+    return [(name, replace(options, **parsed(name, tables.get(name, {})))) for name in names]
+
+
+def parsed(step: str, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options of a step, values of TOML or texts, by the names of their fields. Raises
+    OptionError.
+    """
+    declarations = declared(RestoreOptions).items()
+    known = {name: each for name, each in declarations if each.about and step in each.about.tasks}
+    values = {}
+    for name, value in given.items():
+        key = name.replace("-", "_")
+        if key not in known:
+            raise OptionError(f"{step} has no option {name!r}; it has: {known_names(key, sorted(known))}")
+        parse = known[key].option.parser if known[key].option else None
+        try:
+            values[key] = parse(str(value)) if parse else converted(value, known[key].type)
+        except ValueError as error:
+            raise OptionError(f"{step}.{name}: {error}") from None
+    return values
