@@ -298,15 +298,10 @@ class SegmentedWork:
                     if self._is_full(began, first, writer.frames):
                         break
                 else:
-                    self._check_count(writer.frames, segment.stop - first, first)
+                    if writer.frames != (expected := segment.stop - first):
+                        found = f"frame {first} and on: {writer.frames} of {expected} came"
+                        raise PlanError(f"{self.job.info.path}, {found}; has the source changed?")
             first += writer.frames
-
-    def _check_count(self, found: int, expected: int, first: int) -> None:
-        if found != expected:
-            raise PlanError(
-                f"{self.job.info.path}, frame {first} and on: {found} of {expected} came; has the source "
-                "changed?"
-            )
 
     def _is_full(self, began: float, first: int, frames: int) -> bool:
         """Return True if a segment ends with its last frame: at its pace, the next clip would take it beyond
@@ -369,7 +364,8 @@ class SegmentedWork:
         try:
             delay = max(facts.delay for facts in self._checked.values())
             joined.begin(timeline.pts, timeline.durations, delay)
-            for _ in counted(self._joining(joined), job.info.path, self.total, "join", self.on_event):
+            packets = self._join_segments(joined)
+            for _ in counted(packets, job.info.path, self.total, "join", self.on_event):
                 pass
             joined.finish()
         except BaseException:
@@ -378,7 +374,7 @@ class SegmentedWork:
         self.folder.remove()
         return tuple(joined.warnings)
 
-    def _joining(self, joined: JoinedFile | JoinedPictures) -> Iterator[None]:
+    def _join_segments(self, joined: JoinedFile | JoinedPictures) -> Iterator[None]:
         for bounds in self._finished():
             path = self.folder.segment(bounds)
             joined.check_head(path, self._checked[path])
@@ -394,28 +390,17 @@ class SegmentedWork:
             self.damage = damage_summary(self.source_damage, joined.damage)
             mark(path, job, self.damage, joined.first_file if isinstance(joined, JoinedPictures) else None)
 
+        options: dict[str, Any] = {"overwrite": job.options.overwrite, "before_naming": note}
+        joined: JoinedFile | JoinedPictures
         if plan.encoder.container == PICTURES:
-            joined: JoinedFile | JoinedPictures = JoinedPictures(
-                job.request.output,
-                job.info,
-                plan.encoder,
-                job.options.drop,
-                overwrite=job.options.overwrite,
-                before_naming=note,
-            )
+            output, drop = job.request.output, job.options.drop
+            joined = JoinedPictures(output, job.info, plan.encoder, drop, **options)
             return joined
-        muxer = Muxer(
-            plan.output,
-            job.output_info,
-            plan.encoder,
-            plan.copy,
-            overwrite=job.options.overwrite,
-            span=plan.span,
-            before_naming=note,
-            first=plan.timeline.pts[0] if plan.timeline.pts else None,
-            tag=job.tag,
+        options |= {"span": plan.span, "tag": job.tag}
+        first = plan.timeline.pts[0] if plan.timeline.pts else None
+        joined = JoinedFile(
+            Muxer(plan.output, job.output_info, plan.encoder, plan.copy, first=first, **options)
         )
-        joined = JoinedFile(muxer)
         return joined
 
     def announce_plan(self) -> None:

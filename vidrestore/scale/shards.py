@@ -23,7 +23,7 @@ from vidrestore.files.atomic import remove_partials
 from vidrestore.files.locks import BusyError, Claims
 from vidrestore.files.regular import write_problem
 from vidrestore.frames import Frame
-from vidrestore.jobs.batch import Batch
+from vidrestore.jobs.batch import Batch, Way
 from vidrestore.jobs.check import check
 from vidrestore.jobs.frame_progress import FrameProgress
 from vidrestore.jobs.job import Job
@@ -33,7 +33,6 @@ from vidrestore.jobs.run import join, warn_if_stopped
 from vidrestore.jobs.segmented import Segment, SegmentedWork, frame_count
 from vidrestore.jobs.summary import Summary, announced
 from vidrestore.media.source import Source
-from vidrestore.options import RestoreOptions
 
 T = TypeVar("T")
 PATIENCE = 5.0  # seconds for another process that only looks whether the job is done
@@ -72,27 +71,15 @@ class Shard:
         ]
 
 
-def check_shared(request: Request) -> None:
-    """Refuse what several processes can't restore together. Raises OptionError."""
-    if request.is_piped:
-        raise OptionError("several processes need a file to read and a file to write, not a pipe")
-    if not request.has_segments:
-        raise OptionError(
-            "several processes need the noise for denoise after other steps; give it by `sigma`"
-        )
-
-
-def check_options(options: RestoreOptions) -> None:
-    """Refuse what shards can't do together. Raises OptionError."""
-    if options.overwrite:
-        raise OptionError(
-            "`overwrite` would let a late shard start over what the others finished; remove the output first"
-        )
-    if options.restart:
-        raise OptionError(
-            "`restart` would discard what other shards are at; remove the folder OUTPUT.vidrestore before "
-            "they start"
-        )
+def check_shared(batch: Batch) -> None:
+    """Raise OptionError for a batch that several processes can't restore together."""
+    for request in batch.requests():
+        if request.is_piped:
+            raise OptionError("several processes need a file to read and a file to write, not a pipe")
+        if not request.has_segments:
+            raise OptionError(
+                "several processes need the noise for denoise after other steps; give it by `sigma`"
+            )
 
 
 class ClaimedWork:
@@ -181,8 +168,8 @@ def claim_name(segment: Segment) -> str:
     return f"{segment.number:06}"
 
 
-class AsShard:
-    """The way to restore a batch (`jobs.batch.Way`) as one of several shards: all that no other has claimed,
+class AsShard(Way):
+    """The way to restore a batch as one of several shards: all that no other has claimed,
     video by video, beginning elsewhere than the others; only then it waits for them.
     """
 
@@ -192,9 +179,17 @@ class AsShard:
         self._finished: dict[str, Summary | VidRestoreError] | None = None  # once the first pass was made
 
     def check(self, batch: Batch) -> None:
-        check_options(batch.options)
-        for request in batch.requests():
-            check_shared(request)
+        if batch.options.overwrite:
+            raise OptionError(
+                "`overwrite` would let a late shard start over what the others finished; remove the output "
+                "first"
+            )
+        if batch.options.restart:
+            raise OptionError(
+                "`restart` would discard what other shards are at; remove the folder OUTPUT.vidrestore "
+                "before they start"
+            )
+        check_shared(batch)
 
     def restore(self, batch: Batch, source: str, on_event: Listener) -> Summary:
         """The first call does all that this shard can do of any video. Raises VidRestoreError as
