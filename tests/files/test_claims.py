@@ -10,7 +10,6 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -232,9 +231,7 @@ def test_a_claim_is_never_taken_through_a_link(tmp_path, dangling):
 @posix
 @pytest.mark.parametrize("make", [os.mkfifo, os.mkdir])
 @pytest.mark.parametrize("take", [Claims.take_job, lambda claims: claims.take("alone")], ids=["job", "part"])
-def test_what_is_no_file_is_refused_at_once(
-    tmp_path: Path, make: Callable[[Path], None], take: Callable[[Claims], object]
-):
+def test_what_is_no_file_is_refused_at_once(tmp_path, make, take):
     make(tmp_path / "alone.0.claim")
     with pytest.raises(
         MediaError, match=r"alone.0.claim: not a claim \(a .*, but a regular file was expected"

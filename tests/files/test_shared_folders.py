@@ -12,7 +12,7 @@ from sample_videos import write_video
 import vidrestore
 from vidrestore.errors import MediaError, VidRestoreError
 from vidrestore.files.locks import BusyError
-from vidrestore.jobs.resume import VERSION, WorkFolder
+from vidrestore.jobs.resume import WorkFolder
 from vidrestore.jobs.segmented import SegmentedWork
 from vidrestore.training.checkpoints import read_checkpoint, run_lock
 from vidrestore.training.config import read_config
@@ -108,24 +108,6 @@ def test_a_pipe_in_place_of_the_claim_of_a_training_is_named(tmp_path):
     os.mkfifo(tmp_path / "a.0.claim")
     with pytest.raises(VidRestoreError, match="a named pipe"), run_lock(tmp_path / "a.checkpoint"):
         pass
-
-
-WRONG_JOBS = (
-    f'{{"version": {VERSION}, "identity": []}}',
-    f'{{"version": {VERSION}, "identity": {{}}, "clip": "x", "overlap": 2}}',
-    "[" * 100_000,
-    '{"version": true}',
-)
-
-
-@pytest.mark.parametrize("name", ["job.json", "plan.json", "named.json"])
-@pytest.mark.parametrize("content", WRONG_JOBS)
-def test_json_of_wrong_types_costs_work_but_no_video(tmp_path, video, name, content):
-    work = tmp_path / "out.mkv.vidrestore"
-    work.mkdir()
-    (work / name).write_text(content)
-    assert restore(video, tmp_path / "out.mkv").frames == 12
-    assert names(tmp_path) == ["in.mkv", "out.mkv"]
 
 
 # One output

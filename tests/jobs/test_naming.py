@@ -43,25 +43,25 @@ def names(paths: Iterable[str]) -> list[str]:
     return [Path(path).name for path in paths]
 
 
-def test_a_folder_means_its_videos_but_none_of_ours(folder: Path) -> None:
+def test_a_folder_means_its_videos_but_none_of_ours(folder):
     assert names(expanded([str(folder)])) == ["a.mkv", "b.mp4", "odd[1].mp4"]
 
 
-def test_a_pattern_means_what_it_matches_but_none_of_ours(folder: Path) -> None:
+def test_a_pattern_means_what_it_matches_but_none_of_ours(folder):
     assert names(expanded([f"{folder}/*.mkv"])) == ["a.mkv"]
 
 
 @pytest.mark.parametrize("name", ["tape.m2t", "stream.m2v", "phone.3g2", "raw.h265", "old.rmvb", "FILM.MP4"])
-def test_a_folder_means_videos_of_all_kinds_that_are_read(tmp_path: Path, name: str) -> None:
+def test_a_folder_means_videos_of_all_kinds_that_are_read(tmp_path, name):
     (tmp_path / name).touch()
     assert names(expanded([str(tmp_path)])) == [name]
 
 
-def test_a_file_whose_name_looks_like_a_pattern_is_that_file(folder: Path) -> None:
+def test_a_file_whose_name_looks_like_a_pattern_is_that_file(folder):
     assert names(expanded([f"{folder}/odd[1].mp4"])) == ["odd[1].mp4"]
 
 
-def test_one_of_ours_that_is_named_is_an_input_unless_what_it_was_made_of_is_one_too(folder: Path) -> None:
+def test_one_of_ours_that_is_named_is_an_input_unless_what_it_was_made_of_is_one_too(folder):
     ours, other, origin = f"{folder}/a.denoised.mkv", f"{folder}/b.mp4", f"{folder}/a.mkv"
     assert list(expanded([ours])) == [ours]
     assert list(expanded([ours, other])) == [ours, other]
@@ -70,15 +70,15 @@ def test_one_of_ours_that_is_named_is_an_input_unless_what_it_was_made_of_is_one
     assert made_of([ours, other, str(folder)]) == {}
 
 
-def test_an_input_given_twice_is_restored_once(folder: Path) -> None:
+def test_an_input_given_twice_is_restored_once(folder):
     assert names(expanded([f"{folder}/b.mp4", str(folder)])) == ["b.mp4", "a.mkv", "odd[1].mp4"]
 
 
-def test_files_that_do_not_exist_are_kept_so_that_reading_them_fails() -> None:
+def test_files_that_do_not_exist_are_kept_so_that_reading_them_fails():
     assert list(expanded(["no.mp4", "none.mkv"])) == ["no.mp4", "none.mkv"]
 
 
-def test_a_folder_or_pattern_without_videos_is_an_error(tmp_path: Path) -> None:
+def test_a_folder_or_pattern_without_videos_is_an_error(tmp_path):
     with pytest.raises(MediaError, match="the folder holds no video file"):
         expanded([str(tmp_path)])
     with pytest.raises(MediaError, match="the pattern holds no video file"):
@@ -96,11 +96,11 @@ def test_a_folder_or_pattern_without_videos_is_an_error(tmp_path: Path) -> None:
         ("the.bourne.identity.mp4", False),
     ],
 )
-def test_our_outputs_are_known_by_their_names(name: str, ours: bool) -> None:
+def test_our_outputs_are_known_by_their_names(name, ours):
     assert is_our_output(f"/some/{name}") is ours
 
 
-def test_an_output_lies_beside_its_source_or_in_the_folder_given(tmp_path: Path) -> None:
+def test_an_output_lies_beside_its_source_or_in_the_folder_given(tmp_path):
     assert output_for(Source("films/a.mp4"), None, "denoised") == Target("films/a.denoised.mp4")
     assert output_for(Source("films/a.ts"), None, "denoised") == Target("films/a.denoised.mkv")
     assert output_for(Source("films/a.mp4"), str(tmp_path), "denoised") == Target(
@@ -111,7 +111,7 @@ def test_an_output_lies_beside_its_source_or_in_the_folder_given(tmp_path: Path)
 
 
 @pytest.mark.parametrize("output", ["one.mkv", "-"])
-def test_several_inputs_do_not_go_into_one_file(output: str) -> None:
+def test_several_inputs_do_not_go_into_one_file(output):
     with pytest.raises(OptionError, match="several inputs can't"):
         output_for(Source("a.mp4"), output, "denoised", several=True)
 
@@ -131,7 +131,7 @@ def tree(tmp_path: Path) -> Path:
     return tmp_path / "films"
 
 
-def test_only_recursive_goes_below_a_folder_and_never_into_work_or_hidden_ones(tree: Path) -> None:
+def test_only_recursive_goes_below_a_folder_and_never_into_work_or_hidden_ones(tree):
     assert expanded([str(tree)]) == {f"{tree}/a.mp4": ""}
     found = expanded([str(tree)], recursive=True)
     assert found == {f"{tree}/a.mp4": "", f"{tree}/one/a.mp4": "one", f"{tree}/one/two/b.avi": "one/two"}
@@ -139,9 +139,7 @@ def test_only_recursive_goes_below_a_folder_and_never_into_work_or_hidden_ones(t
 
 
 @pytest.mark.parametrize("slash", ["", "/"])
-def test_the_folders_of_the_inputs_are_made_again_in_the_output(
-    tree: Path, tmp_path: Path, slash: str
-) -> None:
+def test_the_folders_of_the_inputs_are_made_again_in_the_output(tree, tmp_path, slash):
     batch = Batch([str(tree)], f"{tmp_path}/out{slash}", "denoise", RestoreOptions(), recursive=True)
     out = f"{tmp_path}/out"
     assert [*map(str, batch.outputs.values())] == [
@@ -152,7 +150,7 @@ def test_the_folders_of_the_inputs_are_made_again_in_the_output(
     assert (tmp_path / "out" / "one" / "two").is_dir()
 
 
-def test_folders_below_several_inputs_are_made_again_in_one_output(tree: Path, tmp_path: Path) -> None:
+def test_folders_below_several_inputs_are_made_again_in_one_output(tree, tmp_path):
     (tmp_path / "more" / "three").mkdir(parents=True)
     (tmp_path / "more" / "three" / "d.mov").touch()
     sources, out = [f"{tree}/one", f"{tmp_path}/more"], f"{tmp_path}/out"
@@ -170,9 +168,7 @@ def test_folders_below_several_inputs_are_made_again_in_one_output(tree: Path, t
 
 
 @pytest.mark.parametrize("sources", [["."], ["a.mp4", "one/a.mov"], ["*.mp4"]])
-def test_a_name_without_a_suffix_is_a_folder_for_folders_patterns_and_several(
-    tree: Path, monkeypatch: pytest.MonkeyPatch, sources: list[str]
-) -> None:
+def test_a_name_without_a_suffix_is_a_folder_for_folders_patterns_and_several(tree, monkeypatch, sources):
     monkeypatch.chdir(tree)
     (tree / "one" / "a.mov").touch()
     outputs = Batch(sources, "clean", "denoise", RestoreOptions()).outputs.values()
@@ -181,24 +177,24 @@ def test_a_name_without_a_suffix_is_a_folder_for_folders_patterns_and_several(
         Batch(["a.mp4", "one/a.mov"], "clean.mp4", "denoise", RestoreOptions())
 
 
-def test_without_an_output_each_film_stays_in_its_folder(tree: Path) -> None:
+def test_without_an_output_each_film_stays_in_its_folder(tree):
     batch = Batch([str(tree)], None, "denoise", RestoreOptions(), recursive=True)
     assert str(list(batch.outputs.values())[1]) == f"{tree}/one/a.denoised.mp4"
 
 
-def test_an_output_that_keeps_its_sources_suffix_is_left_out_beside_it(tree: Path) -> None:
+def test_an_output_that_keeps_its_sources_suffix_is_left_out_beside_it(tree):
     (tree / "tape.avi").touch()
     (tree / "tape.avi.denoised.mkv").touch()
     named = [f"{tree}/tape.avi", f"{tree}/tape.avi.denoised.mkv"]
     assert Batch(named, None, "denoise", RestoreOptions()).sources == named[:1]
 
 
-def test_an_output_folder_that_is_a_file_is_refused(tree: Path) -> None:
+def test_an_output_folder_that_is_a_file_is_refused(tree):
     with pytest.raises(MediaError, match="this folder for the outputs can't be made"):
         Batch([str(tree)], f"{tree}/a.mp4", "denoise", RestoreOptions(), recursive=True)
 
 
-def test_empty_names_are_refused() -> None:
+def test_empty_names_are_refused():
     for sources in ([""], ["a.mp4", ""]):
         with pytest.raises(OptionError, match="an input has an empty name"):
             expanded(sources)
