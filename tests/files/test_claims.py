@@ -113,7 +113,7 @@ def test_a_claim_from_elsewhere_is_taken_over_after_a_lease_without_a_sign_of_li
     assert waiting.take("000001") and names(tmp_path) == ["000001.1.claim"]
 
 
-def test_who_comes_new_waits_a_lease_itself(tmp_path, clock):
+def test_a_new_process_waits_a_lease_itself(tmp_path, clock):
     claim(tmp_path, "000001", ELSEWHERE)
     clock.now = 10 * LEASE
     assert not Claims(tmp_path).take("000001")
@@ -182,7 +182,7 @@ def test_several_share_a_job_but_not_with_one_that_is_alone(tmp_path):
 
 
 @posix
-def test_who_is_alone_removes_the_claims_of_the_dead(tmp_path):
+def test_a_process_that_is_alone_removes_the_claims_of_the_dead(tmp_path):
     for name in ("alone", "shared12", "000007", "join"):
         claim(tmp_path, name, dead_process())
     Claims(tmp_path).take_job()

@@ -13,7 +13,6 @@ import vidrestore
 from vidrestore.errors import MediaError, VidRestoreError
 from vidrestore.files.locks import BusyError
 from vidrestore.jobs.resume import WorkFolder
-from vidrestore.jobs.segmented import SegmentedWork
 from vidrestore.training.checkpoints import read_checkpoint, run_lock
 from vidrestore.training.config import read_config
 from vidrestore.weights import load_model
@@ -139,25 +138,9 @@ def test_two_runs_of_one_output_exclude_each_other_however_they_name_it(tmp_path
 
 
 def test_one_output_has_one_place_in_a_folder_for_the_work(ways, tmp_path):
-    same = WorkFolder(str(tmp_path / "videos" / "out.mkv"), str(tmp_path / "two"))
-    assert (
-        same.path
-        == ways["with another"].path
-        != WorkFolder(str(tmp_path / "out.mkv"), str(tmp_path / "two")).path
-    )
+    def place(output: object) -> Path:
+        return WorkFolder(str(output), str(tmp_path / "two")).path
 
-
-def test_a_second_run_of_an_output_leaves_the_first_ones_file_alone(tmp_path, video, monkeypatch):
-    (tmp_path / "work").mkdir()
-    join, refused = SegmentedWork.join, list[str]()
-
-    def interrupted(work: SegmentedWork) -> Any:
-        monkeypatch.setattr(SegmentedWork, "join", join)
-        with pytest.raises(BusyError) as error:
-            restore(video, tmp_path / "out.mkv", work_dir=str(tmp_path / "work"))
-        refused.append(str(error.value))
-        return join(work)
-
-    monkeypatch.setattr(SegmentedWork, "join", interrupted)
-    assert restore(video, tmp_path / "out.mkv").frames == 12 and refused
-    assert names(tmp_path) == ["in.mkv", "out.mkv", "work"] and names(tmp_path / "work") == []
+    same = [tmp_path / "videos" / "out.mkv", os.path.relpath(tmp_path / "videos" / "out.mkv")]
+    assert {place(output) for output in same} == {ways["with another"].path}
+    assert place(tmp_path / "out.mkv") != ways["with another"].path

@@ -108,7 +108,7 @@ def left(folder: Path) -> list[str]:
 
 
 @BOTH
-def test_a_run_killed_at_any_moment_goes_on_to_the_film_of_an_undisturbed_one(
+def test_a_run_killed_at_any_moment_resumes_to_the_video_of_an_undisturbed_one(
     commands, film, undisturbed, tmp_path, encoder
 ):
     whole, joining = undisturbed[encoder], 0
@@ -298,7 +298,7 @@ def test_of_two_processes_at_one_job_the_second_is_refused(commands, film, undis
 
 @BOTH
 @pytest.mark.parametrize("share", [0.1, 0.3, 0.5, 0.8])
-def test_what_a_shard_on_a_lost_machine_was_at_is_done_when_its_lease_is_over(
+def test_the_segments_of_a_shard_on_a_lost_machine_are_done_when_its_lease_is_over(
     commands, film, undisturbed, tmp_path, encoder, share
 ):
     output, whole = tmp_path / "out.mkv", undisturbed[encoder]
@@ -314,7 +314,7 @@ def test_what_a_shard_on_a_lost_machine_was_at_is_done_when_its_lease_is_over(
 
 
 @BOTH
-def test_two_machines_with_folders_of_their_own_make_the_film_of_one(
+def test_two_machines_with_folders_of_their_own_make_the_video_of_one(
     commands, film, undisturbed, tmp_path, encoder
 ):
     output = tmp_path / "out.mkv"

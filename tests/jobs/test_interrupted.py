@@ -81,7 +81,7 @@ def test_without_any_input_the_command_says_what_it_takes(commands):
     assert code == 2 and "expected videos, folders or patterns" in " ".join(said.replace("│", " ").split())
 
 
-def test_a_run_stopped_in_a_folder_goes_on_with_the_film_it_was_at(commands, tmp_path, film):
+def test_a_run_stopped_in_a_folder_resumes_with_the_video_it_was_at(commands, tmp_path, film):
     folder = tmp_path / "films"
     folder.mkdir()
     for name in ("a.mkv", "b.mkv"):

@@ -153,7 +153,7 @@ def test_runs_are_segments_that_follow_each_other():
     assert found == [[0, 2], [6], [10, 12]]
 
 
-# The same film however it is cut
+# The same video for any length of a segment
 
 
 @pytest.mark.parametrize("length", [1, 7, 12, 23])
@@ -172,7 +172,7 @@ def test_restored_frames_are_the_same_whatever_the_length_of_a_segment(tmp_path,
     [(FFV1, "out.mkv"), (X264, "out.mkv"), (X264, "out.mp4")],
     ids=["ffv1", "x264-mkv", "x264-mp4"],
 )
-def test_a_run_that_was_stopped_goes_on_to_the_file_of_an_undisturbed_one(
+def test_a_run_that_was_stopped_resumes_to_the_file_of_an_undisturbed_one(
     tmp_path, source, encoder, name, sigma
 ):
     restore(source, tmp_path / f"whole.{name}", encoder=encoder, sigma=sigma)
@@ -223,7 +223,7 @@ def test_encoders_get_the_durations_of_the_plan_whatever_a_decoder_gives_after_a
     assert 20 < len(given) < 46 and given.items() <= expected.items()
 
 
-def test_pieces_of_a_film_are_restored_the_same_when_stopped(tmp_path):
+def test_pieces_of_a_video_are_restored_the_same_when_stopped(tmp_path):
     path = long_video(tmp_path / "in.mkv", times=[40 * number for number in range(60)])
     part = {"start": Fraction(1, 2), "duration": Fraction(3, 2)}
     restore(path, tmp_path / "whole.mkv", **part)
@@ -232,7 +232,7 @@ def test_pieces_of_a_film_are_restored_the_same_when_stopped(tmp_path):
     assert (tmp_path / "out.mkv").read_bytes() == (tmp_path / "whole.mkv").read_bytes()
 
 
-def test_a_damaged_film_is_restored_the_same_when_stopped_and_says_so(tmp_path, source):
+def test_a_damaged_video_is_restored_the_same_when_stopped_and_says_so(tmp_path, source):
     data = source.read_bytes()
     source.write_bytes(data[: len(data) * 4 // 5])
     whole = restore(source, tmp_path / "whole.mkv")
@@ -418,7 +418,7 @@ WRONG_JSON += [f'{{"version": {VERSION}, "identity": []}}']
 
 @pytest.mark.parametrize("name", ["job.json", "plan.json"])
 @pytest.mark.parametrize("content", WRONG_JSON)
-def test_a_broken_file_of_the_job_costs_work_but_no_film_and_is_named(tmp_path, source, name, content):
+def test_a_broken_file_of_the_job_costs_work_but_no_video_and_is_named(tmp_path, source, name, content):
     restore(source, tmp_path / "whole.mkv")
     folder = stop_run(source, tmp_path / "out.mkv", 2)
     (folder / name).write_text(content)
@@ -448,7 +448,7 @@ def test_a_run_stopped_while_it_joined_only_joins_again(tmp_path, source, monkey
 
 
 @pytest.mark.parametrize("linked", [False, True])
-def test_a_run_killed_when_its_film_had_its_name_is_done(tmp_path, source, monkeypatch, linked):
+def test_a_run_killed_when_its_video_had_its_name_is_done(tmp_path, source, monkeypatch, linked):
     output = tmp_path / "out.mkv"
     with pytest.MonkeyPatch.context() as patch, pytest.raises(Killed):
         patch.setattr(WorkFolder, "remove", lambda self: (_ for _ in ()).throw(Killed))
@@ -492,7 +492,7 @@ def test_what_networks_restore_is_the_same_whatever_the_segments(tmp_path, task,
 # What shards build on
 
 
-def test_runs_restored_by_themselves_in_any_order_give_the_same_film(tmp_path, source):
+def test_runs_restored_by_themselves_in_any_order_give_the_same_video(tmp_path, source):
     restore(source, tmp_path / "whole.mkv")
     request = request_of(source, tmp_path / "out.mkv")
     folder = WorkFolder(str(tmp_path / "out.mkv"))

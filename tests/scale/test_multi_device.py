@@ -20,14 +20,8 @@ from vidrestore.events import Event, Finished, Progressed, Warned
 from vidrestore.jobs.batch import Batch
 from vidrestore.jobs.request import Request
 from vidrestore.options import EncoderOptions, RestoreOptions
-from vidrestore.scale.multi_device import (
-    DeviceProcesses,
-    Helper,
-    HelperError,
-    Outcome,
-    WithHelpers,
-    devices_of,
-)
+from vidrestore.scale import multi_device
+from vidrestore.scale.multi_device import DeviceProcesses, Helper, HelperError, Outcome, devices_of
 from vidrestore.scale.shards import Shard
 
 IDENTITY = "<identity>"
@@ -79,7 +73,9 @@ def two() -> Iterator[Two]:
 
 
 def restore(film: Path, output: Path, helpers: Any, told: list[Event] | None = None, **options: Any) -> Any:
-    batch = Batch([str(film)], str(output), IDENTITY, replace(OPTIONS, **options), way=WithHelpers(helpers))
+    batch = Batch(
+        [str(film)], str(output), IDENTITY, replace(OPTIONS, **options), way=multi_device.WithHelpers(helpers)
+    )
     return batch.restore(str(film), (lambda event: None) if told is None else told.append)
 
 
@@ -109,7 +105,7 @@ def test_work_that_begins_again_does_so_once_and_not_in_each_process(film, whole
 
 
 @pytest.mark.skipif(os.name == "nt", reason="needs signals")
-def test_what_a_killed_process_had_to_do_is_done_by_this_one(film, whole, tmp_path, monkeypatch):
+def test_the_segments_of_a_killed_process_are_done_by_this_one(film, whole, tmp_path, monkeypatch):
     monkeypatch.setattr(Two, "restores_here", True)
     told: list[Event] = []
     restore(film, tmp_path / "out.mkv", Two(deaths=1), told)
@@ -120,9 +116,7 @@ def test_what_a_killed_process_had_to_do_is_done_by_this_one(film, whole, tmp_pa
 
 @pytest.mark.skipif(os.name == "nt", reason="needs signals")
 def test_where_every_process_is_killed_the_run_fails_and_says_so(film, tmp_path):
-    died = (
-        r"all processes died, the last one \(process \d+ on cpu, killed by signal 9\); is there enough memory"
-    )
+    died = r"all processes died, the last one \(process \d+ on cpu, killed by signal 9\); is there enough"
     with pytest.raises(HelperError, match=died):
         restore(film, tmp_path / "out.mkv", Two(deaths=1))
     assert list(tmp_path.iterdir()) == []
@@ -176,15 +170,7 @@ def test_a_helper_whose_machine_is_gone_is_not_waited_for(film, whole, tmp_path,
 
 @pytest.mark.skipif(os.name == "nt", reason="needs signals")
 def test_processes_end_with_the_command_that_is_killed(commands, film, tmp_path):
-    options = (
-        "denoise",
-        film,
-        "-o",
-        tmp_path / "out.mkv",
-        "--threads",
-        "2",
-        "--lossless",
-    )
+    options = ("denoise", film, "-o", tmp_path / "out.mkv", "--threads", "2", "--lossless")
     helped = "from vidrestore.scale import multi_device; multi_device.START = 'fork'"
     run = commands.start(*options, "--device", "cpu,cpu", slow_clip=0.3, before=helped)
     run.until(lambda: len(list(tmp_path.glob("*.vidrestore/*.segment"))) >= 2).kill()
@@ -224,16 +210,9 @@ def test_a_device_that_is_not_there_is_named(tmp_path):
 def test_the_command_restores_on_several_devices(tmp_path):
     write_video(tmp_path / "film.mkv", 60)
     for name, device in (("one.mkv", "cpu"), ("two.mkv", "cpu,cpu")):
-        arguments = [
-            "denoise",
-            str(tmp_path / "film.mkv"),
-            "-o",
-            str(tmp_path / name),
-            "--sigma",
-            "10",
-            "--fast",
-        ]
-        found = CliRunner().invoke(app, [*arguments, "--lossless", "--device", device])
+        files = [str(tmp_path / "film.mkv"), "-o", str(tmp_path / name)]
+        options = ["--sigma", "10", "--fast", "--lossless", "--device", device]
+        found = CliRunner().invoke(app, ["denoise", *files, *options])
         assert found.exit_code == 0, found.stderr
     assert (tmp_path / "one.mkv").read_bytes() == (tmp_path / "two.mkv").read_bytes()
 

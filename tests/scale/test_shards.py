@@ -62,6 +62,11 @@ def as_shard(film: Path, output: Path, **options: Any) -> Batch:
     return Batch([str(film)], str(output), "<identity>", RestoreOptions(**options), way=way)
 
 
+def is_alone(output: Path, whole: bytes) -> bool:
+    """The output is that of one process, and nothing is beside it."""
+    return output.read_bytes() == whole and list(output.parent.iterdir()) == [output]
+
+
 def ended(*started: Command) -> bool:
     """All are done, without an error."""
     for command in started:
@@ -72,10 +77,9 @@ def ended(*started: Command) -> bool:
 def test_shards_make_the_file_of_one_process_and_no_frame_twice(commands, film, whole, tmp_path):
     output = tmp_path / "out.mkv"
     started = shards(commands, film, output, 3, slow_clip=0.05)
-    assert ended(*started) and output.read_bytes() == whole
+    assert ended(*started) and is_alone(output, whole)
     own = [command.own_frames for command in started]
     assert sum(own) == FRAMES and min(own) > 0
-    assert [path.name for path in tmp_path.iterdir()] == ["out.mkv"]
 
 
 def test_the_summary_of_a_shard_says_how_many_frames_other_runs_restored(commands, film, tmp_path):
@@ -101,12 +105,11 @@ MOMENTS: list[Callable[[Path], object]] = [
 
 
 @pytest.mark.parametrize("moment", MOMENTS, ids=["at the start", "in the midst"])
-def test_what_a_killed_shard_was_at_is_done_by_another(commands, film, whole, tmp_path, moment):
+def test_the_segments_of_a_killed_shard_are_done_by_another(commands, film, whole, tmp_path, moment):
     output = tmp_path / "out.mkv"
     first, second = shards(commands, film, output, 2, slow_clip=0.05)
     first.until(lambda: moment(output)).kill()
-    assert ended(second) and output.read_bytes() == whole
-    assert [path.name for path in tmp_path.iterdir()] == ["out.mkv"]
+    assert ended(second) and is_alone(output, whole)
 
 
 def test_where_the_one_that_joins_is_killed_another_joins(commands, film, whole, tmp_path):
@@ -115,11 +118,10 @@ def test_where_the_one_that_joins_is_killed_another_joins(commands, film, whole,
     wait_for(lambda: any(JOINS in command.said for command in started))
     joining = next(command for command in started if JOINS in command.said)
     joining.until(lambda: True).kill()
-    assert ended(*(command for command in started if command is not joining)) and output.read_bytes() == whole
-    assert [path.name for path in tmp_path.iterdir()] == ["out.mkv"]
+    assert ended(*(command for command in started if command is not joining)) and is_alone(output, whole)
 
 
-def test_what_a_shard_on_a_dead_machine_was_at_is_done_when_its_lease_is_over(
+def test_the_segments_of_a_shard_on_a_dead_machine_are_done_when_its_lease_is_over(
     commands, film, whole, tmp_path
 ):
     output = tmp_path / "out.mkv"
@@ -127,8 +129,7 @@ def test_what_a_shard_on_a_dead_machine_was_at_is_done_when_its_lease_is_over(
     first.until(lambda: len(segments(output)) >= 4).send(signal.SIGSTOP)
     assert ended(second) and output.read_bytes() == whole
     first.send(signal.SIGCONT)  # it was only asleep, and finds that the work is done
-    assert ended(first) and output.read_bytes() == whole
-    assert [path.name for path in tmp_path.iterdir()] == ["out.mkv"]
+    assert ended(first) and is_alone(output, whole)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -142,7 +143,7 @@ def test_a_shard_that_is_stopped_leaves_its_work_to_the_others_at_once(
     assert ended(second) and pictures(output) == pictures(film.with_name("whole.mkv"))
 
 
-def test_a_film_without_frames_is_said_to_be_one(tmp_path, film, monkeypatch):
+def test_a_video_without_frames_is_said_to_be_one(tmp_path, film, monkeypatch):
     monkeypatch.setattr(VideoReader, "frames", lambda self, *span: (frame for frame in ()))
     batch = as_shard(film, tmp_path / "out.mkv")
     with pytest.raises(MediaError, match="no frame was written"):
@@ -152,13 +153,9 @@ def test_a_film_without_frames_is_said_to_be_one(tmp_path, film, monkeypatch):
 
 def test_what_exists_is_skipped_where_asked_for(tmp_path, film):
     (tmp_path / "out.mkv").write_bytes(b"precious")
-    for skip in (True, False):
-        batch = as_shard(film, tmp_path / "out.mkv", skip_existing=skip)
-        if skip:
-            assert batch.restore(str(film)).skipped
-        else:
-            with pytest.raises(OutputExistsError, match="already exists; add `overwrite`"):
-                batch.restore(str(film))
+    assert as_shard(film, tmp_path / "out.mkv", skip_existing=True).restore(str(film)).skipped
+    with pytest.raises(OutputExistsError, match="already exists; add `overwrite`"):
+        as_shard(film, tmp_path / "out.mkv").restore(str(film))
 
 
 def test_one_that_slept_while_it_joined_does_no_harm(commands, film, whole, tmp_path):
@@ -166,13 +163,10 @@ def test_one_that_slept_while_it_joined_does_no_harm(commands, film, whole, tmp_
     options = ("denoise", film, "-o", output, *OPTIONS)
     first = commands.start(*options, "--shard", "1/2", slow_join=0.005, machine="machine 1", lease=0.5)
     first.until(lambda: JOINS in first.said).send(signal.SIGSTOP)
-    assert (
-        ended(commands.start(*options, "--shard", "2/2", machine="machine 2", lease=0.5))
-        and output.read_bytes() == whole
-    )
+    second = commands.start(*options, "--shard", "2/2", machine="machine 2", lease=0.5)
+    assert ended(second) and output.read_bytes() == whole
     first.send(signal.SIGCONT)
-    assert ended(first) and output.read_bytes() == whole
-    assert [path.name for path in tmp_path.iterdir()] == ["out.mkv"]
+    assert ended(first) and is_alone(output, whole)
 
 
 def test_a_single_process_goes_on_where_all_shards_died(commands, film, whole, tmp_path):
@@ -183,27 +177,22 @@ def test_a_single_process_goes_on_where_all_shards_died(commands, film, whole, t
         command.kill()
     code, said = commands.run("denoise", film, "-o", output, *OPTIONS)
     assert code == 0, said
-    assert output.read_bytes() == whole and [path.name for path in tmp_path.iterdir()] == ["out.mkv"]
+    assert is_alone(output, whole)
 
 
 def test_shards_and_a_single_process_keep_out_of_each_others_way(commands, film, tmp_path):
     output = tmp_path / "out.mkv"
-    alone = commands.start("denoise", film, "-o", output, *OPTIONS, slow_clip=0.5).until(
-        lambda: segments(output)
-    )
-    for machine in (None, "elsewhere"):
-        late = commands.start("denoise", film, "-o", output, *OPTIONS, "--shard", "1/2", machine=machine)
-        assert late.wait() == 1 and f"process {alone.pid} on " in late.said
-    alone.kill()
-    shard = commands.start("denoise", film, "-o", output, *OPTIONS, "--shard", "1/2", slow_clip=0.5)
-    shard.until(lambda: list(tmp_path.glob("*.vidrestore/0*.claim")))
-    for machine in (None, "elsewhere"):
-        code, said = commands.run("denoise", film, "-o", output, *OPTIONS, machine=machine)
-        assert code == 1 and "works on this already" in said
-    shard.kill()
+    options, shard = ("denoise", film, "-o", output, *OPTIONS), ("--shard", "1/2")
+    for first, late, claim in (((), shard, "alone*.claim"), (shard, (), "0*.claim")):
+        working = commands.start(*options, *first, slow_clip=0.5)
+        working.until(lambda claim=claim: list(work_of(output).glob(claim)))
+        for machine in (None, "elsewhere"):
+            code, said = commands.run(*options, *late, machine=machine)
+            assert code == 1 and f"process {working.pid} on " in said and "works on this already" in said
+        working.kill()
 
 
-def test_shards_share_a_folder_of_films(commands, tmp_path):
+def test_shards_share_a_folder_of_videos(commands, tmp_path):
     films = tmp_path / "films"
     films.mkdir()
     for number in range(6):
@@ -213,9 +202,8 @@ def test_shards_share_a_folder_of_films(commands, tmp_path):
     assert [command.wait() for command in started] == [3, 3]
     own = [command.own_frames for command in started]
     assert sum(own) == sum(range(30, 36)) and min(own) > 30
-    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [
-        f"{number}.denoised.mkv" for number in range(6)
-    ]
+    made = sorted(path.name for path in (tmp_path / "out").iterdir())
+    assert made == [f"{number}.denoised.mkv" for number in range(6)]
 
 
 @pytest.mark.parametrize(
@@ -255,18 +243,13 @@ def test_what_shards_cannot_do_is_refused(commands, film, tmp_path, arguments, m
     assert code == 2 and message in " ".join(said.replace("│", " ").split())
 
 
-def test_what_is_no_film_leaves_nothing_behind(commands, tmp_path):
+def test_what_is_no_video_leaves_nothing_behind(commands, tmp_path):
     (tmp_path / "film.mkv").write_bytes(b"no film")
     assert commands.run("denoise", tmp_path / "film.mkv", "--shard", "1/2")[0] == 1
     assert [path.name for path in tmp_path.iterdir()] == ["film.mkv"]
 
 
-def test_a_work_folder_that_another_has_just_removed_is_no_problem(tmp_path):
-    WorkFolder(str(tmp_path / "out.mkv")).remove()
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_a_film_that_gets_its_name_while_a_shard_begins_is_done(film, tmp_path, monkeypatch):
+def test_a_video_that_gets_its_name_while_a_shard_begins_is_done(film, tmp_path, monkeypatch):
     output = tmp_path / "out.mkv"
 
     def named_just_now(*files: Any, **options: Any) -> None:

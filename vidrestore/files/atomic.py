@@ -1,7 +1,8 @@
 """Write files atomically: under a hidden name in the same folder, then renamed.
 
-The hidden name is random, so that nobody can put a link there first and two processes that write the same
-file don't write into each other's. It names its process (`files.locks`), so that others see if that has died.
+The hidden name is random, so that no other user can put a link there first and two processes that write the
+same file don't write into each other's. It names its process (`files.locks`), so that others see if that has
+died.
 """
 
 from __future__ import annotations
@@ -140,7 +141,7 @@ class Partial:
 
     @property
     def url(self) -> str:
-        """A name for FFmpeg: that of the open file if the system has one, which nobody can replace."""
+        """A name for FFmpeg: that of the open file if the system has one, which can't be replaced."""
         opened = f"/proc/self/fd/{self.file.fileno()}"
         return f"file:{opened if os.path.exists(opened) else self.path}"
 

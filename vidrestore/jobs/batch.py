@@ -94,21 +94,17 @@ class Batch:
         suffix = suffix or ".".join(suffix_of(step.task, step.options) for step in steps)
         self._bad: dict[str, MediaError] = {}
         self.outputs: dict[str, Target] = {}
+        naming = {}
         for source, folder in found.items():
+            place = os.path.join(output, folder, "") if output is not None and folder else output
+            naming[source.name] = partial(output_for, source, place, suffix, several=several)
             try:
-                made = output_for(source, _below(output, folder), suffix, several=several)
+                self.outputs[source.name] = naming[source.name]()
             except MediaError as error:  # fails alone
                 if not several:
                     raise
                 self._bad[source.name] = error
-            else:
-                self.outputs[source.name] = made
-        twice = clashing(self.outputs)
-        self.outputs |= {
-            source.name: output_for(source, _below(output, folder), suffix, several=several, full=True)
-            for source, folder in found.items()
-            if source.name in twice and source.name not in self._bad
-        }
+        self.outputs |= {name: naming[name](full=True) for name in clashing(self.outputs)}
         self._clashing = clashing(self.outputs)
         written = self.outputs.values()
         makes_folders = output is not None or any(target.is_pattern for target in written)
@@ -199,8 +195,3 @@ def _make_folder(folder: Path) -> list[Path]:
             f"{folder}: this folder for the outputs can't be made ({error.strerror}); choose another `output`"
         ) from error
     return missing
-
-
-def _below(output: str | None, folder: str) -> str | None:
-    """Return the folder below the output's that mirrors the folder of a source."""
-    return os.path.join(output, folder, "") if output is not None and folder else output

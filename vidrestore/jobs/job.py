@@ -40,7 +40,7 @@ from vidrestore.pipeline.excerpt import expected_frames
 from vidrestore.pipeline.plan import PLAN_VERSION, Plan
 from vidrestore.restorers.devices import device_name, torch_device
 
-MOST_APART = 0.05  # seconds between picture and sound that nobody sees
+MOST_APART = 0.05  # seconds between picture and sound that can't be seen
 
 
 @dataclass
@@ -109,13 +109,14 @@ class Job:
             "encoder": encoder.encoder,
             "pix_fmt": encoder.pix_fmt,
             "encoder_threads": encoder.threads,
-            "encoder_options": self.plan.encoder.settings,
+            "encoder_options": encoder.settings,
             "copied_streams": self.plan.copy,
             "copied": [asdict(each) for each in self.info.streams if each.index in self.plan.copy],
             "decisions": self.decisions(),
+            "clips": [{"frames": stage.length, "overlap": stage.overlap} for stage in self.steps.stages],
+            "weights": self.weights(),
+            "versions": versions(),
         }
-        details["clips"] = [{"frames": stage.length, "overlap": stage.overlap} for stage in self.steps.stages]
-        details |= {"weights": self.weights(), "versions": versions()}
         if self.steps.later:
             details["steps"] = [stage.restorer.facts.name for stage in self.steps.stages]
         on_event(Planned(self.info.path, total, reused=reused or None, details=details))

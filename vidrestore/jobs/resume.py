@@ -125,7 +125,7 @@ class WorkFolder:
                     raise MediaError(
                         f"{self.path}: there is no folder {self.path.parent}; create it first"
                     ) from None
-                if next(attempts, None) is None:  # else removed by who was just done
+                if next(attempts, None) is None:  # else another process that has finished removed it
                     raise MediaError(
                         f"{self.path}: this folder for the work can't be made there; choose another with "
                         "`work_dir`"

@@ -192,7 +192,7 @@ class SegmentedWork:
     # Segments
 
     def left(self) -> list[Segment]:
-        """Return the parts of segments that nobody has finished; the others are not checked."""
+        """Return the parts of segments that no process has finished; the others are not checked."""
         edges = [0, *chain.from_iterable(self._finished()), len(self.job.plan.timeline.pts)]
         gaps = [(first, stop) for first, stop in zip(edges[::2], edges[1::2], strict=True) if first < stop]
         return [
@@ -258,7 +258,7 @@ class SegmentedWork:
         missing = self.missing()
         count = frame_count(missing)
         self.reused = len(self.job.plan.timeline.pts) - count
-        self.announce_plan()
+        self.job.announce_plan(self.total, self.on_event, reused=self.reused)
         self.restore(
             missing, lambda frames: counted(frames, self.job.info.path, count, "restore", self.on_event)
         )
@@ -273,7 +273,7 @@ class SegmentedWork:
             frames = watch(restored)
             for segment in segments:
                 self._write(frames, segment)
-            next(frames, None)  # there is none, but `watch` ends
+            next(frames, None)  # no frame is left, but `watch` ends
 
     def _frames(self, segments: list[Segment]) -> Generator[Frame]:
         """Yield the restored frames of segments. A damaged video is read from its beginning: after a jump,
@@ -402,10 +402,6 @@ class SegmentedWork:
             Muxer(plan.output, job.output_info, plan.encoder, plan.copy, first=first, **options)
         )
         return joined
-
-    def announce_plan(self) -> None:
-        """Announce the plan."""
-        self.job.announce_plan(self.total, self.on_event, reused=self.reused)
 
 
 def _begun(

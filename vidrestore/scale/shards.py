@@ -65,10 +65,7 @@ class Shard:
         begins somewhere else.
         """
         home = (self.number - 1) * total // self.count
-        return [
-            *(each for each in missing if each.number >= home),
-            *(each for each in missing if each.number < home),
-        ]
+        return sorted(missing, key=lambda each: each.number < home)
 
 
 def check_shared(batch: Batch) -> None:
@@ -105,11 +102,10 @@ class ClaimedWork:
         """Announce the plan and the first progress, unless that was done."""
         if self._progress is None:
             self._total = frame_count(self.work.left())
-            self.work.reused = len(self.work.job.plan.timeline.pts) - self._total
-            self.work.announce_plan()
-            self._progress = FrameProgress(
-                self.work.job.info.path, self._total, "restore", self.work.on_event
-            )
+            work, job, on_event = self.work, self.work.job, self.work.on_event
+            work.reused = len(job.plan.timeline.pts) - self._total
+            job.announce_plan(work.total, on_event, reused=work.reused)
+            self._progress = FrameProgress(job.info.path, self._total, "restore", on_event)
 
     def show(self, passed: Collection[Segment] = ()) -> int:
         """Show the progress of all processes: finished segments, and those that this one has `passed`. Return
@@ -291,8 +287,8 @@ class _Sharded:
         self.joined: Summary | None = None
 
     def run(self, *, wait: bool) -> Summary | None:
-        """Do all that can be done; return None if others have claimed the rest and nobody is to wait for
-        them. Whatever goes wrong because others finished while this one worked is not an error.
+        """Do all that can be done; return None if others have claimed the rest and `wait` is False. A failure
+        because others finished while this one worked is not an error.
         """
         try:
             return self._run(wait=wait)
@@ -347,7 +343,7 @@ class _Sharded:
                 time.sleep(locks.POLL)
 
     def done_by_others(self) -> Summary:
-        """Announce the summary of a video that somebody else joined."""
+        """Announce the summary of a video that another process joined."""
         own, work = self.tally[self.job.request.source], self.work
         is_planned = work is not None and work.is_planned
         try:
