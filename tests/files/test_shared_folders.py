@@ -27,11 +27,8 @@ def video(tmp_path: Path) -> Path:
 
 
 def restore(video: Path, output: Path, **options: Any) -> vidrestore.Summary:
-    options = {
-        "encoder": vidrestore.EncoderOptions(lossless=True),
-        "device": "cpu",
-        "threads": 1,
-    } | options
+    lossless = vidrestore.EncoderOptions(lossless=True)
+    options = {"encoder": lossless, "device": "cpu", "threads": 1} | options
     return vidrestore.restore(video, output, task="<identity>", **options)
 
 
@@ -44,9 +41,8 @@ def test_work_folders_are_the_owners_alone(tmp_path):
     with folder.locked():
         folder.write("plan", {})
         assert folder.path.stat().st_mode & 0o777 == 0o700
-        assert {(folder.path / name).stat().st_mode & 0o777 for name in ("alone.0.claim", "plan.json")} == {
-            0o600
-        }
+        for name in ("alone.0.claim", "plan.json"):
+            assert (folder.path / name).stat().st_mode & 0o777 == 0o600
 
 
 @pytest.mark.parametrize("name", ["out.mkv.vidrestore", "alone.0.claim", "job.json"])
@@ -82,9 +78,8 @@ def test_a_pipe_in_a_work_folder_is_named_instead_of_waited_for(tmp_path, video,
     os.mkfifo(work / name)
     if name == "named.json":  # is only looked at if there is an output
         (tmp_path / "out.mkv").touch()
-    with pytest.raises(
-        MediaError, match=rf"{name}: .*a named pipe, but a regular file was expected.*remove it"
-    ):
+    expected = rf"{name}: .*a named pipe, but a regular file was expected.*remove it"
+    with pytest.raises(MediaError, match=expected):
         restore(video, tmp_path / "out.mkv")
 
 
