@@ -368,10 +368,10 @@ def test_frames_are_kept_if_other_streams_are_to_be_copied(tmp_path, source):
 def test_processes_that_share_a_video_drop_the_same_streams(tmp_path):
     folder, identity = WorkFolder(str(tmp_path / "out.mkv")), {"task": "denoise"}
     with folder.locked():
-        folder.begin(identity, {"segment_frames": 8}, {"audio"})
-        folder.begin(identity, {"segment_frames": 8}, {"audio"}, beside=True)
+        folder.begin(identity, {"clip": 8}, {"audio"})
+        folder.begin(identity, {"clip": 8}, {"audio"}, beside=True)
         with pytest.raises(DifferentJobError, match=r'drop was \["audio"\], now \[\]'):
-            folder.begin(identity, {"segment_frames": 8}, beside=True)
+            folder.begin(identity, {"clip": 8}, beside=True)
 
 
 def test_a_source_that_has_changed_is_another_job(tmp_path, source):

@@ -79,8 +79,8 @@ class Job:
     def identity(self) -> dict[str, Any]:
         """Return all that alters the encoded frames, as JSON values.
 
-        Weights are known by their hash, whatever `model` calls them. The length of segments and the encoder's
-        number of threads are left out: a job that was begun keeps its own. So are the streams that are
+        Weights are known by their hash, whatever `model` calls them. The encoder's number of threads and
+        the length of clips are left out: a job that was begun keeps its own. So are the streams that are
         copied: they are added when the frames are joined, and `drop` may change until then.
         """
         source = {key: value for key, value in asdict(self.plan.source).items() if key != "path"}

@@ -1,6 +1,6 @@
 """Is anything left to do? The folder of a job, from which the next run resumes, and the marker of its output.
 
-    job.json        identity: everything that alters the encoded frames; the length of segments; `drop`
+    job.json        identity: everything that alters the encoded frames; the length of clips; `drop`
     plan.json       the plan, once the whole video was decoded
     FIRST-STOP.segment  each finished segment (`media.segment_file`), with its first frame and the one after
     named.json      the marker of the output: the video is whole and about to get its name

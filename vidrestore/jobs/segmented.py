@@ -99,9 +99,9 @@ class SegmentedWork:
     them were `deinterlaced`.
     """
 
-    def __init__(self, job: Job, folder: WorkFolder, on_event: Listener, name: str, length: int) -> None:
-        """`name` is that of the job, `length` the frames of its segments. `begin` makes it."""
-        self.job, self.folder, self.on_event, self.name, self.length = job, folder, on_event, name, length
+    def __init__(self, job: Job, folder: WorkFolder, on_event: Listener, name: str) -> None:
+        """`name` is that of the job. `begin` makes it."""
+        self.job, self.folder, self.on_event, self.name = job, folder, on_event, name
         self.is_planned = False
         self.source_damage: str | None = None
         self.deinterlaced = 0
@@ -128,7 +128,7 @@ class SegmentedWork:
         job.plan.timeline = job.steps.first.timeline([])
         if not beside:
             remove_partials(folder.output, alone=True)
-        work = cls(job, folder, on_event, digest(identity), began["segment_frames"])
+        work = cls(job, folder, on_event, digest(identity))
         work.load_plan()
         job.warn(folder.warnings, on_event)
         return work
@@ -144,7 +144,7 @@ class SegmentedWork:
     def segments(self) -> list[Segment]:
         """All segments of the plan, which must be finished."""
         assert self.is_planned
-        return list(segments_of(self.job.plan.timeline, self.length))
+        return list(segments_of(self.job.plan.timeline, LENGTH))
 
     @property
     def retried(self) -> int:
@@ -408,7 +408,7 @@ def _begun(
     job: Job, folder: WorkFolder, identity: Mapping[str, Any], on_event: Listener, *, beside: bool
 ) -> dict[str, Any]:
     """Return the facts that the job in the folder began with, now or in an earlier run."""
-    facts: dict[str, Any] = {"segment_frames": LENGTH, "encoder_threads": job.plan.encoder.threads}
+    facts: dict[str, Any] = {"encoder_threads": job.plan.encoder.threads}
     for at, stage in enumerate(job.steps.stages):
         facts |= {_fact("clip", at): stage.length, _fact("overlap", at): stage.overlap}
     begin = partial(folder.begin, identity, facts, job.options.drop)
