@@ -135,17 +135,9 @@ def bench(
             stages = stages_of(job, frames)
     on_cpu = torch_device(options.device).type == "cpu"  # the peaks are those of the CPU
     network = network_rate(sample, threads) if on_cpu and (sample := restorer.sample()) else None
-    return Benchmark(
-        video if source else "a synthetic video",
-        restorer.facts.name,
-        threads,
-        peaks(threads),
-        stages,
-        whole,
-        network,
-        memory,
-        loading,
-    )
+    name, model = video if source else "a synthetic video", restorer.facts.name
+    rates = peaks(threads)
+    return Benchmark(name, model, threads, rates, stages, whole, network, memory, loading)
 
 
 def stages_of(job: Job, limit: int) -> tuple[Stage, ...]:
