@@ -10,7 +10,6 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -114,7 +113,7 @@ def test_a_claim_from_elsewhere_is_taken_over_after_a_lease_without_a_sign_of_li
     assert waiting.take("000001") and names(tmp_path) == ["000001.1.claim"]
 
 
-def test_who_comes_new_waits_a_lease_itself(tmp_path, clock):
+def test_a_new_process_waits_a_lease_itself(tmp_path, clock):
     claim(tmp_path, "000001", ELSEWHERE)
     clock.now = 10 * LEASE
     assert not Claims(tmp_path).take("000001")
@@ -171,9 +170,8 @@ def test_several_share_a_job_but_not_with_one_that_is_alone(tmp_path):
     one.take_job(shared=True)
     two.take_job(shared=True)
     one.release_all()
-    with pytest.raises(
-        BusyError, match=f"process {os.getpid()} on {socket.gethostname()} works on this already"
-    ):
+    busy = f"process {os.getpid()} on {socket.gethostname()} works on this already"
+    with pytest.raises(BusyError, match=busy):
         alone.take_job()
     two.release_all()
     alone.take_job()
@@ -183,7 +181,7 @@ def test_several_share_a_job_but_not_with_one_that_is_alone(tmp_path):
 
 
 @posix
-def test_who_is_alone_removes_the_claims_of_the_dead(tmp_path):
+def test_a_process_that_is_alone_removes_the_claims_of_the_dead(tmp_path):
     for name in ("alone", "shared12", "000007", "join"):
         claim(tmp_path, name, dead_process())
     Claims(tmp_path).take_job()
@@ -232,13 +230,9 @@ def test_a_claim_is_never_taken_through_a_link(tmp_path, dangling):
 @posix
 @pytest.mark.parametrize("make", [os.mkfifo, os.mkdir])
 @pytest.mark.parametrize("take", [Claims.take_job, lambda claims: claims.take("alone")], ids=["job", "part"])
-def test_what_is_no_file_is_refused_at_once(
-    tmp_path: Path, make: Callable[[Path], None], take: Callable[[Claims], object]
-):
+def test_what_is_no_file_is_refused_at_once(tmp_path, make, take):
     make(tmp_path / "alone.0.claim")
-    with pytest.raises(
-        MediaError, match=r"alone.0.claim: not a claim \(a .*, but a regular file was expected"
-    ):
+    with pytest.raises(MediaError, match=r"alone.0.claim: not a claim \(a .*, but a regular file"):
         take(Claims(tmp_path))
 
 

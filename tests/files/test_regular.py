@@ -1,4 +1,4 @@
-"""What is opened is a regular file of a size that makes sense, and JSON has the types that it should have."""
+"""What is opened is a regular file of a size that makes sense."""
 
 import errno
 import os
@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from vidrestore.files.checked_json import parse_object, read_object
 from vidrestore.files.regular import open_regular, read_limited, write_problem
 
 posix = pytest.mark.skipif(os.name == "nt", reason="needs POSIX files")
@@ -39,22 +38,6 @@ def test_a_file_beyond_its_limit_is_not_read(tmp_path):
         file.truncate(1 << 40)  # a sparse file
     with pytest.raises(OSError, match="larger than 1 MB"):
         read_limited(tmp_path / "large", 1 << 20)
-
-
-@pytest.mark.parametrize(
-    "content, reason",
-    [
-        ("[]", "an object was expected"),
-        ("{", "Expecting"),
-        (b"\xff{}", "decode"),
-        ("{}", "n is missing"),
-    ],
-)
-def test_json_that_is_not_as_expected_says_what_is_wrong(tmp_path, content, reason):
-    (tmp_path / "a.json").write_bytes(content if isinstance(content, bytes) else content.encode())
-    with pytest.raises(ValueError, match=reason):
-        read_object(tmp_path / "a.json", {"n": int})
-    assert parse_object('{"n": 5, "more": []}', {"n": int}) == {"n": 5, "more": []}
 
 
 def test_too_many_open_files_are_named_with_the_way_out():

@@ -214,6 +214,16 @@ class Commands:
         self.server.stdout.close()
 
 
+def work_of(output: Path) -> Path:
+    """The work folder of an output."""
+    return output.with_name(f"{output.name}.vidrestore")
+
+
+def segments(output: Path) -> list[str]:
+    """The names of the finished segments of an output."""
+    return sorted(path.name for path in work_of(output).glob("*.segment"))
+
+
 def wait_for(condition: Callable[[], object], seconds: float = 60) -> None:
     deadline = time.monotonic() + seconds
     while not condition():

@@ -72,6 +72,12 @@ def long_video(
     return path
 
 
+def film_of(path: Path, frames: int) -> Path:
+    """A video of so many frames at varying times with sound and subtitles."""
+    times = np.cumsum(np.random.default_rng(0).integers(30, 60, frames)) - 30
+    return long_video(path, times=[int(time) for time in times], text="subrip")
+
+
 def cover_packets(output: Any) -> list[Any]:
     stream = output.add_stream("mjpeg", rate=1, width=16, height=16)
     stream.pix_fmt, stream.disposition = "yuvj420p", Disposition.attached_pic

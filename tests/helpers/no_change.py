@@ -56,8 +56,12 @@ def help_over(*arguments: Any) -> None:
     """As `scale.multi_device.help_over`, in a process that has imported this module."""
     from vidrestore.scale import multi_device
 
+    added()
     multi_device.help_over(*arguments)
 
 
 def added() -> None:
-    """Do nothing: importing this module was enough."""
+    """Make segments of 20 frames; importing this module has added the task."""
+    from vidrestore.jobs import segmented
+
+    segmented.LENGTH = 20

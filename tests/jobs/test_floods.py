@@ -80,7 +80,7 @@ def with_notes(folder: Path, count: int, size: int) -> Path:
 
 
 @pytest.mark.parametrize("make", [with_subtitles, with_chapters])
-def test_many_subtitles_and_chapters_are_all_copied(tmp_path: Path, make: object) -> None:
+def test_many_subtitles_and_chapters_are_all_copied(tmp_path, make):
     source, output = make(tmp_path), tmp_path / "out.mkv"  # type: ignore[operator]
     assert vidrestore.restore(source, output, task="<identity>", device="cpu", threads=1).frames == FRAMES
     with av.open(str(output)) as container:
@@ -90,9 +90,7 @@ def test_many_subtitles_and_chapters_are_all_copied(tmp_path: Path, make: object
 
 
 @pytest.mark.parametrize("count, size", [(1000, 10), (1, 500_000)])
-def test_notes_of_an_encoder_are_read_over(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, count: int, size: int
-) -> None:
+def test_notes_of_an_encoder_are_read_over(tmp_path, monkeypatch, count, size):
     """FFmpeg would print each byte of them, and its log is read for where chroma samples lie."""
     logged: list[str] = []
 

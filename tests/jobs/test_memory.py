@@ -33,6 +33,6 @@ def peak(folder: Path, frames: int) -> int:
 
 
 @pytest.mark.slow
-def test_a_film_ten_times_as_long_takes_hardly_more_memory(tmp_path: Path) -> None:
+def test_a_video_ten_times_as_long_takes_hardly_more_memory(tmp_path):
     short, long = peak(tmp_path, 100), peak(tmp_path, 1000)
     assert long / short - 1 < TOLERANCE, f"{short / 1e6:.0f} MB for 100 frames, {long / 1e6:.0f} MB for 1000"

@@ -16,15 +16,8 @@ from vidrestore.options import RestoreOptions
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    for name in (
-        "b.mp4",
-        "a.mkv",
-        "a.denoised.mkv",
-        "a.preview.mkv",
-        ".b.mp4.partial",
-        "notes.txt",
-        "odd[1].mp4",
-    ):
+    files = "b.mp4 a.mkv a.denoised.mkv a.preview.mkv .b.mp4.partial notes.txt odd[1].mp4"
+    for name in files.split():
         (tmp_path / name).touch()
     (tmp_path / "below.mp4").mkdir()
     return tmp_path
@@ -43,25 +36,28 @@ def names(paths: Iterable[str]) -> list[str]:
     return [Path(path).name for path in paths]
 
 
-def test_a_folder_means_its_videos_but_none_of_ours(folder: Path) -> None:
-    assert names(expanded([str(folder)])) == ["a.mkv", "b.mp4", "odd[1].mp4"]
-
-
-def test_a_pattern_means_what_it_matches_but_none_of_ours(folder: Path) -> None:
-    assert names(expanded([f"{folder}/*.mkv"])) == ["a.mkv"]
+@pytest.mark.parametrize(
+    "given, found",
+    [
+        ([""], ["a.mkv", "b.mp4", "odd[1].mp4"]),
+        (["*.mkv"], ["a.mkv"]),
+        (["odd[1].mp4"], ["odd[1].mp4"]),
+        (["b.mp4", ""], ["b.mp4", "a.mkv", "odd[1].mp4"]),
+        (["no.mp4", "none.mkv"], ["no.mp4", "none.mkv"]),
+    ],
+    ids=["a folder", "a pattern", "a file like a pattern", "a file given twice", "missing files"],
+)
+def test_inputs_are_files_and_what_folders_and_patterns_hold_but_none_of_ours(folder, given, found):
+    assert names(expanded([str(folder / name) for name in given])) == found
 
 
 @pytest.mark.parametrize("name", ["tape.m2t", "stream.m2v", "phone.3g2", "raw.h265", "old.rmvb", "FILM.MP4"])
-def test_a_folder_means_videos_of_all_kinds_that_are_read(tmp_path: Path, name: str) -> None:
+def test_a_folder_means_videos_of_all_kinds_that_are_read(tmp_path, name):
     (tmp_path / name).touch()
     assert names(expanded([str(tmp_path)])) == [name]
 
 
-def test_a_file_whose_name_looks_like_a_pattern_is_that_file(folder: Path) -> None:
-    assert names(expanded([f"{folder}/odd[1].mp4"])) == ["odd[1].mp4"]
-
-
-def test_one_of_ours_that_is_named_is_an_input_unless_what_it_was_made_of_is_one_too(folder: Path) -> None:
+def test_one_of_ours_that_is_named_is_an_input_unless_what_it_was_made_of_is_one_too(folder):
     ours, other, origin = f"{folder}/a.denoised.mkv", f"{folder}/b.mp4", f"{folder}/a.mkv"
     assert list(expanded([ours])) == [ours]
     assert list(expanded([ours, other])) == [ours, other]
@@ -70,15 +66,7 @@ def test_one_of_ours_that_is_named_is_an_input_unless_what_it_was_made_of_is_one
     assert made_of([ours, other, str(folder)]) == {}
 
 
-def test_an_input_given_twice_is_restored_once(folder: Path) -> None:
-    assert names(expanded([f"{folder}/b.mp4", str(folder)])) == ["b.mp4", "a.mkv", "odd[1].mp4"]
-
-
-def test_files_that_do_not_exist_are_kept_so_that_reading_them_fails() -> None:
-    assert list(expanded(["no.mp4", "none.mkv"])) == ["no.mp4", "none.mkv"]
-
-
-def test_a_folder_or_pattern_without_videos_is_an_error(tmp_path: Path) -> None:
+def test_a_folder_or_pattern_without_videos_is_an_error(tmp_path):
     with pytest.raises(MediaError, match="the folder holds no video file"):
         expanded([str(tmp_path)])
     with pytest.raises(MediaError, match="the pattern holds no video file"):
@@ -96,72 +84,65 @@ def test_a_folder_or_pattern_without_videos_is_an_error(tmp_path: Path) -> None:
         ("the.bourne.identity.mp4", False),
     ],
 )
-def test_our_outputs_are_known_by_their_names(name: str, ours: bool) -> None:
+def test_our_outputs_are_known_by_their_names(name, ours):
     assert is_our_output(f"/some/{name}") is ours
 
 
-def test_an_output_lies_beside_its_source_or_in_the_folder_given(tmp_path: Path) -> None:
-    assert output_for(Source("films/a.mp4"), None, "denoised") == Target("films/a.denoised.mp4")
-    assert output_for(Source("films/a.ts"), None, "denoised") == Target("films/a.denoised.mkv")
-    assert output_for(Source("films/a.mp4"), str(tmp_path), "denoised") == Target(
-        str(tmp_path / "a.denoised.mp4")
-    )
-    assert output_for(Source("films/a.mp4"), "new/", "denoised") == Target("new/a.denoised.mp4")
-    assert output_for(Source("films/a.mp4"), "b.mkv", "denoised") == Target("b.mkv")
+@pytest.mark.parametrize(
+    "source, given, output",
+    [
+        ("films/a.mp4", None, "films/a.denoised.mp4"),
+        ("films/a.ts", None, "films/a.denoised.mkv"),
+        ("films/a.mp4", "there", "there/a.denoised.mp4"),
+        ("films/a.mp4", "new/", "new/a.denoised.mp4"),
+        ("films/a.mp4", "b.mkv", "b.mkv"),
+    ],
+)
+def test_an_output_is_beside_its_source_or_in_the_given_folder(tmp_path, monkeypatch, source, given, output):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "there").mkdir()
+    assert output_for(Source(source), given, "denoised") == Target(output)
 
 
 @pytest.mark.parametrize("output", ["one.mkv", "-"])
-def test_several_inputs_do_not_go_into_one_file(output: str) -> None:
+def test_several_inputs_do_not_go_into_one_file(output):
     with pytest.raises(OptionError, match="several inputs can't"):
         output_for(Source("a.mp4"), output, "denoised", several=True)
 
 
 @pytest.fixture
 def tree(tmp_path: Path) -> Path:
-    for name in (
-        "a.mp4",
-        "one/a.mp4",
-        "one/two/b.avi",
-        "one/two/b.denoised.mkv",
-        ".hidden/c.mp4",
-        "a.mp4.vidrestore/d.mp4",
-    ):
+    files = "a.mp4 one/a.mp4 one/two/b.avi one/two/b.denoised.mkv .hidden/c.mp4 a.mp4.vidrestore/d.mp4"
+    for name in files.split():
         (tmp_path / "films" / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "films" / name).touch()
     return tmp_path / "films"
 
 
-def test_only_recursive_goes_below_a_folder_and_never_into_work_or_hidden_ones(tree: Path) -> None:
+def test_only_recursive_goes_below_a_folder_and_never_into_work_or_hidden_ones(tree):
     assert expanded([str(tree)]) == {f"{tree}/a.mp4": ""}
     found = expanded([str(tree)], recursive=True)
     assert found == {f"{tree}/a.mp4": "", f"{tree}/one/a.mp4": "one", f"{tree}/one/two/b.avi": "one/two"}
     assert names(expanded([f"{tree}/**/*.avi"], recursive=True)) == ["b.avi"]
 
 
-@pytest.mark.parametrize("slash", ["", "/"])
-def test_the_folders_of_the_inputs_are_made_again_in_the_output(
-    tree: Path, tmp_path: Path, slash: str
-) -> None:
-    batch = Batch([str(tree)], f"{tmp_path}/out{slash}", "denoise", RestoreOptions(), recursive=True)
-    out = f"{tmp_path}/out"
-    assert [*map(str, batch.outputs.values())] == [
-        f"{out}/a.denoised.mp4",
-        f"{out}/one/a.denoised.mp4",
-        f"{out}/one/two/b.denoised.mkv",
-    ]
-    assert (tmp_path / "out" / "one" / "two").is_dir()
+@pytest.mark.parametrize("given", [None, "out", "out/"])
+def test_outputs_are_beside_their_sources_or_in_the_same_folders_of_the_output(tree, monkeypatch, given):
+    monkeypatch.chdir(tree.parent)
+    batch = Batch(["films"], given, "denoise", RestoreOptions(), recursive=True)
+    top = Path("out" if given else "films")
+    names = ("a.denoised.mp4", "one/a.denoised.mp4", "one/two/b.denoised.mkv")
+    assert [*map(str, batch.outputs.values())] == [str(top / name) for name in names]
+    assert (top / "one" / "two").is_dir()
 
 
-def test_folders_below_several_inputs_are_made_again_in_one_output(tree: Path, tmp_path: Path) -> None:
+def test_folders_below_several_inputs_are_made_again_in_one_output(tree, tmp_path):
     (tmp_path / "more" / "three").mkdir(parents=True)
     (tmp_path / "more" / "three" / "d.mov").touch()
     sources, out = [f"{tree}/one", f"{tmp_path}/more"], f"{tmp_path}/out"
     batch = Batch(sources, out, "denoise", RestoreOptions(), recursive=True)
-    assert [*map(str, batch.outputs.values())] == [
-        f"{out}/a.denoised.mp4",
-        f"{out}/two/b.denoised.mkv",
-        f"{out}/three/d.denoised.mov",
-    ]
+    expected = ["a.denoised.mp4", "two/b.denoised.mkv", "three/d.denoised.mov"]
+    assert [*map(str, batch.outputs.values())] == [f"{out}/{name}" for name in expected]
     (tmp_path / "more" / "a.mp4").touch()
     batch = Batch(sources, out, "denoise", RestoreOptions(), recursive=True)
     with pytest.raises(OptionError, match=r"one/a\.mp4: .*more/a\.mp4 would become .*out/a\.denoised"):
@@ -170,9 +151,7 @@ def test_folders_below_several_inputs_are_made_again_in_one_output(tree: Path, t
 
 
 @pytest.mark.parametrize("sources", [["."], ["a.mp4", "one/a.mov"], ["*.mp4"]])
-def test_a_name_without_a_suffix_is_a_folder_for_folders_patterns_and_several(
-    tree: Path, monkeypatch: pytest.MonkeyPatch, sources: list[str]
-) -> None:
+def test_a_name_without_a_suffix_is_a_folder_for_folders_patterns_and_several(tree, monkeypatch, sources):
     monkeypatch.chdir(tree)
     (tree / "one" / "a.mov").touch()
     outputs = Batch(sources, "clean", "denoise", RestoreOptions()).outputs.values()
@@ -181,24 +160,19 @@ def test_a_name_without_a_suffix_is_a_folder_for_folders_patterns_and_several(
         Batch(["a.mp4", "one/a.mov"], "clean.mp4", "denoise", RestoreOptions())
 
 
-def test_without_an_output_each_film_stays_in_its_folder(tree: Path) -> None:
-    batch = Batch([str(tree)], None, "denoise", RestoreOptions(), recursive=True)
-    assert str(list(batch.outputs.values())[1]) == f"{tree}/one/a.denoised.mp4"
-
-
-def test_an_output_that_keeps_its_sources_suffix_is_left_out_beside_it(tree: Path) -> None:
+def test_an_output_that_keeps_its_sources_suffix_is_left_out_beside_it(tree):
     (tree / "tape.avi").touch()
     (tree / "tape.avi.denoised.mkv").touch()
     named = [f"{tree}/tape.avi", f"{tree}/tape.avi.denoised.mkv"]
     assert Batch(named, None, "denoise", RestoreOptions()).sources == named[:1]
 
 
-def test_an_output_folder_that_is_a_file_is_refused(tree: Path) -> None:
+def test_an_output_folder_that_is_a_file_is_refused(tree):
     with pytest.raises(MediaError, match="this folder for the outputs can't be made"):
         Batch([str(tree)], f"{tree}/a.mp4", "denoise", RestoreOptions(), recursive=True)
 
 
-def test_empty_names_are_refused() -> None:
+def test_empty_names_are_refused():
     for sources in ([""], ["a.mp4", ""]):
         with pytest.raises(OptionError, match="an input has an empty name"):
             expanded(sources)

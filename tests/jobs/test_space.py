@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 from written_videos import described, write
@@ -21,9 +19,7 @@ from vidrestore.options import EncoderOptions
         EncoderOptions(lossless=True),
     ],
 )
-def test_a_still_film_takes_no_less_than_what_is_asked_for_at_least(
-    tmp_path: Path, options: EncoderOptions
-) -> None:
+def test_a_still_video_takes_no_less_than_what_is_asked_for_at_least(tmp_path, options):
     source, output = described(width=640, height=360), tmp_path / "still.mkv"
     planes = tuple(np.full(size, 99, np.uint8) for size in ((360, 640), (180, 320), (180, 320)))
     choice = write(source, output, [Frame(planes, 1000 * number, 1000) for number in range(200)], options)

@@ -11,7 +11,6 @@ from typing import Any
 
 import no_change
 import pytest
-from commands import Commands
 from sample_videos import write_video
 from typer.testing import CliRunner
 
@@ -21,14 +20,8 @@ from vidrestore.events import Event, Finished, Progressed, Warned
 from vidrestore.jobs.batch import Batch
 from vidrestore.jobs.request import Request
 from vidrestore.options import EncoderOptions, RestoreOptions
-from vidrestore.scale.multi_device import (
-    DeviceProcesses,
-    Helper,
-    HelperError,
-    Outcome,
-    WithHelpers,
-    devices_of,
-)
+from vidrestore.scale import multi_device
+from vidrestore.scale.multi_device import DeviceProcesses, Helper, HelperError, Outcome, devices_of
 from vidrestore.scale.shards import Shard
 
 IDENTITY = "<identity>"
@@ -80,7 +73,9 @@ def two() -> Iterator[Two]:
 
 
 def restore(film: Path, output: Path, helpers: Any, told: list[Event] | None = None, **options: Any) -> Any:
-    batch = Batch([str(film)], str(output), IDENTITY, replace(OPTIONS, **options), way=WithHelpers(helpers))
+    batch = Batch(
+        [str(film)], str(output), IDENTITY, replace(OPTIONS, **options), way=multi_device.WithHelpers(helpers)
+    )
     return batch.restore(str(film), (lambda event: None) if told is None else told.append)
 
 
@@ -88,9 +83,7 @@ def warnings(told: list[Event]) -> list[str]:
     return [event.message for event in told if isinstance(event, Warned)]
 
 
-def test_several_processes_make_the_file_of_one(
-    film: Path, whole: bytes, two: Two, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_several_processes_make_the_file_of_one(film, whole, two, tmp_path, monkeypatch):
     monkeypatch.setattr("vidrestore.jobs.frame_progress.PROGRESS_SECONDS", 0.0)
     for name in ("a.mkv", "b.mkv"):
         told: list[Event] = []
@@ -105,18 +98,14 @@ def test_several_processes_make_the_file_of_one(
 
 
 @pytest.mark.parametrize("options", [{"restart": True}, {"overwrite": True}], ids=str)
-def test_work_that_begins_again_does_so_once_and_not_in_each_process(
-    film: Path, whole: bytes, two: Two, tmp_path: Path, options: dict[str, bool]
-) -> None:
+def test_work_that_begins_again_does_so_once_and_not_in_each_process(film, whole, two, tmp_path, options):
     (tmp_path / "out.mkv").write_bytes(b"old") if "overwrite" in options else None
     assert restore(film, tmp_path / "out.mkv", two, **options).frames == FRAMES
     assert (tmp_path / "out.mkv").read_bytes() == whole
 
 
 @pytest.mark.skipif(os.name == "nt", reason="needs signals")
-def test_what_a_killed_process_had_to_do_is_done_by_this_one(
-    film: Path, whole: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_segments_of_a_killed_process_are_done_by_this_one(film, whole, tmp_path, monkeypatch):
     monkeypatch.setattr(Two, "restores_here", True)
     told: list[Event] = []
     restore(film, tmp_path / "out.mkv", Two(deaths=1), told)
@@ -126,10 +115,8 @@ def test_what_a_killed_process_had_to_do_is_done_by_this_one(
 
 
 @pytest.mark.skipif(os.name == "nt", reason="needs signals")
-def test_where_every_process_is_killed_the_run_fails_and_says_so(film: Path, tmp_path: Path) -> None:
-    died = (
-        r"all processes died, the last one \(process \d+ on cpu, killed by signal 9\); is there enough memory"
-    )
+def test_where_every_process_is_killed_the_run_fails_and_says_so(film, tmp_path):
+    died = r"all processes died, the last one \(process \d+ on cpu, killed by signal 9\); is there enough"
     with pytest.raises(HelperError, match=died):
         restore(film, tmp_path / "out.mkv", Two(deaths=1))
     assert list(tmp_path.iterdir()) == []
@@ -163,16 +150,14 @@ class Threads:
         self.given.clear()
 
 
-def test_an_error_of_a_helper_is_that_of_the_video(film: Path, tmp_path: Path) -> None:
+def test_an_error_of_a_helper_is_that_of_the_video(film, tmp_path):
     helpers = Threads(lambda request: MediaError("disk full"), restores_here=True)
     with pytest.raises(MediaError, match="disk full"):
         restore(film, tmp_path / "out.mkv", helpers)
     assert helpers.stopped
 
 
-def test_a_helper_whose_machine_is_gone_is_not_waited_for(
-    film: Path, whole: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_helper_whose_machine_is_gone_is_not_waited_for(film, whole, tmp_path, monkeypatch):
     class Lost(Threads):
         def ended(self, seconds: float = 0.0) -> Iterator[Outcome]:
             return iter(())
@@ -184,18 +169,8 @@ def test_a_helper_whose_machine_is_gone_is_not_waited_for(
 
 
 @pytest.mark.skipif(os.name == "nt", reason="needs signals")
-def test_processes_end_with_the_command_that_is_killed(
-    commands: Commands, film: Path, tmp_path: Path
-) -> None:
-    options = (
-        "denoise",
-        film,
-        "-o",
-        tmp_path / "out.mkv",
-        "--threads",
-        "2",
-        "--lossless",
-    )
+def test_processes_end_with_the_command_that_is_killed(commands, film, tmp_path):
+    options = ("denoise", film, "-o", tmp_path / "out.mkv", "--threads", "2", "--lossless")
     helped = "from vidrestore.scale import multi_device; multi_device.START = 'fork'"
     run = commands.start(*options, "--device", "cpu,cpu", slow_clip=0.3, before=helped)
     run.until(lambda: len(list(tmp_path.glob("*.vidrestore/*.segment"))) >= 2).kill()
@@ -214,17 +189,17 @@ def test_processes_end_with_the_command_that_is_killed(
         ("cuda:3, 1 ,cpu", ["cuda:3", "cuda:1", "cpu"]),
     ],
 )
-def test_devices_are_read_as_they_are_written(text: str, devices: list[str]) -> None:
+def test_devices_are_read_as_they_are_written(text, devices):
     assert devices_of(text) == devices
 
 
 @pytest.mark.parametrize("text", ["0,1", "cuda:0,", "cpu,1", ","])
-def test_what_names_no_devices_is_refused(text: str) -> None:
+def test_what_names_no_devices_is_refused(text):
     with pytest.raises(OptionError, match="devices must be like cuda:0,1"):
         devices_of(text)
 
 
-def test_a_device_that_is_not_there_is_named(tmp_path: Path) -> None:
+def test_a_device_that_is_not_there_is_named(tmp_path):
     write_video(tmp_path / "film.mkv", 5)
     found = CliRunner().invoke(app, ["denoise", str(tmp_path / "film.mkv"), "--device", "cpu,cuda:99"])
     assert found.exit_code == 2 and "device 'cuda:99' " in found.stderr
@@ -232,24 +207,17 @@ def test_a_device_that_is_not_there_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_the_command_restores_on_several_devices(tmp_path: Path) -> None:
+def test_the_command_restores_on_several_devices(tmp_path):
     write_video(tmp_path / "film.mkv", 60)
     for name, device in (("one.mkv", "cpu"), ("two.mkv", "cpu,cpu")):
-        arguments = [
-            "denoise",
-            str(tmp_path / "film.mkv"),
-            "-o",
-            str(tmp_path / name),
-            "--sigma",
-            "10",
-            "--fast",
-        ]
-        found = CliRunner().invoke(app, [*arguments, "--lossless", "--device", device])
+        files = [str(tmp_path / "film.mkv"), "-o", str(tmp_path / name)]
+        options = ["--sigma", "10", "--fast", "--lossless", "--device", device]
+        found = CliRunner().invoke(app, ["denoise", *files, *options])
         assert found.exit_code == 0, found.stderr
     assert (tmp_path / "one.mkv").read_bytes() == (tmp_path / "two.mkv").read_bytes()
 
 
 @pytest.mark.parametrize("more", [("--shard", "1/2"), ("--engine", "ray")])
-def test_one_way_to_share_the_work_is_enough(tmp_path: Path, more: tuple[str, ...]) -> None:
+def test_one_way_to_share_the_work_is_enough(tmp_path, more):
     found = CliRunner().invoke(app, ["denoise", "film.mkv", "--device", "cpu,cpu", *more])
     assert found.exit_code == 2 and "choose one" in found.stderr

@@ -39,13 +39,13 @@ OPTIONS = RestoreOptions(encoder=SLOW, device="cpu", threads=1)
 FRAMES = 240
 
 
-def test_without_ray_the_command_says_how_to_get_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_ray_the_command_says_how_to_get_it(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
     found = CliRunner().invoke(app, ["denoise", str(tmp_path / "film.mkv"), "--engine", "ray"])
     assert found.exit_code == 2 and 'not installed; pip install "vidrestore[ray]"' in found.stderr
 
 
-def test_what_a_helper_cannot_do_for_a_good_reason_comes_back_as_it_is(tmp_path: Path) -> None:
+def test_what_a_helper_cannot_do_for_a_good_reason_comes_back_as_it_is(tmp_path):
     request = Request(
         Source(str(tmp_path / "none.mkv")), Target(str(tmp_path / "out.mkv")), IDENTITY, OPTIONS
     )
@@ -90,15 +90,12 @@ def actors() -> Iterator[RayActors]:
 
 def restore(film: Path, output: Path, helpers: Any) -> tuple[Any, list[Event]]:
     told: list[Event] = []
-    return Batch([str(film)], str(output), IDENTITY, OPTIONS, way=WithHelpers(helpers)).restore(
-        str(film), told.append
-    ), told
+    batch = Batch([str(film)], str(output), IDENTITY, OPTIONS, way=WithHelpers(helpers))
+    return batch.restore(str(film), told.append), told
 
 
 @pytest.mark.faults
-def test_actors_make_the_file_of_one_process(
-    film: Path, whole: bytes, actors: RayActors, tmp_path: Path
-) -> None:
+def test_actors_make_the_file_of_one_process(film, whole, actors, tmp_path):
     summary, told = restore(film, tmp_path / "out.mkv", actors)
     assert actors.count == 2 and summary.frames == FRAMES and (tmp_path / "out.mkv").read_bytes() == whole
     assert any(isinstance(event, Progressed) and 0 < event.done < FRAMES for event in told)
@@ -106,9 +103,7 @@ def test_actors_make_the_file_of_one_process(
 
 
 @pytest.mark.faults
-def test_what_a_killed_actor_was_at_is_done_by_another(
-    film: Path, whole: bytes, actors: RayActors, tmp_path: Path
-) -> None:
+def test_the_segments_of_a_killed_actor_are_done_by_another(film, whole, actors, tmp_path):
     class Watched:
         """The actors, of which one is killed once it has claimed a segment."""
 
@@ -128,19 +123,15 @@ def test_what_a_killed_actor_was_at_is_done_by_another(
 
     watched = Watched()
     _, told = restore(film, tmp_path / "out.mkv", watched)
-    warnings = [event.message for event in told if isinstance(event, Warned)]
-    assert (
-        watched.killed
-        and len(warnings) == 1
-        and "a process died (on the cluster: ActorDiedError); the others restore" in warnings[0]
-    )
+    (warning,) = (event.message for event in told if isinstance(event, Warned))
+    assert "a process died (on the cluster: ActorDiedError); the others restore" in warning
     COUNTS.check("a Ray actor killed", (tmp_path / "out.mkv").read_bytes() == whole)
     assert [path.name for path in tmp_path.iterdir()] == ["out.mkv"]
 
 
 @pytest.mark.faults
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
-def test_a_cluster_of_this_machine_alone_listens_on_the_loopback_interface_only(actors: RayActors) -> None:
+def test_a_cluster_of_this_machine_alone_listens_on_the_loopback_interface_only(actors):
     assert actors.ray.is_initialized()
     addresses = {address for command, address in listening() if "ray" in command}
     assert addresses and addresses <= {"0100007F", "0000000000000000FFFF00000100007F"}, addresses
@@ -160,9 +151,7 @@ def listening() -> Iterator[tuple[str, str]]:
 
 
 @pytest.mark.parametrize("address, alone", [(None, "0"), ("localhost:1", None)])
-def test_only_a_cluster_at_an_address_may_be_reached_by_others(
-    address: str | None, alone: str | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_only_a_cluster_at_an_address_may_be_reached_by_others(address, alone, monkeypatch):
     name, seen = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", list[Any]()
     monkeypatch.setenv(name, "")
     monkeypatch.delenv(name)
@@ -175,14 +164,14 @@ def test_only_a_cluster_at_an_address_may_be_reached_by_others(
     errors = SimpleNamespace(RayError=KeyError)
     fake = SimpleNamespace(is_initialized=lambda: False, exceptions=errors, init=init)
     monkeypatch.setitem(sys.modules, "ray", fake)
-    monkeypatch.setattr("vidrestore.scale.ray_actors._refuse_unreachable", lambda address: None)
+    monkeypatch.setattr("socket.create_connection", lambda *given, **more: SimpleNamespace(close=list))
     with pytest.raises(OptionError, match="enough"):
         RayActors(address)
     assert seen == [alone]
 
 
 @pytest.mark.parametrize("address", ["localhost:1", "ray://localhost:1"])
-def test_no_cluster_at_an_address_is_said(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_cluster_at_an_address_is_said(address, monkeypatch):
     monkeypatch.setitem(
         sys.modules,
         "ray",

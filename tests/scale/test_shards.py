@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from commands import Command, Commands, wait_for
+from commands import Command, Commands, segments, wait_for, work_of
 from sample_videos import write_video
 from written_videos import pictures
 
@@ -62,8 +62,9 @@ def as_shard(film: Path, output: Path, **options: Any) -> Batch:
     return Batch([str(film)], str(output), "<identity>", RestoreOptions(**options), way=way)
 
 
-def segments(output: Path) -> int:
-    return len(list(output.with_name(f"{output.name}.vidrestore").glob("*.segment")))
+def is_alone(output: Path, whole: bytes) -> bool:
+    """The output is that of one process, and nothing is beside it."""
+    return output.read_bytes() == whole and list(output.parent.iterdir()) == [output]
 
 
 def ended(*started: Command) -> bool:
@@ -73,20 +74,15 @@ def ended(*started: Command) -> bool:
     return True
 
 
-def test_shards_make_the_file_of_one_process_and_no_frame_twice(
-    commands: Commands, film: Path, whole: bytes, tmp_path: Path
-) -> None:
+def test_shards_make_the_file_of_one_process_and_no_frame_twice(commands, film, whole, tmp_path):
     output = tmp_path / "out.mkv"
     started = shards(commands, film, output, 3, slow_clip=0.05)
-    assert ended(*started) and output.read_bytes() == whole
+    assert ended(*started) and is_alone(output, whole)
     own = [command.own_frames for command in started]
     assert sum(own) == FRAMES and min(own) > 0
-    assert [path.name for path in tmp_path.iterdir()] == ["out.mkv"]
 
 
-def test_the_summary_of_a_shard_says_how_many_frames_other_runs_restored(
-    commands: Commands, film: Path, tmp_path: Path
-) -> None:
+def test_the_summary_of_a_shard_says_how_many_frames_other_runs_restored(commands, film, tmp_path):
     line = ("denoise", film, "-o", tmp_path / "out.mkv", "--threads", "1")
     started = [commands.start(*line, "--shard", f"{number}/2", slow_clip=0.02) for number in (1, 2)]
     assert ended(*started)
@@ -94,9 +90,7 @@ def test_the_summary_of_a_shard_says_how_many_frames_other_runs_restored(
     assert sum(int(text[1]) for text in texts if text) == FRAMES, [each.said for each in started]
 
 
-def test_a_single_shard_does_it_all_and_late_ones_find_it_done(
-    commands: Commands, film: Path, whole: bytes, tmp_path: Path
-) -> None:
+def test_a_single_shard_does_it_all_and_late_ones_find_it_done(commands, film, whole, tmp_path):
     (alone,) = shards(commands, film, tmp_path / "out.mkv", 1)
     assert ended(alone) and alone.own_frames == FRAMES and (tmp_path / "out.mkv").read_bytes() == whole
     for command in shards(commands, film, tmp_path / "out.mkv", 2):
@@ -105,60 +99,51 @@ def test_a_single_shard_does_it_all_and_late_ones_find_it_done(
 
 
 MOMENTS: list[Callable[[Path], object]] = [
-    lambda output: output.with_name(f"{output.name}.vidrestore").exists(),
-    lambda output: segments(output) >= 4,
+    lambda output: work_of(output).exists(),
+    lambda output: len(segments(output)) >= 4,
 ]
 
 
 @pytest.mark.parametrize("moment", MOMENTS, ids=["at the start", "in the midst"])
-def test_what_a_killed_shard_was_at_is_done_by_another(
-    commands: Commands, film: Path, whole: bytes, tmp_path: Path, moment: Callable[[Path], object]
-) -> None:
+def test_the_segments_of_a_killed_shard_are_done_by_another(commands, film, whole, tmp_path, moment):
     output = tmp_path / "out.mkv"
     first, second = shards(commands, film, output, 2, slow_clip=0.05)
     first.until(lambda: moment(output)).kill()
-    assert ended(second) and output.read_bytes() == whole
-    assert [path.name for path in tmp_path.iterdir()] == ["out.mkv"]
+    assert ended(second) and is_alone(output, whole)
 
 
-def test_where_the_one_that_joins_is_killed_another_joins(
-    commands: Commands, film: Path, whole: bytes, tmp_path: Path
-) -> None:
+def test_where_the_one_that_joins_is_killed_another_joins(commands, film, whole, tmp_path):
     output = tmp_path / "out.mkv"
     started = shards(commands, film, output, 2, slow_join=0.003)
     wait_for(lambda: any(JOINS in command.said for command in started))
     joining = next(command for command in started if JOINS in command.said)
     joining.until(lambda: True).kill()
-    assert ended(*(command for command in started if command is not joining)) and output.read_bytes() == whole
-    assert [path.name for path in tmp_path.iterdir()] == ["out.mkv"]
+    assert ended(*(command for command in started if command is not joining)) and is_alone(output, whole)
 
 
-def test_what_a_shard_on_a_dead_machine_was_at_is_done_when_its_lease_is_over(
-    commands: Commands, film: Path, whole: bytes, tmp_path: Path
-) -> None:
+def test_the_segments_of_a_shard_on_a_dead_machine_are_done_when_its_lease_is_over(
+    commands, film, whole, tmp_path
+):
     output = tmp_path / "out.mkv"
     first, second = shards(commands, film, output, 2, apart=True, slow_clip=0.05, lease=1)
-    first.until(lambda: segments(output) >= 4).send(signal.SIGSTOP)
+    first.until(lambda: len(segments(output)) >= 4).send(signal.SIGSTOP)
     assert ended(second) and output.read_bytes() == whole
     first.send(signal.SIGCONT)  # it was only asleep, and finds that the work is done
-    assert ended(first) and output.read_bytes() == whole
-    assert [path.name for path in tmp_path.iterdir()] == ["out.mkv"]
+    assert ended(first) and is_alone(output, whole)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_shard_that_is_stopped_leaves_its_work_to_the_others_at_once(
-    commands: Commands, film: Path, whole: bytes, tmp_path: Path, number: signal.Signals
-) -> None:
+    commands, film, whole, tmp_path, number
+):
     output = tmp_path / "out.mkv"
     first, second = shards(commands, film, output, 2, apart=True, slow_clip=0.05)
-    first.until(lambda: segments(output) >= 2).send(number)
+    first.until(lambda: len(segments(output)) >= 2).send(number)
     assert first.wait() == 130 and "the same command resumes from there" in first.said
     assert ended(second) and pictures(output) == pictures(film.with_name("whole.mkv"))
 
 
-def test_a_film_without_frames_is_said_to_be_one(
-    tmp_path: Path, film: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_video_without_frames_is_said_to_be_one(tmp_path, film, monkeypatch):
     monkeypatch.setattr(VideoReader, "frames", lambda self, *span: (frame for frame in ()))
     batch = as_shard(film, tmp_path / "out.mkv")
     with pytest.raises(MediaError, match="no frame was written"):
@@ -166,66 +151,48 @@ def test_a_film_without_frames_is_said_to_be_one(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_what_exists_is_skipped_where_asked_for(tmp_path: Path, film: Path) -> None:
+def test_what_exists_is_skipped_where_asked_for(tmp_path, film):
     (tmp_path / "out.mkv").write_bytes(b"precious")
-    for skip in (True, False):
-        batch = as_shard(film, tmp_path / "out.mkv", skip_existing=skip)
-        if skip:
-            assert batch.restore(str(film)).skipped
-        else:
-            with pytest.raises(OutputExistsError, match="already exists; add `overwrite`"):
-                batch.restore(str(film))
+    assert as_shard(film, tmp_path / "out.mkv", skip_existing=True).restore(str(film)).skipped
+    with pytest.raises(OutputExistsError, match="already exists; add `overwrite`"):
+        as_shard(film, tmp_path / "out.mkv").restore(str(film))
 
 
-def test_one_that_slept_while_it_joined_does_no_harm(
-    commands: Commands, film: Path, whole: bytes, tmp_path: Path
-) -> None:
+def test_one_that_slept_while_it_joined_does_no_harm(commands, film, whole, tmp_path):
     output = tmp_path / "out.mkv"
     options = ("denoise", film, "-o", output, *OPTIONS)
     first = commands.start(*options, "--shard", "1/2", slow_join=0.005, machine="machine 1", lease=0.5)
     first.until(lambda: JOINS in first.said).send(signal.SIGSTOP)
-    assert (
-        ended(commands.start(*options, "--shard", "2/2", machine="machine 2", lease=0.5))
-        and output.read_bytes() == whole
-    )
+    second = commands.start(*options, "--shard", "2/2", machine="machine 2", lease=0.5)
+    assert ended(second) and output.read_bytes() == whole
     first.send(signal.SIGCONT)
-    assert ended(first) and output.read_bytes() == whole
-    assert [path.name for path in tmp_path.iterdir()] == ["out.mkv"]
+    assert ended(first) and is_alone(output, whole)
 
 
-def test_a_single_process_goes_on_where_all_shards_died(
-    commands: Commands, film: Path, whole: bytes, tmp_path: Path
-) -> None:
+def test_a_single_process_goes_on_where_all_shards_died(commands, film, whole, tmp_path):
     output = tmp_path / "out.mkv"
     started = shards(commands, film, output, 2, slow_clip=0.05)
-    started[0].until(lambda: segments(output) >= 4)
+    started[0].until(lambda: len(segments(output)) >= 4)
     for command in started:
         command.kill()
     code, said = commands.run("denoise", film, "-o", output, *OPTIONS)
     assert code == 0, said
-    assert output.read_bytes() == whole and [path.name for path in tmp_path.iterdir()] == ["out.mkv"]
+    assert is_alone(output, whole)
 
 
-def test_shards_and_a_single_process_keep_out_of_each_others_way(
-    commands: Commands, film: Path, tmp_path: Path
-) -> None:
+def test_shards_and_a_single_process_keep_out_of_each_others_way(commands, film, tmp_path):
     output = tmp_path / "out.mkv"
-    alone = commands.start("denoise", film, "-o", output, *OPTIONS, slow_clip=0.5).until(
-        lambda: segments(output)
-    )
-    for machine in (None, "elsewhere"):
-        late = commands.start("denoise", film, "-o", output, *OPTIONS, "--shard", "1/2", machine=machine)
-        assert late.wait() == 1 and f"process {alone.pid} on " in late.said
-    alone.kill()
-    shard = commands.start("denoise", film, "-o", output, *OPTIONS, "--shard", "1/2", slow_clip=0.5)
-    shard.until(lambda: list(tmp_path.glob("*.vidrestore/0*.claim")))
-    for machine in (None, "elsewhere"):
-        code, said = commands.run("denoise", film, "-o", output, *OPTIONS, machine=machine)
-        assert code == 1 and "works on this already" in said
-    shard.kill()
+    options, shard = ("denoise", film, "-o", output, *OPTIONS), ("--shard", "1/2")
+    for first, late, claim in (((), shard, "alone*.claim"), (shard, (), "0*.claim")):
+        working = commands.start(*options, *first, slow_clip=0.5)
+        working.until(lambda claim=claim: list(work_of(output).glob(claim)))
+        for machine in (None, "elsewhere"):
+            code, said = commands.run(*options, *late, machine=machine)
+            assert code == 1 and f"process {working.pid} on " in said and "works on this already" in said
+        working.kill()
 
 
-def test_shards_share_a_folder_of_films(commands: Commands, tmp_path: Path) -> None:
+def test_shards_share_a_folder_of_videos(commands, tmp_path):
     films = tmp_path / "films"
     films.mkdir()
     for number in range(6):
@@ -235,17 +202,14 @@ def test_shards_share_a_folder_of_films(commands: Commands, tmp_path: Path) -> N
     assert [command.wait() for command in started] == [3, 3]
     own = [command.own_frames for command in started]
     assert sum(own) == sum(range(30, 36)) and min(own) > 30
-    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [
-        f"{number}.denoised.mkv" for number in range(6)
-    ]
+    made = sorted(path.name for path in (tmp_path / "out").iterdir())
+    assert made == [f"{number}.denoised.mkv" for number in range(6)]
 
 
 @pytest.mark.parametrize(
     "way", [AsShard(Shard(1, 2)), WithHelpers(DeviceProcesses(["cpu", "cpu"]))], ids=["shard", "devices"]
 )
-def test_of_a_folder_with_a_name_clash_that_pair_alone_fails(
-    tmp_path: Path, way: AsShard | WithHelpers
-) -> None:
+def test_of_a_folder_with_a_name_clash_that_pair_alone_fails(tmp_path, way):
     sources = [tmp_path / name for name in ("one/a.mkv", "two/a.mkv", "b.mkv")]
     for source in sources:
         source.parent.mkdir(exist_ok=True)
@@ -258,7 +222,7 @@ def test_of_a_folder_with_a_name_clash_that_pair_alone_fails(
         assert batch.restore(str(sources[2])).frames == 3
 
 
-def test_frames_of_an_earlier_look_at_a_video_stay_a_shards_own(film: Path, tmp_path: Path) -> None:
+def test_frames_of_an_earlier_look_at_a_video_stay_a_shards_own(film, tmp_path):
     batch = as_shard(film, tmp_path / "out.mkv")
     assert batch.restore(str(film)).reused == 0
     found = batch.restore(str(film))  # as where another shard joins what this one has restored
@@ -274,27 +238,18 @@ def test_frames_of_an_earlier_look_at_a_video_stay_a_shards_own(film: Path, tmp_
         (("--shard", "1/2", "--restart"), "--restart would discard what other shards are at"),
     ],
 )
-def test_what_shards_cannot_do_is_refused(
-    commands: Commands, film: Path, tmp_path: Path, arguments: tuple[str, ...], message: str
-) -> None:
+def test_what_shards_cannot_do_is_refused(commands, film, tmp_path, arguments, message):
     code, said = commands.run("denoise", film, "-o", tmp_path / "out.mkv", *arguments)
     assert code == 2 and message in " ".join(said.replace("│", " ").split())
 
 
-def test_what_is_no_film_leaves_nothing_behind(commands: Commands, tmp_path: Path) -> None:
+def test_what_is_no_video_leaves_nothing_behind(commands, tmp_path):
     (tmp_path / "film.mkv").write_bytes(b"no film")
     assert commands.run("denoise", tmp_path / "film.mkv", "--shard", "1/2")[0] == 1
     assert [path.name for path in tmp_path.iterdir()] == ["film.mkv"]
 
 
-def test_a_work_folder_that_another_has_just_removed_is_no_problem(tmp_path: Path) -> None:
-    WorkFolder(str(tmp_path / "out.mkv")).remove()
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_a_film_that_gets_its_name_while_a_shard_begins_is_done(
-    film: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_video_that_gets_its_name_while_a_shard_begins_is_done(film, tmp_path, monkeypatch):
     output = tmp_path / "out.mkv"
 
     def named_just_now(*files: Any, **options: Any) -> None:
@@ -307,8 +262,8 @@ def test_a_film_that_gets_its_name_while_a_shard_begins_is_done(
 
 
 def test_the_folder_of_a_machine_that_died_before_it_cleared_up_goes_when_its_lease_is_over(
-    film: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    film, tmp_path, monkeypatch
+):
     """It has joined, and was about to clear up."""
     owner = {"host": "elsewhere", "machine": "another", "pid": 7, "start": "1"}
     output, dead = tmp_path / "out.mkv", json.dumps(owner)
@@ -331,11 +286,11 @@ def test_the_folder_of_a_machine_that_died_before_it_cleared_up_goes_when_its_le
 # Who takes what
 
 
-def test_runs_are_long_at_first_and_short_at_the_end() -> None:
+def test_runs_are_long_at_first_and_short_at_the_end():
     assert [Shard(1, 2).run_length(missing) for missing in (1000, 100, 40, 8, 1)] == [16, 13, 6, 2, 1]
 
 
-def test_shards_begin_in_different_places_and_go_round() -> None:
+def test_shards_begin_in_different_places_and_go_round():
     missing = [Segment(number, number, number + 1) for number in (0, 1, 4, 5, 6, 9)]
     assert [segment.number for segment in Shard(2, 2).ordered(missing, 10)] == [5, 6, 9, 0, 1, 4]
     assert [segment.number for segment in Shard(1, 2).ordered(missing, 10)] == [0, 1, 4, 5, 6, 9]

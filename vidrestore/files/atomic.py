@@ -1,7 +1,8 @@
 """Write files atomically: under a hidden name in the same folder, then renamed.
 
-The hidden name is random, so that nobody can put a link there first and two processes that write the same
-file don't write into each other's. It names its process (`files.locks`), so that others see if that has died.
+The hidden name is random, so that no other user can put a link there first and two processes that write the
+same file don't write into each other's. It names its process (`files.locks`), so that others see if that has
+died.
 """
 
 from __future__ import annotations
@@ -131,14 +132,16 @@ class Partial:
     """
 
     def __init__(self, target: Path, *, private: bool = False) -> None:
+        process = this_process()
+        owner = f"{_short(process['machine'])}.{process['pid']}.{process['start'] or ''}"
         self.target = target
-        self.path = target.with_name(f".{_place(target)}.{_owner()}.{secrets.token_hex(8)}.partial")
+        self.path = target.with_name(f".{_place(target)}.{owner}.{secrets.token_hex(8)}.partial")
         self.file: BinaryIO = os.fdopen(create_new(self.path, 0o600 if private else 0o666), "w+b")
         self._place: tuple[int, int] | None = None
 
     @property
     def url(self) -> str:
-        """A name for FFmpeg: that of the open file if the system has one, which nobody can replace."""
+        """A name for FFmpeg: that of the open file if the system has one, which can't be replaced."""
         opened = f"/proc/self/fd/{self.file.fileno()}"
         return f"file:{opened if os.path.exists(opened) else self.path}"
 
@@ -164,7 +167,21 @@ class Partial:
             raise UnexpectedFileError(
                 errno.EINVAL, "another process put this in place of the file that was written", str(self.path)
             )
-        _put_in_place(self.path, self.target, overwrite=overwrite)
+        if overwrite:
+            os.replace(self.path, self.target)
+            return
+        try:
+            # unlike a rename, fails if the name is taken, with no gap between check and action
+            os.link(self.path, self.target)
+        except OSError as error:
+            if isinstance(error, FileExistsError) or os.path.lexists(self.target):
+                raise OutputExistsError(
+                    f"{self.target}: appeared while it was being made; the new file was discarded, "
+                    "`overwrite` replaces"
+                ) from None
+            os.replace(self.path, self.target)  # on a file system without hard links
+        else:
+            self.path.unlink()
 
     def discard(self) -> None:
         """Close and remove the file."""
@@ -230,32 +247,8 @@ def _place(target: Path) -> str:
     return hashlib.sha256(os.fsencode(target.name)).hexdigest()[:16]
 
 
-def _owner() -> str:
-    """Return the part of a name that says which process writes the file."""
-    process = this_process()
-    return f"{_short(process['machine'])}.{process['pid']}.{process['start'] or ''}"
-
-
 def _short(name: str) -> str:
     return hashlib.sha256(name.encode()).hexdigest()[:8]
-
-
-def _put_in_place(partial: Path, target: Path, *, overwrite: bool) -> None:
-    if overwrite:
-        os.replace(partial, target)
-        return
-    try:
-        # unlike a rename, fails if the name is taken, with no gap between check and action
-        os.link(partial, target)
-    except OSError as error:
-        if isinstance(error, FileExistsError) or os.path.lexists(target):
-            raise OutputExistsError(
-                f"{target}: appeared while it was being made; the new file was discarded, `overwrite` "
-                "replaces"
-            ) from None
-        os.replace(partial, target)  # on a file system without hard links
-    else:
-        partial.unlink()
 
 
 def sync_folder(folder: Path) -> None:

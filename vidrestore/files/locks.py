@@ -7,7 +7,7 @@ creating the file of the next generation, in which again only one can succeed. L
 not needed: network shares may lack them.
 
 On the owner's machine the system knows whether it runs. Elsewhere it counts as dead after `LEASE` seconds
-without a touch. Machines are told apart by their boot, not by host names, which may be equal. Their clocks
+without a touch. Machines are distinguished by their boot, not by host names, which may be equal. Their clocks
 are never compared: a process that waits for a claim remembers when it last saw it change, by its own
 monotonic clock; one that can't wait uses the clock of the file system.
 """
@@ -183,9 +183,9 @@ class Claims:
             raise self._busy(owner, f"; last sign of life {max(0, silent):.0f} s ago" if silent else "")
 
     def _busy(self, owner: dict[str, Any] | None, more: str = "") -> BusyError:
-        who = f"process {owner['pid']} on {owner['host']}" if owner else "another process"
+        other = f"process {owner['pid']} on {owner['host']}" if owner else "another process"
         return BusyError(
-            f"{self.folder}: {who} works on this already{more}; wait for it, or stop it and run again "
+            f"{self.folder}: {other} works on this already{more}; wait for it, or stop it and run again "
             "to resume"
         )
 

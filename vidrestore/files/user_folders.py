@@ -9,20 +9,15 @@ import sys
 from pathlib import Path
 from typing import Literal
 
-_XDG = {
-    "cache": ("XDG_CACHE_HOME", ".cache"),
-    "config": ("XDG_CONFIG_HOME", ".config"),
-}
 _MACOS = {"cache": "Caches", "config": "Application Support"}
 
 
 def user_folder(kind: Literal["cache", "config"]) -> Path:
     """Return the folder of a kind of the user's files; it need not exist."""
-    variable, usual = _XDG[kind]
-    if given := os.environ.get(variable):
+    if given := os.environ.get(f"XDG_{kind.upper()}_HOME"):
         return Path(given) / "vidrestore"
     if sys.platform == "darwin":
         return Path.home() / "Library" / _MACOS[kind] / "vidrestore"
     if sys.platform == "win32":
         return Path(os.environ.get("LOCALAPPDATA") or Path.home()) / "vidrestore" / kind
-    return Path.home() / usual / "vidrestore"
+    return Path.home() / f".{kind}" / "vidrestore"

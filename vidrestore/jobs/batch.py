@@ -10,7 +10,7 @@ from dataclasses import replace
 from fractions import Fraction
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from vidrestore.errors import MediaError, OptionError, OutputExistsError
 from vidrestore.events import Listener, Progressed, Warned
@@ -21,8 +21,7 @@ from vidrestore.jobs.naming import (
     clashing,
     expand_sources,
     made_of_others,
-    notes_on_pictures,
-    notes_on_unread,
+    notes_on,
     output_for,
     suffix_of,
 )
@@ -36,29 +35,18 @@ if TYPE_CHECKING:
     from vidrestore.jobs.estimate import Estimate
 
 
-class Way(Protocol):
-    """How the videos of a batch are restored: by this process alone, or with others."""
+class Way:
+    """How the videos of a batch are restored: here by this process alone, in subclasses with others."""
 
     def check(self, batch: Batch) -> None:
-        """Refuse what can't be done so. Raises OptionError."""
+        """Raise OptionError for a batch that can't be restored so."""
 
     def restore(self, batch: Batch, source: str, on_event: Listener) -> Summary:
         """Restore one source of the batch."""
-
-    def close(self) -> bool:
-        """End the work; return True if folders that are still empty can go."""
-
-
-class Alone:
-    """This process restores each video."""
-
-    def check(self, batch: Batch) -> None:
-        pass
-
-    def restore(self, batch: Batch, source: str, on_event: Listener) -> Summary:
         return restore_request(batch.request(source), batch.loader(source, on_event), on_event)
 
     def close(self) -> bool:
+        """End the work; return True if folders that are still empty can be removed."""
         return True
 
 
@@ -91,16 +79,13 @@ class Batch:
         way: Way | None = None,
     ) -> None:
         self.task, self.options, self.later = task, options, tuple(later)
-        self._load, self._way = LoadedSteps(), way or Alone()
+        self._load, self._way = LoadedSteps(), way or Way()
         given = [Source(name) for name in sources]
         found = expand_sources(given, recursive=recursive, photos=photos)
         self._sources = {source.name: source for source in found}
         self.sources = list(self._sources)
         self.left_out = made_of_others(given) if are_many(given) else {}
-        self.notes = [
-            *({} if photos else notes_on_pictures(given, recursive=recursive)).items(),
-            *notes_on_unread(given, recursive=recursive).items(),
-        ]
+        self.notes = list(notes_on(given, recursive=recursive, photos=photos))
         many = any(found.values()) or (are_many(given) and not Path(output or "").suffix)
         if output and many and not Target(output).is_pipe:
             output = os.path.join(output, "")  # a folder, there or not
@@ -109,21 +94,17 @@ class Batch:
         suffix = suffix or ".".join(suffix_of(step.task, step.options) for step in steps)
         self._bad: dict[str, MediaError] = {}
         self.outputs: dict[str, Target] = {}
+        naming = {}
         for source, folder in found.items():
+            place = os.path.join(output, folder, "") if output is not None and folder else output
+            naming[source.name] = partial(output_for, source, place, suffix, several=several)
             try:
-                made = output_for(source, _below(output, folder), suffix, several=several)
+                self.outputs[source.name] = naming[source.name]()
             except MediaError as error:  # fails alone
                 if not several:
                     raise
                 self._bad[source.name] = error
-            else:
-                self.outputs[source.name] = made
-        twice = clashing(self.outputs)
-        self.outputs |= {
-            source.name: output_for(source, _below(output, folder), suffix, several=several, full=True)
-            for source, folder in found.items()
-            if source.name in twice and source.name not in self._bad
-        }
+        self.outputs |= {name: naming[name](full=True) for name in clashing(self.outputs)}
         self._clashing = clashing(self.outputs)
         written = self.outputs.values()
         makes_folders = output is not None or any(target.is_pattern for target in written)
@@ -214,8 +195,3 @@ def _make_folder(folder: Path) -> list[Path]:
             f"{folder}: this folder for the outputs can't be made ({error.strerror}); choose another `output`"
         ) from error
     return missing
-
-
-def _below(output: str | None, folder: str) -> str | None:
-    """Return the folder below the output's that mirrors the folder of a source."""
-    return os.path.join(output, folder, "") if output is not None and folder else output

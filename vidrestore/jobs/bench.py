@@ -6,10 +6,11 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from contextlib import closing
 from dataclasses import asdict, dataclass, replace
 from fractions import Fraction
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar
@@ -17,7 +18,6 @@ from typing import Any, TypeVar
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from vidrestore.errors import OptionError
 from vidrestore.frames import Frame, PixelFormat, VideoInfo
@@ -33,7 +33,7 @@ from vidrestore.media.streams import EVERY_KIND
 from vidrestore.models.fast.linear import packed
 from vidrestore.options import EncoderOptions, RestoreOptions
 from vidrestore.pipeline.chain import at_once
-from vidrestore.restorers.base import Restorer, Sample
+from vidrestore.restorers.base import Sample
 from vidrestore.restorers.devices import torch_device
 
 T = TypeVar("T")
@@ -81,12 +81,8 @@ class Benchmark:
 
     def to_dict(self) -> dict[str, Any]:
         """Return all metrics as JSON values."""
-        return asdict(self) | {
-            "fps": self.fps,
-            "bound": self.bound,
-            "share": self.share,
-            "network_share": self.network_share,
-        }
+        derived = ("fps", "bound", "share", "network_share")
+        return asdict(self) | {name: getattr(self, name) for name in derived}
 
     @property
     def fps(self) -> float:
@@ -130,38 +126,22 @@ def bench(
         restorer = load_step(Step(task, options))
         loading = time.perf_counter() - began
         request = Request(Source(video), Target(output), task, options)
-        whole = _whole(request, restorer)
+        summary, whole = _timed("whole", 1, lambda: restore_request(request, lambda _: restorer))
+        whole = Stage("whole", whole.cpu / summary.frames, summary.seconds / summary.frames)
         memory = peak_memory()
-        apart = replace(request, output=Target(str(Path(folder) / "stages.mkv")))
-        with check(apart, lambda _: restorer, locks=False) as job:
+        Path(output).unlink()  # else nothing is left to do
+        with check(request, lambda _: restorer, locks=False) as job:
             assert isinstance(job, Job)
             stages = stages_of(job, frames)
     on_cpu = torch_device(options.device).type == "cpu"  # the peaks are those of the CPU
     network = network_rate(sample, threads) if on_cpu and (sample := restorer.sample()) else None
-    return Benchmark(
-        video if source else "a synthetic video",
-        restorer.facts.name,
-        threads,
-        peaks(threads),
-        stages,
-        whole,
-        network,
-        memory,
-        loading,
-    )
-
-
-def _whole(request: Request, restorer: Restorer) -> Stage:
-    cpu = time.process_time()
-    summary = restore_request(request, lambda _: restorer)
-    return Stage("whole", (time.process_time() - cpu) / summary.frames, summary.seconds / summary.frames)
+    name, model = video if source else "a synthetic video", restorer.facts.name
+    rates = peaks(threads)
+    return Benchmark(name, model, threads, rates, stages, whole, network, memory, loading)
 
 
 def stages_of(job: Job, limit: int) -> tuple[Stage, ...]:
     """Run each stage of a job alone, on its first `limit` frames."""
-
-    def encode_all(frames: Generator[Frame]) -> None:
-        write_frames(frames, job.writer(copy=(), overwrite=True))
 
     frames, decoding = _timed("decode", 1, lambda: list(islice(job.decoded(), limit)))
     count = len(frames)  # a video may be shorter than asked for
@@ -169,7 +149,10 @@ def stages_of(job: Job, limit: int) -> tuple[Stage, ...]:
     planned, plan = _timed("plan", count, lambda: list(job.steps.planned(frames, job.plan.timeline)))
     model_frames = job.steps.first.clips.frames(iter(planned))
     restored, model = _timed("model", count, lambda: list(model_frames))
-    _, encode = _timed("encode", count, lambda: encode_all(frame for frame in restored))
+    frames_again = (frame for frame in restored)
+    _, encode = _timed(
+        "encode", count, lambda: write_frames(frames_again, job.writer(copy=(), overwrite=True))
+    )
     return decode, plan, model, encode
 
 
@@ -199,29 +182,15 @@ def network_rate(sample: Sample, threads: int) -> Rate:
 
 def peaks(threads: int) -> dict[str, float]:
     """Return the operations per second of large matrix products in each number format, the best of some
-    tries.
+    tries. Weights are packed by oneDNN, which plain products leave out.
     """
     torch.set_num_threads(threads)
-    count = 2 * PEAK_SIZE**3
-    return {
-        name: count / min(_seconds(work) for _ in range(PEAK_TRIES)) for name, work in _products().items()
-    }
-
-
-def _products() -> dict[str, Callable[[], Any]]:
-    """Return one matrix product per number format; fp32 and bf16 with the weights packed by oneDNN, which
-    plain products leave out.
-    """
-    side, products = PEAK_SIZE, dict[str, Callable[[], Any]]()
+    found = {}
     for name, kind in (("fp32", torch.float32), ("bf16", torch.bfloat16)):
-        left, right = torch.randn(side, side).to(kind), torch.randn(side, side).to(kind)
-        products[name] = _packed_product(left, right)
-    return products
-
-
-def _packed_product(left: Tensor, right: Tensor) -> Callable[[], Any]:
-    product = packed(right, len(left)) or (lambda rows: rows @ right.mT)
-    return lambda: product(left)
+        left, right = torch.randn(2, PEAK_SIZE, PEAK_SIZE).to(kind)
+        work = partial(packed(right, PEAK_SIZE) or partial(torch.nn.functional.linear, weight=right), left)
+        found[name] = 2 * PEAK_SIZE**3 / min(_seconds(work) for _ in range(PEAK_TRIES))
+    return found
 
 
 def _seconds(work: Callable[[], Any]) -> float:

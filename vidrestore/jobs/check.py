@@ -12,12 +12,7 @@ from vidrestore.events import Listener, Started
 from vidrestore.files.locks import BusyError
 from vidrestore.frames import VideoInfo
 from vidrestore.jobs.request import Request, StepLoader, check_files, ignore
-from vidrestore.jobs.resume import (
-    WorkFolder,
-    done_before,
-    finished_before,
-    named_output,
-)
+from vidrestore.jobs.resume import WorkFolder, done_before, finished_before, named_output
 from vidrestore.jobs.summary import Summary, announced
 from vidrestore.media.reader import PIPE_DEINTERLACED, VideoReader
 from vidrestore.media.source import Source
@@ -67,25 +62,20 @@ def nothing_to_do(request: Request, on_event: Listener, *, own: int | None = Non
     VidRestoreError if the request can be refused without opening the source.
     """
     options, output, is_shared = request.options, request.output, own is not None
-    before, is_half_named = None, False
+    before, is_under_way, is_half_named = None, False, False
     if not request.is_piped:
         folder = WorkFolder.of(request)
         with suppress(BusyError) if is_shared else nullcontext():
             before = finished_before(request, folder)
+        is_under_way = folder.path.is_dir() and named_output(request, folder) is None
         # a run was killed while it named its pictures, of which the first gets its own name last
-        is_half_named = (
-            output.is_pattern
-            and request.has_segments
-            and folder.path.is_dir()
-            and folder.read("named") is not None
-            and named_output(request, folder) is None
-        )
+        is_numbered = output.is_pattern and request.has_segments
+        is_half_named = is_under_way and is_numbered and folder.read("named") is not None
     exists = not output.is_pipe and os.path.exists(output.first_file)
     if before is None and options.skip_existing and exists and not is_half_named:
         return Summary(*request.names, 0, 0.0, skipped=True)
     if before is None and exists and not request.source.is_pipe:
-        is_under_way = is_shared and folder.path.is_dir() and named_output(request, folder) is None
-        before = None if is_under_way else done_before(request)
+        before = None if is_shared and is_under_way else done_before(request)
     if before is None:
         overwrite = options.overwrite or is_half_named
         try:

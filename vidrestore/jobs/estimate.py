@@ -90,22 +90,17 @@ def estimate(request: Request, load: StepLoader, on_event: Listener) -> Estimate
         planning = time.monotonic() - began
         trial = try_restoring(job)
         encoding = try_encoding(job, trial.frames)
-        seconds = _seconds(job, planning, trial, encoding)
-        size = _size(job, encoding)
+        seconds, timeline = _seconds(job, planning, trial, encoding), plan.timeline
+        # a key frame for each segment and each scene
+        keys = len({0, *timeline.cuts, *(segment.first for segment in segments_of(timeline, LENGTH))})
+        size = round(keys * encoding.key + (len(timeline.pts) - keys) * encoding.other)
         found = Estimate(plan, seconds, size, damage, job.decisions(), trial.rate, encoding.rate)
         weights = job.weights()
     details = {"plan": plan.to_dict(), "seconds": seconds, "size": size, "damage": damage}
     details |= {"restored_per_second": found.restoring, "encoded_per_second": found.encoding}
     details |= {"decisions": found.decisions, "weights": weights, "versions": versions()}
-    on_event(
-        Planned(
-            str(request.source),
-            found.frames,
-            len(plan.timeline.scenes),
-            len(plan.timeline.clips),
-            details=details,
-        )
-    )
+    scenes, clips = len(timeline.scenes), len(timeline.clips)
+    on_event(Planned(str(request.source), found.frames, scenes, clips, details=details))
     return found
 
 
@@ -120,13 +115,6 @@ def _seconds(job: Job, planning: float, trial: Trial, encoding: Encoding) -> flo
     )
     parts = planning, restoring, len(job.plan.timeline.pts) / encoding.rate
     return max(parts) if job.steps.on_gpu else sum(parts)
-
-
-def _size(job: Job, encoding: Encoding) -> int:
-    """Return the bytes of the whole video, with a key frame for each segment and each scene."""
-    timeline = job.plan.timeline
-    keys = len({0, *timeline.cuts, *(segment.first for segment in segments_of(timeline, LENGTH))})
-    return round(keys * encoding.key + (len(timeline.pts) - keys) * encoding.other)
 
 
 def try_restoring(job: Job) -> Trial:
@@ -157,7 +145,7 @@ def _restored(job: Job, clips: int) -> tuple[Trial, bool]:
         given = frames[: clips * _frames_at_once(stage, frames[0])]
         began = time.monotonic()
         timeline = Timeline(_clip_length(stage), overlap=0)
-        planned = planned_clips(given, timeline, stage.video.format, stage.sigma, detect=False)
+        planned = planned_clips(given, timeline, stage.video.format, stage.clips.sigma, detect=False)
         frames = list(copy(stage.clips).frames(planned))  # a copy: its counts are not those of the job
         costs.append((time.monotonic() - began) / len(frames))
     return Trial(frames, tuple(costs)), is_whole

@@ -117,7 +117,8 @@ class Restorer:
             )
         if output is not None:
             raise OptionError("`output` is for files; frames in memory are returned")
-        _check_options(self.options)
+        if given := changed_values(self.options, "file", "streams", "call", "job"):
+            raise OptionError(f"{', '.join(given)}: only for files, not for frames in memory")
         if isinstance(source, np.ndarray | Tensor):
             _check_shape(source, 4)
             return _joined(self._frames(source, len(source), on_event), len(source))
@@ -171,17 +172,11 @@ class Restorer:
             raise Cancelled("cancelled")
 
 
-def _check_options(options: RestoreOptions) -> None:
-    """Refuse options that only files have."""
-    if given := changed_values(options, "file", "streams", "call", "job"):
-        raise OptionError(f"{', '.join(given)}: only for files, not for frames in memory")
-
-
 def _joined(frames: Iterator[Any], count: int) -> Any:
     """Return `count` frames as one array or tensor."""
     first = next(frames)
-    shape, empty = (count, *first.shape), torch.empty if isinstance(first, Tensor) else np.empty
-    joined = empty(shape, dtype=first.dtype)
+    empty = torch.empty if isinstance(first, Tensor) else np.empty
+    joined = empty((count, *first.shape), dtype=first.dtype)
     for number, frame in enumerate(chain([first], frames)):
         joined[number] = frame
     return joined

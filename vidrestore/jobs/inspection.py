@@ -21,7 +21,7 @@ CLIP, OVERLAP = 20, 4  # noise is measured clip by clip
 @dataclass(frozen=True)
 class Inspection:
     """`scenes` come with their noise per plane; `seconds` last until the end of the last frame; `steady`: all
-    frames last as long.
+    frames last equally long but for the rounding of times to ticks.
     """
 
     info: SourceInfo
@@ -39,30 +39,18 @@ class Inspection:
 def inspect(source: str, on_event: Listener = ignore) -> Inspection:
     """Read a video once and describe it. Raises MediaError if it can't be read."""
     timeline = Timeline(CLIP, OVERLAP)
-    with (
-        VideoReader(source, losses=True) as reader,
-        frames_ahead(reader.frames()) as decoded,
-    ):
+    with VideoReader(source, losses=True) as reader, frames_ahead(reader.frames()) as decoded:
         info = reader.info
-        for _ in planned_clips(
-            counted(decoded, info.path, expected_frames(info, WHOLE), "inspect", on_event),
-            timeline,
-            info.video.format,
-            None,
-        ):
+        frames = counted(decoded, info.path, expected_frames(info, WHOLE), "inspect", on_event)
+        for _ in planned_clips(frames, timeline, info.video.format, None):
             pass
     end = timeline.pts[-1] + timeline.durations[-1] - timeline.pts[0]
+    steps = timeline.durations[:-1]
     return Inspection(
         info,
         frames=len(timeline.pts),
         seconds=float(end * info.video.time_base),
-        steady=_is_steady(timeline),
+        steady=not steps or max(steps) - min(steps) <= 1,
         scenes=tuple(timeline.scenes),
         damage=reader.damage.summary() if reader.damage.found else None,
     )
-
-
-def _is_steady(timeline: Timeline) -> bool:
-    """Return True if all frames last equally long but for the rounding of times to ticks."""
-    steps = timeline.durations[:-1]
-    return not steps or max(steps) - min(steps) <= 1

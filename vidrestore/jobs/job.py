@@ -40,7 +40,7 @@ from vidrestore.pipeline.excerpt import expected_frames
 from vidrestore.pipeline.plan import PLAN_VERSION, Plan
 from vidrestore.restorers.devices import device_name, torch_device
 
-MOST_APART = 0.05  # seconds between picture and sound that nobody sees
+MOST_APART = 0.05  # seconds between picture and sound that can't be seen
 
 
 @dataclass
@@ -79,8 +79,8 @@ class Job:
     def identity(self) -> dict[str, Any]:
         """Return all that alters the encoded frames, as JSON values.
 
-        Weights are known by their hash, whatever `model` calls them. The length of segments and the encoder's
-        number of threads are left out: a job that was begun keeps its own. So are the streams that are
+        Weights are known by their hash, whatever `model` calls them. The encoder's number of threads and
+        the length of clips are left out: a job that was begun keeps its own. So are the streams that are
         copied: they are added when the frames are joined, and `drop` may change until then.
         """
         source = {key: value for key, value in asdict(self.plan.source).items() if key != "path"}
@@ -109,13 +109,14 @@ class Job:
             "encoder": encoder.encoder,
             "pix_fmt": encoder.pix_fmt,
             "encoder_threads": encoder.threads,
-            "encoder_options": self.plan.encoder.settings,
+            "encoder_options": encoder.settings,
             "copied_streams": self.plan.copy,
             "copied": [asdict(each) for each in self.info.streams if each.index in self.plan.copy],
             "decisions": self.decisions(),
+            "clips": [{"frames": stage.length, "overlap": stage.overlap} for stage in self.steps.stages],
+            "weights": self.weights(),
+            "versions": versions(),
         }
-        details["clips"] = [{"frames": stage.length, "overlap": stage.overlap} for stage in self.steps.stages]
-        details |= {"weights": self.weights(), "versions": versions()}
         if self.steps.later:
             details["steps"] = [stage.restorer.facts.name for stage in self.steps.stages]
         on_event(Planned(self.info.path, total, reused=reused or None, details=details))

@@ -12,6 +12,7 @@ from contextlib import nullcontext, suppress
 from pathlib import Path
 
 from vidrestore.errors import MediaError, OptionError
+from vidrestore.event_log import counted_words
 from vidrestore.media.source import (
     MUXERS,
     PICTURE_ENCODERS,
@@ -73,8 +74,11 @@ def expand_sources(
             raise MediaError(f"{source}: an address, and only files are read; download it first")
     if not are_many(sources) and not (photos and sources[0].is_pattern):
         return {sources[0]: ""}
-    if len(sources) == 2 and os.path.isfile(sources[0]) and _is_new(Target(sources[1].name)):
-        raise OptionError(f"{sources[1]}: no such file; if it is to be written, use `output={sources[1]}`")
+    if len(sources) == 2 and os.path.isfile(sources[0]) and not os.path.exists(sources[1]):
+        target = Target(sources[1].name)
+        is_writable = target.suffix in MUXERS or target.suffix in PICTURE_ENCODERS
+        if is_writable and not glob.has_magic(target.name):
+            raise OptionError(f"{target}: no such file; if it is to be written, use `output={target}`")
     left_out = made_of_others(sources)
     found: dict[Source, str] = {}
     for source in sources:
@@ -84,62 +88,42 @@ def expand_sources(
     return found
 
 
-def _is_new(target: Target) -> bool:
-    """Return True for the name of a file that doesn't exist and that vidrestore could write."""
-    writable = target.suffix in MUXERS or target.suffix in PICTURE_ENCODERS
-    return writable and not os.path.exists(target) and not glob.has_magic(target.name)
-
-
-def notes_on_pictures(sources: Sequence[Source], *, recursive: bool = False) -> dict[str, str]:
-    """Return a sentence for each input whose pictures may be meant differently: pictures beside videos or in
-    folders below, which are left out; frames that were named one by one; photos in a folder, which become
-    frames.
+def notes_on(sources: Sequence[Source], *, recursive: bool, photos: bool) -> Iterator[tuple[str, str]]:
+    """Yield inputs with a sentence about their pictures: those that may be meant differently, unless `photos`
+    is set, and those of kinds that are not read.
     """
-    notes = {}
     named = [source.name for source in sources if os.path.isfile(source) and is_picture(source.name)]
-    if pattern := pattern_of(named):
-        notes[named[0]] = (
+    if not photos and (pattern := pattern_of(named)):
+        text = (
             f"{len(named)} numbered pictures were named, and each is restored by itself; if they are frames "
-            f"of a video, name '{pattern}' instead"
         )
+        yield named[0], f"{text}of a video, name '{pattern}' instead"
     for source in (each for each in sources if each.is_many):
-        found = _pictures_beside(source, recursive)
-        videos = sum(_is_video(path) for path in found)
-        pictures = [path for path in found if is_picture(path)]
-        if videos and pictures:
-            kind = os.path.join(os.path.dirname(pictures[0]), f"*{Path(pictures[0]).suffix}")
-            notes[source.name] = (
-                f"{_count(videos, 'video')} and {_count(len(pictures), 'picture')} are there; only videos "
-                f"are restored, '{kind}' names the pictures; with `photos` each is restored, too"
-            )
-        elif len({*map(os.path.dirname, pictures)}) > 1:
-            notes[source.name] = "pictures in folders below are left out; with `photos` each is restored"
-        elif len(pictures) > 1 and not pattern_of(pictures):
-            number = len(pictures)
-            notes[source.name] = (
-                f"{number} pictures are taken for frames of one video; `photos` restores each by itself"
-            )
-    return notes
+        if os.path.isdir(source):
+            found = [path for path, _ in _in_folder(source.name, recursive)]
+        else:
+            found = [path for path in glob.glob(source.name) if os.path.isfile(path)]
+        if not photos and (note := _note_on_pictures(found)):
+            yield source.name, note
+        if note := unread_pictures(found):
+            yield source.name, note
 
 
-def notes_on_unread(sources: Sequence[Source], *, recursive: bool = False) -> dict[str, str]:
-    """Return a sentence for each folder or pattern that holds pictures of kinds that are not read."""
-    found = {
-        source.name: unread_pictures(_pictures_beside(source, recursive))
-        for source in sources
-        if source.is_many
-    }
-    return {name: note for name, note in found.items() if note}
-
-
-def _pictures_beside(source: Source, recursive: bool) -> list[str]:
-    if os.path.isdir(source):
-        return [path for path, _ in _in_folder(source.name, recursive)]
-    return [path for path in glob.glob(source.name) if os.path.isfile(path)]
-
-
-def _count(number: int, word: str) -> str:
-    return f"{number} {word}" + "s" * (number != 1)
+def _note_on_pictures(paths: Sequence[str]) -> str | None:
+    """Return a sentence on pictures that are left out or become frames of a video."""
+    videos = sum(_is_video(path) for path in paths)
+    pictures = [path for path in paths if is_picture(path)]
+    if videos and pictures:
+        kind = os.path.join(os.path.dirname(pictures[0]), f"*{Path(pictures[0]).suffix}")
+        return (
+            f"{counted_words(videos, 'video')} and {counted_words(len(pictures), 'picture')} are there; only "
+            f"videos are restored, '{kind}' names the pictures; with `photos` each is restored, too"
+        )
+    if len({*map(os.path.dirname, pictures)}) > 1:
+        return "pictures in folders below are left out; with `photos` each is restored"
+    if len(pictures) > 1 and not pattern_of(pictures):
+        return f"{len(pictures)} pictures are taken for frames of one video; `photos` restores each by itself"
+    return None
 
 
 def made_of_others(sources: Sequence[Source]) -> dict[str, str]:
@@ -168,12 +152,13 @@ def _expand(source: Source, recursive: bool, photos: bool) -> Iterator[tuple[Sou
     if not source.is_many:
         yield source, ""
         return
-    paths = (
-        list(_in_folder(source.name, recursive))
-        if os.path.isdir(source)
-        else [(path, "") for path in _matching(source.name, recursive)]
-    )
-    videos = [(path, below) for path, below in paths if _is_video(path) or (photos and _is_photo(path))]
+    if os.path.isdir(source):
+        paths = list(_in_folder(source.name, recursive))
+    else:
+        wanted = _THUMBNAILS in source.path.parts
+        matching = sorted(glob.glob(source.name, recursive=recursive))
+        paths = [(path, "") for path in matching if wanted or _THUMBNAILS not in Path(path).parts]
+    videos = [(path, below) for path, below in paths if _is_video(path, photos=photos)]
     if not videos and source.pictures:
         yield source, ""
     elif not videos:
@@ -181,20 +166,12 @@ def _expand(source: Source, recursive: bool, photos: bool) -> Iterator[tuple[Sou
     yield from ((Source(path), below) for path, below in videos)
 
 
-def _matching(pattern: str, recursive: bool) -> Iterator[str]:
-    for path in sorted(glob.glob(pattern, recursive=recursive)):
-        if _THUMBNAILS in Path(pattern).parts or _THUMBNAILS not in Path(path).parts:
-            yield path
-
-
 def _nothing_there(source: Source, paths: list[str]) -> MediaError:
     kind = "the folder" if os.path.isdir(source) else "the pattern"
-    if unread := unread_pictures(paths):
-        expected = unread
-    elif any(map(is_picture, paths)):
+    expected = "expected files such as film.mp4 or film.mkv, or pictures such as 0001.png"
+    if any(map(is_picture, paths)):
         expected = "pictures are in folders below: add `photos`, or name a folder to take them for its frames"
-    else:
-        expected = "expected files such as film.mp4 or film.mkv, or pictures such as 0001.png"
+    expected = unread_pictures(paths) or expected
     return MediaError(f"{source}: {kind} holds no video file to restore; {expected}")
 
 
@@ -220,12 +197,10 @@ def _in_folder(folder: str, recursive: bool) -> Iterator[tuple[str, str]]:
         )
 
 
-def _is_video(path: str) -> bool:
-    return os.path.isfile(path) and Path(path).suffix.lower() in VIDEO_SUFFIXES and not is_our_output(path)
-
-
-def _is_photo(path: str) -> bool:
-    return os.path.isfile(path) and is_picture(path) and not is_our_output(path)
+def _is_video(path: str, *, photos: bool = False) -> bool:
+    """Return True for a video, or a picture if `photos`, that isn't ours."""
+    is_one = Path(path).suffix.lower() in VIDEO_SUFFIXES or (photos and is_picture(path))
+    return is_one and os.path.isfile(path) and not is_our_output(path)
 
 
 def is_our_output(path: str) -> bool:

@@ -60,18 +60,14 @@ def preview(request: Request, seconds: Fraction, load: StepLoader, on_event: Lis
 
 
 def _span(seconds: Fraction, reader: VideoReader, options: RestoreOptions) -> Span:
-    return find_span(
-        reader, _place(reader.info, seconds) if options.start is None else options.start, seconds
-    )
-
-
-def _place(info: SourceInfo, seconds: Fraction) -> Fraction | None:
-    """Return the start of a preview: a third into the video, or earlier if it is too short for that."""
-    video = info.video
+    """Return the part from `start`, or from a third of the video, or earlier if that is too short for it."""
+    video, start = reader.info.video, options.start
     # sound may last longer than the picture
     own = None if video.duration is None else video.duration * video.time_base
-    lengths = [length for length in (info.duration, own) if length is not None]
-    return max(Fraction(0), min(min(lengths) * PLACE, min(lengths) - seconds)) if lengths else None
+    lengths = [length for length in (reader.info.duration, own) if length is not None]
+    if start is None and lengths:
+        start = max(Fraction(0), min(min(lengths) * PLACE, min(lengths) - seconds))
+    return find_span(reader, start, seconds)
 
 
 def _write_pairs(job: Job, drop: frozenset[str]) -> tuple[int, list[str]]:

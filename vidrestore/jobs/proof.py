@@ -76,7 +76,7 @@ class Check:
     work: Callable[[], tuple[bool | None, str]]
 
     def run(self) -> Line:
-        """Run it; an error is a failure of this check alone."""
+        """Return the outcome; an error is a failure of this check alone."""
         try:
             passed, found = self.work()
         except (VidRestoreError, RuntimeError, TypeError, ValueError, NotImplementedError) as error:
@@ -136,15 +136,11 @@ def described(device: torch.device) -> str:
 @cache
 def made_up() -> NDArray[np.float32]:
     """Return (T, H, W, 3) in [0, 1]: a texture that moves, in noise."""
-    rng, rows, columns = np.random.default_rng(0), *np.ogrid[:SIDE, :SIDE]
-    frames = [0.5 + 0.3 * _texture(rows, columns, number) for number in range(FRAMES)]
-    noisy = np.stack(frames) + rng.normal(0, NOISE / 255, (FRAMES, SIDE, SIDE, 3))
+    frames, rows, columns, colours = np.ogrid[:FRAMES, :SIDE, :SIDE, :3]
+    texture: NDArray[np.float64] = np.sin((rows + 2 * frames) / 9 + colours) * np.cos((columns - frames) / 7)
+    noise = np.random.default_rng(0).normal(0, NOISE / 255, texture.shape)
+    noisy: NDArray[np.float64] = 0.5 + 0.3 * texture + noise
     return noisy.clip(0, 1).astype(np.float32)
-
-
-def _texture(rows: NDArray[Any], columns: NDArray[Any], number: int) -> NDArray[np.float64]:
-    waves = [np.sin((rows + 2 * number) / 9 + colour) * np.cos((columns - number) / 7) for colour in range(3)]
-    return np.stack(waves, -1)
 
 
 def parity(card: Card, device: torch.device, precision: str) -> tuple[bool, str]:
@@ -192,10 +188,10 @@ def speed(card: Card, device: str, size: tuple[int, int], frames: int) -> tuple[
     with tempfile.TemporaryDirectory() as folder:
         video = str(Path(folder) / "video.mkv")
         write_video(video, *size, frames)
-        options = RestoreOptions(model=card.name, device=device, encoder=EncoderOptions(lossless=True))
+        encoder = EncoderOptions(lossless=True)
+        options = RestoreOptions(model=card.name, device=device, encoder=encoder, drop=EVERY_KIND)
         if takes_sigma(card):
             options = replace(options, sigma=NOISE)
-        options = replace(options, drop=EVERY_KIND)
         on_gpu = torch_device(device).type == "cuda"
         restorer = load_restorer(card.task, options)
         output = Target(str(Path(folder) / "output.mkv"))

@@ -1,6 +1,6 @@
 """Is anything left to do? The folder of a job, from which the next run resumes, and the marker of its output.
 
-    job.json        identity: everything that alters the encoded frames; the length of segments; `drop`
+    job.json        identity: everything that alters the encoded frames; the length of clips; `drop`
     plan.json       the plan, once the whole video was decoded
     FIRST-STOP.segment  each finished segment (`media.segment_file`), with its first frame and the one after
     named.json      the marker of the output: the video is whole and about to get its name
@@ -82,19 +82,21 @@ class WorkFolder:
 
     def __init__(self, output: str, work_dir: str | None = None) -> None:
         self.output = Path(output)
-        if work_dir is not None and not os.path.isdir(work_dir):
-            raise MediaError(f"{work_dir}: the folder for the work does not exist; create it first")
         name = _short(self.output.name + WORK_SUFFIX)
-        self.path = self.output.with_name(name) if work_dir is None else Path(work_dir, _apart(self.output))
         # of the claims: the same however the output is named
         self.place = Path(os.path.realpath(self.output.parent), name)
+        self.path = self.output.with_name(name)
+        if work_dir is not None:  # which outputs of several folders share
+            if not os.path.isdir(work_dir):
+                raise MediaError(f"{work_dir}: the folder for the work does not exist; create it first")
+            place = str(self.place.parent) + os.sep + self.output.name
+            self.path = Path(work_dir, _short(f"{self.output.name}.{_hash(place)}{WORK_SUFFIX}"))
         self._claims: Claims | None = None
         self.warnings: list[str] = []  # files that hold something else than they should
 
     @classmethod
     def of(cls, request: Request) -> WorkFolder:
-        options = request.options
-        return cls(request.output.name, options.work_dir)
+        return cls(request.output.name, request.options.work_dir)
 
     def segment(self, bounds: Bounds) -> Path:
         """Return the file of the frames [first, stop)."""
@@ -123,7 +125,7 @@ class WorkFolder:
                     raise MediaError(
                         f"{self.path}: there is no folder {self.path.parent}; create it first"
                     ) from None
-                if next(attempts, None) is None:  # else removed by who was just done
+                if next(attempts, None) is None:  # else another process that has finished removed it
                     raise MediaError(
                         f"{self.path}: this folder for the work can't be made there; choose another with "
                         "`work_dir`"
@@ -155,7 +157,12 @@ class WorkFolder:
         try:
             claims.take_job(shared=shared)
             _make_own(self.path)
-            _refuse_folders(self.path)
+            for path in self.path.iterdir():  # what such a folder holds is not ours to remove
+                if _OURS.fullmatch(path.name) and path.is_dir() and not path.is_symlink():
+                    raise MediaError(
+                        f"{path}: a folder, but vidrestore writes a file of this name; move it away, or "
+                        "choose another `work_dir`"
+                    )
             return claims
         except BaseException:
             claims.release_all()
@@ -282,16 +289,6 @@ def _make_own(folder: Path) -> bool:
     return False
 
 
-def _refuse_folders(folder: Path) -> None:
-    """Raise MediaError if a folder has the name of a file of ours: what it holds is not ours to remove."""
-    for path in folder.iterdir():
-        if _OURS.fullmatch(path.name) and path.is_dir() and not path.is_symlink():
-            raise MediaError(
-                f"{path}: a folder, but vidrestore writes a file of this name; move it away, or choose "
-                "another `work_dir`"
-            )
-
-
 def digest(content: Mapping[str, Any]) -> str:
     """Return a short name for plain values."""
     return hashlib.sha256(json.dumps(as_json(content), sort_keys=True).encode()).hexdigest()[:16]
@@ -311,23 +308,18 @@ def _differences(before: Mapping[str, Any], now: Mapping[str, Any], inside: str 
             yield f"{name} was {json.dumps(old)}, now {json.dumps(new)}"
 
 
-def _apart(output: Path) -> str:
-    """Return a name for the work folder in a folder that outputs of several folders share."""
-    place = hashlib.sha256(os.fsencode(os.path.realpath(output.parent) + os.sep + output.name)).hexdigest()[
-        :8
-    ]
-    return _short(f"{output.name}.{place}{WORK_SUFFIX}")
-
-
 def _short(name: str) -> str:
     """Shorten a name to the length that file systems take; its suffix stays."""
     if len(os.fsencode(name)) <= LONGEST_NAME:
         return name
-    place = hashlib.sha256(os.fsencode(name)).hexdigest()[:8]
-    stem = name.removesuffix(WORK_SUFFIX)
-    while len(os.fsencode(f"{stem}.{place}{WORK_SUFFIX}")) > LONGEST_NAME:
+    end, stem = f".{_hash(name)}{WORK_SUFFIX}", name.removesuffix(WORK_SUFFIX)
+    while len(os.fsencode(stem + end)) > LONGEST_NAME:
         stem = stem[:-1]
-    return f"{stem}.{place}{WORK_SUFFIX}"
+    return stem + end
+
+
+def _hash(name: str) -> str:
+    return hashlib.sha256(os.fsencode(name)).hexdigest()[:8]
 
 
 # The marker

@@ -8,7 +8,7 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
 from tempfile import gettempdir
@@ -195,8 +195,15 @@ def spooled(request: Request, on_event: Listener) -> Iterator[tuple[Request, Lis
     beside = gettempdir() if request.output.is_pipe else str(request.output.absolute().path.parent)
     folder = request.options.work_dir or beside
     on_event(Warned(PIPE, f"not y4m: stored in {folder} first, as containers are read more than once"))
+    target = Path(folder) / "stdin"  # a partial file, which never gets this name
     try:
-        with _stored(Path(folder) / "stdin") as path:
+        remove_partials(target)  # a killed run left one, as large as its input
+        with ExitStack() as end:
+            file = Partial(target, private=True)
+            end.callback(file.discard)
+            path = str(file.path)
+            shutil.copyfileobj(standard_input(), file.file, 1 << 20)
+            file.file.flush()
 
             def renamed(event: Event) -> None:
                 event = replace(event, source=PIPE) if event.source == path else event
@@ -211,16 +218,3 @@ def spooled(request: Request, on_event: Listener) -> Iterator[tuple[Request, Lis
                 raise
     except OSError as error:
         raise write_problem(folder, error) from error
-
-
-@contextmanager
-def _stored(target: Path) -> Iterator[str]:
-    """Store standard input in a partial file, which never gets the name `target`, and yield its path."""
-    remove_partials(target)  # a killed run left one, as large as its input
-    file = Partial(target, private=True)
-    try:
-        shutil.copyfileobj(standard_input(), file.file, 1 << 20)
-        file.file.flush()
-        yield str(file.path)
-    finally:
-        file.discard()

@@ -99,9 +99,9 @@ class SegmentedWork:
     them were `deinterlaced`.
     """
 
-    def __init__(self, job: Job, folder: WorkFolder, on_event: Listener, name: str, length: int) -> None:
-        """`name` is that of the job, `length` the frames of its segments. `begin` makes it."""
-        self.job, self.folder, self.on_event, self.name, self.length = job, folder, on_event, name, length
+    def __init__(self, job: Job, folder: WorkFolder, on_event: Listener, name: str) -> None:
+        """`name` is that of the job. `begin` makes it."""
+        self.job, self.folder, self.on_event, self.name = job, folder, on_event, name
         self.is_planned = False
         self.source_damage: str | None = None
         self.deinterlaced = 0
@@ -128,7 +128,7 @@ class SegmentedWork:
         job.plan.timeline = job.steps.first.timeline([])
         if not beside:
             remove_partials(folder.output, alone=True)
-        work = cls(job, folder, on_event, digest(identity), began["segment_frames"])
+        work = cls(job, folder, on_event, digest(identity))
         work.load_plan()
         job.warn(folder.warnings, on_event)
         return work
@@ -144,7 +144,7 @@ class SegmentedWork:
     def segments(self) -> list[Segment]:
         """All segments of the plan, which must be finished."""
         assert self.is_planned
-        return list(segments_of(self.job.plan.timeline, self.length))
+        return list(segments_of(self.job.plan.timeline, LENGTH))
 
     @property
     def retried(self) -> int:
@@ -192,7 +192,7 @@ class SegmentedWork:
     # Segments
 
     def left(self) -> list[Segment]:
-        """Return the parts of segments that nobody has finished; the others are not checked."""
+        """Return the parts of segments that no process has finished; the others are not checked."""
         edges = [0, *chain.from_iterable(self._finished()), len(self.job.plan.timeline.pts)]
         gaps = [(first, stop) for first, stop in zip(edges[::2], edges[1::2], strict=True) if first < stop]
         return [
@@ -258,7 +258,7 @@ class SegmentedWork:
         missing = self.missing()
         count = frame_count(missing)
         self.reused = len(self.job.plan.timeline.pts) - count
-        self.announce_plan()
+        self.job.announce_plan(self.total, self.on_event, reused=self.reused)
         self.restore(
             missing, lambda frames: counted(frames, self.job.info.path, count, "restore", self.on_event)
         )
@@ -273,7 +273,7 @@ class SegmentedWork:
             frames = watch(restored)
             for segment in segments:
                 self._write(frames, segment)
-            next(frames, None)  # there is none, but `watch` ends
+            next(frames, None)  # no frame is left, but `watch` ends
 
     def _frames(self, segments: list[Segment]) -> Generator[Frame]:
         """Yield the restored frames of segments. A damaged video is read from its beginning: after a jump,
@@ -298,15 +298,10 @@ class SegmentedWork:
                     if self._is_full(began, first, writer.frames):
                         break
                 else:
-                    self._check_count(writer.frames, segment.stop - first, first)
+                    if writer.frames != (expected := segment.stop - first):
+                        found = f"frame {first} and on: {writer.frames} of {expected} came"
+                        raise PlanError(f"{self.job.info.path}, {found}; has the source changed?")
             first += writer.frames
-
-    def _check_count(self, found: int, expected: int, first: int) -> None:
-        if found != expected:
-            raise PlanError(
-                f"{self.job.info.path}, frame {first} and on: {found} of {expected} came; has the source "
-                "changed?"
-            )
 
     def _is_full(self, began: float, first: int, frames: int) -> bool:
         """Return True if a segment ends with its last frame: at its pace, the next clip would take it beyond
@@ -369,7 +364,8 @@ class SegmentedWork:
         try:
             delay = max(facts.delay for facts in self._checked.values())
             joined.begin(timeline.pts, timeline.durations, delay)
-            for _ in counted(self._joining(joined), job.info.path, self.total, "join", self.on_event):
+            packets = self._join_segments(joined)
+            for _ in counted(packets, job.info.path, self.total, "join", self.on_event):
                 pass
             joined.finish()
         except BaseException:
@@ -378,7 +374,7 @@ class SegmentedWork:
         self.folder.remove()
         return tuple(joined.warnings)
 
-    def _joining(self, joined: JoinedFile | JoinedPictures) -> Iterator[None]:
+    def _join_segments(self, joined: JoinedFile | JoinedPictures) -> Iterator[None]:
         for bounds in self._finished():
             path = self.folder.segment(bounds)
             joined.check_head(path, self._checked[path])
@@ -394,40 +390,25 @@ class SegmentedWork:
             self.damage = damage_summary(self.source_damage, joined.damage)
             mark(path, job, self.damage, joined.first_file if isinstance(joined, JoinedPictures) else None)
 
+        options: dict[str, Any] = {"overwrite": job.options.overwrite, "before_naming": note}
+        joined: JoinedFile | JoinedPictures
         if plan.encoder.container == PICTURES:
-            joined: JoinedFile | JoinedPictures = JoinedPictures(
-                job.request.output,
-                job.info,
-                plan.encoder,
-                job.options.drop,
-                overwrite=job.options.overwrite,
-                before_naming=note,
-            )
+            output, drop = job.request.output, job.options.drop
+            joined = JoinedPictures(output, job.info, plan.encoder, drop, **options)
             return joined
-        muxer = Muxer(
-            plan.output,
-            job.output_info,
-            plan.encoder,
-            plan.copy,
-            overwrite=job.options.overwrite,
-            span=plan.span,
-            before_naming=note,
-            first=plan.timeline.pts[0] if plan.timeline.pts else None,
-            tag=job.tag,
+        options |= {"span": plan.span, "tag": job.tag}
+        first = plan.timeline.pts[0] if plan.timeline.pts else None
+        joined = JoinedFile(
+            Muxer(plan.output, job.output_info, plan.encoder, plan.copy, first=first, **options)
         )
-        joined = JoinedFile(muxer)
         return joined
-
-    def announce_plan(self) -> None:
-        """Announce the plan."""
-        self.job.announce_plan(self.total, self.on_event, reused=self.reused)
 
 
 def _begun(
     job: Job, folder: WorkFolder, identity: Mapping[str, Any], on_event: Listener, *, beside: bool
 ) -> dict[str, Any]:
     """Return the facts that the job in the folder began with, now or in an earlier run."""
-    facts: dict[str, Any] = {"segment_frames": LENGTH, "encoder_threads": job.plan.encoder.threads}
+    facts: dict[str, Any] = {"encoder_threads": job.plan.encoder.threads}
     for at, stage in enumerate(job.steps.stages):
         facts |= {_fact("clip", at): stage.length, _fact("overlap", at): stage.overlap}
     begin = partial(folder.begin, identity, facts, job.options.drop)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 from vidrestore.errors import MediaError
@@ -33,7 +32,9 @@ def check_space(work: Path, output: Path, least: int, likely: int, there: int = 
 
     `work` is the folder of the segments, which take as much as the video; `there` bytes of them are finished.
     """
-    for folder, copies in _places(work, output):
+    home = output.absolute().parent
+    is_same_disk = os.stat(work).st_dev == os.stat(home).st_dev
+    for folder, copies in [(work, 2)] if is_same_disk else [(work, 1), (home, 1)]:
         free = shutil.disk_usage(folder).free
         for size, certain in ((least, True), (likely, False)):
             needed = copies * size - there * (folder == work)
@@ -49,16 +50,6 @@ def check_space(work: Path, output: Path, least: int, likely: int, there: int = 
                     )
                 return f"{text}; if it fills up, free some and run the same command again, which resumes"
     return None
-
-
-def _places(work: Path, output: Path) -> Iterator[tuple[Path, int]]:
-    """Yield the folders to look at, and how many times the video will be in each."""
-    home = output.absolute().parent
-    if os.stat(work).st_dev == os.stat(home).st_dev:
-        yield work, 2
-    else:
-        yield work, 1
-        yield home, 1
 
 
 def _size(count: int) -> str:

@@ -76,7 +76,6 @@ class Stage:
         self.step, self.restorer, self.video = step, restorer, video
         self.length, self.overlap = restorer.clip_length(video.height, video.width), restorer.facts.overlap
         self.clips = ClipRestorer(restorer, video, options, options.threads or available_cores())
-        self.sigma, self.scale = self.clips.sigma, self.clips.scale
 
     def timeline(self, cuts: list[int]) -> Timeline:
         return Timeline(self.length, self.overlap, cuts=cuts)
@@ -88,7 +87,7 @@ class Stage:
 
     def plan_after(self, plan: Plan) -> Plan:
         """Return the plan of this step, whose noise is known, from the finished plan of the first one."""
-        timeline, sigma = plan.timeline, 0.0 if self.sigma is None else self.sigma
+        timeline, sigma = plan.timeline, 0.0 if self.clips.sigma is None else self.clips.sigma
         bounds = clip_bounds(len(timeline.pts), timeline.cuts, self.length, self.overlap)
         clips = [Clip(*each, (sigma,) * colour_planes(self.video.format)) for each in bounds]
         timeline = replace(timeline, length=self.length, overlap=self.overlap, clips=clips)
@@ -105,8 +104,8 @@ class Steps:
             stage = Stage(step, restorer, video)
             stage.clips.share = 1 / len(steps)
             self.stages.append(stage)
-            self.scale *= stage.scale
-            height, width = enlarged_size(video.height, video.width, stage.scale)
+            self.scale *= stage.clips.scale
+            height, width = enlarged_size(video.height, video.width, stage.clips.scale)
             video = replace(video, width=width, height=height)
 
     @property
@@ -136,7 +135,7 @@ class Steps:
     def planned(self, frames: Iterable[Frame], timeline: Timeline) -> Iterator[PlannedClip]:
         """Yield the first step's clips of decoded frames, as they are planned into `timeline`."""
         stage, detect = self.first, self.first.step.options.scene_detect
-        return planned_clips(frames, timeline, stage.video.format, stage.sigma, detect=detect)
+        return planned_clips(frames, timeline, stage.video.format, stage.clips.sigma, detect=detect)
 
     def frames(self, decoded: Iterable[Frame], timeline: Timeline) -> Generator[Frame]:
         """Yield the restored frames of decoded ones; the first step's plan is written into `timeline`."""
@@ -149,7 +148,7 @@ class Steps:
             for stage in self.stages:
                 if stage is not self.first:
                     own, pixels = stage.timeline(timeline.cuts), stage.video.format
-                    clips = planned_clips(frames, own, pixels, stage.sigma, detect=False)
+                    clips = planned_clips(frames, own, pixels, stage.clips.sigma, detect=False)
                 restored = stage.clips.frames(clips)
                 frames = running.enter_context(frames_ahead(restored, on_gpu=self.on_gpu))
             yield from frames

@@ -11,7 +11,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator, Sequence
 from contextlib import closing
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from fractions import Fraction
 from itertools import islice
 from statistics import median
@@ -48,9 +48,8 @@ NOTHING_FALLS = 0.9
 RAIN = (1.5, 2.3)
 # grey levels that dehaze changes: below 7.5 in 9 of 10 training clips and photos; drawn haze has 3 to 29
 HAZE = (7.5, 13.0)
-SOFT = (
-    0.69  # gradients of edges over those at half size; clean clips: 0.71 and more, blurred ones 0.53 to 0.7
-)
+# gradients of edges over those at half size; clean clips: 0.71 and more, blurred ones 0.53 to 0.7
+SOFT = 0.69
 FEW_BITS = 0.06  # per pixel, of H.264's efficiency
 SMALL = 720  # lines
 
@@ -99,9 +98,8 @@ class Suggestion:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the description as JSON values."""
-        return dict(
-            plain({"path": self.info.path, **{key: asdict(self)[key] for key in ("findings", "commands")}})
-        )
+        found = asdict(self)
+        return dict(plain({"path": self.info.path, **{key: found[key] for key in ("findings", "commands")}}))
 
 
 def suggest(
@@ -119,10 +117,13 @@ def suggest(
     with reader_of(source, options) as reader:
         info, interlaced = reader.info, reader.deinterlacing
         places = list(read_places(reader))
-    findings = [_interlacing(interlaced), _noise(places, info)]
+    whole = Finding("interlacing", "no", "frames are whole")
+    if interlaced:
+        whole = replace(whole, verdict="yes", reason=f"the video {interlaced}; all commands deinterlace it")
+    findings = [whole, _noise(places, info)]
     noisy = (findings[1].value or 0) >= STRONG_NOISE
     findings += _weather(places, info, options, on_event, noisy=noisy)
-    findings += [_blur(places, info.video, noisy=noisy), _compression(info), _size(info)]
+    findings += [_blur(places, info.video, noisy=noisy), _compression(info), _size(info.video)]
     return Suggestion(info, tuple(findings), tuple(_commands(info.path, findings))), places
 
 
@@ -147,15 +148,9 @@ def rgb_of(frame: Frame, video: VideoInfo) -> Tensor:
     return yuv_to_rgb(planes, video.format, video.colour, video.height).clamp(0, 1)
 
 
-def _interlacing(reason: str | None) -> Finding:
-    if reason is None:
-        return Finding("interlacing", "no", "frames are whole")
-    return Finding("interlacing", "yes", f"the video {reason}; all commands deinterlace it")
-
-
 def _noise(places: Sequence[Place], info: SourceInfo) -> Finding:
-    """Judge the noise by what `--sigma auto` measures in all places as one scene: a look at one place alone
-    often takes fine texture for noise.
+    """Judge the noise by what `--sigma auto` measures in all places as one scene: in one place alone, fine
+    texture is often taken for noise.
     """
     frames = [frame for place in places for frame in place.frames]
     timeline = Timeline(len(frames), 0)
@@ -241,15 +236,11 @@ def edge_ratio(picture: Tensor) -> float:
 
     It is about 0.9 for sharp edges and 0.5 for ramps of several pixels.
     """
-    luma = picture.mean(0)
-    half = torch.nn.functional.avg_pool2d(luma[None], 2)[0]
-    steep, steep_half = (_steepest(each) for each in (luma, half))
-    return steep / max(steep_half, 1e-6)
-
-
-def _steepest(luma: Tensor) -> float:
-    gradients = torch.hypot(luma.diff(dim=0)[:, :-1], luma.diff(dim=1)[:-1])
-    return float(gradients.flatten().quantile(0.99)) if gradients.numel() else 0.0
+    luma, steep = picture.mean(0), list[float]()
+    for each in (luma, torch.nn.functional.avg_pool2d(luma[None], 2)[0]):
+        gradients = torch.hypot(each.diff(dim=0)[:, :-1], each.diff(dim=1)[:-1])
+        steep.append(float(gradients.flatten().quantile(0.99)) if gradients.numel() else 0.0)
+    return steep[0] / max(steep[1], 1e-6)
 
 
 def _compression(info: SourceInfo) -> Finding:
@@ -262,11 +253,9 @@ def _compression(info: SourceInfo) -> Finding:
     return Finding("compression", "yes", f"{words}: detail is lost, no task brings it back", value=bits)
 
 
-def _size(info: SourceInfo) -> Finding:
-    video = info.video
-    small = min(video.height, video.width) < SMALL
-    words = f"{video.width}x{video.height}"
-    return Finding("size", "maybe" if small else "no", words, "sr", float(video.height))
+def _size(video: VideoInfo) -> Finding:
+    verdict: Verdict = "maybe" if min(video.height, video.width) < SMALL else "no"
+    return Finding("size", verdict, f"{video.width}x{video.height}", "sr", float(video.height))
 
 
 def _commands(path: str, findings: Sequence[Finding]) -> Iterator[Command]:

@@ -23,7 +23,7 @@ from vidrestore.errors import OptionError, PlanError, VidRestoreError
 from vidrestore.events import Listener, Warned
 from vidrestore.files import locks
 from vidrestore.files.locks import Claims
-from vidrestore.jobs.batch import Batch
+from vidrestore.jobs.batch import Batch, Way
 from vidrestore.jobs.check import open_job
 from vidrestore.jobs.request import LoadedSteps, Request, ignore
 from vidrestore.jobs.resume import WorkFolder
@@ -57,7 +57,7 @@ class Helper:
     def restore(self, request: Request) -> int | VidRestoreError:
         """Restore segments that no other process has claimed, until none is missing.
 
-        Return how many clips half precision could not hold, or the error that stopped it, for it is to go to
+        Return how many clips half precision could not hold, or the error that stopped it, which goes to
         another process.
         """
         folder = WorkFolder.of(request)
@@ -96,15 +96,14 @@ class Helpers(Protocol):
         """End all helpers, at once."""
 
 
-class WithHelpers:
-    """The way to restore a batch (`jobs.batch.Way`) with helpers that keep their models loaded."""
+class WithHelpers(Way):
+    """The way to restore a batch with helpers that keep their models loaded."""
 
     def __init__(self, helpers: Helpers) -> None:
         self.helpers = helpers
 
     def check(self, batch: Batch) -> None:
-        for request in batch.requests():
-            check_shared(request)
+        check_shared(batch)
 
     def restore(self, batch: Batch, source: str, on_event: Listener) -> Summary:
         run = partial(restore_with, self.helpers)
@@ -129,22 +128,17 @@ def restore_with(helpers: Helpers, work: SegmentedWork) -> None:
                 if not (helpers.restores_here and claimed.step()):
                     watch(locks.POLL)
                     claimed.show()
-            _await_last(helpers, watch)
+            deadline = time.monotonic() + LAST_WAIT
+            while helpers.are_at_work() and time.monotonic() < deadline:
+                watch(locks.POLL)
+            if helpers.are_at_work():
+                helpers.stop()
     except BaseException:
         helpers.stop()
         with suppress(OSError):
             work.folder.discard_unfinished()
         raise
     claimed.begin()
-
-
-def _await_last(helpers: Helpers, watch: Callable[[float], None]) -> None:
-    """Wait until all helpers have ended their work; stop those that don't."""
-    deadline = time.monotonic() + LAST_WAIT
-    while helpers.are_at_work() and time.monotonic() < deadline:
-        watch(locks.POLL)
-    if helpers.are_at_work():
-        helpers.stop()
 
 
 def _watch(helpers: Helpers, work: SegmentedWork, seconds: float = 0.0) -> None:
@@ -199,9 +193,15 @@ class DeviceProcesses:
 
     def start(self, request: Request, segments: int) -> None:
         threads = max(1, (request.options.threads or available_cores()) // self.count)
+        context = multiprocessing.get_context(START)
         for number in range(1, min(self.count, segments)):
             if number not in self.running:
-                self.running[number] = _started(Shard(number + 1, self.count))
+                ours, theirs = context.Pipe()
+                shard = Shard(number + 1, self.count)
+                process = context.Process(target=help_over, args=(theirs, shard), daemon=True)
+                process.start()
+                theirs.close()
+                self.running[number] = process, ours
             change = partial(replace, device=self.devices[number], threads=threads)
             self._busy.add(number)
             with suppress(OSError):  # it is dead, which `ended` finds
@@ -236,15 +236,6 @@ class DeviceProcesses:
             link.close()
         self.running.clear()
         self._busy.clear()
-
-
-def _started(shard: Shard) -> tuple[BaseProcess, Connection]:
-    context = multiprocessing.get_context(START)
-    ours, theirs = context.Pipe()
-    process = context.Process(target=help_over, args=(theirs, shard), daemon=True)
-    process.start()
-    theirs.close()
-    return process, ours
 
 
 def help_over(link: Any, shard: Shard) -> None:

@@ -90,9 +90,7 @@ def _absolute(path: str | None) -> str | None:
 
 
 def stay_on_this_machine() -> None:
-    """Have a cluster that Ray starts here listen on the loopback interface only: who reaches its ports can
-    run code.
-
+    """Have a cluster that Ray starts here listen on the loopback interface only, as its ports run any code.
     Ray has no other setting for it (2.60), and reads this one when it is imported.
     """
     os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
@@ -109,7 +107,10 @@ def _connected(address: str | None) -> Any:
         ) from None
     if not ray.is_initialized():
         try:
-            _refuse_unreachable(address or os.environ.get("RAY_ADDRESS") or "")
+            place = address or os.environ.get("RAY_ADDRESS") or ""
+            host, colon, port = place.removeprefix("ray://").rpartition(":")
+            if colon and port.isdecimal():  # fails at once if nothing listens; Ray would try for minutes
+                socket.create_connection((host, int(port)), timeout=10).close()
             ray.init(
                 address=address,
                 log_to_driver=False,
@@ -121,10 +122,3 @@ def _connected(address: str | None) -> Any:
                 f"no Ray cluster could be reached at {address or 'RAY_ADDRESS'}: {error}"
             ) from error
     return ray
-
-
-def _refuse_unreachable(address: str) -> None:
-    """Raise OSError at once if nobody listens; Ray would try for minutes."""
-    host, colon, port = address.removeprefix("ray://").rpartition(":")
-    if colon and port.isdecimal():
-        socket.create_connection((host, int(port)), timeout=10).close()

@@ -23,7 +23,7 @@ from vidrestore.files.atomic import remove_partials
 from vidrestore.files.locks import BusyError, Claims
 from vidrestore.files.regular import write_problem
 from vidrestore.frames import Frame
-from vidrestore.jobs.batch import Batch
+from vidrestore.jobs.batch import Batch, Way
 from vidrestore.jobs.check import check
 from vidrestore.jobs.frame_progress import FrameProgress
 from vidrestore.jobs.job import Job
@@ -33,7 +33,6 @@ from vidrestore.jobs.run import join, warn_if_stopped
 from vidrestore.jobs.segmented import Segment, SegmentedWork, frame_count
 from vidrestore.jobs.summary import Summary, announced
 from vidrestore.media.source import Source
-from vidrestore.options import RestoreOptions
 
 T = TypeVar("T")
 PATIENCE = 5.0  # seconds for another process that only looks whether the job is done
@@ -66,33 +65,18 @@ class Shard:
         begins somewhere else.
         """
         home = (self.number - 1) * total // self.count
-        return [
-            *(each for each in missing if each.number >= home),
-            *(each for each in missing if each.number < home),
-        ]
+        return sorted(missing, key=lambda each: each.number < home)
 
 
-def check_shared(request: Request) -> None:
-    """Refuse what several processes can't restore together. Raises OptionError."""
-    if request.is_piped:
-        raise OptionError("several processes need a file to read and a file to write, not a pipe")
-    if not request.has_segments:
-        raise OptionError(
-            "several processes need the noise for denoise after other steps; give it by `sigma`"
-        )
-
-
-def check_options(options: RestoreOptions) -> None:
-    """Refuse what shards can't do together. Raises OptionError."""
-    if options.overwrite:
-        raise OptionError(
-            "`overwrite` would let a late shard start over what the others finished; remove the output first"
-        )
-    if options.restart:
-        raise OptionError(
-            "`restart` would discard what other shards are at; remove the folder OUTPUT.vidrestore before "
-            "they start"
-        )
+def check_shared(batch: Batch) -> None:
+    """Raise OptionError for a batch that several processes can't restore together."""
+    for request in batch.requests():
+        if request.is_piped:
+            raise OptionError("several processes need a file to read and a file to write, not a pipe")
+        if not request.has_segments:
+            raise OptionError(
+                "several processes need the noise for denoise after other steps; give it by `sigma`"
+            )
 
 
 class ClaimedWork:
@@ -118,11 +102,10 @@ class ClaimedWork:
         """Announce the plan and the first progress, unless that was done."""
         if self._progress is None:
             self._total = frame_count(self.work.left())
-            self.work.reused = len(self.work.job.plan.timeline.pts) - self._total
-            self.work.announce_plan()
-            self._progress = FrameProgress(
-                self.work.job.info.path, self._total, "restore", self.work.on_event
-            )
+            work, job, on_event = self.work, self.work.job, self.work.on_event
+            work.reused = len(job.plan.timeline.pts) - self._total
+            job.announce_plan(work.total, on_event, reused=work.reused)
+            self._progress = FrameProgress(job.info.path, self._total, "restore", on_event)
 
     def show(self, passed: Collection[Segment] = ()) -> int:
         """Show the progress of all processes: finished segments, and those that this one has `passed`. Return
@@ -181,8 +164,8 @@ def claim_name(segment: Segment) -> str:
     return f"{segment.number:06}"
 
 
-class AsShard:
-    """The way to restore a batch (`jobs.batch.Way`) as one of several shards: all that no other has claimed,
+class AsShard(Way):
+    """The way to restore a batch as one of several shards: all that no other has claimed,
     video by video, beginning elsewhere than the others; only then it waits for them.
     """
 
@@ -192,9 +175,17 @@ class AsShard:
         self._finished: dict[str, Summary | VidRestoreError] | None = None  # once the first pass was made
 
     def check(self, batch: Batch) -> None:
-        check_options(batch.options)
-        for request in batch.requests():
-            check_shared(request)
+        if batch.options.overwrite:
+            raise OptionError(
+                "`overwrite` would let a late shard start over what the others finished; remove the output "
+                "first"
+            )
+        if batch.options.restart:
+            raise OptionError(
+                "`restart` would discard what other shards are at; remove the folder OUTPUT.vidrestore "
+                "before they start"
+            )
+        check_shared(batch)
 
     def restore(self, batch: Batch, source: str, on_event: Listener) -> Summary:
         """The first call does all that this shard can do of any video. Raises VidRestoreError as
@@ -296,8 +287,8 @@ class _Sharded:
         self.joined: Summary | None = None
 
     def run(self, *, wait: bool) -> Summary | None:
-        """Do all that can be done; return None if others have claimed the rest and nobody is to wait for
-        them. Whatever goes wrong because others finished while this one worked is not an error.
+        """Do all that can be done; return None if others have claimed the rest and `wait` is False. A failure
+        because others finished while this one worked is not an error.
         """
         try:
             return self._run(wait=wait)
@@ -352,7 +343,7 @@ class _Sharded:
                 time.sleep(locks.POLL)
 
     def done_by_others(self) -> Summary:
-        """Announce the summary of a video that somebody else joined."""
+        """Announce the summary of a video that another process joined."""
         own, work = self.tally[self.job.request.source], self.work
         is_planned = work is not None and work.is_planned
         try:
