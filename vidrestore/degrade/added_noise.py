@@ -59,9 +59,7 @@ def add_gaussian_noise(
 
 
 def add_camera_noise(clips: Tensor, shot: Tensor, read: Tensor, noise: Tensor) -> Tensor:
-    """Add noise of variance shot * light + read, each (..., 3) for R, G, B, to (..., T, 3, H, W); `noise` is
-    standard normal.
-    """
+    """Add noise of variance shot * light + read, (..., 3) each, to (..., T, 3, H, W); `noise` is normal."""
     light = to_light(clips)
     return from_light(light + _scaled(noise, light, shot, read))
 
@@ -73,9 +71,7 @@ def _scaled(noise: Tensor, light: Tensor, shot: Tensor, read: Tensor) -> Tensor:
 
 @in_turn
 def camera_noise(clips: Tensor, draw: Counters) -> Tensor:
-    """Add the noise of a random camera each: stronger in red and blue, which white balance amplifies; mostly
-    demosaiced, or smoothed.
-    """
+    """Add a random camera's noise: stronger in red and blue (white balance), mostly demosaiced."""
     noisy = _sensed(clips, draw)
     coarse, branch = draw.chance(CHROMA_SHARE), draw.branch()
     return changed(
@@ -87,9 +83,7 @@ def camera_noise(clips: Tensor, draw: Counters) -> Tensor:
 
 @in_turn
 def white_noise(clips: Tensor, draw: Counters) -> Tensor:
-    """Add white noise of random strength: to R', G' and B', or to luma and to colour differences of half the
-    size, as video stores them.
-    """
+    """Add white noise of random strength to R', G', B', or to luma and half-size colour differences."""
     height, width = clips.shape[3:]
     noise = draw.normal(*clips.shape[1:])
 
@@ -117,9 +111,7 @@ def random_chroma(clips: Tensor, draw: Counters) -> Tensor:
 
 
 def straight_lines(size: int, cells: Tensor, most: int) -> Tensor:
-    """Return (B, size, most): weights that stretch the first `cells` (B,) of `most` samples to `size`, as
-    bilinear resizing does.
-    """
+    """Return (B, size, most): weights that stretch the first `cells` (B,) samples bilinearly to `size`."""
     at = (torch.arange(size, device=cells.device) + 0.5) * (cells[:, None] / size) - 0.5
     at = torch.minimum(at.clamp(min=0), cells[:, None] - 1)[..., None]
     return (1 - (at - torch.arange(most, device=cells.device)).abs()).clamp(min=0)
@@ -153,9 +145,7 @@ def _sensed(clips: Tensor, draw: Counters) -> Tensor:
 
 
 def smoothed(noise: Tensor, share: float | Tensor) -> Tensor:
-    """Smooth white noise (..., H, W) by a kernel with `share` for the direct neighbours, at unchanged
-    variance; it wraps around.
-    """
+    """Smooth white noise (..., H, W), wrapped, with weight `share` for direct neighbours, at its variance."""
     for dim in (-1, -2):
         noise = noise + share * (noise.roll(1, dim) + noise.roll(-1, dim))
     return noise / (1 + 2 * share**2)

@@ -101,9 +101,7 @@ def spans(paths: Tensor) -> Tensor:
 
 
 def random_line(frames: int, draw: Counters) -> Tensor:
-    """Return (B, T, MOMENTS, 2): a uniform motion along a line, as that of most objects during an
-    exposure.
-    """
+    """Return (B, T, MOMENTS, 2): uniform motion along a line, as that of most objects in an exposure."""
     angle, length = draw.uniform(0, math.tau), draw.log_uniform(SPAN)
     way = torch.stack((angle.sin(), angle.cos()), 1) * length[:, None] * frames
     along = torch.linspace(0, 1, frames * MOMENTS, device=way.device)
@@ -123,9 +121,7 @@ def random_paths(frames: int, draw: Counters) -> Tensor:
 
 @cache
 def random_walks(moments: int, device: torch.device) -> Tensor:
-    """Return (PATHS, moments, 2), the same every time: random walks with inertia, pulled back to their start,
-    with occasional jerks.
-    """
+    """Return (PATHS, moments, 2), always the same: random walks with inertia, a pull back, and jerks."""
     draw = Counters(0, 0, torch.arange(PATHS))
     inertia, noise = draw.uniform(0.7, 1)[:, None], 10 ** draw.uniform(-2.5, -0.3)[:, None]
     pull, speed = draw.uniform(0, 0.05)[:, None] / MOMENTS, draw.normal(2)
@@ -201,9 +197,7 @@ def path_kernels(paths: Tensor, lens: Tensor | None = None) -> Tensor:
 
 
 def disc_kernels(radius: Tensor) -> Tensor:
-    """Return (B, side, side), side odd, sum 1: the circles of confusion of lenses out of focus by a radius of
-    up to DEFOCUS[1] pixels.
-    """
+    """Return (B, side, side), side odd, sum 1: circles of confusion of a radius of at most DEFOCUS[1]."""
     reach = math.ceil(DEFOCUS[1])
     line = torch.arange(-reach, reach + 1, device=radius.device).float()
     shape = (radius[:, None, None] + 0.5 - torch.hypot(line[:, None], line)).clamp(0, 1)
@@ -220,9 +214,7 @@ def gaussian_blurred(clip: Tensor, sigma: float) -> Tensor:
 
 
 def blurred(clips: Tensor, kernels: Tensor) -> Tensor:
-    """Filter the light of (..., T, 3, H, W) by kernels (..., T or 1, side, side); the border is
-    replicated.
-    """
+    """Filter the light of (..., T, 3, H, W) by kernels (..., T or 1, side, side); borders are replicated."""
     return from_light(FourierBlur(clips.shape[-2:], kernels)(to_light(clips)))
 
 
@@ -242,9 +234,7 @@ def blurred_layers(clips: Tensor, part: Tensor, front: Tensor, back: Tensor) -> 
 
 
 class FourierBlur:
-    """Filter planes (..., T, C, H, W) by kernels (..., T or 1, side, side) in Fourier space; the border is
-    replicated.
-    """
+    """Filter (..., T, C, H, W) by kernels (..., T or 1, side, side) by FFT; borders are replicated."""
 
     def __init__(self, size: torch.Size, kernels: Tensor) -> None:
         self.reach, self.size = kernels.shape[-1] // 2, tuple(size)

@@ -207,9 +207,7 @@ def _smooth_lines(side: int, cells: Tensor, most: int) -> Tensor:
 
 
 def _by_brightness(clips: Tensor, draw: Counters) -> Tensor:
-    """Return (B, T, 1, H, W): a random function of the local luma, so that edges of objects are edges of
-    depth.
-    """
+    """Return (B, T, 1, H, W): a random function of local luma, so edges of objects are edges of depth."""
     luma = (clips * constants(LUMA, clips.device)[:, None, None]).sum(2)
     reach = torch.arange(-3, 4, device=clips.device).abs() <= draw.integers(1, 4)[:, None]
     smooth = filtered(luma, reach / reach.sum(1, keepdim=True))

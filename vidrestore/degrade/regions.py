@@ -65,9 +65,7 @@ def box_filtered(clips: Tensor) -> Tensor:
 
 
 def lowest_rows(regions: Tensor, count: int = COUNT[1]) -> Tensor:
-    """Return (B, `count`): the lowest row of each region in the middle frame of (B, T, H, W); 0 if it isn't
-    there.
-    """
+    """Return (B, `count`): the lowest row of each region in the middle frame; 0 if it is absent there."""
     middle = regions[:, regions.shape[1] // 2]
     height, width = middle.shape[1:]
     present = members(middle, count).sum(3) > STRAY * width

@@ -154,9 +154,7 @@ def _absent(name: str, root: Path, split: str, dataset: Dataset) -> DatasetError
 
 
 def listing(folder: Path) -> list[str]:
-    """Return the sorted names in a folder without hidden ones; none if it doesn't exist. Raises DatasetError
-    if it can't be read.
-    """
+    """Return the sorted names in a folder but hidden ones; [] if it is missing. Raises DatasetError."""
     try:
         return sorted(name for name in os.listdir(folder) if not name.startswith("."))
     except (FileNotFoundError, NotADirectoryError):
@@ -166,9 +164,7 @@ def listing(folder: Path) -> list[str]:
 
 
 def folders(root: Path, pattern: str) -> list[Path]:
-    """Return the folders below `root` whose paths fit a pattern, in upper or lower case; `root` itself for
-    "".
-    """
+    """Return the folders below `root` that match a pattern in any case; `root` itself for ""."""
     found = [root]
     for part in pattern.split("/") if pattern else ():
         if all((folder / part).is_dir() for folder in found):
@@ -293,9 +289,7 @@ def _listed(file: Path) -> list[str]:
 
 
 def _check_frames(root: Path, clip: Path, count: int, layout: Clips) -> None:
-    """Raise DatasetError for a clip of the list without frames, and for one of another length than all
-    have.
-    """
+    """Raise DatasetError for a listed clip without frames, or one of another length than all have."""
     if layout.listed and not count:
         raise DatasetError(
             f"{clip}: no frames, but {root / layout.listed} lists the clip; unpack the release again"

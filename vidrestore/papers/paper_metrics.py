@@ -81,9 +81,7 @@ def _smooth(volume: Tensor) -> Tensor:
 
 
 def _gaussian(length: int) -> Tensor:
-    """Return (length, length): each row is the window around one sample, its overhang added to the border
-    samples.
-    """
+    """Return (length, length): rows are windows; what is outside is added to the border samples."""
     offset = torch.arange(SSIM_WINDOW, dtype=torch.float64) - SSIM_WINDOW // 2
     window = torch.exp(-(offset**2) / (2 * SSIM_SIGMA**2))
     window /= window.sum()

@@ -125,9 +125,7 @@ def recover(
     normalise: bool = True,
     linear: type[Linear] = PlainLinear,
 ) -> Tensor:
-    """Recover signals (..., T, N) from measurements (..., T, M) = s A^T, with sensing A (M, N) and dictionary
-    D (N, K).
-    """
+    """Recover signals (..., T, N) from measurements (..., T, M) = s A^T; A is (M, N), D is (N, K)."""
     attention = normalised_attention if normalise else weighted_attention
     projected = sensing @ dictionary
     synthesis, forth, back = (
@@ -165,9 +163,7 @@ class Algorithm1Config:
 
 
 class Algorithm1(RecoverySystem):
-    """(B, T, M) -> (B, T, N): `recover` with the DCT and c = |A D|^2, the bound of its step size. Nothing is
-    learnt.
-    """
+    """(B, T, M) -> (B, T, N): `recover` with the DCT and c = |A D|^2, its step bound; nothing is learnt."""
 
     def __init__(self, config: Algorithm1Config) -> None:
         super().__init__(config.patch, config.measurements, learned=False)
@@ -178,9 +174,7 @@ class Algorithm1(RecoverySystem):
     def at(
         self, sigma: float | Tensor, dtype: torch.dtype, linear: type[Linear]
     ) -> Callable[[Tensor], Tensor]:
-        """See `RecoverySystem.at`. `dtype` is ignored: in 16 bits the iterations would accumulate rounding
-        errors.
-        """
+        """See `RecoverySystem.at`; `dtype` is ignored, since 16 bits would accumulate rounding errors."""
         config, sensing = self.config, sensing_or_identity(self.sensing, self.dictionary)
         bound = float(torch.linalg.matrix_norm(sensing @ self.dictionary, 2)) ** 2
         return lambda measurements: recover(

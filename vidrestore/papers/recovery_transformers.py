@@ -77,9 +77,7 @@ class UnfoldedTransformer(RecoverySystem):
     def at(
         self, sigma: float | Tensor, dtype: torch.dtype, linear: type[Linear]
     ) -> Callable[[Tensor], Tensor]:
-        """See `RecoverySystem.at`. W_b is applied before the attention, which is equivalent, so one product
-        yields q and W_b y.
-        """
+        """See `RecoverySystem.at`. W_b precedes the attention, so one product yields q and W_b y."""
         embed, output = (
             Product(self.embedding.weight / WHITE, dtype, linear),
             Product(WHITE * self.output.weight, dtype, linear),
@@ -111,9 +109,7 @@ LONGEST = 10_000.0
 
 @dataclass(frozen=True)
 class VitConfig:
-    """`width` is the length of a token, `hidden` that of the MLP's hidden layer. Raises ValueError for
-    impossible sizes.
-    """
+    """Sizes; `width` of a token, `hidden` of the MLP. Raises ValueError for impossible ones."""
 
     patch: int = 16
     width: int = 256
@@ -131,9 +127,7 @@ class VitConfig:
 
 
 def sinusoids(length: int, width: int) -> Tensor:
-    """Return (length, width): the sines and then the cosines of each position, at frequencies from 1 down to
-    1 / `LONGEST`.
-    """
+    """Return (length, width): sines, then cosines of positions, at frequencies from 1 to 1 / `LONGEST`."""
     frequencies = torch.exp(-math.log(LONGEST) * torch.arange(width // 2) / (width // 2))
     angles = torch.arange(length)[:, None] * frequencies
     return torch.cat([angles.sin(), angles.cos()], dim=1)

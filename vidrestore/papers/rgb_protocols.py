@@ -114,9 +114,7 @@ def picture_metrics(task: str, restored: Tensor, clean: Tensor) -> dict[str, flo
 
 
 def picture_restorer(task: str, system: System) -> Callable[[Tensor], Tensor]:
-    """Return the function by which a system restores a picture (3, H, W) in [0, 1]; its output is not
-    clamped.
-    """
+    """Return the function that restores a picture (3, H, W) in [0, 1]; its output is not clamped."""
     if system.name == GIVEN:
         return lambda picture: picture
     restorer = PictureRestorer(task, _options(system))
@@ -202,9 +200,7 @@ def small_frames(sequence: FrameSequence, clean: Tensor, made: bool) -> Tensor:
 
 
 def enlarger(system: System) -> Enlarger:
-    """Return the function by which a system enlarges the frames with some indices of a clip (T, 3, h, w)
-    uint8 to (3, 4h, 4w) uint8.
-    """
+    """Return the function (clip (T, 3, h, w) uint8, indices of frames) -> frames (3, 4h, 4w) uint8."""
     if system.name == BICUBIC:
         return lambda small, at: (bicubic(small[index]) for index in at)
     return partial(_enlarged, VsrRestorer(_options(system)))
@@ -248,9 +244,7 @@ def measure_denoising(
     systems: Sequence[System],
     shown_count: int,
 ) -> Iterator[ClipMetrics]:
-    """Yield the metrics of every system and sigma on every sequence, with a frame to show of the first
-    `shown_count`.
-    """
+    """Yield the metrics of every system, sigma and sequence; the first `shown_count` with a frame."""
     denoisers = [denoiser(system) for system in systems]
     for number, sequence in enumerate(sequences):
         clean = stacked(clean_frames(sequence, FRAMES), sequence.name)

@@ -38,9 +38,7 @@ RATE_DIGITS = 1  # the papers' CS rate "0.2" is 51 / 256
 
 @dataclass(frozen=True)
 class Setting:
-    """One column of a table: noise of standard deviation `sigma` on the network's input, clips of `clip`
-    frames.
-    """
+    """One column: noise of standard deviation `sigma` on the network's input, clips of `clip` frames."""
 
     sigma: float = 0.0
     clip: int = CLIP
@@ -53,9 +51,7 @@ def setting_of(table: Table, column: str) -> Setting:
 
 
 def fits(system: System, table: Table, column: str) -> bool:
-    """Return True if the weights match a column by their patch size, their CS rate and, if the card has it,
-    their sigma.
-    """
+    """Return True if the weights have a column's patch size, CS rate and, if on the card, sigma."""
     if system.name == GIVEN:
         return True
     assert system.model is not None
@@ -80,9 +76,7 @@ def measure(
     systems: Sequence[System],
     shown_count: int,
 ) -> Iterator[ClipMetrics]:
-    """Yield the metrics of every system and column on every video, with a frame to show of the first
-    `shown_count`.
-    """
+    """Yield the metrics of every system, column and video; the first `shown_count` with a frame."""
     for number, sequence in enumerate(sequences):
         clean = gray_video(sequence, part.lines).float()
         for system in systems:

@@ -18,9 +18,7 @@ from vidrestore.media.pictures import read_rgb
 
 @dataclass(frozen=True)
 class Pair:
-    """A degraded picture and its clean one. `centred`: the degraded one shows the middle of a larger clean
-    picture.
-    """
+    """A degraded picture and its clean one, of which it shows the middle if `centred`."""
 
     degraded: Path
     clean: Path
@@ -144,9 +142,7 @@ def _middle(picture: Tensor, height: int, width: int) -> Tensor:
 
 
 def clean_frames(sequence: FrameSequence, most: int | None = None) -> Iterator[Tensor]:
-    """Yield the clean frames in order, at most `most` of them, each (3, H, W) uint8 R, G, B. Raises
-    MediaError.
-    """
+    """Yield at most `most` clean frames in order, (3, H, W) uint8 R, G, B. Raises MediaError."""
     frames = video_frames(str(sequence.clean[0])) if sequence.video else picture_frames(sequence.clean)
     return islice(frames, most)
 

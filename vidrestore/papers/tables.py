@@ -46,9 +46,7 @@ class TableSet:
 
 @dataclass(frozen=True)
 class Table:
-    """One table of a paper. `column` is what its columns stand for ("CS rate"); `settings` belong to the
-    protocol.
-    """
+    """One table of a paper; `column` names its columns ("CS rate"), `settings` are the protocol's."""
 
     name: str
     title: str

@@ -164,9 +164,7 @@ def _cut(frames: Tensor, top: int, left: int, side: int) -> Tensor:
 
 
 def _downscaled_crop(large: Tensor, top: int, left: int, side: int) -> Tensor:
-    """Return a crop of the frames downscaled (bicubic, antialiased, in 8 bits) without downscaling whole
-    frames; in [0, 1].
-    """
+    """Return a bicubically downscaled crop, 8 bits in [0, 1], without downscaling whole frames."""
     rows, columns = (max(0, place - MARGIN) for place in (top, left))
     stop_row, stop_column = (SCALE * (place + side + MARGIN) for place in (top, left))
     around = large[:, :, SCALE * rows : stop_row, SCALE * columns : stop_column] / 255

@@ -64,9 +64,7 @@ class SistaConfig(UnfoldingConfig):
 
 
 class Sista(RecoverySystem):
-    """SISTA with the DCT, F = I, and the smallest c for which convergence is guaranteed. It learns
-    nothing.
-    """
+    """SISTA with the DCT, F = I, and the smallest c that ensures convergence; nothing is learnt."""
 
     def __init__(self, config: SistaConfig) -> None:
         super().__init__(config.patch, config.measurements, learned=False)
@@ -77,9 +75,7 @@ class Sista(RecoverySystem):
     def at(
         self, sigma: float | Tensor, dtype: torch.dtype, linear: type[Linear]
     ) -> Callable[[Tensor], Tensor]:
-        """See `RecoverySystem.at`. `dtype` is ignored: in 16 bits the iterations would accumulate rounding
-        errors.
-        """
+        """See `RecoverySystem.at`; `dtype` is ignored, since 16 bits would accumulate rounding errors."""
         config, dictionary = self.config, self.dictionary
         sensing = sensing_or_identity(self.sensing, dictionary)
         lambda1, lambda2 = (dictionary.new_tensor(value) for value in (config.lambda1, config.lambda2))

@@ -299,9 +299,7 @@ class MeasurementWriter:
         self._partial.put_in_place(overwrite=self.overwrite)
 
     def _header(self, frames: int) -> bytes:
-        """Return eight bytes for the length, then the JSON that safetensors begin with, filled up with blanks
-        to a multiple of 8.
-        """
+        """Return eight bytes for the length, then the JSON of safetensors, padded to a multiple of 8."""
         shapes = {
             "measurements": (self.dtype, [frames, self.measured.patches, self.measured.measurements]),
             "pts": ("I64", [frames]),

@@ -70,9 +70,7 @@ def recover(
 
 
 def recovering_model(source: str, measured: Measured, name: str | None, device: torch.device = CPU) -> Model:
-    """Return the weights that measured: `name`, or those of the name in the file.
-    CheckpointError if they are others.
-    """
+    """Return the weights that measured, by `name` or that in the file. Raises CheckpointError."""
     made = f"{source}: measured with {measured.model} (sha256 {measured.sha256[:12]}…)"
     try:
         model = load_model(name or measured.model, str(device))
@@ -125,9 +123,7 @@ def _recover(
 
 
 def recovery_clips(frames: int) -> list[tuple[int, int, int]]:
-    """Return (start, first, stop) of each clip: frames [start, stop) are recovered together, of which [first,
-    stop) are its own.
-    """
+    """Return (start, first, stop) of each clip: [start, stop) are recovered, [first, stop) are new."""
     stops = ((first, min(first + GROUP, frames)) for first in range(0, frames, GROUP))
     return [(max(0, stop - GROUP), first, stop) for first, stop in stops]
 
@@ -135,9 +131,7 @@ def recovery_clips(frames: int) -> list[tuple[int, int, int]]:
 def recovered_frames(
     reader: MeasurementReader, network: GroupNetwork, options: RecoverOptions
 ) -> Generator[Frame]:
-    """Yield every frame of a file of measurements, recovered; several clips are worked on at once, as many as
-    memory allows.
-    """
+    """Yield every frame of a file, recovered; as many clips at once as memory allows."""
     threads = options.threads or available_cores()
     samples = GROUP * reader.measured.patches * reader.measured.patch**2
     workers = max(1, min(threads, CLIPS_MEMORY // (COPIES * 4 * samples)))
@@ -201,9 +195,7 @@ class Recoverer:
         return [stored_samples([plane], pixels)[0] for plane in planes]
 
     def _plane(self, measurements: Tensor, grid: PatchGrid, times: list[tuple[int, int]]) -> Tensor:
-        """Recover (T, count, M) measurements of one plane: return its last frames (T', H, W), one per entry
-        of `times`.
-        """
+        """Recover the last frames (T', H, W), one per entry of `times`, of a plane (T, count, M)."""
         patches = torch.empty(len(times), grid.count, grid.patch**2, device=self.device)
         for first in range(0, grid.count, self.chunk):
             # a group is a patch's place in all frames

@@ -83,9 +83,7 @@ def sense(
 
 
 def sensing_cards() -> dict[str, Card]:
-    """Return the listed weights with a sensing matrix, by their rate as a text such as "0.2"; the first if
-    several have the same.
-    """
+    """Return the first listed weights of each rate ("0.2") that have a sensing matrix, by rate."""
     cards: dict[str, Card] = {}
     for card in read_manifest().values():
         if measurements := card.config.get("measurements"):
@@ -94,9 +92,7 @@ def sensing_cards() -> dict[str, Card]:
 
 
 def sensing_model(options: SenseOptions, device: torch.device = CPU) -> Model:
-    """Return the weights that the options name, or those of the rate. Raises OptionError for a rate that none
-    has, CheckpointError.
-    """
+    """Return the weights named, or of the rate. Raises OptionError if no weights have it, CheckpointError."""
     if options.model is None:
         cards = sensing_cards()
         rate = f"{options.rate:.2g}"
@@ -187,9 +183,7 @@ class Sensor:
 
     @property
     def largest(self) -> float:
-        """Upper bound of a measurement's magnitude, with noise within 10 standard deviations; infinite for
-        floating-point samples.
-        """
+        """Upper bound of a measurement with noise within 10 sigma; infinite for floating-point samples."""
         if self.pixels.depth == 32:
             return float("inf")
         whole = torch.eye(self.network.config.patch**2, device=self.device)

@@ -50,9 +50,7 @@ def run_lock(path: Path) -> Iterator[None]:
 
 
 def write_checkpoint(path: Path, state: dict[str, Any]) -> None:
-    """Write a checkpoint to a temporary file, then replace the old one. Raises CheckpointError; the old one
-    remains then.
-    """
+    """Replace a checkpoint in one step. Raises CheckpointError, and leaves the old one."""
     try:
         with replacing(path) as stream:
             torch.save(state, stream)
@@ -93,9 +91,7 @@ def check_alike(tensors: Mapping[str, Any], expected: Mapping[str, Tensor]) -> N
 
 
 def identity_of(config: RunConfig, model: Mapping[str, Any], fixed: Iterable[str]) -> dict[str, Any]:
-    """Return those settings by name: the full network (`model`), the data, and the settings of training named
-    in `fixed`.
-    """
+    """Return the settings of the full network (`model`), the data, and of training those in `fixed`."""
     sections = {"model": model, "data": asdict(config.data)}
     values = {
         f"[{section}] {name}": value for section, part in sections.items() for name, value in part.items()

@@ -387,9 +387,7 @@ class _File(Checked):
 
 
 def parse_config(text: str, path: Path, settings: Iterable[str] = ()) -> RunConfig:
-    """Parse the text of a configuration as `read_config` does; its paths are relative to the folder of
-    `path`.
-    """
+    """Parse a configuration as `read_config` does; paths are relative to the folder of `path`."""
     settings = tuple(settings)
     try:
         content = with_settings(parse_toml(text), settings, SECTIONS)

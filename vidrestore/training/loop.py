@@ -301,9 +301,7 @@ class Run:
         )
 
     def validate(self, held_out: Any, losses: list[float]) -> Validated:
-        """Validate the averaged network, add the metrics to the curve, and keep the weights if they are the
-        best.
-        """
+        """Validate the averaged network, add the metrics to the curve, keep the best weights."""
         measured: tuple[Metrics, Metrics] = ({}, {})
         average, objective = self.learner.average, self.learner.objective
         if self.group.first:  # it measures for all
@@ -322,9 +320,7 @@ class Run:
         return identity_of(self.config, model, self.learner.objective.fixed_settings)
 
     def save_checkpoint(self) -> None:
-        """Save everything that a resumed run needs. Raises CheckpointError; the earlier checkpoint remains
-        then.
-        """
+        """Save all that a resumed run needs. Raises CheckpointError, and leaves the earlier one."""
         if not self.group.first:
             return
         state = {name: getattr(self.learner, name).state_dict() for name in LEARNT}
@@ -333,9 +329,7 @@ class Run:
             write_checkpoint(self.checkpoint, state | self.validations.state_dict())
 
     def load_checkpoint(self) -> None:
-        """Restore the checkpoint. Raises CheckpointError if it can't be read, ConfigError if it is of another
-        run.
-        """
+        """Restore the checkpoint. Raises CheckpointError if unreadable, ConfigError if of another run."""
         state = read_checkpoint(self.checkpoint)
         check_same(self.checkpoint, self.config, state["identity"], self.identity)
         groups = self.learner.optimiser.param_groups

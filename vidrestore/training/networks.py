@@ -22,9 +22,7 @@ FREE = ("slope", "aligned")  # settings of networks that may change between trai
 
 
 def new_network(config: RunConfig) -> nn.Module:
-    """Build the network that [model] describes, with random parameters from the seed. Raises ConfigError for
-    a wrong [model].
-    """
+    """Build the network of [model], with parameters from the seed. Raises ConfigError."""
     try:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(config.training.seed)
@@ -55,9 +53,7 @@ def train_parts(config: RunConfig, network: nn.Module) -> None:
 
 
 def _check_names(config: RunConfig) -> None:
-    """Raise ConfigError for names in [model], or in a table of it, that the family's configuration doesn't
-    have.
-    """
+    """Raise ConfigError for names in [model], or a table of it, that the family doesn't have."""
     base: dict[str, Any] = {name: config.model[name] for name in ("kind", "size") if name in config.model}
     try:
         known = base | settings_of(build_network(config.family, base))
@@ -88,9 +84,7 @@ def settings_of(network: nn.Module) -> dict[str, Any]:
 
 
 def with_full_model(config: RunConfig, network: nn.Module | None = None) -> RunConfig:
-    """Return the same run with the full [model], as TOML has it: lists, and no None. Raises ConfigError as
-    `new_network` does.
-    """
+    """Return the run with the full [model], as TOML has it, without None. Raises as `new_network`."""
     network = network or new_network(config)
     return replace(config, model=_without_none(json.loads(json.dumps(full_model(config, network)))))
 
@@ -129,9 +123,7 @@ def load_initial_weights(config: RunConfig, networks: Iterable[nn.Module], sourc
 
 
 def _matching_parameters(network: nn.Module, given: nn.Module) -> dict[str, Tensor] | None:
-    """Return the parameters of `given` by their names in `network`; None unless it is the same network or a
-    part of it.
-    """
+    """Return the parameters of `given` by name if it is the same network or a part of it, else None."""
     ours, theirs = settings_of(network), settings_of(given)
     if type(given) is type(network):
         known = theirs | {name: ours[name] for name in FREE if name in ours}

@@ -276,9 +276,7 @@ def batch_loss(
 def group_psnr(
     network: nn.Module, groups: Tensor, sigma: float, precision: str, *, clip_noise: bool = True
 ) -> float:
-    """Return the PSNR (dB) over all (P, T, N) groups together, always with the same noise, computed on the
-    network's device.
-    """
+    """Return the PSNR (dB) over all (P, T, N) groups, with the same noise every time."""
     device = next(network.parameters()).device
     squares, count = 0.0, 0
     for index, part in enumerate(groups.split(CHUNK)):
@@ -321,9 +319,7 @@ def in_precision(device: torch.device, precision: str) -> torch.autocast:
 
 
 def charbonnier(error: Tensor) -> Tensor:
-    """Return the mean of sqrt(error^2 + 1e-12); VSR-Transformer's release has the sum, which grows with a
-    crop.
-    """
+    """Return the mean of sqrt(error^2 + 1e-12); the release's sum grows with a crop."""
     return (error.square() + 1e-12).sqrt().mean()
 
 

@@ -47,9 +47,7 @@ class ProcessGroup:
         return self.share.count == 1
 
     def average(self, tensors: Iterable[Tensor]) -> None:
-        """Replace each of the tensors (of one dtype, the same in all processes) by its mean over the
-        processes, in place.
-        """
+        """Replace tensors (one dtype, the same in all processes) by their means over the processes."""
         parts = list(tensors)
         if self.alone or not parts:
             return

@@ -36,9 +36,7 @@ def rehearse(
     device: str = "auto",
     reading: Reading = IN_MEMORY,
 ) -> Iterator[RehearsalStep]:
-    """Build, read, train a step, validate, save and load; yield each with its time when it is done. Raises as
-    `train` does.
-    """
+    """Build, read, train a step, validate, save, load; yield each when done. Raises as `train` does."""
     with memory_errors(config), worker_errors(), TemporaryDirectory(prefix="vidrestore-") as folder:
         last = time.monotonic()
 

@@ -116,9 +116,7 @@ def curve_plot(path: Path, log: StepLog, curve: Callable[[], Sequence[dict[str, 
 def training_plot(
     name: str, steps: Sequence[int], losses: Sequence[float], curve: Sequence[dict[str, Any]]
 ) -> str:
-    """Return an SVG of the loss by step, thinned to means, on a logarithmic scale, above the held-out PSNR by
-    step.
-    """
+    """Return an SVG of the log loss by step, thinned to means, above the held-out PSNR."""
     positions = [point["step"] for point in curve]
     metrics = {
         what: ([point["step"] for point in curve], [point["psnr"][what] for point in curve])
@@ -133,9 +131,7 @@ def training_plot(
 
 
 def thinned(steps: Sequence[int], losses: Sequence[float]) -> tuple[list[float], list[float]]:
-    """Return at most `POINTS` positions and the logarithm (base 10) of the mean loss around each, skipping
-    empty ones.
-    """
+    """Return at most `POINTS` positions, and log10 of the mean loss around each; skip empty ones."""
     size = -(-len(losses) // POINTS) or 1
     positions, means = [], []
     for first in range(0, len(losses), size):

@@ -26,18 +26,14 @@ class Began:
 
 @dataclass(frozen=True)
 class Reached:
-    """A stage of a run begins: `load` the program, `read` data, make the first `batches`, `train`, `validate`
-    or `save`.
-    """
+    """A stage begins: `load` the program, `read`, first `batches`, `train`, `validate` or `save`."""
 
     stage: str
 
 
 @dataclass(frozen=True)
 class Stepped:
-    """`step` of `steps` are done: loss, learning rate and gradient norm of the last one, total seconds of
-    training.
-    """
+    """`step` of `steps` are done; loss, rate and norm of the last one, total seconds of training."""
 
     step: int
     steps: int

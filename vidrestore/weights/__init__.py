@@ -54,9 +54,7 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Verdict:
-    """The result of `verify` for one entry. "absent" means that the weights were not pulled, which is no
-    error.
-    """
+    """The result of `verify` for one entry; "absent", which is no error, means not pulled."""
 
     name: str
     state: Literal["ok", "absent", "damaged"]

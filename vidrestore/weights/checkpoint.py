@@ -43,9 +43,7 @@ class Model:
 
 
 def build_network(family: str, config: Mapping[str, Any]) -> nn.Module:
-    """Build a network of `family` with random parameters, leaving the global random state unchanged. Raises
-    CheckpointError.
-    """
+    """Build a network with random parameters; keep the global random state. Raises CheckpointError."""
     import torch
 
     build: Callable[[dict[str, Any]], nn.Module] = load(find_family(family).build)
@@ -159,9 +157,7 @@ def _check_listed(path: Path, card: Card, listed: Card) -> None:
 
 
 def _outline(card: Card, most: int) -> dict[str, Tensor]:
-    """Return the tensors of the network of `card` on the meta device. Raises CheckpointError if there are far
-    more than `most`.
-    """
+    """Return a network's tensors on the meta device. Raises CheckpointError for far more than `most`."""
     import torch
     from torch.nn.modules.module import register_module_parameter_registration_hook
 
@@ -274,9 +270,7 @@ def _stored_tensors(
 
 
 def _serialise(tensors: dict[str, Tensor], metadata: dict[str, str]) -> bytes:
-    """Return the bytes of a safetensors file with sorted metadata: the library's order differs from run to
-    run.
-    """
+    """Return a safetensors file with sorted metadata: the library's order varies between runs."""
     from safetensors.torch import save
 
     content = save(tensors, metadata)
@@ -289,9 +283,7 @@ def _serialise(tensors: dict[str, Tensor], metadata: dict[str, str]) -> bytes:
 
 
 def fits_eight_bits(tensor: Tensor, least: int) -> bool:
-    """Return True if a tensor can be stored so: float32, of two or more dimensions, with at least `least`
-    values in whole blocks.
-    """
+    """Return True for float32 of 2+ dimensions with at least `least` values in whole blocks."""
     count = tensor.numel()
     return (
         tensor.dtype.itemsize == 4

@@ -24,9 +24,7 @@ FAMILY = "spandrel"
 
 
 class Community(nn.Module):
-    """Pictures (B, 3, H, W) in [0, 1] -> (B, 3, scale H, scale W), one at a time, in float32 unless the
-    network is known to work in bf16.
-    """
+    """(B, 3, H, W) in [0, 1] -> (B, 3, scale H, scale W), one at a time; float32 unless bf16 works."""
 
     def __init__(self, described: Any) -> None:
         super().__init__()

@@ -28,9 +28,7 @@ class HubAddress:
 
     @classmethod
     def parse(cls, text: str) -> HubAddress:
-        """Parse "hf:owner/repo@commit[/file.safetensors]". Raises CheckpointError, also for a branch or tag,
-        which may move.
-        """
+        """Parse "hf:owner/repo@commit[/file.safetensors]", no branch or tag. Raises CheckpointError."""
         match = _PARTS.fullmatch(text) if text.startswith("hf:") and ".." not in text else None
         if not match or not _COMMIT.fullmatch(match["revision"] or ""):
             raise CheckpointError(
@@ -44,9 +42,7 @@ class HubAddress:
 
 
 def resolve(text: str) -> HubAddress:
-    """Return the address that [hf:]owner/repo[@revision][/file] means now, with the commit of a branch or
-    tag. Raises CheckpointError.
-    """
+    """Return the address of [hf:]owner/repo[@revision][/file] by its commit. Raises CheckpointError."""
     match = _PARTS.fullmatch(text)
     if not match or ".." in text:
         raise CheckpointError(
@@ -83,9 +79,7 @@ def cached_file(address: HubAddress) -> Path | None:
 
 
 def fetch(address: HubAddress, *, again: bool = False) -> Path:
-    """Return the file in the hub's cache, downloaded if it is missing (or `again`). Raises
-    CheckpointError.
-    """
+    """Return the hub's cached file, downloaded if missing or `again`. Raises CheckpointError."""
     import huggingface_hub
 
     try:

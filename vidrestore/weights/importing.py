@@ -93,9 +93,7 @@ def _adopt(source: Path, family: str, config: Mapping[str, Any]) -> Adopted:
 
 
 def read_tensors(source: Path) -> dict[str, Tensor]:
-    """Return the named tensors of a state dict, wherever its trainer stored it. Only tensors and plain
-    containers are unpickled.
-    """
+    """Return the tensors of a state dict at any depth; only tensors and containers are unpickled."""
 
     if source.suffix == ".safetensors":
         with opened(source) as stream:

@@ -105,9 +105,7 @@ def write_manifest(cards: Iterable[Card], folder: Path) -> None:
 
 
 def find_card(name: str, folder: Path | None = None, task: str | None = None) -> Card:
-    """Return the entry called `name`. Raises CheckpointError with the known names, those for `task` if it is
-    given.
-    """
+    """Return the entry `name`. Raises CheckpointError with the known names, those for `task`."""
     cards = read_manifest(folder)
     if name not in cards:
         known = known_names(name, sorted(card.name for card in cards_for(task, cards))) or "nothing"

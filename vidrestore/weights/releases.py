@@ -146,9 +146,7 @@ def _taylorformer_sizes(tensors: Mapping[str, Tensor]) -> dict[str, tuple[int, .
 
 
 def _joined(name: str, parts: list[Tensor], config: MBTaylorFormerConfig) -> Tensor:
-    """Convert 1x1 convolutions to matrices and, in blocks, split the branches to an axis and concatenate the
-    parts.
-    """
+    """Return the parts of one tensor, concatenated; in blocks with branches as an axis."""
     parts = [part[..., 0, 0] if part.ndim == 4 and part.shape[2:] == (1, 1) else part for part in parts]
     if name.endswith("fusion.excite"):
         return torch.stack(parts)
@@ -219,9 +217,7 @@ def _vsr_config(tensors: Mapping[str, Tensor], arguments: Mapping[str, Any]) -> 
 
 
 def _flow_tensors(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Rename the tensors of a SPyNet. mmediting counts convolutions; BasicSR counts layers, of which every
-    other is a ReLU.
-    """
+    """Rename a SPyNet's tensors; mmediting counts convolutions, BasicSR also ReLUs."""
     ours = {}
     for name, tensor in tensors.items():
         if match := re.fullmatch(r"basic_module\.(\d+)\.basic_module\.(\d+)(\.conv)?\.(weight|bias)", name):

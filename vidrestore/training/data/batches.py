@@ -40,9 +40,7 @@ WHOLE = Share()
 
 
 class Source(ABC):
-    """A source of batches. A batch depends only on the seed and its step, so a resumed run gets the same
-    batches.
-    """
+    """Batches that depend on the seed and their step alone, so a resumed run gets the same."""
 
     @abstractmethod
     def batch(self, step: int, size: int, share: Share = WHOLE) -> tuple[Any, ...]:
@@ -51,9 +49,7 @@ class Source(ABC):
     def batches(
         self, steps: range, size: int, workers: int = 0, share: Share = WHOLE
     ) -> Generator[tuple[Any, ...]]:
-        """Yield the batches of all steps in order, made by `workers` processes; 0: by this process, when
-        needed.
-        """
+        """Yield the batches of all steps in order, made by `workers` processes; 0: by this one."""
         return in_order(partial(self.batch, size=size, share=share), steps, workers)
 
 
@@ -130,9 +126,7 @@ def in_order(make: Callable[[int], T], numbers: range, workers: int) -> Generato
 
 
 def _check_shared_memory() -> None:
-    """Raise WorkerError if semaphores can't be made: DataLoader would fail halfway and leave workers
-    behind.
-    """
+    """Raise WorkerError if semaphores can't be made: DataLoader would leave workers behind."""
     try:
         multiprocessing.get_context("spawn").Lock()
     except OSError as error:
@@ -180,9 +174,7 @@ def _identity(result: T) -> T:
 
 
 def _ignore_signals(worker: int) -> None:
-    """Let workers ignore Ctrl-C, which reaches the whole process group: the main process saves and then ends
-    them.
-    """
+    """Ignore Ctrl-C, which reaches the whole process group: the main process saves, then ends workers."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     if hasattr(signal, "alarm"):
         signal.signal(signal.SIGTERM, lambda number, frame: signal.alarm(GRACE))

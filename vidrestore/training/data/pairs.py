@@ -182,9 +182,7 @@ class PairSource(PlaneSource):
 
 
 def occurring(config: PairDataConfig) -> list[str]:
-    """Return the degradations of a configuration, those that may come second, too, in the order in which they
-    happen.
-    """
+    """Return the degradations that may occur, also as second ones, in the order that they happen in."""
     names = set(config.degradations)
     if config.combined:
         names |= {second for first in config.degradations for second in SECOND.get(first, ())}
@@ -266,16 +264,12 @@ MJPEG_SCALE = (2, 12)  # the encoder's quantiser scale, 1 (best) to 31
 
 
 def encoded(clip: Tensor, crf: float, preset: str = "veryfast") -> Tensor:
-    """Encode and decode (T, 3, H, W) in [0, 1], of even sides, by H.264 at quality `crf`; the result has 8
-    bits.
-    """
+    """Encode and decode (T, 3, H, W) in [0, 1], of even sides, by H.264 at quality `crf`, in 8 bits."""
     return _through(partial(recompress, crf=crf, preset=preset), clip)
 
 
 def random_compression(clip: Tensor, rng: np.random.Generator) -> Tensor:
-    """Encode and decode (T, 3, H, W) in [0, 1], of even sides, by an encoder of random kind and strength, in
-    8 bits.
-    """
+    """Encode and decode (T, 3, H, W) in [0, 1], of even sides, at random, in 8 bits."""
     if rng.random() < MJPEG_SHARE:
         return _through(
             partial(recompress_pictures, scale=int(rng.integers(*MJPEG_SCALE, endpoint=True))), clip

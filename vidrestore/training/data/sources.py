@@ -174,9 +174,7 @@ def group_data(
 def _decoded(
     clips: list[Path], stills: list[Path], held_out: list[Path], reading: Reading
 ) -> dict[Path, Decoded | None]:
-    """Return all decoded files of a run by path, None if the cache has no room; bad files raise or are
-    skipped.
-    """
+    """Return decoded files by path, None for no room in the cache; bad files raise or are skipped."""
     if reading.cache is None:
         return {}
 

@@ -48,9 +48,7 @@ class ClipSource(PlaneSource):
         self.config = config
 
     def batch(self, step: int, size: int, share: Share = WHOLE) -> tuple[Tensor, Tensor]:
-        """Return low-resolution (size, T, 3, S, S) and high-resolution (size, T, 3, 4S, 4S) clips, float32 in
-        [0, 1].
-        """
+        """Return clips (size, T, 3, S, S) and (size, T, 3, 4S, 4S), float32 in [0, 1]."""
         samples = range(size)[share.of(size)]
         large = quantised(self.crops(step, size, samples, self.config.frames).clamp(0, 1))
         down = downscaling_matrices(self.camera.side, self.device)
@@ -133,9 +131,7 @@ def random_resizing(rng: np.random.Generator) -> Callable[[Tensor], Tensor]:
 
 
 def held_out_clips(footage: Footage, config: ClipDataConfig, count: int) -> HeldOutClips:
-    """Return `count` clips, mirrored, transposed and reversed in time at random, the same for every run of a
-    configuration.
-    """
+    """Return `count` clips, mirrored, transposed and reversed at random; every run has the same."""
     clips = []
     for rng in (np.random.default_rng((1, number)) for number in range(count)):
         large = footage.rgb_crop(rng, SCALE * config.crop, config.frames)
