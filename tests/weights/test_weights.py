@@ -589,11 +589,6 @@ def test_a_link_in_the_cache_that_leads_out_of_it_costs_nobody_a_file(tmp_path, 
         assert not found.is_symlink() and stored.exists() == stays
 
 
-def test_a_machine_offline_is_named_as_the_reason(run_with_hub, hub_folder):
-    said = run_with_hub(PULL, hub_folder, "http://127.0.0.1:1", HF_HUB_OFFLINE="1")
-    assert f"{ADDRESS}: can't be fetched; HF_HUB_OFFLINE is set" in said
-
-
 def test_an_address_needs_a_whole_commit_and_a_safetensors_file():
     assert HubAddress.parse(ADDRESS) == HubAddress(
         hub_server.REPOSITORY, hub_server.COMMIT, "tiny.safetensors"

@@ -175,8 +175,8 @@ def _rehearse(recipe: RunConfig, init: list[str] | None, device: str, reading: R
     from vidrestore.training.rehearsal import memory_used, rehearse
 
     reading = replace(reading, notice=_notice)
-    for done in rehearse(recipe, init=init, device=device, reading=reading):
-        show(f"{done.seconds:7.2f} s  {done.description}")
+    for description, seconds in rehearse(recipe, init=init, device=device, reading=reading):
+        show(f"{seconds:7.2f} s  {description}")
     show(
         f"at most {memory_used()}; nothing was kept"
         + (f" but decoded videos in {reading.cache}" if reading.cache else "")

@@ -29,6 +29,7 @@ from vidrestore.models.grouping import origins_of, restore_patches
 from vidrestore.models.matching import Grid, fixed_positions
 from vidrestore.papers.set_files import FrameSequence, clean_frames, stacked
 from vidrestore.papers.tables import Table, TableSet, seed_of
+from vidrestore.sensing.recover import recovery_clips
 
 FRAMES = 200  # most of a video
 CLIP = 20
@@ -168,7 +169,7 @@ def restored_video(
 ) -> Tensor:
     """Restore a video (T, H, W) on the 0-255 scale clip by clip."""
     restored = torch.empty_like(video)
-    for first, stop, fresh in clip_spans(len(video), length):
+    for first, fresh, stop in recovery_clips(len(video), length):
         clip = video[first:stop].to(device)
         height, width = clip.shape[1:]
         origins = origins_of(
@@ -176,16 +177,6 @@ def restored_video(
         )
         restored[fresh:stop] = restore_patches(clip, origins, patch, work)[fresh - first :].cpu()
     return restored
-
-
-def clip_spans(count: int, length: int) -> Iterator[tuple[int, int, int]]:
-    """Yield (first, stop, first new frame) of clips side by side.
-
-    The last clip reaches back to full length; a short video is one clip.
-    """
-    for fresh in range(0, count, length):
-        stop = min(fresh + length, count)
-        yield max(0, stop - length), stop, fresh
 
 
 def gray_comparison(given: Tensor, restored: Tensor, clean: Tensor) -> Comparison:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -40,8 +40,6 @@ class PairedImages(Sequence[Pair]):
         return len(self.files)
 
     def __getitem__(self, index: Any) -> Any:
-        if isinstance(index, slice):
-            return replace(self, files=self.files[index])
         degraded, clean = self.files[index]
         return Pair(self.root / degraded, self.root / clean, self.centred)
 
@@ -68,11 +66,8 @@ class FrameSequence:
     @property
     def degraded(self) -> tuple[Path, ...]:
         """As many paths as in `clean`, or none."""
-        return (
-            tuple(self.degraded_folder / frame for frame in self.degraded_frames)
-            if self.degraded_folder
-            else ()
-        )
+        folder = self.degraded_folder
+        return tuple(folder / frame for frame in self.degraded_frames) if folder else ()
 
     def __len__(self) -> int:
         """Return the number of frames if they are pictures; 1 for a video file."""
@@ -97,8 +92,7 @@ class Sequences(Sequence[FrameSequence]):
         return len(self.sequences)
 
     def __getitem__(self, index: Any) -> Any:
-        found = self.sequences[index]
-        return replace(self, sequences=found) if isinstance(index, slice) else found
+        return self.sequences[index]
 
 
 def read_pair(pair: Pair) -> tuple[Tensor, Tensor]:

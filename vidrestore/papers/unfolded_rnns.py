@@ -99,11 +99,12 @@ class Sista(RecoverySystem):
 class SistaRnn(RecoverySystem):
     """(B, T, M) -> (B, T, N); see the module."""
 
-    def __init__(self, config: UnfoldingConfig) -> None:
+    def __init__(self, config: UnfoldingConfig, correlated: int | None = None) -> None:
         super().__init__(config.patch, config.measurements, scale=SENSING_SCALE)
         self.config = config
         self.dictionary = nn.Parameter(dct_dictionary(config.patch, config.atoms))  # D (N, K)
-        self.correlation = nn.Parameter(torch.eye(config.patch**2))  # F (N, N)
+        # F (N, N) of signals, or G (K, K) of codes
+        self.correlation = nn.Parameter(torch.eye(correlated or config.patch**2))
         self.start = nn.Parameter(torch.zeros(config.atoms))  # the code before the first frame (K,)
         self.log_lambda1, self.log_lambda2 = positive(config.lambda1), positive(config.lambda2)
         self.log_step = positive(1.0)  # c
@@ -180,17 +181,11 @@ def double_plateau(values: Tensor, centre: Tensor, ratio: Tensor) -> Tensor:
     return values - near_zero - near_centre
 
 
-class L1L1Rnn(RecoverySystem):
+class L1L1Rnn(SistaRnn):
     """(B, T, M) -> (B, T, N); see the module."""
 
     def __init__(self, config: UnfoldingConfig) -> None:
-        super().__init__(config.patch, config.measurements, scale=SENSING_SCALE)
-        self.config = config
-        self.dictionary = nn.Parameter(dct_dictionary(config.patch, config.atoms))  # D (N, K)
-        self.correlation = nn.Parameter(torch.eye(config.atoms))  # G (K, K)
-        self.start = nn.Parameter(torch.zeros(config.atoms))  # the code before the first frame (K,)
-        self.log_lambda1, self.log_lambda2 = positive(config.lambda1), positive(config.lambda2)
-        self.log_step = positive(1.0)  # c
+        super().__init__(config, config.atoms)
 
     def at(
         self, sigma: float | Tensor, dtype: torch.dtype, linear: type[Linear]
@@ -255,9 +250,8 @@ class ReweightedRnn(L1L1Rnn):
     def at(self, sigma: float | Tensor, dtype: torch.dtype, linear: type[Linear]) -> Recurrence:
         """See `RecoverySystem.at`."""
         c = self.log_step.exp()
-        units = (
-            self.log_lambda1 + self.log_weights
-        ).exp() / c  # each code is in units of its atom's threshold
+        # each code is in units of its atom's threshold
+        units = (self.log_lambda1 + self.log_weights).exp() / c
         projected = sensing_or_identity(self.sensing, self.dictionary) @ self.dictionary  # A D (M, K)
         return Recurrence(
             layers=self.config.layers,

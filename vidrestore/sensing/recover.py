@@ -122,10 +122,10 @@ def _recover(
     return finished(Summary(reader.path, str(output), reader.frames, time.monotonic() - began), emit)
 
 
-def recovery_clips(frames: int) -> list[tuple[int, int, int]]:
+def recovery_clips(frames: int, length: int = GROUP) -> list[tuple[int, int, int]]:
     """Return (start, first, stop) of each clip: [start, stop) are recovered, [first, stop) are new."""
-    stops = ((first, min(first + GROUP, frames)) for first in range(0, frames, GROUP))
-    return [(max(0, stop - GROUP), first, stop) for first, stop in stops]
+    stops = ((first, min(first + length, frames)) for first in range(0, frames, length))
+    return [(max(0, stop - length), first, stop) for first, stop in stops]
 
 
 def recovered_frames(

@@ -211,11 +211,6 @@ class ClipDataConfig(FootageConfig):
     reuse: AtLeastOne = 1  # steps that a batch is used for, each time cropped and mirrored differently
 
 
-def paper_sets() -> Any:
-    """Return the module of the papers' datasets, loaded when a recipe names one of them."""
-    return import_module("vidrestore.papers.datasets")
-
-
 @dataclass(frozen=True)
 class SetConfig(Checked):
     """One of the papers' datasets (`vidrestore.papers`) in a folder, which is relative to the
@@ -232,7 +227,7 @@ class SetConfig(Checked):
     kind: ClassVar[Literal["pairs", "clips"]]
 
     def __post_init__(self) -> None:
-        sets = paper_sets()
+        sets = import_module("vidrestore.papers.datasets")  # only for recipes that name one
         known = sets.names(self.kind)
         for name, split in [(self.dataset, self.split), *self.validation_sets]:
             require(name in known, "dataset", f"one of {', '.join(known)}", name)

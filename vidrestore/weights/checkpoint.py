@@ -132,9 +132,13 @@ def read_model(path: Path, listed: Card | None = None) -> Model:
     with opened(path) as stream:
         card = _card_of(path, stream, listed.sha256 if listed else None)
         stored = {name: stream.get_tensor(name) for name in stream.keys()}  # noqa: SIM118 (no mapping)
-    if listed:
-        _check_listed(path, card, listed)
-    else:
+    for key in ("family", "config", "task") if listed else ():
+        found, expected = getattr(card, key), getattr(listed, key)
+        if found != expected:
+            raise CheckpointError(
+                f"{path}: {key} {found!r}, but the manifest says {expected!r}; one of the two is out of date"
+            )
+    if not listed:
         check_tensors(path, stored, _outline(card, len(stored)))
     network = build_network(card.family, card.config)
     tensors = check_tensors(path, stored, network.state_dict())
@@ -145,15 +149,6 @@ def read_model(path: Path, listed: Card | None = None) -> Model:
             )
     network.load_state_dict(tensors, strict=True)
     return Model(network.eval(), listed or card)
-
-
-def _check_listed(path: Path, card: Card, listed: Card) -> None:
-    for key in ("family", "config", "task"):
-        found, expected = getattr(card, key), getattr(listed, key)
-        if found != expected:
-            raise CheckpointError(
-                f"{path}: {key} {found!r}, but the manifest says {expected!r}; one of the two is out of date"
-            )
 
 
 def _outline(card: Card, most: int) -> dict[str, Tensor]:

@@ -117,7 +117,7 @@ def in_order(make: Callable[[int], T], numbers: range, workers: int) -> Generato
         sampler=numbers,
         num_workers=workers,
         prefetch_factor=PREFETCH,
-        collate_fn=_identity,
+        collate_fn=_MapDataset.as_made,
         worker_init_fn=_ignore_signals,
         # a fork would copy locks held by threads that it doesn't copy
         multiprocessing_context="spawn",
@@ -136,16 +136,15 @@ def _check_shared_memory() -> None:
         ) from error
 
 
-def _closing_workers(results: Iterator[T | VidRestoreError]) -> Generator[T]:
+def _closing_workers(results: Any) -> Generator[Any]:
     try:
         for result in results:
-            yield _unwrap(result)
+            if isinstance(result, VidRestoreError):
+                raise result
+            yield result
     finally:
-        # private in torch; without it, workers end when `results` is collected
-        end = getattr(results, "_shutdown_workers", None)
-        if end:
-            with suppress(RuntimeError):  # a worker that dies meanwhile has ended as well
-                end()
+        with suppress(RuntimeError):  # a worker that dies meanwhile has ended as well
+            results._shutdown_workers()
 
 
 class _MapDataset(Dataset[T | VidRestoreError], Generic[T]):
@@ -162,15 +161,9 @@ class _MapDataset(Dataset[T | VidRestoreError], Generic[T]):
         except VidRestoreError as error:
             return error
 
-
-def _unwrap(result: T | VidRestoreError) -> T:
-    if isinstance(result, VidRestoreError):
-        raise result
-    return result
-
-
-def _identity(result: T) -> T:
-    return result
+    @staticmethod
+    def as_made(result: Any) -> Any:
+        return result
 
 
 def _ignore_signals(worker: int) -> None:
