@@ -103,12 +103,6 @@ class _Video(Checked):
     display_matrix: Annotated[tuple[Signed, ...], Field(min_length=9, max_length=9)] | None
     content_light: tuple[Count, Count] | None
 
-    @classmethod
-    def of(cls, video: VideoInfo) -> dict[str, Any]:
-        """Return the fields of `video`, for JSON."""
-        values = asdict(video)
-        return {field.name: values[field.name] for field in fields(cls)}
-
     def info(self) -> VideoInfo:
         """Raises ValueError or MediaError for values that don't fit together."""
         if self.width * self.height > MOST_PIXELS:
@@ -119,19 +113,8 @@ class _Video(Checked):
         return VideoInfo(**(vars(self) | {"format": pixels, "colour": ColourTags(**self.colour)}))
 
 
-@dataclass(frozen=True)
-class _Header(Checked):
-    """The metadata but for `format`, `version` and `rate`."""
-
-    model: dict[str, str]
-    patch: Size
-    planes: list[list[int]]
-    measurements: Size
-    sigma: Annotated[float, Field(ge=0)]
-    seed: int
-    source: str
-    left_out: tuple[str, ...]
-    video: _Video
+def _video(values: Any) -> VideoInfo:
+    return checked(_Video, values, "video", MediaError).info()
 
 
 @dataclass(frozen=True)
@@ -175,18 +158,18 @@ class PatchGrid:
 
 
 @dataclass(frozen=True)
-class Measured:
+class Measured(Checked):
     """The header of a file of measurements; the fields are explained above."""
 
     model: str
     sha256: str
-    patch: int
-    measurements: int
-    sigma: float
+    patch: Size
+    measurements: Size
+    sigma: Annotated[float, Field(ge=0)]
     seed: int
     source: str
     left_out: tuple[str, ...]
-    video: VideoInfo
+    video: Annotated[VideoInfo, PlainValidator(_video)]
 
     @property
     def rate(self) -> float:
@@ -212,7 +195,7 @@ class Measured:
             "model": {"name": self.model, "sha256": self.sha256},
             "rate": self.rate,
             "planes": [[grid.rows, grid.columns] for grid in self.grids],
-            "video": _Video.of(self.video),
+            "video": {field.name: asdict(self.video)[field.name] for field in fields(_Video)},
         }
         del values["sha256"]
         return {"format": FORMAT, "version": VERSION} | {
@@ -222,12 +205,11 @@ class Measured:
     @classmethod
     def from_metadata(cls, metadata: Mapping[str, str]) -> Measured:
         """Raises KeyError, TypeError, ValueError or MediaError if something is missing or wrong."""
-        values = {field.name: parse_json(metadata[field.name]) for field in fields(_Header)}
-        header = checked(_Header, values, "metadata", MediaError)
-        of_model = {"model": header.model["name"], "sha256": header.model["sha256"]}
-        fields_of = vars(header) | of_model | {"video": header.video.info()}
-        planes = fields_of.pop("planes")
-        measured = cls(**fields_of)
+        names = {field.name for field in fields(cls)} - {"sha256"} | {"planes"}
+        values = {name: parse_json(metadata[name]) for name in names}
+        values |= {"model": values["model"]["name"], "sha256": values["model"]["sha256"]}
+        planes = values.pop("planes")
+        measured = checked(cls, values, "metadata", MediaError)
         if planes != [[grid.rows, grid.columns] for grid in measured.grids]:
             raise ValueError(
                 f"planes {planes} do not fit {measured.video.width}x{measured.video.height} "
