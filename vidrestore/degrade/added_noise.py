@@ -35,13 +35,12 @@ def add_gaussian_noise(
     clip_and_round: bool = True,
     depth: int = 8,
 ) -> Tensor:
-    """Add white Gaussian noise of standard deviation `sigma` (0-255 scale) to samples of any shape; keep
-    shape, dtype and device.
+    """Add white Gaussian noise of `sigma` (0-255 scale) to samples of any shape, dtype and device, which it
+    keeps.
 
-    `samples` are integers of `depth` bits, or floats on their scale. The noise comes from `generator`, on its
-    device; a seed stands for a new generator on the CPU, which gives the same noise on every machine. Use one
-    generator for all frames of a video: with the same seed for each, their noise would be the same.
-    `clip_and_round` returns whole samples in [0, 2^depth - 1], as a file holds them; ValueError for integers
+    `samples` are integers of `depth` bits, or floats on their scale. A seed stands for a new `generator` on
+    the CPU, which gives the same noise on every machine; use one generator for all frames of a video.
+    `clip_and_round` returns whole samples in [0, 2^depth - 1], as files hold them; ValueError for integers
     without it.
     """
     if not (clip_and_round or samples.dtype.is_floating_point):
@@ -159,12 +158,11 @@ BILINEAR = (0.25, 0.5, 0.25, 0.5, 1.0, 0.5, 0.25, 0.5, 0.25)
 
 
 def demosaiced(light: Tensor, bend: float | Tensor = 1.0, follow: float | Tensor = 1.0) -> Tensor:
-    """Keep one colour per site (red, green / green, blue) of (..., 3, H, W) and interpolate the others; at
-    least 3x3 pixels.
+    """Keep one colour per site (red, green / green, blue) of (..., 3, H, W), 3x3 or more; interpolate the
+    others.
 
-    `bend` is the share of the measured colour's second difference that corrects green; `follow` is the share
-    of green that is subtracted from red and blue for interpolation (0, 0: all colours are interpolated by
-    themselves).
+    `bend` is the share of the measured colour's second difference that corrects green, `follow` the share of
+    green that is subtracted from red and blue for interpolation.
     """
     sites = _sites(light)
     raw = (light * sites).sum(-3, keepdim=True)

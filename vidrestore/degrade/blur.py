@@ -177,9 +177,9 @@ def blurred_by_turns(clips: Tensor, path: Tensor, turns: Tensor, axis: Tensor) -
 
 
 def path_kernels(paths: Tensor, lens: Tensor | None = None) -> Tensor:
-    """Return the blur kernels (B, T, side, side), side odd, sum 1, of the exposures of paths (B, T, moments,
-    2), each with its centroid at the centre: the light of a blurred frame lies around its mean pose. They are
-    blurred by lenses (B, side, side).
+    """Return the blur kernels (B, T, side, side), side odd, sum 1, of paths (B, T, moments, 2), with their
+    centroids at the centre, since a frame's light lies around its mean pose. They are blurred by lenses (B,
+    side, side).
     """
     positions = paths - paths.mean(2, keepdim=True)
     reach = min(FARTHEST, math.ceil(float(positions.abs().max())) + 1)
@@ -219,10 +219,8 @@ def blurred(clips: Tensor, kernels: Tensor) -> Tensor:
 
 
 def blurred_layers(clips: Tensor, part: Tensor, front: Tensor, back: Tensor) -> Tensor:
-    """Blur (..., T, 3, H, W) by `front` in the part (..., T, 1, H, W) and by `back` behind it; kernels are
-    (..., T, side, side).
-
-    Behind the part, the rest is filled in from its surroundings.
+    """Blur (..., T, 3, H, W) by `front` in the part (..., T, 1, H, W), and by `back` behind it, where the
+    rest is filled in from its surroundings; kernels are (..., T, side, side).
     """
     light = to_light(clips)
     layers = torch.cat((light * part, part), -3)

@@ -34,8 +34,8 @@ def random_coding(clips: Tensor, draws: Counters) -> Tensor:
 
 
 def coded(clips: Tensor, crf: Tensor, scale: Tensor, alone: Tensor) -> Tensor:
-    """Return clips (B, T, 3, H, W) after H.264 at qualities `crf` (B,), or, where `alone` (B,) is true, after
-    Motion JPEG at quantisers `scale` (B,).
+    """Code clips (B, T, 3, H, W) by H.264 at `crf` (B,), or by Motion JPEG at `scale` (B,) where `alone`
+    (B,).
     """
     (layout, tags), height = CODED, clips.shape[-2]
     planes = rgb_to_yuv(clips, layout, tags, height)

@@ -68,10 +68,8 @@ def add_rain(
     airlight: Tensor,
     light: float | Tensor = 1.0,
 ) -> Tensor:
-    """Add streaks (..., T, 1, H, W) of `light` to (..., T, 3, H, W), all seen through a veil.
-
-    Streaks of `opacity` 0 add their light as in Yang et al.; at 1 they hide as much as they add and never
-    exceed their brightness.
+    """Add streaks (..., T, 1, H, W) of `light` to (..., T, 3, H, W), all seen through a veil. At `opacity` 0
+    they add light as in Yang et al.; at 1 they hide as much as they add.
     """
     return add_haze(clips * (1 - opacity * streaks) + light * streaks, transmission, airlight)
 
@@ -402,9 +400,7 @@ def shape_spectrum(shapes: Tensor, canvas: Canvas) -> Tensor:
 
 def capsule(length: Tensor, angle: Tensor, radius: Tensor, softness: Tensor, reach: int) -> Tensor:
     """Return (B, 2 reach + 1, 2 reach + 1): 1 within `radius` of a segment, falling to 0 over `softness`
-    pixels.
-
-    Angle 0 points down, pi/2 right.
+    pixels; angle 0 points down, pi/2 right.
     """
     length, angle, radius, softness = (each[:, None, None] for each in (length, angle, radius, softness))
     line = torch.arange(-reach, reach + 1, device=length.device).float()

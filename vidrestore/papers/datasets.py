@@ -108,10 +108,7 @@ def splits(name: str) -> tuple[str, ...]:
 
 def find(name: str, root: Path, split: str) -> PairedImages | Sequences:
     """Return the pictures of a dataset's split below `root`: the unpacked release, or the folder that holds
-    it.
-
-    Nothing is decoded. Raises DatasetError for an unknown dataset or split, and for one that is missing or
-    lacks clean pictures.
+    it. Raises DatasetError for an unknown dataset or split, and a missing or incomplete one.
     """
     dataset = _dataset(name)
     if split not in dataset.splits:
@@ -194,10 +191,7 @@ File = tuple[str, str]  # paths of degraded and clean picture, relative to the d
 
 
 def _paired_files(root: Path, layout: Pairs, expected: str) -> list[File]:
-    """Return the pairs below `root`; none if no folder or file fits the layout.
-
-    Raises DatasetError for a degraded picture without a clean one, and for other pictures beside them.
-    """
+    """Return the pairs below `root`; [] if nothing fits the layout. Raises DatasetError for other pictures."""
     for place, degraded, clean in product(layout.places, layout.degraded, layout.clean):
         found = [
             (one, cleans[0])
@@ -236,9 +230,8 @@ def _pairs_of(root: Path, degraded: Path, clean: Path, layout: Pairs, expected: 
 
 
 def _find_clips(root: Path, parts: tuple[Clips, ...]) -> tuple[FrameSequence, ...]:
-    """Return the clips of all parts, sorted by name; none if a part is missing.
-
-    Raises DatasetError for a missing clip and for frames without their counterparts.
+    """Return the clips of all parts by name; () if a part is missing. Raises DatasetError if it is
+    incomplete.
     """
     clips = [list(_clips(root, part)) for part in parts]
     if not all(clips):

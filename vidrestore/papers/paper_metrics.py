@@ -54,10 +54,8 @@ def volume_metrics(restored: Tensor, clean: Tensor) -> dict[str, float]:
 
 
 def volume_ssim(restored: Tensor, clean: Tensor, top: float) -> float:
-    """Return the SSIM of a colour picture read as a volume, as MATLAB's `ssim` does.
-
-    The window is an 11x11x11 Gaussian, so it mixes the channels. Borders, also those of the channel axis, are
-    padded by replication; the mean is over all positions.
+    """Return the SSIM of a colour picture read as a volume, as MATLAB's `ssim` does: an 11x11x11 Gaussian
+    window that mixes the channels, borders padded by replication, the mean over all positions.
     """
     a, b = restored.double(), clean.double()
     mean_a, mean_b = _smooth(a), _smooth(b)

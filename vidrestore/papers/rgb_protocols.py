@@ -277,9 +277,7 @@ def _denoised_metrics(
 
 
 def denoiser(system: System) -> Denoiser:
-    """Return the function by which a system restores a noisy video (T, 3, H, W) in [0, 1], given its sigma on
-    the 0-255 scale, to frames (3, H, W).
-    """
+    """Return the function (noisy (T, 3, H, W) in [0, 1], sigma in 0-255) -> restored frames (3, H, W)."""
     if system.name == GIVEN:
         return lambda noisy, sigma: iter(noisy)
     assert system.model is not None

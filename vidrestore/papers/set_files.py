@@ -112,9 +112,7 @@ def read_pair(pair: Pair) -> tuple[Tensor, Tensor]:
 
 
 def read_frames(paths: Sequence[Path]) -> Tensor:
-    """Return pictures of one size, (T, 3, H, W) uint8 R, G, B. Raises DatasetError if sizes differ,
-    MediaError as `read_rgb` does.
-    """
+    """Return pictures as (T, 3, H, W) uint8 R, G, B. Raises DatasetError if sizes differ, MediaError."""
     frames = [torch.from_numpy(read_rgb(path)) for path in paths]
     for path, frame in zip(paths, frames, strict=True):
         if frame.shape != frames[0].shape:

@@ -164,9 +164,7 @@ class Recoverer:
 
     @torch.inference_mode()
     def recover(self, clip: tuple[Tensor, list[tuple[int, int]]]) -> list[Frame]:
-        """Return the frames of a clip: its measurements (T, P, M), and (pts, duration) of the last of its
-        frames, those that are wanted.
-        """
+        """Return the last frames of a clip (T, P, M), one for each (pts, duration)."""
         stored, times = clip
         if self.device.type == "cuda":
             stored = stored.pin_memory()

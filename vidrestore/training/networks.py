@@ -36,9 +36,7 @@ def new_network(config: RunConfig) -> nn.Module:
 
 
 def train_parts(config: RunConfig, network: nn.Module) -> None:
-    """Leave only the parameters trainable whose names begin with one of `training.parts`, if there are any.
-    Raises ConfigError if a part has no parameter.
-    """
+    """Train only parameters whose names begin with one of `training.parts`. Raises ConfigError for others."""
     parts: tuple[str, ...] = getattr(config.training, "parts", ())
     names = [name for name, _ in network.named_parameters()]
     for part in parts:
@@ -146,9 +144,8 @@ def write_weights(
     init: Sequence[str],
     step: int,
 ) -> None:
-    """Write a network in half precision. Its card has the configuration, and `curve`: the validations until
-    `step`. `init` are the sources of the initial weights. There are no times of the clock in it: the same run
-    writes the same bytes.
+    """Write a network in half precision; the card has the configuration, the validations until `step`, and
+    the sources of the initial weights, but no times, so the same run writes the same bytes.
     """
     training = {
         "data": "; ".join(f"{what}: {name}" for what, name in config.data.card_entries().items() if name),

@@ -81,9 +81,7 @@ def load_model(
 
 
 def card_of(source: str | Path, folder: Path | None = None, task: str | None = None) -> Card:
-    """Return the card of weights without loading or checking them. Raises CheckpointError, with the names of
-    the weights for `task`.
-    """
+    """Return the card of weights, unchecked. Raises CheckpointError with the names for `task`."""
     name = str(source)
     return read_card(_file(name), sha256="") if is_file(name) else find_card(name, folder, task)
 
@@ -101,10 +99,7 @@ def resolve(source: str) -> str:
 
 
 def pull(source: str, folder: Path | None = None, *, quiet: bool = False) -> Path:
-    """Fetch the weights called `source` in the manifest, or at a hub address, and return the checked file.
-
-    Bundled weights are only checked. Raises CheckpointError.
-    """
+    """Fetch weights by name or hub address and return the checked file. Raises CheckpointError."""
     if quiet:
         hub.hide_progress()
     if source.startswith("hf:"):

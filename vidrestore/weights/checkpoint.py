@@ -93,10 +93,8 @@ def save_model(
 
 
 def read_card(path: str | Path, sha256: str | None = None) -> Card:
-    """Return the card in a file's metadata, under the file's own name. Raises CheckpointError if there is
+    """Return the card in a file's metadata. `sha256` saves computing it. Raises CheckpointError if there is
     none.
-
-    `sha256` is the file's, to skip computing it if it is known or not needed.
     """
     path = Path(path)
     with opened(path) as stream:

@@ -129,10 +129,7 @@ def _unpickle(source: Path) -> Any:
 
 @dataclass(frozen=True)
 class Adopted:
-    """The family's config, and the tensors by the names and in the shapes of our network.
-
-    `task` and `parameters` are those of a card.
-    """
+    """The family's config, and the tensors as those of our network; `task` and `parameters` of the card."""
 
     config: Mapping[str, Any]
     tensors: Mapping[str, Tensor]

@@ -108,12 +108,11 @@ _VSR_DEPTHS = (5, 7)  # of REDS and Vimeo-90K; equal to the number of frames
 
 
 def adopt_taylorformer(tensors: dict[str, Tensor], arguments: dict[str, Any]) -> Adopted:
-    """Return config and tensors of a released MB-TaylorFormer V2. Sizes are read from the tensors;
-    `arguments` must agree with them.
+    """Return config and tensors of a released MB-TaylorFormer V2, with sizes from the tensors.
 
-    Options that no tensor shows are as in every released training: offsets limited to 3 pixels, unless
-    `arguments` have `offset_clamp`. `arguments` may also have fields of ours (`first_residual`, `attention`),
-    for weights trained by the paper's rules. Raises ValueError.
+    Options that no tensor shows are as released (offsets limited to 3 pixels) unless `arguments` have
+    `offset_clamp`, or fields of ours (`first_residual`, `attention`). Raises ValueError if these differ from
+    the tensors.
     """
     sizes = _taylorformer_sizes(tensors)
     ours = {field.name for field in fields(MBTaylorFormerConfig)} - set(sizes)
@@ -186,10 +185,7 @@ def adopt_vsr(tensors: dict[str, Tensor], arguments: dict[str, Any]) -> Adopted:
 
 
 def adopt_flow(tensors: dict[str, Tensor], arguments: dict[str, Any]) -> Adopted:
-    """Return config and tensors of a published SPyNet, named as by mmediting or BasicSR.
-
-    Raises ValueError if it is neither, or if `arguments` are given.
-    """
+    """Return config and tensors of a SPyNet of mmediting or BasicSR. Raises ValueError for others."""
     if arguments:
         raise ValueError(
             f"the config has {', '.join(sorted(arguments))}, but a published SPyNet has no options"
@@ -255,9 +251,7 @@ def _count(names: Mapping[str, Tensor], pattern: str) -> int:
 def _check_arguments(
     arguments: Mapping[str, Any], found: Mapping[str, Any], fixed: Mapping[str, Any], others: Iterable[str]
 ) -> None:
-    """Raise ValueError for unknown arguments, and for those that differ from what the tensors show (`found`)
-    or from the only valid value (`fixed`).
-    """
+    """Raise ValueError for unknown arguments and those that differ from `found` tensors or `fixed` values."""
     known = {*found, *fixed, *others}
     if unknown := sorted(arguments.keys() - known):
         raise ValueError(

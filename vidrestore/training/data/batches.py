@@ -148,9 +148,7 @@ def _closing_workers(results: Any) -> Generator[Any]:
 
 
 class _MapDataset(Dataset[T | VidRestoreError], Generic[T]):
-    """The results of `make` by number; an error for the user is returned, since raising it would add the
-    worker's traceback.
-    """
+    """The results of `make` by number; VidRestoreErrors are returned: raised, they'd get a traceback."""
 
     def __init__(self, make: Callable[[int], T]) -> None:
         self.make = make

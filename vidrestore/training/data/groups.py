@@ -122,9 +122,7 @@ class ResidentGroups(PlaneSource):
         self.config, self.sigma = config, sigma
 
     def batch(self, step: int, size: int, share: Share = WHOLE) -> tuple[Tensor, float | Tensor, Tensor]:
-        """Return clean groups (size, T, N) on the 0-255 scale, their noise level, the same for all, and noise
-        of standard deviation 1 (size, T, N).
-        """
+        """Return clean groups (size, T, N), 0-255, their common noise level, and unit noise (size, T, N)."""
         parts = []
         for still, samples in self.parts(size, range(size)):
             draws = self.counters(step, samples)

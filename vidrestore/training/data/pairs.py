@@ -155,8 +155,8 @@ class PairSource(PlaneSource):
         draws: Counters,
         averages: dict[int, tuple[Tensor, Tensor]],
     ) -> Tensor:
-        """Return clips (B, T, 3, S, S), each with its degradation, and a share with a second one; some are
-        blurred already, as averages.
+        """Return clips (B, T, 3, S, S), each with its degradation, some with a second; `averages` are
+        blurred.
         """
         names = self.config.degradations
         second = torch.full_like(primary, -1)
@@ -206,10 +206,8 @@ def task_indices(config: PairDataConfig, tasks: Sequence[str]) -> dict[str, int]
 def held_out_pair(
     footage: Footage, name: str, config: PairDataConfig, side: int, rng: np.random.Generator
 ) -> tuple[Tensor, Tensor]:
-    """Return a degraded crop and its clean one (3, side, side), in [0, 1], both rounded to 8 bits.
-
-    With several frames the degraded one is a clip (frames, 3, side, side), the clean one its middle frame. It
-    is mirrored and transposed before it is degraded, so that rain falls downwards and haze thickens upwards.
+    """Return a degraded and a clean crop (3, side, side), in [0, 1], both rounded to 8 bits; with several
+    frames a clip (frames, 3, side, side) and its middle. They are turned first, so that rain falls downwards.
     """
     exposure = int(rng.choice(EXPOSURES)) if name == "blur" and rng.random() < MEAN_SHARE else 1
     clip = turned(footage.rgb_crop(rng, side, config.frames * exposure, config.widest), rng)

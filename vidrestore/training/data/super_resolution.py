@@ -86,10 +86,8 @@ def downscaling_matrices(side: int, device: torch.device) -> Tensor:
 
 
 def random_symmetry(rng: np.random.Generator) -> Callable[[Tensor], Tensor]:
-    """Return one of sixteen functions that mirror and transpose the frames of a clip (T, 3, S, S) and reverse
-    it in time.
-
-    It applies to clips of any size alike.
+    """Return one of sixteen functions that mirror, transpose and reverse in time a clip (T, 3, S, S) of any
+    S.
     """
     mirrored = [axis for axis in (0, 2, 3) if rng.random() < 0.5]
     transposed = rng.random() < 0.5
@@ -104,12 +102,8 @@ def downscale_bicubically(large: Tensor) -> Tensor:
 
 
 def downscale_practically(large: Tensor, rng: np.random.Generator) -> Tensor:
-    """Downscale (T, 3, H, W) by 4 with the blur, noise and compression of users' videos, each of random
-    strength.
-
-    Blur, resizing, noise and compression follow one another as in K. Chan et al., "Investigating Tradeoffs in
-    Real-World Video Super-Resolution", CVPR 2022. Some clips are not blurred, some have no noise, and a few
-    are not compressed.
+    """Downscale (T, 3, H, W) by 4 with blur, noise and compression of random strength, or none, one after
+    another as in K. Chan et al., "Investigating Tradeoffs in Real-World Video Super-Resolution", CVPR 2022.
     """
     blurred = gaussian_blurred(large, rng.uniform(*BLUR)) if rng.random() < BLURRED_SHARE else large
     small = random_resizing(rng)(blurred)
