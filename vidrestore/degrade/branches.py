@@ -34,7 +34,7 @@ def degraded(clips: Tensor, chosen: Tensor, degradation: Degradation, draw: Coun
 
 
 def in_turn(batched: Degradation) -> Degradation:
-    """Let a function of a batch (B, T, C, H, W) degrade, on a CPU, as many samples at once as fit its cache."""
+    """Let a function of batches (B, T, C, H, W) degrade, on a CPU, samples at once that fit its cache."""
 
     @wraps(batched)
     def degrade(clips: Tensor, draw: Counters) -> Tensor:

@@ -30,10 +30,10 @@ MOST_NAMES = 8  # in a message
 
 @dataclass(frozen=True)
 class Pairs:
-    """A folder of degraded and a folder of clean pictures in one of `places`.
+    """Folders of degraded and of clean pictures in one of `places`; the defaults are those of sets of haze.
 
     `names` is a regular expression for the degraded pictures' names without suffix, `clean_names` the name of
-    the clean picture of each. The defaults are those of sets of haze, with pictures of equal names.
+    the clean picture of each.
     """
 
     places: tuple[str, ...] = ("",)
@@ -191,7 +191,7 @@ File = tuple[str, str]  # paths of degraded and clean picture, relative to the d
 
 
 def _paired_files(root: Path, layout: Pairs, expected: str) -> list[File]:
-    """Return the pairs below `root`; [] if nothing fits the layout. Raises DatasetError for other pictures."""
+    """Return the pairs below `root`; [] if nothing fits. Raises DatasetError for other pictures."""
     for place, degraded, clean in product(layout.places, layout.degraded, layout.clean):
         found = [
             (one, cleans[0])

@@ -34,9 +34,7 @@ WHITE = 255.0
 @dataclass(frozen=True)
 class UnfoldingConfig:
     """Sizes as in `DustConfig`, with layers for blocks. `lambda1` and `lambda2`, on the 0-255 scale, are
-    initial values of learnt parameters (DUST paper, Section IV-B) or constants.
-
-    Raises ValueError for impossible sizes and for weights that are not above 0.
+    initial values (DUST paper, Section IV-B) or constants. Raises ValueError for impossible values.
     """
 
     patch: int = 16
@@ -106,10 +104,7 @@ def sensing_or_identity(sensing: Tensor | None, dictionary: Tensor) -> Tensor:
 
 
 def positive(value: float) -> nn.Parameter:
-    """Return a parameter that is the logarithm of a positive number.
-
-    A number that is learnt directly can turn negative within a few steps.
-    """
+    """Return the logarithm of a positive number as a parameter; learnt directly, it could turn negative."""
     return nn.Parameter(torch.tensor(math.log(value)))
 
 
@@ -142,10 +137,8 @@ def recover(
 
 @dataclass(frozen=True)
 class Algorithm1Config:
-    """Sizes as in `DustConfig`; `lambda1` on the 0-255 scale; `normalise` False is the weighted softmax of
-    line 5.
-
-    Raises ValueError for impossible sizes and for weights that are not above 0.
+    """Sizes as in `DustConfig`; `lambda1` on the 0-255 scale; without `normalise` the weighted softmax of
+    line 5. Raises ValueError for impossible values.
     """
 
     patch: int = 16

@@ -42,10 +42,7 @@ from vidrestore.papers.recovery import WHITE, RecoverySystem, builder
 
 @dataclass(frozen=True)
 class UnfoldedTransformerConfig:
-    """`width` is the length of a token; `normalise` False is the weighted softmax as derived.
-
-    Raises ValueError for impossible sizes.
-    """
+    """`width` of a token; the softmax as derived without `normalise`. Raises ValueError for impossible sizes."""
 
     patch: int = 16
     width: int = 256

@@ -183,9 +183,8 @@ def _cropped(frame: Tensor) -> Tensor:
 
 
 def small_frames(sequence: FrameSequence, clean: Tensor, made: bool) -> Tensor:
-    """Return the low-resolution frames (T, 3, h, w) uint8: the release's own if there are any, unless `made`.
-
-    Raises DatasetError if the release's frames are not a quarter of the clean ones' size.
+    """Return low-resolution frames (T, 3, h, w) uint8, the release's own if there are any, unless `made`.
+    Raises DatasetError for another size than a quarter.
     """
     if made or not sequence.degraded:
         return torch.stack([eight_bits(imresize(frame.double() / 255, 1 / SCALE)) for frame in clean])

@@ -89,7 +89,6 @@ def measure(
 
 def gray_video(sequence: FrameSequence, lines: int) -> Tensor:
     """Return the first 200 frames in gray, (T, H, W) uint8, downscaled to `lines` lines unless that is 0.
-
     Raises DatasetError if the frames are smaller than a patch.
     """
     frames = stacked(map(grey, islice(clean_frames(sequence), FRAMES)), sequence.name)
@@ -146,9 +145,8 @@ def _measure_video(
 
 
 def restorer(network: Any, sigma: float, seed: int | None) -> Callable[[Tensor], Tensor]:
-    """Return the function that maps groups of patches (B, T, N) on the 0-255 scale to recovered ones.
-
-    With a seed, noise of `sigma` is added to the measurements.
+    """Return the function that recovers groups of patches (B, T, N) on the 0-255 scale; with a seed, noise of
+    `sigma` is added to the measurements.
     """
     work = network.at(sigma, torch.float32, PackedLinear)
     generator = None if seed is None else torch.Generator().manual_seed(seed)

@@ -46,10 +46,8 @@ class PairedImages(Sequence[Pair]):
 
 @dataclass(frozen=True)
 class FrameSequence:
-    """One clip of a dataset: its frames as pictures in order, or one video file.
-
-    `clean_frames` and `degraded_frames` are names of files in their folders, in equal number; there are no
-    degraded ones if the release has clean frames alone.
+    """One clip of a dataset: names of its frames in their folders, in order, or one video file; as many
+    degraded frames, or none.
     """
 
     name: str  # "000", "00001/0001", "calendar"
@@ -76,10 +74,8 @@ class FrameSequence:
 
 @dataclass(frozen=True)
 class Sequences(Sequence[FrameSequence]):
-    """The sequences of one split of a dataset, sorted by name.
-
-    `measured_frames` are the indices of the frames that its protocol measures, such as the fourth of seven in
-    Vimeo-90K; empty for all.
+    """The sequences of one split of a dataset, sorted by name. `measured_frames` are the indices of the
+    frames that its protocol measures, such as the fourth of seven in Vimeo-90K; empty for all.
     """
 
     name: str
@@ -96,9 +92,8 @@ class Sequences(Sequence[FrameSequence]):
 
 
 def read_pair(pair: Pair) -> tuple[Tensor, Tensor]:
-    """Return the degraded and the clean picture, (3, H, W) uint8 R, G, B.
-
-    Raises DatasetError if their sizes differ, MediaError if one can't be read.
+    """Return the degraded and the clean picture, (3, H, W) uint8 R, G, B. Raises DatasetError if their sizes
+    differ, MediaError if one can't be read.
     """
     degraded, clean = (torch.from_numpy(read_rgb(path)) for path in (pair.degraded, pair.clean))
     if pair.centred:

@@ -35,10 +35,7 @@ THREADS = min(8, os.cpu_count() or 1)  # for decoding pictures
 
 
 class SetSource(Source):
-    """Batches of pairs of crops: degraded or at low resolution, and clean or at high resolution.
-
-    `draw` makes one pair, as `random_set_pair` and `random_set_clip` do, and raises as they do.
-    """
+    """Batches of pairs of crops, degraded or small, and clean or large; `draw` makes one pair."""
 
     def __init__(self, draw: Callable[[np.random.Generator], tuple[Tensor, Tensor]], seed: int) -> None:
         self.draw, self.seed = draw, seed
@@ -85,10 +82,8 @@ def _stored(pairs: list[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
 
 
 def random_set_pair(pairs: PairedImages, side: int, rng: np.random.Generator) -> tuple[Tensor, Tensor]:
-    """Return one crop (3, side, side) in [0, 1] of both pictures of a random pair, mirrored and transposed
-    alike.
-
-    Pictures smaller than the crop are reflected at the right and at the bottom.
+    """Return a crop (3, side, side) in [0, 1] of both pictures of a random pair, turned alike; smaller ones
+    are reflected at the right and bottom.
     """
     both = torch.stack(read_pair(pairs[int(rng.integers(len(pairs)))]))
     places = (int(rng.integers(max(size - side, 0) + 1)) for size in both.shape[2:])
@@ -103,11 +98,9 @@ def random_set_pair(pairs: PairedImages, side: int, rng: np.random.Generator) ->
 def random_set_clip(
     clips: Sequences, config: ClipSetConfig, rng: np.random.Generator
 ) -> tuple[Tensor, Tensor]:
-    """Return a random clip at low (T, 3, S, S) and at high resolution (T, 3, 4S, 4S), float32 in [0, 1],
-    rounded to 8 bits.
-
-    It is mirrored, transposed and reversed in time at random. Raises DatasetError for a clip with too few or
-    too small frames, and for low-resolution frames that are not a quarter of the others' size.
+    """Return a random clip (T, 3, S, S) and (T, 3, 4S, 4S), float32 in [0, 1], rounded to 8 bits, mirrored,
+    transposed and reversed in time at random. Raises DatasetError for too few or too small frames, and for
+    low-resolution frames that are not a quarter of the others' size.
     """
     clip = clips[int(rng.integers(len(clips)))]
     _check_frames(clip, config)

@@ -121,8 +121,7 @@ class SistaRnn(RecoverySystem):
 
 
 class Iterations:
-    """The iterations on groups (B, T, M), all groups of a frame at once. Codes are in units of their
-    threshold lambda1 / c.
+    """The iterations on groups (B, T, M), all groups of a frame at once; codes in units of lambda1 / c.
 
     I - D^T (A^T A + lambda2 I) D / c is not computed: multiplying by D, by an (N, N) matrix and by D^T takes
     half the operations.
@@ -208,8 +207,7 @@ class L1L1Rnn(SistaRnn):
 
 @dataclass
 class Recurrence:
-    """The layers on groups (B, T, M), all groups of a frame at once. Codes are in units of their threshold
-    lambda1 / c.
+    """The layers on groups (B, T, M), all groups of a frame at once; codes in units of lambda1 / c.
 
     I - D^T A^T A D / c is not computed: multiplying by A D and then by its transpose takes fewer operations.
     """

@@ -119,10 +119,8 @@ def _video(values: Any) -> VideoInfo:
 
 @dataclass(frozen=True)
 class PatchGrid:
-    """`rows` x `columns` square patches that cover a plane of `height` x `width` without overlap.
-
-    The plane is padded at the right and at the bottom by replication. Patches, and their pixels, are in
-    reading order.
+    """`rows` x `columns` square patches that cover a plane of `height` x `width` without overlap, in reading
+    order; it is padded at the right and bottom by replication.
     """
 
     height: int
@@ -219,11 +217,10 @@ class Measured(Checked):
 
 
 class MeasurementWriter:
-    """A context manager that writes measurements frame by frame: on a clean exit the file gets its name, on
-    an error nothing is left.
+    """Writes measurements frame by frame; the file gets its name on a clean exit, and is removed on an error.
 
-    `half` stores 16-bit floats. Raises MediaError if the file can't be written, OutputExistsError if
-    another one took its name.
+    `half` stores 16-bit floats. Raises MediaError if the file can't be written, OutputExistsError if another
+    one took its name.
     """
 
     def __init__(self, output: str, measured: Measured, *, half: bool, overwrite: bool = False) -> None:
@@ -298,10 +295,8 @@ class MeasurementWriter:
 
 
 class MeasurementReader:
-    """A file of measurements, read a few frames at a time.
-
-    `measured` describes it; `pts` and `durations` are (F,) int64. Raises MediaError if the file is no such
-    file, of another version, or damaged.
+    """A file of measurements, read a few frames at a time: `measured` describes it; `pts` and `durations` are
+    (F,) int64. Raises MediaError for another file or version, and for damage.
     """
 
     def __init__(self, path: str) -> None:
@@ -334,10 +329,8 @@ class MeasurementReader:
         return len(self.pts)
 
     def clip(self, first: int, stop: int) -> NDArray[np.floating[Any]]:
-        """Return the measurements (stop - first, P, M) of frames [first, stop), in 16 or 32 bits as they are
-        stored.
-
-        The file is open only meanwhile: parts that were read before take no memory.
+        """Return the measurements (stop - first, P, M) of frames [first, stop), as stored. The file is open
+        only meanwhile: parts that were read before take no memory.
         """
         with self._opened() as stream:
             found: NDArray[np.floating[Any]] = stream.get_slice("measurements")[first:stop]

@@ -49,8 +49,8 @@ def recover(
     on_event: Listener | None = None,
     **overrides: Any,
 ) -> Summary:
-    """Make a video from the measurements in `source`, with the times, size, colour and rotation of the one
-    that was measured.
+    """Make a video from the measurements in `source`, with the times, size, colour and rotation of the
+    original.
 
     `output` is a path, or "-" for y4m on standard output; it has no stream but the video. `overrides` are
     fields of RecoverOptions and win over `options`. Raises VidRestoreError; then there is no output.

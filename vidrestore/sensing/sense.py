@@ -161,9 +161,8 @@ def _sense(reader: VideoReader, output: str, model: Model, options: SenseOptions
 
 
 class Sensor:
-    """Takes the measurements of one frame after another, with noise of standard deviation `sigma` on them.
-
-    The noise follows from the seed and a frame's place in the video alone.
+    """Takes measurements of one frame after another, with noise of standard deviation `sigma` that follows
+    from the seed and a frame's place in the video alone.
     """
 
     def __init__(

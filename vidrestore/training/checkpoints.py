@@ -36,9 +36,8 @@ _BEST = {"step": COUNT, "psnr": float, "weights": dict}
 
 @contextmanager
 def run_lock(path: Path) -> Iterator[None]:
-    """Claim a checkpoint's run, which also excludes processes on other machines that share the folder.
-
-    Raises ConfigError if another process has it, MediaError if the folder can't be written to.
+    """Claim a run, also from processes on other machines that share the folder. Raises ConfigError if another
+    process has it, MediaError if the folder can't be written to.
     """
     claims = Claims(path.parent)
     try:

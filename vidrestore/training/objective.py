@@ -316,7 +316,7 @@ def charbonnier(error: Tensor) -> Tensor:
 
 
 def picture_loss(restored: Tensor, clean: Tensor) -> Tensor:
-    """Return MB-TaylorFormer V2's loss: the mean absolute error, and 0.1 times that of the spectra's parts."""
+    """Return MB-TaylorFormer V2's loss: the mean absolute error, and a tenth of that of the spectra."""
     error = restored - clean
     # the difference of the spectra is the spectrum of the difference
     spectrum = torch.view_as_real(torch.fft.fft2(error))

@@ -69,8 +69,8 @@ class DecodedFiles:
             ) from error
 
     def reserve(self, source: Path) -> Path:
-        """Return the path of `source` in the cache and keep that file for this run. Raises ConfigError if the
-        cache is in the source's folder, where nothing is written.
+        """Return the path of `source` in the cache, kept for this run. Raises ConfigError for a cache in the
+        data.
         """
         if self.folder.resolve().is_relative_to(source.resolve().parent):
             raise ConfigError(

@@ -140,9 +140,7 @@ class Footage:
         )
 
     def _planes(self, path: Path) -> Window:
-        """Return the planes decoded before the run; decode them if there are none, or another run has removed
-        the file since. A photo is a clip of one frame, with chroma of full size.
-        """
+        """Return the planes decoded before the run; decode them if they are missing, or were removed since."""
         stored = self.decoded.get(path)
         with suppress(FileNotFoundError):
             if stored:

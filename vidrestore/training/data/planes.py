@@ -328,7 +328,7 @@ def room_for_data(device: torch.device) -> int:
 
 
 class PlaneSource(Source):
-    """Batches drawn from footage: resident on a device, or, without one, on the CPU from the decoded files."""
+    """Batches drawn from footage: resident on a device, else, on the CPU, from the decoded files."""
 
     def __init__(self, footage: Shots, device: torch.device | None, seed: int, camera: Camera) -> None:
         self.footage, self.seed, self.camera = footage, seed, camera
