@@ -12,7 +12,7 @@ from sample_videos import sample_planes, write_video
 
 from vidrestore.errors import DatasetError, MediaError
 from vidrestore.evaluation.sequence_frames import area_matrix, eight_bits, grey
-from vidrestore.papers.paper_metrics import (
+from vidrestore.papers.rgb_protocols import (
     luma_metrics,
     matlab_luma,
     matlab_luma_metrics,

@@ -42,7 +42,7 @@ from vidrestore.papers.recovery import WHITE, RecoverySystem, builder
 
 @dataclass(frozen=True)
 class UnfoldedTransformerConfig:
-    """`width` of a token; the softmax as derived without `normalise`. Raises ValueError for impossible sizes."""
+    """`width` of a token; the softmax as derived without `normalise`. Raises ValueError for wrong sizes."""
 
     patch: int = 16
     width: int = 256

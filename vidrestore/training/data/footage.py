@@ -140,7 +140,7 @@ class Footage:
         )
 
     def _planes(self, path: Path) -> Window:
-        """Return the planes decoded before the run; decode them if they are missing, or were removed since."""
+        """Return the planes decoded before the run; decode them if missing, or removed since."""
         stored = self.decoded.get(path)
         with suppress(FileNotFoundError):
             if stored:
