@@ -306,8 +306,9 @@ def test_a_configuration_that_is_printed_has_all_defaults_and_reads_back_equal(r
         config = with_full_model(read_config(path))
         copy = tmp_path / path.name
         copy.write_text(config_toml(config))
-        again = read_config(copy)
-        assert replace(again, path=path) == config == replace(with_full_model(again), path=path), path.name
+        again = replace(read_config(copy), path=path)
+        assert vars(again) | {"model": config.model} == vars(config), path.name
+        assert config_toml(again) == config_toml(with_full_model(again)) == copy.read_text(), path.name
         assert set(tomllib.loads(copy.read_text())["training"]) >= {"steps", "batch", "seed", "clip_norm"}
 
 

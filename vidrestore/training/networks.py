@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, is_dataclass, replace
 from pathlib import Path
@@ -71,7 +70,7 @@ def _check_names(config: RunConfig) -> None:
 
 
 def full_model(config: RunConfig, network: nn.Module) -> dict[str, Any]:
-    """Return the network's full configuration, defaults included, from which it can be rebuilt."""
+    """Return the network's full configuration, defaults included."""
     return config.model | settings_of(network)
 
 
@@ -82,17 +81,8 @@ def settings_of(network: nn.Module) -> dict[str, Any]:
 
 
 def with_full_model(config: RunConfig, network: nn.Module | None = None) -> RunConfig:
-    """Return the run with the full [model], as TOML has it, without None. Raises as `new_network`."""
-    network = network or new_network(config)
-    return replace(config, model=_without_none(json.loads(json.dumps(full_model(config, network)))))
-
-
-def _without_none(values: dict[str, Any]) -> dict[str, Any]:
-    return {
-        name: _without_none(value) if isinstance(value, dict) else value
-        for name, value in values.items()
-        if value is not None
-    }
+    """Return the same run with the full [model]. Raises ConfigError as `new_network` does."""
+    return replace(config, model=full_model(config, network or new_network(config)))
 
 
 def sources_of(init: str | Path | Sequence[str | Path] | None) -> Sequence[str | Path]:

@@ -71,7 +71,7 @@ def load_model(
     address is. `family` reads files that don't describe themselves. Raises CheckpointError.
     """
     if family is None:
-        model = read_model(*_resolve(str(source), folder))
+        model = read_model(*_checked_file(str(source), folder))
     elif reader := find_family(family).read:
         model = load(reader)(Path(source))
     else:
@@ -141,7 +141,7 @@ def _file(source: str) -> Path:
     return hub.fetch(hub.HubAddress.parse(source)) if source.startswith("hf:") else Path(source)
 
 
-def _resolve(source: str, folder: Path | None) -> tuple[Path, Card | None]:
+def _checked_file(source: str, folder: Path | None) -> tuple[Path, Card | None]:
     """Return the file of `source`, and its manifest entry if it is a name."""
     if is_file(source):
         return _file(source), None

@@ -48,12 +48,9 @@ _TAYLORFORMER = (
     ("attn.qkv_dwconv.weight", "attention.qkv_depthwise"),
     ("attn.project_out.weight", "attention.project"),
     *(
-        (f"attn.refine_att.conv_list.{window}.weight", f"attention.position.weights.{window}")
+        (f"attn.refine_att.conv_list.{window}.{theirs}", f"attention.position.{ours}.{window}")
         for window in range(3)
-    ),
-    *(
-        (f"attn.refine_att.conv_list.{window}.bias", f"attention.position.biases.{window}")
-        for window in range(3)
+        for theirs, ours in (("weight", "weights"), ("bias", "biases"))
     ),
     ("norm2.body.weight", "feed_forward.norm"),
     *((f"ffn.project_in_{part}.weight", "feed_forward.expand") for part in (1, 2)),
@@ -159,19 +156,31 @@ def _joined(name: str, parts: list[Tensor], config: MBTaylorFormerConfig) -> Ten
 
 
 def adopt_vsr(tensors: dict[str, Tensor], arguments: dict[str, Any]) -> Adopted:
-    """Return config and tensors of a released VSR-Transformer. `arguments` must agree with the tensors.
+    """Return config and tensors of a released VSR-Transformer. Raises ValueError for other `arguments`.
 
-    Options that no tensor shows are as released unless `arguments` give them: one head, patches of 8, and as
-    many frames as blocks if those are 5 or 7. Raises ValueError.
+    What no tensor shows is as released by default: one head, patches of 8, frames as blocks if 5 or 7.
     """
-    if "conv_first.weight" not in tensors or not any(
-        name.startswith("transformer.layers.0.") for name in tensors
-    ):
+    if "conv_first.weight" not in tensors or not _count(tensors, r"transformer\.layers\.(0)\."):
         raise ValueError(
             "is not a checkpoint of VSR-Transformer's authors: it lacks conv_first.weight or "
             "transformer.layers.0"
         )
-    config = _vsr_config(tensors, arguments)
+    counted = {name: _count(tensors, pattern) for name, pattern in _VSR_COUNTED.items()}
+    features, blocks = len(tensors["conv_first.weight"]), counted["depth"]
+    _check_arguments(arguments, counted | {"num_feat": features}, _VSR_FIXED, _VSR_OTHERS)
+    if "num_frame" not in arguments and blocks not in _VSR_DEPTHS:
+        raise ValueError(f"has {blocks} blocks and an unknown number of frames; give a config with num_frame")
+    config = VsrConfig(
+        frames=arguments.get("num_frame", blocks),
+        features=features,
+        blocks=blocks,
+        heads=arguments.get("heads", 1),
+        patch=arguments.get("patch_size", 8),
+        extraction=counted["num_extract_block"],
+        propagation=_count(tensors, _VSR_PROPAGATION),
+        reconstruction=counted["num_reconstruct_block"],
+        tail=features,
+    )
     flow = {name.removeprefix(_FLOW): tensor for name, tensor in tensors.items() if name.startswith(_FLOW)}
     ours = {f"flow.{name}": tensor for name, tensor in _flow_tensors(flow).items()}
     for name, tensor in tensors.items():
@@ -191,25 +200,6 @@ def adopt_flow(tensors: dict[str, Tensor], arguments: dict[str, Any]) -> Adopted
             f"the config has {', '.join(sorted(arguments))}, but a published SPyNet has no options"
         )
     return Adopted(asdict(SpynetConfig()), _flow_tensors(tensors), "flow")
-
-
-def _vsr_config(tensors: Mapping[str, Tensor], arguments: Mapping[str, Any]) -> VsrConfig:
-    counted = {name: _count(tensors, pattern) for name, pattern in _VSR_COUNTED.items()}
-    features, blocks = len(tensors["conv_first.weight"]), counted["depth"]
-    _check_arguments(arguments, counted | {"num_feat": features}, _VSR_FIXED, _VSR_OTHERS)
-    if "num_frame" not in arguments and blocks not in _VSR_DEPTHS:
-        raise ValueError(f"has {blocks} blocks and an unknown number of frames; give a config with num_frame")
-    return VsrConfig(
-        frames=arguments.get("num_frame", blocks),
-        features=features,
-        blocks=blocks,
-        heads=arguments.get("heads", 1),
-        patch=arguments.get("patch_size", 8),
-        extraction=counted["num_extract_block"],
-        propagation=_count(tensors, _VSR_PROPAGATION),
-        reconstruction=counted["num_reconstruct_block"],
-        tail=features,
-    )
 
 
 def _flow_tensors(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
