@@ -7,12 +7,7 @@ state or counters give the same result on every machine. Things that stand in a 
 frame, falling things continue to fall, and noise is different in every frame.
 """
 
-from vidrestore.degrade.added_noise import (
-    add_camera_noise,
-    add_gaussian_noise,
-    camera_noise,
-    white_noise,
-)
+from vidrestore.degrade.added_noise import add_camera_noise, add_gaussian_noise, camera_noise, white_noise
 from vidrestore.degrade.blur import average_exposures, average_light, blur, gaussian_blurred, motion
 from vidrestore.degrade.branches import Degradation, of_one_clip, one_by_one
 from vidrestore.degrade.coloured_noise import random_coloured_noise

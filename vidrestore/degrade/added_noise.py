@@ -74,9 +74,7 @@ def camera_noise(clips: Tensor, draw: Counters) -> Tensor:
     noisy = _sensed(clips, draw)
     coarse, branch = draw.chance(CHROMA_SHARE), draw.branch()
     return changed(
-        noisy,
-        coarse,
-        lambda rows: (noisy[rows] + random_chroma(clips[rows], branch.part(rows))).clamp_(0, 1),
+        noisy, coarse, lambda rows: (noisy[rows] + random_chroma(clips[rows], branch.part(rows))).clamp_(0, 1)
     )
 
 

@@ -124,9 +124,7 @@ def random_depth(clips: Tensor, draw: Counters) -> Tensor:
     )
     branch = draw.branch()
     depth = changed(
-        depth,
-        standing,
-        lambda rows: _with_upright_regions(depth[rows], clips[rows], branch.part(rows)),
+        depth, standing, lambda rows: _with_upright_regions(depth[rows], clips[rows], branch.part(rows))
     )
     one, two = draw.gamma(0.4, 0.4, 0.4, 0.4).unflatten(1, (2, 2)).unbind(1)
     ends = torch.stack((one[:, 0] / one.sum(1), two[:, 0] / two.sum(1)))

@@ -239,9 +239,7 @@ def _veil(clips: Tensor, draw: Counters, share: Tensor | float = VEIL_SHARE) -> 
     density = of_sample(draw.uniform(*VEIL) * draw.chance(share))
     uneven, part = draw.chance(UNEVEN_SHARE), draw.branch()
     depth = changed(
-        torch.ones_like(clips[:, :, :1]),
-        uneven,
-        lambda rows: random_depth(clips[rows], part.part(rows)),
+        torch.ones_like(clips[:, :, :1]), uneven, lambda rows: random_depth(clips[rows], part.part(rows))
     )
     # the light of the sky, which lights the scene as well
     airlight = draw.uniform(0.5, 0.95).minimum(0.1 + 2 * clips.mean((1, 2, 3, 4)))

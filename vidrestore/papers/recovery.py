@@ -28,6 +28,7 @@ from vidrestore.models.dust import (
 from vidrestore.models.fast.linear import Linear, PlainLinear, on_tokens
 
 T = TypeVar("T")
+Recovering = Callable[[Tensor], Tensor]  # groups of patches, (B, T, M) -> (B, T, N)
 WHITE = 255.0
 
 
@@ -82,9 +83,7 @@ class RecoverySystem(nn.Module):
     def forward(self, measurements: Tensor) -> Tensor:
         return self.at(0.0, measurements.dtype, PlainLinear)(measurements)
 
-    def at(
-        self, sigma: float | Tensor, dtype: torch.dtype, linear: type[Linear]
-    ) -> Callable[[Tensor], Tensor]:
+    def at(self, sigma: float | Tensor, dtype: torch.dtype, linear: type[Linear]) -> Recovering:
         """Return the function (B, T, M) -> (B, T, N) with products in `dtype`.
 
         Use `PackedLinear` for inference and `PlainLinear` for gradients. Values that depend on the weights
@@ -164,9 +163,7 @@ class Algorithm1(RecoverySystem):
         # D (N, K)
         self.dictionary = nn.Parameter(dct_dictionary(config.patch, config.atoms), requires_grad=False)
 
-    def at(
-        self, sigma: float | Tensor, dtype: torch.dtype, linear: type[Linear]
-    ) -> Callable[[Tensor], Tensor]:
+    def at(self, sigma: float | Tensor, dtype: torch.dtype, linear: type[Linear]) -> Recovering:
         """See `RecoverySystem.at`; `dtype` is ignored, since 16 bits would accumulate rounding errors."""
         config, sensing = self.config, sensing_or_identity(self.sensing, self.dictionary)
         bound = float(torch.linalg.matrix_norm(sensing @ self.dictionary, 2)) ** 2

@@ -27,7 +27,6 @@ of 64, the head size of ViT-B; internally patches are on the scale of 0 to 1.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import cast
 
@@ -37,7 +36,7 @@ from torch import Tensor, nn
 
 from vidrestore.models.dust import check_measurements, normalised_attention, weighted_attention
 from vidrestore.models.fast.linear import Linear, Product, on_tokens
-from vidrestore.papers.recovery import WHITE, RecoverySystem, builder
+from vidrestore.papers.recovery import WHITE, Recovering, RecoverySystem, builder
 
 
 @dataclass(frozen=True)
@@ -71,9 +70,7 @@ class UnfoldedTransformer(RecoverySystem):
         self.mapping = nn.Parameter(_glorot(config.blocks, config.width))  # W_b of each block
         self.output = nn.Linear(config.width, pixels)
 
-    def at(
-        self, sigma: float | Tensor, dtype: torch.dtype, linear: type[Linear]
-    ) -> Callable[[Tensor], Tensor]:
+    def at(self, sigma: float | Tensor, dtype: torch.dtype, linear: type[Linear]) -> Recovering:
         """See `RecoverySystem.at`. W_b precedes the attention, so one product yields q and W_b y."""
         embed, output = (
             Product(self.embedding.weight / WHITE, dtype, linear),
@@ -153,9 +150,7 @@ class Vit(RecoverySystem):
         self.norm = nn.LayerNorm(config.width)
         self.output = nn.Linear(config.width, pixels)
 
-    def at(
-        self, sigma: float | Tensor, dtype: torch.dtype, linear: type[Linear]
-    ) -> Callable[[Tensor], Tensor]:
+    def at(self, sigma: float | Tensor, dtype: torch.dtype, linear: type[Linear]) -> Recovering:
         """See `RecoverySystem.at`."""
         embed, output = Affine(self.embedding, dtype, linear), Affine(self.output, dtype, linear)
         blocks = [BlockAt(cast(Block, block), self.config.heads, dtype, linear) for block in self.blocks]

@@ -51,7 +51,14 @@ from torch import Tensor, nn
 
 from vidrestore.models.dust import dct_dictionary
 from vidrestore.models.fast.linear import Linear, Product, on_tokens
-from vidrestore.papers.recovery import RecoverySystem, UnfoldingConfig, builder, positive, sensing_or_identity
+from vidrestore.papers.recovery import (
+    Recovering,
+    RecoverySystem,
+    UnfoldingConfig,
+    builder,
+    positive,
+    sensing_or_identity,
+)
 
 SENSING_SCALE = 0.5  # factor on Glorot's rule
 
@@ -72,9 +79,7 @@ class Sista(RecoverySystem):
         # D (N, K)
         self.dictionary = nn.Parameter(dct_dictionary(config.patch, config.atoms), requires_grad=False)
 
-    def at(
-        self, sigma: float | Tensor, dtype: torch.dtype, linear: type[Linear]
-    ) -> Callable[[Tensor], Tensor]:
+    def at(self, sigma: float | Tensor, dtype: torch.dtype, linear: type[Linear]) -> Recovering:
         """See `RecoverySystem.at`; `dtype` is ignored, since 16 bits would accumulate rounding errors."""
         config, dictionary = self.config, self.dictionary
         sensing = sensing_or_identity(self.sensing, dictionary)
@@ -109,9 +114,7 @@ class SistaRnn(RecoverySystem):
         self.log_lambda1, self.log_lambda2 = positive(config.lambda1), positive(config.lambda2)
         self.log_step = positive(1.0)  # c
 
-    def at(
-        self, sigma: float | Tensor, dtype: torch.dtype, linear: type[Linear]
-    ) -> Callable[[Tensor], Tensor]:
+    def at(self, sigma: float | Tensor, dtype: torch.dtype, linear: type[Linear]) -> Recovering:
         """See `RecoverySystem.at`."""
         sensing = sensing_or_identity(self.sensing, self.dictionary)
         numbers = (self.log_lambda1.exp(), self.log_lambda2.exp(), self.log_step.exp())
@@ -186,9 +189,7 @@ class L1L1Rnn(SistaRnn):
     def __init__(self, config: UnfoldingConfig) -> None:
         super().__init__(config, config.atoms)
 
-    def at(
-        self, sigma: float | Tensor, dtype: torch.dtype, linear: type[Linear]
-    ) -> Callable[[Tensor], Tensor]:
+    def at(self, sigma: float | Tensor, dtype: torch.dtype, linear: type[Linear]) -> Recovering:
         """See `RecoverySystem.at`."""
         c = self.log_step.exp()
         unit = self.log_lambda1.exp() / c

@@ -75,10 +75,10 @@ def recovering_model(source: str, measured: Measured, name: str | None, device: 
     try:
         model = load_model(name or measured.model, str(device))
     except CheckpointError as error:
-        raise (
-            error
-            if name
-            else CheckpointError(f"{made}, which can't be loaded here; name its file with `model` ({error})")
+        if name:
+            raise
+        raise CheckpointError(
+            f"{made}, which can't be loaded here; name its file with `model` ({error})"
         ) from error
     if model.card.sha256 != measured.sha256:
         raise CheckpointError(

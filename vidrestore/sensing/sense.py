@@ -134,17 +134,8 @@ def _sense(reader: VideoReader, output: str, model: Model, options: SenseOptions
         video=info.video,
     )
     total, began = expected_frames(info, WHOLE), time.monotonic()
-    emit(
-        Planned(
-            info.path,
-            total,
-            details={
-                "rate": measured.rate,
-                "measurements": measured.measurements,
-                "patches": measured.patches,
-            },
-        )
-    )
+    details = {name: getattr(measured, name) for name in ("rate", "measurements", "patches")}
+    emit(Planned(info.path, total, details=details))
     sensor = Sensor(network, info.video.format, measured.grids, options.sigma, options.seed)
     with (
         frames_ahead(reader.frames()) as decoded,
@@ -152,10 +143,8 @@ def _sense(reader: VideoReader, output: str, model: Model, options: SenseOptions
     ):
         for frame in counted(decoded, info.path, total, "sense", emit):
             writer.write(sensor.measure(frame).numpy(), frame.pts, frame.duration)
-    if measured.left_out:
-        emit(
-            Warned(info.path, f"measurements hold the picture only; left out: {', '.join(measured.left_out)}")
-        )
+    if left_out := ", ".join(measured.left_out):
+        emit(Warned(info.path, f"measurements hold the picture only; left out: {left_out}"))
     damage = reader.damage.summary() if reader.damage.found else None
     return finished(Summary(info.path, output, writer.frames, time.monotonic() - began, damage=damage), emit)
 

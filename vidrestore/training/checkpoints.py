@@ -24,13 +24,7 @@ from vidrestore.files.locks import BusyError, Claims
 from vidrestore.files.regular import check_pickled
 from vidrestore.training.config import RunConfig
 
-_TYPES = {
-    "step": COUNT,
-    "seconds": float,
-    "init": list,
-    "identity": dict,
-    "curve": [{"step": COUNT}],
-}
+_TYPES = {"step": COUNT, "seconds": float, "init": list, "identity": dict, "curve": [{"step": COUNT}]}
 _BEST = {"step": COUNT, "psnr": float, "weights": dict}
 
 

@@ -1,5 +1,5 @@
-"""What learns: a network, its optimiser, the average of its weights, the learning rate of each step, and the
-validations, by which the best weights are kept.
+"""A network with its optimiser and the average of its weights, the learning rate of each step, and the
+validations, which select the best weights.
 """
 
 from __future__ import annotations

@@ -34,10 +34,7 @@ CACHE_BYTES = 1_500_000_000
 PAN = 224  # side in pixels of a window that moves over a photo
 TRIES = 30  # clips that are tried until one is large enough
 # pixel format and colour tags of a photo
-PHOTO_CODING = (
-    PixelFormat("yuv444p", "yuv", 8, 0, 0),
-    ColourTags(matrix=6, range=1, chroma_location=2),
-)
+PHOTO_CODING = (PixelFormat("yuv444p", "yuv", 8, 0, 0), ColourTags(matrix=6, range=1, chroma_location=2))
 
 
 class Footage:

@@ -15,14 +15,7 @@ import torch
 from torch import Tensor
 
 from vidrestore.colour import grey_to_planes, planes_to_grey, rgb_to_yuv, yuv_to_rgb
-from vidrestore.degrade import (
-    BATCHED,
-    DEGRADATIONS,
-    ON_HOST,
-    average_exposures,
-    motion,
-    with_moving_things,
-)
+from vidrestore.degrade import BATCHED, DEGRADATIONS, ON_HOST, average_exposures, motion, with_moving_things
 from vidrestore.degrade.branches import degraded, of_sample, one_by_one
 from vidrestore.degrade.coding import random_coding
 from vidrestore.degrade.counters import Counters, constants
