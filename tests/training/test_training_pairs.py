@@ -22,7 +22,7 @@ from torch import Tensor
 from training_runs import RecordedEvents
 
 from vidrestore.colour import planes_to_grey, yuv_to_rgb
-from vidrestore.degrade import DEGRADATIONS, average_light
+from vidrestore.degrade import DEGRADATIONS, average_exposures
 from vidrestore.errors import ConfigError
 from vidrestore.frames import ColourTags, PixelFormat
 from vidrestore.media.reader import VideoReader
@@ -211,7 +211,7 @@ def test_a_blurred_crop_may_be_the_mean_of_frames_around_the_sharp_one(monkeypat
         (frames,) = scenes.given
         lengths.add(len(frames))
         torch.testing.assert_close(clean, frames[len(frames) // 2], atol=1 / 255, rtol=0)
-        torch.testing.assert_close(degraded, average_light(frames)[0], atol=1 / 255, rtol=0)
+        torch.testing.assert_close(degraded, average_exposures(frames, len(frames))[0], atol=1 / 255, rtol=0)
     assert lengths == {3, 5, 7}
 
 
@@ -244,7 +244,7 @@ def test_averages_of_a_moving_clip_are_of_frames_around_the_sharp_one(monkeypatc
     assert {len(window[0]) for window in windows[1:]} == {3, 5, 7}
     for given, sharp, (window,) in zip(degraded, clean, windows[1:], strict=True):
         torch.testing.assert_close(sharp, window[len(window) // 2], atol=1 / 255, rtol=0)
-        torch.testing.assert_close(given, average_light(window)[0], atol=1 / 255, rtol=0)
+        torch.testing.assert_close(given, average_exposures(window, len(window))[0], atol=1 / 255, rtol=0)
 
 
 def test_shares_of_crops_are_left_alone_combined_and_compressed(monkeypatch):

@@ -57,13 +57,8 @@ def add_gaussian_noise(
     return noisy.to(samples.dtype)
 
 
-def add_camera_noise(clips: Tensor, shot: Tensor, read: Tensor, noise: Tensor) -> Tensor:
-    """Add noise of variance shot * light + read, (..., 3) each, to (..., T, 3, H, W); `noise` is normal."""
-    light = to_light(clips)
-    return from_light(light + _scaled(noise, light, shot, read))
-
-
-def _scaled(noise: Tensor, light: Tensor, shot: Tensor, read: Tensor) -> Tensor:
+def scaled_noise(noise: Tensor, light: Tensor, shot: Tensor, read: Tensor) -> Tensor:
+    """Scale normal noise to the variance shot * light + read, (..., 3) each, of light (..., T, 3, H, W)."""
     shot, read = (each[..., None, :, None, None] for each in (shot, read))
     return noise * (shot * light + read).sqrt()
 
@@ -130,7 +125,7 @@ def _sensed(clips: Tensor, draw: Counters) -> Tensor:
     through = kind < DEMOSAICED
     lines = of_sample(draw.uniform(*ROWS) * through) * draw.normal(shape[1], 1, shape[3], 1)
     light = to_light(clips)
-    noise = _scaled(noise + lines, light, level * gains, read * gains**2)
+    noise = scaled_noise(noise + lines, light, level * gains, read * gains**2)
     settings = [of_sample(draw.uniform(*bounds)) for bounds in (BEND, FOLLOW)]
 
     def interpolated(rows: Rows) -> Tensor:

@@ -40,11 +40,6 @@ FARTHEST = 26  # pixels; most reach of a path's kernel from its centroid
 BORDER = 20  # multiple of the sides of a canvas, for fast Fourier transforms
 
 
-def average_light(frames: Tensor) -> Tensor:
-    """Return the exposure over consecutive frames (T, 3, H, W): (1, 3, H, W)."""
-    return from_light(to_light(frames).mean(0, keepdim=True))
-
-
 def average_exposures(clip: Tensor, exposure: int) -> Tensor:
     """Return (T, 3, H, W) from (T * exposure, 3, H, W): the average light of `exposure` frames each."""
     return from_light(to_light(clip).unflatten(0, (-1, exposure)).mean(1))
