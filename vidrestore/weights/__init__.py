@@ -101,7 +101,9 @@ def resolve(source: str) -> str:
 def pull(source: str, folder: Path | None = None, *, quiet: bool = False) -> Path:
     """Fetch weights by name or hub address and return the checked file. Raises CheckpointError."""
     if quiet:
-        hub.hide_progress()
+        from huggingface_hub.utils.tqdm import disable_progress_bars
+
+        disable_progress_bars()
     if source.startswith("hf:"):
         path = _file(source)
         read_model(path)

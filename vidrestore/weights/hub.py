@@ -85,13 +85,6 @@ def fetch(address: HubAddress, *, again: bool = False) -> Path:
         raise CheckpointError(_failure(address, "can't be fetched", error)) from error
 
 
-def hide_progress() -> None:
-    """Disable progress bars of the hub's client in this process."""
-    from huggingface_hub.utils.tqdm import disable_progress_bars
-
-    disable_progress_bars()
-
-
 def pull(card: Card) -> Path:
     """Return the checked file of a manifest entry with a hub address, fetched if needed, again if damaged.
 
