@@ -1,6 +1,4 @@
-"""Metrics and frames of the protocols, each computed another way: by hand, by loops, by numbers that are
-known.
-"""
+"""Metrics and frames of the protocols, each computed by hand, by loops, or as published."""
 
 from itertools import product
 

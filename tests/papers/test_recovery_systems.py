@@ -1,6 +1,4 @@
-"""What all systems of the DUST paper have in common here: sizes, gradients, number formats, files, training,
-sensing.
-"""
+"""The systems of the DUST paper: sizes, gradients, number formats, files, training, sensing."""
 
 import os
 import subprocess
@@ -148,9 +146,7 @@ def test_recipes_of_the_systems_differ_in_nothing_but_the_system_and_how_it_lear
 
 
 def trained(output: Path, *arguments: str) -> list[str]:
-    """Names of what examples/train_systems.sh trains, with a command in the place of `vidrestore train` that
-    makes the file only.
-    """
+    """Return the names that examples/train_systems.sh trains, with a command that only makes files."""
     fake = output.parent / "fake.sh"
     fake.write_text('touch "${2%.toml}.safetensors"; basename "$2" .toml\n')
     script = SYSTEMS.parents[1] / "train_systems.sh"

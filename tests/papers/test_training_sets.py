@@ -1,6 +1,4 @@
-"""Networks are trained from the papers' datasets as released: crops of pairs and of clips, and whole runs of
-tiny networks.
-"""
+"""Training from the papers' datasets as released: crops of pairs and clips, and whole runs."""
 
 from functools import partial
 from typing import Any

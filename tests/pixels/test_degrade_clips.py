@@ -1,6 +1,4 @@
-"""Haze, rain, snow, blur and camera noise: by their formulas, coherent in time, the same for the same
-generator.
-"""
+"""Haze, rain, snow, blur and noise: formulas, coherence in time, equal for equal generators."""
 
 import math
 

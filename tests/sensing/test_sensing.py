@@ -1,6 +1,4 @@
-"""Videos measured and recovered by networks whose answer is known: same samples, times and tags; and what is
-refused.
-"""
+"""Videos measured and recovered without loss: same samples, times and tags; and refusals."""
 
 import json
 import math
@@ -484,9 +482,7 @@ def test_options_out_of_range_are_refused(values, message):
 
 @pytest.fixture
 def listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder of weights in the place of the bundled one, for rates of 0.25 and 0.5, and one that senses
-    nothing.
-    """
+    """A folder in the place of the bundled weights: rates of 0.25 and 0.5, and a denoiser."""
     folder = tmp_path / "listed"
     folder.mkdir()
     networks = {

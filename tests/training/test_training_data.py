@@ -1,6 +1,4 @@
-"""How data is read: decoded files that are kept, processes that make batches; what is read is the same
-however it is done.
-"""
+"""Data from decoded files or from worker processes are the same; damaged files are named."""
 
 import errno
 import os

@@ -1,6 +1,4 @@
-"""Image networks are trained on crops and the same crops degraded: the pairs, the loss, and a whole run of a
-tiny network.
-"""
+"""Training of image networks: pairs of crops, losses, and whole runs of a tiny network."""
 
 import json
 import math

@@ -1,6 +1,4 @@
-"""Checkpoints of the authors' code: brought in through the command, and refused where they are something
-else.
-"""
+"""Checkpoints of the authors' code, imported by the command, or refused."""
 
 import json
 from pathlib import Path

@@ -447,9 +447,7 @@ def test_a_manifest_that_there_is_no_room_for_stays_as_it_was(folder, monkeypatc
 
 @pytest.fixture
 def run_with_hub(commands: Commands) -> Callable[..., str]:
-    """Run code in a process whose hub is `endpoint` and whose cache is new for each `folder`; returns the
-    last line that it prints, or of its error.
-    """
+    """Run code with a hub at `endpoint` and a cache beside `folder`; return the last line printed."""
 
     def run(code: str, folder: Path, endpoint: str, **environment: str) -> str:
         settings = {
@@ -481,9 +479,7 @@ sys.exit()
 
 @pytest.fixture
 def hub_folder(folder: Path) -> Path:
-    """A folder of weights whose one entry lies on the hub; the right file stays beside it as
-    `right.safetensors`.
-    """
+    """A folder whose one entry lies on the hub, with the file as `right.safetensors`."""
     (folder / "tiny-denoise.safetensors").rename(folder / "right.safetensors")
     edit_manifest(folder, file=None, hub=ADDRESS)
     return folder
