@@ -110,7 +110,13 @@ def in_order(make: Callable[[int], T], numbers: range, workers: int) -> Generato
     """
     if not workers:
         return (make(number) for number in numbers)
-    _check_shared_memory()
+    try:  # without shared memory DataLoader would fail halfway and leave workers behind
+        multiprocessing.get_context("spawn").Lock()
+    except OSError as error:
+        raise WorkerError(
+            f"no processes can be started to make batches ({error.strerror}); they need shared memory, "
+            "/dev/shm on Linux: mount it, or set `workers=0`"
+        ) from error
     loader = DataLoader(
         _MapDataset(make),
         batch_size=None,
@@ -123,17 +129,6 @@ def in_order(make: Callable[[int], T], numbers: range, workers: int) -> Generato
         multiprocessing_context="spawn",
     )
     return _closing_workers(iter(loader))
-
-
-def _check_shared_memory() -> None:
-    """Raise WorkerError if semaphores can't be made: DataLoader would leave workers behind."""
-    try:
-        multiprocessing.get_context("spawn").Lock()
-    except OSError as error:
-        raise WorkerError(
-            f"no processes can be started to make batches ({error.strerror}); they need shared memory, "
-            "/dev/shm on Linux: mount it, or set `workers=0`"
-        ) from error
 
 
 def _closing_workers(results: Any) -> Generator[Any]:
