@@ -99,7 +99,7 @@ def resolve(source: str) -> str:
 
 
 def pull(source: str, folder: Path | None = None, *, quiet: bool = False) -> Path:
-    """Fetch weights by name or hub address and return the checked file. Raises CheckpointError."""
+    """Return the checked file of weights, fetched if it is not bundled. Raises CheckpointError."""
     if quiet:
         from huggingface_hub.utils.tqdm import disable_progress_bars
 
