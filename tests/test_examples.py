@@ -147,15 +147,6 @@ def test_denoisers_are_compared_on_the_same_noise(repository, monkeypatch):
     assert compare.measure([clean], "dust-denoise", "fixed", 16, 20.0)[0] == found["fixed"][0]
 
 
-def test_before_after_says_what_is_wrong(tmp_path, script):
-    write_video(tmp_path / "a.mkv", 2)
-    write_video(tmp_path / "b.mkv", 2, size=(32, 48))
-    code, message = script("before_after")(tmp_path / "a.mkv", tmp_path / "b.mkv", "--frame", 2)
-    assert code == 1 and "a.mkv: there is no frame 2" in message
-    code, message = script("before_after")(tmp_path / "a.mkv", tmp_path / "b.mkv")
-    assert code == 2 and "differ in size: (64, 48) and (32, 48)" in message
-
-
 @pytest.fixture
 def programs(tmp_path: Path, repository: Path) -> dict[str, str]:
     """An environment whose `vidrestore` changes nothing and whose `ffmpeg` copies: y4m to its output, or the

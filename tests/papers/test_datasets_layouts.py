@@ -1,6 +1,4 @@
-"""The papers' datasets are found in made-up folders of every layout that releases have, and paired as they
-should be.
-"""
+"""The papers' datasets are found and paired in folders of every layout of the releases."""
 
 import re
 from typing import NamedTuple
@@ -76,9 +74,7 @@ PAIRS = [
 
 
 class Clips(NamedTuple):
-    """Folders with the same frames in each, and the clips that are found there, the first one with small
-    frames in a folder, or none.
-    """
+    """Folders with the same frames each, the clips found there, and the folder of small frames, if any."""
 
     name: str
     split: str

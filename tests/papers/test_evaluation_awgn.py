@@ -1,6 +1,4 @@
-"""The protocol of RGB video denoising: noise as it is drawn, planes of an opponent transform, means in the
-right order.
-"""
+"""The protocol of RGB video denoising: noise as drawn, opponent planes, the order of the means."""
 
 from pathlib import Path
 from typing import Any

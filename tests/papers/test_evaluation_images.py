@@ -13,8 +13,14 @@ from vidrestore.errors import CheckpointError, DatasetError, OptionError
 from vidrestore.evaluation import evaluate
 from vidrestore.evaluation.results import GIVEN, System
 from vidrestore.models.mb_taylorformer import settings_of
-from vidrestore.papers.paper_metrics import luma_metrics, matlab_luma_metrics, rgb_metrics, volume_metrics
-from vidrestore.papers.rgb_protocols import measure_pictures, picture_metrics
+from vidrestore.papers.rgb_protocols import (
+    luma_metrics,
+    matlab_luma_metrics,
+    measure_pictures,
+    picture_metrics,
+    rgb_metrics,
+    volume_metrics,
+)
 from vidrestore.papers.set_files import Pair
 from vidrestore.papers.tables import find_systems, read_table
 from vidrestore.weights import load_model, save_model

@@ -1,6 +1,4 @@
-"""Metrics and frames of the protocols, each computed another way: by hand, by loops, by numbers that are
-known.
-"""
+"""Metrics and frames of the protocols, each computed by hand, by loops, or as published."""
 
 from itertools import product
 
@@ -12,7 +10,7 @@ from sample_videos import sample_planes, write_video
 
 from vidrestore.errors import DatasetError, MediaError
 from vidrestore.evaluation.sequence_frames import area_matrix, eight_bits, grey
-from vidrestore.papers.paper_metrics import (
+from vidrestore.papers.rgb_protocols import (
     luma_metrics,
     matlab_luma,
     matlab_luma_metrics,

@@ -13,7 +13,7 @@ from vidrestore.evaluation.results import GIVEN, ClipMetrics, System
 from vidrestore.metrics import psnr, ssim
 from vidrestore.models.fast.linear import PlainLinear
 from vidrestore.papers import sensed_patches
-from vidrestore.papers.sensed_patches import clip_spans, fits, gray_video, measure, restored_video, restorer
+from vidrestore.papers.sensed_patches import fits, gray_video, measure, restored_video, restorer
 from vidrestore.papers.set_files import FrameSequence
 from vidrestore.papers.tables import Table, TableSet, seed_of
 from vidrestore.weights import Model, build_network
@@ -58,12 +58,6 @@ def write_clip(folder: Path, frames: int, size: tuple[int, int] = (18, 22)) -> F
 
 def figures(made: Table, sequence: FrameSequence, *taking: System, shown_count: int = 0) -> list[ClipMetrics]:
     return list(measure(made, made.sets[0], [sequence], taking, shown_count))
-
-
-def test_clips_stand_side_by_side_and_the_last_one_reaches_back():
-    assert list(clip_spans(40, 20)) == [(0, 20, 0), (20, 40, 20)]
-    assert list(clip_spans(50, 20)) == [(0, 20, 0), (20, 40, 20), (30, 50, 40)]
-    assert list(clip_spans(7, 20)) == [(0, 7, 0)]
 
 
 def test_at_most_200_frames_of_a_video_are_taken(tmp_path):

@@ -4,7 +4,6 @@ import re
 
 import pytest
 
-from vidrestore.errors import OptionError
 from vidrestore.papers.datasets import splits
 from vidrestore.papers.suites import PROTOCOLS
 from vidrestore.papers.tables import AVERAGE, Table, read_table, table_names
@@ -95,8 +94,3 @@ def test_the_figures_are_those_of_the_paper_in_its_order(name, shared):
 def in_order(row: list[str], line: list[str]) -> bool:
     rest = iter(line)
     return all(figure in rest for figure in row)
-
-
-def test_an_unknown_table_is_an_error_that_lists_them():
-    with pytest.raises(OptionError, match="no suite named 'vsr-table9'; there are: awgn-rgb, dust-table2"):
-        read_table("vsr-table9")

@@ -1,6 +1,4 @@
-"""What all systems of the DUST paper have in common here: sizes, gradients, number formats, files, training,
-sensing.
-"""
+"""The systems of the DUST paper: sizes, gradients, number formats, files, training, sensing."""
 
 import os
 import subprocess
@@ -148,9 +146,7 @@ def test_recipes_of_the_systems_differ_in_nothing_but_the_system_and_how_it_lear
 
 
 def trained(output: Path, *arguments: str) -> list[str]:
-    """Names of what examples/train_systems.sh trains, with a command in the place of `vidrestore train` that
-    makes the file only.
-    """
+    """Return the names that examples/train_systems.sh trains, with a command that only makes files."""
     fake = output.parent / "fake.sh"
     fake.write_text('touch "${2%.toml}.safetensors"; basename "$2" .toml\n')
     script = SYSTEMS.parents[1] / "train_systems.sh"
@@ -187,14 +183,3 @@ def test_the_script_changes_what_it_says(tmp_path):
     both = read_config(tmp_path / "out" / "vit-cs20-noise50.toml")
     assert (both.task, both.model, both.training.sigma) == ("recover", {"measurements": 51}, (50.0,))  # type: ignore[attr-defined]
     assert both.parameters == {"rate": 0.2, "sigma": [50.0]}
-
-
-def test_ablations_are_the_heads_the_matrix_f_and_the_weighted_softmax(tmp_path):
-    names = trained(tmp_path / "out", "ablations")
-    models = {name: read_config(tmp_path / "out" / f"{name}.toml").model for name in names}
-    assert [models[f"printed-mh{heads}-dust-denoise20"]["heads"] for heads in (2, 6, 8)] == [2, 6, 8]
-    for name, model in models.items():
-        family = "unfolded-transformer" if name.startswith("unfolded") else "dust"
-        network: Any = build_network(family, model)
-        assert getattr(network.config, "correlation", False) == ("-f-" in name)
-        assert network.config.normalise == ("weighted" not in name)

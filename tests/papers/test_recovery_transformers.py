@@ -17,9 +17,7 @@ TOKENS = pytest.mark.parametrize("normalise", [True, False], ids=["normalised", 
 
 
 def share(tokens: list[Tensor], own: int, other: int, normalise: bool) -> Tensor:
-    """beta_u exp(q_t . q_u), as printed (Eq. 13 and 16), or exp(q_t . q_u) of tokens of zero mean and unit
-    variance.
-    """
+    """beta_u exp(q_t . q_u) (Eq. 13 and 16), or exp(q_t . q_u) of normalised tokens."""
     if normalise:
         tokens = [(token - token.mean()) / (token.var(correction=0) + 1e-5).sqrt() for token in tokens]
         return torch.exp(tokens[own] @ tokens[other])

@@ -34,9 +34,7 @@ def weights(network: Any) -> tuple[Tensor, Tensor, float, float, float]:
 
 
 def of_frames(network: Any, group: Tensor, step: Any, start: Tensor) -> Tensor:
-    """The signals of a group, frame by frame: `step` makes the code of a frame from its measurements and the
-    code before.
-    """
+    """Return the signals of a group; `step` makes a frame's code from measurements and the last code."""
     code, signals = start, []
     for measurement in network.measure(group).detach():
         code = step(measurement, code)
@@ -85,9 +83,7 @@ def test_sista_equals_its_equations_with_the_step_that_is_sure_to_converge(measu
 
 
 def plateaus(values: Tensor, centre: Tensor, w0: Tensor, w1: Tensor) -> Tensor:
-    """argmin of 1/2 (u - v)^2 + w0 |u| + w1 |u - a|: the best of the points where the derivative is 0 or
-    jumps.
-    """
+    """argmin of 1/2 (u - v)^2 + w0 |u| + w1 |u - a|, among the points of zero or jumping slope."""
     found = torch.stack(
         [torch.zeros_like(values), centre, *(values + i * w0 + j * w1 for i in (-1, 1) for j in (-1, 1))]
     )
@@ -147,9 +143,7 @@ def test_the_double_plateau_minimises_its_proximal_problem(ratio):
 
 
 def objective(network: Any, codes: Tensor, measured: Tensor, before: Tensor) -> Tensor:
-    """SISTA's, of codes (B, K) and measurements (B, M) of one frame, with the signals (B, N) of the frame
-    before.
-    """
+    """SISTA's, of a frame's codes (B, K), measurements (B, M) and the last signals (B, N)."""
     signals = codes @ network.dictionary.mT
     known = 0.5 * (measured - signals @ network.sensing.mT).square().sum(
         -1

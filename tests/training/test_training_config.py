@@ -47,11 +47,6 @@ def test_a_configuration_reads_as_written_with_defaults_for_the_rest(tmp_path):
     assert config.folder == tmp_path
 
 
-def test_parameters_for_the_card_are_optional(tmp_path):
-    assert read_config(write_config(tmp_path)).parameters == {}
-    assert read_config(write_config(tmp_path, {"parameters": {"rate": 0.2}})).parameters == {"rate": 0.2}
-
-
 def test_every_example_is_a_configuration_named_as_its_file(repository):
     examples = sorted((repository / "examples" / "train").glob("*.toml"))
     assert examples
@@ -68,26 +63,20 @@ def of_clips(folder: Path, changes: Mapping[str, Mapping[str, object]]) -> RunCo
 
 WRONG: list[tuple[str, object, str]] = [
     ("name", "../tiny", "name must match pattern"),
-    ("name", 3, "name must be a valid string, found 3"),
     ("colour", "red", "unknown: colour; there are: name, task, family, model, data, training, parameters"),
     ("family", None, "missing: family"),
     ("task", "denoize", "task must be denoise or recover for dust, found 'denoize'"),
     ("task", "recover", "task must be recover with [model] measurements, else denoise, found 'recover'"),
     ("data.clips", None, "[data]: missing: clips"),
     ("data.clip", "clips", "[data]: unknown: clip; there are: clips, stills"),
-    ("data.clips", 1, "[data]: clips must be a valid string or a valid array, found 1"),
     ("data.validation", "held.mkv", "[data]: validation must be a valid array, found 'held.mkv'"),
     ("data.validation", ["clips/held.mkv"], "[data]: validation must be names of files in the folder data."),
-    ("data.validation", [1], "[data]: validation, item 0 must be a valid string, found 1"),
     ("data.still_share", 1.5, "[data]: still_share must be less than or equal to 1, found 1.5"),
-    ("data.match_share", "most", "[data]: match_share must be a valid number, found 'most'"),
     ("data.strides", [], "[data]: strides must have at least 1 item after validation, not 0, found []"),
     ("data.strides", [8, 0], "[data]: strides, item 1 must be greater than or equal to 1, found 0"),
     ("data.pool", 39, "[data]: pool must be at least one window of 40 groups, found 39"),
     ("training.steps", None, "[training]: missing: steps"),
-    ("training.steps", 0, "[training]: steps must be greater than or equal to 1, found 0"),
     ("training.steps", 10.0, "[training]: steps must be a valid integer, found 10.0"),
-    ("training.steps", True, "[training]: steps must be a valid integer, found True"),
     ("training.sigma", 20, "[training]: sigma must be a valid array, found 20"),
     ("training.sigma", [0.0], "[training] sigma must be above 0 to denoise, found [0.0]"),
     (
@@ -95,11 +84,6 @@ WRONG: list[tuple[str, object, str]] = [
         [0.0, 50.0],
         "sigma must be one level of 0 or more, or a lowest and a highest",
     ),
-    ("training.sigma", [50.0, 10.0], "[training]: sigma must be"),
-    ("training.sigma", [1, 2, 3], "[training]: sigma must have at most 2 items"),
-    ("training.sigma", [], "[training]: sigma must have at least 1 item"),
-    ("training.learning_rate", 0, "[training]: learning_rate must be greater than 0, found 0"),
-    ("training.seed", -1, "[training]: seed must be greater than or equal to 0, found -1"),
     ("training.precision", "fp8", "precision must be 'bf16', 'fp16' or 'fp32', found 'fp8'"),
     ("training.schedule", "plateau", "[training]: unknown: schedule; there are:"),
 ]
@@ -216,10 +200,6 @@ def test_a_list_that_is_set_needs_no_brackets(tmp_path, text, expected):
     assert read_config(write_config(tmp_path), [f"data.validation={text}"]).data.validation == expected
 
 
-def test_the_last_of_two_values_that_are_set_counts_and_equals_signs_may_be_in_it(tmp_path):
-    assert read_config(write_config(tmp_path), ["data.clips=a", "data.clips=b=c"]).data.clips == "b=c"
-
-
 def test_another_family_or_dataset_that_is_set_is_checked_by_its_own_names(tmp_path):
     without = {
         "training": {"sigma": None},
@@ -230,17 +210,13 @@ def test_another_family_or_dataset_that_is_set_is_checked_by_its_own_names(tmp_p
 
 
 SET_WRONG: list[tuple[str, type[VidRestoreError], str]] = [
-    ("training.step=3", ConfigError, "[training]: unknown: step; there are: steps, batch, "),
     (
         "training.learnign_rate=3",
         ConfigError,
         "[training]: unknown: learnign_rate; there are: learning_rate, steps, batch, ",
     ),
     ("training.steps=many", ConfigError, "[training]: steps must be a valid integer, found 'many'"),
-    ("training.steps=2.5", ConfigError, "[training]: steps must be a valid integer, found 2.5"),
-    ("training.steps=", ConfigError, "[training]: steps must be a valid integer, found ''"),
     ("training.sigma=10,x", ConfigError, "[training]: sigma must be a valid array, found '10,x'"),
-    ("training.steps=0", ConfigError, "[training]: steps must be greater than or equal to 1, found 0"),
     (
         "trainng.steps=3",
         OptionError,
@@ -330,8 +306,9 @@ def test_a_configuration_that_is_printed_has_all_defaults_and_reads_back_equal(r
         config = with_full_model(read_config(path))
         copy = tmp_path / path.name
         copy.write_text(config_toml(config))
-        again = read_config(copy)
-        assert replace(again, path=path) == config == replace(with_full_model(again), path=path), path.name
+        again = replace(read_config(copy), path=path)
+        assert vars(again) | {"model": config.model} == vars(config), path.name
+        assert config_toml(again) == config_toml(with_full_model(again)) == copy.read_text(), path.name
         assert set(tomllib.loads(copy.read_text())["training"]) >= {"steps", "batch", "seed", "clip_norm"}
 
 

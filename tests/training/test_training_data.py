@@ -1,6 +1,4 @@
-"""How data is read: decoded files that are kept, processes that make batches; what is read is the same
-however it is done.
-"""
+"""Data from decoded files or from worker processes are the same; damaged files are named."""
 
 import errno
 import os
@@ -333,12 +331,3 @@ def test_files_without_room_are_decoded_when_needed_and_counted(tmp_path):
     assert messages == [
         f"3 of 3 files have no room in {tmp_path / 'cache'} (1e-05 GB): they are decoded when they are needed"
     ]
-
-
-def test_planes_of_a_file_have_their_shapes(tmp_path):
-    path = tmp_path / "file"
-    path.write_bytes(bytes(HEADER) + bytes(range(10)))
-    assert equal(
-        Decoded(path, ((1, 2, 3), (4, 1, 1))).planes(),
-        (torch.arange(6).view(1, 2, 3), torch.arange(6, 10).view(4, 1, 1)),
-    )

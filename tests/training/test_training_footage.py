@@ -99,13 +99,6 @@ def test_decoded_clips_are_kept_up_to_a_size_the_latest_used(tmp_path, monkeypat
     assert decoded == ["a", "b", "c", "b"]
 
 
-def test_one_clip_is_kept_even_where_it_is_larger_than_the_cache(tmp_path):
-    luma(tmp_path / "a.mkv", 4)
-    source = Footage([tmp_path / "a.mkv"], [], frames=2, still_share=0, cache_bytes=10)
-    source.window(np.random.default_rng(0))
-    assert source.cached_bytes == 4 * 64 * 48 * 3 // 2
-
-
 def test_ten_bit_and_gray_clips_become_8_bit_grey_levels(tmp_path):
     ten = luma(tmp_path / "ten.mkv", 2, pix_fmt="yuv420p10le")
     assert torch.equal(

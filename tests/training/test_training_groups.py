@@ -80,11 +80,6 @@ def test_a_batch_depends_on_the_seed_and_the_step_not_on_what_came_before():
     assert len({late.batch(step, 5)[1] for step in range(37, 60)}) > 4
 
 
-def test_each_step_draws_its_own_batch():
-    kept = pool((20.0,), pool=400)
-    assert len({tuple(kept.batch(step, 10)[0][:, 0, 0].tolist()) for step in range(8)}) == 8
-
-
 def test_a_batch_holds_groups_of_nearly_its_noise_level():
     kept = pool(pool=400)
     for step in range(200):

@@ -275,13 +275,6 @@ def test_a_model_that_can_not_be_is_an_error_of_the_configuration(tmp_path, chan
         train(tiny_run(tmp_path, changes), tmp_path / "runs")
 
 
-@pytest.mark.parametrize("value", ["[2]", "[3, -3]", "7"])
-def test_a_limit_of_offsets_that_is_no_range_is_an_error_of_the_configuration(repository, value, capsys):
-    config = repository / "examples" / "train" / "mb-taylorformer-h-derain.toml"
-    assert run_command("--config", config, "--print-config", "--set", f"model.offset_limit={value}") == 1
-    assert "offset_limit" in capsys.readouterr().err
-
-
 @pytest.mark.parametrize("size", ["inf", "nan"])
 def test_a_cache_has_a_size(tmp_path, size, capsys):
     assert run_command("--config", write_config(tmp_path), "--cache-gb", size) == 2
@@ -338,17 +331,6 @@ def test_the_command_prints_progress_on_stderr_and_the_path_on_stdout(tmp_path, 
     assert "sigma 20: " in lines[-2]
     assert run_command("--config", config, "-o", tmp_path / "runs", "--resume", "--device", "cpu") == 0
     assert f"step 12 of 12, on cpu, from {tmp_path / 'runs' / 'tiny.checkpoint'}\n" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [({"data": {"clips": "nowhere"}}, "nowhere: no such folder"), ({"data": {"clip": "a"}}, "unknown: clip")],
-)
-def test_a_wrong_configuration_is_one_line_and_exit_code_1(tmp_path, capsys, changes, message):
-    assert run_command("--config", write_config(tmp_path, changes), "-o", tmp_path / "runs") == 1
-    errors = [line for line in capsys.readouterr().err.splitlines() if line.startswith("vidrestore: ")]
-    assert len(errors) == 1
-    assert message in errors[0]
 
 
 def test_memory_that_ran_out_is_an_error_that_names_the_batch(tmp_path, monkeypatch):

@@ -1,6 +1,4 @@
-"""What is promised about processes: signals, kills and full disks leave a run that resumes to the same
-weights; several processes train as one does.
-"""
+"""Signals, kills and full disks leave a run that resumes; several processes train as one does."""
 
 import json
 import os

@@ -74,27 +74,6 @@ def test_lines_that_are_none_of_ours_end_the_log(tmp_path, rubbish):
     assert (list(log.steps), list(log.losses), len(path.read_text().splitlines())) == ([1], [2.0], 1)
 
 
-@pytest.mark.skipif(not Path("/proc/self/io").exists(), reason="needs a system that counts calls")
-def test_a_long_log_is_read_in_few_calls(tmp_path):
-    log = begun(tmp_path / "a.jsonl", 0)
-    for step in range(1, 2001):
-        log(stepped(step))
-    log.close()
-    before = reads()
-    again = begun(tmp_path / "a.jsonl", 2000)
-    assert reads() - before < 200 and list(again.steps) == list(range(1, 2001))
-    again.close()
-
-
-def reads() -> int:
-    """Calls of this process so far that read."""
-    return int(
-        next(
-            line for line in Path("/proc/self/io").read_text().splitlines() if line.startswith("syscr")
-        ).split()[1]
-    )
-
-
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
 def test_a_log_that_can_not_be_written_is_named(tmp_path):
     log = begun(tmp_path / "log.jsonl", 0)

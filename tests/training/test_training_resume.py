@@ -1,6 +1,4 @@
-"""Runs that are interrupted, run out of disk, or diverge: what was reached stays, and a resumed run ends as
-if nothing had been.
-"""
+"""Runs that are interrupted, run out of disk, or diverge, and resumed runs, which end the same."""
 
 import errno
 import io

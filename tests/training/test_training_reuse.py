@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import weakref
 from typing import Any
 
 import numpy as np
@@ -75,19 +74,3 @@ def test_a_process_that_breaks_while_it_is_ended_is_no_error():
     given = batches._closing_workers(Loaded())
     assert next(given) == 1
     given.close()
-
-
-def test_without_a_method_to_end_workers_their_iterator_is_let_go():
-    class Loaded:
-        def __iter__(self) -> Loaded:
-            return self
-
-        def __next__(self) -> int:
-            return 1
-
-    loaded = Loaded()
-    held, given = weakref.ref(loaded), batches._closing_workers(loaded)
-    del loaded
-    assert next(given) == 1
-    given.close()
-    assert held() is None

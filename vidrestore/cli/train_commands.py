@@ -159,8 +159,8 @@ def _rehearse(recipe: RunConfig, init: list[str] | None, device: str, reading: R
     from vidrestore.training.rehearsal import memory_used, rehearse
 
     reading = replace(reading, notice=lambda text: say(f"vidrestore: {text}", sys.stderr))
-    for done in rehearse(recipe, init=init, device=device, reading=reading):
-        show(f"{done.seconds:7.2f} s  {done.description}")
+    for description, seconds in rehearse(recipe, init=init, device=device, reading=reading):
+        show(f"{seconds:7.2f} s  {description}")
     left = f" but decoded videos in {reading.cache}" if reading.cache else ""
     show(f"at most {memory_used()}; nothing was kept{left}")
 

@@ -7,13 +7,8 @@ state or counters give the same result on every machine. Things that stand in a 
 frame, falling things continue to fall, and noise is different in every frame.
 """
 
-from vidrestore.degrade.added_noise import (
-    add_camera_noise,
-    add_gaussian_noise,
-    camera_noise,
-    white_noise,
-)
-from vidrestore.degrade.blur import average_exposures, average_light, blur, gaussian_blurred, motion
+from vidrestore.degrade.added_noise import add_gaussian_noise, camera_noise, white_noise
+from vidrestore.degrade.blur import average_exposures, blur, gaussian_blurred, motion
 from vidrestore.degrade.branches import Degradation, of_one_clip, one_by_one
 from vidrestore.degrade.coloured_noise import random_coloured_noise
 from vidrestore.degrade.haze import add_haze, haze
@@ -35,13 +30,11 @@ DEGRADATIONS["coloured"] = random_coloured_noise
 
 __all__ = [
     "DEGRADATIONS",
-    "add_camera_noise",
     "add_gaussian_noise",
     "add_haze",
     "add_rain",
     "add_snow",
     "average_exposures",
-    "average_light",
     "gaussian_blurred",
     "imresize",
     "motion",

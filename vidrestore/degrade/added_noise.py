@@ -35,13 +35,12 @@ def add_gaussian_noise(
     clip_and_round: bool = True,
     depth: int = 8,
 ) -> Tensor:
-    """Add white Gaussian noise of standard deviation `sigma` (0-255 scale) to samples of any shape; keep
-    shape, dtype and device.
+    """Add white Gaussian noise of `sigma` (0-255 scale) to samples of any shape, dtype and device, which it
+    keeps.
 
-    `samples` are integers of `depth` bits, or floats on their scale. The noise comes from `generator`, on its
-    device; a seed stands for a new generator on the CPU, which gives the same noise on every machine. Use one
-    generator for all frames of a video: with the same seed for each, their noise would be the same.
-    `clip_and_round` returns whole samples in [0, 2^depth - 1], as a file holds them; ValueError for integers
+    `samples` are integers of `depth` bits, or floats on their scale. A seed stands for a new `generator` on
+    the CPU, which gives the same noise on every machine; use one generator for all frames of a video.
+    `clip_and_round` returns whole samples in [0, 2^depth - 1], as files hold them; ValueError for integers
     without it.
     """
     if not (clip_and_round or samples.dtype.is_floating_point):
@@ -58,38 +57,25 @@ def add_gaussian_noise(
     return noisy.to(samples.dtype)
 
 
-def add_camera_noise(clips: Tensor, shot: Tensor, read: Tensor, noise: Tensor) -> Tensor:
-    """Add noise of variance shot * light + read, each (..., 3) for R, G, B, to (..., T, 3, H, W); `noise` is
-    standard normal.
-    """
-    light = to_light(clips)
-    return from_light(light + _scaled(noise, light, shot, read))
-
-
-def _scaled(noise: Tensor, light: Tensor, shot: Tensor, read: Tensor) -> Tensor:
+def scaled_noise(noise: Tensor, light: Tensor, shot: Tensor, read: Tensor) -> Tensor:
+    """Scale normal noise to the variance shot * light + read, (..., 3) each, of light (..., T, 3, H, W)."""
     shot, read = (each[..., None, :, None, None] for each in (shot, read))
     return noise * (shot * light + read).sqrt()
 
 
 @in_turn
 def camera_noise(clips: Tensor, draw: Counters) -> Tensor:
-    """Add the noise of a random camera each: stronger in red and blue, which white balance amplifies; mostly
-    demosaiced, or smoothed.
-    """
+    """Add a random camera's noise: stronger in red and blue (white balance), mostly demosaiced."""
     noisy = _sensed(clips, draw)
     coarse, branch = draw.chance(CHROMA_SHARE), draw.branch()
     return changed(
-        noisy,
-        coarse,
-        lambda rows: (noisy[rows] + random_chroma(clips[rows], branch.part(rows))).clamp_(0, 1),
+        noisy, coarse, lambda rows: (noisy[rows] + random_chroma(clips[rows], branch.part(rows))).clamp_(0, 1)
     )
 
 
 @in_turn
 def white_noise(clips: Tensor, draw: Counters) -> Tensor:
-    """Add white noise of random strength: to R', G' and B', or to luma and to colour differences of half the
-    size, as video stores them.
-    """
+    """Add white noise of random strength to R', G', B', or to luma and half-size colour differences."""
     height, width = clips.shape[3:]
     noise = draw.normal(*clips.shape[1:])
 
@@ -117,9 +103,7 @@ def random_chroma(clips: Tensor, draw: Counters) -> Tensor:
 
 
 def straight_lines(size: int, cells: Tensor, most: int) -> Tensor:
-    """Return (B, size, most): weights that stretch the first `cells` (B,) of `most` samples to `size`, as
-    bilinear resizing does.
-    """
+    """Return (B, size, most): weights that stretch the first `cells` (B,) samples bilinearly to `size`."""
     at = (torch.arange(size, device=cells.device) + 0.5) * (cells[:, None] / size) - 0.5
     at = torch.minimum(at.clamp(min=0), cells[:, None] - 1)[..., None]
     return (1 - (at - torch.arange(most, device=cells.device)).abs()).clamp(min=0)
@@ -141,7 +125,7 @@ def _sensed(clips: Tensor, draw: Counters) -> Tensor:
     through = kind < DEMOSAICED
     lines = of_sample(draw.uniform(*ROWS) * through) * draw.normal(shape[1], 1, shape[3], 1)
     light = to_light(clips)
-    noise = _scaled(noise + lines, light, level * gains, read * gains**2)
+    noise = scaled_noise(noise + lines, light, level * gains, read * gains**2)
     settings = [of_sample(draw.uniform(*bounds)) for bounds in (BEND, FOLLOW)]
 
     def interpolated(rows: Rows) -> Tensor:
@@ -153,9 +137,7 @@ def _sensed(clips: Tensor, draw: Counters) -> Tensor:
 
 
 def smoothed(noise: Tensor, share: float | Tensor) -> Tensor:
-    """Smooth white noise (..., H, W) by a kernel with `share` for the direct neighbours, at unchanged
-    variance; it wraps around.
-    """
+    """Smooth white noise (..., H, W), wrapped, with weight `share` for direct neighbours, at its variance."""
     for dim in (-1, -2):
         noise = noise + share * (noise.roll(1, dim) + noise.roll(-1, dim))
     return noise / (1 + 2 * share**2)
@@ -169,12 +151,11 @@ BILINEAR = (0.25, 0.5, 0.25, 0.5, 1.0, 0.5, 0.25, 0.5, 0.25)
 
 
 def demosaiced(light: Tensor, bend: float | Tensor = 1.0, follow: float | Tensor = 1.0) -> Tensor:
-    """Keep one colour per site (red, green / green, blue) of (..., 3, H, W) and interpolate the others; at
-    least 3x3 pixels.
+    """Keep one colour per site (red, green / green, blue) of (..., 3, H, W), 3x3 or more; interpolate the
+    others.
 
-    `bend` is the share of the measured colour's second difference that corrects green; `follow` is the share
-    of green that is subtracted from red and blue for interpolation (0, 0: all colours are interpolated by
-    themselves).
+    `bend` is the share of the measured colour's second difference that corrects green, `follow` the share of
+    green that is subtracted from red and blue for interpolation.
     """
     sites = _sites(light)
     raw = (light * sites).sum(-3, keepdim=True)

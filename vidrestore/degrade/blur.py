@@ -40,11 +40,6 @@ FARTHEST = 26  # pixels; most reach of a path's kernel from its centroid
 BORDER = 20  # multiple of the sides of a canvas, for fast Fourier transforms
 
 
-def average_light(frames: Tensor) -> Tensor:
-    """Return the exposure over consecutive frames (T, 3, H, W): (1, 3, H, W)."""
-    return from_light(to_light(frames).mean(0, keepdim=True))
-
-
 def average_exposures(clip: Tensor, exposure: int) -> Tensor:
     """Return (T, 3, H, W) from (T * exposure, 3, H, W): the average light of `exposure` frames each."""
     return from_light(to_light(clip).unflatten(0, (-1, exposure)).mean(1))
@@ -101,9 +96,7 @@ def spans(paths: Tensor) -> Tensor:
 
 
 def random_line(frames: int, draw: Counters) -> Tensor:
-    """Return (B, T, MOMENTS, 2): a uniform motion along a line, as that of most objects during an
-    exposure.
-    """
+    """Return (B, T, MOMENTS, 2): uniform motion along a line, as that of most objects in an exposure."""
     angle, length = draw.uniform(0, math.tau), draw.log_uniform(SPAN)
     way = torch.stack((angle.sin(), angle.cos()), 1) * length[:, None] * frames
     along = torch.linspace(0, 1, frames * MOMENTS, device=way.device)
@@ -123,9 +116,7 @@ def random_paths(frames: int, draw: Counters) -> Tensor:
 
 @cache
 def random_walks(moments: int, device: torch.device) -> Tensor:
-    """Return (PATHS, moments, 2), the same every time: random walks with inertia, pulled back to their start,
-    with occasional jerks.
-    """
+    """Return (PATHS, moments, 2), always the same: random walks with inertia, a pull back, and jerks."""
     draw = Counters(0, 0, torch.arange(PATHS))
     inertia, noise = draw.uniform(0.7, 1)[:, None], 10 ** draw.uniform(-2.5, -0.3)[:, None]
     pull, speed = draw.uniform(0, 0.05)[:, None] / MOMENTS, draw.normal(2)
@@ -181,9 +172,9 @@ def blurred_by_turns(clips: Tensor, path: Tensor, turns: Tensor, axis: Tensor) -
 
 
 def path_kernels(paths: Tensor, lens: Tensor | None = None) -> Tensor:
-    """Return the blur kernels (B, T, side, side), side odd, sum 1, of the exposures of paths (B, T, moments,
-    2), each with its centroid at the centre: the light of a blurred frame lies around its mean pose. They are
-    blurred by lenses (B, side, side).
+    """Return the blur kernels (B, T, side, side), side odd, sum 1, of paths (B, T, moments, 2), with their
+    centroids at the centre, since a frame's light lies around its mean pose. They are blurred by lenses (B,
+    side, side).
     """
     positions = paths - paths.mean(2, keepdim=True)
     reach = min(FARTHEST, math.ceil(float(positions.abs().max())) + 1)
@@ -201,9 +192,7 @@ def path_kernels(paths: Tensor, lens: Tensor | None = None) -> Tensor:
 
 
 def disc_kernels(radius: Tensor) -> Tensor:
-    """Return (B, side, side), side odd, sum 1: the circles of confusion of lenses out of focus by a radius of
-    up to DEFOCUS[1] pixels.
-    """
+    """Return (B, side, side), side odd, sum 1: circles of confusion of a radius of at most DEFOCUS[1]."""
     reach = math.ceil(DEFOCUS[1])
     line = torch.arange(-reach, reach + 1, device=radius.device).float()
     shape = (radius[:, None, None] + 0.5 - torch.hypot(line[:, None], line)).clamp(0, 1)
@@ -220,17 +209,13 @@ def gaussian_blurred(clip: Tensor, sigma: float) -> Tensor:
 
 
 def blurred(clips: Tensor, kernels: Tensor) -> Tensor:
-    """Filter the light of (..., T, 3, H, W) by kernels (..., T or 1, side, side); the border is
-    replicated.
-    """
+    """Filter the light of (..., T, 3, H, W) by kernels (..., T or 1, side, side); borders are replicated."""
     return from_light(FourierBlur(clips.shape[-2:], kernels)(to_light(clips)))
 
 
 def blurred_layers(clips: Tensor, part: Tensor, front: Tensor, back: Tensor) -> Tensor:
-    """Blur (..., T, 3, H, W) by `front` in the part (..., T, 1, H, W) and by `back` behind it; kernels are
-    (..., T, side, side).
-
-    Behind the part, the rest is filled in from its surroundings.
+    """Blur (..., T, 3, H, W) by `front` in the part (..., T, 1, H, W), and by `back` behind it, where the
+    rest is filled in from its surroundings; kernels are (..., T, side, side).
     """
     light = to_light(clips)
     layers = torch.cat((light * part, part), -3)
@@ -242,9 +227,7 @@ def blurred_layers(clips: Tensor, part: Tensor, front: Tensor, back: Tensor) -> 
 
 
 class FourierBlur:
-    """Filter planes (..., T, C, H, W) by kernels (..., T or 1, side, side) in Fourier space; the border is
-    replicated.
-    """
+    """Filter (..., T, C, H, W) by kernels (..., T or 1, side, side) by FFT; borders are replicated."""
 
     def __init__(self, size: torch.Size, kernels: Tensor) -> None:
         self.reach, self.size = kernels.shape[-1] // 2, tuple(size)

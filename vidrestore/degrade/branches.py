@@ -19,9 +19,8 @@ CACHED = 600_000  # samples of clips that are degraded together on a CPU
 
 
 def changed(values: Tensor, chosen: Tensor, change: Callable[[Rows], Tensor]) -> Tensor:
-    """Return (B, ...) `values`, in which `change` makes the samples that are `chosen`, (B,) bool.
-
-    `change` gets K numbers of samples, or a slice of all, and returns (K, ...) in the shape of the values.
+    """Return `values` (B, ...) with the samples `chosen` (B,) made by `change`, which gets K numbers of
+    samples, or a slice of all, and returns (K, ...).
     """
     rows = chosen.nonzero()[:, 0]
     if len(rows) in (0, len(chosen)):
@@ -35,9 +34,7 @@ def degraded(clips: Tensor, chosen: Tensor, degradation: Degradation, draw: Coun
 
 
 def in_turn(batched: Degradation) -> Degradation:
-    """Let a function of a batch (B, T, C, H, W) degrade, on a CPU, as many samples at once as fit its cache;
-    what becomes of each is the same.
-    """
+    """Let a function of batches (B, T, C, H, W) degrade, on a CPU, samples at once that fit its cache."""
 
     @wraps(batched)
     def degrade(clips: Tensor, draw: Counters) -> Tensor:

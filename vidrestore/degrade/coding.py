@@ -28,16 +28,14 @@ BLOCKS = (8, 4, 4)  # sides in luma and chroma
 
 
 def random_coding(clips: Tensor, draws: Counters) -> Tensor:
-    """Return clips (B, T, 3, H, W) in [0, 1] after coding of random kind and strength, in 8 bits; sides are
-    multiples of 8.
-    """
+    """Code clips (B, T, 3, H, W) in [0, 1] at random strength; 8 bits, sides are multiples of 8."""
     crf, scale = draws.uniform(*CRF), draws.integers(*MJPEG_SCALE)
     return coded(clips, crf, scale.float(), draws.chance(MJPEG_SHARE))
 
 
 def coded(clips: Tensor, crf: Tensor, scale: Tensor, alone: Tensor) -> Tensor:
-    """Return clips (B, T, 3, H, W) after H.264 at qualities `crf` (B,), or, where `alone` (B,) is true, after
-    Motion JPEG at quantisers `scale` (B,).
+    """Code clips (B, T, 3, H, W) by H.264 at `crf` (B,), or by Motion JPEG at `scale` (B,) where `alone`
+    (B,).
     """
     (layout, tags), height = CODED, clips.shape[-2]
     planes = rgb_to_yuv(clips, layout, tags, height)
@@ -56,9 +54,7 @@ def coded(clips: Tensor, crf: Tensor, scale: Tensor, alone: Tensor) -> Tensor:
 
 
 def _coded_blocks(blocks: Tensor, steps: list[Tensor], alone: Tensor) -> Tensor:
-    """Return decoded blocks (B, T, N, side, side), rounded; `steps` (B, side, side) of first and of later
-    frames.
-    """
+    """Return decoded blocks (B, T, N, side, side); `steps` (B, side, side) of first and of later frames."""
     cosines = cosine_basis(blocks.shape[-1], blocks.device)
     before: Tensor | None = None
     decoded = []
@@ -105,8 +101,6 @@ def cosine_basis(side: int, device: torch.device) -> Tensor:
 
 
 def frequency_weights(side: int, device: torch.device) -> Tensor:
-    """Return the steps (side, side) of Motion JPEG at quantiser 1: nearly MPEG's, 1 at the mean and larger
-    for fine detail.
-    """
+    """Return the steps (side, side) of Motion JPEG at quantiser 1, nearly MPEG's: 1 at the mean."""
     values = [1 + 3.4 * (row + column) / (2 * side - 2) for row in range(side) for column in range(side)]
     return constants(tuple(values), device).view(side, side)

@@ -48,9 +48,7 @@ def coloured_noise(brightness: tuple[Tensor, ...], rng: np.random.Generator) -> 
 
 
 def processed(noise: tuple[Tensor, ...], rng: np.random.Generator) -> tuple[Tensor, ...]:
-    """Return planes of noise as sharpening, or a camera's smoothing over time, leaves them; mostly as they
-    are.
-    """
+    """Sharpen planes of noise, or smooth them over time as a camera does; most are unchanged."""
     if rng.random() < SHARPENED:
         amount = rng.uniform(0.2, 0.9)
         noise = tuple(plane + amount * (plane - blurred(plane, 0.8, 0.8, same=False)) for plane in noise)
@@ -90,9 +88,7 @@ def _at(curve: tuple[float, ...], brightness: Tensor) -> Tensor:
 
 
 def blurred(noise: Tensor, down: float, across: float, *, same: bool = True) -> Tensor:
-    """Return (T, H, W) under a Gaussian of these standard deviations; with `same`, of the variance that white
-    noise had before.
-    """
+    """Blur (T, H, W) by a Gaussian of these sigmas; with `same`, at the variance of white noise."""
     for dim, size in ((1, down), (2, across)):
         if size >= 0.15:
             reach = max(1, int(3 * size + 0.5))

@@ -41,9 +41,7 @@ def log_uniform(rng: np.random.Generator, bounds: tuple[float, float]) -> float:
 
 
 def philox(counter: Words, key: tuple[int, int]) -> Words:
-    """Return four words of 32 bits for each counter of four words, int64 that broadcast, and two words of
-    key.
-    """
+    """Return four 32-bit words for each counter of four words (int64 that broadcast) and two words of key."""
     # Products wrap at 64 bits, which changes none of them. Words that are next multiplied are cut to 32 bits,
     # the other two only at the end.
     first, second, third, fourth = counter
@@ -102,9 +100,7 @@ class Counters:
         return self._drawn(shape, _uniform) < share
 
     def normal(self, *shape: int) -> Tensor:
-        """Return standard normal float32, at most 4.86: two from each word, of 16 bits of radius and of
-        angle.
-        """
+        """Return standard normal float32, at most 4.86: two per word, 16 bits each of radius and angle."""
         return self._drawn(shape, _normal, 2)
 
     def gamma(self, *alphas: float) -> Tensor:

@@ -53,9 +53,7 @@ def add_haze(clips: Tensor, transmission: Tensor, airlight: Tensor) -> Tensor:
 
 
 class Hazy(NamedTuple):
-    """Hazy clips (B, T, 3, H, W) R'G'B', the optical depth (B, T, 1, H, W) of green in them, and the airlight
-    (B, 3, H, W), linear light.
-    """
+    """Clips (B, T, 3, H, W) R'G'B', green's optical depth (B, T, 1, H, W), light of the air (B, 3, H, W)."""
 
     clips: Tensor
     depth: Tensor
@@ -109,11 +107,9 @@ def random_airlight(clips: Tensor, draw: Counters) -> tuple[Tensor, Tensor]:
 
 
 def random_depth(clips: Tensor, draw: Counters) -> Tensor:
-    """Return (B, T, 1, H, W) depth in [0, 1]: farther towards the top, with hills, and with steps between
-    regions.
+    """Return (B, T, 1, H, W) depth in [0, 1]: farther towards the top, with hills and steps between regions.
 
-    A clip may be a crop of a larger frame, so it spans a random range of depths, often nearly all. Regions
-    keep their depth from frame to frame.
+    A clip may be a crop, so it spans a random range of depths, often nearly all. Regions keep their depth.
     """
     standing = draw.chance(STANDING_SHARE)
     # the parameters are below 1, so that one part usually dominates
@@ -128,9 +124,7 @@ def random_depth(clips: Tensor, draw: Counters) -> Tensor:
     )
     branch = draw.branch()
     depth = changed(
-        depth,
-        standing,
-        lambda rows: _with_upright_regions(depth[rows], clips[rows], branch.part(rows)),
+        depth, standing, lambda rows: _with_upright_regions(depth[rows], clips[rows], branch.part(rows))
     )
     one, two = draw.gamma(0.4, 0.4, 0.4, 0.4).unflatten(1, (2, 2)).unbind(1)
     ends = torch.stack((one[:, 0] / one.sum(1), two[:, 0] / two.sum(1)))
@@ -141,9 +135,7 @@ def random_depth(clips: Tensor, draw: Counters) -> Tensor:
 
 
 def _with_upright_regions(depth: Tensor, clips: Tensor, draw: Counters) -> Tensor:
-    """Return depth (B, T, 1, H, W), the same in every frame, with random regions standing upright at the
-    depth of their lowest row.
-    """
+    """Return depth (B, T, 1, H, W) with random regions upright at the depth of their lowest row."""
     regions, height = random_regions(clips, draw), clips.shape[3]
     lowest, count = lowest_rows(regions), COUNT[1]
     upright = depth[:, 0, 0].mean(2).gather(1, lowest) * (0.15 * draw.normal(count)).exp()
@@ -207,9 +199,7 @@ def _smooth_lines(side: int, cells: Tensor, most: int) -> Tensor:
 
 
 def _by_brightness(clips: Tensor, draw: Counters) -> Tensor:
-    """Return (B, T, 1, H, W): a random function of the local luma, so that edges of objects are edges of
-    depth.
-    """
+    """Return (B, T, 1, H, W): a random function of local luma, so edges of objects are edges of depth."""
     luma = (clips * constants(LUMA, clips.device)[:, None, None]).sum(2)
     reach = torch.arange(-3, 4, device=clips.device).abs() <= draw.integers(1, 4)[:, None]
     smooth = filtered(luma, reach / reach.sum(1, keepdim=True))

@@ -47,9 +47,9 @@ def random_regions(clips: Tensor, draw: Counters) -> Tensor:
     return first.gather(1, nearest.flatten(1)).view_as(nearest)
 
 
-def members(regions: Tensor, count: int = COUNT[1]) -> Tensor:
-    """Return (B, `count`, ...) bool of regions (B, ...)."""
-    numbers = torch.arange(count, device=regions.device)
+def members(regions: Tensor) -> Tensor:
+    """Return (B, COUNT[1], ...) bool of regions (B, ...)."""
+    numbers = torch.arange(COUNT[1], device=regions.device)
     return regions[:, None] == numbers.view(-1, *[1] * (regions.dim() - 1))
 
 
@@ -64,11 +64,9 @@ def box_filtered(clips: Tensor) -> Tensor:
     return across
 
 
-def lowest_rows(regions: Tensor, count: int = COUNT[1]) -> Tensor:
-    """Return (B, `count`): the lowest row of each region in the middle frame of (B, T, H, W); 0 if it isn't
-    there.
-    """
+def lowest_rows(regions: Tensor) -> Tensor:
+    """Return (B, COUNT[1]): the lowest row of each region in the middle frame; 0 if it is absent there."""
     middle = regions[:, regions.shape[1] // 2]
     height, width = middle.shape[1:]
-    present = members(middle, count).sum(3) > STRAY * width
+    present = members(middle).sum(3) > STRAY * width
     return (present * torch.arange(height, device=regions.device)).amax(2)

@@ -68,10 +68,8 @@ def add_rain(
     airlight: Tensor,
     light: float | Tensor = 1.0,
 ) -> Tensor:
-    """Add streaks (..., T, 1, H, W) of `light` to (..., T, 3, H, W), all seen through a veil.
-
-    Streaks of `opacity` 0 add their light as in Yang et al.; at 1 they hide as much as they add and never
-    exceed their brightness.
+    """Add streaks (..., T, 1, H, W) of `light` to (..., T, 3, H, W), all seen through a veil. At `opacity` 0
+    they add light as in Yang et al.; at 1 they hide as much as they add.
     """
     return add_haze(clips * (1 - opacity * streaks) + light * streaks, transmission, airlight)
 
@@ -139,9 +137,7 @@ def _painted(frames: int, canvas: Canvas, draw: Counters, chosen: Tensor) -> Ite
 
 
 def _streaks(frames: int, canvas: Canvas, draw: Counters, chosen: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield maps of streaks of the `chosen` samples with the spectra of their profiles: in focus, and too
-    near for it.
-    """
+    """Yield maps and profile spectra of streaks of the `chosen` samples: in focus, and too near for it."""
     angle, strength = 0.35 * draw.normal(), draw.log_uniform(STRENGTH)
     down = torch.stack((angle.cos(), angle.sin()), 1)
     # relative to the longest exposure; drops are dots in a short one
@@ -175,9 +171,7 @@ def _streaks(frames: int, canvas: Canvas, draw: Counters, chosen: Tensor) -> Ite
 
 
 def _drop_light(clips: Tensor, in_light: Tensor, draw: Counters) -> Tensor:
-    """Return (B, T, 3, H, W) of drops, linear light where it is asked for: the sky's light, and some of their
-    surroundings.
-    """
+    """Return the colour of drops (B, T, 3, H, W), linear where `in_light`: sky light and surroundings."""
     overall = clips.mean((1, 2, 3, 4))
     sky = (overall * draw.uniform(1.0, 1.8) + draw.uniform(0.15, 0.45)).clamp(max=1)
     colour = (sky[:, None] * (1 + 0.02 * draw.normal(3)))[:, None, :, None, None]
@@ -190,9 +184,7 @@ def _drop_light(clips: Tensor, in_light: Tensor, draw: Counters) -> Tensor:
 
 @in_turn
 def snow(clips: Tensor, draw: Counters) -> Tensor:
-    """Add layers of flakes, larger ones fewer and more out of focus, with a common wind and individual
-    drift.
-    """
+    """Add layers of flakes with common wind and individual drift; larger ones are fewer and out of focus."""
     canvas = canvas_size(clips.shape[3:])
     mask = 1 - torch.exp(-_crop(render(_flakes(clips.shape[1], canvas, draw), canvas), clips, 20))
     transmission, airlight = _veil(clips, draw)
@@ -243,15 +235,11 @@ def _crop(maps: Tensor, clips: Tensor, largest: float = 1.0) -> Tensor:
 
 
 def _veil(clips: Tensor, draw: Counters, share: Tensor | float = VEIL_SHARE) -> tuple[Tensor, Tensor]:
-    """Return transmission (B, T, 1, H, W) and airlight (B, 3, 1, 1) of particles too far away to be seen
-    individually.
-    """
+    """Return transmission (B, T, 1, H, W) and airlight (B, 3, 1, 1) of distant particles."""
     density = of_sample(draw.uniform(*VEIL) * draw.chance(share))
     uneven, part = draw.chance(UNEVEN_SHARE), draw.branch()
     depth = changed(
-        torch.ones_like(clips[:, :, :1]),
-        uneven,
-        lambda rows: random_depth(clips[rows], part.part(rows)),
+        torch.ones_like(clips[:, :, :1]), uneven, lambda rows: random_depth(clips[rows], part.part(rows))
     )
     # the light of the sky, which lights the scene as well
     airlight = draw.uniform(0.5, 0.95).minimum(0.1 + 2 * clips.mean((1, 2, 3, 4)))
@@ -305,9 +293,7 @@ class Swarm:
         return cls(start, steps, paths, (0.4 * varied[:, 5]).exp(), count)
 
     def traces(self, frames: int, canvas: Canvas, factor: Tensor) -> Tensor:
-        """Return (B, T, 1, *canvas): `factor` (B,) times the weight of each particle, spread over the pixels
-        of its path.
-        """
+        """Return (B, T, 1, *canvas): `factor` (B,) times each weight, spread over the particle's path."""
         number = self.weight.shape[1]
         lengths, numbers = self.path.norm(dim=1), torch.arange(number, device=self.start.device)
         longest = (lengths * (numbers < self.count[:, None])).amax(1)
@@ -342,9 +328,7 @@ def room(counts: Tensor) -> int:
 
 
 def splat(rows: Tensor, columns: Tensor, weight: Tensor, canvas: Canvas) -> Tensor:
-    """Return (B, T, 1, *canvas): weights (B, P) at fractional rows and columns (B, T, P), distributed to four
-    pixels each.
-    """
+    """Return (B, T, 1, *canvas): weights (B, P) at (B, T, P) positions, shared by four pixels each."""
     (height, width), (size, frames) = canvas, rows.shape[:2]
     (top, down), (left, right) = _whole_and_part(rows, height), _whole_and_part(columns, width)
     first = torch.arange(size * frames, device=rows.device, dtype=torch.int32).view(size, frames, 1) * height
@@ -372,9 +356,7 @@ def canvas_size(size: Iterable[int]) -> Canvas:
 
 
 def render(layers: Iterable[tuple[Tensor, Tensor]], canvas: Canvas) -> Tensor:
-    """Return (B, T, 1, *canvas): the sum of maps (B, T, 1, *canvas), each convolved with the shape of the
-    spectrum (B, *) beside it.
-    """
+    """Return (B, T, 1, *canvas): the sum of maps (B, T, 1, *canvas) convolved by their spectra (B, *)."""
     spectrum: Tensor | None = None
     for maps, shape in layers:
         layer = torch.fft.rfft2(maps).mul_(shape[:, None, None])
@@ -385,9 +367,7 @@ def render(layers: Iterable[tuple[Tensor, Tensor]], canvas: Canvas) -> Tensor:
 
 
 def gaussian_spectrum(sigma: Tensor, canvas: Canvas) -> Tensor:
-    """Return spectra (B, *) of Gaussians of `sigma` (B,) pixels, scaled so that a line is 1 in its middle, or
-    fainter if thin.
-    """
+    """Return spectra (B, *) of Gaussians of `sigma` (B,) pixels; wide lines are 1 in their middle."""
     down = torch.fft.fftfreq(canvas[0], device=sigma.device)[:, None]
     right = torch.fft.rfftfreq(canvas[1], device=sigma.device)
     sigma = sigma[:, None, None]
@@ -418,9 +398,7 @@ def shape_spectrum(shapes: Tensor, canvas: Canvas) -> Tensor:
 
 def capsule(length: Tensor, angle: Tensor, radius: Tensor, softness: Tensor, reach: int) -> Tensor:
     """Return (B, 2 reach + 1, 2 reach + 1): 1 within `radius` of a segment, falling to 0 over `softness`
-    pixels.
-
-    Angle 0 points down, pi/2 right.
+    pixels; angle 0 points down, pi/2 right.
     """
     length, angle, radius, softness = (each[:, None, None] for each in (length, angle, radius, softness))
     line = torch.arange(-reach, reach + 1, device=length.device).float()

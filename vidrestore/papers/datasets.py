@@ -30,10 +30,10 @@ MOST_NAMES = 8  # in a message
 
 @dataclass(frozen=True)
 class Pairs:
-    """A folder of degraded and a folder of clean pictures in one of `places`.
+    """Folders of degraded and of clean pictures in one of `places`; the defaults are those of sets of haze.
 
     `names` is a regular expression for the degraded pictures' names without suffix, `clean_names` the name of
-    the clean picture of each. The defaults are those of sets of haze, with pictures of equal names.
+    the clean picture of each.
     """
 
     places: tuple[str, ...] = ("",)
@@ -108,10 +108,7 @@ def splits(name: str) -> tuple[str, ...]:
 
 def find(name: str, root: Path, split: str) -> PairedImages | Sequences:
     """Return the pictures of a dataset's split below `root`: the unpacked release, or the folder that holds
-    it.
-
-    Nothing is decoded. Raises DatasetError for an unknown dataset or split, and for one that is missing or
-    lacks clean pictures.
+    it. Raises DatasetError for an unknown dataset or split, and a missing or incomplete one.
     """
     dataset = _dataset(name)
     if split not in dataset.splits:
@@ -154,9 +151,7 @@ def _absent(name: str, root: Path, split: str, dataset: Dataset) -> DatasetError
 
 
 def listing(folder: Path) -> list[str]:
-    """Return the sorted names in a folder without hidden ones; none if it doesn't exist. Raises DatasetError
-    if it can't be read.
-    """
+    """Return the sorted names in a folder but hidden ones; [] if it is missing. Raises DatasetError."""
     try:
         return sorted(name for name in os.listdir(folder) if not name.startswith("."))
     except (FileNotFoundError, NotADirectoryError):
@@ -166,9 +161,7 @@ def listing(folder: Path) -> list[str]:
 
 
 def folders(root: Path, pattern: str) -> list[Path]:
-    """Return the folders below `root` whose paths fit a pattern, in upper or lower case; `root` itself for
-    "".
-    """
+    """Return the folders below `root` that match a pattern in any case; `root` itself for ""."""
     found = [root]
     for part in pattern.split("/") if pattern else ():
         if all((folder / part).is_dir() for folder in found):
@@ -198,10 +191,7 @@ File = tuple[str, str]  # paths of degraded and clean picture, relative to the d
 
 
 def _paired_files(root: Path, layout: Pairs, expected: str) -> list[File]:
-    """Return the pairs below `root`; none if no folder or file fits the layout.
-
-    Raises DatasetError for a degraded picture without a clean one, and for other pictures beside them.
-    """
+    """Return the pairs below `root`; [] if nothing fits. Raises DatasetError for other pictures."""
     for place, degraded, clean in product(layout.places, layout.degraded, layout.clean):
         found = [
             (one, cleans[0])
@@ -240,9 +230,8 @@ def _pairs_of(root: Path, degraded: Path, clean: Path, layout: Pairs, expected: 
 
 
 def _find_clips(root: Path, parts: tuple[Clips, ...]) -> tuple[FrameSequence, ...]:
-    """Return the clips of all parts, sorted by name; none if a part is missing.
-
-    Raises DatasetError for a missing clip and for frames without their counterparts.
+    """Return the clips of all parts by name; () if a part is missing. Raises DatasetError if it is
+    incomplete.
     """
     clips = [list(_clips(root, part)) for part in parts]
     if not all(clips):
@@ -293,9 +282,7 @@ def _listed(file: Path) -> list[str]:
 
 
 def _check_frames(root: Path, clip: Path, count: int, layout: Clips) -> None:
-    """Raise DatasetError for a clip of the list without frames, and for one of another length than all
-    have.
-    """
+    """Raise DatasetError for a listed clip without frames, or one of another length than all have."""
     if layout.listed and not count:
         raise DatasetError(
             f"{clip}: no frames, but {root / layout.listed} lists the clip; unpack the release again"

@@ -28,15 +28,14 @@ from vidrestore.models.dust import (
 from vidrestore.models.fast.linear import Linear, PlainLinear, on_tokens
 
 T = TypeVar("T")
+Recovering = Callable[[Tensor], Tensor]  # groups of patches, (B, T, M) -> (B, T, N)
 WHITE = 255.0
 
 
 @dataclass(frozen=True)
 class UnfoldingConfig:
     """Sizes as in `DustConfig`, with layers for blocks. `lambda1` and `lambda2`, on the 0-255 scale, are
-    initial values of learnt parameters (DUST paper, Section IV-B) or constants.
-
-    Raises ValueError for impossible sizes and for weights that are not above 0.
+    initial values (DUST paper, Section IV-B) or constants. Raises ValueError for impossible values.
     """
 
     patch: int = 16
@@ -84,9 +83,7 @@ class RecoverySystem(nn.Module):
     def forward(self, measurements: Tensor) -> Tensor:
         return self.at(0.0, measurements.dtype, PlainLinear)(measurements)
 
-    def at(
-        self, sigma: float | Tensor, dtype: torch.dtype, linear: type[Linear]
-    ) -> Callable[[Tensor], Tensor]:
+    def at(self, sigma: float | Tensor, dtype: torch.dtype, linear: type[Linear]) -> Recovering:
         """Return the function (B, T, M) -> (B, T, N) with products in `dtype`.
 
         Use `PackedLinear` for inference and `PlainLinear` for gradients. Values that depend on the weights
@@ -106,10 +103,7 @@ def sensing_or_identity(sensing: Tensor | None, dictionary: Tensor) -> Tensor:
 
 
 def positive(value: float) -> nn.Parameter:
-    """Return a parameter that is the logarithm of a positive number.
-
-    A number that is learnt directly can turn negative within a few steps.
-    """
+    """Return the logarithm of a positive number as a parameter; learnt directly, it could turn negative."""
     return nn.Parameter(torch.tensor(math.log(value)))
 
 
@@ -125,9 +119,7 @@ def recover(
     normalise: bool = True,
     linear: type[Linear] = PlainLinear,
 ) -> Tensor:
-    """Recover signals (..., T, N) from measurements (..., T, M) = s A^T, with sensing A (M, N) and dictionary
-    D (N, K).
-    """
+    """Recover signals (..., T, N) from measurements (..., T, M) = s A^T; A is (M, N), D is (N, K)."""
     attention = normalised_attention if normalise else weighted_attention
     projected = sensing @ dictionary
     synthesis, forth, back = (
@@ -144,10 +136,8 @@ def recover(
 
 @dataclass(frozen=True)
 class Algorithm1Config:
-    """Sizes as in `DustConfig`; `lambda1` on the 0-255 scale; `normalise` False is the weighted softmax of
-    line 5.
-
-    Raises ValueError for impossible sizes and for weights that are not above 0.
+    """Sizes as in `DustConfig`; `lambda1` on the 0-255 scale; without `normalise` the weighted softmax of
+    line 5. Raises ValueError for impossible values.
     """
 
     patch: int = 16
@@ -165,9 +155,7 @@ class Algorithm1Config:
 
 
 class Algorithm1(RecoverySystem):
-    """(B, T, M) -> (B, T, N): `recover` with the DCT and c = |A D|^2, the bound of its step size. Nothing is
-    learnt.
-    """
+    """(B, T, M) -> (B, T, N): `recover` with the DCT and c = |A D|^2, its step bound; nothing is learnt."""
 
     def __init__(self, config: Algorithm1Config) -> None:
         super().__init__(config.patch, config.measurements, learned=False)
@@ -175,12 +163,8 @@ class Algorithm1(RecoverySystem):
         # D (N, K)
         self.dictionary = nn.Parameter(dct_dictionary(config.patch, config.atoms), requires_grad=False)
 
-    def at(
-        self, sigma: float | Tensor, dtype: torch.dtype, linear: type[Linear]
-    ) -> Callable[[Tensor], Tensor]:
-        """See `RecoverySystem.at`. `dtype` is ignored: in 16 bits the iterations would accumulate rounding
-        errors.
-        """
+    def at(self, sigma: float | Tensor, dtype: torch.dtype, linear: type[Linear]) -> Recovering:
+        """See `RecoverySystem.at`; `dtype` is ignored, since 16 bits would accumulate rounding errors."""
         config, sensing = self.config, sensing_or_identity(self.sensing, self.dictionary)
         bound = float(torch.linalg.matrix_norm(sensing @ self.dictionary, 2)) ** 2
         return lambda measurements: recover(

@@ -27,7 +27,6 @@ of 64, the head size of ViT-B; internally patches are on the scale of 0 to 1.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import cast
 
@@ -37,15 +36,12 @@ from torch import Tensor, nn
 
 from vidrestore.models.dust import check_measurements, normalised_attention, weighted_attention
 from vidrestore.models.fast.linear import Linear, Product, on_tokens
-from vidrestore.papers.recovery import WHITE, RecoverySystem, builder
+from vidrestore.papers.recovery import WHITE, Recovering, RecoverySystem, builder
 
 
 @dataclass(frozen=True)
 class UnfoldedTransformerConfig:
-    """`width` is the length of a token; `normalise` False is the weighted softmax as derived.
-
-    Raises ValueError for impossible sizes.
-    """
+    """`width` of a token; the softmax as derived without `normalise`. Raises ValueError for wrong sizes."""
 
     patch: int = 16
     width: int = 256
@@ -74,12 +70,8 @@ class UnfoldedTransformer(RecoverySystem):
         self.mapping = nn.Parameter(_glorot(config.blocks, config.width))  # W_b of each block
         self.output = nn.Linear(config.width, pixels)
 
-    def at(
-        self, sigma: float | Tensor, dtype: torch.dtype, linear: type[Linear]
-    ) -> Callable[[Tensor], Tensor]:
-        """See `RecoverySystem.at`. W_b is applied before the attention, which is equivalent, so one product
-        yields q and W_b y.
-        """
+    def at(self, sigma: float | Tensor, dtype: torch.dtype, linear: type[Linear]) -> Recovering:
+        """See `RecoverySystem.at`. W_b precedes the attention, so one product yields q and W_b y."""
         embed, output = (
             Product(self.embedding.weight / WHITE, dtype, linear),
             Product(WHITE * self.output.weight, dtype, linear),
@@ -111,9 +103,7 @@ LONGEST = 10_000.0
 
 @dataclass(frozen=True)
 class VitConfig:
-    """`width` is the length of a token, `hidden` that of the MLP's hidden layer. Raises ValueError for
-    impossible sizes.
-    """
+    """Sizes; `width` of a token, `hidden` of the MLP. Raises ValueError for impossible ones."""
 
     patch: int = 16
     width: int = 256
@@ -131,9 +121,7 @@ class VitConfig:
 
 
 def sinusoids(length: int, width: int) -> Tensor:
-    """Return (length, width): the sines and then the cosines of each position, at frequencies from 1 down to
-    1 / `LONGEST`.
-    """
+    """Return (length, width): sines, then cosines of positions, at frequencies from 1 to 1 / `LONGEST`."""
     frequencies = torch.exp(-math.log(LONGEST) * torch.arange(width // 2) / (width // 2))
     angles = torch.arange(length)[:, None] * frequencies
     return torch.cat([angles.sin(), angles.cos()], dim=1)
@@ -162,9 +150,7 @@ class Vit(RecoverySystem):
         self.norm = nn.LayerNorm(config.width)
         self.output = nn.Linear(config.width, pixels)
 
-    def at(
-        self, sigma: float | Tensor, dtype: torch.dtype, linear: type[Linear]
-    ) -> Callable[[Tensor], Tensor]:
+    def at(self, sigma: float | Tensor, dtype: torch.dtype, linear: type[Linear]) -> Recovering:
         """See `RecoverySystem.at`."""
         embed, output = Affine(self.embedding, dtype, linear), Affine(self.output, dtype, linear)
         blocks = [BlockAt(cast(Block, block), self.config.heads, dtype, linear) for block in self.blocks]

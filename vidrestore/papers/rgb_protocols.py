@@ -22,7 +22,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from vidrestore.clips import clip_bounds, crossfade, join_clips
@@ -31,19 +33,11 @@ from vidrestore.degrade import add_gaussian_noise, imresize
 from vidrestore.errors import DatasetError
 from vidrestore.evaluation.results import BICUBIC, GIVEN, ClipMetrics, Comparison, System
 from vidrestore.evaluation.sequence_frames import channels_last, eight_bits
-from vidrestore.metrics import psnr
+from vidrestore.metrics import SSIM_K1, SSIM_K2, SSIM_SIGMA, SSIM_WINDOW, bgr_to_luma, psnr, ssim
 from vidrestore.models.dust import Dust
 from vidrestore.models.vsr_transformer import SCALE
 from vidrestore.options import RestoreOptions
-from vidrestore.papers.paper_metrics import luma_metrics, matlab_luma_metrics, rgb_metrics, volume_metrics
-from vidrestore.papers.set_files import (
-    FrameSequence,
-    Pair,
-    clean_frames,
-    picture_frames,
-    read_pair,
-    stacked,
-)
+from vidrestore.papers.set_files import FrameSequence, Pair, clean_frames, picture_frames, read_pair, stacked
 from vidrestore.papers.tables import Table, TableSet, seed_of
 from vidrestore.restorers.denoise import DenoiseRestorer
 from vidrestore.restorers.picture_restorer import PictureRestorer
@@ -60,6 +54,84 @@ def _options(system: System) -> RestoreOptions:
 
 def _comparison(index: int, *pictures: Tensor) -> Comparison:
     return Comparison(index, *map(channels_last, pictures))
+
+
+# Metrics of pictures (C, H, W) of R, G, B, uint8 or float in [0, 1], as the papers' scripts compute them
+
+MATLAB_LUMA = (65.481, 128.553, 24.966)  # weights of rgb2ycbcr for R, G, B in [0, 1]; the offset is 16
+
+
+def rgb_metrics(restored: Tensor, clean: Tensor) -> dict[str, float]:
+    """Return PSNR over all samples and SSIM as the mean of the channels; uint8, or floats in [0, 1]."""
+    top = 255.0 if restored.dtype == torch.uint8 else 1.0
+    one, other = channels_last(restored), channels_last(clean)
+    return {"psnr": psnr(one, other, top), "ssim": ssim(one, other, top)}
+
+
+def luma_metrics(restored: Tensor, clean: Tensor) -> dict[str, float]:
+    """Return PSNR and SSIM of BasicSR's Y (BT.601, limited range, not rounded) of uint8 pictures."""
+    one, other = (
+        bgr_to_luma(channels_last(picture.flip(0)).astype(np.uint8)) for picture in (restored, clean)
+    )
+    return {"psnr": psnr(one, other), "ssim": ssim(one, other)}
+
+
+def matlab_luma(picture: Tensor) -> NDArray[np.uint8]:
+    """Return Y of MATLAB's rgb2ycbcr of a uint8 picture, rounded to 8 bits: (H, W)."""
+    weights = torch.tensor(MATLAB_LUMA, dtype=torch.float64)[:, None, None]
+    luma = (picture.double() / 255 * weights).sum(0) + 16
+    return (luma + 0.5).floor_().to(torch.uint8).numpy()
+
+
+def matlab_luma_metrics(restored: Tensor, clean: Tensor) -> dict[str, float]:
+    """Return PSNR and SSIM of `matlab_luma` of uint8 pictures, as the deraining papers' scripts do."""
+    one, other = matlab_luma(restored), matlab_luma(clean)
+    return {"psnr": psnr(one, other), "ssim": ssim(one, other)}
+
+
+def volume_metrics(restored: Tensor, clean: Tensor) -> dict[str, float]:
+    """Return PSNR over all samples and MATLAB's `ssim` of a colour picture; uint8, or floats in [0, 1]."""
+    top = 255.0 if restored.dtype == torch.uint8 else 1.0
+    return {
+        "psnr": psnr(channels_last(restored), channels_last(clean), top),
+        "ssim": volume_ssim(restored, clean, top),
+    }
+
+
+def volume_ssim(restored: Tensor, clean: Tensor, top: float) -> float:
+    """Return the SSIM of a colour picture read as a volume, as MATLAB's `ssim` does: an 11x11x11 Gaussian
+    window that mixes the channels, borders padded by replication, the mean over all positions.
+    """
+    a, b = restored.double(), clean.double()
+    mean_a, mean_b = _smooth(a), _smooth(b)
+    variance_a, variance_b = _smooth(a * a) - mean_a**2, _smooth(b * b) - mean_b**2
+    covariance = _smooth(a * b) - mean_a * mean_b
+    c1, c2 = (SSIM_K1 * top) ** 2, (SSIM_K2 * top) ** 2
+    index = (
+        (2 * mean_a * mean_b + c1)
+        * (2 * covariance + c2)
+        / ((mean_a**2 + mean_b**2 + c1) * (variance_a + variance_b + c2))
+    )
+    return float(index.mean())
+
+
+def _smooth(volume: Tensor) -> Tensor:
+    """Filter (C, H, W) by a Gaussian along all three axes."""
+    for axis in range(3):
+        matrix = _gaussian(volume.shape[axis])
+        volume = torch.tensordot(matrix, volume, dims=([1], [axis])).movedim(0, axis)
+    return volume
+
+
+def _gaussian(length: int) -> Tensor:
+    """Return (length, length): rows are windows; what is outside is added to the border samples."""
+    offset = torch.arange(SSIM_WINDOW, dtype=torch.float64) - SSIM_WINDOW // 2
+    window = torch.exp(-(offset**2) / (2 * SSIM_SIGMA**2))
+    window /= window.sum()
+    positions = (torch.arange(length)[:, None] + offset.long()).clamp(0, length - 1)
+    return torch.zeros(length, length, dtype=torch.float64).scatter_add_(
+        1, positions, window.expand(length, -1)
+    )
 
 
 # Pictures
@@ -114,9 +186,7 @@ def picture_metrics(task: str, restored: Tensor, clean: Tensor) -> dict[str, flo
 
 
 def picture_restorer(task: str, system: System) -> Callable[[Tensor], Tensor]:
-    """Return the function by which a system restores a picture (3, H, W) in [0, 1]; its output is not
-    clamped.
-    """
+    """Return the function that restores a picture (3, H, W) in [0, 1]; its output is not clamped."""
     if system.name == GIVEN:
         return lambda picture: picture
     restorer = PictureRestorer(task, _options(system))
@@ -185,9 +255,8 @@ def _cropped(frame: Tensor) -> Tensor:
 
 
 def small_frames(sequence: FrameSequence, clean: Tensor, made: bool) -> Tensor:
-    """Return the low-resolution frames (T, 3, h, w) uint8: the release's own if there are any, unless `made`.
-
-    Raises DatasetError if the release's frames are not a quarter of the clean ones' size.
+    """Return low-resolution frames (T, 3, h, w) uint8, the release's own if there are any, unless `made`.
+    Raises DatasetError for another size than a quarter.
     """
     if made or not sequence.degraded:
         return torch.stack([eight_bits(imresize(frame.double() / 255, 1 / SCALE)) for frame in clean])
@@ -202,9 +271,7 @@ def small_frames(sequence: FrameSequence, clean: Tensor, made: bool) -> Tensor:
 
 
 def enlarger(system: System) -> Enlarger:
-    """Return the function by which a system enlarges the frames with some indices of a clip (T, 3, h, w)
-    uint8 to (3, 4h, 4w) uint8.
-    """
+    """Return the function (clip (T, 3, h, w) uint8, indices of frames) -> frames (3, 4h, 4w) uint8."""
     if system.name == BICUBIC:
         return lambda small, at: (bicubic(small[index]) for index in at)
     return partial(_enlarged, VsrRestorer(_options(system)))
@@ -248,9 +315,7 @@ def measure_denoising(
     systems: Sequence[System],
     shown_count: int,
 ) -> Iterator[ClipMetrics]:
-    """Yield the metrics of every system and sigma on every sequence, with a frame to show of the first
-    `shown_count`.
-    """
+    """Yield the metrics of every system, sigma and sequence; the first `shown_count` with a frame."""
     denoisers = [denoiser(system) for system in systems]
     for number, sequence in enumerate(sequences):
         clean = stacked(clean_frames(sequence, FRAMES), sequence.name)
@@ -283,9 +348,7 @@ def _denoised_metrics(
 
 
 def denoiser(system: System) -> Denoiser:
-    """Return the function by which a system restores a noisy video (T, 3, H, W) in [0, 1], given its sigma on
-    the 0-255 scale, to frames (3, H, W).
-    """
+    """Return the function (noisy (T, 3, H, W) in [0, 1], sigma in 0-255) -> restored frames (3, H, W)."""
     if system.name == GIVEN:
         return lambda noisy, sigma: iter(noisy)
     assert system.model is not None

@@ -29,6 +29,7 @@ from vidrestore.models.grouping import origins_of, restore_patches
 from vidrestore.models.matching import Grid, fixed_positions
 from vidrestore.papers.set_files import FrameSequence, clean_frames, stacked
 from vidrestore.papers.tables import Table, TableSet, seed_of
+from vidrestore.sensing.recover import recovery_clips
 
 FRAMES = 200  # most of a video
 CLIP = 20
@@ -38,9 +39,7 @@ RATE_DIGITS = 1  # the papers' CS rate "0.2" is 51 / 256
 
 @dataclass(frozen=True)
 class Setting:
-    """One column of a table: noise of standard deviation `sigma` on the network's input, clips of `clip`
-    frames.
-    """
+    """One column: noise of standard deviation `sigma` on the network's input, clips of `clip` frames."""
 
     sigma: float = 0.0
     clip: int = CLIP
@@ -53,9 +52,7 @@ def setting_of(table: Table, column: str) -> Setting:
 
 
 def fits(system: System, table: Table, column: str) -> bool:
-    """Return True if the weights match a column by their patch size, their CS rate and, if the card has it,
-    their sigma.
-    """
+    """Return True if the weights have a column's patch size, CS rate and, if on the card, sigma."""
     if system.name == GIVEN:
         return True
     assert system.model is not None
@@ -80,9 +77,7 @@ def measure(
     systems: Sequence[System],
     shown_count: int,
 ) -> Iterator[ClipMetrics]:
-    """Yield the metrics of every system and column on every video, with a frame to show of the first
-    `shown_count`.
-    """
+    """Yield the metrics of every system, column and video; the first `shown_count` with a frame."""
     for number, sequence in enumerate(sequences):
         clean = gray_video(sequence, part.lines).float()
         for system in systems:
@@ -94,7 +89,6 @@ def measure(
 
 def gray_video(sequence: FrameSequence, lines: int) -> Tensor:
     """Return the first 200 frames in gray, (T, H, W) uint8, downscaled to `lines` lines unless that is 0.
-
     Raises DatasetError if the frames are smaller than a patch.
     """
     frames = stacked(map(grey, islice(clean_frames(sequence), FRAMES)), sequence.name)
@@ -151,9 +145,8 @@ def _measure_video(
 
 
 def restorer(network: Any, sigma: float, seed: int | None) -> Callable[[Tensor], Tensor]:
-    """Return the function that maps groups of patches (B, T, N) on the 0-255 scale to recovered ones.
-
-    With a seed, noise of `sigma` is added to the measurements.
+    """Return the function that recovers groups of patches (B, T, N) on the 0-255 scale; with a seed, noise of
+    `sigma` is added to the measurements.
     """
     work = network.at(sigma, torch.float32, PackedLinear)
     generator = None if seed is None else torch.Generator().manual_seed(seed)
@@ -174,7 +167,7 @@ def restored_video(
 ) -> Tensor:
     """Restore a video (T, H, W) on the 0-255 scale clip by clip."""
     restored = torch.empty_like(video)
-    for first, stop, fresh in clip_spans(len(video), length):
+    for first, fresh, stop in recovery_clips(len(video), length):
         clip = video[first:stop].to(device)
         height, width = clip.shape[1:]
         origins = origins_of(
@@ -182,16 +175,6 @@ def restored_video(
         )
         restored[fresh:stop] = restore_patches(clip, origins, patch, work)[fresh - first :].cpu()
     return restored
-
-
-def clip_spans(count: int, length: int) -> Iterator[tuple[int, int, int]]:
-    """Yield (first, stop, first new frame) of clips side by side.
-
-    The last clip reaches back to full length; a short video is one clip.
-    """
-    for fresh in range(0, count, length):
-        stop = min(fresh + length, count)
-        yield max(0, stop - length), stop, fresh
 
 
 def gray_comparison(given: Tensor, restored: Tensor, clean: Tensor) -> Comparison:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -18,9 +18,7 @@ from vidrestore.media.pictures import read_rgb
 
 @dataclass(frozen=True)
 class Pair:
-    """A degraded picture and its clean one. `centred`: the degraded one shows the middle of a larger clean
-    picture.
-    """
+    """A degraded picture and its clean one, of which it shows the middle if `centred`."""
 
     degraded: Path
     clean: Path
@@ -42,18 +40,14 @@ class PairedImages(Sequence[Pair]):
         return len(self.files)
 
     def __getitem__(self, index: Any) -> Any:
-        if isinstance(index, slice):
-            return replace(self, files=self.files[index])
         degraded, clean = self.files[index]
         return Pair(self.root / degraded, self.root / clean, self.centred)
 
 
 @dataclass(frozen=True)
 class FrameSequence:
-    """One clip of a dataset: its frames as pictures in order, or one video file.
-
-    `clean_frames` and `degraded_frames` are names of files in their folders, in equal number; there are no
-    degraded ones if the release has clean frames alone.
+    """One clip of a dataset: names of its frames in their folders, in order, or one video file; as many
+    degraded frames, or none.
     """
 
     name: str  # "000", "00001/0001", "calendar"
@@ -70,11 +64,8 @@ class FrameSequence:
     @property
     def degraded(self) -> tuple[Path, ...]:
         """As many paths as in `clean`, or none."""
-        return (
-            tuple(self.degraded_folder / frame for frame in self.degraded_frames)
-            if self.degraded_folder
-            else ()
-        )
+        folder = self.degraded_folder
+        return tuple(folder / frame for frame in self.degraded_frames) if folder else ()
 
     def __len__(self) -> int:
         """Return the number of frames if they are pictures; 1 for a video file."""
@@ -83,10 +74,8 @@ class FrameSequence:
 
 @dataclass(frozen=True)
 class Sequences(Sequence[FrameSequence]):
-    """The sequences of one split of a dataset, sorted by name.
-
-    `measured_frames` are the indices of the frames that its protocol measures, such as the fourth of seven in
-    Vimeo-90K; empty for all.
+    """The sequences of one split of a dataset, sorted by name. `measured_frames` are the indices of the
+    frames that its protocol measures, such as the fourth of seven in Vimeo-90K; empty for all.
     """
 
     name: str
@@ -99,14 +88,12 @@ class Sequences(Sequence[FrameSequence]):
         return len(self.sequences)
 
     def __getitem__(self, index: Any) -> Any:
-        found = self.sequences[index]
-        return replace(self, sequences=found) if isinstance(index, slice) else found
+        return self.sequences[index]
 
 
 def read_pair(pair: Pair) -> tuple[Tensor, Tensor]:
-    """Return the degraded and the clean picture, (3, H, W) uint8 R, G, B.
-
-    Raises DatasetError if their sizes differ, MediaError if one can't be read.
+    """Return the degraded and the clean picture, (3, H, W) uint8 R, G, B. Raises DatasetError if their sizes
+    differ, MediaError if one can't be read.
     """
     degraded, clean = (torch.from_numpy(read_rgb(path)) for path in (pair.degraded, pair.clean))
     if pair.centred:
@@ -120,9 +107,7 @@ def read_pair(pair: Pair) -> tuple[Tensor, Tensor]:
 
 
 def read_frames(paths: Sequence[Path]) -> Tensor:
-    """Return pictures of one size, (T, 3, H, W) uint8 R, G, B. Raises DatasetError if sizes differ,
-    MediaError as `read_rgb` does.
-    """
+    """Return pictures as (T, 3, H, W) uint8 R, G, B. Raises DatasetError if sizes differ, MediaError."""
     frames = [torch.from_numpy(read_rgb(path)) for path in paths]
     for path, frame in zip(paths, frames, strict=True):
         if frame.shape != frames[0].shape:
@@ -144,9 +129,7 @@ def _middle(picture: Tensor, height: int, width: int) -> Tensor:
 
 
 def clean_frames(sequence: FrameSequence, most: int | None = None) -> Iterator[Tensor]:
-    """Yield the clean frames in order, at most `most` of them, each (3, H, W) uint8 R, G, B. Raises
-    MediaError.
-    """
+    """Yield at most `most` clean frames in order, (3, H, W) uint8 R, G, B. Raises MediaError."""
     frames = video_frames(str(sequence.clean[0])) if sequence.video else picture_frames(sequence.clean)
     return islice(frames, most)
 

@@ -247,9 +247,7 @@ def _rows(
     system_names: Sequence[str],
     pooled: bool,
 ) -> Iterator[Row]:
-    """Yield one row per set, column and system: measured systems first, each with its published values, then
-    those that are only published.
-    """
+    """Yield a row per set, column and system: measured ones first, then those only published."""
     for part in parts:
         for index, column in enumerate(part.columns):
             on = part.title if len(part.columns) == 1 else f"{part.title}, {table.column} {column}"

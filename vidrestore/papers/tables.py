@@ -28,8 +28,7 @@ METRICS = ("psnr", "ssim")
 
 @dataclass(frozen=True)
 class TableSet:
-    """One test set of a table: `columns` (settings or clips) and, by system, the published values of each
-    column.
+    """One test set: `columns` (settings or clips) and, by system, the published values of each.
 
     `dataset` and `split` are those of `papers.set_files`, empty for the mean of the other sets. `lines` is
     the height that frames are downscaled to; 0 for no downscaling.
@@ -46,9 +45,7 @@ class TableSet:
 
 @dataclass(frozen=True)
 class Table:
-    """One table of a paper. `column` is what its columns stand for ("CS rate"); `settings` belong to the
-    protocol.
-    """
+    """One table of a paper; `column` names its columns ("CS rate"), `settings` are the protocol's."""
 
     name: str
     title: str
@@ -141,10 +138,8 @@ def _parsed(source: str, table: Table) -> tuple[str, str]:
 
 
 def system_of(model: Model) -> str:
-    """Return the name of a network in the tables.
-
-    DUST is named by its heads, the others by their size and by the settings in which they differ from the
-    published network.
+    """Return the name of a network in the tables: DUST's by its heads, the others' by size and by settings
+    that differ from the published network.
     """
     family, config = model.card.family, cast("Any", model.network.config)
     if family == "mb-taylorformer":
@@ -189,9 +184,8 @@ def _sized(family: str, sizes: Mapping[str, Any], config: Any, fields: Sequence[
 
 
 def select_systems(systems: Iterable[System], table: Table, names: Sequence[str]) -> list[System]:
-    """Return the systems with one of `names`, all of them without names.
-
-    Raises OptionError for an unknown name and if no system is left.
+    """Return the systems with one of `names`, or all. Raises OptionError for an unknown name, and for none
+    left.
     """
     systems = list(systems)
     known = list(dict.fromkeys([*(system.name for system in systems), *table.systems]))

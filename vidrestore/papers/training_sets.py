@@ -17,13 +17,7 @@ from vidrestore.degrade import imresize
 from vidrestore.errors import DatasetError
 from vidrestore.models.vsr_transformer import SCALE
 from vidrestore.papers.datasets import find
-from vidrestore.papers.set_files import (
-    FrameSequence,
-    PairedImages,
-    Sequences,
-    read_frames,
-    read_pair,
-)
+from vidrestore.papers.set_files import FrameSequence, PairedImages, Sequences, read_frames, read_pair
 from vidrestore.training.config import ClipSetConfig, PairSetConfig, SetConfig
 from vidrestore.training.data.batches import WHOLE, Share, Source
 from vidrestore.training.data.footage import back_and_forth
@@ -35,10 +29,7 @@ THREADS = min(8, os.cpu_count() or 1)  # for decoding pictures
 
 
 class SetSource(Source):
-    """Batches of pairs of crops: degraded or at low resolution, and clean or at high resolution.
-
-    `draw` makes one pair, as `random_set_pair` and `random_set_clip` do, and raises as they do.
-    """
+    """Batches of pairs of crops, degraded or small, and clean or large; `draw` makes one pair."""
 
     def __init__(self, draw: Callable[[np.random.Generator], tuple[Tensor, Tensor]], seed: int) -> None:
         self.draw, self.seed = draw, seed
@@ -85,10 +76,8 @@ def _stored(pairs: list[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
 
 
 def random_set_pair(pairs: PairedImages, side: int, rng: np.random.Generator) -> tuple[Tensor, Tensor]:
-    """Return one crop (3, side, side) in [0, 1] of both pictures of a random pair, mirrored and transposed
-    alike.
-
-    Pictures smaller than the crop are reflected at the right and at the bottom.
+    """Return a crop (3, side, side) in [0, 1] of both pictures of a random pair, turned alike; smaller ones
+    are reflected at the right and bottom.
     """
     both = torch.stack(read_pair(pairs[int(rng.integers(len(pairs)))]))
     places = (int(rng.integers(max(size - side, 0) + 1)) for size in both.shape[2:])
@@ -103,11 +92,9 @@ def random_set_pair(pairs: PairedImages, side: int, rng: np.random.Generator) ->
 def random_set_clip(
     clips: Sequences, config: ClipSetConfig, rng: np.random.Generator
 ) -> tuple[Tensor, Tensor]:
-    """Return a random clip at low (T, 3, S, S) and at high resolution (T, 3, 4S, 4S), float32 in [0, 1],
-    rounded to 8 bits.
-
-    It is mirrored, transposed and reversed in time at random. Raises DatasetError for a clip with too few or
-    too small frames, and for low-resolution frames that are not a quarter of the others' size.
+    """Return a random clip (T, 3, S, S) and (T, 3, 4S, 4S), float32 in [0, 1], rounded to 8 bits, mirrored,
+    transposed and reversed in time at random. Raises DatasetError for too few or too small frames, and for
+    low-resolution frames that are not a quarter of the others' size.
     """
     clip = clips[int(rng.integers(len(clips)))]
     _check_frames(clip, config)
@@ -164,9 +151,7 @@ def _cut(frames: Tensor, top: int, left: int, side: int) -> Tensor:
 
 
 def _downscaled_crop(large: Tensor, top: int, left: int, side: int) -> Tensor:
-    """Return a crop of the frames downscaled (bicubic, antialiased, in 8 bits) without downscaling whole
-    frames; in [0, 1].
-    """
+    """Return a bicubically downscaled crop, 8 bits in [0, 1], without downscaling whole frames."""
     rows, columns = (max(0, place - MARGIN) for place in (top, left))
     stop_row, stop_column = (SCALE * (place + side + MARGIN) for place in (top, left))
     around = large[:, :, SCALE * rows : stop_row, SCALE * columns : stop_column] / 255

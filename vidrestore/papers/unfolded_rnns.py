@@ -51,7 +51,14 @@ from torch import Tensor, nn
 
 from vidrestore.models.dust import dct_dictionary
 from vidrestore.models.fast.linear import Linear, Product, on_tokens
-from vidrestore.papers.recovery import RecoverySystem, UnfoldingConfig, builder, positive, sensing_or_identity
+from vidrestore.papers.recovery import (
+    Recovering,
+    RecoverySystem,
+    UnfoldingConfig,
+    builder,
+    positive,
+    sensing_or_identity,
+)
 
 SENSING_SCALE = 0.5  # factor on Glorot's rule
 
@@ -64,9 +71,7 @@ class SistaConfig(UnfoldingConfig):
 
 
 class Sista(RecoverySystem):
-    """SISTA with the DCT, F = I, and the smallest c for which convergence is guaranteed. It learns
-    nothing.
-    """
+    """SISTA with the DCT, F = I, and the smallest c that ensures convergence; nothing is learnt."""
 
     def __init__(self, config: SistaConfig) -> None:
         super().__init__(config.patch, config.measurements, learned=False)
@@ -74,12 +79,8 @@ class Sista(RecoverySystem):
         # D (N, K)
         self.dictionary = nn.Parameter(dct_dictionary(config.patch, config.atoms), requires_grad=False)
 
-    def at(
-        self, sigma: float | Tensor, dtype: torch.dtype, linear: type[Linear]
-    ) -> Callable[[Tensor], Tensor]:
-        """See `RecoverySystem.at`. `dtype` is ignored: in 16 bits the iterations would accumulate rounding
-        errors.
-        """
+    def at(self, sigma: float | Tensor, dtype: torch.dtype, linear: type[Linear]) -> Recovering:
+        """See `RecoverySystem.at`; `dtype` is ignored, since 16 bits would accumulate rounding errors."""
         config, dictionary = self.config, self.dictionary
         sensing = sensing_or_identity(self.sensing, dictionary)
         lambda1, lambda2 = (dictionary.new_tensor(value) for value in (config.lambda1, config.lambda2))
@@ -103,18 +104,17 @@ class Sista(RecoverySystem):
 class SistaRnn(RecoverySystem):
     """(B, T, M) -> (B, T, N); see the module."""
 
-    def __init__(self, config: UnfoldingConfig) -> None:
+    def __init__(self, config: UnfoldingConfig, correlated: int | None = None) -> None:
         super().__init__(config.patch, config.measurements, scale=SENSING_SCALE)
         self.config = config
         self.dictionary = nn.Parameter(dct_dictionary(config.patch, config.atoms))  # D (N, K)
-        self.correlation = nn.Parameter(torch.eye(config.patch**2))  # F (N, N)
+        # F (N, N) of signals, or G (K, K) of codes
+        self.correlation = nn.Parameter(torch.eye(correlated or config.patch**2))
         self.start = nn.Parameter(torch.zeros(config.atoms))  # the code before the first frame (K,)
         self.log_lambda1, self.log_lambda2 = positive(config.lambda1), positive(config.lambda2)
         self.log_step = positive(1.0)  # c
 
-    def at(
-        self, sigma: float | Tensor, dtype: torch.dtype, linear: type[Linear]
-    ) -> Callable[[Tensor], Tensor]:
+    def at(self, sigma: float | Tensor, dtype: torch.dtype, linear: type[Linear]) -> Recovering:
         """See `RecoverySystem.at`."""
         sensing = sensing_or_identity(self.sensing, self.dictionary)
         numbers = (self.log_lambda1.exp(), self.log_lambda2.exp(), self.log_step.exp())
@@ -124,8 +124,7 @@ class SistaRnn(RecoverySystem):
 
 
 class Iterations:
-    """The iterations on groups (B, T, M), all groups of a frame at once. Codes are in units of their
-    threshold lambda1 / c.
+    """The iterations on groups (B, T, M), all groups of a frame at once; codes in units of lambda1 / c.
 
     I - D^T (A^T A + lambda2 I) D / c is not computed: multiplying by D, by an (N, N) matrix and by D^T takes
     half the operations.
@@ -184,21 +183,13 @@ def double_plateau(values: Tensor, centre: Tensor, ratio: Tensor) -> Tensor:
     return values - near_zero - near_centre
 
 
-class L1L1Rnn(RecoverySystem):
+class L1L1Rnn(SistaRnn):
     """(B, T, M) -> (B, T, N); see the module."""
 
     def __init__(self, config: UnfoldingConfig) -> None:
-        super().__init__(config.patch, config.measurements, scale=SENSING_SCALE)
-        self.config = config
-        self.dictionary = nn.Parameter(dct_dictionary(config.patch, config.atoms))  # D (N, K)
-        self.correlation = nn.Parameter(torch.eye(config.atoms))  # G (K, K)
-        self.start = nn.Parameter(torch.zeros(config.atoms))  # the code before the first frame (K,)
-        self.log_lambda1, self.log_lambda2 = positive(config.lambda1), positive(config.lambda2)
-        self.log_step = positive(1.0)  # c
+        super().__init__(config, config.atoms)
 
-    def at(
-        self, sigma: float | Tensor, dtype: torch.dtype, linear: type[Linear]
-    ) -> Callable[[Tensor], Tensor]:
+    def at(self, sigma: float | Tensor, dtype: torch.dtype, linear: type[Linear]) -> Recovering:
         """See `RecoverySystem.at`."""
         c = self.log_step.exp()
         unit = self.log_lambda1.exp() / c
@@ -217,8 +208,7 @@ class L1L1Rnn(RecoverySystem):
 
 @dataclass
 class Recurrence:
-    """The layers on groups (B, T, M), all groups of a frame at once. Codes are in units of their threshold
-    lambda1 / c.
+    """The layers on groups (B, T, M), all groups of a frame at once; codes in units of lambda1 / c.
 
     I - D^T A^T A D / c is not computed: multiplying by A D and then by its transpose takes fewer operations.
     """
@@ -259,9 +249,8 @@ class ReweightedRnn(L1L1Rnn):
     def at(self, sigma: float | Tensor, dtype: torch.dtype, linear: type[Linear]) -> Recurrence:
         """See `RecoverySystem.at`."""
         c = self.log_step.exp()
-        units = (
-            self.log_lambda1 + self.log_weights
-        ).exp() / c  # each code is in units of its atom's threshold
+        # each code is in units of its atom's threshold
+        units = (self.log_lambda1 + self.log_weights).exp() / c
         projected = sensing_or_identity(self.sensing, self.dictionary) @ self.dictionary  # A D (M, K)
         return Recurrence(
             layers=self.config.layers,

@@ -103,12 +103,6 @@ class _Video(Checked):
     display_matrix: Annotated[tuple[Signed, ...], Field(min_length=9, max_length=9)] | None
     content_light: tuple[Count, Count] | None
 
-    @classmethod
-    def of(cls, video: VideoInfo) -> dict[str, Any]:
-        """Return the fields of `video`, for JSON."""
-        values = asdict(video)
-        return {field.name: values[field.name] for field in fields(cls)}
-
     def info(self) -> VideoInfo:
         """Raises ValueError or MediaError for values that don't fit together."""
         if self.width * self.height > MOST_PIXELS:
@@ -119,27 +113,14 @@ class _Video(Checked):
         return VideoInfo(**(vars(self) | {"format": pixels, "colour": ColourTags(**self.colour)}))
 
 
-@dataclass(frozen=True)
-class _Header(Checked):
-    """The metadata but for `format`, `version` and `rate`."""
-
-    model: dict[str, str]
-    patch: Size
-    planes: list[list[int]]
-    measurements: Size
-    sigma: Annotated[float, Field(ge=0)]
-    seed: int
-    source: str
-    left_out: tuple[str, ...]
-    video: _Video
+def _video(values: Any) -> VideoInfo:
+    return checked(_Video, values, "video", MediaError).info()
 
 
 @dataclass(frozen=True)
 class PatchGrid:
-    """`rows` x `columns` square patches that cover a plane of `height` x `width` without overlap.
-
-    The plane is padded at the right and at the bottom by replication. Patches, and their pixels, are in
-    reading order.
+    """`rows` x `columns` square patches that cover a plane of `height` x `width` without overlap, in reading
+    order; it is padded at the right and bottom by replication.
     """
 
     height: int
@@ -175,18 +156,18 @@ class PatchGrid:
 
 
 @dataclass(frozen=True)
-class Measured:
+class Measured(Checked):
     """The header of a file of measurements; the fields are explained above."""
 
     model: str
     sha256: str
-    patch: int
-    measurements: int
-    sigma: float
+    patch: Size
+    measurements: Size
+    sigma: Annotated[float, Field(ge=0)]
     seed: int
     source: str
     left_out: tuple[str, ...]
-    video: VideoInfo
+    video: Annotated[VideoInfo, PlainValidator(_video)]
 
     @property
     def rate(self) -> float:
@@ -212,7 +193,7 @@ class Measured:
             "model": {"name": self.model, "sha256": self.sha256},
             "rate": self.rate,
             "planes": [[grid.rows, grid.columns] for grid in self.grids],
-            "video": _Video.of(self.video),
+            "video": {field.name: asdict(self.video)[field.name] for field in fields(_Video)},
         }
         del values["sha256"]
         return {"format": FORMAT, "version": VERSION} | {
@@ -222,12 +203,11 @@ class Measured:
     @classmethod
     def from_metadata(cls, metadata: Mapping[str, str]) -> Measured:
         """Raises KeyError, TypeError, ValueError or MediaError if something is missing or wrong."""
-        values = {field.name: parse_json(metadata[field.name]) for field in fields(_Header)}
-        header = checked(_Header, values, "metadata", MediaError)
-        of_model = {"model": header.model["name"], "sha256": header.model["sha256"]}
-        fields_of = vars(header) | of_model | {"video": header.video.info()}
-        planes = fields_of.pop("planes")
-        measured = cls(**fields_of)
+        names = {field.name for field in fields(cls)} - {"sha256"} | {"planes"}
+        values = {name: parse_json(metadata[name]) for name in names}
+        values |= {"model": values["model"]["name"], "sha256": values["model"]["sha256"]}
+        planes = values.pop("planes")
+        measured = checked(cls, values, "metadata", MediaError)
         if planes != [[grid.rows, grid.columns] for grid in measured.grids]:
             raise ValueError(
                 f"planes {planes} do not fit {measured.video.width}x{measured.video.height} "
@@ -237,11 +217,10 @@ class Measured:
 
 
 class MeasurementWriter:
-    """A context manager that writes measurements frame by frame: on a clean exit the file gets its name, on
-    an error nothing is left.
+    """Writes measurements frame by frame; the file gets its name on a clean exit, and is removed on an error.
 
-    `half` stores 16-bit floats. Raises MediaError if the file can't be written, OutputExistsError if
-    another one took its name.
+    `half` stores 16-bit floats. Raises MediaError if the file can't be written, OutputExistsError if another
+    one took its name.
     """
 
     def __init__(self, output: str, measured: Measured, *, half: bool, overwrite: bool = False) -> None:
@@ -299,9 +278,7 @@ class MeasurementWriter:
         self._partial.put_in_place(overwrite=self.overwrite)
 
     def _header(self, frames: int) -> bytes:
-        """Return eight bytes for the length, then the JSON that safetensors begin with, filled up with blanks
-        to a multiple of 8.
-        """
+        """Return eight bytes for the length, then the JSON of safetensors, padded to a multiple of 8."""
         shapes = {
             "measurements": (self.dtype, [frames, self.measured.patches, self.measured.measurements]),
             "pts": ("I64", [frames]),
@@ -318,10 +295,8 @@ class MeasurementWriter:
 
 
 class MeasurementReader:
-    """A file of measurements, read a few frames at a time.
-
-    `measured` describes it; `pts` and `durations` are (F,) int64. Raises MediaError if the file is no such
-    file, of another version, or damaged.
+    """A file of measurements, read a few frames at a time: `measured` describes it; `pts` and `durations` are
+    (F,) int64. Raises MediaError for another file or version, and for damage.
     """
 
     def __init__(self, path: str) -> None:
@@ -354,10 +329,8 @@ class MeasurementReader:
         return len(self.pts)
 
     def clip(self, first: int, stop: int) -> NDArray[np.floating[Any]]:
-        """Return the measurements (stop - first, P, M) of frames [first, stop), in 16 or 32 bits as they are
-        stored.
-
-        The file is open only meanwhile: parts that were read before take no memory.
+        """Return the measurements (stop - first, P, M) of frames [first, stop), as stored. The file is open
+        only meanwhile: parts that were read before take no memory.
         """
         with self._opened() as stream:
             found: NDArray[np.floating[Any]] = stream.get_slice("measurements")[first:stop]

@@ -49,8 +49,8 @@ def recover(
     on_event: Listener | None = None,
     **overrides: Any,
 ) -> Summary:
-    """Make a video from the measurements in `source`, with the times, size, colour and rotation of the one
-    that was measured.
+    """Make a video from the measurements in `source`, with the times, size, colour and rotation of the
+    original.
 
     `output` is a path, or "-" for y4m on standard output; it has no stream but the video. `overrides` are
     fields of RecoverOptions and win over `options`. Raises VidRestoreError; then there is no output.
@@ -70,17 +70,15 @@ def recover(
 
 
 def recovering_model(source: str, measured: Measured, name: str | None, device: torch.device = CPU) -> Model:
-    """Return the weights that measured: `name`, or those of the name in the file.
-    CheckpointError if they are others.
-    """
+    """Return the weights that measured, by `name` or that in the file. Raises CheckpointError."""
     made = f"{source}: measured with {measured.model} (sha256 {measured.sha256[:12]}…)"
     try:
         model = load_model(name or measured.model, str(device))
     except CheckpointError as error:
-        raise (
-            error
-            if name
-            else CheckpointError(f"{made}, which can't be loaded here; name its file with `model` ({error})")
+        if name:
+            raise
+        raise CheckpointError(
+            f"{made}, which can't be loaded here; name its file with `model` ({error})"
         ) from error
     if model.card.sha256 != measured.sha256:
         raise CheckpointError(
@@ -124,20 +122,16 @@ def _recover(
     return finished(Summary(reader.path, str(output), reader.frames, time.monotonic() - began), emit)
 
 
-def recovery_clips(frames: int) -> list[tuple[int, int, int]]:
-    """Return (start, first, stop) of each clip: frames [start, stop) are recovered together, of which [first,
-    stop) are its own.
-    """
-    stops = ((first, min(first + GROUP, frames)) for first in range(0, frames, GROUP))
-    return [(max(0, stop - GROUP), first, stop) for first, stop in stops]
+def recovery_clips(frames: int, length: int = GROUP) -> list[tuple[int, int, int]]:
+    """Return (start, first, stop) of each clip: [start, stop) are recovered, [first, stop) are new."""
+    stops = ((first, min(first + length, frames)) for first in range(0, frames, length))
+    return [(max(0, stop - length), first, stop) for first, stop in stops]
 
 
 def recovered_frames(
     reader: MeasurementReader, network: GroupNetwork, options: RecoverOptions
 ) -> Generator[Frame]:
-    """Yield every frame of a file of measurements, recovered; several clips are worked on at once, as many as
-    memory allows.
-    """
+    """Yield every frame of a file, recovered; as many clips at once as memory allows."""
     threads = options.threads or available_cores()
     samples = GROUP * reader.measured.patches * reader.measured.patch**2
     workers = max(1, min(threads, CLIPS_MEMORY // (COPIES * 4 * samples)))
@@ -170,9 +164,7 @@ class Recoverer:
 
     @torch.inference_mode()
     def recover(self, clip: tuple[Tensor, list[tuple[int, int]]]) -> list[Frame]:
-        """Return the frames of a clip: its measurements (T, P, M), and (pts, duration) of the last of its
-        frames, those that are wanted.
-        """
+        """Return the last frames of a clip (T, P, M), one for each (pts, duration)."""
         stored, times = clip
         if self.device.type == "cuda":
             stored = stored.pin_memory()
@@ -201,9 +193,7 @@ class Recoverer:
         return [stored_samples([plane], pixels)[0] for plane in planes]
 
     def _plane(self, measurements: Tensor, grid: PatchGrid, times: list[tuple[int, int]]) -> Tensor:
-        """Recover (T, count, M) measurements of one plane: return its last frames (T', H, W), one per entry
-        of `times`.
-        """
+        """Recover the last frames (T', H, W), one per entry of `times`, of a plane (T, count, M)."""
         patches = torch.empty(len(times), grid.count, grid.patch**2, device=self.device)
         for first in range(0, grid.count, self.chunk):
             # a group is a patch's place in all frames

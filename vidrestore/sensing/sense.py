@@ -83,9 +83,7 @@ def sense(
 
 
 def sensing_cards() -> dict[str, Card]:
-    """Return the listed weights with a sensing matrix, by their rate as a text such as "0.2"; the first if
-    several have the same.
-    """
+    """Return the first listed weights of each rate ("0.2") that have a sensing matrix, by rate."""
     cards: dict[str, Card] = {}
     for card in read_manifest().values():
         if measurements := card.config.get("measurements"):
@@ -94,9 +92,7 @@ def sensing_cards() -> dict[str, Card]:
 
 
 def sensing_model(options: SenseOptions, device: torch.device = CPU) -> Model:
-    """Return the weights that the options name, or those of the rate. Raises OptionError for a rate that none
-    has, CheckpointError.
-    """
+    """Return the weights named, or of the rate. Raises OptionError if no weights have it, CheckpointError."""
     if options.model is None:
         cards = sensing_cards()
         rate = f"{options.rate:.2g}"
@@ -138,17 +134,8 @@ def _sense(reader: VideoReader, output: str, model: Model, options: SenseOptions
         video=info.video,
     )
     total, began = expected_frames(info, WHOLE), time.monotonic()
-    emit(
-        Planned(
-            info.path,
-            total,
-            details={
-                "rate": measured.rate,
-                "measurements": measured.measurements,
-                "patches": measured.patches,
-            },
-        )
-    )
+    details = {name: getattr(measured, name) for name in ("rate", "measurements", "patches")}
+    emit(Planned(info.path, total, details=details))
     sensor = Sensor(network, info.video.format, measured.grids, options.sigma, options.seed)
     with (
         frames_ahead(reader.frames()) as decoded,
@@ -156,18 +143,15 @@ def _sense(reader: VideoReader, output: str, model: Model, options: SenseOptions
     ):
         for frame in counted(decoded, info.path, total, "sense", emit):
             writer.write(sensor.measure(frame).numpy(), frame.pts, frame.duration)
-    if measured.left_out:
-        emit(
-            Warned(info.path, f"measurements hold the picture only; left out: {', '.join(measured.left_out)}")
-        )
+    if left_out := ", ".join(measured.left_out):
+        emit(Warned(info.path, f"measurements hold the picture only; left out: {left_out}"))
     damage = reader.damage.summary() if reader.damage.found else None
     return finished(Summary(info.path, output, writer.frames, time.monotonic() - began, damage=damage), emit)
 
 
 class Sensor:
-    """Takes the measurements of one frame after another, with noise of standard deviation `sigma` on them.
-
-    The noise follows from the seed and a frame's place in the video alone.
+    """Takes measurements of one frame after another, with noise of standard deviation `sigma` that follows
+    from the seed and a frame's place in the video alone.
     """
 
     def __init__(
@@ -187,9 +171,7 @@ class Sensor:
 
     @property
     def largest(self) -> float:
-        """Upper bound of a measurement's magnitude, with noise within 10 standard deviations; infinite for
-        floating-point samples.
-        """
+        """Upper bound of a measurement with noise within 10 sigma; infinite for floating-point samples."""
         if self.pixels.depth == 32:
             return float("inf")
         whole = torch.eye(self.network.config.patch**2, device=self.device)

@@ -24,21 +24,14 @@ from vidrestore.files.locks import BusyError, Claims
 from vidrestore.files.regular import check_pickled
 from vidrestore.training.config import RunConfig
 
-_TYPES = {
-    "step": COUNT,
-    "seconds": float,
-    "init": list,
-    "identity": dict,
-    "curve": [{"step": COUNT}],
-}
+_TYPES = {"step": COUNT, "seconds": float, "init": list, "identity": dict, "curve": [{"step": COUNT}]}
 _BEST = {"step": COUNT, "psnr": float, "weights": dict}
 
 
 @contextmanager
 def run_lock(path: Path) -> Iterator[None]:
-    """Claim a checkpoint's run, which also excludes processes on other machines that share the folder.
-
-    Raises ConfigError if another process has it, MediaError if the folder can't be written to.
+    """Claim a run, also from processes on other machines that share the folder. Raises ConfigError if another
+    process has it, MediaError if the folder can't be written to.
     """
     claims = Claims(path.parent)
     try:
@@ -50,9 +43,7 @@ def run_lock(path: Path) -> Iterator[None]:
 
 
 def write_checkpoint(path: Path, state: dict[str, Any]) -> None:
-    """Write a checkpoint to a temporary file, then replace the old one. Raises CheckpointError; the old one
-    remains then.
-    """
+    """Replace a checkpoint in one step. Raises CheckpointError, and leaves the old one."""
     try:
         with replacing(path) as stream:
             torch.save(state, stream)
@@ -93,9 +84,7 @@ def check_alike(tensors: Mapping[str, Any], expected: Mapping[str, Tensor]) -> N
 
 
 def identity_of(config: RunConfig, model: Mapping[str, Any], fixed: Iterable[str]) -> dict[str, Any]:
-    """Return those settings by name: the full network (`model`), the data, and the settings of training named
-    in `fixed`.
-    """
+    """Return the settings of the full network (`model`), the data, and of training those in `fixed`."""
     sections = {"model": model, "data": asdict(config.data)}
     values = {
         f"[{section}] {name}": value for section, part in sections.items() for name, value in part.items()

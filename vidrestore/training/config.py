@@ -211,15 +211,9 @@ class ClipDataConfig(FootageConfig):
     reuse: AtLeastOne = 1  # steps that a batch is used for, each time cropped and mirrored differently
 
 
-def paper_sets() -> Any:
-    """Return the module of the papers' datasets, loaded when a recipe names one of them."""
-    return import_module("vidrestore.papers.datasets")
-
-
 @dataclass(frozen=True)
 class SetConfig(Checked):
-    """One of the papers' datasets (`vidrestore.papers`) in a folder, which is relative to the
-    configuration's own.
+    """One of the papers' datasets in a folder, which is relative to the configuration's own.
 
     `validation` lists splits of the same dataset, or of others in that folder, as in ["test",
     "rain100l/test"]. If it is empty, the network is validated on its training data.
@@ -232,7 +226,7 @@ class SetConfig(Checked):
     kind: ClassVar[Literal["pairs", "clips"]]
 
     def __post_init__(self) -> None:
-        sets = paper_sets()
+        sets = import_module("vidrestore.papers.datasets")  # only for recipes that name one
         known = sets.names(self.kind)
         for name, split in [(self.dataset, self.split), *self.validation_sets]:
             require(name in known, "dataset", f"one of {', '.join(known)}", name)
@@ -291,8 +285,7 @@ TASK_OF = {
 
 @dataclass(frozen=True)
 class RunConfig:
-    """One run: the name and task of the weights, the family and settings of the model, the data, the
-    training.
+    """One run: name and task of the weights, family and settings of the model, the data, the training.
 
     `parameters` goes onto the card of the weights: what their task requires, such as {"rate": 0.2}; by
     default the noise levels. Raises ConfigError for a task that the family isn't for, and denoising without
@@ -338,8 +331,7 @@ class RunConfig:
 
 
 def read_config(path: Path, settings: Iterable[str] = ()) -> RunConfig:
-    """Read the configuration of a run; `settings` ("training.steps=1000", "data.clips=videos") override the
-    file.
+    """Read the configuration of a run; `settings` ("training.steps=1000", "data.clips=v") override the file.
 
     Raises ConfigError, with the place and the value, for a file that isn't TOML and for missing, unknown or
     wrong values; OptionError for settings that aren't KEY=VALUE or of an unknown section.
@@ -354,8 +346,8 @@ def read_config(path: Path, settings: Iterable[str] = ()) -> RunConfig:
 
 
 def footage_settings(folder: Path, path: Path) -> list[str]:
-    """Return the settings with which the configuration `path` takes its data from `folder`: the videos and
-    photos in it, none of them held out, or the dataset that the configuration names. Raises ConfigError.
+    """Return the settings by which `path` takes its data from `folder`: all its videos and photos, none held
+    out, or the dataset that it names. Raises ConfigError.
     """
     place = folder.resolve()
     if not place.is_dir():
@@ -387,9 +379,7 @@ class _File(Checked):
 
 
 def parse_config(text: str, path: Path, settings: Iterable[str] = ()) -> RunConfig:
-    """Parse the text of a configuration as `read_config` does; its paths are relative to the folder of
-    `path`.
-    """
+    """Parse a configuration as `read_config` does; paths are relative to the folder of `path`."""
     settings = tuple(settings)
     try:
         content = with_settings(parse_toml(text), settings, SECTIONS)

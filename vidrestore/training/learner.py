@@ -1,5 +1,5 @@
-"""What learns: a network, its optimiser, the average of its weights, the learning rate of each step, and the
-validations, by which the best weights are kept.
+"""A network with its optimiser and the average of its weights, the learning rate of each step, and the
+validations, which select the best weights.
 """
 
 from __future__ import annotations
@@ -40,9 +40,7 @@ class Learner:
         self.scaler = torch.amp.GradScaler(device.type, enabled=objective.settings.precision == "fp16")
 
     def update(self, batch: tuple[Any, ...], step: int, rate: float) -> Tensor:
-        """Update the weights by the gradients of a batch's loss, and their average; return the loss and the
-        norm of the gradients, (2,) float32, without waiting for the device.
-        """
+        """Update the weights and their average; return loss and gradient norm, (2,), still on the device."""
         for group in self.optimiser.param_groups:
             group["lr"] = torch.tensor(rate)  # in single precision
         loss = self.objective.loss(self.network, batch, step)

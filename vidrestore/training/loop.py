@@ -111,10 +111,9 @@ def train(
 
 
 class Run:
-    """The state of one training run: the network and what was learnt, the validations, and the step.
-
-    Raises ConfigError for a model that can't be built or can't take the data, an output folder that can't be
-    created, and a batch that the processes can't share equally.
+    """The network and what was learnt, the validations, and the step. Raises ConfigError for a model that
+    can't be built or can't take the data, an output that is no folder, and a batch that can't be shared
+    equally.
     """
 
     def __init__(
@@ -160,9 +159,7 @@ class Run:
         return self.output / f"{self.config.name}.best.safetensors"
 
     def begin(self, resume: bool, init: Sequence[str | Path]) -> bool:
-        """Load the checkpoint and return True, or initial weights for a new run. Raises ConfigError for files
-        of an earlier run that would be overwritten.
-        """
+        """Load the checkpoint and return True, or initial weights. Raises ConfigError for an earlier run."""
         if self.checkpoint.exists():
             if not resume:
                 raise ConfigError(
@@ -186,9 +183,7 @@ class Run:
         self.init.append(str(source))
 
     def train(self, on_event: Listener, reading: Reading = IN_MEMORY, deadline: float = math.inf) -> None:
-        """Train to the last step, or until `deadline` on the clock `time.monotonic`; save checkpoints now and
-        then, at the end, and when interrupted.
-        """
+        """Train to the last step, or `deadline` by `time.monotonic`; save now and then and at the end."""
         settings = self.config.training
         if self.step >= settings.steps and not self.validations.due(self.step):
             return
@@ -268,9 +263,7 @@ class Run:
         return numbers[0]
 
     def read(self) -> list[Stepped]:
-        """Wait for the device and return the steps taken since the last call. Raises ConfigError if training
-        has diverged, with the files to continue from.
-        """
+        """Return the steps taken since the last call. Raises ConfigError if training has diverged."""
         if not self.unread:
             return []
         steps, rates, numbers = zip(*self.unread, strict=True)
@@ -301,9 +294,7 @@ class Run:
         )
 
     def validate(self, held_out: Any, losses: list[float]) -> Validated:
-        """Validate the averaged network, add the metrics to the curve, and keep the weights if they are the
-        best.
-        """
+        """Validate the averaged network, add the metrics to the curve, keep the best weights."""
         measured: tuple[Metrics, Metrics] = ({}, {})
         average, objective = self.learner.average, self.learner.objective
         if self.group.first:  # it measures for all
@@ -322,9 +313,7 @@ class Run:
         return identity_of(self.config, model, self.learner.objective.fixed_settings)
 
     def save_checkpoint(self) -> None:
-        """Save everything that a resumed run needs. Raises CheckpointError; the earlier checkpoint remains
-        then.
-        """
+        """Save all that a resumed run needs. Raises CheckpointError, and leaves the earlier one."""
         if not self.group.first:
             return
         state = {name: getattr(self.learner, name).state_dict() for name in LEARNT}
@@ -333,9 +322,7 @@ class Run:
             write_checkpoint(self.checkpoint, state | self.validations.state_dict())
 
     def load_checkpoint(self) -> None:
-        """Restore the checkpoint. Raises CheckpointError if it can't be read, ConfigError if it is of another
-        run.
-        """
+        """Restore the checkpoint. Raises CheckpointError if unreadable, ConfigError if of another run."""
         state = read_checkpoint(self.checkpoint)
         check_same(self.checkpoint, self.config, state["identity"], self.identity)
         groups = self.learner.optimiser.param_groups

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, is_dataclass, replace
 from pathlib import Path
@@ -22,9 +21,7 @@ FREE = ("slope", "aligned")  # settings of networks that may change between trai
 
 
 def new_network(config: RunConfig) -> nn.Module:
-    """Build the network that [model] describes, with random parameters from the seed. Raises ConfigError for
-    a wrong [model].
-    """
+    """Build the network of [model], with parameters from the seed. Raises ConfigError."""
     try:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(config.training.seed)
@@ -38,9 +35,7 @@ def new_network(config: RunConfig) -> nn.Module:
 
 
 def train_parts(config: RunConfig, network: nn.Module) -> None:
-    """Leave only the parameters trainable whose names begin with one of `training.parts`, if there are any.
-    Raises ConfigError if a part has no parameter.
-    """
+    """Train only parameters whose names begin with one of `training.parts`. Raises ConfigError for others."""
     parts: tuple[str, ...] = getattr(config.training, "parts", ())
     names = [name for name, _ in network.named_parameters()]
     for part in parts:
@@ -55,9 +50,7 @@ def train_parts(config: RunConfig, network: nn.Module) -> None:
 
 
 def _check_names(config: RunConfig) -> None:
-    """Raise ConfigError for names in [model], or in a table of it, that the family's configuration doesn't
-    have.
-    """
+    """Raise ConfigError for names in [model], or a table of it, that the family doesn't have."""
     base: dict[str, Any] = {name: config.model[name] for name in ("kind", "size") if name in config.model}
     try:
         known = base | settings_of(build_network(config.family, base))
@@ -77,7 +70,7 @@ def _check_names(config: RunConfig) -> None:
 
 
 def full_model(config: RunConfig, network: nn.Module) -> dict[str, Any]:
-    """Return the network's full configuration, defaults included, from which it can be rebuilt."""
+    """Return the network's full configuration, defaults included."""
     return config.model | settings_of(network)
 
 
@@ -88,19 +81,8 @@ def settings_of(network: nn.Module) -> dict[str, Any]:
 
 
 def with_full_model(config: RunConfig, network: nn.Module | None = None) -> RunConfig:
-    """Return the same run with the full [model], as TOML has it: lists, and no None. Raises ConfigError as
-    `new_network` does.
-    """
-    network = network or new_network(config)
-    return replace(config, model=_without_none(json.loads(json.dumps(full_model(config, network)))))
-
-
-def _without_none(values: dict[str, Any]) -> dict[str, Any]:
-    return {
-        name: _without_none(value) if isinstance(value, dict) else value
-        for name, value in values.items()
-        if value is not None
-    }
+    """Return the same run with the full [model]. Raises ConfigError as `new_network` does."""
+    return replace(config, model=full_model(config, network or new_network(config)))
 
 
 def sources_of(init: str | Path | Sequence[str | Path] | None) -> Sequence[str | Path]:
@@ -129,9 +111,7 @@ def load_initial_weights(config: RunConfig, networks: Iterable[nn.Module], sourc
 
 
 def _matching_parameters(network: nn.Module, given: nn.Module) -> dict[str, Tensor] | None:
-    """Return the parameters of `given` by their names in `network`; None unless it is the same network or a
-    part of it.
-    """
+    """Return the parameters of `given` by name if it is the same network or a part of it, else None."""
     ours, theirs = settings_of(network), settings_of(given)
     if type(given) is type(network):
         known = theirs | {name: ours[name] for name in FREE if name in ours}
@@ -154,9 +134,8 @@ def write_weights(
     init: Sequence[str],
     step: int,
 ) -> None:
-    """Write a network in half precision. Its card has the configuration, and `curve`: the validations until
-    `step`. `init` are the sources of the initial weights. There are no times of the clock in it: the same run
-    writes the same bytes.
+    """Write a network in half precision; the card has the configuration, the validations until `step`, and
+    the sources of the initial weights, but no times, so the same run writes the same bytes.
     """
     training = {
         "data": "; ".join(f"{what}: {name}" for what, name in config.data.card_entries().items() if name),

@@ -167,9 +167,7 @@ class PairObjective(Objective):
 
 
 class ClipObjective(Objective):
-    """Clips at low and at high resolution: Charbonnier's loss over all frames, as VSR-Transformer is
-    trained, or `psnr_loss` of each frame.
-    """
+    """Clips at low and high resolution: VSR-Transformer's Charbonnier loss, or `psnr_loss` of each frame."""
 
     measured, baseline = "clips", "psnr_bicubic"
     settings: ClipTrainingConfig
@@ -235,12 +233,10 @@ def restored_groups(
     *,
     clip_noise: bool = True,
 ) -> Tensor:
-    """Degrade and restore clean groups (B, T, N) on the 0-255 scale; return a share of them (B', T, N)
-    float32, with gradients.
+    """Degrade and restore clean groups (B, T, N) on the 0-255 scale; return a share (B', T, N), float32.
 
     The noise is given with standard deviation 1, or by a seed, on which it depends alone (and on the kind of
-    device). With `clip_noise` noisy patches are clipped and rounded, as a video file holds them; noise on the
-    measurements of compressed sensing is left as drawn.
+    device). With `clip_noise` noisy patches are clipped and rounded as in a video file; measurements are not.
     """
     group_network = cast("GroupNetwork", network)
     noisy = measured = group_network.measure(clean)
@@ -276,9 +272,7 @@ def batch_loss(
 def group_psnr(
     network: nn.Module, groups: Tensor, sigma: float, precision: str, *, clip_noise: bool = True
 ) -> float:
-    """Return the PSNR (dB) over all (P, T, N) groups together, always with the same noise, computed on the
-    network's device.
-    """
+    """Return the PSNR (dB) over all (P, T, N) groups, with the same noise every time."""
     device = next(network.parameters()).device
     squares, count = 0.0, 0
     for index, part in enumerate(groups.split(CHUNK)):
@@ -292,10 +286,8 @@ def group_psnr(
 
 
 def validation_sigmas(trained: tuple[float, ...]) -> tuple[float, ...]:
-    """Return the noise levels to validate at.
-
-    That is the single level trained, or the usual levels within the range, or its geometric mean if there are
-    none.
+    """Return the levels to validate at: the single one trained, or the usual ones in the range, or its
+    geometric mean if there are none.
     """
     low, high = trained[0], trained[-1]
     usual = tuple(sigma for sigma in VALIDATION_SIGMAS if low <= sigma <= high) if low < high else (low,)
@@ -304,9 +296,7 @@ def validation_sigmas(trained: tuple[float, ...]) -> tuple[float, ...]:
 
 def restored_pictures(network: nn.Module, degraded: Tensor, precision: str, *tasks: Tensor) -> Tensor:
     """Return pictures (B, 3, H, W) or clips (B, T, 3, H, W) in [0, 1] after the network: float32, not
-    clamped.
-
-    A network with tasks takes their indices (B,).
+    clamped. A network with tasks takes their indices (B,).
     """
     with in_precision(degraded.device, precision):
         restored: Tensor = network(degraded, *tasks)
@@ -321,17 +311,12 @@ def in_precision(device: torch.device, precision: str) -> torch.autocast:
 
 
 def charbonnier(error: Tensor) -> Tensor:
-    """Return the mean of sqrt(error^2 + 1e-12); VSR-Transformer's release has the sum, which grows with a
-    crop.
-    """
+    """Return the mean of sqrt(error^2 + 1e-12); the release's sum grows with a crop."""
     return (error.square() + 1e-12).sqrt().mean()
 
 
 def picture_loss(restored: Tensor, clean: Tensor) -> Tensor:
-    """Return the mean absolute error plus 0.1 times that of the real and imaginary parts of the spectra.
-
-    This is the loss of MB-TaylorFormer V2.
-    """
+    """Return MB-TaylorFormer V2's loss: the mean absolute error, and a tenth of that of the spectra."""
     error = restored - clean
     # the difference of the spectra is the spectrum of the difference
     spectrum = torch.view_as_real(torch.fft.fft2(error))
@@ -344,13 +329,11 @@ def psnr_loss(restored: Tensor, clean: Tensor, least: float = LEAST_ERROR) -> Te
 
 
 def haze_loss(network: nn.Module, hazy: Tensor, truth: Tensor, settings: PairTrainingConfig) -> Tensor:
-    """Return the loss of a network that finds haze, on pictures and what is in them; see
-    `pairs.PairSource.batch`.
+    """Return the loss of a network that finds haze, on pictures and truth as of `pairs.PairSource.batch`.
 
     These are the mean errors of the transmission, of its square root, and of the airlight's logarithm,
-    weighted by how much of it is seen, and a little of `psnr_loss` of the scenes. By the scenes alone a
-    network learns to take off less haze than there is: where it is thick, any error of the airlight is
-    enlarged.
+    weighted by how much of it is seen, and a little of `psnr_loss` of the scenes: by these alone a network
+    learns to remove less haze than there is, since errors of the airlight are enlarged where it is thick.
     """
     clean, depth, airlight = truth.split((3, 1, 3), 1)
     with in_precision(hazy.device, settings.precision):
@@ -365,10 +348,8 @@ def haze_loss(network: nn.Module, hazy: Tensor, truth: Tensor, settings: PairTra
 
 @torch.no_grad()
 def picture_psnr(network: nn.Module, degraded: Tensor, clean: Tensor, task: int | None = None) -> float:
-    """Return the mean PSNR (dB) over pictures (N, 3, H, W) uint8, or middle frames of clips, restored one by
-    one.
-
-    All have the same task, given by its index if the network has tasks. Computed on the network's device.
+    """Return the mean PSNR (dB) over pictures (N, 3, H, W) uint8, or clips' middle frames, restored one by
+    one, all for the same task, by its index if the network has tasks.
     """
     device = next(network.parameters()).device
     tasks = [] if task is None else [torch.tensor([task], device=device)]

@@ -29,10 +29,7 @@ class LostError(VidRestoreError):
 
 
 class ProcessGroup:
-    """The processes of a run, as seen by one of them; a single process never waits.
-
-    Methods raise LostError if another process has ended.
-    """
+    """The processes of a run, as seen by one; alone it never waits. Raises LostError if another has ended."""
 
     def __init__(self, share: Share = WHOLE) -> None:
         self.share = share
@@ -47,9 +44,7 @@ class ProcessGroup:
         return self.share.count == 1
 
     def average(self, tensors: Iterable[Tensor]) -> None:
-        """Replace each of the tensors (of one dtype, the same in all processes) by its mean over the
-        processes, in place.
-        """
+        """Replace tensors (one dtype, the same in all processes) by their means over the processes."""
         parts = list(tensors)
         if self.alone or not parts:
             return
@@ -99,11 +94,7 @@ def _lost_process_errors() -> Iterator[None]:
 
 @contextmanager
 def processes(device: str) -> Iterator[tuple[ProcessGroup, torch.device]]:
-    """Yield the process group of this process and its device: the GPU of its rank, unless `device` is the
-    CPU.
-
-    Raises OptionError for a missing device.
-    """
+    """Yield the process group and this process's device, that of its rank for GPUs. Raises OptionError."""
     count = int(os.environ.get("WORLD_SIZE", "1"))
     if count == 1:
         yield ProcessGroup(), torch_device(device)

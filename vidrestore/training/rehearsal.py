@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -21,31 +20,21 @@ from vidrestore.training.networks import sources_of
 from vidrestore.weights import load_model
 
 
-@dataclass(frozen=True)
-class RehearsalStep:
-    """One part of the rehearsal and the seconds that it took."""
-
-    description: str
-    seconds: float
-
-
 def rehearse(
     config: RunConfig,
     *,
     init: str | Path | Sequence[str | Path] | None = None,
     device: str = "auto",
     reading: Reading = IN_MEMORY,
-) -> Iterator[RehearsalStep]:
-    """Build, read, train a step, validate, save and load; yield each with its time when it is done. Raises as
-    `train` does.
-    """
+) -> Iterator[tuple[str, float]]:
+    """Build, read, train a step, validate, save, load; yield each with its seconds. Raises as `train`."""
     with memory_errors(config), worker_errors(), TemporaryDirectory(prefix="vidrestore-") as folder:
         last = time.monotonic()
 
-        def lap(description: str) -> RehearsalStep:
+        def lap(description: str) -> tuple[str, float]:
             nonlocal last
             before, last = last, time.monotonic()
-            return RehearsalStep(description, last - before)
+            return description, last - before
 
         run = Run(config, Path(folder), torch_device(device))
         for weights in sources_of(init):

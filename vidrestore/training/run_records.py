@@ -28,10 +28,8 @@ POINTS = 320  # most points of a curve; more would not be visible
 def recording(
     stem: Path, curve: Callable[[], Sequence[dict[str, Any]]], on_event: Listener
 ) -> Iterator[Listener]:
-    """Yield a listener that writes records to files named after `stem`, and passes every event on to
-    `on_event`.
-
-    `curve` returns the validations so far.
+    """Yield a listener that writes records named after `stem` and calls `on_event`; `curve` returns the
+    validations so far.
     """
     with closing(StepLog(stem.with_suffix(".log.jsonl"))) as log:
         yield to_all(log, curve_plot(stem.with_suffix(".svg"), log, curve), on_event)
@@ -40,9 +38,8 @@ def recording(
 class StepLog:
     """A listener that writes a line of JSON per step: step, loss, learning_rate, gradient_norm and seconds.
 
-    Values that are not finite are null. If a run begins at a step, later lines are removed, since the run
-    will write them again. `steps` and `losses` hold the log's values. Raises CheckpointError if the log can't
-    be written.
+    Values that are not finite are null. A run that begins at a step removes later lines. `steps` and `losses`
+    hold the log's values. Raises CheckpointError if the log can't be written.
     """
 
     def __init__(self, path: Path) -> None:
@@ -97,11 +94,8 @@ class StepLog:
 
 
 def curve_plot(path: Path, log: StepLog, curve: Callable[[], Sequence[dict[str, Any]]]) -> Listener:
-    """Return a listener that plots loss and held-out PSNR, from the first step on, at every validation: an
-    SVG file.
-
-    `curve` returns the validations so far, as checkpoints hold them. Raises CheckpointError if it can't be
-    written.
+    """Return a listener that plots loss and held-out PSNR as SVG at every validation; `curve` returns the
+    validations so far, as checkpoints hold them. Raises CheckpointError if it can't be written.
     """
 
     def emit(event: Event) -> None:
@@ -116,9 +110,7 @@ def curve_plot(path: Path, log: StepLog, curve: Callable[[], Sequence[dict[str, 
 def training_plot(
     name: str, steps: Sequence[int], losses: Sequence[float], curve: Sequence[dict[str, Any]]
 ) -> str:
-    """Return an SVG of the loss by step, thinned to means, on a logarithmic scale, above the held-out PSNR by
-    step.
-    """
+    """Return an SVG of the log loss by step, thinned to means, above the held-out PSNR."""
     positions = [point["step"] for point in curve]
     metrics = {
         what: ([point["step"] for point in curve], [point["psnr"][what] for point in curve])
@@ -133,9 +125,7 @@ def training_plot(
 
 
 def thinned(steps: Sequence[int], losses: Sequence[float]) -> tuple[list[float], list[float]]:
-    """Return at most `POINTS` positions and the logarithm (base 10) of the mean loss around each, skipping
-    empty ones.
-    """
+    """Return at most `POINTS` positions, and log10 of the mean loss around each; skip empty ones."""
     size = -(-len(losses) // POINTS) or 1
     positions, means = [], []
     for first in range(0, len(losses), size):

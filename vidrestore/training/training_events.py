@@ -26,18 +26,14 @@ class Began:
 
 @dataclass(frozen=True)
 class Reached:
-    """A stage of a run begins: `load` the program, `read` data, make the first `batches`, `train`, `validate`
-    or `save`.
-    """
+    """A stage begins: `load` the program, `read`, first `batches`, `train`, `validate` or `save`."""
 
     stage: str
 
 
 @dataclass(frozen=True)
 class Stepped:
-    """`step` of `steps` are done: loss, learning rate and gradient norm of the last one, total seconds of
-    training.
-    """
+    """`step` of `steps` are done; loss, rate and norm of the last one, total seconds of training."""
 
     step: int
     steps: int
@@ -49,11 +45,8 @@ class Stepped:
 
 @dataclass(frozen=True)
 class Validated:
-    """A validation: total seconds of training, mean loss since the last one (or since the run was resumed),
-    held-out PSNR.
-
-    `psnr` is in dB by sigma or degradation, `before` the same of the network's input. `best` is True if the
-    mean is higher than in every earlier validation.
+    """A validation: total seconds, mean loss since the last one (or the start), and held-out PSNR in dB by
+    sigma or degradation; `before` is that of the network's input, `best` is True for the highest mean so far.
     """
 
     step: int

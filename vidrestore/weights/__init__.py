@@ -54,9 +54,7 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Verdict:
-    """The result of `verify` for one entry. "absent" means that the weights were not pulled, which is no
-    error.
-    """
+    """The result of `verify` for one entry; "absent", which is no error, means not pulled."""
 
     name: str
     state: Literal["ok", "absent", "damaged"]
@@ -72,52 +70,40 @@ def load_model(
     manifest's checksum. Weights named in the manifest are never fetched here (`pull` does that); a full hub
     address is. `family` reads files that don't describe themselves. Raises CheckpointError.
     """
-    model = read_model(*_resolve(str(source), folder)) if family is None else _read_as(family, Path(source))
+    if family is None:
+        model = read_model(*_checked_file(str(source), folder))
+    elif reader := find_family(family).read:
+        model = load(reader)(Path(source))
+    else:
+        raise CheckpointError(f"the family {family!r} is named in its own files; leave `family` out")
     model.network.to(device)
     return model
 
 
-def _read_as(family: str, path: Path) -> Model:
-    reader = find_family(family).read
-    if not reader:
-        raise CheckpointError(f"the family {family!r} is named in its own files; leave `family` out")
-    model: Model = load(reader)(path)
-    return model
-
-
 def card_of(source: str | Path, folder: Path | None = None, task: str | None = None) -> Card:
-    """Return the card of weights, named as for `load_model`, without loading or checking them. Raises
-    CheckpointError, with the names of the weights for `task`.
-    """
+    """Return the card of weights, unchecked. Raises CheckpointError with the names for `task`."""
     name = str(source)
     return read_card(_file(name), sha256="") if is_file(name) else find_card(name, folder, task)
 
 
 def locate(card: Card, folder: Path | None = None) -> Path | None:
-    """Return the file of a manifest entry, beside the manifest or in the hub's cache; None if it was not
-    pulled.
-
-    Its content is not checked.
-    """
+    """Return the unchecked file of a manifest entry, or of the hub's cache; None if it was not pulled."""
     if card.file:
         return (folder or weights_folder()) / card.file
     return hub.cached_file(hub.HubAddress.parse(card.hub or ""))
 
 
 def resolve(source: str) -> str:
-    """Return the hub's address of [hf:]owner/repo[@revision][/file] with the commit that it is now; a name in
-    the manifest as it is. Raises CheckpointError.
-    """
+    """Return a hub address with its current commit, or a manifest name unchanged. Raises CheckpointError."""
     return str(hub.resolve(source)) if "/" in source else source
 
 
 def pull(source: str, folder: Path | None = None, *, quiet: bool = False) -> Path:
-    """Fetch the weights called `source` in the manifest, or at a hub address, and return the checked file.
-
-    Bundled weights are only checked. Raises CheckpointError.
-    """
+    """Return the checked file of weights, fetched if it is not bundled. Raises CheckpointError."""
     if quiet:
-        hub.hide_progress()
+        from huggingface_hub.utils.tqdm import disable_progress_bars
+
+        disable_progress_bars()
     if source.startswith("hf:"):
         path = _file(source)
         read_model(path)
@@ -131,10 +117,8 @@ def pull(source: str, folder: Path | None = None, *, quiet: bool = False) -> Pat
 
 
 def verify(sources: list[str] | None = None, folder: Path | None = None) -> Iterator[Verdict]:
-    """Check each of `sources` (names, paths, addresses; default: the whole manifest): checksum, then a strict
-    load.
-
-    Raises CheckpointError for a name that isn't in the manifest.
+    """Check each of `sources` (names, paths, addresses; default: the whole manifest) by its checksum and a
+    strict load. Raises CheckpointError for a name that isn't in the manifest.
     """
     names = sources or read_manifest(folder)
     cards = {source: None if is_file(source) else find_card(source, folder) for source in names}
@@ -155,11 +139,11 @@ def is_file(source: str) -> bool:
 
 
 def _file(source: str) -> Path:
-    """Return the file at a path or an address of the hub, from where it is fetched."""
+    """Return the file at a path, or fetch that of a hub address."""
     return hub.fetch(hub.HubAddress.parse(source)) if source.startswith("hf:") else Path(source)
 
 
-def _resolve(source: str, folder: Path | None) -> tuple[Path, Card | None]:
+def _checked_file(source: str, folder: Path | None) -> tuple[Path, Card | None]:
     """Return the file of `source`, and its manifest entry if it is a name."""
     if is_file(source):
         return _file(source), None

@@ -43,9 +43,7 @@ class Model:
 
 
 def build_network(family: str, config: Mapping[str, Any]) -> nn.Module:
-    """Build a network of `family` with random parameters, leaving the global random state unchanged. Raises
-    CheckpointError.
-    """
+    """Build a network with random parameters; keep the global random state. Raises CheckpointError."""
     import torch
 
     build: Callable[[dict[str, Any]], nn.Module] = load(find_family(family).build)
@@ -95,10 +93,8 @@ def save_model(
 
 
 def read_card(path: str | Path, sha256: str | None = None) -> Card:
-    """Return the card in a file's metadata, under the file's own name. Raises CheckpointError if there is
+    """Return the card in a file's metadata. `sha256` saves computing it. Raises CheckpointError if there is
     none.
-
-    `sha256` is the file's, to skip computing it if it is known or not needed.
     """
     path = Path(path)
     with opened(path) as stream:
@@ -134,9 +130,13 @@ def read_model(path: Path, listed: Card | None = None) -> Model:
     with opened(path) as stream:
         card = _card_of(path, stream, listed.sha256 if listed else None)
         stored = {name: stream.get_tensor(name) for name in stream.keys()}  # noqa: SIM118 (no mapping)
-    if listed:
-        _check_listed(path, card, listed)
-    else:
+    for key in ("family", "config", "task") if listed else ():
+        found, expected = getattr(card, key), getattr(listed, key)
+        if found != expected:
+            raise CheckpointError(
+                f"{path}: {key} {found!r}, but the manifest says {expected!r}; one of the two is out of date"
+            )
+    if not listed:
         check_tensors(path, stored, _outline(card, len(stored)))
     network = build_network(card.family, card.config)
     tensors = check_tensors(path, stored, network.state_dict())
@@ -149,19 +149,8 @@ def read_model(path: Path, listed: Card | None = None) -> Model:
     return Model(network.eval(), listed or card)
 
 
-def _check_listed(path: Path, card: Card, listed: Card) -> None:
-    for key in ("family", "config", "task"):
-        found, expected = getattr(card, key), getattr(listed, key)
-        if found != expected:
-            raise CheckpointError(
-                f"{path}: {key} {found!r}, but the manifest says {expected!r}; one of the two is out of date"
-            )
-
-
 def _outline(card: Card, most: int) -> dict[str, Tensor]:
-    """Return the tensors of the network of `card` on the meta device. Raises CheckpointError if there are far
-    more than `most`.
-    """
+    """Return a network's tensors on the meta device. Raises CheckpointError for far more than `most`."""
     import torch
     from torch.nn.modules.module import register_module_parameter_registration_hook
 
@@ -274,9 +263,7 @@ def _stored_tensors(
 
 
 def _serialise(tensors: dict[str, Tensor], metadata: dict[str, str]) -> bytes:
-    """Return the bytes of a safetensors file with sorted metadata: the library's order differs from run to
-    run.
-    """
+    """Return a safetensors file with sorted metadata: the library's order varies between runs."""
     from safetensors.torch import save
 
     content = save(tensors, metadata)
@@ -289,9 +276,7 @@ def _serialise(tensors: dict[str, Tensor], metadata: dict[str, str]) -> bytes:
 
 
 def fits_eight_bits(tensor: Tensor, least: int) -> bool:
-    """Return True if a tensor can be stored so: float32, of two or more dimensions, with at least `least`
-    values in whole blocks.
-    """
+    """Return True for float32 of 2+ dimensions with at least `least` values in whole blocks."""
     count = tensor.numel()
     return (
         tensor.dtype.itemsize == 4

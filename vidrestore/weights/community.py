@@ -24,9 +24,7 @@ FAMILY = "spandrel"
 
 
 class Community(nn.Module):
-    """Pictures (B, 3, H, W) in [0, 1] -> (B, 3, scale H, scale W), one at a time, in float32 unless the
-    network is known to work in bf16.
-    """
+    """(B, 3, H, W) in [0, 1] -> (B, 3, scale H, scale W), one at a time; float32 unless bf16 works."""
 
     def __init__(self, described: Any) -> None:
         super().__init__()
@@ -55,16 +53,11 @@ def read(path: Path) -> Model:
     except Exception as error:  # the code of another package may raise anything
         reason = (str(error) or type(error).__name__).splitlines()[0]
         raise CheckpointError(f"{path}: not a network that spandrel knows ({reason:.200})") from error
-    _check_described(path, described)
-    card = Card(path.stem, FAMILY, {}, "restore", sha256_of(path), path.stat().st_size)
-    return Model(Community(described).eval(), card)
-
-
-def _check_described(path: Path, described: Any) -> None:
-    """Raise CheckpointError for a network that doesn't map R, G, B to R, G, B."""
     channels = described.input_channels, described.output_channels
     if channels != (3, 3) or described.purpose not in ("SR", "Restoration"):
         raise CheckpointError(
             f"{path}: a network of the kind {described.purpose} with {channels[0]} channels in and "
             f"{channels[1]} out; expected SR or Restoration with 3 and 3"
         )
+    card = Card(path.stem, FAMILY, {}, "restore", sha256_of(path), path.stat().st_size)
+    return Model(Community(described).eval(), card)

@@ -1,6 +1,4 @@
-"""Fetch weights that are not bundled from the Hugging Face Hub at a pinned commit, into the hub's own
-cache.
-"""
+"""Fetch weights from the Hugging Face Hub at a pinned commit, into the hub's own cache."""
 
 from __future__ import annotations
 
@@ -28,9 +26,7 @@ class HubAddress:
 
     @classmethod
     def parse(cls, text: str) -> HubAddress:
-        """Parse "hf:owner/repo@commit[/file.safetensors]". Raises CheckpointError, also for a branch or tag,
-        which may move.
-        """
+        """Parse "hf:owner/repo@commit[/file.safetensors]", no branch or tag. Raises CheckpointError."""
         match = _PARTS.fullmatch(text) if text.startswith("hf:") and ".." not in text else None
         if not match or not _COMMIT.fullmatch(match["revision"] or ""):
             raise CheckpointError(
@@ -44,9 +40,7 @@ class HubAddress:
 
 
 def resolve(text: str) -> HubAddress:
-    """Return the address that [hf:]owner/repo[@revision][/file] means now, with the commit of a branch or
-    tag. Raises CheckpointError.
-    """
+    """Return the address of [hf:]owner/repo[@revision][/file] by its commit. Raises CheckpointError."""
     match = _PARTS.fullmatch(text)
     if not match or ".." in text:
         raise CheckpointError(
@@ -74,42 +68,27 @@ def _failure(what: object, failed: str, error: Exception) -> str:
 
 def cached_file(address: HubAddress) -> Path | None:
     """Return the file of `address` if it was fetched before, else None, without network access."""
-    import huggingface_hub
+    from huggingface_hub import try_to_load_from_cache
 
-    found = huggingface_hub.try_to_load_from_cache(
-        address.repository, address.file, revision=address.revision
-    )
+    found = try_to_load_from_cache(address.repository, address.file, revision=address.revision)
     return Path(found) if isinstance(found, str) else None
 
 
 def fetch(address: HubAddress, *, again: bool = False) -> Path:
-    """Return the file in the hub's cache, downloaded if it is missing (or `again`). Raises
-    CheckpointError.
-    """
-    import huggingface_hub
+    """Return the hub's cached file, downloaded if missing or `again`. Raises CheckpointError."""
+    from huggingface_hub import hf_hub_download
 
+    place = (address.repository, address.file)
     try:
-        return Path(
-            huggingface_hub.hf_hub_download(
-                address.repository, address.file, revision=address.revision, force_download=again
-            )
-        )
+        return Path(hf_hub_download(*place, revision=address.revision, force_download=again))
     except Exception as error:  # depends on the HTTP library of the installed hub client
         raise CheckpointError(_failure(address, "can't be fetched", error)) from error
 
 
-def hide_progress() -> None:
-    """Disable progress bars of the hub's client in this process."""
-    from huggingface_hub.utils.tqdm import disable_progress_bars
-
-    disable_progress_bars()
-
-
 def pull(card: Card) -> Path:
-    """Return the checked file of a manifest entry with a hub address, fetched if needed.
+    """Return the checked file of a manifest entry with a hub address, fetched if needed, again if damaged.
 
-    A damaged copy is fetched again once. If that isn't the manifest's either, it is removed, so that the next
-    command doesn't use it. Raises CheckpointError.
+    A second damaged file is removed, so that no command uses it. Raises CheckpointError.
     """
     address = HubAddress.parse(card.hub or "")
     path = fetch(address)
@@ -126,9 +105,7 @@ def pull(card: Card) -> Path:
 
 
 def _remove(path: Path) -> None:
-    """Remove a file of the hub's cache: the link in REPOSITORY/snapshots/COMMIT and what it links to in
-    REPOSITORY/blobs, unless the hub's client did not make the link.
-    """
+    """Remove a link in REPOSITORY/snapshots and its file, unless that is outside REPOSITORY."""
     stored = path.resolve()
     repository = next((each.parent for each in path.parents if each.name == "snapshots"), path.parent)
     if stored.is_relative_to(repository.resolve()):

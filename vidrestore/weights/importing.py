@@ -21,26 +21,14 @@ from vidrestore.errors import CheckpointError
 from vidrestore.families import find_family, load
 from vidrestore.files.atomic import check_output
 from vidrestore.files.regular import check_pickled
-from vidrestore.weights.checkpoint import (
-    build_network,
-    check_tensors,
-    opened,
-    save_model,
-)
+from vidrestore.weights.checkpoint import build_network, check_tensors, opened, save_model
 from vidrestore.weights.manifest import Card
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 # keys under which trainers store the state dict
-_WRAPPERS = (
-    "state_dict",
-    "model_state_dict",
-    "model",
-    "network",
-    "params_ema",
-    "params",
-)
+_WRAPPERS = ("state_dict", "model_state_dict", "model", "network", "params_ema", "params")
 # prefixes of DataParallel, torch.compile and Lightning
 _PREFIXES = re.compile(r"^(module\.|_orig_mod\.|model\.)+")
 
@@ -93,10 +81,7 @@ def _adopt(source: Path, family: str, config: Mapping[str, Any]) -> Adopted:
 
 
 def read_tensors(source: Path) -> dict[str, Tensor]:
-    """Return the named tensors of a state dict, wherever its trainer stored it. Only tensors and plain
-    containers are unpickled.
-    """
-
+    """Return the tensors of a state dict at any depth; only tensors and containers are unpickled."""
     if source.suffix == ".safetensors":
         with opened(source) as stream:
             content = {name: stream.get_tensor(name) for name in stream.keys()}  # noqa: SIM118 (no mapping)
@@ -105,11 +90,7 @@ def read_tensors(source: Path) -> dict[str, Tensor]:
     for wrapper in _WRAPPERS:
         if isinstance(content, dict) and isinstance(content.get(wrapper), dict):
             content = content[wrapper]
-    if (
-        not isinstance(content, dict)
-        or not content
-        or not all(_is_entry(*entry) for entry in content.items())
-    ):
+    if not isinstance(content, dict) or not content or not all(map(_is_entry, content.items())):
         raise CheckpointError(
             f"{source}: has no state dict (name -> tensor), neither at the top nor under "
             f"{', '.join(_WRAPPERS)}"
@@ -117,10 +98,11 @@ def read_tensors(source: Path) -> dict[str, Tensor]:
     return content
 
 
-def _is_entry(name: Any, value: Any) -> bool:
+def _is_entry(entry: tuple[Any, Any]) -> bool:
     """Return True for a named tensor whose values are all in the file; a view could claim any size."""
     import torch
 
+    name, value = entry
     if not isinstance(name, str) or not isinstance(value, torch.Tensor) or value.layout is not torch.strided:
         return False
     return value.untyped_storage().nbytes() >= value.numel() * value.element_size()
@@ -147,10 +129,7 @@ def _unpickle(source: Path) -> Any:
 
 @dataclass(frozen=True)
 class Adopted:
-    """The family's config, and the tensors by the names and in the shapes of our network.
-
-    `task` and `parameters` are those of a card.
-    """
+    """The family's config, and the tensors as those of our network; `task` and `parameters` of the card."""
 
     config: Mapping[str, Any]
     tensors: Mapping[str, Tensor]

@@ -64,9 +64,7 @@ def weights_folder() -> Path:
 
 
 def read_manifest(folder: Path | None = None) -> dict[str, Card]:
-    """Return the entries of the manifest in `folder` (default: the bundled one) by name, in its order. Raises
-    CheckpointError for any error in it.
-    """
+    """Return the entries of the manifest in `folder`, by default the bundled one. Raises CheckpointError."""
     path = (folder or weights_folder()) / "manifest.json"
     try:
         document = parse_json(read_limited(path, 8 * MEGABYTE, follow=True))
@@ -74,11 +72,8 @@ def read_manifest(folder: Path | None = None) -> dict[str, Card]:
         raise CheckpointError(f"{path}: the manifest is missing; install vidrestore again") from error
     except (OSError, ValueError) as error:
         raise CheckpointError(f"{path}: can't be read as JSON ({error})") from error
-    if (
-        not isinstance(document, dict)
-        or document.get("version") != MANIFEST_VERSION
-        or not isinstance(document.get("weights"), list)
-    ):
+    valid = isinstance(document, dict) and document.get("version") == MANIFEST_VERSION
+    if not valid or not isinstance(document.get("weights"), list):
         raise CheckpointError(
             f'{path}: expected {{"version": {MANIFEST_VERSION}, "weights": [...]}}; another version of '
             "vidrestore wrote it"
@@ -105,9 +100,7 @@ def write_manifest(cards: Iterable[Card], folder: Path) -> None:
 
 
 def find_card(name: str, folder: Path | None = None, task: str | None = None) -> Card:
-    """Return the entry called `name`. Raises CheckpointError with the known names, those for `task` if it is
-    given.
-    """
+    """Return the entry `name`. Raises CheckpointError with the known names, those for `task`."""
     cards = read_manifest(folder)
     if name not in cards:
         known = known_names(name, sorted(card.name for card in cards_for(task, cards))) or "nothing"
@@ -155,7 +148,7 @@ _PATTERNS = {"name": r"[a-z0-9][a-z0-9-]*", "sha256": r"[0-9a-f]{64}", "file": r
 
 
 def read_entry(entry: Any, where: str) -> Card:
-    """Return the card of one entry. Raises CheckpointError, with `where` as the place."""
+    """Return the card of one entry. Raises CheckpointError, beginning with `where`."""
     if isinstance(entry, dict):
         where += f" ({entry.get('name', 'no name')})"
     card = checked(Card, entry, where, CheckpointError)

@@ -48,12 +48,9 @@ _TAYLORFORMER = (
     ("attn.qkv_dwconv.weight", "attention.qkv_depthwise"),
     ("attn.project_out.weight", "attention.project"),
     *(
-        (f"attn.refine_att.conv_list.{window}.weight", f"attention.position.weights.{window}")
+        (f"attn.refine_att.conv_list.{window}.{theirs}", f"attention.position.{ours}.{window}")
         for window in range(3)
-    ),
-    *(
-        (f"attn.refine_att.conv_list.{window}.bias", f"attention.position.biases.{window}")
-        for window in range(3)
+        for theirs, ours in (("weight", "weights"), ("bias", "biases"))
     ),
     ("norm2.body.weight", "feed_forward.norm"),
     *((f"ffn.project_in_{part}.weight", "feed_forward.expand") for part in (1, 2)),
@@ -108,12 +105,11 @@ _VSR_DEPTHS = (5, 7)  # of REDS and Vimeo-90K; equal to the number of frames
 
 
 def adopt_taylorformer(tensors: dict[str, Tensor], arguments: dict[str, Any]) -> Adopted:
-    """Return config and tensors of a released MB-TaylorFormer V2. Sizes are read from the tensors;
-    `arguments` must agree with them.
+    """Return config and tensors of a released MB-TaylorFormer V2, with sizes from the tensors.
 
-    Options that no tensor shows are as in every released training: offsets limited to 3 pixels, unless
-    `arguments` have `offset_clamp`. `arguments` may also have fields of ours (`first_residual`, `attention`),
-    for weights trained by the paper's rules. Raises ValueError.
+    Options that no tensor shows are as released (offsets limited to 3 pixels) unless `arguments` have
+    `offset_clamp`, or fields of ours (`first_residual`, `attention`). Raises ValueError if these differ from
+    the tensors.
     """
     sizes = _taylorformer_sizes(tensors)
     ours = {field.name for field in fields(MBTaylorFormerConfig)} - set(sizes)
@@ -146,9 +142,7 @@ def _taylorformer_sizes(tensors: Mapping[str, Tensor]) -> dict[str, tuple[int, .
 
 
 def _joined(name: str, parts: list[Tensor], config: MBTaylorFormerConfig) -> Tensor:
-    """Convert 1x1 convolutions to matrices and, in blocks, split the branches to an axis and concatenate the
-    parts.
-    """
+    """Return the parts of one tensor, concatenated; in blocks with branches as an axis."""
     parts = [part[..., 0, 0] if part.ndim == 4 and part.shape[2:] == (1, 1) else part for part in parts]
     if name.endswith("fusion.excite"):
         return torch.stack(parts)
@@ -162,19 +156,31 @@ def _joined(name: str, parts: list[Tensor], config: MBTaylorFormerConfig) -> Ten
 
 
 def adopt_vsr(tensors: dict[str, Tensor], arguments: dict[str, Any]) -> Adopted:
-    """Return config and tensors of a released VSR-Transformer. `arguments` must agree with the tensors.
+    """Return config and tensors of a released VSR-Transformer. Raises ValueError for other `arguments`.
 
-    Options that no tensor shows are as released unless `arguments` give them: one head, patches of 8, and as
-    many frames as blocks if those are 5 or 7. Raises ValueError.
+    What no tensor shows is as released by default: one head, patches of 8, frames as blocks if 5 or 7.
     """
-    if "conv_first.weight" not in tensors or not any(
-        name.startswith("transformer.layers.0.") for name in tensors
-    ):
+    if "conv_first.weight" not in tensors or not _count(tensors, r"transformer\.layers\.(0)\."):
         raise ValueError(
             "is not a checkpoint of VSR-Transformer's authors: it lacks conv_first.weight or "
             "transformer.layers.0"
         )
-    config = _vsr_config(tensors, arguments)
+    counted = {name: _count(tensors, pattern) for name, pattern in _VSR_COUNTED.items()}
+    features, blocks = len(tensors["conv_first.weight"]), counted["depth"]
+    _check_arguments(arguments, counted | {"num_feat": features}, _VSR_FIXED, _VSR_OTHERS)
+    if "num_frame" not in arguments and blocks not in _VSR_DEPTHS:
+        raise ValueError(f"has {blocks} blocks and an unknown number of frames; give a config with num_frame")
+    config = VsrConfig(
+        frames=arguments.get("num_frame", blocks),
+        features=features,
+        blocks=blocks,
+        heads=arguments.get("heads", 1),
+        patch=arguments.get("patch_size", 8),
+        extraction=counted["num_extract_block"],
+        propagation=_count(tensors, _VSR_PROPAGATION),
+        reconstruction=counted["num_reconstruct_block"],
+        tail=features,
+    )
     flow = {name.removeprefix(_FLOW): tensor for name, tensor in tensors.items() if name.startswith(_FLOW)}
     ours = {f"flow.{name}": tensor for name, tensor in _flow_tensors(flow).items()}
     for name, tensor in tensors.items():
@@ -188,10 +194,7 @@ def adopt_vsr(tensors: dict[str, Tensor], arguments: dict[str, Any]) -> Adopted:
 
 
 def adopt_flow(tensors: dict[str, Tensor], arguments: dict[str, Any]) -> Adopted:
-    """Return config and tensors of a published SPyNet, named as by mmediting or BasicSR.
-
-    Raises ValueError if it is neither, or if `arguments` are given.
-    """
+    """Return config and tensors of a SPyNet of mmediting or BasicSR. Raises ValueError for others."""
     if arguments:
         raise ValueError(
             f"the config has {', '.join(sorted(arguments))}, but a published SPyNet has no options"
@@ -199,29 +202,8 @@ def adopt_flow(tensors: dict[str, Tensor], arguments: dict[str, Any]) -> Adopted
     return Adopted(asdict(SpynetConfig()), _flow_tensors(tensors), "flow")
 
 
-def _vsr_config(tensors: Mapping[str, Tensor], arguments: Mapping[str, Any]) -> VsrConfig:
-    counted = {name: _count(tensors, pattern) for name, pattern in _VSR_COUNTED.items()}
-    features, blocks = len(tensors["conv_first.weight"]), counted["depth"]
-    _check_arguments(arguments, counted | {"num_feat": features}, _VSR_FIXED, _VSR_OTHERS)
-    if "num_frame" not in arguments and blocks not in _VSR_DEPTHS:
-        raise ValueError(f"has {blocks} blocks and an unknown number of frames; give a config with num_frame")
-    return VsrConfig(
-        frames=arguments.get("num_frame", blocks),
-        features=features,
-        blocks=blocks,
-        heads=arguments.get("heads", 1),
-        patch=arguments.get("patch_size", 8),
-        extraction=counted["num_extract_block"],
-        propagation=_count(tensors, _VSR_PROPAGATION),
-        reconstruction=counted["num_reconstruct_block"],
-        tail=features,
-    )
-
-
 def _flow_tensors(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Rename the tensors of a SPyNet. mmediting counts convolutions; BasicSR counts layers, of which every
-    other is a ReLU.
-    """
+    """Rename a SPyNet's tensors; mmediting counts convolutions, BasicSR also ReLUs."""
     ours = {}
     for name, tensor in tensors.items():
         if match := re.fullmatch(r"basic_module\.(\d+)\.basic_module\.(\d+)(\.conv)?\.(weight|bias)", name):
@@ -259,9 +241,7 @@ def _count(names: Mapping[str, Tensor], pattern: str) -> int:
 def _check_arguments(
     arguments: Mapping[str, Any], found: Mapping[str, Any], fixed: Mapping[str, Any], others: Iterable[str]
 ) -> None:
-    """Raise ValueError for unknown arguments, and for those that differ from what the tensors show (`found`)
-    or from the only valid value (`fixed`).
-    """
+    """Raise ValueError for unknown arguments and those that differ from `found` tensors or `fixed` values."""
     known = {*found, *fixed, *others}
     if unknown := sorted(arguments.keys() - known):
         raise ValueError(

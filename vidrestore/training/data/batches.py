@@ -40,9 +40,7 @@ WHOLE = Share()
 
 
 class Source(ABC):
-    """A source of batches. A batch depends only on the seed and its step, so a resumed run gets the same
-    batches.
-    """
+    """Batches that depend on the seed and their step alone, so a resumed run gets the same."""
 
     @abstractmethod
     def batch(self, step: int, size: int, share: Share = WHOLE) -> tuple[Any, ...]:
@@ -51,9 +49,7 @@ class Source(ABC):
     def batches(
         self, steps: range, size: int, workers: int = 0, share: Share = WHOLE
     ) -> Generator[tuple[Any, ...]]:
-        """Yield the batches of all steps in order, made by `workers` processes; 0: by this process, when
-        needed.
-        """
+        """Yield the batches of all steps in order, made by `workers` processes; 0: by this one."""
         return in_order(partial(self.batch, size=size, share=share), steps, workers)
 
 
@@ -114,14 +110,20 @@ def in_order(make: Callable[[int], T], numbers: range, workers: int) -> Generato
     """
     if not workers:
         return (make(number) for number in numbers)
-    _check_shared_memory()
+    try:  # without shared memory DataLoader would fail halfway and leave workers behind
+        multiprocessing.get_context("spawn").Lock()
+    except OSError as error:
+        raise WorkerError(
+            f"no processes can be started to make batches ({error.strerror}); they need shared memory, "
+            "/dev/shm on Linux: mount it, or set `workers=0`"
+        ) from error
     loader = DataLoader(
         _MapDataset(make),
         batch_size=None,
         sampler=numbers,
         num_workers=workers,
         prefetch_factor=PREFETCH,
-        collate_fn=_identity,
+        collate_fn=_MapDataset.as_made,
         worker_init_fn=_ignore_signals,
         # a fork would copy locks held by threads that it doesn't copy
         multiprocessing_context="spawn",
@@ -129,35 +131,19 @@ def in_order(make: Callable[[int], T], numbers: range, workers: int) -> Generato
     return _closing_workers(iter(loader))
 
 
-def _check_shared_memory() -> None:
-    """Raise WorkerError if semaphores can't be made: DataLoader would fail halfway and leave workers
-    behind.
-    """
-    try:
-        multiprocessing.get_context("spawn").Lock()
-    except OSError as error:
-        raise WorkerError(
-            f"no processes can be started to make batches ({error.strerror}); they need shared memory, "
-            "/dev/shm on Linux: mount it, or set `workers=0`"
-        ) from error
-
-
-def _closing_workers(results: Iterator[T | VidRestoreError]) -> Generator[T]:
+def _closing_workers(results: Any) -> Generator[Any]:
     try:
         for result in results:
-            yield _unwrap(result)
+            if isinstance(result, VidRestoreError):
+                raise result
+            yield result
     finally:
-        # private in torch; without it, workers end when `results` is collected
-        end = getattr(results, "_shutdown_workers", None)
-        if end:
-            with suppress(RuntimeError):  # a worker that dies meanwhile has ended as well
-                end()
+        with suppress(RuntimeError):  # a worker that dies meanwhile has ended as well
+            results._shutdown_workers()
 
 
 class _MapDataset(Dataset[T | VidRestoreError], Generic[T]):
-    """The results of `make` by number; an error for the user is returned, since raising it would add the
-    worker's traceback.
-    """
+    """The results of `make` by number; VidRestoreErrors are returned: raised, they'd get a traceback."""
 
     def __init__(self, make: Callable[[int], T]) -> None:
         self.make = make
@@ -168,21 +154,13 @@ class _MapDataset(Dataset[T | VidRestoreError], Generic[T]):
         except VidRestoreError as error:
             return error
 
-
-def _unwrap(result: T | VidRestoreError) -> T:
-    if isinstance(result, VidRestoreError):
-        raise result
-    return result
-
-
-def _identity(result: T) -> T:
-    return result
+    @staticmethod
+    def as_made(result: Any) -> Any:
+        return result
 
 
 def _ignore_signals(worker: int) -> None:
-    """Let workers ignore Ctrl-C, which reaches the whole process group: the main process saves and then ends
-    them.
-    """
+    """Ignore Ctrl-C, which reaches the whole process group: the main process saves, then ends workers."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     if hasattr(signal, "alarm"):
         signal.signal(signal.SIGTERM, lambda number, frame: signal.alarm(GRACE))

@@ -69,8 +69,8 @@ class DecodedFiles:
             ) from error
 
     def reserve(self, source: Path) -> Path:
-        """Return the path of `source` in the cache and keep that file for this run. Raises ConfigError if the
-        cache is in the source's folder, where nothing is written.
+        """Return the path of `source` in the cache, kept for this run. Raises ConfigError for a cache in the
+        data.
         """
         if self.folder.resolve().is_relative_to(source.resolve().parent):
             raise ConfigError(
@@ -127,9 +127,7 @@ class DecodedFiles:
         return Decoded(path, tuple(tuple(plane.shape) for plane in planes))
 
     def _make_room(self, size: int) -> bool:
-        """Remove the least recently used files of other runs until `size` bytes fit; return False if they
-        never will.
-        """
+        """Remove the least recently used files of other runs; return True if `size` bytes fit then."""
         files = {}
         for path in self.folder.iterdir():
             with suppress(FileNotFoundError):  # another run may remove files, too
@@ -165,9 +163,7 @@ def _read_valid(path: Path) -> Decoded | None:
 
 
 def _open_own(path: Path) -> BinaryIO:
-    """Open a file that belongs to this user: others could put files with a matching hash into a shared
-    folder.
-    """
+    """Open a file of this user: others could put files with a matching hash into a shared folder."""
     stream = open_regular(path)
     if is_own(os.fstat(stream.fileno()), path.parent):
         return stream
@@ -176,9 +172,7 @@ def _open_own(path: Path) -> BinaryIO:
 
 
 def _hash_of(path: Path, start: bytes = b"", skip: int = 0) -> str:
-    """Return the SHA-256 of `start` and of a file's content from byte `skip`. Raises MediaError if it can't
-    be read.
-    """
+    """Return the SHA-256 of `start` and of a file's bytes from `skip`. Raises MediaError."""
     digest = hashlib.sha256(start)
     try:
         with open_regular(path, follow=True) as stream:

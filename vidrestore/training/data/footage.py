@@ -34,10 +34,7 @@ CACHE_BYTES = 1_500_000_000
 PAN = 224  # side in pixels of a window that moves over a photo
 TRIES = 30  # clips that are tried until one is large enough
 # pixel format and colour tags of a photo
-PHOTO_CODING = (
-    PixelFormat("yuv444p", "yuv", 8, 0, 0),
-    ColourTags(matrix=6, range=1, chroma_location=2),
-)
+PHOTO_CODING = (PixelFormat("yuv444p", "yuv", 8, 0, 0), ColourTags(matrix=6, range=1, chroma_location=2))
 
 
 class Footage:
@@ -126,9 +123,7 @@ class Footage:
         return paths[rng.integers(len(paths))]
 
     def _large(self, rng: np.random.Generator, path: Path, side: int) -> tuple[Path, Window]:
-        """Return the planes of a clip, or of another if it is smaller than `side`. Raises MediaError if all
-        seem to be.
-        """
+        """Return the planes of a clip, or of another if it is small. Raises MediaError if all are."""
         others = self.clips or self.stills
         for _ in range(TRIES):
             planes = self._planes(path)
@@ -142,9 +137,7 @@ class Footage:
         )
 
     def _planes(self, path: Path) -> Window:
-        """Return the planes decoded before the run; decode them if there are none, or another run has removed
-        the file since. A photo is a clip of one frame, with chroma of full size.
-        """
+        """Return the planes decoded before the run; decode them if missing, or removed since."""
         stored = self.decoded.get(path)
         with suppress(FileNotFoundError):
             if stored:
@@ -188,9 +181,7 @@ def random_crop(planes: Window, format: PixelFormat, side: int, rng: np.random.G
 
 
 def random_frames(planes: Window, frames: int, rng: np.random.Generator) -> Window:
-    """Return `frames` frames in a row, sometimes every second one; a clip that is too short runs back and
-    forth.
-    """
+    """Return `frames` frames in a row, or every second one; a short clip runs back and forth."""
     count = len(planes[0])
     step = 2 if count >= 2 * frames and rng.random() < 0.25 else 1
     first = int(rng.integers(max(1, count - (frames - 1) * step)))
@@ -207,9 +198,7 @@ def back_and_forth(order: NDArray[np.int64], count: int) -> NDArray[np.int64]:
 
 
 def find_footage(folder: Path, exclude: Sequence[str], suffixes: tuple[str, ...]) -> list[Path]:
-    """Return the files of a folder with one of the suffixes, sorted by name. Raises ConfigError if it can't
-    be read.
-    """
+    """Return the files of a folder with a suffix, sorted. Raises ConfigError if it can't be read."""
     try:
         if not folder.is_dir():
             raise ConfigError(
@@ -223,18 +212,14 @@ def find_footage(folder: Path, exclude: Sequence[str], suffixes: tuple[str, ...]
 
 
 def decode_whole(path: Path) -> Window:
-    """Decode a clip as `decode_clip` does, or a photo as a clip of one frame. Raises MediaError for a damaged
-    file.
-    """
+    """Decode a clip, or a photo as a clip of one frame. Raises MediaError for a damaged file."""
     if path.suffix.lower() in STILL_SUFFIXES:
         return tuple(torch.from_numpy(plane.copy())[None] for plane in pictures.read_picture(path))
     return decode_clip(path)
 
 
 def decode_clip(path: Path) -> Window:
-    """Decode all colour planes of a clip to 8-bit grey levels. Raises MediaError if it is damaged or has no
-    frames.
-    """
+    """Decode a clip's colour planes to 8-bit grey levels. Raises MediaError for damage or no frames."""
     frames = []
     with VideoReader(str(path)) as reader:
         layout = reader.info.video.format

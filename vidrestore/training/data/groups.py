@@ -24,9 +24,7 @@ NEAR = 1.2  # a batch takes groups that were matched at its noise level within t
 
 @dataclass(frozen=True)
 class WindowGroups:
-    """Clean groups (P, T, N) uint8 of window `number` of a run, and the noise level that they were matched
-    at.
-    """
+    """Clean groups (P, T, N) uint8 of window `number` of a run, matched at noise level `sigma`."""
 
     number: int
     sigma: float
@@ -84,9 +82,7 @@ class GroupPool(Source):
         return turned(groups.float(), self.patch, rng), sigma
 
     def advance(self, drawn: int) -> None:
-        """Update the windows to those of the pool after `drawn` groups were drawn; it begins a quarter
-        full.
-        """
+        """Update the windows to those after `drawn` groups were drawn; the pool begins a quarter full."""
         wanted = self._window_numbers(drawn)
         ready = {window.number: window for window in self.windows if window.number in wanted}
         self.windows = [ready.get(number) or self._next(number) for number in wanted]
@@ -126,9 +122,7 @@ class ResidentGroups(PlaneSource):
         self.config, self.sigma = config, sigma
 
     def batch(self, step: int, size: int, share: Share = WHOLE) -> tuple[Tensor, float | Tensor, Tensor]:
-        """Return clean groups (size, T, N) on the 0-255 scale, their noise level, the same for all, and noise
-        of standard deviation 1 (size, T, N).
-        """
+        """Return clean groups (size, T, N), 0-255, their common noise level, and unit noise (size, T, N)."""
         parts = []
         for still, samples in self.parts(size, range(size)):
             draws = self.counters(step, samples)
@@ -178,9 +172,7 @@ def _random_groups(
 
 
 def held_out_groups(footage: Footage, config: DataConfig, patch: int, count: int) -> Tensor:
-    """Return (count, T, N) uint8 groups for validation, matched at sigma 20: the same for every run of a
-    configuration.
-    """
+    """Return (count, T, N) uint8 groups for validation, matched at sigma 20; every run has the same."""
     rng = np.random.default_rng(1)
     groups: list[Tensor] = []
     while sum(map(len, groups)) < count:
@@ -189,9 +181,7 @@ def held_out_groups(footage: Footage, config: DataConfig, patch: int, count: int
 
 
 def turned(groups: Tensor, patch: int, rng: np.random.Generator) -> Tensor:
-    """Mirror and transpose a batch (B, T, N) at random (the eight symmetries of a square), and reverse it in
-    time.
-    """
+    """Mirror and transpose (B, T, N) at random, by the square's eight symmetries, and reverse time."""
     squares = groups.unflatten(-1, (patch, patch))
     squares = squares.flip([axis for axis in (1, 2, 3) if rng.random() < 0.5])
     transposed: Tensor = squares.transpose(2, 3) if rng.random() < 0.5 else squares

@@ -15,14 +15,7 @@ import torch
 from torch import Tensor
 
 from vidrestore.colour import grey_to_planes, planes_to_grey, rgb_to_yuv, yuv_to_rgb
-from vidrestore.degrade import (
-    BATCHED,
-    DEGRADATIONS,
-    ON_HOST,
-    average_exposures,
-    motion,
-    with_moving_things,
-)
+from vidrestore.degrade import BATCHED, DEGRADATIONS, ON_HOST, average_exposures, motion, with_moving_things
 from vidrestore.degrade.branches import degraded, of_sample, one_by_one
 from vidrestore.degrade.coding import random_coding
 from vidrestore.degrade.counters import Counters, constants
@@ -155,8 +148,8 @@ class PairSource(PlaneSource):
         draws: Counters,
         averages: dict[int, tuple[Tensor, Tensor]],
     ) -> Tensor:
-        """Return clips (B, T, 3, S, S), each with its degradation, and a share with a second one; some are
-        blurred already, as averages.
+        """Return clips (B, T, 3, S, S), each with its degradation, some with a second; `averages` are
+        blurred.
         """
         names = self.config.degradations
         second = torch.full_like(primary, -1)
@@ -182,9 +175,7 @@ class PairSource(PlaneSource):
 
 
 def occurring(config: PairDataConfig) -> list[str]:
-    """Return the degradations of a configuration, those that may come second, too, in the order in which they
-    happen.
-    """
+    """Return the degradations that may occur, also as second ones, in the order that they happen in."""
     names = set(config.degradations)
     if config.combined:
         names |= {second for first in config.degradations for second in SECOND.get(first, ())}
@@ -208,10 +199,8 @@ def task_indices(config: PairDataConfig, tasks: Sequence[str]) -> dict[str, int]
 def held_out_pair(
     footage: Footage, name: str, config: PairDataConfig, side: int, rng: np.random.Generator
 ) -> tuple[Tensor, Tensor]:
-    """Return a degraded crop and its clean one (3, side, side), in [0, 1], both rounded to 8 bits.
-
-    With several frames the degraded one is a clip (frames, 3, side, side), the clean one its middle frame. It
-    is mirrored and transposed before it is degraded, so that rain falls downwards and haze thickens upwards.
+    """Return a degraded and a clean crop (3, side, side), in [0, 1], both rounded to 8 bits; with several
+    frames a clip (frames, 3, side, side) and its middle. They are turned first, so that rain falls downwards.
     """
     exposure = int(rng.choice(EXPOSURES)) if name == "blur" and rng.random() < MEAN_SHARE else 1
     clip = turned(footage.rgb_crop(rng, side, config.frames * exposure, config.widest), rng)
@@ -266,16 +255,12 @@ MJPEG_SCALE = (2, 12)  # the encoder's quantiser scale, 1 (best) to 31
 
 
 def encoded(clip: Tensor, crf: float, preset: str = "veryfast") -> Tensor:
-    """Encode and decode (T, 3, H, W) in [0, 1], of even sides, by H.264 at quality `crf`; the result has 8
-    bits.
-    """
+    """Encode and decode (T, 3, H, W) in [0, 1], of even sides, by H.264 at quality `crf`, in 8 bits."""
     return _through(partial(recompress, crf=crf, preset=preset), clip)
 
 
 def random_compression(clip: Tensor, rng: np.random.Generator) -> Tensor:
-    """Encode and decode (T, 3, H, W) in [0, 1], of even sides, by an encoder of random kind and strength, in
-    8 bits.
-    """
+    """Encode and decode (T, 3, H, W) in [0, 1], of even sides, at random, in 8 bits."""
     if rng.random() < MJPEG_SHARE:
         return _through(
             partial(recompress_pictures, scale=int(rng.integers(*MJPEG_SCALE, endpoint=True))), clip

@@ -186,9 +186,7 @@ class Planes:
         return torch.where(view.transposed.view(-1, 1, 1, 1), cut.mT, cut).round().clamp(0, 255)
 
     def _sampled(self, view: View, plane: Tensor, places: list[Tensor], steps: Tensor) -> Tensor:
-        """Return (B, T, S, S) of the planes `plane` (B,) at `places` in their samples; `steps` (B, 2) is the
-        subsampling of chroma.
-        """
+        """Return (B, T, S, S) of `plane` (B,) at `places` in its samples; `steps` (B, 2) as in Shot."""
         size = self.sizes[view.shots, plane]
         indices, weights = list[Tensor](), list[Tensor | None]()
         for axis, place in enumerate(places):
@@ -224,9 +222,7 @@ def _weights(places: Tensor, samples: Tensor, stretch: Tensor, coarse: Tensor) -
 
 
 class _Moves(NamedTuple):
-    """Numbers drawn for B crops, of which photos and clips use some each; all (B,) but for `speed` (B, 2) and
-    `time` (B, T).
-    """
+    """Numbers drawn for B crops, (B,) but for `speed` (B, 2) and `time` (B, T); each kind uses some."""
 
     quick: Tensor
     time: Tensor
@@ -332,10 +328,7 @@ def room_for_data(device: torch.device) -> int:
 
 
 class PlaneSource(Source):
-    """Batches drawn from footage: resident on a device, or, without one, on the CPU from the decoded files.
-
-    The first batch looks at all files.
-    """
+    """Batches drawn from footage: resident on a device, else, on the CPU, from the decoded files."""
 
     def __init__(self, footage: Shots, device: torch.device | None, seed: int, camera: Camera) -> None:
         self.footage, self.seed, self.camera = footage, seed, camera
@@ -353,9 +346,7 @@ class PlaneSource(Source):
     def batches(
         self, steps: range, size: int, workers: int = 0, share: Share = WHOLE
     ) -> Generator[tuple[Any, ...]]:
-        """Yield the batches of all steps; those on a device are made without workers, which would have to
-        hold the data, too.
-        """
+        """Yield the batches of all steps; on a device without workers, which would need the data."""
         self.planes  # noqa: B018  before workers get a copy of this, so that they needn't look at all files
         return super().batches(steps, size, 0 if self.resident else workers, share)
 
@@ -374,9 +365,7 @@ class PlaneSource(Source):
         return torch.cat(parts)
 
     def parts(self, size: int, samples: range) -> list[tuple[bool, range]]:
-        """Return those of the samples of a batch that are photos, with True, and those that are clips, as far
-        as there are any.
-        """
+        """Return the samples of a batch that are photos, with True, and of clips, where there are any."""
         photos = self.footage.still_share if len(self.planes.clips) else 1.0
         photos = photos if len(self.planes.stills) else 0.0
         stills = round(size * photos)

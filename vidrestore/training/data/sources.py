@@ -72,12 +72,11 @@ IN_MEMORY = Reading()
 
 
 def make_data(config: RunConfig, network: nn.Module, reading: Reading = IN_MEMORY) -> tuple[Source, Any]:
-    """Return training data, and held-out data for the run's objective, the same for every run of a
-    configuration.
+    """Return training and held-out data for the run's objective, the same for every run of a configuration.
 
     The clips of `data.validation` are held out; if it names none, the network is validated on its training
-    data. Raises ConfigError; DatasetError if one of the papers' datasets is missing; MediaError for a damaged
-    file, which without a cache is found when it is first needed.
+    data. Raises ConfigError; DatasetError for a missing dataset; MediaError for a damaged file, which without
+    a cache is found when it is first needed.
     """
     data = config.data
     made: tuple[Source, Any]
@@ -174,9 +173,7 @@ def group_data(
 def _decoded(
     clips: list[Path], stills: list[Path], held_out: list[Path], reading: Reading
 ) -> dict[Path, Decoded | None]:
-    """Return all decoded files of a run by path, None if the cache has no room; bad files raise or are
-    skipped.
-    """
+    """Return decoded files by path, None for no room in the cache; bad files raise or are skipped."""
     if reading.cache is None:
         return {}
 

@@ -48,9 +48,7 @@ class ClipSource(PlaneSource):
         self.config = config
 
     def batch(self, step: int, size: int, share: Share = WHOLE) -> tuple[Tensor, Tensor]:
-        """Return low-resolution (size, T, 3, S, S) and high-resolution (size, T, 3, 4S, 4S) clips, float32 in
-        [0, 1].
-        """
+        """Return clips (size, T, 3, S, S) and (size, T, 3, 4S, 4S), float32 in [0, 1]."""
         samples = range(size)[share.of(size)]
         large = quantised(self.crops(step, size, samples, self.config.frames).clamp(0, 1))
         down = downscaling_matrices(self.camera.side, self.device)
@@ -88,10 +86,8 @@ def downscaling_matrices(side: int, device: torch.device) -> Tensor:
 
 
 def random_symmetry(rng: np.random.Generator) -> Callable[[Tensor], Tensor]:
-    """Return one of sixteen functions that mirror and transpose the frames of a clip (T, 3, S, S) and reverse
-    it in time.
-
-    It applies to clips of any size alike.
+    """Return one of sixteen functions that mirror, transpose and reverse in time a clip (T, 3, S, S) of any
+    S.
     """
     mirrored = [axis for axis in (0, 2, 3) if rng.random() < 0.5]
     transposed = rng.random() < 0.5
@@ -106,12 +102,8 @@ def downscale_bicubically(large: Tensor) -> Tensor:
 
 
 def downscale_practically(large: Tensor, rng: np.random.Generator) -> Tensor:
-    """Downscale (T, 3, H, W) by 4 with the blur, noise and compression of users' videos, each of random
-    strength.
-
-    Blur, resizing, noise and compression follow one another as in K. Chan et al., "Investigating Tradeoffs in
-    Real-World Video Super-Resolution", CVPR 2022. Some clips are not blurred, some have no noise, and a few
-    are not compressed.
+    """Downscale (T, 3, H, W) by 4 with blur, noise and compression of random strength, or none, one after
+    another as in K. Chan et al., "Investigating Tradeoffs in Real-World Video Super-Resolution", CVPR 2022.
     """
     blurred = gaussian_blurred(large, rng.uniform(*BLUR)) if rng.random() < BLURRED_SHARE else large
     small = random_resizing(rng)(blurred)
@@ -133,9 +125,7 @@ def random_resizing(rng: np.random.Generator) -> Callable[[Tensor], Tensor]:
 
 
 def held_out_clips(footage: Footage, config: ClipDataConfig, count: int) -> HeldOutClips:
-    """Return `count` clips, mirrored, transposed and reversed in time at random, the same for every run of a
-    configuration.
-    """
+    """Return `count` clips, mirrored, transposed and reversed at random; every run has the same."""
     clips = []
     for rng in (np.random.default_rng((1, number)) for number in range(count)):
         large = footage.rgb_crop(rng, SCALE * config.crop, config.frames)
