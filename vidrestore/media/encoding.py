@@ -27,10 +27,6 @@ if TYPE_CHECKING:
 
     from vidrestore.frames import VideoInfo
 
-# pixel formats with all components in one plane
-_PACKED = {"rgb24", "bgr0", "bgra", "rgba", "rgb48be", "rgb48le", "rgba64be", "rgba64le", "ya8", "gray16be"}
-_PACKED |= {"ya16be", "ya16le"}
-_SEMIPLANAR = {"nv12": 0, "p010le": 6}  # format: left shift of its samples in bits
 _TRIAL_FRAMES = 3
 _PROGRESSIVE = 1  # of FFmpeg's field orders; 0 is unknown
 
@@ -149,14 +145,13 @@ def picture(frame: Frame, pix_fmt: str, time_base: Fraction, colour: ColourTags)
     import av
 
     height, width = frame.planes[0].shape
-    made = av.VideoFrame(width, height, pix_fmt)
-    if pix_fmt in _SEMIPLANAR:
-        _fill_semiplanar(made, frame, _SEMIPLANAR[pix_fmt])
-    elif pix_fmt in _PACKED:
-        _fill_packed(made, frame, pix_fmt)
-    else:
-        for component, plane in zip(made.format.components, frame.planes, strict=True):
-            _rows(made, component.plane, plane.dtype)[: plane.shape[0], : plane.shape[1]] = plane
+    made, layout = av.VideoFrame(width, height, pix_fmt), layout_of(pix_fmt)
+    for samples, plane in zip(layout.samples, frame.planes, strict=True):
+        target: Any = made.planes[samples.plane]
+        rows = np.frombuffer(target, layout.stored).reshape(target.height, -1)
+        stop = samples.start + samples.step * (plane.shape[1] - 1) + 1
+        taken = slice(samples.start, stop, samples.step)
+        rows[: plane.shape[0], taken] = plane << layout.shift if layout.shift else plane
     made.pts, made.duration, made.time_base = frame.pts, frame.duration, time_base
     made.colorspace, made.color_primaries = colour.matrix, colour.primaries
     made.color_trc, made.color_range = colour.transfer, colour.range
@@ -175,29 +170,6 @@ def check_frame(frame: Frame, video: VideoInfo, where: str) -> None:
         raise MediaError(
             f"{where}: samples of {frame.planes[0].dtype}, but the video has {video.format.depth} bits"
         )
-
-
-def _rows(made: VideoFrame, plane: int, sample: np.dtype[Any]) -> np.ndarray[Any, np.dtype[Any]]:
-    target: Any = made.planes[plane]
-    return np.frombuffer(target, sample).reshape(target.height, target.line_size // sample.itemsize)
-
-
-def _fill_semiplanar(made: VideoFrame, frame: Frame, shift: int) -> None:
-    """Copy luma, then interleaved U and V; deep samples use the upper bits."""
-    kind = frame.planes[0].dtype
-    for plane, parts in ((0, frame.planes[:1]), (1, frame.planes[1:])):
-        rows, step = _rows(made, plane, kind), len(parts)
-        for at, samples in enumerate(parts):
-            height, width = samples.shape
-            rows[:height, at : width * step : step] = samples << shift
-
-
-def _fill_packed(made: VideoFrame, frame: Frame, pix_fmt: str) -> None:
-    layout, (height, width) = layout_of(pix_fmt), frame.planes[0].shape
-    rows = _rows(made, 0, layout.stored)
-    for samples, plane in zip(layout.samples, frame.planes, strict=True):
-        stop = samples.start + samples.step * (width - 1) + 1
-        rows[:height, samples.start : stop : samples.step] = plane
 
 
 def try_encoder(choice: EncoderChoice, video: VideoInfo, output: str) -> None:
