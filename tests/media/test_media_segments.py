@@ -31,11 +31,11 @@ from vidrestore.media.encoding import Encoder
 from vidrestore.media.muxer import Muxer
 from vidrestore.media.probe import SourceInfo
 from vidrestore.media.segment_file import (
-    JoinedFile,
     SegmentFacts,
     SegmentWriter,
     StoredPacket,
     check_segment,
+    join_segments,
     read_packets,
 )
 from vidrestore.media.source import SUFFIXES, Target
@@ -67,14 +67,11 @@ def join(
     paths = [output.with_name(f"{first}.segment") for first in edges[:-1]]
     spans = list(zip(paths, edges, edges[1:], strict=False))
     facts = [segment(path, source, choice, frames[first:stop], first) for path, first, stop in spans]
-    joined = JoinedFile(Muxer(str(output), source, choice, **({"copy": ()} | more)))
-    pts, durations = [frame.pts for frame in frames], [frame.duration for frame in frames]
-    joined.begin(pts, durations, max(fact.delay for fact in facts))
-    for (path, first, _), fact in zip(spans, facts, strict=True):
-        joined.check_head(path, fact)
-        for packet in read_packets(path):
-            joined.put(packet, first)
-    joined.finish()
+    muxer = Muxer(str(output), source, choice, **({"copy": ()} | more))
+    segments = [(path, first, fact) for (path, first, _), fact in zip(spans, facts, strict=True)]
+    put = sum(1 for _ in join_segments(muxer, segments, spans_of(frames)))
+    muxer.finish()
+    assert put == len(frames)
 
 
 def pictures(path: Path) -> list[tuple[int, list[bytes]]]:
@@ -254,21 +251,19 @@ def test_two_frames_in_one_tick_are_found_while_they_are_encoded(tmp_path):
     writer.abort()
 
 
-def test_segments_of_another_encoder_version_are_not_joined(tmp_path, written):
-    source = described()
-    joined = JoinedFile(Muxer(str(tmp_path / "a.mp4"), source, fast_choice(source, Path("a.mp4")), ()))
-    with pytest.raises(MediaError, match="another version of libx264"):
-        joined.check_head(written, replace(check_segment(written), head="0"))
-    joined.abort()
-
-
-def test_a_join_that_lacks_pictures_is_discarded(tmp_path, written):
-    source = described()
-    joined = JoinedFile(Muxer(str(tmp_path / "a.mp4"), source, fast_choice(source, Path("a.mp4")), ()))
-    joined.begin([pts for pts, _ in CONSTANT], [1001] * 6, 2)
-    with pytest.raises(MediaError, match="0 pictures were joined, but the plan has 6"):
-        joined.finish()
-    joined.abort()
+@pytest.mark.parametrize(
+    "head, frames, message",
+    [("0", 14, "another version of libx264"), (None, 16, "14 pictures were joined, but the plan has 16")],
+)
+def test_segments_that_lack_pictures_or_are_of_another_encoder_are_not_joined(
+    tmp_path, written, head, frames, message
+):
+    source, facts = described(), check_segment(written)
+    muxer = Muxer(str(tmp_path / "a.mp4"), source, fast_choice(source, Path("a.mp4")), ())
+    segments = [(written, 0, replace(facts, head=head or facts.head))]
+    with pytest.raises(MediaError, match=message):
+        list(join_segments(muxer, segments, [(number * 1001, 1001) for number in range(frames)]))
+    muxer.abort()
     assert [path.name for path in tmp_path.iterdir()] == ["0.segment"]
 
 

@@ -32,7 +32,7 @@ from vidrestore.errors import MediaError, OutputExistsError
 from vidrestore.files.matroska import display_size
 from vidrestore.frames import Frame
 from vidrestore.media import muxer
-from vidrestore.media.encoding import full_duration, repair_dts
+from vidrestore.media.encoding import full_duration
 from vidrestore.media.probe import probe
 from vidrestore.media.source import Target
 from vidrestore.media.streams import StreamCopier, check_streams, pipe_warning
@@ -178,17 +178,6 @@ def test_a_video_that_begins_before_0_is_moved_to_0_with_a_warning(name, tmp_pat
     found = read(tmp_path / name)
     assert found.frames[0].pts == 0
     assert len(found.frames) == len(CONSTANT)
-
-
-def test_only_x265s_made_up_decoding_times_are_repaired():
-    def repaired(encoder, frames):
-        packet = av.Packet(b"x")
-        packet.pts, packet.dts = 5, -(10**12)
-        repair_dts(packet, encoder, frames)
-        return packet.dts
-
-    assert repaired("libx265", 2) == 5
-    assert repaired("libx265", 3) == repaired("libx264", 2) == -(10**12)
 
 
 def copied(source, output, drop=frozenset()):
@@ -456,8 +445,8 @@ def with_tags_first(data: bytes) -> bytes:
     ],
 )
 def test_only_an_unknown_duration_or_the_usual_one_cut_short_is_made_the_usual_one(rate, clock, durations):
-    video = replace(described().video, rate=rate)
-    assert {given: full_duration(given, video, Fraction(1, clock)) for given in durations} == durations
+    video = replace(described().video, rate=rate, time_base=Fraction(1, clock))
+    assert {given: full_duration(given, video) for given in durations} == durations
 
 
 @pytest.mark.parametrize("hides, expected", [(False, [0, 3, 2, 4, 6]), (True, [0, 1, 2, 3, 4, 6])])

@@ -1,12 +1,12 @@
-"""Encode planes to packets: fill FFmpeg's frames without swscale, tag them like the source, and try
-encoders.
-"""
+"""Encode planes to packets: fill FFmpeg's frames without swscale, tag them like the source, try encoders."""
 
 from __future__ import annotations
 
+import hashlib
 import io
 import os
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Self
 
@@ -45,6 +45,11 @@ class Encoder:
         # durations by pts of the pictures inside the encoder; some encoders lose them
         self._durations: dict[int, int] = {}
 
+    @property
+    def head(self) -> str:
+        """A short digest of the encoder's extradata."""
+        return hashlib.sha256(self.context.extradata or b"").hexdigest()[:16]
+
     @classmethod
     def opened(cls, choice: EncoderChoice, video: VideoInfo) -> Self:
         """Open an encoder without a file, with the same settings as in a file."""
@@ -52,10 +57,9 @@ class Encoder:
         from av.codec.context import Flags
         from av.format import Flags as FormatFlags
 
-        _quiet_encoders()
         context: Any = av.CodecContext.create(choice.encoder, "w")
         context.bit_rate, context.framerate, context.options = 0, _rate(video), choice.settings
-        _describe(context, choice, video, video.time_base)
+        _describe(context, choice, video)
         header_apart: Any = FormatFlags.global_header.value
         if av.ContainerFormat(choice.container, "w").flags & header_apart:
             context.flags |= Flags.global_header
@@ -77,50 +81,39 @@ class Encoder:
 
     def _packets(self, made: VideoFrame | None) -> Iterator[Packet[Any]]:
         for packet in self.context.encode(made):
-            repair_dts(packet, self.choice.encoder, self.frames)
             assert packet.pts is not None
+            if self.choice.encoder == "libx265" and self.frames <= 2:
+                packet.dts = packet.pts  # x265's own are wrong [measured]
             packet.duration = self._durations.pop(packet.pts)
             yield packet
 
 
-def add_encoder(
-    container: OutputContainer, choice: EncoderChoice, video: VideoInfo, time_base: Fraction
-) -> VideoStream:
-    """Add the encoded stream, with size, pixel format, time base, rate, aspect, colour and rotation of the
-    video.
-
-    It is not opened yet.
-    """
+def add_encoder(container: OutputContainer, choice: EncoderChoice, video: VideoInfo) -> VideoStream:
+    """Add the encoded stream, with the description and rotation of the video. It is not opened yet."""
     import av
 
-    _quiet_encoders()
     stream = container.add_stream(choice.encoder, rate=_rate(video), options=choice.settings)
     assert isinstance(stream, av.VideoStream)
-    stream.time_base = time_base
-    _describe(stream.codec_context, choice, video, time_base)
+    stream.time_base = video.time_base
+    _describe(stream.codec_context, choice, video)
     if video.display_matrix:
         stream.set_display_matrix(video.display_matrix)
     return stream
-
-
-def _quiet_encoders() -> None:
-    # errors only; SVT-AV1 would print its settings to stderr
-    os.environ.setdefault("SVT_LOG", "1")
 
 
 def _rate(video: VideoInfo) -> Fraction:
     return video.rate or video.base_rate or Fraction(25)
 
 
-def _describe(
-    context: VideoCodecContext, choice: EncoderChoice, video: VideoInfo, time_base: Fraction
-) -> None:
+def _describe(context: VideoCodecContext, choice: EncoderChoice, video: VideoInfo) -> None:
     """Set the properties of an encoder's input."""
     from av.codec.context import Flags
 
+    os.environ.setdefault("SVT_LOG", "1")  # errors only; SVT-AV1 would print its settings to stderr
+    colour = as_encoded(video, choice).colour
     context.height, context.width = video.height, video.width
     context.pix_fmt = choice.pix_fmt
-    context.time_base = time_base
+    context.time_base = video.time_base
     context.thread_count = choice.threads
     context.flags |= Flags.frame_duration | Flags.bitexact
     if video.sample_aspect_ratio:
@@ -128,10 +121,6 @@ def _describe(
     if choice.codec_tag:
         context.codec_tag = choice.codec_tag
     context.field_order = _PROGRESSIVE
-    _tag_colour(context, as_encoded(video, choice).colour)
-
-
-def _tag_colour(context: VideoCodecContext, colour: ColourTags) -> None:
     context.colorspace, context.color_primaries = colour.matrix, colour.primaries
     context.color_trc, context.color_range = colour.transfer, colour.range
     if colour.chroma_location:
@@ -181,7 +170,7 @@ def try_encoder(choice: EncoderChoice, video: VideoInfo, output: str) -> None:
     memory = io.BytesIO()
     try:
         with av.open(memory, "w", format=choice.container) as container:
-            stream = add_encoder(container, choice, video, video.time_base)
+            stream = add_encoder(container, choice, video)
             for made in [*_trial_pictures(choice, video), None]:
                 container.mux(stream.encode(made))
             # options that the encoder did not use
@@ -225,43 +214,34 @@ def _trial_pictures(choice: EncoderChoice, video: VideoInfo) -> Iterator[VideoFr
     kind = np.uint8 if pixels.depth == 8 else np.uint16
     sizes = [pixels.plane_size(plane, video.height, video.width) for plane in range(pixels.plane_count)]
     planes = tuple(np.full(size, 128 * int(pixels.unit), kind) for size in sizes)
-    step = frame_ticks(video, video.time_base)
+    step = frame_ticks(video)
     for index in range(_TRIAL_FRAMES):
         yield picture(Frame(planes, index * step, step), choice.pix_fmt, video.time_base, video.colour)
 
 
-def repair_dts(packet: Packet[Any], encoder: str, frames: int) -> None:
-    """Set x265's decoding times of a video of one or two frames, which are wrong [measured]; they need no
-    reordering.
+def frame_ticks(video: VideoInfo) -> int:
+    """Return the duration of a frame of the usual rate in ticks, at least one."""
+    return max(1, round(1 / (_rate(video) * video.time_base)))
+
+
+def full_duration(duration: int, video: VideoInfo) -> int:
+    """Return a frame's duration in ticks: the usual one, rounded, if it is unknown or truncated to a tick, as
+    in Matroska.
     """
-    if encoder == "libx265" and frames <= 2:
-        packet.dts = packet.pts
+    exact = 1 / (_rate(video) * video.time_base)
+    return duration if duration not in (0, int(exact)) else frame_ticks(video)
 
 
-def frame_ticks(video: VideoInfo, time_base: Fraction) -> int:
-    """Return the duration of a frame of the usual rate in ticks of `time_base`, at least one."""
-    return max(1, round(1 / (_rate(video) * time_base)))
-
-
-def full_duration(duration: int, video: VideoInfo, time_base: Fraction) -> int:
-    """Return a frame's duration in ticks; if it is unknown or truncated to a tick (as in Matroska), the usual
-    one rounded.
-    """
-    exact = 1 / (_rate(video) * time_base)
-    return duration if duration not in (0, int(exact)) else frame_ticks(video, time_base)
-
-
-def explained(output: str, error: BaseException) -> BaseException:
-    """Return the error to raise for one that occurred while `output` was written: FFmpeg's and the system's
-    as MediaError.
-    """
+@contextmanager
+def write_errors(output: str) -> Iterator[None]:
+    """Raise errors of FFmpeg and of the system in the block as MediaError about `output`."""
     import av
 
-    known = isinstance(error, (OSError, ValueError, av.error.FFmpegError))
-    if isinstance(error, MediaError | MemoryError) or not known:
-        return error
-    return (
-        write_problem(output, error)
-        if isinstance(error, OSError)
-        else MediaError(f"{output}: writing it failed ({error})")
-    )
+    try:
+        yield
+    except MemoryError:
+        raise
+    except OSError as error:
+        raise write_problem(output, error) from error
+    except (ValueError, av.error.FFmpegError) as error:
+        raise MediaError(f"{output}: writing it failed ({error})") from error

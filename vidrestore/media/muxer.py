@@ -1,6 +1,4 @@
-"""Write a container file of encoded packets and copied streams under a partial name, verify it, then name
-it.
-"""
+"""Write a container file of encoded packets and copied streams: in a partial file, verified, then named."""
 
 from __future__ import annotations
 
@@ -17,7 +15,7 @@ from vidrestore.files.atomic import Partial
 from vidrestore.files.matroska import write_aspect
 from vidrestore.media import streams
 from vidrestore.media.encoder_table import ISO
-from vidrestore.media.encoding import add_encoder, explained, full_duration
+from vidrestore.media.encoding import Encoder, add_encoder, full_duration, write_errors
 from vidrestore.media.probe import is_attached
 from vidrestore.media.side_data import unwritten
 from vidrestore.media.source import SUFFIXES
@@ -98,17 +96,8 @@ class Muxer:
         self.cut = Cut(span, self.time_base) if span != WHOLE else None
         self.copier = None if source.is_alone else streams.StreamCopier(source.path, self.cut)
         self.damage: str | None = None
-        self._start_times(first)
         self.container: OutputContainer | None = None
         self.partial: Partial | None = None
-        try:
-            self.partial = Partial(Path(output))
-            self._open(self.partial.url)
-        except BaseException as error:
-            self.abort()
-            raise explained(output, error) from error
-
-    def _start_times(self, first: int | None) -> None:
         self.times = Times()
         self.copied: dict[int, Times] = {}  # of the other streams, by their index in the output
         self.held: Packet[Any] | None = None  # the latest packet, written when the next one comes
@@ -118,6 +107,13 @@ class Muxer:
         self.late = Fraction(0)  # seconds that a source is moved by because it begins before 0
         if first is not None and first + self.shift < 0:
             self._shift_to_zero(first)
+        try:
+            with write_errors(output):
+                self.partial = Partial(Path(output))
+                self._open(self.partial.url)
+        except BaseException:
+            self.abort()
+            raise
 
     def _open(self, url: str) -> None:
         import av
@@ -134,6 +130,7 @@ class Muxer:
         if self.tag:
             streams.add_tag(self.container, self.stream, self.tag)
         self.container.start_encoding()
+        self.encoder = Encoder(self.stream.codec_context, self.choice, self.video)
         assert self.stream.time_base is not None
         self.tick = Fraction(self.stream.time_base)
         self.kinds = ["cover" if is_attached(each) else each.type for each in self.container.streams]
@@ -144,7 +141,8 @@ class Muxer:
             return {"avoid_negative_ts": "disabled"}  # sound that begins before 0 stays there
         foreign = streams.foreign_keys(metadata)
         flags = "+faststart"
-        if foreign and not self._has_cover():
+        has_cover = any(each.attached_picture and each.index in self.copy for each in self.source.streams)
+        if foreign and not has_cover:
             flags += "+use_metadata_tags"
         elif foreign:
             place = (
@@ -159,19 +157,10 @@ class Muxer:
             "movie_timescale": str(self._movie_timescale(timescale)),
         }
 
-    def _has_cover(self) -> bool:
-        return any(info.attached_picture and info.index in self.copy for info in self.source.streams)
-
     def _movie_timescale(self, timescale: int) -> int:
-        """Return the clock of stream starts in MP4: fine enough for all streams, or at least for the
-        video.
-        """
-        bases = (
-            [Fraction(self.copier.opened.streams[index].time_base or 1) for index in self.copy]
-            if self.copier
-            else []
-        )
-        common = math.lcm(timescale, *(base.denominator for base in bases))
+        """Return the clock of stream starts in MP4: fine enough for all streams, else for the video."""
+        copied = [self.copier.opened.streams[index] for index in self.copy] if self.copier else []
+        common = math.lcm(timescale, *(Fraction(each.time_base or 1).denominator for each in copied))
         return common if common <= _LARGEST_TIMESCALE else timescale
 
     def _add_streams(self, container: OutputContainer) -> None:
@@ -180,7 +169,7 @@ class Muxer:
                 assert self.copier is not None
                 self.copier.add(container, index)
                 continue
-            self.stream = add_encoder(container, self.choice, self.video, self.time_base)
+            self.stream = add_encoder(container, self.choice, self.video)
             if self.copier:
                 original = self.copier.opened.streams[index]
                 self.stream.metadata.update(
@@ -216,22 +205,17 @@ class Muxer:
         )
 
     def register(self, pts: int, duration: int) -> tuple[int, int]:
-        """Record the next frame in display order; return its time and duration in the output, in ticks of
-        `time_base`.
-        """
+        """Record the next frame in display order; return its time and duration in ticks of `time_base`."""
         if self.times.count == 0 and pts + self.shift < 0:
             self._shift_to_zero(pts)
-        pts, duration = pts + self.shift, full_duration(duration, self.video, self.time_base)
-        ticks, end = self._ticks(pts), self._ticks(pts + duration)
+        pts, duration = pts + self.shift, full_duration(duration, self.video)
+        ticks, end = (nearest_tick(each * self.time_base / self.tick) for each in (pts, pts + duration))
         if self.times.count and ticks <= self.times.last:
             raise same_tick(
                 self.output, self.times.count, pts, self.time_base, self.choice.container, self.tick
             )
         self.times.add(ticks, end - ticks)
         return pts, duration
-
-    def _ticks(self, pts: int) -> int:
-        return nearest_tick(pts * self.time_base / self.tick)
 
     def put(self, packet: Packet[Any]) -> None:
         """Write a packet with times in ticks of the source, when the next one comes or at the end."""
@@ -240,10 +224,8 @@ class Muxer:
             assert packet.pts is not None
             self.first_dts = packet.pts if packet.dts is None else packet.dts
         else:
-            try:
+            with write_errors(self.output):
                 self._mux(self.held)
-            except Exception as error:
-                raise explained(self.output, error) from error
         self.held = packet
 
     def _mux(self, packet: Packet[Any]) -> None:
@@ -260,24 +242,17 @@ class Muxer:
 
     def finish(self) -> None:
         """Close and verify the file, and only then give it its name."""
-        try:
+        assert self.partial is not None
+        with write_errors(self.output):
             self._mux_last()
             self._copy_up_to(None)
             self._close()
             self._verify()
-            self._name()
-        except Exception as error:
-            raise explained(self.output, error) from error
-
-    def _name(self) -> None:
-        assert self.partial is not None
-        self.before_naming(self.partial.path)
-        self.partial.put_in_place(overwrite=self.overwrite)
+            self.before_naming(self.partial.path)
+            self.partial.put_in_place(overwrite=self.overwrite)
 
     def _mux_last(self) -> None:
-        """Set the last duration so that the sum is the video's: MP4 only stores durations in decoding
-        order.
-        """
+        """Set the last duration so that their sum is the video's: MP4 stores them in decoding order."""
         if self.held is None:
             return
         if self.choice.container in ISO and self.held.dts is not None:

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import filecmp
 import os
-from collections.abc import Callable, Iterator, Sequence, Set
+from collections.abc import Callable, Sequence, Set
 from contextlib import suppress
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +19,7 @@ from vidrestore.errors import MediaError, OptionError, OutputExistsError
 from vidrestore.files.atomic import Partial, remove_partials, sync_folder
 from vidrestore.frames import PixelFormat
 from vidrestore.media.encoder_table import EncoderChoice
-from vidrestore.media.encoding import Encoder, explained, opens
+from vidrestore.media.encoding import Encoder, opens, write_errors
 from vidrestore.media.photo_notes import EDITORS, EXIF, PhotoNotes, read_notes, with_notes
 from vidrestore.media.probe import SourceInfo
 from vidrestore.media.source import PICTURE_ENCODERS, PICTURES, Target
@@ -26,8 +27,7 @@ from vidrestore.media.source import PICTURE_ENCODERS, PICTURES, Target
 if TYPE_CHECKING:
     from av.packet import Packet
 
-    from vidrestore.frames import Frame, VideoInfo
-    from vidrestore.media.segment_file import SegmentFacts, StoredPacket
+    from vidrestore.frames import VideoInfo
     from vidrestore.options import EncoderOptions
 
 _SETTINGS = {
@@ -109,8 +109,8 @@ def side_data_left_out(source: SourceInfo, choice: EncoderChoice, drop: Set[str]
     return kinds - read_notes(source.pictures.files[0]).fitting(choice, drop).kinds - dropped
 
 
-class JoinedPictures:
-    """Numbered pictures joined from segments, with the interface of `JoinedFile`.
+class PictureFiles:
+    """Numbered pictures, written as a `Muxer` writes a file.
 
     `before_naming` is called with the path of the first picture before any is renamed, once all are whole.
     `abort` removes those that have no name yet.
@@ -130,30 +130,34 @@ class JoinedPictures:
     ) -> None:
         self.output, self.source, self.overwrite = output, source, overwrite
         self.choice, self.drop = choice, drop
-        self.before_naming = before_naming
+        self.before_naming, self.time_base = before_naming, source.video.time_base
         self.warnings: list[str] = []
         self._held: bytes | None = None  # the first picture
-        self._count = self._first = 0
+        self._count, self._first = 0, 1
         self._sources: tuple[str, ...] = ()  # the picture that each is made of
         self._partials: list[Partial] = []  # whole but for the last one
 
-    def begin(self, pts: Sequence[int], durations: Sequence[int], delay: int) -> None:
-        """Set the first number by the times of all frames: pictures made from pictures keep their numbers."""
+    @cached_property
+    def encoder(self) -> Encoder:
+        """An encoder of these pictures."""
+        return Encoder.opened(self.choice, self.source.video)
+
+    def register(self, pts: int, duration: int) -> tuple[int, int]:
+        """Record the next frame; return its index as its time, and a duration of 1. Pictures made from
+        pictures keep their numbers.
+        """
         given = self.source.pictures
-        self._first = given.first + pts[0] if given else 1
-        self._sources = given.files[pts[0] :] if given else ()
-        remove_partials(self.output.path)
-
-    def check_head(self, segment: Path, facts: SegmentFacts) -> None:
-        """Do nothing: pictures have no header."""
-
-    def put(self, packet: StoredPacket, first: int) -> None:
-        """Write the next picture, of a segment that begins with frame `first`."""
-        self.add(first + packet.place, packet.data)
-
-    def add(self, frame: int, data: bytes) -> None:
-        """Write the picture of a frame; the first is held back."""
+        if self._count == 0:
+            remove_partials(self.output.path)
+            if given:
+                self._first, self._sources = given.first + pts, given.files[pts:]
         self._count += 1
+        return self._count - 1, 1
+
+    def put(self, packet: Packet[Any]) -> None:
+        """Write the picture whose pts is its index; the first is held back."""
+        frame, data = packet.pts, bytes(packet)
+        assert frame is not None
         if self._sources:
             data = with_notes(data, self._notes(self._sources[frame]))
         if frame == 0:
@@ -162,14 +166,12 @@ class JoinedPictures:
             self._write(frame, data)
 
     def _notes(self, source: str) -> PhotoNotes:
-        try:
+        with write_errors(source):
             return read_notes(source).fitting(self.choice, self.drop)
-        except OSError as error:
-            raise explained(source, error) from error
 
     def _write(self, frame: int, data: bytes) -> None:
         target = self.output.numbered(self._first + frame)
-        try:
+        with write_errors(str(target)):
             partial = Partial(self.output.path)  # one name for all, to be found again
             partial.target = target
             self._partials.append(partial)
@@ -177,8 +179,6 @@ class JoinedPictures:
             if frame == 0:
                 partial.sync()
             partial.close()
-        except OSError as error:
-            raise explained(str(target), error) from error
 
     def finish(self) -> None:
         """Rename all pictures, and warn of older ones beyond the last. Raises OutputExistsError if others are
@@ -197,10 +197,8 @@ class JoinedPictures:
                 )
         self.before_naming(self._partials[-1].path)
         for partial, may in zip(self._partials, replaced, strict=True):
-            try:
+            with write_errors(str(partial.target)):
                 partial.put_in_place(overwrite=may)
-            except OSError as error:
-                raise explained(str(partial.target), error) from error
         sync_folder(self.output.path.parent)
         if beyond:
             self.warnings.append(
@@ -225,33 +223,3 @@ def _is_same(partial: Partial) -> bool:
     with suppress(OSError):
         return filecmp.cmp(partial.path, partial.target, shallow=False)
     return False
-
-
-class PictureSink:
-    """Encode frames into numbered pictures as they come."""
-
-    damage: str | None = None
-
-    def __init__(self, joined: JoinedPictures, video: VideoInfo) -> None:
-        self.joined, self.warnings = joined, joined.warnings
-        self.encoder = Encoder.opened(joined.choice, video)
-        self._frames = 0
-
-    def write(self, frame: Frame) -> None:
-        """Encode a frame, and write the pictures that are ready."""
-        if not self._frames:
-            self.joined.begin([frame.pts], [frame.duration], 0)
-        self._add(self.encoder.encode(frame, self._frames, 1))
-        self._frames += 1
-
-    def finish(self) -> None:
-        self._add(self.encoder.flush())
-        self.joined.finish()
-
-    def _add(self, packets: Iterator[Packet[Any]]) -> None:
-        for packet in packets:
-            assert packet.pts is not None
-            self.joined.add(packet.pts, bytes(packet))
-
-    def abort(self) -> None:
-        self.joined.abort()

@@ -21,12 +21,11 @@ picture is shown, as FFmpeg's encoders do.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import struct
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from fractions import Fraction
 from pathlib import Path
@@ -37,8 +36,9 @@ from vidrestore.files.atomic import Partial, sync_folder
 from vidrestore.files.checked_json import COUNT, parse_object
 from vidrestore.files.regular import open_regular
 from vidrestore.frames import Frame
-from vidrestore.media.encoding import Encoder, check_frame, explained, full_duration
+from vidrestore.media.encoding import Encoder, check_frame, full_duration, write_errors
 from vidrestore.media.muxer import Muxer, nearest_tick, same_tick
+from vidrestore.media.picture_writer import PictureFiles
 
 if TYPE_CHECKING:
     from av.packet import Packet
@@ -96,15 +96,13 @@ class SegmentWriter:
         self._packets = self._early = self._delay = 0
         self._partial: Partial | None = None
         try:
-            self._open()
-        except BaseException as error:
+            with write_errors(str(path)):
+                self._partial = Partial(path, private=True)
+                self._encoder = Encoder.opened(choice, source.video)
+                self._head = self._encoder.head  # some encoders change it at the end
+        except BaseException:
             self.abort()
-            raise explained(str(path), error) from error
-
-    def _open(self) -> None:
-        self._partial = Partial(self.path, private=True)
-        self._encoder = Encoder.opened(self.choice, self.source.video)
-        self._head = head_digest(self._encoder.context.extradata)
+            raise
 
     def write(self, frame: Frame) -> None:
         """Encode the next frame; its time and duration are in ticks of the source."""
@@ -113,7 +111,7 @@ class SegmentWriter:
         self._check_tick(frame.pts)
         if self.frames == 0:
             self._origin = frame.pts
-        pts, duration = frame.pts - self._origin, full_duration(frame.duration, video, video.time_base)
+        pts, duration = frame.pts - self._origin, full_duration(frame.duration, video)
         self._places[pts] = self.frames
         self.frames += 1
         self._before = frame.pts
@@ -129,19 +127,14 @@ class SegmentWriter:
             )
 
     def _store_all(self, packets: Iterator[Packet[Any]]) -> None:
-        try:
+        with write_errors(str(self.path)):
             for packet in packets:
-                self._store(packet)
-        except Exception as error:
-            raise explained(str(self.path), error) from error
-
-    def _store(self, packet: Packet[Any]) -> None:
-        assert packet.pts is not None
-        place = self._places.pop(packet.pts)
-        self._delay = max(self._delay, self._packets - place)
-        self._early += packet.dts is not None and packet.dts < 0
-        self._packets += 1
-        self._record(_KEY if packet.is_keyframe else _PACKET, place, bytes(packet))
+                assert packet.pts is not None
+                place = self._places.pop(packet.pts)
+                self._delay = max(self._delay, self._packets - place)
+                self._early += packet.dts is not None and packet.dts < 0
+                self._packets += 1
+                self._record(_KEY if packet.is_keyframe else _PACKET, place, bytes(packet))
 
     def _record(self, kind: int, place: int, data: bytes) -> None:
         assert self._partial is not None
@@ -160,29 +153,19 @@ class SegmentWriter:
         # The encoder's decoding times show its largest delay; x265's are wrong for one or two frames.
         delay = max(self._delay, self._early) if self.frames > 2 else self._delay
         facts = SegmentFacts(self.frames, delay, self._head, dict(label))
-        try:
-            self._record(_LAST, self.frames, json.dumps(asdict(facts)).encode())
-            self._put_in_place()
-        except OSError as error:
-            raise explained(str(self.path), error) from error
-        return facts
-
-    def _put_in_place(self) -> None:
         assert self._partial is not None
-        self._partial.sync()
-        self._partial.target = self.path
-        self._partial.put_in_place()
-        sync_folder(self.path.parent)
+        with write_errors(str(self.path)):
+            self._record(_LAST, self.frames, json.dumps(asdict(facts)).encode())
+            self._partial.sync()
+            self._partial.target = self.path
+            self._partial.put_in_place()
+            sync_folder(self.path.parent)
+        return facts
 
     def abort(self) -> None:
         """Remove the unfinished file."""
         if self._partial is not None:
             self._partial.discard()
-
-
-def head_digest(extradata: bytes | None) -> str:
-    """Return a short digest of an encoder's extradata."""
-    return hashlib.sha256(extradata or b"").hexdigest()[:16]
 
 
 def read_packets(path: Path) -> Iterator[StoredPacket]:
@@ -237,69 +220,39 @@ def _damaged(path: Path, reason: str) -> MediaError:
     return MediaError(f"{path}: not a whole segment: {reason}; run again to make it again")
 
 
-class JoinedFile:
-    """The file that segments are joined to: `begin` with the times of all frames, `put` each packet, then
-    `finish` or `abort`.
+def join_segments(
+    output: Muxer | PictureFiles,
+    segments: Sequence[tuple[Path, int, SegmentFacts]],
+    times: Iterable[tuple[int, int]],
+) -> Iterator[None]:
+    """Put the packets of all segments, each (file, number of its first frame, facts), into `output`; yield
+    after each packet. The caller finishes or aborts the output.
+
+    `times` are pts and duration of all frames in display order, in ticks of the source. Raises MediaError if
+    a segment is damaged or has other headers than the output's encoder, or if packets are missing.
     """
+    import av
 
-    def __init__(self, muxer: Muxer) -> None:
-        self.muxer = muxer
-        self._pts: Sequence[int] = ()
-        self._durations: Sequence[int] = ()
-        self._delay = self._written = 0
-
-    @property
-    def warnings(self) -> list[str]:
-        return self.muxer.warnings
-
-    @property
-    def damage(self) -> str | None:
-        return self.muxer.damage
-
-    def begin(self, pts: Sequence[int], durations: Sequence[int], delay: int) -> None:
-        """Set the times of all frames in display order, in ticks of the source; `delay` is the largest of the
-        `SegmentFacts`.
-        """
-        for each in zip(pts, durations, strict=True):
-            self.muxer.register(*each)
-        self._pts, self._durations = pts, durations
-        self._delay = min(delay, len(pts) - 1)
-
-    def check_head(self, segment: Path, facts: SegmentFacts) -> None:
-        """Raise MediaError if a segment was encoded with other headers than this video has."""
-        if facts.head != head_digest(self.muxer.stream.codec_context.extradata):
+    shown = [output.register(*each) for each in times]
+    delay = min(max(facts.delay for _, _, facts in segments), len(shown) - 1)
+    late = shown[delay][0] - shown[0][0]
+    written = 0
+    for path, first, facts in segments:
+        if isinstance(output, Muxer) and facts.head != output.encoder.head:
             raise MediaError(
-                f"{segment}: encoded by another version of {self.muxer.choice.encoder} than the one here; "
-                "add `restart` to start over, or continue with the version that began"
+                f"{path}: encoded by another version of {output.choice.encoder} than the one here; add "
+                "`restart` to start over, or continue with the version that began"
             )
-
-    def put(self, packet: StoredPacket, first: int) -> None:
-        """Write the next packet, of a segment that begins with frame `first`."""
-        import av
-
-        output, muxer = av.Packet(packet.data), self.muxer
-        output.time_base, output.is_keyframe = muxer.time_base, packet.key
-        output.pts = self._pts[first + packet.place] + muxer.shift
-        output.dts = self._decoded_at(self._written) + muxer.shift
-        output.duration = full_duration(self._durations[first + packet.place], muxer.video, muxer.time_base)
-        self._written += 1
-        muxer.put(output)
-
-    def _decoded_at(self, packet: int) -> int:
-        if packet >= self._delay:
-            return self._pts[packet - self._delay]
-        return self._pts[packet] - (self._pts[self._delay] - self._pts[0])
-
-    def finish(self) -> None:
-        """Finish the file. Raises MediaError if packets are missing."""
-        if self._written != len(self._pts):
-            output = self.muxer.output
-            raise MediaError(
-                f"{output}: {self._written} pictures were joined, but the plan has {len(self._pts)}; it was "
-                "discarded"
-            )
-        self.muxer.finish()
-
-    def abort(self) -> None:
-        """Close and remove the unfinished file."""
-        self.muxer.abort()
+        for stored in read_packets(path):
+            packet = av.Packet(stored.data)
+            packet.time_base, packet.is_keyframe = output.time_base, stored.key
+            packet.pts, packet.duration = shown[first + stored.place]
+            early = written < delay
+            packet.dts = shown[written][0] - late if early else shown[written - delay][0]
+            written += 1
+            output.put(packet)
+            yield
+    if written != (planned := len(shown)):
+        raise MediaError(
+            f"{output.output}: {written} pictures were joined, but the plan has {planned}; it was discarded"
+        )

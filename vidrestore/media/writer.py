@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, Self
 from vidrestore.errors import MediaError
 from vidrestore.files.atomic import remove_partials
 from vidrestore.frames import Frame
-from vidrestore.media.encoding import Encoder, check_frame, explained
+from vidrestore.media.encoding import check_frame, write_errors
 from vidrestore.media.muxer import Muxer
-from vidrestore.media.picture_writer import JoinedPictures, PictureSink
+from vidrestore.media.picture_writer import PictureFiles
 from vidrestore.media.source import Source, Target, standard_output
 from vidrestore.media.span import WHOLE, Span
 from vidrestore.media.streams import pipe_warning
@@ -23,36 +23,6 @@ if TYPE_CHECKING:
 
     from vidrestore.media.encoder_table import EncoderChoice
     from vidrestore.media.probe import SourceInfo
-
-
-class _FileSink:
-    """Encodes frames into a file."""
-
-    def __init__(self, muxer: Muxer) -> None:
-        self.muxer, self.warnings = muxer, muxer.warnings
-        self.encoder = Encoder(muxer.stream.codec_context, muxer.choice, muxer.video)
-
-    @property
-    def damage(self) -> str | None:
-        return self.muxer.damage
-
-    def write(self, frame: Frame) -> None:
-        times = self.muxer.register(frame.pts, frame.duration)
-        self._put(self.encoder.encode(frame, *times))
-
-    def finish(self) -> None:
-        self._put(self.encoder.flush())
-        self.muxer.finish()
-
-    def abort(self) -> None:
-        self.muxer.abort()
-
-    def _put(self, packets: Iterator[Packet[Any]]) -> None:
-        try:
-            for packet in packets:
-                self.muxer.put(packet)
-        except Exception as error:
-            raise explained(self.muxer.output, error) from error
 
 
 class VideoWriter:
@@ -84,18 +54,15 @@ class VideoWriter:
         output = self.output = Target.of(output)
         self.source, self.expected = source, frames
         self.frames = 0
-        self._sink: _FileSink | PictureSink | Y4mOutput
+        self._sink: Muxer | PictureFiles | Y4mOutput
         output.check(Source(source.path), overwrite=overwrite)
         if output.is_pipe:
             self._sink = Y4mOutput(standard_output(), source, rate=rate)
         elif output.holds_pictures:
-            pictures = JoinedPictures(output, source, encoder, drop, overwrite=overwrite)
-            self._sink = PictureSink(pictures, source.video)
+            self._sink = PictureFiles(output, source, encoder, drop, overwrite=overwrite)
         else:
             remove_partials(output.path)
-            self._sink = _FileSink(
-                Muxer(output.name, source, encoder, copy, overwrite=overwrite, span=span, tag=tag)
-            )
+            self._sink = Muxer(output.name, source, encoder, copy, overwrite=overwrite, span=span, tag=tag)
         self.warnings = self._sink.warnings
         if output.is_pipe and (warning := pipe_warning(source)):
             self.warnings.append(warning)
@@ -115,6 +82,8 @@ class VideoWriter:
             return
         try:
             self._check_count()
+            if not isinstance(self._sink, Y4mOutput):
+                self._put(self._sink.encoder.flush())
             self._sink.finish()
         except BaseException:
             self._sink.abort()
@@ -123,8 +92,18 @@ class VideoWriter:
     def write(self, frame: Frame) -> None:
         """Write the next frame, in the order of pts. Raises MediaError if its size or time doesn't fit."""
         check_frame(frame, self.source.video, f"{self.output}, frame {self.frames}")
-        self._sink.write(frame)
+        if isinstance(self._sink, Y4mOutput):
+            self._sink.write(frame)
+        else:
+            times = self._sink.register(frame.pts, frame.duration)
+            self._put(self._sink.encoder.encode(frame, *times))
         self.frames += 1
+
+    def _put(self, packets: Iterator[Packet[Any]]) -> None:
+        assert not isinstance(self._sink, Y4mOutput)
+        with write_errors(self.output.name):
+            for packet in packets:
+                self._sink.put(packet)
 
     def _check_count(self) -> None:
         if self.frames == 0:

@@ -165,12 +165,13 @@ class Y4mOutput:
         self.origin: int | None = None
         self.written = self.received = 0
         self.held: Frame | None = None
-        self._video = replace(source.video, rate=self.rate, display_matrix=None)
+        base = 1 / self.rate
+        self._video = replace(source.video, rate=self.rate, time_base=base, display_matrix=None)
         self._container = av.open(
             SimpleNamespace(write=self._write), "w", format=Y4M, container_options={"strict": "-1"}
         )
         choice = EncoderChoice("wrapped_avframe", source.video.format.name, Y4M, {})
-        self._made = add_encoder(self._container, choice, self._video, 1 / self.rate)
+        self._made = add_encoder(self._container, choice, self._video)
         self._guarded(self._container.start_encoding)
 
     def _write(self, data: bytes) -> None:
