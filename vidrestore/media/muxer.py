@@ -55,7 +55,7 @@ class Times:
             self.add(time, packet.duration or 0)
 
     def holds(self, written: Times, tick: Fraction) -> bool:
-        """Return True if these are the packets that were written, or were cut into others, at their times.
+        """Return True if these are the packets that were written, or the same bytes in other packets.
 
         Containers round times: by two ticks, or by a millisecond.
         """
@@ -145,23 +145,19 @@ class Muxer:
         if foreign and not has_cover:
             flags += "+use_metadata_tags"
         elif foreign:
-            place = (
-                f"{SUFFIXES[self.choice.container]} has no place beside cover art for the metadata "
-                f"{', '.join(sorted(foreign))}"
+            self.warnings.append(
+                f"{self.output}: {SUFFIXES[self.choice.container]} has no place beside cover art for the "
+                f"metadata {', '.join(sorted(foreign))}; `output=NAME.mkv` keeps them"
             )
-            self.warnings.append(f"{self.output}: {place}; `output=NAME.mkv` keeps them")
         timescale = self.time_base.denominator
+        copied = [self.copier.opened.streams[index] for index in self.copy] if self.copier else []
+        # the clock of stream starts: fine enough for all streams, else for the video
+        common = math.lcm(timescale, *(Fraction(each.time_base or 1).denominator for each in copied))
         return {
             "movflags": flags,
             "video_track_timescale": str(timescale),
-            "movie_timescale": str(self._movie_timescale(timescale)),
+            "movie_timescale": str(common if common <= _LARGEST_TIMESCALE else timescale),
         }
-
-    def _movie_timescale(self, timescale: int) -> int:
-        """Return the clock of stream starts in MP4: fine enough for all streams, else for the video."""
-        copied = [self.copier.opened.streams[index] for index in self.copy] if self.copier else []
-        common = math.lcm(timescale, *(Fraction(each.time_base or 1).denominator for each in copied))
-        return common if common <= _LARGEST_TIMESCALE else timescale
 
     def _add_streams(self, container: OutputContainer) -> None:
         for index in sorted({*self.copy, self.video.index}):
@@ -172,9 +168,8 @@ class Muxer:
             self.stream = add_encoder(container, self.choice, self.video)
             if self.copier:
                 original = self.copier.opened.streams[index]
-                self.stream.metadata.update(
-                    self._valid_metadata(streams.video_metadata(original, self.choice.container))
-                )
+                metadata = streams.video_metadata(original, self.choice.container)
+                self.stream.metadata.update(self._valid_metadata(metadata))
                 self.stream.disposition = original.disposition
         if self.copier:
             chapters = self.copier.opened.chapters()
@@ -182,9 +177,7 @@ class Muxer:
             self.copier.start()
 
     def _valid_metadata(self, metadata: dict[str, str]) -> dict[str, str]:
-        """Return the metadata without the time code of the video's first frame, if that frame is not in the
-        output.
-        """
+        """Return the metadata without the time code of the video's first frame if that is not written."""
         codes = [key for key in metadata if key.lower() == "timecode"]
         if not (codes and self.cut and self.cut.start is not None):
             return metadata
@@ -198,10 +191,9 @@ class Muxer:
     def _shift_to_zero(self, pts: int) -> None:
         """Move the video to 0 with all other streams: players skip pictures before 0."""
         self.shift, self.late = -pts, -pts * self.time_base
-        seconds = float(self.late)
+        late = f"{float(self.late):.3f} s"
         self.warnings.append(
-            f"{self.output}: the video begins {seconds:.3f} s before 0, so all times were moved by "
-            f"{seconds:.3f} s"
+            f"{self.output}: the video begins {late} before 0, so all times were moved by {late}"
         )
 
     def register(self, pts: int, duration: int) -> tuple[int, int]:
@@ -270,15 +262,10 @@ class Muxer:
         assert self.partial is not None
         ratio = self.video.sample_aspect_ratio
         if ratio not in (None, 0, 1) and self.choice.container not in ISO:
+            before = self.kinds[: self.stream.index]
+            track = sum(kind not in ("attachment", "cover") for kind in before)  # which are no tracks there
             size = self.video.width, self.video.height
-            write_aspect(self.partial.path, self._track(), *size, Fraction(ratio or 1))
-
-    def _track(self) -> int:
-        """Return the video's index among a Matroska file's tracks; attachments and covers don't count."""
-        before = (
-            info for info in self.source.streams if info.index < self.video.index and info.index in self.copy
-        )
-        return sum(info.kind != "attachment" and not info.attached_picture for info in before)
+            write_aspect(self.partial.path, track, *size, Fraction(ratio or 1))
 
     def _verify(self) -> None:
         """Read the closed file again without decoding, and compare it with the times written."""
@@ -305,7 +292,7 @@ class Muxer:
         if kind not in ("audio", "video"):  # muxers add packets to subtitles
             return
         read = found[kind][self.kinds[:index].count(kind)]
-        if not read.holds(written, Fraction(self.ticks[index])):
+        if not read.holds(written, self.ticks[index]):
             raise MediaError(
                 f"{self.output}: {written.count} packets of {kind} were copied to stream {index}, but the "
                 f"file reads as {read.count}, or at other times; it was discarded; use `drop={kind}`"
@@ -332,7 +319,7 @@ def nearest_tick(exact: Fraction) -> int:
 def same_tick(
     output: str, frame: int, pts: int, time_base: Fraction, container: str, tick: Fraction
 ) -> MediaError:
-    """Return the error for two frames whose times are on the same tick of the container."""
+    """Return the error for two frames on the same tick of the container."""
     return MediaError(
         f"{output}, frame {frame}: its time {pts} x {time_base} s is the tick of the frame before it; "
         f"{SUFFIXES[container]} counts {tick} s, use `output=NAME.mp4`, which keeps the source's own ticks"
@@ -340,8 +327,8 @@ def same_tick(
 
 
 def read_times(path: Path, container: str) -> dict[str, list[Times]]:
-    """Return the times of each stream of a file from its packets, by the kind of stream, in the file's order;
-    covers are a kind of their own. `end` is the end by the container, if it has one.
+    """Return the times of each stream's packets by the kind of stream ("cover" is one), in the file's order.
+    `end` is the end by the container, if it has one.
     """
     import av
 
