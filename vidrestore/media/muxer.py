@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from vidrestore.media.probe import SourceInfo
 
 _LARGEST_TIMESCALE = 2**31 - 1
-_MILLISECOND = Fraction(1, 1000)
+MILLISECOND = Fraction(1, 1000)  # the tick of Matroska and WebM
 
 
 @dataclass
@@ -60,7 +60,7 @@ class Times:
         Containers round times: by two ticks, or by a millisecond.
         """
         late = abs(self.total - written.total) * tick
-        as_written = self.count == written.count and late <= written.count * max(2 * tick, _MILLISECOND)
+        as_written = self.count == written.count and late <= written.count * max(2 * tick, MILLISECOND)
         return as_written or self.size == written.size
 
 

@@ -20,7 +20,7 @@ from vidrestore.files.atomic import Partial, remove_partials, sync_folder
 from vidrestore.frames import PixelFormat
 from vidrestore.media.encoder_table import EncoderChoice
 from vidrestore.media.encoding import Encoder, opens, write_errors
-from vidrestore.media.photo_notes import EDITORS, EXIF, PhotoNotes, read_notes, with_notes
+from vidrestore.media.photo_notes import EDITORS, EXIF, read_notes, with_notes
 from vidrestore.media.probe import SourceInfo
 from vidrestore.media.source import PICTURE_ENCODERS, PICTURES, Target
 
@@ -41,12 +41,13 @@ _DEEP = {"png": "be", "tiff": "le"}
 def choose_picture_encoder(
     source: SourceInfo, video: VideoInfo, output: Target, options: EncoderOptions
 ) -> EncoderChoice:
-    """Return the encoder for pictures of `video` by the suffix of their names. Raises MediaError for one name
-    of many pictures, or OptionError for options that the encoder lacks.
+    """Return the encoder for pictures of `video` by the suffix of their names. Raises MediaError for a single
+    name for many pictures, OptionError for options that the encoder lacks.
     """
     if not output.is_pattern and not (source.container == PICTURES and source.video.frames == 1):
-        names = f"%04d{output.path.suffix}"
-        raise MediaError(f"{output}: one picture, but a video has many; name them all, as in {names}")
+        raise MediaError(
+            f"{output}: one picture, but a video has many; name them all, as in %04d{output.path.suffix}"
+        )
     name = PICTURE_ENCODERS[output.suffix]
     if options.encoder not in (None, "auto", name):
         raise OptionError(
@@ -99,8 +100,8 @@ def losses(source: SourceInfo, output: Target, choice: EncoderChoice, others: Se
 
 
 def side_data_left_out(source: SourceInfo, choice: EncoderChoice, drop: Set[str]) -> frozenset[str]:
-    """Return the kinds of side data that the output doesn't hold, but for those that are dropped. Pictures
-    hold the notes of pictures (`photo_notes`); the first speaks for all.
+    """Return the kinds of side data that the output lacks, but for those that are dropped. Pictures store the
+    notes of pictures (`photo_notes`), of which the first is examined.
     """
     kinds = source.video.side_data
     if source.pictures is None or choice.container != PICTURES:
@@ -159,15 +160,13 @@ class PictureFiles:
         frame, data = packet.pts, bytes(packet)
         assert frame is not None
         if self._sources:
-            data = with_notes(data, self._notes(self._sources[frame]))
+            with write_errors(self._sources[frame]):
+                notes = read_notes(self._sources[frame])
+            data = with_notes(data, notes.fitting(self.choice, self.drop))
         if frame == 0:
             self._held = data
         else:
             self._write(frame, data)
-
-    def _notes(self, source: str) -> PhotoNotes:
-        with write_errors(source):
-            return read_notes(source).fitting(self.choice, self.drop)
 
     def _write(self, frame: int, data: bytes) -> None:
         target = self.output.numbered(self._first + frame)
@@ -181,8 +180,8 @@ class PictureFiles:
             partial.close()
 
     def finish(self) -> None:
-        """Rename all pictures, and warn of older ones beyond the last. Raises OutputExistsError if others are
-        there that may not be replaced.
+        """Rename all pictures, and warn of older ones with other numbers. Raises OutputExistsError if other
+        pictures have their names and may not be replaced.
         """
         if self._held is None:
             raise MediaError(f"{self.output}: no frame was written, so there is no picture to keep")
@@ -219,7 +218,7 @@ class PictureFiles:
 
 
 def _is_same(partial: Partial) -> bool:
-    """Return True if a picture of this name and content is there: a run was killed as it named them."""
+    """Return True if a picture of this name and content exists, from a run that was killed meanwhile."""
     with suppress(OSError):
         return filecmp.cmp(partial.path, partial.target, shallow=False)
     return False

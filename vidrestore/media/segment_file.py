@@ -1,22 +1,19 @@
-"""A segment: consecutive restored frames, encoded by themselves, in our own file format, which the join
-reads.
+"""A segment: consecutive restored frames, encoded by themselves, in a file format of our own.
 
 It begins with a key frame and refers to nothing outside. Packets have the position of their picture in the
-segment but no times: times come from the plan when segments are joined, so that no container rounds them and
-no encoder moves them. The file is a sequence of records, each with a head (kind, position, size), the CRC-32
+segment but no times. The file is a sequence of records, each with a head (kind, position, size), the CRC-32
 of the whole record, both big-endian, and the data:
 
     0  a packet             1  the packet of a key frame
     2  the last record: a JSON object with `frames`, `delay`, `head` (of the encoder) and the writer's `label`
 
 A file gets its name only when it is complete and on disk. A truncated file has no last record, an altered one
-fails its checksums: `read_packets` and `check_segment` detect both.
+fails its checksums.
 
-Joined to one video, their packets get the plan's times, and the other streams are added, without encoding.
-Decoding times follow from presentation times alone: packet n is decoded when picture n - d is shown, where d
-is the largest reordering delay of the segments. Every segment is closed, so no packet is decoded after it is
-shown, and times increase strictly, also between segments. The first d packets are decoded before the first
-picture is shown, as FFmpeg's encoders do.
+Joined to one video, packets get the plan's times, which no container has rounded and no encoder has moved.
+Packet n is decoded when picture n - d is shown, where d is the largest reordering delay of the segments.
+Every segment is closed, so no packet is decoded after it is shown, and times increase strictly, also between
+segments. The first d packets are decoded before the first picture is shown, as FFmpeg's encoders do.
 """
 
 from __future__ import annotations
@@ -27,7 +24,6 @@ import struct
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -37,7 +33,7 @@ from vidrestore.files.checked_json import COUNT, parse_object
 from vidrestore.files.regular import open_regular
 from vidrestore.frames import Frame
 from vidrestore.media.encoding import Encoder, check_frame, full_duration, write_errors
-from vidrestore.media.muxer import Muxer, nearest_tick, same_tick
+from vidrestore.media.muxer import MILLISECOND, Muxer, nearest_tick, same_tick
 from vidrestore.media.picture_writer import PictureFiles
 
 if TYPE_CHECKING:
@@ -49,7 +45,6 @@ if TYPE_CHECKING:
 _HEAD, _CHECK = struct.Struct(">BII"), struct.Struct(">I")
 _PACKET, _KEY, _LAST = 0, 1, 2
 _FACTS = {"frames": COUNT, "delay": COUNT, "head": str, "label": dict}
-_MILLISECOND = Fraction(1, 1000)  # the tick of Matroska and WebM; MP4 and MOV take the source's own
 
 
 class StoredPacket(NamedTuple):
@@ -62,11 +57,10 @@ class StoredPacket(NamedTuple):
 
 @dataclass(frozen=True)
 class SegmentFacts:
-    """The facts that a finished segment records.
+    """The last record of a segment.
 
-    `delay`: the number of pictures by which decoding must run ahead of display. `head`: digest of the
-    encoder's extradata, the same in all segments of a video. `label`: given by the writer to identify the
-    segment.
+    `delay`: the number of pictures by which decoding must run ahead of display. `head`: that of the encoder,
+    the same in all segments of a video. `label`: given by the writer to identify the segment.
     """
 
     frames: int
@@ -76,20 +70,16 @@ class SegmentFacts:
 
 
 class SegmentWriter:
-    """Encodes the frames of one segment into `path`: `write` each, then `finish`, or `abort` to remove the
-    file.
+    """Encodes the frames of one segment into `path`, which may be changed until it is finished: `write` each,
+    then `finish`, or `abort` to remove the file.
 
-    Raises MediaError if the file can't be written, if a frame doesn't fit, or if its time is on the same tick
-    of the container as the frame before.
+    `first` is the number of the first frame in the video. Raises MediaError if the file can't be written, if
+    a frame doesn't fit, or if its time is on the same tick of the container as the frame before.
     """
 
     def __init__(self, path: Path, source: SourceInfo, choice: EncoderChoice, *, first: int = 0) -> None:
-        """Open the encoder and the file; `first` is the number of the segment's first frame in the video, for
-        messages. `path` may be changed until it is finished.
-        """
         self.path, self.source, self.choice, self.first = path, source, choice, first
         self.frames = 0
-        self.tick = _MILLISECOND if choice.container in ("matroska", "webm") else None
         self._before: int | None = None  # pts of the last frame
         self._origin = 0  # pts of the first
         self._places: dict[int, int] = {}  # by pts, of the pictures inside the encoder
@@ -118,13 +108,11 @@ class SegmentWriter:
         self._store_all(self._encoder.encode(frame, pts, duration))
 
     def _check_tick(self, pts: int) -> None:
-        if self._before is None or self.tick is None:
-            return
-        base = self.source.video.time_base
-        if nearest_tick(pts * base / self.tick) <= nearest_tick(self._before * base / self.tick):
-            raise same_tick(
-                self.source.path, self.first + self.frames, pts, base, self.choice.container, self.tick
-            )
+        if self._before is None or self.choice.container not in ("matroska", "webm"):
+            return  # MP4 and MOV take the source's ticks
+        base, frame = self.source.video.time_base, self.first + self.frames
+        if nearest_tick(pts * base / MILLISECOND) <= nearest_tick(self._before * base / MILLISECOND):
+            raise same_tick(self.source.path, frame, pts, base, self.choice.container, MILLISECOND)
 
     def _store_all(self, packets: Iterator[Packet[Any]]) -> None:
         with write_errors(str(self.path)):
@@ -169,18 +157,14 @@ class SegmentWriter:
 
 
 def read_packets(path: Path) -> Iterator[StoredPacket]:
-    """Yield a segment's packets in decoding order, each checked. Raises MediaError if the file is damaged or
-    incomplete.
-    """
+    """Yield a segment's packets in decoding order. Raises MediaError if the file is damaged or incomplete."""
     for kind, place, data in _records(path):
         if kind != _LAST:
             yield StoredPacket(place, kind == _KEY, data)
 
 
 def check_segment(path: Path) -> SegmentFacts:
-    """Read and check a whole segment and return its facts. Raises MediaError if it is damaged, incomplete or
-    missing.
-    """
+    """Check a whole segment and return its facts. Raises MediaError if it is damaged or incomplete."""
     places, first_is_key, last = set[int](), False, b""
     for kind, place, data in _records(path):
         if kind == _LAST:

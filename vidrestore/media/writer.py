@@ -30,11 +30,11 @@ class VideoWriter:
     removes it.
 
     `output` is a path, or "-" for y4m on standard output. `copy` are the source's streams to copy (see
-    `check_streams`); `frames` is the expected number of frames, if known. Frames have the
-    source's size and pts in its ticks. `rate` is for pipes only. `span` is the part of the source that the
-    frames come from; the other streams are cut to it. `drop` names notes that pictures don't keep, `tag`
-    says how a file was made. `warnings` are sentences for the user; `damage` describes, at the end, what was
-    broken in the copied streams. Raises MediaError and OutputExistsError, before work if possible.
+    `check_streams`); `frames` is the expected number of frames, if known. Frames have the source's size and
+    pts in its ticks. `rate` is for pipes only. `span` is the part of the source that the frames come from;
+    the other streams are cut to it. `drop` names notes that pictures don't store, `tag` says how a file was
+    made. `warnings` are sentences for the user; `damage` describes, at the end, what was broken in the copied
+    streams. Raises MediaError and OutputExistsError, before work if possible.
     """
 
     def __init__(
@@ -81,7 +81,13 @@ class VideoWriter:
             self._sink.abort()
             return
         try:
-            self._check_count()
+            if self.frames == 0:
+                raise MediaError(f"{self.output}: no frame was written, so there is no output")
+            if self.expected not in (None, self.frames):
+                raise MediaError(
+                    f"{self.output}: {self.frames} frames were written, but {self.expected} were expected; "
+                    "the file was discarded"
+                )
             if not isinstance(self._sink, Y4mOutput):
                 self._put(self._sink.encoder.flush())
             self._sink.finish()
@@ -104,12 +110,3 @@ class VideoWriter:
         with write_errors(self.output.name):
             for packet in packets:
                 self._sink.put(packet)
-
-    def _check_count(self) -> None:
-        if self.frames == 0:
-            raise MediaError(f"{self.output}: no frame was written, so there is no output")
-        if self.expected is not None and self.frames != self.expected:
-            raise MediaError(
-                f"{self.output}: {self.frames} frames were written, but {self.expected} were expected; the "
-                "file was discarded"
-            )
