@@ -46,11 +46,7 @@ CHROMA_SITES = {
 
 
 def planes_to_grey(planes: Sequence[NDArray[Any] | Tensor], format: PixelFormat) -> tuple[Tensor, ...]:
-    """Convert stored samples to float32 tensors on the 0-255 scale, for any depth (10 bits: a quarter of the
-    sample).
-
-    Always copies.
-    """
+    """Convert stored samples to float32 tensors on the 0-255 scale, always copies (10 bits: a quarter)."""
     return tuple(_plane_to_grey(plane, format) for plane in planes)
 
 
@@ -64,10 +60,8 @@ def _plane_to_grey(plane: NDArray[Any] | Tensor, format: PixelFormat) -> Tensor:
 
 
 def grey_to_planes(planes: Sequence[Tensor], format: PixelFormat) -> tuple[NDArray[Any], ...]:
-    """Convert planes on the 0-255 scale to uint8 or uint16 samples, rounded and clipped to [0, 2^depth - 1].
-
-    The inverse of `planes_to_grey`. Float formats are neither rounded nor clipped, because linear light
-    exceeds white. Computed on the planes' device; the result is on the CPU.
+    """Undo `planes_to_grey`: convert planes to uint8 or uint16 samples, rounded and clipped to [0, 2^depth -
+    1], or to float32, neither rounded nor clipped. Computed on the planes' device; the result is on the CPU.
     """
     stored = (plane.cpu().numpy() for plane in grey_to_stored(planes, format))
     return tuple(array.view(np.uint16) if 8 < format.depth <= 16 else array for array in stored)
@@ -79,9 +73,8 @@ def _rounded(plane: Tensor, format: PixelFormat) -> Tensor:
 
 
 def grey_to_stored(planes: Sequence[Tensor], format: PixelFormat) -> tuple[Tensor, ...]:
-    """Convert as `grey_to_planes`, but leave the samples on the planes' device.
-
-    They are uint8, float32, or int16 for 16 bits (devices hardly support uint16).
+    """Convert as `grey_to_planes`, on the planes' device: uint8, float32, or int16 for 16 bits, since devices
+    hardly support uint16.
     """
     rounded = [_rounded(plane, format) for plane in planes]
     if format.depth == 32:
@@ -120,10 +113,8 @@ def rgb_matrix(format: PixelFormat, tags: ColourTags, height: int) -> tuple[tupl
 
 
 def rgb_to_yuv(rgb: Tensor, format: PixelFormat, tags: ColourTags, height: int) -> tuple[Tensor, ...]:
-    """Convert R'G'B' (..., 3, H, W) to planes on the 0-255 scale, each at its own size, without alpha or
-    clipping.
-
-    The inverse of `yuv_to_rgb`.
+    """Undo `yuv_to_rgb`: convert R'G'B' (..., 3, H, W) to planes on the 0-255 scale, each at its own size,
+    without alpha or clipping.
     """
     encode, offset = _encoding(format, tags, height)
     planes = _combine(encode[:1] if format.family == "gray" else encode, rgb.unbind(-3), offset)
@@ -141,9 +132,7 @@ _OPPONENT_OFFSET = np.array([0.0, 127.5, 127.5])
 
 
 def rgb_to_opponent(planes: Sequence[Tensor]) -> tuple[Tensor, ...]:
-    """Convert planes R, G, B on the 0-255 scale, of one shape, to luma and two colour differences on that
-    scale.
-    """
+    """Convert planes R, G, B on the 0-255 scale to luma and two colour differences on that scale."""
     return tuple(_combine(OPPONENT, planes, _OPPONENT_OFFSET))
 
 
@@ -154,9 +143,7 @@ def opponent_to_rgb(planes: Sequence[Tensor]) -> tuple[Tensor, ...]:
 
 
 def _combine(rows: Matrix, channels: Sequence[Tensor], offset: Matrix) -> list[Tensor]:
-    """Return rows @ channels + offset term by term; a matrix product would use the models' precision (TF32,
-    bf16).
-    """
+    """Return rows @ channels + offset in float32; a matrix product could use TF32 or bf16."""
     sums = []
     for row, shift in zip(rows.tolist(), offset.tolist(), strict=False):
         (first, weight), *others = [
@@ -170,9 +157,7 @@ def _combine(rows: Matrix, channels: Sequence[Tensor], offset: Matrix) -> list[T
 
 
 def _encoding(format: PixelFormat, tags: ColourTags, height: int) -> tuple[Matrix, Matrix]:
-    """Return the matrix (3, 3) and offset (3,) of planes = matrix @ rgb + offset; rgb in [0, 1], planes on
-    the 0-255 scale.
-    """
+    """Return (3, 3) and (3,) of planes = matrix @ rgb + offset; rgb in [0, 1], planes on the 0-255 scale."""
     matrix = matrix_of(format, tags, height)
     # chroma ranges from -0.5 to 0.5 around 128; without chroma all three planes are like luma
     coloured = matrix != IDENTITY
@@ -207,9 +192,7 @@ def _rows(format: PixelFormat, matrix: int) -> Matrix:
 
 
 def matrix_of(format: PixelFormat, tags: ColourTags, height: int) -> int:
-    """Return the matrix (ITU-T H.273) for frames of `height` lines: the tagged one, or the one players
-    assume.
-
+    """Return the tagged matrix (ITU-T H.273), or the one that players assume for frames of `height` lines.
     Raises MediaError for an unknown matrix.
     """
     if format.family == "rgb":
@@ -233,9 +216,7 @@ def _is_full_range(format: PixelFormat, tags: ColourTags) -> bool:
 
 def upsample_chroma(plane: Tensor, format: PixelFormat, tags: ColourTags, height: int, width: int) -> Tensor:
     """Interpolate a chroma plane (..., h, w) at every luma sample (..., height, width): bilinear at the true
-    sites.
-
-    The border is replicated.
+    sites, the border replicated.
     """
     for dim, length, (step, site) in zip((-2, -1), (height, width), chroma_grid(format, tags), strict=True):
         if step > 1:
@@ -246,9 +227,7 @@ def upsample_chroma(plane: Tensor, format: PixelFormat, tags: ColourTags, height
 
 
 def downsample_chroma(plane: Tensor, format: PixelFormat, tags: ColourTags) -> Tensor:
-    """Resample chroma at every luma sample (..., H, W) to the chroma plane: a triangle filter centred on the
-    true sites.
-    """
+    """Resample chroma (..., H, W) to the chroma plane by a triangle filter centred on the true sites."""
     for dim, (step, site) in zip((-2, -1), chroma_grid(format, tags), strict=True):
         if step > 1:
             count = -(-plane.shape[dim] // step)
@@ -257,9 +236,7 @@ def downsample_chroma(plane: Tensor, format: PixelFormat, tags: ColourTags) -> T
 
 
 def chroma_grid(format: PixelFormat, tags: ColourTags) -> list[tuple[int, float]]:
-    """Return (luma samples per chroma sample, position of the first chroma sample in luma samples), down and
-    right.
-    """
+    """Return luma samples per chroma sample, and the first one's position in them; down, then right."""
     steps = (1 << format.chroma_height_shift, 1 << format.chroma_width_shift)
     return [
         (step, (step - 1) * share)

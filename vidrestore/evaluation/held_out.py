@@ -1,6 +1,4 @@
-"""Measure weights on the held-out data of their training configuration, beside the values of their card: one
-configuration, or the suite `bundled`.
-"""
+"""Measure weights on the held-out data of their training configuration, beside the values of their card."""
 
 from __future__ import annotations
 
@@ -32,10 +30,8 @@ FORMER = {
 
 
 def recipe_of(card: Card) -> RunConfig:
-    """Return the configuration that the weights were trained with, from their card.
-
-    Its folders are relative to the working folder, or to `examples/train` of the checkout if they are only
-    there. Raises ConfigError if the card has no configuration.
+    """Return the configuration that the weights were trained with, from their card. Its folders are relative
+    to the working folder, or to `examples/train` if only that has them. Raises ConfigError without one.
     """
     text = card.training.get("configuration")
     if not isinstance(text, str):
@@ -60,8 +56,8 @@ def held_out_rows(config: RunConfig, model: Model, data: Path | None = None) -> 
     `data`.
 
     They are compared with the card's only if the weights were trained with this configuration and the clips
-    are its own. Raises ConfigError if the clips are missing, CheckpointError if the configuration is of
-    another family or task than the weights.
+    are its own. Raises ConfigError if the clips are missing, CheckpointError for weights of another family or
+    task.
     """
     card = model.card
     for what, found, fitting in (
@@ -90,11 +86,8 @@ def held_out_rows(config: RunConfig, model: Model, data: Path | None = None) -> 
 
 
 def with_clips(config: RunConfig, data: Path | None) -> tuple[RunConfig, bool]:
-    """Return the configuration with the clips of the folder `data`, and True if its held-out clips are among
-    them.
-
-    If they are not, all clips of the folder are held out. A configuration for a paper's dataset looks for
-    that dataset in the folder.
+    """Return the configuration with the clips, or the paper's dataset, of the folder `data`, and True if its
+    held-out clips are among them; if not, all clips are held out.
     """
     if isinstance(config.data, SetConfig):
         return (
@@ -152,9 +145,8 @@ OTHER_CLIPS = "other clips than those of the manifest's values, so the two are n
 def evaluate_bundled(
     weights: Sequence[str], data: Path | None, device: str, on_progress: OnProgress
 ) -> Result:
-    """Measure the weights named, each on the held-out data of its training configuration.
-
-    Without names, measure all weights of the manifest that are on this machine.
+    """Measure weights on the held-out data of their training configurations; by default all weights of the
+    manifest that are on this machine.
     """
     absent = [] if weights else [name for name, card in read_manifest().items() if locate(card) is None]
     names = weights or [name for name in read_manifest() if name not in absent]
@@ -166,9 +158,8 @@ def evaluate_bundled(
 def evaluate_recipe(
     config: Path, weights: Sequence[str], data: Path | None, device: str, on_progress: OnProgress
 ) -> Result:
-    """Measure weights on the held-out data of one training configuration.
-
-    Without names, measure the manifest's weights that bear the configuration's name.
+    """Measure weights on the held-out data of one training configuration; by default the manifest's weights
+    of the configuration's name.
     """
     recipe = read_config(config)
     if not weights and recipe.name not in read_manifest():

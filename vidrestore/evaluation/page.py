@@ -1,6 +1,5 @@
-"""An evaluation as one HTML page: table, pictures with a slider, error maps, curves, and the JSON.
-
-The page has no external files and makes no network requests.
+"""An evaluation as one HTML page: table, pictures with a slider, error maps, curves, and the JSON. It has no
+external files and makes no network requests.
 """
 
 from __future__ import annotations

@@ -144,9 +144,7 @@ Levels = NDArray[np.float64]
 
 
 class Vmaf:
-    """Measures VMAF of one clip in a separate FFmpeg; a context manager that stores both videos losslessly in
-    a temporary folder.
-    """
+    """Measures VMAF of one clip in a separate FFmpeg: a context manager with a temporary folder."""
 
     def __init__(self, height: int, width: int) -> None:
         self._size = (height, width)
@@ -216,9 +214,7 @@ class Vmaf:
 
 @cache
 def ffmpeg_with_vmaf() -> str | None:
-    """Return the path of an ffmpeg with libvmaf, if there is one: on the PATH, else in the package
-    imageio-ffmpeg.
-    """
+    """Return the path of an ffmpeg with libvmaf, on the PATH or in the package imageio-ffmpeg, or None."""
     for path in (shutil.which("ffmpeg"), _packaged_ffmpeg()):
         if path and _has_vmaf(path):
             return str(Path(path).absolute())  # it runs in another folder

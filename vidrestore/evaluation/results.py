@@ -1,6 +1,4 @@
-"""Systems to measure, and the results: one row per system and test set, beside the value of the paper or
-manifest.
-"""
+"""Systems to measure, and the results: one row per system and test set, beside a reference value."""
 
 from __future__ import annotations
 
@@ -32,9 +30,7 @@ DECIMALS = {"psnr": 3, "ssim": 5, "noise": 2, "flicker": 2, "bitrate": 1}
 @dataclass(frozen=True)
 class Row:
     """One system on one test set. `reference` holds the paper's or manifest's values; either side may lack
-    metrics.
-
-    `verdict` says if the two agree; it is empty unless they are of the same network on the same data.
+    metrics. `verdict` is empty unless both are of the same network on the same data.
     """
 
     system: str
@@ -48,10 +44,8 @@ class Row:
 
 @dataclass(frozen=True)
 class Comparison:
-    """One frame to look at, (H, W, 3) uint8 each: the system's input, its output, and the clean frame if
-    known.
-
-    The input of an enlarging system is enlarged to the size of the others.
+    """One frame to look at, (H, W, 3) uint8 each: the system's input (enlarged if need be), its output, and
+    the clean frame if known.
     """
 
     frame: int
@@ -62,9 +56,7 @@ class Comparison:
 
 @dataclass(frozen=True)
 class ClipMetrics:
-    """One system on one clip or picture: the values of every metric by frame. `column` is the setting, as in
-    the table's columns.
-    """
+    """The values of every metric by frame, of one system on one clip or picture; `column` is the setting."""
 
     system: str
     test_set: str
@@ -109,9 +101,7 @@ class Result:
         return tuple(row for row in self.rows if row.verdict == "differs")
 
     def to_dict(self) -> dict[str, Any]:
-        """Return `version` and the fields of this class as JSON values; a value that isn't finite, such as
-        the PSNR of equal pictures, is None.
-        """
+        """Return `version` and the fields as JSON values; a value that isn't finite is None."""
         return {"version": VERSION} | {
             item.name: _as_json(getattr(self, item.name)) for item in fields(Result)
         }
@@ -120,7 +110,7 @@ class Result:
         return json.dumps(self.to_dict(), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
 
     def to_csv(self) -> str:
-        """Return one CSV line per row; columns psnr, psnr_published, ... per metric, empty if there is no
+        """Return one CSV line per row, with columns psnr, psnr_published, ... per metric, empty without
         value.
         """
         names = [column for metric in self.metrics for column in (metric, f"{metric}_{self.against}")]
@@ -136,17 +126,13 @@ class Result:
 
 
 def mean_of_frames(values: Iterable[float]) -> float:
-    """Return the mean of those that are finite (the PSNR of equal pictures is not), or infinity if none
-    is.
-    """
+    """Return the mean of those that are finite (the PSNR of equal pictures is not), else infinity."""
     values = list(values)
     return fmean([value for value in values if math.isfinite(value)] or values)
 
 
 def psnr_of_mean(psnrs: Iterable[float]) -> float:
-    """Return the PSNR in dB of the mean squared error over frames whose PSNR is given; infinite only if all
-    are equal to their references.
-    """
+    """Return the PSNR in dB of the mean squared error over frames; infinite if all equal their references."""
     error = fmean(10 ** (-value / 10) for value in psnrs)  # in squares of the data range
     return -10 * math.log10(error) if error else math.inf
 
@@ -213,9 +199,7 @@ class System:
 
 def with_unique_labels(systems: Sequence[System]) -> list[System]:
     """Return the systems, labelled by their source if another on the same test set has the same weights'
-    name.
-
-        a/dust.safetensors and b/dust.safetensors are both named "dust"
+    name, as of a/dust.safetensors and b/dust.safetensors.
     """
 
     def clash(one: System, other: System) -> bool:

@@ -1,6 +1,4 @@
-"""A sheet of variants of a video at the same crops: as given, each task alone, and all of them at three
-strengths.
-"""
+"""A sheet of variants of a video at the same crops: as given, each task, and all of them, three strengths."""
 
 from __future__ import annotations
 

@@ -66,9 +66,7 @@ class EncoderChoice:
 
 
 def threads_for(cores: int, height: int) -> int:
-    """Return an encoder's number of threads for frames of `height` lines: 1.5 per core, since they wait for
-    each other.
-    """
+    """Return an encoder's threads for frames of `height` lines: 1.5 per core, as they wait for each other."""
     return max(FEWEST_THREADS, min(cores * 3 // 2, height // LINES_PER_THREAD))
 
 

@@ -97,9 +97,8 @@ def choose_encoder(
 
 
 def _playable(video: VideoInfo, container: str, options: EncoderOptions) -> VideoInfo:
-    """Describe pictures (R, G, B or gray) as a video that players support: 4:2:0 or 4:4:4.
-
-    They are unchanged if the encoder asked for can store them, for lossless output, and with transparency.
+    """Describe pictures (R, G, B or gray) as a video that players support, 4:2:0 or 4:4:4, unless it is
+    lossless, transparent, or the encoder asked for stores their format.
     """
     row = ENCODERS.get(str(options.encoder))
     is_held = row is not None and obstacle(row, video, container, options.lossless) is None

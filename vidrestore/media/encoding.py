@@ -32,10 +32,8 @@ _PROGRESSIVE = 1  # of FFmpeg's field orders; 0 is unknown
 
 
 class Encoder:
-    """Encodes frames to packets: `encode` each frame, then `flush`. A packet has the pts and the duration of
-    its picture.
-
-    `context` is an encoder that is open, or opens with its container.
+    """Encodes frames to packets: `encode` each frame, then `flush`. Packets have the pts and durations of
+    their pictures. `context` is an encoder that is open, or opens with its container.
     """
 
     def __init__(self, context: VideoCodecContext, choice: EncoderChoice, video: VideoInfo) -> None:
@@ -128,9 +126,7 @@ def _describe(context: VideoCodecContext, choice: EncoderChoice, video: VideoInf
 
 
 def picture(frame: Frame, pix_fmt: str, time_base: Fraction, colour: ColourTags) -> VideoFrame:
-    """Return a frame as FFmpeg's: planes are copied, not converted; they must have the sizes and sample type
-    of `pix_fmt`.
-    """
+    """Copy a frame into FFmpeg's; its planes must have the sizes and sample type of `pix_fmt`."""
     import av
 
     height, width = frame.planes[0].shape
@@ -162,9 +158,7 @@ def check_frame(frame: Frame, video: VideoInfo, where: str) -> None:
 
 
 def try_encoder(choice: EncoderChoice, video: VideoInfo, output: str) -> None:
-    """Encode a few gray frames into the container in memory and read them back. Raises MediaError if that
-    fails.
-    """
+    """Encode a few gray frames in memory and read them back. Raises MediaError if that fails."""
     import av
 
     memory = io.BytesIO()
@@ -225,9 +219,7 @@ def frame_ticks(video: VideoInfo) -> int:
 
 
 def full_duration(duration: int, video: VideoInfo) -> int:
-    """Return a frame's duration in ticks: the usual one, rounded, if it is unknown or truncated to a tick, as
-    in Matroska.
-    """
+    """Return a duration in ticks: the usual one if it is unknown or truncated to a tick, as in Matroska."""
     exact = 1 / (_rate(video) * video.time_base)
     return duration if duration not in (0, int(exact)) else frame_ticks(video)
 

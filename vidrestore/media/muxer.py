@@ -56,8 +56,7 @@ class Times:
 
     def holds(self, written: Times, tick: Fraction) -> bool:
         """Return True if these are the packets that were written, or the same bytes in other packets.
-
-        Containers round times: by two ticks, or by a millisecond.
+        Containers round times by up to two ticks, or a millisecond.
         """
         late = abs(self.total - written.total) * tick
         as_written = self.count == written.count and late <= written.count * max(2 * tick, MILLISECOND)

@@ -111,10 +111,8 @@ def side_data_left_out(source: SourceInfo, choice: EncoderChoice, drop: Set[str]
 
 
 class PictureFiles:
-    """Numbered pictures, written as a `Muxer` writes a file.
-
-    `before_naming` is called with the path of the first picture before any is renamed, once all are whole.
-    `abort` removes those that have no name yet.
+    """Numbered pictures, written as a `Muxer` writes a file. `before_naming` is called with the path of the
+    first picture once all are whole, before any is renamed.
     """
 
     damage: str | None = None
@@ -144,8 +142,8 @@ class PictureFiles:
         return Encoder.opened(self.choice, self.source.video)
 
     def register(self, pts: int, duration: int) -> tuple[int, int]:
-        """Record the next frame; return its index as its time, and a duration of 1. Pictures made from
-        pictures keep their numbers.
+        """Record the next frame; return its index as its time, and a duration of 1. Pictures of pictures keep
+        their numbers.
         """
         given = self.source.pictures
         if self._count == 0:
@@ -211,7 +209,7 @@ class PictureFiles:
         return self.output.numbered(self._first)
 
     def abort(self) -> None:
-        """Remove the pictures that have no name yet."""
+        """Remove the pictures that are not renamed yet."""
         for partial in self._partials:
             partial.discard()
         self._partials = []

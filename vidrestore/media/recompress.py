@@ -19,9 +19,8 @@ Planes = tuple[NDArray[np.uint8], ...]
 
 
 def recompress(frames: Sequence[Planes], crf: float, preset: str = "veryfast") -> list[Planes]:
-    """Encode and decode 8-bit Y, U, V of 4:2:0, of even sides, by x264 at quality `crf` (0 best, 51 worst).
-
-    Returns as many frames, in order; the same frames give the same result. Raises ValueError for odd sides.
+    """Encode and decode 8-bit Y, U, V of 4:2:0 by x264 at quality `crf` (0 best, 51 worst); the same frames
+    give the same result. Raises ValueError for odd sides.
     """
     height, width = frames[0][0].shape
     if height % 2 or width % 2:

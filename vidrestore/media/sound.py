@@ -28,9 +28,8 @@ _OUT_OF_STEP = Fraction(1, 10)  # seconds between the samples' own clock and the
 
 
 def encoder_of(stream: StreamInfo, container: str) -> str | None:
-    """Return the encoder for sound that a container can't hold.
-
-    None if the container holds it, if this FFmpeg has no decoder for it, and for other streams.
+    """Return the encoder for sound that a container can't hold. None if it can, if this FFmpeg has no decoder
+    for the sound, and for other streams.
     """
     import av
 

@@ -39,8 +39,8 @@ _WRITTEN = re.compile(r"yuv4(20|22|44)p((9|10|12|14|16)le)?|yuv411p|gray((9|10|1
 
 
 class Y4mInput:
-    """A y4m stream that is read once, from front to back, with the interface of `Decoding`. Raises MediaError
-    if it isn't y4m, or has no frame.
+    """A y4m stream, read once from front to back, with the interface of `Decoding`. Raises MediaError if it
+    isn't y4m or has no frame.
     """
 
     longest = 1  # duration of a frame, in ticks
@@ -130,8 +130,8 @@ def _has_large_term(word: str) -> bool:
 
 
 def bytes_lacking(last: Packet[Any], size: int) -> int:
-    """Return the number of bytes that the frame after the last packet lacks in a y4m of `size` bytes, which
-    FFmpeg drops silently; 0 if none was begun.
+    """Return how many bytes the frame after the last packet lacks in a y4m of `size` bytes: FFmpeg drops it
+    silently. Return 0 if none was begun.
     """
     begun = size - (last.pos or 0) - last.size
     return max(0, len(_FRAME) + last.size - begun) if begun > 0 else 0
@@ -147,10 +147,8 @@ def check_written(pix_fmt: str) -> None:
 
 
 class Y4mOutput:
-    """Writes frames to a binary stream.
-
-    With `rate`, frames are repeated and dropped to keep it; without it, the source's own rate must be
-    constant. Raises MediaError if the rate turns out to vary.
+    """Writes frames to a binary stream. With `rate`, frames are repeated and dropped to match it; without it,
+    the source's rate must be constant. Raises MediaError if it varies.
     """
 
     def __init__(self, stream: BinaryIO, source: SourceInfo, *, rate: Fraction | None = None) -> None:
