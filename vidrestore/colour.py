@@ -1,9 +1,7 @@
-"""Convert stored samples to the models' pixels and back.
+"""Convert stored samples to planes on the 0-255 scale (`planes_to_grey`), those to RGB in [0, 1]
+(`yuv_to_rgb`) by the file's own matrix, range and chroma siting as in ITU-T H.273, and back.
 
-There are two steps, each with its inverse: stored samples <-> planes on the 0-255 scale (`planes_to_grey`),
-and those <-> RGB in [0, 1] (`yuv_to_rgb`) by the file's own matrix, range and chroma siting as in ITU-T
-H.273. RGB stays in the file's transfer (R'G'B') and is not clipped, so values beyond black and white are
-preserved.
+RGB stays in the file's transfer (R'G'B') and is not clipped.
 """
 
 from __future__ import annotations
@@ -47,16 +45,14 @@ CHROMA_SITES = {
 
 def planes_to_grey(planes: Sequence[NDArray[Any] | Tensor], format: PixelFormat) -> tuple[Tensor, ...]:
     """Convert stored samples to float32 tensors on the 0-255 scale, always copies (10 bits: a quarter)."""
-    return tuple(_plane_to_grey(plane, format) for plane in planes)
-
-
-def _plane_to_grey(plane: NDArray[Any] | Tensor, format: PixelFormat) -> Tensor:
-    if isinstance(plane, Tensor):
-        grey = plane.to(torch.float32, copy=True)
-    else:
-        # copying also handles read-only and strided views
-        grey = torch.from_numpy(np.array(plane, dtype=np.float32, order="C"))
-    return grey if format.unit == 1 else grey.mul_(1 / format.unit)
+    made = []
+    for plane in planes:
+        if isinstance(plane, Tensor):
+            grey = plane.to(torch.float32, copy=True)
+        else:  # copying also handles read-only and strided views
+            grey = torch.from_numpy(np.array(plane, dtype=np.float32, order="C"))
+        made.append(grey if format.unit == 1 else grey.mul_(1 / format.unit))
+    return tuple(made)
 
 
 def grey_to_planes(planes: Sequence[Tensor], format: PixelFormat) -> tuple[NDArray[Any], ...]:
@@ -67,18 +63,14 @@ def grey_to_planes(planes: Sequence[Tensor], format: PixelFormat) -> tuple[NDArr
     return tuple(array.view(np.uint16) if 8 < format.depth <= 16 else array for array in stored)
 
 
-def _rounded(plane: Tensor, format: PixelFormat) -> Tensor:
-    samples = plane.detach().to(torch.float32) * format.unit
-    return samples if format.depth == 32 else samples.round_().clamp_(0, 2**format.depth - 1)
-
-
 def grey_to_stored(planes: Sequence[Tensor], format: PixelFormat) -> tuple[Tensor, ...]:
     """Convert as `grey_to_planes`, on the planes' device: uint8, float32, or int16 for 16 bits, since devices
     hardly support uint16.
     """
-    rounded = [_rounded(plane, format) for plane in planes]
+    samples = [plane.detach().to(torch.float32) * format.unit for plane in planes]
     if format.depth == 32:
-        return tuple(rounded)
+        return tuple(samples)
+    rounded = (plane.round_().clamp_(0, 2**format.depth - 1) for plane in samples)
     if format.depth <= 8:
         return tuple(plane.to(torch.uint8) for plane in rounded)
     return tuple(plane.to(torch.int32).to(torch.int16) for plane in rounded)
@@ -146,9 +138,7 @@ def _combine(rows: Matrix, channels: Sequence[Tensor], offset: Matrix) -> list[T
     """Return rows @ channels + offset in float32; a matrix product could use TF32 or bf16."""
     sums = []
     for row, shift in zip(rows.tolist(), offset.tolist(), strict=False):
-        (first, weight), *others = [
-            (channel, weight) for channel, weight in zip(channels, row, strict=True) if weight
-        ]
+        (first, weight), *others = [each for each in zip(channels, row, strict=True) if each[1]]
         total = first * weight + shift
         for channel, weight in others:
             total = total.add_(channel, alpha=weight)
@@ -161,7 +151,8 @@ def _encoding(format: PixelFormat, tags: ColourTags, height: int) -> tuple[Matri
     matrix = matrix_of(format, tags, height)
     # chroma ranges from -0.5 to 0.5 around 128; without chroma all three planes are like luma
     coloured = matrix != IDENTITY
-    if _is_full_range(format, tags):
+    is_full = tags.range == FULL if tags.range else format.family != "yuv"
+    if is_full or format.name.startswith("yuvj"):
         black, luma = 0.0, 255.0 if format.depth == 32 else (2**format.depth - 1) / format.unit
         chroma = luma
     else:
@@ -182,13 +173,8 @@ def _rows(format: PixelFormat, matrix: int) -> Matrix:
         return np.array([[0.25, 0.5, 0.25], [-0.25, 0.5, -0.25], [0.5, 0.0, -0.5]])
     red, blue = LUMA_WEIGHTS[matrix]
     luma = np.array([red, 1 - red - blue, blue])
-    return np.stack(
-        [
-            luma,
-            (np.array([0, 0, 1]) - luma) / (2 * (1 - blue)),
-            (np.array([1, 0, 0]) - luma) / (2 * (1 - red)),
-        ]
-    )
+    cb, cr = (np.array([0, 0, 1]) - luma) / (2 * (1 - blue)), (np.array([1, 0, 0]) - luma) / (2 * (1 - red))
+    return np.stack([luma, cb, cr])
 
 
 def matrix_of(format: PixelFormat, tags: ColourTags, height: int) -> int:
@@ -208,21 +194,14 @@ def matrix_of(format: PixelFormat, tags: ColourTags, height: int) -> int:
     return tags.matrix
 
 
-def _is_full_range(format: PixelFormat, tags: ColourTags) -> bool:
-    if format.name.startswith("yuvj"):
-        return True
-    return tags.range == FULL if tags.range else format.family != "yuv"
-
-
 def upsample_chroma(plane: Tensor, format: PixelFormat, tags: ColourTags, height: int, width: int) -> Tensor:
     """Interpolate a chroma plane (..., h, w) at every luma sample (..., height, width): bilinear at the true
     sites, the border replicated.
     """
     for dim, length, (step, site) in zip((-2, -1), (height, width), chroma_grid(format, tags), strict=True):
         if step > 1:
-            plane = _triangle(
-                plane, dim, _taps(length, 1 / step, -site / step, plane.shape[dim], 1, plane.device)
-            )
+            taps = _taps(length, 1 / step, -site / step, plane.shape[dim], 1, plane.device)
+            plane = _triangle(plane, dim, taps)
     return plane
 
 
@@ -238,10 +217,8 @@ def downsample_chroma(plane: Tensor, format: PixelFormat, tags: ColourTags) -> T
 def chroma_grid(format: PixelFormat, tags: ColourTags) -> list[tuple[int, float]]:
     """Return luma samples per chroma sample, and the first one's position in them; down, then right."""
     steps = (1 << format.chroma_height_shift, 1 << format.chroma_width_shift)
-    return [
-        (step, (step - 1) * share)
-        for step, share in zip(steps, CHROMA_SITES[tags.chroma_location or LEFT], strict=True)
-    ]
+    shares = CHROMA_SITES[tags.chroma_location or LEFT]
+    return [(step, (step - 1) * share) for step, share in zip(steps, shares, strict=True)]
 
 
 Taps = list[tuple[Tensor, Tensor]]  # of samples: numbers (count,) and weights (count, 1)
@@ -255,14 +232,11 @@ def _taps(count: int, step: float, first: float, length: int, radius: int, devic
     """
     positions = torch.arange(count, dtype=torch.float32, device=device) * step + first
     start = (positions - radius).floor().long() + 1
-    numbers = (start + tap for tap in range(2 * radius))
-    return [
-        (
-            number.clamp(0, length - 1),
-            ((1 - (number - positions).abs() / radius).clamp(min=0) / radius)[:, None],
-        )
-        for number in numbers
-    ]
+    taps: Taps = []
+    for number in (start + tap for tap in range(2 * radius)):
+        weights = (1 - (number - positions).abs() / radius).clamp(min=0) / radius
+        taps.append((number.clamp(0, length - 1), weights[:, None]))
+    return taps
 
 
 def _triangle(plane: Tensor, dim: int, taps: Taps) -> Tensor:

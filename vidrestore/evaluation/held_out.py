@@ -19,6 +19,7 @@ from vidrestore.weights.manifest import Card
 
 AGREEMENT = 0.02  # dB; more than half-precision files and another processor change a value
 HELD_OUT = "held-out"  # prefix of these values' names on a card
+OnProgress = Callable[[str], None]
 # settings that the cards of some weights have, at what is now the only value
 FORMER = {
     'schedule = "cosine"',
@@ -71,18 +72,17 @@ def held_out_rows(config: RunConfig, model: Model, data: Path | None = None) -> 
             )
     here, own_clips = with_clips(config, data)
     listed = None
-    if own_clips and "configuration" in model.card.training:
-        own = recipe_of(model.card)
+    if own_clips and "configuration" in card.training:
+        own = recipe_of(card)
         if (own.data, own.training) == (config.data, config.training):
-            measured_before = model.card.measured.items()
-            listed = {name: values for name, values in measured_before if name.startswith(HELD_OUT)}
+            listed = {name: each for name, each in card.measured.items() if name.startswith(HELD_OUT)}
     metrics = measured_metrics(here, model)
     for name in dict.fromkeys((*metrics, *(listed or ()))):
         measured, expected = metrics.get(name, {}), (listed or {}).get(name, {})
         verdict: Verdict = "" if listed is None else "not listed"
         if expected:
             verdict = "agrees" if agree(measured, expected) else "differs"
-        yield Row(config.family, name, measured, expected, model.card.name, verdict)
+        yield Row(config.family, name, measured, expected, card.name, verdict)
 
 
 def with_clips(config: RunConfig, data: Path | None) -> tuple[RunConfig, bool]:
@@ -90,9 +90,8 @@ def with_clips(config: RunConfig, data: Path | None) -> tuple[RunConfig, bool]:
     held-out clips are among them; if not, all clips are held out.
     """
     if isinstance(config.data, SetConfig):
-        return (
-            config if data is None else replace(config, data=replace(config.data, folder=str(data.resolve())))
-        ), True
+        moved = config.data if data is None else replace(config.data, folder=str(data.resolve()))
+        return replace(config, data=moved), True
     if data is None:
         for folder in (config.folder / name for name in config.data.clip_folders):
             if not folder.is_dir():
@@ -115,15 +114,12 @@ def measured_metrics(config: RunConfig, model: Model) -> dict[str, Values]:
     objective = objective_of(config)
     _, held_out = make_data(config, model.network)
     try:
-        metrics = {
-            "psnr": objective.metrics(model.network, held_out),
-            "before": objective.metrics_before(held_out),
-        }
+        after, before = objective.metrics(model.network, held_out), objective.metrics_before(held_out)
     except ValueError as error:  # the network can't take frames of this size
         raise ConfigError(
             f"{model.card.name}: can't be measured on the data of {config.path}: {error}"
         ) from error
-    return objective.card_metrics({part: rounded_metrics(values) for part, values in metrics.items()})
+    return objective.card_metrics({"psnr": rounded_metrics(after), "before": rounded_metrics(before)})
 
 
 def agree(measured: Values, expected: Values) -> bool:
@@ -132,8 +128,6 @@ def agree(measured: Values, expected: Values) -> bool:
         name in measured and abs(measured[name] - value) <= AGREEMENT for name, value in expected.items()
     )
 
-
-OnProgress = Callable[[str], None]
 
 PROTOCOL = (
     "held-out clips, degradations with fixed seeds and PSNR as in the weights' training configuration",
