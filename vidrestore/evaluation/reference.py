@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from functools import cache
 from importlib import import_module
+from itertools import chain, zip_longest
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Self
@@ -43,10 +44,9 @@ def compare_videos(videos: Sequence[Path], reference: Path, on_progress: Callabl
         raise OptionError(
             "`reference`: name the video to compare: `vidrestore eval a.mp4 --reference clean.mp4`"
         )
-    clips = [
-        _clip(video, title, reference, on_progress)
-        for video, title in zip(videos, titles(videos), strict=True)
-    ]
+    names = [video.name for video in videos]
+    titles = [each.name if names.count(each.name) == 1 else str(each) for each in videos]
+    clips = [_clip(*each, reference, on_progress) for each in zip(videos, titles, strict=True)]
     rows = [_row(clip) for clip, _ in clips]
     with_vmaf = any("vmaf" in clip.frames for clip, _ in clips)
     protocol = (
@@ -65,12 +65,6 @@ def compare_videos(videos: Sequence[Path], reference: Path, on_progress: Callabl
         clips=tuple(clip for clip, _ in clips),
         names={clip.system: clip.system for clip, _ in clips},
     )
-
-
-def titles(videos: Sequence[Path]) -> list[str]:
-    """Return titles of videos: their names, or their paths if several have the same name."""
-    names = [video.name for video in videos]
-    return [name if names.count(name) == 1 else str(video) for video, name in zip(videos, names, strict=True)]
 
 
 def _row(clip: ClipMetrics) -> Row:
@@ -95,8 +89,8 @@ def _clip(
     """Return the measurements, and by how many seconds times of frames differ at most, from the first on."""
     values: dict[str, list[float]] = {"psnr": [], "ssim": []}
     comparison: Comparison | None = None
-    ones, others = timed_frames(str(video)), timed_frames(str(reference))
-    one, other = next(ones, None), next(others, None)
+    pairs = zip_longest(timed_frames(str(video)), timed_frames(str(reference)))
+    one, other = first = next(pairs, (None, None))
     if one is None or other is None:
         raise MediaError(f"{title if one is None else reference.name}: has no frame to compare")
     if one[1].shape != other[1].shape:
@@ -106,10 +100,14 @@ def _clip(
         )
     shape, shift, late = one[1].shape, one[0] - other[0], 0.0
     with ExitStack() as stack:
-        vmaf = None
-        if min(shape[1:]) >= SMALLEST and ffmpeg_with_vmaf():
-            vmaf = stack.enter_context(Vmaf(*shape[1:]))
-        while one is not None and other is not None:
+        can = min(shape[1:]) >= SMALLEST and ffmpeg_with_vmaf()
+        vmaf = stack.enter_context(Vmaf(*shape[1:])) if can else None
+        for one, other in chain([first], pairs):
+            if one is None or other is None:
+                shorter = title if one is None else reference.name
+                raise MediaError(
+                    f"{shorter}: ends after {len(values['psnr'])} frames, but the other video is longer"
+                )
             restored, clean = one[1], other[1]
             late = max(late, abs(one[0] - other[0] - shift))
             pictures = channels_last(restored), channels_last(clean)
@@ -122,12 +120,6 @@ def _clip(
             if vmaf:
                 vmaf.add(gray_levels(restored).numpy(), gray_levels(clean).numpy())
             on_progress(f"{title}: frame {len(values['psnr'])}")
-            one, other = next(ones, None), next(others, None)
-        if (one is None) != (other is None):
-            shorter = title if one is None else reference.name
-            raise MediaError(
-                f"{shorter}: ends after {len(values['psnr'])} frames, but the other video is longer"
-            )
         frames = {name: tuple(values) for name, values in values.items() if values}
         if vmaf:
             frames["vmaf"] = vmaf.values(torch.get_num_threads())

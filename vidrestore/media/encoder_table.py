@@ -72,7 +72,11 @@ def threads_for(cores: int, height: int) -> int:
 
 def repeatable(encoder: str) -> dict[str, str]:
     """Return the settings that make an encoder's output repeatable for one number of threads."""
-    return {"x264-params": "asm=AVX2"} if encoder in ("libx264", "libx264rgb") and _has_avx2() else {}
+    if encoder not in ("libx264", "libx264rgb") or platform.machine().lower() not in ("x86_64", "amd64"):
+        return {}
+    from vidrestore.models.fast.linear import processor_has  # which imports torch
+
+    return {"x264-params": "asm=AVX2"} if processor_has("avx2") else {}  # without AVX2 it would crash
 
 
 def thread_settings(encoder: str, threads: int) -> dict[str, str]:
@@ -91,14 +95,6 @@ def merged(settings: Mapping[str, str], more: Mapping[str, str]) -> dict[str, st
     for key, value in more.items():
         joined[key] = f"{joined[key]}:{value}" if key.endswith("-params") and joined.get(key) else value
     return joined
-
-
-def _has_avx2() -> bool:
-    if platform.machine().lower() not in ("x86_64", "amd64"):
-        return False
-    from vidrestore.models.fast.linear import processor_has  # which imports torch
-
-    return processor_has("avx2")  # asm=AVX2 without AVX2 would crash
 
 
 def _yuv(subsamplings: str, depths: Iterable[int], alpha: str = "") -> dict[str, str]:

@@ -36,6 +36,12 @@ _SETTINGS = {
     "tiff": {"compression_algo": "deflate"},
 }
 _DEEP = {"png": "be", "tiff": "le"}
+_STORED = {  # by family and alpha: of 8 bits, of more
+    ("gray", False): ("gray", "gray16"),
+    ("gray", True): ("ya8", "ya16"),
+    ("rgb", False): ("rgb24", "rgb48"),
+    ("rgb", True): ("rgba", "rgba64"),
+}
 
 
 def choose_picture_encoder(
@@ -70,17 +76,12 @@ def _pix_fmt(encoder: str, pixels: PixelFormat, output: Target) -> str:
     if encoder == "mjpeg":
         if pixels.alpha:
             raise MediaError(f"{output}: JPEG has no transparency; name .png or .tiff pictures")
-        subsampling = {(1, 1): "420", (1, 0): "422"}.get(
-            (pixels.chroma_width_shift, pixels.chroma_height_shift), "444"
-        )
+        shifts = pixels.chroma_width_shift, pixels.chroma_height_shift
+        subsampling = {(1, 1): "420", (1, 0): "422"}.get(shifts, "444")
         return f"yuvj{subsampling}p"  # full range, the only one in JPEG
     deep = pixels.depth > 8
-    if pixels.family == "gray":
-        stem = ("ya16" if deep else "ya8") if pixels.alpha else ("gray16" if deep else "gray")
-    else:
-        stem = ("rgba" if pixels.alpha else "rgb") + ("64" if pixels.alpha else "48") * deep
-        stem = stem if deep or pixels.alpha else "rgb24"
-    return stem + _DEEP[encoder] * deep
+    names = _STORED["gray" if pixels.family == "gray" else "rgb", pixels.alpha]
+    return names[deep] + _DEEP[encoder] * deep
 
 
 def losses(source: SourceInfo, output: Target, choice: EncoderChoice, others: Sequence[str]) -> str | None:
