@@ -87,9 +87,8 @@ def test_each_encoder_keeps_times_in_each_container(encoder, container, times, t
     output = tmp_path / f"out{SUFFIXES[container]}"
     write(source, output, made_frames(source, times), EncoderOptions(encoder=encoder))
     found = read(output)
-    assert [frame.pts for frame in found.frames] == nearest_ticks(
-        [pts for pts, _ in times], found.info.video.time_base
-    )
+    ticks = nearest_ticks([pts for pts, _ in times], found.info.video.time_base)
+    assert [frame.pts for frame in found.frames] == ticks
     assert found.end == pytest.approx(sum(times[-1]) / 24000, abs=0.0011)
     # FFmpeg's parser gives VP9 the average duration
     if container in ("mp4", "mov") and encoder != "libvpx-vp9":
@@ -142,10 +141,9 @@ def test_mp4_counts_in_the_sources_own_ticks(time_base, tmp_path):
     source = described(time_base=time_base, rate=1 / (step * time_base))
     write(source, tmp_path / "a.mp4", made_frames(source, times))
     found = read(tmp_path / "a.mp4")
-    assert found.info.video.time_base == Fraction(1, time_base.denominator)
-    assert [frame.pts * found.info.video.time_base for frame in found.frames] == [
-        pts * time_base for pts, _ in times
-    ]
+    tick = Fraction(1, time_base.denominator)
+    assert found.info.video.time_base == tick
+    assert [frame.pts * tick for frame in found.frames] == [pts * time_base for pts, _ in times]
 
 
 CHROMATICITIES = (34_000, 16_000, 13_250, 34_500, 7_500, 3_000, 15_635, 16_450)
@@ -161,9 +159,8 @@ def test_hdr_metadata_is_kept(encoder, name, tmp_path):
     write(source, tmp_path / name, made_frames(source), EncoderOptions(encoder=encoder))
     video = read(tmp_path / name).info.video
     assert video.content_light == (1000, 400)
-    assert [float(value) for value in video.mastering_display] == pytest.approx(
-        [float(value) for value in MASTERING], rel=1e-3, abs=1e-4
-    )
+    wanted = pytest.approx(list(map(float, MASTERING)), rel=1e-3, abs=1e-4)
+    assert list(map(float, video.mastering_display)) == wanted
 
 
 def test_hdr_metadata_that_an_encoder_cannot_write_is_reported(tmp_path):

@@ -10,7 +10,6 @@ from dataclasses import replace
 from fractions import Fraction
 from io import BytesIO
 from pathlib import Path
-from types import SimpleNamespace
 
 import av
 import numpy as np
@@ -78,27 +77,14 @@ def test_a_file_that_takes_the_name_meanwhile_is_not_overwritten(tmp_path):
 
 @pytest.mark.parametrize("link", [os.symlink, os.link, lambda source, name: None])
 def test_the_input_is_never_the_output(link, tmp_path):
-    path = tmp_path / "in.mp4"
+    path, name = tmp_path / "in.mp4", tmp_path / "other.mp4"
     source = rich_video(path, Extras())
     before = path.read_bytes()
-    name = tmp_path / "other.mp4"
     link(path, name)
     output = name if name.exists() else tmp_path / "." / "in.mp4"
     with pytest.raises(MediaError, match="the output is the input"):
         writer_for(output, source, overwrite=True)
     assert path.read_bytes() == before
-
-
-@pytest.mark.parametrize(
-    "name, message",
-    [
-        ("nowhere/a.mp4", "there is no folder .*nowhere; create it first"),
-        ("", "a folder, but a file name was"),
-    ],
-)
-def test_a_name_that_cannot_be_written_is_refused(tmp_path, name, message):
-    with pytest.raises(MediaError, match=message):
-        writer_for(tmp_path / name, overwrite=True)
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
@@ -199,19 +185,17 @@ LETTERS = Extras(
 )
 
 
-@pytest.mark.parametrize(
-    "origin, extras, target",
-    [
-        ("in.mp4", PLAIN, "out.mp4"),
-        ("in.mp4", PLAIN, "out.mkv"),
-        ("in.mkv", PLAIN, "out.mp4"),
-        ("in.mkv", LETTERS, "out.mkv"),
-        ("in.mov", Extras(audio=("pcm_s16le", "aac")), "out.mov"),
-        ("in.mov", Extras(audio=("pcm_s16le",)), "out.mkv"),
-        ("in.mp4", Extras(subtitles=("mov_text",)), "out.mp4"),
-        ("in.mkv", Extras(audio=("libopus",)), "out.webm"),
-    ],
-)
+COPIES = [
+    *(("in.mp4", PLAIN, "out.mp4"), ("in.mp4", PLAIN, "out.mkv"), ("in.mkv", PLAIN, "out.mp4")),
+    ("in.mkv", LETTERS, "out.mkv"),
+    ("in.mov", Extras(audio=("pcm_s16le", "aac")), "out.mov"),
+    ("in.mov", Extras(audio=("pcm_s16le",)), "out.mkv"),
+    ("in.mp4", Extras(subtitles=("mov_text",)), "out.mp4"),
+    ("in.mkv", Extras(audio=("libopus",)), "out.webm"),
+]
+
+
+@pytest.mark.parametrize("origin, extras, target", COPIES)
 def test_copied_packets_are_the_sources_own(origin, extras, target, tmp_path):
     source = rich_video(tmp_path / origin, extras)
     before, after = copied(source, tmp_path / target)
@@ -228,24 +212,18 @@ def test_copied_packets_are_the_sources_own(origin, extras, target, tmp_path):
     [("in.mp4", "out.mp4"), ("in.mkv", "out.mkv"), ("in.mp4", "out.mkv"), ("in.mov", "out.mov")],
 )
 def test_titles_languages_chapters_and_metadata_are_kept(origin, target, tmp_path):
-    source = rich_video(
-        tmp_path / origin,
-        Extras(metadata=(("title", "A video"), ("artist", "Somebody"), ("com.example.key", "odd"))),
-    )
+    written = {"title": "A video", "artist": "Somebody", "com.example.key": "odd"}
+    source = rich_video(tmp_path / origin, Extras(metadata=tuple(written.items())))
     copied(source, tmp_path / target)
     with av.open(str(tmp_path / target)) as container:
-        metadata = {key.lower(): value for key, value in container.metadata.items()}
-        assert [chapter["metadata"]["title"] for chapter in container.chapters()] == ["one", "two"]
-        ends = [
-            (chapter["start"] * chapter["time_base"], chapter["end"] * chapter["time_base"])
-            for chapter in container.chapters()
-        ]
+        metadata, chapters = container.metadata, container.chapters()
+        assert [chapter["metadata"]["title"] for chapter in chapters] == ["one", "two"]
+        ends = [tuple(each[end] * each["time_base"] for end in ("start", "end")) for each in chapters]
         sound = container.streams.audio[0]
         assert sound.metadata["language"] == "ita"
         assert sound.metadata.get("title", sound.metadata.get("name")) == "Suono"
     assert ends == [(0, Fraction(1, 5)), (Fraction(1, 5), Fraction(1, 2))]
-    kept = (metadata["title"], metadata["artist"], metadata["com.example.key"])
-    assert kept == ("A video", "Somebody", "odd")
+    assert written.items() <= {key.lower(): value for key, value in metadata.items()}.items()
 
 
 @pytest.mark.parametrize("targets", [("a.mp4",), ("a.mkv",), ("a.mkv", "b.mkv"), ("a.mkv", "b.mp4")])
@@ -382,19 +360,12 @@ def test_a_rate_that_is_known_to_vary_is_refused_before_any_frame():
         piped(described(rate=Fraction(12), base_rate=Fraction(30)), [])
 
 
-def test_a_pipe_says_once_what_it_leaves_out(tmp_path):
+def test_a_pipe_names_what_it_leaves_out(tmp_path):
     source = rich_video(tmp_path / "in.mkv", LETTERS)
-    assert (
-        pipe_warning(source) == "a y4m pipe holds the picture only; left out: attachments, audio, chapters, "
-        "subtitles"
-    )
+    assert str(pipe_warning(source)).endswith("; left out: attachments, audio, chapters, subtitles")
     assert pipe_warning(described()) is None
-    turned = described(rotation=-90, content_light=(1000, 400))
-    assert pipe_warning(turned) == (
-        "a y4m pipe holds the picture only; left out: the rotation by -90 degrees, so turn "
-        "it behind the pipe, "
-        "HDR's mastering display and light level"
-    )
+    turned = str(pipe_warning(described(rotation=-90, content_light=(1000, 400))))
+    assert "the rotation by -90 degrees" in turned and "HDR's mastering display and light level" in turned
 
 
 @pytest.mark.parametrize(
@@ -447,16 +418,3 @@ def with_tags_first(data: bytes) -> bytes:
 def test_only_an_unknown_duration_or_the_usual_one_cut_short_is_made_the_usual_one(rate, clock, durations):
     video = replace(described().video, rate=rate, time_base=Fraction(1, clock))
     assert {given: full_duration(given, video) for given in durations} == durations
-
-
-@pytest.mark.parametrize("hides, expected", [(False, [0, 3, 2, 4, 6]), (True, [0, 1, 2, 3, 4, 6])])
-def test_of_hidden_sound_only_what_comes_before_what_is_played_is_copied(hides, expected):
-    copier = StreamCopier.__new__(StreamCopier)
-    copier.audio, copier.opened = {1: hides}, SimpleNamespace(format=SimpleNamespace(name="mov"))
-    # stream, and whether it is hidden
-    order = [(0, True), (1, True), (1, True), (2, True), (1, False), (1, True), (1, False), (1, True)]
-    packets = [
-        SimpleNamespace(number=number, stream_index=stream, size=1, is_discard=hidden)
-        for number, (stream, hidden) in enumerate(order)
-    ]
-    assert [packet.number for packet in copier._without_hidden_audio(iter(packets))] == expected
