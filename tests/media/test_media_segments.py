@@ -29,10 +29,8 @@ from vidrestore.media.probe import SourceInfo
 from vidrestore.media.segment_file import (
     SegmentFacts,
     SegmentWriter,
-    StoredPacket,
     check_segment,
     join_segments,
-    read_packets,
 )
 from vidrestore.media.source import SUFFIXES
 from vidrestore.options import EncoderOptions
@@ -147,11 +145,8 @@ def written(tmp_path: Path) -> Path:
 
 
 def test_a_segment_says_what_it_holds(written):
-    facts, stored = check_segment(written), list(read_packets(written))
-    assert (facts.frames, facts.label) == (14, {"first": 0})
-    assert sorted(packet.place for packet in stored) == list(range(14))
-    assert stored[0].key and facts.delay >= 1
-    assert isinstance(stored[0], StoredPacket)
+    facts = check_segment(written)
+    assert (facts.frames, facts.label) == (14, {"first": 0}) and facts.delay >= 1
 
 
 @pytest.mark.parametrize("share", [0, 0.001, 0.5, 0.9, 0.999])

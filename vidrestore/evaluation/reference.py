@@ -47,7 +47,11 @@ def compare_videos(videos: Sequence[Path], reference: Path, on_progress: Callabl
     names = [video.name for video in videos]
     titles = [each.name if names.count(each.name) == 1 else str(each) for each in videos]
     clips = [_clip(*each, reference, on_progress) for each in zip(videos, titles, strict=True)]
-    rows = [_row(clip) for clip, _ in clips]
+    rows = []
+    for clip, _ in clips:
+        psnrs = clip.frames["psnr"]
+        means = rounded({**clip.means, "psnr_mse": psnr_of_mean(psnrs)})
+        rows.append(Row("", clip.clip, means, count=len(psnrs)))
     with_vmaf = any("vmaf" in clip.frames for clip, _ in clips)
     protocol = (
         "psnr: of 8-bit R'G'B', all samples, mean over the frames that differ; psnr_mse: of the mean squared "
@@ -65,11 +69,6 @@ def compare_videos(videos: Sequence[Path], reference: Path, on_progress: Callabl
         clips=tuple(clip for clip, _ in clips),
         names={clip.system: clip.system for clip, _ in clips},
     )
-
-
-def _row(clip: ClipMetrics) -> Row:
-    psnrs = clip.frames["psnr"]
-    return Row("", clip.clip, rounded({**clip.means, "psnr_mse": psnr_of_mean(psnrs)}), count=len(psnrs))
 
 
 def _notes(clip: ClipMetrics, late: float, reference: Path) -> Iterator[str]:

@@ -129,17 +129,20 @@ class _Wanted:
 
     def row(self) -> EncoderRow:
         """Return the encoder that is asked for, else the first of the candidates that fits."""
-        name = str(self.options.encoder)
+        name, video = str(self.options.encoder), self.video
         if not self.is_named:
             found = next(filter(self.fits, self.candidates(self.container)), None)
             kind = "lossless encoder" if self.options.lossless else "encoder"
-            pixels = f"{self.video.format.name} at {self.video.width}x{self.video.height}"
+            pixels = f"{video.format.name} at {video.width}x{video.height}"
             reason = f"{SUFFIXES[self.container]} has no {kind} for {pixels}"
         elif name in ENCODERS:
-            found = ENCODERS[name] if self.fits(ENCODERS[name]) else None
-            reason = f"{name}: {obstacle(ENCODERS[name], self.video, self.container, self.options.lossless)}"
+            why_not = obstacle(ENCODERS[name], video, self.container, self.options.lossless)
+            found, reason = None if why_not else ENCODERS[name], f"{name}: {why_not}"
         else:
-            raise _unknown(name)
+            codec = _CODECS.get(name.lower(), name.lower())
+            meant = next((row.name for row in ENCODERS.values() if row.codec == codec), None)
+            hint = f"; did you mean {meant}?" if meant else ";"
+            raise OptionError(f"no encoder {name!r}{hint} this version has: {known_names(name, ENCODERS)}")
         if found is None:
             raise MediaError(f"{self.source.path}: {reason}; {self.way_out()}")
         return found
@@ -202,13 +205,6 @@ class _Wanted:
             return f"{codec} isn't encoded here"
         why_not = obstacle(usual, self.video, self.container, self.options.lossless)
         return why_not or ("without loss" if self.options.lossless else f"{codec} isn't usual in {where}")
-
-
-def _unknown(name: str) -> OptionError:
-    codec = _CODECS.get(name.lower(), name.lower())
-    meant = next((row.name for row in ENCODERS.values() if row.codec == codec), None)
-    hint = f"; did you mean {meant}?" if meant else ";"
-    return OptionError(f"no encoder {name!r}{hint} this version has: {known_names(name, ENCODERS)}")
 
 
 def obstacle(row: EncoderRow, video: VideoInfo, container: str, lossless: bool) -> str | None:

@@ -25,7 +25,7 @@ import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from vidrestore.errors import MediaError
 from vidrestore.files.atomic import Partial, sync_folder
@@ -45,14 +45,6 @@ if TYPE_CHECKING:
 _HEAD, _CHECK = struct.Struct(">BII"), struct.Struct(">I")
 _PACKET, _KEY, _LAST = 0, 1, 2
 _FACTS = {"frames": COUNT, "delay": COUNT, "head": str, "label": dict}
-
-
-class StoredPacket(NamedTuple):
-    """An encoded picture; `place` is its index in display order, from 0 in each segment."""
-
-    place: int
-    key: bool
-    data: bytes
 
 
 @dataclass(frozen=True)
@@ -156,13 +148,6 @@ class SegmentWriter:
             self._partial.discard()
 
 
-def read_packets(path: Path) -> Iterator[StoredPacket]:
-    """Yield a segment's packets in decoding order. Raises MediaError if the file is damaged or incomplete."""
-    for kind, place, data in _records(path):
-        if kind != _LAST:
-            yield StoredPacket(place, kind == _KEY, data)
-
-
 def check_segment(path: Path) -> SegmentFacts:
     """Check a whole segment and return its facts. Raises MediaError if it is damaged or incomplete."""
     places, first_is_key, last = set[int](), False, b""
@@ -182,6 +167,7 @@ def check_segment(path: Path) -> SegmentFacts:
 
 
 def _records(path: Path) -> Iterator[tuple[int, int, bytes]]:
+    """Yield the kind, place and data of each record. Raises MediaError if the file is damaged."""
     kind = -1
     try:
         with open_regular(path) as file:
@@ -227,10 +213,12 @@ def join_segments(
                 f"{path}: encoded by another version of {output.choice.encoder} than the one here; add "
                 "`restart` to start over, or continue with the version that began"
             )
-        for stored in read_packets(path):
-            packet = av.Packet(stored.data)
-            packet.time_base, packet.is_keyframe = output.time_base, stored.key
-            packet.pts, packet.duration = shown[first + stored.place]
+        for kind, place, data in _records(path):
+            if kind == _LAST:
+                break
+            packet = av.Packet(data)
+            packet.time_base, packet.is_keyframe = output.time_base, kind == _KEY
+            packet.pts, packet.duration = shown[first + place]
             early = written < delay
             packet.dts = shown[written][0] - late if early else shown[written - delay][0]
             written += 1
