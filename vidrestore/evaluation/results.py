@@ -7,7 +7,7 @@ import io
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from statistics import fmean
 from typing import Any, Literal
@@ -102,9 +102,7 @@ class Result:
 
     def to_dict(self) -> dict[str, Any]:
         """Return `version` and the fields as JSON values; a value that isn't finite is None."""
-        return {"version": VERSION} | {
-            item.name: _as_json(getattr(self, item.name)) for item in fields(Result)
-        }
+        return {"version": VERSION} | {name: _as_json(value) for name, value in vars(self).items()}
 
     def to_json(self) -> str:
         return json.dumps(self.to_dict(), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
@@ -118,9 +116,8 @@ class Result:
         writer = csv.writer(stream, lineterminator="\n")
         writer.writerow(["system", "on", "weights", *names, "verdict", "count"])
         for row in self.rows:
-            values = [
-                values.get(metric, "") for metric in self.metrics for values in (row.measured, row.reference)
-            ]
+            sides = row.measured, row.reference
+            values = [side.get(metric, "") for metric in self.metrics for side in sides]
             writer.writerow([row.system, row.on, row.weights, *values, row.verdict, row.count or ""])
         return stream.getvalue()
 
@@ -144,10 +141,9 @@ def rounded(values: Values) -> dict[str, float]:
 
 def _as_json(value: Any) -> Any:
     if isinstance(value, ClipMetrics):
-        return plain(
-            {name: part for name, part in vars(value).items() if name != "comparison"}
-            | {"frames": {metric: value.reported(metric) for metric in value.frames}}
-        )
+        frames = {metric: value.reported(metric) for metric in value.frames}
+        parts = vars(value) | {"frames": frames}
+        return plain({name: part for name, part in parts.items() if name != "comparison"})
     if isinstance(value, tuple):
         return [_as_json(item) for item in value]
     return plain(vars(value) if isinstance(value, Row) else value)

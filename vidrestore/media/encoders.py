@@ -289,10 +289,8 @@ def _check_own_settings(options: EncoderOptions) -> None:
     for key, value in options.options.items() if options.lossless else ():
         inner = re.split(r"[:=]", value) if key.endswith("-params") else []
         if lossy := sorted(LOSSY & {key, *inner}):
-            raise OptionError(
-                f"`options={key}={value}`: {lossy[0]} sets a quality, and lossless output has none; "
-                "remove the option"
-            )
+            reason = f"{lossy[0]} sets a quality, and lossless output has none; remove the option"
+            raise OptionError(f"`options={key}={value}`: {reason}")
 
 
 def _pipe_choice(video: VideoInfo, options: EncoderOptions) -> EncoderChoice:

@@ -180,10 +180,8 @@ class Muxer:
         codes = [key for key in metadata if key.lower() == "timecode"]
         if not (codes and self.cut and self.cut.start is not None):
             return metadata
-        warning = (
-            f"{self.output}: the time code {metadata[codes[0]]} is that of the video's first frame, so "
-            "it is left out"
-        )
+        code = f"the time code {metadata[codes[0]]} is that of the video's first frame, so it is left out"
+        warning = f"{self.output}: {code}"
         self.warnings += [warning] if warning not in self.warnings else []
         return {key: value for key, value in metadata.items() if key not in codes}
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterator
+from contextlib import suppress
 from fractions import Fraction
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -48,11 +49,10 @@ def is_decoded(codec: str) -> bool:
     """Return True if this FFmpeg has a decoder for the codec, by FFmpeg's name."""
     import av
 
-    try:
+    with suppress(av.codec.codec.UnknownCodecError):
         av.codec.Codec(codec, "r")
-    except av.codec.codec.UnknownCodecError:
-        return False
-    return True
+        return True
+    return False
 
 
 @cache
@@ -89,9 +89,8 @@ class EncodedSound:
         self.cut = cut
         made: Any = output.add_stream(encoder, rate=rate if not rates or rate in rates else _USUAL_RATE)
         self.stream: AudioStream = made
-        self.stream.codec_context.layout = (
-            _LAYOUTS[count - 1] if "channels" in source.layout.name else source.layout.name
-        )
+        layout = source.layout.name
+        self.stream.codec_context.layout = _LAYOUTS[count - 1] if "channels" in layout else layout
         if encoder in ("flac", "alac"):
             planar = "p" if encoder == "alac" else ""
             self.stream.codec_context.format = f"{'s32' if deep else 's16'}{planar}"
