@@ -13,7 +13,8 @@ import pytest
 import torch
 
 from vidrestore.errors import MediaError
-from vidrestore.evaluation.reference import SMALLEST, Vmaf, ffmpeg_with_vmaf, gray_levels
+from vidrestore.evaluation.reference import SMALLEST, gray_levels
+from vidrestore.media.vmaf import Vmaf, ffmpeg_with_vmaf
 
 ROOT = Path(__file__).parents[2]
 
@@ -110,7 +111,7 @@ def test_an_ffmpeg_that_fails_is_an_error_with_its_last_word(no_ffmpeg):
 def test_videos_that_have_no_room_are_an_error_and_leave_nothing(tmp_path):
     script = (
         "import resource, numpy\n"
-        "from vidrestore.evaluation.reference import Vmaf\n"
+        "from vidrestore.media.vmaf import Vmaf\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (30_000, 30_000))\n"
         "with Vmaf(64, 64) as metric:\n"
         "    for _ in range(200):\n"
