@@ -257,12 +257,10 @@ def swscale(planes, source, target, options):
         rows = np.frombuffer(plane, dtype=np.uint8).reshape(plane.height, plane.line_size)
         rows[:, : samples.shape[1]] = samples
     graph = av.filter.Graph()
-    buffer = graph.add_buffer(
-        width=width, height=height, format=av.VideoFormat(source), time_base=Fraction(1, 25)
-    )
-    scale = graph.add(
-        "scale", f"flags=bilinear+accurate_rnd+full_chroma_int+full_chroma_inp+bitexact:{options}"
-    )
+    facts = {"format": av.VideoFormat(source), "time_base": Fraction(1, 25)}
+    buffer = graph.add_buffer(width=width, height=height, **facts)
+    flags = "bilinear+accurate_rnd+full_chroma_int+full_chroma_inp+bitexact"
+    scale = graph.add("scale", f"flags={flags}:{options}")
     graph.link_nodes(buffer, scale, graph.add("format", target), graph.add("buffersink")).configure()
     graph.push(frame)
     graph.push(None)

@@ -28,7 +28,7 @@ def _tables() -> Any:
 
 
 def suites() -> dict[str, str]:
-    """Return the names of the suites, `bundled` and every table of a paper, each with what it is."""
+    """Return the suites by name, each with a description: `bundled` and every table of a paper."""
     tables = {name: _tables().read_table(name).title for name in _tables().table_names()}
     return {"bundled": "all that ships, on held-out clips"} | tables
 

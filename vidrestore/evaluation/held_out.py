@@ -61,13 +61,11 @@ def held_out_rows(config: RunConfig, model: Model, data: Path | None = None) -> 
     task.
     """
     card = model.card
-    for what, found, fitting in (
-        ("family", card.family, (config.family,)),
-        ("task", card.task, (config.task, ANY_TASK)),
-    ):
+    tasks = (config.task, ANY_TASK)
+    for part, found, fitting in (("family", card.family, (config.family,)), ("task", card.task, tasks)):
         if found not in fitting:
             raise CheckpointError(
-                f"{card.name}: weights of the {what} {found!r}, but {config.path} is for {fitting[0]!r}; "
+                f"{card.name}: weights of the {part} {found!r}, but {config.path} is for {fitting[0]!r}; "
                 "name others with `weights`"
             )
     here, own_clips = with_clips(config, data)

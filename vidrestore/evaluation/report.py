@@ -48,7 +48,7 @@ MEDIAN_OF_NORMAL = 0.6745  # median magnitude of a standard normal distribution
 
 @dataclass(frozen=True)
 class Sample:
-    """One place of a video: the noise before and after, and what the page shows of it."""
+    """One place of a video: its noise before and after, and the clips that the page shows."""
 
     noise: tuple[float, float]
     clips: tuple[ClipMetrics, ...]

@@ -143,8 +143,8 @@ def _page(
             line = command_line(path, variant.tasks, variant.strength) if variant.tasks else ""
             # browsers break lines after hyphens
             words = (escape(word) for word in line.split(" "))
-            kept = " ".join(f"<span>{word}</span>" if word.startswith("--") else word for word in words)
-            code = f"<br><code>{kept}</code>" if line else ""
+            code = " ".join(f"<span>{word}</span>" if word.startswith("--") else word for word in words)
+            code = f"<br><code>{code}</code>" if line else ""
             yield f'<figure><img alt="" src="{data_uri(picture)}">'
             yield f"<figcaption>{variant.name}{code}</figcaption></figure>"
         yield "</section>"

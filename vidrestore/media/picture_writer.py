@@ -155,7 +155,7 @@ class PictureFiles:
         return self._count - 1, 1
 
     def put(self, packet: Packet[Any]) -> None:
-        """Write the picture whose pts is its index; the first is held back."""
+        """Write the picture whose pts is its index; the first waits for `finish`."""
         frame, data = packet.pts, bytes(packet)
         assert frame is not None
         if self._sources:

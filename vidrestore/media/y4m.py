@@ -73,7 +73,7 @@ class Y4mInput:
         self.info = SourceInfo(PIPE, Y4M, video, (StreamInfo(0, "video", video.codec),))
 
     def _read(self, size: int) -> bytes:
-        """Return the header, then what the pipe has."""
+        """Return the header, then the bytes of the pipe."""
         data, self._head = self._head or self._stream.read(size), b""
         self._count += len(data)
         return data
