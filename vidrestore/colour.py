@@ -1,9 +1,7 @@
-"""Convert stored samples to the models' pixels and back.
+"""Convert stored samples to planes on the 0-255 scale (`planes_to_grey`), those to RGB in [0, 1]
+(`yuv_to_rgb`) by the file's own matrix, range and chroma siting as in ITU-T H.273, and back.
 
-There are two steps, each with its inverse: stored samples <-> planes on the 0-255 scale (`planes_to_grey`),
-and those <-> RGB in [0, 1] (`yuv_to_rgb`) by the file's own matrix, range and chroma siting as in ITU-T
-H.273. RGB stays in the file's transfer (R'G'B') and is not clipped, so values beyond black and white are
-preserved.
+RGB stays in the file's transfer (R'G'B') and is not clipped.
 """
 
 from __future__ import annotations
@@ -46,46 +44,33 @@ CHROMA_SITES = {
 
 
 def planes_to_grey(planes: Sequence[NDArray[Any] | Tensor], format: PixelFormat) -> tuple[Tensor, ...]:
-    """Convert stored samples to float32 tensors on the 0-255 scale, for any depth (10 bits: a quarter of the
-    sample).
-
-    Always copies.
-    """
-    return tuple(_plane_to_grey(plane, format) for plane in planes)
-
-
-def _plane_to_grey(plane: NDArray[Any] | Tensor, format: PixelFormat) -> Tensor:
-    if isinstance(plane, Tensor):
-        grey = plane.to(torch.float32, copy=True)
-    else:
-        # copying also handles read-only and strided views
-        grey = torch.from_numpy(np.array(plane, dtype=np.float32, order="C"))
-    return grey if format.unit == 1 else grey.mul_(1 / format.unit)
+    """Convert stored samples to float32 tensors on the 0-255 scale, always copies (10 bits: a quarter)."""
+    made = []
+    for plane in planes:
+        if isinstance(plane, Tensor):
+            grey = plane.to(torch.float32, copy=True)
+        else:  # copying also handles read-only and strided views
+            grey = torch.from_numpy(np.array(plane, dtype=np.float32, order="C"))
+        made.append(grey if format.unit == 1 else grey.mul_(1 / format.unit))
+    return tuple(made)
 
 
 def grey_to_planes(planes: Sequence[Tensor], format: PixelFormat) -> tuple[NDArray[Any], ...]:
-    """Convert planes on the 0-255 scale to uint8 or uint16 samples, rounded and clipped to [0, 2^depth - 1].
-
-    The inverse of `planes_to_grey`. Float formats are neither rounded nor clipped, because linear light
-    exceeds white. Computed on the planes' device; the result is on the CPU.
+    """Undo `planes_to_grey`: convert planes to uint8 or uint16 samples, rounded and clipped to [0, 2^depth -
+    1], or to float32, neither rounded nor clipped. Computed on the planes' device; the result is on the CPU.
     """
     stored = (plane.cpu().numpy() for plane in grey_to_stored(planes, format))
     return tuple(array.view(np.uint16) if 8 < format.depth <= 16 else array for array in stored)
 
 
-def _rounded(plane: Tensor, format: PixelFormat) -> Tensor:
-    samples = plane.detach().to(torch.float32) * format.unit
-    return samples if format.depth == 32 else samples.round_().clamp_(0, 2**format.depth - 1)
-
-
 def grey_to_stored(planes: Sequence[Tensor], format: PixelFormat) -> tuple[Tensor, ...]:
-    """Convert as `grey_to_planes`, but leave the samples on the planes' device.
-
-    They are uint8, float32, or int16 for 16 bits (devices hardly support uint16).
+    """Convert as `grey_to_planes`, on the planes' device: uint8, float32, or int16 for 16 bits, since devices
+    hardly support uint16.
     """
-    rounded = [_rounded(plane, format) for plane in planes]
+    samples = [plane.detach().to(torch.float32) * format.unit for plane in planes]
     if format.depth == 32:
-        return tuple(rounded)
+        return tuple(samples)
+    rounded = (plane.round_().clamp_(0, 2**format.depth - 1) for plane in samples)
     if format.depth <= 8:
         return tuple(plane.to(torch.uint8) for plane in rounded)
     return tuple(plane.to(torch.int32).to(torch.int16) for plane in rounded)
@@ -120,10 +105,8 @@ def rgb_matrix(format: PixelFormat, tags: ColourTags, height: int) -> tuple[tupl
 
 
 def rgb_to_yuv(rgb: Tensor, format: PixelFormat, tags: ColourTags, height: int) -> tuple[Tensor, ...]:
-    """Convert R'G'B' (..., 3, H, W) to planes on the 0-255 scale, each at its own size, without alpha or
-    clipping.
-
-    The inverse of `yuv_to_rgb`.
+    """Undo `yuv_to_rgb`: convert R'G'B' (..., 3, H, W) to planes on the 0-255 scale, each at its own size,
+    without alpha or clipping.
     """
     encode, offset = _encoding(format, tags, height)
     planes = _combine(encode[:1] if format.family == "gray" else encode, rgb.unbind(-3), offset)
@@ -141,9 +124,7 @@ _OPPONENT_OFFSET = np.array([0.0, 127.5, 127.5])
 
 
 def rgb_to_opponent(planes: Sequence[Tensor]) -> tuple[Tensor, ...]:
-    """Convert planes R, G, B on the 0-255 scale, of one shape, to luma and two colour differences on that
-    scale.
-    """
+    """Convert planes R, G, B on the 0-255 scale to luma and two colour differences on that scale."""
     return tuple(_combine(OPPONENT, planes, _OPPONENT_OFFSET))
 
 
@@ -154,14 +135,10 @@ def opponent_to_rgb(planes: Sequence[Tensor]) -> tuple[Tensor, ...]:
 
 
 def _combine(rows: Matrix, channels: Sequence[Tensor], offset: Matrix) -> list[Tensor]:
-    """Return rows @ channels + offset term by term; a matrix product would use the models' precision (TF32,
-    bf16).
-    """
+    """Return rows @ channels + offset in float32; a matrix product could use TF32 or bf16."""
     sums = []
     for row, shift in zip(rows.tolist(), offset.tolist(), strict=False):
-        (first, weight), *others = [
-            (channel, weight) for channel, weight in zip(channels, row, strict=True) if weight
-        ]
+        (first, weight), *others = [each for each in zip(channels, row, strict=True) if each[1]]
         total = first * weight + shift
         for channel, weight in others:
             total = total.add_(channel, alpha=weight)
@@ -170,13 +147,12 @@ def _combine(rows: Matrix, channels: Sequence[Tensor], offset: Matrix) -> list[T
 
 
 def _encoding(format: PixelFormat, tags: ColourTags, height: int) -> tuple[Matrix, Matrix]:
-    """Return the matrix (3, 3) and offset (3,) of planes = matrix @ rgb + offset; rgb in [0, 1], planes on
-    the 0-255 scale.
-    """
+    """Return (3, 3) and (3,) of planes = matrix @ rgb + offset; rgb in [0, 1], planes on the 0-255 scale."""
     matrix = matrix_of(format, tags, height)
     # chroma ranges from -0.5 to 0.5 around 128; without chroma all three planes are like luma
     coloured = matrix != IDENTITY
-    if _is_full_range(format, tags):
+    is_full = tags.range == FULL if tags.range else format.family != "yuv"
+    if is_full or format.name.startswith("yuvj"):
         black, luma = 0.0, 255.0 if format.depth == 32 else (2**format.depth - 1) / format.unit
         chroma = luma
     else:
@@ -197,19 +173,12 @@ def _rows(format: PixelFormat, matrix: int) -> Matrix:
         return np.array([[0.25, 0.5, 0.25], [-0.25, 0.5, -0.25], [0.5, 0.0, -0.5]])
     red, blue = LUMA_WEIGHTS[matrix]
     luma = np.array([red, 1 - red - blue, blue])
-    return np.stack(
-        [
-            luma,
-            (np.array([0, 0, 1]) - luma) / (2 * (1 - blue)),
-            (np.array([1, 0, 0]) - luma) / (2 * (1 - red)),
-        ]
-    )
+    cb, cr = (np.array([0, 0, 1]) - luma) / (2 * (1 - blue)), (np.array([1, 0, 0]) - luma) / (2 * (1 - red))
+    return np.stack([luma, cb, cr])
 
 
 def matrix_of(format: PixelFormat, tags: ColourTags, height: int) -> int:
-    """Return the matrix (ITU-T H.273) for frames of `height` lines: the tagged one, or the one players
-    assume.
-
+    """Return the tagged matrix (ITU-T H.273), or the one that players assume for frames of `height` lines.
     Raises MediaError for an unknown matrix.
     """
     if format.family == "rgb":
@@ -225,30 +194,19 @@ def matrix_of(format: PixelFormat, tags: ColourTags, height: int) -> int:
     return tags.matrix
 
 
-def _is_full_range(format: PixelFormat, tags: ColourTags) -> bool:
-    if format.name.startswith("yuvj"):
-        return True
-    return tags.range == FULL if tags.range else format.family != "yuv"
-
-
 def upsample_chroma(plane: Tensor, format: PixelFormat, tags: ColourTags, height: int, width: int) -> Tensor:
     """Interpolate a chroma plane (..., h, w) at every luma sample (..., height, width): bilinear at the true
-    sites.
-
-    The border is replicated.
+    sites, the border replicated.
     """
     for dim, length, (step, site) in zip((-2, -1), (height, width), chroma_grid(format, tags), strict=True):
         if step > 1:
-            plane = _triangle(
-                plane, dim, _taps(length, 1 / step, -site / step, plane.shape[dim], 1, plane.device)
-            )
+            taps = _taps(length, 1 / step, -site / step, plane.shape[dim], 1, plane.device)
+            plane = _triangle(plane, dim, taps)
     return plane
 
 
 def downsample_chroma(plane: Tensor, format: PixelFormat, tags: ColourTags) -> Tensor:
-    """Resample chroma at every luma sample (..., H, W) to the chroma plane: a triangle filter centred on the
-    true sites.
-    """
+    """Resample chroma (..., H, W) to the chroma plane by a triangle filter centred on the true sites."""
     for dim, (step, site) in zip((-2, -1), chroma_grid(format, tags), strict=True):
         if step > 1:
             count = -(-plane.shape[dim] // step)
@@ -257,14 +215,10 @@ def downsample_chroma(plane: Tensor, format: PixelFormat, tags: ColourTags) -> T
 
 
 def chroma_grid(format: PixelFormat, tags: ColourTags) -> list[tuple[int, float]]:
-    """Return (luma samples per chroma sample, position of the first chroma sample in luma samples), down and
-    right.
-    """
+    """Return luma samples per chroma sample, and the first one's position in them; down, then right."""
     steps = (1 << format.chroma_height_shift, 1 << format.chroma_width_shift)
-    return [
-        (step, (step - 1) * share)
-        for step, share in zip(steps, CHROMA_SITES[tags.chroma_location or LEFT], strict=True)
-    ]
+    shares = CHROMA_SITES[tags.chroma_location or LEFT]
+    return [(step, (step - 1) * share) for step, share in zip(steps, shares, strict=True)]
 
 
 Taps = list[tuple[Tensor, Tensor]]  # of samples: numbers (count,) and weights (count, 1)
@@ -278,14 +232,11 @@ def _taps(count: int, step: float, first: float, length: int, radius: int, devic
     """
     positions = torch.arange(count, dtype=torch.float32, device=device) * step + first
     start = (positions - radius).floor().long() + 1
-    numbers = (start + tap for tap in range(2 * radius))
-    return [
-        (
-            number.clamp(0, length - 1),
-            ((1 - (number - positions).abs() / radius).clamp(min=0) / radius)[:, None],
-        )
-        for number in numbers
-    ]
+    taps: Taps = []
+    for number in (start + tap for tap in range(2 * radius)):
+        weights = (1 - (number - positions).abs() / radius).clamp(min=0) / radius
+        taps.append((number.clamp(0, length - 1), weights[:, None]))
+    return taps
 
 
 def _triangle(plane: Tensor, dim: int, taps: Taps) -> Tensor:

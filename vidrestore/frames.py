@@ -1,6 +1,4 @@
-"""Frames between decoder and encoder: native planes, pixel format and colour tags, and the video that they
-belong to, without codecs or models.
-"""
+"""Frames, their pixel format and colour tags, and the video that they belong to; no codecs or models."""
 
 from __future__ import annotations
 
@@ -46,9 +44,7 @@ class PixelFormat:
 
     @property
     def unit(self) -> float:
-        """Steps of a stored sample per grey level of the 0-255 scale: 1 for 8 bits, 4 for 10, 1/255 for
-        float.
-        """
+        """Steps of a stored sample per grey level of the 0-255 scale: 1 for 8 bits, 4 for 10."""
         return 1 / 255 if self.depth == 32 else float(2 ** (self.depth - 8))
 
     def plane_size(self, plane: int, height: int, width: int) -> tuple[int, int]:

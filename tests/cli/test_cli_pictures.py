@@ -15,7 +15,7 @@ from sample_videos import video_frame, write_video
 from written_videos import Extras, rich_video
 
 from vidrestore.files.atomic import Partial
-from vidrestore.media.picture_writer import JoinedPictures
+from vidrestore.media.picture_writer import PictureFiles
 
 RED = np.array([255, 0, 0])
 
@@ -179,28 +179,26 @@ def test_the_same_command_again_skips_pictures_and_another_one_refuses_them(tmp_
     assert "2 older pictures with other numbers are there, too, from 0003.png on" in capsys.readouterr().err
 
 
-def stop_at(patch: pytest.MonkeyPatch, name: str, *, killed: bool = False) -> None:
+def stop_at(patch: pytest.MonkeyPatch, *, killed: bool = False) -> None:
     """Interrupt the joining of pictures: at the third one, or `killed` as 0003 gets its name."""
+    kind, name = (Partial, "put_in_place") if killed else (PictureFiles, "put")
+    work = getattr(kind, name)
 
-    def stop(given: Any, number: Any, *rest: Any, write: Callable[..., None], **options: Any) -> None:
-        if number == 2 or getattr(given, "target", Path()).name == "0003.png":
+    def stop(given: Any, *rest: Any, **options: Any) -> None:
+        if given.target.name == "0003.png" if killed else rest[0].pts == 2:
             raise KeyboardInterrupt
-        write(given, *([] if number is None else [number]), *rest, **options)
+        work(given, *rest, **options)
 
-    kind: Any = Partial if killed else JoinedPictures
-    write = getattr(kind, name)
-    patch.setattr(
-        kind, name, lambda self, at=None, *rest, **options: stop(self, at, *rest, write=write, **options)
-    )
+    patch.setattr(kind, name, stop)
     if killed:
-        patch.setattr(JoinedPictures, "abort", lambda self: None)
+        patch.setattr(PictureFiles, "abort", lambda self: None)
 
 
 @pytest.mark.parametrize("killed", [False, True])
 def test_pictures_that_were_stopped_half_way_resume(tmp_path, monkeypatch, capsys, killed):
     source, output = write_pictures(tmp_path / "frames"), tmp_path / "made/%04d.png"
     with monkeypatch.context() as patch:
-        stop_at(patch, "put_in_place" if killed else "add", killed=killed)
+        stop_at(patch, killed=killed)
         assert run(source, "-o", output) == 130
     assert (tmp_path / "made" / "0002.png").exists() == killed
     assert not (tmp_path / "made" / "0001.png").exists()
@@ -218,7 +216,7 @@ def test_pictures_that_others_put_there_after_a_stop_are_replaced_only_to_overwr
 ):
     source, output = write_pictures(tmp_path / "frames"), tmp_path / "made/%04d.png"
     with monkeypatch.context() as patch:
-        stop_at(patch, "put_in_place" if killed else "add", killed=killed)
+        stop_at(patch, killed=killed)
         assert run(source, "-o", output) == 130
     other = tmp_path / "made" / ("0004.png" if killed else "0002.png")
     other.write_bytes(b"precious")
@@ -233,7 +231,7 @@ def test_older_pictures_stay_until_the_new_ones_are_whole(tmp_path, monkeypatch)
     before = {path.name: path.read_bytes() for path in output.glob("*.png")}
     other = write_pictures(tmp_path / "other", pix_fmt="gray")
     with monkeypatch.context() as patch:
-        stop_at(patch, "add")
+        stop_at(patch)
         assert run(other, "-o", output / "%04d.png", "-y") == 130
     assert {path.name: path.read_bytes() for path in output.glob("*.png")} == before
     assert run(other, "-o", output / "%04d.png", "-y") == 0

@@ -20,22 +20,12 @@ ROOT = Path(__file__).parents[2]
 
 
 def video(frames: int, height: int, width: int, noise: float = 0.0, channels: int = 3) -> torch.Tensor:
-    """(T, C, H, W) uint8: waves that move."""
-    rng = np.random.default_rng(8)
+    """Return waves that move, (T, C, H, W) uint8."""
     rows, columns = np.mgrid[:height, :width] / 7
-    made = [
-        [
-            128 + 90 * np.sin(rows + number / 3 + channel) * np.cos(columns * (1 + channel / 2))
-            for channel in range(channels)
-        ]
-        for number in range(frames)
-    ]
-    return torch.from_numpy(
-        (np.array(made) + rng.normal(0, noise, (frames, channels, height, width)))
-        .round()
-        .clip(0, 255)
-        .astype(np.uint8)
-    )
+    number, channel = np.arange(frames)[:, None, None, None], np.arange(channels)[:, None, None]
+    waves = 128 + 90 * np.sin(rows + number / 3 + channel) * np.cos(columns * (1 + channel / 2))
+    added = np.random.default_rng(8).normal(0, noise, waves.shape)
+    return torch.from_numpy((waves + added).round().clip(0, 255).astype(np.uint8))
 
 
 def measured(restored: torch.Tensor, clean: torch.Tensor) -> tuple[float, ...]:
@@ -68,14 +58,10 @@ def test_vmaf_is_what_ffmpeg_says_of_the_luma(tmp_path: Path, ffmpeg: str) -> No
     y4m(tmp_path / "clean.y4m", clean)
     y4m(tmp_path / "restored.y4m", restored)
     graph = "[0:v][1:v]libvmaf=log_fmt=json:log_path=log.json"
-    subprocess.run(
-        [ffmpeg, "-v", "error", "-i", "restored.y4m", "-i", "clean.y4m", "-lavfi", graph, "-f", "null", "-"],
-        cwd=tmp_path,
-        check=True,
-    )
-    expected = [
-        frame["metrics"]["vmaf"] for frame in json.loads((tmp_path / "log.json").read_text())["frames"]
-    ]
+    command = f"-v error -i restored.y4m -i clean.y4m -lavfi {graph} -f null -".split()
+    subprocess.run([ffmpeg, *command], cwd=tmp_path, check=True)
+    log = json.loads((tmp_path / "log.json").read_text())
+    expected = [frame["metrics"]["vmaf"] for frame in log["frames"]]
     found = measured(restored, clean)
     assert found == pytest.approx(expected, abs=1e-4) and len(found) == 4 and found[0] < 90
 
@@ -113,8 +99,7 @@ def test_an_ffmpeg_that_fails_is_an_error_with_its_last_word(no_ffmpeg):
     path = write_ffmpeg(no_ffmpeg, listing + "*) echo no model >&2; exit 3;; esac")
     clean = video(1, 40, 40)
     with pytest.raises(
-        MediaError,
-        match=f"{path}: ended with 3 while it measured VMAF: no model; put another FFmpeg on the PATH",
+        MediaError, match=f"{path}: ended with 3 while it measured VMAF: no model; put another"
     ):
         measured(clean, clean)
     write_ffmpeg(no_ffmpeg, listing + "esac")  # says nothing, measures nothing
@@ -132,13 +117,9 @@ def test_videos_that_have_no_room_are_an_error_and_leave_nothing(tmp_path):
         "    for _ in range(200):\n"
         "        metric.add(*255 * numpy.random.rand(2, 64, 64))\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", script],
-        env=os.environ | {"TMPDIR": str(tmp_path)},
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-    )
-    assert done.stderr.splitlines()[-1].startswith(f"vidrestore.errors.MediaError: {tmp_path}/vidrestore-")
-    assert "can't hold the videos that VMAF is measured of" in done.stderr.splitlines()[-1]
+    place = {"env": os.environ | {"TMPDIR": str(tmp_path)}, "cwd": ROOT}
+    done = subprocess.run([sys.executable, "-c", script], **place, capture_output=True, text=True)
+    last = done.stderr.splitlines()[-1]
+    assert last.startswith(f"vidrestore.errors.MediaError: {tmp_path}/vidrestore-")
+    assert "can't hold the videos that VMAF is measured of" in last
     assert not list(tmp_path.iterdir())

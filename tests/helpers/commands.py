@@ -27,7 +27,7 @@ import torch._dynamo, vidrestore.training.loop  # which a first training step lo
 from vidrestore.cli import main
 from vidrestore.files import atomic, locks
 from vidrestore.jobs import batch, resume, segmented
-from vidrestore.media import reader, segment_file
+from vidrestore.media import muxer, reader
 import no_change
 from vidrestore.restorers import base
 from vidrestore.scale import multi_device, shards
@@ -65,7 +65,7 @@ def child(order):
         os.dup2(os.open(name, os.O_RDWR | os.O_CREAT), number)
     base.TASKS["denoise"] = base.TASKS["<identity>"]
     slowed(no_change.IdentityRestorer, "restore", order["slow_clip"])
-    slowed(segment_file.JoinedFile, "put", order["slow_join"])
+    slowed(muxer.Muxer, "put", order["slow_join"])
     slowed(os, "link", order["slow_name"])
     slowed(resume.WorkFolder, "remove", order["slow_name"])
     marked(segmented.SegmentedWork, "run")

@@ -170,7 +170,7 @@ sys.stdout.reconfigure(encoding="cp1252")
 sys.stderr.reconfigure(encoding="cp1252", errors="backslashreplace")
 import no_change  # noqa: E402, F401
 
-from vidrestore.media import segment_file  # noqa: E402
+from vidrestore.media import muxer  # noqa: E402
 from vidrestore.restorers import base  # noqa: E402
 
 base.TASKS["denoise"] = base.TASKS["<identity>"]
@@ -181,7 +181,7 @@ def stop(*arguments: Any) -> None:
 
 
 if given["stopped"]:
-    segment_file.JoinedFile.put = stop
+    muxer.Muxer.put = stop
 
 if __name__ == "__main__":
     from vidrestore.cli import main

@@ -68,15 +68,15 @@ def write(
     options: EncoderOptions | None = None,
     choice: EncoderChoice | None = None,
     **more: Any,
-) -> EncoderChoice:
-    """Write frames through a VideoWriter; `more` goes to it. Without a `choice`, a fast one is made from the
-    options.
+) -> list[str]:
+    """Write frames through a VideoWriter, which gets `more`, and return its warnings. Without a `choice`, a
+    fast one is made from the options.
     """
     choice = choice or fast_choice(source, output, options)
     with VideoWriter(str(output), source=source, encoder=choice, **({"copy": ()} | more)) as writer:
         for frame in pictures:
             writer.write(frame)
-    return choice
+    return writer.warnings
 
 
 @dataclass
@@ -96,9 +96,8 @@ def read(path: Path) -> Found:
             Frame(planes_of(each, layout_of(each.format.name)), each.pts, each.duration)
             for each in container.decode(stream)
         ]
-        end = float(container.duration / 1_000_000) + float(
-            max(0, (stream.start_time or 0)) * stream.time_base
-        ) * (stream.duration is not None)
+        late = 0 if stream.duration is None else max(0, stream.start_time or 0) * stream.time_base
+        end = float(container.duration / 1_000_000) + float(late)
     return Found(info, frames, end)
 
 
@@ -140,9 +139,8 @@ def rich_video(path: Path, extras: Extras) -> SourceInfo:
     and languages.
     """
     keep_keys = path.suffix in (".mp4", ".mov") and not extras.cover
-    with av.open(
-        str(path), "w", container_options={"movflags": "+use_metadata_tags"} if keep_keys else {}
-    ) as output:
+    settings = {"movflags": "+use_metadata_tags"} if keep_keys else {}
+    with av.open(str(path), "w", container_options=settings) as output:
         output.metadata.update(dict(extras.metadata))
         video = output.add_stream("libx264", rate=24, options={"preset": "ultrafast"})
         video.width, video.height, video.pix_fmt, video.time_base = 64, 48, "yuv420p", Fraction(1, 12000)
@@ -153,13 +151,9 @@ def rich_video(path: Path, extras: Extras) -> SourceInfo:
         if extras.attachment:
             output.add_attachment("letters.ttf", "font/ttf", b"glyphs" * 20)
         pictures = cover_packets(output) if extras.cover else []
-        chapter = {"time_base": Fraction(1, 1000)}
-        output.set_chapters(
-            [
-                {"id": 1, "start": 0, "end": 200, "metadata": {"title": "one"}, **chapter},
-                {"id": 2, "start": 200, "end": 500, "metadata": {"title": "two"}, **chapter},
-            ]
-        )
+        names, common = ("id", "start", "end", "metadata"), {"time_base": Fraction(1, 1000)}
+        chapters = (1, 0, 200, {"title": "one"}), (2, 200, 500, {"title": "two"})
+        output.set_chapters([dict(zip(names, each, strict=True)) | common for each in chapters])
         output.start_encoding()
         output.mux(pictures)
         for number in range(12):

@@ -32,7 +32,7 @@ from vidrestore.errors import MediaError, OutputExistsError
 from vidrestore.files.matroska import display_size
 from vidrestore.frames import Frame
 from vidrestore.media import muxer
-from vidrestore.media.encoding import full_duration, repair_dts
+from vidrestore.media.encoding import full_duration
 from vidrestore.media.probe import probe
 from vidrestore.media.source import Target
 from vidrestore.media.stream_copier import StreamCopier
@@ -44,9 +44,8 @@ from vidrestore.options import EncoderOptions
 
 def writer_for(output, source=None, **more):
     source = source or described()
-    return VideoWriter(
-        str(output), source=source, encoder=fast_choice(source, Path("x.mp4")), **({"copy": ()} | more)
-    )
+    choice = fast_choice(source, Path("x.mp4"))
+    return VideoWriter(str(output), source=source, encoder=choice, copy=(), **more)
 
 
 def test_the_name_appears_only_when_the_file_is_whole(tmp_path):
@@ -67,10 +66,8 @@ def test_an_error_on_the_way_leaves_nothing(tmp_path):
 
 def test_a_file_that_takes_the_name_meanwhile_is_not_overwritten(tmp_path):
     output = tmp_path / "a.mp4"
-    with (
-        pytest.raises(OutputExistsError, match="appeared while it was being made"),
-        writer_for(output) as writer,
-    ):
+    taken = pytest.raises(OutputExistsError, match="appeared while it was being made")
+    with taken, writer_for(output) as writer:
         writer.write(made_frames(described())[0])
         output.write_text("theirs")
     assert output.read_text() == "theirs"
@@ -79,27 +76,14 @@ def test_a_file_that_takes_the_name_meanwhile_is_not_overwritten(tmp_path):
 
 @pytest.mark.parametrize("link", [os.symlink, os.link, lambda source, name: None])
 def test_the_input_is_never_the_output(link, tmp_path):
-    path = tmp_path / "in.mp4"
+    path, name = tmp_path / "in.mp4", tmp_path / "other.mp4"
     source = rich_video(path, Extras())
     before = path.read_bytes()
-    name = tmp_path / "other.mp4"
     link(path, name)
     output = name if name.exists() else tmp_path / "." / "in.mp4"
     with pytest.raises(MediaError, match="the output is the input"):
         writer_for(output, source, overwrite=True)
     assert path.read_bytes() == before
-
-
-@pytest.mark.parametrize(
-    "name, message",
-    [
-        ("nowhere/a.mp4", "there is no folder .*nowhere; create it first"),
-        ("", "a folder, but a file name was"),
-    ],
-)
-def test_a_name_that_cannot_be_written_is_refused(tmp_path, name, message):
-    with pytest.raises(MediaError, match=message):
-        writer_for(tmp_path / name, overwrite=True)
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
@@ -168,28 +152,11 @@ def test_two_frames_in_one_tick_are_an_error_in_mkv_and_none_in_mp4(tmp_path):
 
 @pytest.mark.parametrize("name", ["a.mp4", "a.mkv", "a.webm"])
 def test_a_video_that_begins_before_0_is_moved_to_0_with_a_warning(name, tmp_path):
-    source = described()
-    choice = fast_choice(source, Path(name))
-    with VideoWriter(str(tmp_path / name), source=source, encoder=choice, copy=()) as writer:
-        for frame in made_frames(source, [(pts - 2400, duration) for pts, duration in CONSTANT]):
-            writer.write(frame)
-    assert writer.warnings == [
-        f"{tmp_path / name}: the video begins 0.100 s before 0, so all times were moved by 0.100 s"
-    ]
-    found = read(tmp_path / name)
-    assert found.frames[0].pts == 0
-    assert len(found.frames) == len(CONSTANT)
-
-
-def test_only_x265s_made_up_decoding_times_are_repaired():
-    def repaired(encoder, frames):
-        packet = av.Packet(b"x")
-        packet.pts, packet.dts = 5, -(10**12)
-        repair_dts(packet, encoder, frames)
-        return packet.dts
-
-    assert repaired("libx265", 2) == 5
-    assert repaired("libx265", 3) == repaired("libx264", 2) == -(10**12)
+    frames = made_frames(described(), [(pts - 2400, duration) for pts, duration in CONSTANT])
+    (warning,) = write(described(), tmp_path / name, frames)
+    assert "the video begins 0.100 s before 0, so all times were moved by 0.100 s" in warning
+    found = read(tmp_path / name).frames
+    assert found[0].pts == 0 and len(found) == len(CONSTANT)
 
 
 def copied(source, output, drop=frozenset()):
@@ -211,19 +178,17 @@ LETTERS = Extras(
 )
 
 
-@pytest.mark.parametrize(
-    "origin, extras, target",
-    [
-        ("in.mp4", PLAIN, "out.mp4"),
-        ("in.mp4", PLAIN, "out.mkv"),
-        ("in.mkv", PLAIN, "out.mp4"),
-        ("in.mkv", LETTERS, "out.mkv"),
-        ("in.mov", Extras(audio=("pcm_s16le", "aac")), "out.mov"),
-        ("in.mov", Extras(audio=("pcm_s16le",)), "out.mkv"),
-        ("in.mp4", Extras(subtitles=("mov_text",)), "out.mp4"),
-        ("in.mkv", Extras(audio=("libopus",)), "out.webm"),
-    ],
-)
+COPIES = [
+    *(("in.mp4", PLAIN, "out.mp4"), ("in.mp4", PLAIN, "out.mkv"), ("in.mkv", PLAIN, "out.mp4")),
+    ("in.mkv", LETTERS, "out.mkv"),
+    ("in.mov", Extras(audio=("pcm_s16le", "aac")), "out.mov"),
+    ("in.mov", Extras(audio=("pcm_s16le",)), "out.mkv"),
+    ("in.mp4", Extras(subtitles=("mov_text",)), "out.mp4"),
+    ("in.mkv", Extras(audio=("libopus",)), "out.webm"),
+]
+
+
+@pytest.mark.parametrize("origin, extras, target", COPIES)
 def test_copied_packets_are_the_sources_own(origin, extras, target, tmp_path):
     source = rich_video(tmp_path / origin, extras)
     before, after = copied(source, tmp_path / target)
@@ -240,24 +205,18 @@ def test_copied_packets_are_the_sources_own(origin, extras, target, tmp_path):
     [("in.mp4", "out.mp4"), ("in.mkv", "out.mkv"), ("in.mp4", "out.mkv"), ("in.mov", "out.mov")],
 )
 def test_titles_languages_chapters_and_metadata_are_kept(origin, target, tmp_path):
-    source = rich_video(
-        tmp_path / origin,
-        Extras(metadata=(("title", "A video"), ("artist", "Somebody"), ("com.example.key", "odd"))),
-    )
+    written = {"title": "A video", "artist": "Somebody", "com.example.key": "odd"}
+    source = rich_video(tmp_path / origin, Extras(metadata=tuple(written.items())))
     copied(source, tmp_path / target)
     with av.open(str(tmp_path / target)) as container:
-        metadata = {key.lower(): value for key, value in container.metadata.items()}
-        assert [chapter["metadata"]["title"] for chapter in container.chapters()] == ["one", "two"]
-        ends = [
-            (chapter["start"] * chapter["time_base"], chapter["end"] * chapter["time_base"])
-            for chapter in container.chapters()
-        ]
+        metadata, chapters = container.metadata, container.chapters()
+        assert [chapter["metadata"]["title"] for chapter in chapters] == ["one", "two"]
+        ends = [tuple(each[end] * each["time_base"] for end in ("start", "end")) for each in chapters]
         sound = container.streams.audio[0]
         assert sound.metadata["language"] == "ita"
         assert sound.metadata.get("title", sound.metadata.get("name")) == "Suono"
     assert ends == [(0, Fraction(1, 5)), (Fraction(1, 5), Fraction(1, 2))]
-    kept = (metadata["title"], metadata["artist"], metadata["com.example.key"])
-    assert kept == ("A video", "Somebody", "odd")
+    assert written.items() <= {key.lower(): value for key, value in metadata.items()}.items()
 
 
 @pytest.mark.parametrize("targets", [("a.mp4",), ("a.mkv",), ("a.mkv", "b.mkv"), ("a.mkv", "b.mp4")])
@@ -275,12 +234,10 @@ def test_cover_art_stays_cover_art(targets, tmp_path):
 def test_dispositions_and_attachments_are_kept_in_mkv(tmp_path):
     source = rich_video(tmp_path / "in.mkv", LETTERS)
     copied(source, tmp_path / "out.mkv")
-    with av.open(source.path) as before, av.open(str(tmp_path / "out.mkv")) as after:
-        kept = [stream.disposition for stream in before.streams]
-        assert [stream.disposition for stream in after.streams] == kept
+    with av.open(str(tmp_path / "out.mkv")) as after:
+        assert [int(stream.disposition) for stream in after.streams] == [4, 0, 0, 64, 0]
         letters = next(stream for stream in after.streams if stream.type == "attachment")
         assert (letters.name, letters.mimetype, letters.data) == ("letters.ttf", "font/ttf", b"glyphs" * 20)
-    assert [int(disposition) for disposition in kept] == [4, 0, 0, 64, 0]
 
 
 OPUS, TEXT = Extras(audio=("libopus",), attachment=True), Extras(subtitles=("mov_text",))
@@ -302,13 +259,6 @@ def test_what_a_container_cannot_hold_is_refused_before_work_with_advice(
         check_streams(source, Target(str(tmp_path / target)))
     drop = {"subtitles", "attachments", "audio", "cover"}
     assert check_streams(source, Target(str(tmp_path / target)), frozenset(drop)) == ()
-
-
-def test_streams_are_left_out_by_kind(tmp_path):
-    source = rich_video(tmp_path / "in.mkv", LETTERS)
-    assert check_streams(source, Target("out.mkv")) == (1, 2, 3, 4)
-    assert check_streams(source, Target("out.mkv"), frozenset({"audio"})) == (3, 4)
-    assert check_streams(source, Target("out.mkv"), frozenset({"subtitles", "attachments"})) == (1, 2)
 
 
 def test_packets_are_copied_no_further_than_the_picture(tmp_path):
@@ -369,6 +319,8 @@ def test_a_varying_rate_is_refused_for_a_pipe_and_kept_to_a_given_one():
     source = described()
     with pytest.raises(MediaError, match="the frame rate varies .*give one with `cfr`"):
         piped(source, made_frames(source, VARYING))
+    with pytest.raises(MediaError, match="12 frames per second on average, 30 at most"):
+        piped(described(rate=Fraction(12), base_rate=Fraction(30)), [])
     frames = made_frames(source, [(0, 2000), (2000, 1000), (3000, 400), (3400, 600), (4000, 1000)])
     data = piped(source, frames, rate=Fraction(24))
     luma = [part[: 64 * 48] for part in data.split(b"FRAME\n")[1:]]
@@ -389,24 +341,12 @@ def test_a_reader_of_the_pipe_that_goes_away_is_said_so():
     output.abort()
 
 
-def test_a_rate_that_is_known_to_vary_is_refused_before_any_frame():
-    with pytest.raises(MediaError, match="12 frames per second on average, 30 at most"):
-        piped(described(rate=Fraction(12), base_rate=Fraction(30)), [])
-
-
-def test_a_pipe_says_once_what_it_leaves_out(tmp_path):
+def test_a_pipe_names_what_it_leaves_out(tmp_path):
     source = rich_video(tmp_path / "in.mkv", LETTERS)
-    assert (
-        pipe_warning(source) == "a y4m pipe holds the picture only; left out: attachments, audio, chapters, "
-        "subtitles"
-    )
+    assert str(pipe_warning(source)).endswith("; left out: attachments, audio, chapters, subtitles")
     assert pipe_warning(described()) is None
-    turned = described(rotation=-90, content_light=(1000, 400))
-    assert pipe_warning(turned) == (
-        "a y4m pipe holds the picture only; left out: the rotation by -90 degrees, so turn "
-        "it behind the pipe, "
-        "HDR's mastering display and light level"
-    )
+    turned = str(pipe_warning(described(rotation=-90, content_light=(1000, 400))))
+    assert "the rotation by -90 degrees" in turned and "HDR's mastering display and light level" in turned
 
 
 @pytest.mark.parametrize(
@@ -457,8 +397,8 @@ def with_tags_first(data: bytes) -> bytes:
     ],
 )
 def test_only_an_unknown_duration_or_the_usual_one_cut_short_is_made_the_usual_one(rate, clock, durations):
-    video = replace(described().video, rate=rate)
-    assert {given: full_duration(given, video, Fraction(1, clock)) for given in durations} == durations
+    video = replace(described().video, rate=rate, time_base=Fraction(1, clock))
+    assert {given: full_duration(given, video) for given in durations} == durations
 
 
 AUDIO = SimpleNamespace(type="audio")

@@ -20,13 +20,13 @@ from vidrestore.colour import (
 from vidrestore.errors import MediaError
 from vidrestore.frames import ColourTags, PixelFormat
 
-DTYPES = {8: np.uint8, 9: np.uint16, 10: np.uint16, 12: np.uint16, 14: np.uint16, 16: np.uint16}
+GRAY, GRAY10 = PixelFormat("gray", "gray", 8), PixelFormat("gray10le", "gray", 10)
 
 
-@pytest.mark.parametrize("depth", DTYPES)
+@pytest.mark.parametrize("depth", [8, 9, 10, 12, 14, 16])
 def test_every_sample_value_comes_back_through_grey(depth):
     format = PixelFormat("any", "gray", depth)
-    samples = np.arange(2**depth, dtype=DTYPES[depth]).reshape(2, -1)
+    samples = np.arange(2**depth, dtype=np.uint8 if depth == 8 else np.uint16).reshape(2, -1)
     (grey,) = planes_to_grey([samples], format)
     assert grey.dtype == torch.float32
     assert float(grey.max()) == (2**depth - 1) / 2 ** (depth - 8)
@@ -37,12 +37,8 @@ def test_every_sample_value_comes_back_through_grey(depth):
 
 def test_restored_samples_are_rounded_to_nearest_and_clipped():
     restored = torch.tensor([[-3.0, 0.49, 0.51, 254.4, 254.6, 300.0]])
-    np.testing.assert_array_equal(
-        grey_to_planes([restored], PixelFormat("gray", "gray", 8))[0], [[0, 0, 1, 254, 255, 255]]
-    )
-    np.testing.assert_array_equal(
-        grey_to_planes([restored], PixelFormat("gray10le", "gray", 10))[0], [[0, 2, 2, 1018, 1018, 1023]]
-    )
+    np.testing.assert_array_equal(grey_to_planes([restored], GRAY)[0], [[0, 0, 1, 254, 255, 255]])
+    np.testing.assert_array_equal(grey_to_planes([restored], GRAY10)[0], [[0, 2, 2, 1018, 1018, 1023]])
 
 
 def test_float_samples_are_neither_rounded_nor_clipped():
@@ -57,11 +53,11 @@ def test_grey_is_a_copy_of_any_view():
     wide = np.arange(24, dtype=np.uint8).reshape(4, 6)
     view = wide[::-1, ::2]
     view.flags.writeable = False
-    (grey,) = planes_to_grey([view], PixelFormat("gray", "gray", 8))
+    (grey,) = planes_to_grey([view], GRAY)
     grey += 1
     np.testing.assert_array_equal(wide, np.arange(24).reshape(4, 6))
     tensor = torch.from_numpy(wide).float()
-    (tensor_grey,) = planes_to_grey([tensor], PixelFormat("gray", "gray", 8))
+    (tensor_grey,) = planes_to_grey([tensor], GRAY)
     tensor_grey += 1
     np.testing.assert_array_equal(tensor_grey.numpy()[::-1, ::2], grey.numpy())
     np.testing.assert_array_equal(tensor.numpy(), wide)
@@ -69,14 +65,8 @@ def test_grey_is_a_copy_of_any_view():
 
 # ---- YUV and RGB: expected values from Kr and Kb in float64, and from swscale ----
 
-WEIGHTS = {
-    1: (0.2126, 0.0722),
-    4: (0.3, 0.11),
-    5: (0.299, 0.114),
-    6: (0.299, 0.114),
-    7: (0.212, 0.087),
-    9: (0.2627, 0.0593),
-}
+WEIGHTS = {1: (0.2126, 0.0722), 4: (0.3, 0.11), 5: (0.299, 0.114), 7: (0.212, 0.087), 9: (0.2627, 0.0593)}
+WEIGHTS[6] = WEIGHTS[5]
 LIMITED, FULL = 1, 2
 
 
@@ -121,12 +111,15 @@ def test_ycgco_follows_h273(range, y, cg, co):
 
 
 def test_identity_matrix_holds_green_blue_red():
-    planes = rgb_to_yuv(
-        torch.tensor([0.1, 0.2, 0.3]).reshape(3, 1, 1), yuv444(), ColourTags(matrix=0, range=FULL), 1
+    rgb, full, limited = (
+        torch.tensor([0.1, 0.2, 0.3]),
+        ColourTags(0, range=FULL),
+        ColourTags(0, range=LIMITED),
     )
+    planes = rgb_to_yuv(rgb.reshape(3, 1, 1), yuv444(), full, 1)
     assert [float(plane) for plane in planes] == pytest.approx([51, 76.5, 25.5])
-    limited = rgb_to_yuv(torch.zeros(3, 1, 1), yuv444(), ColourTags(matrix=0, range=LIMITED), 1)
-    assert [float(plane) for plane in limited] == [16, 16, 16]
+    black = rgb_to_yuv(torch.zeros(3, 1, 1), yuv444(), limited, 1)
+    assert [float(plane) for plane in black] == [16, 16, 16]
 
 
 @pytest.mark.parametrize("height, matrix", [(719, 6), (720, 1)])
@@ -149,22 +142,18 @@ def test_an_unknown_matrix_is_refused_with_what_is_known():
 
 @pytest.mark.parametrize("depth, white", [(8, 255), (10, 255.75), (32, 255)])
 def test_rgb_and_gray_planes_are_scaled_to_one(depth, white):
-    rgb = torch.rand(3, 4, 4)
-    planes = rgb_to_yuv(rgb, PixelFormat("gbrp", "rgb", depth), ColourTags(matrix=0), 4)
+    rgb, format, tags = torch.rand(3, 4, 4), PixelFormat("gbrp", "rgb", depth), ColourTags(matrix=0)
+    planes = rgb_to_yuv(rgb, format, tags, 4)
     torch.testing.assert_close(torch.stack(planes), rgb * white)
-    torch.testing.assert_close(
-        yuv_to_rgb(planes, PixelFormat("gbrp", "rgb", depth), ColourTags(matrix=0), 4), rgb
-    )
-    gray = yuv_to_rgb([torch.full((2, 2), white / 2)], PixelFormat("gray", "gray", depth), ColourTags(), 2)
+    torch.testing.assert_close(yuv_to_rgb(planes, format, tags, 4), rgb)
+    format, half = PixelFormat("gray", "gray", depth), torch.full((2, 2), white / 2)
+    gray = yuv_to_rgb([half], format, ColourTags(), 2)
     torch.testing.assert_close(gray, torch.full((3, 2, 2), 0.5))
-    (luma,) = rgb_to_yuv(gray, PixelFormat("gray", "gray", depth), ColourTags(), 2)
-    torch.testing.assert_close(luma, torch.full((2, 2), white / 2))
+    torch.testing.assert_close(rgb_to_yuv(gray, format, ColourTags(), 2)[0], half)
 
 
 def test_limited_gray_runs_from_16_to_235():
-    gray = yuv_to_rgb(
-        [torch.tensor([[16.0, 235.0]])], PixelFormat("gray", "gray", 8), ColourTags(range=LIMITED), 1
-    )
+    gray = yuv_to_rgb([torch.tensor([[16.0, 235.0]])], GRAY, ColourTags(range=LIMITED), 1)
     torch.testing.assert_close(gray, torch.tensor([0.0, 1.0]).expand(3, 1, 2))
 
 
@@ -181,29 +170,21 @@ def test_every_444_sample_comes_back_exactly_through_rgb(matrix, range):
 
 
 def test_a_batch_of_clips_converts_as_its_frames_do():
-    format = PixelFormat("yuv420p", "yuv", 8, 1, 1)
+    format, tags = PixelFormat("yuv420p", "yuv", 8, 1, 1), ColourTags()
     planes = [255 * torch.rand(2, 3, *format.plane_size(plane, 6, 9)) for plane in range(3)]
-    rgb = yuv_to_rgb(planes, format, ColourTags(), 6)
+    rgb = yuv_to_rgb(planes, format, tags, 6)
     assert rgb.shape == (2, 3, 3, 6, 9)
-    torch.testing.assert_close(
-        rgb[1, 2], yuv_to_rgb([plane[1, 2] for plane in planes], format, ColourTags(), 6)
-    )
-    assert [plane.shape for plane in rgb_to_yuv(rgb, format, ColourTags(), 6)] == [
-        plane.shape for plane in planes
-    ]
+    torch.testing.assert_close(rgb[1, 2], yuv_to_rgb([plane[1, 2] for plane in planes], format, tags, 6))
+    assert [each.shape for each in rgb_to_yuv(rgb, format, tags, 6)] == [each.shape for each in planes]
 
 
 # ---- chroma siting ----
 
 SUBSAMPLED = {"yuv420p": (1, 1), "yuv422p": (1, 0), "yuv440p": (0, 1), "yuv411p": (2, 0), "yuv410p": (2, 2)}
-SITES = {
-    1: ("left", "middle"),
-    2: ("middle", "middle"),
-    3: ("left", "top"),
-    4: ("middle", "top"),
-    5: ("left", "bottom"),
-    6: ("middle", "bottom"),
-}
+SITES = [  # of chroma locations 1 to 6: right, down, and swscale's word
+    *(("left", "middle", "left"), ("middle", "middle", "center"), ("left", "top", "topleft")),
+    *(("middle", "top", "top"), ("left", "bottom", "bottomleft"), ("middle", "bottom", "bottom")),
+]
 
 
 def subsampled(name):
@@ -217,20 +198,20 @@ def sites(count, shift, where):
 
 
 @pytest.mark.parametrize("height, width", [(24, 32), (25, 35)])
-@pytest.mark.parametrize("location", SITES)
+@pytest.mark.parametrize("location, across, down", [(at, *site[:2]) for at, site in enumerate(SITES, 1)])
 @pytest.mark.parametrize("name", SUBSAMPLED)
-def test_a_ramp_keeps_its_place_through_chroma_sampling(name, location, height, width):
+def test_a_ramp_keeps_its_place_through_chroma_sampling(name, location, across, down, height, width):
     format, tags = subsampled(name), ColourTags(chroma_location=location)
     rows, columns = format.plane_size(1, height, width)
-    x = sites(columns, format.chroma_width_shift, SITES[location][0])
-    y = sites(rows, format.chroma_height_shift, SITES[location][1])
+    x = sites(columns, format.chroma_width_shift, across)
+    y = sites(rows, format.chroma_height_shift, down)
     small = torch.tensor(3 * y[:, None] + 2 * x, dtype=torch.float32)
     full = torch.tensor(3.0 * np.arange(height)[:, None] + 2.0 * np.arange(width), dtype=torch.float32)
     inside = (slice(4, -4), slice(4, -4))  # beyond the outermost sites the edge value continues
     torch.testing.assert_close(upsample_chroma(small, format, tags, height, width)[inside], full[inside])
-    down = downsample_chroma(full, format, tags)
-    assert down.shape == small.shape
-    torch.testing.assert_close(down[2:-2, 2:-2], small[2:-2, 2:-2])
+    resampled = downsample_chroma(full, format, tags)
+    assert resampled.shape == small.shape
+    torch.testing.assert_close(resampled[2:-2, 2:-2], small[2:-2, 2:-2])
 
 
 def test_untagged_chroma_lies_left():
@@ -244,12 +225,9 @@ def test_flat_chroma_stays_flat_to_the_edges(name):
     flat = torch.full((5, 7), 77.0)
     for location in range(7):
         tags = ColourTags(chroma_location=location)
-        torch.testing.assert_close(
-            downsample_chroma(flat, subsampled(name), tags).unique(), torch.tensor([77.0])
-        )
-        torch.testing.assert_close(
-            upsample_chroma(flat[:2, :2], subsampled(name), tags, 5, 7).unique(), torch.tensor([77.0])
-        )
+        small = downsample_chroma(flat, subsampled(name), tags)
+        for plane in (small, upsample_chroma(flat[:2, :2], subsampled(name), tags, 5, 7)):
+            torch.testing.assert_close(plane.unique(), torch.tensor([77.0]))
 
 
 def test_one_pixel_frames_convert():
@@ -279,12 +257,10 @@ def swscale(planes, source, target, options):
         rows = np.frombuffer(plane, dtype=np.uint8).reshape(plane.height, plane.line_size)
         rows[:, : samples.shape[1]] = samples
     graph = av.filter.Graph()
-    buffer = graph.add_buffer(
-        width=width, height=height, format=av.VideoFormat(source), time_base=Fraction(1, 25)
-    )
-    scale = graph.add(
-        "scale", f"flags=bilinear+accurate_rnd+full_chroma_int+full_chroma_inp+bitexact:{options}"
-    )
+    facts = {"format": av.VideoFormat(source), "time_base": Fraction(1, 25)}
+    buffer = graph.add_buffer(width=width, height=height, **facts)
+    flags = "bilinear+accurate_rnd+full_chroma_int+full_chroma_inp+bitexact"
+    scale = graph.add("scale", f"flags={flags}:{options}")
     graph.link_nodes(buffer, scale, graph.add("format", target), graph.add("buffersink")).configure()
     graph.push(frame)
     graph.push(None)
@@ -295,10 +271,7 @@ def swscale(planes, source, target, options):
     ]
 
 
-@pytest.mark.parametrize(
-    "location, word",
-    [(1, "left"), (2, "center"), (3, "topleft"), (4, "top"), (5, "bottomleft"), (6, "bottom")],
-)
+@pytest.mark.parametrize("location, word", [(at, site[2]) for at, site in enumerate(SITES, 1)])
 @pytest.mark.parametrize("name", SUBSAMPLED)
 def test_chroma_sampling_is_that_of_swscale(name, location, word):
     format, tags = subsampled(name), ColourTags(chroma_location=location)

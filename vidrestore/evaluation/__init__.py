@@ -28,7 +28,7 @@ def _tables() -> Any:
 
 
 def suites() -> dict[str, str]:
-    """Return the names of the suites, `bundled` and every table of a paper, each with what it is."""
+    """Return the suites by name, each with a description: `bundled` and every table of a paper."""
     tables = {name: _tables().read_table(name).title for name in _tables().table_names()}
     return {"bundled": "all that ships, on held-out clips"} | tables
 
@@ -49,13 +49,11 @@ def evaluate(
     """Evaluate `weights` by a `suite`, or on the held-out data of a training configuration `config`.
 
     `data` is the folder of the test data; None for the configuration's own. `systems` and `sets` choose rows
-    of a paper's table.
-    With `reference`, `videos` are compared with that video instead. `on_progress` is called with a line of
-    text as the work proceeds.
+    of a paper's table. With `reference`, `videos` are compared with that video instead. `on_progress` is
+    called with a line of text as the work proceeds.
 
-    Raises OptionError for an unknown suite, system or set and for options that the suite doesn't
-    take, ConfigError or DatasetError if data is missing, CheckpointError for weights that are missing or
-    don't fit.
+    Raises OptionError for an unknown suite, system or set and for options that the suite doesn't take,
+    ConfigError or DatasetError if data is missing, CheckpointError for weights that are missing or don't fit.
     """
     if reference is not None:
         if suite or config or weights or data:

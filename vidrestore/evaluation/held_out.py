@@ -1,6 +1,4 @@
-"""Measure weights on the held-out data of their training configuration, beside the values of their card: one
-configuration, or the suite `bundled`.
-"""
+"""Measure weights on the held-out data of their training configuration, beside the values of their card."""
 
 from __future__ import annotations
 
@@ -21,6 +19,7 @@ from vidrestore.weights.manifest import Card
 
 AGREEMENT = 0.02  # dB; more than half-precision files and another processor change a value
 HELD_OUT = "held-out"  # prefix of these values' names on a card
+OnProgress = Callable[[str], None]
 # settings that the cards of some weights have, at what is now the only value
 FORMER = {
     'schedule = "cosine"',
@@ -32,10 +31,8 @@ FORMER = {
 
 
 def recipe_of(card: Card) -> RunConfig:
-    """Return the configuration that the weights were trained with, from their card.
-
-    Its folders are relative to the working folder, or to `examples/train` of the checkout if they are only
-    there. Raises ConfigError if the card has no configuration.
+    """Return the configuration that the weights were trained with, from their card. Its folders are relative
+    to the working folder, or to `examples/train` if only that has them. Raises ConfigError without one.
     """
     text = card.training.get("configuration")
     if not isinstance(text, str):
@@ -60,46 +57,39 @@ def held_out_rows(config: RunConfig, model: Model, data: Path | None = None) -> 
     `data`.
 
     They are compared with the card's only if the weights were trained with this configuration and the clips
-    are its own. Raises ConfigError if the clips are missing, CheckpointError if the configuration is of
-    another family or task than the weights.
+    are its own. Raises ConfigError if the clips are missing, CheckpointError for weights of another family or
+    task.
     """
     card = model.card
-    for what, found, fitting in (
-        ("family", card.family, (config.family,)),
-        ("task", card.task, (config.task, ANY_TASK)),
-    ):
+    tasks = (config.task, ANY_TASK)
+    for part, found, fitting in (("family", card.family, (config.family,)), ("task", card.task, tasks)):
         if found not in fitting:
             raise CheckpointError(
-                f"{card.name}: weights of the {what} {found!r}, but {config.path} is for {fitting[0]!r}; "
+                f"{card.name}: weights of the {part} {found!r}, but {config.path} is for {fitting[0]!r}; "
                 "name others with `weights`"
             )
     here, own_clips = with_clips(config, data)
     listed = None
-    if own_clips and "configuration" in model.card.training:
-        own = recipe_of(model.card)
+    if own_clips and "configuration" in card.training:
+        own = recipe_of(card)
         if (own.data, own.training) == (config.data, config.training):
-            measured_before = model.card.measured.items()
-            listed = {name: values for name, values in measured_before if name.startswith(HELD_OUT)}
+            listed = {name: each for name, each in card.measured.items() if name.startswith(HELD_OUT)}
     metrics = measured_metrics(here, model)
     for name in dict.fromkeys((*metrics, *(listed or ()))):
         measured, expected = metrics.get(name, {}), (listed or {}).get(name, {})
         verdict: Verdict = "" if listed is None else "not listed"
         if expected:
             verdict = "agrees" if agree(measured, expected) else "differs"
-        yield Row(config.family, name, measured, expected, model.card.name, verdict)
+        yield Row(config.family, name, measured, expected, card.name, verdict)
 
 
 def with_clips(config: RunConfig, data: Path | None) -> tuple[RunConfig, bool]:
-    """Return the configuration with the clips of the folder `data`, and True if its held-out clips are among
-    them.
-
-    If they are not, all clips of the folder are held out. A configuration for a paper's dataset looks for
-    that dataset in the folder.
+    """Return the configuration with the clips, or the paper's dataset, of the folder `data`, and True if its
+    held-out clips are among them; if not, all clips are held out.
     """
     if isinstance(config.data, SetConfig):
-        return (
-            config if data is None else replace(config, data=replace(config.data, folder=str(data.resolve())))
-        ), True
+        moved = config.data if data is None else replace(config.data, folder=str(data.resolve()))
+        return replace(config, data=moved), True
     if data is None:
         for folder in (config.folder / name for name in config.data.clip_folders):
             if not folder.is_dir():
@@ -122,15 +112,12 @@ def measured_metrics(config: RunConfig, model: Model) -> dict[str, Values]:
     objective = objective_of(config)
     _, held_out = make_data(config, model.network)
     try:
-        metrics = {
-            "psnr": objective.metrics(model.network, held_out),
-            "before": objective.metrics_before(held_out),
-        }
+        after, before = objective.metrics(model.network, held_out), objective.metrics_before(held_out)
     except ValueError as error:  # the network can't take frames of this size
         raise ConfigError(
             f"{model.card.name}: can't be measured on the data of {config.path}: {error}"
         ) from error
-    return objective.card_metrics({part: rounded_metrics(values) for part, values in metrics.items()})
+    return objective.card_metrics({"psnr": rounded_metrics(after), "before": rounded_metrics(before)})
 
 
 def agree(measured: Values, expected: Values) -> bool:
@@ -139,8 +126,6 @@ def agree(measured: Values, expected: Values) -> bool:
         name in measured and abs(measured[name] - value) <= AGREEMENT for name, value in expected.items()
     )
 
-
-OnProgress = Callable[[str], None]
 
 PROTOCOL = (
     "held-out clips, degradations with fixed seeds and PSNR as in the weights' training configuration",
@@ -152,9 +137,8 @@ OTHER_CLIPS = "other clips than those of the manifest's values, so the two are n
 def evaluate_bundled(
     weights: Sequence[str], data: Path | None, device: str, on_progress: OnProgress
 ) -> Result:
-    """Measure the weights named, each on the held-out data of its training configuration.
-
-    Without names, measure all weights of the manifest that are on this machine.
+    """Measure weights on the held-out data of their training configurations; by default all weights of the
+    manifest that are on this machine.
     """
     absent = [] if weights else [name for name, card in read_manifest().items() if locate(card) is None]
     names = weights or [name for name in read_manifest() if name not in absent]
@@ -166,9 +150,8 @@ def evaluate_bundled(
 def evaluate_recipe(
     config: Path, weights: Sequence[str], data: Path | None, device: str, on_progress: OnProgress
 ) -> Result:
-    """Measure weights on the held-out data of one training configuration.
-
-    Without names, measure the manifest's weights that bear the configuration's name.
+    """Measure weights on the held-out data of one training configuration; by default the manifest's weights
+    of the configuration's name.
     """
     recipe = read_config(config)
     if not weights and recipe.name not in read_manifest():

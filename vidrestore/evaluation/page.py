@@ -1,7 +1,5 @@
-"""An evaluation as one self-contained HTML page: table, pictures with a slider, error maps, curves.
-
-The page has no external files and makes no network requests. Its numbers are those of the JSON, which it
-holds as well (the element `result`).
+"""An evaluation as one HTML page: table, pictures with a slider, error maps, curves, and the JSON. It has no
+external files and makes no network requests.
 """
 
 from __future__ import annotations
@@ -13,6 +11,7 @@ from hashlib import sha256
 from html import escape
 from importlib.resources import files
 from itertools import compress, groupby
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -42,14 +41,17 @@ UNITS = {
 
 
 def generator(made: str) -> str:
-    """Return the tag that says what made a page, by which the same command knows its own."""
+    """Return the tag by which a command recognises a page that it made."""
     return f'<meta name="generator" content="vidrestore {escape(made)}">'
 
 
 def page(result: Result, made: str = "eval") -> str:
     """Return the HTML of the page; `made` is for its generator tag."""
     pictures: dict[str, str] = {}
-    body = [_head(result), _table(result), *_comparisons(result, pictures), *_charts(result)]
+    lines = "".join(f"<li>{escape(line)}</li>" for line in (*result.protocol, *result.notes))
+    source = f"<p>{escape(result.source)}</p>" if result.source else ""
+    head = f'<h1>{escape(result.title)}</h1>{source}<ul class="protocol">{lines}</ul>'
+    body = [head, _table(result), *_comparisons(result, pictures), *_charts(result)]
     parts = {
         "generator": generator(made),
         "title": escape(result.title),
@@ -74,28 +76,19 @@ def _in_script(text: str) -> str:
     return text.replace("</", "<\\/").replace("<!--", "<\\u0021--")
 
 
-def _head(result: Result) -> str:
-    source = f"<p>{escape(result.source)}</p>" if result.source else ""
-    lines = "".join(f"<li>{escape(line)}</li>" for line in (*result.protocol, *result.notes))
-    return f'<h1>{escape(result.title)}</h1>{source}<ul class="protocol">{lines}</ul>'
-
-
 def _table(result: Result) -> str:
-    heads = [*NAMES]
-    for metric in result.metrics:
-        heads += [UNITS.get(metric, metric), result.against]
-    heads.append("verdict")
+    units = [text for metric in result.metrics for text in (UNITS.get(metric, metric), result.against)]
+    heads = [*NAMES, *units, "verdict"]
     rows = [_cells(result, row) for row in result.rows]
     filled = [any(cells[at][1] for cells in rows) for at in range(len(heads))]
     if result.suite == "report":  # the title names them
         filled[: len(NAMES)] = [False] * len(NAMES)
     head = "".join(f"<th>{escape(each)}</th>" for each in compress(heads, filled))
-    body = "".join(
-        f"<tr{_kind(row)}>"
-        + "".join(f"<td{kind}>{text}</td>" for kind, text in compress(cells, filled))
-        + "</tr>"
-        for row, cells in zip(result.rows, rows, strict=True)
-    )
+    body = ""
+    for row, cells in zip(result.rows, rows, strict=True):
+        kind = f' class="{row.verdict.replace(" ", "-")}"' if row.verdict else ""
+        shown = "".join(f"<td{attributes}>{text}</td>" for attributes, text in compress(cells, filled))
+        body += f"<tr{kind}>{shown}</tr>"
     table = f'<table id="figures"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>'
     return f'<div class="wide">{table}</div>'
 
@@ -110,29 +103,18 @@ def _cells(result: Result, row: Row) -> list[tuple[str, str]]:
     return [*cells, ("", escape(row.verdict))]
 
 
-def _kind(row: Row) -> str:
-    return f' class="{row.verdict.replace(" ", "-")}"' if row.verdict else ""
-
-
 def _comparisons(result: Result, pictures: dict[str, str]) -> Iterator[str]:
-    """Yield a heading and the comparisons, before and after, of systems that change something; `COMPARISONS`
-    at most.
-    """
+    """Yield a heading and at most `COMPARISONS` comparisons, of systems that change something."""
     compared = [clip for clip in result.clips if clip.comparison is not None and clip.system != GIVEN]
     if compared:
+        sides = "before on the left, after on the right"
+        if result.suite == "reference":
+            sides = "the reference on the left, the video on the right"
         limit = f" The first {COMPARISONS} of {len(compared)}." if len(compared) > COMPARISONS else ""
-        yield (
-            f"<h2>Pictures</h2><p>Drag: {_sides(result)}.{limit} Large pictures are cut to their middle.</p>"
-        )
+        yield f"<h2>Pictures</h2><p>Drag: {sides}.{limit} Large pictures are cut to their middle.</p>"
     for clip in compared[:COMPARISONS]:
         assert clip.comparison is not None
         yield _comparison(result, clip, clip.comparison, pictures)
-
-
-def _sides(result: Result) -> str:
-    if result.suite == "reference":
-        return "the reference on the left, the video on the right"
-    return "before on the left, after on the right"
 
 
 def _comparison(result: Result, clip: ClipMetrics, comparison: Comparison, pictures: dict[str, str]) -> str:
@@ -168,16 +150,9 @@ def _comparison(result: Result, clip: ClipMetrics, comparison: Comparison, pictu
 
 
 def _place_names(result: Result, clip: ClipMetrics) -> list[str]:
-    """Test set, clip and setting, as far as there are any."""
-    return [
-        part
-        for part in (
-            clip.test_set,
-            clip.clip,
-            f"{result.column} {clip.column}".strip() if clip.column else "",
-        )
-        if part
-    ]
+    """Return test set, clip and setting, without empty ones."""
+    column = f"{result.column} {clip.column}".strip() if clip.column else ""
+    return [part for part in (clip.test_set, clip.clip, column) if part]
 
 
 def _system(result: Result, clip: ClipMetrics) -> str:
@@ -204,8 +179,8 @@ def _picture_key(picture: Picture, pictures: dict[str, str]) -> str:
 def _charts(result: Result) -> Iterator[str]:
     """Yield one chart per metric and clip, with the curves of all systems; `CHARTS` at most."""
     videos = [clip for clip in result.clips if any(len(values) > 1 for values in clip.frames.values())]
-    videos.sort(key=_clip_and_setting)
-    groups = [list(clips) for _, clips in groupby(videos, key=_clip_and_setting)]
+    key = attrgetter("test_set", "clip", "column")
+    groups = [list(clips) for _, clips in groupby(sorted(videos, key=key), key)]
     charts = [(metric, clips) for clips in groups for metric in clips[0].frames]
     if charts:
         limit = f" The first {CHARTS} of {len(charts)}." if len(charts) > CHARTS else ""
@@ -215,10 +190,6 @@ def _charts(result: Result) -> Iterator[str]:
         title = ", ".join([*_place_names(result, clips[0]), unit])
         curves = {_system(result, clip): clip.reported(metric) for clip in clips}
         yield f"<section><h3>{escape(title)}</h3>{chart(title, unit, curves)}</section>"
-
-
-def _clip_and_setting(clip: ClipMetrics) -> tuple[str, str, str]:
-    return clip.test_set, clip.clip, clip.column
 
 
 # R, G, B of the error map's colours at even steps, from purple (no error) to yellow.
@@ -231,9 +202,8 @@ def data_uri(picture: NDArray[np.uint8]) -> str:
 
 
 def error_map(picture: NDArray[np.uint8], reference: NDArray[np.uint8], most: float) -> NDArray[np.uint8]:
-    """Return the mean absolute difference of R, G, B, (H, W, 3) each, as colours.
-
-    Purple is no difference, yellow a difference of `most` grey levels and more.
+    """Return the mean absolute difference of R, G, B, (H, W, 3) each, as colours: purple is no difference,
+    yellow a difference of `most` grey levels and more.
     """
     error: NDArray[Any] = np.abs(picture.astype(np.int16) - reference).sum(2)
     steps = np.arange(3 * 255 + 1) / (3 * most)  # every possible sum over R, G, B

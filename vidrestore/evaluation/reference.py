@@ -1,8 +1,7 @@
 """Compare videos with a clean reference frame by frame: PSNR, SSIM, and VMAF by an FFmpeg that has libvmaf.
 
 libvmaf is given the gray picture (BT.601 of 8-bit R, G, B, weighted as in `sequence_frames.grey`) in limited
-range, 16 to 235, in 8 bits, and uses its default model (vmaf_v0.6.1). VMAF measures motion, so the frames of
-a clip must be added in order.
+range, in 8 bits, and uses its default model (vmaf_v0.6.1). VMAF measures motion: frames are added in order.
 """
 
 from __future__ import annotations
@@ -10,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
+from itertools import chain, zip_longest
 from pathlib import Path
 
 import torch
@@ -35,11 +35,14 @@ def compare_videos(videos: Sequence[Path], reference: Path, on_progress: Callabl
         raise OptionError(
             "`reference`: name the video to compare: `vidrestore eval a.mp4 --reference clean.mp4`"
         )
-    clips = [
-        _clip(video, title, reference, on_progress)
-        for video, title in zip(videos, titles(videos), strict=True)
-    ]
-    rows = [_row(clip) for clip, _ in clips]
+    names = [video.name for video in videos]
+    titles = [each.name if names.count(each.name) == 1 else str(each) for each in videos]
+    clips = [_clip(*each, reference, on_progress) for each in zip(videos, titles, strict=True)]
+    rows = []
+    for clip, _ in clips:
+        psnrs = clip.frames["psnr"]
+        means = rounded({**clip.means, "psnr_mse": psnr_of_mean(psnrs)})
+        rows.append(Row("", clip.clip, means, count=len(psnrs)))
     with_vmaf = any("vmaf" in clip.frames for clip, _ in clips)
     protocol = (
         "psnr: of 8-bit R'G'B', all samples, mean over the frames that differ; psnr_mse: of the mean squared "
@@ -59,17 +62,6 @@ def compare_videos(videos: Sequence[Path], reference: Path, on_progress: Callabl
     )
 
 
-def titles(videos: Sequence[Path]) -> list[str]:
-    """Return titles of videos: their names, or their paths if several have the same name."""
-    names = [video.name for video in videos]
-    return [name if names.count(name) == 1 else str(video) for video, name in zip(videos, names, strict=True)]
-
-
-def _row(clip: ClipMetrics) -> Row:
-    psnrs = clip.frames["psnr"]
-    return Row("", clip.clip, rounded({**clip.means, "psnr_mse": psnr_of_mean(psnrs)}), count=len(psnrs))
-
-
 def _notes(clip: ClipMetrics, late: float, reference: Path) -> Iterator[str]:
     equal = clip.frames["psnr"].count(math.inf)
     if 0 < equal < len(clip.frames["psnr"]):
@@ -87,8 +79,8 @@ def _clip(
     """Return the measurements, and by how many seconds times of frames differ at most, from the first on."""
     values: dict[str, list[float]] = {"psnr": [], "ssim": []}
     comparison: Comparison | None = None
-    ones, others = timed_frames(str(video)), timed_frames(str(reference))
-    one, other = next(ones, None), next(others, None)
+    pairs = zip_longest(timed_frames(str(video)), timed_frames(str(reference)))
+    one, other = first = next(pairs, (None, None))
     if one is None or other is None:
         raise MediaError(f"{title if one is None else reference.name}: has no frame to compare")
     if one[1].shape != other[1].shape:
@@ -98,10 +90,14 @@ def _clip(
         )
     shape, shift, late = one[1].shape, one[0] - other[0], 0.0
     with ExitStack() as stack:
-        vmaf = None
-        if min(shape[1:]) >= SMALLEST and ffmpeg_with_vmaf():
-            vmaf = stack.enter_context(Vmaf(*shape[1:]))
-        while one is not None and other is not None:
+        can = min(shape[1:]) >= SMALLEST and ffmpeg_with_vmaf()
+        vmaf = stack.enter_context(Vmaf(*shape[1:])) if can else None
+        for one, other in chain([first], pairs):
+            if one is None or other is None:
+                shorter = title if one is None else reference.name
+                raise MediaError(
+                    f"{shorter}: ends after {len(values['psnr'])} frames, but the other video is longer"
+                )
             restored, clean = one[1], other[1]
             late = max(late, abs(one[0] - other[0] - shift))
             pictures = channels_last(restored), channels_last(clean)
@@ -114,12 +110,6 @@ def _clip(
             if vmaf:
                 vmaf.add(gray_levels(restored).numpy(), gray_levels(clean).numpy())
             on_progress(f"{title}: frame {len(values['psnr'])}")
-            one, other = next(ones, None), next(others, None)
-        if (one is None) != (other is None):
-            shorter = title if one is None else reference.name
-            raise MediaError(
-                f"{shorter}: ends after {len(values['psnr'])} frames, but the other video is longer"
-            )
         frames = {name: tuple(values) for name, values in values.items() if values}
         if vmaf:
             frames["vmaf"] = vmaf.values(torch.get_num_threads())

@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from fractions import Fraction
 from hashlib import sha256
 from itertools import islice
@@ -46,30 +46,18 @@ PATCH = 16  # pixels
 MEDIAN_OF_NORMAL = 0.6745  # median magnitude of a standard normal distribution
 
 
-@dataclass
-class Measurement:
-    """The measurements of one video: its noise, its flicker by frame, and its first frame."""
-
-    estimator: NoiseEstimator
-    flicker: list[float] = field(default_factory=list)
-    picture: NDArray[np.uint8] | None = None
-
-
-@dataclass
+@dataclass(frozen=True)
 class Sample:
-    """One place of a video before and after; `whole` is the whole frame downscaled, if the page crops it."""
+    """One place of a video: its noise before and after, and the clips that the page shows."""
 
-    frame: int
-    sides: tuple[Measurement, Measurement]
-    whole: Comparison | None = None
+    noise: tuple[float, float]
+    clips: tuple[ClipMetrics, ...]
 
 
 def write_report(
     path: str, summary: Summary, task: str, options: RestoreOptions, more: Iterable[str] = ()
 ) -> None:
-    """Write the page about the finished output of `summary` to `path`, with `more` lines about the run.
-    Raises MediaError.
-    """
+    """Write the page about a finished output, with `more` lines about it. Raises MediaError."""
     found = describe(summary, task, options)
     _write(path, replace(found, protocol=(*found.protocol, *more)), summary.output)
 
@@ -79,7 +67,7 @@ def _write(path: str, found: Result, output: str) -> None:
 
 
 def made_of(output: str) -> str:
-    """Return what the generator tag of a page about an output says: a page about another is not replaced."""
+    """Return the generator tag's text on a page about an output; a page about another is not replaced."""
     return f"report {sha256(os.fsencode(os.path.realpath(output))).hexdigest()[:16]}"
 
 
@@ -92,39 +80,28 @@ def write_plan_report(path: str, task: str, source: str, output: str, lines: Seq
 def describe(summary: Summary, task: str, options: RestoreOptions) -> Result:
     """Return the content of the page. Both videos are decoded up to the last sample."""
     starts = sample_starts(summary)
-    samples = list(_samples(summary, starts, options))
+    samples = list(_samples(summary, starts, task, options))
     title = os.path.basename(summary.source)
-    values = [_values([sample.sides[side] for sample in samples]) for side in (0, 1)]
-    rates = [_bitrate(path) if summary.frames > 1 else None for path in (summary.source, summary.output)]
-    for measured, rate in zip(values, rates, strict=True):
-        if rate is not None:
-            measured["bitrate"] = rate
-    row = Row(task, title, rounded(values[1]), rounded(values[0]), options.model or "")
+    clips = tuple(clip for sample in samples for clip in sample.clips)
+    values = []
+    for side, (path, system) in enumerate(((summary.source, GIVEN), (summary.output, task))):
+        changes = [each for clip in clips if clip.system == system for each in clip.frames.get("flicker", ())]
+        measured = {"noise": fmean(sample.noise[side] for sample in samples)}
+        measured |= {"flicker": fmean(changes)} if changes else {}
+        rate = _bitrate(path) if summary.frames > 1 else None
+        values.append(rounded(measured | ({} if rate is None else {"bitrate": rate})))
+    row = Row(task, title, values[1], values[0], options.model or "")
     return Result(
         "report",
         f"{title}: {task}",
         "before",
         (row,),
         tuple(_settings(summary, options)),
-        tuple(_notes(summary)),
+        (*filter(None, [summary.damage]), *["restored by an earlier run"] * summary.before),
         os.path.basename(summary.output),
-        tuple(clip for sample in samples for clip in _clips(sample, task)),
+        clips,
         {GIVEN: "before", task: task},
     )
-
-
-def _clips(sample: Sample, task: str) -> Iterator[ClipMetrics]:
-    """Yield the whole frame of a sample if it is cropped, then its flicker before and after with the cropped
-    frame.
-    """
-    (given, before), (restored, after) = ((side.picture, side.flicker) for side in sample.sides)
-    assert given is not None and restored is not None
-    at, shown = f"from frame {sample.frame} on", Comparison(sample.frame, given, restored)
-    if sample.whole:
-        yield ClipMetrics(task, "", "", "the whole frame, smaller", {}, "", sample.whole)
-    yield ClipMetrics(GIVEN, "", "", at, {"flicker": tuple(before)} if before else {})
-    yield ClipMetrics(task, "", "", at, {"flicker": tuple(after)} if after else {})
-    yield ClipMetrics(task, "", "", "", {}, "", shown)
 
 
 def sample_starts(summary: Summary) -> list[int]:
@@ -136,8 +113,8 @@ def sample_starts(summary: Summary) -> list[int]:
     return sorted(starts)[:: max(1, len(starts) // SAMPLES)][:SAMPLES]
 
 
-def _samples(summary: Summary, starts: Sequence[int], options: RestoreOptions) -> Iterator[Sample]:
-    """Yield each sample with its pictures and measurements; both videos are read in step."""
+def _samples(summary: Summary, starts: Sequence[int], task: str, options: RestoreOptions) -> Iterator[Sample]:
+    """Yield each sample; both videos are read in step."""
     with ExitStack() as open_:
         first = open_.enter_context(reader_of(summary.source, options))
         second = open_.enter_context(VideoReader(summary.output))
@@ -152,45 +129,50 @@ def _samples(summary: Summary, starts: Sequence[int], options: RestoreOptions) -
             taken = list(islice(pairs, max(1, min(SAMPLE_FRAMES, following - start))))
             at = start + len(taken)
             if taken:
-                yield _sample(start, taken, videos)
+                yield _sample(start, taken, videos, task)
 
 
-def _sample(start: int, pairs: list[tuple[Frame, Frame]], videos: tuple[VideoInfo, VideoInfo]) -> Sample:
-    sides = (
-        Measurement(NoiseEstimator(videos[0].format.unit)),
-        Measurement(NoiseEstimator(videos[1].format.unit)),
-    )
-    buffers: tuple[list[Tensor], list[Tensor]] = ([], [])
-    for pair in pairs:
-        for side, video, frame, planes in zip(sides, videos, pair, buffers, strict=True):
-            side.estimator.add(frame.planes[0])
-            planes += planes_to_grey(frame.planes[:1], video.format)
-    if buffers[0][0].shape == buffers[1][0].shape:
-        add_flicker(sides, buffers)
-    scale = Fraction(videos[1].height, videos[0].height)
-    before, after = pairs[0]
-    shown = enlarged_frame(before, videos[0], scale), after
+def _sample(
+    start: int, pairs: list[tuple[Frame, Frame]], videos: tuple[VideoInfo, VideoInfo], task: str
+) -> Sample:
+    noise, planes = [], []
+    for frames, video in zip(zip(*pairs, strict=True), videos, strict=True):
+        estimator = NoiseEstimator(video.format.unit)
+        for frame in frames:
+            estimator.add(frame.planes[0])
+        noise.append(estimator.sigma())
+        planes.append(
+            torch.cat([planes_to_grey(frame.planes[:1], video.format)[0][None] for frame in frames])
+        )
+    changes = flicker_of(planes[0], planes[1]) if planes[0].shape == planes[1].shape else ((), ())
+    shown = enlarged_frame(pairs[0][0], videos[0], Fraction(videos[1].height, videos[0].height)), pairs[0][1]
     pictures = [channels_last(picture_of(*each)) for each in zip(shown, videos, strict=True)]
     height, width = (min(sizes) for sizes in zip(*(picture.shape[:2] for picture in pictures), strict=True))
-    sides[0].picture, sides[1].picture = (picture[:height, :width] for picture in pictures)
-    small = [_small(picture[:height, :width]) for picture in pictures]
-    cut = height > LARGEST[0] or width > LARGEST[1]
-    return Sample(start, sides, Comparison(start, small[0], small[1]) if cut else None)
+    given, restored = (picture[:height, :width] for picture in pictures)
+    clips = []
+    if height > LARGEST[0] or width > LARGEST[1]:  # the page crops it
+        whole = Comparison(start, _small(given), _small(restored))
+        clips.append(ClipMetrics(task, "", "", "the whole frame, smaller", {}, "", whole))
+    for system, values in zip((GIVEN, task), changes, strict=True):
+        metrics = {"flicker": values} if values else {}
+        clips.append(ClipMetrics(system, "", "", f"from frame {start} on", metrics))
+    clips.append(ClipMetrics(task, "", "", "", {}, "", Comparison(start, given, restored)))
+    return Sample((noise[0], noise[1]), tuple(clips))
 
 
-def add_flicker(both: Sequence[Measurement], buffers: Sequence[list[Tensor]]) -> None:
-    """Add the flicker of the buffered frames after the first."""
-    if len(buffers[0]) > 1 and min(buffers[0][0].shape) >= PATCH:
-        source = torch.stack(buffers[0])
-        positions = matched_positions(source, Grid(source.shape[1], source.shape[2], PATCH, PATCH))
-        for side, planes in zip(both, buffers, strict=True):
-            side.flicker += flicker(torch.stack(planes), positions)
+def flicker_of(source: Tensor, restored: Tensor) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Return the flicker of two planes (T, H, W) after the first frame, by the source's motion. Empty for one
+    frame, and for planes smaller than a patch.
+    """
+    count, height, width = source.shape
+    if count < 2 or min(height, width) < PATCH:
+        return (), ()
+    positions = matched_positions(source, Grid(height, width, PATCH, PATCH))
+    return tuple(flicker(source, positions)), tuple(flicker(restored, positions))
 
 
 def flicker(plane: Tensor, positions: Tensor) -> list[float]:
-    """Return the flicker of each frame after the first of a plane (T, H, W), at the patch positions (T, S,
-    2).
-    """
+    """Return the flicker of each frame after the first of a plane (T, H, W), at patch positions (T, S, 2)."""
     changes = gather(plane, positions, PATCH).mean(2).diff(dim=1).abs()  # (S, T - 1)
     return [float(value) / MEDIAN_OF_NORMAL for value in changes.median(dim=0).values]
 
@@ -203,12 +185,6 @@ def _small(picture: NDArray[np.uint8]) -> NDArray[np.uint8]:
     mixed = torch.einsum("ih,hwc,jw->ijc", down.float(), torch.from_numpy(picture).float(), right.float())
     smaller: NDArray[np.uint8] = mixed.round().to(torch.uint8).numpy()
     return smaller
-
-
-def _values(sides: Sequence[Measurement]) -> dict[str, float]:
-    changes = [value for side in sides for value in side.flicker]
-    noise = fmean(side.estimator.sigma() for side in sides)
-    return {"noise": noise} | ({"flicker": fmean(changes)} if changes else {})
 
 
 def _bitrate(path: str) -> float | None:
@@ -241,10 +217,3 @@ def _in_words(value: Any) -> str:
         parts = asdict(value).items()
         return " ".join(f"{name}={each}" for name, each in parts if each not in (None, False, 0, {}))
     return ",".join(sorted(value)) if isinstance(value, frozenset) else str(value)
-
-
-def _notes(summary: Summary) -> Iterator[str]:
-    if summary.damage:
-        yield summary.damage
-    if summary.before:
-        yield "restored by an earlier run"

@@ -1,6 +1,4 @@
-"""Systems to measure, and the results: one row per system and test set, beside the value of the paper or
-manifest.
-"""
+"""Systems to measure, and the results: one row per system and test set, beside a reference value."""
 
 from __future__ import annotations
 
@@ -9,7 +7,7 @@ import io
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from statistics import fmean
 from typing import Any, Literal
@@ -32,9 +30,7 @@ DECIMALS = {"psnr": 3, "ssim": 5, "noise": 2, "flicker": 2, "bitrate": 1}
 @dataclass(frozen=True)
 class Row:
     """One system on one test set. `reference` holds the paper's or manifest's values; either side may lack
-    metrics.
-
-    `verdict` says if the two agree; it is empty unless they are of the same network on the same data.
+    metrics. `verdict` is empty unless both are of the same network on the same data.
     """
 
     system: str
@@ -48,10 +44,8 @@ class Row:
 
 @dataclass(frozen=True)
 class Comparison:
-    """One frame to look at, (H, W, 3) uint8 each: the system's input, its output, and the clean frame if
-    known.
-
-    The input of an enlarging system is enlarged to the size of the others.
+    """One frame to look at, (H, W, 3) uint8 each: the system's input (enlarged if need be), its output, and
+    the clean frame if known.
     """
 
     frame: int
@@ -62,9 +56,7 @@ class Comparison:
 
 @dataclass(frozen=True)
 class ClipMetrics:
-    """One system on one clip or picture: the values of every metric by frame. `column` is the setting, as in
-    the table's columns.
-    """
+    """The values of every metric by frame, of one system on one clip or picture; `column` is the setting."""
 
     system: str
     test_set: str
@@ -109,18 +101,14 @@ class Result:
         return tuple(row for row in self.rows if row.verdict == "differs")
 
     def to_dict(self) -> dict[str, Any]:
-        """Return `version` and the fields of this class as JSON values; a value that isn't finite, such as
-        the PSNR of equal pictures, is None.
-        """
-        return {"version": VERSION} | {
-            item.name: _as_json(getattr(self, item.name)) for item in fields(Result)
-        }
+        """Return `version` and the fields as JSON values; a value that isn't finite is None."""
+        return {"version": VERSION} | {name: _as_json(value) for name, value in vars(self).items()}
 
     def to_json(self) -> str:
         return json.dumps(self.to_dict(), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
 
     def to_csv(self) -> str:
-        """Return one CSV line per row; columns psnr, psnr_published, ... per metric, empty if there is no
+        """Return one CSV line per row, with columns psnr, psnr_published, ... per metric, empty without
         value.
         """
         names = [column for metric in self.metrics for column in (metric, f"{metric}_{self.against}")]
@@ -128,25 +116,20 @@ class Result:
         writer = csv.writer(stream, lineterminator="\n")
         writer.writerow(["system", "on", "weights", *names, "verdict", "count"])
         for row in self.rows:
-            values = [
-                values.get(metric, "") for metric in self.metrics for values in (row.measured, row.reference)
-            ]
+            sides = row.measured, row.reference
+            values = [side.get(metric, "") for metric in self.metrics for side in sides]
             writer.writerow([row.system, row.on, row.weights, *values, row.verdict, row.count or ""])
         return stream.getvalue()
 
 
 def mean_of_frames(values: Iterable[float]) -> float:
-    """Return the mean of those that are finite (the PSNR of equal pictures is not), or infinity if none
-    is.
-    """
+    """Return the mean of those that are finite (the PSNR of equal pictures is not), else infinity."""
     values = list(values)
     return fmean([value for value in values if math.isfinite(value)] or values)
 
 
 def psnr_of_mean(psnrs: Iterable[float]) -> float:
-    """Return the PSNR in dB of the mean squared error over frames whose PSNR is given; infinite only if all
-    are equal to their references.
-    """
+    """Return the PSNR in dB of the mean squared error over frames; infinite if all equal their references."""
     error = fmean(10 ** (-value / 10) for value in psnrs)  # in squares of the data range
     return -10 * math.log10(error) if error else math.inf
 
@@ -158,10 +141,9 @@ def rounded(values: Values) -> dict[str, float]:
 
 def _as_json(value: Any) -> Any:
     if isinstance(value, ClipMetrics):
-        return plain(
-            {name: part for name, part in vars(value).items() if name != "comparison"}
-            | {"frames": {metric: value.reported(metric) for metric in value.frames}}
-        )
+        frames = {metric: value.reported(metric) for metric in value.frames}
+        parts = vars(value) | {"frames": frames}
+        return plain({name: part for name, part in parts.items() if name != "comparison"})
     if isinstance(value, tuple):
         return [_as_json(item) for item in value]
     return plain(vars(value) if isinstance(value, Row) else value)
@@ -213,9 +195,7 @@ class System:
 
 def with_unique_labels(systems: Sequence[System]) -> list[System]:
     """Return the systems, labelled by their source if another on the same test set has the same weights'
-    name.
-
-        a/dust.safetensors and b/dust.safetensors are both named "dust"
+    name, as of a/dust.safetensors and b/dust.safetensors.
     """
 
     def clash(one: System, other: System) -> bool:

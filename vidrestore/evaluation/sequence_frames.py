@@ -24,9 +24,7 @@ def video_frames(path: str) -> Iterator[Tensor]:
 
 
 def timed_frames(path: str) -> Iterator[tuple[float, Tensor]]:
-    """Yield the frames of a video: seconds, and a picture converted by the video's own matrix and range,
-    (3, H, W) uint8 R, G, B.
-
+    """Yield the frames of a video: seconds, and R, G, B (3, H, W) uint8 by the video's own matrix and range.
     Raises MediaError as soon as decoding finds damage.
     """
     with VideoReader(path) as reader:

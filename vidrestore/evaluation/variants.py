@@ -1,6 +1,4 @@
-"""A sheet of variants of a video at the same crops: as given, each task alone, and all of them at three
-strengths.
-"""
+"""A sheet of variants of a video at the same crops: as given, each task, and all of them, three strengths."""
 
 from __future__ import annotations
 
@@ -54,10 +52,6 @@ class Variant:
         share = "" if self.strength == 1 else f" at strength {self.strength:g}"
         return " + ".join(self.tasks) + share if self.tasks else "as it is"
 
-    def line(self, source: str) -> str:
-        """Return the command for the whole video."""
-        return command_line(source, self.tasks, self.strength) if self.tasks else ""
-
 
 def variants_of(found: Suggestion) -> list[Variant]:
     """Return the variants worth a look: what is sure at three strengths, and each task alone."""
@@ -72,8 +66,7 @@ def variants_of(found: Suggestion) -> list[Variant]:
 def write_sheet(
     path: str, found: Suggestion, places: Sequence[Place], options: RestoreOptions | None = None
 ) -> list[str]:
-    """Write a sheet as .html or .png, and return the names of its variants in order.
-
+    """Write a sheet, a row for each place and a column for each variant, and return the variants' names.
     Raises OptionError or MediaError as `check_sheet` does, MediaError if it can't be written.
     """
     check_sheet(path, found.info.path)
@@ -82,12 +75,13 @@ def write_sheet(
         [_picture(place, each, found.info.video, options or RestoreOptions(), load) for each in variants]
         for place in places
     ]
-    html = Path(path).suffix.lower() == ".html"
-    content = (
-        "\n".join(_page(found, variants, rows)).encode("utf-8", "backslashreplace")
-        if html
-        else png(_contact(rows))
-    )
+    if Path(path).suffix.lower() == ".html":
+        content = "\n".join(_page(found, variants, rows)).encode("utf-8", "backslashreplace")
+    else:
+        framed = [
+            [np.pad(each, ((0, GAP), (0, GAP), (0, 0)), constant_values=255) for each in row] for row in rows
+        ]
+        content = png(np.concatenate([np.concatenate(row, axis=1) for row in framed]))
     write_whole(path, content)
     return [each.name for each in variants]
 
@@ -125,24 +119,11 @@ def cropped(
     sizes = [pixels.plane_size(plane, height, width) for plane in range(pixels.plane_count)]
     corners = [pixels.plane_size(plane, top, left) for plane in range(pixels.plane_count)]
     areas = [(slice(y, y + h), slice(x, x + w)) for (y, x), (h, w) in zip(corners, sizes, strict=True)]
-    made = [
-        replace(
-            frame,
-            planes=tuple(
-                np.ascontiguousarray(plane[at]) for plane, at in zip(frame.planes, areas, strict=True)
-            ),
-        )
-        for frame in frames
-    ]
+    made = []
+    for frame in frames:
+        parts = (plane[area] for plane, area in zip(frame.planes, areas, strict=True))
+        made.append(replace(frame, planes=tuple(map(np.ascontiguousarray, parts))))
     return made, replace(video, height=height, width=width)
-
-
-def _contact(rows: Sequence[Sequence[NDArray[np.uint8]]]) -> NDArray[np.uint8]:
-    """Return all crops in one picture: a row for each place, a column for each variant."""
-    framed = [
-        [np.pad(each, ((0, GAP), (0, GAP), (0, 0)), constant_values=255) for each in row] for row in rows
-    ]
-    return np.concatenate([np.concatenate(row, axis=1) for row in framed])
 
 
 def _page(
@@ -159,11 +140,11 @@ def _page(
     for number, row in enumerate(rows, 1):
         yield f"<h2>Place {number} of {len(rows)}</h2><section>"
         for variant, picture in zip(variants, row, strict=True):
-            line = variant.line(path)
+            line = command_line(path, variant.tasks, variant.strength) if variant.tasks else ""
             # browsers break lines after hyphens
             words = (escape(word) for word in line.split(" "))
-            kept = " ".join(f"<span>{word}</span>" if word.startswith("--") else word for word in words)
-            code = f"<br><code>{kept}</code>" if line else ""
+            code = " ".join(f"<span>{word}</span>" if word.startswith("--") else word for word in words)
+            code = f"<br><code>{code}</code>" if line else ""
             yield f'<figure><img alt="" src="{data_uri(picture)}">'
             yield f"<figcaption>{variant.name}{code}</figcaption></figure>"
         yield "</section>"

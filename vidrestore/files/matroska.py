@@ -1,5 +1,4 @@
-"""Write the sample aspect ratio into the track header of a finished Matroska or WebM file; PyAV 18 can't set
-it.
+"""Write the sample aspect ratio into the track header of a finished Matroska file; PyAV 18 can't set it.
 
 FFmpeg leaves an empty element (Void) near the start of each file. The elements between it and the clusters
 move into that space by as many bytes as the track header grows; nothing after the track header moves, so
@@ -39,16 +38,14 @@ class _Element:
 
 
 def write_aspect(path: Path, track: int, width: int, height: int, ratio: Fraction) -> None:
-    """Store the sample aspect ratio of a video track in place.
-
-    `track` counts the file's tracks from 0. Raises MediaError if the file isn't laid out as by FFmpeg's
-    muxer.
+    """Store the sample aspect ratio of a video track, counted from 0, in place. Raises MediaError if the file
+    isn't laid out as by FFmpeg's muxer.
     """
     with path.open("r+b") as file:
         head = file.read(_HEAD)
         try:
             start, changed = _with_aspect(head, track, display_size(width, height, ratio))
-        except (IndexError, StopIteration) as error:
+        except (LookupError, StopIteration) as error:
             raise MediaError(
                 f"{path}: no place in its header for the sample aspect ratio {ratio}; "
                 "`output=NAME.mp4` keeps it"
@@ -58,9 +55,7 @@ def write_aspect(path: Path, track: int, width: int, height: int, ratio: Fractio
 
 
 def display_size(width: int, height: int, ratio: Fraction) -> tuple[int, int, int]:
-    """Return the exact DisplayWidth, DisplayHeight and DisplayUnit for a frame size and a sample aspect
-    ratio.
-    """
+    """Return the exact DisplayWidth, DisplayHeight and DisplayUnit for a frame size and an aspect ratio."""
     wide, high = width * ratio, height / ratio
     if wide.denominator == 1:
         return int(wide), height, _PIXELS
@@ -73,7 +68,11 @@ def display_size(width: int, height: int, ratio: Fraction) -> tuple[int, int, in
 def _with_aspect(head: bytes, track: int, size: tuple[int, int, int]) -> tuple[int, bytes]:
     """Return the start of the changed bytes of the head, and these bytes."""
     segment = next(element for element in _elements(head, 0, len(head)) if element.id == _SEGMENT)
-    top = {element.id: element for element in _top(head, segment.data)}
+    top: dict[int, _Element] = {}
+    for element in _elements(head, segment.data, len(head)):
+        top[element.id] = element
+        if element.id == _TRACKS:
+            break
     seeks, void, tracks = top[_SEEK_HEAD], top[_VOID], top[_TRACKS]
     new_tracks = _encode(_TRACKS, _sealed(_grown_tracks(tracks.content(head), track, size)))
     growth = len(new_tracks) - (tracks.stop - tracks.start)
@@ -90,31 +89,17 @@ def _with_aspect(head: bytes, track: int, size: tuple[int, int, int]) -> tuple[i
     return seeks.start, new_seeks + gap + void_bytes + between + new_tracks
 
 
-def _top(head: bytes, start: int) -> Iterator[_Element]:
-    for element in _elements(head, start, len(head)):
-        yield element
-        if element.id == _TRACKS:
-            return
-
-
 def _grown_tracks(content: bytes, track: int, size: tuple[int, int, int]) -> bytes:
     entries = [element for element in _elements(content, 0, len(content)) if element.id == _TRACK_ENTRY]
-    return _replaced(content, entries[track], _grown_entry(entries[track].content(content), size))
-
-
-def _grown_entry(content: bytes, size: tuple[int, int, int]) -> bytes:
-    video = next(element for element in _elements(content, 0, len(content)) if element.id == _VIDEO)
-    inner = video.content(content)
-    ours = (_DISPLAY_WIDTH, _DISPLAY_HEIGHT, _DISPLAY_UNIT)
-    kept = b"".join(
-        inner[each.start : each.stop] for each in _elements(inner, 0, len(inner)) if each.id not in ours
-    )
-    shape = b"".join(_encode(name, _number(value)) for name, value in zip(ours, size, strict=True))
-    return _replaced(content, video, kept + shape)
-
-
-def _replaced(content: bytes, element: _Element, data: bytes) -> bytes:
-    return content[: element.start] + _encode(element.id, data) + content[element.stop :]
+    entry = entries[track]
+    video = next(element for element in _elements(content, entry.data, entry.stop) if element.id == _VIDEO)
+    parts = zip((_DISPLAY_WIDTH, _DISPLAY_HEIGHT, _DISPLAY_UNIT), size, strict=True)
+    shape = {name: _encode(name, value.to_bytes((value.bit_length() + 7) // 8 or 1)) for name, value in parts}
+    inner = _elements(content, video.data, video.stop)
+    others = b"".join(content[each.start : each.stop] for each in inner if each.id not in shape)
+    made = _encode(_VIDEO, others + b"".join(shape.values()))
+    made = content[entry.data : video.start] + made + content[video.stop : entry.stop]
+    return content[: entry.start] + _encode(_TRACK_ENTRY, made) + content[entry.stop :]
 
 
 def _moved_seeks(content: bytes, moved: range, growth: int) -> bytes:
@@ -146,9 +131,7 @@ def _elements(data: bytes, start: int, stop: int) -> Iterator[_Element]:
 
 
 def _length(first: int) -> int:
-    """Return the number of bytes of a variable-length number from its first byte. Raises IndexError for an
-    invalid byte.
-    """
+    """Return the length of a variable-length number from its first byte. Raises IndexError for 0."""
     if first == 0:
         raise IndexError("not an EBML number")
     return 9 - first.bit_length()
@@ -161,7 +144,3 @@ def _encode(name: int, content: bytes) -> bytes:
 def _size(value: int, length: int = 0) -> bytes:
     length = length or next(bytes_ for bytes_ in range(1, 9) if value < (1 << 7 * bytes_) - 1)
     return (value | 1 << 7 * length).to_bytes(length, "big")
-
-
-def _number(value: int) -> bytes:
-    return value.to_bytes(max(1, (value.bit_length() + 7) // 8), "big")

@@ -34,8 +34,8 @@ from vidrestore.jobs.job import Job, damage_summary, plan_source
 from vidrestore.jobs.resume import DifferentJobError, WorkFolder, digest, mark
 from vidrestore.jobs.space import check_space, video_sizes
 from vidrestore.media.muxer import Muxer
-from vidrestore.media.picture_writer import JoinedPictures
-from vidrestore.media.segment_file import JoinedFile, SegmentFacts, SegmentWriter, check_segment, read_packets
+from vidrestore.media.picture_writer import PictureFiles
+from vidrestore.media.segment_file import SegmentFacts, SegmentWriter, check_segment, join_segments
 from vidrestore.media.source import PICTURES
 from vidrestore.pipeline.excerpt import expected_frames
 from vidrestore.pipeline.plan import Timeline
@@ -362,10 +362,11 @@ class SegmentedWork:
             )
         joined = self._joined()
         try:
-            delay = max(facts.delay for facts in self._checked.values())
-            joined.begin(timeline.pts, timeline.durations, delay)
-            packets = self._join_segments(joined)
-            for _ in counted(packets, job.info.path, self.total, "join", self.on_event):
+            files = [(self.folder.segment(bounds), bounds[0]) for bounds in self._finished()]
+            segments = [(path, first, self._checked[path]) for path, first in files]
+            times = zip(timeline.pts, timeline.durations, strict=True)
+            joining = join_segments(joined, segments, times)
+            for _ in counted(joining, job.info.path, self.total, "join", self.on_event):
                 pass
             joined.finish()
         except BaseException:
@@ -374,32 +375,34 @@ class SegmentedWork:
         self.folder.remove()
         return tuple(joined.warnings)
 
-    def _join_segments(self, joined: JoinedFile | JoinedPictures) -> Iterator[None]:
-        for bounds in self._finished():
-            path = self.folder.segment(bounds)
-            joined.check_head(path, self._checked[path])
-            for packet in read_packets(path):
-                joined.put(packet, bounds[0])
-                yield
-
-    def _joined(self) -> JoinedFile | JoinedPictures:
+    def _joined(self) -> Muxer | PictureFiles:
         job, plan = self.job, self.job.plan
 
         def note(path: Path) -> None:
             """Mark the output: from here on the job is finished, even if this process is killed."""
             self.damage = damage_summary(self.source_damage, joined.damage)
-            mark(path, job, self.damage, joined.first_file if isinstance(joined, JoinedPictures) else None)
+            mark(path, job, self.damage, joined.first_file if isinstance(joined, PictureFiles) else None)
 
-        options: dict[str, Any] = {"overwrite": job.options.overwrite, "before_naming": note}
-        joined: JoinedFile | JoinedPictures
         if plan.encoder.container == PICTURES:
-            output, drop = job.request.output, job.options.drop
-            joined = JoinedPictures(output, job.info, plan.encoder, drop, **options)
+            joined: Muxer | PictureFiles = PictureFiles(
+                job.request.output,
+                job.output_info,
+                plan.encoder,
+                job.options.drop,
+                overwrite=job.options.overwrite,
+                before_naming=note,
+            )
             return joined
-        options |= {"span": plan.span, "tag": job.tag}
-        first = plan.timeline.pts[0] if plan.timeline.pts else None
-        joined = JoinedFile(
-            Muxer(plan.output, job.output_info, plan.encoder, plan.copy, first=first, **options)
+        joined = Muxer(
+            plan.output,
+            job.output_info,
+            plan.encoder,
+            plan.copy,
+            overwrite=job.options.overwrite,
+            span=plan.span,
+            before_naming=note,
+            first=plan.timeline.pts[0] if plan.timeline.pts else None,
+            tag=job.tag,
         )
         return joined
 

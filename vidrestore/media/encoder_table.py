@@ -47,8 +47,7 @@ class EncoderChoice:
     """An encoder with everything needed to open it, as plain values that can be stored in a plan.
 
     `pix_fmt` is the encoder's input format; `container` is FFmpeg's name of the muxer; `options` are all of
-    the encoder's options but those that follow from `threads`, which some encoders' bits depend on: the
-    number is chosen when a job is planned, and stays with it.
+    the encoder's options but those that follow from `threads`, on which some encoders' bits depend.
     """
 
     encoder: str
@@ -67,16 +66,17 @@ class EncoderChoice:
 
 
 def threads_for(cores: int, height: int) -> int:
-    """Return how many threads an encoder of frames of `height` lines is given on a number of cores.
-
-    They wait for each other, so half as many more than cores keep those busy.
-    """
+    """Return an encoder's threads for frames of `height` lines: 1.5 per core, as they wait for each other."""
     return max(FEWEST_THREADS, min(cores * 3 // 2, height // LINES_PER_THREAD))
 
 
 def repeatable(encoder: str) -> dict[str, str]:
     """Return the settings that make an encoder's output repeatable for one number of threads."""
-    return {"x264-params": "asm=AVX2"} if encoder in ("libx264", "libx264rgb") and _has_avx2() else {}
+    if encoder not in ("libx264", "libx264rgb") or platform.machine().lower() not in ("x86_64", "amd64"):
+        return {}
+    from vidrestore.models.fast.linear import processor_has  # which imports torch
+
+    return {"x264-params": "asm=AVX2"} if processor_has("avx2") else {}  # without AVX2 it would crash
 
 
 def thread_settings(encoder: str, threads: int) -> dict[str, str]:
@@ -90,30 +90,16 @@ def thread_settings(encoder: str, threads: int) -> dict[str, str]:
 
 
 def merged(settings: Mapping[str, str], more: Mapping[str, str]) -> dict[str, str]:
-    """Merge settings: `more` wins, except that lists of parameters ("x264-params") are appended, where the
-    last name wins.
-    """
+    """Merge settings: `more` wins, but lists of parameters ("x264-params") are appended."""
     joined = dict(settings)
     for key, value in more.items():
         joined[key] = f"{joined[key]}:{value}" if key.endswith("-params") and joined.get(key) else value
     return joined
 
 
-def _has_avx2() -> bool:
-    if platform.machine().lower() not in ("x86_64", "amd64"):
-        return False
-    from vidrestore.models.fast.linear import processor_has  # which imports torch
-
-    return processor_has("avx2")  # asm=AVX2 without AVX2 would crash
-
-
 def _yuv(subsamplings: str, depths: Iterable[int], alpha: str = "") -> dict[str, str]:
-    names = [
-        f"yuv{alpha}{sub}p{f'{depth}le' if depth > 8 else ''}"
-        for sub in subsamplings.split()
-        for depth in depths
-    ]
-    return {name: name for name in names}
+    stems = [f"yuv{alpha}{subsampling}p" for subsampling in subsamplings.split()]
+    return {name: name for stem in stems for name in _planar(stem, depths)}
 
 
 def _planar(stem: str, depths: Iterable[int]) -> dict[str, str]:

@@ -1,15 +1,14 @@
 """Choose an encoder from the table, and why, and test it before any work by encoding a few frames.
 
-Three facts about PyAV 18.1, all measured, determine the settings. x264 gives different bits from run to run
-unless its assembly is limited to AVX2 and its number of threads is fixed, so that number is part of the
-choice, which a job keeps. H.264 and H.265 can't hold an odd size with subsampled chroma; VP9, AV1 and FFV1
-can. SVT-AV1 writes to standard error unless it is silenced.
+x264 gives different bits from run to run unless its assembly is limited to AVX2 and its number of threads is
+fixed [measured], so that number is part of the choice, which a job keeps.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from math import log2
@@ -17,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from vidrestore.checking import known_names
 from vidrestore.errors import MediaError, OptionError
-from vidrestore.frames import PixelFormat, Scale, VideoInfo
+from vidrestore.frames import Scale, VideoInfo
 from vidrestore.media.coding_loss import bits_per_pixel
 from vidrestore.media.encoder_table import (
     DEEP_PREFERENCE,
@@ -61,8 +60,8 @@ def choose_encoder(
     cores: int = 1,
     on_gpu: bool = False,
 ) -> EncoderChoice:
-    """Return the encoder for `output` and why: the one asked for, else the source's codec, else the
-    container's default, after a trial.
+    """Return the encoder for `output`, after a trial: the one asked for, else one of the source's codec, else
+    the container's default.
 
     `scale` is the output's size over the source's. The number of threads follows from the `cores`. With
     `on_gpu`, NVIDIA's encoder of the same codec is taken if one opens. Raises MediaError, with a way that
@@ -81,8 +80,9 @@ def choose_encoder(
     row = wanted.row()
     own = ENCODERS.get(f"{row.codec}_nvenc") if on_gpu else None
     if own and wanted.fits(own) and options.preset in (None, *own.presets):
-        choice = wanted.choice(own)
-        if _opens(choice, video):
+        with suppress(MediaError):
+            choice = wanted.choice(own)
+            try_encoder(choice, video, output.name)
             return choice
     choice = wanted.choice(row)
     try:
@@ -96,22 +96,13 @@ def choose_encoder(
     return choice
 
 
-def _opens(choice: EncoderChoice, video: VideoInfo) -> bool:
-    try:
-        try_encoder(choice, video, "")
-    except MediaError:
-        return False
-    return True
-
-
 def _playable(video: VideoInfo, container: str, options: EncoderOptions) -> VideoInfo:
-    """Describe pictures (R, G, B or gray) as a video that players support: 4:2:0 or 4:4:4.
-
-    They are unchanged if the encoder asked for keeps them, for lossless output, and with transparency.
+    """Describe pictures (R, G, B or gray) as a video that players support, 4:2:0 or 4:4:4, unless it is
+    lossless, transparent, or the encoder asked for stores their format.
     """
     row = ENCODERS.get(str(options.encoder))
-    kept = row is not None and obstacle(row, video, container, options.lossless) is None
-    if video.format.family == "yuv" or video.format.alpha or options.lossless or kept:
+    is_held = row is not None and obstacle(row, video, container, options.lossless) is None
+    if video.format.family == "yuv" or video.format.alpha or options.lossless or is_held:
         return video
     stem = "yuv444p" if video.height % 2 or video.width % 2 else "yuv420p"
     pixels = layout_of(stem + "10le" * (video.format.depth > 8)).format
@@ -120,7 +111,7 @@ def _playable(video: VideoInfo, container: str, options: EncoderOptions) -> Vide
 
 @dataclass(frozen=True)
 class _Wanted:
-    """`video` is to be written, larger than that of `source` after `sr`."""
+    """A request for an encoder of `video`, which is larger than that of `source` after `sr`."""
 
     source: SourceInfo
     video: VideoInfo
@@ -133,22 +124,25 @@ class _Wanted:
         return self.options.encoder not in (None, "auto")
 
     def fits(self, row: EncoderRow, container: str | None = None) -> bool:
-        """Return True if an encoder keeps the video in its container, or in another one."""
+        """Return True if an encoder can store the video in its container, or in another one."""
         return obstacle(row, self.video, container or self.container, self.options.lossless) is None
 
     def row(self) -> EncoderRow:
         """Return the encoder that is asked for, else the first of the candidates that fits."""
-        name = str(self.options.encoder)
+        name, video = str(self.options.encoder), self.video
         if not self.is_named:
             found = next(filter(self.fits, self.candidates(self.container)), None)
             kind = "lossless encoder" if self.options.lossless else "encoder"
-            pixels = f"{self.video.format.name} at {self.video.width}x{self.video.height}"
+            pixels = f"{video.format.name} at {video.width}x{video.height}"
             reason = f"{SUFFIXES[self.container]} has no {kind} for {pixels}"
         elif name in ENCODERS:
-            found = ENCODERS[name] if self.fits(ENCODERS[name]) else None
-            reason = f"{name}: {obstacle(ENCODERS[name], self.video, self.container, self.options.lossless)}"
+            why_not = obstacle(ENCODERS[name], video, self.container, self.options.lossless)
+            found, reason = None if why_not else ENCODERS[name], f"{name}: {why_not}"
         else:
-            raise _unknown(name)
+            codec = _CODECS.get(name.lower(), name.lower())
+            meant = next((row.name for row in ENCODERS.values() if row.codec == codec), None)
+            hint = f"; did you mean {meant}?" if meant else ";"
+            raise OptionError(f"no encoder {name!r}{hint} this version has: {known_names(name, ENCODERS)}")
         if found is None:
             raise MediaError(f"{self.source.path}: {reason}; {self.way_out()}")
         return found
@@ -164,9 +158,7 @@ class _Wanted:
         yield from (ENCODERS[name] for name in names)
 
     def way_out(self) -> str:
-        """Return the nearest choice that works: another encoder, else another container, else a conversion of
-        the source.
-        """
+        """Return the nearest choice that works: another encoder, another container, or a conversion."""
         for home in dict.fromkeys((self.container, "matroska", "mp4", "mov", "webm")):
             for row in self.candidates(home):
                 if self.fits(row, home):
@@ -184,7 +176,8 @@ class _Wanted:
         pix_fmt, settings = row.formats[video.format.name], row.lossless if options.lossless else row.lossy
         settings = dict(settings or {}) | _quality(row, options, self.source)
         settings = merged(merged(settings, repeatable(row.name)), hdr_settings(row.name, video))
-        if self.container in ISO and row.codec in ("h264", "hevc") and varies(video):
+        varies = video.rate and video.base_rate and abs(video.rate / video.base_rate - 1) > 0.001
+        if self.container in ISO and row.codec in ("h264", "hevc") and varies:
             # MP4 stores durations in decoding order, so variable ones are correct only without B-frames
             settings["bf"] = "0"
         if row.name == "ffv1":
@@ -214,17 +207,8 @@ class _Wanted:
         return why_not or ("without loss" if self.options.lossless else f"{codec} isn't usual in {where}")
 
 
-def _unknown(name: str) -> OptionError:
-    codec = _CODECS.get(name.lower(), name.lower())
-    meant = next((row.name for row in ENCODERS.values() if row.codec == codec), None)
-    hint = f"; did you mean {meant}?" if meant else ";"
-    return OptionError(f"no encoder {name!r}{hint} this version has: {known_names(name, ENCODERS)}")
-
-
 def obstacle(row: EncoderRow, video: VideoInfo, container: str, lossless: bool) -> str | None:
-    """Return the reason why an encoder can't keep these pixels in this container, in words; None if it
-    can.
-    """
+    """Return the reason why an encoder can't store these pixels in this container; None if it can."""
     size = f"{video.width}x{video.height}"
     if not row.is_built():
         return "the FFmpeg of this installation lacks it"
@@ -236,7 +220,8 @@ def obstacle(row: EncoderRow, video: VideoInfo, container: str, lossless: bool) 
         return "it has no lossless mode"
     if video.width < row.smallest[0] or video.height < row.smallest[1]:
         return f"it needs at least {row.smallest[0]}x{row.smallest[1]} pixels, the video has {size}"
-    if not row.odd_chroma and _cuts_chroma(video.format, video.width, video.height):
+    columns, rows = 1 << video.format.chroma_width_shift, 1 << video.format.chroma_height_shift
+    if not row.odd_chroma and (video.width % columns or video.height % rows):
         return f"it can't hold the odd size {size} at {video.format.name}"
     return None
 
@@ -251,20 +236,9 @@ def holds_format(container: str, pix_fmt: str, width: int, height: int) -> bool:
     return any(obstacle(row, video, container, False) is None for row in TABLE if row.device is None)
 
 
-def varies(video: VideoInfo) -> bool:
-    """Return True if the average frame rate differs from the base rate by more than rounding."""
-    return bool(video.rate and video.base_rate and abs(video.rate / video.base_rate - 1) > 0.001)
-
-
-def _cuts_chroma(pixels: PixelFormat, width: int, height: int) -> bool:
-    return bool(width % (1 << pixels.chroma_width_shift) or height % (1 << pixels.chroma_height_shift))
-
-
 def _ffv1_settings(settings: dict[str, str], pix_fmt: str, width: int, height: int) -> dict[str, str]:
-    """Return settings with which FFV1 opens: not every size can be cut into four slices [measured: not 67x48
-    at 4:2:0].
-
-    Very narrow pictures get level 1, which has no slices and no checksums.
+    """Return settings with which FFV1 opens: four slices fail at some sizes [measured: 67x48 at 4:2:0]. Very
+    narrow pictures get level 1, which has no slices and no checksums.
     """
     for tried in (settings, {key: value for key, value in settings.items() if key != "slices"}):
         if opens("ffv1", pix_fmt, width, height, tried):
@@ -299,9 +273,8 @@ def _quality(row: EncoderRow, options: EncoderOptions, source: SourceInfo) -> di
 
 
 def usual_crf(source: SourceInfo, greatest: int = 51) -> float:
-    """Return the default quality, on a scale that ends with `greatest`.
-
-    It is 16 to 24 on x264's scale by the source's bits per pixel, 18 if they are unknown.
+    """Return the default quality, on a scale that ends with `greatest`: 16 to 24 on x264's scale by the
+    source's bits per pixel, 18 if they are unknown.
     """
     bits = bits_per_pixel(source)
     wanted = USUAL_CRF if bits is None else round(20 - 2 * log2(bits / USUAL_BITS))
@@ -310,19 +283,14 @@ def usual_crf(source: SourceInfo, greatest: int = 51) -> float:
 
 
 def _check_own_settings(options: EncoderOptions) -> None:
-    """Raise OptionError for an encoder option that would change the restored pixels.
-
-    That is another pixel format, or a loss in a lossless file.
-    """
+    """Raise OptionError for an encoder option that sets a pixel format, or a loss in a lossless file."""
     if "pix_fmt" in options.options:
         raise OptionError("`options=pix_fmt`: the pixel format is the source's own; remove the option")
     for key, value in options.options.items() if options.lossless else ():
         inner = re.split(r"[:=]", value) if key.endswith("-params") else []
         if lossy := sorted(LOSSY & {key, *inner}):
-            raise OptionError(
-                f"`options={key}={value}`: {lossy[0]} sets a quality, and lossless output has none; "
-                "remove the option"
-            )
+            reason = f"{lossy[0]} sets a quality, and lossless output has none; remove the option"
+            raise OptionError(f"`options={key}={value}`: {reason}")
 
 
 def _pipe_choice(video: VideoInfo, options: EncoderOptions) -> EncoderChoice:
@@ -350,25 +318,19 @@ def decisions(
     """Return in words what was chosen for `output` and why, each by its name."""
     found = {"encoder": choice.encoder}
     if choice.container not in (Y4M, PICTURES):
-        found["encoder"] = f"{choice.encoder}{_quality_words(choice)} ({choice.why})"
+        row = ENCODERS[choice.encoder]
+        quality = choice.options.get(row.quality) if row.crf else None
+        words = " lossless" if choice.lossless else f" {row.quality} {quality}" if quality else ""
+        found["encoder"] = f"{choice.encoder}{words} ({choice.why})"
         found["container"] = f"{output.suffix} ({_why_container(source, output)})"
     again = encoded_sound(source, output, copied)
-    sounds = [
-        each.codec
-        for each in source.streams
-        if each.kind == "audio" and each.index in copied and each.index not in again
-    ]
+    audio = [each for each in source.streams if each.kind == "audio" and each.index in copied]
+    sounds = [each.codec for each in audio if each.index not in again]
     if sounds or again:
         found["sound"] = "; ".join([f"{' and '.join(sounds)} copied"] * bool(sounds) + [*again.values()])
     if deinterlacing:
         found["deinterlaced"] = f"deinterlaced (the video {deinterlacing})"
     return found
-
-
-def _quality_words(choice: EncoderChoice) -> str:
-    row = ENCODERS[choice.encoder]
-    quality = choice.options.get(row.quality) if row.crf else None
-    return " lossless" if choice.lossless else f" {row.quality} {quality}" if quality else ""
 
 
 def _why_container(source: SourceInfo, output: Target) -> str:

@@ -1,12 +1,12 @@
-"""Encode planes to packets: fill FFmpeg's frames without swscale, tag them like the source, and try
-encoders.
-"""
+"""Encode planes to packets: fill FFmpeg's frames without swscale, tag them like the source, try encoders."""
 
 from __future__ import annotations
 
+import hashlib
 import io
 import os
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Self
 
@@ -27,19 +27,13 @@ if TYPE_CHECKING:
 
     from vidrestore.frames import VideoInfo
 
-# pixel formats with all components in one plane
-_PACKED = {"rgb24", "bgr0", "bgra", "rgba", "rgb48be", "rgb48le", "rgba64be", "rgba64le", "ya8", "gray16be"}
-_PACKED |= {"ya16be", "ya16le"}
-_SEMIPLANAR = {"nv12": 0, "p010le": 6}  # format: left shift of its samples in bits
 _TRIAL_FRAMES = 3
 _PROGRESSIVE = 1  # of FFmpeg's field orders; 0 is unknown
 
 
 class Encoder:
-    """Encodes frames to packets: `encode` each frame, then `flush`. A packet has the pts and the duration of
-    its picture.
-
-    `context` is an encoder that is open, or opens with its container.
+    """Encodes frames to packets: `encode` each frame, then `flush`. Packets have the pts and durations of
+    their pictures. `context` is an encoder that is open, or opens with its container.
     """
 
     def __init__(self, context: VideoCodecContext, choice: EncoderChoice, video: VideoInfo) -> None:
@@ -49,6 +43,11 @@ class Encoder:
         # durations by pts of the pictures inside the encoder; some encoders lose them
         self._durations: dict[int, int] = {}
 
+    @property
+    def head(self) -> str:
+        """A short digest of the encoder's extradata."""
+        return hashlib.sha256(self.context.extradata or b"").hexdigest()[:16]
+
     @classmethod
     def opened(cls, choice: EncoderChoice, video: VideoInfo) -> Self:
         """Open an encoder without a file, with the same settings as in a file."""
@@ -56,10 +55,9 @@ class Encoder:
         from av.codec.context import Flags
         from av.format import Flags as FormatFlags
 
-        _quiet_encoders()
         context: Any = av.CodecContext.create(choice.encoder, "w")
         context.bit_rate, context.framerate, context.options = 0, _rate(video), choice.settings
-        _describe(context, choice, video, video.time_base)
+        _describe(context, choice, video)
         header_apart: Any = FormatFlags.global_header.value
         if av.ContainerFormat(choice.container, "w").flags & header_apart:
             context.flags |= Flags.global_header
@@ -81,50 +79,39 @@ class Encoder:
 
     def _packets(self, made: VideoFrame | None) -> Iterator[Packet[Any]]:
         for packet in self.context.encode(made):
-            repair_dts(packet, self.choice.encoder, self.frames)
             assert packet.pts is not None
+            if self.choice.encoder == "libx265" and self.frames <= 2:
+                packet.dts = packet.pts  # x265's own are wrong [measured]
             packet.duration = self._durations.pop(packet.pts)
             yield packet
 
 
-def add_encoder(
-    container: OutputContainer, choice: EncoderChoice, video: VideoInfo, time_base: Fraction
-) -> VideoStream:
-    """Add the encoded stream, with size, pixel format, time base, rate, aspect, colour and rotation of the
-    video.
-
-    It is not opened yet.
-    """
+def add_encoder(container: OutputContainer, choice: EncoderChoice, video: VideoInfo) -> VideoStream:
+    """Add the encoded stream, with the description and rotation of the video. It is not opened yet."""
     import av
 
-    _quiet_encoders()
     stream = container.add_stream(choice.encoder, rate=_rate(video), options=choice.settings)
     assert isinstance(stream, av.VideoStream)
-    stream.time_base = time_base
-    _describe(stream.codec_context, choice, video, time_base)
+    stream.time_base = video.time_base
+    _describe(stream.codec_context, choice, video)
     if video.display_matrix:
         stream.set_display_matrix(video.display_matrix)
     return stream
-
-
-def _quiet_encoders() -> None:
-    # errors only; SVT-AV1 would print its settings to stderr
-    os.environ.setdefault("SVT_LOG", "1")
 
 
 def _rate(video: VideoInfo) -> Fraction:
     return video.rate or video.base_rate or Fraction(25)
 
 
-def _describe(
-    context: VideoCodecContext, choice: EncoderChoice, video: VideoInfo, time_base: Fraction
-) -> None:
+def _describe(context: VideoCodecContext, choice: EncoderChoice, video: VideoInfo) -> None:
     """Set the properties of an encoder's input."""
     from av.codec.context import Flags
 
+    os.environ.setdefault("SVT_LOG", "1")  # errors only; SVT-AV1 would print its settings to stderr
+    colour = as_encoded(video, choice).colour
     context.height, context.width = video.height, video.width
     context.pix_fmt = choice.pix_fmt
-    context.time_base = time_base
+    context.time_base = video.time_base
     context.thread_count = choice.threads
     context.flags |= Flags.frame_duration | Flags.bitexact
     if video.sample_aspect_ratio:
@@ -132,10 +119,6 @@ def _describe(
     if choice.codec_tag:
         context.codec_tag = choice.codec_tag
     context.field_order = _PROGRESSIVE
-    _tag_colour(context, as_encoded(video, choice).colour)
-
-
-def _tag_colour(context: VideoCodecContext, colour: ColourTags) -> None:
     context.colorspace, context.color_primaries = colour.matrix, colour.primaries
     context.color_trc, context.color_range = colour.transfer, colour.range
     if colour.chroma_location:
@@ -143,20 +126,17 @@ def _tag_colour(context: VideoCodecContext, colour: ColourTags) -> None:
 
 
 def picture(frame: Frame, pix_fmt: str, time_base: Fraction, colour: ColourTags) -> VideoFrame:
-    """Return a frame as FFmpeg's: planes are copied, not converted; they must have the sizes and sample type
-    of `pix_fmt`.
-    """
+    """Copy a frame into FFmpeg's; its planes must have the sizes and sample type of `pix_fmt`."""
     import av
 
     height, width = frame.planes[0].shape
-    made = av.VideoFrame(width, height, pix_fmt)
-    if pix_fmt in _SEMIPLANAR:
-        _fill_semiplanar(made, frame, _SEMIPLANAR[pix_fmt])
-    elif pix_fmt in _PACKED:
-        _fill_packed(made, frame, pix_fmt)
-    else:
-        for component, plane in zip(made.format.components, frame.planes, strict=True):
-            _rows(made, component.plane, plane.dtype)[: plane.shape[0], : plane.shape[1]] = plane
+    made, layout = av.VideoFrame(width, height, pix_fmt), layout_of(pix_fmt)
+    for samples, plane in zip(layout.samples, frame.planes, strict=True):
+        target: Any = made.planes[samples.plane]
+        rows = np.frombuffer(target, layout.stored).reshape(target.height, -1)
+        stop = samples.start + samples.step * (plane.shape[1] - 1) + 1
+        taken = slice(samples.start, stop, samples.step)
+        rows[: plane.shape[0], taken] = plane << layout.shift if layout.shift else plane
     made.pts, made.duration, made.time_base = frame.pts, frame.duration, time_base
     made.colorspace, made.color_primaries = colour.matrix, colour.primaries
     made.color_trc, made.color_range = colour.transfer, colour.range
@@ -177,39 +157,14 @@ def check_frame(frame: Frame, video: VideoInfo, where: str) -> None:
         )
 
 
-def _rows(made: VideoFrame, plane: int, sample: np.dtype[Any]) -> np.ndarray[Any, np.dtype[Any]]:
-    target: Any = made.planes[plane]
-    return np.frombuffer(target, sample).reshape(target.height, target.line_size // sample.itemsize)
-
-
-def _fill_semiplanar(made: VideoFrame, frame: Frame, shift: int) -> None:
-    """Copy luma, then interleaved U and V; deep samples use the upper bits."""
-    kind = frame.planes[0].dtype
-    for plane, parts in ((0, frame.planes[:1]), (1, frame.planes[1:])):
-        rows, step = _rows(made, plane, kind), len(parts)
-        for at, samples in enumerate(parts):
-            height, width = samples.shape
-            rows[:height, at : width * step : step] = samples << shift
-
-
-def _fill_packed(made: VideoFrame, frame: Frame, pix_fmt: str) -> None:
-    layout, (height, width) = layout_of(pix_fmt), frame.planes[0].shape
-    rows = _rows(made, 0, layout.stored)
-    for samples, plane in zip(layout.samples, frame.planes, strict=True):
-        stop = samples.start + samples.step * (width - 1) + 1
-        rows[:height, samples.start : stop : samples.step] = plane
-
-
 def try_encoder(choice: EncoderChoice, video: VideoInfo, output: str) -> None:
-    """Encode a few gray frames into the container in memory and read them back. Raises MediaError if that
-    fails.
-    """
+    """Encode a few gray frames in memory and read them back. Raises MediaError if that fails."""
     import av
 
     memory = io.BytesIO()
     try:
         with av.open(memory, "w", format=choice.container) as container:
-            stream = add_encoder(container, choice, video, video.time_base)
+            stream = add_encoder(container, choice, video)
             for made in [*_trial_pictures(choice, video), None]:
                 container.mux(stream.encode(made))
             # options that the encoder did not use
@@ -253,43 +208,32 @@ def _trial_pictures(choice: EncoderChoice, video: VideoInfo) -> Iterator[VideoFr
     kind = np.uint8 if pixels.depth == 8 else np.uint16
     sizes = [pixels.plane_size(plane, video.height, video.width) for plane in range(pixels.plane_count)]
     planes = tuple(np.full(size, 128 * int(pixels.unit), kind) for size in sizes)
-    step = frame_ticks(video, video.time_base)
+    step = frame_ticks(video)
     for index in range(_TRIAL_FRAMES):
         yield picture(Frame(planes, index * step, step), choice.pix_fmt, video.time_base, video.colour)
 
 
-def repair_dts(packet: Packet[Any], encoder: str, frames: int) -> None:
-    """Set x265's decoding times of a video of one or two frames, which are wrong [measured]; they need no
-    reordering.
-    """
-    if encoder == "libx265" and frames <= 2:
-        packet.dts = packet.pts
+def frame_ticks(video: VideoInfo) -> int:
+    """Return the duration of a frame of the usual rate in ticks, at least one."""
+    return max(1, round(1 / (_rate(video) * video.time_base)))
 
 
-def frame_ticks(video: VideoInfo, time_base: Fraction) -> int:
-    """Return the duration of a frame of the usual rate in ticks of `time_base`, at least one."""
-    return max(1, round(1 / (_rate(video) * time_base)))
+def full_duration(duration: int, video: VideoInfo) -> int:
+    """Return a duration in ticks: the usual one if it is unknown or truncated to a tick, as in Matroska."""
+    exact = 1 / (_rate(video) * video.time_base)
+    return duration if duration not in (0, int(exact)) else frame_ticks(video)
 
 
-def full_duration(duration: int, video: VideoInfo, time_base: Fraction) -> int:
-    """Return a frame's duration in ticks; if it is unknown or truncated to a tick (as in Matroska), the usual
-    one rounded.
-    """
-    exact = 1 / (_rate(video) * time_base)
-    return duration if duration not in (0, int(exact)) else frame_ticks(video, time_base)
-
-
-def explained(output: str, error: BaseException) -> BaseException:
-    """Return the error to raise for one that occurred while `output` was written: FFmpeg's and the system's
-    as MediaError.
-    """
+@contextmanager
+def write_errors(output: str) -> Iterator[None]:
+    """Raise errors of FFmpeg and of the system in the block as MediaError about `output`."""
     import av
 
-    known = isinstance(error, (OSError, ValueError, av.error.FFmpegError))
-    if isinstance(error, MediaError | MemoryError) or not known:
-        return error
-    return (
-        write_problem(output, error)
-        if isinstance(error, OSError)
-        else MediaError(f"{output}: writing it failed ({error})")
-    )
+    try:
+        yield
+    except MemoryError:
+        raise
+    except OSError as error:
+        raise write_problem(output, error) from error
+    except (ValueError, av.error.FFmpegError) as error:
+        raise MediaError(f"{output}: writing it failed ({error})") from error

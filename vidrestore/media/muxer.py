@@ -1,6 +1,4 @@
-"""Write a container file of encoded packets and copied streams under a partial name, verify it, then name
-it.
-"""
+"""Write a container file of encoded packets and copied streams: in a partial file, verified, then named."""
 
 from __future__ import annotations
 
@@ -16,7 +14,7 @@ from vidrestore.errors import MediaError
 from vidrestore.files.atomic import Partial
 from vidrestore.files.matroska import write_aspect
 from vidrestore.media.encoder_table import ISO
-from vidrestore.media.encoding import add_encoder, explained, full_duration
+from vidrestore.media.encoding import Encoder, add_encoder, full_duration, write_errors
 from vidrestore.media.probe import is_attached
 from vidrestore.media.side_data import unwritten
 from vidrestore.media.source import SUFFIXES
@@ -32,7 +30,7 @@ if TYPE_CHECKING:
     from vidrestore.media.probe import SourceInfo
 
 _LARGEST_TIMESCALE = 2**31 - 1
-_MILLISECOND = Fraction(1, 1000)
+MILLISECOND = Fraction(1, 1000)  # the tick of Matroska and WebM
 
 
 @dataclass
@@ -58,12 +56,11 @@ class Times:
             self.add(time, packet.duration or 0)
 
     def holds(self, written: Times, tick: Fraction) -> bool:
-        """Return True if these are the packets that were written, or were cut into others, at their times.
-
-        Containers round times: by two ticks, or by a millisecond.
+        """Return True if these are the packets that were written, or the same bytes in other packets.
+        Containers round times by up to two ticks, or a millisecond.
         """
         late = abs(self.total - written.total) * tick
-        as_written = self.count == written.count and late <= written.count * max(2 * tick, _MILLISECOND)
+        as_written = self.count == written.count and late <= written.count * max(2 * tick, MILLISECOND)
         return as_written or self.size == written.size
 
 
@@ -99,17 +96,8 @@ class Muxer:
         self.cut = Cut(span, self.time_base) if span != WHOLE else None
         self.copier = None if source.is_alone else StreamCopier(source.path, self.cut)
         self.damage: str | None = None
-        self._start_times(first)
         self.container: OutputContainer | None = None
         self.partial: Partial | None = None
-        try:
-            self.partial = Partial(Path(output))
-            self._open(self.partial.url)
-        except BaseException as error:
-            self.abort()
-            raise explained(output, error) from error
-
-    def _start_times(self, first: int | None) -> None:
         self.times = Times()
         self.copied: dict[int, Times] = {}  # of the other streams, by their index in the output
         self.held: Packet[Any] | None = None  # the latest packet, written when the next one comes
@@ -119,6 +107,13 @@ class Muxer:
         self.late = Fraction(0)  # seconds that a source is moved by because it begins before 0
         if first is not None and first + self.shift < 0:
             self._shift_to_zero(first)
+        try:
+            with write_errors(output):
+                self.partial = Partial(Path(output))
+                self._open(self.partial.url)
+        except BaseException:
+            self.abort()
+            raise
 
     def _open(self, url: str) -> None:
         import av
@@ -135,6 +130,7 @@ class Muxer:
         if self.tag:
             add_tag(self.container, self.stream, self.tag)
         self.container.start_encoding()
+        self.encoder = Encoder(self.stream.codec_context, self.choice, self.video)
         assert self.stream.time_base is not None
         self.tick = Fraction(self.stream.time_base)
         self.kinds = ["cover" if is_attached(each) else each.type for each in self.container.streams]
@@ -145,35 +141,23 @@ class Muxer:
             return {"avoid_negative_ts": "disabled"}  # sound that begins before 0 stays there
         foreign = foreign_keys(metadata)
         flags = "+faststart"
-        if foreign and not self._has_cover():
+        has_cover = any(each.attached_picture and each.index in self.copy for each in self.source.streams)
+        if foreign and not has_cover:
             flags += "+use_metadata_tags"
         elif foreign:
-            place = (
-                f"{SUFFIXES[self.choice.container]} has no place beside cover art for the metadata "
-                f"{', '.join(sorted(foreign))}"
+            self.warnings.append(
+                f"{self.output}: {SUFFIXES[self.choice.container]} has no place beside cover art for the "
+                f"metadata {', '.join(sorted(foreign))}; `output=NAME.mkv` keeps them"
             )
-            self.warnings.append(f"{self.output}: {place}; `output=NAME.mkv` keeps them")
         timescale = self.time_base.denominator
+        copied = [self.copier.opened.streams[index] for index in self.copy] if self.copier else []
+        # the clock of stream starts: fine enough for all streams, else for the video
+        common = math.lcm(timescale, *(Fraction(each.time_base or 1).denominator for each in copied))
         return {
             "movflags": flags,
             "video_track_timescale": str(timescale),
-            "movie_timescale": str(self._movie_timescale(timescale)),
+            "movie_timescale": str(common if common <= _LARGEST_TIMESCALE else timescale),
         }
-
-    def _has_cover(self) -> bool:
-        return any(info.attached_picture and info.index in self.copy for info in self.source.streams)
-
-    def _movie_timescale(self, timescale: int) -> int:
-        """Return the clock of stream starts in MP4: fine enough for all streams, or at least for the
-        video.
-        """
-        bases = (
-            [Fraction(self.copier.opened.streams[index].time_base or 1) for index in self.copy]
-            if self.copier
-            else []
-        )
-        common = math.lcm(timescale, *(base.denominator for base in bases))
-        return common if common <= _LARGEST_TIMESCALE else timescale
 
     def _add_streams(self, container: OutputContainer) -> None:
         for index in sorted({*self.copy, self.video.index}):
@@ -181,7 +165,7 @@ class Muxer:
                 assert self.copier is not None
                 self.copier.add(container, index)
                 continue
-            self.stream = add_encoder(container, self.choice, self.video, self.time_base)
+            self.stream = add_encoder(container, self.choice, self.video)
             if self.copier:
                 original = self.copier.opened.streams[index]
                 metadata = stream_metadata(original, self.choice.container, whole=False)
@@ -193,45 +177,35 @@ class Muxer:
             self.copier.start()
 
     def _valid_metadata(self, metadata: dict[str, str]) -> dict[str, str]:
-        """Return the metadata without the time code of the video's first frame, if that frame is not in the
-        output.
-        """
+        """Return the metadata without the time code of the video's first frame if that is not written."""
         codes = [key for key in metadata if key.lower() == "timecode"]
         if not (codes and self.cut and self.cut.start is not None):
             return metadata
-        warning = (
-            f"{self.output}: the time code {metadata[codes[0]]} is that of the video's first frame, so "
-            "it is left out"
-        )
+        code = f"the time code {metadata[codes[0]]} is that of the video's first frame, so it is left out"
+        warning = f"{self.output}: {code}"
         self.warnings += [warning] if warning not in self.warnings else []
         return {key: value for key, value in metadata.items() if key not in codes}
 
     def _shift_to_zero(self, pts: int) -> None:
         """Move the video to 0 with all other streams: players skip pictures before 0."""
         self.shift, self.late = -pts, -pts * self.time_base
-        seconds = float(self.late)
+        late = f"{float(self.late):.3f} s"
         self.warnings.append(
-            f"{self.output}: the video begins {seconds:.3f} s before 0, so all times were moved by "
-            f"{seconds:.3f} s"
+            f"{self.output}: the video begins {late} before 0, so all times were moved by {late}"
         )
 
     def register(self, pts: int, duration: int) -> tuple[int, int]:
-        """Record the next frame in display order; return its time and duration in the output, in ticks of
-        `time_base`.
-        """
+        """Record the next frame in display order; return its time and duration in ticks of `time_base`."""
         if self.times.count == 0 and pts + self.shift < 0:
             self._shift_to_zero(pts)
-        pts, duration = pts + self.shift, full_duration(duration, self.video, self.time_base)
-        ticks, end = self._ticks(pts), self._ticks(pts + duration)
+        pts, duration = pts + self.shift, full_duration(duration, self.video)
+        ticks, end = (nearest_tick(each * self.time_base / self.tick) for each in (pts, pts + duration))
         if self.times.count and ticks <= self.times.last:
             raise same_tick(
                 self.output, self.times.count, pts, self.time_base, self.choice.container, self.tick
             )
         self.times.add(ticks, end - ticks)
         return pts, duration
-
-    def _ticks(self, pts: int) -> int:
-        return nearest_tick(pts * self.time_base / self.tick)
 
     def put(self, packet: Packet[Any]) -> None:
         """Write a packet with times in ticks of the source, when the next one comes or at the end."""
@@ -240,10 +214,8 @@ class Muxer:
             assert packet.pts is not None
             self.first_dts = packet.pts if packet.dts is None else packet.dts
         else:
-            try:
+            with write_errors(self.output):
                 self._mux(self.held)
-            except Exception as error:
-                raise explained(self.output, error) from error
         self.held = packet
 
     def _mux(self, packet: Packet[Any]) -> None:
@@ -260,24 +232,17 @@ class Muxer:
 
     def finish(self) -> None:
         """Close and verify the file, and only then give it its name."""
-        try:
+        assert self.partial is not None
+        with write_errors(self.output):
             self._mux_last()
             self._copy_up_to(None)
             self._close()
             self._verify()
-            self._name()
-        except Exception as error:
-            raise explained(self.output, error) from error
-
-    def _name(self) -> None:
-        assert self.partial is not None
-        self.before_naming(self.partial.path)
-        self.partial.put_in_place(overwrite=self.overwrite)
+            self.before_naming(self.partial.path)
+            self.partial.put_in_place(overwrite=self.overwrite)
 
     def _mux_last(self) -> None:
-        """Set the last duration so that the sum is the video's: MP4 only stores durations in decoding
-        order.
-        """
+        """Set the last duration so that their sum is the video's: MP4 stores them in decoding order."""
         if self.held is None:
             return
         if self.choice.container in ISO and self.held.dts is not None:
@@ -295,15 +260,10 @@ class Muxer:
         assert self.partial is not None
         ratio = self.video.sample_aspect_ratio
         if ratio not in (None, 0, 1) and self.choice.container not in ISO:
+            before = self.kinds[: self.stream.index]
+            track = sum(kind not in ("attachment", "cover") for kind in before)  # which are no tracks there
             size = self.video.width, self.video.height
-            write_aspect(self.partial.path, self._track(), *size, Fraction(ratio or 1))
-
-    def _track(self) -> int:
-        """Return the video's index among a Matroska file's tracks; attachments and covers don't count."""
-        before = (
-            info for info in self.source.streams if info.index < self.video.index and info.index in self.copy
-        )
-        return sum(info.kind != "attachment" and not info.attached_picture for info in before)
+            write_aspect(self.partial.path, track, *size, Fraction(ratio or 1))
 
     def _verify(self) -> None:
         """Read the closed file again without decoding, and compare it with the times written."""
@@ -330,7 +290,7 @@ class Muxer:
         if kind not in ("audio", "video"):  # muxers add packets to subtitles
             return
         read = found[kind][self.kinds[:index].count(kind)]
-        if not read.holds(written, Fraction(self.ticks[index])):
+        if not read.holds(written, self.ticks[index]):
             raise MediaError(
                 f"{self.output}: {written.count} packets of {kind} were copied to stream {index}, but the "
                 f"file reads as {read.count}, or at other times; it was discarded; use `drop={kind}`"
@@ -357,7 +317,7 @@ def nearest_tick(exact: Fraction) -> int:
 def same_tick(
     output: str, frame: int, pts: int, time_base: Fraction, container: str, tick: Fraction
 ) -> MediaError:
-    """Return the error for two frames whose times are on the same tick of the container."""
+    """Return the error for two frames on the same tick of the container."""
     return MediaError(
         f"{output}, frame {frame}: its time {pts} x {time_base} s is the tick of the frame before it; "
         f"{SUFFIXES[container]} counts {tick} s, use `output=NAME.mp4`, which keeps the source's own ticks"
@@ -365,8 +325,8 @@ def same_tick(
 
 
 def read_times(path: Path, container: str) -> dict[str, list[Times]]:
-    """Return the times of each stream of a file from its packets, by the kind of stream, in the file's order;
-    covers are a kind of their own. `end` is the end by the container, if it has one.
+    """Return the times of each stream's packets by the kind of stream ("cover" is one), in the file's order.
+    `end` is the end by the container, if it has one.
     """
     import av
 

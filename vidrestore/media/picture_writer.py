@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import filecmp
 import os
-from collections.abc import Callable, Iterator, Sequence, Set
+from collections.abc import Callable, Sequence, Set
 from contextlib import suppress
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,16 +19,15 @@ from vidrestore.errors import MediaError, OptionError, OutputExistsError
 from vidrestore.files.atomic import Partial, remove_partials, sync_folder
 from vidrestore.frames import PixelFormat
 from vidrestore.media.encoder_table import EncoderChoice
-from vidrestore.media.encoding import Encoder, explained, opens
-from vidrestore.media.photo_notes import EDITORS, EXIF, PhotoNotes, read_notes, with_notes
+from vidrestore.media.encoding import Encoder, opens, write_errors
+from vidrestore.media.photo_notes import EDITORS, EXIF, read_notes, with_notes
 from vidrestore.media.probe import SourceInfo
 from vidrestore.media.source import PICTURE_ENCODERS, PICTURES, Target
 
 if TYPE_CHECKING:
     from av.packet import Packet
 
-    from vidrestore.frames import Frame, VideoInfo
-    from vidrestore.media.segment_file import SegmentFacts, StoredPacket
+    from vidrestore.frames import VideoInfo
     from vidrestore.options import EncoderOptions
 
 _SETTINGS = {
@@ -36,17 +36,24 @@ _SETTINGS = {
     "tiff": {"compression_algo": "deflate"},
 }
 _DEEP = {"png": "be", "tiff": "le"}
+_STORED = {  # by family and alpha: of 8 bits, of more
+    ("gray", False): ("gray", "gray16"),
+    ("gray", True): ("ya8", "ya16"),
+    ("rgb", False): ("rgb24", "rgb48"),
+    ("rgb", True): ("rgba", "rgba64"),
+}
 
 
 def choose_picture_encoder(
     source: SourceInfo, video: VideoInfo, output: Target, options: EncoderOptions
 ) -> EncoderChoice:
-    """Return the encoder for pictures of `video` by the suffix of their names. Raises MediaError for one name
-    of many pictures, or OptionError for options that the encoder lacks.
+    """Return the encoder for pictures of `video` by the suffix of their names. Raises MediaError for a single
+    name for many pictures, OptionError for options that the encoder lacks.
     """
     if not output.is_pattern and not (source.container == PICTURES and source.video.frames == 1):
-        names = f"%04d{output.path.suffix}"
-        raise MediaError(f"{output}: one picture, but a video has many; name them all, as in {names}")
+        raise MediaError(
+            f"{output}: one picture, but a video has many; name them all, as in %04d{output.path.suffix}"
+        )
     name = PICTURE_ENCODERS[output.suffix]
     if options.encoder not in (None, "auto", name):
         raise OptionError(
@@ -69,17 +76,12 @@ def _pix_fmt(encoder: str, pixels: PixelFormat, output: Target) -> str:
     if encoder == "mjpeg":
         if pixels.alpha:
             raise MediaError(f"{output}: JPEG has no transparency; name .png or .tiff pictures")
-        subsampling = {(1, 1): "420", (1, 0): "422"}.get(
-            (pixels.chroma_width_shift, pixels.chroma_height_shift), "444"
-        )
+        shifts = pixels.chroma_width_shift, pixels.chroma_height_shift
+        subsampling = {(1, 1): "420", (1, 0): "422"}.get(shifts, "444")
         return f"yuvj{subsampling}p"  # full range, the only one in JPEG
     deep = pixels.depth > 8
-    if pixels.family == "gray":
-        stem = ("ya16" if deep else "ya8") if pixels.alpha else ("gray16" if deep else "gray")
-    else:
-        stem = ("rgba" if pixels.alpha else "rgb") + ("64" if pixels.alpha else "48") * deep
-        stem = stem if deep or pixels.alpha else "rgb24"
-    return stem + _DEEP[encoder] * deep
+    names = _STORED["gray" if pixels.family == "gray" else "rgb", pixels.alpha]
+    return names[deep] + _DEEP[encoder] * deep
 
 
 def losses(source: SourceInfo, output: Target, choice: EncoderChoice, others: Sequence[str]) -> str | None:
@@ -99,8 +101,8 @@ def losses(source: SourceInfo, output: Target, choice: EncoderChoice, others: Se
 
 
 def side_data_left_out(source: SourceInfo, choice: EncoderChoice, drop: Set[str]) -> frozenset[str]:
-    """Return the kinds of side data that the output doesn't hold, but for those that are dropped. Pictures
-    hold the notes of pictures (`photo_notes`); the first speaks for all.
+    """Return the kinds of side data that the output lacks, but for those that are dropped. Pictures store the
+    notes of pictures (`photo_notes`), of which the first is examined.
     """
     kinds = source.video.side_data
     if source.pictures is None or choice.container != PICTURES:
@@ -109,11 +111,9 @@ def side_data_left_out(source: SourceInfo, choice: EncoderChoice, drop: Set[str]
     return kinds - read_notes(source.pictures.files[0]).fitting(choice, drop).kinds - dropped
 
 
-class JoinedPictures:
-    """Numbered pictures joined from segments, with the interface of `JoinedFile`.
-
-    `before_naming` is called with the path of the first picture before any is renamed, once all are whole.
-    `abort` removes those that have no name yet.
+class PictureFiles:
+    """Numbered pictures, written as a `Muxer` writes a file. `before_naming` is called with the path of the
+    first picture once all are whole, before any is renamed.
     """
 
     damage: str | None = None
@@ -130,46 +130,46 @@ class JoinedPictures:
     ) -> None:
         self.output, self.source, self.overwrite = output, source, overwrite
         self.choice, self.drop = choice, drop
-        self.before_naming = before_naming
+        self.before_naming, self.time_base = before_naming, source.video.time_base
         self.warnings: list[str] = []
         self._held: bytes | None = None  # the first picture
-        self._count = self._first = 0
+        self._count, self._first = 0, 1
         self._sources: tuple[str, ...] = ()  # the picture that each is made of
         self._partials: list[Partial] = []  # whole but for the last one
 
-    def begin(self, pts: Sequence[int], durations: Sequence[int], delay: int) -> None:
-        """Set the first number by the times of all frames: pictures made from pictures keep their numbers."""
+    @cached_property
+    def encoder(self) -> Encoder:
+        """An encoder of these pictures."""
+        return Encoder.opened(self.choice, self.source.video)
+
+    def register(self, pts: int, duration: int) -> tuple[int, int]:
+        """Record the next frame; return its index as its time, and a duration of 1. Pictures of pictures keep
+        their numbers.
+        """
         given = self.source.pictures
-        self._first = given.first + pts[0] if given else 1
-        self._sources = given.files[pts[0] :] if given else ()
-        remove_partials(self.output.path)
-
-    def check_head(self, segment: Path, facts: SegmentFacts) -> None:
-        """Do nothing: pictures have no header."""
-
-    def put(self, packet: StoredPacket, first: int) -> None:
-        """Write the next picture, of a segment that begins with frame `first`."""
-        self.add(first + packet.place, packet.data)
-
-    def add(self, frame: int, data: bytes) -> None:
-        """Write the picture of a frame; the first is held back."""
+        if self._count == 0:
+            remove_partials(self.output.path)
+            if given:
+                self._first, self._sources = given.first + pts, given.files[pts:]
         self._count += 1
+        return self._count - 1, 1
+
+    def put(self, packet: Packet[Any]) -> None:
+        """Write the picture whose pts is its index; the first waits for `finish`."""
+        frame, data = packet.pts, bytes(packet)
+        assert frame is not None
         if self._sources:
-            data = with_notes(data, self._notes(self._sources[frame]))
+            with write_errors(self._sources[frame]):
+                notes = read_notes(self._sources[frame])
+            data = with_notes(data, notes.fitting(self.choice, self.drop))
         if frame == 0:
             self._held = data
         else:
             self._write(frame, data)
 
-    def _notes(self, source: str) -> PhotoNotes:
-        try:
-            return read_notes(source).fitting(self.choice, self.drop)
-        except OSError as error:
-            raise explained(source, error) from error
-
     def _write(self, frame: int, data: bytes) -> None:
         target = self.output.numbered(self._first + frame)
-        try:
+        with write_errors(str(target)):
             partial = Partial(self.output.path)  # one name for all, to be found again
             partial.target = target
             self._partials.append(partial)
@@ -177,12 +177,10 @@ class JoinedPictures:
             if frame == 0:
                 partial.sync()
             partial.close()
-        except OSError as error:
-            raise explained(str(target), error) from error
 
     def finish(self) -> None:
-        """Rename all pictures, and warn of older ones beyond the last. Raises OutputExistsError if others are
-        there that may not be replaced.
+        """Rename all pictures, and warn of older ones with other numbers. Raises OutputExistsError if other
+        pictures have their names and may not be replaced.
         """
         if self._held is None:
             raise MediaError(f"{self.output}: no frame was written, so there is no picture to keep")
@@ -197,10 +195,8 @@ class JoinedPictures:
                 )
         self.before_naming(self._partials[-1].path)
         for partial, may in zip(self._partials, replaced, strict=True):
-            try:
+            with write_errors(str(partial.target)):
                 partial.put_in_place(overwrite=may)
-            except OSError as error:
-                raise explained(str(partial.target), error) from error
         sync_folder(self.output.path.parent)
         if beyond:
             self.warnings.append(
@@ -214,44 +210,14 @@ class JoinedPictures:
         return self.output.numbered(self._first)
 
     def abort(self) -> None:
-        """Remove the pictures that have no name yet."""
+        """Remove the pictures that are not renamed yet."""
         for partial in self._partials:
             partial.discard()
         self._partials = []
 
 
 def _is_same(partial: Partial) -> bool:
-    """Return True if a picture of this name and content is there: a run was killed as it named them."""
+    """Return True if a picture of this name and content exists, from a run that was killed meanwhile."""
     with suppress(OSError):
         return filecmp.cmp(partial.path, partial.target, shallow=False)
     return False
-
-
-class PictureSink:
-    """Encode frames into numbered pictures as they come."""
-
-    damage: str | None = None
-
-    def __init__(self, joined: JoinedPictures, video: VideoInfo) -> None:
-        self.joined, self.warnings = joined, joined.warnings
-        self.encoder = Encoder.opened(joined.choice, video)
-        self._frames = 0
-
-    def write(self, frame: Frame) -> None:
-        """Encode a frame, and write the pictures that are ready."""
-        if not self._frames:
-            self.joined.begin([frame.pts], [frame.duration], 0)
-        self._add(self.encoder.encode(frame, self._frames, 1))
-        self._frames += 1
-
-    def finish(self) -> None:
-        self._add(self.encoder.flush())
-        self.joined.finish()
-
-    def _add(self, packets: Iterator[Packet[Any]]) -> None:
-        for packet in packets:
-            assert packet.pts is not None
-            self.joined.add(packet.pts, bytes(packet))
-
-    def abort(self) -> None:
-        self.joined.abort()

@@ -233,7 +233,7 @@ class VideoReader:
     ) -> Generator[VideoFrame]:
         start = None if start_pts is None else start_pts // self._ticks
         if start is not None and self._ticks > 1:  # it may be the second field of the frame before
-            start -= 2 * frame_ticks(self.stored, self.stored.time_base)
+            start -= 2 * frame_ticks(self.stored)
         stop = None if stop_pts is None else -(-stop_pts // self._ticks)
         pictures = self._checked(decoding.pictures(start, stop, lead=bool(self._deinterlacer)), start)
         return self._deinterlacer.pictures(pictures) if self._deinterlacer else pictures

@@ -1,44 +1,40 @@
-"""A segment: consecutive restored frames, encoded by themselves, in our own file format, which the join
-reads.
+"""A segment: consecutive restored frames, encoded by themselves, in a file format of our own.
 
 It begins with a key frame and refers to nothing outside. Packets have the position of their picture in the
-segment but no times: times come from the plan when segments are joined, so that no container rounds them and
-no encoder moves them. The file is a sequence of records, each with a head (kind, position, size), the CRC-32
+segment but no times. The file is a sequence of records, each with a head (kind, position, size), the CRC-32
 of the whole record, both big-endian, and the data:
 
     0  a packet             1  the packet of a key frame
     2  the last record: a JSON object with `frames`, `delay`, `head` (of the encoder) and the writer's `label`
 
 A file gets its name only when it is complete and on disk. A truncated file has no last record, an altered one
-fails its checksums: `read_packets` and `check_segment` detect both.
+fails its checksums.
 
-Joined to one video, their packets get the plan's times, and the other streams are added, without encoding.
-Decoding times follow from presentation times alone: packet n is decoded when picture n - d is shown, where d
-is the largest reordering delay of the segments. Every segment is closed, so no packet is decoded after it is
-shown, and times increase strictly, also between segments. The first d packets are decoded before the first
-picture is shown, as FFmpeg's encoders do.
+Joined to one video, packets get the plan's times, which no container has rounded and no encoder has moved.
+Packet n is decoded when picture n - d is shown, where d is the largest reordering delay of the segments.
+Every segment is closed, so no packet is decoded after it is shown, and times increase strictly, also between
+segments. The first d packets are decoded before the first picture is shown, as FFmpeg's encoders do.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import struct
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from fractions import Fraction
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from vidrestore.errors import MediaError
 from vidrestore.files.atomic import Partial, sync_folder
 from vidrestore.files.checked_json import COUNT, parse_object
 from vidrestore.files.regular import open_regular
 from vidrestore.frames import Frame
-from vidrestore.media.encoding import Encoder, check_frame, explained, full_duration
-from vidrestore.media.muxer import Muxer, nearest_tick, same_tick
+from vidrestore.media.encoding import Encoder, check_frame, full_duration, write_errors
+from vidrestore.media.muxer import MILLISECOND, Muxer, nearest_tick, same_tick
+from vidrestore.media.picture_writer import PictureFiles
 
 if TYPE_CHECKING:
     from av.packet import Packet
@@ -49,24 +45,14 @@ if TYPE_CHECKING:
 _HEAD, _CHECK = struct.Struct(">BII"), struct.Struct(">I")
 _PACKET, _KEY, _LAST = 0, 1, 2
 _FACTS = {"frames": COUNT, "delay": COUNT, "head": str, "label": dict}
-_MILLISECOND = Fraction(1, 1000)  # the tick of Matroska and WebM; MP4 and MOV take the source's own
-
-
-class StoredPacket(NamedTuple):
-    """An encoded picture; `place` is its index in display order, from 0 in each segment."""
-
-    place: int
-    key: bool
-    data: bytes
 
 
 @dataclass(frozen=True)
 class SegmentFacts:
-    """The facts that a finished segment records.
+    """The last record of a segment.
 
-    `delay`: the number of pictures by which decoding must run ahead of display. `head`: digest of the
-    encoder's extradata, the same in all segments of a video. `label`: given by the writer to identify the
-    segment.
+    `delay`: the number of pictures by which decoding must run ahead of display. `head`: that of the encoder,
+    the same in all segments of a video. `label`: given by the writer to identify the segment.
     """
 
     frames: int
@@ -76,35 +62,29 @@ class SegmentFacts:
 
 
 class SegmentWriter:
-    """Encodes the frames of one segment into `path`: `write` each, then `finish`, or `abort` to remove the
-    file.
+    """Encodes the frames of one segment into `path`, which may be changed until it is finished: `write` each,
+    then `finish`, or `abort` to remove the file.
 
-    Raises MediaError if the file can't be written, if a frame doesn't fit, or if its time is on the same tick
-    of the container as the frame before.
+    `first` is the number of the first frame in the video. Raises MediaError if the file can't be written, if
+    a frame doesn't fit, or if its time is on the same tick of the container as the frame before.
     """
 
     def __init__(self, path: Path, source: SourceInfo, choice: EncoderChoice, *, first: int = 0) -> None:
-        """Open the encoder and the file; `first` is the number of the segment's first frame in the video, for
-        messages. `path` may be changed until it is finished.
-        """
         self.path, self.source, self.choice, self.first = path, source, choice, first
         self.frames = 0
-        self.tick = _MILLISECOND if choice.container in ("matroska", "webm") else None
         self._before: int | None = None  # pts of the last frame
         self._origin = 0  # pts of the first
         self._places: dict[int, int] = {}  # by pts, of the pictures inside the encoder
         self._packets = self._early = self._delay = 0
         self._partial: Partial | None = None
         try:
-            self._open()
-        except BaseException as error:
+            with write_errors(str(path)):
+                self._partial = Partial(path, private=True)
+                self._encoder = Encoder.opened(choice, source.video)
+                self._head = self._encoder.head  # some encoders change it at the end
+        except BaseException:
             self.abort()
-            raise explained(str(path), error) from error
-
-    def _open(self) -> None:
-        self._partial = Partial(self.path, private=True)
-        self._encoder = Encoder.opened(self.choice, self.source.video)
-        self._head = head_digest(self._encoder.context.extradata)
+            raise
 
     def write(self, frame: Frame) -> None:
         """Encode the next frame; its time and duration are in ticks of the source."""
@@ -113,35 +93,28 @@ class SegmentWriter:
         self._check_tick(frame.pts)
         if self.frames == 0:
             self._origin = frame.pts
-        pts, duration = frame.pts - self._origin, full_duration(frame.duration, video, video.time_base)
+        pts, duration = frame.pts - self._origin, full_duration(frame.duration, video)
         self._places[pts] = self.frames
         self.frames += 1
         self._before = frame.pts
         self._store_all(self._encoder.encode(frame, pts, duration))
 
     def _check_tick(self, pts: int) -> None:
-        if self._before is None or self.tick is None:
-            return
-        base = self.source.video.time_base
-        if nearest_tick(pts * base / self.tick) <= nearest_tick(self._before * base / self.tick):
-            raise same_tick(
-                self.source.path, self.first + self.frames, pts, base, self.choice.container, self.tick
-            )
+        if self._before is None or self.choice.container not in ("matroska", "webm"):
+            return  # MP4 and MOV take the source's ticks
+        base, frame = self.source.video.time_base, self.first + self.frames
+        if nearest_tick(pts * base / MILLISECOND) <= nearest_tick(self._before * base / MILLISECOND):
+            raise same_tick(self.source.path, frame, pts, base, self.choice.container, MILLISECOND)
 
     def _store_all(self, packets: Iterator[Packet[Any]]) -> None:
-        try:
+        with write_errors(str(self.path)):
             for packet in packets:
-                self._store(packet)
-        except Exception as error:
-            raise explained(str(self.path), error) from error
-
-    def _store(self, packet: Packet[Any]) -> None:
-        assert packet.pts is not None
-        place = self._places.pop(packet.pts)
-        self._delay = max(self._delay, self._packets - place)
-        self._early += packet.dts is not None and packet.dts < 0
-        self._packets += 1
-        self._record(_KEY if packet.is_keyframe else _PACKET, place, bytes(packet))
+                assert packet.pts is not None
+                place = self._places.pop(packet.pts)
+                self._delay = max(self._delay, self._packets - place)
+                self._early += packet.dts is not None and packet.dts < 0
+                self._packets += 1
+                self._record(_KEY if packet.is_keyframe else _PACKET, place, bytes(packet))
 
     def _record(self, kind: int, place: int, data: bytes) -> None:
         assert self._partial is not None
@@ -160,19 +133,14 @@ class SegmentWriter:
         # The encoder's decoding times show its largest delay; x265's are wrong for one or two frames.
         delay = max(self._delay, self._early) if self.frames > 2 else self._delay
         facts = SegmentFacts(self.frames, delay, self._head, dict(label))
-        try:
-            self._record(_LAST, self.frames, json.dumps(asdict(facts)).encode())
-            self._put_in_place()
-        except OSError as error:
-            raise explained(str(self.path), error) from error
-        return facts
-
-    def _put_in_place(self) -> None:
         assert self._partial is not None
-        self._partial.sync()
-        self._partial.target = self.path
-        self._partial.put_in_place()
-        sync_folder(self.path.parent)
+        with write_errors(str(self.path)):
+            self._record(_LAST, self.frames, json.dumps(asdict(facts)).encode())
+            self._partial.sync()
+            self._partial.target = self.path
+            self._partial.put_in_place()
+            sync_folder(self.path.parent)
+        return facts
 
     def abort(self) -> None:
         """Remove the unfinished file."""
@@ -180,24 +148,8 @@ class SegmentWriter:
             self._partial.discard()
 
 
-def head_digest(extradata: bytes | None) -> str:
-    """Return a short digest of an encoder's extradata."""
-    return hashlib.sha256(extradata or b"").hexdigest()[:16]
-
-
-def read_packets(path: Path) -> Iterator[StoredPacket]:
-    """Yield a segment's packets in decoding order, each checked. Raises MediaError if the file is damaged or
-    incomplete.
-    """
-    for kind, place, data in _records(path):
-        if kind != _LAST:
-            yield StoredPacket(place, kind == _KEY, data)
-
-
 def check_segment(path: Path) -> SegmentFacts:
-    """Read and check a whole segment and return its facts. Raises MediaError if it is damaged, incomplete or
-    missing.
-    """
+    """Check a whole segment and return its facts. Raises MediaError if it is damaged or incomplete."""
     places, first_is_key, last = set[int](), False, b""
     for kind, place, data in _records(path):
         if kind == _LAST:
@@ -215,6 +167,7 @@ def check_segment(path: Path) -> SegmentFacts:
 
 
 def _records(path: Path) -> Iterator[tuple[int, int, bytes]]:
+    """Yield the kind, place and data of each record. Raises MediaError if the file is damaged."""
     kind = -1
     try:
         with open_regular(path) as file:
@@ -237,69 +190,41 @@ def _damaged(path: Path, reason: str) -> MediaError:
     return MediaError(f"{path}: not a whole segment: {reason}; run again to make it again")
 
 
-class JoinedFile:
-    """The file that segments are joined to: `begin` with the times of all frames, `put` each packet, then
-    `finish` or `abort`.
+def join_segments(
+    output: Muxer | PictureFiles,
+    segments: Sequence[tuple[Path, int, SegmentFacts]],
+    times: Iterable[tuple[int, int]],
+) -> Iterator[None]:
+    """Put the packets of all segments, each (file, number of its first frame, facts), into `output`; yield
+    after each packet. The caller finishes or aborts the output.
+
+    `times` are pts and duration of all frames in display order, in ticks of the source. Raises MediaError if
+    a segment is damaged or has other headers than the output's encoder, or if packets are missing.
     """
+    import av
 
-    def __init__(self, muxer: Muxer) -> None:
-        self.muxer = muxer
-        self._pts: Sequence[int] = ()
-        self._durations: Sequence[int] = ()
-        self._delay = self._written = 0
-
-    @property
-    def warnings(self) -> list[str]:
-        return self.muxer.warnings
-
-    @property
-    def damage(self) -> str | None:
-        return self.muxer.damage
-
-    def begin(self, pts: Sequence[int], durations: Sequence[int], delay: int) -> None:
-        """Set the times of all frames in display order, in ticks of the source; `delay` is the largest of the
-        `SegmentFacts`.
-        """
-        for each in zip(pts, durations, strict=True):
-            self.muxer.register(*each)
-        self._pts, self._durations = pts, durations
-        self._delay = min(delay, len(pts) - 1)
-
-    def check_head(self, segment: Path, facts: SegmentFacts) -> None:
-        """Raise MediaError if a segment was encoded with other headers than this video has."""
-        if facts.head != head_digest(self.muxer.stream.codec_context.extradata):
+    shown = [output.register(*each) for each in times]
+    delay = min(max(facts.delay for _, _, facts in segments), len(shown) - 1)
+    late = shown[delay][0] - shown[0][0]
+    written = 0
+    for path, first, facts in segments:
+        if isinstance(output, Muxer) and facts.head != output.encoder.head:
             raise MediaError(
-                f"{segment}: encoded by another version of {self.muxer.choice.encoder} than the one here; "
-                "add `restart` to start over, or continue with the version that began"
+                f"{path}: encoded by another version of {output.choice.encoder} than the one here; add "
+                "`restart` to start over, or continue with the version that began"
             )
-
-    def put(self, packet: StoredPacket, first: int) -> None:
-        """Write the next packet, of a segment that begins with frame `first`."""
-        import av
-
-        output, muxer = av.Packet(packet.data), self.muxer
-        output.time_base, output.is_keyframe = muxer.time_base, packet.key
-        output.pts = self._pts[first + packet.place] + muxer.shift
-        output.dts = self._decoded_at(self._written) + muxer.shift
-        output.duration = full_duration(self._durations[first + packet.place], muxer.video, muxer.time_base)
-        self._written += 1
-        muxer.put(output)
-
-    def _decoded_at(self, packet: int) -> int:
-        if packet >= self._delay:
-            return self._pts[packet - self._delay]
-        return self._pts[packet] - (self._pts[self._delay] - self._pts[0])
-
-    def finish(self) -> None:
-        """Finish the file. Raises MediaError if packets are missing."""
-        if self._written != len(self._pts):
-            output = self.muxer.output
-            raise MediaError(
-                f"{output}: {self._written} pictures were joined, but the plan has {len(self._pts)}; it was "
-                "discarded"
-            )
-        self.muxer.finish()
-
-    def abort(self) -> None:
-        """Close and remove the unfinished file."""
-        self.muxer.abort()
+        for kind, place, data in _records(path):
+            if kind == _LAST:
+                break
+            packet = av.Packet(data)
+            packet.time_base, packet.is_keyframe = output.time_base, kind == _KEY
+            packet.pts, packet.duration = shown[first + place]
+            early = written < delay
+            packet.dts = shown[written][0] - late if early else shown[written - delay][0]
+            written += 1
+            output.put(packet)
+            yield
+    if written != (planned := len(shown)):
+        raise MediaError(
+            f"{output.output}: {written} pictures were joined, but the plan has {planned}; it was discarded"
+        )

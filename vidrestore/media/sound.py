@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterator
+from contextlib import suppress
 from fractions import Fraction
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -28,9 +29,8 @@ _OUT_OF_STEP = Fraction(1, 10)  # seconds between the samples' own clock and the
 
 
 def encoder_of(stream: StreamInfo, container: str) -> str | None:
-    """Return the encoder for sound that a container can't hold.
-
-    None if the container holds it, if this FFmpeg has no decoder for it, and for other streams.
+    """Return the encoder for sound that a container can't hold. None if it can, if this FFmpeg has no decoder
+    for the sound, and for other streams.
     """
     import av
 
@@ -49,11 +49,10 @@ def is_decoded(codec: str) -> bool:
     """Return True if this FFmpeg has a decoder for the codec, by FFmpeg's name."""
     import av
 
-    try:
+    with suppress(av.codec.codec.UnknownCodecError):
         av.codec.Codec(codec, "r")
-    except av.codec.codec.UnknownCodecError:
-        return False
-    return True
+        return True
+    return False
 
 
 @cache
@@ -90,9 +89,8 @@ class EncodedSound:
         self.cut = cut
         made: Any = output.add_stream(encoder, rate=rate if not rates or rate in rates else _USUAL_RATE)
         self.stream: AudioStream = made
-        self.stream.codec_context.layout = (
-            _LAYOUTS[count - 1] if "channels" in source.layout.name else source.layout.name
-        )
+        layout = source.layout.name
+        self.stream.codec_context.layout = _LAYOUTS[count - 1] if "channels" in layout else layout
         if encoder in ("flac", "alac"):
             planar = "p" if encoder == "alac" else ""
             self.stream.codec_context.format = f"{'s32' if deep else 's16'}{planar}"

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, Self
 from vidrestore.errors import MediaError
 from vidrestore.files.atomic import remove_partials
 from vidrestore.frames import Frame
-from vidrestore.media.encoding import Encoder, check_frame, explained
+from vidrestore.media.encoding import check_frame, write_errors
 from vidrestore.media.muxer import Muxer
-from vidrestore.media.picture_writer import JoinedPictures, PictureSink
+from vidrestore.media.picture_writer import PictureFiles
 from vidrestore.media.source import Source, Target, standard_output
 from vidrestore.media.span import WHOLE, Span
 from vidrestore.media.streams import pipe_warning
@@ -25,46 +25,16 @@ if TYPE_CHECKING:
     from vidrestore.media.probe import SourceInfo
 
 
-class _FileSink:
-    """Encodes frames into a file."""
-
-    def __init__(self, muxer: Muxer) -> None:
-        self.muxer, self.warnings = muxer, muxer.warnings
-        self.encoder = Encoder(muxer.stream.codec_context, muxer.choice, muxer.video)
-
-    @property
-    def damage(self) -> str | None:
-        return self.muxer.damage
-
-    def write(self, frame: Frame) -> None:
-        times = self.muxer.register(frame.pts, frame.duration)
-        self._put(self.encoder.encode(frame, *times))
-
-    def finish(self) -> None:
-        self._put(self.encoder.flush())
-        self.muxer.finish()
-
-    def abort(self) -> None:
-        self.muxer.abort()
-
-    def _put(self, packets: Iterator[Packet[Any]]) -> None:
-        try:
-            for packet in packets:
-                self.muxer.put(packet)
-        except Exception as error:
-            raise explained(self.muxer.output, error) from error
-
-
 class VideoWriter:
     """A context manager that writes restored frames: a clean exit verifies and names the file, an error
     removes it.
 
     `output` is a path, or "-" for y4m on standard output. `copy` are the source's streams to copy (see
-    `check_streams`); `frames` is the expected number of frames, if known. Frames have the
-    source's size and pts in its ticks. `rate` is for pipes only. `span` is the part of the source that the
-    frames come from; the other streams are cut to it. `drop` names notes that pictures don't keep, `tag`
-    says how a file was made. `warnings` are sentences for the user; `damage` describes, at the end, what was
-    broken in the copied streams. Raises MediaError and OutputExistsError, before work if possible.
+    `check_streams`); `frames` is the expected number of frames, if known. Frames have the source's size and
+    pts in its ticks. `rate` is for pipes only. `span` is the part of the source that the frames come from;
+    the other streams are cut to it. `drop` names notes that pictures don't store, `tag` says how a file was
+    made. `warnings` are sentences for the user; `damage` describes, at the end, what was broken in the copied
+    streams. Raises MediaError and OutputExistsError, before work if possible.
     """
 
     def __init__(
@@ -84,18 +54,15 @@ class VideoWriter:
         output = self.output = Target.of(output)
         self.source, self.expected = source, frames
         self.frames = 0
-        self._sink: _FileSink | PictureSink | Y4mOutput
+        self._sink: Muxer | PictureFiles | Y4mOutput
         output.check(Source(source.path), overwrite=overwrite)
         if output.is_pipe:
             self._sink = Y4mOutput(standard_output(), source, rate=rate)
         elif output.holds_pictures:
-            pictures = JoinedPictures(output, source, encoder, drop, overwrite=overwrite)
-            self._sink = PictureSink(pictures, source.video)
+            self._sink = PictureFiles(output, source, encoder, drop, overwrite=overwrite)
         else:
             remove_partials(output.path)
-            self._sink = _FileSink(
-                Muxer(output.name, source, encoder, copy, overwrite=overwrite, span=span, tag=tag)
-            )
+            self._sink = Muxer(output.name, source, encoder, copy, overwrite=overwrite, span=span, tag=tag)
         self.warnings = self._sink.warnings
         if output.is_pipe and (warning := pipe_warning(source)):
             self.warnings.append(warning)
@@ -114,7 +81,15 @@ class VideoWriter:
             self._sink.abort()
             return
         try:
-            self._check_count()
+            if self.frames == 0:
+                raise MediaError(f"{self.output}: no frame was written, so there is no output")
+            if self.expected not in (None, self.frames):
+                raise MediaError(
+                    f"{self.output}: {self.frames} frames were written, but {self.expected} were expected; "
+                    "the file was discarded"
+                )
+            if not isinstance(self._sink, Y4mOutput):
+                self._put(self._sink.encoder.flush())
             self._sink.finish()
         except BaseException:
             self._sink.abort()
@@ -123,14 +98,15 @@ class VideoWriter:
     def write(self, frame: Frame) -> None:
         """Write the next frame, in the order of pts. Raises MediaError if its size or time doesn't fit."""
         check_frame(frame, self.source.video, f"{self.output}, frame {self.frames}")
-        self._sink.write(frame)
+        if isinstance(self._sink, Y4mOutput):
+            self._sink.write(frame)
+        else:
+            times = self._sink.register(frame.pts, frame.duration)
+            self._put(self._sink.encoder.encode(frame, *times))
         self.frames += 1
 
-    def _check_count(self) -> None:
-        if self.frames == 0:
-            raise MediaError(f"{self.output}: no frame was written, so there is no output")
-        if self.expected is not None and self.frames != self.expected:
-            raise MediaError(
-                f"{self.output}: {self.frames} frames were written, but {self.expected} were expected; the "
-                "file was discarded"
-            )
+    def _put(self, packets: Iterator[Packet[Any]]) -> None:
+        assert not isinstance(self._sink, Y4mOutput)
+        with write_errors(self.output.name):
+            for packet in packets:
+                self._sink.put(packet)

@@ -6,8 +6,8 @@ from __future__ import annotations
 
 import errno
 import re
-from collections.abc import Callable, Generator, Iterator
-from contextlib import suppress
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from fractions import Fraction
 from itertools import chain
@@ -39,8 +39,8 @@ _WRITTEN = re.compile(r"yuv4(20|22|44)p((9|10|12|14|16)le)?|yuv411p|gray((9|10|1
 
 
 class Y4mInput:
-    """A y4m stream that is read once, from front to back, with the interface of `Decoding`. Raises MediaError
-    if it isn't y4m, or has no frame.
+    """A y4m stream, read once from front to back, with the interface of `Decoding`. Raises MediaError if it
+    isn't y4m or has no frame.
     """
 
     longest = 1  # duration of a frame, in ticks
@@ -57,8 +57,9 @@ class Y4mInput:
         try:
             self._container = av.open(SimpleNamespace(read=self._read), "r", format=Y4M)
         except av.error.FFmpegError as error:
-            said = f"the y4m header {head.decode().strip()!r} is more than FFmpeg takes; cut the video up"
-            raise MediaError(f"-: {said}") from error
+            raise MediaError(
+                f"-: the y4m header {head.decode().strip()!r} is more than FFmpeg takes; cut the video up"
+            ) from error
         stored = self._container.streams.video[0]
         check_size(PIPE, stored)
         self._pictures = self._decoded()
@@ -72,7 +73,7 @@ class Y4mInput:
         self.info = SourceInfo(PIPE, Y4M, video, (StreamInfo(0, "video", video.codec),))
 
     def _read(self, size: int) -> bytes:
-        """Return the header, then what the pipe has."""
+        """Return the header, then the bytes of the pipe."""
         data, self._head = self._head or self._stream.read(size), b""
         self._count += len(data)
         return data
@@ -130,8 +131,8 @@ def _has_large_term(word: str) -> bool:
 
 
 def bytes_lacking(last: Packet[Any], size: int) -> int:
-    """Return the number of bytes that the frame after the last packet lacks in a y4m of `size` bytes, which
-    FFmpeg drops silently; 0 if none was begun.
+    """Return how many bytes the frame after the last packet lacks in a y4m of `size` bytes: FFmpeg drops it
+    silently. Return 0 if none was begun.
     """
     begun = size - (last.pos or 0) - last.size
     return max(0, len(_FRAME) + last.size - begun) if begun > 0 else 0
@@ -147,10 +148,8 @@ def check_written(pix_fmt: str) -> None:
 
 
 class Y4mOutput:
-    """Writes frames to a binary stream.
-
-    With `rate`, frames are repeated and dropped to keep it; without it, the source's own rate must be
-    constant. Raises MediaError if the rate turns out to vary.
+    """Writes frames to a binary stream. With `rate`, frames are repeated and dropped to match it; without it,
+    the source's rate must be constant. Raises MediaError if it varies.
     """
 
     def __init__(self, stream: BinaryIO, source: SourceInfo, *, rate: Fraction | None = None) -> None:
@@ -165,13 +164,15 @@ class Y4mOutput:
         self.origin: int | None = None
         self.written = self.received = 0
         self.held: Frame | None = None
-        self._video = replace(source.video, rate=self.rate, display_matrix=None)
+        base = 1 / self.rate
+        self._video = replace(source.video, rate=self.rate, time_base=base, display_matrix=None)
         self._container = av.open(
             SimpleNamespace(write=self._write), "w", format=Y4M, container_options={"strict": "-1"}
         )
         choice = EncoderChoice("wrapped_avframe", source.video.format.name, Y4M, {})
-        self._made = add_encoder(self._container, choice, self._video, 1 / self.rate)
-        self._guarded(self._container.start_encoding)
+        self._made = add_encoder(self._container, choice, self._video)
+        with _pipe_errors():
+            self._container.start_encoding()
 
     def _write(self, data: bytes) -> None:
         """Write to the pipe, with the pixel aspect in the header: PyAV can't give it to FFmpeg."""
@@ -192,11 +193,11 @@ class Y4mOutput:
 
     def finish(self) -> None:
         if self.held is not None:
-            self._fill_up_to(
-                max(self._place(self.held.pts + self.held.duration), self.written + (not self.written))
-            )
-        self._guarded(self._container.close)
-        self._guarded(self.stream.flush)
+            stop = self._place(self.held.pts + self.held.duration)
+            self._fill_up_to(max(stop, self.written, 1))
+        with _pipe_errors():
+            self._container.close()
+            self.stream.flush()
 
     def abort(self) -> None:
         """Stop writing: data sent to a pipe can't be taken back."""
@@ -204,7 +205,7 @@ class Y4mOutput:
             self._container.close()
 
     def _place(self, pts: int) -> int:
-        """Return the output frame, counted from 0, that starts nearest to a time."""
+        """Return the output frame, counted from 0, nearest to a time."""
         return round((pts - (self.origin or 0)) * self.time_base * self.rate)
 
     def _fill_up_to(self, stop: int) -> None:
@@ -214,27 +215,27 @@ class Y4mOutput:
     def _check_steady(self, frame: Frame) -> None:
         late = (frame.pts - (self.origin or 0)) * self.time_base - self.received / self.rate
         if abs(late) > max(self.time_base, 1 / (2 * self.rate)):
-            seen = (
-                f"frame {self.received} comes {float(late):+.3f} s off the rate of {float(self.rate):g} "
-                "frames per second"
-            )
             raise MediaError(
-                f"the frame rate varies ({seen}) and a y4m pipe has only one; give one with `cfr`, or name "
-                "a file"
+                f"the frame rate varies (frame {self.received} comes {float(late):+.3f} s off the rate of "
+                f"{float(self.rate):g} frames per second) and a y4m pipe has only one; give one with `cfr`, "
+                "or name a file"
             )
 
     def _put(self, frame: Frame) -> None:
         made = picture(frame, self._video.format.name, 1 / self.rate, self._video.colour)
         made.pts, made.duration = self.written, 1
-        self._guarded(lambda: self._container.mux(self._made.encode(made)))
+        with _pipe_errors():
+            self._container.mux(self._made.encode(made))
         self.written += 1
 
-    def _guarded(self, action: Callable[[], object]) -> None:
-        try:
-            action()
-        except OSError as error:
-            reason = "the program that read it ended" if error.errno == errno.EPIPE else str(error)
-            raise MediaError(f"the y4m pipe broke ({reason})") from error
+
+@contextmanager
+def _pipe_errors() -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        reason = "the program that read it ended" if error.errno == errno.EPIPE else str(error)
+        raise MediaError(f"the y4m pipe broke ({reason})") from error
 
 
 def _source_rate(source: SourceInfo) -> Fraction:
@@ -245,9 +246,8 @@ def _source_rate(source: SourceInfo) -> Fraction:
         )
     average = source.video.rate or rate
     if abs(average - rate) > rate / 20:
-        seen = f"{float(average):g} frames per second on average, {float(rate):g} at most"
         raise MediaError(
-            f"{source.path}: the frame rate varies ({seen}) and a y4m pipe has only one; give one with "
-            "`cfr`, or name a file"
+            f"{source.path}: the frame rate varies ({float(average):g} frames per second on average, "
+            f"{float(rate):g} at most) and a y4m pipe has only one; give one with `cfr`, or name a file"
         )
     return rate
