@@ -39,14 +39,14 @@ class SceneDetector:
     """
 
     lag = 3
-    """After n frames were added, `cuts()` is final for every frame up to n - 1 - lag."""
+    """After n frames were added, `cuts` is final for every frame up to n - 1 - lag."""
 
     def __init__(self) -> None:
         self._thumbnails: deque[Thumbnail] = deque(maxlen=2 * self.lag + 2)
         self._changes: deque[float] = deque(maxlen=2 * self.lag + 2)  # difference to the frame before
         self._seen = 0
         self._decided = 1  # frames before this one are decided
-        self._cuts: list[int] = []
+        self.cuts: list[int] = []  # the first frame of each new scene decided so far, increasing
 
     def add(self, luma: NDArray[Any], unit: float = 1.0) -> None:
         """Add the next frame's luma (height, width), which is not kept; `unit`: steps of a stored sample per
@@ -66,24 +66,17 @@ class SceneDetector:
         for frame in range(self._decided, self._seen):
             self._decide(frame)
 
-    def cuts(self) -> list[int]:
-        """Return the frame indices, increasing, of the first frame of each new scene decided so far."""
-        return list(self._cuts)
-
     def _decide(self, frame: int) -> None:
+        """Add a frame to the cuts if its change is a jump, by the ratio to the largest within `lag` frames;
+        repeated pictures count as steady motion.
+        """
         self._decided = frame + 1
         at = len(self._thumbnails) - (self._seen - frame)  # this frame's index in the buffer
-        jump = self._jump(at)
-        if jump > JUMP and self._is_new(at, NOVELTY + NOVELTY_BY_JUMP / jump):
-            self._cuts.append(frame)
-
-    def _jump(self, at: int) -> float:
-        """Return the ratio of the change to the largest within `lag` frames; repeated pictures count as
-        steady motion.
-        """
         changes = list(self._changes)
         around = changes[max(1, at - self.lag) : at] + changes[at + 1 : at + 1 + self.lag]
-        return changes[at] / (max(around, default=0.0) + SAME_LEVEL)
+        jump = changes[at] / (max(around, default=0.0) + SAME_LEVEL)
+        if jump > JUMP and self._is_new(at, NOVELTY + NOVELTY_BY_JUMP / jump):
+            self.cuts.append(frame)
 
     def _is_new(self, at: int, least: float) -> bool:
         """Return True if the picture at a jump is new and the old one doesn't return, as after a flash."""

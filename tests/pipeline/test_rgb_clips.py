@@ -21,7 +21,7 @@ import vidrestore
 from vidrestore.clips import Bounds
 from vidrestore.colour import grey_to_planes, planes_to_grey, rgb_to_yuv, yuv_to_rgb
 from vidrestore.errors import VidRestoreError
-from vidrestore.frames import VideoInfo
+from vidrestore.frames import PixelFormat, VideoInfo
 from vidrestore.jobs.batch import Batch
 from vidrestore.jobs.check import open_job
 from vidrestore.jobs.job import plan_source
@@ -331,22 +331,15 @@ def test_too_little_memory_names_a_tile_that_takes_less(tmp_path, weights, monke
 
 
 def test_as_many_clips_are_restored_at_once_as_there_are_teams_and_memory_for(tmp_path):
-    pixels = VideoInfo(0, "h264", 64, 48, read_format(tmp_path), Fraction(1, 25))
+    video = VideoInfo(0, "h264", 64, 48, PixelFormat("yuv420p", "yuv", 8, 1, 1), Fraction(1, 25))
     image, sr = image_restorer(tmp_path, keeping()), vsr_restorer(tmp_path, doubling())
-    with VideoReader(str(tmp_path / "in.mkv")) as reader:
-        frame = next(iter(reader.frames()))
     for restorer, wanted in ((image, 16), (sr, 4)):
-        clips = ClipRestorer(restorer, pixels, RestoreOptions(), threads=16)
-        assert clips.clips_at_once(frame) == wanted
+        clips = ClipRestorer(restorer, video, RestoreOptions(), threads=16)
+        assert clips.clips_at_once() == wanted
         restorer.memory = lambda height, width: 1 << 30  # type: ignore[method-assign]
-        assert clips.clips_at_once(frame) == 3
+        assert clips.clips_at_once() == 3
         restorer.memory = lambda height, width: 9 << 30  # type: ignore[method-assign]
-        assert clips.clips_at_once(frame) == 1
-
-
-def read_format(folder: Path) -> Any:
-    write_video(folder / "in.mkv", 1)
-    return read(folder / "in.mkv")[0].format
+        assert clips.clips_at_once() == 1
 
 
 def test_a_preview_shows_the_source_enlarged_beside_the_result(tmp_path, weights):

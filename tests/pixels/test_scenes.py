@@ -18,7 +18,7 @@ def detected(frames: Iterable[NDArray[Any]], unit: float = 1.0) -> list[int]:
     for frame in frames:
         detector.add(frame, unit)
     detector.finish()
-    return detector.cuts()
+    return detector.cuts
 
 
 def picture(seed: int, height: int = 72, width: int = 128) -> NDArray[np.uint8]:
@@ -101,7 +101,7 @@ def test_a_decision_lags_by_no_more_than_it_says():
     detector = SceneDetector()
     for added, frame in enumerate([picture(1)] * 7 + [picture(2)] * 7, start=1):
         detector.add(frame)
-        assert (7 in detector.cuts()) == (added - 1 - detector.lag >= 7)
+        assert (7 in detector.cuts) == (added - 1 - detector.lag >= 7)
 
 
 def test_memory_does_not_grow_with_the_video():
