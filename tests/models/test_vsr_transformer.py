@@ -142,7 +142,7 @@ def reference_attention(attention: Attention, normal: Tensor) -> Tensor:
 def test_attention_over_everything_is_unfold_attend_fold(heads):
     attention = tiny(heads=heads).blocks[0].attention
     maps = torch.randn(2, 8, 64, 64, dtype=torch.float64)
-    normal = attention.normal(maps)
+    normal = attention.norm(maps)
     expected = maps + normal + attention.output(reference_attention(attention, normal))
     close(attention(maps, 2), expected, 1e-12)
 
@@ -169,7 +169,7 @@ def test_without_alignment_a_feed_forward_layer_is_twice_its_residual_blocks_on_
     for block in network.blocks[0].alone:
         inner = F.conv2d(expected, block.conv1.weight, block.conv1.bias, padding=1).clamp(min=0)
         expected = expected + F.conv2d(inner, block.conv2.weight, block.conv2.bias, padding=1)
-    close(network.blocks[0].feed_alone(maps), expected, 1e-12)
+    close(network.blocks[0].alone(maps), expected, 1e-12)
 
 
 def test_brightness_of_an_untrained_residual_is_that_of_the_enlarged_frame():
