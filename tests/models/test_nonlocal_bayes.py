@@ -8,6 +8,7 @@ from stand_in import Rehearsal
 from torch import Tensor
 
 from vidrestore.models.dust import dct_dictionary
+from vidrestore.models.fitted import fitted
 from vidrestore.models.grouping import origins_of, patches_at
 from vidrestore.models.matching import Grid, fixed_positions
 from vidrestore.models.nonlocal_bayes import (
@@ -17,7 +18,6 @@ from vidrestore.models.nonlocal_bayes import (
     _inverse,
     bayes_change,
     bayes_gains,
-    gains_of,
     inverse_covariance,
     nonlocal_bayes,
     similar,
@@ -159,9 +159,9 @@ def test_an_estimate_that_is_not_finite_stays_so():
 
 
 def test_a_factor_is_a_straight_line_in_the_logarithm_of_sigma():
-    values = torch.rand(2, 6, generator=torch.Generator().manual_seed(0))
-    expected = values[0] + math.log(20 / 15) / 1.5 * values[1]
-    torch.testing.assert_close(gains_of(values, 20.0), expected)
+    constant, slope = fitted("models/bayes_gains")["gains"][0]
+    expected = constant + math.log(20 / 15) / 1.5 * slope
+    torch.testing.assert_close(torch.stack(bayes_gains(0, 20.0, CPU)), expected)
 
 
 def test_estimates_after_the_last_that_was_fitted_have_its_factors():

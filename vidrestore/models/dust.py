@@ -97,18 +97,15 @@ def dct_dictionary(patch: int, atoms: int) -> Tensor:
 
 
 class Transform:
-    """The DCT of patches (..., side * side) and its inverse, with products in `dtype`."""
+    """The DCT of patches (..., side * side), with products in `dtype`."""
 
     def __init__(self, side: int, dtype: torch.dtype, linear: type[Linear], device: torch.device) -> None:
         basis = dct_dictionary(side, side**2).mT.contiguous().to(device)
         self.side, self._dtype = side, dtype
-        self._forward, self._back = linear(basis, dtype), linear(basis.mT.contiguous(), dtype)
+        self._product = linear(basis, dtype)
 
     def forward(self, patches: Tensor) -> Tensor:
-        return on_tokens(self._forward, patches.to(self._dtype)).float()
-
-    def back(self, coefficients: Tensor) -> Tensor:
-        return on_tokens(self._back, coefficients.to(self._dtype)).float()
+        return on_tokens(self._product, patches.to(self._dtype)).float()
 
 
 def soft_threshold(code: Tensor, threshold: Tensor) -> Tensor:

@@ -145,7 +145,10 @@ def restore_patches(
     frames, height, width = plane.shape
     plane = plane.contiguous()
     counts = coverage(origins, (frames, height, width), patch)
-    extra = _in_groups(patches_over_holes(counts, patch))
+    holes = patches_over_holes(counts, patch)
+    # the first ones are repeated to fill the last group
+    filling = torch.arange(-(-len(holes) // GROUP) * GROUP, device=holes.device) % max(len(holes), 1)
+    extra = holes[filling].view(-1, GROUP)
     total = torch.zeros_like(plane).view(-1)
     patches = windows(plane, patch)
     for groups in (*origins.split(chunk), *extra.split(chunk)):
@@ -159,19 +162,6 @@ def restore_patches(
     if len(extra):
         counts += coverage(extra, (frames, height, width), patch)
     return total.view_as(plane).div_(counts)
-
-
-def _in_groups(patches: Tensor) -> Tensor:
-    """Arrange (P,) flat origins as (groups, GROUP); the first ones are repeated to fill the last group."""
-    groups = -(-len(patches) // GROUP)
-    return patches[torch.arange(groups * GROUP, device=patches.device) % max(len(patches), 1)].view(
-        groups, GROUP
-    )
-
-
-def variation(patches: Tensor) -> Tensor:
-    """Return (S,): how much the groups of patches (S, T, N) vary, the mean variance of their patches."""
-    return patches.var(2).mean(1)
 
 
 def patches_at(plane: Tensor, groups: Tensor, side: int) -> Tensor:

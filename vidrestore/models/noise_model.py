@@ -27,7 +27,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from vidrestore.models.fitted import fitted, on_device
-from vidrestore.models.grouping import patches_at, variation
+from vidrestore.models.grouping import patches_at
 
 if TYPE_CHECKING:
     from vidrestore.models.dust import Transform
@@ -137,7 +137,7 @@ def powers(noisy: Tensor, estimate: Tensor, groups: Tensor, transform: Transform
     residual = _bands(source - first, transform).mean(1)
     left = _bands(first - first.mean(1, keepdim=True), transform).sum(1) / (FRAMES - 1)
     count = min(len(groups), max(FLAT_LEAST, int(FLAT_SHARE * len(groups))))
-    flat = variation(first).argsort()[:count]
+    flat = first.var(2).mean(1).argsort()[:count]
     shares = on_device(torch.tensor(QUANTILES), noisy.device)
     found = [
         *changes.quantile(shares, 0),
@@ -229,18 +229,11 @@ def noise_curve(noisy: Tensor, estimate: Tensor, guide: Tensor, groups: Tensor, 
         return NoiseCurve(guide.new_empty(0), guide.new_empty(0))
     groups = groups[: LEVELS * each]
     first = patches_at(estimate, groups, side)
-    power = _fine_power(patches_at(noisy, groups, side) - first, side)
+    residual = (patches_at(noisy, groups, side) - first).unflatten(-1, (side, side))
+    power = residual.diff(dim=-1).diff(dim=-2).square().mean((1, 2, 3))  # of neighbours' differences
     brightness, order = patches_at(guide, groups, side).mean((1, 2)).sort()
     levels = order.view(LEVELS, each)
-    flat = variation(first)[levels].argsort(1)[:, : math.ceil(FLAT * each)]
+    flat = first.var(2).mean(1)[levels].argsort(1)[:, : math.ceil(FLAT * each)]
     logarithms = power[levels.gather(1, flat)].mean(1).clamp_(min=LEAST_POWER).log_()
     relative = (logarithms - logarithms.mean()).exp_().clamp_(*RATIO)
     return NoiseCurve(brightness.view(LEVELS, each).mean(1), relative)
-
-
-def _fine_power(patches: Tensor, side: int) -> Tensor:
-    """Return the mean power (S,) of the differences between neighbours, down and then across, in patches
-    (S, T, side^2).
-    """
-    fine: Tensor = patches.unflatten(-1, (side, side)).diff(dim=-1).diff(dim=-2)
-    return fine.square().mean((1, 2, 3))
