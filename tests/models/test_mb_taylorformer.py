@@ -13,12 +13,11 @@ from taylor_networks import INPUTS, PRINTED, golden, released, restored, small
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from vidrestore.models import mb_taylorformer
+from vidrestore.models import deform_conv, mb_taylorformer
+from vidrestore.models.fast import maps
 from vidrestore.models.fast.maps import spans
 from vidrestore.models.mb_taylorformer import (
     SIZES,
-    Attention,
-    FeedForward,
     MBTaylorFormer,
     MBTaylorFormerConfig,
     Stage,
@@ -27,6 +26,7 @@ from vidrestore.models.mb_taylorformer import (
     config_from,
     settings_of,
 )
+from vidrestore.models.taylor_attention import Attention, FeedForward
 
 # The release's numbers
 
@@ -52,7 +52,7 @@ def test_in_float64_nothing_but_the_rounding_of_the_stored_numbers_is_left(branc
 
 def swapped(maps: Tensor, offsets: Tensor, *rest: Any) -> Tensor:
     """Sampling that takes each pair of offsets for (right, down)."""
-    return mb_taylorformer_sampling(maps, offsets.unflatten(1, (9, 2)).flip(2).flatten(1, 2), *rest)
+    return sampling_of_the_release(maps, offsets.unflatten(1, (9, 2)).flip(2).flatten(1, 2), *rest)
 
 
 def repeating(
@@ -61,10 +61,10 @@ def repeating(
     """Sampling of a map that its border continues."""
     padded = F.pad(maps, (8, 8, 8, 8), mode="replicate")
     inner = F.pad(offsets, (8, 8, 8 + span[0], 8 + maps.shape[2] - span[1]))
-    return mb_taylorformer_sampling(padded, inner, weight)[:, :, 8 + span[0] : 8 + span[1], 8:-8]
+    return sampling_of_the_release(padded, inner, weight)[:, :, 8 + span[0] : 8 + span[1], 8:-8]
 
 
-mb_taylorformer_sampling = mb_taylorformer.deformable_depthwise
+sampling_of_the_release = deform_conv.deformable_depthwise
 MISTAKES = {
     "power 4": {"attention": {"focus_power": 4}},
     "limit 1": {"offset_clamp": [-1, 1]},
@@ -86,7 +86,7 @@ def test_another_rule_than_the_releases_does_not_go_unnoticed(branches, mistake)
 @pytest.mark.parametrize("branches", [2, 3])
 def test_another_order_of_offsets_or_another_border_does_not_go_unnoticed(monkeypatch, branches, sampling):
     _, numbers = golden(branches)
-    monkeypatch.setattr(mb_taylorformer, "deformable_depthwise", sampling)
+    monkeypatch.setattr(deform_conv, "deformable_depthwise", sampling)
     error = restored(released(branches), numbers["input"]) - numbers["output"]
     assert float(error.abs().max()) > 1e-2
 
@@ -122,9 +122,7 @@ def test_the_small_size_takes_about_three_billion_products_for_256_by_256():
 def test_strips_of_any_height_give_what_the_whole_map_gives(monkeypatch, rows, changes):
     network, images = small(**changes).double(), torch.rand(2, 3, 24, 16, dtype=torch.float64)
     expected = network(images)
-    monkeypatch.setattr(
-        mb_taylorformer, "strip_spans", lambda maps, channels, least=1: spans(maps.shape[2], rows)
-    )
+    monkeypatch.setattr(maps, "spans", lambda height, most: spans(height, rows))
     with torch.no_grad():
         torch.testing.assert_close(network(images), expected.detach(), atol=1e-11, rtol=0)
 
@@ -358,9 +356,7 @@ def test_strips_give_what_the_whole_map_gives_and_do_not_alter_the_input(monkeyp
     network, tasks = small(tasks=TASKS, **form).double(), torch.tensor([1, 0])
     images = pictures(form).double()
     given, expected = images.clone(), network(images, tasks).detach()
-    monkeypatch.setattr(
-        mb_taylorformer, "strip_spans", lambda maps, channels, least=1: spans(maps.shape[2], 3)
-    )
+    monkeypatch.setattr(maps, "spans", lambda height, most: spans(height, 3))
     with torch.no_grad():
         torch.testing.assert_close(network(images, tasks), expected, atol=1e-11, rtol=0)
     assert torch.equal(images, given)

@@ -360,9 +360,7 @@ class VsrTransformer(nn.Module):
 
     def initialise(self) -> None:
         """Make the network a bilinear interpolation: the last convolution, whose output is added to that, is
-        zero.
-
-        Weights are in channels-last order, like the feature maps.
+        zero. Weights are in channels-last order, like the feature maps.
         """
         self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         last = [part for part in self.tail if isinstance(part, nn.Conv2d)][-1]

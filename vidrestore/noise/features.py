@@ -168,16 +168,10 @@ def _concentration(squares: NDArray[np.float32]) -> Array:
 
 
 @cache
-def band_index() -> NDArray[np.intp]:
-    """Return the band of each of the 64 frequencies."""
-    band = np.digitize(np.arange(SIDE), EDGES[1:-1])
-    return np.asarray(np.add.outer(3 * band, band).reshape(-1))
-
-
-@cache
 def band_means() -> NDArray[np.float32]:
     """Return (64, 9): the matrix of means over the frequencies of each band, without the block's mean."""
-    member = np.equal.outer(band_index(), np.arange(9)).astype(np.float32)
+    band = np.digitize(np.arange(SIDE), EDGES[1:-1])
+    member = np.equal.outer(np.add.outer(3 * band, band).reshape(-1), np.arange(9)).astype(np.float32)
     member[0] = 0
     means: NDArray[np.float32] = member / member.sum(0)
     return means
@@ -284,13 +278,9 @@ def brightness_curve(powers: NDArray[np.float32], brightness: Array) -> Brightne
     low, fine = powers[:, (index > 0) & (index <= LOW)].sum(1), powers[:, index >= HIGH].mean(1)
     levels = np.array_split(np.argsort(brightness, kind="stable"), LEVELS)
     places = np.array([brightness[level].mean() for level in levels])
-    variances = (
-        np.array([fine[_flattest(level, low)].mean(dtype=np.float64) for level in levels]) + LEAST_VARIANCE
-    )
+    variances = np.array(places)
+    for number, level in enumerate(levels):
+        count = max(FLAT_LEAST, int(FLAT_SHARE * len(level)))
+        flattest = level[np.argsort(low[level])[:count]]
+        variances[number] = fine[flattest].mean(dtype=np.float64) + LEAST_VARIANCE
     return BrightnessCurve(places, variances, float(np.interp(brightness, places, variances).mean()))
-
-
-def _flattest(level: NDArray[np.intp], low: NDArray[np.float32]) -> NDArray[np.intp]:
-    """Return those blocks of a level, given by their numbers, whose power `low` is weakest."""
-    count = max(FLAT_LEAST, int(FLAT_SHARE * len(level)))
-    return level[np.argsort(low[level])[:count]]

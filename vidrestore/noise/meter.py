@@ -99,9 +99,11 @@ class NoiseMeter:
 
     def noise(self) -> tuple[PlaneNoise, ...]:
         """Return the noise measured so far, plane by plane."""
-        planes = [
-            Measured(self._median(index), estimator.sigma()) for index, estimator in enumerate(self._white)
-        ]
+        planes = []
+        for index, estimator in enumerate(self._white):
+            looks = [found for look in self._looks if (found := look[index]) is not None]
+            median = np.median(np.array(looks), axis=0) if looks else None
+            planes.append(Measured(median, estimator.sigma()))
         return tuple(estimate(planes, index, colour=self._colour) for index in range(len(planes)))
 
     def prior(self, luma: NDArray[np.float32]) -> tuple[float, float]:
@@ -110,10 +112,6 @@ class NoiseMeter:
         """
         drawn = _even_share(luma) >= EVEN_SHARE or self._white[0].sigma() < LEAST_RESIDUAL
         return (0.0, 0.0) if drawn else PHOTOGRAPH
-
-    def _median(self, index: int) -> Array | None:
-        looks = [found for look in self._looks if (found := look[index]) is not None]
-        return np.median(np.array(looks), axis=0) if looks else None
 
 
 def _even_share(luma: NDArray[np.float32]) -> float:
@@ -181,7 +179,7 @@ def estimate(planes: Sequence[Measured], index: int, *, colour: bool) -> PlaneNo
 
 
 def network_input(planes: Sequence[Measured], index: int, *, colour: bool) -> Array | None:
-    """Return what the network is told of a plane: its features, some of luma beside a colour difference or of
+    """Return the network's inputs for a plane: its features, some of luma beside a colour difference or of
     colour beside luma, what the formula says of both, whether it is a colour difference, and whether there
     are differences between frames. None if its features aren't known.
     """

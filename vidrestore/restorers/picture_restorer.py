@@ -74,7 +74,7 @@ class PreparedClip(NamedTuple):
     # Pictures at once. One on a CPU; on a GPU, where small operations take as long as large ones, as many as
     # keep it busy.
     together: int
-    keys: list[tuple[int, ...]]  # of the source's pictures, if haze is estimated
+    keys: list[int]  # of the source's pictures, if haze is estimated
 
 
 class TiledNetwork:
@@ -101,14 +101,8 @@ class TiledNetwork:
         data takes `beside` bytes.
         """
         room = max(self.budget - beside, self.budget // 4)
-        return tile_sides(
-            height,
-            width,
-            tile=self.tile,
-            pixels=room // self.pixel_memory,
-            overlap=OVERLAP,
-            multiple=self.form.multiple,
-        )
+        pixels, multiple = room // self.pixel_memory, self.form.multiple
+        return tile_sides(height, width, tile=self.tile, pixels=pixels, overlap=OVERLAP, multiple=multiple)
 
     def tiles_at_once(self, tile: tuple[int, int]) -> int:
         return min(self.most_tiles, tiles_for(self.device, tile, self.pixel_memory))
@@ -170,23 +164,22 @@ class PictureRestorer:
         self.averaged, self.smoothed = HAZE_RADIUS * form.haze, STEADY_RADIUS * options.steady
         self.on_gpu = device.type != "cpu"
         radius = form.frames // 2 + self.averaged + self.smoothed
+        if self.on_gpu:
+            clip = GPU_CLIP + 2 * radius
+        else:
+            clip = max(CLIP if self.smoothed or self.averaged else 1, 3 * radius)
         self.facts = Facts(
             name,
             weights,
             str(device),
             files=files,
-            clip=self._clip(radius),
+            clip=clip,
             overlap=2 * radius,
             radius=radius,
             cached=not self.smoothed,
             scale=form.scale,
             parallel=1 if self.on_gpu else 0,
         )
-
-    def _clip(self, radius: int) -> int:
-        if self.on_gpu:
-            return GPU_CLIP + 2 * radius
-        return max(CLIP, 3 * radius) if self.smoothed or self.averaged else max(1, 3 * radius)
 
     def clip_length(self, height: int, width: int) -> int:
         return self.facts.clip

@@ -1,5 +1,5 @@
 """Operations on maps (B, C, H, W) of image networks, whole or in strips of rows: products and norms at every
-pixel, depthwise convolutions, pixels as tokens.
+pixel, depthwise convolutions, pixels as tokens; their weights.
 
 Maps are channels_last: the channels of a pixel are contiguous, so tokens are a view. A strip's data stays in
 the processor's cache, and bounds the memory.
@@ -7,11 +7,12 @@ the processor's cache, and bounds the memory.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 NORM_EPS = 1e-5
 # Values per thread in the widest map of a strip (4 MB in float32): the fastest of 2^17 to 2^21 on a core with
@@ -25,6 +26,13 @@ Span = tuple[int, int]
 def in_one_piece() -> bool:
     """Return True if maps must be computed whole and out of place: for gradients."""
     return torch.is_grad_enabled()
+
+
+def weight(*shape: int, fan_in: int) -> nn.Parameter:
+    """Return a parameter with PyTorch's default initialisation of convolutions: uniform within 1 /
+    sqrt(fan_in) of 0.
+    """
+    return nn.Parameter(torch.empty(shape).uniform_(-1, 1) / math.sqrt(fan_in))
 
 
 def tokens_of(maps: Tensor) -> Tensor:
