@@ -34,9 +34,7 @@ FLAT = 2.0  # variance in grey levels squared; blocks with less are flat
 
 
 class SceneDetector:
-    """Finds the first frame of every scene after the first, holding 8 thumbnails for a video of any
-    length.
-    """
+    """Finds the first frame of every scene after the first, from the last 8 thumbnails."""
 
     lag = 3
     """After n frames were added, `cuts` is final for every frame up to n - 1 - lag."""
@@ -49,9 +47,7 @@ class SceneDetector:
         self.cuts: list[int] = []  # the first frame of each new scene decided so far, increasing
 
     def add(self, luma: NDArray[Any], unit: float = 1.0) -> None:
-        """Add the next frame's luma (height, width), which is not kept; `unit`: steps of a stored sample per
-        grey level.
-        """
+        """Add the next frame's luma (height, width); `unit`: steps of a stored sample per grey level."""
         current = thumbnail(luma, unit)
         self._changes.append(
             float(np.abs(current - self._thumbnails[-1]).mean()) if self._thumbnails else 0.0
@@ -90,9 +86,7 @@ class SceneDetector:
 
 
 def thumbnail(luma: NDArray[Any], unit: float = 1.0) -> Thumbnail:
-    """Average boxes so that the longer side is about `THUMBNAIL` pixels, in grey levels 0-255; a partial box
-    is omitted.
-    """
+    """Average boxes to about `THUMBNAIL` pixels a side, in grey levels 0-255; partial boxes are omitted."""
     height, width = luma.shape
     side = max(1, -(-max(height, width) // THUMBNAIL))
     side = min(side, height, width)
@@ -105,9 +99,7 @@ def thumbnail(luma: NDArray[Any], unit: float = 1.0) -> Thumbnail:
 
 
 def novelty(old: Thumbnail, new: Thumbnail) -> float:
-    """Return the share of the contrast of either thumbnail missing in the other: 0 for a shifted picture,
-    about 0.75 for unlike ones.
-    """
+    """Return the share of contrast missing in the other thumbnail: 0 if shifted, about 0.75 if unlike."""
     return max(unexplained(old, new), unexplained(new, old))
 
 
@@ -126,9 +118,7 @@ def unexplained(source: Thumbnail, target: Thumbnail) -> float:
 
 
 def block_variances(pictures: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Map (..., height, width) to (..., block rows, block columns): the variance in each block of a grid of
-    about square blocks.
-    """
+    """Map (..., height, width) to (..., rows, columns): variances in a grid of about square blocks."""
     height, width = pictures.shape[-2:]
     side = max(1, max(height, width) // BLOCK_GRID)
     top, left = block_starts(height, side), block_starts(width, side)

@@ -85,9 +85,7 @@ def tile_spans(length: int, tile: int, overlap: int) -> list[tuple[int, int]]:
 
 
 def blend_window(height: int, width: int, overlap: int, device: torch.device | None = None) -> Tensor:
-    """Return weights (height, width) of a tile: one inside, falling linearly over `overlap` pixels to each
-    edge, never zero.
-    """
+    """Return weights (height, width) of a tile: falling over `overlap` pixels to each edge, never zero."""
     return _ramps(height, overlap, device)[:, None] * _ramps(width, overlap, device)
 
 

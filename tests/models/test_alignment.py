@@ -7,7 +7,6 @@ from torch import Tensor
 
 from vidrestore.degrade import imresize
 from vidrestore.models.alignment import _block_difference, _luma, aligned, dense_motion
-from vidrestore.models.mb_taylorformer import MBTaylorFormerConfig
 
 
 def scene(height: int, width: int, seed: int = 1) -> Tensor:
@@ -65,11 +64,6 @@ def test_the_middle_frame_stays_and_its_neighbours_come_to_it():
     before = (clip - clip[:, 1:2])[..., inside, inside].abs().mean()
     after = (result - clip[:, 1:2])[..., inside, inside].abs().mean()
     assert float(after) < 0.1 * float(before)
-
-
-def test_one_frame_has_no_neighbours_to_align():
-    with pytest.raises(ValueError, match="several frames"):
-        MBTaylorFormerConfig(frames=1, aligned=True)
 
 
 def test_differences_are_means_over_blocks_whose_borders_are_repeated():

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from vsr_networks import golden, released, tiny
 
 from vidrestore.models.vsr_clip import VsrClip
-from vidrestore.models.vsr_transformer import Attention, VsrTransformer
+from vidrestore.models.vsr_transformer import VsrTransformer
 
 CLIP = golden("vsr_tiny.safetensors")["input"]  # (1, 5, 3, 64, 64)
 
@@ -85,16 +85,3 @@ def test_a_released_window_computes_only_what_its_centre_needs():
 def test_windows_that_a_network_can_t_take_are_refused():
     with pytest.raises(ValueError, match="at most 5 frames"):
         VsrClip(released(), CLIP.transpose(0, 1)).restore((0, 1, 2, 3, 4, 3), 2)
-
-
-def test_attention_is_the_same_whether_frames_come_together_or_one_by_one():
-    attention: Attention = tiny().blocks[1].attention
-    maps = torch.randn(3, 8, 64, 64, dtype=torch.float64)
-    normal = attention.norm(maps[2:3])
-    ready = [attention.prepare(attention.norm(frame)) for frame in maps.split(1)]
-    tokens = attention.mix(
-        attention.queries(normal), [key for key, _ in ready], [value for _, value in ready]
-    )
-    torch.testing.assert_close(
-        attention.finish(maps[2:3], normal, tokens), attention(maps, 3)[2:3], atol=1e-12, rtol=0
-    )

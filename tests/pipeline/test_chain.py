@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import pytest
 
 from vidrestore.pipeline import chain
-from vidrestore.pipeline.chain import ByteQueue, at_once, buffered, find_trim, frames_ahead
+from vidrestore.pipeline.chain import at_once, buffered, find_trim, frames_ahead
 from vidrestore.working import HERE, Meter, begin_task, steps
 
 
@@ -112,24 +112,6 @@ def test_an_error_in_the_middle_of_a_chain_stops_both_sides():
     ):
         list(second)
     assert closed.is_set()
-
-
-def test_an_error_at_the_end_of_a_chain_stops_everything_before_it():
-    closed = threading.Event()
-    with (
-        pytest.raises(KeyboardInterrupt),
-        closing(buffered(endless(closed), 2, unit)) as first,
-        closing(buffered(first, 2, unit)) as second,
-    ):
-        next(second)
-        raise KeyboardInterrupt
-    assert closed.is_set()
-
-
-def test_a_queue_that_was_closed_takes_nothing():
-    queue: ByteQueue[int] = ByteQueue(10)
-    queue.close()
-    assert not queue.put(1, 1)
 
 
 @pytest.mark.parametrize("workers", [2, 5])

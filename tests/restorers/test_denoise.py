@@ -126,14 +126,6 @@ def test_planes_are_estimated_again_in_turn_from_other_groups_each_time(refined,
             assert quality == "best" or not torch.equal(one, other)
 
 
-@pytest.mark.parametrize("size, white", [(0.1, True), (0.2, False)])
-def test_measured_noise_is_white_if_its_spectrum_is_nearly_even(refined, monkeypatch, size, white):
-    uneven = (size * torch.tensor([1.0, -1.0]).repeat(128)).exp()
-    monkeypatch.setattr(denoise, "relative_spectrum", lambda *of: uneven)
-    restorer_by().restore((clip(12, 40, 44)[0],), (20.0,), measured=True)
-    assert len(refined) == 3 and all((each.noise.whitener is None) == white for each in refined)
-
-
 def beside(texture: float, noise: float) -> torch.Tensor:
     """A relative spectrum (256,): `noise`, and `texture` times as much at the lowest frequencies."""
     spectrum = torch.full((16, 16), noise)

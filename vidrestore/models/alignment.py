@@ -80,9 +80,7 @@ def subpixel_motion(references: Tensor, neighbours: Tensor) -> Tensor:
 
 
 def _least_squares(here: Tensor, there: Tensor, flow: Tensor, steps: int) -> Tensor:
-    """Return the flow (B, 2, h, w) after steps to the least squared difference of luma (B, 1, h, w) over
-    Gaussian windows.
-    """
+    """Return the flow (B, 2, h, w) of luma (B, 1, h, w) after steps of least squares in Gaussian windows."""
     right, down = _slopes(here)
     xx, xy, yy = _smoothed(torch.cat((right * right, right * down, down * down), 1)).split(1, 1)
     xx, yy = xx + LEAST_SLOPE, yy + LEAST_SLOPE

@@ -55,9 +55,7 @@ def deformable_depthwise(
 
 
 def _sampled_at_once(maps: Tensor, offsets: Tensor, weight: Tensor) -> Tensor:
-    """Convolve a whole map in one call with nine times its memory; its gradients take a third of the time of
-    the samples' below.
-    """
+    """Convolve a whole map in nine times its memory; gradients take a third of the time of samples'."""
     height, width = maps.shape[2:]
     y, x = _sample_positions(offsets, (0, height))  # (9, B, H, W) each
     positions = torch.stack(((2 * x + 1) / width - 1, (2 * y + 1) / height - 1), -1)
@@ -67,9 +65,7 @@ def _sampled_at_once(maps: Tensor, offsets: Tensor, weight: Tensor) -> Tensor:
 
 
 def _bag(indices: Tensor, weights: Tensor, table: Tensor) -> Tensor:
-    """Return (M, C) weighted sums of four rows of the table each: M bilinear samples of all channels at
-    once.
-    """
+    """Return (M, C) weighted sums of four rows of the table each: bilinear samples of all channels."""
     return F.embedding_bag(indices, table, mode="sum", per_sample_weights=weights)
 
 
@@ -100,9 +96,7 @@ def _samples(maps: Tensor, offsets: Tensor, span: Span, reach: float | None) -> 
 
 
 def _sample_positions(offsets: Tensor, span: Span) -> tuple[Tensor, Tensor]:
-    """Return the row and column, (9, B, rows, W) each, that each tap reads; rows count from the top of the
-    map.
-    """
+    """Return the row and column, (9, B, rows, W) each, that a tap reads; rows count from the map's top."""
     batch, _, rows, width = offsets.shape
     moved = offsets.contiguous().view(batch, TAPS, 2, rows, width)
     taps = torch.arange(TAPS, device=offsets.device).view(-1, 1, 1, 1)
@@ -116,9 +110,7 @@ def _normal_weight(*shape: int, fan_out: int) -> nn.Parameter:
 
 
 class DeformableEmbedding(nn.Module):
-    """A 3x3 depthwise convolution with offsets computed from the map, then a 1x1 and a Hardswish (Section
-    III-B, Fig. 3).
-    """
+    """A 3x3 depthwise convolution with computed offsets, a 1x1 and a Hardswish (Section III-B, Fig. 3)."""
 
     def __init__(self, channels: int, limit: tuple[float, ...]) -> None:
         super().__init__()

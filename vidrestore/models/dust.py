@@ -83,9 +83,7 @@ def check_sizes(patch: int, atoms: int, blocks: int, heads: int = 1) -> None:
 
 
 def dct_dictionary(patch: int, atoms: int) -> Tensor:
-    """Return the (N, K) overcomplete separable DCT with orthonormal rows: D D^T = I, each column of norm
-    sqrt(N / K).
-    """
+    """Return the (N, K) overcomplete separable DCT: D D^T = I, each column of norm sqrt(N / K)."""
     side = math.isqrt(atoms)
     position, frequency = (
         torch.arange(patch, dtype=torch.float64) + 0.5,
@@ -120,9 +118,7 @@ def normalise_tokens(tokens: Tensor) -> Tensor:
 
 
 def normalised_attention(tokens: Tensor) -> Tensor:
-    """Return the (..., T, T) attention of tokens (..., T, N): the softmax of products of normalised tokens
-    (Section III-C).
-    """
+    """Return the (..., T, T) softmax of products of normalised tokens (..., T, N) (Section III-C)."""
     normalised = normalise_tokens(tokens)
     return (normalised @ normalised.mT).softmax(-1)
 
@@ -181,9 +177,7 @@ class Dust(nn.Module):
         return patches if self.config.measurements is None else patches @ self.sensing.mT
 
     def attention(self, code: Tensor) -> Tensor:
-        """Return the (B, T, T) attention of codes (B, T, K), averaged over the heads (Eq. 14 with normalised
-        tokens, Eq. 18).
-        """
+        """Return the (B, T, T) attention of codes (B, T, K), averaged over the heads (Eq. 14 and 18)."""
         return torch.stack(
             [self._map(code @ dictionary.mT) for dictionary in self.attention_dictionaries()]
         ).mean(0)
@@ -217,9 +211,7 @@ class Dust(nn.Module):
         return FastDust(self, dtype, linear)
 
     def operations(self, tokens: int) -> float:
-        """Return the operations of the products per token in a group of `tokens`, in the fast form; a
-        multiply-add counts as two.
-        """
+        """Return the operations per token in a group of `tokens`; a multiply-add counts as two."""
         pixels, atoms, later = self.config.patch**2, self.config.atoms, self.config.blocks - 1
         per_block = atoms * (self.config.heads * pixels + atoms) + tokens * (
             self.config.heads * pixels + atoms

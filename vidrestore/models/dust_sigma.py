@@ -40,9 +40,7 @@ SIGMA_RANGE = (1.0, 75.0)
 
 
 def noise_level(sigma: float) -> float:
-    """Return the variable of the polynomials for a sigma, clamped to the range of training; noise units are
-    not clamped.
-    """
+    """Return the variable of the polynomials for a sigma, clamped to the range of training."""
     low, high = SIGMA_RANGE
     return math.log(min(max(sigma, low), high) / CENTRE) / SPREAD
 
@@ -94,9 +92,7 @@ class SigmaDust(nn.Module):
             )
 
     def _curve(self, blocks: int, start: float) -> nn.Parameter:
-        """Return (blocks, degree + 1, K) coefficients of a polynomial in the noise level that is constant at
-        first.
-        """
+        """Return (blocks, degree + 1, K) coefficients of a polynomial that is constant at first."""
         coefficients = torch.zeros(blocks, self.config.degree + 1, self.config.atoms)
         coefficients[:, 0] = start
         return nn.Parameter(coefficients)
@@ -157,9 +153,7 @@ class SigmaDust(nn.Module):
         return torch.einsum("p,bpk->bk", powers, curve)
 
     def operations(self, tokens: int) -> float:
-        """Return the operations of the products per token in a group of `tokens`; a multiply-add counts as
-        two.
-        """
+        """Return the operations per token in a group of `tokens`; a multiply-add counts as two."""
         pixels, atoms, later, heads = (
             self.config.patch**2,
             self.config.atoms,
@@ -260,9 +254,7 @@ class LevelDust:
 
 
 def _distance_attention(tokens: Tensor, block: LevelBlock) -> Tensor:
-    """Return the (B, T, T) softmax of minus the squared distance; terms that are constant along a row are
-    omitted.
-    """
+    """Return the (B, T, T) softmax of minus the squared distance, without terms constant along a row."""
     products = torch.bmm(tokens, tokens.mT).float()
     norms = products.diagonal(dim1=1, dim2=2)
     similarity = (
@@ -272,9 +264,7 @@ def _distance_attention(tokens: Tensor, block: LevelBlock) -> Tensor:
 
 
 def _remaining_noise(attention: Tensor, block: LevelBlock) -> Tensor:
-    """Return (B, T, 1): the noise that a token's weighted mean leaves of a single frame's, to the block's
-    power.
-    """
+    """Return (B, T, 1): the share of noise that a token's weighted mean leaves, to the block's power."""
     averaged = 1 - block.own_share
     own = attention.diagonal(dim1=1, dim2=2)
     squared = (

@@ -41,9 +41,7 @@ class GroupNetwork(Protocol):
     def parameters(self) -> Iterator[Tensor]: ...
 
     def measure(self, patches: Tensor) -> Tensor:
-        """Map clean patches (B, T, N) to the network's input (B, T, M), before noise; the identity for a
-        denoiser.
-        """
+        """Map clean patches (B, T, N) to the network's input (B, T, M), before noise."""
         ...
 
     def at(
@@ -54,9 +52,7 @@ class GroupNetwork(Protocol):
 
 
 def origins_of(positions: Tensor, height: int, width: int) -> Tensor:
-    """Convert (T, S, 2) corners to (S, T) indices of their first pixels in the flattened plane (T, height,
-    width).
-    """
+    """Convert (T, S, 2) corners to (S, T) indices of their pixels in the flattened (T, height, width)."""
     frames = torch.arange(len(positions), device=positions.device)[:, None]
     return ((frames * height + positions[..., 0]) * width + positions[..., 1]).T.contiguous()
 
@@ -108,9 +104,7 @@ def patches_over_holes(counts: Tensor, patch: int) -> Tensor:
 
 
 def windows(plane: Tensor, patch: int) -> Tensor:
-    """Return the patch at each flat origin of a plane (T, H, W): (origins, patch, patch), a view of a
-    contiguous plane.
-    """
+    """Return (origins, patch, patch), the patch at each flat origin, a view of a plane (T, H, W)."""
     width = plane.shape[2]
     last = plane.numel() - (patch - 1) * (width + 1)
     return plane.as_strided((last, patch, patch), (1, width, 1))

@@ -32,9 +32,7 @@ TABLES_KEPT = 32  # sizes of planes
 
 
 def blurred(pictures: Tensor) -> Tensor:
-    """Filter (T, H, W) by the binomial [1 2 1] / 4 in both directions, on a GPU in passes over the fewest
-    bytes: twice by means of 2 x 2 pixels.
-    """
+    """Filter (T, H, W) by the binomial [1 2 1] / 4 both ways, on a GPU by two means of 2 x 2 pixels."""
     padded = F.pad(pictures, (1, 1, 1, 1), mode="replicate")
     if pictures.device.type != "cpu":
         return F.avg_pool2d(F.avg_pool2d(padded, 2, 1), 2, 1)
@@ -142,9 +140,7 @@ def bounds_up_to(rows: int, columns: int, device: torch.device) -> Bounds:
 
 
 def pair_like(like: Tensor, first: float, second: float) -> Tensor:
-    """Return (2,) numbers with a tensor's dtype, created on its device: copying them there would wait for a
-    GPU.
-    """
+    """Return (2,) numbers with a tensor's dtype, created on its device: a copy would wait for a GPU."""
     pair = like.new_full((2,), first)
     pair[1:].fill_(second)
     return pair
@@ -197,9 +193,7 @@ class _Level:
         return replace(self, pictures=self.pictures[at], energy=self.energy[at])
 
     def origins(self, positions: Tensor) -> Tensor:
-        """Return corners of the compared blocks of patches at `positions`; a larger block is centred on its
-        patch.
-        """
+        """Return corners of the blocks of patches at `positions`; a larger one is centred on its patch."""
         if self.margin:
             positions = positions - self.margin
         return positions if self.scale == 1 else positions.div(self.scale, rounding_mode="floor")
@@ -245,9 +239,7 @@ def _levels(guide: Tensor, patch: int) -> list[_Level]:
 
 
 def _level(scale: int, pictures: Tensor, side: int, radius: int, margin: int) -> _Level:
-    """Replicate the border of pictures (T, H, W) by `radius` on each side, and to at least the size of one
-    block.
-    """
+    """Replicate the border of pictures (T, H, W) by `radius`, and to at least the size of one block."""
     height, width = pictures.shape[1:]
     below, right = max(0, side - height), max(0, side - width)
     padded = F.pad(pictures, (radius, radius + right, radius, radius + below), mode="replicate")
@@ -356,9 +348,7 @@ def _follow(slots: _Slots, levels: list[_Level], tables: Tables) -> None:
 
 
 def _assign_cells(slots: _Slots, levels: list[_Level], grid: Grid, tables: Tables) -> None:
-    """Give each cell one slot; slots without a free cell nearby restart in the empty cells. Update the
-    templates.
-    """
+    """Give each cell one slot, restart slots without a free cell nearby, and update the templates."""
     cells, empty = _assign(grid.nearby_cells(slots.positions), slots.cost)
     lost = cells < 0
     if cells.device.type == "cpu":
@@ -418,14 +408,3 @@ def _assign_on_device(candidates: Tensor, rank: Tensor) -> tuple[Tensor, Tensor]
     cells = torch.where(granted, open_wishes, beyond).amin(0)
     taken = unowned.new_zeros(count + 1).scatter_(0, cells, 1)[:count]
     return cells.masked_fill_(cells == count, -1), torch.argsort(taken, stable=True)
-
-
-def gather(plane: Tensor, positions: Tensor, patch: int) -> Tensor:
-    """Return patches of a plane (T, H, W) at positions (T, S, 2), as groups (S, T, patch * patch)."""
-    frames, height, width = plane.shape
-    plane = plane.contiguous()
-    view = plane.as_strided(
-        (frames, height - patch + 1, width - patch + 1, patch, patch), (height * width, width, 1, width, 1)
-    )
-    index = torch.arange(frames, device=plane.device)[None]
-    return view[index, positions[..., 0].T, positions[..., 1].T].flatten(2)

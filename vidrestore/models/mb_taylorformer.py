@@ -161,9 +161,7 @@ def embedding(channels: int, branch: int, config: MBTaylorFormerConfig) -> nn.Mo
 
 
 class Fusion(nn.Module):
-    """Selective kernel fusion: a sum of branches with weights from their means over the picture (Section
-    III-D).
-    """
+    """Selective kernel fusion (Section III-D): a sum of branches by their means over the picture."""
 
     def __init__(self, channels: int, branches: int) -> None:
         super().__init__()
@@ -409,9 +407,7 @@ class MBTaylorFormer(nn.Module):
 
 
 def check_tasks(tasks: Tensor | None, names: Sequence[str], batch: int) -> None:
-    """Raise ValueError unless there is an index for each picture of a batch, or None if the network has no
-    tasks.
-    """
+    """Raise ValueError unless there is one index per picture, or None if the network has no tasks."""
     if not names:
         if tasks is not None:
             raise ValueError("tasks must be None: this network has no tasks")

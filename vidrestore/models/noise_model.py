@@ -77,9 +77,7 @@ def relative_spectrum(
 
 
 def is_white(spectrum: Tensor) -> bool:
-    """Return True if a relative spectrum is that of white noise, but for texture and errors of
-    measurement.
-    """
+    """Return True if a relative spectrum is that of white noise, but for texture and errors."""
     found = _Evenness.of(spectrum)
     beside_texture = found.level is not None and found.level >= LOWER[1]
     return found.unevenness < (WHITE_AND_TEXTURE if beside_texture else WHITE)
@@ -104,9 +102,7 @@ def lower_level(spectrum: Tensor) -> float | None:
 
 
 class _Evenness(NamedTuple):
-    """The mean size of a spectrum's logarithm, and its median at high frequencies, None if it isn't even
-    there.
-    """
+    """The mean size of a spectrum's logarithm, and its median at high frequencies if it is even there."""
 
     unevenness: float
     level: float | None
@@ -162,9 +158,7 @@ def inputs_of(found: Tensor, level: float) -> Tensor:
 
 
 def logarithms_of(inputs: Tensor) -> Tensor:
-    """Map (BANDS^2, 32) by the fitted regression to (BANDS^2,): logarithms of the variance over sigma
-    squared.
-    """
+    """Map inputs (BANDS^2, 32) by the regression to logarithms (BANDS^2,) of variance over sigma squared."""
     stored = regression(inputs.device)
     values = (inputs - stored["mean"]) / stored["spread"]
     for layer in range(LAYERS):
@@ -205,9 +199,7 @@ def _bands(patches: Tensor, transform: Transform) -> Tensor:
 
 @dataclass(frozen=True)
 class NoiseCurve:
-    """The relative noise variance at a few brightness levels, linearly interpolated; constant 1 if there are
-    none.
-    """
+    """The relative noise variance at a few brightness levels, linearly interpolated; 1 without levels."""
 
     brightness: Tensor  # (L,), ascending, on the 0-255 scale
     variance: Tensor  # (L,)
@@ -220,9 +212,7 @@ class NoiseCurve:
 
 
 def noise_curve(noisy: Tensor, estimate: Tensor, guide: Tensor, groups: Tensor, side: int) -> NoiseCurve:
-    """Estimate the noise by brightness from the residual of the first estimate in groups at flat (S, T)
-    origins.
-    """
+    """Estimate the noise by brightness from a first estimate's residual in groups at flat (S, T) origins."""
     groups = groups[:: math.ceil(len(groups) / CURVE_GROUPS)]
     each = len(groups) // LEVELS
     if each < GROUPS_PER_LEVEL:

@@ -86,9 +86,7 @@ def integer_power(values: Tensor, exponent: int) -> Tensor:
 
 
 def lengths(tokens: Tensor) -> Tensor:
-    """Return the length (..., 1) of tokens (..., d). The tiny number keeps the gradient of a zero token
-    finite.
-    """
+    """Return the length (..., 1) of tokens (..., d), with a finite gradient for a zero token."""
     squares = (tokens * tokens).sum(-1, keepdim=True)
     return (squares + torch.finfo(tokens.dtype).tiny).sqrt()
 
@@ -324,9 +322,7 @@ class Attention(nn.Module):
         return maps + self.output(queries, window(values, whole, self.halo), mixer, branch)
 
     def add_in_strips(self, maps: Tensor, branch: int, buffers: tuple[Tensor, Tensor]) -> None:
-        """Compute the same in place and in strips, without gradients; `buffers` are two maps for queries and
-        values.
-        """
+        """Compute the same in place and in strips, without gradients; `buffers`: for queries and values."""
         queries, values = buffers
         strips, matrix = strip_spans(maps, 3 * self.channels), self.qkv[branch] * self.norm[branch]
         total: Sums | None = None
@@ -343,9 +339,7 @@ class Attention(nn.Module):
 
 
 class FeedForward(nn.Module):
-    """x + W (gelu(a) * b) with a and b from norm(x) by 1x1 and depthwise 3x3 convolutions, with weights per
-    branch.
-    """
+    """x + W (gelu(a) * b), a and b from norm(x) by 1x1 and depthwise 3x3 convolutions, per branch."""
 
     def __init__(self, channels: int, hidden: int, branches: int, *, centred: bool = False) -> None:
         super().__init__()
@@ -376,9 +370,7 @@ class FeedForward(nn.Module):
             maps[:, :, start:stop] += pointwise(F.gelu(a).mul_(b), contract)
 
     def padded_weights(self, branch: int) -> tuple[list[Tensor], list[Tensor], Tensor]:
-        """Return the matrices for a and b, the kernels for both, and the matrix back, padded with zeros to
-        full vectors.
-        """
+        """Return matrices for a and b, kernels for both, and the matrix back, padded to full vectors."""
         matrices = [
             F.pad(part, (0, 0, 0, self.spare)) for part in (self.expand[branch] * self.norm[branch]).chunk(2)
         ]

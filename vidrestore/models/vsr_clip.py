@@ -71,9 +71,7 @@ class Window:
         self._fed: list[dict[int, Tensor]] = [{} for _ in range(depth)]
 
     def maps(self, depth: int, frame: int) -> Tensor:
-        """Return the input of block `depth` for a frame; for the number of blocks, the last block's
-        output.
-        """
+        """Return the input of block `depth` for a frame, or the last block's output."""
         if not depth:
             return self.clip.features(self.indices[frame]) + self.positions[frame]
         known = self._fed[depth - 1]
@@ -82,9 +80,7 @@ class Window:
         return known[frame]
 
     def attended(self, depth: int, frame: int) -> tuple[Tensor, Tensor]:
-        """Return the maps of a frame after the attention of a block, and the part that it shares with its
-        neighbours.
-        """
+        """Return the maps of a frame after the attention of a block, and those that neighbours take."""
         known, block = self._attended[depth], self.network.block(depth)
         if frame not in known:
             maps = self._mixed(depth, frame, block.attention) if block.attention else self.maps(depth, frame)
@@ -119,9 +115,7 @@ class Window:
         return fed
 
     def _neighbour(self, depth: int, frame: int, step: int) -> Tensor:
-        """Return the shared maps of the frame `step` frames on, warped; beyond the ends of the window those
-        of the frame itself.
-        """
+        """Return the maps that a frame takes from the one `step` on, warped; at the ends from itself."""
         other = frame + step if 0 <= frame + step < len(self.indices) else frame
         _, normal = self.attended(depth, other)
         return warp(normal, self.clip.flow(self.indices[frame], self.indices[other]))

@@ -111,9 +111,7 @@ def near_zero(conv: nn.Conv2d) -> None:
 
 
 def frequencies(frames: int) -> Tensor:
-    """Return the frequencies that `frames` frames need along an axis, in float32 as released; each has a sine
-    and a cosine (Eq. 10).
-    """
+    """Return the frequencies of `frames` frames along an axis (Eq. 10), in float32 as released."""
     count = -(-frames // 6)
     return 1 / 10000 ** (torch.arange(count).float() / count)
 
@@ -242,9 +240,7 @@ def residual_blocks(count: int, features: int) -> nn.Sequential:
 
 
 class Direction(nn.Module):
-    """One direction of a feed-forward layer, R of Eq. 14: frames (B, 3, H, W) and features warped onto them
-    -> features.
-    """
+    """R of Eq. 14: frames (B, 3, H, W) and features warped onto them -> features."""
 
     def __init__(self, given: int, features: int, depth: int) -> None:
         super().__init__()
@@ -258,9 +254,7 @@ class Direction(nn.Module):
 
 
 class FeedForward(nn.Module):
-    """Bidirectional flow-based feed-forward layer (Eq. 11-14): each frame uses the next and the previous one,
-    warped onto it.
-    """
+    """Feed-forward layer (Eq. 11-14): a frame uses the next and the previous one, warped onto it."""
 
     def __init__(self, features: int, depth: int) -> None:
         super().__init__()
@@ -317,9 +311,7 @@ class Tail(nn.Sequential):
         )
 
     def in_strips(self, maps: Tensor, spans: Sequence[Span]) -> Tensor:
-        """Compute the tail for rows `spans` one after the other, because enlarged maps take the most
-        memory.
-        """
+        """Compute the tail for rows `spans` in turn: enlarged maps take the most memory."""
         strips = []
         for start, stop in spans:
             first = max(0, start - self.HALO)

@@ -69,9 +69,7 @@ def _aligned(frames: list[Planes]) -> Aligned:
 
 @dataclass(frozen=True)
 class _Blocks:
-    """The blocks that may be used: powers (B, SIDE^2) of the DCT of a plane's, or of scaled differences, and
-    the plane's mean brightness there.
-    """
+    """Powers (B, SIDE^2) of the DCT of a plane's blocks, or of scaled differences, and their brightness."""
 
     powers: NDArray[np.float32]
     brightness: Array
@@ -260,9 +258,7 @@ class BrightnessCurve:
     mean: float
 
     def equalising(self, brightness: Array) -> NDArray[np.float32]:
-        """Return (B,): what the powers of blocks are multiplied by, so that noise of the mean variance is in
-        all of them.
-        """
+        """Return factors (B,) for the powers of blocks, which give the noise of all the mean variance."""
         factors = self.mean / np.interp(brightness, self.brightness, self.variance)
         return np.clip(factors, *LIMITS).astype(np.float32)
 

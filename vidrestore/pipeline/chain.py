@@ -38,9 +38,7 @@ R = TypeVar("R")
 
 
 class ByteQueue(Generic[T]):
-    """Hands items from one producing thread to one consuming thread; holds at most `limit` bytes, but always
-    lets one item through.
-    """
+    """Hands items from one thread to another; holds at most `limit` bytes, or one item."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
@@ -52,9 +50,7 @@ class ByteQueue(Generic[T]):
         self._error: BaseException | None = None
 
     def put(self, item: T, size: int) -> bool:
-        """Wait for room, then add `item` of `size` bytes. False, and the item isn't taken, once the consumer
-        has closed the queue.
-        """
+        """Wait for room and add `item` of `size` bytes; return False if the consumer has closed the queue."""
         with self._changed:
             self._changed.wait_for(
                 lambda: self.closed.is_set() or not self._items or self.held + size <= self.limit
@@ -103,9 +99,7 @@ def _look() -> None:
 
 
 def frames_ahead(frames: Iterable[Frame], *, on_gpu: bool = False) -> closing[Generator[Frame]]:
-    """Return a context with the same frames, produced a few ahead, or two clips if they are for or from a
-    GPU; see `buffered`.
-    """
+    """Return a context of the same frames, produced a few ahead, or two clips beside a GPU."""
     limit = GPU_QUEUE_BYTES if on_gpu else QUEUE_BYTES
     return closing(buffered(frames, limit, lambda frame: frame.nbytes))
 
@@ -208,9 +202,7 @@ def _work(
 
 
 def close(items: Iterable[object]) -> None:
-    """Close a generator, so that its `finally` blocks run now and here; other iterables have nothing to
-    close.
-    """
+    """Close a generator, so that its `finally` blocks run now and here; ignore other iterables."""
     closing = getattr(items, "close", None)
     if closing is not None:
         closing()

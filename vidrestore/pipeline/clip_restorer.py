@@ -46,9 +46,7 @@ class EdgedClip(NamedTuple):
 
 
 class Restored(NamedTuple):
-    """A frame with its own samples; or, with `planes`, the source's frame and the restored floats that
-    another clip is to fade into.
-    """
+    """A frame with its samples; or, with `planes`, the source's frame and floats to fade into a clip."""
 
     frame: Frame
     planes: Planes | None = None
@@ -240,9 +238,7 @@ def _edged(clips: Iterator[PlannedClip]) -> Iterator[EdgedClip]:
 
 
 def _pieces(clips: Iterable[tuple[Piece, Piece]]) -> Iterator[Piece]:
-    """Yield one piece after the other: most frames leave at once, and their memory is free before the next
-    clip comes.
-    """
+    """Yield one piece after the other, so that most frames are free before the next clip comes."""
     for own, shared in clips:
         yield own
         del own

@@ -77,9 +77,7 @@ class PlaneConversion:
             self.strengths[1:] = [options.chroma_strength] * (len(self.strengths) - 1)
 
     def clips_at_once(self, threads: int) -> int:
-        """Return how many clips to restore at once: single-threaded ones use the cores best while memory
-        lasts.
-        """
+        """Return how many clips to restore at once, each by one thread while memory lasts."""
         planes = (self.pixels.plane_size(plane, *self.size) for plane in range(self.pixels.plane_count))
         samples = self.restorer.facts.clip * sum(map(math.prod, planes))
         return min(threads, CLIPS_MEMORY // (COPIES * 4 * samples))
@@ -140,9 +138,7 @@ class RgbConversion:
         return min(threads // self.restorer.team, CPU_MEMORY // memory)
 
     def restored(self, clip: Clip, samples: Samples, keep: Bounds, precision: str | None) -> Iterable[Planes]:
-        """Yield the planes of the frames `keep` of a clip, one frame after the other; on a device several
-        together.
-        """
+        """Yield the planes of the frames `keep` of a clip, one by one; on a device several together."""
         rgb = self._rgb(samples)
         pictures = self.restorer.frames(rgb, keep, precision=precision)
         at, step = keep[0], self._frames_at_once(self.scale)

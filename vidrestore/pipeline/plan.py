@@ -103,9 +103,7 @@ class Timeline:
     clips: list[Clip] = field(default_factory=list)
 
     def to_compact(self) -> dict[str, Any]:
-        """Return JSON values, with the times of all frames in one text each: the lists of a long video would
-        take too much memory.
-        """
+        """Return JSON values, with all times in one text each: lists would take too much memory."""
         times = {"pts": _packed(self.pts), "durations": _packed(self.durations)}
         clips = [[clip.first, clip.stop, clip.sigma, clip.rms, clip.loss] for clip in self.clips]
         return times | {
@@ -235,9 +233,7 @@ def planned_clips(
 
 
 def planned_range(frames: Iterable[Frame], plan: Plan, clips: range) -> Iterator[PlannedClip]:
-    """Yield the given clips of a finished plan with their frames; `frames` begin with the first frame of the
-    first of them.
-    """
+    """Yield clips of a finished plan with their frames; `frames` begin with the first of these."""
     held: list[Frame] = []
     frames = iter(frames)
     at = plan.timeline.clips[clips.start].first  # index of held[0]
@@ -299,9 +295,7 @@ def _begins(detector: SceneDetector, timeline: Timeline, waiting: int) -> bool:
 
 
 class _SceneNoise:
-    """The noise of the scene that is going by, measured on its first frame, `EARLY` frames later, and every
-    `NOISE_STEP` frames.
-    """
+    """The noise of a scene, measured on its first frame, `EARLY` later, and every `NOISE_STEP` frames."""
 
     _meter: NoiseMeter
 

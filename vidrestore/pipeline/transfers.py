@@ -88,9 +88,7 @@ class Samples(NamedTuple):
 
 
 def _stacked(planes: tuple[NDArray[Any], ...], unit: float) -> Tensor:
-    """One pass over memory that NumPy takes in huge pages: for small models the page faults would cost more
-    than the conversion.
-    """
+    """Stack planes as floats in one pass over memory that NumPy takes in huge pages."""
     stack = np.empty((len(planes), *planes[0].shape), np.float32)
     for target, plane in zip(stack, planes, strict=True):
         target[...] = plane

@@ -148,9 +148,7 @@ def _share(depth: Tensor, least: float, most: float) -> Tensor:
 
 
 def estimates_of(small: Tensor, found: Tensor) -> list[Estimate]:
-    """Return the estimate of each of small pictures (B, 3, h, w) from what a network makes of them, or
-    HazeNetworks.
-    """
+    """Return the estimates of small pictures (B, 3, h, w) from the output of a network or HazeNetworks."""
     restored = found[:, :3].clamp(0, 1)
     parts = [small, restored]
     if found.shape[1] > 3:

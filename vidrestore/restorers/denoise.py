@@ -251,9 +251,7 @@ class ClipPositions:
 
 
 def _range_warning(network: Dust | SigmaDust, name: str, sigma: float | str) -> tuple[str, ...]:
-    """Return a warning if `sigma` is outside the range that the network was trained for; at 0 nothing is
-    denoised.
-    """
+    """Return a warning if `sigma` is outside the network's range; at 0 nothing is denoised."""
     low, high = SIGMA_RANGE
     if not isinstance(network, SigmaDust) or isinstance(sigma, str) or sigma == 0 or low <= sigma <= high:
         return ()

@@ -159,9 +159,7 @@ def tiles_for(device: torch.device, tile: tuple[int, int], each_pixel: int) -> i
 
 
 def memory_for(device: torch.device) -> int:
-    """Return the bytes that networks may hold at once: tiles, clips and how many of them are restored at a
-    time follow from it.
-    """
+    """Return the bytes that networks may hold at once, which limit tiles and clips."""
     if device.type == "cpu":
         return CPU_MEMORY
     if device.type == "mps":

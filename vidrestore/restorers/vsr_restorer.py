@@ -211,9 +211,7 @@ def recurrent_frames(network: VsrRecurrent, keep: Bounds, at_once: int, tiles: T
 
 
 def released_windows(network: VsrTransformer, keep: Bounds, tiles: Tensor) -> Tensor:
-    """Return frames [first, stop) of tiles (B, T, 3, 64, 64) by a released network, each from the window
-    around it: (B, T', 3, 256, 256).
-    """
+    """Return frames [first, stop) of tiles (B, T, 3, 64, 64), each from its window: (B, T', 3, 256, 256)."""
     restorer = VsrClip(network, tiles.transpose(0, 1))
     windows = (frame_window(at, tiles.shape[1], network.config.frames) for at in steps(range(*keep)))
     with torch.inference_mode():

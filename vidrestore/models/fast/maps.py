@@ -29,9 +29,7 @@ def in_one_piece() -> bool:
 
 
 def weight(*shape: int, fan_in: int) -> nn.Parameter:
-    """Return a parameter with PyTorch's default initialisation of convolutions: uniform within 1 /
-    sqrt(fan_in) of 0.
-    """
+    """Return a parameter with PyTorch's default initialisation: uniform within 1 / sqrt(fan_in) of 0."""
     return nn.Parameter(torch.empty(shape).uniform_(-1, 1) / math.sqrt(fan_in))
 
 
@@ -46,9 +44,7 @@ def maps_of(tokens: Tensor, like: Tensor) -> Tensor:
 
 
 def pointwise(maps: Tensor, matrix: Tensor) -> Tensor:
-    """Multiply (B, C, H, W) by an (O, C) matrix at every pixel: a 1x1 convolution, which PyTorch computes
-    slowly on one thread.
-    """
+    """Multiply (B, C, H, W) by an (O, C) matrix at every pixel, faster than PyTorch's 1x1 convolution."""
     return maps_of(F.linear(tokens_of(maps), matrix), maps)
 
 
@@ -99,9 +95,7 @@ def spans(height: int, rows: int) -> list[Span]:
 
 
 def strip_spans(maps: Tensor, channels: int, least: int = 1) -> list[Span]:
-    """Return strips of (B, C, H, W) maps, of at least `least` rows, for computations with `channels`
-    channels.
-    """
+    """Return strips of (B, C, H, W) maps, of at least `least` rows, to compute `channels` channels."""
     budget = CPU_STRIP * torch.get_num_threads() if maps.device.type == "cpu" else GPU_STRIP
     return spans(maps.shape[2], max(least, budget // (channels * maps.shape[0] * maps.shape[3])))
 
