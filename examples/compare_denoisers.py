@@ -31,7 +31,7 @@ from vidrestore.models.dust import Dust
 from vidrestore.models.dust_sigma import SigmaDust
 from vidrestore.models.fast.linear import PackedLinear
 from vidrestore.models.grouping import GROUP, restore_patches
-from vidrestore.models.patch_positions import ClipPositions
+from vidrestore.restorers.denoise import ClipPositions
 from vidrestore.weights import load_model
 
 

@@ -49,9 +49,7 @@ def _scene_bounds(first: int, stop: int, length: int, overlap: int) -> list[Boun
 
 
 def longest_clip(length: int) -> int:
-    """Return the number of frames of the longest possible clip, since the last of a scene may take a short
-    rest.
-    """
+    """Return the frames of the longest possible clip: the last of a scene may take a short rest."""
     return length + length * 2 // 5
 
 
@@ -61,9 +59,7 @@ def _check_overlap(length: int, overlap: int) -> None:
 
 
 def owned_span(bounds: Sequence[Bounds], clip: int) -> Bounds:
-    """Return the frames [first, stop) of a clip that no earlier clip has. The spans of all clips tile the
-    video.
-    """
+    """Return the frames [first, stop) of a clip that no earlier clip has. All spans tile the video."""
     first, stop = bounds[clip]
     return (max(first, bounds[clip - 1][1]) if clip else first), stop
 
@@ -163,9 +159,7 @@ def crossfade(old: Planes, new: Planes, weight: float) -> Planes:
 
 
 def reflected(index: int, count: int) -> int:
-    """Return the index in a scene of `count` frames for any `index`, by reflection at the first and last
-    frame.
-    """
+    """Return the index in a scene of `count` frames for any `index`, by reflection at the ends."""
     if count == 1:
         return 0
     turn = index % (2 * count - 2)

@@ -97,7 +97,7 @@ FAMILIES: dict[str, Family] = {
     "algorithm1": _of_papers("vidrestore.papers.recovery:build"),
     "dust": Family(
         "vidrestore.models.dust_sigma:build",
-        {"denoise": "vidrestore.restorers.denoise:denoiser"},
+        {"denoise": "vidrestore.restorers.denoise:DenoiseRestorer"},
         ("recover",),
         training=GROUPS,
         speed="fast",

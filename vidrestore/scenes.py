@@ -34,24 +34,20 @@ FLAT = 2.0  # variance in grey levels squared; blocks with less are flat
 
 
 class SceneDetector:
-    """Finds the first frame of every scene after the first, holding 8 thumbnails for a video of any
-    length.
-    """
+    """Finds the first frame of every scene after the first, from the last 8 thumbnails."""
 
     lag = 3
-    """After n frames were added, `cuts()` is final for every frame up to n - 1 - lag."""
+    """After n frames were added, `cuts` is final for every frame up to n - 1 - lag."""
 
     def __init__(self) -> None:
         self._thumbnails: deque[Thumbnail] = deque(maxlen=2 * self.lag + 2)
         self._changes: deque[float] = deque(maxlen=2 * self.lag + 2)  # difference to the frame before
         self._seen = 0
         self._decided = 1  # frames before this one are decided
-        self._cuts: list[int] = []
+        self.cuts: list[int] = []  # the first frame of each new scene decided so far, increasing
 
     def add(self, luma: NDArray[Any], unit: float = 1.0) -> None:
-        """Add the next frame's luma (height, width), which is not kept; `unit`: steps of a stored sample per
-        grey level.
-        """
+        """Add the next frame's luma (height, width); `unit`: steps of a stored sample per grey level."""
         current = thumbnail(luma, unit)
         self._changes.append(
             float(np.abs(current - self._thumbnails[-1]).mean()) if self._thumbnails else 0.0
@@ -66,24 +62,17 @@ class SceneDetector:
         for frame in range(self._decided, self._seen):
             self._decide(frame)
 
-    def cuts(self) -> list[int]:
-        """Return the frame indices, increasing, of the first frame of each new scene decided so far."""
-        return list(self._cuts)
-
     def _decide(self, frame: int) -> None:
+        """Add a frame to the cuts if its change is a jump, by the ratio to the largest within `lag` frames;
+        repeated pictures count as steady motion.
+        """
         self._decided = frame + 1
         at = len(self._thumbnails) - (self._seen - frame)  # this frame's index in the buffer
-        jump = self._jump(at)
-        if jump > JUMP and self._is_new(at, NOVELTY + NOVELTY_BY_JUMP / jump):
-            self._cuts.append(frame)
-
-    def _jump(self, at: int) -> float:
-        """Return the ratio of the change to the largest within `lag` frames; repeated pictures count as
-        steady motion.
-        """
         changes = list(self._changes)
         around = changes[max(1, at - self.lag) : at] + changes[at + 1 : at + 1 + self.lag]
-        return changes[at] / (max(around, default=0.0) + SAME_LEVEL)
+        jump = changes[at] / (max(around, default=0.0) + SAME_LEVEL)
+        if jump > JUMP and self._is_new(at, NOVELTY + NOVELTY_BY_JUMP / jump):
+            self.cuts.append(frame)
 
     def _is_new(self, at: int, least: float) -> bool:
         """Return True if the picture at a jump is new and the old one doesn't return, as after a flash."""
@@ -97,9 +86,7 @@ class SceneDetector:
 
 
 def thumbnail(luma: NDArray[Any], unit: float = 1.0) -> Thumbnail:
-    """Average boxes so that the longer side is about `THUMBNAIL` pixels, in grey levels 0-255; a partial box
-    is omitted.
-    """
+    """Average boxes to about `THUMBNAIL` pixels a side, in grey levels 0-255; partial boxes are omitted."""
     height, width = luma.shape
     side = max(1, -(-max(height, width) // THUMBNAIL))
     side = min(side, height, width)
@@ -112,9 +99,7 @@ def thumbnail(luma: NDArray[Any], unit: float = 1.0) -> Thumbnail:
 
 
 def novelty(old: Thumbnail, new: Thumbnail) -> float:
-    """Return the share of the contrast of either thumbnail missing in the other: 0 for a shifted picture,
-    about 0.75 for unlike ones.
-    """
+    """Return the share of contrast missing in the other thumbnail: 0 if shifted, about 0.75 if unlike."""
     return max(unexplained(old, new), unexplained(new, old))
 
 
@@ -133,9 +118,7 @@ def unexplained(source: Thumbnail, target: Thumbnail) -> float:
 
 
 def block_variances(pictures: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Map (..., height, width) to (..., block rows, block columns): the variance in each block of a grid of
-    about square blocks.
-    """
+    """Map (..., height, width) to (..., rows, columns): variances in a grid of about square blocks."""
     height, width = pictures.shape[-2:]
     side = max(1, max(height, width) // BLOCK_GRID)
     top, left = block_starts(height, side), block_starts(width, side)

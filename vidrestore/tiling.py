@@ -4,7 +4,7 @@ size.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import product
 
 import torch
@@ -85,9 +85,7 @@ def tile_spans(length: int, tile: int, overlap: int) -> list[tuple[int, int]]:
 
 
 def blend_window(height: int, width: int, overlap: int, device: torch.device | None = None) -> Tensor:
-    """Return weights (height, width) of a tile: one inside, falling linearly over `overlap` pixels to each
-    edge, never zero.
-    """
+    """Return weights (height, width) of a tile: falling over `overlap` pixels to each edge, never zero."""
     return _ramps(height, overlap, device)[:, None] * _ramps(width, overlap, device)
 
 
@@ -117,22 +115,16 @@ def apply_tiled(
     rows, columns = tile_spans(height, high, overlap), tile_spans(width, wide, overlap)
     if len(rows) == len(columns) == 1:
         return _run(model, clip, scale)
-    tiles = list(product(rows, columns))
     sides = scale * min(high, height), scale * min(wide, width)
     window = blend_window(*sides, scale * overlap, clip.device)
     weights = window.new_zeros(scale * height, scale * width)
     total: Tensor | None = None
-    for at in steps(range(0, len(tiles), batch)):
-        several = tiles[at : at + batch]
-        pieces = [clip[..., slice(*down), slice(*across)] for down, across in several]
-        together = pieces[0] if len(pieces) == 1 else torch.cat(pieces)
-        restored = _run(model, together, scale).split(len(clip))
+    for ((top, bottom), (left, right)), piece in _restored_tiles(model, clip, rows, columns, scale, batch):
         if total is None:
-            total = restored[0].new_zeros((*restored[0].shape[:-2], *weights.shape))
-        for ((top, bottom), (left, right)), piece in zip(several, restored, strict=True):
-            place = slice(scale * top, scale * bottom), slice(scale * left, scale * right)
-            total[(..., *place)] += piece * window
-            weights[place] += window
+            total = piece.new_zeros((*piece.shape[:-2], *weights.shape))
+        place = slice(scale * top, scale * bottom), slice(scale * left, scale * right)
+        total[(..., *place)] += piece * window
+        weights[place] += window
     assert total is not None  # there is always a tile
     return total.div_(weights)
 
@@ -149,31 +141,36 @@ def apply_by_centres(
     least `tile`. Raises ValueError for an output of another size.
     """
     rows, columns = (tile_spans(side, tile, overlap) for side in clip.shape[-2:])
-    tiles = list(product(*(zip(spans, _centres(spans, overlap), strict=True) for spans in (rows, columns))))
     total: Tensor | None = None
-    for at in steps(range(0, len(tiles), batch)):
-        several = tiles[at : at + batch]
-        pieces = torch.stack([clip[..., slice(*down), slice(*across)] for (down, _), (across, _) in several])
-        restored = _run(model, pieces, scale)
+    for ((top, bottom), (left, right)), piece in _restored_tiles(
+        model, clip[None], rows, columns, scale, batch
+    ):
         if total is None:
-            total = restored.new_empty((*restored.shape[1:-2], *(scale * side for side in clip.shape[-2:])))
-        for ((top, _), (first, stop)), ((left, _), (begin, end)), piece in (
-            (*place, piece) for place, piece in zip(several, restored, strict=True)
-        ):
-            centre = piece[
-                ...,
-                scale * (first - top) : scale * (stop - top),
-                scale * (begin - left) : scale * (end - left),
-            ]
-            total[..., scale * first : scale * stop, scale * begin : scale * end] = centre
+            size = (scale * side for side in clip.shape[-2:])
+            total = piece.new_empty((*piece.shape[1:-2], *size))
+        above, before = (overlap // 2 if first else 0 for first in (top, left))
+        # what the next tile has too is overwritten by its centre
+        place = slice(scale * (top + above), scale * bottom), slice(scale * (left + before), scale * right)
+        total[(..., *place)] = piece[0, ..., scale * above :, scale * before :]
     assert total is not None  # there is always a tile
     return total
 
 
-def _centres(spans: Sequence[Side], overlap: int) -> list[Side]:
-    """Return the part of each of the overlapping spans that is used."""
-    cuts = [start + overlap // 2 for start, _ in spans[1:]]
-    return list(zip([spans[0][0], *cuts], [*cuts, spans[-1][1]], strict=True))
+def _restored_tiles(
+    model: Callable[[Tensor], Tensor],
+    clip: Tensor,
+    rows: Sequence[Side],
+    columns: Sequence[Side],
+    scale: int,
+    batch: int,
+) -> Iterator[tuple[tuple[Side, Side], Tensor]]:
+    """Yield the place (rows, columns) of each tile, in reading order, and the output of `model` for it."""
+    tiles = list(product(rows, columns))
+    for at in steps(range(0, len(tiles), batch)):
+        several = tiles[at : at + batch]
+        pieces = [clip[..., slice(*down), slice(*across)] for down, across in several]
+        together = pieces[0] if len(pieces) == 1 else torch.cat(pieces)
+        yield from zip(several, _run(model, together, scale).split(len(clip)), strict=True)
 
 
 def _run(model: Callable[[Tensor], Tensor], piece: Tensor, scale: int) -> Tensor:

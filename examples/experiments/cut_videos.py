@@ -171,7 +171,7 @@ def found_cuts(frames: list[NDArray[np.float32]], sigma: float, seed: int) -> se
         noisy = frame + noise.normal(0, sigma, frame.shape) if sigma else frame
         detector.add(np.rint(noisy).clip(0, 255).astype(np.uint8))
     detector.finish()
-    return set(detector.cuts())
+    return set(detector.cuts)
 
 
 def score(

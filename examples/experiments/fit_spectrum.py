@@ -27,11 +27,10 @@ from torch import Tensor, nn
 from vidrestore.models.dust import Transform
 from vidrestore.models.fast.linear import PackedLinear
 from vidrestore.models.noise_model import BANDS, LEAST, inputs_of, powers
-from vidrestore.models.patch_positions import ClipPositions
 from vidrestore.noise.features import FRAMES_SEEN
 from vidrestore.noise.meter import NoiseMeter
 from vidrestore.options import RestoreOptions
-from vidrestore.restorers.denoise import GRIDS, PRESETS, DenoiseRestorer
+from vidrestore.restorers.denoise import GRIDS, PRESETS, ClipPositions, DenoiseRestorer
 
 FRAMES = 12  # of a window
 LOOKS = FRAMES - FRAMES_SEEN + 1

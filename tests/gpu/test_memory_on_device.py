@@ -82,6 +82,4 @@ def test_further_estimates_fill_a_device(weights):
     with Rehearsal():
         there = DenoiseRestorer(RestoreOptions(model=weights["dust"], device="cuda"))
     here = DenoiseRestorer(RestoreOptions(model=weights["dust"], device="cpu"))
-    assert (here.further.batch, there.further.batch) == (32, 2 * 64), (
-        "64 for each of the stand-in's 2 processors"
-    )
+    assert (here.tracks, there.tracks) == (32, 2 * 64)  # 64 for each of the stand-in's 2 processors

@@ -2,8 +2,10 @@
 
 import pytest
 import torch
+from torch import Tensor
 
 from vidrestore.models import dust, dust_sigma
+from vidrestore.models.dust import soft_threshold
 from vidrestore.models.dust_sigma import SigmaDust, SigmaDustConfig, noise_level
 from vidrestore.models.fast.linear import PackedLinear, PlainLinear
 
@@ -18,6 +20,34 @@ def trained_a_little(**changes: int) -> SigmaDust:
     return network
 
 
+def equations(network: SigmaDust, noisy: Tensor, sigma: float) -> Tensor:
+    """The network one equation after the other."""
+
+    def value(curve: Tensor) -> Tensor:
+        return sum(each * noise_level(sigma) ** power for power, each in enumerate(curve))
+
+    unit, dictionary = torch.eye(noisy.shape[-2]), network.dictionary
+    heads = network.head_dictionaries if network.config.heads > 1 else dictionary[None]
+    mean = noisy.mean((-2, -1), keepdim=True)
+    data = (noisy - mean) / sigma @ network.analysis.mT  # V x
+    code = soft_threshold(data, value(network.log_threshold[0]).exp())
+    for block in range(network.config.blocks - 1):
+        maps = []
+        for tokens in (code @ head.mT for head in heads):
+            apart = (tokens[..., :, None, :] - tokens[..., None, :, :]).square().mean(-1)
+            apart = apart + value(network.self_distance[block]) * unit
+            maps.append((-apart / value(network.log_temperature[block]).exp()).softmax(-1))
+        attention = torch.stack(maps).mean(0)
+        mixed = attention @ code
+        code = value(network.carried[block]) * mixed + mixed @ dictionary.mT @ network.correction.mT  # U z
+        code = code + value(network.own[block]) * data + value(network.attended[block]) * (attention @ data)
+        share = value(network.own_share[block]).sigmoid()
+        remaining = (share * unit + (1 - share) * attention).norm(dim=-1, keepdim=True)
+        threshold = value(network.log_threshold[block + 1]).exp()
+        code = soft_threshold(code, remaining ** value(network.noise_power[block]) * threshold)
+    return code * value(network.log_gain[0]).exp() @ dictionary.mT * sigma + mean
+
+
 @pytest.mark.parametrize("linear", [PackedLinear, PlainLinear])
 @pytest.mark.parametrize("sigma", [0.3, 1.0, 20.0, 75.0, 120.0])
 @pytest.mark.parametrize("changes", [{}, {"heads": 3}, {"blocks": 1}, {"blocks": 4}, {"degree": 0}])
@@ -25,7 +55,10 @@ def test_the_network_at_one_level_equals_the_equations(changes, sigma, linear):
     network, noisy = trained_a_little(**changes), 255 * torch.rand(3, 7, 16)
     with torch.no_grad():
         torch.testing.assert_close(
-            network.at(sigma, torch.float32, linear)(noisy), network(noisy, sigma), atol=1e-3, rtol=0
+            network.at(sigma, torch.float32, linear)(noisy),
+            equations(network, noisy, sigma),
+            atol=1e-3,
+            rtol=0,
         )
 
 

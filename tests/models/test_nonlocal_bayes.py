@@ -8,6 +8,7 @@ from stand_in import Rehearsal
 from torch import Tensor
 
 from vidrestore.models.dust import dct_dictionary
+from vidrestore.models.fitted import fitted
 from vidrestore.models.grouping import origins_of, patches_at
 from vidrestore.models.matching import Grid, fixed_positions
 from vidrestore.models.nonlocal_bayes import (
@@ -17,7 +18,6 @@ from vidrestore.models.nonlocal_bayes import (
     _inverse,
     bayes_change,
     bayes_gains,
-    gains_of,
     inverse_covariance,
     nonlocal_bayes,
     similar,
@@ -47,29 +47,16 @@ def groups(seed: int = 0, strength: float = 10.0) -> Tensor:
     return 90 + strength * (noise(2, 12, 5, seed=seed) @ noise(2, 5, PIXELS, seed=seed + 1))
 
 
-def test_white_noise_is_taken_off_by_the_estimate_of_least_squared_error():
+@pytest.mark.parametrize("spectrum", [None, torch.linspace(0.2, 4, PIXELS)], ids=["white", "coloured"])
+def test_noise_is_removed_by_the_estimate_of_least_squared_error(spectrum):
     first, residual, variance = groups(), 3 * noise(2, 12, PIXELS, seed=7), torch.tensor([9.0, 25.0])
-    change = bayes_change(first, residual, variance.view(2, 1, 1), PUBLISHED)
-    for patches, rest, level, found in zip(first.double(), residual.double(), variance, change, strict=True):
-        mean = patches.mean(0)
-        covariance = torch.cov(patches.T, correction=0)
-        gain = covariance @ torch.linalg.inv(covariance + level * torch.eye(PIXELS))
-        expected = mean + (patches + rest - mean) @ gain.T
-        torch.testing.assert_close(patches + found, expected, atol=2e-2, rtol=0)
-
-
-def test_coloured_noise_is_taken_off_by_its_covariance():
-    spectrum = torch.linspace(0.2, 4, PIXELS)
     basis = dct_dictionary(SIDE, PIXELS).double()
-    noise_covariance = 9.0 * (basis * spectrum) @ basis.T
-    first, residual = groups(), 3 * noise(2, 12, PIXELS, seed=7)
-    change = bayes_change(
-        first, residual, torch.full((2, 1, 1), 9.0), PUBLISHED, inverse_covariance(spectrum)
-    )
-    for patches, rest, found in zip(first.double(), residual.double(), change, strict=True):
-        mean = patches.mean(0)
-        covariance = torch.cov(patches.T, correction=0)
-        gain = covariance @ torch.linalg.inv(covariance + noise_covariance)
+    of_noise = torch.eye(PIXELS).double() if spectrum is None else (basis * spectrum) @ basis.T
+    whitener = None if spectrum is None else inverse_covariance(spectrum)
+    change = bayes_change(first, residual, variance.view(2, 1, 1), PUBLISHED, whitener)
+    for patches, rest, level, found in zip(first.double(), residual.double(), variance, change, strict=True):
+        mean, covariance = patches.mean(0), torch.cov(patches.T, correction=0)
+        gain = covariance @ torch.linalg.inv(covariance + level * of_noise)
         expected = mean + (patches + rest - mean) @ gain.T
         torch.testing.assert_close(patches + found, expected, atol=2e-2, rtol=0)
 
@@ -159,9 +146,9 @@ def test_an_estimate_that_is_not_finite_stays_so():
 
 
 def test_a_factor_is_a_straight_line_in_the_logarithm_of_sigma():
-    values = torch.rand(2, 6, generator=torch.Generator().manual_seed(0))
-    expected = values[0] + math.log(20 / 15) / 1.5 * values[1]
-    torch.testing.assert_close(gains_of(values, 20.0), expected)
+    constant, slope = fitted("models/bayes_gains")["gains"][0]
+    expected = constant + math.log(20 / 15) / 1.5 * slope
+    torch.testing.assert_close(torch.stack(bayes_gains(0, 20.0, CPU)), expected)
 
 
 def test_estimates_after_the_last_that_was_fitted_have_its_factors():

@@ -8,8 +8,13 @@ import torch.nn.functional as F
 from taylor_networks import PRINTED
 from torch import Tensor
 
-from vidrestore.models.mb_taylorformer import POSITION_WINDOWS, Attention
-from vidrestore.models.taylor_attention import AttentionRule, focused_features, integer_power
+from vidrestore.models.taylor_attention import (
+    POSITION_WINDOWS,
+    Attention,
+    AttentionRule,
+    focused_features,
+    integer_power,
+)
 
 RELEASED = AttentionRule()
 RULES = {"released": RELEASED, "printed": PRINTED} | {

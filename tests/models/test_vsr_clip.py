@@ -7,8 +7,8 @@ import torch
 from torch import Tensor, nn
 from vsr_networks import golden, released, tiny
 
-from vidrestore.models.vsr_clip import LruCache, VsrClip
-from vidrestore.models.vsr_transformer import Attention, VsrTransformer
+from vidrestore.models.vsr_clip import VsrClip
+from vidrestore.models.vsr_transformer import VsrTransformer
 
 CLIP = golden("vsr_tiny.safetensors")["input"]  # (1, 5, 3, 64, 64)
 
@@ -82,27 +82,6 @@ def test_a_released_window_computes_only_what_its_centre_needs():
     assert calls["extractor"] == 1 and calls["flow"] == 4
 
 
-def test_the_oldest_result_is_let_go_first():
-    made: list[int] = []
-    recent = LruCache[int](2)
-    for key in (1, 2, 1, 3, 1, 2):
-        assert recent.get(key, lambda key=key: made.append(key) or key) == key
-    assert made == [1, 2, 3, 2]
-
-
 def test_windows_that_a_network_can_t_take_are_refused():
     with pytest.raises(ValueError, match="at most 5 frames"):
         VsrClip(released(), CLIP.transpose(0, 1)).restore((0, 1, 2, 3, 4, 3), 2)
-
-
-def test_attention_is_the_same_whether_frames_come_together_or_one_by_one():
-    attention: Attention = tiny().blocks[1].attention
-    maps = torch.randn(3, 8, 64, 64, dtype=torch.float64)
-    normal = attention.normal(maps[2:3])
-    ready = [attention.prepare(attention.normal(frame)) for frame in maps.split(1)]
-    tokens = attention.mix(
-        attention.queries(normal), [each.key for each in ready], [each.value for each in ready]
-    )
-    torch.testing.assert_close(
-        attention.finish(maps[2:3], normal, tokens), attention(maps, 3)[2:3], atol=1e-12, rtol=0
-    )

@@ -1,14 +1,17 @@
 """The machinery that lets stages of a job run at the same time."""
 
+import ctypes
 import threading
 import time
 from collections.abc import Generator, Iterator
 from contextlib import closing
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
-from vidrestore.pipeline.chain import ByteQueue, buffered, frames_ahead, ordered_map
+from vidrestore.pipeline import chain
+from vidrestore.pipeline.chain import at_once, buffered, find_trim, frames_ahead
 from vidrestore.working import HERE, Meter, begin_task, steps
 
 
@@ -111,26 +114,8 @@ def test_an_error_in_the_middle_of_a_chain_stops_both_sides():
     assert closed.is_set()
 
 
-def test_an_error_at_the_end_of_a_chain_stops_everything_before_it():
-    closed = threading.Event()
-    with (
-        pytest.raises(KeyboardInterrupt),
-        closing(buffered(endless(closed), 2, unit)) as first,
-        closing(buffered(first, 2, unit)) as second,
-    ):
-        next(second)
-        raise KeyboardInterrupt
-    assert closed.is_set()
-
-
-def test_a_queue_that_was_closed_takes_nothing():
-    queue: ByteQueue[int] = ByteQueue(10)
-    queue.close()
-    assert not queue.put(1, 1)
-
-
 @pytest.mark.parametrize("workers", [2, 5])
-def test_ordered_map_keeps_the_order_if_every_second_item_is_done_before_the_one_before_it(workers):
+def test_results_keep_the_order_if_every_second_item_is_done_before_the_one_before_it(workers):
     done = [threading.Event() for _ in range(10)]
 
     def square(item: int) -> int:
@@ -138,28 +123,23 @@ def test_ordered_map_keeps_the_order_if_every_second_item_is_done_before_the_one
         done[item].set()
         return item * item
 
-    assert list(ordered_map(square, range(10), workers)) == [item * item for item in range(10)]
+    assert list(at_once(square, range(10), workers, 1)) == [item * item for item in range(10)]
 
 
-def test_ordered_map_works_on_several_items_at_once():
-    both = threading.Barrier(2, timeout=5)
-    assert len(list(ordered_map(lambda item: both.wait(), range(2), workers=2))) == 2
-
-
-def test_ordered_map_reads_no_further_than_one_item_more_than_it_works_on():
+def test_no_more_than_one_item_is_read_beyond_those_worked_on():
     items = iter(range(100))
-    with closing(ordered_map(lambda item: item, items, workers=2)) as results:
+    with closing(at_once(lambda item: item, items, 2, 1)) as results:
         next(results)
         assert next(items) == 3
 
 
-def test_ordered_map_hands_over_the_error_of_a_call():
+def test_the_error_of_a_call_is_raised_in_its_place():
     def failing(item: int) -> int:
         if item == 3:
             raise ValueError("item 3")
         return item
 
-    results = ordered_map(failing, range(10), workers=2)
+    results = at_once(failing, range(10), 2, 1)
     assert [next(results) for _ in range(3)] == [0, 1, 2]
     with pytest.raises(ValueError, match="item 3"):
         next(results)
@@ -175,7 +155,7 @@ def test_a_worker_between_two_tiles_stops_when_nobody_waits_for_its_result():
         finally:
             ended.set()
 
-    begun = buffered(ordered_map(restore, range(3), 2), 1, unit)
+    begun = buffered(at_once(restore, range(3), 2, 1), 1, unit)
     began = time.monotonic()
     stopped_while_waiting(begun)
     assert time.monotonic() - began < 5 and ended.is_set()
@@ -183,14 +163,14 @@ def test_a_worker_between_two_tiles_stops_when_nobody_waits_for_its_result():
 
 def test_a_call_of_a_network_that_takes_longer_is_left_behind(release):
     began = time.monotonic()
-    stopped_while_waiting(buffered(ordered_map(lambda item: release.wait(60), range(3), 2), 1, unit))
+    stopped_while_waiting(buffered(at_once(lambda item: release.wait(60), range(3), 2, 1), 1, unit))
     assert time.monotonic() - began < 5
 
 
 def test_a_second_stage_that_waits_for_the_first_stops_with_it(release):
     began = time.monotonic()
-    first = buffered(ordered_map(lambda item: release.wait(60), range(3), 2), 1, unit)
-    stopped_while_waiting(buffered(ordered_map(str, first, 2), 1, unit))
+    first = buffered(at_once(lambda item: release.wait(60), range(3), 2, 1), 1, unit)
+    stopped_while_waiting(buffered(at_once(str, first, 2, 1), 1, unit))
     assert time.monotonic() - began < 5
 
 
@@ -231,3 +211,34 @@ def test_the_meter_counts_parts_of_frames_in_nested_steps():
         assert (seen, HERE.meter.frames) == ([0, 2, 4, 6], 8)
     finally:
         HERE.meter = None
+
+
+def test_idle_memory_is_returned_to_the_system_once_a_period(monkeypatch):
+    now, trimmed = [0.0], []
+    monkeypatch.setattr(chain, "find_trim", lambda: trimmed.append)
+    monkeypatch.setattr(chain.time, "monotonic", lambda: now[0])
+    for tenth in at_once(lambda item: item, range(70), 1, 1):
+        now[0] = tenth / 10
+    assert len(trimmed) == 3  # in seven seconds
+
+
+@pytest.mark.skipif(find_trim() is None, reason="the C library has no malloc_trim")
+def test_trimming_returns_idle_memory_below_a_used_block():
+    library = ctypes.CDLL(None)
+    library.malloc.restype, library.malloc.argtypes = ctypes.c_void_p, [ctypes.c_size_t]
+    library.free.argtypes = [ctypes.c_void_p]
+    blocks = [library.malloc(64 << 10) for _ in range(1000)]  # too small for glibc to map apart
+    for block in blocks:
+        ctypes.memset(block, 1, 64 << 10)
+    for block in blocks[:-1]:  # the last one is on top, and the heap can't shrink below it
+        library.free(block)
+    held = resident()
+    find_trim()(0)
+    returned = held - resident()
+    library.free(blocks[-1])
+    assert returned > 0.9 * 1000 * (64 << 10)
+
+
+def resident() -> int:
+    """Return the bytes of this process that are in memory."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * 4096

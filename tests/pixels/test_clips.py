@@ -85,12 +85,6 @@ def test_no_frame_is_blended_from_three_clips():
     assert joined[8:] == pytest.approx([17 + 83 * weight for weight in crossfade_weights(6)] + [100])
 
 
-def test_a_cut_is_not_faded_over():
-    bounds = clip_bounds(10, [4], 6, 2)
-    clips = [(bound, [number(k)] * (bound[1] - bound[0])) for k, bound in enumerate(bounds)]
-    assert values(join_clips(clips, crossfade)) == [0] * 4 + [1] * 6
-
-
 @pytest.mark.parametrize("count, cuts, length, overlap", LAYOUTS)
 def test_owned_spans_tile_the_video(count, cuts, length, overlap):
     bounds = clip_bounds(count, cuts, length, overlap)

@@ -122,11 +122,6 @@ def test_a_long_scene_is_measured_ever_more_rarely_and_memory_does_not_grow(monk
     assert max(sizes) <= max(sizes[:FRAMES_KEPT]) + 100  # a larger number may take a few bytes more
 
 
-def test_the_same_frames_give_the_same_figure():
-    frames = [noisy(gradient(), 7, seed) for seed in range(3)]
-    assert estimate(*frames) == estimate(*frames)
-
-
 @pytest.mark.parametrize("size", [2, 4, 8])
 def test_the_dct_is_orthonormal_and_begins_with_the_mean(size):
     basis = dct_basis(size)

@@ -1,14 +1,12 @@
 """Noise that is not white is measured too, and what is no noise isn't."""
 
-from importlib.resources import files
-
 import numpy as np
 import pytest
 from held_out_noise import blurred
 from numpy.typing import NDArray
 
 from vidrestore.media.recompress import recompress
-from vidrestore.noise.features import BETWEEN, EVENED, EVENED_BETWEEN, PART, WITHIN, motion_of, plane_features
+from vidrestore.noise.features import WITHIN, motion_of, plane_features
 from vidrestore.noise.meter import PHOTOGRAPH, NoiseMeter, noise_in_words
 
 Picture = NDArray[np.float32]
@@ -115,25 +113,6 @@ def test_the_smallest_planes_give_a_number(shape):
     rng = np.random.default_rng(0)
     gauge.add([tuple(rng.normal(100, 5, shape).astype(np.float32) for _ in range(2)) for _ in range(4)])
     assert all(0 <= plane.sigma < 255 for plane in gauge.noise())
-
-
-def test_features_are_as_many_for_every_plane():
-    planes = [(frame, frame[::2, ::2].copy()) for frame in with_noise(scene(), 5.0)]
-    luma, chroma = plane_features(planes)
-    assert luma is not None and chroma is not None
-    assert luma.shape == chroma.shape == (5, PART)
-    assert (chroma[[EVENED, EVENED_BETWEEN]] == chroma[[WITHIN, BETWEEN]]).all()
-
-
-def test_without_change_there_is_nothing_but_the_frame():
-    (frame,) = with_noise(scene(1), 5.0)
-    (found,) = plane_features([(frame,)] * 4)
-    assert found is not None
-    assert (found[BETWEEN] == found[WITHIN]).all()
-
-
-def test_the_network_is_small():
-    assert len(files("vidrestore.noise").joinpath("noise.safetensors").read_bytes()) < 200_000
 
 
 def test_blocks_are_found_where_they_went():

@@ -15,7 +15,7 @@ from vidrestore.models.noise_model import NoiseCurve
 from vidrestore.models.nonlocal_bayes import Noise, bayes_gains
 from vidrestore.options import RestoreOptions
 from vidrestore.restorers import denoise
-from vidrestore.restorers.denoise import PRESETS, DenoiseRestorer
+from vidrestore.restorers.denoise import PRESETS, ClipPositions, DenoiseRestorer
 from vidrestore.weights.checkpoint import save_model
 
 
@@ -124,14 +124,6 @@ def test_planes_are_estimated_again_in_turn_from_other_groups_each_time(refined,
         for one, other in combinations([each.tracks for each in part], 2):
             assert one.shape == other.shape
             assert quality == "best" or not torch.equal(one, other)
-
-
-@pytest.mark.parametrize("size, white", [(0.1, True), (0.2, False)])
-def test_measured_noise_is_white_if_its_spectrum_is_nearly_even(refined, monkeypatch, size, white):
-    uneven = (size * torch.tensor([1.0, -1.0]).repeat(128)).exp()
-    monkeypatch.setattr(denoise, "relative_spectrum", lambda *of: uneven)
-    restorer_by().restore((clip(12, 40, 44)[0],), (20.0,), measured=True)
-    assert len(refined) == 3 and all((each.noise.whitener is None) == white for each in refined)
 
 
 def beside(texture: float, noise: float) -> torch.Tensor:
@@ -283,3 +275,27 @@ def test_clips_too_short_to_measure_the_spectrum_are_filtered_as_with_white_nois
     )
     for measured, given in zip(one, other, strict=True):
         torch.testing.assert_close(measured, given)
+
+
+@pytest.mark.parametrize("follow", [False, True])
+def test_patches_follow_the_motion_in_planes_of_other_proportions_if_they_are_to(follow):
+    world = 255 * torch.rand(140, 200, generator=torch.Generator().manual_seed(0))
+    clip = torch.stack([world[4 * t : 4 * t + 128, 8 * t : 8 * t + 160] for t in range(3)])
+    positions = ClipPositions(clip, 16, follow=follow)
+    origins = positions.origins(torch.Size((3, 128, 80)), 16)  # 4:2:2: full height, half the width
+    rows, columns = origins // 80 % 128, origins % 80
+    inside = (rows[:, 0] >= 8) & (columns[:, 0] >= 8)
+    moved = torch.stack([rows[:, 2] - rows[:, 0], columns[:, 2] - columns[:, 0]], 1)[inside]
+    expected = torch.tensor([-8, -8] if follow else [0, 0])
+    assert (moved == expected).all(1).float().mean() > 0.8
+
+
+@pytest.mark.parametrize("grids", [2, 4])
+def test_further_grids_are_the_first_one_moved_by_half_a_stride(grids):
+    positions = ClipPositions(torch.zeros(1, 32, 40), 16, follow=False)
+    first = positions.origins(torch.Size((1, 32, 40)), 16)[:, 0].tolist()
+    both = positions.origins(torch.Size((1, 32, 40)), 16, grids)[:, 0].tolist()
+    assert both[: len(first)] == first
+    moved = [(min(at // 40 + 8, 16)) * 40 + min(at % 40 + 8, 24) for at in first]
+    assert both[len(first) : 2 * len(first)] == moved
+    assert len(both) == grids * len(first)

@@ -67,12 +67,6 @@ def test_a_frame_is_whole_while_it_fits_into_memory_and_then_in_even_tiles(tmp_p
     assert restorer.memory(1080, 1920) < 3.1 * GB
 
 
-def test_memory_is_what_was_measured_for_released_sizes():
-    """424 and 1239 bytes per pixel of small frames, of which strips are a part that does not grow."""
-    assert 330 < SIZES["t"].pixel_memory < 430
-    assert 1100 < SIZES["b"].pixel_memory < 1300
-
-
 def test_weights_of_several_tasks_restore_for_the_task_that_is_asked_for(tmp_path):
     network, (frame,) = small(tasks=["derain", "dehaze"]), clip(1, 24, 32)
     model = write_weights(tmp_path, network, "all")

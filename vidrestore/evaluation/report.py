@@ -34,7 +34,8 @@ from vidrestore.frames import Frame, VideoInfo
 from vidrestore.jobs.check import reader_of
 from vidrestore.jobs.summary import Summary
 from vidrestore.media.reader import VideoReader
-from vidrestore.models.matching import Grid, gather, matched_positions
+from vidrestore.models.grouping import origins_of, patches_at
+from vidrestore.models.matching import Grid, matched_positions
 from vidrestore.noise import NoiseEstimator
 from vidrestore.options import EncoderOptions, RestoreOptions, changed_values
 from vidrestore.pipeline.conversions import enlarged_frame
@@ -173,7 +174,8 @@ def flicker_of(source: Tensor, restored: Tensor) -> tuple[tuple[float, ...], tup
 
 def flicker(plane: Tensor, positions: Tensor) -> list[float]:
     """Return the flicker of each frame after the first of a plane (T, H, W), at patch positions (T, S, 2)."""
-    changes = gather(plane, positions, PATCH).mean(2).diff(dim=1).abs()  # (S, T - 1)
+    groups = patches_at(plane.contiguous(), origins_of(positions, plane.shape[1], plane.shape[2]), PATCH)
+    changes = groups.mean(2).diff(dim=1).abs()  # (S, T - 1)
     return [float(value) / MEDIAN_OF_NORMAL for value in changes.median(dim=0).values]
 
 

@@ -138,11 +138,11 @@ def _restored(job: Job, clips: int) -> tuple[Trial, bool]:
         frames = list(islice(decoded, 1))
         if not frames:
             raise MediaError(f"{job.info.path}: no frame could be decoded")
-        count = clips * _frames_at_once(job.steps.first, frames[0])
+        count = clips * _frames_at_once(job.steps.first)
         frames += islice(decoded, count - 1)
     is_whole, costs = len(frames) < count, list[float]()
     for stage in job.steps.stages:
-        given = frames[: clips * _frames_at_once(stage, frames[0])]
+        given = frames[: clips * _frames_at_once(stage)]
         began = time.monotonic()
         timeline = Timeline(_clip_length(stage), overlap=0)
         planned = planned_clips(given, timeline, stage.video.format, stage.clips.sigma, detect=False)
@@ -151,8 +151,8 @@ def _restored(job: Job, clips: int) -> tuple[Trial, bool]:
     return Trial(frames, tuple(costs)), is_whole
 
 
-def _frames_at_once(stage: Stage, frame: Frame) -> int:
-    return _clip_length(stage) * stage.clips.clips_at_once(frame)
+def _frames_at_once(stage: Stage) -> int:
+    return _clip_length(stage) * stage.clips.clips_at_once()
 
 
 def _clip_length(stage: Stage) -> int:

@@ -42,20 +42,16 @@ def aligned(clips: Tensor) -> Tensor:
     others = [at for at in range(count) if at != count // 2]
     references = torch.cat([middle] * len(others)).float()
     neighbours = torch.cat([clips[:, at] for at in others]).float()
-    warped = warp(neighbours, dense_motion(references, neighbours), border="border").to(clips.dtype)
+    motion = dense_motion(_luma(references), _luma(neighbours))
+    warped = warp(neighbours, motion, border="border").to(clips.dtype)
     frames = dict(zip(others, warped.chunk(len(others)), strict=True)) | {count // 2: middle}
     return torch.stack([frames[at] for at in range(count)], 1)
 
 
 def dense_motion(references: Tensor, neighbours: Tensor) -> Tensor:
-    """Return (B, 2, H, W), x then y in pixels: where each pixel of `references` (B, 3, H, W) lies in
+    """Return (B, 2, H, W), x then y in pixels: where each pixel of `references`, luma (B, 1, H, W), lies in
     `neighbours`.
     """
-    return _dense_motion(_luma(references), _luma(neighbours))
-
-
-def _dense_motion(references: Tensor, neighbours: Tensor) -> Tensor:
-    """Return `dense_motion` of luma (B, 1, H, W)."""
     height, width = references.shape[-2:]
     multiple = 2 ** (LEVELS - 1)
     beyond = (0, -width % multiple, 0, -height % multiple)
@@ -70,22 +66,21 @@ def _dense_motion(references: Tensor, neighbours: Tensor) -> Tensor:
 
 
 def subpixel_motion(references: Tensor, neighbours: Tensor) -> Tensor:
-    """Return motion as `dense_motion` does, found at half size and refined at both sizes by least squares (B.
-    Lucas, T. Kanade, 1981): for small, clean pictures, of which all that moves is followed.
+    """Return the motion of pictures (B, 3, H, W) as `dense_motion` does, found at half size and refined at
+    both sizes by least squares (B. Lucas, T. Kanade, 1981): for small, clean pictures, of which all that
+    moves is followed.
     """
     height, width = references.shape[-2:]
     beyond = (0, width % 2, 0, height % 2)
     here, there = (F.pad(_luma(each.float()), beyond, mode="replicate") for each in (references, neighbours))
     small = (F.avg_pool2d(here, 2), F.avg_pool2d(there, 2))
-    flow = _least_squares(*small, _dense_motion(*small), HALF_STEPS)
+    flow = _least_squares(*small, dense_motion(*small), HALF_STEPS)
     flow = 2 * F.interpolate(flow, scale_factor=2.0, mode="bilinear", align_corners=False)
     return _least_squares(here, there, flow, FULL_STEPS)[..., :height, :width]
 
 
 def _least_squares(here: Tensor, there: Tensor, flow: Tensor, steps: int) -> Tensor:
-    """Return the flow (B, 2, h, w) after steps to the least squared difference of luma (B, 1, h, w) over
-    Gaussian windows.
-    """
+    """Return the flow (B, 2, h, w) of luma (B, 1, h, w) after steps of least squares in Gaussian windows."""
     right, down = _slopes(here)
     xx, xy, yy = _smoothed(torch.cat((right * right, right * down, down * down), 1)).split(1, 1)
     xx, yy = xx + LEAST_SLOPE, yy + LEAST_SLOPE

@@ -1,5 +1,5 @@
 """Deformable convolution, depthwise, 3x3, stride 1: every tap of every output pixel samples its channel at an
-offset.
+offset; and the embeddings of MB-TaylorFormer that convolve so, or with fixed taps.
 
 J. Dai et al., "Deformable Convolutional Networks", ICCV 2017 (without the mask of version 2). The rule is
 that of torchvision.ops.deform_conv2d with padding 1: offset channel 2k moves tap k (taps in reading order)
@@ -12,13 +12,24 @@ and the image is zero outside.
 
 from __future__ import annotations
 
+import math
+
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
-from vidrestore.models.fast.maps import Span, in_one_piece, window
+from vidrestore.models.fast.maps import (
+    Span,
+    depthwise_rows,
+    in_one_piece,
+    pointwise,
+    strip_spans,
+    weight,
+    window,
+)
 
 TAPS = 9
+LEAST_ROWS = 16  # of a strip, since taps read up to five rows beyond it
 
 
 def deformable_depthwise(
@@ -44,9 +55,7 @@ def deformable_depthwise(
 
 
 def _sampled_at_once(maps: Tensor, offsets: Tensor, weight: Tensor) -> Tensor:
-    """Convolve a whole map in one call with nine times its memory; its gradients take a third of the time of
-    the samples' below.
-    """
+    """Convolve a whole map in nine times its memory; gradients take a third of the time of samples'."""
     height, width = maps.shape[2:]
     y, x = _sample_positions(offsets, (0, height))  # (9, B, H, W) each
     positions = torch.stack(((2 * x + 1) / width - 1, (2 * y + 1) / height - 1), -1)
@@ -56,9 +65,7 @@ def _sampled_at_once(maps: Tensor, offsets: Tensor, weight: Tensor) -> Tensor:
 
 
 def _bag(indices: Tensor, weights: Tensor, table: Tensor) -> Tensor:
-    """Return (M, C) weighted sums of four rows of the table each: M bilinear samples of all channels at
-    once.
-    """
+    """Return (M, C) weighted sums of four rows of the table each: bilinear samples of all channels."""
     return F.embedding_bag(indices, table, mode="sum", per_sample_weights=weights)
 
 
@@ -89,12 +96,63 @@ def _samples(maps: Tensor, offsets: Tensor, span: Span, reach: float | None) -> 
 
 
 def _sample_positions(offsets: Tensor, span: Span) -> tuple[Tensor, Tensor]:
-    """Return the row and column, (9, B, rows, W) each, that each tap reads; rows count from the top of the
-    map.
-    """
+    """Return the row and column, (9, B, rows, W) each, that a tap reads; rows count from the map's top."""
     batch, _, rows, width = offsets.shape
     moved = offsets.contiguous().view(batch, TAPS, 2, rows, width)
     taps = torch.arange(TAPS, device=offsets.device).view(-1, 1, 1, 1)
     y = torch.arange(*span, device=offsets.device).view(-1, 1) + (taps // 3 - 1)
     x = torch.arange(width, device=offsets.device) + (taps % 3 - 1)
     return moved[:, :, 0].transpose(0, 1) + y, moved[:, :, 1].transpose(0, 1) + x
+
+
+def _normal_weight(*shape: int, fan_out: int) -> nn.Parameter:
+    return nn.Parameter(torch.randn(shape) * math.sqrt(2 / fan_out))
+
+
+class DeformableEmbedding(nn.Module):
+    """A 3x3 depthwise convolution with computed offsets, a 1x1 and a Hardswish (Section III-B, Fig. 3)."""
+
+    def __init__(self, channels: int, limit: tuple[float, ...]) -> None:
+        super().__init__()
+        self.limit = limit
+        self.offset_depthwise = _normal_weight(channels, 1, 3, 3, fan_out=9 * channels)
+        self.offset_pointwise = _normal_weight(18, channels, fan_out=18)
+        self.depthwise = weight(channels, 1, 3, 3, fan_in=9)
+        self.pointwise = _normal_weight(channels, channels, fan_out=channels)
+
+    def forward(self, maps: Tensor) -> Tensor:
+        """Map (B, C, H, W) to the same shape; in strips without gradients."""
+        if in_one_piece():
+            return self.rows(maps, (0, maps.shape[2]))
+        embedded = torch.empty_like(maps)
+        for start, stop in strip_spans(maps, 4 * maps.shape[1], least=LEAST_ROWS):
+            embedded[:, :, start:stop] = self.rows(maps, (start, stop))
+        return embedded
+
+    def rows(self, maps: Tensor, span: Span) -> Tensor:
+        offsets = pointwise(
+            depthwise_rows(window(maps, span, 1), self.offset_depthwise), self.offset_pointwise
+        )
+        reach = None
+        if self.limit:
+            offsets, reach = offsets.clamp(*self.limit), max(map(abs, self.limit))
+        return F.hardswish(
+            pointwise(deformable_depthwise(maps, offsets, self.depthwise, span, reach), self.pointwise)
+        )
+
+
+class FixedEmbedding(nn.Module):
+    """The same with fixed taps, `dilation` pixels apart: the convolutions of Table VIII."""
+
+    def __init__(self, channels: int, dilation: int) -> None:
+        super().__init__()
+        self.dilation = dilation
+        self.depthwise = weight(channels, 1, 3, 3, fan_in=9)
+        self.pointwise = _normal_weight(channels, channels, fan_out=channels)
+
+    def forward(self, maps: Tensor) -> Tensor:
+        """Map (B, C, H, W) to the same shape."""
+        convolved = F.conv2d(
+            maps, self.depthwise, padding=self.dilation, dilation=self.dilation, groups=len(self.depthwise)
+        )
+        return F.hardswish(pointwise(convolved, self.pointwise))

@@ -83,9 +83,7 @@ def check_sizes(patch: int, atoms: int, blocks: int, heads: int = 1) -> None:
 
 
 def dct_dictionary(patch: int, atoms: int) -> Tensor:
-    """Return the (N, K) overcomplete separable DCT with orthonormal rows: D D^T = I, each column of norm
-    sqrt(N / K).
-    """
+    """Return the (N, K) overcomplete separable DCT: D D^T = I, each column of norm sqrt(N / K)."""
     side = math.isqrt(atoms)
     position, frequency = (
         torch.arange(patch, dtype=torch.float64) + 0.5,
@@ -97,18 +95,15 @@ def dct_dictionary(patch: int, atoms: int) -> Tensor:
 
 
 class Transform:
-    """The DCT of patches (..., side * side) and its inverse, with products in `dtype`."""
+    """The DCT of patches (..., side * side), with products in `dtype`."""
 
     def __init__(self, side: int, dtype: torch.dtype, linear: type[Linear], device: torch.device) -> None:
         basis = dct_dictionary(side, side**2).mT.contiguous().to(device)
         self.side, self._dtype = side, dtype
-        self._forward, self._back = linear(basis, dtype), linear(basis.mT.contiguous(), dtype)
+        self._product = linear(basis, dtype)
 
     def forward(self, patches: Tensor) -> Tensor:
-        return on_tokens(self._forward, patches.to(self._dtype)).float()
-
-    def back(self, coefficients: Tensor) -> Tensor:
-        return on_tokens(self._back, coefficients.to(self._dtype)).float()
+        return on_tokens(self._product, patches.to(self._dtype)).float()
 
 
 def soft_threshold(code: Tensor, threshold: Tensor) -> Tensor:
@@ -123,9 +118,7 @@ def normalise_tokens(tokens: Tensor) -> Tensor:
 
 
 def normalised_attention(tokens: Tensor) -> Tensor:
-    """Return the (..., T, T) attention of tokens (..., T, N): the softmax of products of normalised tokens
-    (Section III-C).
-    """
+    """Return the (..., T, T) softmax of products of normalised tokens (..., T, N) (Section III-C)."""
     normalised = normalise_tokens(tokens)
     return (normalised @ normalised.mT).softmax(-1)
 
@@ -184,9 +177,7 @@ class Dust(nn.Module):
         return patches if self.config.measurements is None else patches @ self.sensing.mT
 
     def attention(self, code: Tensor) -> Tensor:
-        """Return the (B, T, T) attention of codes (B, T, K), averaged over the heads (Eq. 14 with normalised
-        tokens, Eq. 18).
-        """
+        """Return the (B, T, T) attention of codes (B, T, K), averaged over the heads (Eq. 14 and 18)."""
         return torch.stack(
             [self._map(code @ dictionary.mT) for dictionary in self.attention_dictionaries()]
         ).mean(0)
@@ -220,9 +211,7 @@ class Dust(nn.Module):
         return FastDust(self, dtype, linear)
 
     def operations(self, tokens: int) -> float:
-        """Return the operations of the products per token in a group of `tokens`, in the fast form; a
-        multiply-add counts as two.
-        """
+        """Return the operations per token in a group of `tokens`; a multiply-add counts as two."""
         pixels, atoms, later = self.config.patch**2, self.config.atoms, self.config.blocks - 1
         per_block = atoms * (self.config.heads * pixels + atoms) + tokens * (
             self.config.heads * pixels + atoms

@@ -31,8 +31,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from vidrestore.models.dust import HEAD_SPREAD, Dust, DustConfig, check_sizes, dct_dictionary, soft_threshold
-from vidrestore.models.fast.linear import Linear, on_tokens
+from vidrestore.models.dust import HEAD_SPREAD, Dust, DustConfig, check_sizes, dct_dictionary
+from vidrestore.models.fast.linear import Linear, PlainLinear, on_tokens
 from vidrestore.models.fitted import on_device
 
 CENTRE, SPREAD = 15.0, 1.5  # level = ln(sigma / CENTRE) / SPREAD lies in about [-1.8, 1.1] for sigma 1-75
@@ -40,9 +40,7 @@ SIGMA_RANGE = (1.0, 75.0)
 
 
 def noise_level(sigma: float) -> float:
-    """Return the variable of the polynomials for a sigma, clamped to the range of training; noise units are
-    not clamped.
-    """
+    """Return the variable of the polynomials for a sigma, clamped to the range of training."""
     low, high = SIGMA_RANGE
     return math.log(min(max(sigma, low), high) / CENTRE) / SPREAD
 
@@ -94,9 +92,7 @@ class SigmaDust(nn.Module):
             )
 
     def _curve(self, blocks: int, start: float) -> nn.Parameter:
-        """Return (blocks, degree + 1, K) coefficients of a polynomial in the noise level that is constant at
-        first.
-        """
+        """Return (blocks, degree + 1, K) coefficients of a polynomial that is constant at first."""
         coefficients = torch.zeros(blocks, self.config.degree + 1, self.config.atoms)
         coefficients[:, 0] = start
         return nn.Parameter(coefficients)
@@ -157,9 +153,7 @@ class SigmaDust(nn.Module):
         return torch.einsum("p,bpk->bk", powers, curve)
 
     def operations(self, tokens: int) -> float:
-        """Return the operations of the products per token in a group of `tokens`; a multiply-add counts as
-        two.
-        """
+        """Return the operations per token in a group of `tokens`; a multiply-add counts as two."""
         pixels, atoms, later, heads = (
             self.config.patch**2,
             self.config.atoms,
@@ -172,52 +166,7 @@ class SigmaDust(nn.Module):
         return 2.0 * (2 * pixels * atoms + later * per_block)
 
     def forward(self, noisy: Tensor, sigma: float) -> Tensor:
-        """Compute the equations one by one; `at(sigma)` is the same function in a faster form."""
-        mean = noisy.mean((-2, -1), keepdim=True)
-        data = (noisy - mean) / sigma @ self.analysis.mT  # V x
-        code = soft_threshold(data, self._value(self.log_threshold[0], sigma).exp())
-        for block in range(self.config.blocks - 1):
-            attention = self._attention(code, block, sigma)
-            mixed, similar = attention @ code, attention @ data
-            # U z
-            code = (
-                self._value(self.carried[block], sigma) * mixed
-                + mixed @ self.dictionary.mT @ self.correction.mT
-            )
-            code = (
-                code
-                + self._value(self.own[block], sigma) * data
-                + self._value(self.attended[block], sigma) * similar
-            )
-            share = self._value(self.own_share[block], sigma).sigmoid()
-            mix = share * torch.eye(noisy.shape[-2], device=noisy.device) + (1 - share) * attention
-            remaining = mix.norm(dim=-1, keepdim=True) ** self._value(self.noise_power[block], sigma)
-            code = soft_threshold(code, remaining * self._value(self.log_threshold[block + 1], sigma).exp())
-        restored: Tensor = (
-            code * self._value(self.log_gain[0], sigma).exp()
-        ) @ self.dictionary.mT * sigma + mean
-        return restored
-
-    @staticmethod
-    def _value(coefficients: Tensor, sigma: float) -> Tensor:
-        """Evaluate a polynomial with (degree + 1, ...) coefficients at one noise level."""
-        level = noise_level(sigma)
-        return torch.stack(
-            [coefficient * level**power for power, coefficient in enumerate(coefficients)]
-        ).sum(0)
-
-    def _attention(self, code: Tensor, block: int, sigma: float) -> Tensor:
-        dictionaries = self.head_dictionaries if self.config.heads > 1 else self.dictionary[None]
-        temperature = self._value(self.log_temperature[block], sigma).exp()
-        to_itself = self._value(self.self_distance[block], sigma) * torch.eye(
-            code.shape[-2], device=code.device
-        )
-        maps = []
-        for dictionary in dictionaries:
-            tokens = code @ dictionary.mT
-            squared = (tokens[..., :, None, :] - tokens[..., None, :, :]).square().mean(-1)
-            maps.append((-(squared + to_itself) / temperature).softmax(-1))
-        return torch.stack(maps).mean(0)
+        return self.at(sigma, noisy.dtype, PlainLinear)(noisy)
 
 
 class _SoftThreshold(torch.autograd.Function):
@@ -305,9 +254,7 @@ class LevelDust:
 
 
 def _distance_attention(tokens: Tensor, block: LevelBlock) -> Tensor:
-    """Return the (B, T, T) softmax of minus the squared distance; terms that are constant along a row are
-    omitted.
-    """
+    """Return the (B, T, T) softmax of minus the squared distance, without terms constant along a row."""
     products = torch.bmm(tokens, tokens.mT).float()
     norms = products.diagonal(dim1=1, dim2=2)
     similarity = (
@@ -317,9 +264,7 @@ def _distance_attention(tokens: Tensor, block: LevelBlock) -> Tensor:
 
 
 def _remaining_noise(attention: Tensor, block: LevelBlock) -> Tensor:
-    """Return (B, T, 1): the noise that a token's weighted mean leaves of a single frame's, to the block's
-    power.
-    """
+    """Return (B, T, 1): the share of noise that a token's weighted mean leaves, to the block's power."""
     averaged = 1 - block.own_share
     own = attention.diagonal(dim1=1, dim2=2)
     squared = (

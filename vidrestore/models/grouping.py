@@ -41,9 +41,7 @@ class GroupNetwork(Protocol):
     def parameters(self) -> Iterator[Tensor]: ...
 
     def measure(self, patches: Tensor) -> Tensor:
-        """Map clean patches (B, T, N) to the network's input (B, T, M), before noise; the identity for a
-        denoiser.
-        """
+        """Map clean patches (B, T, N) to the network's input (B, T, M), before noise."""
         ...
 
     def at(
@@ -54,9 +52,7 @@ class GroupNetwork(Protocol):
 
 
 def origins_of(positions: Tensor, height: int, width: int) -> Tensor:
-    """Convert (T, S, 2) corners to (S, T) indices of their first pixels in the flattened plane (T, height,
-    width).
-    """
+    """Convert (T, S, 2) corners to (S, T) indices of their pixels in the flattened (T, height, width)."""
     frames = torch.arange(len(positions), device=positions.device)[:, None]
     return ((frames * height + positions[..., 0]) * width + positions[..., 1]).T.contiguous()
 
@@ -108,9 +104,7 @@ def patches_over_holes(counts: Tensor, patch: int) -> Tensor:
 
 
 def windows(plane: Tensor, patch: int) -> Tensor:
-    """Return the patch at each flat origin of a plane (T, H, W): (origins, patch, patch), a view of a
-    contiguous plane.
-    """
+    """Return (origins, patch, patch), the patch at each flat origin, a view of a plane (T, H, W)."""
     width = plane.shape[2]
     last = plane.numel() - (patch - 1) * (width + 1)
     return plane.as_strided((last, patch, patch), (1, width, 1))
@@ -145,7 +139,10 @@ def restore_patches(
     frames, height, width = plane.shape
     plane = plane.contiguous()
     counts = coverage(origins, (frames, height, width), patch)
-    extra = _in_groups(patches_over_holes(counts, patch))
+    holes = patches_over_holes(counts, patch)
+    # the first ones are repeated to fill the last group
+    filling = torch.arange(-(-len(holes) // GROUP) * GROUP, device=holes.device) % max(len(holes), 1)
+    extra = holes[filling].view(-1, GROUP)
     total = torch.zeros_like(plane).view(-1)
     patches = windows(plane, patch)
     for groups in (*origins.split(chunk), *extra.split(chunk)):
@@ -159,19 +156,6 @@ def restore_patches(
     if len(extra):
         counts += coverage(extra, (frames, height, width), patch)
     return total.view_as(plane).div_(counts)
-
-
-def _in_groups(patches: Tensor) -> Tensor:
-    """Arrange (P,) flat origins as (groups, GROUP); the first ones are repeated to fill the last group."""
-    groups = -(-len(patches) // GROUP)
-    return patches[torch.arange(groups * GROUP, device=patches.device) % max(len(patches), 1)].view(
-        groups, GROUP
-    )
-
-
-def variation(patches: Tensor) -> Tensor:
-    """Return (S,): how much the groups of patches (S, T, N) vary, the mean variance of their patches."""
-    return patches.var(2).mean(1)
 
 
 def patches_at(plane: Tensor, groups: Tensor, side: int) -> Tensor:

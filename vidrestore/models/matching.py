@@ -32,9 +32,7 @@ TABLES_KEPT = 32  # sizes of planes
 
 
 def blurred(pictures: Tensor) -> Tensor:
-    """Filter (T, H, W) by the binomial [1 2 1] / 4 in both directions, on a GPU in passes over the fewest
-    bytes: twice by means of 2 x 2 pixels.
-    """
+    """Filter (T, H, W) by the binomial [1 2 1] / 4 both ways, on a GPU by two means of 2 x 2 pixels."""
     padded = F.pad(pictures, (1, 1, 1, 1), mode="replicate")
     if pictures.device.type != "cpu":
         return F.avg_pool2d(F.avg_pool2d(padded, 2, 1), 2, 1)
@@ -99,7 +97,7 @@ class Grid:
         cells = positions.div(self.stride, rounding_mode="floor")
         rows, columns = torch.sub(positions, cells, alpha=self.stride).unbind(1)
         nearest = tables.nearest.index_select(0, torch.add(columns, rows, alpha=self.stride))
-        rows, columns = tables.cells.limit(cells[:, None] + nearest).unbind(2)
+        rows, columns = (cells[:, None] + nearest).clamp(*tables.cells).unbind(2)
         return torch.add(columns, rows, alpha=self.columns)
 
 
@@ -125,33 +123,24 @@ def tables_of(grid: Grid, device: torch.device) -> Tables:
     around = F.pad(cells.double(), (1, 1, 1, 1), mode="replicate").unfold(1, 3, 1).unfold(2, 3, 1)
     return Tables(
         grid.corners(device),
-        Bounds.upto(grid.height - grid.patch, grid.width - grid.patch, device),
-        Bounds.upto(grid.rows - 1, grid.columns - 1, device),
+        bounds_up_to(grid.height - grid.patch, grid.width - grid.patch, device),
+        bounds_up_to(grid.rows - 1, grid.columns - 1, device),
         steps[distances.sort(dim=1, stable=True).indices],
         around.reshape(-1, 9).T.long().contiguous(),
     )
 
 
-class Bounds(NamedTuple):
-    """The least and the greatest of integers (..., 2)."""
+Bounds = tuple[Tensor, Tensor]  # the least and the greatest of integers (..., 2)
 
-    least: Tensor
-    most: Tensor
 
-    @classmethod
-    def upto(cls, rows: int, columns: int, device: torch.device) -> Bounds:
-        """Return bounds from 0, created on the device: copying them there would wait for it."""
-        least = torch.zeros(2, dtype=torch.long, device=device)
-        return cls(least, pair_like(least, rows, columns))
-
-    def limit(self, values: Tensor) -> Tensor:
-        return values.clamp(self.least, self.most)
+def bounds_up_to(rows: int, columns: int, device: torch.device) -> Bounds:
+    """Return bounds from 0, created on the device: copying them there would wait for it."""
+    least = torch.zeros(2, dtype=torch.long, device=device)
+    return least, pair_like(least, rows, columns)
 
 
 def pair_like(like: Tensor, first: float, second: float) -> Tensor:
-    """Return (2,) numbers with a tensor's dtype, created on its device: copying them there would wait for a
-    GPU.
-    """
+    """Return (2,) numbers with a tensor's dtype, created on its device: a copy would wait for a GPU."""
     pair = like.new_full((2,), first)
     pair[1:].fill_(second)
     return pair
@@ -204,16 +193,14 @@ class _Level:
         return replace(self, pictures=self.pictures[at], energy=self.energy[at])
 
     def origins(self, positions: Tensor) -> Tensor:
-        """Return corners of the compared blocks of patches at `positions`; a larger block is centred on its
-        patch.
-        """
+        """Return corners of the blocks of patches at `positions`; a larger one is centred on its patch."""
         if self.margin:
             positions = positions - self.margin
         return positions if self.scale == 1 else positions.div(self.scale, rounding_mode="floor")
 
     def inside(self, origins: Tensor) -> Tensor:
         """Move in the blocks that extend beyond the plane, as only those larger than their patches can."""
-        return self.bounds.limit(origins) if self.margin else origins
+        return origins.clamp(*self.bounds) if self.margin else origins
 
     def windows(self, samples: Tensor, origins: Tensor, size: int) -> Tensor:
         """Return the (S, size, size) parts of `pictures` or `energy` at (S, 2) corners."""
@@ -252,9 +239,7 @@ def _levels(guide: Tensor, patch: int) -> list[_Level]:
 
 
 def _level(scale: int, pictures: Tensor, side: int, radius: int, margin: int) -> _Level:
-    """Replicate the border of pictures (T, H, W) by `radius` on each side, and to at least the size of one
-    block.
-    """
+    """Replicate the border of pictures (T, H, W) by `radius`, and to at least the size of one block."""
     height, width = pictures.shape[1:]
     below, right = max(0, side - height), max(0, side - width)
     padded = F.pad(pictures, (radius, radius + right, radius, radius + below), mode="replicate")
@@ -269,7 +254,7 @@ def _level(scale: int, pictures: Tensor, side: int, radius: int, margin: int) ->
 def _constants(rows: int, columns: int, radius: int, device: torch.device) -> tuple[Bounds, Tensor, Tensor]:
     line = torch.arange(2 * radius + 1, device=device)
     places = torch.cartesian_prod(line, line)
-    return Bounds.upto(rows, columns, device), places, places - radius
+    return bounds_up_to(rows, columns, device), places, places - radius
 
 
 def means_of_blocks(samples: Tensor, side: int) -> Tensor:
@@ -295,17 +280,6 @@ def _blocks(level: _Level, positions: Tensor) -> Tensor:
     """Return the (S, side, side) blocks of a level at the patches' positions."""
     pictures = level.pictures.flatten()[level.radius * (level.width + 1) :]
     return level.windows(pictures, level.inside(level.origins(positions)), level.side)
-
-
-def _costs(level: _Level, template: Tensor, origins: Tensor) -> Tensor:
-    """Return (S, span, span) mean squared differences between templates and the blocks around (S, 2)
-    origins.
-    """
-    span = 2 * level.radius + 1
-    window = level.windows(level.pictures, origins, level.side + span - 1)
-    cross = F.conv2d(window[None], template[:, None], groups=len(template))[0]
-    energy = level.windows(level.energy, origins, span)
-    return energy.add_(cross, alpha=-2 / level.side**2).add_(template.square().mean((1, 2))[:, None, None])
 
 
 # Compare-and-swap steps after which the middle one of nine values is their median (Paeth, Graphics Gems,
@@ -334,13 +308,19 @@ def _median_motion(motion: Tensor, slots: _Slots) -> Tensor:
     return median_of_nine(near.view(1, 9, -1)).view_as(motion)
 
 
-def _search(costs: Tensor, level: _Level, ahead: Tensor, slots: _Slots) -> tuple[Tensor, Tensor]:
-    """Return the best (S, 2) steps in the cost volumes from their middle, which is `ahead` of the patch
-    before, and their costs.
+def _search(
+    level: _Level, template: Tensor, origins: Tensor, ahead: Tensor, slots: _Slots
+) -> tuple[Tensor, Tensor]:
+    """Return the best (S, 2) steps from `origins` and their costs, the mean squared differences between
+    templates and blocks; `origins` are `ahead` of the patch before.
 
     The neighbourhood's motion is used unless the slot's own is clearly better.
     """
-    span, flat = costs.shape[-1], costs.flatten(1)
+    span = 2 * level.radius + 1
+    window = level.windows(level.pictures, origins, level.side + span - 1)
+    cross = F.conv2d(window[None], template[:, None], groups=len(template))[0]
+    costs = level.windows(level.energy, origins, span).add_(cross, alpha=-2 / level.side**2)
+    flat = costs.add_(template.square().mean((1, 2))[:, None, None]).flatten(1)
     least, best = flat.min(1)
     common = _median_motion(ahead + level.places.index_select(0, best), slots) - ahead
     down, right = common.clamp(0, span - 1).unbind(1)
@@ -359,18 +339,16 @@ def _follow(slots: _Slots, levels: list[_Level], tables: Tables) -> None:
         here, wanted = level.origins(before), level.origins(guess)
         start = level.inside(here)  # last position of the template, which differs from its patch's at borders
         wanted = wanted if start is here else start + wanted - here
-        origins = level.bounds.limit(wanted)
-        step, slots.cost = _search(_costs(level, template, origins), level, origins - start, slots)
+        origins = wanted.clamp(*level.bounds)
+        step, slots.cost = _search(level, template, origins, origins - start, slots)
         found = origins + step
         guess = found if level.scale == 1 else torch.add(guess, found - wanted, alpha=level.scale)
-    slots.positions = tables.inside.limit(guess)
+    slots.positions = guess.clamp(*tables.inside)
     slots.motion = slots.positions - before
 
 
 def _assign_cells(slots: _Slots, levels: list[_Level], grid: Grid, tables: Tables) -> None:
-    """Give each cell one slot; slots without a free cell nearby restart in the empty cells. Update the
-    templates.
-    """
+    """Give each cell one slot, restart slots without a free cell nearby, and update the templates."""
     cells, empty = _assign(grid.nearby_cells(slots.positions), slots.cost)
     lost = cells < 0
     if cells.device.type == "cpu":
@@ -430,14 +408,3 @@ def _assign_on_device(candidates: Tensor, rank: Tensor) -> tuple[Tensor, Tensor]
     cells = torch.where(granted, open_wishes, beyond).amin(0)
     taken = unowned.new_zeros(count + 1).scatter_(0, cells, 1)[:count]
     return cells.masked_fill_(cells == count, -1), torch.argsort(taken, stable=True)
-
-
-def gather(plane: Tensor, positions: Tensor, patch: int) -> Tensor:
-    """Return patches of a plane (T, H, W) at positions (T, S, 2), as groups (S, T, patch * patch)."""
-    frames, height, width = plane.shape
-    plane = plane.contiguous()
-    view = plane.as_strided(
-        (frames, height - patch + 1, width - patch + 1, patch, patch), (height * width, width, 1, width, 1)
-    )
-    index = torch.arange(frames, device=plane.device)[None]
-    return view[index, positions[..., 0].T, positions[..., 1].T].flatten(2)

@@ -16,7 +16,6 @@ Maps are channels_last. Without gradients, transformer blocks are computed in pl
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal, cast
@@ -26,30 +25,14 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from vidrestore.models.alignment import aligned
-from vidrestore.models.deform_conv import deformable_depthwise
-from vidrestore.models.fast.maps import (
-    Span,
-    depthwise,
-    depthwise_rows,
-    expanded_strips,
-    few_filters,
-    in_one_piece,
-    maps_of,
-    normalised,
-    pointwise,
-    strip_spans,
-    tokens_of,
-    window,
-)
+from vidrestore.models.deform_conv import DeformableEmbedding, FixedEmbedding
+from vidrestore.models.fast.maps import depthwise, in_one_piece, pointwise, weight
 from vidrestore.models.scattering import OUTPUTS, Scattering, scattering_from, without_haze
-from vidrestore.models.taylor_attention import AttentionRule, Mixer, Sums
+from vidrestore.models.taylor_attention import POSITION_WINDOWS, AttentionRule, Block
 
 Levels = tuple[int, int, int, int]
 
 SIDE_MULTIPLE = 8  # of the maps at level 1, since three halvings follow
-LEAST_ROWS = 16  # of a strip, since taps read up to five rows beyond it
-# Heads -> (side of the window, number of heads with it), in order of the heads: the positional term (Eq. 12).
-POSITION_WINDOWS = {1: ((3, 1),), 2: ((3, 2),), 4: ((3, 2), (5, 2)), 8: ((3, 2), (5, 3), (7, 3))}
 
 
 @dataclass(frozen=True)
@@ -170,68 +153,6 @@ H = MBTaylorFormerConfig(
 SIZES = {"t": T, "h": H, "b": B, "l": L, "xl": XL}
 
 
-def weight(*shape: int, fan_in: int) -> nn.Parameter:
-    """Return a parameter with PyTorch's default initialisation of convolutions: uniform within 1 /
-    sqrt(fan_in) of 0.
-    """
-    return nn.Parameter(torch.empty(shape).uniform_(-1, 1) / math.sqrt(fan_in))
-
-
-def _normal_weight(*shape: int, fan_out: int) -> nn.Parameter:
-    return nn.Parameter(torch.randn(shape) * math.sqrt(2 / fan_out))
-
-
-class DeformableEmbedding(nn.Module):
-    """A 3x3 depthwise convolution with offsets computed from the map, then a 1x1 and a Hardswish (Section
-    III-B, Fig. 3).
-    """
-
-    def __init__(self, channels: int, limit: tuple[float, ...]) -> None:
-        super().__init__()
-        self.limit = limit
-        self.offset_depthwise = _normal_weight(channels, 1, 3, 3, fan_out=9 * channels)
-        self.offset_pointwise = _normal_weight(18, channels, fan_out=18)
-        self.depthwise = weight(channels, 1, 3, 3, fan_in=9)
-        self.pointwise = _normal_weight(channels, channels, fan_out=channels)
-
-    def forward(self, maps: Tensor) -> Tensor:
-        """Map (B, C, H, W) to the same shape; in strips without gradients."""
-        if in_one_piece():
-            return self.rows(maps, (0, maps.shape[2]))
-        embedded = torch.empty_like(maps)
-        for start, stop in strip_spans(maps, 4 * maps.shape[1], least=LEAST_ROWS):
-            embedded[:, :, start:stop] = self.rows(maps, (start, stop))
-        return embedded
-
-    def rows(self, maps: Tensor, span: Span) -> Tensor:
-        offsets = pointwise(
-            depthwise_rows(window(maps, span, 1), self.offset_depthwise), self.offset_pointwise
-        )
-        reach = None
-        if self.limit:
-            offsets, reach = offsets.clamp(*self.limit), max(map(abs, self.limit))
-        return F.hardswish(
-            pointwise(deformable_depthwise(maps, offsets, self.depthwise, span, reach), self.pointwise)
-        )
-
-
-class FixedEmbedding(nn.Module):
-    """The same with fixed taps, `dilation` pixels apart: the convolutions of Table VIII."""
-
-    def __init__(self, channels: int, dilation: int) -> None:
-        super().__init__()
-        self.dilation = dilation
-        self.depthwise = weight(channels, 1, 3, 3, fan_in=9)
-        self.pointwise = _normal_weight(channels, channels, fan_out=channels)
-
-    def forward(self, maps: Tensor) -> Tensor:
-        """Map (B, C, H, W) to the same shape."""
-        convolved = F.conv2d(
-            maps, self.depthwise, padding=self.dilation, dilation=self.dilation, groups=len(self.depthwise)
-        )
-        return F.hardswish(pointwise(convolved, self.pointwise))
-
-
 def embedding(channels: int, branch: int, config: MBTaylorFormerConfig) -> nn.Module:
     """Return the embedding of a branch, counted from 0."""
     if config.embedding == "deformable":
@@ -239,199 +160,8 @@ def embedding(channels: int, branch: int, config: MBTaylorFormerConfig) -> nn.Mo
     return FixedEmbedding(channels, branch + 1 if config.embedding == "dilated" else 1)
 
 
-class Position(nn.Module):
-    """The positional term of one block: convolutions of the values, wider ones for later heads (Eq. 12, 13).
-
-    Release: one filter with bias per head over all its channels; its sigmoid is added to every channel of the
-    head. Paper: one filter per channel, added directly.
-    """
-
-    def __init__(self, channels: int, heads: int, branches: int, rule: AttentionRule) -> None:
-        super().__init__()
-        self.per_head, width = rule.position == "gate", channels // heads
-        self.windows = POSITION_WINDOWS[heads]
-        self.halo = max(side for side, _ in self.windows) // 2
-        shapes = [
-            (count, width, side) if self.per_head else (count * width, 1, side)
-            for side, count in self.windows
-        ]
-        self.weights = nn.ParameterList(
-            weight(branches, *shape, shape[-1], fan_in=shape[1] * shape[2] ** 2) for shape in shapes
-        )
-        if self.per_head:
-            fan_ins = (shape[1] * shape[2] ** 2 for shape in shapes)
-            self.biases = nn.ParameterList(
-                weight(branches, shape[0], fan_in=fan) for shape, fan in zip(shapes, fan_ins, strict=True)
-            )
-        self.widths = [count * width for _, count in self.windows]
-
-    def forward(self, values: Tensor, branch: int) -> Tensor:
-        """Map a window (B, C, rows + 2 halo, W) of values to (B, heads or C, rows, W)."""
-        parts = values.split(self.widths, 1)
-        terms = [self._term(part, number, branch) for number, part in enumerate(parts)]
-        return torch.cat(terms, 1).sigmoid() if self.per_head else torch.cat(terms, 1)
-
-    def _term(self, values: Tensor, number: int, branch: int) -> Tensor:
-        kernels: Tensor = self.weights[number][branch]
-        rows, side = values.shape[2] - 2 * self.halo, kernels.shape[-1]
-        if self.per_head:
-            term: Tensor = few_filters(values, kernels) + self.biases[number][branch][:, None, None]
-        else:
-            term = F.conv2d(values, kernels, padding=side // 2, groups=len(kernels))
-        return term[:, :, self.halo : self.halo + rows]
-
-
-class Attention(nn.Module):
-    """x + T-MSA++(norm(x)), with weights per branch (Section III-C); sums and products are in
-    `taylor_attention`.
-    """
-
-    def __init__(
-        self, channels: int, heads: int, branches: int, rule: AttentionRule, *, centred: bool = False
-    ) -> None:
-        super().__init__()
-        self.rule, self.channels, self.heads, self.centred = rule, channels, heads, centred
-        self.norm = nn.Parameter(torch.ones(branches, channels))
-        self.qkv = weight(branches, 3 * channels, channels, fan_in=channels)
-        self.qkv_depthwise = weight(branches, 3 * channels, 1, 3, 3, fan_in=9)
-        self.project = weight(branches, channels, channels, fan_in=channels)
-        self.remainder = nn.Parameter(
-            torch.full((branches, heads), 1.0 if rule.remainder == "sigmoid" else 0.5)
-        )
-        if rule.temperature:
-            self.temperature = nn.Parameter(torch.ones(branches, heads))
-        # factor of N in the denominator; a frozen parameter because released files have it
-        self.one = nn.Parameter(torch.ones(1), requires_grad=False)
-        self.position = None if rule.position == "none" else Position(channels, heads, branches, rule)
-        self.halo = self.position.halo if self.position else 0
-
-    def tokens(self, maps: Tensor) -> Tensor:
-        """Return (B, C, rows, W) as tokens (B, N, heads, d), at least in float32."""
-        wide = tokens_of(maps).to(torch.promote_types(maps.dtype, torch.float32)).contiguous()
-        return wide.view(*wide.shape[:2], self.heads, -1)
-
-    def mixer(self, sums: Sums, branch: int, pixels: int) -> Mixer:
-        remainder = (
-            self.remainder[branch].sigmoid() if self.rule.remainder == "sigmoid" else self.remainder[branch]
-        )
-        temperature = self.temperature[branch] if self.rule.temperature else torch.ones_like(remainder)
-        wide = sums.values.dtype
-        return Mixer(sums, self.rule, remainder.to(wide), temperature.to(wide), pixels * self.one.to(wide))
-
-    def output(self, queries: Tensor, values: Tensor, mixer: Mixer, branch: int) -> Tensor:
-        """Return the residual (B, C, rows, W) for queries (B, C, rows, W) and a window of values."""
-        numerators, scale = mixer(self.tokens(queries))
-        if self.position:
-            # (B, heads, N, 1 or d)
-            position = self.position(values, branch).flatten(2).unflatten(1, (self.heads, -1)).mT
-            mixed = torch.addcmul(position.to(scale.dtype), numerators, scale)
-        else:
-            mixed = numerators * scale
-        return maps_of(
-            F.linear(mixed.transpose(1, 2).flatten(2).to(queries.dtype), self.project[branch]), queries
-        )
-
-    def forward(self, maps: Tensor, branch: int) -> Tensor:
-        """Map (B, C, H, W) to the same shape, all at once, with gradients."""
-        whole = (0, maps.shape[2])
-        expanded = pointwise(normalised(maps, centred=self.centred), self.qkv[branch] * self.norm[branch])
-        queries, keys, values = depthwise(expanded, self.qkv_depthwise[branch]).chunk(3, 1)
-        mixer = self.mixer(
-            Sums.of(self.tokens(keys), self.tokens(values), self.rule), branch, maps[0, 0].numel()
-        )
-        return maps + self.output(queries, window(values, whole, self.halo), mixer, branch)
-
-    def add_in_strips(self, maps: Tensor, branch: int, buffers: tuple[Tensor, Tensor]) -> None:
-        """Compute the same in place and in strips, without gradients; `buffers` are two maps for queries and
-        values.
-        """
-        queries, values = buffers
-        strips, matrix = strip_spans(maps, 3 * self.channels), self.qkv[branch] * self.norm[branch]
-        total: Sums | None = None
-        for (start, stop), [expanded] in expanded_strips(maps, [matrix], strips, centred=self.centred):
-            q, k, v = depthwise_rows(expanded, self.qkv_depthwise[branch]).chunk(3, 1)
-            queries[:, :, start:stop], values[:, :, start:stop] = q, v
-            sums = Sums.of(self.tokens(k), self.tokens(values[:, :, start:stop]), self.rule)
-            total = total + sums if total else sums
-        assert total is not None
-        mixer = self.mixer(total, branch, maps[0, 0].numel())
-        for start, stop in strips:
-            around = window(values, (start, stop), self.halo)
-            maps[:, :, start:stop] += self.output(queries[:, :, start:stop], around, mixer, branch)
-
-
-class FeedForward(nn.Module):
-    """x + W (gelu(a) * b) with a and b from norm(x) by 1x1 and depthwise 3x3 convolutions, with weights per
-    branch.
-    """
-
-    def __init__(self, channels: int, hidden: int, branches: int, *, centred: bool = False) -> None:
-        super().__init__()
-        self.hidden, self.spare, self.centred = hidden, -hidden % 8, centred
-        self.norm = nn.Parameter(torch.ones(branches, channels))
-        self.expand = weight(branches, 2 * hidden, channels, fan_in=channels)  # a, then b
-        self.expand_depthwise = weight(branches, 2 * hidden, 1, 3, 3, fan_in=9)
-        self.contract = weight(branches, channels, hidden, fan_in=hidden)
-
-    def forward(self, maps: Tensor, branch: int) -> Tensor:
-        """Map (B, C, H, W) to the same shape, all at once, with gradients."""
-        stream, (matrices, kernels, contract) = (
-            normalised(maps, centred=self.centred),
-            self.padded_weights(branch),
-        )
-        a, b = (
-            depthwise(pointwise(stream, matrix), kernel)
-            for matrix, kernel in zip(matrices, kernels, strict=True)
-        )
-        return maps + pointwise(F.gelu(a) * b, contract)
-
-    def add_in_strips(self, maps: Tensor, branch: int) -> None:
-        """Compute the same in place and in strips, without gradients."""
-        matrices, kernels, contract = self.padded_weights(branch)
-        strips = strip_spans(maps, 2 * self.hidden)
-        for (start, stop), expanded in expanded_strips(maps, matrices, strips, centred=self.centred):
-            a, b = (depthwise_rows(part, kernel) for part, kernel in zip(expanded, kernels, strict=True))
-            maps[:, :, start:stop] += pointwise(F.gelu(a).mul_(b), contract)
-
-    def padded_weights(self, branch: int) -> tuple[list[Tensor], list[Tensor], Tensor]:
-        """Return the matrices for a and b, the kernels for both, and the matrix back, padded with zeros to
-        full vectors.
-        """
-        matrices = [
-            F.pad(part, (0, 0, 0, self.spare)) for part in (self.expand[branch] * self.norm[branch]).chunk(2)
-        ]
-        kernels = [
-            F.pad(part, (0, 0, 0, 0, 0, 0, 0, self.spare)) for part in self.expand_depthwise[branch].chunk(2)
-        ]
-        return matrices, kernels, F.pad(self.contract[branch], (0, self.spare))
-
-
-class Block(nn.Module):
-    """One transformer block of all branches of a stage: linear attention and a gated feed-forward. It
-    processes one branch at a time, so no grouped convolution is needed.
-    """
-
-    def __init__(
-        self, channels: int, heads: int, branches: int, hidden: int, rule: AttentionRule, *, centred: bool
-    ) -> None:
-        super().__init__()
-        self.attention = Attention(channels, heads, branches, rule, centred=centred)
-        self.feed_forward = FeedForward(channels, hidden, branches, centred=centred)
-
-    def forward(self, maps: Tensor, branch: int) -> Tensor:
-        """Map (B, C, H, W) of one branch to the same shape."""
-        return cast("Tensor", self.feed_forward(self.attention(maps, branch), branch))
-
-    def add_in_strips(self, maps: Tensor, branch: int, buffers: tuple[Tensor, Tensor]) -> None:
-        """Compute the same in place and in strips; see `Attention.add_in_strips`."""
-        self.attention.add_in_strips(maps, branch, buffers)
-        self.feed_forward.add_in_strips(maps, branch)
-
-
 class Fusion(nn.Module):
-    """Selective kernel fusion: a sum of branches with weights from their means over the picture (Section
-    III-D).
-    """
+    """Selective kernel fusion (Section III-D): a sum of branches by their means over the picture."""
 
     def __init__(self, channels: int, branches: int) -> None:
         super().__init__()
@@ -535,9 +265,7 @@ class ConvolutionPair(nn.Module):
 
 
 class ConvolutionStage(nn.Module):
-    """A level of `pairs` blocks: cheap for CPUs, where maps are large. With tasks, the task's vector is added
-    first, as in `Stage`.
-    """
+    """A level of `pairs` blocks, cheap for CPUs, where maps are large; with tasks their vectors are added."""
 
     def __init__(self, channels: int, pairs: int, tasks: int, slope: float = 0.0) -> None:
         super().__init__()
@@ -546,9 +274,7 @@ class ConvolutionStage(nn.Module):
         self.pairs.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
     def forward(self, maps: Tensor, tasks: Tensor | None = None) -> Tensor:
-        """Map (B, C, H, W), and with tasks their indices (B,), to the same shape; in place with tasks and
-        without gradients.
-        """
+        """Map maps as `Stage.forward` does."""
         if self.task is not None:
             maps = self.task(maps, tasks)
         restored: Tensor = self.pairs(maps)
@@ -565,9 +291,7 @@ def stage(
 
 
 class Resample(nn.Module):
-    """A depthwise and a 1x1 convolution, then a pixel unshuffle to half the size, or a pixel shuffle to
-    double the size.
-    """
+    """A depthwise and a 1x1 convolution, then a pixel unshuffle to half or a shuffle to double the size."""
 
     def __init__(self, channels: int, outputs: int, *, up: bool) -> None:
         super().__init__()
@@ -683,9 +407,7 @@ class MBTaylorFormer(nn.Module):
 
 
 def check_tasks(tasks: Tensor | None, names: Sequence[str], batch: int) -> None:
-    """Raise ValueError unless there is an index for each picture of a batch, or None if the network has no
-    tasks.
-    """
+    """Raise ValueError unless there is one index per picture, or None if the network has no tasks."""
     if not names:
         if tasks is not None:
             raise ValueError("tasks must be None: this network has no tasks")

@@ -27,7 +27,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from vidrestore.models.fitted import fitted, on_device
-from vidrestore.models.grouping import patches_at, variation
+from vidrestore.models.grouping import patches_at
 
 if TYPE_CHECKING:
     from vidrestore.models.dust import Transform
@@ -77,9 +77,7 @@ def relative_spectrum(
 
 
 def is_white(spectrum: Tensor) -> bool:
-    """Return True if a relative spectrum is that of white noise, but for texture and errors of
-    measurement.
-    """
+    """Return True if a relative spectrum is that of white noise, but for texture and errors."""
     found = _Evenness.of(spectrum)
     beside_texture = found.level is not None and found.level >= LOWER[1]
     return found.unevenness < (WHITE_AND_TEXTURE if beside_texture else WHITE)
@@ -104,9 +102,7 @@ def lower_level(spectrum: Tensor) -> float | None:
 
 
 class _Evenness(NamedTuple):
-    """The mean size of a spectrum's logarithm, and its median at high frequencies, None if it isn't even
-    there.
-    """
+    """The mean size of a spectrum's logarithm, and its median at high frequencies if it is even there."""
 
     unevenness: float
     level: float | None
@@ -137,7 +133,7 @@ def powers(noisy: Tensor, estimate: Tensor, groups: Tensor, transform: Transform
     residual = _bands(source - first, transform).mean(1)
     left = _bands(first - first.mean(1, keepdim=True), transform).sum(1) / (FRAMES - 1)
     count = min(len(groups), max(FLAT_LEAST, int(FLAT_SHARE * len(groups))))
-    flat = variation(first).argsort()[:count]
+    flat = first.var(2).mean(1).argsort()[:count]
     shares = on_device(torch.tensor(QUANTILES), noisy.device)
     found = [
         *changes.quantile(shares, 0),
@@ -162,9 +158,7 @@ def inputs_of(found: Tensor, level: float) -> Tensor:
 
 
 def logarithms_of(inputs: Tensor) -> Tensor:
-    """Map (BANDS^2, 32) by the fitted regression to (BANDS^2,): logarithms of the variance over sigma
-    squared.
-    """
+    """Map inputs (BANDS^2, 32) by the regression to logarithms (BANDS^2,) of variance over sigma squared."""
     stored = regression(inputs.device)
     values = (inputs - stored["mean"]) / stored["spread"]
     for layer in range(LAYERS):
@@ -205,9 +199,7 @@ def _bands(patches: Tensor, transform: Transform) -> Tensor:
 
 @dataclass(frozen=True)
 class NoiseCurve:
-    """The relative noise variance at a few brightness levels, linearly interpolated; constant 1 if there are
-    none.
-    """
+    """The relative noise variance at a few brightness levels, linearly interpolated; 1 without levels."""
 
     brightness: Tensor  # (L,), ascending, on the 0-255 scale
     variance: Tensor  # (L,)
@@ -220,27 +212,18 @@ class NoiseCurve:
 
 
 def noise_curve(noisy: Tensor, estimate: Tensor, guide: Tensor, groups: Tensor, side: int) -> NoiseCurve:
-    """Estimate the noise by brightness from the residual of the first estimate in groups at flat (S, T)
-    origins.
-    """
+    """Estimate the noise by brightness from a first estimate's residual in groups at flat (S, T) origins."""
     groups = groups[:: math.ceil(len(groups) / CURVE_GROUPS)]
     each = len(groups) // LEVELS
     if each < GROUPS_PER_LEVEL:
         return NoiseCurve(guide.new_empty(0), guide.new_empty(0))
     groups = groups[: LEVELS * each]
     first = patches_at(estimate, groups, side)
-    power = _fine_power(patches_at(noisy, groups, side) - first, side)
+    residual = (patches_at(noisy, groups, side) - first).unflatten(-1, (side, side))
+    power = residual.diff(dim=-1).diff(dim=-2).square().mean((1, 2, 3))  # of neighbours' differences
     brightness, order = patches_at(guide, groups, side).mean((1, 2)).sort()
     levels = order.view(LEVELS, each)
-    flat = variation(first)[levels].argsort(1)[:, : math.ceil(FLAT * each)]
+    flat = first.var(2).mean(1)[levels].argsort(1)[:, : math.ceil(FLAT * each)]
     logarithms = power[levels.gather(1, flat)].mean(1).clamp_(min=LEAST_POWER).log_()
     relative = (logarithms - logarithms.mean()).exp_().clamp_(*RATIO)
     return NoiseCurve(brightness.view(LEVELS, each).mean(1), relative)
-
-
-def _fine_power(patches: Tensor, side: int) -> Tensor:
-    """Return the mean power (S,) of the differences between neighbours, down and then across, in patches
-    (S, T, side^2).
-    """
-    fine: Tensor = patches.unflatten(-1, (side, side)).diff(dim=-1).diff(dim=-2)
-    return fine.square().mean((1, 2, 3))

@@ -83,14 +83,9 @@ def bayes_gains(stage: int, sigma: float, device: torch.device) -> Gains:
     """Return the fitted factors of the first estimate by non-local Bayes (`stage` 0), or of one after it.
     Estimates after the last that was fitted have its factors.
     """
-    stages = fitted("models/bayes_gains")["gains"]
-    return Gains(*on_device(gains_of(stages[min(stage, len(stages) - 1)], sigma), device))
-
-
-def gains_of(values: Tensor, sigma: float) -> Tensor:
-    """Return the six factors at a noise level from fitted `values` (2, 6): constant, and by that level."""
-    low, high = SIGMA_RANGE
-    return values[0] + noise_level(min(max(sigma, low), high)) * values[1]
+    stages, (low, high) = fitted("models/bayes_gains")["gains"], SIGMA_RANGE
+    constant, slope = stages[min(stage, len(stages) - 1)]  # by the noise level
+    return Gains(*on_device(constant + noise_level(min(max(sigma, low), high)) * slope, device))
 
 
 def nonlocal_bayes(

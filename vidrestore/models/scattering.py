@@ -74,9 +74,7 @@ def _deepest(pictures: Tensor, exponent: Tensor, airlight: Tensor) -> Tensor:
 
 
 def without_haze(pictures: Tensor, haze: Scattering) -> Tensor:
-    """Return R'G'B' (B, 3, H, W) of the scene behind this haze; negative where it has more light than is
-    seen.
-    """
+    """Return R'G'B' (B, 3, H, W) of the scene behind this haze; negative if it has more light."""
     light = to_light(pictures.float())
     transmission = transmission_of(haze).clamp(min=LEAST_TRANSMISSION)
     clear = (light - haze.airlight) / transmission + haze.airlight

@@ -8,39 +8,19 @@ flows belong to a frame or to a pair, in whatever windows.
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from collections.abc import Callable, Hashable, Sequence
-from functools import partial
-from typing import Any, Generic, TypeVar
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import cast
 
 import torch
 from torch import Tensor
 
 from vidrestore.models.spynet import warp
-from vidrestore.models.vsr_transformer import Attention, KeysAndValues, VsrTransformer
+from vidrestore.models.vsr_transformer import Attention, VsrTransformer
 
-T = TypeVar("T")
-
-
-class LruCache(Generic[T]):
-    """The `size` most recently used results; others are computed again when needed."""
-
-    def __init__(self, size: int) -> None:
-        self.size = size
-        self.results: OrderedDict[Hashable, T] = OrderedDict()
-
-    def get(self, key: Hashable, make: Callable[[], T]) -> T:
-        """Return the cached result of `key`, or that of `make()`."""
-        if key not in self.results:
-            self.put(key, make())
-        self.results.move_to_end(key)
-        return self.results[key]
-
-    def put(self, key: Hashable, result: T) -> None:
-        """Keep a result, and forget the one that was not used for longest if there are too many."""
-        self.results[key] = result
-        while len(self.results) > self.size:
-            self.results.popitem(last=False)
+NEIGHBOURS = (
+    2  # frames whose state after attention is stored: the one before is read before that behind is made
+)
 
 
 class VsrClip:
@@ -53,10 +33,19 @@ class VsrClip:
 
     def __init__(self, network: VsrTransformer, frames: Tensor) -> None:
         self.network = network
-        self.frames: list[Tensor] = [frame.contiguous(memory_format=torch.channels_last) for frame in frames]
+        self.frames = given = [frame.contiguous(memory_format=torch.channels_last) for frame in frames]
         window = 2 * network.config.radius + 1
-        self._features = LruCache[Tensor](window + 2)
-        self._flows = LruCache[Tensor](2 * (window + 2))
+
+        @lru_cache(window + 2)
+        def features(index: int) -> Tensor:
+            maps: Tensor = network.extractor(given[index].to(network.dtype))
+            return maps
+
+        @lru_cache(2 * (window + 2))
+        def flow(index: int, other: int) -> Tensor:
+            return network.pair_flow(given[index], given[other])
+
+        self.features, self.flow = features, flow
 
     def restore(self, window: Sequence[int], at: int) -> Tensor:
         """Return frame `window[at]`, restored among the frames of `window`: (B, 3, 4H, 4W), not clamped.
@@ -68,20 +57,6 @@ class VsrClip:
         maps = Window(self, tuple(window)).maps(self.network.config.blocks, at)
         return self.network.finish(maps, self.frames[window[at]])
 
-    def features(self, index: int) -> Tensor:
-        """Return the extractor's features of one frame of the clip."""
-        return self._features.get(index, lambda: self.network.extract(self.picture(index)))
-
-    def picture(self, index: int) -> Tensor:
-        """Return a frame in the network's precision."""
-        return self.frames[index].to(self.network.dtype)
-
-    def flow(self, index: int, other: int) -> Tensor:
-        """Return the flow from one frame to another."""
-        return self._flows.get(
-            (index, other), lambda: self.network.pair_flow(self.frames[index], self.frames[other])
-        )
-
 
 class Window:
     """The states of one window's frames, computed when needed. Frames are numbered from 0 in the window."""
@@ -90,74 +65,57 @@ class Window:
         self.clip, self.indices = clip, indices
         self.network = clip.network
         self.positions = self.network.positions(len(indices), clip.features(indices[0]))
-        sight, depth = len(indices), self.network.config.blocks
-        self._prepared = [LruCache[KeysAndValues](sight) for _ in range(depth)]
-        # the earlier neighbour is read before the later one is made
-        self._attended = [LruCache[tuple[Tensor, Tensor]](2) for _ in range(depth)]
-        self._fed = [LruCache[Tensor](sight) for _ in range(depth)]
+        depth = self.network.config.blocks
+        self._prepared: list[dict[int, tuple[Tensor, Tensor]]] = [{} for _ in range(depth)]
+        self._attended: list[dict[int, tuple[Tensor, Tensor]]] = [{} for _ in range(depth)]
+        self._fed: list[dict[int, Tensor]] = [{} for _ in range(depth)]
 
     def maps(self, depth: int, frame: int) -> Tensor:
-        """Return the input of block `depth` for a frame; for the number of blocks, the last block's
-        output.
-        """
-        if depth:
-            return self._fed[depth - 1].get(frame, lambda: self._feed(depth - 1, frame))
-        features = self.clip.features(self.indices[frame])
-        return features + self.positions[frame]
+        """Return the input of block `depth` for a frame, or the last block's output."""
+        if not depth:
+            return self.clip.features(self.indices[frame]) + self.positions[frame]
+        known = self._fed[depth - 1]
+        if frame not in known:
+            known[frame] = self._feed(depth - 1, frame)
+        return known[frame]
 
     def attended(self, depth: int, frame: int) -> tuple[Tensor, Tensor]:
-        """Return the maps of a frame after the attention of a block, and the part that it shares with its
-        neighbours.
-        """
-        return self._attended[depth].get(frame, lambda: self._attend(depth, frame))
-
-    def _attend(self, depth: int, frame: int) -> tuple[Tensor, Tensor]:
-        block = self.network.block(depth)
-        maps = self._mixed(depth, frame, block.attention) if block.attention else self.maps(depth, frame)
-        return maps, block.feed_forward.shared(maps) if block.feed_forward else maps
+        """Return the maps of a frame after the attention of a block, and those that neighbours take."""
+        known, block = self._attended[depth], self.network.block(depth)
+        if frame not in known:
+            maps = self._mixed(depth, frame, block.attention) if block.attention else self.maps(depth, frame)
+            known[frame] = maps, block.feed_forward.norm(maps) if block.feed_forward else maps
+            if len(known) > NEIGHBOURS:
+                del known[next(iter(known))]
+        return known[frame]
 
     def _mixed(self, depth: int, frame: int, attention: Attention) -> Tensor:
-        for other in range(len(self.indices)):
-            self.maps(depth, other)
-        self._forget(depth)
-        near = [
-            self._prepared[depth].get(other, partial(self._prepare, depth, other, attention))
-            for other in range(len(self.indices))
-        ]
-        normal = attention.normal(self.maps(depth, frame))
-        tokens = attention.mix(
-            attention.queries(normal), [each.key for each in near], [each.value for each in near]
-        )
-        return attention.finish(self.maps(depth, frame), normal, tokens)
-
-    def _prepare(self, depth: int, frame: int, attention: Attention) -> KeysAndValues:
-        """Return the keys and values of a frame for a block's attention."""
-        return attention.prepare(attention.normal(self.maps(depth, frame)))
-
-    def _forget(self, depth: int) -> None:
-        """Free the states before a block, once its input is known for all frames."""
-        done: list[LruCache[Any]] = [
-            *self._prepared[:depth],
-            *self._attended[:depth],
-            *self._fed[: max(0, depth - 1)],
-        ]
-        for each in done:
-            each.results.clear()
+        inputs, prepared = [self.maps(depth, other) for other in range(len(self.indices))], self._prepared
+        # free the states before the block, whose input is known now for all frames
+        for states in (prepared[:depth], self._attended[:depth], self._fed[: max(0, depth - 1)]):
+            for state in states:
+                state.clear()
+        for other, maps in enumerate(inputs):
+            if other not in prepared[depth]:
+                prepared[depth][other] = attention.prepare(attention.norm(maps))
+        keys, values = zip(*(prepared[depth][other] for other in range(len(inputs))), strict=True)
+        normal = attention.norm(inputs[frame])
+        tokens = attention.mix(attention.queries(normal), keys, values)
+        return attention.finish(inputs[frame], normal, tokens)
 
     def _feed(self, depth: int, frame: int) -> Tensor:
         block = self.network.block(depth)
         if block.feed_forward is None:
-            return block.feed_alone(self.attended(depth, frame)[0])
+            return cast("Tensor", block.alone(self.attended(depth, frame)[0]))
         earlier = self._neighbour(depth, frame, -1)  # in order of time, in which states are evicted
         maps, _ = self.attended(depth, frame)
         later = self._neighbour(depth, frame, 1)
-        fed: Tensor = block.feed_forward(maps, self.clip.picture(self.indices[frame]), later, earlier)
+        picture = self.clip.frames[self.indices[frame]].to(self.network.dtype)
+        fed: Tensor = block.feed_forward(maps, picture, later, earlier)
         return fed
 
     def _neighbour(self, depth: int, frame: int, step: int) -> Tensor:
-        """Return the shared maps of the frame `step` frames on, warped; beyond the ends of the window those
-        of the frame itself.
-        """
+        """Return the maps that a frame takes from the one `step` on, warped; at the ends from itself."""
         other = frame + step if 0 <= frame + step < len(self.indices) else frame
         _, normal = self.attended(depth, other)
         return warp(normal, self.clip.flow(self.indices[frame], self.indices[other]))

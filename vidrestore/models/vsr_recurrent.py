@@ -167,9 +167,7 @@ class PatchAttention(nn.Module):
 
 
 def at_places(pictures: Tensor) -> Tensor:
-    """Return the patches of pictures (B, 3, 4H, 4W) as seen from each of PLACES (P, B, 48, H, W); the border
-    goes on.
-    """
+    """Return the patches (P, B, 48, H, W) of pictures (B, 3, 4H, 4W) at PLACES; the border is replicated."""
     wide = F.pad(pictures, (1, 1, 1, 1), mode="replicate")
     windows = wide.unfold(2, SCALE + 2, SCALE).unfold(3, SCALE + 2, SCALE).permute(0, 1, 4, 5, 2, 3)
     seen = [windows[:, :, 1 + y : 1 + y + SCALE, 1 + x : 1 + x + SCALE] for x, y in PLACES]
@@ -228,9 +226,7 @@ class Handover(nn.Module):
         )
 
     def forward(self, known: Known, neighbour: Tensor | None) -> Tensor:
-        """Return the patches (B, 48, H, W) of frames after the layer, which take from large neighbours (B, 3,
-        4H, 4W), if there are any.
-        """
+        """Return the patches (B, 48, H, W) of frames that take from large neighbours (B, 3, 4H, 4W)."""
         if neighbour is None:
             taken = torch.zeros_like(known.patches, dtype=known.shared.dtype)
         else:
@@ -336,9 +332,7 @@ class VsrRecurrent(nn.Module):
                     yield handed
 
     def enlarged(self, frames: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the patches (B, 48, H, W) of frames (B, 3, H, W) enlarged by themselves, float32, and their
-        features.
-        """
+        """Return patches (B, 48, H, W), float32, of frames (B, 3, H, W) enlarged alone, and features."""
         small = frames.contiguous(memory_format=torch.channels_last).to(self.dtype)
         maps = self.extractor(small)
         for layer in self.layers:
@@ -350,9 +344,7 @@ class VsrRecurrent(nn.Module):
         return F.pixel_unshuffle(smooth, SCALE) + self.tail(maps), maps
 
     def _flows(self, clip: Sequence[Tensor], at_once: int = 1) -> tuple[list[Tensor], list[Tensor]]:
-        """Return the flows over each border of a frame: from the frame before it, and to that. There is none
-        before the first frame and behind the last.
-        """
+        """Return the flows from the frame before each frame, and to that; zero beyond the ends."""
         count, batch = len(clip), len(clip[0])
         still = torch.zeros_like(clip[0][:, :2], dtype=torch.float32)
         if count == 1:
@@ -373,9 +365,7 @@ def joined(parts: Sequence[Tensor]) -> Tensor:
 
 
 def large_grid(flow: Tensor) -> Tensor:
-    """Return the places of a large frame (B, 4H, 4W, 2) at the ends of the flow (B, 2, H, W) of small
-    pixels.
-    """
+    """Return places (B, 4H, 4W, 2) in a large frame at the ends of the flow (B, 2, H, W) of small pixels."""
     return sampling_grid(
         F.interpolate(SCALE * flow, scale_factor=float(SCALE), mode="bilinear", align_corners=False)
     )

@@ -4,13 +4,12 @@ J. Cao, Y. Li, K. Zhang, J. Liang, L. Van Gool, "Video Super-Resolution Transfor
 Numbers of equations and tables are the paper's. Where paper and release differ, the release stands, so that
 its checkpoints can be run:
 - norms come before each layer (paper: after, Eq. 8 and 13), over a whole map of 64x64 pixels with a weight
-for each value, which ties the
-  networks to that size;
+  for each value, which ties the networks to that size;
 - positions: see `positional_encoding`; attention: see `Attention`;
 - the branches of the feed-forward layer are fused by a 1x1 convolution of both, not of their sum (Eq. 14);
 - the leaky slope is 0.1 (appendix: 0.01), residual blocks have a plain ReLU (tables: leaky);
 - behind the pixel shuffles come two convolutions, with a leaky ReLU between them only (Table 5: one, and a
-leaky ReLU behind it);
+  leaky ReLU behind it);
 - frames are enlarged bilinearly under the residual (the paper doesn't say how).
 
 The network that is bundled is another of the same kind: `models/vsr_recurrent.py`.
@@ -23,7 +22,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple, Self, cast
+from typing import Self, cast
 
 import torch
 import torch.nn.functional as F
@@ -94,15 +93,14 @@ class VsrConfig:
 SIZES = {"reds": VsrConfig(), "vimeo": VsrConfig(frames=7, blocks=7)}
 
 
-def layer_norm(features: int) -> nn.LayerNorm:
-    """Return a norm over a whole map (H, W, C), with a weight for each value."""
-    return nn.LayerNorm((SIDE, SIDE, features))
+class MapNorm(nn.LayerNorm):
+    """A norm over a whole map (B, C, H, W), with a weight for each value of (H, W, C)."""
 
+    def __init__(self, features: int) -> None:
+        super().__init__((SIDE, SIDE, features))
 
-def normalised(maps: Tensor, norm: nn.LayerNorm) -> Tensor:
-    """Apply a layer norm, whose weights have the channel last, to (B, C, H, W)."""
-    normal: Tensor = norm(maps.permute(0, 2, 3, 1))
-    return normal.permute(0, 3, 1, 2)
+    def forward(self, maps: Tensor) -> Tensor:
+        return super().forward(maps.permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
 
 
 def near_zero(conv: nn.Conv2d) -> None:
@@ -113,9 +111,7 @@ def near_zero(conv: nn.Conv2d) -> None:
 
 
 def frequencies(frames: int) -> Tensor:
-    """Return the frequencies that `frames` frames need along an axis, in float32 as released; each has a sine
-    and a cosine (Eq. 10).
-    """
+    """Return the frequencies of `frames` frames along an axis (Eq. 10), in float32 as released."""
     count = -(-frames // 6)
     return 1 / 10000 ** (torch.arange(count).float() / count)
 
@@ -138,9 +134,7 @@ def positional_encoding(frames: int, channels: int, height: int, width: int) -> 
 
 @dataclass(frozen=True)
 class TokenGrid:
-    """Cuts maps (B, C, H, W) into tokens: patches of `patch` pixels without overlap, split by channels among
-    `heads`.
-    """
+    """Cuts maps (B, C, H, W) into tokens: patches of `patch` pixels, split by channels among `heads`."""
 
     patch: int
     heads: int = 1
@@ -157,24 +151,10 @@ class TokenGrid:
     def join(self, tokens: Tensor, shape: torch.Size) -> Tensor:
         """Join tokens to maps of `shape`: the inverse of `cut`."""
         count, channels, height, width = shape
-        pieces = tokens.view(
-            count,
-            self.heads,
-            height // self.patch,
-            width // self.patch,
-            self.patch,
-            self.patch,
-            channels // self.heads,
-        )
+        rows, columns = height // self.patch, width // self.patch
+        pieces = tokens.view(count, self.heads, rows, columns, self.patch, self.patch, channels // self.heads)
         maps = pieces.permute(0, 2, 4, 3, 5, 1, 6).reshape(count, height, width, channels)
         return maps.permute(0, 3, 1, 2)
-
-
-class KeysAndValues(NamedTuple):
-    """Keys and values (B * heads, tokens, d) of one or several frames."""
-
-    key: Tensor
-    value: Tensor
 
 
 class Attention(nn.Module):
@@ -190,29 +170,25 @@ class Attention(nn.Module):
     def __init__(self, features: int, heads: int, patch: int) -> None:
         super().__init__()
         self.grid = TokenGrid(patch, heads)
-        self.norm = layer_norm(features)
+        self.norm = MapNorm(features)
         self.query = nn.Conv2d(features, features, 3, padding=1, groups=features)
         self.key = nn.Conv2d(features, features, 3, padding=1, groups=features)
         self.value = nn.Conv2d(features, features, 3, padding=1)
         self.output = nn.Conv2d(features, features, 3, padding=1)
 
     def forward(self, maps: Tensor, frames: int) -> Tensor:
-        normal = self.normal(maps)
+        normal = self.norm(maps)
         queries, keys, values = (
             tokens.tensor_split(frames) for tokens in (self.queries(normal), *self.prepare(normal))
         )
         mixed = [self.mix(query, keys, values) for query in queries]
         return self.finish(maps, normal, torch.cat(mixed))
 
-    def normal(self, maps: Tensor) -> Tensor:
-        """Normalise maps (B, C, H, W)."""
-        return normalised(maps, self.norm)
-
-    def prepare(self, normal: Tensor) -> KeysAndValues:
-        """Return the keys and values of normalised maps (B, C, H, W)."""
+    def prepare(self, normal: Tensor) -> tuple[Tensor, Tensor]:
+        """Return keys and values (B * heads, tokens, d) of normalised maps (B, C, H, W)."""
         # compute both before cutting either, which fragments memory less
         key, value = (self.key(normal), self.value(normal))
-        return KeysAndValues(self.grid.cut(key), self.grid.cut(value))
+        return self.grid.cut(key), self.grid.cut(value)
 
     def queries(self, normal: Tensor) -> Tensor:
         """Return queries (B * heads, tokens, d), scaled."""
@@ -264,9 +240,7 @@ def residual_blocks(count: int, features: int) -> nn.Sequential:
 
 
 class Direction(nn.Module):
-    """One direction of a feed-forward layer, R of Eq. 14: frames (B, 3, H, W) and features warped onto them
-    -> features.
-    """
+    """R of Eq. 14: frames (B, 3, H, W) and features warped onto them -> features."""
 
     def __init__(self, given: int, features: int, depth: int) -> None:
         super().__init__()
@@ -280,30 +254,24 @@ class Direction(nn.Module):
 
 
 class FeedForward(nn.Module):
-    """Bidirectional flow-based feed-forward layer (Eq. 11-14): each frame uses the next and the previous one,
-    warped onto it.
-    """
+    """Feed-forward layer (Eq. 11-14): a frame uses the next and the previous one, warped onto it."""
 
     def __init__(self, features: int, depth: int) -> None:
         super().__init__()
-        self.norm = layer_norm(features)
+        self.norm = MapNorm(features)  # of the maps that neighbours take
         self.later = Direction(features, features, depth)
         self.earlier = Direction(features, features, depth)
         self.fusion = nn.Conv2d(2 * features, features, 1)
 
-    def shared(self, maps: Tensor) -> Tensor:
-        """Return the part of maps (B, C, H, W) for neighbours: normalised maps."""
-        return normalised(maps, self.norm)
-
     def forward(self, maps: Tensor, frames: Tensor, later: Tensor, earlier: Tensor) -> Tensor:
-        """Map maps (B, C, H, W), their frames and their neighbours' shared parts, warped, to maps."""
+        """Map maps (B, C, H, W), their frames and their neighbours' normalised maps, warped, to maps."""
         both = torch.cat((self.later(frames, later), self.earlier(frames, earlier)), 1)
         return maps + F.leaky_relu(self.fusion(both), SLOPE, inplace=True)
 
 
 class Block(nn.Module):
     """Attention and feed-forward, called one by one. Networks without alignment have `alone` in place of the
-    latter.
+    latter, residual blocks on single frames.
     """
 
     def __init__(self, config: VsrConfig) -> None:
@@ -316,11 +284,6 @@ class Block(nn.Module):
             self.feed_forward = FeedForward(config.features, config.propagation)
         else:
             self.alone = residual_blocks(2 * config.propagation, config.features)
-
-    def feed_alone(self, maps: Tensor) -> Tensor:
-        """Transform maps (B, C, H, W) frame by frame."""
-        fed: Tensor = self.alone(maps)
-        return fed
 
 
 class Extractor(nn.Sequential):
@@ -348,9 +311,7 @@ class Tail(nn.Sequential):
         )
 
     def in_strips(self, maps: Tensor, spans: Sequence[Span]) -> Tensor:
-        """Compute the tail for rows `spans` one after the other, because enlarged maps take the most
-        memory.
-        """
+        """Compute the tail for rows `spans` in turn: enlarged maps take the most memory."""
         strips = []
         for start, stop in spans:
             first = max(0, start - self.HALO)
@@ -360,9 +321,7 @@ class Tail(nn.Sequential):
 
 
 def _enlarged(features: int, outputs: int) -> tuple[nn.Module, ...]:
-    """Return layers that double the size. The leaky ReLU is before the shuffle, where it reads memory in
-    order.
-    """
+    """Return layers that double the size; the leaky ReLU reads memory in order before the shuffle."""
     return (
         nn.Conv2d(features, 4 * outputs, 3, padding=1),
         nn.LeakyReLU(SLOPE, inplace=True),
@@ -371,9 +330,7 @@ def _enlarged(features: int, outputs: int) -> tuple[nn.Module, ...]:
 
 
 def neighbours(maps: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """Return maps (T * B, ...) of B = `count` clips shifted to the frame after and before; end frames are
-    repeated.
-    """
+    """Return maps (T * B, ...) of B = `count` clips of the frames after and before; end frames repeat."""
     return torch.cat((maps[count:], maps[-count:])), torch.cat((maps[:count], maps[:-count]))
 
 
@@ -395,9 +352,7 @@ class VsrTransformer(nn.Module):
 
     def initialise(self) -> None:
         """Make the network a bilinear interpolation: the last convolution, whose output is added to that, is
-        zero.
-
-        Weights are in channels-last order, like the feature maps.
+        zero. Weights are in channels-last order, like the feature maps.
         """
         self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         last = [part for part in self.tail if isinstance(part, nn.Conv2d)][-1]
@@ -419,7 +374,7 @@ class VsrTransformer(nn.Module):
         self.check_size(frames, *clips.shape[-2:])
         pictures = clips.transpose(0, 1).flatten(0, 1).contiguous(memory_format=torch.channels_last)
         small = pictures.to(self.dtype)
-        maps = self.extract(small)
+        maps = self.extractor(small)
         positions = self.positions(frames, maps)
         maps = torch.cat([own + wave for own, wave in zip(maps.split(count), positions, strict=True)])
         flows = self.flows(pictures, count) if self.config.alignment else None
@@ -427,9 +382,10 @@ class VsrTransformer(nn.Module):
             block = self.block(depth)
             maps = block.attention(maps, frames) if block.attention else maps
             if (layer := block.feed_forward) and flows:
-                maps = layer(maps, small, *self.aligned(layer.shared(maps), flows, count))
+                after, before = neighbours(layer.norm(maps), count)
+                maps = layer(maps, small, warp(after, flows[0]), warp(before, flows[1]))
             else:
-                maps = block.feed_alone(maps)
+                maps = block.alone(maps)
         restored: Tensor = self.finish(maps, pictures).unflatten(0, (frames, count))
         return restored.transpose(0, 1)
 
@@ -437,11 +393,6 @@ class VsrTransformer(nn.Module):
     def dtype(self) -> torch.dtype:
         """The dtype of features; flow and frames are in float32 or better."""
         return next(self.extractor.parameters()).dtype
-
-    def extract(self, pictures: Tensor) -> Tensor:
-        """Return features (B, C, H, W) of frames (B, 3, H, W) in the network's precision."""
-        features: Tensor = self.extractor(pictures)
-        return features
 
     def block(self, depth: int) -> Block:
         """Return one of the blocks, counted from 0."""
@@ -473,11 +424,6 @@ class VsrTransformer(nn.Module):
         """
         after, before = neighbours(pictures, count)
         return self.pair_flow(pictures, after), self.pair_flow(pictures, before)
-
-    def aligned(self, shared: Tensor, flows: tuple[Tensor, Tensor], count: int) -> tuple[Tensor, Tensor]:
-        """Return the shared parts (T * B, ...) of the next and the previous frame, warped onto each frame."""
-        after, before = neighbours(shared, count)
-        return warp(after, flows[0]), warp(before, flows[1])
 
     def pair_flow(self, reference: Tensor, supporting: Tensor) -> Tensor:
         """Return the flow (B, 2, H, W) between frames (B, 3, H, W), never in half precision."""

@@ -69,9 +69,7 @@ def _aligned(frames: list[Planes]) -> Aligned:
 
 @dataclass(frozen=True)
 class _Blocks:
-    """The blocks that may be used: powers (B, SIDE^2) of the DCT of a plane's, or of scaled differences, and
-    the plane's mean brightness there.
-    """
+    """Powers (B, SIDE^2) of the DCT of a plane's blocks, or of scaled differences, and their brightness."""
 
     powers: NDArray[np.float32]
     brightness: Array
@@ -168,16 +166,10 @@ def _concentration(squares: NDArray[np.float32]) -> Array:
 
 
 @cache
-def band_index() -> NDArray[np.intp]:
-    """Return the band of each of the 64 frequencies."""
-    band = np.digitize(np.arange(SIDE), EDGES[1:-1])
-    return np.asarray(np.add.outer(3 * band, band).reshape(-1))
-
-
-@cache
 def band_means() -> NDArray[np.float32]:
     """Return (64, 9): the matrix of means over the frequencies of each band, without the block's mean."""
-    member = np.equal.outer(band_index(), np.arange(9)).astype(np.float32)
+    band = np.digitize(np.arange(SIDE), EDGES[1:-1])
+    member = np.equal.outer(np.add.outer(3 * band, band).reshape(-1), np.arange(9)).astype(np.float32)
     member[0] = 0
     means: NDArray[np.float32] = member / member.sum(0)
     return means
@@ -266,9 +258,7 @@ class BrightnessCurve:
     mean: float
 
     def equalising(self, brightness: Array) -> NDArray[np.float32]:
-        """Return (B,): what the powers of blocks are multiplied by, so that noise of the mean variance is in
-        all of them.
-        """
+        """Return factors (B,) for the powers of blocks, which give the noise of all the mean variance."""
         factors = self.mean / np.interp(brightness, self.brightness, self.variance)
         return np.clip(factors, *LIMITS).astype(np.float32)
 
@@ -284,13 +274,9 @@ def brightness_curve(powers: NDArray[np.float32], brightness: Array) -> Brightne
     low, fine = powers[:, (index > 0) & (index <= LOW)].sum(1), powers[:, index >= HIGH].mean(1)
     levels = np.array_split(np.argsort(brightness, kind="stable"), LEVELS)
     places = np.array([brightness[level].mean() for level in levels])
-    variances = (
-        np.array([fine[_flattest(level, low)].mean(dtype=np.float64) for level in levels]) + LEAST_VARIANCE
-    )
+    variances = np.array(places)
+    for number, level in enumerate(levels):
+        count = max(FLAT_LEAST, int(FLAT_SHARE * len(level)))
+        flattest = level[np.argsort(low[level])[:count]]
+        variances[number] = fine[flattest].mean(dtype=np.float64) + LEAST_VARIANCE
     return BrightnessCurve(places, variances, float(np.interp(brightness, places, variances).mean()))
-
-
-def _flattest(level: NDArray[np.intp], low: NDArray[np.float32]) -> NDArray[np.intp]:
-    """Return those blocks of a level, given by their numbers, whose power `low` is weakest."""
-    count = max(FLAT_LEAST, int(FLAT_SHARE * len(level)))
-    return level[np.argsort(low[level])[:count]]

@@ -52,9 +52,7 @@ BOUNDS = (20.0, 232.0)  # grey levels between which a value isn't clipped
 
 @dataclass(frozen=True)
 class PlaneNoise:
-    """The noise of a plane, on the 0-255 scale: `sigma` of the white noise to denoise it as, and its root
-    mean square.
-    """
+    """A plane's noise (0-255): `sigma` of white noise to denoise it as, and its root mean square."""
 
     sigma: float
     rms: float
@@ -74,9 +72,7 @@ def noise_in_words(sigma: Sequence[float], rms: Sequence[float]) -> str:
 
 
 class NoiseMeter:
-    """Measures the noise of the planes of one scene from looks in order: a frame and some that follow it, on
-    the 0-255 scale.
-    """
+    """Measures a scene's noise from looks in order: a frame and some that follow it, on the 0-255 scale."""
 
     def __init__(self, planes: int, *, colour: bool) -> None:
         """Set the number of planes; with `colour` those after the first are colour differences."""
@@ -99,9 +95,11 @@ class NoiseMeter:
 
     def noise(self) -> tuple[PlaneNoise, ...]:
         """Return the noise measured so far, plane by plane."""
-        planes = [
-            Measured(self._median(index), estimator.sigma()) for index, estimator in enumerate(self._white)
-        ]
+        planes = []
+        for index, estimator in enumerate(self._white):
+            looks = [found for look in self._looks if (found := look[index]) is not None]
+            median = np.median(np.array(looks), axis=0) if looks else None
+            planes.append(Measured(median, estimator.sigma()))
         return tuple(estimate(planes, index, colour=self._colour) for index in range(len(planes)))
 
     def prior(self, luma: NDArray[np.float32]) -> tuple[float, float]:
@@ -110,10 +108,6 @@ class NoiseMeter:
         """
         drawn = _even_share(luma) >= EVEN_SHARE or self._white[0].sigma() < LEAST_RESIDUAL
         return (0.0, 0.0) if drawn else PHOTOGRAPH
-
-    def _median(self, index: int) -> Array | None:
-        looks = [found for look in self._looks if (found := look[index]) is not None]
-        return np.median(np.array(looks), axis=0) if looks else None
 
 
 def _even_share(luma: NDArray[np.float32]) -> float:
@@ -155,18 +149,14 @@ def _picture(lines: NDArray[np.float32]) -> tuple[int, int]:
 
 @dataclass(frozen=True)
 class Measured:
-    """Of a plane: the medians of its features over the looks, None if there are none, and sigma by the
-    formula for white noise.
-    """
+    """The medians of a plane's features over the looks, or None, and sigma by the formula."""
 
     features: Array | None
     white: float
 
 
 def estimate(planes: Sequence[Measured], index: int, *, colour: bool) -> PlaneNoise:
-    """Return the noise of one of the planes of a scene; with `colour` those after the first are colour
-    differences.
-    """
+    """Return the noise of a plane; with `colour` those after the first are colour differences."""
     plane = planes[index]
     inputs = network_input(planes, index, colour=colour)
     if inputs is None:
@@ -181,7 +171,7 @@ def estimate(planes: Sequence[Measured], index: int, *, colour: bool) -> PlaneNo
 
 
 def network_input(planes: Sequence[Measured], index: int, *, colour: bool) -> Array | None:
-    """Return what the network is told of a plane: its features, some of luma beside a colour difference or of
+    """Return the network's inputs for a plane: its features, some of luma beside a colour difference or of
     colour beside luma, what the formula says of both, whether it is a colour difference, and whether there
     are differences between frames. None if its features aren't known.
     """

@@ -69,9 +69,7 @@ class NoiseEstimator:
         self._between: list[float] = []  # variances of the differences between measured frames
 
     def add(self, plane: NDArray[Any]) -> None:
-        """Measure the next frame's plane (height, width), of any integer or float type. Keeps a sample of its
-        blocks.
-        """
+        """Measure the next frame's plane (height, width), of any integer or float type."""
         if self._seen % self._stride == 0:
             self._measure(sample_blocks(plane))
         if len(self._within) > FRAMES_KEPT:
@@ -102,9 +100,7 @@ class NoiseEstimator:
 
 @dataclass(frozen=True)
 class Sample:
-    """Blocks of one plane: pixels (blocks, size^2), the share of clipped pixels (blocks,), and the values
-    they were clipped at.
-    """
+    """Blocks of one plane: pixels (blocks, size^2), the share clipped (blocks,), and at which values."""
 
     pixels: NDArray[np.float32]
     clipped: Array
@@ -124,9 +120,7 @@ def sample_blocks(plane: NDArray[Any]) -> Sample:
 
 
 def noise_variance(blocks: NDArray[np.float32], sample: Sample) -> tuple[float, float]:
-    """Return variance and whiteness of the noise in `blocks` (blocks, size^2), the pixels of `sample` or
-    scaled differences of pixels.
-    """
+    """Return the noise's variance and whiteness in `blocks` (blocks, size^2) of `sample` or differences."""
     size = round(blocks.shape[1] ** 0.5)
     if size == 1:
         return 0.0, 1.0
@@ -146,9 +140,7 @@ def noise_variance(blocks: NDArray[np.float32], sample: Sample) -> tuple[float, 
 
 
 def noise_level(flat: NDArray[np.float32], calm: NDArray[np.float32], size: int) -> tuple[float, float]:
-    """Return sigma and whiteness (0 coded, 1 white) by the DCT coefficients (blocks, size^2) of the flattest
-    blocks and of the calm ones.
-    """
+    """Return sigma and whiteness (0 coded, 1 white) by coefficients (blocks, size^2) of two selections."""
     index = frequencies(size)
     highest = index >= min(size * 5 // 4, 2 * size - 2)
     white = root_mean_square(flat[:, highest])
@@ -208,9 +200,7 @@ def by_flatness(coefficients: NDArray[np.float32], clipped: NDArray[Any], size: 
 
 
 def unclipped_variance(variance: float, means: Array, low: float, high: float) -> float:
-    """Return the variance before clipping to [low, high] of noise whose clipped blocks have `variance` and
-    `means`.
-    """
+    """Return the variance of noise before it was clipped to [low, high], from that after and `means`."""
     if variance == 0:
         return 0.0
     observed = np.quantile(means, np.linspace(0.1, 0.9, 5))

@@ -2,9 +2,9 @@
 bounded in bytes.
 
 A job is a chain of plain generators. `buffered` moves everything before it into a thread of its own;
-`ordered_map` works on several items at once and gives the results in order. Both hand errors over to whoever
+`at_once` works on several items at once and gives the results in order. Both hand errors over to whoever
 consumes them, and both stop their threads and close what they consume when their own iterator is closed,
-whatever the reason (the end, an error further down, Ctrl-C). A worker of `ordered_map` stops at the next
+whatever the reason (the end, an error further down, Ctrl-C). A worker of `at_once` stops at the next
 `check_stop`; one that is in a call of a network for longer than `PATIENCE` is left behind, and its result is
 dropped.
 """
@@ -19,7 +19,6 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future, wait
 from contextlib import closing
-from functools import partial
 from queue import SimpleQueue
 from typing import Generic, TypeVar
 
@@ -39,9 +38,7 @@ R = TypeVar("R")
 
 
 class ByteQueue(Generic[T]):
-    """Hands items from one producing thread to one consuming thread; holds at most `limit` bytes, but always
-    lets one item through.
-    """
+    """Hands items from one thread to another; holds at most `limit` bytes, or one item."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
@@ -53,9 +50,7 @@ class ByteQueue(Generic[T]):
         self._error: BaseException | None = None
 
     def put(self, item: T, size: int) -> bool:
-        """Wait for room, then add `item` of `size` bytes. False, and the item isn't taken, once the consumer
-        has closed the queue.
-        """
+        """Wait for room and add `item` of `size` bytes; return False if the consumer has closed the queue."""
         with self._changed:
             self._changed.wait_for(
                 lambda: self.closed.is_set() or not self._items or self.held + size <= self.limit
@@ -104,9 +99,7 @@ def _look() -> None:
 
 
 def frames_ahead(frames: Iterable[Frame], *, on_gpu: bool = False) -> closing[Generator[Frame]]:
-    """Return a context with the same frames, produced a few ahead, or two clips if they are for or from a
-    GPU; see `buffered`.
-    """
+    """Return a context of the same frames, produced a few ahead, or two clips beside a GPU."""
     limit = GPU_QUEUE_BYTES if on_gpu else QUEUE_BYTES
     return closing(buffered(frames, limit, lambda frame: frame.nbytes))
 
@@ -145,22 +138,20 @@ def _produce(items: Iterable[T], queue: ByteQueue[T], size: Callable[[T], int], 
     queue.end(error)
 
 
-def ordered_map(
-    function: Callable[[T], R], items: Iterable[T], workers: int, *, begin: Callable[[], None] | None = None
-) -> Generator[R]:
-    """`map` with `workers` calls at once: results in the order of `items`, which are read at most `workers` +
-    1 ahead of the results.
+def at_once(work: Callable[[T], R], items: Iterable[T], workers: int, threads: int) -> Generator[R]:
+    """`map` of `work` by several workers at once, each with its share of the threads: results in the order of
+    `items`, which are read at most `workers` + 1 ahead of the results.
 
-    Each worker's thread runs `begin` first.
+    Torch counts threads by the thread that calls it, and the calling thread is left with one. Teams of
+    several that compete for the cores wait for each other, spinning: measured, a conversion took 99 ms of CPU
+    time instead of 2.
     """
     pending, tasks, stop = deque[Future[R]](), SimpleQueue[tuple[Future[R], T] | None](), threading.Event()
-    threads = [
-        threading.Thread(
-            target=_work, args=(function, tasks, stop, HERE.meter, begin), name=WORKER, daemon=True
-        )
-        for _ in range(workers)
-    ]
-    for thread in threads:
+    given = (work, tasks, stop, HERE.meter, max(1, threads // workers))
+    team = [threading.Thread(target=_work, args=given, name=WORKER, daemon=True) for _ in range(workers)]
+    before, trim, trimmed = torch.get_num_threads(), find_trim(), time.monotonic()
+    torch.set_num_threads(1)
+    for thread in team:
         thread.start()
     try:
         for item in items:
@@ -169,15 +160,19 @@ def ordered_map(
             del item
             if len(pending) > workers:
                 yield _result(pending.popleft())
+            if trim is not None and time.monotonic() - trimmed >= TRIM_PERIOD:
+                trim(0)
+                trimmed = time.monotonic()
         while pending:
             yield _result(pending.popleft())
     finally:
+        torch.set_num_threads(before)
         stop.set()
-        for _ in threads:
+        for _ in team:
             tasks.put(None)
         close(items)
         last = time.monotonic() + PATIENCE
-        for thread in threads:
+        for thread in team:
             thread.join(max(0.0, last - time.monotonic()))
 
 
@@ -192,12 +187,11 @@ def _work(
     tasks: SimpleQueue[tuple[Future[R], T] | None],
     stop: threading.Event,
     meter: Meter | None,
-    begin: Callable[[], None] | None,
+    threads: int,
 ) -> None:
     """Do tasks until there is None, or the results are not wanted."""
     HERE.flag, HERE.meter = stop, meter
-    if begin is not None:
-        begin()
+    torch.set_num_threads(threads)
     while (task := tasks.get()) is not None and not stop.is_set():
         future, item = task
         try:
@@ -207,32 +201,8 @@ def _work(
         del task, future, item  # free their memory while waiting for the next
 
 
-def at_once(work: Callable[[T], R], items: Iterable[T], workers: int, threads: int) -> Generator[R]:
-    """`map` of `work` by several workers at once, each with its share of the threads; the calling thread is
-    left with one.
-
-    Torch counts threads by the thread that calls it. Teams of several that compete for the cores wait for
-    each other, spinning: measured, a conversion took 99 ms of CPU time instead of 2.
-    """
-    share, idle = max(1, threads // workers), IdleMemory(find_trim())
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        with closing(
-            ordered_map(work, items, workers, begin=partial(torch.set_num_threads, share))
-        ) as results:
-            for result in results:
-                yield result
-                del result
-                idle.give_back()
-    finally:
-        torch.set_num_threads(before)
-
-
 def close(items: Iterable[object]) -> None:
-    """Close a generator, so that its `finally` blocks run now and here; other iterables have nothing to
-    close.
-    """
+    """Close a generator, so that its `finally` blocks run now and here; ignore other iterables."""
     closing = getattr(items, "close", None)
     if closing is not None:
         closing()
@@ -251,25 +221,3 @@ def find_trim() -> Callable[[int], int] | None:
         return None
     trim: Callable[[int], int] | None = getattr(ctypes.CDLL(None), "malloc_trim", None)
     return trim
-
-
-class IdleMemory:
-    """Gives idle memory back, at most once in `period` seconds; does nothing if the C library can't (`trim`
-    is None).
-    """
-
-    def __init__(
-        self,
-        trim: Callable[[int], int] | None,
-        period: float = TRIM_PERIOD,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self.trim, self.period, self.clock = trim, period, clock
-        self._last = clock()
-
-    def give_back(self) -> None:
-        """Return idle memory to the system now and then. Call it often, from one thread."""
-        now = self.clock()
-        if self.trim is not None and now - self._last >= self.period:
-            self.trim(0)
-            self._last = now

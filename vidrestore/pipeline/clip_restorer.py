@@ -12,7 +12,7 @@ from collections.abc import Generator, Iterable, Iterator
 from contextlib import closing
 from dataclasses import replace
 from threading import Lock
-from typing import Any, NamedTuple, TypeAlias, TypeVar
+from typing import Any, NamedTuple, TypeAlias
 
 import torch
 from numpy.typing import NDArray
@@ -34,8 +34,6 @@ from vidrestore.restorers.base import Restorer
 from vidrestore.restorers.devices import memory_for
 from vidrestore.working import HERE, begin_task
 
-T = TypeVar("T")
-
 
 class EdgedClip(NamedTuple):
     """A planned clip and its neighbours' edges: all frames outside [before, after) belong to two clips."""
@@ -48,9 +46,7 @@ class EdgedClip(NamedTuple):
 
 
 class Restored(NamedTuple):
-    """A frame with its own samples; or, with `planes`, the source's frame and the restored floats that
-    another clip is to fade into.
-    """
+    """A frame with its samples; or, with `planes`, the source's frame and floats to fade into a clip."""
 
     frame: Frame
     planes: Planes | None = None
@@ -93,32 +89,22 @@ class ClipRestorer:
 
         Keeps the clips that are being restored and two more.
         """
-        edged = _edged(clips)
-        first = next(edged, None)
-        if first is None:
-            return
-        waiting, workers = [first], self.clips_at_once(first.frames[0])
-        del first  # nothing here keeps it in memory
-        sent = self._sent(_chained(waiting, edged))
-        with closing(at_once(self.restore, sent, workers, self.threads)) as restored:
+        sent = self._sent(_edged(clips))
+        with closing(at_once(self.restore, sent, self.clips_at_once(), self.threads)) as restored:
             yield from map(self._finished, join_clips(_pieces(restored), _fade, span))
 
-    def clips_at_once(self, frame: Frame) -> int:
-        """Return how many clips of frames like this one to restore at the same time."""
-        return self.restorer.facts.parallel or max(1, self.conversion.clips_at_once(frame, self.threads))
+    def clips_at_once(self) -> int:
+        """Return how many clips to restore at the same time."""
+        return self.restorer.facts.parallel or max(1, self.conversion.clips_at_once(self.threads))
 
-    def _sent(self, clips: Generator[EdgedClip]) -> Generator[EdgedClip]:
+    def _sent(self, clips: Iterator[EdgedClip]) -> Generator[EdgedClip]:
         """Yield the clips, each on its way to the device while earlier ones are restored."""
         uploads = (
             None if self.device.type == "cpu" else Uploads(self.device, colour_planes(self.video.format))
         )
-        with closing(clips):
-            for edged in clips:
-                if uploads is None:
-                    yield edged
-                else:
-                    yield edged._replace(sent=uploads.send(edged.clip.first, edged.frames))
-                del edged
+        for edged in clips:
+            yield edged._replace(sent=uploads.send(edged.clip.first, edged.frames)) if uploads else edged
+            del edged
 
     def restore(self, edged: EdgedClip) -> tuple[Piece, Piece]:
         """Restore one clip: return the frames that are its own, and those that fade into the next clip.
@@ -251,16 +237,8 @@ def _edged(clips: Iterator[PlannedClip]) -> Iterator[EdgedClip]:
         before = clip.stop
 
 
-def _chained(first: list[T], rest: Iterator[T]) -> Generator[T]:
-    """Yield the first item, which is taken out of its list, and the rest."""
-    yield first.pop()
-    yield from rest
-
-
 def _pieces(clips: Iterable[tuple[Piece, Piece]]) -> Iterator[Piece]:
-    """Yield one piece after the other: most frames leave at once, and their memory is free before the next
-    clip comes.
-    """
+    """Yield one piece after the other, so that most frames are free before the next clip comes."""
     for own, shared in clips:
         yield own
         del own

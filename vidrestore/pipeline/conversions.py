@@ -71,38 +71,36 @@ class PlaneConversion:
 
     def __init__(self, restorer: PlaneRestorer, video: VideoInfo, options: RestoreOptions) -> None:
         self.restorer, self.pixels, self.grain = restorer, video.format, options.grain
+        self.size = video.height, video.width
         self.strengths = [options.strength] * colour_planes(self.pixels)
         if self.pixels.family == "yuv" and options.chroma_strength is not None:
             self.strengths[1:] = [options.chroma_strength] * (len(self.strengths) - 1)
 
-    def clips_at_once(self, frame: Frame, threads: int) -> int:
-        """Return how many clips to restore at once: single-threaded ones use the cores best while memory
-        lasts.
-        """
-        samples = self.restorer.facts.clip * sum(plane.size for plane in frame.planes)
+    def clips_at_once(self, threads: int) -> int:
+        """Return how many clips to restore at once, each by one thread while memory lasts."""
+        planes = (self.pixels.plane_size(plane, *self.size) for plane in range(self.pixels.plane_count))
+        samples = self.restorer.facts.clip * sum(map(math.prod, planes))
         return min(threads, CLIPS_MEMORY // (COPIES * 4 * samples))
 
     def restored(self, clip: Clip, samples: Samples, keep: Bounds, precision: str | None) -> Iterable[Planes]:
-        """Return the planes of all frames of a clip, restored together."""
+        """Return the planes of all frames of a clip, restored together.
+
+        Noise of R, G, B is removed from luma and colour differences, which the picture fills less evenly.
+        """
         source = samples.grey()
-        planes: Planes = tuple(map(_mixed, source, self._by_network(source, clip, precision), self.strengths))
+        restore = partial(self.restorer.restore, measured=any(clip.rms), precision=precision)
+        if self.pixels.family != "rgb" or not any(clip.sigma):
+            restored = restore(source, clip.sigma)
+        else:
+            levels = tuple(level * norm for level, norm in zip(clip.sigma, OPPONENT_NORMS, strict=True))
+            restored = opponent_to_rgb(restore(rgb_to_opponent(source), levels))
+        planes: Planes = tuple(
+            after if strength == 1 else before.lerp(after, strength)
+            for before, after, strength in zip(source, restored, self.strengths, strict=True)
+        )
         if self.grain:
             planes = with_grain(planes, self.grain, clip.first, colour=self.pixels.family == "yuv")
         return [planes]
-
-    def _by_network(self, source: Planes, clip: Clip, precision: str | None) -> Planes:
-        """Return restored planes; noise of R, G, B is removed from luma and colour differences, which the
-        picture fills less evenly.
-        """
-        restore = partial(self.restorer.restore, measured=any(clip.rms), precision=precision)
-        if self.pixels.family != "rgb" or not any(clip.sigma):
-            return restore(source, clip.sigma)
-        levels = tuple(level * norm for level, norm in zip(clip.sigma, OPPONENT_NORMS, strict=True))
-        return opponent_to_rgb(restore(rgb_to_opponent(source), levels))
-
-
-def _mixed(before: Tensor, after: Tensor, strength: float) -> Tensor:
-    return after if strength == 1 else before.lerp(after, strength)
 
 
 class RgbConversion:
@@ -134,15 +132,13 @@ class RgbConversion:
             self._unchanged = self._unchanged + (change < UNCHANGED).sum()
             self._change = self._change + change.sum()
 
-    def clips_at_once(self, frame: Frame, threads: int) -> int:
+    def clips_at_once(self, threads: int) -> int:
         """Return how many clips there is memory for, and teams of threads."""
-        height, width = frame.planes[0].shape
-        return min(threads // self.restorer.team, CPU_MEMORY // self.restorer.memory(height, width))
+        memory = self.restorer.memory(self.video.height, self.video.width)
+        return min(threads // self.restorer.team, CPU_MEMORY // memory)
 
     def restored(self, clip: Clip, samples: Samples, keep: Bounds, precision: str | None) -> Iterable[Planes]:
-        """Yield the planes of the frames `keep` of a clip, one frame after the other; on a device several
-        together.
-        """
+        """Yield the planes of the frames `keep` of a clip, one by one; on a device several together."""
         rgb = self._rgb(samples)
         pictures = self.restorer.frames(rgb, keep, precision=precision)
         at, step = keep[0], self._frames_at_once(self.scale)
@@ -260,14 +256,12 @@ def with_grain(planes: tuple[Tensor, ...], sigma: float, first: int, *, colour: 
     after the first are colour differences and stay as they are; otherwise all get the same grain.
     """
     frames, height, width = planes[0].shape
-    noise = torch.stack([_frame(height, width, first + index) for index in range(frames)]).to(
-        planes[0].device
-    )
-    grained = planes[:1] if colour else planes
+    noise = torch.stack([_noise(height, width, first + index) for index in range(frames)])
+    noise, grained = noise.to(planes[0].device), planes[:1] if colour else planes
     return (*(plane + sigma * noise * _tone(plane) for plane in grained), *planes[len(grained) :])
 
 
-def _frame(height: int, width: int, number: int) -> Tensor:
+def _noise(height: int, width: int, number: int) -> Tensor:
     """Return (H, W) blurred noise of unit variance."""
     white = torch.randn(1, 1, height + 4, width + 4, generator=torch.Generator().manual_seed(number))
     line = torch.exp(-0.5 * (torch.arange(-2.0, 3.0) / GRAIN_BLUR) ** 2)
@@ -277,6 +271,6 @@ def _frame(height: int, width: int, number: int) -> Tensor:
 
 
 def _tone(plane: Tensor) -> Tensor:
-    """Share of the grain by brightness: 1 in mid tones."""
+    """Return the share of the grain by brightness: 1 in mid tones."""
     light = (plane / 255).clamp(0, 1)
     return GRAIN_LEAST + (1 - GRAIN_LEAST) * 4 * light * (1 - light)

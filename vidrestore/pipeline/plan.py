@@ -103,9 +103,7 @@ class Timeline:
     clips: list[Clip] = field(default_factory=list)
 
     def to_compact(self) -> dict[str, Any]:
-        """Return JSON values, with the times of all frames in one text each: the lists of a long video would
-        take too much memory.
-        """
+        """Return JSON values, with all times in one text each: lists would take too much memory."""
         times = {"pts": _packed(self.pts), "durations": _packed(self.durations)}
         clips = [[clip.first, clip.stop, clip.sigma, clip.rms, clip.loss] for clip in self.clips]
         return times | {
@@ -235,9 +233,7 @@ def planned_clips(
 
 
 def planned_range(frames: Iterable[Frame], plan: Plan, clips: range) -> Iterator[PlannedClip]:
-    """Yield the given clips of a finished plan with their frames; `frames` begin with the first frame of the
-    first of them.
-    """
+    """Yield clips of a finished plan with their frames; `frames` begin with the first of these."""
     held: list[Frame] = []
     frames = iter(frames)
     at = plan.timeline.clips[clips.start].first  # index of held[0]
@@ -245,19 +241,16 @@ def planned_range(frames: Iterable[Frame], plan: Plan, clips: range) -> Iterator
         held = held[clip.first - at :]
         at = clip.first
         while len(held) < clip.stop - clip.first:
-            held.append(_expected_frame(frames, plan, at + len(held)))
+            index = at + len(held)
+            frame, expected = next(frames, None), plan.timeline.pts[index]
+            if frame is None or frame.pts != expected:
+                found = "the end" if frame is None else f"time {frame.pts}"
+                raise PlanError(
+                    f"{plan.source.path}, frame {index}: found {found}, but the plan has time {expected}; "
+                    "the source has changed, plan again"
+                )
+            held.append(frame)
         yield clip, list(held)
-
-
-def _expected_frame(frames: Iterator[Frame], plan: Plan, index: int) -> Frame:
-    frame, expected = next(frames, None), plan.timeline.pts[index]
-    if frame is None or frame.pts != expected:
-        found = "the end" if frame is None else f"time {frame.pts}"
-        where = f"{plan.source.path}, frame {index}"
-        raise PlanError(
-            f"{where}: found {found}, but the plan has time {expected}; the source has changed, plan again"
-        )
-    return frame
 
 
 def colour_planes(pixels: PixelFormat) -> int:
@@ -269,16 +262,15 @@ def _marked_frames(
     frames: Iterable[Frame], timeline: Timeline, pixels: PixelFormat
 ) -> Iterator[tuple[bool, Frame]]:
     """Yield every frame with whether it begins a new scene, as soon as the detector is sure."""
-    detector, waiting, count = SceneDetector(), list[Frame](), 0
+    detector, waiting, luma = SceneDetector(), list[Frame](), 1 if pixels.family == "rgb" else 0
     for frame in frames:
-        detector.add(_luma(frame, pixels), pixels.unit)
+        detector.add(frame.planes[luma], pixels.unit)
         waiting.append(_noted(frame, timeline))
-        count += 1
         if len(waiting) > detector.lag:
-            yield _begins(detector, timeline, count - len(waiting)), waiting.pop(0)
+            yield _begins(detector, timeline, len(waiting)), waiting.pop(0)
     detector.finish()
     while waiting:
-        yield _begins(detector, timeline, count - len(waiting)), waiting.pop(0)
+        yield _begins(detector, timeline, len(waiting)), waiting.pop(0)
 
 
 def _known_frames(frames: Iterable[Frame], timeline: Timeline) -> Iterator[tuple[bool, Frame]]:
@@ -293,32 +285,25 @@ def _noted(frame: Frame, timeline: Timeline) -> Frame:
     return frame
 
 
-def _begins(detector: SceneDetector, timeline: Timeline, index: int) -> bool:
-    begins = index in detector.cuts()[-8:]
+def _begins(detector: SceneDetector, timeline: Timeline, waiting: int) -> bool:
+    """Return True if a scene begins with the first of the frames that wait, and add it to the cuts."""
+    index = len(timeline.pts) - waiting
+    begins = index in detector.cuts[-8:]
     if begins:
         timeline.cuts.append(index)
     return begins
 
 
-def _luma(frame: Frame, pixels: PixelFormat) -> Any:
-    """Return the plane in which cuts are detected: luma, grey, or green."""
-    return frame.planes[1 if pixels.family == "rgb" else 0]
-
-
 class _SceneNoise:
-    """The noise of the scene that is going by, measured on its first frame, `EARLY` frames later, and every
-    `NOISE_STEP` frames.
-    """
+    """The noise of a scene, measured on its first frame, `EARLY` later, and every `NOISE_STEP` frames."""
+
+    _meter: NoiseMeter
 
     def __init__(self, pixels: PixelFormat) -> None:
         self._pixels = pixels
         self._scene = -1
         self._measured = 0  # the next frame to measure
-        self._meter = self._fresh()
         self._losses: list[tuple[float, float]] = []  # of the scene's frames
-
-    def _fresh(self) -> NoiseMeter:
-        return NoiseMeter(colour_planes(self._pixels), colour=self._pixels.family != "gray")
 
     def at(self, scene: int, first: int, frames: list[Frame]) -> tuple[tuple[float, ...], ...]:
         """Return `sigma`, `rms` and `loss` (see `Clip`) at the end of the clip whose first frame has index
@@ -326,7 +311,7 @@ class _SceneNoise:
         """
         if scene != self._scene:
             self._scene = self._measured = scene
-            self._meter = self._fresh()
+            self._meter = NoiseMeter(colour_planes(self._pixels), colour=self._pixels.family != "gray")
             self._losses = []
         self._losses += [frame.loss for frame in frames[scene + len(self._losses) - first :]]
         while self._measured < first + len(frames):

@@ -88,9 +88,7 @@ class Samples(NamedTuple):
 
 
 def _stacked(planes: tuple[NDArray[Any], ...], unit: float) -> Tensor:
-    """One pass over memory that NumPy takes in huge pages: for small models the page faults would cost more
-    than the conversion.
-    """
+    """Stack planes as floats in one pass over memory that NumPy takes in huge pages."""
     stack = np.empty((len(planes), *planes[0].shape), np.float32)
     for target, plane in zip(stack, planes, strict=True):
         target[...] = plane
@@ -104,29 +102,19 @@ def floats(stacks: Iterable[Tensor], unit: float) -> tuple[Tensor, ...]:
 
 
 def stored_samples(planes: Iterable[Tensor], pixels: PixelFormat) -> tuple[NDArray[Any], ...]:
-    """Convert planes on the 0-255 scale to arrays of the samples that the format stores."""
-    return as_arrays(grey_to_stored(list(planes), pixels), pixels.depth)
+    """Convert planes on the 0-255 scale to arrays of the samples that the format stores.
 
-
-def as_arrays(stored: Iterable[Tensor], depth: int) -> tuple[Any, ...]:
-    """Bring stored samples back, as arrays of the format's type."""
-    stacks = list(stored)
-    if stacks[0].device.type == "cuda":
-        stacks = _fetched(stacks)
-    arrays = (stack.cpu().numpy() for stack in stacks)
-    return tuple(array.view(np.uint16) if 8 < depth <= 16 else array for array in arrays)
-
-
-def _fetched(stacks: list[Tensor]) -> list[Tensor]:
-    """Return copies in pinned memory, which the bus writes to at its full speed; waits for all of them
-    together.
+    From a GPU they are copied to pinned memory, which the bus writes to at its full speed, all together.
     """
-    here = [
-        torch.empty(stack.shape, dtype=stack.dtype, pin_memory=True).copy_(stack, non_blocking=True)
-        for stack in stacks
-    ]
-    torch.cuda.current_stream(stacks[0].device).synchronize()
-    return here
+    stacks = list(grey_to_stored(list(planes), pixels))
+    if stacks[0].device.type == "cuda":
+        device, sent = stacks[0].device, stacks
+        stacks = [torch.empty(stack.shape, dtype=stack.dtype, pin_memory=True) for stack in sent]
+        for stack, samples in zip(stacks, sent, strict=True):
+            stack.copy_(samples, non_blocking=True)
+        torch.cuda.current_stream(device).synchronize()
+    arrays = (stack.cpu().numpy() for stack in stacks)
+    return tuple(array.view(np.uint16) if 8 < pixels.depth <= 16 else array for array in arrays)
 
 
 def all_finite(planes: tuple[Tensor, ...]) -> bool:

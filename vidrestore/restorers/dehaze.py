@@ -51,7 +51,7 @@ BLACK = 1e-3  # channel means are taken to be brighter
 
 AREA = 16  # side in pixels of areas, whose mean change isn't detail
 
-FACTORS = (-7046029254386353131, -4417276706812531889)  # of keys: odd, of 64 bits
+FACTOR = -7046029254386353131  # of keys: odd, of 64 bits
 
 
 def coarse_lines(parameters: Mapping[str, Any], name: str) -> int | None:
@@ -148,9 +148,7 @@ def _share(depth: Tensor, least: float, most: float) -> Tensor:
 
 
 def estimates_of(small: Tensor, found: Tensor) -> list[Estimate]:
-    """Return the estimate of each of small pictures (B, 3, h, w) from what a network makes of them, or
-    HazeNetworks.
-    """
+    """Return the estimates of small pictures (B, 3, h, w) from the output of a network or HazeNetworks."""
     restored = found[:, :3].clamp(0, 1)
     parts = [small, restored]
     if found.shape[1] > 3:
@@ -234,23 +232,18 @@ class ComputedOnce(Generic[T]):
         return self.get(keys, compute)
 
 
-def keys_of(pictures: Tensor) -> list[tuple[int, ...]]:
+def keys_of(pictures: Tensor) -> list[int]:
     """Return a key for each of (N, ...) float32 pictures: equal ones have the same key, others hardly ever.
 
-    A key is two sums of all samples' bits, modulo 2^64, each sample times a number of its own. Keys are
-    computed on the pictures' device and read all together.
+    A key is the sum of all samples' bits modulo 2^64, each times an odd number of its own that looks random,
+    as the generator SplitMix64 makes them. Keys are computed on the pictures' device and read all together.
     """
-    numbers = torch.arange(1, pictures[0].numel() + 1, device=pictures.device)
-    weights = [_scrambled(numbers, factor) for factor in FACTORS]
-    sums = []
-    for several in pictures.split(frames_at_once(pictures)):
-        samples = several.flatten(1).view(torch.int32)
-        sums.append(torch.stack([(samples * each).sum(1) for each in weights], 1))
-    return [tuple(key) for key in torch.cat(sums).tolist()]
-
-
-def _scrambled(numbers: Tensor, factor: int) -> Tensor:
-    """Return odd numbers of 64 bits that look random, as the generator SplitMix64 makes them."""
+    weights = torch.arange(1, pictures[0].numel() + 1, device=pictures.device)
     for shift in (30, 27):
-        numbers = (numbers ^ (numbers >> shift)) * factor
-    return (numbers ^ (numbers >> 31)) | 1
+        weights = (weights ^ (weights >> shift)) * FACTOR
+    weights = (weights ^ (weights >> 31)) | 1
+    parts = pictures.split(frames_at_once(pictures))
+    keys: list[int] = torch.cat(
+        [(several.flatten(1).view(torch.int32) * weights).sum(1) for several in parts]
+    ).tolist()
+    return keys

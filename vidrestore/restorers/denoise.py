@@ -7,11 +7,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
-from functools import cache, lru_cache, partial
+from functools import cache, lru_cache
 from threading import Lock
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple, cast
 
 import torch
 import torch.nn.functional as F
@@ -21,11 +19,11 @@ from vidrestore.errors import CheckpointError, OptionError
 from vidrestore.models.dust import Dust, FastDust, Transform
 from vidrestore.models.dust_sigma import SIGMA_RANGE, LevelDust, SigmaDust
 from vidrestore.models.fast.linear import PackedLinear
-from vidrestore.models.grouping import CHUNK, GROUP, restore_patches
+from vidrestore.models.grouping import CHUNK, GROUP, origins_of, restore_patches
+from vidrestore.models.matching import Grid, fixed_positions, matched_positions, pair_like
 from vidrestore.models.noise_model import FRAMES, is_white, lower_level, may_be_white, relative_spectrum
 from vidrestore.models.nonlocal_bayes import CHUNK as TRACKS
 from vidrestore.models.nonlocal_bayes import Noise, bayes_gains, inverse_covariance, nonlocal_bayes
-from vidrestore.models.patch_positions import ClipPositions
 from vidrestore.restorers.base import DENOISER, Facts, Sample
 from vidrestore.restorers.devices import batch_for, torch_device, uses_bf16
 from vidrestore.weights import load_model
@@ -61,27 +59,22 @@ GRIDS = 4  # one, and those shifted by half a stride; the first estimate has the
 PRESETS = {"fast": Preset(16, (1, 1)), "default": Preset(16, (3, 2)), "best": Preset(8, (3, 2), grids=2)}
 
 
-def denoiser(options: RestoreOptions) -> DenoiseRestorer:
-    """Return the restorer of `denoise` by DUST. Raises OptionError for options of other networks."""
-    own = {"tile": None, "steady": False}  # with their defaults
-    if given := [f"`{name}`" for name, default in own.items() if getattr(options, name) != default]:
-        raise OptionError(
-            f"{', '.join(given)}: for networks that see whole frames, and DUST sees patches; leave that out, "
-            "or set `model` to such a network"
-        )
-    return DenoiseRestorer(options)
-
-
 class DenoiseRestorer:
     """Restorer of the task `denoise`; see `restorers.base.PlaneRestorer`.
 
-    Raises CheckpointError for weights of another family, or of a network that takes measurements instead of
-    pixels.
+    Raises OptionError for options of other networks, CheckpointError for weights of another family, or of a
+    network that takes measurements instead of pixels.
     """
 
     sees: Literal["planes"] = "planes"
 
     def __init__(self, options: RestoreOptions) -> None:
+        own = {"tile": None, "steady": False}  # with their defaults
+        if given := [f"`{name}`" for name, default in own.items() if getattr(options, name) != default]:
+            raise OptionError(
+                f"{', '.join(given)}: for networks that see whole frames, and DUST sees patches; leave that "
+                "out, or set `model` to such a network"
+            )
         self.device = torch_device(options.device)
         self.preset = PRESETS[options.quality]
         model = load_model(options.model or DENOISER, device=str(self.device))
@@ -100,11 +93,13 @@ class DenoiseRestorer:
             parallel=0 if self.device.type == "cpu" else 1,
             doubts=_range_warning(self.network, model.card.name, options.sigma),
         )
-        # bytes of a group's codes, temporary ones included
-        each = 8 * 4 * GROUP * self.network.config.atoms
-        self.batch = batch_for(self.device, CHUNK, each, GROUPS_PER_PROCESSOR)
-        self.further = FurtherEstimates(options.quality, self.patch, self.device)
-        self._levels = lru_cache(LEVELS_KEPT)(self._prepared)
+        # bytes of a group's codes, and of a group of similar patches, temporary ones included
+        codes, similar = 8 * 4 * GROUP * self.network.config.atoms, GROUP_COPIES * 4 * PATCHES * self.patch**2
+        self.batch = batch_for(self.device, CHUNK, codes, GROUPS_PER_PROCESSOR)
+        self.tracks = batch_for(self.device, TRACKS, similar, TRACKS_PER_PROCESSOR)  # filtered at once
+        self._levels = lru_cache(LEVELS_KEPT)(self.network.at)
+        patch, device = self.patch, self.device
+        self._transform = cache(lambda dtype: Transform(patch, dtype, PackedLinear, device))
         self._lock = Lock()
 
     def clip_length(self, height: int, width: int) -> int:
@@ -124,17 +119,71 @@ class DenoiseRestorer:
         precision = precision or self.precision
         planes = [_padded_to(plane.to(self.device), self.patch) for plane in clip]
         positions = ClipPositions(planes[0], self.patch, follow=self.match)
-        first = [
-            self.restored_plane(plane, level, positions, precision) if level else plane
-            for plane, level in zip(planes, sigma, strict=True)
-        ]
-        restore_luma = partial(self.restored_plane, planes[0], positions=positions, precision=precision)
-        dtype = torch.bfloat16 if uses_bf16(precision, self.device) else torch.float32
-        refined = self.further.refine_clip(planes, first, sigma, positions, restore_luma, dtype, measured)
+        restored: list[Tensor] = []
+        for plane, level in zip(planes, sigma, strict=True):
+            luma = restored[0] if restored else None
+            restored.append(
+                self._denoised(plane, level, luma, positions, precision, measured) if level else plane
+            )
         return tuple(
-            restored[:, : plane.shape[1], : plane.shape[2]].to(plane.device)
-            for restored, plane in zip(refined, clip, strict=True)
+            plane[:, : given.shape[1], : given.shape[2]].to(given.device)
+            for plane, given in zip(restored, clip, strict=True)
         )
+
+    def _denoised(
+        self,
+        plane: Tensor,
+        sigma: float,
+        luma: Tensor | None,
+        positions: ClipPositions,
+        precision: str,
+        measured: bool,
+    ) -> Tensor:
+        """Return the last estimate of a plane (T, H, W); `luma` is that of the first plane for others.
+
+        Where the spectrum of the first plane's noise shows that white noise is weaker than was measured, the
+        first estimate is made again for that.
+        """
+        dtype = torch.bfloat16 if uses_bf16(precision, self.device) else torch.float32
+        grids = positions.origins(plane.shape, self.preset.stride, GRIDS)  # groups (GRIDS * S, T)
+        grids = grids.unflatten(0, (GRIDS, -1)).roll(-1, 0)  # those of the first estimate last
+        groups, spectrum = grids.flatten(0, 1), None
+        estimate = self.restored_plane(plane, sigma, positions, precision)
+        sigma = max(sigma, SIGMA_RANGE[0])
+        if measured and len(plane) >= FRAMES:
+            spectrum = relative_spectrum(plane, estimate, sigma, groups, self._transform(dtype))
+            level = lower_level(spectrum) if luma is None else None
+            if is_white(spectrum):
+                spectrum = None
+            elif level is not None:
+                lower = max(sigma * level**0.5, SIGMA_RANGE[0])
+                tried = self.restored_plane(plane, lower, positions, precision)
+                if may_be_white(relative_spectrum(plane, tried, lower, groups, self._transform(dtype))):
+                    sigma, estimate, spectrum = lower, tried, None
+        if luma is not None and luma.shape != plane.shape:
+            luma = F.interpolate(luma[None], size=plane.shape[1:], mode="area")[0]
+        brightness = (estimate if luma is None else luma) if measured else None
+        noise = Noise(sigma, brightness, None if spectrum is None else inverse_covariance(spectrum))
+        passes = self.preset.passes[luma is not None]
+        return self.further_estimates(plane, estimate, grids, passes, noise, dtype)
+
+    def further_estimates(
+        self, plane: Tensor, estimate: Tensor, grids: Tensor, passes: int, noise: Noise, dtype: torch.dtype
+    ) -> Tensor:
+        """Return the last of `passes` estimates by non-local Bayes, each from some of the groups (G, S, T).
+
+        A group has more patches of each frame in short clips, and still more where the noise of patches that
+        overlap can't be averaged along time.
+        """
+        frames, count = len(plane), self.preset.grids
+        samples = max(LEAST_SAMPLES, round(LEAST_SAMPLES * (1 + OVERLAPPING / frames) * GROUP / frames))
+        turns = grids.repeat(2, 1, 1)[: passes * count].unflatten(0, (passes, count)).flatten(1, 2)
+        for stage, tracks in enumerate(turns):
+            gains = bayes_gains(stage, noise.sigma, self.device)
+            estimate = nonlocal_bayes(
+                plane, estimate, tracks, self.patch, noise, gains, samples, dtype, self.tracks
+            )
+        return estimate
 
     def restored_plane(self, plane: Tensor, sigma: float, positions: ClipPositions, precision: str) -> Tensor:
         """Return the first estimate of a plane (T, H, W) of at least a patch; `positions` are its clip's."""
@@ -143,9 +192,9 @@ class DenoiseRestorer:
 
     def halve_batch(self) -> bool:
         """See `restorers.base.AnyRestorer.halve_batch`: fewer groups and tracks at once."""
-        before = self.batch, self.further.batch
-        self.batch, self.further.batch = (max(1, each // 2) for each in before)
-        return (self.batch, self.further.batch) < before
+        before = self.batch, self.tracks
+        self.batch, self.tracks = (max(1, each // 2) for each in before)
+        return (self.batch, self.tracks) < before
 
     def sample(self) -> Sample:
         """Return the network on one chunk of groups; see `restorers.base.AnyRestorer.sample`."""
@@ -161,145 +210,48 @@ class DenoiseRestorer:
         """Return the network prepared for one sigma; the latest few are kept."""
         sigma = max(sigma, SIGMA_RANGE[0])
         dtype = torch.bfloat16 if sigma >= BF16_FROM and uses_bf16(precision, self.device) else torch.float32
-        with self._lock:
-            return self._levels(sigma, dtype)
-
-    @torch.no_grad()
-    def _prepared(self, sigma: float, dtype: torch.dtype) -> LevelDust | FastDust:
-        return self.network.at(sigma, dtype, PackedLinear)
+        with self._lock, torch.no_grad():
+            return cast("LevelDust | FastDust", self._levels(sigma, dtype, PackedLinear))
 
 
-@dataclass(frozen=True)
-class Refinement:
-    """How a plane is estimated again: groups (G, S, T) of some grids, the noise, the dtype of products,
-    whether the noise was measured, its spectrum (N,), None of white noise, and for a colour difference the
-    last estimate of luma (T, H, W) at its size.
-    """
-
-    grids: Tensor
-    sigma: float
-    dtype: torch.dtype
-    measured: bool
-    spectrum: Tensor | None = None
-    luma: Tensor | None = None
+SHIFTS = ((0, 0), (1, 1), (0, 1), (1, 0))  # of up to four grids, in half strides down and right
 
 
-class FurtherEstimates:
-    """Makes the further estimates of a quality, in patches of `patch` pixels; `batch` groups are filtered at
+class ClipPositions:
+    """Patch positions for all planes of a clip, found in its noisy luma (T, H, W); each result is computed
     once.
+
+    Without `follow` they are fixed.
     """
 
-    def __init__(self, quality: str, patch: int, device: torch.device) -> None:
-        self.preset = PRESETS[quality]
-        self.patch, self.device = patch, device
-        each = GROUP_COPIES * 4 * PATCHES * patch**2
-        self.batch = batch_for(device, TRACKS, each, TRACKS_PER_PROCESSOR)
-        # the transform of the second estimate, made once for each dtype
-        self._transform = cache(lambda dtype: Transform(patch, dtype, PackedLinear, device))
+    def __init__(self, luma: Tensor, patch: int, *, follow: bool) -> None:
+        self.luma, self.patch, self.follow = luma, patch, follow and len(luma) > 1
+        self._corners: dict[Grid, Tensor] = {}
 
-    def refine_clip(
-        self,
-        planes: list[Tensor],
-        first: list[Tensor],
-        sigma: tuple[float, ...],
-        positions: ClipPositions,
-        restore_luma: Callable[[float], Tensor],
-        dtype: torch.dtype,
-        measured: bool,
-    ) -> list[Tensor]:
-        """Return the last estimates of planes from the first ones, unless their sigma is 0.
+    def origins(self, shape: torch.Size, stride: int, grids: int = 1) -> Tensor:
+        """Return (S, T) flat origins of groups in a plane of `shape` (T, H, W); `stride` is in sixteenths of
+        a patch.
 
-        restore_luma: makes a first estimate of luma for another sigma. dtype: of products. measured: the
-        noise may not be white.
+        With 2 `grids` the second is the first shifted by half a stride both ways, so that groups are found
+        once and used twice. With 4 it is also shifted either way.
         """
-        refined: list[Tensor] = []
-        for plane, estimate, level in zip(planes, first, sigma, strict=True):
-            least = max(level, SIGMA_RANGE[0])
-            if not level:
-                refined.append(estimate)
-                continue
-            luma = _resized(refined[0], plane) if refined else None
-            work = Refinement(self._grids(plane, positions), least, dtype, measured, luma=luma)
-            work = replace(work, spectrum=self._coloured_spectrum(plane, estimate, work))
-            if not refined:
-                work, estimate = self._with_lower_sigma(plane, estimate, work, restore_luma)
-            refined.append(self.nonlocal_estimate(plane, estimate, work))
-        return refined
-
-    def _grids(self, plane: Tensor, positions: ClipPositions) -> Tensor:
-        """Return groups (GRIDS, S, T), those of the first estimate last."""
-        grids: Tensor = positions.origins(plane.shape, self.preset.stride, GRIDS).unflatten(0, (GRIDS, -1))
-        return grids.roll(-1, 0)
-
-    def _coloured_spectrum(self, plane: Tensor, estimate: Tensor, work: Refinement) -> Tensor | None:
-        """Return the spectrum of measured noise, None of white noise."""
-        if not work.measured or len(plane) < FRAMES:
-            return None
-        spectrum = self._measure_spectrum(plane, estimate, work)
-        return None if is_white(spectrum) else spectrum
-
-    def _measure_spectrum(self, plane: Tensor, estimate: Tensor, work: Refinement) -> Tensor:
-        transform, groups = self._transform(work.dtype), work.grids.flatten(0, 1)
-        return relative_spectrum(plane, estimate, work.sigma, groups, transform)
-
-    def _with_lower_sigma(
-        self,
-        plane: Tensor,
-        estimate: Tensor,
-        work: Refinement,
-        restore_luma: Callable[[float], Tensor],
-    ) -> tuple[Refinement, Tensor]:
-        """Lower the sigma of white noise that was measured too high, and make the first estimate for it."""
-        level = None if work.spectrum is None else lower_level(work.spectrum)
-        if level is None:
-            return work, estimate
-        lower = replace(work, sigma=max(work.sigma * level**0.5, SIGMA_RANGE[0]), spectrum=None)
-        tried = restore_luma(lower.sigma)
-        spectrum = self._measure_spectrum(plane, tried, lower)
-        return (lower, tried) if may_be_white(spectrum) else (work, estimate)
-
-    def nonlocal_estimate(self, plane: Tensor, estimate: Tensor, work: Refinement) -> Tensor:
-        """Return the last of the estimates by non-local Bayes."""
-        noise, samples = self.noise(estimate, work), _samples(len(plane))
-        for stage, tracks in enumerate(self.nonlocal_tracks(work)):
-            gains = bayes_gains(stage, work.sigma, self.device)
-            estimate = nonlocal_bayes(
-                plane, estimate, tracks, self.patch, noise, gains, samples, work.dtype, self.batch
-            )
-        return estimate
-
-    def noise(self, estimate: Tensor, work: Refinement) -> Noise:
-        """Return the noise of a plane whose first estimate is given."""
-        whitener = None if work.spectrum is None else inverse_covariance(work.spectrum)
-        brightness = estimate if work.luma is None else work.luma
-        return Noise(work.sigma, brightness if work.measured else None, whitener)
-
-    def nonlocal_tracks(self, work: Refinement) -> Tensor:
-        """Return the tracks (E, S, T) of each estimate by non-local Bayes."""
-        grids, passes = self.preset.grids, self.preset.passes[work.luma is not None]
-        turns = work.grids.repeat(2, 1, 1)[: passes * grids]
-        tracks: Tensor = turns.unflatten(0, (passes, grids)).flatten(1, 2)
-        return tracks
-
-
-def _samples(frames: int) -> int:
-    """Return the patches of a group in every frame: more in short clips, and still more where the noise of
-    patches that overlap can't be averaged along time.
-    """
-    return max(LEAST_SAMPLES, round(LEAST_SAMPLES * (1 + OVERLAPPING / frames) * GROUP / frames))
-
-
-def _resized(luma: Tensor, plane: Tensor) -> Tensor:
-    """Return luma (T, H, W) at the size of another plane."""
-    if luma.shape == plane.shape:
-        return luma
-    return F.interpolate(luma[None], size=plane.shape[1:], mode="area")[0]
+        frames, height, width = shape
+        grid = Grid(height, width, self.patch, max(1, stride * self.patch // 16))
+        if grid not in self._corners and self.follow:
+            same = shape == self.luma.shape
+            luma = self.luma if same else F.interpolate(self.luma[None], shape[1:], mode="area")[0]
+            self._corners[grid] = matched_positions(luma, grid)
+        corners = self._corners[grid] if self.follow else fixed_positions(frames, grid, self.luma.device)
+        limit, half = pair_like(corners, height - self.patch, width - self.patch), grid.stride // 2
+        shifted = [
+            torch.minimum(corners + pair_like(corners, half * down, half * right), limit)
+            for down, right in SHIFTS[:grids]
+        ]
+        return torch.cat([origins_of(each, height, width) for each in shifted])
 
 
 def _range_warning(network: Dust | SigmaDust, name: str, sigma: float | str) -> tuple[str, ...]:
-    """Return a warning if `sigma` is outside the range that the network was trained for; at 0 nothing is
-    denoised.
-    """
+    """Return a warning if `sigma` is outside the network's range; at 0 nothing is denoised."""
     low, high = SIGMA_RANGE
     if not isinstance(network, SigmaDust) or isinstance(sigma, str) or sigma == 0 or low <= sigma <= high:
         return ()

@@ -77,17 +77,15 @@ def available_devices() -> Iterator[tuple[str, str]]:
 
 
 def uses_bf16(precision: str, device: torch.device) -> bool:
-    """Return True for products in bf16: "auto" takes it if the device multiplies it faster than fp32."""
+    """Return True for products in bf16: "auto" takes it if the device multiplies it faster than fp32.
+
+    GPUs before Ampere emulate it, at a fraction of the speed.
+    """
     if precision != "auto":
         return precision == "bf16"
-    return (
-        has_bf16(device) if device.type == "cuda" else device.type == "cpu" and processor_has("avx512_bf16")
-    )
-
-
-def has_bf16(device: torch.device) -> bool:
-    """Return True if a GPU computes bf16 itself; older ones emulate it, at a fraction of the speed."""
-    return device.type == "cuda" and torch.cuda.get_device_capability(device) >= FIRST_BF16
+    if device.type == "cuda":
+        return torch.cuda.get_device_capability(device) >= FIRST_BF16
+    return device.type == "cpu" and processor_has("avx512_bf16")
 
 
 def half_type(precision: str, device: torch.device) -> torch.dtype | None:
@@ -161,9 +159,7 @@ def tiles_for(device: torch.device, tile: tuple[int, int], each_pixel: int) -> i
 
 
 def memory_for(device: torch.device) -> int:
-    """Return the bytes that networks may hold at once: tiles, clips and how many of them are restored at a
-    time follow from it.
-    """
+    """Return the bytes that networks may hold at once, which limit tiles and clips."""
     if device.type == "cpu":
         return CPU_MEMORY
     if device.type == "mps":

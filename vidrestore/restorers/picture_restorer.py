@@ -74,7 +74,7 @@ class PreparedClip(NamedTuple):
     # Pictures at once. One on a CPU; on a GPU, where small operations take as long as large ones, as many as
     # keep it busy.
     together: int
-    keys: list[tuple[int, ...]]  # of the source's pictures, if haze is estimated
+    keys: list[int]  # of the source's pictures, if haze is estimated
 
 
 class TiledNetwork:
@@ -97,26 +97,16 @@ class TiledNetwork:
             )
 
     def tile_size(self, height: int, width: int, beside: int) -> tuple[int, int]:
-        """Return (height, width) of the tiles of a picture, multiples of the network's `multiple`, if other
-        data takes `beside` bytes.
-        """
+        """Return (height, width) of the tiles of a picture if other data takes `beside` bytes."""
         room = max(self.budget - beside, self.budget // 4)
-        return tile_sides(
-            height,
-            width,
-            tile=self.tile,
-            pixels=room // self.pixel_memory,
-            overlap=OVERLAP,
-            multiple=self.form.multiple,
-        )
+        pixels, multiple = room // self.pixel_memory, self.form.multiple
+        return tile_sides(height, width, tile=self.tile, pixels=pixels, overlap=OVERLAP, multiple=multiple)
 
     def tiles_at_once(self, tile: tuple[int, int]) -> int:
         return min(self.most_tiles, tiles_for(self.device, tile, self.pixel_memory))
 
     def seen(self, at: int, count: int) -> list[int]:
-        """Return the frames of a scene of `count` that the network takes to restore one; beyond its ends the
-        scene is reflected.
-        """
+        """Return the frames that restore one of a scene of `count`, reflected at its ends."""
         radius = self.form.frames // 2
         return [reflected(index, count) for index in range(at - radius, at + radius + 1)]
 
@@ -170,23 +160,22 @@ class PictureRestorer:
         self.averaged, self.smoothed = HAZE_RADIUS * form.haze, STEADY_RADIUS * options.steady
         self.on_gpu = device.type != "cpu"
         radius = form.frames // 2 + self.averaged + self.smoothed
+        if self.on_gpu:
+            clip = GPU_CLIP + 2 * radius
+        else:
+            clip = max(CLIP if self.smoothed or self.averaged else 1, 3 * radius)
         self.facts = Facts(
             name,
             weights,
             str(device),
             files=files,
-            clip=self._clip(radius),
+            clip=clip,
             overlap=2 * radius,
             radius=radius,
             cached=not self.smoothed,
             scale=form.scale,
             parallel=1 if self.on_gpu else 0,
         )
-
-    def _clip(self, radius: int) -> int:
-        if self.on_gpu:
-            return GPU_CLIP + 2 * radius
-        return max(CLIP, 3 * radius) if self.smoothed or self.averaged else max(1, 3 * radius)
 
     def clip_length(self, height: int, width: int) -> int:
         return self.facts.clip
@@ -236,9 +225,7 @@ class PictureRestorer:
         return self._restored(self._prepared(window, precision), [len(window) // 2])[0]
 
     def detail_changed(self, window: Tensor) -> float:
-        """Return the detail that the network alone changes in the middle frame of a scene (T, 3, H, W), in
-        grey levels.
-        """
+        """Return the detail, in grey levels, changed in the middle frame of a scene (T, 3, H, W)."""
         prepared, middle = self._prepared(window, None), len(window) // 2
         with torch.inference_mode(), all_bits(self.tiled.device, prepared.half):
             restored = self.tiled.restored(prepared, [middle]).clamp(0, 1)
@@ -314,9 +301,7 @@ def groups(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:
 
 
 def estimated_memory(network: torch.nn.Module) -> int:
-    """Return bytes per pixel at the peak of a network that doesn't state them: `MAPS` maps of its widest
-    convolution.
-    """
+    """Return bytes per pixel of a network that doesn't state them: `MAPS` maps of its widest convolution."""
     channels = [part.shape[0] for part in network.parameters() if part.dim() == 4]
     return 4 * MAPS * max(channels, default=3)
 
@@ -335,9 +320,7 @@ def enlarger(options: RestoreOptions) -> PictureRestorer:
 
 
 def picture_denoiser(options: RestoreOptions) -> PictureRestorer:
-    """Return the restorer of `denoise` by a network that sees whole frames. Raises OptionError for options of
-    others.
-    """
+    """Return the restorer of `denoise` by a network on frames. Raises OptionError for others' options."""
     if options.sigma != "auto" or options.quality != "default" or not options.match:
         raise OptionError(
             f"{options.model} estimates noise itself; remove `sigma` and `quality`, and match=False"

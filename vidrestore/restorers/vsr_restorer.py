@@ -83,9 +83,6 @@ class VsrRestorer:
         self.tile = options.tile
         self.most_tiles = MOST_TILES  # at once
         self._lock = Lock()
-        self._check_tiles()
-
-    def _check_tiles(self) -> None:
         if not self.recurrent and self.tile not in (None, SIDE):
             raise OptionError(
                 f"{self.facts.name} only knows tiles of {SIDE} pixels that share {OVERLAP}; leave `tile` out"
@@ -98,10 +95,15 @@ class VsrRestorer:
 
     @property
     def _pixel_memory(self) -> int:
-        """Bytes per pixel of the input that a network takes at its peak."""
-        if self.recurrent:
-            return pixel_memory(self.recurrent, self.facts.clip, uses_bf16(self.precision, self.device))
-        return RELEASED_MEMORY // RELEASED_BATCH // SIDE**2
+        """Bytes per pixel of the input that a network takes at its peak: a recurrent one for the states of a
+        clip, in bfloat16 or float32, and for what it holds while it makes one of them.
+
+        Measured at 320x180: 4.4 kB for 14 frames in bfloat16, 7.5 in float32; this gives 5.4 and 7.7.
+        """
+        if not self.recurrent:
+            return RELEASED_MEMORY // RELEASED_BATCH // SIDE**2
+        state = 5 if uses_bf16(self.precision, self.device) else 10
+        return self.recurrent.features * (self.facts.clip * state // 2 + 50)
 
     def clip_length(self, height: int, width: int) -> int:
         """See `AnyRestorer.clip_length`; frames in tiles wait for all their tiles, whole ones don't."""
@@ -134,14 +136,7 @@ class VsrRestorer:
         if not self.recurrent:
             return SIDE, SIDE
         pixels = self.budget // TILE_SHARE // self._pixel_memory
-        return tile_sides(
-            height,
-            width,
-            tile=self.tile,
-            pixels=pixels,
-            overlap=OVERLAP,
-            multiple=1,
-        )
+        return tile_sides(height, width, tile=self.tile, pixels=pixels, overlap=OVERLAP, multiple=1)
 
     def frames(self, clip: Tensor, keep: Bounds, *, precision: str | None = None) -> Iterator[Tensor]:
         """See `RgbRestorer.frames`."""
@@ -187,9 +182,13 @@ class VsrRestorer:
 
     @property
     def _frame_memory(self) -> int:
-        """Bytes per pixel of the input for each further frame that a recurrent network computes together."""
+        """Bytes per pixel of the input for each further frame that a recurrent network computes together.
+
+        Measured at 320x180 with seven of them: 0.50 kB in bfloat16, 0.41 in float32; this gives 0.77 and 1.3,
+        because a GPU keeps fp16 beside.
+        """
         assert self.recurrent
-        return frame_memory(self.recurrent, uses_bf16(self.precision, self.device))
+        return self.recurrent.features * (12 if uses_bf16(self.precision, self.device) else 20)
 
     def halve_batch(self) -> bool:
         """See `restorers.base.AnyRestorer.halve_batch`: fewer tiles."""
@@ -212,9 +211,7 @@ def recurrent_frames(network: VsrRecurrent, keep: Bounds, at_once: int, tiles: T
 
 
 def released_windows(network: VsrTransformer, keep: Bounds, tiles: Tensor) -> Tensor:
-    """Return frames [first, stop) of tiles (B, T, 3, 64, 64) by a released network, each from the window
-    around it: (B, T', 3, 256, 256).
-    """
+    """Return frames [first, stop) of tiles (B, T, 3, 64, 64), each from its window: (B, T', 3, 256, 256)."""
     restorer = VsrClip(network, tiles.transpose(0, 1))
     windows = (frame_window(at, tiles.shape[1], network.config.frames) for at in steps(range(*keep)))
     with torch.inference_mode():
@@ -239,22 +236,3 @@ def frame_window(at: int, count: int, frames: int) -> list[int]:
         return circled if 0 <= circled < count else reflected(index, count)
 
     return [place(index) for index in range(at - radius, at + radius + 1)]
-
-
-def pixel_memory(config: RecurrentConfig, frames: int, half: bool) -> int:
-    """Return the bytes per pixel of the input that a recurrent network takes at its peak for a clip of so
-    many frames: their states, in bfloat16 if `half`, and what it holds while it makes one of them.
-
-    Measured at 320x180: 4.4 kB for 14 frames in bfloat16, 7.5 in float32; this gives 5.4 and 7.7.
-    """
-    return config.features * (frames * (5 if half else 10) // 2 + 50)
-
-
-def frame_memory(config: RecurrentConfig, half: bool) -> int:
-    """Return the bytes per pixel of the input that a recurrent network takes at its peak for each further
-    frame that it computes together.
-
-    Measured at 320x180 with seven of them: 0.50 kB in bfloat16, 0.41 in float32; this gives 0.77 and 1.3,
-    because a GPU keeps fp16 beside.
-    """
-    return config.features * (12 if half else 20)

@@ -1,5 +1,5 @@
 """Operations on maps (B, C, H, W) of image networks, whole or in strips of rows: products and norms at every
-pixel, depthwise convolutions, pixels as tokens.
+pixel, depthwise convolutions, pixels as tokens; their weights.
 
 Maps are channels_last: the channels of a pixel are contiguous, so tokens are a view. A strip's data stays in
 the processor's cache, and bounds the memory.
@@ -7,11 +7,12 @@ the processor's cache, and bounds the memory.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 NORM_EPS = 1e-5
 # Values per thread in the widest map of a strip (4 MB in float32): the fastest of 2^17 to 2^21 on a core with
@@ -27,6 +28,11 @@ def in_one_piece() -> bool:
     return torch.is_grad_enabled()
 
 
+def weight(*shape: int, fan_in: int) -> nn.Parameter:
+    """Return a parameter with PyTorch's default initialisation: uniform within 1 / sqrt(fan_in) of 0."""
+    return nn.Parameter(torch.empty(shape).uniform_(-1, 1) / math.sqrt(fan_in))
+
+
 def tokens_of(maps: Tensor) -> Tensor:
     """Return (B, C, H, W) as tokens (B, H W, C), a view if the maps are channels_last."""
     return maps.permute(0, 2, 3, 1).flatten(1, 2)
@@ -38,9 +44,7 @@ def maps_of(tokens: Tensor, like: Tensor) -> Tensor:
 
 
 def pointwise(maps: Tensor, matrix: Tensor) -> Tensor:
-    """Multiply (B, C, H, W) by an (O, C) matrix at every pixel: a 1x1 convolution, which PyTorch computes
-    slowly on one thread.
-    """
+    """Multiply (B, C, H, W) by an (O, C) matrix at every pixel, faster than PyTorch's 1x1 convolution."""
     return maps_of(F.linear(tokens_of(maps), matrix), maps)
 
 
@@ -91,9 +95,7 @@ def spans(height: int, rows: int) -> list[Span]:
 
 
 def strip_spans(maps: Tensor, channels: int, least: int = 1) -> list[Span]:
-    """Return strips of (B, C, H, W) maps, of at least `least` rows, for computations with `channels`
-    channels.
-    """
+    """Return strips of (B, C, H, W) maps, of at least `least` rows, to compute `channels` channels."""
     budget = CPU_STRIP * torch.get_num_threads() if maps.device.type == "cpu" else GPU_STRIP
     return spans(maps.shape[2], max(least, budget // (channels * maps.shape[0] * maps.shape[3])))
 

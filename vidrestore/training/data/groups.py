@@ -13,7 +13,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from vidrestore.degrade import add_gaussian_noise
-from vidrestore.models.matching import Grid, fixed_positions, gather, matched_positions
+from vidrestore.models.grouping import origins_of, patches_at
+from vidrestore.models.matching import Grid, fixed_positions, matched_positions
 from vidrestore.training.config import DataConfig
 from vidrestore.training.data.batches import WHOLE, Share, Source, in_order
 from vidrestore.training.data.footage import Footage, Window
@@ -167,8 +168,9 @@ def _random_groups(
     """Return up to `count` groups (P, T, N) of a plane (T, H, W), matched in a guide of its size."""
     grid = Grid(plane.shape[1], plane.shape[2], patch, stride)
     positions = matched_positions(guide, grid) if matched else fixed_positions(len(plane), grid)
-    chosen = rng.permutation(positions.shape[1])[:count]
-    return gather(plane, positions[:, torch.from_numpy(chosen)], patch)
+    chosen = torch.from_numpy(rng.permutation(positions.shape[1])[:count])
+    origins = origins_of(positions[:, chosen], plane.shape[1], plane.shape[2])
+    return patches_at(plane.contiguous(), origins, patch)
 
 
 def held_out_groups(footage: Footage, config: DataConfig, patch: int, count: int) -> Tensor:
