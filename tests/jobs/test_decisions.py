@@ -66,7 +66,7 @@ def test_the_restorer_of_sr_is_loaded_for_the_input_that_was_measured(
         raise CheckpointError("enough")
 
     request = Request(
-        Source.of(tmp_path / "a.mkv"), Target.of(tmp_path / "b.mkv"), "sr", RestoreOptions(**chosen)
+        Source.of(tmp_path / "a.mkv"), Target.of(tmp_path / "b.mkv"), (Step("sr", RestoreOptions(**chosen)),)
     )
     with pytest.raises(CheckpointError, match="enough"), open_job(request, load):
         pass

@@ -16,7 +16,7 @@ from torch import Tensor
 from vidrestore.clips import Bounds
 from vidrestore.jobs import estimate
 from vidrestore.jobs.estimate import Encoding, Trial
-from vidrestore.jobs.request import Request, ignore
+from vidrestore.jobs.request import Request, Step, ignore
 from vidrestore.media.source import Source, Target
 from vidrestore.options import RestoreOptions
 from vidrestore.restorers.base import Facts
@@ -49,7 +49,7 @@ def estimated(folder: Path, restorer: Any, **options: Any) -> estimate.Estimate:
     source = folder / "in.mkv"
     write_video(source, FRAMES, "libx264", size=(32, 32))
     request = Request(
-        Source(str(source)), Target(str(folder / "out.mkv")), "denoise", RestoreOptions(**options)
+        Source(str(source)), Target(str(folder / "out.mkv")), (Step("denoise", RestoreOptions(**options)),)
     )
     found = estimate.estimate(request, lambda step: restorer, ignore)
     assert isinstance(found, estimate.Estimate)

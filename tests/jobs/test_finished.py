@@ -18,7 +18,7 @@ from vidrestore.errors import MediaError, OutputExistsError
 from vidrestore.files.atomic import Partial
 from vidrestore.jobs.batch import Batch
 from vidrestore.jobs.job import Job
-from vidrestore.jobs.request import Request
+from vidrestore.jobs.request import Request, Step
 from vidrestore.jobs.resume import ATTRIBUTE, WorkFolder
 from vidrestore.media.source import Source, Target
 from vidrestore.options import EncoderOptions, RestoreOptions
@@ -40,7 +40,7 @@ def films(tmp_path: Path) -> Path:
 
 def restore_all(folder: Path, **options: Any) -> list[Any]:
     """The summary of each film, or the message of its error."""
-    batch = Batch([str(folder)], None, IDENTITY, RestoreOptions(**options))
+    batch = Batch([str(folder)], None, [Step(IDENTITY, RestoreOptions(**options))])
     found: list[Any] = []
     for source in batch.sources:
         try:
@@ -203,7 +203,7 @@ SAME_VIDEO: dict[str, Any] = {
 
 
 def name(**options: Any) -> str:
-    return Request(Source("in.mkv"), Target("out.mkv"), "denoise", RestoreOptions(**options)).name
+    return Request(Source("in.mkv"), Target("out.mkv"), (Step("denoise", RestoreOptions(**options)),)).name
 
 
 def test_only_what_alters_the_video_asks_for_another_one():

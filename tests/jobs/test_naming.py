@@ -10,8 +10,8 @@ import pytest
 from vidrestore.errors import MediaError, OptionError
 from vidrestore.jobs.batch import Batch
 from vidrestore.jobs.naming import expand_sources, is_our_output, made_of_others, output_for
+from vidrestore.jobs.request import Step
 from vidrestore.media.source import Source, Target
-from vidrestore.options import RestoreOptions
 
 
 @pytest.fixture
@@ -129,7 +129,7 @@ def test_only_recursive_goes_below_a_folder_and_never_into_work_or_hidden_ones(t
 @pytest.mark.parametrize("given", [None, "out", "out/"])
 def test_outputs_are_beside_their_sources_or_in_the_same_folders_of_the_output(tree, monkeypatch, given):
     monkeypatch.chdir(tree.parent)
-    batch = Batch(["films"], given, "denoise", RestoreOptions(), recursive=True)
+    batch = Batch(["films"], given, [Step("denoise")], recursive=True)
     top = Path("out" if given else "films")
     names = ("a.denoised.mp4", "one/a.denoised.mp4", "one/two/b.denoised.mkv")
     assert [*map(str, batch.outputs.values())] == [str(top / name) for name in names]
@@ -140,11 +140,11 @@ def test_folders_below_several_inputs_are_made_again_in_one_output(tree, tmp_pat
     (tmp_path / "more" / "three").mkdir(parents=True)
     (tmp_path / "more" / "three" / "d.mov").touch()
     sources, out = [f"{tree}/one", f"{tmp_path}/more"], f"{tmp_path}/out"
-    batch = Batch(sources, out, "denoise", RestoreOptions(), recursive=True)
+    batch = Batch(sources, out, [Step("denoise")], recursive=True)
     expected = ["a.denoised.mp4", "two/b.denoised.mkv", "three/d.denoised.mov"]
     assert [*map(str, batch.outputs.values())] == [f"{out}/{name}" for name in expected]
     (tmp_path / "more" / "a.mp4").touch()
-    batch = Batch(sources, out, "denoise", RestoreOptions(), recursive=True)
+    batch = Batch(sources, out, [Step("denoise")], recursive=True)
     with pytest.raises(OptionError, match=r"one/a\.mp4: .*more/a\.mp4 would become .*out/a\.denoised"):
         batch.request(f"{tree}/one/a.mp4")
     assert batch.request(f"{tmp_path}/more/three/d.mov").output.path.name == "d.denoised.mov"
@@ -154,22 +154,22 @@ def test_folders_below_several_inputs_are_made_again_in_one_output(tree, tmp_pat
 def test_a_name_without_a_suffix_is_a_folder_for_folders_patterns_and_several(tree, monkeypatch, sources):
     monkeypatch.chdir(tree)
     (tree / "one" / "a.mov").touch()
-    outputs = Batch(sources, "clean", "denoise", RestoreOptions()).outputs.values()
+    outputs = Batch(sources, "clean", [Step("denoise")]).outputs.values()
     assert {str(Path(output).parent) for output in outputs} == {"clean"}
     with pytest.raises(OptionError, match="several inputs can't"):
-        Batch(["a.mp4", "one/a.mov"], "clean.mp4", "denoise", RestoreOptions())
+        Batch(["a.mp4", "one/a.mov"], "clean.mp4", [Step("denoise")])
 
 
 def test_an_output_that_keeps_its_sources_suffix_is_left_out_beside_it(tree):
     (tree / "tape.avi").touch()
     (tree / "tape.avi.denoised.mkv").touch()
     named = [f"{tree}/tape.avi", f"{tree}/tape.avi.denoised.mkv"]
-    assert Batch(named, None, "denoise", RestoreOptions()).sources == named[:1]
+    assert Batch(named, None, [Step("denoise")]).sources == named[:1]
 
 
 def test_an_output_folder_that_is_a_file_is_refused(tree):
     with pytest.raises(MediaError, match="this folder for the outputs can't be made"):
-        Batch([str(tree)], f"{tree}/a.mp4", "denoise", RestoreOptions(), recursive=True)
+        Batch([str(tree)], f"{tree}/a.mp4", [Step("denoise")], recursive=True)
 
 
 def test_empty_names_are_refused():

@@ -26,7 +26,7 @@ from vidrestore.jobs import frame_progress
 from vidrestore.jobs import job as jobs
 from vidrestore.jobs.batch import Batch
 from vidrestore.jobs.check import open_job
-from vidrestore.jobs.request import Request
+from vidrestore.jobs.request import Request, Step
 from vidrestore.jobs.run import restore_request
 from vidrestore.media.reader import VideoReader
 from vidrestore.media.segment_file import SegmentWriter
@@ -53,7 +53,7 @@ class Overflowing(Fake):
 
 def restore_with(restorer: Any, source: Path, output: Path, **options: Any) -> vidrestore.Summary:
     chosen = RestoreOptions(encoder=LOSSLESS, scene_detect=False, **options)
-    request = Request(Source(str(source)), Target(str(output)), "denoise", chosen)
+    request = Request(Source(str(source)), Target(str(output)), (Step("denoise", chosen),))
     return restore_request(request, lambda _: restorer)
 
 
@@ -80,7 +80,7 @@ def test_any_range_gives_the_frames_of_the_whole_run(tmp_path):
     restore_with(Fake(), source, output, sigma=5)
     whole = [(pts, planes) for pts, _, planes in pictures(output)]
     options = RestoreOptions(sigma=5, encoder=LOSSLESS, scene_detect=False)
-    request = Request(Source(str(source)), Target(str(tmp_path / "other.mkv")), "denoise", options)
+    request = Request(Source(str(source)), Target(str(tmp_path / "other.mkv")), (Step("denoise", options),))
     with open_job(request, lambda _: Fake()) as job:
         jobs.plan_source(job)
         for first, stop in [(0, 1), (0, 6), (0, 23), (5, 7), (10, 18), (22, 23), (6, 23)]:
@@ -93,7 +93,7 @@ def test_the_plan_pass_and_the_restoration_come_to_the_same_plan(tmp_path):
     source = tmp_path / "in.mkv"
     write_video(source, 23)
     plans = []
-    request = Request(Source(str(source)), Target(str(tmp_path / "out.mkv")), "denoise")
+    request = Request(Source(str(source)), Target(str(tmp_path / "out.mkv")), (Step("denoise"),))
     for work in (jobs.plan_source, lambda job: list(job.restored())):
         with open_job(request, lambda _: Fake()) as job:
             work(job)
@@ -197,7 +197,7 @@ def test_a_batch_loads_its_model_once_and_names_its_outputs(tmp_path, monkeypatc
     monkeypatch.setattr(
         "vidrestore.restorers.base.load_restorer", lambda task, options: loaded.append(task) or Fake()
     )
-    batch = Batch([str(folder)], f"{tmp_path}/out/", "denoise", RestoreOptions())
+    batch = Batch([str(folder)], f"{tmp_path}/out/", [Step("denoise")])
     assert [batch.restore(source).frames for source in batch.sources] == [3, 3]
     assert loaded == ["denoise"]
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["a.denoised.mkv", "b.denoised.mkv"]
@@ -205,7 +205,7 @@ def test_a_batch_loads_its_model_once_and_names_its_outputs(tmp_path, monkeypatc
 
 def test_names_that_clash_keep_their_suffixes(tmp_path):
     sources = [f"{tmp_path}/a.{suffix}" for suffix in ("ts", "avi", "mp4")]
-    outputs = Batch(sources, None, "denoise", RestoreOptions()).outputs.values()
+    outputs = Batch(sources, None, [Step("denoise")]).outputs.values()
     names = [target.path.name for target in outputs]
     assert names == ["a.ts.denoised.mkv", "a.avi.denoised.mkv", "a.denoised.mp4"]
 

@@ -29,7 +29,7 @@ from vidrestore.events import Event, Planned, Warned
 from vidrestore.files.atomic import Partial
 from vidrestore.jobs import segmented
 from vidrestore.jobs.check import open_job
-from vidrestore.jobs.request import Request, ignore
+from vidrestore.jobs.request import Request, Step, ignore
 from vidrestore.jobs.resume import VERSION, DifferentJobError, WorkFolder
 from vidrestore.jobs.run import restore_request
 from vidrestore.jobs.segmented import Segment, SegmentedWork, consecutive, segments_of
@@ -65,7 +65,7 @@ def restore(
 
 def request_of(source: Path, output: Path, **options: Any) -> Request:
     chosen = RestoreOptions(**{"encoder": FFV1, "sigma": 5} | options)
-    return Request(Source(str(source)), Target(str(output)), "denoise", chosen)
+    return Request(Source(str(source)), Target(str(output)), (Step("denoise", chosen),))
 
 
 def stop_after(monkeypatch: pytest.MonkeyPatch, segments: int, frames: int = 3) -> None:

@@ -280,10 +280,12 @@ def test_a_preview_begins_at_the_time_given(tmp_path):
 @pytest.mark.usefixtures("identity")
 def test_a_dry_run_plans_the_part_and_its_plan_says_which(tmp_path):
     from vidrestore.jobs.batch import Batch
+    from vidrestore.jobs.request import Step
 
     source = long_video(tmp_path / "in.mkv")
     events: list[Event] = []
-    batch = Batch([str(source)], None, "denoise", RestoreOptions(start=Fraction(12), duration=Fraction(2)))
+    options = RestoreOptions(start=Fraction(12), duration=Fraction(2))
+    batch = Batch([str(source)], None, [Step("denoise", options)])
     found = batch.estimate(str(source), events.append)
     assert (found.frames, found.plan.span) == (4, Span(12100, 14000))
     assert [event.frames for event in events if isinstance(event, Planned)] == [4]

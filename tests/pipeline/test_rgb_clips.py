@@ -25,7 +25,7 @@ from vidrestore.frames import PixelFormat, VideoInfo
 from vidrestore.jobs.batch import Batch
 from vidrestore.jobs.check import open_job
 from vidrestore.jobs.job import plan_source
-from vidrestore.jobs.request import Request
+from vidrestore.jobs.request import Request, Step
 from vidrestore.jobs.run import restore_request
 from vidrestore.media.reader import VideoReader
 from vidrestore.media.source import Source, Target
@@ -245,7 +245,9 @@ def test_any_range_of_a_plan_gives_the_frames_of_the_whole_run(tmp_path, weights
     )
     vidrestore.restore(source, output, task=task, options=options)
     _, times, whole = read(output)
-    with open_job(Request(Source(str(source)), Target(str(tmp_path / "other.mkv")), task, options)) as job:
+    with open_job(
+        Request(Source(str(source)), Target(str(tmp_path / "other.mkv")), (Step(task, options),))
+    ) as job:
         plan_source(job)
         assert len(job.plan.timeline.clips) == 3
         count = len(times)
@@ -301,8 +303,7 @@ def test_a_frame_beyond_half_precision_is_restored_again_in_fp32(tmp_path, weigh
     request = Request(
         Source(str(tmp_path / "in.mkv")),
         Target(str(tmp_path / "out.mkv")),
-        "dehaze",
-        RestoreOptions(encoder=LOSSLESS),
+        (Step("dehaze", RestoreOptions(encoder=LOSSLESS)),),
     )
     if hopeless:
         with pytest.raises(
@@ -349,7 +350,7 @@ def test_a_preview_shows_both_halves_by_one_matrix_and_tags_it(tmp_path, weights
     # BT.601, as 192 lines without a tag are; 768 lines would be BT.709
     write_planes(tmp_path / "in.mkv", red)
     options = RestoreOptions(model=weights["doubling"], device="cpu", encoder=LOSSLESS, threads=1)
-    batch = Batch([str(tmp_path / "in.mkv")], None, "sr", options, suffix="preview")
+    batch = Batch([str(tmp_path / "in.mkv")], None, [Step("sr", options)], suffix="preview")
     batch.preview(str(tmp_path / "in.mkv"), Fraction(1))
     video, _, planes = read(tmp_path / "in.preview.mkv")
     assert (video.width, video.height, video.colour.matrix) == (2 * 4 * 64, 4 * 192, 1)
@@ -373,7 +374,6 @@ def test_a_dry_run_tries_the_encoder_at_the_size_of_the_output(tmp_path, weights
     batch = Batch(
         [str(tmp_path / "in.mkv")],
         None,
-        "sr",
-        RestoreOptions(model=weights["doubling"], device="cpu", threads=1),
+        [Step("sr", RestoreOptions(model=weights["doubling"], device="cpu", threads=1))],
     )
     assert batch.estimate(str(tmp_path / "in.mkv")).size > 5 * 16 * 36 * 28 / 8

@@ -18,7 +18,7 @@ from vidrestore.cli.app import app
 from vidrestore.errors import MediaError, OptionError
 from vidrestore.events import Event, Finished, Progressed, Warned
 from vidrestore.jobs.batch import Batch
-from vidrestore.jobs.request import Request
+from vidrestore.jobs.request import Request, Step
 from vidrestore.options import EncoderOptions, RestoreOptions
 from vidrestore.scale import multi_device
 from vidrestore.scale.multi_device import DeviceProcesses, Helper, HelperError, Outcome, devices_of
@@ -32,7 +32,7 @@ FRAMES = 300
 @pytest.fixture(scope="module")
 def whole(film: Path) -> bytes:
     output = film.with_name("whole.mkv")
-    Batch([str(film)], str(output), IDENTITY, OPTIONS).restore(str(film))
+    Batch([str(film)], str(output), [Step(IDENTITY, OPTIONS)]).restore(str(film))
     return output.read_bytes()
 
 
@@ -74,7 +74,10 @@ def two() -> Iterator[Two]:
 
 def restore(film: Path, output: Path, helpers: Any, told: list[Event] | None = None, **options: Any) -> Any:
     batch = Batch(
-        [str(film)], str(output), IDENTITY, replace(OPTIONS, **options), way=multi_device.WithHelpers(helpers)
+        [str(film)],
+        str(output),
+        [Step(IDENTITY, replace(OPTIONS, **options))],
+        way=multi_device.WithHelpers(helpers),
     )
     return batch.restore(str(film), (lambda event: None) if told is None else told.append)
 

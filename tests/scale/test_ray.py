@@ -24,7 +24,7 @@ from vidrestore.cli.app import app
 from vidrestore.errors import MediaError, OptionError
 from vidrestore.events import Event, Progressed, Warned
 from vidrestore.jobs.batch import Batch
-from vidrestore.jobs.request import Request
+from vidrestore.jobs.request import Request, Step
 from vidrestore.jobs.resume import WorkFolder
 from vidrestore.media.source import Source, Target
 from vidrestore.options import EncoderOptions, RestoreOptions
@@ -47,7 +47,7 @@ def test_without_ray_the_command_says_how_to_get_it(tmp_path, monkeypatch):
 
 def test_what_a_helper_cannot_do_for_a_good_reason_comes_back_as_it_is(tmp_path):
     request = Request(
-        Source(str(tmp_path / "none.mkv")), Target(str(tmp_path / "out.mkv")), IDENTITY, OPTIONS
+        Source(str(tmp_path / "none.mkv")), Target(str(tmp_path / "out.mkv")), (Step(IDENTITY, OPTIONS),)
     )
     found = Helper(Shard(1, 2)).restore(request)
     assert isinstance(found, MediaError) and "none.mkv" in str(found)
@@ -70,7 +70,7 @@ def film(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def whole(film: Path) -> bytes:
     output = film.with_name("whole.mkv")
-    Batch([str(film)], str(output), IDENTITY, OPTIONS).restore(str(film))
+    Batch([str(film)], str(output), [Step(IDENTITY, OPTIONS)]).restore(str(film))
     return output.read_bytes()
 
 
@@ -90,7 +90,7 @@ def actors() -> Iterator[RayActors]:
 
 def restore(film: Path, output: Path, helpers: Any) -> tuple[Any, list[Event]]:
     told: list[Event] = []
-    batch = Batch([str(film)], str(output), IDENTITY, OPTIONS, way=WithHelpers(helpers))
+    batch = Batch([str(film)], str(output), [Step(IDENTITY, OPTIONS)], way=WithHelpers(helpers))
     return batch.restore(str(film), told.append), told
 
 

@@ -20,7 +20,7 @@ from written_videos import pictures
 from vidrestore.errors import MediaError, OptionError, OutputExistsError
 from vidrestore.files import locks
 from vidrestore.jobs.batch import Batch
-from vidrestore.jobs.request import check_files
+from vidrestore.jobs.request import Step, check_files
 from vidrestore.jobs.resume import WorkFolder
 from vidrestore.jobs.segmented import Segment, SegmentedWork
 from vidrestore.media.reader import VideoReader
@@ -59,7 +59,7 @@ def shards(
 
 def as_shard(film: Path, output: Path, **options: Any) -> Batch:
     way = AsShard(Shard(1, 2))
-    return Batch([str(film)], str(output), "<identity>", RestoreOptions(**options), way=way)
+    return Batch([str(film)], str(output), [Step("<identity>", RestoreOptions(**options))], way=way)
 
 
 def is_alone(output: Path, whole: bytes) -> bool:
@@ -214,7 +214,7 @@ def test_of_a_folder_with_a_name_clash_that_pair_alone_fails(tmp_path, way):
     for source in sources:
         source.parent.mkdir(exist_ok=True)
         write_video(source, 3)
-    batch = Batch(list(map(str, sources)), f"{tmp_path}/out/", "<identity>", RestoreOptions(), way=way)
+    batch = Batch(list(map(str, sources)), f"{tmp_path}/out/", [Step("<identity>")], way=way)
     for source in sources[:2]:
         with pytest.raises(OptionError, match=r"a\.mkv would become .*, too; restore them one at a time"):
             batch.restore(str(source))
@@ -254,7 +254,7 @@ def test_a_video_that_gets_its_name_while_a_shard_begins_is_done(film, tmp_path,
 
     def named_just_now(*files: Any, **options: Any) -> None:
         monkeypatch.setattr("vidrestore.jobs.check.check_files", check_files)
-        Batch([str(film)], str(output), "<identity>", RestoreOptions()).restore(str(film))
+        Batch([str(film)], str(output), [Step("<identity>")]).restore(str(film))
         check_files(*files, **options)
 
     monkeypatch.setattr("vidrestore.jobs.check.check_files", named_just_now)

@@ -268,9 +268,7 @@ def _batch(sources: list[str], run: RunOptions, given: list[tuple[str, RestoreOp
     return Batch(
         sources,
         run.output,
-        steps[0].task,
-        steps[0].options,
-        later=steps[1:],
+        steps,
         suffix=PREVIEW if run.preview else None,
         recursive=run.recursive,
         photos=run.photos,
@@ -322,11 +320,12 @@ def _restore(batch: Batch, source: str, run: RunOptions, on_event: Listener) -> 
         if not ask(f"{source}: {error.found}", "Discard it and start over?"):
             raise
         on_event(Warned(source, f"{error.found}; it was discarded"))
-    before, batch.options = batch.options, replace(batch.options, restart=True)
+    before = first, *later = batch.steps
+    batch.steps = (replace(first, options=replace(first.options, restart=True)), *later)
     try:
         return batch.restore(source, on_event)
     finally:
-        batch.options = before
+        batch.steps = before
 
 
 def estimate_lines(found: Estimate) -> Iterator[str]:

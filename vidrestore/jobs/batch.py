@@ -54,11 +54,10 @@ class Batch:
     """The videos and photos that `sources` (files, folders, patterns) name, each with its output; `output` is
     a folder if there are several; a name without a suffix is one, too, unless one file is the source.
 
-    `later` are steps after that of `task`. `suffix` is what a default name gets: in.mp4 -> in.SUFFIX.mp4, by
-    default the task's. `recursive` goes into folders below the given ones; the folder `output` then gets the
-    same folders. `photos`: pictures in folders and patterns are restored one by one, not as frames. `way` is
-    how the work is shared. `left_out` are named videos that were made from other ones of the batch, `notes`
-    sentences about what else was found.
+    `suffix` is what a default name gets: in.mp4 -> in.SUFFIX.mp4, by default the steps'. `recursive` goes
+    into folders below the given ones; the folder `output` then gets the same folders. `photos`: pictures in
+    folders and patterns are restored one by one, not as frames. `way` is how the work is shared. `left_out`
+    are named videos that were made from other ones of the batch, `notes` sentences about what else was found.
     Folders for the outputs are made; those that are still empty are removed by `close`.
 
     Models are loaded when the first video needs them and kept for the others. Raises OptionError or
@@ -69,16 +68,14 @@ class Batch:
         self,
         sources: Sequence[str],
         output: str | None,
-        task: str,
-        options: RestoreOptions,
+        steps: Sequence[Step],
         *,
-        later: Sequence[Step] = (),
         suffix: str | None = None,
         recursive: bool = False,
         photos: bool = False,
         way: Way | None = None,
     ) -> None:
-        self.task, self.options, self.later = task, options, tuple(later)
+        self.steps = tuple(steps)
         self._load, self._way = LoadedSteps(), way or Way()
         given = [Source(name) for name in sources]
         found = expand_sources(given, recursive=recursive, photos=photos)
@@ -90,8 +87,7 @@ class Batch:
         if output and many and not Target(output).is_pipe:
             output = os.path.join(output, "")  # a folder, there or not
         several = len(found) > 1
-        steps = (Step(task, options), *self.later)
-        suffix = suffix or ".".join(suffix_of(step.task, step.options) for step in steps)
+        suffix = suffix or ".".join(suffix_of(step.task, step.options) for step in self.steps)
         self._bad: dict[str, MediaError] = {}
         self.outputs: dict[str, Target] = {}
         naming = {}
@@ -125,7 +121,12 @@ class Batch:
             )
         if self.options.overwrite:  # else an existing file is refused, or left alone
             refuse_sources(self.outputs[source].existing().values(), self.files)
-        return Request(self._sources[source], self.outputs[source], self.task, self.options, self.later)
+        return Request(self._sources[source], self.outputs[source], self.steps)
+
+    @property
+    def options(self) -> RestoreOptions:
+        """The options of the first step, with those that concern files."""
+        return self.steps[0].options
 
     @cached_property
     def files(self) -> tuple[str, ...]:
@@ -143,7 +144,7 @@ class Batch:
     @property
     def tasks(self) -> str:
         """The names of all tasks, for messages."""
-        return ", ".join([self.task, *(step.task for step in self.later)])
+        return ", ".join(step.task for step in self.steps)
 
     def loader(self, source: str, on_event: Listener) -> StepLoader:
         """Return a function that returns the restorer of a step, with an event if it must be loaded first."""

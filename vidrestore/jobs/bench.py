@@ -123,9 +123,9 @@ def bench(
         if source is None:
             write_video(video, *size, frames)
         began = time.perf_counter()
-        restorer = load_step(Step(task, options))
+        restorer = load_step(step := Step(task, options))
         loading = time.perf_counter() - began
-        request = Request(Source(video), Target(output), task, options)
+        request = Request(Source(video), Target(output), (step,))
         summary, whole = _timed("whole", 1, lambda: restore_request(request, lambda _: restorer))
         whole = Stage("whole", whole.cpu / summary.frames, summary.seconds / summary.frames)
         memory = peak_memory()

@@ -83,7 +83,7 @@ def nothing_to_do(request: Request, on_event: Listener, *, own: int | None = Non
         except OutputExistsError as error:
             raise OutputExistsError(f"{error}; `skip_existing` leaves it alone") from None
         return None
-    on_event(Started(*request.names, request.task, device=options.device))
+    on_event(Started(*request.names, request.steps[0].task, device=options.device))
     return announced(Summary.of_marker(request, before, own=own or 0), on_event)
 
 

@@ -81,7 +81,7 @@ class Restorer:
         options: RestoreOptions | None = None,
         **overrides: Any,
     ) -> None:
-        self.task, self.options = task, chosen_options(RestoreOptions, options, overrides)
+        self.options = chosen_options(RestoreOptions, options, overrides)
         self._step, self._loaded = Step(task, self.options), LoadedSteps()
         self._loaded(self._step)
         self._at_work, self._cancelled = threading.Lock(), threading.Event()
@@ -109,7 +109,7 @@ class Restorer:
         """Restore an array, a tensor, a file or an iterable of frames."""
         if isinstance(source, str | os.PathLike):
             with self._working(on_event) as listen:
-                request = request_for(source, output, self.task, self.options)
+                request = request_for(source, output, self._step)
                 return restore_request(request, self._loaded, listen)
         if not isinstance(source, Iterable) or isinstance(source, bytes):
             raise OptionError(

@@ -40,16 +40,16 @@ def preview(request: Request, seconds: Fraction, load: StepLoader, on_event: Lis
 
     Raises VidRestoreError as `vidrestore.restore` does.
     """
-    (source, output), options = request.names, request.options
+    source, output = request.names
     if request.is_piped:
         raise OptionError("`preview` needs a file to read and a file to write, not a pipe")
-    video_only = replace(request, options=replace(options, drop=EVERY_KIND))
+    video_only = request.with_options(partial(replace, drop=EVERY_KIND))
     with check(video_only, load, on_event, find=partial(_span, seconds), locks=False) as job:
         if isinstance(job, Summary):
             return job
         job.begin(on_event)
         began = time.monotonic()
-        count, warnings = _write_pairs(job, options.drop)
+        count, warnings = _write_pairs(job, request.options.drop)
         job.warn(warnings, on_event)
         damage = damage_summary(job.damage)
     summary = Summary(

@@ -30,7 +30,7 @@ from vidrestore.jobs.check import check
 from vidrestore.jobs.frame_progress import peak_memory
 from vidrestore.jobs.in_memory import restore_frames
 from vidrestore.jobs.job import Job
-from vidrestore.jobs.request import Request
+from vidrestore.jobs.request import Request, Step
 from vidrestore.jobs.run import restore
 from vidrestore.media.encoder_table import ENCODERS
 from vidrestore.media.encoding import opens
@@ -195,7 +195,7 @@ def speed(card: Card, device: str, size: tuple[int, int], frames: int) -> tuple[
         on_gpu = torch_device(device).type == "cuda"
         restorer = load_restorer(card.task, options)
         output = Target(str(Path(folder) / "output.mkv"))
-        request = Request(Source(video), output, card.task, options)
+        request = Request(Source(video), output, (Step(card.task, options),))
         with check(request, lambda _: restorer, locks=False) as job:
             assert isinstance(job, Job)
             if on_gpu:

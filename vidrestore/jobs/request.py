@@ -71,19 +71,16 @@ def check_steps(steps: Sequence[Step]) -> None:
 
 @dataclass(frozen=True)
 class Request:
-    """Restore the video `source` into `output`; either may be a pipe. `later` are the steps after the first
-    one, which is `task` with its `options`.
-    """
+    """Restore the video `source` into `output` by one or several steps; either may be a pipe."""
 
     source: Source
     output: Target
-    task: str
-    options: RestoreOptions = field(default_factory=RestoreOptions)
-    later: tuple[Step, ...] = ()
+    steps: tuple[Step, ...]
 
     @property
-    def steps(self) -> tuple[Step, ...]:
-        return (Step(self.task, self.options), *self.later)
+    def options(self) -> RestoreOptions:
+        """The options of the first step, with those that concern files."""
+        return self.steps[0].options
 
     @property
     def tasks(self) -> str:
@@ -92,8 +89,7 @@ class Request:
 
     def with_options(self, change: Callable[[RestoreOptions], RestoreOptions]) -> Request:
         """Return the same request with the options of every step changed."""
-        first, *later = (replace(step, options=change(step.options)) for step in self.steps)
-        return replace(self, options=first.options, later=tuple(later))
+        return replace(self, steps=tuple(replace(step, options=change(step.options)) for step in self.steps))
 
     @property
     def names(self) -> tuple[str, str]:
@@ -109,14 +105,14 @@ class Request:
         """Return True if parts of it can be restored by themselves: not with pipes, nor if the noise of a
         later step is to be measured on frames that aren't there before.
         """
-        return not self.is_piped and not any(step.measures_noise for step in self.later)
+        return not self.is_piped and not any(step.measures_noise for step in self.steps[1:])
 
     @property
     def name(self) -> str:
         """A short name for the tasks and the options that alter the file, the same for any source."""
         scopes: tuple[Scope, ...] = ("pixels", "file", "streams")
         names = [digest({"task": step.task} | plain_options(step.options, *scopes)) for step in self.steps]
-        return digest({"steps": names}) if self.later else names[0]
+        return digest({"steps": names}) if len(names) > 1 else names[0]
 
 
 def plain_options(options: RestoreOptions, *scopes: Scope) -> dict[str, Any]:

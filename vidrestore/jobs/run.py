@@ -21,7 +21,7 @@ from vidrestore.files.atomic import Partial, remove_partials
 from vidrestore.files.regular import write_problem
 from vidrestore.jobs.check import check, nothing_to_do, open_job
 from vidrestore.jobs.naming import output_for, suffix_of
-from vidrestore.jobs.request import Request, StepLoader, ignore
+from vidrestore.jobs.request import Request, Step, StepLoader, ignore
 from vidrestore.jobs.resume import WorkFolder, mark
 from vidrestore.jobs.summary import Summary, announced
 from vidrestore.media.source import PIPE, Source, Target, standard_input
@@ -54,17 +54,16 @@ def restore(
     logged, by the logger `vidrestore`.
     """
     chosen = chosen_options(RestoreOptions, options, overrides)
-    return restore_request(request_for(source, output, task, chosen), on_event=Logged(on_event or ignore))
+    request = request_for(source, output, Step(task, chosen))
+    return restore_request(request, on_event=Logged(on_event or ignore))
 
 
-def request_for(
-    source: str | os.PathLike[str], output: str | os.PathLike[str] | None, task: str, options: RestoreOptions
-) -> Request:
+def request_for(source: str | os.PathLike[str], output: str | os.PathLike[str] | None, step: Step) -> Request:
     """Return the request for a file, whose output by default is beside it."""
-    known = Source.of(source)
-    target = output_for(known, None if output is None else Target.of(output).name, suffix_of(task, options))
+    known, suffix = Source.of(source), suffix_of(step.task, step.options)
+    target = output_for(known, None if output is None else Target.of(output).name, suffix)
     target.make_folder()
-    return Request(known, target, task, options)
+    return Request(known, target, (step,))
 
 
 def restore_request(
