@@ -23,7 +23,7 @@ from vidrestore.cli.inputs import run_each, stops_cleanly
 from vidrestore.errors import MediaError, OptionError
 from vidrestore.event_log import result_of
 from vidrestore.events import Event, Failed, Finished, Planned, Progressed, Started, Warned
-from vidrestore.jobs import frame_progress
+from vidrestore.jobs import summary
 from vidrestore.weights import Card, manifest, write_manifest
 
 
@@ -274,7 +274,7 @@ def test_the_last_line_says_how_much_a_task_on_pictures_changed(mean, words):
 
 def test_a_stage_is_shown_at_once_and_the_time_left_once_a_clip_is_done(monkeypatch):
     clock = [0.0]
-    monkeypatch.setattr(frame_progress.time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(summary.time, "monotonic", lambda: clock[0])
     events: list[Progressed] = []
 
     def frames() -> Iterator[int]:
@@ -283,7 +283,7 @@ def test_a_stage_is_shown_at_once_and_the_time_left_once_a_clip_is_done(monkeypa
             clock[0] = 10.0 + 0.25 * number if number < 20 else 30.0
             yield number
 
-    list(frame_progress.counted(frames(), "a.mp4", 41, "restore", events.append))  # 41, says the container
+    list(summary.counted(frames(), "a.mp4", 41, "restore", events.append))  # 41, says the container
     assert events[0] == replace(events[0], done=0, total=41, seconds=0.0, settled=False)
     early = {event.done: event.eta for event in events if event.done < 20}
     assert early[1] is None

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from vidrestore.files.checked_json import (
+from vidrestore.files.regular import (
     COUNT,
     DEEPEST,
     Row,

@@ -55,7 +55,7 @@ def claim(folder: Path, name: str, owner: dict[str, Any], silent: float = 0.0) -
 
 def dead_process() -> dict[str, Any]:
     """A process of this machine that was killed, whose number may be that of another by now."""
-    code = f"import sys; sys.path[:] = {sys.path!r}; from vidrestore.files import locks, checked_json as c; "
+    code = f"import sys; sys.path[:] = {sys.path!r}; from vidrestore.files import locks, regular as c; "
     code += "print(c.json.dumps(locks.this_process()))"
     return dict(
         json.loads(subprocess.run([sys.executable, "-c", code], capture_output=True, check=True).stdout)

@@ -22,8 +22,8 @@ from vidrestore.models.mb_taylorformer import MBTaylorFormer
 from vidrestore.noise.meter import NoiseMeter
 from vidrestore.options import EncoderOptions, RestoreOptions
 from vidrestore.pipeline.clip_restorer import ClipRestorer
+from vidrestore.pipeline.conversions import Sent, Uploads
 from vidrestore.pipeline.plan import Clip
-from vidrestore.pipeline.transfers import Sent, Uploads
 from vidrestore.restorers.base import load_restorer
 from vidrestore.restorers.devices import all_bits, device_name, half_type, torch_device, uses_bf16
 

@@ -29,10 +29,10 @@ from written_videos import (
 )
 
 from vidrestore.errors import MediaError, OutputExistsError
-from vidrestore.files.matroska import display_size
 from vidrestore.frames import Frame
 from vidrestore.media import muxer
 from vidrestore.media.encoding import full_duration
+from vidrestore.media.matroska import display_size
 from vidrestore.media.probe import probe
 from vidrestore.media.source import Target
 from vidrestore.media.stream_copier import StreamCopier

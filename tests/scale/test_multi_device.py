@@ -87,7 +87,7 @@ def warnings(told: list[Event]) -> list[str]:
 
 
 def test_several_processes_make_the_file_of_one(film, whole, two, tmp_path, monkeypatch):
-    monkeypatch.setattr("vidrestore.jobs.frame_progress.PROGRESS_SECONDS", 0.0)
+    monkeypatch.setattr("vidrestore.jobs.summary.PROGRESS_SECONDS", 0.0)
     for name in ("a.mkv", "b.mkv"):
         told: list[Event] = []
         summary = restore(film, tmp_path / name, two, told)

@@ -18,7 +18,7 @@ from pair_runs import pair_run
 from training_runs import RecordedEvents, tiny_run
 
 from vidrestore.errors import CheckpointError, ConfigError, VidRestoreError
-from vidrestore.files.stopping import interrupts_held
+from vidrestore.files.atomic import interrupts_held
 from vidrestore.training import checkpoints, loop
 from vidrestore.training.checkpoints import write_checkpoint
 from vidrestore.training.loop import Run, train

@@ -3,7 +3,7 @@
 The first signal raises KeyboardInterrupt in the main thread, and every `with` and `finally` on the way out
 cleans up: threads (`pipeline.chain`), unfinished files (`files.atomic`), the work folder
 (`jobs.run.warn_if_stopped` reports its content), the checkpoint of a training run. Steps that must not be
-interrupted are protected by `files.stopping`. The exit code is 130. The second signal ends the process.
+interrupted are protected by `files.atomic`. The exit code is 130. The second signal ends the process.
 """
 
 from __future__ import annotations

@@ -33,13 +33,12 @@ from vidrestore.files.atomic import write_whole
 from vidrestore.frames import Frame, VideoInfo
 from vidrestore.jobs.check import reader_of
 from vidrestore.jobs.summary import Summary
-from vidrestore.media.reader import VideoReader
+from vidrestore.media.reader import VideoReader, find_span
 from vidrestore.models.grouping import origins_of, patches_at
 from vidrestore.models.matching import Grid, matched_positions
 from vidrestore.noise import NoiseEstimator
 from vidrestore.options import EncoderOptions, RestoreOptions, changed_values
 from vidrestore.pipeline.conversions import enlarged_frame
-from vidrestore.pipeline.excerpt import find_span
 
 SAMPLES = 4  # starts of the video that the page shows
 SAMPLE_FRAMES = 10  # consecutive frames at each start that are measured

@@ -30,8 +30,7 @@ from types import NoneType
 from typing import Any
 
 from vidrestore.errors import MediaError
-from vidrestore.files.checked_json import parse_object
-from vidrestore.files.regular import create_new, open_regular, write_problem
+from vidrestore.files.regular import create_new, open_regular, parse_object, write_problem
 
 # Seconds without a touch after which a process on another machine counts as dead: network file systems may
 # show the state of a minute ago.

@@ -14,11 +14,10 @@ from vidrestore.frames import VideoInfo
 from vidrestore.jobs.request import Request, StepLoader, check_files, ignore
 from vidrestore.jobs.resume import WorkFolder, done_before, finished_before, named_output
 from vidrestore.jobs.summary import Summary, announced
-from vidrestore.media.reader import PIPE_DEINTERLACED, VideoReader
+from vidrestore.media.reader import PIPE_DEINTERLACED, VideoReader, find_span
 from vidrestore.media.source import Source
 from vidrestore.media.span import Span
 from vidrestore.options import RestoreOptions
-from vidrestore.pipeline.excerpt import find_span
 
 if TYPE_CHECKING:
     from vidrestore.jobs.job import Job

@@ -24,13 +24,12 @@ from vidrestore.jobs.request import Request, StepLoader
 from vidrestore.jobs.steps import write_frames
 from vidrestore.jobs.summary import Summary
 from vidrestore.media.probe import SourceInfo
-from vidrestore.media.reader import VideoReader
+from vidrestore.media.reader import VideoReader, find_span
 from vidrestore.media.source import PIPE
 from vidrestore.media.span import Span
 from vidrestore.media.streams import EVERY_KIND, check_streams
 from vidrestore.options import RestoreOptions
 from vidrestore.pipeline.conversions import enlarged_frame
-from vidrestore.pipeline.excerpt import find_span
 
 PLACE = Fraction(1, 3)  # of the video, where a preview begins: the first pictures are often black or a title
 

@@ -27,11 +27,11 @@ from vidrestore.errors import VidRestoreError
 from vidrestore.files.atomic import check_output, write_whole
 from vidrestore.jobs.bench import NOISE, stages_of, write_video
 from vidrestore.jobs.check import check
-from vidrestore.jobs.frame_progress import peak_memory
 from vidrestore.jobs.in_memory import restore_frames
 from vidrestore.jobs.job import Job
 from vidrestore.jobs.request import Request, Step
 from vidrestore.jobs.run import restore
+from vidrestore.jobs.summary import peak_memory
 from vidrestore.media.encoder_table import ENCODERS
 from vidrestore.media.encoding import opens
 from vidrestore.media.source import Source, Target

@@ -32,9 +32,17 @@ from typing import TYPE_CHECKING, Any
 
 from vidrestore.errors import MediaError, OutputExistsError, PlanError
 from vidrestore.files.atomic import LONGEST_NAME, remove_partials, replacing, same_file, sync_folder
-from vidrestore.files.checked_json import COUNT, Types, parse_object, read_object
 from vidrestore.files.locks import Claims, is_own
-from vidrestore.files.regular import LARGEST_PLAN, MEGABYTE, is_too_long, write_problem
+from vidrestore.files.regular import (
+    COUNT,
+    LARGEST_PLAN,
+    MEGABYTE,
+    Types,
+    is_too_long,
+    parse_object,
+    read_object,
+    write_problem,
+)
 from vidrestore.jobs.naming import WORK_SUFFIX
 from vidrestore.media.source import SourceIdentity
 

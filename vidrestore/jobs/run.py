@@ -24,9 +24,9 @@ from vidrestore.jobs.naming import output_for, suffix_of
 from vidrestore.jobs.request import Request, Step, StepLoader, ignore
 from vidrestore.jobs.resume import WorkFolder, mark
 from vidrestore.jobs.summary import Summary, announced
+from vidrestore.media.reader import expected_frames
 from vidrestore.media.source import PIPE, Source, Target, standard_input
 from vidrestore.options import RestoreOptions, chosen_options
-from vidrestore.pipeline.excerpt import expected_frames
 
 if TYPE_CHECKING:
     from vidrestore.jobs.job import Job

@@ -26,18 +26,16 @@ from typing import Any, Self
 from vidrestore.clips import Bounds, owners
 from vidrestore.errors import Cancelled, MediaError, PlanError
 from vidrestore.events import Listener, Warned
-from vidrestore.files.atomic import remove_partials
-from vidrestore.files.stopping import interrupts_held
+from vidrestore.files.atomic import interrupts_held, remove_partials
 from vidrestore.frames import Frame
-from vidrestore.jobs.frame_progress import counted
-from vidrestore.jobs.job import Job, damage_summary, plan_source
+from vidrestore.jobs.job import Job, check_space, damage_summary, plan_source, video_sizes
 from vidrestore.jobs.resume import DifferentJobError, WorkFolder, digest, mark
-from vidrestore.jobs.space import check_space, video_sizes
+from vidrestore.jobs.summary import counted
 from vidrestore.media.muxer import Muxer
 from vidrestore.media.picture_writer import PictureFiles
+from vidrestore.media.reader import expected_frames
 from vidrestore.media.segment_file import SegmentFacts, SegmentWriter, check_segment, join_segments
 from vidrestore.media.source import PICTURES
-from vidrestore.pipeline.excerpt import expected_frames
 from vidrestore.pipeline.plan import Timeline
 
 LONGEST_CLIP = 1 << 16  # frames

@@ -20,8 +20,7 @@ from vidrestore.checking import Checked, checked
 from vidrestore.errors import MediaError
 from vidrestore.events import Event, Finished, Listener, Planned, Started, Warned, plain
 from vidrestore.files.atomic import write_whole
-from vidrestore.files.checked_json import parse_object
-from vidrestore.files.regular import LARGEST_PLAN, open_regular, read_limited
+from vidrestore.files.regular import LARGEST_PLAN, open_regular, parse_object, read_limited
 from vidrestore.jobs.request import Request, plain_options
 from vidrestore.media.source import Source
 

@@ -12,15 +12,20 @@ from typing import TYPE_CHECKING, Any
 
 from vidrestore.errors import MediaError
 from vidrestore.files.atomic import Partial
-from vidrestore.files.matroska import write_aspect
 from vidrestore.media.encoder_table import ISO
 from vidrestore.media.encoding import Encoder, add_encoder, full_duration, write_errors
+from vidrestore.media.matroska import write_aspect
 from vidrestore.media.probe import is_attached
 from vidrestore.media.side_data import unwritten
 from vidrestore.media.source import SUFFIXES
 from vidrestore.media.span import WHOLE, Cut, Span, moved
-from vidrestore.media.stream_copier import StreamCopier
-from vidrestore.media.stream_metadata import add_tag, container_metadata, foreign_keys, stream_metadata
+from vidrestore.media.stream_copier import (
+    StreamCopier,
+    add_tag,
+    container_metadata,
+    foreign_keys,
+    stream_metadata,
+)
 
 if TYPE_CHECKING:
     from av.container import OutputContainer

@@ -29,8 +29,7 @@ from typing import TYPE_CHECKING, Any
 
 from vidrestore.errors import MediaError
 from vidrestore.files.atomic import Partial, sync_folder
-from vidrestore.files.checked_json import COUNT, parse_object
-from vidrestore.files.regular import open_regular
+from vidrestore.files.regular import COUNT, open_regular, parse_object
 from vidrestore.frames import Frame
 from vidrestore.media.encoding import Encoder, check_frame, full_duration, write_errors
 from vidrestore.media.muxer import MILLISECOND, Muxer, nearest_tick, same_tick

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vidrestore.media.file_bytes import LARGEST_INDEX, FileBytes, cut_short, foreign, unfinished
-from vidrestore.media.structure_matroska import EBML, walk_matroska
+from vidrestore.media.matroska import EBML, walk_matroska
 
 _MP4_BOXES = frozenset(
     b"ftyp styp moov moof mdat sidx ssix emsg prft mfra free skip wide uuid udta meta pdin".split()

@@ -26,10 +26,14 @@ from vidrestore.pipeline.conversions import (
     Changes,
     PlaneConversion,
     RgbConversion,
+    Samples,
+    Sent,
+    Uploads,
+    all_finite,
     enlarged_samples,
+    stored_samples,
 )
 from vidrestore.pipeline.plan import Clip, PlannedClip, colour_planes
-from vidrestore.pipeline.transfers import Samples, Sent, Uploads, all_finite, stored_samples
 from vidrestore.restorers.base import Restorer
 from vidrestore.restorers.devices import memory_for
 from vidrestore.working import HERE, begin_task

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from vidrestore.clips import Bounds, live_clips
 from vidrestore.colour import OPPONENT_NORMS, rgb_to_opponent
 from vidrestore.errors import PlanError
-from vidrestore.files.checked_json import COUNT, Row, check_types
+from vidrestore.files.regular import COUNT, Row, check_types
 from vidrestore.frames import Frame, PixelFormat
 from vidrestore.media.encoder_table import EncoderChoice
 from vidrestore.media.source import SourceIdentity

@@ -25,13 +25,12 @@ from vidrestore.files.regular import write_problem
 from vidrestore.frames import Frame
 from vidrestore.jobs.batch import Batch, Way
 from vidrestore.jobs.check import check
-from vidrestore.jobs.frame_progress import FrameProgress
 from vidrestore.jobs.job import Job
 from vidrestore.jobs.request import Request
 from vidrestore.jobs.resume import WorkFolder, done_before, finished_before, is_named, named_output
 from vidrestore.jobs.run import join, warn_if_stopped
 from vidrestore.jobs.segmented import Segment, SegmentedWork, frame_count
-from vidrestore.jobs.summary import Summary, announced
+from vidrestore.jobs.summary import FrameProgress, Summary, announced
 from vidrestore.media.source import Source
 
 T = TypeVar("T")

@@ -49,8 +49,7 @@ from torch import Tensor
 from vidrestore.checking import Checked, checked
 from vidrestore.errors import MediaError
 from vidrestore.files.atomic import Partial, remove_partials
-from vidrestore.files.checked_json import parse_json
-from vidrestore.files.regular import MEGABYTE, check_regular, write_problem
+from vidrestore.files.regular import MEGABYTE, check_regular, parse_json, write_problem
 from vidrestore.frames import ColourTags, VideoInfo
 from vidrestore.media.formats import layout_of
 from vidrestore.media.probe import MOST_PIXELS

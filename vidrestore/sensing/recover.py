@@ -15,10 +15,9 @@ from torch import Tensor
 from vidrestore.errors import CheckpointError, VidRestoreError
 from vidrestore.events import Listener, Planned, Started, Warned
 from vidrestore.frames import Frame
-from vidrestore.jobs.frame_progress import counted
 from vidrestore.jobs.request import check_files, ignore
 from vidrestore.jobs.steps import available_cores, video_writer, write_frames
-from vidrestore.jobs.summary import Summary
+from vidrestore.jobs.summary import Summary, counted
 from vidrestore.media.encoder_table import EncoderChoice
 from vidrestore.media.encoders import choose_encoder
 from vidrestore.media.probe import SourceInfo
@@ -27,8 +26,7 @@ from vidrestore.models.fast.linear import PackedLinear
 from vidrestore.models.grouping import CHUNK, GROUP, GroupNetwork
 from vidrestore.options import RecoverOptions, chosen_options
 from vidrestore.pipeline.chain import at_once, frames_ahead
-from vidrestore.pipeline.conversions import CLIPS_MEMORY, COPIES
-from vidrestore.pipeline.transfers import all_finite, stored_samples
+from vidrestore.pipeline.conversions import CLIPS_MEMORY, COPIES, all_finite, stored_samples
 from vidrestore.restorers.denoise import GROUPS_PER_PROCESSOR
 from vidrestore.restorers.devices import batch_for, device_name, torch_device, uses_bf16
 from vidrestore.sensing.measurements_file import Measured, MeasurementReader, PatchGrid

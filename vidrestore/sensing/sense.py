@@ -25,18 +25,16 @@ from vidrestore.events import Finished, Listener, Planned, Started, Warned
 from vidrestore.files.atomic import check_output
 from vidrestore.frames import Frame, PixelFormat
 from vidrestore.jobs.check import check_picture
-from vidrestore.jobs.frame_progress import counted
 from vidrestore.jobs.request import ignore
-from vidrestore.jobs.summary import Summary
-from vidrestore.media.reader import VideoReader
+from vidrestore.jobs.summary import Summary, counted
+from vidrestore.media.reader import VideoReader, expected_frames
 from vidrestore.media.source import Source
 from vidrestore.media.span import WHOLE
 from vidrestore.media.streams import other_kinds
 from vidrestore.models.grouping import GroupNetwork
 from vidrestore.options import SenseOptions, chosen_options
 from vidrestore.pipeline.chain import frames_ahead
-from vidrestore.pipeline.excerpt import expected_frames
-from vidrestore.pipeline.transfers import Uploads, floats
+from vidrestore.pipeline.conversions import Uploads, floats
 from vidrestore.restorers.devices import device_name, torch_device
 from vidrestore.sensing.measurements_file import SUFFIX, Measured, MeasurementWriter, PatchGrid
 from vidrestore.weights import Model, load_model, read_manifest

@@ -19,9 +19,8 @@ from torch import Tensor
 
 from vidrestore.errors import CheckpointError, ConfigError
 from vidrestore.files.atomic import replacing
-from vidrestore.files.checked_json import COUNT, check_types
 from vidrestore.files.locks import BusyError, Claims
-from vidrestore.files.regular import check_pickled
+from vidrestore.files.regular import COUNT, check_pickled, check_types
 from vidrestore.training.config import RunConfig
 
 _TYPES = {"step": COUNT, "seconds": float, "init": list, "identity": dict, "curve": [{"step": COUNT}]}

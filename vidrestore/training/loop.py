@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from vidrestore.errors import ConfigError, OptionError
-from vidrestore.files.stopping import interrupts_held
+from vidrestore.files.atomic import interrupts_held
 from vidrestore.training.checkpoints import (
     check_alike,
     check_same,

@@ -20,8 +20,7 @@ from vidrestore.checking import checked
 from vidrestore.errors import CheckpointError
 from vidrestore.families import find_family, load
 from vidrestore.files.atomic import replacing
-from vidrestore.files.checked_json import parse_json, parse_object
-from vidrestore.files.regular import MEGABYTE, check_regular
+from vidrestore.files.regular import MEGABYTE, check_regular, parse_json, parse_object
 from vidrestore.weights.manifest import Card, sha256_of
 
 if TYPE_CHECKING:

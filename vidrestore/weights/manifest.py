@@ -23,8 +23,7 @@ from typing import Any
 from vidrestore.checking import Checked, checked, known_names
 from vidrestore.errors import CheckpointError
 from vidrestore.files.atomic import replacing
-from vidrestore.files.checked_json import parse_json
-from vidrestore.files.regular import MEGABYTE, open_regular, read_limited
+from vidrestore.files.regular import MEGABYTE, open_regular, parse_json, read_limited
 
 MANIFEST_VERSION = 1
 PACKAGE = Path(__file__).parents[1]

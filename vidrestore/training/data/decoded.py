@@ -25,9 +25,8 @@ from torch import Tensor
 
 from vidrestore.errors import ConfigError, MediaError
 from vidrestore.files.atomic import ABANDONED, replacing
-from vidrestore.files.checked_json import parse_json
 from vidrestore.files.locks import is_own
-from vidrestore.files.regular import open_regular
+from vidrestore.files.regular import open_regular, parse_json
 
 Planes = tuple[Tensor, ...]
 VERSION = "1"  # to be changed if the same source decodes to other samples

@@ -1,0 +1,263 @@
+"""Walk through a Matroska file (RFC 9559), whose elements must fit, find the encodings of its tracks, and
+store the aspect of its pixels.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from fractions import Fraction
+from math import gcd
+from pathlib import Path
+
+from vidrestore.errors import MediaError
+from vidrestore.media.file_bytes import LARGEST_INDEX, FileBytes, cut_short, foreign
+
+EBML, _SEGMENT = bytes.fromhex("1a45dfa3"), 0x18538067
+# what a segment holds, with the parts of its clusters, which are read as if they were not nested
+_CLUSTER, _TRACKS, _GROUP, _BLOCK = 0x1F43B675, 0x1654AE6B, 0xA0, 0xA3
+_SEEK_HEAD, _VOID, _CRC = 0x114D9B74, 0xEC, 0xBF
+_NUMBERS = (0xE7, 0xA7, 0xAB)  # a cluster's time and places
+_MATROSKA = frozenset(
+    {_CLUSTER, _TRACKS, _GROUP, _BLOCK, 0x5854, *_NUMBERS}
+    | {_SEEK_HEAD, 0x1549A966, 0x1C53BB6B, 0x1941A469, 0x1043A770, 0x1254C367}
+    | {_VOID, _CRC}
+)
+_TRACK, _TRACK_NUMBER, _TRACK_KIND, _ENCODINGS = 0xAE, 0xD7, 0x83, 0x6D80
+_ENCODING, _ENCODING_KIND, _COMPRESSION, _ALGORITHM = 0x6240, 0x5033, 0x5034, 0x4254
+_READ_BY_FFMPEG = frozenset({1, 2, 0x11, 0x21})  # kinds of tracks that become streams
+_ALGORITHMS = {1: "bzip2", 2: "LZO"}  # those left out, zlib (0) and stripped headers (3), can be undone
+
+
+def walk_matroska(file: FileBytes) -> Iterator[str]:
+    """Yield messages on elements of unknown kinds, blocks of unknown tracks, and a segment cut short."""
+    tracks = set[int]()
+    start, length = _segment(file)
+    if start and (lacking := start + length - file.size) > 0:
+        yield cut_short(lacking)
+    for at, head in _top_elements(file):
+        name, data, length = _element(head, 0)
+        block = data
+        if name == _GROUP and head[data : data + 1] == b"\xa1":  # a group begins with its block
+            block = _ebml_size(head, data + 1)[1]
+        of_no_track = name in (_BLOCK, _GROUP) and tracks and _ebml_size(head, block)[0] not in tracks
+        if of_no_track or name not in _MATROSKA or (name in _NUMBERS and length > 8):
+            yield foreign(at)
+            return
+        if name == _TRACKS and length <= LARGEST_INDEX:
+            entries = _entries(file.bytes(at + data, length))
+            tracks = {number for _, value in entries if (number := _number(value, _TRACK_NUMBER))}
+
+
+def unreadable_tracks(path: str) -> dict[int, str]:
+    """Return the encodings of tracks that this FFmpeg can't undo, by the index of the stream."""
+    found, number = dict[int, str](), 0
+    with open(path, "rb") as opened:
+        file = FileBytes(opened)
+        for at, head in _top_elements(file):
+            name, data, length = _element(head, 0)
+            if name not in _MATROSKA - {_CLUSTER}:
+                break
+            entries = file.bytes(at + data, length) if name == _TRACKS and length <= LARGEST_INDEX else b""
+            for kind, entry in _entries(entries):
+                if kind == _TRACK and _number(entry, _TRACK_KIND) in _READ_BY_FFMPEG:
+                    if ways := [*_encodings(entry)]:
+                        found[number] = ", ".join(ways)
+                    number += 1
+    return found
+
+
+def _top_elements(file: FileBytes) -> Iterator[tuple[int, bytes]]:
+    """Yield the place and first bytes of the elements of a segment and of its clusters."""
+    at, length = _segment(file)
+    stop = min(file.size, at + length) if length else file.size
+    while 0 < at < stop:
+        head = file.bytes(at, 32)
+        yield at, head
+        name, data, length = _element(head, 0)
+        at += data if name == _CLUSTER else data + length
+
+
+def _encodings(track: bytes) -> Iterator[str]:
+    for name, encodings in _entries(track):
+        for kind, encoding in _entries(encodings) if name == _ENCODINGS else ():
+            if kind == _ENCODING and _number(encoding, _ENCODING_KIND):
+                yield "encrypted"
+            for part, compression in _entries(encoding) if kind == _ENCODING else ():
+                algorithm = _number(compression, _ALGORITHM) if part == _COMPRESSION else 0
+                if algorithm not in (0, 3):
+                    yield f"compressed by {_ALGORITHMS.get(algorithm, f'method {algorithm}')}"
+
+
+def _entries(data: bytes) -> Iterator[tuple[int, bytes]]:
+    at = 0
+    while at < len(data):
+        name, start, length = _element(data, at)
+        yield name, data[start : start + length]
+        at = start + length
+
+
+def _number(data: bytes, name: int) -> int:
+    """Return the number with this name among elements, 0 if it isn't there."""
+    return next((int.from_bytes(value, "big") for kind, value in _entries(data) if kind == name), 0)
+
+
+def _element(data: bytes, at: int) -> tuple[int, int, int]:
+    """Return an element's identifier, the place of its content, and the length of that."""
+    width = 9 - (data[at].bit_length() if at < len(data) else 0)
+    length, start = _ebml_size(data, at + width)
+    return int.from_bytes(data[at : at + width], "big"), max(start, at + 1), length
+
+
+def _segment(file: FileBytes) -> tuple[int, int]:
+    """Return the place and the length of what a Matroska file holds; 0 and 0 without a segment."""
+    head = file.bytes(0, 64)
+    length, start = _ebml_size(head, 4)
+    segment = start + length
+    if head[:4] != EBML or head[segment : segment + 4] != _SEGMENT.to_bytes(4):
+        return 0, 0
+    length, start = _ebml_size(head, segment + 4)
+    return start, length
+
+
+def _ebml_size(data: bytes, at: int) -> tuple[int, int]:
+    """Return (value, position after it) of an EBML variable-length size; an unknown size counts as 0."""
+    if at >= len(data) or data[at] == 0:
+        return 0, at
+    width = 9 - data[at].bit_length()
+    value = int.from_bytes(data[at : at + width], "big") & ((1 << 7 * width) - 1)
+    return (0 if value == (1 << 7 * width) - 1 else value), at + width
+
+
+# The sample aspect ratio, written into the track header of a finished file, as PyAV 18 can't set it. FFmpeg
+# leaves an empty element (Void) near the start of each file. The elements between it and the clusters move
+# into that space by as many bytes as the track header grows; nothing after the track header moves, so every
+# other position in the file stays valid.
+
+_SEEK, _SEEK_POSITION, _VIDEO = 0x4DBB, 0x53AC, 0xE0
+_DISPLAY_WIDTH, _DISPLAY_HEIGHT, _DISPLAY_UNIT = 0x54B0, 0x54BA, 0x54B2
+_PIXELS, _RATIO = 0, 3  # values of the display unit
+_HEAD = 1 << 22  # bytes read from the start; track headers lie within the first thousands
+
+
+@dataclass(frozen=True)
+class _Element:
+    """One EBML element; `start` is the offset of its ID, `data` that of its content."""
+
+    id: int
+    start: int
+    data: int
+    stop: int
+
+    def content(self, of: bytes) -> bytes:
+        return of[self.data : self.stop]
+
+
+def write_aspect(path: Path, track: int, width: int, height: int, ratio: Fraction) -> None:
+    """Store the sample aspect ratio of a video track, counted from 0, in place. Raises MediaError if the file
+    isn't laid out as by FFmpeg's muxer.
+    """
+    with path.open("r+b") as file:
+        head = file.read(_HEAD)
+        try:
+            start, changed = _with_aspect(head, track, display_size(width, height, ratio))
+        except (LookupError, StopIteration) as error:
+            raise MediaError(
+                f"{path}: no place in its header for the sample aspect ratio {ratio}; "
+                "`output=NAME.mp4` keeps it"
+            ) from error
+        file.seek(start)
+        file.write(changed)
+
+
+def display_size(width: int, height: int, ratio: Fraction) -> tuple[int, int, int]:
+    """Return the exact DisplayWidth, DisplayHeight and DisplayUnit for a frame size and an aspect ratio."""
+    wide, high = width * ratio, height / ratio
+    if wide.denominator == 1:
+        return int(wide), height, _PIXELS
+    if high.denominator == 1:
+        return width, int(high), _PIXELS
+    across, down = width * ratio.numerator, height * ratio.denominator
+    return across // gcd(across, down), down // gcd(across, down), _RATIO
+
+
+def _with_aspect(head: bytes, track: int, size: tuple[int, int, int]) -> tuple[int, bytes]:
+    """Return the start of the changed bytes of the head, and these bytes."""
+    segment = next(element for element in _elements(head, 0, len(head)) if element.id == _SEGMENT)
+    top: dict[int, _Element] = {}
+    for element in _elements(head, segment.data, len(head)):
+        top[element.id] = element
+        if element.id == _TRACKS:
+            break
+    seeks, void, tracks = top[_SEEK_HEAD], top[_VOID], top[_TRACKS]
+    new_tracks = _encode(_TRACKS, _sealed(_grown_tracks(tracks.content(head), track, size)))
+    growth = len(new_tracks) - (tracks.stop - tracks.start)
+    between = head[void.stop : tracks.start]
+    room = void.stop - void.start - growth
+    if void.start > tracks.start or room < 9:
+        raise IndexError("no room")
+    moved = range(void.stop - segment.data, tracks.stop - segment.data)
+    new_seeks = _encode(_SEEK_HEAD, _sealed(_moved_seeks(seeks.content(head), moved, growth)))
+    if len(new_seeks) != seeks.stop - seeks.start:
+        raise IndexError("positions changed their length")
+    void_bytes = bytes([_VOID]) + _size(room - 9, 8) + bytes(room - 9)
+    gap = head[seeks.stop : void.start]
+    return seeks.start, new_seeks + gap + void_bytes + between + new_tracks
+
+
+def _grown_tracks(content: bytes, track: int, size: tuple[int, int, int]) -> bytes:
+    entries = [element for element in _elements(content, 0, len(content)) if element.id == _TRACK]
+    entry = entries[track]
+    video = next(element for element in _elements(content, entry.data, entry.stop) if element.id == _VIDEO)
+    parts = zip((_DISPLAY_WIDTH, _DISPLAY_HEIGHT, _DISPLAY_UNIT), size, strict=True)
+    shape = {name: _encode(name, value.to_bytes((value.bit_length() + 7) // 8 or 1)) for name, value in parts}
+    inner = _elements(content, video.data, video.stop)
+    others = b"".join(content[each.start : each.stop] for each in inner if each.id not in shape)
+    made = _encode(_VIDEO, others + b"".join(shape.values()))
+    made = content[entry.data : video.start] + made + content[video.stop : entry.stop]
+    return content[: entry.start] + _encode(_TRACK, made) + content[entry.stop :]
+
+
+def _moved_seeks(content: bytes, moved: range, growth: int) -> bytes:
+    """Return the index of elements with each position in `moved` reduced by `growth`, in unchanged length."""
+    out = bytearray(content)
+    for seek in _elements(content, 0, len(content)):
+        for part in _elements(content, seek.data, seek.stop) if seek.id == _SEEK else ():
+            position = int.from_bytes(part.content(content), "big")
+            if part.id == _SEEK_POSITION and position in moved:
+                out[part.data : part.stop] = (position - growth).to_bytes(part.stop - part.data, "big")
+    return bytes(out)
+
+
+def _sealed(content: bytes) -> bytes:
+    """Return the content with its leading checksum, if any, recomputed."""
+    if content[:2] != bytes([_CRC, 0x84]):
+        return content
+    return content[:2] + zlib.crc32(content[6:]).to_bytes(4, "little") + content[6:]
+
+
+def _elements(data: bytes, start: int, stop: int) -> Iterator[_Element]:
+    while start < stop:
+        id_length = _length(data[start])
+        size_length = _length(data[start + id_length])
+        body = start + id_length + size_length
+        size = int.from_bytes(data[start + id_length : body], "big") & ((1 << 7 * size_length) - 1)
+        yield _Element(int.from_bytes(data[start : start + id_length], "big"), start, body, body + size)
+        start = body + size
+
+
+def _length(first: int) -> int:
+    """Return the length of a variable-length number from its first byte. Raises IndexError for 0."""
+    if first == 0:
+        raise IndexError("not an EBML number")
+    return 9 - first.bit_length()
+
+
+def _encode(name: int, content: bytes) -> bytes:
+    return name.to_bytes((name.bit_length() + 7) // 8, "big") + _size(len(content)) + content
+
+
+def _size(value: int, length: int = 0) -> bytes:
+    length = length or next(bytes_ for bytes_ in range(1, 9) if value < (1 << 7 * bytes_) - 1)
+    return (value | 1 << 7 * length).to_bytes(length, "big")
