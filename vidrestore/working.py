@@ -7,6 +7,7 @@ without a flag and a meter they do nothing.
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from itertools import repeat
@@ -81,3 +82,8 @@ def steps(items: Sequence[T], shares: Sequence[int] = ()) -> Iterator[T]:
         yield item
         done += share
     HERE.begin, HERE.part = begin, whole
+
+
+def available_cores() -> int:
+    """Return how many cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

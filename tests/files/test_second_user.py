@@ -19,7 +19,8 @@ from sample_videos import write_video
 import vidrestore
 from vidrestore.errors import CheckpointError, MediaError, OutputExistsError
 from vidrestore.files.atomic import Partial
-from vidrestore.jobs.resume import ATTRIBUTE, WorkFolder
+from vidrestore.jobs.check import ATTRIBUTE
+from vidrestore.jobs.resume import WorkFolder
 from vidrestore.training.data.decoded import HEADER, DecodedFiles
 from vidrestore.training.run_records import StepLog
 from vidrestore.training.training_events import Began

@@ -17,9 +17,10 @@ import vidrestore
 from vidrestore.errors import MediaError, OutputExistsError
 from vidrestore.files.atomic import Partial
 from vidrestore.jobs.batch import Batch
+from vidrestore.jobs.check import ATTRIBUTE
 from vidrestore.jobs.job import Job
 from vidrestore.jobs.request import Request, Step
-from vidrestore.jobs.resume import ATTRIBUTE, WorkFolder
+from vidrestore.jobs.resume import WorkFolder
 from vidrestore.media.source import Source, Target
 from vidrestore.options import EncoderOptions, RestoreOptions
 from vidrestore.restorers.base import load_restorer

@@ -19,12 +19,12 @@ from written_videos import described
 import vidrestore
 from vidrestore.errors import MediaError, PlanError
 from vidrestore.events import Event, Warned
-from vidrestore.jobs.job import check_side_data
 from vidrestore.media import probe as probing
 from vidrestore.media.encoder_table import EncoderChoice
 from vidrestore.media.probe import probe
 from vidrestore.media.side_data import read_side_data
 from vidrestore.media.stream_copier import StreamCopier
+from vidrestore.media.writer import lost_warning
 
 X265 = EncoderChoice("libx265", "yuv420p10le", "matroska", {})
 FFV1 = EncoderChoice("ffv1", "yuv420p10le", "matroska", {})
@@ -93,24 +93,23 @@ def test_captions_are_warned_about_once_and_refused_when_strict(tmp_path, place,
 )
 def test_what_is_lost_is_named_and_strict_refuses_it(names, words):
     source = described("yuv420p10le", side_data=frozenset(names))
-    (warning,) = check_side_data(source, X265, strict=False)
-    assert f"the source carries {words}" in warning
+    assert f"the source carries {words}" in str(lost_warning(source, X265, strict=False))
     with pytest.raises(PlanError, match="leave `strict` out"):
-        check_side_data(source, X265, strict=True)
+        lost_warning(source, X265, strict=True)
 
 
 def test_what_is_written_or_of_no_use_is_no_loss():
     written = frozenset(
         {"SEI_UNREGISTERED", "DISPLAYMATRIX", "MASTERING_DISPLAY_METADATA", "FILM_GRAIN_PARAMS"}
     )
-    assert check_side_data(described(side_data=written), X265, strict=True) == ()
+    assert lost_warning(described(side_data=written), X265, strict=True) is None
 
 
 def test_hdr_that_the_encoder_cannot_write_is_a_loss_when_strict():
     source = described("yuv420p10le", content_light=(1000, 400))
-    assert check_side_data(source, X265, strict=True) == ()
+    assert lost_warning(source, X265, strict=True) is None
     with pytest.raises(PlanError, match="ffv1 can't write the HDR"):
-        check_side_data(source, FFV1, strict=True)
+        lost_warning(source, FFV1, strict=True)
 
 
 def test_packets_of_the_sound_that_are_marked_corrupt_are_damage(tmp_path):

@@ -20,10 +20,11 @@ from written_videos import pictures
 from vidrestore.errors import MediaError, OptionError, OutputExistsError
 from vidrestore.files import locks
 from vidrestore.jobs.batch import Batch
-from vidrestore.jobs.request import Step, check_files
+from vidrestore.jobs.request import Step
 from vidrestore.jobs.resume import WorkFolder
 from vidrestore.jobs.segmented import Segment, SegmentedWork
 from vidrestore.media.reader import VideoReader
+from vidrestore.media.source import Target
 from vidrestore.options import RestoreOptions
 from vidrestore.scale import shards as shards_module
 from vidrestore.scale.multi_device import DeviceProcesses, WithHelpers
@@ -253,11 +254,12 @@ def test_a_video_that_gets_its_name_while_a_shard_begins_is_done(film, tmp_path,
     output = tmp_path / "out.mkv"
 
     def named_just_now(*files: Any, **options: Any) -> None:
-        monkeypatch.setattr("vidrestore.jobs.check.check_files", check_files)
+        monkeypatch.setattr(Target, "check", check)
         Batch([str(film)], str(output), [Step("<identity>")]).restore(str(film))
-        check_files(*files, **options)
+        check(*files, **options)
 
-    monkeypatch.setattr("vidrestore.jobs.check.check_files", named_just_now)
+    check = Target.check
+    monkeypatch.setattr(Target, "check", named_just_now)
     assert as_shard(film, output).restore(str(film)).before
 
 

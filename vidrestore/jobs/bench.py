@@ -25,16 +25,18 @@ from vidrestore.jobs.check import check
 from vidrestore.jobs.job import Job
 from vidrestore.jobs.request import Request, Step, load_step
 from vidrestore.jobs.run import restore_request
-from vidrestore.jobs.steps import available_cores, video_writer, write_frames
+from vidrestore.jobs.steps import write_frames
 from vidrestore.jobs.summary import peak_memory
 from vidrestore.media.probe import SourceInfo, StreamInfo
 from vidrestore.media.source import Source, Target
 from vidrestore.media.streams import EVERY_KIND
+from vidrestore.media.writer import VideoWriter
 from vidrestore.models.fast.linear import packed
 from vidrestore.options import EncoderOptions, RestoreOptions
 from vidrestore.pipeline.chain import at_once
 from vidrestore.restorers.base import Sample
 from vidrestore.restorers.devices import torch_device
+from vidrestore.working import available_cores
 
 T = TypeVar("T")
 NOISE = 20.0  # sigma of the video that is made up, 0-255 scale
@@ -211,7 +213,7 @@ def write_video(path: str, width: int, height: int, frames: int) -> None:
     pictures = (
         Frame(tuple(_picture(draw, number, *size) for size in sizes), number, 1) for number in range(frames)
     )
-    write_frames(pictures, video_writer(path, info, EncoderOptions(lossless=True)))
+    write_frames(pictures, VideoWriter(path, source=info, encoder=EncoderOptions(lossless=True)))
 
 
 def _picture(draw: np.random.Generator, number: int, height: int, width: int) -> NDArray[np.uint8]:

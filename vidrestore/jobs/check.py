@@ -2,26 +2,32 @@
 
 from __future__ import annotations
 
+import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
-from typing import TYPE_CHECKING, TypeAlias
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from vidrestore.errors import OutputExistsError, PlanError
 from vidrestore.events import Listener, Started
-from vidrestore.files.locks import BusyError
+from vidrestore.files.atomic import remove_partials, same_file
+from vidrestore.files.locks import BusyError, is_own
+from vidrestore.files.regular import parse_object
 from vidrestore.frames import VideoInfo
-from vidrestore.jobs.request import Request, StepLoader, check_files, ignore
-from vidrestore.jobs.resume import WorkFolder, done_before, finished_before, named_output
+from vidrestore.jobs.request import Request, StepLoader, ignore
+from vidrestore.jobs.resume import NAMED, WorkFolder, digest
 from vidrestore.jobs.summary import Summary, announced
 from vidrestore.media.reader import PIPE_DEINTERLACED, VideoReader, find_span
-from vidrestore.media.source import Source
+from vidrestore.media.source import Source, SourceIdentity
 from vidrestore.media.span import Span
 from vidrestore.options import RestoreOptions
 
 if TYPE_CHECKING:
     from vidrestore.jobs.job import Job
 
+ATTRIBUTE = "user.vidrestore"  # of the output
 FindSpan: TypeAlias = Callable[[VideoReader, RestoreOptions], Span]
 
 
@@ -78,7 +84,7 @@ def nothing_to_do(request: Request, on_event: Listener, *, own: int | None = Non
     if before is None:
         overwrite = options.overwrite or is_half_named
         try:
-            check_files(request.source, output, overwrite=overwrite, cfr=options.cfr)
+            output.check(request.source, overwrite=overwrite, cfr=options.cfr)
         except OutputExistsError as error:
             raise OutputExistsError(f"{error}; `skip_existing` leaves it alone") from None
         return None
@@ -122,3 +128,117 @@ def check_picture(source: Source, video: VideoInfo, way_out: str | None = None) 
         raise PlanError(
             f"{source}: the video is interlaced, and its fields would be blurred into each other; {way_out}"
         )
+
+
+# The marker
+
+
+def mark(path: Path, job: Job, damage: str | None, target: Path | None = None) -> None:
+    """Mark the finished output of a job, whose file is `path`; with a work folder there, too, and put it on
+    the disk before it gets its name, `target` if that isn't the output's.
+    """
+    if job.folder:
+        with path.open("r+b") as file:  # Windows flushes no file that is open for reading alone
+            os.fsync(file.fileno())
+    found = path.stat()
+    marker: dict[str, Any] = {
+        "request": job.request.name,
+        "size": found.st_size,
+        "modified": found.st_mtime_ns,
+        "frames": len(job.plan.timeline.pts),
+        "damage": damage,
+        "source": _source_name(job.plan.source),
+        "weights": job.weights(),
+    }
+    with suppress(OSError, AttributeError):
+        os.setxattr(path, ATTRIBUTE, json.dumps(marker).encode())
+    if job.folder:
+        job.folder.write("named", marker | {"file": (target or job.request.output.path).name})
+
+
+def finished_before(request: Request, folder: WorkFolder) -> dict[str, Any] | None:
+    """Return the marker of a run that was killed after it had named its output and before it had cleared up;
+    clear up.
+    """
+    if not (folder.path.is_dir() and request.output.first_file.exists()):
+        return None
+    with folder.locked():  # which removes a folder without finished work
+        if named := named_output(request, folder):
+            remove_partials(folder.output, alone=True)
+            folder.remove()
+            source = _source_name(request.source.identity())
+            is_same = (named["request"], named["source"]) == (request.name, source)
+            if is_same and not _retrained(request, named["weights"]):
+                return named
+    return None
+
+
+def is_named(request: Request, folder: WorkFolder) -> bool:
+    """Return True if the output of a job has its name, whichever process joined it: its record outlasts the
+    job's.
+    """
+    return request.output.first_file.exists() and (
+        folder.read("job") is None or named_output(request, folder) is not None
+    )
+
+
+def named_output(request: Request, folder: WorkFolder) -> dict[str, Any] | None:
+    """Return the marker that a job left in its folder, if its output has its name now."""
+    with suppress(OSError, KeyError):
+        named, first = folder.read("named"), request.output.first_file
+        found = first.stat()  # of another picture if that of the marker has no name yet
+        facts = found.st_size, found.st_mtime_ns, first.name
+        if named and facts == (named["size"], named["modified"], named["file"]):
+            return named
+    return None
+
+
+def done_before(request: Request) -> dict[str, Any] | None:
+    """Return the marker of the output if it is that of this very request; None if it has none, or is to be
+    replaced.
+
+    Raises OutputExistsError if it has the marker of another request.
+    """
+    source, output = request.source, request.output
+    if request.options.overwrite or not source.is_stored or same_file(output.path, source.path):
+        return None
+    if (marker := _marker(output.first_file)) is None:
+        return None
+    if marker["request"] != request.name:
+        reason = "was made with other options"
+    elif marker["source"] != _source_name(source.identity()):
+        reason = "was made from another video, or from this one before it changed"
+    elif retrained := _retrained(request, marker["weights"]):
+        reason = f"was made with other weights than {', '.join(retrained)} has now"
+    else:
+        return marker
+    raise OutputExistsError(
+        f"{output}: already exists and {reason}; add `overwrite` to replace it, or give `output` another name"
+    )
+
+
+def _retrained(request: Request, weights: Mapping[str, str]) -> list[str]:
+    """Return the files of a request and the names in the manifest whose weights are others than these."""
+    from vidrestore.weights import is_file  # not for every run
+    from vidrestore.weights.manifest import read_manifest, sha256_of
+
+    asked = {str(step.options.model) for step in request.steps if step.options.model}
+    files = [name for name in asked if is_file(name) and not name.startswith("hf:")]
+    now = {name: card.sha256 for name, card in read_manifest().items()}
+    for name in files:
+        with suppress(OSError):  # loading it says what is wrong
+            now[Path(name).stem] = sha256_of(Path(name))
+    return [name for name, found in weights.items() if now.get(name, found) != found]
+
+
+def _source_name(source: SourceIdentity) -> str:
+    return digest(asdict(source) | {"path": ""})
+
+
+def _marker(output: Path) -> dict[str, Any] | None:
+    """Return the marker of a file; None if it has none, was written to since, or belongs to another user."""
+    with suppress(OSError, AttributeError, ValueError, KeyError, TypeError):
+        marker, found = parse_object(os.getxattr(output, ATTRIBUTE), NAMED), os.stat(output)
+        if marker["size"] == found.st_size and is_own(found, output.parent):
+            return marker
+    return None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Generator, Iterable, Iterator, Set
+from collections.abc import Generator, Iterable, Iterator
 from contextlib import closing, suppress
 from dataclasses import asdict, dataclass, replace
 from importlib.metadata import PackageNotFoundError, version
@@ -13,30 +13,22 @@ from pathlib import Path
 from typing import Any
 
 from vidrestore import __version__
-from vidrestore.errors import MediaError, PlanError
+from vidrestore.errors import MediaError
 from vidrestore.events import Listener, Planned, Started, Warned
 from vidrestore.frames import Frame, Scale, VideoInfo, enlarged_size
 from vidrestore.jobs.request import Request, StepLoader, ignore, load_step, plain_options
 from vidrestore.jobs.resume import WorkFolder
-from vidrestore.jobs.steps import Stage, Steps, available_cores, measured_input, total_scale, video_writer
+from vidrestore.jobs.steps import Stage, Steps, measured_input, total_scale
 from vidrestore.jobs.summary import counted
 from vidrestore.media.encoder_table import EncoderChoice
-from vidrestore.media.encoders import choose_encoder, decisions
+from vidrestore.media.encoders import decisions
 from vidrestore.media.formats import enlarged_video
-from vidrestore.media.picture_writer import losses, side_data_left_out
 from vidrestore.media.probe import SourceInfo
 from vidrestore.media.reader import VideoReader, expected_frames
-from vidrestore.media.side_data import lost_side_data, unwritten
+from vidrestore.media.side_data import lost_side_data
 from vidrestore.media.source import Target
 from vidrestore.media.span import Span
-from vidrestore.media.streams import (
-    check_packets,
-    check_streams,
-    left_out_warning,
-    other_kinds,
-    sound_warning,
-)
-from vidrestore.media.writer import VideoWriter
+from vidrestore.media.writer import VideoWriter, check_content, refused_if
 from vidrestore.options import Input, RestoreOptions, changed_values
 from vidrestore.pipeline.chain import frames_ahead
 from vidrestore.pipeline.plan import PLAN_VERSION, Plan
@@ -183,7 +175,7 @@ class Job:
         common, and most of those are marked wrongly. Closed captions that begin late are warned of, too;
         if `strict`, they raise PlanError.
         """
-        interlaced, captioned = bool(self.reader.field_order()), False  # `_warnings` has said the former
+        interlaced, captioned = bool(self.reader.field_order()), False  # `check_content` warned of the former
         for index, frame in enumerate(counted(frames, self.info.path, total, stage, on_event)):
             if frame.interlaced and not interlaced:
                 interlaced = True
@@ -191,7 +183,8 @@ class Job:
                 on_event(Warned(self.info.path, text, index))
             if not captioned and self.reader.late_captions:
                 captioned = True
-                if warning := _lost(self.info, frozenset({"A53_CC"}), strict=self.options.strict):
+                lost = lost_side_data({"A53_CC"})
+                if warning := refused_if(self.options.strict, self.info.path, lost):
                     on_event(Warned(self.info.path, warning))
             yield frame
         if self.reader.restarts:
@@ -224,7 +217,7 @@ class Job:
             "drop": self.options.drop,
             "tag": self.tag,
         }
-        return video_writer(output or self.request.output, **(settings | changed))
+        return VideoWriter(output or self.request.output, **(settings | changed))
 
     @property
     def damage(self) -> str | None:
@@ -235,70 +228,28 @@ class Job:
 def job_of(request: Request, reader: VideoReader, span: Span, load: StepLoader | None) -> Job:
     """Check the encoder, the streams to copy and what gets lost; load the model last, and return the job."""
     info, output, options = reader.info, request.output, request.options
-    encoder = choose_encoder(
-        info,
-        output,
-        options.encoder,
-        scale=total_scale(request.steps, info.video),
-        cores=options.threads or available_cores(),
-        on_gpu=options.encoder.encoder == "auto" and torch_device(options.device).type == "cuda",
-    )
-    copy = check_streams(info, output, options.drop, strict=options.strict)
-    warnings = (*_warnings(request, reader, encoder, copy), *check_packets(info, output, copy, span))
+    scale = total_scale(request.steps, info.video)
+    on_gpu = options.encoder.encoder == "auto" and torch_device(options.device).type == "cuda"
+    content = check_content(reader, output, options, span, scale, on_gpu=on_gpu)
     restorers, enlarged_as = [], None
     for step in request.steps:
         if kind := measured_input(step, reader):
             enlarged_as = kind
             step = replace(step, options=replace(step.options, input=kind[0]))
         restorers.append((load or load_step)(step))
-    warnings += tuple(doubt for restorer in restorers for doubt in restorer.facts.doubts)
+    warnings = *content.warnings, *(doubt for restorer in restorers for doubt in restorer.facts.doubts)
     steps = Steps(request.steps, restorers, info.video)
     timeline = steps.first.timeline([])
-    plan = Plan(request.source.identity(), output.name, request.tasks, encoder, copy, timeline, span)
+    plan = Plan(
+        request.source.identity(),
+        output.name,
+        request.tasks,
+        content.encoder,
+        content.copy,
+        timeline,
+        span,
+    )
     return Job(request, reader, steps, plan, warnings, enlarged_as=enlarged_as)
-
-
-def _warnings(
-    request: Request, reader: VideoReader, encoder: EncoderChoice, copy: tuple[int, ...]
-) -> Iterator[str]:
-    """Yield warnings about what the output will lack, or show otherwise than the source. Raises PlanError
-    for them if `strict`.
-    """
-    info, output, options = reader.info, request.output, request.options
-    yield from reader.warnings
-    yield from check_side_data(info, encoder, options.drop, strict=options.strict)
-    if order := reader.field_order():
-        first = "top" if order == "tff" else "bottom"
-        yield (
-            f"not marked as interlaced, but it looks so ({first} field first): its fields blur into each "
-            "other where it moves; `deinterlace` makes it progressive, `double_rate` gives a frame for each "
-            "field"
-        )
-    if sound := sound_warning(info, output, copy):
-        yield sound
-    if left_out := left_out_warning(info, output, copy, options.drop):
-        yield left_out
-    if lost := losses(info, output, encoder, other_kinds(info, options.drop)):
-        yield lost
-
-
-def check_side_data(
-    info: SourceInfo, encoder: EncoderChoice, drop: Set[str] = frozenset(), *, strict: bool
-) -> tuple[str, ...]:
-    """Return warnings about what encoding again leaves out, but for what is to be dropped. If `strict`, raise
-    PlanError instead, also for lost tags.
-    """
-    tags = unwritten(encoder, info.video)  # otherwise the writer warns of it
-    lost = _lost(info, side_data_left_out(info, encoder, drop), tags, strict=strict)
-    return (lost,) if lost else ()
-
-
-def _lost(info: SourceInfo, kinds: Set[str], more: str | None = None, *, strict: bool) -> str | None:
-    """Return a sentence on side data that is lost. If `strict`, raise PlanError with it and `more`."""
-    lost = lost_side_data(kinds)
-    if strict and (found := "; ".join(part for part in (lost, more) if part)):
-        raise PlanError(f"{info.path}: {found}; leave `strict` out to restore it all the same")
-    return lost
 
 
 def _without_first(frames: Generator[Frame], count: int) -> Generator[Frame]:

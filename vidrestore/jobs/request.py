@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, is_dataclass, replace
-from fractions import Fraction
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from vidrestore.errors import OptionError
 from vidrestore.jobs.resume import digest
-from vidrestore.media.source import Y4M, Source, Target
+from vidrestore.media.source import Source, Target
 from vidrestore.options import DENOISE, ENLARGE, RestoreOptions, Scope, values_of
 
 if TYPE_CHECKING:
@@ -118,17 +117,6 @@ class Request:
 def plain_options(options: RestoreOptions, *scopes: Scope) -> dict[str, Any]:
     """Return the options that alter what `scopes` say, as JSON values."""
     return {name: _plain(value) for name, value in values_of(options, *scopes).items()}
-
-
-def check_files(source: Source, output: Target, *, overwrite: bool, cfr: Fraction | None) -> None:
-    """Refuse an output that can't be written, or a rate that it doesn't take."""
-    if output.container == Y4M:
-        return
-    output.check(source, overwrite=overwrite)
-    if cfr is not None:
-        raise OptionError(
-            f"`cfr={cfr}` is for a pipe (`output=-`); a file keeps the time of every frame, remove the option"
-        )
 
 
 def _plain(value: Any) -> Any:

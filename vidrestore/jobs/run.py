@@ -19,10 +19,10 @@ from vidrestore.event_log import Logged
 from vidrestore.events import Event, Failed, Listener, Warned
 from vidrestore.files.atomic import Partial, remove_partials
 from vidrestore.files.regular import write_problem
-from vidrestore.jobs.check import check, nothing_to_do, open_job
+from vidrestore.jobs.check import check, mark, nothing_to_do, open_job
 from vidrestore.jobs.naming import output_for, suffix_of
 from vidrestore.jobs.request import Request, Step, StepLoader, ignore
-from vidrestore.jobs.resume import WorkFolder, mark
+from vidrestore.jobs.resume import WorkFolder
 from vidrestore.jobs.summary import Summary, announced
 from vidrestore.media.reader import expected_frames
 from vidrestore.media.source import PIPE, Source, Target, standard_input

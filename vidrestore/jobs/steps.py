@@ -7,24 +7,18 @@ that the clips of each step follow from the plan, and any range of frames can be
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import replace
 from itertools import islice
-from typing import Any
 
 from vidrestore.clips import Bounds, clip_bounds, needed_clips, owned_span, owners
 from vidrestore.frames import Frame, Scale, VideoInfo, enlarged_size
 from vidrestore.jobs.request import Step
 from vidrestore.media.coding_loss import kind_by_coding
-from vidrestore.media.encoder_table import EncoderChoice
-from vidrestore.media.encoders import choose_encoder
-from vidrestore.media.probe import SourceInfo
 from vidrestore.media.reader import VideoReader
-from vidrestore.media.source import Target
 from vidrestore.media.writer import VideoWriter
-from vidrestore.options import EncoderOptions, Input
+from vidrestore.options import Input
 from vidrestore.pipeline.chain import buffered, frames_ahead
 from vidrestore.pipeline.clip_restorer import ClipRestorer
 from vidrestore.pipeline.conversions import Changes, output_scale
@@ -39,6 +33,7 @@ from vidrestore.pipeline.plan import (
     planned_range,
 )
 from vidrestore.restorers.base import SCALES, Restorer
+from vidrestore.working import available_cores
 
 ONE = 0  # bytes of a queue that holds a single clip, however large
 
@@ -187,22 +182,6 @@ class _Range:
         self.input = bounds[self.clips[0]][0], bounds[self.clips[-1]][1]
 
 
-def video_writer(
-    output: str | Target,
-    source: SourceInfo,
-    encoder: EncoderChoice | EncoderOptions,
-    copy: tuple[int, ...] = (),
-    **more: Any,
-) -> VideoWriter:
-    """Return the writer of a video like `source`; `more` are its other settings. An encoder that isn't chosen
-    yet is chosen for it.
-    """
-    output = Target.of(output)
-    if isinstance(encoder, EncoderOptions):
-        encoder = choose_encoder(source, output, encoder, cores=available_cores())
-    return VideoWriter(output, source=source, encoder=encoder, copy=copy, **more)
-
-
 def write_frames(
     frames: Generator[Frame],
     writer: VideoWriter,
@@ -214,8 +193,3 @@ def write_frames(
     with closing(frames), writer:
         for frame in watch(frames):
             writer.write(frame)
-
-
-def available_cores() -> int:
-    """Return how many cores this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -14,12 +14,13 @@ import sys
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
 from typing import BinaryIO, Self
 
-from vidrestore.errors import MediaError
+from vidrestore.errors import MediaError, OptionError
 from vidrestore.files.atomic import check_output
 
 PIPE = "-"  # the name of standard input as a source, and of standard output as an output
@@ -214,18 +215,23 @@ class Target(_Named):
             except OSError as error:
                 raise MediaError(f"{self}: its folder can't be made ({error.strerror})") from error
 
-    def check(self, source: Source, *, overwrite: bool) -> None:
-        """Refuse a file or pictures as `check_output` does, or pictures of a kind that can't be written.
-
-        Raises OutputExistsError or MediaError.
+    def check(self, source: Source, *, overwrite: bool, cfr: Fraction | None = None) -> None:
+        """Refuse a file or pictures as `check_output` does, pictures of a kind that can't be written, or a
+        rate for a file. Raises OutputExistsError, MediaError or OptionError.
         """
+        if self.container == Y4M:
+            return
         if self.is_pattern and self.suffix not in PICTURE_ENCODERS:
             raise MediaError(
                 f"{self}: {self.suffix} pictures can't be written; expected {', '.join(PICTURE_ENCODERS)}"
             )
-        if not self.is_pipe:
-            there = self.existing().values() if self.is_pattern else None
-            check_output(self.name, source.files, overwrite=overwrite, existing=there)
+        there = self.existing().values() if self.is_pattern else None
+        check_output(self.name, source.files, overwrite=overwrite, existing=there)
+        if cfr is not None:
+            raise OptionError(
+                f"`cfr={cfr}` is for a pipe (`output=-`); a file keeps the time of every frame, remove the "
+                "option"
+            )
 
 
 def standard_input() -> BinaryIO:

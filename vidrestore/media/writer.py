@@ -1,40 +1,114 @@
-"""Write the restored video atomically: encoded frames with their exact times, and every other stream."""
+"""Check before work what an output can hold, and write it atomically: encoded frames with their exact times,
+and every other stream.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Set
+from dataclasses import dataclass
 from fractions import Fraction
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from vidrestore.errors import MediaError
+from vidrestore.errors import MediaError, PlanError
 from vidrestore.files.atomic import remove_partials
-from vidrestore.frames import Frame
+from vidrestore.frames import Frame, Scale
+from vidrestore.media.encoders import choose_encoder
 from vidrestore.media.encoding import check_frame, write_errors
 from vidrestore.media.muxer import Muxer
-from vidrestore.media.picture_writer import PictureFiles
+from vidrestore.media.picture_writer import PictureFiles, losses, side_data_left_out
+from vidrestore.media.side_data import lost_side_data, unwritten
 from vidrestore.media.source import Source, Target, standard_output
 from vidrestore.media.span import WHOLE, Span
-from vidrestore.media.streams import pipe_warning
+from vidrestore.media.streams import (
+    check_packets,
+    check_streams,
+    left_out_warning,
+    other_kinds,
+    pipe_warning,
+    sound_warning,
+)
 from vidrestore.media.y4m import Y4mOutput
+from vidrestore.options import EncoderOptions, RestoreOptions
+from vidrestore.working import available_cores
 
 if TYPE_CHECKING:
     from av.packet import Packet
 
     from vidrestore.media.encoder_table import EncoderChoice
     from vidrestore.media.probe import SourceInfo
+    from vidrestore.media.reader import VideoReader
+
+
+@dataclass(frozen=True)
+class Checked:
+    """What an output can hold: its encoder, the indices of the streams to copy, warnings for the user."""
+
+    encoder: EncoderChoice
+    copy: tuple[int, ...]
+    warnings: tuple[str, ...]
+
+
+def check_content(
+    reader: VideoReader, output: Target, options: RestoreOptions, span: Span, scale: Scale, *, on_gpu: bool
+) -> Checked:
+    """Choose the encoder and the streams to copy, each after a trial, and warn of what the output will lack,
+    or show otherwise than the source. Raises MediaError, OptionError, and PlanError for losses if `strict`.
+    """
+    info, drop, strict = reader.info, options.drop, options.strict
+    cores = options.threads or available_cores()
+    encoder = choose_encoder(info, output, options.encoder, scale=scale, cores=cores, on_gpu=on_gpu)
+    copy = check_streams(info, output, drop, strict=strict)
+    found = [
+        *reader.warnings,
+        lost_warning(info, encoder, drop, strict=strict),
+        _interlaced_warning(reader.field_order()),
+        sound_warning(info, output, copy),
+        left_out_warning(info, output, copy, drop),
+        losses(info, output, encoder, other_kinds(info, drop)),
+        *check_packets(info, output, copy, span),
+    ]
+    return Checked(encoder, copy, tuple(filter(None, found)))
+
+
+def _interlaced_warning(order: str | None) -> str | None:
+    if order is None:
+        return None
+    first = "top" if order == "tff" else "bottom"
+    return (
+        f"not marked as interlaced, but it looks so ({first} field first): its fields blur into each other "
+        "where it moves; `deinterlace` makes it progressive, `double_rate` gives a frame for each field"
+    )
+
+
+def lost_warning(
+    info: SourceInfo, encoder: EncoderChoice, drop: Set[str] = frozenset(), *, strict: bool
+) -> str | None:
+    """Return a warning about side data that encoding again leaves out, but for what is to be dropped. If
+    `strict`, raise PlanError instead, also for tags that the encoder can't write, of which the writer warns.
+    """
+    kinds, tags = side_data_left_out(info, encoder, drop), unwritten(encoder, info.video)
+    return refused_if(strict, info.path, lost_side_data(kinds), tags)
+
+
+def refused_if(strict: bool, path: str, lost: str | None, more: str | None = None) -> str | None:
+    """Return a sentence on what is lost; if `strict`, raise PlanError with it and `more`."""
+    if strict and (found := "; ".join(part for part in (lost, more) if part)):
+        raise PlanError(f"{path}: {found}; leave `strict` out to restore it all the same")
+    return lost
 
 
 class VideoWriter:
     """A context manager that writes restored frames: a clean exit verifies and names the file, an error
     removes it.
 
-    `output` is a path, or "-" for y4m on standard output. `copy` are the source's streams to copy (see
-    `check_streams`); `frames` is the expected number of frames, if known. Frames have the source's size and
-    pts in its ticks. `rate` is for pipes only. `span` is the part of the source that the frames come from;
-    the other streams are cut to it. `drop` names notes that pictures don't store, `tag` says how a file was
-    made. `warnings` are sentences for the user; `damage` describes, at the end, what was broken in the copied
-    streams. Raises MediaError and OutputExistsError, before work if possible.
+    `output` is a path, or "-" for y4m on standard output. An encoder that isn't chosen yet is chosen. `copy`
+    are the source's streams to copy (see `check_streams`); `frames` is the expected number of frames, if
+    known. Frames have the source's size and pts in its ticks. `rate` is for pipes only. `span` is the part of
+    the source that the frames come from; the other streams are cut to it. `drop` names notes that pictures
+    don't store, `tag` says how a file was made. `warnings` are sentences for the user; `damage` describes, at
+    the end, what was broken in the copied streams. Raises MediaError and OutputExistsError, before work if
+    possible.
     """
 
     def __init__(
@@ -42,8 +116,8 @@ class VideoWriter:
         output: str | Target,
         *,
         source: SourceInfo,
-        encoder: EncoderChoice,
-        copy: tuple[int, ...],
+        encoder: EncoderChoice | EncoderOptions,
+        copy: tuple[int, ...] = (),
         frames: int | None = None,
         overwrite: bool = False,
         rate: Fraction | None = None,
@@ -56,6 +130,8 @@ class VideoWriter:
         self.frames = 0
         self._sink: Muxer | PictureFiles | Y4mOutput
         output.check(Source(source.path), overwrite=overwrite)
+        if isinstance(encoder, EncoderOptions):
+            encoder = choose_encoder(source, output, encoder, cores=available_cores())
         if output.is_pipe:
             self._sink = Y4mOutput(standard_output(), source, rate=rate)
         elif output.holds_pictures:

@@ -29,10 +29,10 @@ from vidrestore.jobs.request import LoadedSteps, Request, ignore
 from vidrestore.jobs.resume import WorkFolder
 from vidrestore.jobs.run import restore_request
 from vidrestore.jobs.segmented import SegmentedWork
-from vidrestore.jobs.steps import available_cores
 from vidrestore.jobs.summary import Summary
 from vidrestore.restorers.devices import torch_device
 from vidrestore.scale.shards import ClaimedWork, Shard, check_shared
+from vidrestore.working import available_cores
 
 LAST_WAIT = 10.0  # seconds for helpers to end once nothing is left; one whose machine is gone may never begin
 START: Literal["spawn"] = "spawn"  # a forked process can't use a GPU that its parent has used

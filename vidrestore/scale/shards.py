@@ -24,10 +24,10 @@ from vidrestore.files.locks import BusyError, Claims
 from vidrestore.files.regular import write_problem
 from vidrestore.frames import Frame
 from vidrestore.jobs.batch import Batch, Way
-from vidrestore.jobs.check import check
+from vidrestore.jobs.check import check, done_before, finished_before, is_named, named_output
 from vidrestore.jobs.job import Job
 from vidrestore.jobs.request import Request
-from vidrestore.jobs.resume import WorkFolder, done_before, finished_before, is_named, named_output
+from vidrestore.jobs.resume import WorkFolder
 from vidrestore.jobs.run import join, warn_if_stopped
 from vidrestore.jobs.segmented import Segment, SegmentedWork, frame_count
 from vidrestore.jobs.summary import FrameProgress, Summary, announced

@@ -15,13 +15,14 @@ from torch import Tensor
 from vidrestore.errors import CheckpointError, VidRestoreError
 from vidrestore.events import Listener, Planned, Started, Warned
 from vidrestore.frames import Frame
-from vidrestore.jobs.request import check_files, ignore
-from vidrestore.jobs.steps import available_cores, video_writer, write_frames
+from vidrestore.jobs.request import ignore
+from vidrestore.jobs.steps import write_frames
 from vidrestore.jobs.summary import Summary, counted
 from vidrestore.media.encoder_table import EncoderChoice
 from vidrestore.media.encoders import choose_encoder
 from vidrestore.media.probe import SourceInfo
 from vidrestore.media.source import PIPE, Source, Target
+from vidrestore.media.writer import VideoWriter
 from vidrestore.models.fast.linear import PackedLinear
 from vidrestore.models.grouping import CHUNK, GROUP, GroupNetwork
 from vidrestore.options import RecoverOptions, chosen_options
@@ -32,6 +33,7 @@ from vidrestore.restorers.devices import batch_for, device_name, torch_device, u
 from vidrestore.sensing.measurements_file import Measured, MeasurementReader, PatchGrid
 from vidrestore.sensing.sense import CPU, finished
 from vidrestore.weights import Model, load_model
+from vidrestore.working import available_cores
 
 # rate: what comes back from more measurements is so close to the source that bf16's 8 bits would begin to
 # show
@@ -56,7 +58,7 @@ def recover(
     chosen, emit = chosen_options(RecoverOptions, options, overrides), on_event or ignore
     source, target = os.fspath(source), Target.of(output)
     target.make_folder()
-    check_files(Source(source), target, overwrite=chosen.overwrite, cfr=chosen.cfr)
+    target.check(Source(source), overwrite=chosen.overwrite, cfr=chosen.cfr)
     reader = MeasurementReader(source)
     # the video alone, and no file behind it
     info = SourceInfo(path=PIPE, container="", video=reader.measured.video, streams=())
@@ -103,8 +105,13 @@ def _recover(
         "sigma": reader.measured.sigma,
     }
     emit(Planned(reader.path, reader.frames, clips=len(recovery_clips(reader.frames)), details=details))
-    writer = video_writer(
-        output, info, encoder, frames=reader.frames, overwrite=options.overwrite, rate=options.cfr
+    writer = VideoWriter(
+        output,
+        source=info,
+        encoder=encoder,
+        frames=reader.frames,
+        overwrite=options.overwrite,
+        rate=options.cfr,
     )
     recovered = recovered_frames(reader, cast(GroupNetwork, model.network), options)
     with frames_ahead(recovered) as frames:
