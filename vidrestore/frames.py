@@ -135,3 +135,17 @@ class Frame:
     @property
     def nbytes(self) -> int:
         return sum(plane.nbytes for plane in self.planes)
+
+
+@dataclass(frozen=True)
+class Span:
+    """The frames with start <= pts < stop, in ticks of the video stream; None is the video's own limit.
+
+    An output that has a `start` begins there at time 0.
+    """
+
+    start: int | None = None
+    stop: int | None = None
+
+
+WHOLE = Span()

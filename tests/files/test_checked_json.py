@@ -13,13 +13,12 @@ import pytest
 from vidrestore.files.regular import (
     COUNT,
     DEEPEST,
-    Row,
     parse_json,
     parse_object,
 )
 from vidrestore.pipeline.plan import MOST_FRAMES, Clip, Timeline
 
-SCHEMA = {"name": str, "times": [COUNT], "clips": [Row(COUNT, [float])], "said": (str, NoneType)}
+SCHEMA = {"name": str, "times": [COUNT], "clips": [[COUNT, [float]]], "said": (str, NoneType)}
 RIGHT = {"name": "a", "times": [0, 1], "clips": [[0, [0.5, 1]], [1, []]], "said": None}
 
 

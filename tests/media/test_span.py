@@ -17,10 +17,9 @@ from sample_videos import sample_planes, video_frame, write_video
 import vidrestore
 from vidrestore.errors import OptionError
 from vidrestore.events import Event, Planned, Warned
-from vidrestore.frames import Frame
+from vidrestore.frames import Frame, Span
 from vidrestore.media.reader import VideoReader
-from vidrestore.media.span import Cut, Span
-from vidrestore.media.stream_copier import StreamCopier
+from vidrestore.media.stream_copier import Cut, StreamCopier
 from vidrestore.options import EncoderOptions, RestoreOptions
 from vidrestore.restorers.base import TASKS
 

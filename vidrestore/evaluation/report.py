@@ -31,7 +31,6 @@ from vidrestore.evaluation.results import GIVEN, ClipMetrics, Comparison, Result
 from vidrestore.evaluation.sequence_frames import area_matrix, channels_last, picture_of
 from vidrestore.files.atomic import write_whole
 from vidrestore.frames import Frame, VideoInfo
-from vidrestore.jobs.check import reader_of
 from vidrestore.jobs.summary import Summary
 from vidrestore.media.reader import VideoReader, find_span
 from vidrestore.models.grouping import origins_of, patches_at
@@ -116,7 +115,7 @@ def sample_starts(summary: Summary) -> list[int]:
 def _samples(summary: Summary, starts: Sequence[int], task: str, options: RestoreOptions) -> Iterator[Sample]:
     """Yield each sample; both videos are read in step."""
     with ExitStack() as open_:
-        first = open_.enter_context(reader_of(summary.source, options))
+        first = open_.enter_context(VideoReader.of(summary.source, options))
         second = open_.enter_context(VideoReader(summary.output))
         span = find_span(first, options.start, options.duration)
         one = open_.enter_context(closing(first.frames(span.start, span.stop)))

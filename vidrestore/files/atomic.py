@@ -59,7 +59,10 @@ def check_output(
             f"{output}: the name has {length} bytes, and file systems hold {LONGEST_NAME}; give a shorter "
             f"one with `{option}`"
         )
-    check_name(str(output))
+    if sys.platform == "win32" and (odd := _NOT_ON_WINDOWS.search(target.name)):
+        raise MediaError(
+            f"{output}: Windows takes no file name with {odd[0]!r} there; give `output` another name"
+        )
     there = [str(output)] if existing is None else list(existing)
     refuse_sources(there, sources, option)
     if target.is_dir():
@@ -108,14 +111,6 @@ def _begins_with(path: str, made: str) -> bool:
     with suppress(OSError), open_regular(path) as file:
         return made.encode() in file.read(HEAD)
     return False
-
-
-def check_name(output: str) -> None:
-    """Raise MediaError for a name that this system refuses or takes for something else."""
-    if sys.platform == "win32" and (found := _NOT_ON_WINDOWS.search(Path(output).name)):
-        raise MediaError(
-            f"{output}: Windows takes no file name with {found[0]!r} there; give `output` another name"
-        )
 
 
 def same_file(first: Path, second: Path) -> bool:

@@ -115,9 +115,20 @@ class Claims:
         generation = 0 if before is None else int(before.suffixes[-2][1:]) + 1
         path = self.folder / f"{name}.{generation}.claim"
         try:
-            _write(path)
+            descriptor = create_new(path)
         except FileExistsError:
             return False
+        except FileNotFoundError:
+            raise
+        except OSError as error:
+            raise write_problem(str(path), error) from error
+        try:
+            os.write(descriptor, json.dumps(this_process()).encode())
+        except OSError as error:  # such as a full disk
+            path.unlink(missing_ok=True)
+            raise write_problem(str(path), error) from error
+        finally:
+            os.close(descriptor)
         self._held[name] = path
         if before is not None:
             _remove(before)
@@ -201,23 +212,6 @@ class Claims:
             self._seen[path] = look, now
             return False
         return now - since > LEASE
-
-
-def _write(path: Path) -> None:
-    """Create a claim of this process; a failure, such as a full disk, leaves no file."""
-    try:
-        descriptor = create_new(path)
-    except (FileExistsError, FileNotFoundError):
-        raise
-    except OSError as error:
-        raise write_problem(str(path), error) from error
-    try:
-        os.write(descriptor, json.dumps(this_process()).encode())
-    except OSError as error:
-        path.unlink(missing_ok=True)
-        raise write_problem(str(path), error) from error
-    finally:
-        os.close(descriptor)
 
 
 def _owner(path: Path) -> dict[str, Any]:

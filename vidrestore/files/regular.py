@@ -154,19 +154,12 @@ def check_pickled(path: Path) -> None:
 
 
 # JSON that this program wrote, with limits on size and depth. The schema of a value is a type, several of
-# them in a tuple, a range of integers, `[schema]` for a list, a `Row` for a list of fixed length, or
+# them in a tuple, a range of integers, `[schema]` for a list, several in it for one of that length, or
 # `{key: schema}` for an object with these keys and any others. `float` means a finite number.
 
 DEEPEST = 32  # most levels of objects and lists; ours have 6
 COUNT = range(1 << 62)
 Types = Mapping[str, Any]
-
-
-class Row:
-    """The schema of a list with a fixed number of items."""
-
-    def __init__(self, *items: Any) -> None:
-        self.items = items
 
 
 def parse_json(content: bytes | str) -> Any:
@@ -175,18 +168,13 @@ def parse_json(content: bytes | str) -> Any:
         found = json.loads(content)
     except RecursionError:
         raise ValueError("nested too deeply") from None
-    level = [found]
-    for _ in range(DEEPEST):
-        level = [inner for each in level for inner in _inside(each) if isinstance(inner, dict | list)]
+    level: list[Any] = [[found]]
+    for _ in range(DEEPEST + 1):
+        inside = (each.values() if isinstance(each, dict) else each for each in level)
+        level = [inner for each in inside for inner in each if isinstance(inner, dict | list)]
         if not level:
             return found
     raise ValueError("nested too deeply")
-
-
-def _inside(value: Any) -> Any:
-    if isinstance(value, dict):
-        return value.values()
-    return value if isinstance(value, list) else ()
 
 
 def parse_object(content: bytes | str, types: Types | None = None) -> dict[str, Any]:
@@ -213,18 +201,17 @@ def check_types(value: Any, schema: Any, where: str = "") -> None:
             if key not in value:
                 raise ValueError(f"{where}{key} is missing")
             check_types(value[key], inner, f"{where}{key}.")
-    elif isinstance(schema, list | Row):
-        kinds = [schema[0]] * len(value) if isinstance(schema, list) and isinstance(value, list) else None
-        kinds = list(schema.items) if isinstance(schema, Row) else kinds
-        _need(isinstance(value, list) and kinds is not None and len(kinds) == len(value), value, where)
-        for number, (each, inner) in enumerate(zip(value, kinds or (), strict=True)):
+    elif isinstance(schema, list):
+        _need(isinstance(value, list), value, where)
+        kinds = schema * len(value) if len(schema) == 1 else schema
+        _need(len(kinds) == len(value), value, where)
+        for number, (each, inner) in enumerate(zip(value, kinds, strict=True)):
             check_types(each, inner, f"{where}{number}.")
     elif isinstance(schema, range):
         _need(isinstance(value, int) and not isinstance(value, bool), value, where)
         if value not in schema:
-            raise ValueError(
-                f"{where[:-1]} is {_short(value)}, expected at least {schema.start}" + _most(schema)
-            )
+            most = "" if schema.stop == COUNT.stop else f" and less than {schema.stop}"
+            raise ValueError(f"{where[:-1]} is {_short(value)}, expected at least {schema.start}{most}")
     else:
         _check_plain(value, schema if isinstance(schema, tuple) else (schema,), where)
 
@@ -240,10 +227,6 @@ def _check_plain(value: Any, kinds: tuple[type, ...], where: str) -> None:
 def _need(fits: bool, value: Any, where: str) -> None:
     if not fits:
         raise ValueError(f"{where[:-1] or 'it'} has the wrong type {type(value).__name__}")
-
-
-def _most(allowed: range) -> str:
-    return "" if allowed.stop == COUNT.stop else f" and less than {allowed.stop}"
 
 
 def _short(value: int) -> str:

@@ -10,18 +10,17 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from vidrestore.errors import OutputExistsError, PlanError
+from vidrestore.errors import OutputExistsError
 from vidrestore.events import Listener, Started
 from vidrestore.files.atomic import remove_partials, same_file
 from vidrestore.files.locks import BusyError, is_own
 from vidrestore.files.regular import parse_object
-from vidrestore.frames import VideoInfo
+from vidrestore.frames import Span
 from vidrestore.jobs.request import Request, StepLoader, ignore
 from vidrestore.jobs.resume import NAMED, WorkFolder, digest
 from vidrestore.jobs.summary import Summary, announced
-from vidrestore.media.reader import PIPE_DEINTERLACED, VideoReader, find_span
-from vidrestore.media.source import Source, SourceIdentity
-from vidrestore.media.span import Span
+from vidrestore.media.reader import VideoReader, find_span
+from vidrestore.media.source import SourceIdentity
 from vidrestore.options import RestoreOptions
 
 if TYPE_CHECKING:
@@ -98,36 +97,13 @@ def open_job(request: Request, load: StepLoader | None = None, find: FindSpan | 
     `check` that each of several processes at one output needs.
     """
     asks = any(step.measures_noise or step.measures_input for step in request.steps)
-    with reader_of(request.source, request.options, losses=asks) as reader:
-        check_picture(request.source, reader.info.video)
-        options = request.options
+    options = request.options
+    with VideoReader.of(request.source, options, losses=asks) as reader:
+        reader.refuse_interlaced()
         span = find(reader, options) if find else find_span(reader, options.start, options.duration)
         from vidrestore.jobs.job import job_of  # loads torch, which takes seconds
 
         yield job_of(request, reader, span, load)
-
-
-def reader_of(source: str | Source, options: RestoreOptions, *, losses: bool = False) -> VideoReader:
-    """Return the reader of a source with the settings of the options; `losses` as in VideoReader."""
-    return VideoReader(
-        source,
-        threads=options.threads,
-        deinterlace=options.deinterlace,
-        double_rate=options.double_rate,
-        fps=options.fps,
-        losses=losses,
-    )
-
-
-def check_picture(source: Source, video: VideoInfo, way_out: str | None = None) -> None:
-    """Refuse interlaced video."""
-    if video.interlaced:
-        way_out = way_out or (
-            f"do it before: {PIPE_DEINTERLACED}" if source.is_pipe else "`deinterlace` makes it progressive"
-        )
-        raise PlanError(
-            f"{source}: the video is interlaced, and its fields would be blurred into each other; {way_out}"
-        )
 
 
 # The marker

@@ -6,11 +6,11 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from vidrestore.events import Listener, plain
+from vidrestore.frames import WHOLE
 from vidrestore.jobs.request import ignore
 from vidrestore.jobs.summary import counted
 from vidrestore.media.probe import SourceInfo
 from vidrestore.media.reader import VideoReader, expected_frames
-from vidrestore.media.span import WHOLE
 from vidrestore.pipeline.chain import frames_ahead
 from vidrestore.pipeline.plan import Scene, Timeline, planned_clips
 

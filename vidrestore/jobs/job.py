@@ -15,7 +15,7 @@ from typing import Any
 from vidrestore import __version__
 from vidrestore.errors import MediaError
 from vidrestore.events import Listener, Planned, Started, Warned
-from vidrestore.frames import Frame, Scale, VideoInfo, enlarged_size
+from vidrestore.frames import Frame, Scale, Span, VideoInfo, enlarged_size
 from vidrestore.jobs.request import Request, StepLoader, ignore, load_step, plain_options
 from vidrestore.jobs.resume import WorkFolder
 from vidrestore.jobs.steps import Stage, Steps, measured_input, total_scale
@@ -27,7 +27,6 @@ from vidrestore.media.probe import SourceInfo
 from vidrestore.media.reader import VideoReader, expected_frames
 from vidrestore.media.side_data import lost_side_data
 from vidrestore.media.source import Target
-from vidrestore.media.span import Span
 from vidrestore.media.writer import VideoWriter, check_content, refused_if
 from vidrestore.options import Input, RestoreOptions, changed_values
 from vidrestore.pipeline.chain import frames_ahead

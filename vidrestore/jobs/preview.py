@@ -17,7 +17,7 @@ import numpy as np
 from vidrestore.colour import matrix_of
 from vidrestore.errors import MediaError, OptionError
 from vidrestore.events import Finished, Listener
-from vidrestore.frames import UNSPECIFIED, Frame, Scale, VideoInfo, enlarged_size
+from vidrestore.frames import UNSPECIFIED, Frame, Scale, Span, VideoInfo, enlarged_size
 from vidrestore.jobs.check import check
 from vidrestore.jobs.job import Job, damage_summary
 from vidrestore.jobs.request import Request, StepLoader
@@ -26,7 +26,6 @@ from vidrestore.jobs.summary import Summary
 from vidrestore.media.probe import SourceInfo
 from vidrestore.media.reader import VideoReader, find_span
 from vidrestore.media.source import PIPE
-from vidrestore.media.span import Span
 from vidrestore.media.streams import EVERY_KIND, check_streams
 from vidrestore.options import RestoreOptions
 from vidrestore.pipeline.conversions import enlarged_frame

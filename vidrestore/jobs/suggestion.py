@@ -24,7 +24,6 @@ from vidrestore.colour import planes_to_grey, yuv_to_rgb
 from vidrestore.errors import OptionError
 from vidrestore.events import Listener, Progressed, plain
 from vidrestore.frames import Frame, VideoInfo
-from vidrestore.jobs.check import reader_of
 from vidrestore.jobs.request import ignore
 from vidrestore.media.coding_loss import bits_per_pixel
 from vidrestore.media.probe import SourceInfo
@@ -114,7 +113,7 @@ def suggest(
             "suggest looks at several places of a video, which a pipe doesn't have; name a file"
         )
     options = options or RestoreOptions()
-    with reader_of(source, options) as reader:
+    with VideoReader.of(source, options) as reader:
         info, interlaced = reader.info, reader.deinterlacing
         places = list(read_places(reader))
     whole = Finding("interlacing", "no", "frames are whole")

@@ -12,18 +12,16 @@ from typing import TYPE_CHECKING, Any
 
 from vidrestore.errors import MediaError
 from vidrestore.files.atomic import Partial
+from vidrestore.frames import WHOLE, Span
 from vidrestore.media.encoder_table import ISO
 from vidrestore.media.encoding import Encoder, add_encoder, full_duration, write_errors
 from vidrestore.media.matroska import write_aspect
 from vidrestore.media.probe import is_attached
 from vidrestore.media.side_data import unwritten
 from vidrestore.media.source import SUFFIXES
-from vidrestore.media.span import WHOLE, Cut, Span, moved
 from vidrestore.media.stream_copier import (
+    Cut,
     StreamCopier,
-    add_tag,
-    container_metadata,
-    foreign_keys,
     stream_metadata,
 )
 
@@ -35,6 +33,15 @@ if TYPE_CHECKING:
     from vidrestore.media.probe import SourceInfo
 
 _LARGEST_TIMESCALE = 2**31 - 1
+# metadata that a muxer writes itself
+_OWN_KEYS = frozenset({"major_brand", "minor_version", "compatible_brands", "encoder", "vidrestore"})
+# Keys with a fixed place in MP4; others need the newer list of keys, which excludes cover art.
+_MP4_KEYS = frozenset({
+    "title", "artist", "album_artist", "composer", "album", "date", "comment", "genre", "copyright",
+    "grouping", "lyrics", "track", "synopsis", "show", "episode_id", "network", "keywords", "description",
+    "disc", "compilation", "hd_video", "gapless_playback", "media_type", "season_number", "episode_sort",
+    "creation_time", "timecode", "location",
+})  # fmt: skip
 MILLISECOND = Fraction(1, 1000)  # the tick of Matroska and WebM
 
 
@@ -124,7 +131,9 @@ class Muxer:
         import av
         from av.container import Flags
 
-        metadata = self._valid_metadata(container_metadata(self.copier.opened)) if self.copier else {}
+        found = self.copier.opened.metadata if self.copier else {}
+        own = {key: value for key, value in found.items() if key.lower() not in _OWN_KEYS}
+        metadata = self._valid_metadata(own)
         options = self._muxer_options(metadata)
         self.container = av.open(url, "w", format=self.choice.container, container_options=options)
         # without dates and random identifiers, so that the same job gives the same file
@@ -132,8 +141,11 @@ class Muxer:
         self.container.flags |= bitexact
         self.container.metadata.update(metadata)
         self._add_streams(self.container)
-        if self.tag:
-            add_tag(self.container, self.stream, self.tag)
+        if self.tag and self.choice.container == "mov":  # which has no other place, and 31 bytes
+            self.stream.metadata["encoder"] = self.tag.encode()[:31].decode(errors="ignore")
+        elif self.tag:
+            name = "encoding_tool" if self.choice.container == "mp4" else "VIDRESTORE"
+            self.container.metadata[name] = self.tag
         self.container.start_encoding()
         self.encoder = Encoder(self.stream.codec_context, self.choice, self.video)
         assert self.stream.time_base is not None
@@ -144,7 +156,7 @@ class Muxer:
     def _muxer_options(self, metadata: dict[str, str]) -> dict[str, str]:
         if self.choice.container not in ISO:
             return {"avoid_negative_ts": "disabled"}  # sound that begins before 0 stays there
-        foreign = foreign_keys(metadata)
+        foreign = {key for key in metadata if key.lower() not in _MP4_KEYS}
         flags = "+faststart"
         has_cover = any(each.attached_picture and each.index in self.copy for each in self.source.streams)
         if foreign and not has_cover:
@@ -178,7 +190,7 @@ class Muxer:
                 self.stream.disposition = original.disposition
         if self.copier:
             chapters = self.copier.opened.chapters()
-            container.set_chapters(moved(self.cut.chapters(chapters) if self.cut else chapters, self.late))
+            container.set_chapters(_moved(self.cut.chapters(chapters) if self.cut else chapters, self.late))
             self.copier.start()
 
     def _valid_metadata(self, metadata: dict[str, str]) -> dict[str, str]:
@@ -317,6 +329,15 @@ def nearest_tick(exact: Fraction) -> int:
     """Round a time in ticks to an integer, halves away from 0, as FFmpeg does."""
     nearest = (2 * abs(exact.numerator) + exact.denominator) // (2 * exact.denominator)
     return nearest if exact >= 0 else -nearest
+
+
+def _moved(chapters: list[Any], shift: Fraction) -> list[Any]:
+    """Return chapters `shift` seconds later; a chapter that would begin before 0 begins at 0."""
+    late = []
+    for chapter in chapters:
+        ticks = round(shift / Fraction(chapter["time_base"]))
+        late.append({**chapter, "start": max(0, chapter["start"] + ticks), "end": chapter["end"] + ticks})
+    return late
 
 
 def same_tick(

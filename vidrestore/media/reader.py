@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Self
 
 from av.video.frame import VideoFrame
 
-from vidrestore.errors import MediaError, OptionError
-from vidrestore.frames import Frame, VideoInfo
+from vidrestore.errors import MediaError, OptionError, PlanError
+from vidrestore.frames import WHOLE, Frame, Span, VideoInfo
 from vidrestore.media.coding_loss import NO_LOSS, WITH_PARAMETERS, loss_by_bits, loss_of
 from vidrestore.media.damage import Damage
 from vidrestore.media.decoding import Decoding
@@ -22,8 +22,8 @@ from vidrestore.media.encoding import frame_ticks
 from vidrestore.media.formats import layout_of, planes_of
 from vidrestore.media.probe import SourceInfo, probe
 from vidrestore.media.source import Source, standard_input
-from vidrestore.media.span import WHOLE, Span
 from vidrestore.media.structure import broken_structure
+from vidrestore.options import RestoreOptions
 
 if TYPE_CHECKING:
     from vidrestore.media.deinterlace import Deinterlacer
@@ -78,6 +78,29 @@ class VideoReader:
         self._deinterlacer: Deinterlacer | None = None
         if deinterlace is not False or double_rate:
             self._deinterlacer = self._deinterlacing(fields=double_rate, always=bool(deinterlace))
+
+    @classmethod
+    def of(cls, source: str | Source, options: RestoreOptions, *, losses: bool = False) -> Self:
+        """Return the reader with the settings of the options."""
+        return cls(
+            source,
+            threads=options.threads,
+            deinterlace=options.deinterlace,
+            double_rate=options.double_rate,
+            fps=options.fps,
+            losses=losses,
+        )
+
+    def refuse_interlaced(self, way_out: str | None = None) -> None:
+        """Raise PlanError for interlaced video."""
+        if self.info.video.interlaced:
+            way_out = way_out or (
+                f"do it before: {PIPE_DEINTERLACED}" if self._pipe else "`deinterlace` makes it progressive"
+            )
+            raise PlanError(
+                f"{self.source}: the video is interlaced, and its fields would be blurred into each other; "
+                f"{way_out}"
+            )
 
     def _described(self, fps: Fraction | None) -> SourceInfo:
         if self._pipe:

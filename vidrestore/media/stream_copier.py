@@ -5,17 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import suppress
 from fractions import Fraction
+from math import ceil
 from typing import Any, cast
 
 import av
 from av import logging as ffmpeg
-from av.container import InputContainer, OutputContainer
+from av.container import OutputContainer
 from av.format import Flags
 from av.packet import Packet
 from av.rational import AVRational
-from av.stream import Discard, Stream
+from av.stream import Discard, Disposition, Stream
 
 from vidrestore.errors import MediaError
+from vidrestore.frames import Span
 from vidrestore.media.encoder_table import ISO
 from vidrestore.media.log import ErrorCollector, log_level
 from vidrestore.media.probe import (
@@ -27,7 +29,6 @@ from vidrestore.media.probe import (
     video_stream,
 )
 from vidrestore.media.sound import EncodedSound, encoder_of
-from vidrestore.media.span import APART, Cut, seconds
 
 _LONGEST_ROW = 12  # packets of sound, one after the other, whose times are repaired: a quarter of a second
 _FARTHEST = 1  # seconds that a packet of another kind is moved, whose time can't be known from its neighbours
@@ -311,18 +312,93 @@ def _move(packet: Packet[Any], shift: Fraction) -> None:
         packet.dts = None if packet.dts is None else packet.dts + ticks
 
 
-# The metadata of a file and of its streams, as muxers take them
+# The content of other streams and chapters that belongs to a part of the video
 
-# Metadata that a muxer writes itself, and metadata that doesn't apply to the new file.
-_OWN_KEYS = frozenset({"major_brand", "minor_version", "compatible_brands", "encoder", "vidrestore"})
+APART = 10  # seconds; more than the interleaving distance of streams in a file, and than the error of a seek
+
+
+class Cut:
+    """The packets that begin in a span, in seconds of the source; to be asked in the file's order.
+
+    A subtitle that is on screen when the span begins is shown from there on. A further video stream begins at
+    its first key frame.
+    """
+
+    def __init__(self, span: Span, time_base: Fraction) -> None:
+        self.start = None if span.start is None else span.start * time_base
+        self.stop = None if span.stop is None else span.stop * time_base
+        self._keys: dict[int, Fraction] = {}  # stream index -> start time of each further video stream
+
+    def keeps(self, packet: Packet[Any]) -> bool:
+        """Return True if the packet belongs to the span; a subtitle that reaches beyond it is shortened."""
+        begins = seconds(packet, packet.pts if packet.pts is not None else packet.dts)
+        if begins is None:
+            return True
+        if packet.stream.disposition & Disposition.attached_pic:
+            packet.pts = packet.dts = ceil((self.start or 0) / packet.time_base)
+            return True
+        if packet.stream.type == "subtitle":
+            return self._shortened(packet, begins)
+        if packet.stream.type == "video":
+            return self._decodable(packet, begins)
+        return self.holds(begins)
+
+    def holds(self, time: Fraction) -> bool:
+        """Return True for a time in the span."""
+        return (self.start is None or time >= self.start) and (self.stop is None or time < self.stop)
+
+    def _shortened(self, packet: Packet[Any], begins: Fraction) -> bool:
+        ends = begins + (packet.duration or 0) * packet.time_base
+        first = begins if self.start is None else max(begins, self.start)
+        last = ends if self.stop is None else min(ends, self.stop)
+        if (first > begins and first >= ends) or (self.stop is not None and begins >= self.stop):
+            return False
+        if first > begins:
+            packet.pts = packet.dts = ceil(first / packet.time_base)
+        if (first, last) != (begins, ends):
+            packet.duration = round((last - first) / packet.time_base)
+        return True
+
+    def _decodable(self, packet: Packet[Any], begins: Fraction) -> bool:
+        """Return True for a packet after the first key frame, decoded before the end of the span."""
+        if self.start is not None:
+            if packet.stream_index not in self._keys and packet.is_keyframe and begins >= self.start:
+                self._keys[packet.stream_index] = begins
+            if begins < self._keys.get(packet.stream_index, begins + 1):
+                return False
+        decoded = begins if packet.dts is None else packet.dts * packet.time_base
+        return self.stop is None or decoded < self.stop
+
+    def passed(self, packet: Packet[Any]) -> bool:
+        """Return True if all packets of the span are certainly before this one."""
+        time = seconds(packet, packet.dts if packet.dts is not None else packet.pts)
+        return self.stop is not None and time is not None and time >= self.stop + APART
+
+    def chapters(self, chapters: list[Any]) -> list[Any]:
+        """Return the chapters that overlap the span, clipped to it, with times relative to its beginning."""
+        if self.start is None and self.stop is None:
+            return chapters
+        clipped = []
+        for chapter in chapters:
+            base = Fraction(chapter["time_base"])
+            first, last = chapter["start"] * base, chapter["end"] * base
+            first = first if self.start is None else max(first, self.start)
+            last = last if self.stop is None else min(last, self.stop)
+            if first < last:
+                times = (round((time - (self.start or 0)) / base) for time in (first, last))
+                clipped.append({**chapter, **dict(zip(("start", "end"), times, strict=True))})
+        return clipped
+
+
+def seconds(packet: Packet[Any], ticks: int | None) -> Fraction | None:
+    """Convert a time of a packet to seconds."""
+    return None if ticks is None else ticks * Fraction(packet.time_base)
+
+
+# The metadata of streams, as muxers take them
+
+# what doesn't apply to the new file
 _STALE_KEYS = ("encoder", "bps", "number_of_", "_statistics_")
-# Keys with a fixed place in MP4; others need the newer list of keys, which excludes cover art.
-_MP4_KEYS = frozenset({
-    "title", "artist", "album_artist", "composer", "album", "date", "comment", "genre", "copyright",
-    "grouping", "lyrics", "track", "synopsis", "show", "episode_id", "network", "keywords", "description",
-    "disc", "compilation", "hd_video", "gapless_playback", "media_type", "season_number", "episode_sort",
-    "creation_time", "timecode", "location",
-})  # fmt: skip
 # Codes of QuickTime's own list of languages, for the codes that other containers use.
 _QUICKTIME_LANGUAGES = {
     "deu": "ger", "nld": "dut", "fre": "fra", "swe": "sve", "ell": "gre", "isl": "ice", "zho": "chi",
@@ -330,16 +406,6 @@ _QUICKTIME_LANGUAGES = {
     "cym": "wel", "eus": "baq", "rum": "ron", "cze": "ces", "slo": "slk", "fas": "per", "hrv": "hr ",
     "srp": "sr ", "pan": "pa ", "fao": "fo ",
 }  # fmt: skip
-
-
-def container_metadata(opened: InputContainer) -> dict[str, str]:
-    """Return the source's metadata without keys that muxers write themselves."""
-    return {key: value for key, value in opened.metadata.items() if key.lower() not in _OWN_KEYS}
-
-
-def foreign_keys(metadata: dict[str, str]) -> set[str]:
-    """Return the metadata keys without a fixed place in MP4 and MOV."""
-    return {key for key in metadata if key.lower() not in _MP4_KEYS}
 
 
 def stream_metadata(stream: Stream, container: str, *, whole: bool) -> dict[str, str]:
@@ -353,13 +419,3 @@ def stream_metadata(stream: Stream, container: str, *, whole: bool) -> dict[str,
     if container == "mov" and "language" in keys:
         keys["language"] = _QUICKTIME_LANGUAGES.get(keys["language"], keys["language"])
     return keys
-
-
-def add_tag(output: OutputContainer, video: Stream, tag: str) -> None:
-    """Write to the file's tags how it was made: as the encoder in MP4; in MOV, which has no other place, as
-    that of the video, cut to its 31 bytes.
-    """
-    if output.format.name == "mov":
-        video.metadata["encoder"] = tag.encode()[:31].decode(errors="ignore")
-    else:
-        output.metadata["encoding_tool" if output.format.name == "mp4" else "VIDRESTORE"] = tag

@@ -12,14 +12,13 @@ from typing import TYPE_CHECKING, Any, Self
 
 from vidrestore.errors import MediaError, PlanError
 from vidrestore.files.atomic import remove_partials
-from vidrestore.frames import Frame, Scale
+from vidrestore.frames import WHOLE, Frame, Scale, Span
 from vidrestore.media.encoders import choose_encoder
 from vidrestore.media.encoding import check_frame, write_errors
 from vidrestore.media.muxer import Muxer
 from vidrestore.media.picture_writer import PictureFiles, losses, side_data_left_out
 from vidrestore.media.side_data import lost_side_data, unwritten
 from vidrestore.media.source import Source, Target, standard_output
-from vidrestore.media.span import WHOLE, Span
 from vidrestore.media.streams import (
     check_packets,
     check_streams,

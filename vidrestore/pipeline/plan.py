@@ -25,11 +25,10 @@ from numpy.typing import NDArray
 from vidrestore.clips import Bounds, live_clips
 from vidrestore.colour import OPPONENT_NORMS, rgb_to_opponent
 from vidrestore.errors import PlanError
-from vidrestore.files.regular import COUNT, Row, check_types
-from vidrestore.frames import Frame, PixelFormat
+from vidrestore.files.regular import COUNT, check_types
+from vidrestore.frames import WHOLE, Frame, PixelFormat, Span
 from vidrestore.media.encoder_table import EncoderChoice
 from vidrestore.media.source import SourceIdentity
-from vidrestore.media.span import WHOLE, Span
 from vidrestore.noise.features import FRAMES_SEEN
 from vidrestore.noise.meter import NoiseMeter, PlaneNoise, noise_in_words
 from vidrestore.scenes import SceneDetector
@@ -44,7 +43,7 @@ TIMELINE = {
     "pts": str,
     "durations": str,
     "cuts": [COUNT],
-    "clips": [Row(COUNT, COUNT, [float], [float], [float])],
+    "clips": [[COUNT, COUNT, [float], [float], [float]]],
 }
 # Every so many frames of a scene are measured: a look takes longer than decoding. One more comes early, since
 # a single look takes moving water or compressed texture for noise too often.

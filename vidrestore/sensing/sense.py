@@ -23,13 +23,11 @@ from vidrestore.colour import planes_to_grey
 from vidrestore.errors import CheckpointError, MediaError, OptionError
 from vidrestore.events import Finished, Listener, Planned, Started, Warned
 from vidrestore.files.atomic import check_output
-from vidrestore.frames import Frame, PixelFormat
-from vidrestore.jobs.check import check_picture
+from vidrestore.frames import WHOLE, Frame, PixelFormat
 from vidrestore.jobs.request import ignore
 from vidrestore.jobs.summary import Summary, counted
 from vidrestore.media.reader import VideoReader, expected_frames
 from vidrestore.media.source import Source
-from vidrestore.media.span import WHOLE
 from vidrestore.media.streams import other_kinds
 from vidrestore.models.grouping import GroupNetwork
 from vidrestore.options import SenseOptions, chosen_options
@@ -71,10 +69,8 @@ def sense(
     device = torch_device(chosen.device)
     model = sensing_model(chosen, device)
     with VideoReader(source) as reader:
-        check_picture(
-            reader.source,
-            reader.info.video,
-            "deinterlace first, for example: ffmpeg -i IN -vf bwdif=send_frame -c:v ffv1 OUT.mkv",
+        reader.refuse_interlaced(
+            "deinterlace first, for example: ffmpeg -i IN -vf bwdif=send_frame -c:v ffv1 OUT.mkv"
         )
         emit(Started(source, output, "sense", model.card.name, device_name(device)))
         return _sense(reader, output, model, chosen, emit)
