@@ -18,6 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from vidrestore.errors import ConfigError, OptionError
+from vidrestore.files.atomic import check_output
 from vidrestore.files.stopping import interrupts_held
 from vidrestore.training.checkpoints import (
     check_alike,
@@ -41,7 +42,7 @@ from vidrestore.training.networks import (
 )
 from vidrestore.training.objective import objective_of
 from vidrestore.training.parallel import LostError, ProcessGroup, processes
-from vidrestore.training.run_records import recording
+from vidrestore.training.run_records import made_records, recording
 from vidrestore.training.training_events import (
     Began,
     Interrupted,
@@ -56,6 +57,7 @@ from vidrestore.training.training_events import (
 
 READ_SECONDS = 1.0  # between two looks at the losses on a GPU, which wait for it
 LEARNT = ("network", "average", "optimiser", "scaler")  # parts of a checkpoint
+BY_TRAINING = "vidrestore train --config"  # in the card of the weights, see `RunConfig.command`
 SMALLEST_SCALE = 2.0**-10  # loss scale in fp16; if gradients overflow even so, training has diverged
 
 
@@ -103,6 +105,7 @@ def train(
         resumed = run.begin(resume, sources_of(init))
         emit = to_all()
         if group.first:
+            run.check_files(sources_of(init))
             records = output / config.name
             emit = stack.enter_context(recording(records, lambda: run.validations.curve, on_event))
         emit(Began(run.step, config.training.steps, str(place), run.checkpoint if resumed else None))
@@ -176,6 +179,15 @@ class Run:
         for source in init:
             self.initialise_from(source)
         return False
+
+    def check_files(self, init: Sequence[str | Path]) -> None:
+        """Raise MediaError or OutputExistsError if a file at the place of one that the run writes is of
+        others, or one of `init`.
+        """
+        made = dict.fromkeys((self.weights_path, self.best_path), BY_TRAINING)
+        for path, beginning in (made | made_records(self.output / self.config.name)).items():
+            if not path.exists() or path.stat().st_size:
+                check_output(path, init, made=beginning)
 
     def initialise_from(self, source: str | Path) -> None:
         """Load weights of another file. Raises CheckpointError as `load_initial_weights` does."""

@@ -24,6 +24,14 @@ from vidrestore.training.training_events import Began, Event, Listener, Stepped,
 POINTS = 320  # most points of a curve; more would not be visible
 
 
+def made_records(stem: Path) -> dict[Path, str]:
+    """Return the files that `recording` writes, and what each has in its first bytes."""
+    return {
+        stem.with_suffix(".log.jsonl"): '{"step": ',
+        stem.with_suffix(".svg"): f"<title>{stem.name}</title>",
+    }
+
+
 @contextmanager
 def recording(
     stem: Path, curve: Callable[[], Sequence[dict[str, Any]]], on_event: Listener
@@ -31,8 +39,9 @@ def recording(
     """Yield a listener that writes records named after `stem` and calls `on_event`; `curve` returns the
     validations so far.
     """
-    with closing(StepLog(stem.with_suffix(".log.jsonl"))) as log:
-        yield to_all(log, curve_plot(stem.with_suffix(".svg"), log, curve), on_event)
+    steps, plot = made_records(stem)
+    with closing(StepLog(steps)) as log:
+        yield to_all(log, curve_plot(plot, log, curve), on_event)
 
 
 class StepLog:
