@@ -2,7 +2,6 @@
 
 import errno
 import os
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from training_runs import tiny_run, write_clips, write_config
 
 from vidrestore.errors import ConfigError, MediaError, OptionError
 from vidrestore.files import user_folders
+from vidrestore.files.atomic import Partial
 from vidrestore.files.user_folders import user_folder
 from vidrestore.training.data import footage
 from vidrestore.training.data.batches import Share, WorkerError, in_order
@@ -149,15 +149,20 @@ def test_a_clip_that_can_never_fit_takes_no_room_from_those_of_the_run_or_of_oth
     assert len(list(folder.iterdir())) == 3
 
 
-def test_what_a_killed_run_left_half_written_gives_way_once_nobody_writes_it(tmp_path):
+def test_what_a_dead_process_left_half_written_goes_and_files_of_others_stay(tmp_path):
     folder = tmp_path / "cache"
     files = DecodedFiles(folder, limit=HEADER + 4000)
-    for name, age in (("old", 7200), ("new", 0)):
-        path = folder / f"{name}.12.partial"
+    theirs = [folder / name for name in ("movie.mp4.partial", "mine.planes")]
+    for path in theirs:
         path.write_bytes(bytes(4000))
-        os.utime(path, (time.time() - age,) * 2)
+        os.utime(path, (0, 0))
+    left = [Partial(folder / f"{name}.planes") for name in ("dead", "living")]
+    for partial in left:
+        partial.close()
+    dead = left[0].path.with_name(left[0].path.name.replace(f".{os.getpid()}.", f".{(1 << 30) - 1}."))
+    left[0].path.rename(dead)
     assert decoded(files, source(tmp_path / "data", "a"), lambda path: planes()) is not None
-    assert sorted(path.name for path in folder.glob("*.partial")) == ["new.12.partial"]
+    assert not dead.exists() and left[1].path.exists() and all(path.exists() for path in theirs)
 
 
 def test_a_file_that_another_run_removed_is_decoded_from_its_source(tmp_path):
