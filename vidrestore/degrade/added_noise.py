@@ -12,9 +12,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from vidrestore.degrade.branches import Rows, changed, in_turn, of_sample
 from vidrestore.degrade.counters import Counters, constants
-from vidrestore.light import from_light, to_light
+from vidrestore.degrade.per_sample import Rows, changed, in_turn, of_sample
+from vidrestore.linear_light import from_light, to_light
 
 SHOT = (3e-4, 1.2e-2)  # variance of the noise at white, for light in [0, 1], log-uniform
 READ = (0.7, 8.0)  # standard deviation of the readout in electrons; white has 1 / shot of them

@@ -17,11 +17,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from vidrestore.degrade.branches import Rows, changed, in_turn, of_sample
 from vidrestore.degrade.counters import Counters
-from vidrestore.degrade.regions import COUNT, members, random_regions
+from vidrestore.degrade.per_sample import Rows, changed, in_turn, of_sample
+from vidrestore.degrade.segmentation import COUNT, members, random_regions
 from vidrestore.degrade.weather import splat
-from vidrestore.light import from_light, to_light
+from vidrestore.linear_light import from_light, to_light
 
 MOMENTS = 64  # samples of the path per exposure
 TURNED = 32  # of them, those that are rendered if the camera turns

@@ -13,10 +13,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from vidrestore.degrade.branches import changed, filtered, in_turn, of_sample
 from vidrestore.degrade.counters import Counters, constants
-from vidrestore.degrade.regions import COUNT, box_filtered, lowest_rows, members, random_regions
-from vidrestore.light import GAMMA, WAVELENGTHS, to_light
+from vidrestore.degrade.per_sample import changed, filtered, in_turn, of_sample
+from vidrestore.degrade.segmentation import COUNT, box_filtered, lowest_rows, members, random_regions
+from vidrestore.linear_light import GAMMA, WAVELENGTHS, to_light
 
 DENSITY = (0.5, 8.0)  # optical depth at the largest depth
 AIRLIGHT = (0.45, 1.0)  # RESIDE has 0.6 to 1; fog at dusk and smoke are darker

@@ -20,10 +20,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from vidrestore.degrade.branches import changed, in_turn, of_sample
 from vidrestore.degrade.counters import Counters, constants
 from vidrestore.degrade.haze import add_haze, random_depth
-from vidrestore.light import from_light, to_light
+from vidrestore.degrade.per_sample import changed, in_turn, of_sample
+from vidrestore.linear_light import from_light, to_light
 
 PAINTED_SHARE = 0.5  # of clips with rain, those with streaks painted over them, as in the field's datasets
 MOST_PAINTED = 4  # layers of such streaks
@@ -131,7 +131,7 @@ def _painted(frames: int, canvas: Canvas, draw: Counters, chosen: Tensor) -> Ite
             along, there = draw.log_uniform(CROSSING), crossing
             density = draw.log_uniform(CROSSING_COUNT)
         if (there := there & chosen).any():
-            swarm = Swarm.drawn(part, canvas, density * there, step, 0 * step, down, 0.05)
+            swarm = Particles.drawn(part, canvas, density * there, step, 0 * step, down, 0.05)
             line = line_spectrum(along, taper * along, down, canvas)
             yield swarm.traces(frames, canvas, peak), line * gaussian_spectrum(sigma, canvas)
 
@@ -151,14 +151,14 @@ def _streaks(frames: int, canvas: Canvas, draw: Counters, chosen: Tensor) -> Ite
         length = 60 * near * exposure * draw.uniform(0.5, 1)
         thin, bright = near * draw.uniform(0.6, 1.2), strength * draw.uniform(0.5, 1.5)
         if (there := number < layers).any():
-            swarm = Swarm.drawn(part, canvas, density * there, 120 * near, length, down, 0.05)
+            swarm = Particles.drawn(part, canvas, density * there, 120 * near, length, down, 0.05)
             yield swarm.traces(frames, canvas, bright), gaussian_spectrum(thin.clamp(min=0.35), canvas)
     length, part = draw.log_uniform(FINE_LENGTH), draw.branch()
     density = draw.log_uniform(FINE_COUNT).minimum(0.25 / length)
     step, bright = draw.uniform(1, 4) * length, draw.log_uniform((0.05, 0.5))
     sigma = draw.uniform(0.35, 0.8)
     if fine.any():
-        swarm = Swarm.drawn(part, canvas, density * fine, step, length, down, 0.05)
+        swarm = Particles.drawn(part, canvas, density * fine, step, length, down, 0.05)
         yield swarm.traces(frames, canvas, bright), gaussian_spectrum(sigma, canvas)
     sigma, part = draw.log_uniform(THICK), draw.branch()
     length = sigma * draw.uniform(4, 14) * exposure.sqrt()
@@ -166,7 +166,7 @@ def _streaks(frames: int, canvas: Canvas, draw: Counters, chosen: Tensor) -> Ite
     bright = (strength * draw.uniform(0.5, 1.5) + 0.08).clamp(max=0.6)
     if thick.any():
         step = torch.full_like(length, 200.0)
-        swarm = Swarm.drawn(part, canvas, density * thick, step, length, down, 0.08)
+        swarm = Particles.drawn(part, canvas, density * thick, step, length, down, 0.08)
         yield swarm.traces(frames, canvas, bright), gaussian_spectrum(sigma, canvas)
 
 
@@ -217,7 +217,7 @@ def _flakes(frames: int, canvas: Canvas, draw: Counters) -> Iterator[tuple[Tenso
         passed = (streak / (2 * radius + 1)).clamp(min=1)
         shape = _flake(radius, draw)
         if there.any():
-            swarm = Swarm.drawn(part, canvas, density * there, fall, streak, down, 0.25)
+            swarm = Particles.drawn(part, canvas, density * there, fall, streak, down, 0.25)
             yield swarm.traces(frames, canvas, opacity / passed), shape_spectrum(shape, canvas)
 
 
@@ -260,7 +260,7 @@ SHARPEST = 2**16  # steps of weights, which are added as integers, so that their
 
 
 @dataclass(frozen=True)
-class Swarm:
+class Particles:
     """Up to N particles of B samples, in rows and columns of pixels: start, step from frame to frame, and
     path in one exposure. Those from `count` on are left out.
     """
@@ -281,12 +281,12 @@ class Swarm:
         path: Tensor,
         down: Tensor,
         spread: float,
-    ) -> Swarm:
+    ) -> Particles:
         """Return `density` (B,) particles per pixel, whose step and path, of these lengths (B,) in the
         direction `down` (B, 2), vary by `spread`; their weight is about 1.
         """
         count = poisson(density * (canvas[0] * canvas[1]), draw)
-        varied = draw.normal(room(count), 6).mT  # in one call: the first two become uniform
+        varied = draw.normal(capacity(count), 6).mT  # in one call: the first two become uniform
         start = constants(tuple(map(float, canvas)), down.device)[:, None] * uniform(varied[:, :2])
         way = (1 + 2 * spread * varied[:, 2:3]) * down[..., None] + spread * varied[:, 3:5]
         steps, paths = (length[:, None, None] * way for length in (step, path))
@@ -298,16 +298,16 @@ class Swarm:
         lengths, numbers = self.path.norm(dim=1), torch.arange(number, device=self.start.device)
         longest = (lengths * (numbers < self.count[:, None])).amax(1)
         moments = 1 + longest.ceil()
-        points = torch.arange(room(self.count * moments), device=numbers.device)
-        whose = (points / moments[:, None] + 1e-4).floor()
-        along = (points - whose * moments[:, None] + 0.5) / moments[:, None] - 0.5
+        points = torch.arange(capacity(self.count * moments), device=numbers.device)
+        owner = (points / moments[:, None] + 1e-4).floor()
+        along = (points - owner * moments[:, None] + 0.5) / moments[:, None] - 0.5
         weight = factor[:, None] * self.weight * lengths.clamp(min=1) / moments[:, None]
         each = torch.cat((self.start, self.step, self.path, weight[:, None]), 1)
-        each = each.gather(2, whose.long().clamp_(max=number - 1)[:, None].expand(-1, 7, -1))
+        each = each.gather(2, owner.long().clamp_(max=number - 1)[:, None].expand(-1, 7, -1))
         start, step = each[:, :2] + each[:, 4:6] * along[:, None], each[:, 2:4]
         time = torch.arange(frames, device=numbers.device)[:, None]
         rows, columns = (start[:, axis, None] + step[:, axis, None] * time for axis in (0, 1))
-        return splat(rows, columns, each[:, 6] * (whose < self.count[:, None]), canvas)
+        return splat(rows, columns, each[:, 6] * (owner < self.count[:, None]), canvas)
 
 
 def uniform(normal: Tensor) -> Tensor:
@@ -322,7 +322,7 @@ def poisson(mean: Tensor, draw: Counters, *shape: int) -> Tensor:
     return (mean + normal * mean.sqrt() + (normal**2 - 1) / 6 + 0.5).floor().clamp(min=0) * (mean > 0)
 
 
-def room(counts: Tensor) -> int:
+def capacity(counts: Tensor) -> int:
     """Return how many there is room for: the largest count, and at least FEWEST."""
     return max(FEWEST, int(counts.max()))
 

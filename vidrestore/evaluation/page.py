@@ -17,10 +17,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from vidrestore.charts import chart
 from vidrestore.evaluation.results import GIVEN, ClipMetrics, Comparison, Result, Row
 from vidrestore.events import plain
 from vidrestore.media.pictures import png
+from vidrestore.svg_charts import chart
 
 Picture = NDArray[np.uint8]
 

@@ -37,7 +37,7 @@ _HARMLESS = re.compile(
 _MOST_LATE = 16  # most pictures that an H.264 or H.265 decoder reorders
 
 
-class _NotEmptied(Exception):
+class _UndrainedError(Exception):
     """A decoder with threads had an error at the end and holds pictures that PyAV can't get."""
 
 
@@ -93,7 +93,7 @@ class Decoding:
     def _every_picture(self, start_pts: int | None, lead: bool) -> Generator[VideoFrame]:
         try:
             yield from self._ordered(self._pictures_from(start_pts, lead, self.threads))
-        except _NotEmptied:
+        except _UndrainedError:
             self.damage.missing_frames += self._count.missing(finished=False)
             again = start_pts if self._last is None else self._last + 1
             yield from self._ordered(self._pictures_from(again, lead and self._last is None, 1))
@@ -166,7 +166,7 @@ class Decoding:
                     yield from self._decode_packets(packets, stream, target is not None)
                     # fields that had packets of their own are no pictures to wait for
                     if threads != 1 and self._count.pending and self._count.missing(finished=True):
-                        raise _NotEmptied
+                        raise _UndrainedError
                 finally:
                     # Wait for the decoder's threads: closing holds the GIL, which they may need for logging.
                     context.flush_buffers()

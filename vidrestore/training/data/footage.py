@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from vidrestore.colour import chroma_grid, planes_to_grey, rgb_matrix, yuv_to_rgb
-from vidrestore.degrade.branches import counters
+from vidrestore.degrade.per_sample import counters
 from vidrestore.errors import ConfigError, MediaError
 from vidrestore.frames import ColourTags, PixelFormat
 from vidrestore.media import pictures

@@ -15,11 +15,11 @@ import torch
 from torch import Tensor
 
 from vidrestore.colour import grey_to_planes, planes_to_grey, rgb_to_yuv, yuv_to_rgb
-from vidrestore.degrade import BATCHED, DEGRADATIONS, ON_HOST, average_exposures, motion, with_moving_things
-from vidrestore.degrade.branches import degraded, of_sample, one_by_one
+from vidrestore.degrade import BATCHED, DEGRADATIONS, ON_HOST, add_moving_objects, average_exposures, motion
 from vidrestore.degrade.coding import random_coding
 from vidrestore.degrade.counters import Counters, constants
 from vidrestore.degrade.haze import random_scattering
+from vidrestore.degrade.per_sample import degraded, of_sample, one_by_one
 from vidrestore.errors import ConfigError
 from vidrestore.frames import ColourTags, PixelFormat
 from vidrestore.media.recompress import recompress, recompress_pictures
@@ -101,7 +101,7 @@ class PairSource(PlaneSource):
             return quantised(given)[:, 0], torch.cat(truth, 1)
         if config.distracted:
             things, chosen = draws.branch(), draws.chance(config.distracted)
-            clean = degraded(clean, chosen, one_by_one(with_moving_things), things)
+            clean = degraded(clean, chosen, one_by_one(add_moving_objects), things)
         averages = {}
         if not self.resident and "blur" in config.degradations:
             blurred = (primary == config.degradations.index("blur")) & ~untouched

@@ -33,8 +33,8 @@ from vidrestore.training.data.footage import (
     decode_whole,
     find_footage,
 )
-from vidrestore.training.data.groups import GroupPool, ResidentGroups, held_out_groups
 from vidrestore.training.data.pairs import PairSource, held_out_pairs
+from vidrestore.training.data.patch_groups import GroupPool, ResidentGroups, held_out_groups
 from vidrestore.training.data.planes import PlaneSource
 from vidrestore.training.data.super_resolution import ClipSource, held_out_clips
 

@@ -20,7 +20,7 @@ DARK_SHARE = 0.5  # of clips, those darkened to a night, where lamps outshine th
 DARK = (0.08, 0.5)
 
 
-def with_moving_things(clip: Tensor, rng: np.random.Generator) -> Tensor:
+def add_moving_objects(clip: Tensor, rng: np.random.Generator) -> Tensor:
     """Return (T, 3, H, W) in [0, 1] with one or two kinds of bright things that move evenly."""
     if rng.random() < DARK_SHARE:
         clip = clip * log_uniform(rng, DARK)
