@@ -22,7 +22,7 @@ BEND, FOLLOW = (0.4, 1.0), (0.6, 1.0)  # the camera's demosaicing; see `demosaic
 ROWS = (0.0, 0.3)  # standard deviation of noise common to a row, relative to each pixel's own
 
 DEMOSAICED, SMOOTHED = 0.8, 0.1  # shares of clips
-CHROMA_SHARE = 0.15  # of clips with coarse chroma noise in addition, as a camera's denoising leaves it
+CHROMA_SHARE = 0.15  # share of clips with coarse chroma noise, as after a camera's denoising
 CHROMA = (0.008, 0.05)  # its standard deviation in display values
 COARSE = (2, 9)  # its grain size in pixels, down and across
 WHITE = (3 / 255, 60 / 255)  # standard deviation of white noise in display values, log-uniform

@@ -1,16 +1,15 @@
-"""VSR-Transformer N: x4 super-resolution whose frames hand on what they became, in both directions of time.
+"""VSR-Transformer N: recurrent x4 super-resolution, in both directions of time.
 
 The two ideas of J. Cao et al., "Video Super-Resolution Transformer" (arXiv 2106.06847), in a form for two
-cores. Every frame is first enlarged by itself. Then a bidirectional flow-based layer (Eq. 11-14) goes from
-the last frame to the first and from the first to the last, and each frame takes from its neighbour what the
-layer made of that, so that details reach it from any distance. What is handed over are enlarged frames, which
-motion moves by fractions of a small pixel without blurring them, as it would the features of small pixels.
-Attention (Section 4.1, with few keys) decides what is taken: a patch of 4x4 large pixels attends to the
-patches of the neighbour where the flow points and one large pixel beside it, or to none, where the neighbour
-doesn't show the same.
+cores. Every frame is first enlarged by itself. Then a bidirectional flow-based layer (Eq. 11-14) runs from
+the last frame to the first and from the first to the last, and each frame takes details from its already
+restored neighbour, so that they reach it from any distance. Enlarged frames are propagated instead of
+features, because motion by fractions of a small pixel would blur features. Attention (Section 4.1, with few
+keys) decides what is taken: a patch of 4x4 large pixels attends to the patches of the neighbour where the
+flow points and one large pixel beside it, or to none, where the neighbour doesn't show the same.
 
-Flow is `alignment.subpixel_motion`: nothing learned, and 6 to 9 dB better at these sizes (PSNR of the warped
-neighbour) than the small flow networks that came before it.
+Flow is `alignment.subpixel_motion`: nothing is learned, and it is 6 to 9 dB better at these sizes (PSNR of
+the warped neighbour) than small flow networks.
 
 Inside, maps are (B, C, H, W), channels last, one for each frame of B clips; large pictures in patches are
 (B, 48, H, W).
@@ -55,7 +54,7 @@ MOST_STRAY = 4.0  # squared pixels
 TAKEN = 0.2  # initial share of the difference to what is taken that is added
 CHANGE_GAIN = 8.0  # differences are small; convolutions see them as large as features
 PASSES = 1, 4, 2  # shares of the time of a clip: flow, frames backwards, and forwards (on a CPU)
-FLOW_PIXELS = 1 << 17  # of the frames whose flow is found at once on a CPU
+FLOW_PIXELS = 1 << 17  # pixels of the frames whose flow is found at once on a CPU
 
 
 @dataclass(frozen=True)
@@ -63,7 +62,7 @@ class RecurrentConfig:
     """Sizes. Raises ValueError for impossible ones.
 
     `features`: of a frame. `extraction`, `layers` and `reconstruction` count the residual blocks of the
-    extractor, the layers behind it that see the frame again, and the residual blocks behind those. `shared`:
+    extractor, the layers after it that also take the frame, and the residual blocks after those. `shared`:
     features that stay with an enlarged frame. `keys`: of the attention. `hidden`: features of what is taken.
     `context`: frames before and after those wanted that a clip should have. Without `neighbours` each frame
     is restored by itself.
@@ -92,7 +91,7 @@ class RecurrentConfig:
 
 
 class Layer(nn.Module):
-    """maps + fusion(stack(frame, maps)): a residual layer that sees the frame again."""
+    """maps + fusion(stack(frame, maps)): a residual layer that also takes the frame."""
 
     def __init__(self, features: int) -> None:
         super().__init__()
@@ -110,9 +109,9 @@ class PatchAttention(nn.Module):
     none.
 
     The logit of a place is query * key - a |difference|^2 + b, with a learned weight a and a learned
-    preference b of the place; the difference is that of brightness, over 3x3 patches. That of none is a
-    convolution over what makes a neighbour doubtful: the logarithms of the squared difference and of the
-    variance of a patch, and where a pixel comes out that goes along the flow and back.
+    preference b of the place; the difference is that of brightness, over 3x3 patches. The logit of none is a
+    convolution over signs of an unreliable neighbour: the logarithms of the squared difference and of the
+    variance of a patch, and the distance between a pixel and the end of its way along the flow and back.
     """
 
     def __init__(self, shared: int, keys: int) -> None:
@@ -128,7 +127,7 @@ class PatchAttention(nn.Module):
             self.doubt.bias.zero_()  # type: ignore[union-attr]
 
     def queries(self, patches: Tensor, shared: Tensor, stray: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the queries of frames and what makes any neighbour doubtful (B, 2, H, W), from their patches
+        """Return the queries of frames and signs of unreliable neighbours (B, 2, H, W), from their patches
         (B, 48, H, W), `shared` features, and the squared distance `stray` (B, 1, H, W), in small pixels, that
         the way along the flow and back leads away.
         """
@@ -175,14 +174,14 @@ def at_places(pictures: Tensor) -> Tensor:
 
 
 def mean_of_nine(maps: Tensor) -> Tensor:
-    """Return the mean over 3x3 pixels of maps (B, C, H, W), whose border goes on."""
+    """Return the mean over 3x3 pixels of maps (B, C, H, W); the border is replicated."""
     return F.avg_pool2d(F.pad(maps, (1, 1, 1, 1), mode="replicate"), 3, 1)
 
 
 class FrameContext(NamedTuple):
-    """Large frames, and what depends on them and their flow alone: their patches (B, 48, H, W), again in the
-    number format in which neighbours are compared with them, squeezed features, and where they see their
-    neighbours (B, 4H, 4W, 2), and the attention's queries and doubt.
+    """Large frames, and all that depends on them and their flow alone: their patches (B, 48, H, W), the same
+    in the number format of comparisons, squeezed features, the sampling grid of their neighbours (B, 4H, 4W,
+    2), and the attention's queries and `doubt`.
     """
 
     patches: Tensor
@@ -263,8 +262,8 @@ class VsrRecurrent(nn.Module):
             nn.init.zeros_(parameter)
 
     def parts_of(self, given: nn.Module) -> dict[str, Tensor] | None:
-        """Return the parameters of `given` by their names here, if it is such a network that has as many
-        features and blocks, perhaps without neighbours; else None.
+        """Return the parameters of `given` by their names here, if it is a network of this family with as
+        many features and blocks, with or without neighbours; else None.
         """
         sizes = ("features", "extraction", "layers", "reconstruction", "shared", "keys", "hidden")
         if not isinstance(given, VsrRecurrent):
@@ -292,8 +291,8 @@ class VsrRecurrent(nn.Module):
     def frames(self, clip: Sequence[Tensor], keep: tuple[int, int], at_once: int = 1) -> Iterator[Tensor]:
         """Yield frames [first, stop) of a clip of frames (B, 3, H, W): each (B, 3, 4H, 4W), float32.
 
-        All frames are seen, those before and behind as context. What doesn't depend on a frame's neighbours
-        is computed for `at_once` frames together.
+        The other frames are context. Results that don't depend on neighbours are computed for `at_once`
+        frames together.
         """
         if not self.config.neighbours:
             for at in steps(range(keep[0], keep[1], at_once)):

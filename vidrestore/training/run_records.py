@@ -21,7 +21,7 @@ from vidrestore.files.regular import open_descriptor
 from vidrestore.svg_charts import picture
 from vidrestore.training.training_events import Began, Event, Listener, Stepped, Validated, to_all
 
-POINTS = 320  # most points of a curve; more would not be visible
+POINTS = 320  # most points of a curve
 
 
 @contextmanager

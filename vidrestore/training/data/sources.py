@@ -41,7 +41,7 @@ from vidrestore.training.data.super_resolution import ClipSource, held_out_clips
 FRAMES = 20  # tokens of a group: the paper's clip length
 VALIDATION_GROUPS = 1200
 VALIDATION_PAIRS, VALIDATION_SIDE = 24, 128  # crops of each degradation, and their side in pixels
-VALIDATION_FRAMES = 5  # of a clip; there are more clips if they are shorter
+VALIDATION_FRAMES = 5  # frames per clip; there are more clips if they are shorter
 
 
 @dataclass(frozen=True)
