@@ -15,11 +15,21 @@ PACKAGE = Path(vidrestore.__file__).parent
 # A module imports from its own group and from those above it, nothing else. The package itself stands
 # outside: it hands on what lies below.
 GROUPS = (
-    {"checking", "errors", "event_log", "events", "families", "frames", "light", "option_values", "options"}
+    {
+        "checking",
+        "errors",
+        "event_log",
+        "events",
+        "families",
+        "frames",
+        "linear_light",
+        "option_values",
+        "options",
+    }
     | {"working"},
     {"files"},
     {"models"},
-    {"colour", "tiling", "clips", "scenes", "noise", "metrics", "degrade", "charts"},
+    {"colour", "tiling", "clips", "scenes", "noise", "metrics", "degrade", "svg_charts"},
     {"media"},
     {"weights"},
     {"restorers"},

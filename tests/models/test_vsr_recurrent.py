@@ -12,7 +12,7 @@ from vsr_networks import recurrent
 from vidrestore.models import vsr_recurrent
 from vidrestore.models.spynet import sampled
 from vidrestore.models.vsr_recurrent import (
-    Known,
+    FrameContext,
     PatchAttention,
     VsrRecurrent,
     build,
@@ -41,7 +41,7 @@ def attended(
 ) -> Tensor:
     """What large frames take from their aligned neighbours (B, 3, 4H, 4W)."""
     patches = F.pixel_unshuffle(large, 4)
-    known = Known(patches, patches, shared, stray, *layer.asked(patches, shared, stray))
+    known = FrameContext(patches, patches, shared, stray, *layer.queries(patches, shared, stray))
     return F.pixel_shuffle(layer(known, neighbour), 4)
 
 

@@ -9,8 +9,8 @@ from dataset_folders import VID4, found_pairs, write
 from sample_pictures import write_rgb
 
 from vidrestore.errors import DatasetError
+from vidrestore.papers.dataset_files import Pair, read_frames, read_pair
 from vidrestore.papers.datasets import datasets, find, listing, names
-from vidrestore.papers.set_files import Pair, read_frames, read_pair
 
 # Records
 

@@ -12,6 +12,7 @@ from vidrestore.colour import OPPONENT
 from vidrestore.evaluation.results import GIVEN, ClipMetrics, System
 from vidrestore.metrics import psnr
 from vidrestore.models import nonlocal_bayes
+from vidrestore.papers.dataset_files import FrameSequence
 from vidrestore.papers.rgb_protocols import (
     FRAMES,
     denoise_by_planes,
@@ -19,7 +20,6 @@ from vidrestore.papers.rgb_protocols import (
     measure_denoising,
     noisy_video,
 )
-from vidrestore.papers.set_files import FrameSequence
 from vidrestore.papers.suites import belongs, mean_of
 from vidrestore.papers.tables import Table, TableSet, all_qualities, read_table, seed_of, weights_notes
 from vidrestore.restorers import denoise

@@ -15,8 +15,8 @@ from vidrestore.evaluation import evaluate
 from vidrestore.evaluation.results import BICUBIC, ClipMetrics, System
 from vidrestore.metrics import bgr_to_luma, psnr, ssim
 from vidrestore.models.vsr_recurrent import config_of
+from vidrestore.papers.dataset_files import FrameSequence
 from vidrestore.papers.rgb_protocols import bicubic, enlarger, measure_enlarging, small_frames
-from vidrestore.papers.set_files import FrameSequence
 from vidrestore.papers.tables import Table, TableSet
 from vidrestore.restorers.vsr_restorer import frame_window
 from vidrestore.weights import load_model, save_model

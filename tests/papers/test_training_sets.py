@@ -15,7 +15,7 @@ from training_runs import write_config
 
 from vidrestore.degrade import imresize
 from vidrestore.errors import ConfigError, DatasetError
-from vidrestore.papers.set_files import PairedImages, Sequences, read_frames, read_pair
+from vidrestore.papers.dataset_files import PairedImages, Sequences, read_frames, read_pair
 from vidrestore.papers.training_sets import SetSource, random_set_clip, random_set_pair
 from vidrestore.training.config import ClipSetConfig, PairSetConfig, read_config
 from vidrestore.training.data import sources

@@ -21,10 +21,10 @@ from vidrestore.restorers.devices import torch_device
 from vidrestore.training import loop
 from vidrestore.training.config import TrainingConfig, read_config
 from vidrestore.training.data.batches import WorkerError
+from vidrestore.training.dry_run import rehearse
 from vidrestore.training.learner import learning_rate
 from vidrestore.training.loop import Run, train
 from vidrestore.training.objective import batch_loss, group_psnr, validation_sigmas
-from vidrestore.training.rehearsal import rehearse
 from vidrestore.training.training_events import Began, Validated
 from vidrestore.weights import load_model, read_card
 
@@ -283,8 +283,8 @@ def test_a_cache_has_a_size(tmp_path, size, capsys):
 
 def test_a_dry_run_is_done_where_the_system_does_not_say_its_memory(monkeypatch):
     monkeypatch.setitem(sys.modules, "resource", None)  # as on Windows
-    monkeypatch.delitem(sys.modules, "vidrestore.training.rehearsal", raising=False)
-    assert import_module("vidrestore.training.rehearsal").memory_used().startswith("unknown memory")
+    monkeypatch.delitem(sys.modules, "vidrestore.training.dry_run", raising=False)
+    assert import_module("vidrestore.training.dry_run").memory_used().startswith("unknown memory")
 
 
 def test_a_dry_run_whose_worker_ends_is_an_error(tmp_path, monkeypatch):

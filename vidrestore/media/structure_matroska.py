@@ -1,4 +1,4 @@
-"""Walk through a Matroska file, whose elements must fit, and find the encodings of its tracks (RFC 9559)."""
+"""Verify the structure of a Matroska file, and find the encodings of its tracks (RFC 9559)."""
 
 from __future__ import annotations
 

@@ -114,9 +114,9 @@ def train(
 
 
 class Run:
-    """The network and what was learnt, the validations, and the step. Raises ConfigError for a model that
-    can't be built or can't take the data, an output that is no folder, and a batch that can't be shared
-    equally.
+    """A training run: the network, its optimiser, the validations, and the step. Raises ConfigError for a
+    model that can't be built or can't take the data, an output that isn't a folder, and a batch that can't be
+    divided equally among the processes.
     """
 
     def __init__(
@@ -135,7 +135,7 @@ class Run:
         self.learner = Learner(network, objective, self.group, device)
         self.validations = Validations(config.training)
         self.step, self.seconds = 0, 0.0
-        # of steps whose loss and norm are still on the device: their number, learning rate, and both
+        # steps with loss and norm still on the device: number, learning rate, both values
         self.unread: list[tuple[int, float, Tensor]] = []
         self.init: list[str] = []  # sources of the initial weights
         try:
@@ -211,7 +211,7 @@ class Run:
             try:
                 with worker_errors():
                     self._steps(batches, held_out, on_event, deadline)
-            # these are never raised within a step, so the last step is complete
+            # neither is raised within a step, so the last step is complete
             except (KeyboardInterrupt, LostError, WorkerError):
                 self._report([], on_event)
                 self._save(on_event)
@@ -256,7 +256,7 @@ class Run:
                 self.update(*on_device(batch, device))
 
     def _report(self, losses: list[float], on_event: Listener) -> None:
-        """Report the steps that weren't read yet, and add their losses to the list."""
+        """Report the steps since the last report, and add their losses to the list."""
         with interrupts_held():
             for stepped in self.read():
                 losses.append(stepped.loss)
@@ -267,7 +267,7 @@ class Run:
         self.save_checkpoint()
 
     def update(self, *batch: Any) -> Tensor:
-        """Take one step on a batch and return its loss, on the device; `read` returns what was measured."""
+        """Take one step on a batch and return its loss, on the device; `read` returns its metrics."""
         rate = learning_rate(self.step, self.config.training)
         numbers = self.learner.update(batch, self.step, rate)
         self.step += 1
@@ -309,7 +309,7 @@ class Run:
         """Validate the averaged network, add the metrics to the curve, keep the best weights."""
         measured: tuple[Metrics, Metrics] = ({}, {})
         average, objective = self.learner.average, self.learner.objective
-        if self.group.first:  # it measures for all
+        if self.group.first:  # the first process validates for all
             measured = objective.metrics(average, held_out), objective.metrics_before(held_out)
         metrics, before = self.group.broadcast(measured)
         with interrupts_held():

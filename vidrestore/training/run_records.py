@@ -13,15 +13,15 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import IO, Any
 
-from vidrestore.charts import picture
 from vidrestore.errors import CheckpointError
 from vidrestore.events import plain
 from vidrestore.files.atomic import replacing
 from vidrestore.files.checked_json import parse_json
 from vidrestore.files.regular import open_descriptor
+from vidrestore.svg_charts import picture
 from vidrestore.training.training_events import Began, Event, Listener, Stepped, Validated, to_all
 
-POINTS = 320  # most points of a curve; more would not be visible
+POINTS = 320  # most points of a curve
 
 
 def made_records(stem: Path) -> dict[Path, str]:
