@@ -4,7 +4,6 @@ for packet.
 
 import errno
 import os
-import resource
 from collections.abc import Iterator
 from dataclasses import replace
 from fractions import Fraction
@@ -39,7 +38,6 @@ from vidrestore.media.stream_copier import StreamCopier
 from vidrestore.media.streams import check_streams, pipe_warning
 from vidrestore.media.writer import VideoWriter
 from vidrestore.media.y4m import Y4mOutput
-from vidrestore.options import EncoderOptions
 
 
 def writer_for(output, source=None, **more):
@@ -91,18 +89,6 @@ def test_a_folder_without_permission_is_named(tmp_path):
     tmp_path.chmod(0o500)
     with pytest.raises(MediaError, match="can't be written to; choose another `output`"):
         writer_for(tmp_path / "a.mp4")
-
-
-def test_a_full_disk_is_reported_and_leaves_nothing(tmp_path):
-    source = described(width=320, height=240)
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, hard))
-    try:
-        with pytest.raises(MediaError, match=r"a.mp4: no space left to write it"):
-            write(source, tmp_path / "a.mp4", made_frames(source, VARYING), EncoderOptions(lossless=True))
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 import json
 import math
-import re
 import runpy
 import sys
 from collections.abc import Callable
@@ -35,7 +34,7 @@ from vidrestore.events import Event
 from vidrestore.frames import ColourTags, Frame
 from vidrestore.media.reader import VideoReader
 from vidrestore.models.dust import Dust, DustConfig
-from vidrestore.options import EncoderOptions, RecoverOptions, SenseOptions
+from vidrestore.options import EncoderOptions, RecoverOptions
 from vidrestore.sensing import sense
 from vidrestore.sensing.measurements_file import MeasurementReader, PatchGrid
 from vidrestore.sensing.recover import recovered_frames, recovery_clips
@@ -322,13 +321,6 @@ def test_what_is_no_file_of_measurements_is_refused(content, reason, tmp_path):
     refused(path, MediaError, f"not a file of measurements .*{reason}")
 
 
-def test_weights_and_absent_files_are_no_measurements(exact, tmp_path):
-    with pytest.raises(MediaError, match="not a file of measurements"):
-        vidrestore.recover(exact, tmp_path / "out.mkv")
-    with pytest.raises(MediaError, match="nothing.safetensors: can't be read"):
-        vidrestore.recover(tmp_path / "nothing.safetensors", tmp_path / "out.mkv")
-
-
 @pytest.mark.parametrize("share", [0.5, 0.9, 0.999])
 def test_a_file_that_was_cut_short_is_refused(share, measured, exact):
     whole = measured.read_bytes()
@@ -462,22 +454,6 @@ def test_an_interlaced_video_is_refused(video, exact, monkeypatch):
     monkeypatch.setattr(VideoReader, "__init__", interlaced)
     with pytest.raises(PlanError, match="interlaced"):
         vidrestore.sense(video, video.with_name("m.safetensors"), model=str(exact))
-
-
-@pytest.mark.parametrize(
-    "values, message",
-    [
-        ({}, "a rate such as 0.2 is needed"),
-        ({"rate": 0}, "rate must be greater than 0"),
-        ({"rate": 1.5}, "rate must be less than or equal to 1"),
-        ({"rate": 0.2, "sigma": -1}, "sigma must be greater than or equal to 0"),
-        ({"rate": 0.2, "sigma": math.nan}, "sigma must be a finite number"),
-        ({"rate": 0.2, "seed": -1}, "seed must be "),
-    ],
-)
-def test_options_out_of_range_are_refused(values, message):
-    with pytest.raises(OptionError, match=re.escape(message)):
-        SenseOptions(**values)
 
 
 @pytest.fixture

@@ -206,12 +206,6 @@ def test_a_cache_within_the_data_is_refused(tmp_path):
         make_data(config, new_network(config), Reading(tmp_path / "clips" / "cache"))
 
 
-def test_a_cache_that_can_not_be_a_folder_is_refused(tmp_path):
-    (tmp_path / "file").touch()
-    with pytest.raises(ConfigError, match="file: can't create this folder"):
-        DecodedFiles(tmp_path / "file")
-
-
 def test_the_users_cache_is_where_the_system_has_it(monkeypatch, tmp_path):
     monkeypatch.setattr(user_folders.sys, "platform", "linux")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))

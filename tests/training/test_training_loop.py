@@ -16,8 +16,7 @@ import torch
 from command_line import run as command
 from training_runs import RecordedEvents, tiny_run, write_clips, write_config
 
-from vidrestore.errors import CheckpointError, ConfigError, OptionError
-from vidrestore.restorers.devices import torch_device
+from vidrestore.errors import CheckpointError, ConfigError
 from vidrestore.training import loop
 from vidrestore.training.config import TrainingConfig, read_config
 from vidrestore.training.data.batches import WorkerError
@@ -302,17 +301,6 @@ def test_an_output_that_can_not_be_a_folder_is_refused(tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(ConfigError, match="file: can't create this folder"):
         train(tiny_run(tmp_path), tmp_path / "file")
-
-
-def test_a_device_that_is_not_there_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    assert torch_device("auto") == torch_device("cpu") == CPU
-    with pytest.raises(
-        OptionError, match="for CPUs only; https.*|torch sees .* CUDA devices; use `device=cpu`"
-    ):
-        torch_device("cuda")
-    with pytest.raises(OptionError, match="device 'tpu' is unknown"):
-        train(tiny_run(tmp_path), tmp_path / "runs", device="tpu")
 
 
 run_command = partial(command, "train")

@@ -359,20 +359,6 @@ def test_the_command_and_the_card_say_what_the_network_was_given_and_made_of_eve
     assert (card.task, card.family, card.parameters) == ("all", "mb-taylorformer", {})
 
 
-def test_a_network_starts_from_one_with_another_slope_and_task(tmp_path):
-    all_tasks = pair_run(tmp_path, model={"convolutional": 1})
-    given = Run(all_tasks, tmp_path / "plain", torch.device("cpu")).save_weights()
-    changes = {"": {"task": "derain"}, "data": {"degradations": ["rain"]}}
-    config = pair_run(tmp_path, model={"convolutional": 1, "slope": 0.01}, **changes)
-    run = Run(config, tmp_path, torch.device("cpu"))
-    run.initialise_from(given)
-    expected = load_model(given).network.state_dict()
-    assert all(torch.equal(tensor, expected[name]) for name, tensor in run.network.state_dict().items())
-    card = read_card(run.save_weights())
-    assert card.config["slope"] == 0.01
-    assert load_model(run.weights_path).network.config.slope == 0.01  # type: ignore[union-attr]
-
-
 def test_a_fresh_network_gives_back_what_it_is_given(tmp_path):
     picture = torch.rand(1, 3, SIDE, SIDE, generator=torch.Generator().manual_seed(1))
     assert torch.equal(Run(pair_run(tmp_path), tmp_path, torch.device("cpu")).network(picture), picture)

@@ -217,21 +217,6 @@ def test_the_weight_decay_may_be_another_in_a_resumed_run(tmp_path):
 # Checkpoints that are no good, disks that are full
 
 
-def test_a_checkpoint_holds_the_step_and_the_state_of_the_optimiser(trained, tmp_path):
-    run = Run(trained.config, tmp_path, CPU)
-    run.update(*batch())
-    run.seconds = 5.0
-    run.save_checkpoint()
-    again = Run(trained.config, tmp_path, CPU)
-    again.load_checkpoint()
-    assert (again.step, again.seconds, again.validations.curve) == (1, 5.0, [])
-    assert equal(again.network.state_dict(), run.network.state_dict())
-    assert equal(again.learner.average.state_dict(), run.learner.average.state_dict())
-    moments, expected = (each.learner.optimiser.state_dict()["state"] for each in (again, run))
-    assert moments.keys() == expected.keys()
-    assert all(equal(moments[number], expected[number]) for number in moments)
-
-
 @pytest.mark.parametrize("share", [0.0, 0.3, 0.999])
 def test_a_truncated_checkpoint_is_refused_and_left_alone(trained, runs, share):
     checkpoint = runs / "tiny.checkpoint"
