@@ -14,6 +14,7 @@ from vidrestore.restorers.devices import torch_device
         ("denoise a.mp4 --threads x", ("--threads", "integer")),
         ("denoise a.mp4 --crf high", ("--crf", "number")),
         ("denoise a.mp4 --shard 9/8", ("--shard", "from 1/8 to 8/8", "got '9/8'")),
+        ("denoise a.mp4 --shard 0/4", ("--shard", "from 1/8 to 8/8")),
         ("denoise a.mp4 --engine moon", ("'moon' is not one of 'local', 'ray'",)),
         ("denoise a.mp4 --sigm 3", ("--sigm", "--sigma")),
         ("denoise a.mp4 --zzz", ("--zzz", "denoise --help")),
@@ -84,8 +85,9 @@ def test_cuda_without_it_in_pytorch_says_which_this_is_and_where_the_other_is(mo
     monkeypatch.setattr("torch.__version__", "2.13.0+cpu")
     with pytest.raises(OptionError, match=r"this one \(2.13.0\+cpu\) is for CPUs only; https://pytorch.org"):
         torch_device("cuda")
-    with pytest.raises(OptionError, match="device 'tpu' is unknown"):
-        torch_device("tpu")
+    for device, reason in (("tpu", "device 'tpu' is unknown"), ("meta", "not supported")):
+        with pytest.raises(OptionError, match=reason):
+            torch_device(device)
 
 
 def test_a_file_in_the_place_of_the_command_names_where_it_goes(tmp_path, capsys):

@@ -23,15 +23,12 @@ from vidrestore.colour import grey_to_planes, planes_to_grey, rgb_to_yuv, yuv_to
 from vidrestore.errors import VidRestoreError
 from vidrestore.frames import PixelFormat, VideoInfo
 from vidrestore.jobs.batch import Batch
-from vidrestore.jobs.check import open_job
-from vidrestore.jobs.job import plan_source
 from vidrestore.jobs.request import Request
 from vidrestore.jobs.run import restore_request
 from vidrestore.media.reader import VideoReader
 from vidrestore.media.source import Source, Target
 from vidrestore.options import EncoderOptions, RestoreOptions
 from vidrestore.pipeline.clip_restorer import ClipRestorer
-from vidrestore.restorers import picture_restorer
 from vidrestore.restorers.picture_restorer import PictureRestorer
 
 LOSSLESS = EncoderOptions(lossless=True)
@@ -231,28 +228,6 @@ def test_strength_0_enlarges_bicubically(tmp_path, weights):
         .clamp(0, 255)
     )
     np.testing.assert_allclose(read(output)[2][0][0], large.numpy(), atol=1)
-
-
-@pytest.mark.parametrize("task, model", [("dehaze", "small"), ("sr", "recurrent")])
-def test_any_range_of_a_plan_gives_the_frames_of_the_whole_run(tmp_path, weights, task, model, monkeypatch):
-    monkeypatch.setattr("vidrestore.restorers.vsr_restorer.KEPT", 2)
-    monkeypatch.setattr(picture_restorer, "CLIP", 5)
-    source, output = tmp_path / "in.mkv", tmp_path / "out.mkv"
-    write_video(source, 16 if task == "sr" else 12, size=(24, 16), pix_fmt="gray")
-    steady = task == "dehaze"
-    options = RestoreOptions(
-        model=weights[model], device="cpu", encoder=LOSSLESS, scene_detect=False, steady=steady, threads=1
-    )
-    vidrestore.restore(source, output, task=task, options=options)
-    _, times, whole = read(output)
-    with open_job(Request(Source(str(source)), Target(str(tmp_path / "other.mkv")), task, options)) as job:
-        plan_source(job)
-        assert len(job.plan.timeline.clips) == 3
-        count = len(times)
-        for first, stop in [(0, 3), (2, count), (5, 6), (4, count - 1), (count - 1, count), (0, count)]:
-            part = list(job.restored_part(first, stop))
-            assert [frame.pts for frame in part] == times[first:stop]
-            assert_same([frame.planes for frame in part], whole[first:stop])
 
 
 def two_scenes(path: Path, which: tuple[int, ...]) -> None:

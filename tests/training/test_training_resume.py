@@ -1,7 +1,6 @@
 """Runs that are interrupted, run out of disk, or diverge, and resumed runs, which end the same."""
 
 import errno
-import io
 import os
 import shutil
 import signal
@@ -19,8 +18,7 @@ from training_runs import RecordedEvents, tiny_run
 
 from vidrestore.errors import CheckpointError, ConfigError, VidRestoreError
 from vidrestore.files.stopping import interrupts_held
-from vidrestore.training import checkpoints, loop
-from vidrestore.training.checkpoints import write_checkpoint
+from vidrestore.training import loop
 from vidrestore.training.loop import Run, train
 from vidrestore.training.training_events import Began, Interrupted, Stepped
 from vidrestore.weights import load_model, read_card
@@ -289,21 +287,6 @@ def test_a_checkpoint_that_can_not_be_written_leaves_the_one_before(trained, tmp
     assert [path.name for path in tmp_path.iterdir()] == ["tiny.checkpoint"]
     run.load_checkpoint()
     assert run.step == 1
-
-
-class FullDisk(io.BytesIO):
-    def write(self, data: Any) -> int:
-        if self.tell() + len(data) > 2000:
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        return super().write(data)
-
-
-def test_a_disk_that_is_full_within_a_checkpoint_is_said_in_words_and_with_its_space(tmp_path, monkeypatch):
-    monkeypatch.setattr(checkpoints, "replacing", lambda path: FullDisk())
-    monkeypatch.setattr(shutil, "disk_usage", lambda path: Mock(free=1_500_000))
-    match = "a.checkpoint: step 3 can't be written .No space left on device; 1.5 MB are free.; there is no"
-    with pytest.raises(CheckpointError, match=match):
-        write_checkpoint(tmp_path / "a.checkpoint", {"step": 3, "tensor": torch.rand(2000)})
 
 
 # Divergence
