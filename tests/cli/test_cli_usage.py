@@ -32,6 +32,7 @@ from vidrestore.restorers.devices import torch_device
         ("upscale a.mp4", ("'upscale'", "Did you mean 'sr'")),
         ("denoise a.mp4 --verbos", ("--verbose",)),
         ("denoise a.mp4 --preview 1s --dry-run", ("--preview", "--dry-run", "leave one out")),
+        ("denoise -", ("-o FILE",)),
         ("denoise", ("expected videos, folders or patterns",)),
         ("denoise a.mp4 --preview soon", ("a time such as 5s",)),
         ("denoise a.mp4 --preview 5 --duration 3", ("--preview", "--duration")),

@@ -9,7 +9,6 @@ from dataclasses import replace
 from fractions import Fraction
 from io import BytesIO
 from pathlib import Path
-from types import SimpleNamespace
 
 import av
 import numpy as np
@@ -385,19 +384,3 @@ def with_tags_first(data: bytes) -> bytes:
 def test_only_an_unknown_duration_or_the_usual_one_cut_short_is_made_the_usual_one(rate, clock, durations):
     video = replace(described().video, rate=rate, time_base=Fraction(1, clock))
     assert {given: full_duration(given, video) for given in durations} == durations
-
-
-AUDIO = SimpleNamespace(type="audio")
-
-
-@pytest.mark.parametrize("hides, expected", [(False, [0, 3, 2, 4, 6]), (True, [0, 1, 2, 3, 4, 6])])
-def test_of_hidden_sound_only_what_comes_before_what_is_played_is_copied(hides, expected):
-    copier = StreamCopier.__new__(StreamCopier)
-    copier.clocks, copier.encoded, copier.hides = {1: None}, {}, hides
-    # stream, and whether it is hidden
-    order = [(0, True), (1, True), (1, True), (2, True), (1, False), (1, True), (1, False), (1, True)]
-    packets = [
-        SimpleNamespace(number=number, stream_index=stream, stream=AUDIO, size=1, is_discard=hidden)
-        for number, (stream, hidden) in enumerate(order)
-    ]
-    assert [packet.number for packet in copier._without_hidden_audio(iter(packets))] == expected

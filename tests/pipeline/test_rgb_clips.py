@@ -318,11 +318,8 @@ def test_as_many_clips_are_restored_at_once_as_there_are_teams_and_memory_for(tm
 
 
 def test_a_preview_shows_both_halves_by_one_matrix_and_tags_it(tmp_path, weights):
-    red = [
-        (np.full((192, 64), 81, np.uint8), np.full((96, 32), 90, np.uint8), np.full((96, 32), 240, np.uint8))
-    ] * 2
     # BT.601, as 192 lines without a tag are; 768 lines would be BT.709
-    write_planes(tmp_path / "in.mkv", red)
+    flat_video(tmp_path / "in.mkv", (81, 90, 240), (64, 192))
     options = RestoreOptions(model=weights["doubling"], device="cpu", encoder=LOSSLESS, threads=1)
     batch = Batch([str(tmp_path / "in.mkv")], None, "sr", options, suffix="preview")
     batch.preview(str(tmp_path / "in.mkv"), Fraction(1))
@@ -331,16 +328,6 @@ def test_a_preview_shows_both_halves_by_one_matrix_and_tags_it(tmp_path, weights
     for plane, wanted in zip(planes[0], (63, 102, 240), strict=True):  # of the same red by BT.709
         left, right = np.hsplit(plane[len(plane) // 4 :].astype(float), 2)  # below the words
         assert abs(left.mean() - wanted) < 1.5 and abs(left.mean() - right.mean()) < 1
-
-
-def write_planes(path: Path, frames: list[tuple[np.ndarray, ...]]) -> None:
-    with av.open(str(path), "w") as container:
-        stream = container.add_stream("ffv1", rate=25)
-        stream.height, stream.width = frames[0][0].shape
-        stream.pix_fmt = "yuv420p"
-        for number, planes in enumerate(frames):
-            container.mux(stream.encode(video_frame("yuv420p", planes, number)))
-        container.mux(stream.encode(None))
 
 
 def test_a_dry_run_tries_the_encoder_at_the_size_of_the_output(tmp_path, weights):

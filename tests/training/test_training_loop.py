@@ -4,17 +4,15 @@ import math
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from importlib import import_module
-from pathlib import Path
 from unittest.mock import Mock
 
 import pytest
 import torch
 from command_line import run as command
-from training_runs import RecordedEvents, tiny_run, write_clips, write_config
+from training_runs import RecordedEvents, equal, tensors, tiny_run, write_clips, write_config
 
 from vidrestore.errors import CheckpointError, ConfigError
 from vidrestore.training import loop
@@ -25,20 +23,10 @@ from vidrestore.training.loop import Run, train
 from vidrestore.training.objective import batch_loss, group_psnr, validation_sigmas
 from vidrestore.training.rehearsal import rehearse
 from vidrestore.training.training_events import Began, Validated
-from vidrestore.weights import load_model, read_card
+from vidrestore.weights import read_card
 
 CPU = torch.device("cpu")
 PRINTED = {"kind": "printed", "degree": None, "temperature": True}
-
-
-def tensors(path: Path) -> dict[str, torch.Tensor]:
-    return load_model(path).network.state_dict()
-
-
-def equal(one: Mapping[str, torch.Tensor], other: Mapping[str, torch.Tensor]) -> bool:
-    return one.keys() == other.keys() and all(
-        torch.equal(tensor, other[name]) for name, tensor in one.items()
-    )
 
 
 # Learning

@@ -331,11 +331,11 @@ def test_a_few_dozen_steps_give_back_contrast(tmp_path, monkeypatch, frames, los
 
 def test_a_network_that_finds_haze_learns_its_depth_and_airlight(tmp_path):
     data = {"degradations": ["haze"], "untouched": 0.0}
-    config = pair_run(tmp_path, model={"haze": True}, data=data, training={"steps": 60, "warmup": 2})
+    config = pair_run(tmp_path, model={"haze": True}, data=data, training={"steps": 40, "warmup": 2})
     train(config, tmp_path / "runs", device="cpu")
     lines = (tmp_path / "runs" / f"{config.name}.log.jsonl").read_text().splitlines()
     losses = [json.loads(line)["loss"] for line in lines]
-    assert np.mean(losses[-20:]) < 0.9 * np.mean(losses[:20])
+    assert np.mean(losses[-15:]) < 0.9 * np.mean(losses[:15])  # with four seeds 0.35 to 0.64
     assert load_model(tmp_path / "runs" / f"{config.name}.safetensors").card.config["haze"]
 
 

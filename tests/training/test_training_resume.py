@@ -4,7 +4,6 @@ import errno
 import os
 import shutil
 import signal
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ import pytest
 import torch
 from command_line import run as command
 from pair_runs import pair_run
-from training_runs import RecordedEvents, tiny_run
+from training_runs import RecordedEvents, equal, tensors, tiny_run
 
 from vidrestore.errors import CheckpointError, ConfigError, VidRestoreError
 from vidrestore.files.stopping import interrupts_held
@@ -24,14 +23,6 @@ from vidrestore.training.training_events import Began, Interrupted, Stepped
 from vidrestore.weights import load_model, read_card
 
 CPU = torch.device("cpu")
-
-
-def equal(one: Mapping[str, torch.Tensor], other: Mapping[str, torch.Tensor]) -> bool:
-    return one.keys() == other.keys() and all(torch.equal(part, other[name]) for name, part in one.items())
-
-
-def tensors(path: Path) -> dict[str, torch.Tensor]:
-    return load_model(path).network.state_dict()
 
 
 def batch(value: float = 100.0) -> tuple[torch.Tensor, float]:
