@@ -130,6 +130,15 @@ def test_packets_without_a_picture_of_their_own_are_not_missed(codec, hidden):
     assert count.missing(finished=True) == 0
 
 
+def test_two_fields_in_packets_of_their_own_make_one_frame():
+    count = PictureCount("h264")
+    for pts in range(10):
+        count.sent(packet(bytes(20), pts), pts)
+    for pts in range(0, 10, 2):
+        count.received(pts, True)
+    assert count.missing(finished=True) == 0
+
+
 @pytest.mark.parametrize("first", [3, 12])
 def test_an_edit_list_that_hides_frames_is_not_damage(tmp_path, first):
     whole, path = tmp_path / "whole.mkv", tmp_path / "trimmed.mp4"
