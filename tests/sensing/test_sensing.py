@@ -18,7 +18,7 @@ from safetensors import safe_open
 from safetensors.numpy import load_file, save_file
 from sample_videos import write_video
 from sensing_networks import PATCH, exact_network, save_network
-from written_videos import VARYING, Extras, described, made_frames, rich_video, write
+from written_videos import Extras, described, made_frames, rich_video, write
 
 import vidrestore
 from vidrestore.errors import (
@@ -123,21 +123,6 @@ def tags(path: Path) -> tuple[object, ...]:
     )
 
 
-@pytest.mark.parametrize("suffix", [".mp4", ".mkv", ".mov", ".webm"])
-def test_a_variable_rate_keeps_every_time_in_every_container(suffix, exact, tmp_path):
-    source = tmp_path / "in.mp4"
-    info = described("yuv420p", 64, 48, codec="h264")
-    write(info, source, made_frames(info, VARYING))
-    vidrestore.sense(source, tmp_path / "m.safetensors", model=str(exact))
-    vidrestore.recover(tmp_path / "m.safetensors", tmp_path / f"out{suffix}", model=str(exact))
-    with VideoReader(str(tmp_path / f"out{suffix}")) as reader:
-        times = [frame.pts * reader.info.video.time_base for frame in reader.frames()]
-    wanted = [Fraction(pts, 24000) for pts, _ in VARYING]
-    assert [abs(time - exact_time) for time, exact_time in zip(times, wanted, strict=True)] == pytest.approx(
-        [0] * len(wanted), abs=0 if suffix in (".mp4", ".mov") else 0.0005
-    )
-
-
 def test_a_measurement_is_the_sensing_matrix_times_a_patch_on_the_0_to_255_scale(tmp_path):
     network = Dust(DustConfig(PATCH, 64, measurements=3))
     save_network(tmp_path / "net.safetensors", network)
@@ -239,12 +224,6 @@ def test_measurements_are_read_a_few_clips_ahead_at_most(tmp_path, exact, monkey
     assert next(frames).pts == 0
     assert asked == [(0, 20), (20, 40), (40, 60)]
     frames.close()
-
-
-def test_the_same_command_gives_the_same_file(video, exact, tmp_path):
-    for name in "ab":
-        vidrestore.sense(video, tmp_path / f"{name}.safetensors", model=str(exact), sigma=3)
-    assert (tmp_path / "a.safetensors").read_bytes() == (tmp_path / "b.safetensors").read_bytes()
 
 
 def test_sound_is_left_out_and_both_commands_warn(exact, tmp_path):
