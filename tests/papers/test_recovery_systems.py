@@ -137,14 +137,6 @@ def test_every_system_has_a_recipe_named_as_its_file(path):
         assert round(learned(network) / 1e6, 2) == TABLE_VIII.get(name, 0.0)
 
 
-def test_recipes_of_the_systems_differ_in_nothing_but_the_system_and_how_it_learns():
-    recipes = [read_config(path) for path in SYSTEMS.glob("*.toml")]
-    assert len(recipes) == 2 * (len(TABLE_VIII) + 2)  # two learn nothing
-    assert len({recipe.data for recipe in recipes}) == 1
-    for task, sigma in (("recover", (0.0,)), ("denoise", (20.0,))):
-        assert {recipe.training.sigma for recipe in recipes if recipe.task == task} == {sigma}  # type: ignore[attr-defined]
-
-
 def trained(output: Path, *arguments: str) -> list[str]:
     """Return the names that examples/train_systems.sh trains, with a command that only makes files."""
     fake = output.parent / "fake.sh"

@@ -22,7 +22,7 @@ from vidrestore.files.user_folders import user_folder
 from vidrestore.training.data import footage
 from vidrestore.training.data.batches import Share, WorkerError, in_order
 from vidrestore.training.data.decoded import HEADER, Decoded, DecodedFiles
-from vidrestore.training.data.footage import Footage, decode_clip, decode_whole
+from vidrestore.training.data.footage import Footage, decode_whole
 from vidrestore.training.data.sources import Reading, make_data
 from vidrestore.training.loop import train
 from vidrestore.training.networks import new_network
@@ -66,23 +66,6 @@ def test_without_shared_memory_the_error_gives_advice(monkeypatch):
     monkeypatch.setattr("multiprocessing.synchronize.SemLock.__init__", refused)
     with pytest.raises(WorkerError, match=r"\(Read-only file system\); .* or set `workers=0`"):
         in_order(abs, range(4), 1)
-
-
-def test_a_clip_is_decoded_once_and_mapped_from_then_on(tmp_path):
-    clip = tmp_path / "data" / "clip.mkv"
-    clip.parent.mkdir()
-    write_video(clip, frames=5)
-    made: list[Path] = []
-
-    def decode(path: Path) -> tuple[torch.Tensor, ...]:
-        made.append(path)
-        return decode_whole(path)
-
-    for _ in range(2):
-        found = decoded(DecodedFiles(tmp_path / "cache"), clip, decode)
-        assert found is not None and equal(found.planes(), decode_clip(clip))
-    assert len(made) == 1
-    assert [path.suffix for path in (tmp_path / "cache").iterdir()] == [".planes"]
 
 
 @pytest.mark.skipif(os.name == "nt", reason="needs POSIX files")

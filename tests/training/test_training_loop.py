@@ -22,7 +22,6 @@ from vidrestore.training.learner import learning_rate
 from vidrestore.training.loop import Run, train
 from vidrestore.training.objective import batch_loss, group_psnr, validation_sigmas
 from vidrestore.training.rehearsal import rehearse
-from vidrestore.training.training_events import Began, Validated
 from vidrestore.weights import read_card
 
 CPU = torch.device("cpu")
@@ -48,17 +47,6 @@ def test_a_few_dozen_steps_make_the_network_better(tmp_path, changes):
     first, last = events[1], events[-1]
     assert last.loss < 0.9 * first.loss
     assert all(last.psnr[sigma] > first.psnr[sigma] for sigma in first.psnr)
-
-
-def test_a_run_reports_its_beginning_each_validation_and_the_end(trained):
-    began, *validated = trained.events
-    assert began == Began(0, 12, "cpu", None)
-    assert [(event.step, list(event.psnr)) for event in validated] == [
-        (5, [20.0]),
-        (10, [20.0]),
-        (12, [20.0]),
-    ]
-    assert all(isinstance(event, Validated) and math.isfinite(event.loss) for event in validated)
 
 
 @pytest.mark.parametrize(
