@@ -145,14 +145,3 @@ def test_no_module_imports_itself_by_way_of_others():
         for name, path in known.items()
     }
     TopologicalSorter({name: found & {*known} - {name} for name, found in imports.items()}).prepare()
-
-
-def test_the_walk_sees_imports_inside_functions_and_relative_ones(tmp_path, monkeypatch):
-    path = PACKAGE / "media" / "imagined.py"
-    source = (
-        "def late():\n    import av.video\n    from .probe import probe\nif TYPE_CHECKING:\n    from "
-        "..pipeline import plan\n"
-    )
-    monkeypatch.setattr(Path, "read_text", lambda self, encoding: source)
-    assert imported_names(path) == {"av.video", "vidrestore.media.probe.probe", "vidrestore.pipeline.plan"}
-    assert imported_names(path, types=False) == {"av.video", "vidrestore.media.probe.probe"}

@@ -22,7 +22,7 @@ from vidrestore.files.user_folders import user_folder
 from vidrestore.training.data import footage
 from vidrestore.training.data.batches import Share, WorkerError, in_order
 from vidrestore.training.data.decoded import HEADER, Decoded, DecodedFiles
-from vidrestore.training.data.footage import Footage, decode_clip, decode_whole
+from vidrestore.training.data.footage import Footage, decode_whole
 from vidrestore.training.data.sources import Reading, make_data
 from vidrestore.training.loop import train
 from vidrestore.training.networks import new_network
@@ -66,23 +66,6 @@ def test_without_shared_memory_the_error_gives_advice(monkeypatch):
     monkeypatch.setattr("multiprocessing.synchronize.SemLock.__init__", refused)
     with pytest.raises(WorkerError, match=r"\(Read-only file system\); .* or set `workers=0`"):
         in_order(abs, range(4), 1)
-
-
-def test_a_clip_is_decoded_once_and_mapped_from_then_on(tmp_path):
-    clip = tmp_path / "data" / "clip.mkv"
-    clip.parent.mkdir()
-    write_video(clip, frames=5)
-    made: list[Path] = []
-
-    def decode(path: Path) -> tuple[torch.Tensor, ...]:
-        made.append(path)
-        return decode_whole(path)
-
-    for _ in range(2):
-        found = decoded(DecodedFiles(tmp_path / "cache"), clip, decode)
-        assert found is not None and equal(found.planes(), decode_clip(clip))
-    assert len(made) == 1
-    assert [path.suffix for path in (tmp_path / "cache").iterdir()] == [".planes"]
 
 
 @pytest.mark.skipif(os.name == "nt", reason="needs POSIX files")
@@ -209,12 +192,6 @@ def test_a_cache_within_the_data_is_refused(tmp_path):
         ConfigError, match="clips/cache: is inside the data folder .*clips; choose another `cache`"
     ):
         make_data(config, new_network(config), Reading(tmp_path / "clips" / "cache"))
-
-
-def test_a_cache_that_can_not_be_a_folder_is_refused(tmp_path):
-    (tmp_path / "file").touch()
-    with pytest.raises(ConfigError, match="file: can't create this folder"):
-        DecodedFiles(tmp_path / "file")
 
 
 def test_the_users_cache_is_where_the_system_has_it(monkeypatch, tmp_path):

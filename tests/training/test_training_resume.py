@@ -1,11 +1,9 @@
 """Runs that are interrupted, run out of disk, or diverge, and resumed runs, which end the same."""
 
 import errno
-import io
 import os
 import shutil
 import signal
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,25 +13,16 @@ import pytest
 import torch
 from command_line import run as command
 from pair_runs import pair_run
-from training_runs import RecordedEvents, tiny_run
+from training_runs import RecordedEvents, equal, tensors, tiny_run
 
 from vidrestore.errors import CheckpointError, ConfigError, MediaError, OutputExistsError, VidRestoreError
 from vidrestore.files.stopping import interrupts_held
-from vidrestore.training import checkpoints, loop
-from vidrestore.training.checkpoints import write_checkpoint
+from vidrestore.training import loop
 from vidrestore.training.loop import Run, train
 from vidrestore.training.training_events import Began, Interrupted, Stepped
 from vidrestore.weights import load_model, read_card
 
 CPU = torch.device("cpu")
-
-
-def equal(one: Mapping[str, torch.Tensor], other: Mapping[str, torch.Tensor]) -> bool:
-    return one.keys() == other.keys() and all(torch.equal(part, other[name]) for name, part in one.items())
-
-
-def tensors(path: Path) -> dict[str, torch.Tensor]:
-    return load_model(path).network.state_dict()
 
 
 def batch(value: float = 100.0) -> tuple[torch.Tensor, float]:
@@ -243,21 +232,6 @@ def test_the_weight_decay_may_be_another_in_a_resumed_run(tmp_path):
 # Checkpoints that are no good, disks that are full
 
 
-def test_a_checkpoint_holds_the_step_and_the_state_of_the_optimiser(trained, tmp_path):
-    run = Run(trained.config, tmp_path, CPU)
-    run.update(*batch())
-    run.seconds = 5.0
-    run.save_checkpoint()
-    again = Run(trained.config, tmp_path, CPU)
-    again.load_checkpoint()
-    assert (again.step, again.seconds, again.validations.curve) == (1, 5.0, [])
-    assert equal(again.network.state_dict(), run.network.state_dict())
-    assert equal(again.learner.average.state_dict(), run.learner.average.state_dict())
-    moments, expected = (each.learner.optimiser.state_dict()["state"] for each in (again, run))
-    assert moments.keys() == expected.keys()
-    assert all(equal(moments[number], expected[number]) for number in moments)
-
-
 @pytest.mark.parametrize("share", [0.0, 0.3, 0.999])
 def test_a_truncated_checkpoint_is_refused_and_left_alone(trained, runs, share):
     checkpoint = runs / "tiny.checkpoint"
@@ -330,21 +304,6 @@ def test_a_checkpoint_that_can_not_be_written_leaves_the_one_before(trained, tmp
     assert [path.name for path in tmp_path.iterdir()] == ["tiny.checkpoint"]
     run.load_checkpoint()
     assert run.step == 1
-
-
-class FullDisk(io.BytesIO):
-    def write(self, data: Any) -> int:
-        if self.tell() + len(data) > 2000:
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        return super().write(data)
-
-
-def test_a_disk_that_is_full_within_a_checkpoint_is_said_in_words_and_with_its_space(tmp_path, monkeypatch):
-    monkeypatch.setattr(checkpoints, "replacing", lambda path: FullDisk())
-    monkeypatch.setattr(shutil, "disk_usage", lambda path: Mock(free=1_500_000))
-    match = "a.checkpoint: step 3 can't be written .No space left on device; 1.5 MB are free.; there is no"
-    with pytest.raises(CheckpointError, match=match):
-        write_checkpoint(tmp_path / "a.checkpoint", {"step": 3, "tensor": torch.rand(2000)})
 
 
 # Divergence
