@@ -39,6 +39,9 @@ def test_what_is_no_number_in_range_is_refused_by_the_option_itself(name, value)
         (EncoderOptions, {"options": ["a=b"]}),
         (EncoderOptions, {"threads": -1}),
         (SenseOptions, {"rate": "0.2"}),
+        (SenseOptions, {"sigma": -1, "rate": 0.2}),
+        (SenseOptions, {"sigma": math.nan, "rate": 0.2}),
+        (SenseOptions, {"seed": -1, "rate": 0.2}),
         (RecoverOptions, {"threads": 1.5}),
     ],
 )

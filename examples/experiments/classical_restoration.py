@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from vidrestore.degrade import gaussian_blurred
-from vidrestore.light import from_light, to_light
+from vidrestore.linear_light import from_light, to_light
 from vidrestore.noise import NoiseEstimator
 
 LUMA = (0.299, 0.587, 0.114)

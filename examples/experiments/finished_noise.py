@@ -18,7 +18,7 @@ from torch import Tensor
 from vidrestore.degrade.added_noise import demosaiced
 from vidrestore.degrade.coloured_noise import blurred
 from vidrestore.degrade.counters import log_uniform
-from vidrestore.light import from_light
+from vidrestore.linear_light import from_light
 
 LEVEL = (1e-4, 6e-2)  # variance of the noise at white, for light in [0, 1]
 READ = (0.5, 8.0)  # electrons
@@ -49,7 +49,7 @@ class Camera:
 
 
 def random_camera(light: Tensor, rng: np.random.Generator, level: float | None = None) -> Camera:
-    """Draw a camera for pictures like `light`, at a level of noise of its own or the given one."""
+    """Draw a camera for pictures like `linear_light`, at a level of noise of its own or the given one."""
     level = log_uniform(rng, LEVEL) if level is None else level
     gains = torch.tensor([rng.uniform(1, 2.2), 1.0, rng.uniform(1, 2.2)])
     plain = Camera(level, gains, log_uniform(rng, READ), (*_demosaicing(rng), from_light))

@@ -33,7 +33,7 @@ from torch import Tensor, nn
 
 from vidrestore.colour import OPPONENT_NORMS, rgb_to_opponent
 from vidrestore.degrade.counters import log_uniform
-from vidrestore.light import to_light
+from vidrestore.linear_light import to_light
 from vidrestore.media.pictures import read_picture
 from vidrestore.noise.features import FRAMES_SEEN, Array, plane_features
 from vidrestore.noise.meter import FARTHEST, OFFSET, Measured, network_input

@@ -73,7 +73,7 @@ def rainy(clip: Tensor, seed: int) -> Pair:
     decay = 4.1 * rate**-0.21
     count = int(rng.uniform(2000, 9000))
     size = 1 + np.minimum(rng.exponential(1 / decay, count), 4)
-    swarm = Swarm(count, (1.0, 9.0), (height, width), 2.0, rng)
+    swarm = Particles(count, (1.0, 9.0), (height, width), 2.0, rng)
     fall = 9.65 - 10.3 * np.exp(-0.6 * size)
     wind = rng.normal(0, 1.5)
     speed = np.stack([fall, wind + rng.normal(0, 0.3, count)])
@@ -103,7 +103,7 @@ def snowy(clip: Tensor, seed: int) -> Pair:
     rng = np.random.default_rng(seed)
     light, (height, width) = linear(clip), clip.shape[2:]
     count = int(rng.uniform(5000, 16000))
-    size, swarm = 1.5 + rng.gamma(2.0, 1.5, count), Swarm(count, (0.7, 14.0), (height, width), 1.6, rng)
+    size, swarm = 1.5 + rng.gamma(2.0, 1.5, count), Particles(count, (0.7, 14.0), (height, width), 1.6, rng)
     radius = size / 2000 * swarm.focal / swarm.depth
     focus, aperture = rng.uniform(3, 10), rng.uniform(1, 4)
     spread = np.hypot(radius, aperture * np.abs(swarm.depth - focus) / (swarm.depth * focus))
@@ -126,7 +126,7 @@ def snowy(clip: Tensor, seed: int) -> Pair:
     return stored(np.stack(frames)), clip
 
 
-class Swarm:
+class Particles:
     """Things in the space before the camera: even in volume, in a box that moves with nothing and is
     re-entered at the other side.
     """

@@ -20,7 +20,7 @@ import torch
 
 from vidrestore.evaluation.results import ClipMetrics, System
 from vidrestore.papers import sensed_patches
-from vidrestore.papers.set_files import FrameSequence
+from vidrestore.papers.dataset_files import FrameSequence
 from vidrestore.papers.tables import Table, TableSet, system_of
 from vidrestore.weights import Model, load_model
 

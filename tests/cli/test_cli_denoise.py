@@ -351,11 +351,6 @@ def test_a_y4m_pipe_comes_out_as_it_went_in():
             assert (found.to_ndarray() == expected.to_ndarray()).all()
 
 
-def test_a_pipe_without_an_output_is_refused():
-    result = pipe(b"", "-")
-    assert result.returncode == 2 and b"-o FILE" in result.stderr
-
-
 def test_the_frames_of_a_part_are_known_before_they_come(tmp_path, capsys):
     write_video(tmp_path / "in.mkv", 12)
     assert run(tmp_path / "in.mkv", "--duration", "0.1", "--json") == 0  # 0, 0.04 and 0.08 s

@@ -15,16 +15,15 @@ from vidrestore.evaluation import evaluate
 from vidrestore.evaluation.results import ClipMetrics, Result, Row
 from vidrestore.papers.suites import PATCH_FAMILIES
 from vidrestore.papers.tables import read_table, system_of, table_names
-from vidrestore.weights import Model, build_network, load_model, save_model
+from vidrestore.weights import Model, build_network, save_model
 from vidrestore.weights.manifest import Card
 
 BICUBIC = ("--suite", "vsr-table3", "--systems", "bicubic", "--data")
-SET8 = ("tractor", "touchdown", "park_joy", "sunflower", "hypersmooth", "motorbike", "rafting", "snowboard")
 
 
-def write_avenue(folder: Path) -> None:
+def write_avenue(folder: Path, frames: int = 1) -> None:
     rows, columns = np.mgrid[:180, :320] / 20
-    for number in range(3):
+    for number in range(frames):
         picture = [128 + 90 * np.sin(rows + number / 4 + channel) * np.cos(columns) for channel in range(3)]
         write_rgb(
             folder / "testing" / "frames" / "01" / f"{number:03d}.png",
@@ -165,7 +164,7 @@ def test_all_systems_of_the_dust_paper_take_part_by_their_files(tmp_path):
     rows = {(row.system, row.on): row for row in found.rows}
     for system, weights in (("DUST", "one"), ("MH-DUST", "four")):
         row = rows[system, "Avenue, CS rate 0.2"]
-        assert row.weights == weights and row.count == 3 and row.measured["psnr"] > 5
+        assert row.weights == weights and row.count == 1 and row.measured["psnr"] > 5
         assert (
             not rows[system, "Avenue, CS rate 0.1"].measured and rows[system, "Avenue, CS rate 0.1"].reference
         )
@@ -202,30 +201,6 @@ def test_named_weights_that_fit_no_column_are_refused_before_anything_is_measure
     assert expected in capsys.readouterr().err
 
 
-def test_weights_with_other_patches_or_for_a_single_sigma_are_refused_where_they_do_not_fit(tmp_path, capsys):
-    write_avenue(tmp_path)
-    small = tiny_dust(tmp_path, "small", kind="printed", patch=8, measurements=13)
-    assert run("--suite", "dust-table4", "--data", tmp_path, "--sets", "avenue", "--weights", small) == 2
-    assert "(CS rate 0.1, 0.2, 0.3, 0.4, 0.5, patches of 16x16)" in capsys.readouterr().err
-    write_vid4(tmp_path / "Set8")
-    for clip, name in zip(VID4, SET8, strict=False):
-        (tmp_path / "Set8" / "GT" / clip).rename(tmp_path / "Set8" / name)
-    for name in SET8[4:]:
-        write_rgb(tmp_path / "Set8" / name / "0.png", np.zeros((3, 32, 40), np.uint8))
-    printed = tmp_path / "printed.safetensors"
-    settings = {"kind": "printed", "patch": 16, "atoms": 256}
-    save_model(
-        printed,
-        build_network("dust", settings),
-        family="dust",
-        config=settings,
-        task="denoise",
-        parameters={"sigma": [20.0]},
-    )
-    assert run("--suite", "awgn-rgb", "--data", tmp_path, "--sets", "set8", "--weights", printed) == 2
-    assert "one network for every sigma" in capsys.readouterr().err
-
-
 LAYERS = {"algorithm1": {"iterations": 2}, "sista": {"layers": 2}}  # instead of a hundred
 
 
@@ -254,7 +229,7 @@ def test_a_relative_of_the_printed_network_is_named_as_one(tmp_path):
 
 
 def test_the_mean_of_the_dust_paper_is_over_all_frames_of_a_set(tmp_path):
-    write_avenue(tmp_path)
+    write_avenue(tmp_path, frames=3)
     write_rgb(tmp_path / "testing" / "frames" / "02" / "000.png", np.full((3, 180, 320), 250, np.uint8))
     found = evaluate("dust-table5", data=tmp_path, sets=["avenue"], systems=["given"])
     frames = [value for clip in found.clips if clip.column == "50" for value in clip.frames["psnr"]]
@@ -290,13 +265,3 @@ ABLATIONS: dict[str, dict[str, object]] = {
 def test_a_network_is_the_system_that_its_configuration_says(family, config, system):
     model = Model(build_network(family, config), Card("any", family, config, "any", "0" * 64, 1))
     assert system_of(model) == system
-
-
-def test_ablations_and_released_forms_are_rows_of_the_papers_tables():
-    ablations = {system for number in (8, 9, 11, 12) for system in read_table(f"mbt-table{number}").systems}
-    assert {f"mb-taylorformer-b{name}" for name in ABLATIONS} <= ablations
-    clips = {"vsr-transformer-no-stcsa", "vsr-transformer-no-boff", "vsr-transformer-3-frames"}
-    assert clips <= set(read_table("vsr-table6").systems)
-    assert "vsr-transformer" in read_table("vsr-table3").systems
-    assert {"mb-taylorformer-b", "mb-taylorformer-l"} <= set(read_table("mbt-table2").systems)
-    assert system_of(load_model("dust-cs20")) in read_table("dust-table4").systems

@@ -4,8 +4,6 @@ import json
 from fractions import Fraction
 from functools import partial
 
-import numpy as np
-import pytest
 from command_line import run as command
 from sample_videos import write_video
 
@@ -39,17 +37,6 @@ def test_json_is_one_object(tmp_path, capsys):
 def test_a_variable_rate_is_called_so(tmp_path):
     write_video(tmp_path / "video.mkv", 5, times=[0, 40, 41, 200, 233], time_base=Fraction(1, 1000))
     assert not inspect(str(tmp_path / "video.mkv")).steady
-
-
-def test_noise_is_found_where_it_was_put(tmp_path, monkeypatch):
-    def noisy(pix_fmt: str, number: int, width: int, height: int) -> tuple[np.ndarray, ...]:
-        rng = np.random.default_rng(number)
-        return (np.rint(128 + rng.normal(0, 15, (height, width))).clip(0, 255).astype(np.uint8),)
-
-    monkeypatch.setattr("sample_videos.sample_planes", noisy)
-    write_video(tmp_path / "video.mkv", 6, pix_fmt="gray", size=(256, 192))
-    (scene,) = inspect(str(tmp_path / "video.mkv")).scenes
-    assert scene.sigma == pytest.approx((15,), rel=0.1)
 
 
 def test_damage_ends_with_4(tmp_path, capsys):

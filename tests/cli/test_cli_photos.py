@@ -1,6 +1,5 @@
 """One picture in, one picture out, the right way up."""
 
-import json
 import random
 import re
 import struct
@@ -443,15 +442,6 @@ def test_photos_take_a_line_each_and_a_warning_comes_once(capsys):
     printed = capsys.readouterr()
     assert printed.err == "1.JPG: warning: fine texture looks the same\n"
     assert [line[:6] for line in printed.out.splitlines()] == ["[1/2] ", "[2/2] "]
-
-
-def test_a_kind_that_is_not_read_does_not_stop_the_photos_named_beside_it(tmp_path, capsys):
-    photo = write_photo(tmp_path / "b.jpg")
-    (tmp_path / "a.heic").write_bytes(b"ftypheic")
-    assert run(tmp_path / "a.heic", photo, "-o", tmp_path / "out/", "--sidecar") == 3
-    assert "a.heic: .heic pictures are not read" in capsys.readouterr().err
-    listed = json.loads((tmp_path / "out" / "vidrestore-batch.json").read_text())["inputs"]
-    assert [each["state"] for each in listed] == ["failed", "done"]
 
 
 @pytest.mark.parametrize("frames, sigma, warned", [(1, 6.0, True), (2, 6.0, False), (1, 0.0, False)])

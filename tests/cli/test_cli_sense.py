@@ -3,7 +3,6 @@
 import io
 import json
 import sys
-from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +11,6 @@ import pytest
 from command_line import run
 from sample_videos import write_video
 from sensing_networks import exact_network, save_network
-
-from vidrestore.jobs.summary import Summary
-from vidrestore.options import EncoderOptions, RecoverOptions, SenseOptions
 
 
 @pytest.fixture
@@ -58,6 +54,7 @@ def test_refused_options_are_an_event_too(video, capsys):
         ("sense nothing.mkv --model MODEL -o m.safetensors", 1, "no such file"),
         ("sense VIDEO --model MODEL -o m.mkv", 1, "written as .safetensors"),
         ("recover VIDEO -o out.mkv", 1, "not a file of measurements"),
+        ("recover nothing.safetensors -o out.mkv", 1, "nothing.safetensors: can't be read"),
         ("recover MODEL -o out.mkv", 1, "not a file of measurements"),
         ("recover MODEL -o out.mkv --cfr 25", 2, "is for a pipe"),
     ],
@@ -70,31 +67,6 @@ def test_what_is_wrong_is_reported_with_its_exit_code(
     assert run(*(names.get(argument, argument) for argument in arguments.split())) == code
     assert message in " ".join(capsys.readouterr().err.replace("│", " ").split())
     assert sorted(path.name for path in video.parent.iterdir()) == ["video.mkv", "weights"]
-
-
-def test_options_reach_the_library(video, monkeypatch):
-    seen: list[Any] = []
-
-    def note(source: str, output: str, *, options: Any, on_event: Any) -> Summary:
-        seen.append(options)
-        return Summary(source, output, 0, 0.0)
-
-    for name in ("sense", "recover"):
-        monkeypatch.setattr(f"vidrestore.sensing.{name}.{name}", note)
-    line = "-o m.safetensors --rate 0.3 --sigma 2.5 --seed 7 --model x --overwrite"
-    assert run("sense", video, *line.split()) == 0
-    assert seen.pop() == SenseOptions(0.3, "x", 2.5, 7, True)
-    assert run("recover", "m.safetensors", "-o", "-") == 0
-    assert seen.pop() == RecoverOptions()
-    line = (
-        "--model x --precision bf16 --threads 3 --cfr 25 --encoder libx265 --crf 20 --preset slow "
-        "--encoder-option a=b --overwrite"
-    )
-    assert run("recover", "m.safetensors", "-o", "-", *line.split()) == 0
-    encoder = EncoderOptions("libx265", 20.0, "slow", {"a": "b"})
-    assert seen.pop() == RecoverOptions(
-        model="x", precision="bf16", threads=3, cfr=Fraction(25), encoder=encoder, overwrite=True
-    )
 
 
 def test_pipes_at_both_ends(model, monkeypatch):

@@ -14,6 +14,7 @@ from vidrestore.restorers.devices import torch_device
         ("denoise a.mp4 --threads x", ("--threads", "integer")),
         ("denoise a.mp4 --crf high", ("--crf", "number")),
         ("denoise a.mp4 --shard 9/8", ("--shard", "from 1/8 to 8/8", "got '9/8'")),
+        ("denoise a.mp4 --shard 0/4", ("--shard", "from 1/8 to 8/8")),
         ("denoise a.mp4 --engine moon", ("'moon' is not one of 'local', 'ray'",)),
         ("denoise a.mp4 --sigm 3", ("--sigm", "--sigma")),
         ("denoise a.mp4 --zzz", ("--zzz", "denoise --help")),
@@ -31,7 +32,12 @@ from vidrestore.restorers.devices import torch_device
         ("upscale a.mp4", ("'upscale'", "Did you mean 'sr'")),
         ("denoise a.mp4 --verbos", ("--verbose",)),
         ("denoise a.mp4 --preview 1s --dry-run", ("--preview", "--dry-run", "leave one out")),
+        ("denoise -", ("-o FILE",)),
+        ("denoise", ("expected videos, folders or patterns",)),
         ("denoise a.mp4 --preview soon", ("a time such as 5s",)),
+        ("denoise a.mp4 --preview 5 --duration 3", ("--preview", "--duration")),
+        ("denoise a.mp4 --start soon", ("--start", "a time such as 90")),
+        ("denoise a.mp4 --duration 0", ("--duration", "a time such as 5s", "got '0'")),
         ("denoise a.mp4 --sigma -3", ("sigma must be greater than or equal to 0 or 'auto', found -3",)),
         ("denoise a.mp4 --strength 2", ("strength must be less than or equal to 1, found 2",)),
         ("denoise a.mp4 --precision fp8", ("'fp8' is not one of 'auto'",)),
@@ -80,6 +86,9 @@ def test_cuda_without_it_in_pytorch_says_which_this_is_and_where_the_other_is(mo
     monkeypatch.setattr("torch.__version__", "2.13.0+cpu")
     with pytest.raises(OptionError, match=r"this one \(2.13.0\+cpu\) is for CPUs only; https://pytorch.org"):
         torch_device("cuda")
+    for device, reason in (("tpu", "device 'tpu' is unknown"), ("meta", "not supported")):
+        with pytest.raises(OptionError, match=reason):
+            torch_device(device)
 
 
 def test_a_file_in_the_place_of_the_command_names_where_it_goes(tmp_path, capsys):

@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 from eval_command import run, write_vid4
 
-from vidrestore.charts import chart
 from vidrestore.evaluation import page as pages
 from vidrestore.evaluation.page import COMPARISONS, error_map, page
 from vidrestore.evaluation.results import ClipMetrics, Comparison, Result, Row
 from vidrestore.media.pictures import png
+from vidrestore.svg_charts import chart
 
 
 class Parsed(HTMLParser):

@@ -13,8 +13,7 @@ import vidrestore
 from vidrestore.errors import MediaError, VidRestoreError
 from vidrestore.files.locks import BusyError
 from vidrestore.jobs.resume import WorkFolder
-from vidrestore.training.checkpoints import read_checkpoint, run_lock
-from vidrestore.training.config import read_config
+from vidrestore.training.checkpoints import read_checkpoint
 from vidrestore.weights import load_model
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="needs POSIX files")
@@ -87,21 +86,14 @@ def test_a_pipe_in_a_work_folder_is_named_instead_of_waited_for(tmp_path, video,
     "read, name",
     [
         (load_model, "a.safetensors"),
-        (lambda path: read_config(path), "a.toml"),
         (read_checkpoint, "a.checkpoint"),
     ],
-    ids=["weights", "TOML", "checkpoint"],
+    ids=["weights", "checkpoint"],
 )
 def test_pipes_in_place_of_files_that_are_named_are_refused_at_once(tmp_path, read, name):
     os.mkfifo(tmp_path / name)
     with pytest.raises(VidRestoreError, match=rf"{name}: can't be read"):
         read(tmp_path / name)
-
-
-def test_a_pipe_in_place_of_the_claim_of_a_training_is_named(tmp_path):
-    os.mkfifo(tmp_path / "a.0.claim")
-    with pytest.raises(VidRestoreError, match="a named pipe"), run_lock(tmp_path / "a.checkpoint"):
-        pass
 
 
 # One output

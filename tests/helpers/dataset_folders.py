@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
+from vidrestore.papers.dataset_files import PairedImages, Sequences
 from vidrestore.papers.datasets import find
-from vidrestore.papers.set_files import PairedImages, Sequences
 
 VID4 = ("calendar", "city", "foliage", "walk")
 

@@ -4,10 +4,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import torch
 from sample_videos import write_video
+from torch import Tensor
 
 from vidrestore.training.config import RunConfig, read_config
 from vidrestore.training.training_events import Reached, Stepped
+from vidrestore.weights import load_model
 
 
 class RecordedEvents(list[Any]):
@@ -61,6 +64,15 @@ def write_clips(folder: Path) -> None:
     (folder / "clips").mkdir()
     for name, frames in (("one", 22), ("two", 9), ("held", 20)):
         write_video(folder / "clips" / f"{name}.mkv", frames=frames)
+
+
+def tensors(path: Path) -> dict[str, Tensor]:
+    """The weights of a file."""
+    return load_model(path).network.state_dict()
+
+
+def equal(one: Mapping[str, Tensor], other: Mapping[str, Tensor]) -> bool:
+    return one.keys() == other.keys() and all(torch.equal(part, other[name]) for name, part in one.items())
 
 
 def tiny_run(folder: Path, changes: Mapping[str, Mapping[str, object]] | None = None) -> RunConfig:

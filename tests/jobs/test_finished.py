@@ -15,7 +15,6 @@ from sample_videos import write_video
 
 import vidrestore
 from vidrestore.errors import MediaError, OutputExistsError
-from vidrestore.files.atomic import Partial
 from vidrestore.jobs.batch import Batch
 from vidrestore.jobs.check import ATTRIBUTE
 from vidrestore.jobs.job import Job
@@ -147,24 +146,6 @@ def test_a_run_killed_as_it_removed_the_last_of_its_work_folder_is_done(films):
     folder.mkdir(exist_ok=True)
     with pytest.raises(OutputExistsError):
         vidrestore.restore(films / "b.mp4", output, task=IDENTITY)
-
-
-def test_pictures_that_have_their_names_in_part_are_not_skipped(films, tmp_path, monkeypatch):
-    source, output = films / "a.mkv", tmp_path / "out" / "%04d.png"
-    with monkeypatch.context() as patched:
-        name = Partial.put_in_place
-
-        def killed(partial: Partial, **options: Any) -> None:
-            if partial.target.name == "0004.png":
-                raise KeyboardInterrupt
-            name(partial, **options)
-
-        patched.setattr(Partial, "put_in_place", killed)
-        with pytest.raises(KeyboardInterrupt):
-            vidrestore.restore(source, output, task=IDENTITY)
-    assert sorted(path.name for path in output.parent.glob("*.png")) == ["0002.png", "0003.png"]
-    assert vidrestore.restore(source, output, task=IDENTITY, skip_existing=True).frames == 6
-    assert vidrestore.restore(source, output, task=IDENTITY, skip_existing=True).skipped
 
 
 ANOTHER_VIDEO: dict[str, Any] = {

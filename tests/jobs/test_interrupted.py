@@ -76,11 +76,6 @@ def test_too_little_room_is_said_before_the_work(commands, small_disk, tmp_path)
     assert [path.name for path in small_disk.iterdir()] == ["filler"]
 
 
-def test_without_any_input_the_command_says_what_it_takes(commands):
-    code, said = denoise(commands)
-    assert code == 2 and "expected videos, folders or patterns" in " ".join(said.replace("│", " ").split())
-
-
 def test_a_run_stopped_in_a_folder_resumes_with_the_video_it_was_at(commands, tmp_path, film):
     folder = tmp_path / "films"
     folder.mkdir()

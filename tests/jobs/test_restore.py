@@ -20,7 +20,7 @@ from sample_videos import write_video
 from written_videos import pictures
 
 import vidrestore
-from vidrestore.errors import MediaError, PlanError, VidRestoreError
+from vidrestore.errors import MediaError, VidRestoreError
 from vidrestore.events import Event, Progressed, Warned
 from vidrestore.jobs import job as jobs
 from vidrestore.jobs import summary
@@ -168,12 +168,6 @@ def test_frames_in_which_nothing_was_found_are_counted_and_said(tmp_path):
     assert (task, changes.frames, changes.unchanged, others) == ("derain", 5, 5, [])
     said = [event.message for event in events if isinstance(event, Warned)]
     assert said == ["no rain was found in 5 of 5 frames, which stay as they are"]
-
-
-def test_interlaced_video_is_refused_with_a_way_out(tmp_path):
-    write_video(tmp_path / "in.mkv", 3, "libx264", options={"x264-params": "tff=1"})
-    with pytest.raises(PlanError, match="interlaced.*`deinterlace` makes it progressive"):
-        vidrestore.restore(tmp_path / "in.mkv", task=IDENTITY, deinterlace=False)
 
 
 def test_events_tell_the_job_from_its_start_to_its_end(tmp_path, monkeypatch):

@@ -94,16 +94,6 @@ def spans_of(frames: list[Frame]) -> list[tuple[int, int]]:
     return [(frame.pts, frame.duration) for frame in frames]
 
 
-@pytest.mark.parametrize("encoder", NAMES)
-def test_without_loss_a_joined_video_is_what_went_in(tmp_path, encoder):
-    source = described()
-    choice = fast_choice(source, Path("x.mkv"), EncoderOptions(encoder=encoder, lossless=True))
-    frames = made_frames(source, LONG)
-    join(tmp_path / "a.mkv", source, choice, frames, [1, 8])
-    for made, found in zip(frames, read(tmp_path / "a.mkv").frames, strict=True):
-        assert all((ours == theirs).all() for ours, theirs in zip(made.planes, found.planes, strict=True))
-
-
 @pytest.mark.parametrize("name", ["a.mp4", "a.mkv"])
 @pytest.mark.parametrize("encoder", ["libx264", "libx265"])
 def test_pictures_are_decoded_in_rising_time_and_before_they_are_shown(tmp_path, encoder, name):
@@ -200,25 +190,6 @@ def test_a_record_of_four_gigabytes_is_not_read(written, monkeypatch):
     with pytest.raises(MediaError, match="a check sum is wrong"):
         check_segment(written)
     assert asked == [9, 4]
-
-
-def test_an_aborted_segment_leaves_nothing(tmp_path):
-    source = described()
-    writer = SegmentWriter(tmp_path / "0.segment", source, fast_choice(source, Path("x.mp4")))
-    writer.write(made_frames(source)[0])
-    writer.abort()
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_two_frames_in_one_tick_are_found_while_they_are_encoded(tmp_path):
-    source = described()
-    writer = SegmentWriter(tmp_path / "0.segment", source, fast_choice(source, Path("x.mkv")), first=70)
-    frames = made_frames(source, [(0, 10), (10, 1001)])
-    writer.write(frames[0])
-    message = "frame 71: its time 10 x 1/24000 s is the tick of the frame before it; .mkv counts"
-    with pytest.raises(MediaError, match=message):
-        writer.write(frames[1])
-    writer.abort()
 
 
 @pytest.mark.parametrize(

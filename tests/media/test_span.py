@@ -1,7 +1,6 @@
 """A part of a video: the frames that begin in it, and all other streams cut to the same moments."""
 
 import io
-from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,7 @@ from sample_videos import sample_planes, video_frame, write_video
 
 import vidrestore
 from vidrestore.errors import OptionError
-from vidrestore.events import Event, Planned, Warned
+from vidrestore.events import Event, Warned
 from vidrestore.frames import Frame, Span
 from vidrestore.media.reader import VideoReader
 from vidrestore.media.stream_copier import Cut, StreamCopier
@@ -257,35 +256,9 @@ def test_the_command_takes_seconds_and_clock_times(tmp_path):
 
 
 @pytest.mark.usefixtures("identity")
-@pytest.mark.parametrize(
-    "arguments",
-    [("--start", "soon"), ("--start", "-3"), ("--duration", "0"), ("--preview", "5", "--duration", "3")],
-)
-def test_a_time_that_is_none_ends_with_2(tmp_path, arguments):
-    write_video(tmp_path / "in.mkv", 2)
-    assert run("denoise", tmp_path / "in.mkv", *arguments) == 2
-    assert [path.name for path in tmp_path.iterdir()] == ["in.mkv"]
-
-
-@pytest.mark.usefixtures("identity")
 def test_a_preview_begins_at_the_time_given(tmp_path):
     source = long_video(tmp_path / "in.mkv")
     assert run("denoise", source, "--preview", "2", "--start", "12.1", "--lossless", "-q") == 0
     found = frames_of(tmp_path / "in.preview.mkv")
     assert [frame.pts for frame in found] == [0, 200, 800, 1200, 1900]
     np.testing.assert_array_equal(found[0].planes[0], np.hstack([frames_of(source)[8].planes[0]] * 2))
-
-
-@pytest.mark.usefixtures("identity")
-def test_a_dry_run_plans_the_part_and_its_plan_says_which(tmp_path):
-    from vidrestore.jobs.batch import Batch
-    from vidrestore.jobs.request import Step
-
-    source = long_video(tmp_path / "in.mkv")
-    events: list[Event] = []
-    options = RestoreOptions(start=Fraction(12), duration=Fraction(2))
-    batch = Batch([str(source)], None, [Step("denoise", options)])
-    found = batch.estimate(str(source), events.append)
-    assert (found.frames, found.plan.span) == (4, Span(12100, 14000))
-    assert [event.frames for event in events if isinstance(event, Planned)] == [4]
-    assert replace(found.plan, span=Span()) != found.plan

@@ -33,15 +33,6 @@ from vidrestore.models.taylor_attention import Attention, FeedForward
 
 @pytest.mark.parametrize("which", INPUTS)
 @pytest.mark.parametrize("branches", [2, 3])
-def test_in_float32_the_released_output_is_met_to_a_ten_thousandth(branches, which):
-    _, numbers = golden(branches)
-    torch.testing.assert_close(
-        restored(released(branches), numbers[f"input{which}"]), numbers[f"output{which}"], atol=1e-4, rtol=0
-    )
-
-
-@pytest.mark.parametrize("which", INPUTS)
-@pytest.mark.parametrize("branches", [2, 3])
 def test_in_float64_nothing_but_the_rounding_of_the_stored_numbers_is_left(branches, which):
     _, numbers = golden(branches)
     stored = numbers[f"output{which}"]

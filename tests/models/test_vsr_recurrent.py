@@ -12,10 +12,9 @@ from vsr_networks import recurrent
 from vidrestore.models import vsr_recurrent
 from vidrestore.models.spynet import sampled
 from vidrestore.models.vsr_recurrent import (
-    Known,
+    FrameContext,
     PatchAttention,
     VsrRecurrent,
-    build,
     large_grid,
 )
 from vidrestore.options import RestoreOptions
@@ -41,7 +40,7 @@ def attended(
 ) -> Tensor:
     """What large frames take from their aligned neighbours (B, 3, 4H, 4W)."""
     patches = F.pixel_unshuffle(large, 4)
-    known = Known(patches, patches, shared, stray, *layer.asked(patches, shared, stray))
+    known = FrameContext(patches, patches, shared, stray, *layer.queries(patches, shared, stray))
     return F.pixel_shuffle(layer(known, neighbour), 4)
 
 
@@ -178,14 +177,6 @@ def test_two_clips_in_one_batch_do_not_see_each_other():
     with torch.no_grad():
         alone = torch.cat([network(both[:1]), network(both[1:])])
         torch.testing.assert_close(network(both), alone, atol=1e-4, rtol=0)
-
-
-def test_a_fresh_network_of_single_frames_enlarges_bilinearly():
-    network = build({"size": "n", "features": 8, "reconstruction": 1, "neighbours": False})
-    clip = torch.rand(1, 2, 3, 8, 12)
-    network.initialise()
-    expected = F.interpolate(clip[0], scale_factor=4, mode="bilinear", align_corners=False)
-    torch.testing.assert_close(network(clip)[0], expected)
 
 
 def test_gradients_reach_every_parameter():

@@ -5,25 +5,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from dataset_folders import VID4, found_pairs, write
+from dataset_folders import VID4, write
 from sample_pictures import write_rgb
 
 from vidrestore.errors import DatasetError
-from vidrestore.papers.datasets import datasets, find, listing, names
-from vidrestore.papers.set_files import Pair, read_frames, read_pair
+from vidrestore.papers.dataset_files import Pair, read_frames, read_pair
+from vidrestore.papers.datasets import datasets, find, names
 
 # Records
-
-
-def test_pairs_are_a_sequence(tmp_path):
-    write(tmp_path, *(f"{folder}/{name}.png" for folder in ("input", "target") for name in "abc"))
-    pairs = found_pairs("rain13k", tmp_path, "train")
-    assert pairs[1] == Pair(tmp_path / "input/b.png", tmp_path / "target/b.png")
-    assert len(list(pairs)) == 3
-    with pytest.raises(IndexError):
-        pairs[3]
-    with pytest.raises(AttributeError):
-        pairs.name = "other"  # type: ignore[misc]
 
 
 # Errors
@@ -94,15 +83,6 @@ MATLAB = "holds pictures in a MATLAB file, which is not supported; write its blo
 def test_files_that_are_missing_or_too_many_are_named(tmp_path, name, split, files, message):
     write(tmp_path, *files.split())
     assert error(name, tmp_path, split).startswith(str(tmp_path) + message.format(tmp_path))
-
-
-def test_a_folder_that_can_not_be_read_is_named(tmp_path, monkeypatch):
-    def refused(folder: Path) -> None:
-        raise PermissionError(13, "Permission denied")
-
-    monkeypatch.setattr("os.listdir", refused)
-    with pytest.raises(DatasetError, match=r"the folder can't be read \(Permission denied\)"):
-        listing(tmp_path)
 
 
 @pytest.mark.parametrize(("folder", "other"), [("GT", "BIx4"), ("BIx4", "GT")])

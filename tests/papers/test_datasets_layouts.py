@@ -6,8 +6,6 @@ from typing import NamedTuple
 import pytest
 from dataset_folders import found_clips, found_pairs, write
 
-from vidrestore.papers.datasets import names, splits
-
 SHOT = "SIDD_Medium_Srgb/Data/0001_001_S6_00100_00060_3200_L"
 JDWAY = "media/jdway/GameSSD/overlapping/test/Snow100K-L"
 
@@ -163,19 +161,6 @@ def test_clips_are_found_with_their_frames_in_order(tmp_path, row):
         assert not clip.video and len(clip) == len(row.frames)
     assert found[0].degraded_folder == (tmp_path / row.small if row.small else None)
     assert [path.stem for path in found[0].degraded] == (row.frames if row.small else [])
-
-
-def test_every_dataset_and_split_has_a_made_up_folder():
-    tried = {row[:2] for row in (*PAIRS, *CLIPS)}
-    listed = {
-        ("vimeo-90k", "train"),
-        ("vimeo-90k", "test"),
-        ("avenue", "test"),
-        ("ucsd", "test"),
-        ("shanghaitech", "train"),
-    }
-    listed |= {("davis", split) for split in ("train", "validation", "test")}
-    assert {(name, split) for name in names() for split in splits(name)} == tried | listed
 
 
 @pytest.mark.parametrize("split", ["train", "test"])

@@ -9,9 +9,10 @@ import torch
 from sample_pictures import write_rgb
 
 from vidrestore.colour import OPPONENT
-from vidrestore.evaluation.results import GIVEN, ClipMetrics, System
+from vidrestore.evaluation.results import GIVEN, System
 from vidrestore.metrics import psnr
 from vidrestore.models import nonlocal_bayes
+from vidrestore.papers.dataset_files import FrameSequence
 from vidrestore.papers.rgb_protocols import (
     FRAMES,
     denoise_by_planes,
@@ -19,9 +20,8 @@ from vidrestore.papers.rgb_protocols import (
     measure_denoising,
     noisy_video,
 )
-from vidrestore.papers.set_files import FrameSequence
-from vidrestore.papers.suites import belongs, mean_of
-from vidrestore.papers.tables import Table, TableSet, all_qualities, read_table, seed_of, weights_notes
+from vidrestore.papers.suites import mean_of
+from vidrestore.papers.tables import Table, TableSet, all_qualities, seed_of, weights_notes
 from vidrestore.restorers import denoise
 from vidrestore.restorers.base import Facts
 from vidrestore.weights import load_model
@@ -128,17 +128,3 @@ def test_dust_is_measured_at_every_quality_by_name(tmp_path):
     assert [clip.system for clip in found] == ["dust", "dust-fast", "dust-best"]
     assert len({clip.frames["psnr"] for clip in found}) == 3
     assert all_qualities(System(GIVEN)) == (System(GIVEN),)
-
-
-def test_a_column_is_of_its_setting_or_of_its_clip_as_the_table_says():
-    named_like_a_sigma = ClipMetrics("dust", "davis", "20", "10", {"psnr": (30.0,)})
-    assert [belongs(read_table("awgn-rgb"), column, named_like_a_sigma) for column in ("10", "20")] == [
-        False,
-        True,
-    ]
-    walk = ClipMetrics("bicubic", "vid4", "Y", "walk", {"psnr": (25.0,)})
-    assert [belongs(read_table("vsr-table3"), column, walk) for column in ("walk", "city", "average")] == [
-        True,
-        False,
-        True,
-    ]

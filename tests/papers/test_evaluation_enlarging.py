@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 from sample_pictures import write_rgb
-from vsr_networks import recurrent, released
+from vsr_networks import released
 
 from vidrestore.degrade import imresize
 from vidrestore.errors import DatasetError
@@ -15,8 +15,8 @@ from vidrestore.evaluation import evaluate
 from vidrestore.evaluation.results import BICUBIC, ClipMetrics, System
 from vidrestore.metrics import bgr_to_luma, psnr, ssim
 from vidrestore.models.vsr_recurrent import config_of
+from vidrestore.papers.dataset_files import FrameSequence
 from vidrestore.papers.rgb_protocols import bicubic, enlarger, measure_enlarging, small_frames
-from vidrestore.papers.set_files import FrameSequence
 from vidrestore.papers.tables import Table, TableSet
 from vidrestore.restorers.vsr_restorer import frame_window
 from vidrestore.weights import load_model, save_model
@@ -136,16 +136,6 @@ def test_the_suite_measures_bicubic_on_vid4_beside_the_paper(tmp_path):
     over_frames = np.mean([value for clip in found.clips for value in clip.frames["psnr"]])
     assert average.measured["psnr"] != pytest.approx(over_frames, abs=5e-3)  # clips count alike, however long
     assert clips[1].count == 2 and clips[1].reference["psnr"] == 25.16
-
-
-def test_networks_stand_beside_bicubic_and_published_ones(tmp_path):
-    for clip in VID4:
-        write_frames(tmp_path / "GT" / clip, 2, (64, 64))
-    path = saved(tmp_path, recurrent(), "own")
-    found = evaluate("vsr-table3", data=tmp_path, weights=[str(path)])
-    average = {row.system: row for row in found.rows if row.on.endswith("average")}
-    assert average["VSR-Transformer-N"].weights == "own" and average["VSR-Transformer-N"].measured
-    assert average["EDVR-L"].measured == {} and average["EDVR-L"].reference["psnr"] == 27.35
 
 
 def test_the_protocol_says_which_frames_are_restored(tmp_path):

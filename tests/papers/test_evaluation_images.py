@@ -13,6 +13,7 @@ from vidrestore.errors import CheckpointError, DatasetError, OptionError
 from vidrestore.evaluation import evaluate
 from vidrestore.evaluation.results import GIVEN, System
 from vidrestore.models.mb_taylorformer import settings_of
+from vidrestore.papers.dataset_files import Pair
 from vidrestore.papers.rgb_protocols import (
     luma_metrics,
     matlab_luma_metrics,
@@ -21,7 +22,6 @@ from vidrestore.papers.rgb_protocols import (
     rgb_metrics,
     volume_metrics,
 )
-from vidrestore.papers.set_files import Pair
 from vidrestore.papers.tables import find_systems, read_table
 from vidrestore.weights import load_model, save_model
 

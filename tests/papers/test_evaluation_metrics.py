@@ -10,6 +10,7 @@ from sample_videos import sample_planes, write_video
 
 from vidrestore.errors import DatasetError, MediaError
 from vidrestore.evaluation.sequence_frames import area_matrix, eight_bits, grey
+from vidrestore.papers.dataset_files import FrameSequence, clean_frames, stacked
 from vidrestore.papers.rgb_protocols import (
     luma_metrics,
     matlab_luma,
@@ -19,7 +20,6 @@ from vidrestore.papers.rgb_protocols import (
     volume_ssim,
 )
 from vidrestore.papers.sensed_patches import downscaled
-from vidrestore.papers.set_files import FrameSequence, clean_frames, stacked
 
 
 def pictures(height: int = 14, width: int = 16) -> tuple[torch.Tensor, torch.Tensor]:

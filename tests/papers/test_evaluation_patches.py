@@ -13,8 +13,8 @@ from vidrestore.evaluation.results import GIVEN, ClipMetrics, System
 from vidrestore.metrics import psnr, ssim
 from vidrestore.models.fast.linear import PlainLinear
 from vidrestore.papers import sensed_patches
+from vidrestore.papers.dataset_files import FrameSequence
 from vidrestore.papers.sensed_patches import fits, gray_video, measure, restored_video, restorer
-from vidrestore.papers.set_files import FrameSequence
 from vidrestore.papers.tables import Table, TableSet, seed_of
 from vidrestore.weights import Model, build_network
 from vidrestore.weights.manifest import Card

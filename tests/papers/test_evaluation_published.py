@@ -13,15 +13,6 @@ BY_SYSTEM = ("dust-table2", "dust-table9")  # printed with one line per system, 
 PAPERS = {"dust": "dust_tsp2024.md", "mbt": "mb_taylorformer_v2.md", "vsr": "vsr_transformer.md"}
 
 
-def test_the_suites_of_all_three_papers_are_there():
-    expected = {
-        *(f"dust-table{n}" for n in (2, 4, 5, 6, 7, 9)),
-        *(f"mbt-table{n}" for n in (2, 3, 4, 5, 6, 7, 8, 9, 11, 12)),
-        "awgn-rgb",
-    }
-    assert expected | {f"vsr-table{n}" for n in (1, 2, 3)} <= set(TABLES)
-
-
 READ = {  # settings that each protocol reads
     "patches": {"stride", "rate"},
     "images": {"task"},

@@ -15,9 +15,9 @@ from training_runs import write_config
 
 from vidrestore.degrade import imresize
 from vidrestore.errors import ConfigError, DatasetError
-from vidrestore.papers.set_files import PairedImages, Sequences, read_frames, read_pair
+from vidrestore.papers.dataset_files import PairedImages, Sequences, read_frames, read_pair
 from vidrestore.papers.training_sets import SetSource, random_set_clip, random_set_pair
-from vidrestore.training.config import ClipSetConfig, PairSetConfig, read_config
+from vidrestore.training.config import ClipSetConfig, read_config
 from vidrestore.training.data import sources
 from vidrestore.training.data.footage import back_and_forth
 from vidrestore.training.data.sources import make_data
@@ -104,15 +104,6 @@ def test_what_is_measured_is_of_the_sets_that_validation_names(tmp_path):
     assert list(of_training.clean) == ["rain13k train"]
 
 
-def test_a_pair_of_two_sizes_stops_training(tmp_path):
-    write_rain(tmp_path, count=1)
-    write_rgb(tmp_path / "Rain13K/train/input/0.png", noise(20, 24))
-    with pytest.raises(
-        DatasetError, match=r"input/0.png: is 24x20, but its clean picture .*target/0.png is 28x20"
-    ):
-        pair_source(found_pairs("rain13k", tmp_path, "train"), 0).batch(0, 1)
-
-
 # Clips
 
 
@@ -189,15 +180,6 @@ def test_small_frames_of_another_size_and_video_files_are_refused(tmp_path):
 # Configurations
 
 
-def test_a_dataset_in_the_data_section_chooses_its_kind(tmp_path):
-    assert read_config(configured(tmp_path, "pairs")).data == PairSetConfig(
-        "rain13k", "sets", validation=("rain100l/test",), crop=16
-    )
-    assert read_config(configured(tmp_path, "clips")).data == ClipSetConfig(
-        "reds", "sets", validation=("test",), frames=2, crop=8
-    )
-
-
 WRONG: list[tuple[str, str, object, str]] = [
     ("pairs", "dataset", "rain14k", "dataset must be one of its, ots"),
     ("pairs", "dataset", "reds", "dataset must be one of its, ots"),
@@ -237,21 +219,6 @@ def test_a_wrong_value_is_named_with_its_place(tmp_path, kind, name, value, mess
 def test_networks_of_groups_have_no_datasets(tmp_path):
     with pytest.raises(ConfigError, match="unknown: dataset"):
         read_config(write_config(tmp_path, {"data": {"dataset": "avenue"}}))
-
-
-def test_every_task_of_the_papers_has_a_recipe_on_its_dataset(repository):
-    paths = sorted((repository / "examples" / "train").glob("*.toml"))
-    recipes = [read_config(path) for path in paths if "\ndataset" in path.read_text()]
-    pairs = [recipe for recipe in recipes if isinstance(recipe.data, PairSetConfig)]
-    assert {recipe.task for recipe in pairs} == {"dehaze", "derain", "desnow", "deblur", "denoise"}
-    assert {(recipe.data.crop, recipe.training.steps, recipe.training.learning_rate) for recipe in pairs} == {
-        (256, 500_000, 3e-4)
-    }
-    clips = {recipe.name: recipe.data for recipe in recipes if isinstance(recipe.data, ClipSetConfig)}
-    assert {name: (data.frames, data.crop) for name, data in clips.items()} == {
-        "vsr-transformer-reds": (5, 64),
-        "vsr-transformer-vimeo": (7, 64),
-    }
 
 
 # Whole runs

@@ -1,6 +1,5 @@
 """Planning while frames go by: clips, scenes, noise; and the plan as JSON."""
 
-import json
 from collections.abc import Iterator
 
 import numpy as np
@@ -13,7 +12,7 @@ from vidrestore.frames import Frame, PixelFormat
 from vidrestore.media.encoder_table import EncoderChoice
 from vidrestore.media.source import Source, SourceIdentity
 from vidrestore.noise.meter import NoiseMeter
-from vidrestore.pipeline.plan import PLAN_VERSION, Clip, Plan, Timeline, planned_clips, planned_range
+from vidrestore.pipeline.plan import Clip, Plan, Timeline, planned_clips, planned_range
 
 YUV = PixelFormat("yuv420p", "yuv", 8, 1, 1)
 LENGTH, OVERLAP = 8, 2
@@ -128,13 +127,6 @@ def test_scenes_carry_the_noise_of_their_last_clip():
     ]
 
 
-def test_a_plan_can_be_written_as_json():
-    plan = plan_of(planned(scene_frames([9, 12], noise=3), sigma=None))
-    values = json.loads(json.dumps(plan.to_dict()))
-    assert (values["version"], values["timeline"]["pts"]) == (PLAN_VERSION, list(plan.timeline.pts))
-    assert values["source"]["path"] == "video.mkv" and values["encoder"]["encoder"] == "ffv1"
-
-
 def test_a_range_of_clips_gets_the_same_frames_as_in_the_whole_run():
     frames = scene_frames([9, 30])
     plan = plan_of(planned(frames))
@@ -149,16 +141,6 @@ def test_a_range_from_a_source_that_has_changed_is_refused():
     frames[5].pts += 1
     with pytest.raises(PlanError, match=r"frame 5: found time 51, but the plan has time 50"):
         list(planned_range(frames, plan, range(2)))
-
-
-def test_a_timeline_survives_its_compact_form():
-    timeline = planned(scene_frames([9, 12], noise=3), sigma=None)
-    assert Timeline.from_compact(json.loads(json.dumps(timeline.to_compact()))) == timeline
-
-
-def test_a_compact_timeline_of_another_version_is_refused():
-    with pytest.raises(ValueError, match="version 99"):
-        Timeline.from_compact(empty().to_compact() | {"version": 99})
 
 
 @pytest.mark.parametrize("factor, decided", [(1, False), (50, True)])

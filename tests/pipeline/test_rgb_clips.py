@@ -23,15 +23,12 @@ from vidrestore.colour import grey_to_planes, planes_to_grey, rgb_to_yuv, yuv_to
 from vidrestore.errors import VidRestoreError
 from vidrestore.frames import PixelFormat, VideoInfo
 from vidrestore.jobs.batch import Batch
-from vidrestore.jobs.check import open_job
-from vidrestore.jobs.job import plan_source
 from vidrestore.jobs.request import Request, Step
 from vidrestore.jobs.run import restore_request
 from vidrestore.media.reader import VideoReader
 from vidrestore.media.source import Source, Target
 from vidrestore.options import EncoderOptions, RestoreOptions
 from vidrestore.pipeline.clip_restorer import ClipRestorer
-from vidrestore.restorers import picture_restorer
 from vidrestore.restorers.picture_restorer import PictureRestorer
 
 LOSSLESS = EncoderOptions(lossless=True)
@@ -233,30 +230,6 @@ def test_strength_0_enlarges_bicubically(tmp_path, weights):
     np.testing.assert_allclose(read(output)[2][0][0], large.numpy(), atol=1)
 
 
-@pytest.mark.parametrize("task, model", [("dehaze", "small"), ("sr", "recurrent")])
-def test_any_range_of_a_plan_gives_the_frames_of_the_whole_run(tmp_path, weights, task, model, monkeypatch):
-    monkeypatch.setattr("vidrestore.restorers.vsr_restorer.KEPT", 2)
-    monkeypatch.setattr(picture_restorer, "CLIP", 5)
-    source, output = tmp_path / "in.mkv", tmp_path / "out.mkv"
-    write_video(source, 16 if task == "sr" else 12, size=(24, 16), pix_fmt="gray")
-    steady = task == "dehaze"
-    options = RestoreOptions(
-        model=weights[model], device="cpu", encoder=LOSSLESS, scene_detect=False, steady=steady, threads=1
-    )
-    vidrestore.restore(source, output, task=task, options=options)
-    _, times, whole = read(output)
-    with open_job(
-        Request(Source(str(source)), Target(str(tmp_path / "other.mkv")), (Step(task, options),))
-    ) as job:
-        plan_source(job)
-        assert len(job.plan.timeline.clips) == 3
-        count = len(times)
-        for first, stop in [(0, 3), (2, count), (5, 6), (4, count - 1), (count - 1, count), (0, count)]:
-            part = list(job.restored_part(first, stop))
-            assert [frame.pts for frame in part] == times[first:stop]
-            assert_same([frame.planes for frame in part], whole[first:stop])
-
-
 def two_scenes(path: Path, which: tuple[int, ...]) -> None:
     """Nine frames of each of the scenes asked for: textures that move, as unlike as can be."""
     rows, columns = np.mgrid[:48, :64]
@@ -344,11 +317,8 @@ def test_as_many_clips_are_restored_at_once_as_there_are_teams_and_memory_for(tm
 
 
 def test_a_preview_shows_both_halves_by_one_matrix_and_tags_it(tmp_path, weights):
-    red = [
-        (np.full((192, 64), 81, np.uint8), np.full((96, 32), 90, np.uint8), np.full((96, 32), 240, np.uint8))
-    ] * 2
     # BT.601, as 192 lines without a tag are; 768 lines would be BT.709
-    write_planes(tmp_path / "in.mkv", red)
+    flat_video(tmp_path / "in.mkv", (81, 90, 240), (64, 192))
     options = RestoreOptions(model=weights["doubling"], device="cpu", encoder=LOSSLESS, threads=1)
     batch = Batch([str(tmp_path / "in.mkv")], None, [Step("sr", options)], suffix="preview")
     batch.preview(str(tmp_path / "in.mkv"), Fraction(1))
@@ -357,16 +327,6 @@ def test_a_preview_shows_both_halves_by_one_matrix_and_tags_it(tmp_path, weights
     for plane, wanted in zip(planes[0], (63, 102, 240), strict=True):  # of the same red by BT.709
         left, right = np.hsplit(plane[len(plane) // 4 :].astype(float), 2)  # below the words
         assert abs(left.mean() - wanted) < 1.5 and abs(left.mean() - right.mean()) < 1
-
-
-def write_planes(path: Path, frames: list[tuple[np.ndarray, ...]]) -> None:
-    with av.open(str(path), "w") as container:
-        stream = container.add_stream("ffv1", rate=25)
-        stream.height, stream.width = frames[0][0].shape
-        stream.pix_fmt = "yuv420p"
-        for number, planes in enumerate(frames):
-            container.mux(stream.encode(video_frame("yuv420p", planes, number)))
-        container.mux(stream.encode(None))
 
 
 def test_a_dry_run_tries_the_encoder_at_the_size_of_the_output(tmp_path, weights):

@@ -11,10 +11,10 @@ from torch import Tensor
 from vidrestore.degrade import (
     DEGRADATIONS,
     add_haze,
+    add_moving_objects,
     add_rain,
     add_snow,
     imresize,
-    with_moving_things,
 )
 from vidrestore.degrade.added_noise import demosaiced, random_chroma, scaled_noise, smoothed
 from vidrestore.degrade.blur import (
@@ -31,9 +31,9 @@ from vidrestore.degrade.blur import (
 )
 from vidrestore.degrade.counters import Counters
 from vidrestore.degrade.haze import random_depth
-from vidrestore.degrade.regions import box_filtered, lowest_rows, random_regions
+from vidrestore.degrade.segmentation import box_filtered, lowest_rows, random_regions
 from vidrestore.degrade.weather import (
-    Swarm,
+    Particles,
     canvas_size,
     capsule,
     gaussian_spectrum,
@@ -119,8 +119,8 @@ def test_regions_are_parts_of_the_picture_with_feet():
 
 
 def test_a_pixel_belongs_to_the_seed_that_is_nearest_in_place_and_colour(monkeypatch):
-    monkeypatch.setattr("vidrestore.degrade.regions.SIMILAR", (0.0, 1e-9))  # each seed is a region
-    monkeypatch.setattr("vidrestore.degrade.regions.COUNT", (7, 7))
+    monkeypatch.setattr("vidrestore.degrade.segmentation.SIMILAR", (0.0, 1e-9))  # each seed is a region
+    monkeypatch.setattr("vidrestore.degrade.segmentation.COUNT", (7, 7))
     clips, draw = scene(1, 12, 16)[None], Counters(1, 0, torch.arange(1))
     regions = random_regions(clips, draw)[0, 0]
     again = Counters(1, 0, torch.arange(1))
@@ -164,12 +164,12 @@ def test_flakes_hide_what_is_behind_them_as_far_as_they_are_opaque():
 
 def swarm(
     start: tuple[float, float], step: tuple[float, float] = (0, 0), way: tuple[float, float] = (0, 0)
-) -> Swarm:
+) -> Particles:
     """One thing, and room for another."""
     start, step, way = (
         torch.tensor(part, dtype=torch.float32).view(1, 2, 1).repeat(1, 1, 2) for part in (start, step, way)
     )
-    return Swarm(start, step, way, torch.full((1, 2), 2.0), torch.ones(1))
+    return Particles(start, step, way, torch.full((1, 2), 2.0), torch.ones(1))
 
 
 ONE = torch.ones(1)
@@ -200,7 +200,7 @@ def test_a_weight_is_shared_among_four_pixels_and_beyond_the_border_with_the_oth
 def test_there_are_as_many_things_as_their_density_says():
     draw, down = Counters(6, 0, torch.arange(50)), torch.tensor([[0.6, 0.8]]).expand(50, -1)
     density, step, path = (torch.full((50,), value) for value in (0.01, 7.0, 3.0))
-    things = Swarm.drawn(draw, (200, 300), density, step, path, down, 0.1)
+    things = Particles.drawn(draw, (200, 300), density, step, path, down, 0.1)
     assert float(things.count.mean()) == pytest.approx(600, abs=12)
     assert float(things.count.var()) == pytest.approx(600, rel=0.6)
     assert things.weight.shape[1] >= int(things.count.max())
@@ -280,10 +280,10 @@ def test_a_capsule_is_one_along_its_segment_and_nothing_beside_it(angle, end):
 def test_moving_things_are_drawn_into_a_clip_and_move():
     clip = torch.full((3, 3, 48, 64), 0.2)
     for seed in range(12):
-        seen = with_moving_things(clip, rng(seed))
-        assert torch.equal(seen, with_moving_things(clip, rng(seed)))
+        seen = add_moving_objects(clip, rng(seed))
+        assert torch.equal(seen, add_moving_objects(clip, rng(seed)))
         assert (seen.shape, float(seen.min()) >= 0, float(seen.max()) <= 1) == (clip.shape, True, True)
-    drawn = torch.stack([with_moving_things(clip, rng(seed)) for seed in range(12)])
+    drawn = torch.stack([add_moving_objects(clip, rng(seed)) for seed in range(12)])
     assert int((drawn.amax((1, 2, 3, 4)) > 0.3).sum()) >= 8  # some leave the frame at once
     assert int(((drawn[:, 1] - drawn[:, 0]).abs().amax((1, 2, 3)) > 0.05).sum()) >= 8
 

@@ -15,7 +15,7 @@ from vidrestore.errors import CheckpointError
 from vidrestore.models.mb_taylorformer import SIZES
 from vidrestore.options import RestoreOptions
 from vidrestore.restorers.dehaze import (
-    ComputedOnce,
+    ResultCache,
     apply_guided_change,
     changed_detail,
     coarse_size,
@@ -216,26 +216,8 @@ def test_a_change_of_brightness_is_no_detail_and_a_checkerboard_is_all_of_it():
     )
 
 
-def test_only_keys_without_a_result_are_computed_and_all_in_one_call():
-    asked: list[list[str]] = []
-
-    def get(results: ComputedOnce[str], keys: list[str]) -> list[str]:
-        def compute(wanted: Sequence[int]) -> list[str]:
-            asked.append([keys[at] for at in wanted])
-            return [keys[at].upper() for at in wanted]
-
-        return results.get(keys, compute)
-
-    results = ComputedOnce[str](room=3)
-    assert get(results, ["a", "b", "a"]) == ["A", "B", "A"]
-    assert get(results, ["b", "c"]) == ["B", "C"]
-    assert get(results, ["d", "b"]) == ["D", "B"]
-    assert get(results, ["a"]) == ["A"], "there is room for three"
-    assert asked == [["a", "b"], ["c"], ["d"], ["a"]]
-
-
 def test_a_thread_waits_for_what_another_one_computes():
-    results, begun, done, found = ComputedOnce[int](room=2), Event(), Event(), list[int]()
+    results, begun, done, found = ResultCache[int](room=2), Event(), Event(), list[int]()
 
     def slow(wanted: Sequence[int]) -> list[int]:
         begun.set()
@@ -254,7 +236,7 @@ def test_a_thread_waits_for_what_another_one_computes():
 
 
 def test_what_failed_is_computed_again():
-    results = ComputedOnce[int](room=2)
+    results = ResultCache[int](room=2)
     with pytest.raises(ZeroDivisionError):
         results.get(["key"], lambda wanted: [1 // 0])
     assert results.get(["key"], lambda wanted: [5]) == [5]

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import pytest
 import torch
 
-from vidrestore.errors import CheckpointError, OptionError
+from vidrestore.errors import CheckpointError
 from vidrestore.models import nonlocal_bayes
 from vidrestore.models.dust import Dust, DustConfig
 from vidrestore.models.dust_sigma import LevelDust, SigmaDust, SigmaDustConfig, config_of
@@ -204,15 +204,6 @@ def test_weights_that_take_measurements_are_refused(weights):
     sensing = weights(Dust(DustConfig(patch=4, atoms=64, measurements=6)), "recover")
     with pytest.raises(CheckpointError, match="do not denoise"):
         restorer_by(sensing)
-
-
-@pytest.mark.parametrize(
-    "device, message",
-    [("cuda:99", "is not there|needs another PyTorch"), ("toaster", "unknown"), ("meta", "not supported")],
-)
-def test_a_device_that_is_not_there_is_named(device, message):
-    with pytest.raises(OptionError, match=message):
-        DenoiseRestorer(RestoreOptions(model="dust-denoise", device=device))
 
 
 def test_half_precision_of_the_network_stays_near_full_precision(weights, monkeypatch):

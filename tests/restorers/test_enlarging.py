@@ -100,16 +100,6 @@ def test_clips_are_as_long_as_memory_allows_and_tiles_come_when_it_does_not(tmp_
     assert restorer.clip_length(1080, 1920) < restorer.clip_length(180, 320) == restorer.facts.clip
 
 
-def test_half_precision_stays_near_full_precision(tmp_path):
-    source, restorer = clip(2, 16, 16), vsr_restorer(tmp_path, doubling(), precision="bf16")
-    half, full = (whole_clip(restorer, source, precision) for precision in (None, "fp32"))
-    assert half.dtype == torch.float32 and (half - full).abs().max() < 0.02
-    assert {str(network.dtype) for network in restorer.networks.values()} == {
-        "torch.float32",
-        "torch.bfloat16",
-    }
-
-
 def test_the_input_that_is_expected_picks_the_weights_unless_they_are_named(tmp_path, monkeypatch):
     asked: list[tuple[str | None, str]] = []
 

@@ -209,17 +209,6 @@ def test_a_device_that_is_not_there_is_named(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["film.mkv"]
 
 
-@pytest.mark.slow
-def test_the_command_restores_on_several_devices(tmp_path):
-    write_video(tmp_path / "film.mkv", 60)
-    for name, device in (("one.mkv", "cpu"), ("two.mkv", "cpu,cpu")):
-        files = [str(tmp_path / "film.mkv"), "-o", str(tmp_path / name)]
-        options = ["--sigma", "10", "--fast", "--lossless", "--device", device]
-        found = CliRunner().invoke(app, ["denoise", *files, *options])
-        assert found.exit_code == 0, found.stderr
-    assert (tmp_path / "one.mkv").read_bytes() == (tmp_path / "two.mkv").read_bytes()
-
-
 @pytest.mark.parametrize("more", [("--shard", "1/2"), ("--engine", "ray")])
 def test_one_way_to_share_the_work_is_enough(tmp_path, more):
     found = CliRunner().invoke(app, ["denoise", "film.mkv", "--device", "cpu,cpu", *more])

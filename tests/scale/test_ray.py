@@ -29,7 +29,7 @@ from vidrestore.jobs.resume import WorkFolder
 from vidrestore.media.source import Source, Target
 from vidrestore.options import EncoderOptions, RestoreOptions
 from vidrestore.scale.multi_device import Helper, WithHelpers
-from vidrestore.scale.ray_actors import RayActors, stay_on_this_machine
+from vidrestore.scale.ray_actors import RayActors, listen_on_loopback
 from vidrestore.scale.shards import Shard
 
 IDENTITY = "<identity>"
@@ -76,7 +76,7 @@ def whole(film: Path) -> bytes:
 
 @pytest.fixture(scope="module")
 def actors() -> Iterator[RayActors]:
-    stay_on_this_machine()
+    listen_on_loopback()
     ray = pytest.importorskip("ray")
     quick = {"worker_niceness": 0}  # by default actors wait for all else that the machine does
     helpers = {"env_vars": {"PYTHONPATH": str(Path(__file__).parents[1] / "helpers")}}

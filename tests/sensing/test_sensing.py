@@ -2,11 +2,9 @@
 
 import json
 import math
-import re
 import runpy
 import sys
 from collections.abc import Callable
-from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -20,7 +18,7 @@ from safetensors import safe_open
 from safetensors.numpy import load_file, save_file
 from sample_videos import write_video
 from sensing_networks import PATCH, exact_network, save_network
-from written_videos import VARYING, Extras, described, made_frames, rich_video, write
+from written_videos import Extras, described, made_frames, rich_video, write
 
 import vidrestore
 from vidrestore.errors import (
@@ -35,7 +33,7 @@ from vidrestore.events import Event
 from vidrestore.frames import ColourTags, Frame
 from vidrestore.media.reader import VideoReader
 from vidrestore.models.dust import Dust, DustConfig
-from vidrestore.options import EncoderOptions, RecoverOptions, SenseOptions
+from vidrestore.options import EncoderOptions, RecoverOptions
 from vidrestore.sensing import sense
 from vidrestore.sensing.measurements_file import MeasurementReader, PatchGrid
 from vidrestore.sensing.recover import recovered_frames, recovery_clips
@@ -122,21 +120,6 @@ def tags(path: Path) -> tuple[object, ...]:
         video.display_matrix,
         video.colour,
         video.codec,
-    )
-
-
-@pytest.mark.parametrize("suffix", [".mp4", ".mkv", ".mov", ".webm"])
-def test_a_variable_rate_keeps_every_time_in_every_container(suffix, exact, tmp_path):
-    source = tmp_path / "in.mp4"
-    info = described("yuv420p", 64, 48, codec="h264")
-    write(info, source, made_frames(info, VARYING))
-    vidrestore.sense(source, tmp_path / "m.safetensors", model=str(exact))
-    vidrestore.recover(tmp_path / "m.safetensors", tmp_path / f"out{suffix}", model=str(exact))
-    with VideoReader(str(tmp_path / f"out{suffix}")) as reader:
-        times = [frame.pts * reader.info.video.time_base for frame in reader.frames()]
-    wanted = [Fraction(pts, 24000) for pts, _ in VARYING]
-    assert [abs(time - exact_time) for time, exact_time in zip(times, wanted, strict=True)] == pytest.approx(
-        [0] * len(wanted), abs=0 if suffix in (".mp4", ".mov") else 0.0005
     )
 
 
@@ -243,12 +226,6 @@ def test_measurements_are_read_a_few_clips_ahead_at_most(tmp_path, exact, monkey
     frames.close()
 
 
-def test_the_same_command_gives_the_same_file(video, exact, tmp_path):
-    for name in "ab":
-        vidrestore.sense(video, tmp_path / f"{name}.safetensors", model=str(exact), sigma=3)
-    assert (tmp_path / "a.safetensors").read_bytes() == (tmp_path / "b.safetensors").read_bytes()
-
-
 def test_sound_is_left_out_and_both_commands_warn(exact, tmp_path):
     rich_video(tmp_path / "video.mkv", Extras(subtitles=("subrip",)))
     events: list[Event] = []
@@ -320,13 +297,6 @@ def test_what_is_no_file_of_measurements_is_refused(content, reason, tmp_path):
     path = tmp_path / "m.safetensors"
     path.write_bytes(content)
     refused(path, MediaError, f"not a file of measurements .*{reason}")
-
-
-def test_weights_and_absent_files_are_no_measurements(exact, tmp_path):
-    with pytest.raises(MediaError, match="not a file of measurements"):
-        vidrestore.recover(exact, tmp_path / "out.mkv")
-    with pytest.raises(MediaError, match="nothing.safetensors: can't be read"):
-        vidrestore.recover(tmp_path / "nothing.safetensors", tmp_path / "out.mkv")
 
 
 @pytest.mark.parametrize("share", [0.5, 0.9, 0.999])
@@ -452,32 +422,10 @@ def test_outputs_with_a_wrong_name_are_refused(video, measured, exact):
     assert exact.read_bytes() == before
 
 
-def test_an_interlaced_video_is_refused(video, exact, monkeypatch):
-    original = VideoReader.__init__
-
-    def interlaced(reader: VideoReader, source: str) -> None:
-        original(reader, source)
-        reader.info = replace(reader.info, video=replace(reader.info.video, interlaced=True))
-
-    monkeypatch.setattr(VideoReader, "__init__", interlaced)
+def test_an_interlaced_video_is_refused(tmp_path, exact):
+    write_video(tmp_path / "tape.mkv", 3, "libx264", options={"x264-params": "tff=1"})
     with pytest.raises(PlanError, match="interlaced"):
-        vidrestore.sense(video, video.with_name("m.safetensors"), model=str(exact))
-
-
-@pytest.mark.parametrize(
-    "values, message",
-    [
-        ({}, "a rate such as 0.2 is needed"),
-        ({"rate": 0}, "rate must be greater than 0"),
-        ({"rate": 1.5}, "rate must be less than or equal to 1"),
-        ({"rate": 0.2, "sigma": -1}, "sigma must be greater than or equal to 0"),
-        ({"rate": 0.2, "sigma": math.nan}, "sigma must be a finite number"),
-        ({"rate": 0.2, "seed": -1}, "seed must be "),
-    ],
-)
-def test_options_out_of_range_are_refused(values, message):
-    with pytest.raises(OptionError, match=re.escape(message)):
-        SenseOptions(**values)
+        vidrestore.sense(tmp_path / "tape.mkv", tmp_path / "m.safetensors", model=str(exact))
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from training_runs import RecordedEvents, tiny_run
+from training_runs import tiny_run
 
 from vidrestore.training.config import RunConfig
 from vidrestore.training.data import sources
@@ -29,7 +29,6 @@ class Trained:
 
     config: RunConfig
     folder: Path
-    events: RecordedEvents
 
     @property
     def weights(self) -> Path:
@@ -39,9 +38,9 @@ class Trained:
 @pytest.fixture(scope="session")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Trained:
     """A tiny denoiser, trained on the CPU."""
-    folder, events = tmp_path_factory.mktemp("trained"), RecordedEvents()
+    folder = tmp_path_factory.mktemp("trained")
     config = tiny_run(folder)
     with pytest.MonkeyPatch.context() as patched:
         hold_out_little(patched)
-        train(config, folder / "runs", device="cpu", on_event=events)
-    return Trained(config, folder / "runs", events)
+        train(config, folder / "runs", device="cpu")
+    return Trained(config, folder / "runs")

@@ -241,24 +241,15 @@ def test_a_wrong_setting_is_an_error_with_what_may_have_been_meant_first(tmp_pat
     assert message in str(error.value)
 
 
-def test_an_unknown_value_of_the_model_is_named_with_those_that_there_are(tmp_path):
+def test_unknown_values_of_the_model_and_of_its_tables_are_named_with_those_that_there_are(tmp_path):
     config = read_config(write_config(tmp_path), ["model.atom=64", "model.depth=2"])
-    with pytest.raises(
-        ConfigError, match=r"tiny.toml, \[model\]: unknown: atom, depth; there are: atoms, kind"
+    other = replace(config, family="mb-taylorformer", model={"size": "t", "attention": {"focuss": 1}})
+    for wrong, message in (
+        (config, r"\[model\]: unknown: atom, depth; there are: atoms, kind"),
+        (other, r"\[model\] attention: unknown: focuss; there are: focus"),
     ):
-        new_network(config)
-
-
-def test_an_unknown_value_in_a_table_of_the_model_is_named(tmp_path):
-    config = replace(
-        read_config(write_config(tmp_path)),
-        family="mb-taylorformer",
-        model={"size": "t", "attention": {"focuss": 1}},
-    )
-    with pytest.raises(
-        ConfigError, match=r"tiny.toml, \[model\] attention: unknown: focuss; there are: focus"
-    ):
-        new_network(config)
+        with pytest.raises(ConfigError, match=f"tiny.toml, {message}"):
+            new_network(wrong)
 
 
 @pytest.mark.parametrize("part", ["a", '"a.b"', "'a'"])

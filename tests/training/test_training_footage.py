@@ -12,7 +12,6 @@ from vidrestore.training.data import footage
 from vidrestore.training.data.footage import (
     CLIP_SUFFIXES,
     Footage,
-    back_and_forth,
     decode_clip,
     find_footage,
 )
@@ -21,13 +20,6 @@ from vidrestore.training.data.footage import (
 def luma(path: Path, frames: int, **settings: object) -> torch.Tensor:
     planes = write_video(path, frames=frames, **settings)  # type: ignore[arg-type]
     return torch.from_numpy(np.stack([picture[0] for picture in planes]))
-
-
-@pytest.mark.parametrize("count", [1, 2, 3, 7])
-def test_numbers_run_back_and_forth_between_the_first_and_the_last_frame(count):
-    there_and_back = [*range(count), *range(count - 2, 0, -1)]
-    expected = np.resize(there_and_back, 25)
-    assert list(back_and_forth(np.arange(25), count)) == list(expected)
 
 
 def test_a_window_is_a_stretch_of_the_clip(tmp_path):
@@ -56,31 +48,6 @@ def test_a_short_clip_runs_back_and_forth(tmp_path, count):
     window = Footage([tmp_path / "a.mkv"], [], frames=7, still_share=0).window(np.random.default_rng(0))
     order = np.resize([*range(count), *range(count - 2, 0, -1)], 7)
     assert torch.equal(window[0], clip[order])
-
-
-def test_the_same_generator_gives_the_same_windows(tmp_path, monkeypatch):
-    for name in ("a.mkv", "b.mkv"):
-        luma(tmp_path / name, 6)
-    monkeypatch.setattr(footage, "PAN", 32)
-    monkeypatch.setattr(
-        footage.pictures,
-        "read_picture",
-        lambda path: tuple(np.random.default_rng(1).integers(0, 255, (3, 90, 120), np.uint8)),
-    )
-
-    def some(seed: int) -> list[torch.Tensor]:
-        rng = np.random.default_rng(seed)
-        source = Footage(
-            [tmp_path / "a.mkv", tmp_path / "b.mkv"], [tmp_path / "a.jpg"], frames=3, still_share=0.5
-        )
-        return [plane for _ in range(6) for plane in source.window(rng)]
-
-    assert all(map(torch.equal, some(1), some(1)))
-    assert {plane.shape for plane in some(1)} == {(3, 48, 64), (3, 24, 32), (3, 32, 32)}
-    assert not all(
-        one.shape == other.shape and torch.equal(one, other)
-        for one, other in zip(some(1), some(2), strict=True)
-    )
 
 
 def test_decoded_clips_are_kept_up_to_a_size_the_latest_used(tmp_path, monkeypatch):

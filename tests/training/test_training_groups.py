@@ -10,7 +10,7 @@ from torch import Tensor
 
 from vidrestore.training.config import DataConfig
 from vidrestore.training.data.footage import Window
-from vidrestore.training.data.groups import NEAR, GroupPool, held_out_groups, turned, window_groups
+from vidrestore.training.data.patch_groups import NEAR, GroupPool, held_out_groups, turned, window_groups
 
 FRAMES, PATCH = 3, 4
 

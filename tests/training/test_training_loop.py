@@ -4,42 +4,28 @@ import math
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from importlib import import_module
-from pathlib import Path
 from unittest.mock import Mock
 
 import pytest
 import torch
 from command_line import run as command
-from training_runs import RecordedEvents, tiny_run, write_clips, write_config
+from training_runs import RecordedEvents, equal, tensors, tiny_run, write_clips, write_config
 
-from vidrestore.errors import CheckpointError, ConfigError, OptionError
-from vidrestore.restorers.devices import torch_device
+from vidrestore.errors import CheckpointError, ConfigError
 from vidrestore.training import loop
 from vidrestore.training.config import TrainingConfig, read_config
 from vidrestore.training.data.batches import WorkerError
+from vidrestore.training.dry_run import rehearse
 from vidrestore.training.learner import learning_rate
 from vidrestore.training.loop import Run, train
 from vidrestore.training.objective import batch_loss, group_psnr, validation_sigmas
-from vidrestore.training.rehearsal import rehearse
-from vidrestore.training.training_events import Began, Validated
-from vidrestore.weights import load_model, read_card
+from vidrestore.weights import read_card
 
 CPU = torch.device("cpu")
 PRINTED = {"kind": "printed", "degree": None, "temperature": True}
-
-
-def tensors(path: Path) -> dict[str, torch.Tensor]:
-    return load_model(path).network.state_dict()
-
-
-def equal(one: Mapping[str, torch.Tensor], other: Mapping[str, torch.Tensor]) -> bool:
-    return one.keys() == other.keys() and all(
-        torch.equal(tensor, other[name]) for name, tensor in one.items()
-    )
 
 
 # Learning
@@ -61,17 +47,6 @@ def test_a_few_dozen_steps_make_the_network_better(tmp_path, changes):
     first, last = events[1], events[-1]
     assert last.loss < 0.9 * first.loss
     assert all(last.psnr[sigma] > first.psnr[sigma] for sigma in first.psnr)
-
-
-def test_a_run_reports_its_beginning_each_validation_and_the_end(trained):
-    began, *validated = trained.events
-    assert began == Began(0, 12, "cpu", None)
-    assert [(event.step, list(event.psnr)) for event in validated] == [
-        (5, [20.0]),
-        (10, [20.0]),
-        (12, [20.0]),
-    ]
-    assert all(isinstance(event, Validated) and math.isfinite(event.loss) for event in validated)
 
 
 @pytest.mark.parametrize(
@@ -283,8 +258,8 @@ def test_a_cache_has_a_size(tmp_path, size, capsys):
 
 def test_a_dry_run_is_done_where_the_system_does_not_say_its_memory(monkeypatch):
     monkeypatch.setitem(sys.modules, "resource", None)  # as on Windows
-    monkeypatch.delitem(sys.modules, "vidrestore.training.rehearsal", raising=False)
-    assert import_module("vidrestore.training.rehearsal").memory_used().startswith("unknown memory")
+    monkeypatch.delitem(sys.modules, "vidrestore.training.dry_run", raising=False)
+    assert import_module("vidrestore.training.dry_run").memory_used().startswith("unknown memory")
 
 
 def test_a_dry_run_whose_worker_ends_is_an_error(tmp_path, monkeypatch):
@@ -302,17 +277,6 @@ def test_an_output_that_can_not_be_a_folder_is_refused(tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(ConfigError, match="file: can't create this folder"):
         train(tiny_run(tmp_path), tmp_path / "file")
-
-
-def test_a_device_that_is_not_there_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    assert torch_device("auto") == torch_device("cpu") == CPU
-    with pytest.raises(
-        OptionError, match="for CPUs only; https.*|torch sees .* CUDA devices; use `device=cpu`"
-    ):
-        torch_device("cuda")
-    with pytest.raises(OptionError, match="device 'tpu' is unknown"):
-        train(tiny_run(tmp_path), tmp_path / "runs", device="tpu")
 
 
 run_command = partial(command, "train")

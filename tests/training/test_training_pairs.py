@@ -331,11 +331,11 @@ def test_a_few_dozen_steps_give_back_contrast(tmp_path, monkeypatch, frames, los
 
 def test_a_network_that_finds_haze_learns_its_depth_and_airlight(tmp_path):
     data = {"degradations": ["haze"], "untouched": 0.0}
-    config = pair_run(tmp_path, model={"haze": True}, data=data, training={"steps": 60, "warmup": 2})
+    config = pair_run(tmp_path, model={"haze": True}, data=data, training={"steps": 40, "warmup": 2})
     train(config, tmp_path / "runs", device="cpu")
     lines = (tmp_path / "runs" / f"{config.name}.log.jsonl").read_text().splitlines()
     losses = [json.loads(line)["loss"] for line in lines]
-    assert np.mean(losses[-20:]) < 0.9 * np.mean(losses[:20])
+    assert np.mean(losses[-15:]) < 0.9 * np.mean(losses[:15])  # with four seeds 0.35 to 0.64
     assert load_model(tmp_path / "runs" / f"{config.name}.safetensors").card.config["haze"]
 
 
@@ -357,20 +357,6 @@ def test_the_command_and_the_card_say_what_the_network_was_given_and_made_of_eve
         measured = card.measured[f"held-out crops, {name}"]
         assert [measured["psnr"], measured["psnr_before"]] == pytest.approx([*map(float, levels)], abs=0.006)
     assert (card.task, card.family, card.parameters) == ("all", "mb-taylorformer", {})
-
-
-def test_a_network_starts_from_one_with_another_slope_and_task(tmp_path):
-    all_tasks = pair_run(tmp_path, model={"convolutional": 1})
-    given = Run(all_tasks, tmp_path / "plain", torch.device("cpu")).save_weights()
-    changes = {"": {"task": "derain"}, "data": {"degradations": ["rain"]}}
-    config = pair_run(tmp_path, model={"convolutional": 1, "slope": 0.01}, **changes)
-    run = Run(config, tmp_path, torch.device("cpu"))
-    run.initialise_from(given)
-    expected = load_model(given).network.state_dict()
-    assert all(torch.equal(tensor, expected[name]) for name, tensor in run.network.state_dict().items())
-    card = read_card(run.save_weights())
-    assert card.config["slope"] == 0.01
-    assert load_model(run.weights_path).network.config.slope == 0.01  # type: ignore[union-attr]
 
 
 def test_a_fresh_network_gives_back_what_it_is_given(tmp_path):

@@ -1,11 +1,9 @@
 """Runs that are interrupted, run out of disk, or diverge, and resumed runs, which end the same."""
 
 import errno
-import io
 import os
 import shutil
 import signal
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,25 +13,16 @@ import pytest
 import torch
 from command_line import run as command
 from pair_runs import pair_run
-from training_runs import RecordedEvents, tiny_run
+from training_runs import RecordedEvents, equal, tensors, tiny_run
 
-from vidrestore.errors import CheckpointError, ConfigError, VidRestoreError
+from vidrestore.errors import CheckpointError, ConfigError, MediaError, OutputExistsError, VidRestoreError
 from vidrestore.files.atomic import interrupts_held
-from vidrestore.training import checkpoints, loop
-from vidrestore.training.checkpoints import write_checkpoint
+from vidrestore.training import loop
 from vidrestore.training.loop import Run, train
 from vidrestore.training.training_events import Began, Interrupted, Stepped
 from vidrestore.weights import load_model, read_card
 
 CPU = torch.device("cpu")
-
-
-def equal(one: Mapping[str, torch.Tensor], other: Mapping[str, torch.Tensor]) -> bool:
-    return one.keys() == other.keys() and all(torch.equal(part, other[name]) for name, part in one.items())
-
-
-def tensors(path: Path) -> dict[str, torch.Tensor]:
-    return load_model(path).network.state_dict()
 
 
 def batch(value: float = 100.0) -> tuple[torch.Tensor, float]:
@@ -176,6 +165,32 @@ def test_a_new_run_overwrites_neither_a_checkpoint_nor_weights(trained, runs):
     assert (runs / "tiny.safetensors").read_bytes() == content
 
 
+@pytest.mark.parametrize("suffix", ["log.jsonl", "svg", "best.safetensors"])
+def test_a_run_replaces_no_file_of_others_at_the_place_of_its_own(trained, tmp_path, suffix):
+    there = tmp_path / f"tiny.{suffix}"
+    there.write_text("of others\n")
+    with pytest.raises(OutputExistsError, match=f"tiny.{suffix}: already exists; remove it, or give"):
+        train(trained.config, tmp_path, device="cpu")
+    assert there.read_text() == "of others\n"
+
+
+def test_a_resumed_run_replaces_no_weights_of_others(trained, runs):
+    train(trained.config, runs, device="cpu", resume=True)
+    (runs / "tiny.safetensors").write_text("of others\n")
+    with pytest.raises(OutputExistsError, match=r"tiny.safetensors: already exists"):
+        train(trained.config, runs, device="cpu", resume=True)
+
+
+def test_the_weights_that_a_run_begins_with_are_not_replaced(trained, runs):
+    (runs / "tiny.checkpoint").unlink()
+    (runs / "tiny.safetensors").unlink()
+    best = runs / "tiny.best.safetensors"
+    before = best.read_bytes()
+    with pytest.raises(MediaError, match=r"tiny.best.safetensors: the output is the input"):
+        train(trained.config, runs, device="cpu", init=best)
+    assert best.read_bytes() == before
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
@@ -215,21 +230,6 @@ def test_the_weight_decay_may_be_another_in_a_resumed_run(tmp_path):
 
 
 # Checkpoints that are no good, disks that are full
-
-
-def test_a_checkpoint_holds_the_step_and_the_state_of_the_optimiser(trained, tmp_path):
-    run = Run(trained.config, tmp_path, CPU)
-    run.update(*batch())
-    run.seconds = 5.0
-    run.save_checkpoint()
-    again = Run(trained.config, tmp_path, CPU)
-    again.load_checkpoint()
-    assert (again.step, again.seconds, again.validations.curve) == (1, 5.0, [])
-    assert equal(again.network.state_dict(), run.network.state_dict())
-    assert equal(again.learner.average.state_dict(), run.learner.average.state_dict())
-    moments, expected = (each.learner.optimiser.state_dict()["state"] for each in (again, run))
-    assert moments.keys() == expected.keys()
-    assert all(equal(moments[number], expected[number]) for number in moments)
 
 
 @pytest.mark.parametrize("share", [0.0, 0.3, 0.999])
@@ -304,21 +304,6 @@ def test_a_checkpoint_that_can_not_be_written_leaves_the_one_before(trained, tmp
     assert [path.name for path in tmp_path.iterdir()] == ["tiny.checkpoint"]
     run.load_checkpoint()
     assert run.step == 1
-
-
-class FullDisk(io.BytesIO):
-    def write(self, data: Any) -> int:
-        if self.tell() + len(data) > 2000:
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        return super().write(data)
-
-
-def test_a_disk_that_is_full_within_a_checkpoint_is_said_in_words_and_with_its_space(tmp_path, monkeypatch):
-    monkeypatch.setattr(checkpoints, "replacing", lambda path: FullDisk())
-    monkeypatch.setattr(shutil, "disk_usage", lambda path: Mock(free=1_500_000))
-    match = "a.checkpoint: step 3 can't be written .No space left on device; 1.5 MB are free.; there is no"
-    with pytest.raises(CheckpointError, match=match):
-        write_checkpoint(tmp_path / "a.checkpoint", {"step": 3, "tensor": torch.rand(2000)})
 
 
 # Divergence

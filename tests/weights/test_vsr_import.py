@@ -1,14 +1,12 @@
 """Bringing in the authors' checkpoints of VSR-Transformer and SPyNet, strictly."""
 
-import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from command_line import run
 from torch import Tensor
-from vsr_networks import ARGUMENTS, GOLDEN, golden, released, released_tensors, spynet_tensors
+from vsr_networks import ARGUMENTS, golden, released_tensors, spynet_tensors
 
 from vidrestore.errors import CheckpointError
 from vidrestore.weights import import_checkpoint, load_model
@@ -32,21 +30,6 @@ def test_a_released_checkpoint_becomes_the_network_of_the_golden_numbers(tmp_pat
     with torch.no_grad():
         found = network(numbers["input"])
     torch.testing.assert_close(found[..., 1::3, 2::3], numbers["output_f32_s3"], atol=1e-4, rtol=0)
-
-
-def test_the_config_file_of_the_release_is_read_by_the_command(tmp_path, capsys):
-    torch.save(released_tensors(), tmp_path / "theirs.pth")
-    (tmp_path / "F.json").write_text(json.dumps(json.loads((GOLDEN / "vsr_tiny.json").read_text())["config"]))
-    arguments = [
-        str(tmp_path / "theirs.pth"),
-        "--family",
-        "vsr-transformer",
-        "--config",
-        str(tmp_path / "F.json"),
-    ]
-    assert run("weights", "import", *arguments, "-o", tmp_path / "ours.safetensors") == 0
-    assert "vsr-transformer" in capsys.readouterr().out
-    assert load_model(tmp_path / "ours.safetensors").network.config == released().config
 
 
 def as_basicsr(tensors: dict[str, Tensor]) -> dict[str, Tensor]:

@@ -129,7 +129,7 @@ def main(arguments: list[str] | None = None) -> None:
         sys.exit(INTERRUPTED)
     except (MemoryError, RuntimeError, OSError, ImportError, SystemError) as error:
         if isinstance(error, OSError) and _is_of_stdout(error):
-            _say_full(error)
+            _report_full(error)
         if not isinstance(error, MemoryError) and not any(words in str(error) for words in _NO_MEMORY):
             raise
         say(f"vidrestore: {MEMORY_ADVICE}", sys.stderr)
@@ -155,7 +155,7 @@ def _flush_stdout() -> None:
     except OSError as error:
         sys.stdout = Path(os.devnull).open("w")  # noqa: SIM115   # Python would flush again at exit
         if not isinstance(error, BrokenPipeError):
-            _say_full(error)
+            _report_full(error)
 
 
 def _is_of_stdout(error: OSError) -> bool:
@@ -170,7 +170,7 @@ def _is_of_stdout(error: OSError) -> bool:
     return False
 
 
-def _say_full(error: OSError) -> NoReturn:
+def _report_full(error: OSError) -> NoReturn:
     sys.stdout = Path(os.devnull).open("w")  # noqa: SIM115   # nothing is to be flushed again
     say(
         f"vidrestore: standard output can't be written ({error.strerror}); make room, or send it elsewhere",

@@ -152,7 +152,7 @@ COMPLETIONS: dict[str, Callable[..., list[str] | list[tuple[str, str]]]] = {
 }
 
 
-class _Legible:
+class _StyledCommand:
     """A command whose help has the styles of `HELP_STYLES`; --fast and --best are short for --quality."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> Any:
@@ -167,11 +167,11 @@ class _Legible:
         super().format_help(ctx, formatter)  # type: ignore[misc]
 
 
-class LegibleCommand(_Legible, TyperCommand):
+class LegibleCommand(_StyledCommand, TyperCommand):
     pass
 
 
-class LegibleGroup(_Legible, TyperGroup):
+class LegibleGroup(_StyledCommand, TyperGroup):
     pass
 
 
@@ -182,14 +182,14 @@ class TaskCommand(LegibleCommand):
         whole = self.params
         if not ctx.params.get("help_all"):
             found = {each.name: each for each in whole}
-            self.params = [_briefly(found[name]) for name in SHORT if name in found]
+            self.params = [_without_panel(found[name]) for name in SHORT if name in found]
         try:
             super().format_help(ctx, formatter)
         finally:
             self.params = whole
 
 
-def _briefly(parameter: Any) -> Any:
+def _without_panel(parameter: Any) -> Any:
     """Return a parameter without a panel of its own, and without a default that is only a value."""
     brief = copy(parameter)
     brief.rich_help_panel = None

@@ -75,7 +75,7 @@ def suggest(
       vidrestore suggest in.mp4
       vidrestore suggest in.mp4 --sheet variants.html
     """
-    from vidrestore.evaluation.variants import check_sheet, write_sheet
+    from vidrestore.evaluation.variant_sheet import check_sheet, write_sheet
     from vidrestore.jobs.suggestion import suggest
     from vidrestore.options import RestoreOptions
 

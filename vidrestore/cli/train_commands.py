@@ -156,7 +156,7 @@ def _reading(cache: Path | None, gigabytes: float | None, skip_bad: bool, worker
 
 
 def _rehearse(recipe: RunConfig, init: list[str] | None, device: str, reading: Reading) -> None:
-    from vidrestore.training.rehearsal import memory_used, rehearse
+    from vidrestore.training.dry_run import memory_used, rehearse
 
     reading = replace(reading, notice=lambda text: say(f"vidrestore: {text}", sys.stderr))
     for description, seconds in rehearse(recipe, init=init, device=device, reading=reading):

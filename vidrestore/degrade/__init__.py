@@ -9,10 +9,10 @@ frame, falling things continue to fall, and noise is different in every frame.
 
 from vidrestore.degrade.added_noise import add_gaussian_noise, camera_noise, white_noise
 from vidrestore.degrade.blur import average_exposures, blur, gaussian_blurred, motion
-from vidrestore.degrade.branches import Degradation, of_one_clip, one_by_one
 from vidrestore.degrade.coloured_noise import random_coloured_noise
 from vidrestore.degrade.haze import add_haze, haze
-from vidrestore.degrade.moving_things import with_moving_things
+from vidrestore.degrade.moving_objects import add_moving_objects
+from vidrestore.degrade.per_sample import Degradation, of_one_clip, one_by_one
 from vidrestore.degrade.resize import imresize
 from vidrestore.degrade.weather import add_rain, add_snow, rain, snow
 
@@ -32,6 +32,7 @@ __all__ = [
     "DEGRADATIONS",
     "add_gaussian_noise",
     "add_haze",
+    "add_moving_objects",
     "add_rain",
     "add_snow",
     "average_exposures",
@@ -39,5 +40,4 @@ __all__ = [
     "imresize",
     "motion",
     "random_coloured_noise",
-    "with_moving_things",
 ]

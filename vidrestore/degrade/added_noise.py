@@ -12,9 +12,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from vidrestore.degrade.branches import Rows, changed, in_turn, of_sample
 from vidrestore.degrade.counters import Counters, constants
-from vidrestore.light import from_light, to_light
+from vidrestore.degrade.per_sample import Rows, changed, in_turn, of_sample
+from vidrestore.linear_light import from_light, to_light
 
 SHOT = (3e-4, 1.2e-2)  # variance of the noise at white, for light in [0, 1], log-uniform
 READ = (0.7, 8.0)  # standard deviation of the readout in electrons; white has 1 / shot of them
@@ -22,7 +22,7 @@ BEND, FOLLOW = (0.4, 1.0), (0.6, 1.0)  # the camera's demosaicing; see `demosaic
 ROWS = (0.0, 0.3)  # standard deviation of noise common to a row, relative to each pixel's own
 
 DEMOSAICED, SMOOTHED = 0.8, 0.1  # shares of clips
-CHROMA_SHARE = 0.15  # of clips with coarse chroma noise in addition, as a camera's denoising leaves it
+CHROMA_SHARE = 0.15  # share of clips with coarse chroma noise, as after a camera's denoising
 CHROMA = (0.008, 0.05)  # its standard deviation in display values
 COARSE = (2, 9)  # its grain size in pixels, down and across
 WHITE = (3 / 255, 60 / 255)  # standard deviation of white noise in display values, log-uniform

@@ -17,22 +17,22 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from vidrestore.degrade.branches import Rows, changed, in_turn, of_sample
 from vidrestore.degrade.counters import Counters
-from vidrestore.degrade.regions import COUNT, members, random_regions
+from vidrestore.degrade.per_sample import Rows, changed, in_turn, of_sample
+from vidrestore.degrade.segmentation import COUNT, members, random_regions
 from vidrestore.degrade.weather import splat
-from vidrestore.light import from_light, to_light
+from vidrestore.linear_light import from_light, to_light
 
 MOMENTS = 64  # samples of the path per exposure
-TURNED = 32  # of them, those that are rendered if the camera turns
+TURNED = 32  # samples of these that are rendered if the camera turns
 SPAN = (3.0, 24.0)  # pixels that the camera moves during one exposure, log-uniform
 SHAKE = 0.03  # probability per moment of a jerk that reverses the motion
-ROLL_SHARE = 0.3  # of clips whose camera turns about its axis as well
+ROLL_SHARE = 0.3  # share of clips whose camera turns about its axis as well
 ROLL = (0.004, 0.04)  # radians in one exposure, log-uniform
-PART_SHARE = 0.35  # of clips with a part that moves differently: it is nearer, or moves by itself
-STILL_SHARE = 0.4  # of these clips, those with a still camera
+PART_SHARE = 0.35  # share of clips with a part that is nearer or moves by itself
+STILL_SHARE = 0.4  # share of these clips with a still camera
 COVERED = (0.1, 0.9)  # share of a frame that such a part may cover
-DEFOCUS_SHARE = 0.2  # of clips that are slightly out of focus as well
+DEFOCUS_SHARE = 0.2  # share of clips that are slightly out of focus as well
 DEFOCUS = (0.4, 1.8)  # pixels; radius of the circle of confusion
 COARSE = 4  # pixels; side of the cells for measuring motion
 PATHS = 1024  # random walks that paths are taken from

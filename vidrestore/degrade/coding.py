@@ -1,8 +1,8 @@
-"""An imitation of lossy coding for batches on any device: blocks of cosines, quantised, predicted in time.
+"""Imitate lossy coding for batches on any device: a block DCT, quantised, predicted in time.
 
-Of H.264 it has what is seen most: 4:2:0, a quantiser, blocks that are taken from the frame before, and
-rounding towards it, so that faint detail comes late or never; no motion, no in-loop filter. Of Motion JPEG
-it has the weights of the frequencies. Nothing here waits for the device.
+H.264 is imitated by 4:2:0, a quantiser, blocks copied from the frame before, and rounding towards it, so that
+faint detail comes late or never; without motion and in-loop filter. Motion JPEG is imitated by the weights of
+frequencies. There is no synchronisation with the device.
 """
 
 from __future__ import annotations

@@ -54,7 +54,7 @@ def processed(noise: tuple[Tensor, ...], rng: np.random.Generator) -> tuple[Tens
         noise = tuple(plane + amount * (plane - blurred(plane, 0.8, 0.8, same=False)) for plane in noise)
     if rng.random() < LINGERING:
         share = rng.uniform(0.2, 0.6)
-        noise = tuple(_lingering(plane, share) for plane in noise)
+        noise = tuple(_smoothed_in_time(plane, share) for plane in noise)
     return noise
 
 
@@ -106,7 +106,7 @@ def white(plane: Tensor, rng: np.random.Generator) -> Tensor:
     return torch.randn(plane.shape, generator=torch.Generator().manual_seed(int(rng.integers(2**62))))
 
 
-def _lingering(noise: Tensor, share: float) -> Tensor:
+def _smoothed_in_time(noise: Tensor, share: float) -> Tensor:
     frames = [noise[0]]
     for frame in noise[1:]:
         frames.append(share * frames[-1] + (1 - share) * frame)

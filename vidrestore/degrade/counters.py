@@ -1,8 +1,8 @@
 """Random numbers for batches that depend on counters alone, so that a step of training draws the same ones on
 every device and after every interruption.
 
-Philox 4x32-10: J. Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011. Nothing here reads a
-value or waits for the device.
+Philox 4x32-10: J. Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011. There is no
+synchronisation with the device.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ WORD = 0xFFFFFFFF  # the largest word of 32 bits
 RUN = 256  # blocks of four words: the first words of all, then the second, and so on
 FEW = 128  # words; calls that need more draw their own, the others take them from a run
 CHUNK = 64  # runs that are computed together on a CPU, so that they stay in its cache
-TRIES = 4  # of a gamma variate; all are rejected once in 100,000 draws or less often
+TRIES = 4  # proposals for a gamma variate; all are rejected once in 100,000 draws or less often
 
 Words = tuple[Tensor, Tensor, Tensor, Tensor]
 Bound = float | Tensor
@@ -31,7 +31,7 @@ Bound = float | Tensor
 
 @cache
 def constants(values: tuple[float, ...], device: torch.device) -> Tensor:
-    """Return (N,) float32 on a device, copied there once: a copy waits for it."""
+    """Return (N,) float32 on a device, copied there once: a copy would synchronise with it."""
     return torch.tensor(values, device=device)
 
 
@@ -134,7 +134,7 @@ class Counters:
         return drawn[:, :count].unflatten(1, shape) if shape else drawn[:, 0]
 
     def _philox(self, words: int, finish: Callable[[Tensor], tuple[Tensor, ...]]) -> Tensor:
-        """Return (B, `words` or some more) of numbers, several times as many if `finish` makes several."""
+        """Return (B, `words` or more) numbers; a multiple of that if `finish` makes several of a word."""
         runs, device = -(-words // (4 * RUN)), self.samples.device
         width = max(1, CHUNK // len(self.samples)) if self.samples.is_cpu else runs
         parts = []

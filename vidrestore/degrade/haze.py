@@ -13,10 +13,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from vidrestore.degrade.branches import changed, filtered, in_turn, of_sample
 from vidrestore.degrade.counters import Counters, constants
-from vidrestore.degrade.regions import COUNT, box_filtered, lowest_rows, members, random_regions
-from vidrestore.light import GAMMA, WAVELENGTHS, to_light
+from vidrestore.degrade.per_sample import changed, filtered, in_turn, of_sample
+from vidrestore.degrade.segmentation import COUNT, box_filtered, lowest_rows, members, random_regions
+from vidrestore.linear_light import GAMMA, WAVELENGTHS, to_light
 
 DENSITY = (0.5, 8.0)  # optical depth at the largest depth
 AIRLIGHT = (0.45, 1.0)  # RESIDE has 0.6 to 1; fog at dusk and smoke are darker
@@ -37,8 +37,8 @@ DRIFT = 0.01  # standard deviation of the density's relative change from frame t
 LIGHT_SHARE = 0.85
 # share of clips whose exposure is changed by haze, and the deviation of its logarithm
 EXPOSED_SHARE, EXPOSED = (0.3, 0.08)
-STANDING_SHARE = 0.2  # of clips with upright regions, whose edges are seldom those of things
-SKY_SHARE = 0.5  # of these, those whose top region is sky
+STANDING_SHARE = 0.2  # share of clips with upright regions, whose edges are seldom those of objects
+SKY_SHARE = 0.5  # share of these whose top region is sky
 SKY_FOOT = 0.75  # share of the height that sky reaches down to, at most
 MOST_HILLS = 5  # samples across a smooth field, at least 2
 LUMA = (0.299, 0.587, 0.114)
@@ -67,7 +67,7 @@ def haze(clips: Tensor, draw: Counters) -> Tensor:
 
 
 def random_scattering(clips: Tensor, draw: Counters) -> Hazy:
-    """Add such haze, and return with it what a network may learn to find."""
+    """Add such haze; return also its parameters, as a network's targets."""
     depth = random_depth(clips, draw)
     depth = depth - depth.amin((1, 2, 3, 4), keepdim=True) + of_sample(draw.uniform(0, NEAREST))
     patches = UNEVEN * draw.uniform(-1, 1) * draw.chance(UNEVEN_SHARE)

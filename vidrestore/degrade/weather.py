@@ -20,18 +20,18 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from vidrestore.degrade.branches import changed, in_turn, of_sample
 from vidrestore.degrade.counters import Counters, constants
 from vidrestore.degrade.haze import add_haze, random_depth
-from vidrestore.light import from_light, to_light
+from vidrestore.degrade.per_sample import changed, in_turn, of_sample
+from vidrestore.linear_light import from_light, to_light
 
-PAINTED_SHARE = 0.5  # of clips with rain, those with streaks painted over them, as in the field's datasets
+PAINTED_SHARE = 0.5  # share of clips with rain that is painted over them, as in datasets
 MOST_PAINTED = 4  # layers of such streaks
 COVERED = (0.02, 0.6)  # share of the picture under them
 PAINTED_LENGTH, PAINTED_WIDTH = (6.0, 60.0), (0.4, 1.5)  # in pixels, the latter the sigma across
-PAINTED = (0.15, 1.1)  # of white, in their middle
-MOST_ADDED = 0.25  # of white, by all of them on average
-CROSSING_SHARE = 0.25  # of clips with painted rain, those with a few long streaks more
+PAINTED = (0.15, 1.1)  # share of white in their middle
+MOST_ADDED = 0.25  # mean share of white of all of them
+CROSSING_SHARE = 0.25  # share of clips with painted rain that have a few long streaks more
 CROSSING, CROSSING_COUNT = (60.0, 250.0), (3e-5, 4e-4)  # their length, and how many per pixel
 STEEPEST = 0.8  # radians between painted rain and a vertical
 PAINTED_VEIL_SHARE = 0.15
@@ -39,25 +39,25 @@ STREAKS = (1e-4, 4e-3)  # streaks per pixel in the nearest layer
 FLAKES = (2e-4, 7e-3)  # flakes per pixel of a layer with a radius of 1
 # nearness of a layer of rain in focus: 1 is the nearest, with streaks of up to 60 pixels
 NEAR = (0.1, 1.0)
-FINE_SHARE = 0.3  # of clips with rain, those with many fine streaks, long or short
+FINE_SHARE = 0.3  # share of clips with rain that have many fine streaks, long or short
 FINE_COUNT = (4e-3, 2.5e-2)  # such streaks per pixel
 FINE_LENGTH = (5.0, 45.0)
-THICK_SHARE = 0.55  # of clips with rain, those with streaks too near to be in focus
+THICK_SHARE = 0.55  # share of clips with rain that have streaks too near to be in focus
 THICK = (1.5, 6.0)  # sigma of their blur in pixels
 THICK_COUNT = (5e-5, 6e-4)  # such streaks per pixel
-STRENGTH = (0.06, 0.8)  # of streaks, from single faint ones
+STRENGTH = (0.06, 0.8)  # least and greatest strength of streaks
 OPACITY = (0.1, 1.5)  # optical depth of flakes
-SNOW_SPEED = (0.4, 4.0)  # of flakes; 1 is 4 pixels a frame and 8 more per pixel of radius
+SNOW_SPEED = (0.4, 4.0)  # speed of flakes; 1 is 4 pixels a frame and 8 more per pixel of radius
 STREAK = (3.0, 16.0)  # longest path of a flake in one exposure, in radii
-LARGE_SHARE = 0.5  # of clips with snow, those with flakes too near to be in focus
+LARGE_SHARE = 0.5  # share of clips with snow that have flakes too near to be in focus
 LARGE = (4.0, 14.0)  # their radius in pixels
-VEIL_SHARE = 0.8  # of clips with rain or snow, those with a veil of distant particles
+VEIL_SHARE = 0.8  # share of clips with rain or snow that have a veil of distant particles
 # optical depth of the veil; heavy rain absorbs about a quarter of the light per hundred metres
 VEIL = (0.0, 0.35)
 # share of clips with weather added in linear light; in the others in display values, as in datasets
 LIGHT_SHARE = 0.5
 UNEVEN_SHARE = 0.4  # share of clips whose veil has a depth
-MOST_LAYERS, MOST_SMALL = 6, 5  # of streaks in focus, and of flakes; at least 2
+MOST_LAYERS, MOST_SMALL = 6, 5  # layers of streaks in focus, and of flakes; at least 2
 
 
 def add_rain(
@@ -131,7 +131,7 @@ def _painted(frames: int, canvas: Canvas, draw: Counters, chosen: Tensor) -> Ite
             along, there = draw.log_uniform(CROSSING), crossing
             density = draw.log_uniform(CROSSING_COUNT)
         if (there := there & chosen).any():
-            swarm = Swarm.drawn(part, canvas, density * there, step, 0 * step, down, 0.05)
+            swarm = Particles.drawn(part, canvas, density * there, step, 0 * step, down, 0.05)
             line = line_spectrum(along, taper * along, down, canvas)
             yield swarm.traces(frames, canvas, peak), line * gaussian_spectrum(sigma, canvas)
 
@@ -151,14 +151,14 @@ def _streaks(frames: int, canvas: Canvas, draw: Counters, chosen: Tensor) -> Ite
         length = 60 * near * exposure * draw.uniform(0.5, 1)
         thin, bright = near * draw.uniform(0.6, 1.2), strength * draw.uniform(0.5, 1.5)
         if (there := number < layers).any():
-            swarm = Swarm.drawn(part, canvas, density * there, 120 * near, length, down, 0.05)
+            swarm = Particles.drawn(part, canvas, density * there, 120 * near, length, down, 0.05)
             yield swarm.traces(frames, canvas, bright), gaussian_spectrum(thin.clamp(min=0.35), canvas)
     length, part = draw.log_uniform(FINE_LENGTH), draw.branch()
     density = draw.log_uniform(FINE_COUNT).minimum(0.25 / length)
     step, bright = draw.uniform(1, 4) * length, draw.log_uniform((0.05, 0.5))
     sigma = draw.uniform(0.35, 0.8)
     if fine.any():
-        swarm = Swarm.drawn(part, canvas, density * fine, step, length, down, 0.05)
+        swarm = Particles.drawn(part, canvas, density * fine, step, length, down, 0.05)
         yield swarm.traces(frames, canvas, bright), gaussian_spectrum(sigma, canvas)
     sigma, part = draw.log_uniform(THICK), draw.branch()
     length = sigma * draw.uniform(4, 14) * exposure.sqrt()
@@ -166,7 +166,7 @@ def _streaks(frames: int, canvas: Canvas, draw: Counters, chosen: Tensor) -> Ite
     bright = (strength * draw.uniform(0.5, 1.5) + 0.08).clamp(max=0.6)
     if thick.any():
         step = torch.full_like(length, 200.0)
-        swarm = Swarm.drawn(part, canvas, density * thick, step, length, down, 0.08)
+        swarm = Particles.drawn(part, canvas, density * thick, step, length, down, 0.08)
         yield swarm.traces(frames, canvas, bright), gaussian_spectrum(sigma, canvas)
 
 
@@ -217,7 +217,7 @@ def _flakes(frames: int, canvas: Canvas, draw: Counters) -> Iterator[tuple[Tenso
         passed = (streak / (2 * radius + 1)).clamp(min=1)
         shape = _flake(radius, draw)
         if there.any():
-            swarm = Swarm.drawn(part, canvas, density * there, fall, streak, down, 0.25)
+            swarm = Particles.drawn(part, canvas, density * there, fall, streak, down, 0.25)
             yield swarm.traces(frames, canvas, opacity / passed), shape_spectrum(shape, canvas)
 
 
@@ -254,13 +254,13 @@ Canvas = tuple[int, int]
 # transform serves all layers.
 
 MARGIN = 40  # least number of pixels of a canvas beyond the picture
-SIDE_MULTIPLE = 20  # of a canvas: a third less time for Fourier transforms than 16
-FEWEST = 128  # particles that there is room for: numbers drawn for more don't depend on how many there are
+SIDE_MULTIPLE = 20  # sides of a canvas are multiples of it: a third less time for FFTs than 16
+FEWEST = 128  # least capacity, so that the numbers drawn don't depend on small counts
 SHARPEST = 2**16  # steps of weights, which are added as integers, so that their order doesn't matter
 
 
 @dataclass(frozen=True)
-class Swarm:
+class Particles:
     """Up to N particles of B samples, in rows and columns of pixels: start, step from frame to frame, and
     path in one exposure. Those from `count` on are left out.
     """
@@ -281,12 +281,12 @@ class Swarm:
         path: Tensor,
         down: Tensor,
         spread: float,
-    ) -> Swarm:
-        """Return `density` (B,) particles per pixel, whose step and path, of these lengths (B,) in the
-        direction `down` (B, 2), vary by `spread`; their weight is about 1.
+    ) -> Particles:
+        """Return `density` (B,) particles per pixel. Step and path have these lengths (B,) in the direction
+        `down` (B, 2) and vary by `spread`; weights are about 1.
         """
         count = poisson(density * (canvas[0] * canvas[1]), draw)
-        varied = draw.normal(room(count), 6).mT  # in one call: the first two become uniform
+        varied = draw.normal(capacity(count), 6).mT  # in one call: the first two become uniform
         start = constants(tuple(map(float, canvas)), down.device)[:, None] * uniform(varied[:, :2])
         way = (1 + 2 * spread * varied[:, 2:3]) * down[..., None] + spread * varied[:, 3:5]
         steps, paths = (length[:, None, None] * way for length in (step, path))
@@ -298,16 +298,16 @@ class Swarm:
         lengths, numbers = self.path.norm(dim=1), torch.arange(number, device=self.start.device)
         longest = (lengths * (numbers < self.count[:, None])).amax(1)
         moments = 1 + longest.ceil()
-        points = torch.arange(room(self.count * moments), device=numbers.device)
-        whose = (points / moments[:, None] + 1e-4).floor()
-        along = (points - whose * moments[:, None] + 0.5) / moments[:, None] - 0.5
+        points = torch.arange(capacity(self.count * moments), device=numbers.device)
+        owner = (points / moments[:, None] + 1e-4).floor()
+        along = (points - owner * moments[:, None] + 0.5) / moments[:, None] - 0.5
         weight = factor[:, None] * self.weight * lengths.clamp(min=1) / moments[:, None]
         each = torch.cat((self.start, self.step, self.path, weight[:, None]), 1)
-        each = each.gather(2, whose.long().clamp_(max=number - 1)[:, None].expand(-1, 7, -1))
+        each = each.gather(2, owner.long().clamp_(max=number - 1)[:, None].expand(-1, 7, -1))
         start, step = each[:, :2] + each[:, 4:6] * along[:, None], each[:, 2:4]
         time = torch.arange(frames, device=numbers.device)[:, None]
         rows, columns = (start[:, axis, None] + step[:, axis, None] * time for axis in (0, 1))
-        return splat(rows, columns, each[:, 6] * (whose < self.count[:, None]), canvas)
+        return splat(rows, columns, each[:, 6] * (owner < self.count[:, None]), canvas)
 
 
 def uniform(normal: Tensor) -> Tensor:
@@ -322,8 +322,8 @@ def poisson(mean: Tensor, draw: Counters, *shape: int) -> Tensor:
     return (mean + normal * mean.sqrt() + (normal**2 - 1) / 6 + 0.5).floor().clamp(min=0) * (mean > 0)
 
 
-def room(counts: Tensor) -> int:
-    """Return how many there is room for: the largest count, and at least FEWEST."""
+def capacity(counts: Tensor) -> int:
+    """Return the number of particles to allocate: the largest count, and at least FEWEST."""
     return max(FEWEST, int(counts.max()))
 
 

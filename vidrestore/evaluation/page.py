@@ -1,5 +1,5 @@
-"""An evaluation as one HTML page: table, pictures with a slider, error maps, curves, and the JSON. It has no
-external files and makes no network requests.
+"""Write an evaluation (`results`) as one HTML page: table, pictures with a slider, error maps, curves, and
+the JSON. The page has no external files and makes no network requests.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from vidrestore.charts import chart
 from vidrestore.evaluation.results import GIVEN, ClipMetrics, Comparison, Result, Row
 from vidrestore.events import plain
 from vidrestore.media.pictures import png
+from vidrestore.svg_charts import chart
 
 Picture = NDArray[np.uint8]
 
@@ -168,7 +168,7 @@ def _middle(picture: Picture) -> Picture:
 
 
 def _picture_key(picture: Picture, pictures: dict[str, str]) -> str:
-    """Return the key of a picture in `pictures`, adding it once however often the page shows it."""
+    """Return the key of a picture in `pictures`; equal pictures are added once."""
     content = np.ascontiguousarray(picture)
     key = sha256(str(content.shape).encode() + content.tobytes()).hexdigest()[:16]
     if key not in pictures:

@@ -1,4 +1,5 @@
-"""A page about a finished restoration: pictures before and after, noise, flicker, bitrate, settings.
+"""Write the page of `--report` about a restoration: pictures before and after, noise, flicker, bitrate,
+settings.
 
 Flicker is the change from frame to frame of the mean of 16x16 patches that follow the motion. Motion is found
 in the source and used for both videos. The value of a frame is the median of the absolute changes over the

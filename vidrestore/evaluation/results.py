@@ -22,7 +22,7 @@ from vidrestore.weights import Model
 Values = Mapping[str, float]  # metric -> value: "psnr" in dB, "ssim", ...
 Verdict = Literal["", "agrees", "differs", "not listed"]
 
-VERSION = 1  # of the JSON schema
+VERSION = 1  # version of the JSON schema
 # By the part of a metric's name before "_"; 4 for the others.
 DECIMALS = {"psnr": 3, "ssim": 5, "noise": 2, "flicker": 2, "bitrate": 1}
 
@@ -171,7 +171,7 @@ class System:
     """A system to measure, with the weights it runs with, loaded from `source`.
 
     `only` names the one test set that the weights are for; empty for all. `label` replaces the weights' name
-    if several weights on a test set share it. `quality` is that of `RestoreOptions`.
+    if several weights on a test set have the same. `quality` is that of `RestoreOptions`.
     """
 
     name: str

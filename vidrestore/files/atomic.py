@@ -219,7 +219,16 @@ def remove_partials(target: Path, *, alone: bool = False) -> None:
 
     `alone`: this process holds the job. Otherwise a file of another machine is kept until it is `ABANDONED`.
     """
-    for path in target.parent.glob(f".{_place(target)}.*.partial"):
+    _remove_left(target.parent.glob(f".{_place(target)}.*.partial"), alone=alone)
+
+
+def remove_all_partials(folder: Path) -> None:
+    """Remove partial files of any target in a folder as `remove_partials` does."""
+    _remove_left(folder.glob(".*.partial"), alone=False)
+
+
+def _remove_left(partials: Iterable[Path], *, alone: bool) -> None:
+    for path in partials:
         if match := _PARTIAL.fullmatch(path.name):
             with suppress(OSError):
                 status = os.lstat(path)

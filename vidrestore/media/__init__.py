@@ -2,6 +2,6 @@
 
 Reading: `probe` describes a file, `reader` yields its frames (`decoding`, `damage`, `structure`,
 `deinterlace`, `y4m`, `pictures`). Writing: `encoders` chooses an encoder of `encoder_table`, `writer` and
-`segment_file` encode, `muxer` writes and verifies the file. Which streams a container can hold, subtitles
-among them, is decided in `streams`, by a trial before any work; `stream_copier` copies them.
+`segment_file` encode, `muxer` writes and verifies the file. `streams` decides by a trial which audio,
+subtitle and other streams a container can hold; `stream_copier` copies them.
 """

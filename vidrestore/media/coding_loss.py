@@ -30,19 +30,19 @@ PARAMETERS = {"export_side_data": "venc_params"}  # options of a decoder that gi
 # Sigma of what the coder took from which a video is enlarged as a compressed one: x264's at crf 19. On four
 # clips of 160x90 behind x264 the network for clean video is better above 0.4 to 0.7 bits a pixel.
 CODED = 1.5
-LEAST = 1.0  # sigma; what is below is left alone
+LEAST = 1.0  # sigma; less isn't removed
 # Bits of another codec that one of H.264 is worth
 EFFICIENCY = {"hevc": 1.5, "vp9": 1.5, "av1": 2.0, "mpeg2video": 0.6, "mpeg4": 0.8}
 EFFICIENCY |= dict.fromkeys(("mjpeg", "prores", "dnxhd"), 0.3)
 AUDIO_RATE = 128_000  # assumed bits per second of an audio stream of unknown rate
 # Sigma of luma at one bit a pixel, its exponent, and the greatest: still pictures take few bits
 SIGMA_AT_A_BIT, EXPONENT, MOST_BY_BITS = 0.7, -0.6, 4.0
-CHROMA_BY_BITS = 0.6  # of luma's
+CHROMA_BY_BITS = 0.6  # chroma's loss over luma's
 ROUNDING = 12**-0.5  # root mean square of the error, of a step
 _TABLES = 0xFFDB  # marker of a JPEG's quantisation tables
-LOW_FREQUENCIES = 10  # of a JPEG's table, in zigzag order; what lies above is mostly rounded to 0
+LOW_FREQUENCIES = 10  # entries of a JPEG's table, in zigzag order; higher ones are mostly rounded to 0
 _VP9, _H264, _MPEG2 = 0, 1, 2  # types of encoding parameters
-_HEAD, _BLOCK = struct.Struct("=I4xQQ2i8i"), 5  # of AVVideoEncParams; integers of a block, the last its delta
+_HEAD, _BLOCK = struct.Struct("=I4xQQ2i8i"), 5  # AVVideoEncParams; its block ends with the delta
 # Chroma's quantiser of H.264 from luma's, for 30 to 51 (ITU-T H.264, table 8-15)
 _H264_CHROMA = (29, 30, 31, 32, 32, 33, 34, 34, 35, 35, 36, 36, 37, 37, 37, 38, 38, 38, 39, 39, 39, 39)
 # The step of AC coefficients of VP9 in eighths by quantiser index (VP9 bitstream specification, 8.6.1), at

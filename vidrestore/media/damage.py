@@ -59,7 +59,7 @@ def check_memory() -> None:
 
 
 class Holes:
-    """Finds times that no packet fills, from the decoding times of packets.
+    """Finds gaps between packets, from their decoding times.
 
     In MP4 and MOV each packet lasts until the next, so that every hole is a loss. In MPEG-TS and the like a
     hole must be long, also in comparison with the others. Other containers may leave out frames.

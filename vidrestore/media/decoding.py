@@ -37,7 +37,7 @@ _HARMLESS = re.compile(
 _MOST_LATE = 16  # most pictures that an H.264 or H.265 decoder reorders
 
 
-class _NotEmptied(Exception):
+class _UndrainedError(Exception):
     """A decoder with threads had an error at the end and holds pictures that PyAV can't get."""
 
 
@@ -59,10 +59,10 @@ class Decoding:
         self._number = 0  # number of the next picture
         self._last: int | None = None  # pts of the last picture
         self.captioned = False  # whether a packet held closed captions
-        self.loss: Loss | None = None  # of the coder, if the packet has its tables
+        self.loss: Loss | None = None  # loss of the coder, if the packet has its tables
         self._recording = True
         self._marked: list[int | None] = []  # pts of the packets that the demuxer marked corrupt
-        self._times: deque[int] | None = None  # of packets, not yet given to a picture (`video.by_order`)
+        self._times: deque[int] | None = None  # of packets without a picture yet (`video.by_order`)
         self.restarts: list[tuple[int, int]] = []  # where the clock was set back, and ticks moved since then
 
     def pictures(
@@ -70,7 +70,7 @@ class Decoding:
     ) -> Generator[VideoFrame]:
         """Yield pictures, each with a pts; with `start_pts` exactly those of a full decode from there on.
 
-        `lead` adds the picture before those; with `stop_pts` the last is the first that is not below it.
+        `lead` adds the picture before these; with `stop_pts` the last is the first that is not below it.
         """
         with closing(self._every_picture(start_pts, lead)) as pictures:
             for picture in pictures:
@@ -93,7 +93,7 @@ class Decoding:
     def _every_picture(self, start_pts: int | None, lead: bool) -> Generator[VideoFrame]:
         try:
             yield from self._ordered(self._pictures_from(start_pts, lead, self.threads))
-        except _NotEmptied:
+        except _UndrainedError:
             self.damage.missing_frames += self._count.missing(finished=False)
             again = start_pts if self._last is None else self._last + 1
             yield from self._ordered(self._pictures_from(again, lead and self._last is None, 1))
@@ -166,9 +166,9 @@ class Decoding:
                     yield from self._decode_packets(packets, stream, target is not None)
                     # fields that had packets of their own are no pictures to wait for
                     if threads != 1 and self._count.pending and self._count.missing(finished=True):
-                        raise _NotEmptied
+                        raise _UndrainedError
                 finally:
-                    # Wait for the decoder's threads: closing holds the GIL, which they may need for logging.
+                    # Wait for the decoder's threads: closing holds the GIL, which they may need to log.
                     context.flush_buffers()
 
     def _read(

@@ -113,7 +113,7 @@ _PICTURES = frozenset({"gif", "apng", "png", "webp"})  # codecs of graphics, whi
 MOTION = 0.5
 MOTION_SHARE = 0.1
 NEAR = 0.35  # largest ratio of the nearer to the farther field's distance; 0 in theory, 1 if progressive
-SHARE = 0.7  # of the pairs must agree
+SHARE = 0.7  # share of the pairs that must agree
 
 
 def measured_order(video: VideoInfo, frames_from: Callable[[int | None], Generator[Frame]]) -> str | None:
@@ -151,7 +151,7 @@ def _starts(video: VideoInfo) -> list[int | None]:
     starts: list[int | None] = [None]
     for share in POSITIONS[1:]:
         start = ceil(video.start + share * video.duration)
-        if at + look <= start <= last:  # in a short video most looks would see the same
+        if at + look <= start <= last:  # in a short video most positions have the same frames
             starts.append(start)
             at = start
     return starts
@@ -165,7 +165,7 @@ def _luma(frame: Frame, video: VideoInfo) -> NDArray[np.float32]:
 
 
 def pair_order(before: NDArray[np.float32], after: NDArray[np.float32]) -> str | None:
-    """Return the field order that two frames show, "progressive", or None if there is too little motion."""
+    """Return the field order of two frames, "progressive", or None if there is too little motion."""
     even, odd = _distance(before, after, 2), _distance(before, after, 1)
     near, far = sorted((even, odd))
     if far < max(MOTION, MOTION_SHARE * _combs(after, after, 1)):

@@ -11,7 +11,7 @@ FEWEST_THREADS = 4
 # x264 limits the vertical motion that it follows to what the thread of the frame before has finished, about
 # half of this less 12 pixels.
 LINES_PER_THREAD = 64
-MOST_LEVELS = 6  # of SVT-AV1's parallelism
+MOST_LEVELS = 6  # most levels of SVT-AV1's parallelism
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class EncoderChoice:
     codec_tag: str | None = None
     threads: int = FEWEST_THREADS
     lossless: bool = False
-    why: str = ""  # it was chosen, in words
+    why: str = ""  # why it was chosen, in words
 
     @property
     def settings(self) -> dict[str, str]:

@@ -76,7 +76,7 @@ def choose_encoder(
     if source.container == PICTURES:
         video = _playable(video, container, options)
     threads = options.threads or threads_for(cores, video.height)
-    wanted = _Wanted(source, video, container, options, threads)
+    wanted = _Request(source, video, container, options, threads)
     row = wanted.row()
     own = ENCODERS.get(f"{row.codec}_nvenc") if on_gpu else None
     if own and wanted.fits(own) and options.preset in (None, *own.presets):
@@ -110,7 +110,7 @@ def _playable(video: VideoInfo, container: str, options: EncoderOptions) -> Vide
 
 
 @dataclass(frozen=True)
-class _Wanted:
+class _Request:
     """A request for an encoder of `video`, which is larger than that of `source` after `sr`."""
 
     source: SourceInfo

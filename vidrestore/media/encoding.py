@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from vidrestore.frames import VideoInfo
 
 _TRIAL_FRAMES = 3
-_PROGRESSIVE = 1  # of FFmpeg's field orders; 0 is unknown
+_PROGRESSIVE = 1  # one of FFmpeg's field orders; 0 is unknown
 
 
 class Encoder:

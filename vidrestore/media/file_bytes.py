@@ -1,4 +1,4 @@
-"""The bytes of a file at any place, walks through them, and the messages of such walks."""
+"""Read the bytes of a file at any place, for walks through its structure, and phrase their messages."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from itertools import islice
 from typing import BinaryIO
 
 LARGEST_INDEX = 1 << 24  # bytes of a header that are read at once
-MOST_BLOCKS = 100_000  # of a picture
+MOST_BLOCKS = 100_000  # most blocks of a picture
 
 
 class FileBytes:

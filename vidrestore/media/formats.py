@@ -168,7 +168,7 @@ def planes_of(frame: VideoFrame, layout: Layout) -> tuple[NDArray[Any], ...]:
 def _coloured(values: NDArray[Any], palette: VideoPlane) -> NDArray[Any]:
     found: NDArray[Any] = np.frombuffer(cast(Any, palette), np.uint32, 256)[values]
     alpha = found >> 24
-    if alpha.max() > 0 and alpha.min() < 255:  # some files leave it at 0 everywhere
+    if alpha.max() > 0 and alpha.min() < 255:  # some files have 0 everywhere
         raise MediaError(
             "a palette with transparent colours is not supported; convert first, for example: ffmpeg -i IN "
             "-c:v ffv1 -pix_fmt bgra OUT.mkv"

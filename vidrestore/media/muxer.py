@@ -111,7 +111,7 @@ class Muxer:
         self.container: OutputContainer | None = None
         self.partial: Partial | None = None
         self.times = Times()
-        self.copied: dict[int, Times] = {}  # of the other streams, by their index in the output
+        self.copied: dict[int, Times] = {}  # times of the other streams, by their index in the output
         self.held: Packet[Any] | None = None  # the latest packet, written when the next one comes
         self.first_dts = 0
         # ticks added to all times if only a part is written, or if a source begins before 0
@@ -278,7 +278,7 @@ class Muxer:
         ratio = self.video.sample_aspect_ratio
         if ratio not in (None, 0, 1) and self.choice.container not in ISO:
             before = self.kinds[: self.stream.index]
-            track = sum(kind not in ("attachment", "cover") for kind in before)  # which are no tracks there
+            track = sum(kind not in ("attachment", "cover") for kind in before)  # which are not tracks there
             size = self.video.width, self.video.height
             write_aspect(self.partial.path, track, *size, Fraction(ratio or 1))
 

@@ -24,11 +24,11 @@ _LARGEST_EXIF, _LARGEST_PROFILE = 65_525, 8 << 20  # the first fills a block of 
 _APP0, _APP1, _APP2, _SIZE_MARKERS = 0xFFE0, 0xFFE1, 0xFFE2, (0xFFC0, 0xFFC1, 0xFFC2)
 # what XMP and IPTC begin with in any file
 _OF_EDITORS = (b"http://ns.adobe.com/xap/1.0/", b"XML:com.adobe.xmp", b"<x:xmpmeta", b"8BIM\x04\x04")
-_PART = 65_519  # of a profile, in a block of JPEG
+_PART = 65_519  # bytes of a profile in a block of JPEG
 _ORDERS = {b"II*\0": "<", b"MM\0*": ">"}
 _SHORT, _LONG = 3, 4
 _SUBFILE, _COPY_OR_MASK = 0xFE, 0b101  # a tag, and the bits of its value
-_MARKER = re.compile(rb"\xff[\xc0-\xcf\xd9-\xfe]")  # of a JPEG, but for those without a length
+_MARKER = re.compile(rb"\xff[\xc0-\xcf\xd9-\xfe]")  # markers of a JPEG that have a length
 _ANIMATED = 0x02  # among the flags of WebP
 
 
@@ -40,7 +40,7 @@ class PhotoNotes:
     profile: bytes = b""
 
     def fitting(self, choice: EncoderChoice, drop: Set[str] = frozenset()) -> PhotoNotes:
-        """Return what such a picture can hold, upright and without what is dropped."""
+        """Return the notes that such a picture can hold, upright and without those to drop."""
         if choice.encoder not in ("mjpeg", "png"):
             return PhotoNotes()
         colours = b"GRAY" if choice.pix_fmt.startswith(("gray", "ya")) else b"RGB "
@@ -69,7 +69,7 @@ def has_editors_notes(path: str) -> bool:
 
 
 def further_pictures(path: str) -> str | None:
-    """Return what else than one picture a file holds, with the way out; None if it is one. Raises OSError."""
+    """Return a message if a file holds more than one picture, with the way out; else None. Raises OSError."""
     with open(path, "rb") as file:
         start = file.read(32)
         if start.startswith(b"\x89PNG"):
@@ -178,7 +178,7 @@ def upright(exif: bytes, size: tuple[int, int] | None = None) -> bytes:
         (thumbnail,) = struct.unpack_from(f"{order}I", data, after)
         struct.pack_into(f"{order}I", data, after, 0)
         places = _entries(data, order, thumbnail)[0] if thumbnail else {}
-        if 0x201 in places and 0x202 in places:  # of a JPEG: its place and length
+        if 0x201 in places and 0x202 in places:  # place and length of the thumbnail's JPEG
             begin, length = (
                 struct.unpack_from(f"{order}I", data, places[tag] + 8)[0] for tag in (0x201, 0x202)
             )

@@ -73,7 +73,7 @@ class PictureDecoding:
 
     longest = 1  # duration of a picture, in ticks
     reach = 0  # no picture was reordered
-    loss: Loss | None = None  # of the coder, if the picture has its tables
+    loss: Loss | None = None  # loss of the coder, if the picture has its tables
 
     def __init__(self, pictures: Pictures, info: SourceInfo, damage: Damage, *, losses: bool = False) -> None:
         self.pictures_found, self.info, self.damage, self.losses = pictures, info, damage, losses

@@ -42,10 +42,10 @@ _DEMUXERS = (
 _CHROMA_LOCATIONS = ("unspecified", "left", "center", "topleft", "top", "bottomleft", "bottom")
 # which field is shown first; 4 and 5 are coded in the other order
 _FIELD_ORDERS = {2: "tff", 3: "bff", 4: "bff", 5: "tff"}
-_STILL_BRANDS = frozenset({"heic", "heix", "heim", "heis", "mif1", "mif2", "avif"})  # of HEIF
-# of a picture: a little more than 16K (15360x8640); a damaged or hostile header may claim any size
+_STILL_BRANDS = frozenset({"heic", "heix", "heim", "heis", "mif1", "mif2", "avif"})  # brands of HEIF
+# pixels: a little more than 16K (15360x8640); a damaged or hostile header may claim any size
 MOST_PIXELS = 1 << 27
-MOST_TAGS = 4096  # of a file, its streams and chapters; 300 are already many
+MOST_TAGS = 4096  # most tags of a file, its streams and chapters; 300 are already many
 _RAW = {"h264", "hevc", "vvc", "av1", "obu"}  # containers without times or rate
 _NO_TIMES = 0x80  # AVFMT_NOTIMESTAMPS
 # limits the sizes of pictures, and verifies checksums
@@ -300,7 +300,7 @@ def describe_stream(stream: Stream) -> StreamInfo:
     context: Any = stream.codec_context
     return StreamInfo(
         index=stream.index,
-        kind="data" if stream.type == "unknown" else stream.type,  # of a type that FFmpeg does not know
+        kind="data" if stream.type == "unknown" else stream.type,  # a type that FFmpeg doesn't know
         codec=context.codec.canonical_name if context is not None else _codec_without_decoder(stream),
         language=stream.language,
         title=stream.metadata.get("title"),

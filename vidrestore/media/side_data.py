@@ -37,7 +37,7 @@ _LOST = {
 
 _LEFT = 1  # the chroma location of 4:2:2 that isn't tagged
 _PAN_OFFSETS = slice(12, 24)  # bytes of an AVPanScan after id, width and height
-_NAMING_PROFILES = frozenset({"png", "apng"})  # FFmpeg's decoders that say what a profile is called
+_NAMING_PROFILES = frozenset({"png", "apng"})  # decoders of FFmpeg that give the name of a profile
 _UNNAMED = {"31": "EXIF"}  # kinds that FFmpeg's headers number, which PyAV doesn't name
 
 

@@ -79,7 +79,7 @@ class _Named:
 
     @classmethod
     def of(cls, given: str | os.PathLike[str] | Self) -> Self:
-        """Return what a name means; it may be known already. Raises MediaError for what is no name."""
+        """Parse a name, or return it if it is parsed. Raises MediaError if it is empty or has a NUL."""
         name = os.fspath(given) if isinstance(given, str | os.PathLike) else given
         if not isinstance(name, str) or not name or "\0" in name:
             raise MediaError(f"{name!r}: not the name of a file; expected a text without NUL, or a path")
@@ -139,7 +139,7 @@ class Source(_Named):
 
     @property
     def is_stored(self) -> bool:
-        """True for what can be read again."""
+        """True for files and pictures, which can be read again."""
         return os.path.isfile(self.name) or self.pictures is not None
 
     @cached_property
@@ -203,7 +203,7 @@ class Target(_Named):
 
     @property
     def first_file(self) -> Path:
-        """The file that stands for it: itself, or the first picture that exists of a sequence."""
+        """The file itself, or the first existing picture of a sequence."""
         found = self.existing() if self.is_pattern else {}
         return Path(found[min(found)]) if found else self.path
 

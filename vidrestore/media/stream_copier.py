@@ -123,7 +123,7 @@ class StreamCopier:
         self.source = source
         self.cut = cut
         self.opened = open_input(source)
-        self.clocks: dict[int, Clock] = {}  # of the output's streams, by their index in the source
+        self.clocks: dict[int, Clock] = {}  # clocks of the output's streams, by their index in the source
         self.encoded: dict[int, EncodedSound] = {}
         self.latest: tuple[int, Fraction | None] | None = None  # index and time of the last packet
         self.hides = False  # whether the output can hide sound by an edit list

@@ -1,4 +1,4 @@
-"""Check before work which of the other streams, subtitles among them, the output can hold.
+"""Check before work which audio, subtitle and other streams the output's container can hold.
 
 There is no table: `check_streams` writes the first packets of each stream into a discarded file of the
 container, which FFmpeg may refuse; `check_packets` then copies all packets into one.
@@ -171,7 +171,7 @@ def _is_regenerated(stream: Stream) -> bool:
 
 
 def _holds(container: str, opened: InputContainer, info: StreamInfo, samples: Samples) -> bool:
-    """Return True if FFmpeg writes a small file of this container with the stream in it."""
+    """Return True if FFmpeg writes a small file of this container with the stream."""
     if info.attached_picture and container in ("matroska", "mov"):
         return container == "matroska"  # as an attachment; MOV has no place for cover art
     if info.kind == "attachment" and container == "webm":

@@ -1,7 +1,8 @@
-"""Walk through a file by the rules of its container: its sizes, counts, checksums and trailers must fit.
+"""Verify the structure of a file by the rules of its container: sizes, counts, checksums and trailers must
+fit.
 
-FFmpeg's demuxers read on behind a hole, and end without an error where a download stopped. MPEG-TS and
-MPEG-PS, DV and raw streams promise nothing that a cut between two packets breaks, NUT and WTV hardly more.
+FFmpeg's demuxers read on behind a hole, and end without an error where a download stopped. A cut between two
+packets isn't detectable in MPEG-TS, MPEG-PS, DV and raw streams, and hardly in NUT and WTV.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ _REAL_SLACK = 18  # bytes of a chunk's header that FFmpeg's own muxer counts twi
 
 
 def broken_structure(path: str) -> Iterator[str]:
-    """Yield messages on what a file lacks, or holds between its packets, by its own structure.
+    """Yield messages on missing parts of a file, and on bytes between its packets.
 
     Reads all of MPEG-TS, ASF, OGG and APNG, of others the head of each part.
     """
@@ -52,7 +53,7 @@ def broken_structure(path: str) -> Iterator[str]:
 
 
 def _mp4(file: FileBytes) -> Iterator[str]:
-    """Boxes; those of fragments up to the end of the file, numbered, and as many as an index has."""
+    """Check boxes; fragments must be numbered, reach the end of the file, and match an index."""
     numbers, places, indexed, at = list[int](), set[int](), set[int](), 0
     while at + 8 <= file.size:
         length, kind = file.number(at, 4), file.bytes(at + 4, 4)
@@ -116,7 +117,7 @@ def _indexed(box: bytes) -> set[int]:
 
 
 def _avi(file: FileBytes) -> Iterator[str]:
-    """Chunks of the streams that there are, among the packets."""
+    """Check chunks, which must be those of declared streams."""
     streams, at, stop, after = 100, 0, 0, b""
     if (lacking := 8 + file.little(4, 4) - file.size) > 0:
         yield cut_short(lacking)
@@ -143,7 +144,7 @@ def _avi(file: FileBytes) -> Iterator[str]:
 
 
 def _transport_stream(file: FileBytes, size: int, first: int) -> Iterator[str]:
-    """Packets in step, whose counters rise in each stream."""
+    """Check that packets are in step, and that their counters rise in each stream."""
     counters = _Counters()
     for chunk in range(0, file.size, _TS_CHUNK * size):
         data = file.bytes(chunk, _TS_CHUNK * size)
@@ -172,7 +173,7 @@ class _Counters:
 
     def add(self, packets: NDArray[np.uint8]) -> None:
         rows = np.concatenate([self._last, packets])
-        wrong = rows[:, 1] & 0x80 > 0  # as the receiver says
+        wrong = rows[:, 1] & 0x80 > 0  # as reported by the receiver
         pid = (rows[:, 1] & 0x1F).astype(np.int64) << 8 | rows[:, 2]
         adapted, filled = rows[:, 3] & 0x20 > 0, rows[:, 3] & 0x10 > 0
         marked = wrong | (adapted & (rows[:, 4] > 0) & (rows[:, 5] & 0x80 > 0))
@@ -194,7 +195,7 @@ class _Counters:
 
 
 def _flv(file: FileBytes) -> Iterator[str]:
-    """Tags with their sizes; the first may promise the size of the file."""
+    """Check tags and their sizes; the first may state the size of the file."""
     at = file.number(5, 4) + 4
     while at + 11 <= file.size:
         kind, length = file.number(at) & 0x1F, 11 + file.number(at + 1, 3)
@@ -215,14 +216,14 @@ def _flv(file: FileBytes) -> Iterator[str]:
 
 
 def _asf(file: FileBytes) -> Iterator[str]:
-    """A header with the number of packets, all of one size."""
+    """Check the header's number of packets, all of one size."""
     stop = file.little(16, 8)
     header = file.bytes(0, min(stop, LARGEST_INDEX))
     place = header.find(_ASF_PROPERTIES)
     if not 0 <= place <= len(header) - 104 or file.bytes(stop, 16) != _ASF_DATA:
         return
     count, flags, size, largest = struct.unpack_from("<Q24xIII", header, place + 56)
-    if flags & 1 or not size or size != largest:  # a broadcast, whose end wasn't known
+    if flags & 1 or not size or size != largest:  # a broadcast of unknown length
         return
     first, there = stop + 50, (file.size - stop - 50) // size
     if there < count:
@@ -259,7 +260,7 @@ def _fits(packet: bytes) -> bool:
 
 
 def _ogg(file: FileBytes) -> Iterator[str]:
-    """Pages with checksums, numbered in each stream, of which the last is marked as the end."""
+    """Check pages: checksums, numbers in each stream, and the mark of the last one."""
     numbers, ended, at = dict[int, int](), set[int](), 0
     while at + 27 <= file.size:
         head = file.bytes(at, 27 + 255)
@@ -285,7 +286,7 @@ def _ogg(file: FileBytes) -> Iterator[str]:
 
 
 def _gif(file: FileBytes) -> Iterator[str]:
-    """Blocks up to a trailer."""
+    """Check blocks up to a trailer."""
 
     def table(flags: int) -> int:
         return 3 << (flags & 7) + 1 if flags & 0x80 else 0
@@ -304,7 +305,7 @@ def _gif(file: FileBytes) -> Iterator[str]:
 
 
 def _png(file: FileBytes) -> Iterator[str]:
-    """Chunks with checksums up to IEND, and as many frames as are promised."""
+    """Check chunks with checksums up to IEND, and the number of frames."""
     at, promised, frames = 8, 0, 0
     while at + 12 <= file.size:
         length, kind = file.number(at, 4), file.bytes(at + 4, 4)
@@ -324,7 +325,7 @@ def _png(file: FileBytes) -> Iterator[str]:
 
 
 def _ivf(file: FileBytes) -> Iterator[str]:
-    """Frames behind their sizes, as many as the header says, which may count them or their ticks."""
+    """Check frames and their sizes; the header may count frames or ticks."""
     at, frames, first, last = file.little(6, 2), 0, 0, 0
     promised = file.little(24, 4)
     while at + 12 <= file.size:
@@ -339,7 +340,7 @@ def _ivf(file: FileBytes) -> Iterator[str]:
 
 
 def _mxf(file: FileBytes) -> Iterator[str]:
-    """Triplets of key, length and value up to the footer, whose place the partitions' heads give."""
+    """Check triplets of key, length and value up to the footer that the partitions' heads point to."""
     at = footer = 0
     while at + 17 <= file.size:
         head = file.bytes(at, 64)
@@ -361,7 +362,7 @@ def _mxf(file: FileBytes) -> Iterator[str]:
 
 
 def _real(file: FileBytes) -> Iterator[str]:
-    """Chunks with their sizes; those of the data end with the file or before."""
+    """Check chunks and their sizes; those of the data end with the file or before."""
     at = 0
     while at + 8 <= file.size and (kind := file.bytes(at, 4)).strip(b"\0"):
         length = file.number(at + 4, 4)
@@ -388,7 +389,7 @@ def _real_packets(file: FileBytes, at: int, stop: int) -> Iterator[str]:
 
 
 def _gxf(file: FileBytes) -> Iterator[str]:
-    """Packets with their sizes up to one that marks the end."""
+    """Check packets and their sizes up to the one that marks the end."""
     at = 0
     while at + 16 <= file.size:
         head = file.bytes(at, 16)
@@ -402,7 +403,7 @@ def _gxf(file: FileBytes) -> Iterator[str]:
 
 
 def _program_stream(file: FileBytes) -> Iterator[str]:
-    """Packs and packets (PES) with their sizes, one behind the other."""
+    """Check packs and packets (PES) and their sizes, which must be contiguous."""
     at = 0
     while at + 16 <= file.size:
         head = file.bytes(at, 16)

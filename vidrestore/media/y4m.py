@@ -31,7 +31,7 @@ _LONGEST_LINE = 1024
 # Words of the header; FFmpeg takes one that it doesn't know, or a term that is too large, for another
 _CHROMA = "420(jpeg|mpeg2|paldv)?|411|422|444(alpha)?|mono|(4(20|22|44)p|mono)(9|10|12|14|16)"
 _WORD = re.compile(rf"[WH][1-9]\d{{0,4}}|F[1-9]\d*:[1-9]\d*|A\d+:\d+|I[?ptb]|C({_CHROMA})|X\S*")
-_LARGEST_TERM = 2**31 - 1  # of a ratio
+_LARGEST_TERM = 2**31 - 1  # largest term of a ratio
 _NEEDED = {"W": "width", "H": "height", "F": "frame rate"}
 _EXAMPLE = "ffmpeg -i IN -f yuv4mpegpipe -"
 # Pixel formats that FFmpeg writes

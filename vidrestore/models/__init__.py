@@ -1,7 +1,6 @@
 """The networks, each in a file that reads beside its paper; torch only, no files and no video.
 
-The file of a network also builds it from a configuration (`build`), and `weights.checkpoint.FAMILIES` lists
-these builders: a new family begins there. `fast` has what networks for a processor share: products, strips of
-maps, compiling. The systems that
-DUST is compared with are in `vidrestore.papers`.
+Each file also builds its network from a configuration (`build`). `vidrestore.families` lists the families;
+add a new one there. `fast` has faster forms of matrix products and of operations on maps. The baselines of
+the papers are in `vidrestore.papers`.
 """

@@ -2,8 +2,8 @@
 
 Every level of a pyramid of luma compares each pixel's surroundings with those around where the coarser level
 points, refines the best shift by a parabola, and takes the median of its neighbours. Differences are capped,
-so that rain or snow, which few pixels of a block show, doesn't decide; where the picture fits as well without
-motion, there is none, so that it isn't the weather that is followed. Nothing is learnt.
+so that rain or snow in a few pixels of a block doesn't decide. Where the picture fits as well without motion,
+the motion is 0, so that weather isn't followed. Nothing is learnt.
 
     clip = aligned(clip)    # (B, T, 3, H, W), every frame as the middle one sees the scene
 """
@@ -22,15 +22,15 @@ from vidrestore.models.spynet import warp
 
 # Chosen on training clips, clean and with drawn rain and snow, by the PSNR of the clean frame after the warp.
 LUMA = (0.299, 0.587, 0.114)
-LEVELS = 6  # of the pyramid, each half the size of the one before
+LEVELS = 6  # pyramid levels, each half the size of the one before
 FINE = 2  # levels from full size that search by 1 pixel and not by 2: motion is known by then
 RADIUS = 3  # pixels; blocks reach as far on each side
 FULL_RADIUS = 4  # pixels at full size
 CAP = 0.15  # largest difference of luma in [0, 1] that counts
 RELUCTANCE = 0.002  # difference of luma that a shift by a pixel must save
 SPREAD = 1.5  # pixels; standard deviation of the windows of least squares
-LEAST_SLOPE = 3e-5  # of luma, squared; it is added, so that flat areas stay where they are
-HALF_STEPS, FULL_STEPS = 3, 5  # of least squares
+LEAST_SLOPE = 3e-5  # squared slope of luma that is added, so that flat areas don't move
+HALF_STEPS, FULL_STEPS = 3, 5  # steps of least squares
 STILL = 1.1  # no motion if its difference is at most this many times that of the motion found
 STILL_RADIUS = 7  # pixels; of the blocks that decide it
 
@@ -67,8 +67,8 @@ def dense_motion(references: Tensor, neighbours: Tensor) -> Tensor:
 
 def subpixel_motion(references: Tensor, neighbours: Tensor) -> Tensor:
     """Return the motion of pictures (B, 3, H, W) as `dense_motion` does, found at half size and refined at
-    both sizes by least squares (B. Lucas, T. Kanade, 1981): for small, clean pictures, of which all that
-    moves is followed.
+    both sizes by least squares (B. Lucas, T. Kanade, 1981). For small, clean pictures; all motion is
+    followed.
     """
     height, width = references.shape[-2:]
     beyond = (0, width % 2, 0, height % 2)

@@ -29,7 +29,7 @@ from vidrestore.models.fast.maps import (
 )
 
 TAPS = 9
-LEAST_ROWS = 16  # of a strip, since taps read up to five rows beyond it
+LEAST_ROWS = 16  # least rows of a strip, since taps read up to five rows beyond it
 
 
 def deformable_depthwise(

@@ -1,4 +1,4 @@
-"""One DUST for every noise level, for groups of patches that follow the motion.
+"""DUST for every noise level, and for groups of patches that follow the motion.
 
 Differences from the published network (dust.py), each measured (weights/README.md, "What was decided by
 measurement"):

@@ -19,7 +19,7 @@ def fitted(path: str) -> dict[str, Tensor]:
 
 
 def on_device(values: Tensor, device: torch.device) -> Tensor:
-    """Return values on a device. To a GPU they are copied from pinned memory, so that nobody waits for it."""
+    """Return values on a device. Copies to a GPU are from pinned memory and asynchronous."""
     if device.type != "cuda":
         return values.to(device)
     return values.pin_memory().to(device, non_blocking=True)

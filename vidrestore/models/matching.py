@@ -26,7 +26,7 @@ RADIUS = (4, 2, 1)
 RELUCTANCE = 1.0  # a slot's own motion is used if it saves this share of the median cost
 # largest distance of a slot from its cell in strides; with 1 twice as many tracks break, with 0.5 four times
 REACH = 2
-TURNS, FEW_CELLS = 5, 256  # of assigning slots to cells on a GPU
+TURNS, FEW_CELLS = 5, 256  # turns of the assignment of slots to cells on a GPU
 MEMORY = 4  # frames that the running mean of a template covers
 TABLES_KEPT = 32  # sizes of planes
 
@@ -245,7 +245,7 @@ def _level(scale: int, pictures: Tensor, side: int, radius: int, margin: int) ->
     padded = F.pad(pictures, (radius, radius + right, radius, radius + below), mode="replicate")
     constants = _constants(height + below - side, width + right - side, radius, pictures.device)
     flat, width = padded.flatten(1), padded.shape[2]
-    # blocks across the end of a line are summed, too, and never looked at
+    # blocks across the end of a line are summed, too, but not used
     energy = means_of_blocks(padded.square(), side)
     return _Level(scale, side, radius, margin, width, *constants, flat, energy)
 
@@ -391,10 +391,10 @@ def _assign(candidates: Tensor, cost: Tensor) -> tuple[Tensor, Tensor]:
 def _assign_on_device(candidates: Tensor, rank: Tensor) -> tuple[Tensor, Tensor]:
     """Return the same as `_assign` without a synchronisation: no size depends on a value.
 
-    A cell goes to the least key of those who wish for it, round times S + rank. All rounds are played at
-    once, `TURNS` times: a wish that was granted takes the later ones of its slot back. After n turns the
-    first n rounds are right, and of 152 frames of real video all were after five. In a grid of few cells,
-    which most slots wish for, there are as many turns as rounds.
+    A cell goes to the request with the least key, round times S + rank. All rounds are computed at once,
+    `TURNS` times: a granted request cancels the later ones of its slot. After n turns the first n rounds are
+    right; for 152 frames of real video all were right after five. A grid of few cells takes as many turns as
+    rounds.
     """
     (count, rounds), wishes = candidates.shape, candidates.T.contiguous()
     keys = torch.arange(0, rounds * count, count, device=rank.device)[:, None] + rank

@@ -32,7 +32,7 @@ from vidrestore.models.taylor_attention import POSITION_WINDOWS, AttentionRule, 
 
 Levels = tuple[int, int, int, int]
 
-SIDE_MULTIPLE = 8  # of the maps at level 1, since three halvings follow
+SIDE_MULTIPLE = 8  # sides of the maps at level 1 are multiples of it, since three halvings follow
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ class MBTaylorFormerConfig:
     norm: Literal["deviation", "layer"] = "deviation"
     # number of levels, from full size, with pairs of plain convolutions instead of transformers
     convolutional: int = 0
-    slope: float = 0.0  # of negative values between two plain convolutions
+    slope: float = 0.0  # factor of negative values between two plain convolutions
     # the output is input (1 + gain) + residual, which suits haze, instead of input + residual
     gain: bool = False
     haze: bool = False  # the output is the input without the haze that the network finds in it (`scattering`)

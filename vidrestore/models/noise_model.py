@@ -1,5 +1,5 @@
-"""How the noise of a plane is spread over frequencies, and how it follows the brightness, given a first
-estimate of the plane.
+"""Estimate the spectrum of a plane's noise, and how it depends on brightness, from a first estimate of the
+plane.
 
 The spectrum is the variance of the noise in every coefficient of a patch's DCT.
 
@@ -10,9 +10,9 @@ contain texture if the motion is wrong. The changes of the estimate show how muc
 regression, fitted to training clips with many kinds of noise (examples/experiments/fit_spectrum.py), combines
 the three.
 
-For the curve over brightness, what the first estimate took off is measured. That estimate leaves noise in
-texture, and coarse noise nearly everywhere. So the fine differences between neighbouring pixels are compared,
-in those groups of patches that vary least.
+The curve over brightness is measured on the residual of the first estimate. The estimate leaves noise in
+texture, and coarse noise nearly everywhere, so only fine differences between neighbouring pixels are
+compared, in the groups of patches that vary least.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ from vidrestore.models.grouping import patches_at
 if TYPE_CHECKING:
     from vidrestore.models.dust import Transform
 
-BANDS = 8  # of frequencies down, and as many across
+BANDS = 8  # bands of frequencies, down and across
 GROUPS = 400  # sampled from a clip, at most
 FRAMES = 5  # in the middle of a group, which are measured: few, so that patches follow the motion well
-QUANTILES = (0.15, 0.5)  # of the groups' powers; groups with more power contain texture
+QUANTILES = (0.15, 0.5)  # of the powers of groups; groups with more power contain texture
 FLAT_SHARE, FLAT_LEAST = 0.25, 20  # share of groups, those that vary least, and their least number
 LEAST = 0.05  # squared grey levels, added to powers before taking their logarithm
 HIGH, LOW = 1.0, 0.35  # bands are high above, and low below, this sum of frequencies down and across, 0 to 2
 MOST = 2.0  # largest variance, over the residual's power in flat groups; more is texture
-LIMITS = (-4.0, 3.0)  # of the logarithm of a variance over sigma squared
+LIMITS = (-4.0, 3.0)  # range of the logarithm of variance over sigma squared
 # Mean size of the logarithm below which noise counts as white: that of white noise is 0.02 to 0.14, with and
 # without a codec that keeps most of it, of other noise 0.16 to 3.6. Of noise that is even at high frequencies
 # more of it is texture.
@@ -49,10 +49,10 @@ MIDDLE = (0.1, 0.5, 0.9)  # quantiles of high frequencies
 EVEN = 0.2  # range of the logarithm between the outer two below which noise is even there
 LOWER = (0.35, 0.75)  # limits of the variance over sigma squared between which sigma was too high
 RESIDUAL_OF_FLAT = 4  # its column in `powers`
-LAYERS = 3  # of the regression
+LAYERS = 3  # layers of the regression
 
 CURVE_GROUPS = 300  # sampled for the curve
-LEVELS = 6  # of brightness
+LEVELS = 6  # levels of brightness
 GROUPS_PER_LEVEL = 10  # least number of groups per level
 FLAT = 0.25  # share of a level's groups, those that vary least
 LEAST_POWER = 1e-6  # squared grey levels: least power of noise
@@ -90,11 +90,9 @@ def may_be_white(spectrum: Tensor) -> bool:
 
 def lower_level(spectrum: Tensor) -> float | None:
     """Return the variance over sigma squared of what may be white noise that was measured too high, else
-    None.
-
-    Moving texture such as spray looks like coarse noise between frames. But white noise is even at high
-    frequencies, and the spectrum shows its strength there. A first estimate at that strength decides:
-    coarse noise stays in it, texture is not taken for noise any more.
+    None. Moving texture such as spray looks like coarse noise between frames. White noise is even at high
+    frequencies, where the spectrum shows its strength. A first estimate at that strength decides: it keeps
+    coarse noise, and texture no longer counts as noise.
     """
     level = _Evenness.of(spectrum).level
     least, most = LOWER

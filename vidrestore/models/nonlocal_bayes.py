@@ -1,4 +1,4 @@
-"""A further estimate of a plane, guided by the first: non-local Bayes on groups that follow the motion.
+"""Non-local Bayes: a second estimate of a plane, guided by the first, in groups that follow the motion.
 
 As in the second step of VNLB (Arias and Morel, "Video Denoising via Empirical Bayesian Estimation of
 Space-Time Patches", 2018), similar patches of the first estimate are taken for samples of one Gaussian
@@ -16,14 +16,14 @@ lemma), and matrices of n rows instead of one per pixel: with
 the change is (Y - L) G. L is 0 in directions that are strong in the first estimate, and 1 where it has
 nothing.
 
-But non-local Bayes takes the first estimate for the picture, as Wiener's filter does. So
-the change is not (Y - L) G but
+Non-local Bayes treats the first estimate as the clean picture, as a Wiener filter does. Here the change is
+therefore
 
     (a Y + a' Y L + L (b Y + b' Y L - c - c' L)) G,
 
-so that the source's part can also be averaged between similar patches (b), and what the first estimate has
-alone can be given up more, or less, than its strength says (c). The factors depend on the noise level and
-were fitted by the error of whole pictures, in which groups overlap.
+so that the source's part can also be averaged between similar patches (b), and details that only the first
+estimate has can be reduced by another amount than their strength implies (c). The factors depend on the noise
+level and were fitted by the error of whole pictures, in which groups overlap.
 
 The noise may depend on the brightness: the residual of the first estimate is compared between groups of
 different means.
@@ -49,7 +49,7 @@ from vidrestore.working import check_stop
 CHUNK = 32  # tracks filtered at once, so that they stay in the processor's cache
 CHOICE = 2  # candidates per patch that is chosen, at least
 SAMPLED = 4  # patches are compared by every fourth pixel down and across
-SIGMA_RANGE = (4.0, 55.0)  # that they were fitted for; beyond, the nearest is taken
+SIGMA_RANGE = (4.0, 55.0)  # noise levels of the fit; beyond, the nearest is taken
 KEPT = 48  # sets of factors: enough for the planes of a few scenes
 
 

@@ -1,10 +1,10 @@
-"""Haze by the scattering model: a network gives its few parameters, and the clear scene follows from them.
+"""Remove haze by the scattering model, whose few parameters a network estimates.
 
-In linear light I = J t + A (1 - t), with t = exp(-depth (wavelength / 532 nm) ^ -exponent) (S. Narasimhan,
-S. Nayar, "Vision and the atmosphere", IJCV 2002). A network that gives these instead of colours can't paint:
-it finds a depth for every pixel, and an exponent and an airlight for the picture, brighter towards the sun.
-The airlight's colours are those of the picture where the network says that haze alone is seen, so they are
-as exact as the picture is.
+In linear light I = J t + A (1 - t), with t = exp(-depth (wavelength / 532 nm) ^ -exponent) (S. Narasimhan, S.
+Nayar, "Vision and the atmosphere", IJCV 2002). A network that estimates these instead of colours can't invent
+any: it finds a depth for every pixel, and an exponent and an airlight, brighter towards the sun, for the
+picture. The colours of the airlight are those of the picture where, by the network, only haze is visible, so
+they are as exact as the picture.
 """
 
 from __future__ import annotations
@@ -15,21 +15,21 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from vidrestore.light import GAMMA, WAVELENGTHS, to_light
+from vidrestore.linear_light import GAMMA, WAVELENGTHS, to_light
 
 OUTPUTS = 6  # maps: depth, weight of the pixel for the airlight, change of its colours by logarithm, exponent
 EXPONENTS = 1.4  # the largest; about half of it where the network gives 0
-SHARPNESS = 4.0  # of the bend of depths, near which they are above 0 without being told so
+SHARPNESS = 4.0  # sharpness of the bend of depths near 0, as of a softplus
 LEAST_LIGHT = 0.02  # added before logarithms of light
-LEAST_TRANSMISSION = 0.08  # of what is divided by, so that noise isn't enlarged without bound
-# Power of a pixel's darkest colour that it counts by for the airlight, but for what the network says of it:
-# where that is bright, there is haze alone, or something white.
+LEAST_TRANSMISSION = 0.08  # least divisor, so that noise isn't amplified without bound
+# Power of a pixel's darkest colour that it counts by for the airlight, before the network's weight: a pixel
+# whose darkest colour is bright is haze alone, or something white.
 DARKNESS = 4.0
 AIRLIGHTS = (-4.0, 0.5)  # by logarithm of light
 LEVEL = 0.2  # added to the variance of places: haze seen in one place only leaves the airlight level
 # Of the light of the darkest colour in AROUND x AROUND pixels, the share that may be haze: a scene's light
 # isn't negative (G. Meng et al., "Efficient image dehazing with boundary constraint", ICCV 2013), and seldom
-# nought.
+# 0.
 MOST, AROUND = 0.9, 5
 TOE = 1e-3  # light below which the slope of display values is 1: theirs has no bound, and none below 0
 
@@ -45,10 +45,9 @@ class Scattering(NamedTuple):
 
 
 def scattering_from(maps: Tensor, pictures: Tensor) -> Scattering:
-    """Return the haze of R'G'B' pictures (B, 3, H, W) in [0, 1] that a network's maps (B, OUTPUTS, H, W) say.
-
-    With maps of 0 there is next to none. The airlight's logarithm is linear from left to right: least
-    squares over all pixels with the network's weights, leaning towards a level one.
+    """Return the haze of R'G'B' pictures (B, 3, H, W) in [0, 1] by a network's maps (B, OUTPUTS, H, W). Maps
+    of 0 mean almost no haze. The airlight's logarithm is linear from left to right: least squares over all
+    pixels with the network's weights, leaning towards a level one.
     """
     maps = maps.float()
     depth, weight, colours, exponent = maps.split((1, 1, 3, 1), 1)

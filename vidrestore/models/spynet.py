@@ -1,9 +1,9 @@
 """SPyNet: optical flow from coarse to fine; each level of a pyramid corrects the flow of the level before.
 
 A. Ranjan, M. J. Black, "Optical Flow Estimation using a Spatial Pyramid Network", CVPR 2017. Coordinates and
-borders are those of the form that VSR networks load (mmediting's): colours are normalised by the means of
-ImageNet, sides are resized to a multiple of the coarsest level's pixels and back, flows are upsampled with
-corners aligned, frames are warped with a replicated border.
+borders are those of mmediting, whose form VSR networks load: colours are normalised by the means of ImageNet,
+sides are resized to a multiple of the coarsest level's pixels and back, flows are upsampled with corners
+aligned, frames are warped with a replicated border.
 """
 
 from __future__ import annotations

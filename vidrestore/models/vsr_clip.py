@@ -1,5 +1,5 @@
-"""Restore single frames of a clip by VSR-Transformer, computing shared results once and nothing that isn't
-needed.
+"""Restore single frames of a clip by VSR-Transformer; shared results are computed once, unneeded ones not at
+all.
 
 The results equal the network's own forward. For the centre of a window of 5, the last feed-forward layer, the
 reconstruction and the tail run once, not five times, and the last attention for three frames. Features and
@@ -18,9 +18,7 @@ from torch import Tensor
 from vidrestore.models.spynet import warp
 from vidrestore.models.vsr_transformer import Attention, VsrTransformer
 
-NEIGHBOURS = (
-    2  # frames whose state after attention is stored: the one before is read before that behind is made
-)
+NEIGHBOURS = 2  # frames whose state after attention is stored
 
 
 class VsrClip:

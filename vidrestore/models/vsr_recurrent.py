@@ -1,16 +1,15 @@
-"""VSR-Transformer N: x4 super-resolution whose frames hand on what they became, in both directions of time.
+"""VSR-Transformer N: recurrent x4 super-resolution, in both directions of time.
 
 The two ideas of J. Cao et al., "Video Super-Resolution Transformer" (arXiv 2106.06847), in a form for two
-cores. Every frame is first enlarged by itself. Then a bidirectional flow-based layer (Eq. 11-14) goes from
-the last frame to the first and from the first to the last, and each frame takes from its neighbour what the
-layer made of that, so that details reach it from any distance. What is handed over are enlarged frames, which
-motion moves by fractions of a small pixel without blurring them, as it would the features of small pixels.
-Attention (Section 4.1, with few keys) decides what is taken: a patch of 4x4 large pixels attends to the
-patches of the neighbour where the flow points and one large pixel beside it, or to none, where the neighbour
-doesn't show the same.
+cores. Every frame is first enlarged by itself. Then a bidirectional flow-based layer (Eq. 11-14) runs from
+the last frame to the first and from the first to the last, and each frame takes details from its already
+restored neighbour, so that they reach it from any distance. Enlarged frames are propagated instead of
+features, because motion by fractions of a small pixel would blur features. Attention (Section 4.1, with few
+keys) decides what is taken: a patch of 4x4 large pixels attends to the patches of the neighbour where the
+flow points and one large pixel beside it, or to none, where the neighbour doesn't show the same.
 
-Flow is `alignment.subpixel_motion`: nothing learned, and 6 to 9 dB better at these sizes (PSNR of the warped
-neighbour) than the small flow networks that came before it.
+Flow is `alignment.subpixel_motion`: nothing is learned, and it is 6 to 9 dB better at these sizes (PSNR of
+the warped neighbour) than small flow networks.
 
 Inside, maps are (B, C, H, W), channels last, one for each frame of B clips; large pictures in patches are
 (B, 48, H, W).
@@ -55,7 +54,7 @@ MOST_STRAY = 4.0  # squared pixels
 TAKEN = 0.2  # initial share of the difference to what is taken that is added
 CHANGE_GAIN = 8.0  # differences are small; convolutions see them as large as features
 PASSES = 1, 4, 2  # shares of the time of a clip: flow, frames backwards, and forwards (on a CPU)
-FLOW_PIXELS = 1 << 17  # of the frames whose flow is found at once on a CPU
+FLOW_PIXELS = 1 << 17  # pixels of the frames whose flow is found at once on a CPU
 
 
 @dataclass(frozen=True)
@@ -63,7 +62,7 @@ class RecurrentConfig:
     """Sizes. Raises ValueError for impossible ones.
 
     `features`: of a frame. `extraction`, `layers` and `reconstruction` count the residual blocks of the
-    extractor, the layers behind it that see the frame again, and the residual blocks behind those. `shared`:
+    extractor, the layers after it that also take the frame, and the residual blocks after those. `shared`:
     features that stay with an enlarged frame. `keys`: of the attention. `hidden`: features of what is taken.
     `context`: frames before and after those wanted that a clip should have. Without `neighbours` each frame
     is restored by itself.
@@ -92,7 +91,7 @@ class RecurrentConfig:
 
 
 class Layer(nn.Module):
-    """maps + fusion(stack(frame, maps)): a residual layer that sees the frame again."""
+    """maps + fusion(stack(frame, maps)): a residual layer that also takes the frame."""
 
     def __init__(self, features: int) -> None:
         super().__init__()
@@ -110,9 +109,9 @@ class PatchAttention(nn.Module):
     none.
 
     The logit of a place is query * key - a |difference|^2 + b, with a learned weight a and a learned
-    preference b of the place; the difference is that of brightness, over 3x3 patches. That of none is a
-    convolution over what makes a neighbour doubtful: the logarithms of the squared difference and of the
-    variance of a patch, and where a pixel comes out that goes along the flow and back.
+    preference b of the place; the difference is that of brightness, over 3x3 patches. The logit of none is a
+    convolution over signs of an unreliable neighbour: the logarithms of the squared difference and of the
+    variance of a patch, and the distance between a pixel and the end of its way along the flow and back.
     """
 
     def __init__(self, shared: int, keys: int) -> None:
@@ -127,8 +126,8 @@ class PatchAttention(nn.Module):
             self.doubt.weight[:, -1, 1, 1] = 1  # a pixel of the way and back
             self.doubt.bias.zero_()  # type: ignore[union-attr]
 
-    def asked(self, patches: Tensor, shared: Tensor, stray: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the queries of frames and what makes any neighbour doubtful (B, 2, H, W), from their patches
+    def queries(self, patches: Tensor, shared: Tensor, stray: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the queries of frames and signs of unreliable neighbours (B, 2, H, W), from their patches
         (B, 48, H, W), `shared` features, and the squared distance `stray` (B, 1, H, W), in small pixels, that
         the way along the flow and back leads away.
         """
@@ -137,20 +136,20 @@ class PatchAttention(nn.Module):
         variance = mean_of_nine(away.square().mean(1, keepdim=True))
         return query, torch.cat(((variance + LEAST_SQUARE).log() / 4, stray), 1)
 
-    def forward(self, known: Known, aligned: Tensor) -> Tensor:
+    def forward(self, context: FrameContext, aligned: Tensor) -> Tensor:
         """Return the difference (B, 48, H, W) of what is taken from aligned large neighbours (B, 3, 4H, 4W)
         to the patches of frames. Where nothing is taken it is 0.
         """
-        compared, shared, doubts = known.compared, known.shared, known.doubts
+        compared, shared, doubt = context.compared, context.shared, context.doubt
         differences = at_places(aligned.to(compared.dtype)) - compared  # (P, B, 48, H, W)
         grey = differences.unflatten(2, (3, SCALE**2)).mean(2)
-        unlike = mean_of_nine(grey.square().mean(2, keepdim=True).flatten(0, 1).to(doubts.dtype))
+        unlike = mean_of_nine(grey.square().mean(2, keepdim=True).flatten(0, 1).to(doubt.dtype))
         unlike = unlike.unflatten(0, (len(PLACES), -1))
-        key = self._keys(differences, known.query.dtype)
-        alike = (known.query * key).sum(2, keepdim=True, dtype=doubts.dtype)
+        key = self._keys(differences, context.query.dtype)
+        alike = (context.query * key).sum(2, keepdim=True, dtype=doubt.dtype)
         unlikely = self.place.view(-1, 1, 1, 1, 1) - DIFFERENCES * self.likeness.exp() * unlike
         logits = torch.add(unlikely, alike, alpha=KEY_GAIN)
-        doubt = torch.cat(((unlike[0] + LEAST_SQUARE).log() / 4, doubts), 1)
+        doubt = torch.cat(((unlike[0] + LEAST_SQUARE).log() / 4, doubt), 1)
         nothing = self.doubt(torch.cat((shared, doubt.to(shared.dtype)), 1))
         weights = torch.cat((logits, nothing[None].to(logits.dtype))).softmax(0)[:-1]
         taken: Tensor = (weights.to(compared.dtype) * differences).sum(0)
@@ -175,14 +174,14 @@ def at_places(pictures: Tensor) -> Tensor:
 
 
 def mean_of_nine(maps: Tensor) -> Tensor:
-    """Return the mean over 3x3 pixels of maps (B, C, H, W), whose border goes on."""
+    """Return the mean over 3x3 pixels of maps (B, C, H, W); the border is replicated."""
     return F.avg_pool2d(F.pad(maps, (1, 1, 1, 1), mode="replicate"), 3, 1)
 
 
-class Known(NamedTuple):
-    """Large frames, and what depends on them and their flow alone: their patches (B, 48, H, W), again in the
-    number format in which neighbours are compared with them, squeezed features, and where they see their
-    neighbours (B, 4H, 4W, 2), and the attention's queries and doubts.
+class FrameContext(NamedTuple):
+    """Large frames, and all that depends on them and their flow alone: their patches (B, 48, H, W), the same
+    in the number format of comparisons, squeezed features, the sampling grid of their neighbours (B, 4H, 4W,
+    2), and the attention's queries and `doubt`.
     """
 
     patches: Tensor
@@ -190,14 +189,14 @@ class Known(NamedTuple):
     shared: Tensor
     grid: Tensor
     query: Tensor
-    doubts: Tensor
+    doubt: Tensor
 
-    def one_by_one(self, batch: int) -> list[Known]:
-        """Return what is known of each frame of `batch` clips."""
-        return [Known(*parts) for parts in zip(*(part.split(batch) for part in self), strict=True)]
+    def one_by_one(self, batch: int) -> list[FrameContext]:
+        """Split the context by frame: `batch` clips each."""
+        return [FrameContext(*parts) for parts in zip(*(part.split(batch) for part in self), strict=True)]
 
 
-class Handover(nn.Module):
+class Propagation(nn.Module):
     """One direction of the feed-forward layer: a large frame takes from its neighbour."""
 
     def __init__(self, config: RecurrentConfig) -> None:
@@ -212,8 +211,8 @@ class Handover(nn.Module):
             for part in (self.gate.bias, self.outer.weight, self.outer.bias):
                 part.zero_()  # type: ignore[union-attr]
 
-    def known(self, patches: Tensor, shared: Tensor, flow: Tensor, back: Tensor) -> Known:
-        """Return what is known of frames before their neighbours are: from their patches (B, 48, H, W),
+    def context_of(self, patches: Tensor, shared: Tensor, flow: Tensor, back: Tensor) -> FrameContext:
+        """Return the context of frames that doesn't depend on their neighbours, from patches (B, 48, H, W),
         squeezed features, the flow (B, 2, H, W) to their neighbours, and that back.
         """
         # its memory bounds a GPU; fp16 holds large frames to a sixteenth of a grey level, but few gradients
@@ -221,20 +220,20 @@ class Handover(nn.Module):
         compared = patches.half() if half else patches
         away = flow + warp(back, flow, border="border")
         stray = away.square().sum(1, keepdim=True).clamp(max=MOST_STRAY)
-        return Known(
-            patches, compared, shared, large_grid(flow), *self.attention.asked(patches, shared, stray)
+        return FrameContext(
+            patches, compared, shared, large_grid(flow), *self.attention.queries(patches, shared, stray)
         )
 
-    def forward(self, known: Known, neighbour: Tensor | None) -> Tensor:
+    def forward(self, context: FrameContext, neighbour: Tensor | None) -> Tensor:
         """Return the patches (B, 48, H, W) of frames that take from large neighbours (B, 3, 4H, 4W)."""
         if neighbour is None:
-            taken = torch.zeros_like(known.patches, dtype=known.shared.dtype)
+            taken = torch.zeros_like(context.patches, dtype=context.shared.dtype)
         else:
-            aligned = sampled(neighbour.contiguous(), known.grid, border="border")
-            taken = self.attention(known, aligned).to(known.shared.dtype)
-        given = torch.cat((CHANGE_GAIN * taken, known.shared), 1)
+            aligned = sampled(neighbour.contiguous(), context.grid, border="border")
+            taken = self.attention(context, aligned).to(context.shared.dtype)
+        given = torch.cat((CHANGE_GAIN * taken, context.shared), 1)
         change: Tensor = self.outer(F.silu(self.inner(given))) + self.gate(taken)
-        return known.patches + change
+        return context.patches + change
 
 
 class VsrRecurrent(nn.Module):
@@ -251,7 +250,7 @@ class VsrRecurrent(nn.Module):
         self.reconstruction = residual_blocks(config.reconstruction, config.features)
         self.tail = nn.Conv2d(config.features, PATCH, 3, padding=1)
         if config.neighbours:
-            self.to_earlier, self.to_later = Handover(config), Handover(config)
+            self.to_earlier, self.to_later = Propagation(config), Propagation(config)
 
     def initialise(self) -> None:
         """Make a network of single frames a bilinear interpolation: what is added to that is zero.
@@ -263,8 +262,8 @@ class VsrRecurrent(nn.Module):
             nn.init.zeros_(parameter)
 
     def parts_of(self, given: nn.Module) -> dict[str, Tensor] | None:
-        """Return the parameters of `given` by their names here, if it is such a network that has as many
-        features and blocks, perhaps without neighbours; else None.
+        """Return the parameters of `given` by their names here, if it is a network of this family with as
+        many features and blocks, with or without neighbours; else None.
         """
         sizes = ("features", "extraction", "layers", "reconstruction", "shared", "keys", "hidden")
         if not isinstance(given, VsrRecurrent):
@@ -292,8 +291,8 @@ class VsrRecurrent(nn.Module):
     def frames(self, clip: Sequence[Tensor], keep: tuple[int, int], at_once: int = 1) -> Iterator[Tensor]:
         """Yield frames [first, stop) of a clip of frames (B, 3, H, W): each (B, 3, 4H, 4W), float32.
 
-        All frames are seen, those before and behind as context. What doesn't depend on a frame's neighbours
-        is computed for `at_once` frames together.
+        The other frames are context. Results that don't depend on neighbours are computed for `at_once`
+        frames together.
         """
         if not self.config.neighbours:
             for at in steps(range(keep[0], keep[1], at_once)):
@@ -313,9 +312,9 @@ class VsrRecurrent(nn.Module):
             first = max(0, stop - at_once)
             patches, maps = self.enlarged(joined(clip[first:stop]))
             flow, back = (joined(flows[first + 1 : stop + 1]) for flows in (later, earlier))
-            known = self.to_earlier.known(patches, self.to_earlier.squeeze(maps), flow, back)
+            context = self.to_earlier.context_of(patches, self.to_earlier.squeeze(maps), flow, back)
             shared = self.to_later.squeeze(maps).split(batch)
-            for each, own in zip(reversed(known.one_by_one(batch)), reversed(shared), strict=True):
+            for each, own in zip(reversed(context.one_by_one(batch)), reversed(shared), strict=True):
                 patches = self.to_earlier(each, handed)
                 handed = F.pixel_shuffle(patches, SCALE)
                 kept.append((patches.to(stored), own))
@@ -325,8 +324,8 @@ class VsrRecurrent(nn.Module):
             stop = min(first + at_once, keep[1])
             patches, shared = map(joined, zip(*(kept.pop() for _ in range(first, stop)), strict=True))
             flow, back = (joined(flows[first:stop]) for flows in (earlier, later))
-            known = self.to_later.known(patches.to(whole), shared, flow, back)
-            for at, each in enumerate(known.one_by_one(batch), first):
+            context = self.to_later.context_of(patches.to(whole), shared, flow, back)
+            for at, each in enumerate(context.one_by_one(batch), first):
                 handed = F.pixel_shuffle(self.to_later(each, handed), SCALE)
                 if at >= keep[0]:
                     yield handed

@@ -12,7 +12,7 @@ its checkpoints can be run:
   leaky ReLU behind it);
 - frames are enlarged bilinearly under the residual (the paper doesn't say how).
 
-The network that is bundled is another of the same kind: `models/vsr_recurrent.py`.
+The bundled network is that of `models/vsr_recurrent.py`.
 
 Inside, the T frames of B clips are one batch (T * B, C, H, W), frame by frame, channels last.
 """
@@ -33,7 +33,7 @@ from vidrestore.models.spynet import Spynet, SpynetConfig, warp
 
 SCALE = 4
 SIDE = 64  # pixels; the networks only take 64x64
-SLOPE = 0.1  # of the leaky ReLUs
+SLOPE = 0.1  # slope of the leaky ReLUs
 # Factor on the initial weights of residual branches, so that a deep stack starts near the identity.
 GAIN = 0.1
 

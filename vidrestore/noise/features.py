@@ -102,7 +102,7 @@ def _within(plane: NDArray[np.float32]) -> _Blocks:
 
 
 def _between(now: Planes, index: int, aligned: Aligned, frames: list[Planes]) -> _Blocks:
-    """Return differences between blocks of a plane and those that they became."""
+    """Return differences between blocks of a plane and their matches in a later frame."""
     assert aligned is not None
     number, corners, motion = aligned
     plane, other = now[index], frames[number][index]
@@ -239,14 +239,15 @@ def blocks_at(picture: NDArray[Any], corners: NDArray[Any], side: int) -> NDArra
 
 
 # How the noise follows the brightness: measured as in white.py, at high frequencies in the blocks with the
-# weakest low ones, but for a few levels of brightness apart. Only the ratio between levels is used, so other
-# noise, whose high frequencies are weaker, will do. `models/noise_model.py` knows better, from an estimate.
-LEVELS = 5  # of brightness, with as many blocks each
-BLOCKS_PER_LEVEL = 12  # at least, or there is no curve
-FLAT_SHARE, FLAT_LEAST = 0.25, 10  # of a level's blocks: those with the weakest low frequencies
+# weakest low ones, but for a few levels of brightness apart. Only the ratio between levels is used, so it
+# also holds for noise with weaker high frequencies. `models/noise_model.py` measures it better, from an
+# estimate.
+LEVELS = 5  # levels of brightness, with equal numbers of blocks
+BLOCKS_PER_LEVEL = 12  # least number of blocks for a curve
+FLAT_SHARE, FLAT_LEAST = 0.25, 10  # a level's blocks with the weakest low frequencies
 LOW, HIGH = 3, 8  # largest and smallest sum of the two frequencies that is low, and that is high
 LEAST_VARIANCE = 0.05  # squared grey levels, added to the variances
-LIMITS = (0.2, 8.0)  # of what powers are multiplied by
+LIMITS = (0.2, 8.0)  # range of the factors of powers
 
 
 @dataclass(frozen=True)
@@ -258,7 +259,7 @@ class BrightnessCurve:
     mean: float
 
     def equalising(self, brightness: Array) -> NDArray[np.float32]:
-        """Return factors (B,) for the powers of blocks, which give the noise of all the mean variance."""
+        """Return factors (B,) for the powers of blocks, with which the noise of all has the mean variance."""
         factors = self.mean / np.interp(brightness, self.brightness, self.variance)
         return np.clip(factors, *LIMITS).astype(np.float32)
 

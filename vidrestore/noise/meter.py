@@ -42,10 +42,10 @@ FARTHEST = 6.0  # standard deviations from the mean to which inputs of the netwo
 BLACK, EVEN = 24.0, 0.5
 
 
-# Sigma of luma and of colour differences that a photograph has at least: who asks for denoising has noise,
-# and where none was measured, it was mostly missed.
+# Least sigma of luma and of colour differences of a photograph: users denoise noisy ones, and where no noise
+# was measured, it was mostly missed.
 PHOTOGRAPH = (4.0, 6.0)
-EVEN_SHARE = 0.01  # of blocks that are one value, from which a picture is drawn, or coded beyond noise
+EVEN_SHARE = 0.01  # share of blocks of one value from which a picture counts as drawn, or coded beyond noise
 LEAST_RESIDUAL = 0.35  # white noise of luma below which there is none but that of rounding
 BOUNDS = (20.0, 232.0)  # grey levels between which a value isn't clipped
 
@@ -121,7 +121,7 @@ def _even_share(luma: NDArray[np.float32]) -> float:
 
 def without_bars(frames: list[Planes]) -> list[Planes]:
     """Return the frames without the black bars around the first one's picture: bars have no noise, so that a
-    scene with them would pass for clean. A frame with next to nothing between them stays whole.
+    scene with them would pass for clean. A frame with almost nothing between them isn't cropped.
     """
     luma = frames[0][0]
     bounds = [_picture(luma[:, ::4]), _picture(luma[::4].T)]
@@ -138,7 +138,9 @@ def without_bars(frames: list[Planes]) -> list[Planes]:
 
 
 def _picture(lines: NDArray[np.float32]) -> tuple[int, int]:
-    """Return where the lines that aren't those of a bar begin and end. Half of a bar's line may be text."""
+    """Return where the lines that aren't those of a bar begin and end. Up to half of a bar's line may be
+    text.
+    """
     middle = np.median(lines, axis=1, keepdims=True)
     even = (np.abs(lines - middle) <= EVEN).mean(1) >= 0.5
     lit = np.flatnonzero(~even | (middle[:, 0] > BLACK))
@@ -172,8 +174,8 @@ def estimate(planes: Sequence[Measured], index: int, *, colour: bool) -> PlaneNo
 
 def network_input(planes: Sequence[Measured], index: int, *, colour: bool) -> Array | None:
     """Return the network's inputs for a plane: its features, some of luma beside a colour difference or of
-    colour beside luma, what the formula says of both, whether it is a colour difference, and whether there
-    are differences between frames. None if its features aren't known.
+    colour beside luma, the results of the formula for both, a flag for a colour difference, and a flag for
+    differences between frames. None if its features aren't known.
     """
     plane = planes[index]
     if plane.features is None:

@@ -21,7 +21,7 @@ from pydantic import TypeAdapter
 
 from vidrestore.errors import DatasetError
 from vidrestore.media.pictures import SUFFIXES
-from vidrestore.papers.set_files import FrameSequence, PairedImages, Sequences
+from vidrestore.papers.dataset_files import FrameSequence, PairedImages, Sequences
 
 Kind = Literal["pairs", "clips"]  # pairs of pictures, or clips of frames
 VIDEO_SUFFIXES = (".avi", ".mp4", ".mkv", ".mov", ".webm", ".mpg", ".y4m")

@@ -37,7 +37,14 @@ from vidrestore.metrics import SSIM_K1, SSIM_K2, SSIM_SIGMA, SSIM_WINDOW, bgr_to
 from vidrestore.models.dust import Dust
 from vidrestore.models.vsr_transformer import SCALE
 from vidrestore.options import RestoreOptions
-from vidrestore.papers.set_files import FrameSequence, Pair, clean_frames, picture_frames, read_pair, stacked
+from vidrestore.papers.dataset_files import (
+    FrameSequence,
+    Pair,
+    clean_frames,
+    picture_frames,
+    read_pair,
+    stacked,
+)
 from vidrestore.papers.tables import Table, TableSet, seed_of
 from vidrestore.restorers.denoise import DenoiseRestorer
 from vidrestore.restorers.picture_restorer import PictureRestorer

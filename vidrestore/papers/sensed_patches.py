@@ -27,7 +27,7 @@ from vidrestore.metrics import psnr, ssim
 from vidrestore.models.fast.linear import PackedLinear
 from vidrestore.models.grouping import origins_of, restore_patches
 from vidrestore.models.matching import Grid, fixed_positions
-from vidrestore.papers.set_files import FrameSequence, clean_frames, stacked
+from vidrestore.papers.dataset_files import FrameSequence, clean_frames, stacked
 from vidrestore.papers.tables import Table, TableSet, seed_of
 from vidrestore.sensing.recover import recovery_clips
 

@@ -30,8 +30,8 @@ METRICS = ("psnr", "ssim")
 class TableSet:
     """One test set: `columns` (settings or clips) and, by system, the published values of each.
 
-    `dataset` and `split` are those of `papers.set_files`, empty for the mean of the other sets. `lines` is
-    the height that frames are downscaled to; 0 for no downscaling.
+    `dataset` and `split` are those of `papers.dataset_files`, empty for the mean of the other sets. `lines`
+    is the height that frames are downscaled to; 0 for no downscaling.
     """
 
     name: str

@@ -16,8 +16,8 @@ from torch import Tensor
 from vidrestore.degrade import imresize
 from vidrestore.errors import DatasetError
 from vidrestore.models.vsr_transformer import SCALE
+from vidrestore.papers.dataset_files import FrameSequence, PairedImages, Sequences, read_frames, read_pair
 from vidrestore.papers.datasets import find
-from vidrestore.papers.set_files import FrameSequence, PairedImages, Sequences, read_frames, read_pair
 from vidrestore.training.config import ClipSetConfig, PairSetConfig, SetConfig
 from vidrestore.training.data.batches import WHOLE, Share, Source
 from vidrestore.training.data.footage import back_and_forth

@@ -194,7 +194,7 @@ def changed_detail(given: Tensor, restored: Tensor) -> Tensor:
     return 255 * change.abs_().mean((1, 2, 3), keepdim=True)
 
 
-class ComputedOnce(Generic[T]):
+class ResultCache(Generic[T]):
     """The last `room` results by the keys of their inputs; any method may run in several threads at once."""
 
     def __init__(self, room: int) -> None:

@@ -21,9 +21,9 @@ from vidrestore.models.mb_taylorformer import MBTaylorFormer
 from vidrestore.restorers.base import IMAGE_NETWORKS, Facts, PictureForm
 from vidrestore.restorers.dehaze import RADIUS as HAZE_RADIUS
 from vidrestore.restorers.dehaze import (
-    ComputedOnce,
     Estimate,
     HazeNetworks,
+    ResultCache,
     apply_guided_change,
     changed_detail,
     coarse_lines,
@@ -155,7 +155,7 @@ class PictureRestorer:
             files = tuple((each.card.name, each.card.sha256) for each in (model, thick))
             weights = sha256((weights + thick.card.sha256).encode()).hexdigest()
         self.precision = options.precision
-        self.estimates: ComputedOnce[Estimate] = ComputedOnce(ESTIMATES)
+        self.estimates: ResultCache[Estimate] = ResultCache(ESTIMATES)
         # neighbours on either side that haze is averaged over, and that frames are mixed with
         self.averaged, self.smoothed = HAZE_RADIUS * form.haze, STEADY_RADIUS * options.steady
         self.on_gpu = device.type != "cpu"

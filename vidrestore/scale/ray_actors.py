@@ -89,7 +89,7 @@ def _absolute(path: str | None) -> str | None:
     return os.path.abspath(path) if path is not None and os.path.exists(path) else path
 
 
-def stay_on_this_machine() -> None:
+def listen_on_loopback() -> None:
     """Have a cluster that Ray starts here listen on the loopback interface only, as its ports run any code.
     Ray has no other setting for it (2.60), and reads this one when it is imported.
     """
@@ -98,7 +98,7 @@ def stay_on_this_machine() -> None:
 
 def _connected(address: str | None) -> Any:
     if not (address or os.environ.get("RAY_ADDRESS")):
-        stay_on_this_machine()
+        listen_on_loopback()
     try:
         ray: Any = import_module("ray")
     except ImportError:

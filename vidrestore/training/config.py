@@ -88,7 +88,7 @@ class PairTrainingConfig(Schedule):
     validate_every: AtLeastOne = 500
     weight_decay: Annotated[float, Field(ge=0, lt=1)] = 1e-4
     loss: Literal["spectrum", "psnr"] = "spectrum"
-    # of "psnr": squared error in [0, 1] below which a crop has less weight
+    # squared error in [0, 1] below which a crop has less weight in the loss "psnr"
     least_error: Annotated[float, Field(gt=0, le=1)] = 1e-3
 
 
@@ -96,9 +96,9 @@ class PairTrainingConfig(Schedule):
 class ClipTrainingConfig(Schedule):
     """Training on clips; the defaults are for a CPU.
 
-    `loss`: "charbonnier" is the mean distance that VSR-Transformer was trained with; the best answer to it is
-    the median of all that a frame may have been. The best answer to "psnr", as in PairTrainingConfig, is
-    their mean. With `parts` only the parameters are trained whose names begin with one of them.
+    `loss`: "charbonnier" is the loss of VSR-Transformer, minimised by the median of all possible frames;
+    "psnr", as in PairTrainingConfig, is minimised by their mean. With `parts` only the parameters are trained
+    whose names begin with one of them.
     """
 
     batch: AtLeastOne = 2
@@ -127,7 +127,7 @@ class FootageConfig(Checked):
     clips: str | tuple[str, ...]
     stills: str | tuple[str, ...] = ""
     validation: tuple[str, ...] = ()
-    still_share: Portion = 0.25  # of windows that are slow pans and zooms over photos
+    still_share: Portion = 0.25  # share of windows that are slow pans and zooms over photos
     resident: bool = False
 
     def __post_init__(self) -> None:
@@ -156,8 +156,8 @@ class FootageConfig(Checked):
 class DataConfig(FootageConfig):
     """Groups of patches from footage."""
 
-    chroma_share: Portion = 0.2  # of groups
-    # of windows whose groups follow the motion; in the others patches don't move
+    chroma_share: Portion = 0.2  # share of groups from chroma planes
+    # share of windows whose groups follow the motion; in the others patches don't move
     match_share: Portion = 0.8
     # steps in pixels of the grid that patches are taken from; one is drawn per window
     strides: Annotated[tuple[AtLeastOne, ...], Field(min_length=1)] = (8, 12, 16)
@@ -187,7 +187,7 @@ class PairDataConfig(FootageConfig):
     reuse: AtLeastOne = 1  # steps that a batch is used for, each time cropped and mirrored differently
     fast: Portion = 0.0  # share of crops with fast motion
     alone: Portion = 0.0  # share of the others whose frame is its own neighbours, as that of a photo
-    distracted: Portion = 0.0  # share with bright things that move and aren't weather
+    distracted: Portion = 0.0  # share with bright moving objects that aren't weather
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -287,9 +287,8 @@ TASK_OF = {
 class RunConfig:
     """One run: name and task of the weights, family and settings of the model, the data, the training.
 
-    `parameters` goes onto the card of the weights: what their task requires, such as {"rate": 0.2}; by
-    default the noise levels. Raises ConfigError for a task that the family isn't for, and denoising without
-    noise.
+    `parameters`, such as {"rate": 0.2}, are written on the card of the weights; by default the noise levels.
+    Raises ConfigError for a task that the family isn't for, and denoising without noise.
     """
 
     name: str

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from vidrestore.errors import ConfigError, OptionError
-from vidrestore.files.atomic import interrupts_held
+from vidrestore.files.atomic import check_output, interrupts_held
 from vidrestore.training.checkpoints import (
     check_alike,
     check_same,
@@ -41,7 +41,7 @@ from vidrestore.training.networks import (
 )
 from vidrestore.training.objective import objective_of
 from vidrestore.training.parallel import LostError, ProcessGroup, processes
-from vidrestore.training.run_records import recording
+from vidrestore.training.run_records import made_records, recording
 from vidrestore.training.training_events import (
     Began,
     Interrupted,
@@ -56,6 +56,7 @@ from vidrestore.training.training_events import (
 
 READ_SECONDS = 1.0  # between two looks at the losses on a GPU, which wait for it
 LEARNT = ("network", "average", "optimiser", "scaler")  # parts of a checkpoint
+BY_TRAINING = "vidrestore train --config"  # in the card of the weights, see `RunConfig.command`
 SMALLEST_SCALE = 2.0**-10  # loss scale in fp16; if gradients overflow even so, training has diverged
 
 
@@ -103,6 +104,7 @@ def train(
         resumed = run.begin(resume, sources_of(init))
         emit = to_all()
         if group.first:
+            run.check_files(sources_of(init))
             records = output / config.name
             emit = stack.enter_context(recording(records, lambda: run.validations.curve, on_event))
         emit(Began(run.step, config.training.steps, str(place), run.checkpoint if resumed else None))
@@ -111,9 +113,9 @@ def train(
 
 
 class Run:
-    """The network and what was learnt, the validations, and the step. Raises ConfigError for a model that
-    can't be built or can't take the data, an output that is no folder, and a batch that can't be shared
-    equally.
+    """A training run: the network, its optimiser, the validations, and the step. Raises ConfigError for a
+    model that can't be built or can't take the data, an output that isn't a folder, and a batch that can't be
+    divided equally among the processes.
     """
 
     def __init__(
@@ -132,7 +134,7 @@ class Run:
         self.learner = Learner(network, objective, self.group, device)
         self.validations = Validations(config.training)
         self.step, self.seconds = 0, 0.0
-        # of steps whose loss and norm are still on the device: their number, learning rate, and both
+        # steps with loss and norm still on the device: number, learning rate, both values
         self.unread: list[tuple[int, float, Tensor]] = []
         self.init: list[str] = []  # sources of the initial weights
         try:
@@ -177,6 +179,15 @@ class Run:
             self.initialise_from(source)
         return False
 
+    def check_files(self, init: Sequence[str | Path]) -> None:
+        """Raise MediaError or OutputExistsError if a file at the place of one that the run writes is of
+        others, or one of `init`.
+        """
+        made = dict.fromkeys((self.weights_path, self.best_path), BY_TRAINING)
+        for path, beginning in (made | made_records(self.output / self.config.name)).items():
+            if not path.exists() or path.stat().st_size:
+                check_output(path, init, made=beginning)
+
     def initialise_from(self, source: str | Path) -> None:
         """Load weights of another file. Raises CheckpointError as `load_initial_weights` does."""
         load_initial_weights(self.config, (self.learner.network, self.learner.average), source)
@@ -199,7 +210,7 @@ class Run:
             try:
                 with worker_errors():
                     self._steps(batches, held_out, on_event, deadline)
-            # these are never raised within a step, so the last step is complete
+            # neither is raised within a step, so the last step is complete
             except (KeyboardInterrupt, LostError, WorkerError):
                 self._report([], on_event)
                 self._save(on_event)
@@ -244,7 +255,7 @@ class Run:
                 self.update(*on_device(batch, device))
 
     def _report(self, losses: list[float], on_event: Listener) -> None:
-        """Report the steps that weren't read yet, and add their losses to the list."""
+        """Report the steps since the last report, and add their losses to the list."""
         with interrupts_held():
             for stepped in self.read():
                 losses.append(stepped.loss)
@@ -255,7 +266,7 @@ class Run:
         self.save_checkpoint()
 
     def update(self, *batch: Any) -> Tensor:
-        """Take one step on a batch and return its loss, on the device; `read` returns what was measured."""
+        """Take one step on a batch and return its loss, on the device; `read` returns its metrics."""
         rate = learning_rate(self.step, self.config.training)
         numbers = self.learner.update(batch, self.step, rate)
         self.step += 1
@@ -297,7 +308,7 @@ class Run:
         """Validate the averaged network, add the metrics to the curve, keep the best weights."""
         measured: tuple[Metrics, Metrics] = ({}, {})
         average, objective = self.learner.average, self.learner.objective
-        if self.group.first:  # it measures for all
+        if self.group.first:  # the first process validates for all
             measured = objective.metrics(average, held_out), objective.metrics_before(held_out)
         metrics, before = self.group.broadcast(measured)
         with interrupts_held():

@@ -26,7 +26,7 @@ def new_network(config: RunConfig) -> nn.Module:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(config.training.seed)
             network = build_network(config.family, config.model).train()
-            if initialise := getattr(network, "initialise", None):  # a start from which it learns well
+            if initialise := getattr(network, "initialise", None):  # the network's own initialisation
                 initialise()
             return network
     except CheckpointError as error:
@@ -75,7 +75,7 @@ def full_model(config: RunConfig, network: nn.Module) -> dict[str, Any]:
 
 
 def settings_of(network: nn.Module) -> dict[str, Any]:
-    """Return the fields of a network's `config`; empty if it has none, or one that is no dataclass."""
+    """Return the fields of a network's `config`; empty if it has none that is a dataclass."""
     stated = getattr(network, "config", None)
     return asdict(stated) if is_dataclass(stated) and not isinstance(stated, type) else {}
 

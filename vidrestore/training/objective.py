@@ -1,4 +1,4 @@
-"""Objectives: the loss, the optimiser and the validation metrics of each kind of training.
+"""Objectives: the loss functions, the optimiser and the validation metrics of each kind of training.
 
 Groups of patches are measured or made noisy, pictures and clips are degraded, and networks recover them.
 """
@@ -216,7 +216,7 @@ LOSS_POWER = 1.3
 CHUNK = 200  # groups validated at once
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
 LEAST_ERROR = 1e-3  # squared error in [0, 1], 30 dB; crops with a smaller one have less weight in `psnr_loss`
-SPECTRUM_WEIGHT = 0.1  # of the spectra's error in `picture_loss`
+SPECTRUM_WEIGHT = 0.1  # weight of the spectra's error in `picture_loss`
 SCENE_WEIGHT = 0.05  # in `haze_loss`; where haze is thick, slopes by the scene are steep and say little
 LEAST_AIRLIGHT = 0.02  # light; darker haze counts as this
 MOST_PSNR = 50.0  # dB; held-out pictures count as at most this, beyond which no difference is visible
@@ -332,8 +332,8 @@ def haze_loss(network: nn.Module, hazy: Tensor, truth: Tensor, settings: PairTra
     """Return the loss of a network that finds haze, on pictures and truth as of `pairs.PairSource.batch`.
 
     These are the mean errors of the transmission, of its square root, and of the airlight's logarithm,
-    weighted by how much of it is seen, and a little of `psnr_loss` of the scenes: by these alone a network
-    learns to remove less haze than there is, since errors of the airlight are enlarged where it is thick.
+    weighted by its visibility, and a little of `psnr_loss` of the scenes: with that alone a network learns to
+    remove too little haze, since errors of the airlight are amplified where it is thick.
     """
     clean, depth, airlight = truth.split((3, 1, 3), 1)
     with in_precision(hazy.device, settings.precision):

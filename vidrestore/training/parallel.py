@@ -29,7 +29,9 @@ class LostError(VidRestoreError):
 
 
 class ProcessGroup:
-    """The processes of a run, as seen by one; alone it never waits. Raises LostError if another has ended."""
+    """The processes of a run, for one of them; a single one never waits. Raises LostError if another has
+    ended.
+    """
 
     def __init__(self, share: Share = WHOLE) -> None:
         self.share = share

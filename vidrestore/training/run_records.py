@@ -13,14 +13,22 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import IO, Any
 
-from vidrestore.charts import picture
 from vidrestore.errors import CheckpointError
 from vidrestore.events import plain
 from vidrestore.files.atomic import replacing
 from vidrestore.files.regular import open_descriptor, parse_json
+from vidrestore.svg_charts import picture
 from vidrestore.training.training_events import Began, Event, Listener, Stepped, Validated, to_all
 
-POINTS = 320  # most points of a curve; more would not be visible
+POINTS = 320  # most points of a curve
+
+
+def made_records(stem: Path) -> dict[Path, str]:
+    """Return the files that `recording` writes, and what each has in its first bytes."""
+    return {
+        stem.with_suffix(".log.jsonl"): '{"step": ',
+        stem.with_suffix(".svg"): f"<title>{stem.name}</title>",
+    }
 
 
 @contextmanager
@@ -30,8 +38,9 @@ def recording(
     """Yield a listener that writes records named after `stem` and calls `on_event`; `curve` returns the
     validations so far.
     """
-    with closing(StepLog(stem.with_suffix(".log.jsonl"))) as log:
-        yield to_all(log, curve_plot(stem.with_suffix(".svg"), log, curve), on_event)
+    steps, plot = made_records(stem)
+    with closing(StepLog(steps)) as log:
+        yield to_all(log, curve_plot(plot, log, curve), on_event)
 
 
 class StepLog:

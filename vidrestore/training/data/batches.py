@@ -57,7 +57,7 @@ class ReusedBatches(Source):
     """Batches of pictures of another source, each used for `times` steps in a row and augmented differently
     in each.
 
-    If a network learns faster than batches are made, that is nearly as good as as many new batches (D. Choi
+    If a network learns faster than batches are made, reused batches are nearly as good as new ones (D. Choi
     et al., "Faster Neural Network Training with Data Echoing", 2019).
     """
 
@@ -143,7 +143,9 @@ def _closing_workers(results: Any) -> Generator[Any]:
 
 
 class _MapDataset(Dataset[T | VidRestoreError], Generic[T]):
-    """The results of `make` by number; VidRestoreErrors are returned: raised, they'd get a traceback."""
+    """The results of `make` by number; VidRestoreErrors are returned: raised in a worker, they would get a
+    traceback.
+    """
 
     def __init__(self, make: Callable[[int], T]) -> None:
         self.make = make

@@ -12,7 +12,7 @@ import hashlib
 import json
 import math
 import os
-import time
+import re
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -24,14 +24,15 @@ import torch
 from torch import Tensor
 
 from vidrestore.errors import ConfigError, MediaError
-from vidrestore.files.atomic import ABANDONED, replacing
+from vidrestore.files.atomic import remove_all_partials, replacing
 from vidrestore.files.locks import is_own
 from vidrestore.files.regular import open_regular, parse_json
 
 Planes = tuple[Tensor, ...]
 VERSION = "1"  # to be changed if the same source decodes to other samples
 HEADER = 4096  # bytes of JSON, padded with spaces, before the planes
-SUFFIX, PARTIAL = ".planes", ".partial"
+SUFFIX = ".planes"
+_NAME = re.compile(rf"[0-9a-f]{{40}}\{SUFFIX}")
 CACHE_BYTES = 20_000_000_000
 
 
@@ -127,12 +128,11 @@ class DecodedFiles:
 
     def _make_room(self, size: int) -> bool:
         """Remove the least recently used files of other runs; return True if `size` bytes fit then."""
+        remove_all_partials(self.folder)
         files = {}
         for path in self.folder.iterdir():
             with suppress(FileNotFoundError):  # another run may remove files, too
-                if path.suffix == SUFFIX or (
-                    path.suffix == PARTIAL and time.time() - path.stat().st_mtime > ABANDONED
-                ):
+                if _NAME.fullmatch(path.name):
                     files[path] = path.stat()
         total = sum(status.st_size for status in files.values())
         if sum(files[path].st_size for path in files.keys() & self._used) + size > self.limit:

@@ -1,5 +1,5 @@
-"""Clips and photos to train on, decoded, and windows and crops of one of them at a time: for groups of
-patches, and to validate on.
+"""Decoded clips and photos to train on, and random windows and crops of one at a time, for groups of patches
+and validation.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from vidrestore.colour import chroma_grid, planes_to_grey, rgb_matrix, yuv_to_rgb
-from vidrestore.degrade.branches import counters
+from vidrestore.degrade.per_sample import counters
 from vidrestore.errors import ConfigError, MediaError
 from vidrestore.frames import ColourTags, PixelFormat
 from vidrestore.media import pictures
@@ -158,7 +158,7 @@ class Footage:
 
 
 def shot_of(path: Path, still: bool, planes: Window, coding: Coding) -> Shot:
-    """Return decoded planes with what makes RGB of them."""
+    """Return decoded planes with their conversion to RGB."""
     format, tags = coding
     matrix = rgb_matrix(format, tags, planes[0].shape[1])
     down, right = chroma_grid(format, tags)

@@ -1,4 +1,4 @@
-"""Pairs to train image networks on: clean RGB crops of clips and photos, and degraded copies.
+"""Draw pairs to train image networks on: clean RGB crops of clips and photos, and degraded copies.
 
 Degradations are mixed as in real video: sometimes two at once, often compressed afterwards by a real encoder,
 sometimes none.
@@ -15,11 +15,11 @@ import torch
 from torch import Tensor
 
 from vidrestore.colour import grey_to_planes, planes_to_grey, rgb_to_yuv, yuv_to_rgb
-from vidrestore.degrade import BATCHED, DEGRADATIONS, ON_HOST, average_exposures, motion, with_moving_things
-from vidrestore.degrade.branches import degraded, of_sample, one_by_one
+from vidrestore.degrade import BATCHED, DEGRADATIONS, ON_HOST, add_moving_objects, average_exposures, motion
 from vidrestore.degrade.coding import random_coding
 from vidrestore.degrade.counters import Counters, constants
 from vidrestore.degrade.haze import random_scattering
+from vidrestore.degrade.per_sample import degraded, of_sample, one_by_one
 from vidrestore.errors import ConfigError
 from vidrestore.frames import ColourTags, PixelFormat
 from vidrestore.media.recompress import recompress, recompress_pictures
@@ -29,7 +29,7 @@ from vidrestore.training.data.footage import Footage
 from vidrestore.training.data.planes import Camera, PlaneSource, Shots
 
 EXPOSURES = (3, 5, 7)  # frames that are averaged to one blurred frame
-MEAN_SHARE = 0.25  # of blurred crops that are such averages; the others are blurred along a random path
+MEAN_SHARE = 0.25  # share of blurred crops that are such averages; the others are blurred along a random path
 # Largest motion between frames, in pixels, for which averages show no ghosts; clips that move faster are
 # blurred along a path.
 MOST_MOTION = 2.0
@@ -53,7 +53,7 @@ class PairSource(PlaneSource):
     """Batches of pairs, for a network with these `tasks`, or of haze, for one that `finds_haze`.
 
     On a device encoders are imitated, and blur is that of a camera's path, never an average of frames. Raises
-    ConfigError for what isn't there.
+    ConfigError for a missing degradation.
     """
 
     def __init__(
@@ -101,7 +101,7 @@ class PairSource(PlaneSource):
             return quantised(given)[:, 0], torch.cat(truth, 1)
         if config.distracted:
             things, chosen = draws.branch(), draws.chance(config.distracted)
-            clean = degraded(clean, chosen, one_by_one(with_moving_things), things)
+            clean = degraded(clean, chosen, one_by_one(add_moving_objects), things)
         averages = {}
         if not self.resident and "blur" in config.degradations:
             blurred = (primary == config.degradations.index("blur")) & ~untouched
@@ -175,7 +175,7 @@ class PairSource(PlaneSource):
 
 
 def occurring(config: PairDataConfig) -> list[str]:
-    """Return the degradations that may occur, also as second ones, in the order that they happen in."""
+    """Return the degradations that may occur, also as second ones, in physical order."""
     names = set(config.degradations)
     if config.combined:
         names |= {second for first in config.degradations for second in SECOND.get(first, ())}
@@ -205,7 +205,7 @@ def held_out_pair(
     exposure = int(rng.choice(EXPOSURES)) if name == "blur" and rng.random() < MEAN_SHARE else 1
     clip = turned(footage.rgb_crop(rng, side, config.frames * exposure, config.widest), rng)
     clean = clip[exposure // 2 :: exposure]
-    rng.random(3)  # not used, but the cards of the weights are of the draws that follow these three
+    rng.random(3)  # unused, but held-out crops must stay those of the cards
     averaged = exposure > 1 and motion(clip) < MOST_MOTION
     given = average_exposures(clip, exposure) if averaged else DEGRADATIONS[name](clean, rng)
     return quantised(given if config.frames > 1 else given[0]), quantised(clean[config.frames // 2])
@@ -250,7 +250,7 @@ ORDER = ("haze", "rain", "snow", "blur", "noise", "white", "coloured")
 ENCODED = (PixelFormat("yuv420p", "yuv", 8, 1, 1), ColourTags(matrix=6, range=1, chroma_location=1))
 CRF = (16.0, 36.0)
 PRESETS = ("superfast", "veryfast")
-MJPEG_SHARE = 0.25  # of compressed clips that are Motion JPEG; the others are H.264
+MJPEG_SHARE = 0.25  # share of compressed clips that are Motion JPEG; the others are H.264
 MJPEG_SCALE = (2, 12)  # the encoder's quantiser scale, 1 (best) to 31
 
 

@@ -1,9 +1,8 @@
-"""Batches of crops of clips and photos, drawn where their decoded planes lie: in the memory of a device, or
-in files that are mapped into memory.
+"""Draw batches of crops of clips and photos from decoded planes in the memory of a device, or in
+memory-mapped files.
 
-What is drawn for a sample depends on the seed, the step and the sample's number alone, so a resumed run and
-any number of processes draw the same. The first samples of a batch are of photos, a fixed number of them, the
-others of clips.
+A sample depends on the seed, the step and its number alone, so a resumed run and any number of processes draw
+the same. The first samples of a batch are of photos, a fixed number of them, the others of clips.
 """
 
 from __future__ import annotations
@@ -24,13 +23,13 @@ from vidrestore.errors import ConfigError
 from vidrestore.restorers.devices import memory_for
 from vidrestore.training.data.batches import WHOLE, Share, Source
 
-SLOW_SHARE = 0.75  # of crops of clips: consecutive frames; the others take every second one
-# of crops of photos: speeds of whole pixels a frame; standard deviations, one of which is drawn
+SLOW_SHARE = 0.75  # share of crops of clips with consecutive frames; the others take every second one
+# standard deviations of the speed of slides, in whole pixels a frame, one of which is drawn
 SLIDES = (0.0, 1.0, 4.0, 12.0)
 DRIFTS = (0.0, 1.0, 4.0)  # the same of pans, in any fraction of a pixel
 FAST_DRIFTS = (8.0, 16.0)
 GROWTH = 0.003  # standard deviation of the change of a pan's zoom per frame
-REDUCED_SHARE, REDUCED = 0.5, 2.5  # of slides: share that is reduced, and the largest factor
+REDUCED_SHARE, REDUCED = 0.5, 2.5  # share of slides that is downscaled, and the largest factor
 ZOOMED = 2.0  # largest factor by which pans are reduced
 REACH = 2  # samples on both sides that the cubic takes
 
@@ -65,7 +64,7 @@ class Shots(Protocol):
 
 @dataclass(frozen=True)
 class View:
-    """Where B crops of S x S pixels lie in T frames each of their shots.
+    """The places of B crops of S x S pixels in T frames each of their shots.
 
     `shots` (B,), `frames` (B, T); `rows` and `columns` (B, T, S) in luma samples; `stretch` (B, T) is the
     distance of two of them. `transposed` (B,): rows become columns.
@@ -222,7 +221,9 @@ def _weights(places: Tensor, samples: Tensor, stretch: Tensor, coarse: Tensor) -
 
 
 class _Moves(NamedTuple):
-    """Numbers drawn for B crops, (B,) but for `speed` (B, 2) and `time` (B, T); each kind uses some."""
+    """Random numbers for the motion of B crops: (B,), `speed` (B, 2), `time` (B, T). Photos and clips each
+    use some.
+    """
 
     quick: Tensor
     time: Tensor
@@ -238,7 +239,7 @@ class _Moves(NamedTuple):
 
 @dataclass(frozen=True)
 class Camera:
-    """How random crops of `side` pixels are seen in `frames` frames.
+    """Draws the `View` of random crops: `side` pixels, `frames` frames.
 
     Clips keep their pixels; with `widest` an area of up to so many is reduced. Over photos the camera moves:
     a share of `native` slides over their own pixels, which are often reduced before; the others pan, by
@@ -260,7 +261,7 @@ class Camera:
         length, height, width = planes.sizes[shots, plane].float().unbind(1)
         moves = self._moves(draws)
         ways, growth, stretch = self._over_photos(moves, draws) if still else self._at_rest(moves)
-        # what is seen in all frames, as a share of the side of a crop
+        # the extent of all frames together, as a multiple of a crop's side
         seen = 1 + 2 * ways.abs().amax(2) / self.side
         stretch = torch.minimum(stretch, torch.minimum(height / seen[:, 0], width / seen[:, 1]) / self.side)
         most = max(REDUCED, ZOOMED) * (self.widest or self.side) / self.side

@@ -33,15 +33,15 @@ from vidrestore.training.data.footage import (
     decode_whole,
     find_footage,
 )
-from vidrestore.training.data.groups import GroupPool, ResidentGroups, held_out_groups
 from vidrestore.training.data.pairs import PairSource, held_out_pairs
+from vidrestore.training.data.patch_groups import GroupPool, ResidentGroups, held_out_groups
 from vidrestore.training.data.planes import PlaneSource
 from vidrestore.training.data.super_resolution import ClipSource, held_out_clips
 
 FRAMES = 20  # tokens of a group: the paper's clip length
 VALIDATION_GROUPS = 1200
 VALIDATION_PAIRS, VALIDATION_SIDE = 24, 128  # crops of each degradation, and their side in pixels
-VALIDATION_FRAMES = 5  # of a clip; there are more clips if they are shorter
+VALIDATION_FRAMES = 5  # frames per clip; there are more clips if they are shorter
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Clips to train super-resolution on: RGB crops, and the same downscaled."""
+"""Draw clips to train super-resolution on: RGB crops, and the same downscaled."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from vidrestore.degrade import gaussian_blurred, imresize
-from vidrestore.degrade.branches import Degradation, degraded, one_by_one
 from vidrestore.degrade.coding import random_coding
 from vidrestore.degrade.counters import Counters
+from vidrestore.degrade.per_sample import Degradation, degraded, one_by_one
 from vidrestore.degrade.resize import resizing_matrix
 from vidrestore.models.vsr_transformer import SCALE
 from vidrestore.training.config import ClipDataConfig
@@ -26,7 +26,7 @@ from vidrestore.training.data.planes import Camera, PlaneSource, Shots
 BLUR, BLURRED_SHARE = (0.2, 2.4), 0.85  # sigma in high-resolution pixels, and the share of clips
 UNBLURRED = 0.01  # sigma that changes nothing
 NOISE, NOISY_SHARE = (0.5, 6.0), 0.6  # sigma on the 0-255 scale, and the share of clips
-COMPRESSED_SHARE = 0.93  # of clips
+COMPRESSED_SHARE = 0.93  # share of clips
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""A rehearsal of a training run: one step of everything, in a temporary folder."""
+"""`vidrestore train --dry-run`: one step of everything, in a temporary folder."""
 
 from __future__ import annotations
 

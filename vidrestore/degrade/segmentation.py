@@ -13,7 +13,7 @@ from torch import Tensor
 
 from vidrestore.degrade.counters import Counters
 
-COUNT = (6, 16)  # of regions, before those of similar colours are merged
+COUNT = (6, 16)  # least and largest number of regions, before those of similar colours are merged
 SIMILAR = (0.06, 0.2)  # largest distance of similar colours
 # weight of colour relative to position; at the upper end regions break up, as trees do
 COLOUR = (0.4, 3.0)

@@ -1,4 +1,4 @@
-"""Bright things that move and aren't weather: lamps with their glow, signs, sparks, balls, smoke and spray.
+"""Add bright moving objects that aren't weather: lamps with their glow, signs, sparks, balls, smoke, spray.
 
 They are added to clean clips, so that a network that removes rain or snow learns to leave them.
 """
@@ -16,12 +16,12 @@ from vidrestore.degrade.counters import log_uniform
 
 KINDS = ("lamps", "sign", "sparks", "balls", "smoke")
 SPEED = (0.5, 40.0)  # pixels per frame: a video of few frames a second has large ones
-DARK_SHARE = 0.5  # of clips, those darkened to a night, where lamps outshine the rest
+DARK_SHARE = 0.5  # share of clips darkened to a night, where lamps outshine the rest
 DARK = (0.08, 0.5)
 
 
-def with_moving_things(clip: Tensor, rng: np.random.Generator) -> Tensor:
-    """Return (T, 3, H, W) in [0, 1] with one or two kinds of bright things that move evenly."""
+def add_moving_objects(clip: Tensor, rng: np.random.Generator) -> Tensor:
+    """Return (T, 3, H, W) in [0, 1] with one or two kinds of bright objects that move evenly."""
     if rng.random() < DARK_SHARE:
         clip = clip * log_uniform(rng, DARK)
     for kind in rng.choice(KINDS, int(rng.integers(1, 3)), replace=False):

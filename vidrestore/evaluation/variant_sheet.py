@@ -1,4 +1,4 @@
-"""A sheet of variants of a video at the same crops: as given, each task, and all of them, three strengths."""
+"""Write the sheet of `suggest`: crops of a video as given, after each task, and after all of them."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ code span { white-space: nowrap }
 
 @dataclass(frozen=True)
 class Variant:
-    """Tasks at a strength. Without tasks, the source as it is."""
+    """Tasks at a strength; without tasks, the unchanged source."""
 
     tasks: tuple[str, ...]
     strength: float = 1.0

@@ -1,4 +1,4 @@
-"""Degradations of batches: of some samples of a batch, of one clip, of one clip after another."""
+"""Apply functions of batches to some samples or one clip at a time, and functions of a clip to batches."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def filtered(planes: Tensor, lines: Tensor) -> Tensor:
     for dim in (2, 3):
         size, parts = planes.shape[dim] - 2 * reach, lines.view(len(lines), -1, 1, 1, 1).unbind(1)
         total = planes.narrow(dim, 0, size) * parts[0]
-        for number in range(1, len(parts)):  # much sooner than a convolution with a group per sample
+        for number in range(1, len(parts)):  # much faster than a convolution with a group per sample
             total.addcmul_(planes.narrow(dim, number, size), parts[number])
         planes = total
     return planes
