@@ -1,4 +1,4 @@
-"""Write the list of a batch, `vidrestore-batch.json`: each input with its output, its state and the reason."""
+"""The list of a batch, `vidrestore-batch.json`: each input with its output, its state and the reason."""
 
 from __future__ import annotations
 
