@@ -1,4 +1,16 @@
-"""Restore noisy, hazy, rainy, snowy, blurred or low-resolution video with published transformers."""
+"""Restore noisy, hazy, rainy, snowy, blurred or low-resolution video with published transformers.
+
+The interface is `__all__`. A command passes through these packages in this order:
+
+    cli        parse options, print, stop at Ctrl-C (`inputs`)
+    options    every option: its type, default, help, and what it alters (`About`)
+    jobs       names of outputs (`naming`), checks before work (`check`), segments, resuming (`resume`)
+    media      read (`reader`), choose an encoder (`encoders`), check streams (`streams`), write (`writer`)
+    pipeline   clips and noise (`plan`), frames to tensors and back (`conversions`)
+    restorers  how a task applies its networks, which are in `models`; `families` lists them
+
+`training.objective` has the losses; `evaluation` and `papers` measure networks.
+"""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ T = TypeVar("T")
 DEEPEST = 16
 _PART = r"""(?:[\w-]++|"(?:\\.|[^"\\\n])*+"|'[^'\n]*+')"""
 _DEEP_KEY = re.compile(rf"(?<![\w-]){_PART}(?:[ \t]*+\.[ \t]*+{_PART}){{{DEEPEST}}}")
-_MEMBERS = ("str", "int", "float", "bool", "none")  # of unions, as pydantic names them
+_MEMBERS = ("str", "int", "float", "bool", "none")  # pydantic's names of members of unions
 _LONGEST = 200  # most characters of a value in a message
 
 
@@ -185,7 +185,7 @@ def explained(error: ValidationError, names: Iterable[str] = ()) -> str:
         return f"unknown: {', '.join(unknown)}; there are: {known_names(unknown[0], names)}"
     if missing:
         return f"missing: {', '.join(missing)}"
-    problem = max(problems, key=lambda each: len(each["loc"]))  # of a union, the member that fitted best
+    problem = max(problems, key=lambda each: len(each["loc"]))  # the member of a union that fits best
     # members of a union are in the path, too
     path = [str(part) for part in problem["loc"] if part not in _MEMBERS]
     indices = [part for part in problem["loc"] if isinstance(part, int)]

@@ -26,10 +26,9 @@ def clip_bounds(count: int, cuts: Sequence[int], length: int, overlap: int) -> l
     a new scene).
 
     Neighbours in a scene share `overlap` frames. The last clip of a scene takes the remaining frames: up to
-    two fifths more than `length`, and otherwise at least about half of it. (Reaching back to full length
-    instead restores scenes of two or three clips a third more often than needed.) A scene shorter than
-    `length` is one short clip. Raises ValueError unless overlap is in [0, length) and cuts increase within
-    (0, count).
+    two fifths more than `length`, or at least about half of it. (Extending it backwards to full length would
+    restore a third more frames in scenes of two or three clips.) A scene shorter than `length` is one short
+    clip. Raises ValueError unless overlap is in [0, length) and cuts increase within (0, count).
     """
     _check_overlap(length, overlap)
     edges = [0, *cuts, count] if count else []
@@ -49,7 +48,7 @@ def _scene_bounds(first: int, stop: int, length: int, overlap: int) -> list[Boun
 
 
 def longest_clip(length: int) -> int:
-    """Return the frames of the longest possible clip: the last of a scene may take a short rest."""
+    """Return the frames of the longest possible clip: the last of a scene also takes a short remainder."""
     return length + length * 2 // 5
 
 

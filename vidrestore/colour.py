@@ -1,5 +1,5 @@
-"""Convert stored samples to planes on the 0-255 scale (`planes_to_grey`), those to RGB in [0, 1]
-(`yuv_to_rgb`) by the file's own matrix, range and chroma siting as in ITU-T H.273, and back.
+"""Convert stored samples to planes on the 0-255 scale (`planes_to_grey`), and planes to RGB in [0, 1]
+(`yuv_to_rgb`), by the file's own matrix, range and chroma siting (ITU-T H.273), and back.
 
 RGB stays in the file's transfer (R'G'B') and is not clipped.
 """
@@ -221,7 +221,7 @@ def chroma_grid(format: PixelFormat, tags: ColourTags) -> list[tuple[int, float]
     return [(step, (step - 1) * share) for step, share in zip(steps, shares, strict=True)]
 
 
-Taps = list[tuple[Tensor, Tensor]]  # of samples: numbers (count,) and weights (count, 1)
+Taps = list[tuple[Tensor, Tensor]]  # indices of samples (count,) and weights (count, 1)
 
 
 @lru_cache(TAPS_KEPT)

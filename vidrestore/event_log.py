@@ -24,8 +24,8 @@ STAGES = {
     "join": "joining",
 }
 REMOVED = {"dehaze": "haze", "derain": "rain", "desnow": "snow", "deblur": "blur", "denoise": "noise"}
-LITTLE, MUCH = 0.5, 12.0  # mean changes in grey levels: below, next to nothing is seen; above, a lot
-# what a stage waits for before its first frame
+LITTLE, MUCH = 0.5, 12.0  # mean changes in grey levels: below, hardly visible; above, strong
+# the wait before a stage's first frame
 WAITING = {"read": "the file", "load": "PyTorch and weights", "plan": "frames", "restore": "the first clip"}
 
 
@@ -41,7 +41,7 @@ class Logged:
         self._log_stage(event)
         try:
             self._on_event(event)
-        except StopIteration as error:  # which would end any iteration that an event comes from, as if done
+        except StopIteration as error:  # StopIteration would silently end a generator that sends an event
             raise RuntimeError("the listener on_event raised StopIteration") from error
         for level, line in _records(event):
             self._log(level, line)

@@ -49,7 +49,7 @@ from datetime import UTC, datetime
 from typing import Any, ClassVar
 
 SCHEMA_VERSION = 1
-BEFORE_START = ("read", "load")  # stages before "start"; the progress bar shows them, JSON doesn't
+BEFORE_START = ("read", "load")  # stages before "start", which the progress bar shows and JSON omits
 DAMAGED_SOURCE = 4  # exit code of a job that is done, but whose source was damaged
 
 

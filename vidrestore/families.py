@@ -1,4 +1,5 @@
-"""Families of networks: one descriptor for each, from which weights, restorers and training are found.
+"""Families of networks: `FAMILIES` has a descriptor of each, with its network, restorers and training. Add
+one here.
 
 A package of your own adds a family by an entry point of the group `vidrestore.families`, whose name is the
 family's and whose object is its `Family`; see examples/own_network. Code is named by strings "module:name",
@@ -151,7 +152,7 @@ def find_family(name: str) -> Family:
     point = installed[name]
     try:
         found = point.load()
-    except Exception as error:  # the code of another package may raise anything
+    except Exception as error:  # the code of another package may raise any exception
         raise CheckpointError(
             f"the model family {name!r} can't be loaded from {point.value}: {error}"
         ) from error

@@ -1,4 +1,4 @@
-"""Convert display values to linear light and back; optics and sensors add in linear light.
+"""Convert display values to linear light and back; light adds up in linear values only.
 
 Video stores about the 2.2th root of light.
 """

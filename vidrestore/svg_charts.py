@@ -1,4 +1,4 @@
-"""Draw curves as SVG: charts by frame for the HTML page, and whole files of several plots."""
+"""Draw curves as SVG: charts by frame for HTML pages, and files with several plots."""
 
 from __future__ import annotations
 

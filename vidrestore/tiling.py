@@ -37,8 +37,8 @@ def padded(frames: Tensor, multiple: int, least: int = 1) -> Tensor:
 
 
 def even_side(length: int, most: int, overlap: int, multiple: int) -> int:
-    """Return the side of the smallest tiles, a multiple of `multiple`, of which no more are needed than of
-    `most` pixels.
+    """Return the smallest side of tiles, a multiple of `multiple`, with the same number of tiles as for a
+    side of `most`.
 
     `length` and `most` must be multiples of `multiple`. Raises ValueError unless overlap is in [0, most).
     """

@@ -1,4 +1,4 @@
-"""Progress and cancellation of worker threads.
+"""Progress and cancellation of worker threads: a flag and a meter for each thread.
 
 `pipeline.chain` passes the flag and the meter of a thread on to those that it starts. Loops over frames,
 tiles and patches iterate over `steps` or call `check_stop`, which cost about a microsecond. In a thread

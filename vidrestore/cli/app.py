@@ -51,7 +51,7 @@ _NO_MEMORY = (
     "without setting an exception",
 )
 
-OTHER_NAMES = dict.fromkeys(("upscale", "enlarge", "superres", "super-resolution"), "sr")  # of commands
+OTHER_NAMES = dict.fromkeys(("upscale", "enlarge", "superres", "super-resolution"), "sr")  # other names
 
 app = typer.Typer(
     cls=LegibleGroup,
@@ -63,7 +63,7 @@ app = typer.Typer(
       vidrestore denoise --help-all             all options, in panels
     """,
     no_args_is_help=True,
-    pretty_exceptions_enable=False,  # bugs show Python's own traceback
+    pretty_exceptions_enable=False,  # a bug shows Python's traceback
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 PANELS: dict[str, list[Callable[..., None]]] = {

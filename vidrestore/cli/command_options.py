@@ -1,4 +1,4 @@
-"""Make commands whose options are the fields of options classes, which declare them once.
+"""Make the options of commands from the fields of options classes (`vidrestore.options`).
 
 @with_options(of_task("denoise"))
 def denoise(options: RestoreOptions, run: RunOptions) -> None: ...

@@ -24,7 +24,7 @@ from vidrestore.events import DAMAGED_SOURCE, Event, Failed, Listener, Progresse
 
 # exit codes
 FAILED = 1  # all of several inputs; a single one ends with the code of its own error
-SOME_FAILED = 3  # of several inputs
+SOME_FAILED = 3  # some of several inputs failed
 INTERRUPTED = 130
 
 

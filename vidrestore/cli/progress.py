@@ -188,7 +188,7 @@ class BarListener:
         name, text = escaped(os.path.basename(event.source)), progress_of(event)
         begin = f"{numbered(event)}{stage_of(event)} "
         if len(begin + name + text) > room:
-            text = position_of(event)  # memory leaves first, then the name of the stage
+            text = position_of(event)  # if narrow, drop memory first, then the stage
         if len(begin + name[:SHORT_NAME] + text) > room:
             begin = numbered(event)
         stage = (begin + shortened(name, room - len(begin + text))).rstrip()

@@ -1,4 +1,4 @@
-"""The only module that prints, and that names options as the command line spells them.
+"""Print on the terminal; no other module does. Options are named as the command line spells them.
 
 Titles and file names may contain anything; they are escaped to a line of plain text. The library names an
 option by its keyword between backquotes: `overwrite`, or with a value `tile=64`; `as_options` turns these
@@ -21,7 +21,7 @@ from vidrestore.events import Event, Failed, Warned
 if TYPE_CHECKING:
     from rich.console import Console
 
-# Legible on light and on dark terminals: rich's and Typer's own yellow, cyan, green and near black are not.
+# Legible on light and on dark terminals, unlike rich's and Typer's yellow, cyan, green and near black.
 BAR_STYLES = {
     "bar.back": "grey50",
     "bar.finished": "rgb(95,135,0)",
@@ -44,7 +44,7 @@ HELP_STYLES = {
 }
 
 # C0 and C1 control characters, line and paragraph separators, changes of text direction, and surrogates,
-# which stand for bytes of file names that are not UTF-8.
+# which represent bytes of file names that are not UTF-8.
 _NOT_PLAIN = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 
 

@@ -1,4 +1,4 @@
-"""`vidrestore train`: its options, and its progress as a bar on a terminal, plain lines elsewhere."""
+"""`vidrestore train`; progress is a bar on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 

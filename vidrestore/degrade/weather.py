@@ -131,9 +131,9 @@ def _painted(frames: int, canvas: Canvas, draw: Counters, chosen: Tensor) -> Ite
             along, there = draw.log_uniform(CROSSING), crossing
             density = draw.log_uniform(CROSSING_COUNT)
         if (there := there & chosen).any():
-            swarm = Particles.drawn(part, canvas, density * there, step, 0 * step, down, 0.05)
+            particles = Particles.drawn(part, canvas, density * there, step, 0 * step, down, 0.05)
             line = line_spectrum(along, taper * along, down, canvas)
-            yield swarm.traces(frames, canvas, peak), line * gaussian_spectrum(sigma, canvas)
+            yield particles.traces(frames, canvas, peak), line * gaussian_spectrum(sigma, canvas)
 
 
 def _streaks(frames: int, canvas: Canvas, draw: Counters, chosen: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
@@ -151,23 +151,23 @@ def _streaks(frames: int, canvas: Canvas, draw: Counters, chosen: Tensor) -> Ite
         length = 60 * near * exposure * draw.uniform(0.5, 1)
         thin, bright = near * draw.uniform(0.6, 1.2), strength * draw.uniform(0.5, 1.5)
         if (there := number < layers).any():
-            swarm = Particles.drawn(part, canvas, density * there, 120 * near, length, down, 0.05)
-            yield swarm.traces(frames, canvas, bright), gaussian_spectrum(thin.clamp(min=0.35), canvas)
+            particles = Particles.drawn(part, canvas, density * there, 120 * near, length, down, 0.05)
+            yield particles.traces(frames, canvas, bright), gaussian_spectrum(thin.clamp(min=0.35), canvas)
     length, part = draw.log_uniform(FINE_LENGTH), draw.branch()
     density = draw.log_uniform(FINE_COUNT).minimum(0.25 / length)
     step, bright = draw.uniform(1, 4) * length, draw.log_uniform((0.05, 0.5))
     sigma = draw.uniform(0.35, 0.8)
     if fine.any():
-        swarm = Particles.drawn(part, canvas, density * fine, step, length, down, 0.05)
-        yield swarm.traces(frames, canvas, bright), gaussian_spectrum(sigma, canvas)
+        particles = Particles.drawn(part, canvas, density * fine, step, length, down, 0.05)
+        yield particles.traces(frames, canvas, bright), gaussian_spectrum(sigma, canvas)
     sigma, part = draw.log_uniform(THICK), draw.branch()
     length = sigma * draw.uniform(4, 14) * exposure.sqrt()
     density = draw.log_uniform(THICK_COUNT)
     bright = (strength * draw.uniform(0.5, 1.5) + 0.08).clamp(max=0.6)
     if thick.any():
         step = torch.full_like(length, 200.0)
-        swarm = Particles.drawn(part, canvas, density * thick, step, length, down, 0.08)
-        yield swarm.traces(frames, canvas, bright), gaussian_spectrum(sigma, canvas)
+        particles = Particles.drawn(part, canvas, density * thick, step, length, down, 0.08)
+        yield particles.traces(frames, canvas, bright), gaussian_spectrum(sigma, canvas)
 
 
 def _drop_light(clips: Tensor, in_light: Tensor, draw: Counters) -> Tensor:
@@ -217,8 +217,8 @@ def _flakes(frames: int, canvas: Canvas, draw: Counters) -> Iterator[tuple[Tenso
         passed = (streak / (2 * radius + 1)).clamp(min=1)
         shape = _flake(radius, draw)
         if there.any():
-            swarm = Particles.drawn(part, canvas, density * there, fall, streak, down, 0.25)
-            yield swarm.traces(frames, canvas, opacity / passed), shape_spectrum(shape, canvas)
+            particles = Particles.drawn(part, canvas, density * there, fall, streak, down, 0.25)
+            yield particles.traces(frames, canvas, opacity / passed), shape_spectrum(shape, canvas)
 
 
 def _flake(radius: Tensor, draw: Counters) -> Tensor:

@@ -1,8 +1,8 @@
 """Write files atomically: under a hidden name in the same folder, then renamed.
 
 The hidden name is random, so that no other user can put a link there first and two processes that write the
-same file don't write into each other's. It names its process (`files.locks`), so that others see if that has
-died.
+same file don't write into each other's. It contains the process (`files.locks`), so that others can check if
+that has died.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from vidrestore.files.locks import LEASE, is_alive, is_own, machine, probe, this
 from vidrestore.files.regular import UnexpectedFileError, create_new, open_regular, write_problem
 
 LONGEST_NAME = 255  # bytes, on every file system in use
-HEAD = 1 << 12  # bytes of a file, in which it says what made it
+HEAD = 1 << 12  # first bytes of a file, which hold its generator
 # seconds without a write after which a partial file of another machine counts as left behind
 ABANDONED = 20 * LEASE
 # On Windows ":" leads to a hidden stream of another file, a device's name with any suffix to the device, and

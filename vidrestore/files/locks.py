@@ -1,12 +1,11 @@
-"""Claims on jobs and on parts of them: one process at a time, on this machine or on others that share
-the folder.
+"""Lock jobs and parts of them: one process at a time, on this machine or on others that share the folder.
 
 A claim is a file NAME.GENERATION.claim with the name of its owner, created in one step in which only one
 process can succeed. The owner touches it every `BEAT` seconds. The claim of a dead process is taken over by
 creating the file of the next generation, in which again only one can succeed. Locks of the file system are
 not needed: network shares may lack them.
 
-On the owner's machine the system knows whether it runs. Elsewhere it counts as dead after `LEASE` seconds
+On the owner's machine the system reports if it runs. Elsewhere it counts as dead after `LEASE` seconds
 without a touch. Machines are distinguished by their boot, not by host names, which may be equal. Their clocks
 are never compared: a process that waits for a claim remembers when it last saw it change, by its own
 monotonic clock; one that can't wait uses the clock of the file system.
@@ -155,7 +154,7 @@ class Claims:
                 self.release(name)
 
     def release(self, name: str) -> None:
-        """Give up a claim. One that was taken over while this process slept belongs to its successor."""
+        """Release a claim, unless another process took it over while this one slept."""
         path = self._held.pop(name, None)
         if path is not None and _owner(path) == this_process():
             _remove(path)
@@ -215,7 +214,7 @@ class Claims:
 
 
 def _owner(path: Path) -> dict[str, Any]:
-    """Return the owner that a claim names; {} if it is not written yet, or the claim is gone.
+    """Return the owner of a claim; {} if it is not written yet, or the claim is gone.
 
     Raises MediaError for anything but a regular file.
     """
@@ -253,7 +252,7 @@ def machine() -> str:
 
 
 def is_alive(owner: dict[str, Any]) -> bool | None:
-    """Return True if the process that a claim names runs; None if it is elsewhere or can't be asked."""
+    """Return True if the owner of a claim runs; None if it is on another machine or can't be queried."""
     if owner.get("machine") != machine() or sys.platform == "win32":  # where signal 0 is Ctrl-C
         return None
     try:

@@ -1,6 +1,4 @@
-"""The folders in which one user's cache and configuration lie: those of the XDG variables, else the
-system's own.
-"""
+"""Find the folders of a user's cache and configuration: by the XDG variables, else the system's own."""
 
 from __future__ import annotations
 
@@ -13,7 +11,7 @@ _MACOS = {"cache": "Caches", "config": "Application Support"}
 
 
 def user_folder(kind: Literal["cache", "config"]) -> Path:
-    """Return the folder of a kind of the user's files; it need not exist."""
+    """Return the user's folder for a kind of files; it may be missing."""
     if given := os.environ.get(f"XDG_{kind.upper()}_HOME"):
         return Path(given) / "vidrestore"
     if sys.platform == "darwin":

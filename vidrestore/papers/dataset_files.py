@@ -1,4 +1,4 @@
-"""The files of a dataset, as pairs of pictures or clips of frames, and how they are read."""
+"""Read the files of a dataset: pairs of pictures, or clips of frames."""
 
 from __future__ import annotations
 

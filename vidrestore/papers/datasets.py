@@ -1,4 +1,4 @@
-"""The papers' datasets: where the files of each are expected, and the search for them in a folder.
+"""Find the papers' datasets in a folder, by the layout that each is released in.
 
 `datasets.toml` has a table for each. In the path of a folder "*" is any text, and upper and lower case are
 the same: releases have `GT` and `gt`, `Train` and `train`.

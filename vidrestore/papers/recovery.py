@@ -1,6 +1,5 @@
-"""The shared parts of the baselines of DUST, which recover groups of patches from measurements, and
-Algorithm 1 of its paper: the iterative sparse recovery that DUST unfolds, a slow reference for tests and
-tables.
+"""The base of DUST's baselines, which recover groups of patches from measurements, and Algorithm 1 of its
+paper: the iterative sparse recovery that DUST unfolds, a slow reference for tests and tables.
 
 Two misprints of Algorithm 1 are corrected: line 3 uses the codes of iteration k - 1, and line 6 thresholds by
 lambda1 / c, as in the derivation (Eq. 3).

@@ -1,5 +1,5 @@
-"""The tables of the papers (systems, test sets, published metrics, settings of the protocol), and the systems
-of a table that are on this machine.
+"""Read the tables of the papers (systems, test sets, published metrics, settings of the protocol), and find
+their systems on this machine.
 
 A cell of a TOML file in `tables` is "37.95/0.9766", PSNR and SSIM; "-" if the paper has none; "*" if training
 diverged, also after a value that took much tuning; "†" if the output diverged.

@@ -244,7 +244,7 @@ class ReweightedRnn(L1L1Rnn):
     def __init__(self, config: UnfoldingConfig) -> None:
         super().__init__(config)
         self.mixing = nn.Parameter(torch.eye(config.atoms))  # Z (K, K)
-        self.log_weights = nn.Parameter(torch.zeros(config.atoms))  # of g (K,)
+        self.log_weights = nn.Parameter(torch.zeros(config.atoms))  # log g (K,)
 
     def at(self, sigma: float | Tensor, dtype: torch.dtype, linear: type[Linear]) -> Recurrence:
         """See `RecoverySystem.at`."""

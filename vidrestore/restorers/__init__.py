@@ -1,1 +1,1 @@
-"""Restorers: one file per family, and the small protocol that they share."""
+"""Restorers: one file per kind of networks, and the protocol that they share (`base`)."""

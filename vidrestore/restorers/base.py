@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 class Facts:
     """Facts about a restorer that a pipeline needs to feed it."""
 
-    name: str  # of the weights
+    name: str  # name of the weights
     weights: str = ""  # their checksum; empty if there are no weights
     device: str = "cpu"
     clip: int = 1  # frames per clip; `clip_length` may ask for fewer
     overlap: int = 0  # frames that neighbouring clips share
     radius: int = 0  # neighbouring frames that a restored frame depends on, either side; 0: single images
-    cached: bool = False  # what it computes of frames that clips share is kept for the next clip
+    cached: bool = False  # results for frames that clips share are cached for the next clip
     scale: int = 1  # size of the output over that of the source
     needs_sigma: bool = False  # noise must be given or measured
     parallel: int = 0  # clips restored at once, one per thread; 0: as many as cores and memory allow
@@ -39,10 +39,10 @@ class Facts:
 
 
 class Sample(NamedTuple):
-    """A call of the network alone, as a restoration makes it again and again."""
+    """A typical call of the network alone, to measure its speed."""
 
     work: Callable[[], object]
-    operations: float  # of its products; a multiply and an add are two
+    operations: float  # operations of its products; a multiply and an add are two
     numbers: str  # their format: "fp32" or "bf16"
 
 
@@ -54,7 +54,7 @@ class PictureForm(NamedTuple):
     tasks: tuple[str, ...] = ()  # among which the second input chooses; empty: no second input
     pixel_memory: int = 0  # bytes per pixel at the peak; 0: unknown
     scale: int = 1  # size of the output over that of the input
-    haze: bool = False  # it finds the haze in pictures and takes it off (`models.scattering`)
+    haze: bool = False  # it estimates haze and removes it (`models.scattering`)
 
     @classmethod
     def of(cls, network: object) -> PictureForm:
@@ -81,7 +81,7 @@ class AnyRestorer(Protocol):
         ...
 
     def halve_batch(self) -> bool:
-        """Compute half as much at once from now on, since memory ran out; return False at the least."""
+        """Halve the batch after memory ran out; return False if it is already the smallest."""
         ...
 
 

@@ -1,9 +1,9 @@
-"""Remove haze: networks find it in a small picture, and the change that they make there is applied to the
-frame's own pixels, as much of it as in the frames beside.
+"""Remove haze: networks find it in a small picture, and their change is applied to the full frame, smoothed
+over neighbouring frames.
 
-By default there are two: one finds the depth of the haze and takes off what is sure, the other was trained on
-thick fog. Where the scene has next to no haze, nothing changes; then the first decides, and in thick haze the
-mean of both, for luma alone: the colours there are those of the source, since both invent some.
+There are two by default: one estimates the depth of the haze and removes only that, the other was trained on
+thick fog. In a scene with almost no haze nothing changes; in more haze the first decides, and in thick haze
+the mean of both, for luma alone: colours are then those of the source, since both networks invent some.
 
 The amount of haze is seen in a whole scene, not in a corner of it, and haze changes little from pixel to
 pixel. So a small picture suffices, and takes a fraction of the time. Its change, a gain and an offset for
@@ -37,11 +37,12 @@ T = TypeVar("T")
 COARSE_LINES = "coarse_lines"  # lines of the small picture
 MOST_LINES = 1 << 15
 LEAST_RATIO = 1.5  # a frame whose shorter side is below this times the lines is restored itself
-GUIDE_RADIUS = 2  # of the windows of a change, in pixels of the small picture
+GUIDE_RADIUS = 2  # radius of the windows of a change, in pixels of the small picture
 FLAT = 1e-5  # added to the variance in a window, so that the gain of flat windows is near 1
 
-# Mean optical depths of a scene between which ever more of its haze is removed, and between which thick haze
-# is ever more removed as such. Clear frames and photographs have up to 0.05, hazy photographs 0.04 to 0.65.
+# Mean optical depths of a scene between which the share of its haze that is removed grows, and between which
+# the share of the second network grows. Clear frames and photographs have up to 0.05, hazy photographs 0.04
+# to 0.65.
 HAZE, THICK = (0.04, 0.2), (0.2, 0.4)
 LUMA = (0.299, 0.587, 0.114)
 BRIGHTEST = 8.0  # gain of luma
@@ -51,7 +52,7 @@ BLACK = 1e-3  # channel means are taken to be brighter
 
 AREA = 16  # side in pixels of areas, whose mean change isn't detail
 
-FACTOR = -7046029254386353131  # of keys: odd, of 64 bits
+FACTOR = -7046029254386353131  # factor of keys: odd, of 64 bits
 
 
 def coarse_lines(parameters: Mapping[str, Any], name: str) -> int | None:
@@ -112,8 +113,8 @@ def _means(maps: Tensor) -> Tensor:
 
 
 class HazeNetworks(nn.Module):
-    """The two networks of the default: map pictures (B, 3, H, W) to (B, 7, H, W), what the first makes of
-    them, its optical depth, and what the second makes of them.
+    """The two default networks: map pictures (B, 3, H, W) to (B, 7, H, W), the output of the first, its
+    optical depth, and the output of the second.
     """
 
     def __init__(self, first: MBTaylorFormer, thick: nn.Module) -> None:
@@ -227,7 +228,7 @@ class ResultCache(Generic[T]):
                     results[at].set_exception(error)
         try:
             return [result.result() for result in results]
-        except Stopped:  # a thread that others don't wait for
+        except Stopped:  # not in a block that others wait for
             check_stop()
         return self.get(keys, compute)
 

@@ -1,4 +1,4 @@
-"""Denoise planes: the recipe of the three qualities of the task `denoise`.
+"""Denoise planes: the presets of the qualities fast, default and best of the task `denoise`.
 
 1. DUST restores groups of patches that follow the motion, which makes the first estimate of every plane.
 2. The spectrum of measured noise is found, which can show that white noise is weaker than was measured.
@@ -36,9 +36,9 @@ SAMPLE_SIGMA = 20.0  # for measuring the speed of the network alone
 # Of a GPU: those of a clip of 1080p on an H100; each group is 20 rows of a matrix product.
 GROUPS_PER_PROCESSOR = 64.0
 LEVELS_KEPT = 8  # networks prepared for one sigma: enough for the planes of a few scenes
-TRACKS_PER_PROCESSOR = 64.0  # of a GPU
+TRACKS_PER_PROCESSOR = 64.0  # tracks filtered at once per processor of a GPU
 PATCHES = 80  # in a group, about
-GROUP_COPIES = 8  # of a group of similar patches in memory, temporary ones included
+GROUP_COPIES = 8  # copies of a group of similar patches in memory, temporary ones included
 LEAST_SAMPLES = 3  # patches of a group in each of GROUP frames, as many in all in short clips
 OVERLAPPING = 1.5  # patches more, as a share, of single frames
 
@@ -172,8 +172,8 @@ class DenoiseRestorer:
     ) -> Tensor:
         """Return the last of `passes` estimates by non-local Bayes, each from some of the groups (G, S, T).
 
-        A group has more patches of each frame in short clips, and still more where the noise of patches that
-        overlap can't be averaged along time.
+        A group has more patches of each frame in short clips, and still more in single frames, where noise
+        can't be averaged along time.
         """
         frames, count = len(plane), self.preset.grids
         samples = max(LEAST_SAMPLES, round(LEAST_SAMPLES * (1 + OVERLAPPING / frames) * GROUP / frames))
@@ -214,7 +214,7 @@ class DenoiseRestorer:
             return cast("LevelDust | FastDust", self._levels(sigma, dtype, PackedLinear))
 
 
-SHIFTS = ((0, 0), (1, 1), (0, 1), (1, 0))  # of up to four grids, in half strides down and right
+SHIFTS = ((0, 0), (1, 1), (0, 1), (1, 0))  # shifts of up to four grids, in half strides down and right
 
 
 class ClipPositions:

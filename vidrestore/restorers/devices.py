@@ -21,7 +21,7 @@ _END = object()
 CPU_MEMORY = 3 << 30
 EXPECTED = "expected auto, cpu, cuda, cuda:N or mps"
 FIRST_BF16 = (8, 0)  # compute capability: Ampere
-GPU_SHARE = 0.7  # of what is free
+GPU_SHARE = 0.7  # share of the free memory
 MOST_TILES = 64  # at once
 # Pixels of tiles or pictures for each processor of a GPU: 54 million on an H100, 26 frames of 1080p, so that
 # these take no more launches than small frames. Small GPUs take as many as their memory holds.
@@ -100,7 +100,7 @@ def half_type(precision: str, device: torch.device) -> torch.dtype | None:
 
 
 class _AllBits:
-    """cuDNN's switch for TF32, one for all threads: off while any of them needs all bits, then as it was."""
+    """cuDNN's switch for TF32, one for all threads: off while any of them needs fp32, then restored."""
 
     def __init__(self) -> None:
         self._lock, self._users, self._before = Lock(), 0, True
@@ -122,7 +122,7 @@ _ALL_BITS = _AllBits()
 
 
 def all_bits(device: torch.device, half: torch.dtype | None) -> AbstractContextManager[None]:
-    """In the block convolutions in fp32 keep all bits of it, unless `half` precision is computed in.
+    """Compute convolutions of the block in full fp32, unless they are in `half` precision.
 
     By default cuDNN multiplies 10 of the 23 bits (TF32); matrix products keep all of them anyway. The
     switch is the process's, so nothing is yielded in the block: `in_all_bits` is for generators.
@@ -141,7 +141,7 @@ def in_all_bits(made: Iterator[T], device: torch.device, half: torch.dtype | Non
 
 
 def batch_for(device: torch.device, usual: int, each: int, per_processor: float) -> int:
-    """Return how many things to compute at once: `usual` on a CPU, whose caches are small.
+    """Return the batch size: `usual` on a CPU, whose caches are small.
 
     On a GPU as many as keep its processors busy, `per_processor` of them on each, if memory holds them: each
     takes `each` bytes.
@@ -166,6 +166,6 @@ def memory_for(device: torch.device) -> int:
         free = torch.mps.recommended_max_memory() - torch.mps.current_allocated_memory()
     else:
         free, _ = torch.cuda.mem_get_info(device)
-        # what torch keeps for later counts as used there, but is free for what comes
+        # memory that torch caches counts as used, but is available
         free += torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
     return int(GPU_SHARE * free)

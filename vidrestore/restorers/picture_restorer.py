@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from vidrestore.options import RestoreOptions
 
 T = TypeVar("T")
-FAMILY = "mb-taylorformer"  # of the default weights
+FAMILY = "mb-taylorformer"  # family of the default weights
 THICK_HAZE = "mb-taylorformer-t-dehaze"  # joined by default with the network that finds haze
 DEFAULTS = IMAGE_NETWORKS | {"denoise": "mb-taylorformer-h-denoise"}  # for camera noise
 OVERLAP = 32  # default of pixels that tiles share
@@ -58,8 +58,8 @@ OVERLAP = 32  # default of pixels that tiles share
 # Without smoothing no frame is restored twice, and on a CPU clips are as short as possible, because an
 # interrupted run loses the clips in progress. On a GPU each clip gives GPU_CLIP frames, restored together.
 CLIP, GPU_CLIP = 12, 24
-ESTIMATES = 48  # of haze, kept for neighbouring clips
-MAPS = 8  # of the widest convolution, at the peak of a network that doesn't state its memory
+ESTIMATES = 48  # estimates of haze that are cached for neighbouring clips
+MAPS = 8  # maps of the widest convolution, at the peak of a network that doesn't state its memory
 STRIPS = 48 << 20  # bytes of the maps that are processed in strips, for pictures of any size
 
 
@@ -74,14 +74,14 @@ class PreparedClip(NamedTuple):
     # Pictures at once. One on a CPU; on a GPU, where small operations take as long as large ones, as many as
     # keep it busy.
     together: int
-    keys: list[int]  # of the source's pictures, if haze is estimated
+    keys: list[int]  # keys of the source's pictures, if haze is estimated
 
 
 class TiledNetwork:
     """A network that maps RGB pictures to pictures, on whole ones if memory allows, else on tiles.
 
-    A network may see a whole tile, and a frame in tiles then comes out a little worse, so tiles are used only
-    if memory is short or the user sets their size. Raises OptionError for tiles that the network can't take.
+    Attention is limited to a tile, which costs a little quality, so tiles are used only if memory is short or
+    the user sets their size. Raises OptionError for tiles that the network can't take.
     """
 
     def __init__(self, model: Model, task: str, options: RestoreOptions, device: torch.device) -> None:
@@ -334,11 +334,11 @@ desnower = partial(PictureRestorer, "desnow")
 deblurrer = partial(PictureRestorer, "deblur")
 
 
-# Less flicker of networks that restore single pictures: each restored frame is mixed with its neighbours by a
-# bilateral filter along time. Flicker changes an area by a few grey levels, motion by more. So a neighbour's
-# pixel has the weight exp(-(d / SPREAD)^2 / 2), where d is the mean absolute difference of the two frames
-# over all channels and a box around the pixel. Areas that move are hardly changed: they leave no ghosts, and
-# motion need not be estimated.
+# Reduce the flicker of networks that restore single pictures: each restored frame is mixed with its
+# neighbours by a bilateral filter along time. Flicker changes an area by a few grey levels, motion by more.
+# So a neighbour's pixel has the weight exp(-(d / SPREAD)^2 / 2), where d is the mean absolute difference of
+# the two frames over all channels and a box around the pixel. Areas that move are hardly changed: they leave
+# no ghosts, and motion need not be estimated.
 STEADY_RADIUS = 1  # frames on either side
 SPREAD = 4 / 255  # mean difference, for samples in [0, 1]
 BOX = 9  # side of the box in pixels

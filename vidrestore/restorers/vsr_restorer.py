@@ -51,7 +51,7 @@ class VsrRestorer:
 
     Released networks take tiles of 64 pixels that share 32, of which the centres are kept: that is part of
     the network. Recurrent ones take whole frames, or blended tiles if memory is short or the user sets their
-    size; they see some frames before and behind those that they restore.
+    size; they also take some frames before and after those that they restore.
     Raises CheckpointError for other weights, OptionError for tiles that the network can't take.
     """
 
@@ -96,7 +96,7 @@ class VsrRestorer:
     @property
     def _pixel_memory(self) -> int:
         """Bytes per pixel of the input that a network takes at its peak: a recurrent one for the states of a
-        clip, in bfloat16 or float32, and for what it holds while it makes one of them.
+        clip, in bfloat16 or float32, and for temporary maps.
 
         Measured at 320x180: 4.4 kB for 14 frames in bfloat16, 7.5 in float32; this gives 5.4 and 7.7.
         """
@@ -172,8 +172,8 @@ class VsrRestorer:
         return min(self.most_tiles, tiles_for(self.device, tile, self._pixel_memory + together))
 
     def _frames_at_once(self, pixels: int) -> int:
-        """Return for how many frames, of so many pixels, a recurrent network computes together what needs no
-        neighbours: one on a CPU, on a GPU what memory holds.
+        """Return the number of frames of a size for which a recurrent network computes results without
+        neighbours together: one on a CPU, on a GPU as memory allows.
         """
         if self.device.type == "cpu":
             return 1

@@ -1,4 +1,4 @@
-"""One video, many processes: on several devices of a machine, on machines that share a folder, on a Ray
+"""Restore one video in several processes: on several devices, on machines that share a folder, on a Ray
 cluster.
 
 All of them are shards: they claim segments of the same job (`jobs.segmented`), so the output is the one that

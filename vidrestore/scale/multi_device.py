@@ -1,8 +1,8 @@
-"""One video on several devices: this process plans and joins, and helpers restore segments of the job as
-shards do (`scale.shards`).
+"""Restore one video on several devices: this process plans and joins, and helpers restore segments of the job
+as shards do (`scale.shards`).
 
 Helpers are a process for each device of this machine but the first, on which this process restores, or the
-actors of a cluster (`scale.ray_actors`). What one that died had claimed is restored by the others.
+actors of a cluster (`scale.ray_actors`). The segments of a helper that died are restored by the others.
 """
 
 from __future__ import annotations
@@ -80,14 +80,14 @@ class Helper:
 class Helpers(Protocol):
     """Processes that help with one video after the other."""
 
-    count: int  # of all shards, with this process if it `restores_here`
+    count: int  # all shards, with this process if it `restores_here`
     restores_here: bool
 
     def start(self, request: Request, segments: int) -> None:
-        """Have helpers restore what is missing of a video (`Helper.restore`): so many segments."""
+        """Let helpers restore the missing segments of a video (`Helper.restore`)."""
 
     def ended(self, seconds: float = 0.0) -> Iterator[Outcome]:
-        """Yield how helpers have ended their work since, after at most so many seconds."""
+        """Yield the results of helpers that have ended since, after at most so many seconds."""
 
     def are_at_work(self) -> bool:
         """Return True if some have not ended their work."""
@@ -204,7 +204,7 @@ class DeviceProcesses:
                 self.running[number] = process, ours
             change = partial(replace, device=self.devices[number], threads=threads)
             self._busy.add(number)
-            with suppress(OSError):  # it is dead, which `ended` finds
+            with suppress(OSError):  # it is dead, which `ended` reports
                 self.running[number][1].send(request.with_options(change))
 
     def ended(self, seconds: float = 0.0) -> Iterator[Outcome]:

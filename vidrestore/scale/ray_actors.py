@@ -39,7 +39,7 @@ class RayActors:
         self.count = gpus or all_cpus // self.cpus
         self._resources = {"num_gpus": 1, "num_cpus": 1} if gpus else {"num_cpus": self.cpus}
         self._actors: list[Any] = []
-        self._runs: dict[Any, Any] = {}  # what is awaited, and from which actor
+        self._runs: dict[Any, Any] = {}  # pending results and their actors
 
     def start(self, request: Request, segments: int) -> None:
         for number in range(len(self._actors), min(self.count, segments)):
@@ -85,12 +85,12 @@ class RayActors:
 
 
 def _absolute(path: str | None) -> str | None:
-    """Return an existing path as actors need it; anything else as it is."""
+    """Return an existing path as an absolute one; anything else unchanged."""
     return os.path.abspath(path) if path is not None and os.path.exists(path) else path
 
 
 def listen_on_loopback() -> None:
-    """Have a cluster that Ray starts here listen on the loopback interface only, as its ports run any code.
+    """Let a cluster that Ray starts here listen on the loopback interface only, as its ports run any code.
     Ray has no other setting for it (2.60), and reads this one when it is imported.
     """
     os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")

@@ -56,12 +56,12 @@ class Shard:
             )
 
     def run_length(self, missing: int) -> int:
-        """Return how many segments in a row to take when so many are missing."""
+        """Return the length of a run of segments to claim, by the number that is missing."""
         return min(LONGEST_RUN, 1 + missing // (SHARE * self.count))
 
     def ordered(self, missing: list[Segment], total: int) -> list[Segment]:
-        """Return the missing ones of `total` segments in the order in which to look at them: each shard
-        begins somewhere else.
+        """Return the missing ones of `total` segments in the order of this shard; each shard begins
+        elsewhere.
         """
         home = (self.number - 1) * total // self.count
         return sorted(missing, key=lambda each: each.number < home)
@@ -327,7 +327,7 @@ class _Sharded:
         else:
             with self.claims.taken("join") as free:
                 if free and not is_named(self.job.request, self.folder) and not work.missing():
-                    remove_partials(self.folder.output, alone=True)  # of one that died here
+                    remove_partials(self.folder.output, alone=True)  # left by a process that died here
                     work.reused = len(self.job.plan.timeline.pts) - self.tally[self.job.request.source]
                     self.joined = join(work, self.began)
         return free

@@ -1,5 +1,5 @@
-"""Measurements of a video in one `.safetensors` file: written frame by frame, read clip by clip, with all
-that makes it a video again.
+"""Write and read measurements of a video in one `.safetensors` file, with all that is needed to recover the
+video.
 
 Three tensors, in this order, so that a video of unknown length can be written in one pass (the header of
 fixed size comes first and is filled in last):
@@ -57,7 +57,7 @@ from vidrestore.media.probe import MOST_PIXELS
 FORMAT, VERSION = "vidrestore measurements", "1"
 SUFFIX = ".safetensors"
 _MOST_FRAMES = 10**12  # room in the header for any number of frames below
-_MOST_TICKS, _MOST_SECONDS = 1 << 62, 1 << 33  # of times; the seconds are 270 years
+_MOST_TICKS, _MOST_SECONDS = 1 << 62, 1 << 33  # most ticks and seconds (270 years) of times
 _TYPES: dict[str, np.dtype[Any]] = {"F16": np.dtype("<f2"), "F32": np.dtype("<f4"), "I64": np.dtype("<i8")}
 # Fraction itself takes 1e999999999, too, and works on it for days
 _FRACTION = re.compile(r"[0-9]{1,19}(/[1-9][0-9]{0,18})?")

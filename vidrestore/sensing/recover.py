@@ -1,4 +1,4 @@
-"""Make a video again from the measurements that `sense` took of it, and from nothing else."""
+"""Recover a video from the measurements of `sense` alone."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from vidrestore.working import available_cores
 # rate: what comes back from more measurements is so close to the source that bf16's 8 bits would begin to
 # show
 BF16_BELOW = 0.35
-ATOMS_PER_PIXEL = 4  # of dictionaries, about
+ATOMS_PER_PIXEL = 4  # approximate number of atoms per pixel of dictionaries
 
 
 def recover(
@@ -155,7 +155,7 @@ def _clips(reader: MeasurementReader) -> Iterator[tuple[Tensor, list[tuple[int, 
 
 
 class Recoverer:
-    """Makes frames from measurements with the network's fast form, which is worked out once."""
+    """Recovers frames from measurements by the network's fast form, which is prepared once."""
 
     def __init__(self, measured: Measured, network: GroupNetwork, precision: str) -> None:
         self.measured = measured

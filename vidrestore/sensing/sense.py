@@ -1,12 +1,12 @@
-"""Compressed sensing of video: `sense` keeps a few measurements of every patch, `recover` makes the video
-again from those alone.
+"""Measure a video by compressed sensing: a few measurements per patch, from which `recover` reconstructs the
+video.
 
 As in the DUST paper (Section IV): patches lie side by side, each is multiplied by the network's own sensing
 matrix, and a patch is recovered together with those at the same place in the other frames of a clip of 20.
 Clips don't overlap; the last one reaches back to full length, and gives only the frames that no other has.
 
 Measured on real clips at a rate of 0.2: 16-bit measurements cost less than 0.001 dB; bf16 in the network up
-to 0.01 dB at 34 dB; frames at the edges of a clip are within 0.02 dB of what they are in the middle of one.
+to 0.01 dB at 34 dB; frames at the ends of a clip are within 0.02 dB of those in its middle.
 """
 
 from __future__ import annotations
@@ -165,7 +165,7 @@ class Sensor:
 
     @property
     def largest(self) -> float:
-        """Upper bound of a measurement with noise within 10 sigma; infinite for floating-point samples."""
+        """Upper bound of a measurement with noise of up to 10 sigma; infinite for floating-point samples."""
         if self.pixels.depth == 32:
             return float("inf")
         whole = torch.eye(self.network.config.patch**2, device=self.device)

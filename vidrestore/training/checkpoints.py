@@ -70,7 +70,7 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
         if state["best"] is not None:
             check_types(state["best"], _BEST)
         json.dumps(state["identity"])  # a tensor in it can't be compared
-    except Exception as error:  # a damaged pickle may raise anything
+    except Exception as error:  # a damaged pickle may raise any exception
         raise CheckpointError(f"{path}: can't be read as a checkpoint; remove it to start again") from error
     return state
 

@@ -50,7 +50,7 @@ def read(path: Path) -> Model:
     tensors = {name.removeprefix("module."): tensor for name, tensor in read_tensors(path).items()}
     try:
         described = spandrel.ModelLoader().load_from_state_dict(tensors)
-    except Exception as error:  # the code of another package may raise anything
+    except Exception as error:  # the code of another package may raise any exception
         reason = (str(error) or type(error).__name__).splitlines()[0]
         raise CheckpointError(f"{path}: not a network that spandrel knows ({reason:.200})") from error
     channels = described.input_channels, described.output_channels

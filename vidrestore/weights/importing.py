@@ -118,7 +118,7 @@ def _unpickle(source: Path) -> Any:
         return torch.load(source, map_location="cpu", weights_only=True)
     except OSError as error:
         raise CheckpointError(f"{source}: can't be read ({error.strerror or error})") from error
-    except Exception as error:  # a damaged pickle may raise anything
+    except Exception as error:  # a damaged pickle may raise any exception
         # Torch's own message isn't passed on: it advises to load the file unsafely.
         raise CheckpointError(
             f"{source}: not a checkpoint that can be read safely: damaged, compressed, no checkpoint, or "

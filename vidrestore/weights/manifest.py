@@ -1,4 +1,4 @@
-"""The list of weights: `weights/manifest.json`, read and checked in full before any entry is believed.
+"""The list of weights, `weights/manifest.json`, which is checked in full before an entry is used.
 
     {"version": 1, "weights": [{
       "name": "dust-denoise", "family": "dust", "config": {...}, "task": "denoise", "parameters": {"sigma":

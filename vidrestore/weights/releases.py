@@ -20,7 +20,7 @@ from vidrestore.models.spynet import MEAN, STD, SpynetConfig
 from vidrestore.models.vsr_transformer import SIDE, VsrConfig, frequencies
 from vidrestore.weights.importing import Adopted
 
-# Theirs -> ours, replaced in this order. Two of theirs with the same name of ours are concatenated.
+# Their name -> ours, replaced in this order. Two tensors with the same new name are concatenated.
 _TAYLORFORMER = (
     ("patch_embed.proj.weight", "stem"),
     ("output.0.weight", "head"),
@@ -101,7 +101,7 @@ _VSR_COUNTED = {
 _VSR_PROPAGATION = r"transformer\.layers\.0\.1\.fn\.fn\.backward_resblocks\.main\.2\.(\d+)\."
 _VSR_FIXED = {"image_ch": 3, "feat_size": SIDE}
 _VSR_OTHERS = ("num_frame", "heads", "patch_size", "spynet_pretrained")
-_VSR_DEPTHS = (5, 7)  # of REDS and Vimeo-90K; equal to the number of frames
+_VSR_DEPTHS = (5, 7)  # blocks of REDS and Vimeo-90K, equal to the number of frames
 
 
 def adopt_taylorformer(tensors: dict[str, Tensor], arguments: dict[str, Any]) -> Adopted:
