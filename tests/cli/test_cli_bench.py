@@ -48,6 +48,11 @@ def test_a_person_reads_a_table(capsys):
     assert "CPU ms/frame" in text and "of cores / sum of the stages" in text and "peak memory" in text
 
 
+def test_more_frames_than_could_be_held_in_memory_are_refused(capsys):
+    assert run("--frames", "9" * 400) == 2
+    assert "less than or equal to 100000" in capsys.readouterr().err
+
+
 def test_times_are_of_the_frames_that_a_video_has_where_it_is_shorter_than_asked_for(tmp_path, monkeypatch):
     benchmarks.write_video(str(tmp_path / "video.mkv"), 64, 48, 5)
     # a second from each look to the next

@@ -34,6 +34,7 @@ KINDS = {  # suffix -> video codec, sound codec
     "ts": ("mpeg2video", "mp2"),
     "mkv": ("mpeg4", "mp2"),
     "mpg": ("mpeg1video", "mp2"),
+    "avi": ("mpeg4", "mp2"),
 }
 
 
@@ -129,6 +130,36 @@ def test_zeros_over_what_a_container_states_are_found(
     start = place(data)
     whole.write_bytes(data[:start] + bytes(length) + data[start + length :])
     assert "something that is no packet" in "".join(broken_structure(str(whole)))
+
+
+FOREIGN = "something that is no packet"
+
+
+def essence(data: bytes) -> int:
+    """A place within the key of a picture in the middle of an MXF."""
+    return data.index(bytes.fromhex("060e2b34010201010d010301 15"), len(data) // 2) + 6
+
+
+@pytest.mark.parametrize(
+    "kind, place, by, sign",
+    [
+        ("avi", lambda data: data.index(b"00dc", len(data) // 2) + 3, b"\x9c", FOREIGN),
+        ("gif", lambda data: data.index(b"\x21\xf9\x04", len(data) // 2) + 1, b"\0", FOREIGN),
+        ("fragmented", lambda data: data.index(b"moof", len(data) // 2) - 4, bytes(4), FOREIGN),
+        ("ts", lambda data: data.index(b"\0\0\1\xe0", len(data) // 2) + 2, b"\x41", "lack the code"),
+        ("mxf", essence, b"\xff\xf9", "the video lacks 0.040 s"),
+        ("mkv", lambda data: data.index(b"\x16\x54\xae\x6b") + 12, bytes(4), "matroska,webm: "),
+    ],
+)  # fmt: skip
+def test_a_few_wrong_bytes_where_a_packet_begins_are_found_when_it_was_read(
+    tmp_path: Path, kind: str, place: Callable[[bytes], int], by: bytes, sign: str
+) -> None:
+    data = of_kind(kind)
+    path, start = tmp_path / f"wrong.{kind.replace('fragmented', 'mp4')}", place(data)
+    path.write_bytes(data[:start] + by + data[start + len(by) :])
+    with VideoReader(str(path)) as reader:
+        list(reader.frames())
+    assert sign in " ".join(reader.damage.messages)
 
 
 @pytest.fixture

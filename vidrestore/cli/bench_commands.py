@@ -54,7 +54,10 @@ def bench(
     frames: Annotated[
         int,
         typer.Option(
-            min=2, metavar="N", help="Frames of the synthetic video, or of IN to measure stages on."
+            min=2,
+            max=100_000,
+            metavar="N",
+            help="Frames of the synthetic video, or of IN to measure stages on.",
         ),
     ] = 60,
     json: Annotated[bool, typer.Option("--json", help="Print the metrics as one JSON object.")] = False,

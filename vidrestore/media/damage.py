@@ -61,12 +61,14 @@ def check_memory() -> None:
 class Holes:
     """Finds gaps between packets, from their decoding times.
 
-    In MP4 and MOV each packet lasts until the next, so that every hole is a loss. In MPEG-TS and the like a
-    hole must be long, also in comparison with the others. Other containers may leave out frames.
+    In MP4 and MOV each packet lasts until the next, so that every hole is a loss; in MXF packets are numbered
+    by one. In MPEG-TS and the like a hole must be long, also in comparison with the others. Other containers
+    may leave out frames.
     """
 
     def __init__(self, container: str, time_base: Fraction) -> None:
-        self.exact = container.startswith("mov")
+        self.numbered = container == "mxf"
+        self.exact = self.numbered or container.startswith("mov")
         self.least = 0 if self.exact else round(_HOLE / time_base)
         self.counts = self.exact or container in ("mpegts", "mpeg")
         self.time_base = time_base
@@ -80,7 +82,10 @@ class Holes:
         duration = packet.duration or 0
         if self._first is None:
             self._first = packet.dts
-        elif packet.dts - self._end > max(self.least, duration) and len(self._found) < MESSAGES_KEPT:
+        elif (
+            packet.dts - self._end > (0 if self.numbered else max(self.least, duration))
+            and len(self._found) < MESSAGES_KEPT
+        ):
             self._found.append((self._end, packet.dts - self._end))
         self._last, self._end = packet.dts, packet.dts + duration
         self._number += 1

@@ -10,6 +10,7 @@ from contextlib import closing
 from itertools import accumulate, chain
 
 import av
+from av import logging as ffmpeg
 from av.container import InputContainer
 from av.packet import Packet
 from av.stream import Discard
@@ -20,7 +21,7 @@ from vidrestore.errors import MediaError
 from vidrestore.frames import VideoInfo
 from vidrestore.media.coding_loss import PARAMETERS, Loss, loss_by_tables
 from vidrestore.media.damage import MESSAGES_KEPT, Damage, Holes, PictureCount
-from vidrestore.media.log import collect_errors
+from vidrestore.media.log import collect_errors, log_level
 from vidrestore.media.probe import DECODER_OPTIONS, open_input, packets_of, video_stream
 from vidrestore.media.side_data import CAPTIONED, has_captions
 from vidrestore.media.source import Y4M
@@ -142,7 +143,12 @@ class Decoding:
         self.restarts = []
         self._clock = self._latest = self._stop = _NEVER  # latest times: of decoding as stored, shown, ended
         self._before: deque[int] = deque(maxlen=2)  # pts of the packets before
-        with open_input(self.source) as container:
+        with log_level(ffmpeg.ERROR), ffmpeg.Capture() as messages:
+            opened = open_input(self.source)
+        with opened as container:
+            for level, name, message in messages:
+                if level <= ffmpeg.ERROR and name == container.format.name:
+                    self._complain(f"{name}: {message}")
             stream = video_stream(container)
             lead = _lead(stream, self.video) if container.format.name.startswith("mov") else None
             self._follows = target is None and lead is None  # MP4 and MOV have times by their index

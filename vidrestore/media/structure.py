@@ -22,6 +22,7 @@ from vidrestore.media.matroska import EBML, walk_matroska
 _MP4_BOXES = frozenset(
     b"ftyp styp moov moof mdat sidx ssix emsg prft mfra free skip wide uuid udta meta pdin".split()
 )
+_GIF_LABELS = (0x01, 0xF9, 0xFE, 0xFF)  # of extensions: text, the time of a frame, comment, application
 _TS_PACKETS = {188: 0, 192: 4, 204: 0}  # bytes of a packet of MPEG-TS -> place of its first byte, 0x47
 _TS_CHUNK = 65536  # packets that are looked at together
 _PIDS = 1 << 13
@@ -59,7 +60,7 @@ def _mp4(file: FileBytes) -> Iterator[str]:
         length, kind = file.number(at, 4), file.bytes(at + 4, 4)
         if length == 1:  # the real length follows, in 64 bits
             length = file.number(at + 8, 8)
-        if length == 0 and kind in _MP4_BOXES:  # up to the end
+        if length == 0 and kind in _MP4_BOXES and not (places or kind == b"moof"):  # up to the end
             length = file.size - at
         if length < 8 or not (kind in _MP4_BOXES if places else kind.isalnum()):
             break
@@ -131,7 +132,7 @@ def _avi(file: FileBytes) -> Iterator[str]:
         if kind == b"avih":
             streams = int.from_bytes(head[32:36], "little")
         known = kind.isalpha() or kind[:2] == b"ix" or kind == b"idx1"  # JUNK, LIST and others
-        is_ours = kind[:2].isdigit() and int(kind[:2]) < streams
+        is_ours = kind[:2].isdigit() and int(kind[:2]) < streams and kind.replace(b"_", b"").isalnum()
         if after == b"movi" and (not (known or is_ours) or at + 8 + length > file.size):
             yield foreign(at)
             return
@@ -156,6 +157,8 @@ def _transport_stream(file: FileBytes, size: int, first: int) -> Iterator[str]:
         rest = data[len(rows) * size :]
         if rest[first : first + 1] == b"\x47":
             yield f"the file is cut short: {size - len(rest)} bytes of its last packet are missing"
+    if counters.headless:
+        yield f"{counters.headless} packets of its streams lack the code that they begin with"
     if counters.jumps:
         yield f"packets of its streams are missing in {counters.jumps} places, by the packets' own counters"
 
@@ -167,7 +170,7 @@ class _Counters:
     """
 
     def __init__(self) -> None:
-        self.jumps = 0
+        self.jumps = self.headless = 0  # the latter: whole packets (PES), which FFmpeg leaves out
         self._streams = np.zeros(_PIDS, bool)  # a table of programs or the like may begin again at any time
         self._last = np.zeros((0, 188), np.uint8)  # packet of each stream, as they followed each other
 
@@ -181,7 +184,12 @@ class _Counters:
         place = np.minimum(np.where(adapted, 5 + rows[:, 4].astype(np.int64), 4), 185)
         number = np.arange(len(rows))
         prefix = np.stack([rows[number, place + step] for step in range(3)], 1)
-        self._streams[pid[begins & (prefix == (0, 0, 1)).all(1)]] = True
+        starts = (prefix == (0, 0, 1)).all(1)
+        self._streams[pid[begins & starts]] = True
+        odd = (
+            begins & ~starts & self._streams[pid] & (place < 185) & (rows[:, 3] & 0xC0 == 0)
+        )  # not encrypted
+        self.headless += int(odd[len(self._last) :].sum())
         table = np.maximum.accumulate(np.where(pid == 0, number, -1))  # the last table before each packet
 
         used = np.flatnonzero((self._streams[pid] & (filled | marked)) | (pid == 0))
@@ -293,7 +301,7 @@ def _gif(file: FileBytes) -> Iterator[str]:
 
     at = 13 + table(file.number(10))
     while at < file.size and (kind := file.number(at)) != 0x3B:
-        if kind not in (0x21, 0x2C):
+        if kind not in (0x21, 0x2C) or (kind == 0x21 and file.number(at + 1) not in _GIF_LABELS):
             yield foreign(at)
             return
         at += 2 if kind == 0x21 else 11 + table(file.number(at + 9))
