@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from itertools import chain
+from functools import partial
 
 import torch
 import torch.nn.functional as F
@@ -22,18 +22,15 @@ from torch import Tensor
 
 from vidrestore.degrade.counters import Counters, constants
 from vidrestore.degrade.haze import add_haze, random_depth
-from vidrestore.degrade.per_sample import changed, in_turn, of_sample
+from vidrestore.degrade.per_sample import Rows, changed, in_turn, of_sample
 from vidrestore.linear_light import from_light, to_light
 
 PAINTED_SHARE = 0.5  # share of clips with rain that is painted over them, as in datasets
-MOST_PAINTED = 4  # layers of such streaks
-COVERED = (0.02, 0.6)  # share of the picture under them
-PAINTED_LENGTH, PAINTED_WIDTH = (6.0, 60.0), (0.4, 1.5)  # in pixels, the latter the sigma across
-PAINTED = (0.15, 1.1)  # share of white in their middle
-MOST_ADDED = 0.25  # mean share of white of all of them
-CROSSING_SHARE = 0.25  # share of clips with painted rain that have a few long streaks more
-CROSSING, CROSSING_COUNT = (60.0, 250.0), (3e-5, 4e-4)  # their length, and how many per pixel
-STEEPEST = 0.8  # radians between painted rain and a vertical
+MOST_PAINTED = 3  # layers of such streaks
+COVERED = (0.06, 0.5)  # share of the picture under them
+PAINTED_LENGTH, PAINTED_WIDTH = (15.0, 130.0), (0.45, 2.0)  # in pixels, the latter the sigma across
+PAINTED = (0.1, 0.65)  # of white: what the brightest hundredth of the picture adds
+STEEPEST = 0.85  # radians between painted rain and a vertical
 PAINTED_VEIL_SHARE = 0.15
 STREAKS = (1e-4, 4e-3)  # streaks per pixel in the nearest layer
 FLAKES = (2e-4, 7e-3)  # flakes per pixel of a layer with a radius of 1
@@ -85,8 +82,10 @@ def rain(clips: Tensor, draw: Counters) -> Tensor:
     white ones, painted in display values.
     """
     canvas, frames, painted = canvas_size(clips.shape[3:]), clips.shape[1], draw.chance(PAINTED_SHARE)
-    layers = chain(_streaks(frames, canvas, draw, ~painted), _painted(frames, canvas, draw, painted))
-    streaks = _crop(render(layers, canvas), clips)
+    streaks = torch.zeros((len(clips), frames, 1, *canvas), device=clips.device)
+    for drawn, chosen in ((_streaks, ~painted), (_painted, painted)):
+        streaks = changed(streaks, chosen, partial(_drawn, drawn, frames, canvas, draw.branch()))
+    streaks = _crop(streaks, clips)
     in_light = draw.chance(LIGHT_SHARE) & ~painted
     light = torch.where(of_sample(painted), 1.0, _drop_light(clips, in_light, draw))
     transmission, airlight = _veil(clips, draw, torch.where(painted, PAINTED_VEIL_SHARE, VEIL_SHARE))
@@ -99,6 +98,17 @@ def rain(clips: Tensor, draw: Counters) -> Tensor:
     return _in_either(clips, in_light, airlight, add)
 
 
+def _drawn(
+    layers: Callable[[int, Canvas, Counters], Iterable[tuple[Tensor, Tensor]]],
+    frames: int,
+    canvas: Canvas,
+    draw: Counters,
+    rows: Rows,
+) -> Tensor:
+    """Return the maps (K, T, 1, *canvas) of some samples."""
+    return render(layers(frames, canvas, draw.part(rows)), canvas)
+
+
 def _in_either(
     clips: Tensor, in_light: Tensor, airlight: Tensor, add: Callable[[Tensor, Tensor], Tensor]
 ) -> Tensor:
@@ -109,42 +119,51 @@ def _in_either(
     return changed(seen, in_light, lambda rows: from_light(seen[rows]))
 
 
-def _painted(frames: int, canvas: Canvas, draw: Counters, chosen: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield maps of the middles of straight streaks of the `chosen` samples, which fall along their angle or
-    are others in every frame, with the spectra of their profiles.
+def _painted(frames: int, canvas: Canvas, draw: Counters) -> Iterator[tuple[Tensor, Tensor]]:
+    """Yield maps of straight streaks as an image editor makes them, with the spectrum of their softness:
+    noise blurred along an angle, of which only what exceeds a level stays.
+
+    They are others in every frame, or move along their angle.
     """
     angle, layers = draw.uniform(-STEEPEST, STEEPEST), draw.integers(1, MOST_PAINTED + 1)
-    covered, bright, length = (draw.log_uniform(each) for each in (COVERED, PAINTED, PAINTED_LENGTH))
-    width, taper = draw.log_uniform(PAINTED_WIDTH), draw.uniform(0.2, 1)
-    length, bright = length.maximum(10 * width), bright.minimum(MOST_ADDED / covered)
-    crossing = draw.chance(CROSSING_SHARE)
-    # steps that are far longer than a canvas lead anywhere on it
-    step = torch.where(draw.chance(0.5), 5e3, draw.log_uniform((3.0, 150.0)))
-    for number in range(MOST_PAINTED + 1):
-        part, tilted = draw.branch(), angle + 0.05 * draw.normal()
+    level = _exceeded_by(draw.uniform(*COVERED) / layers)
+    width, length, bright = (draw.log_uniform(each) for each in (PAINTED_WIDTH, PAINTED_LENGTH, PAINTED))
+    others, speed = draw.chance(0.5)[:, None], draw.log_uniform((3.0, 150.0))[:, None]
+    anywhere, total = draw.uniform(300.0, 5e3, 2), torch.zeros((), device=angle.device)
+    for number in range(MOST_PAINTED):
+        part, tilted = draw.branch(), angle + 0.04 * draw.normal()
         down = torch.stack((tilted.cos(), tilted.sin()), 1)
-        sigma, peak = (width * draw.uniform(0.6, 1.4)).clamp(min=0.4), bright * draw.uniform(0.5, 1.2)
-        if number < MOST_PAINTED:
-            along, there = length * draw.uniform(0.5, 1.5), number < layers
-            density = -(1 - covered).log() / (2.5 * sigma * along * layers)
-        else:
-            along, there = draw.log_uniform(CROSSING), crossing
-            density = draw.log_uniform(CROSSING_COUNT)
-        if (there := there & chosen).any():
-            particles = Particles.drawn(part, canvas, density * there, step, 0 * step, down, 0.05)
-            line = line_spectrum(along, taper * along, down, canvas)
-            yield particles.traces(frames, canvas, peak), line * gaussian_spectrum(sigma, canvas)
+        sigma = width * draw.uniform(0.6, 1.5)
+        along = (length * draw.uniform(0.6, 1.5)).maximum(6 * sigma)
+        line = line_spectrum(along, draw.uniform(0.3, 1) * along, down, canvas)
+        shape = line * gaussian_spectrum(sigma, canvas)
+        noise = torch.fft.rfft2(part.normal(*canvas)) * shape
+        maps = torch.fft.irfft2(moved(noise, frames, torch.where(others, anywhere, speed * down)), s=canvas)
+        above = maps / maps[:, :1].std((2, 3), keepdim=True) - level[:, None, None, None]
+        gain, most = draw.log_uniform((0.25, 1.5)), draw.log_uniform((0.6, 3.0))
+        streaks = (above * gain[:, None, None, None]).clamp(min=0).minimum(most[:, None, None, None])
+        weight = draw.uniform(0.4, 1) * (number < layers)
+        total = total + weight[:, None, None, None] * streaks
+    brightest = torch.quantile(total[:, 0, ::2, ::2].flatten(1), 0.99, dim=1).clamp(min=1e-3)
+    factor = (bright / brightest)[:, None, None, None]
+    yield (total * factor)[:, :, None], gaussian_spectrum(draw.uniform(0.2, 0.4), canvas)
 
 
-def _streaks(frames: int, canvas: Canvas, draw: Counters, chosen: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield maps and profile spectra of streaks of the `chosen` samples: in focus, and too near for it."""
+def _exceeded_by(share: Tensor) -> Tensor:
+    """Return the level that this share of standard normal numbers exceeds."""
+    level: Tensor = -torch.special.ndtri(share)
+    return level
+
+
+def _streaks(frames: int, canvas: Canvas, draw: Counters) -> Iterator[tuple[Tensor, Tensor]]:
+    """Yield maps of streaks with the spectra of their profiles: in focus, and too near for it."""
     angle, strength = 0.35 * draw.normal(), draw.log_uniform(STRENGTH)
     down = torch.stack((angle.cos(), angle.sin()), 1)
     # relative to the longest exposure; drops are dots in a short one
     short, usual = draw.log_uniform((0.2, 1.0)), draw.uniform(0.5, 1)
     exposure = torch.where(draw.chance(0.3), short, usual)
-    layers = draw.integers(2, MOST_LAYERS + 1) * chosen
-    fine, thick = (draw.chance(share) & chosen for share in (FINE_SHARE, THICK_SHARE))
+    layers = draw.integers(2, MOST_LAYERS + 1)
+    fine, thick = draw.chance(FINE_SHARE), draw.chance(THICK_SHARE)
     for number in range(MOST_LAYERS):
         near, part = draw.log_uniform(NEAR), draw.branch()
         density = draw.log_uniform(STREAKS) / near
@@ -386,6 +405,16 @@ def line_spectrum(length: Tensor, ends: Tensor, down: Tensor, canvas: Canvas) ->
     return (
         (length - ends / 2) * torch.sinc((length - ends / 2) * frequency) * torch.sinc(ends / 2 * frequency)
     )
+
+
+def moved(spectra: Tensor, frames: int, step: Tensor) -> Tensor:
+    """Return (B, T, *) spectra of frames, each moved from the last by `step` (B, 2) in rows and columns."""
+    height, half = spectra.shape[1:]
+    rows = torch.fft.fftfreq(height, device=step.device)[:, None]
+    columns = torch.arange(half, device=step.device) / (2 * (half - 1))
+    cycles = step[:, :1, None] * rows + step[:, 1:, None] * columns
+    turns = cycles[:, None] * torch.arange(frames, device=step.device)[:, None, None]
+    return spectra[:, None] * torch.polar(torch.ones_like(turns), -math.tau * turns)
 
 
 def shape_spectrum(shapes: Tensor, canvas: Canvas) -> Tensor:
