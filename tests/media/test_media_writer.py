@@ -229,7 +229,8 @@ OPUS, TEXT = Extras(audio=("libopus",), attachment=True), Extras(subtitles=("mov
 UNHELD = [
     ("in.mkv", LETTERS, "out.mp4", r"stream 3 \(subtitle: .* fra .*stream 4 \(attachment: letters.ttf\); use "
      r"`output=.*out.mkv` or `drop=subtitles,att"),
-    ("in.mp4", TEXT, "out.mkv", r".mkv can't hold stream 2 \(subtitle: mov_text fra.*; use `drop=subtitles`"),
+    ("in.mp4", TEXT, "out.mkv", r".mkv can't hold stream 2 \(subtitle: mov_text fra.*; use "
+     r"`output=.*out.mp4` or `drop=subtitles`"),
     ("in.mkv", OPUS, "out.webm", r".webm can't hold stream 2 \(attachment: letters.ttf\)"),
     ("in.mp4", Extras(cover=True), "out.mov", r"stream 3 \(cover: mjpeg\); use `output=.*out.mkv` or `drop="),
 ]  # fmt: skip

@@ -75,7 +75,7 @@ def train(
         bool, typer.Option("--print-config", help="Print the whole configuration, defaults included.")
     ] = False,
     workers: Annotated[
-        int, typer.Option(min=0, metavar="N", help="Processes that prepare batches; 0: none.")
+        int, typer.Option(min=0, max=64, metavar="N", help="Processes that prepare batches; 0: none.")
     ] = 0,
     cache: Annotated[
         Path | None,

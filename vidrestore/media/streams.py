@@ -63,7 +63,7 @@ def check_streams(
         held = [info for info in wanted if _holds(container, opened, info, samples)]
         spare = [info for info in wanted if info not in held and _is_spare(info, held)]
         if refused := [info for info in wanted if info not in held + spare]:
-            raise MediaError(_refusal_message(opened, source.path, output, refused, samples))
+            raise MediaError(_refusal_message(opened, source.path, output, refused, held, samples))
     if strict and (changed := spare + [info for info in held if encoder_of(info, container)]):
         names = "; ".join(named(info) for info in changed)
         numbers = ",".join(str(info.index) for info in changed)
@@ -244,10 +244,17 @@ def _first_packets(opened: InputContainer) -> Samples:
 
 
 def _refusal_message(
-    opened: InputContainer, source: str, output: Target, refused: list[StreamInfo], samples: Samples
+    opened: InputContainer,
+    source: str,
+    output: Target,
+    refused: list[StreamInfo],
+    held: list[StreamInfo],
+    samples: Samples,
 ) -> str:
     names = "; ".join(named(info, getattr(opened.streams[info.index], "name", None)) for info in refused)
     way_out = f"use `drop={','.join(dict.fromkeys(info.word for info in refused))}`"
-    if all(_holds("matroska", opened, info, samples) for info in refused):
-        way_out = f"use `output={output.path.with_suffix('.mkv')}` or {way_out[4:]}"
+    for container in ("matroska", "mp4", "mov"):
+        if all(_holds(container, opened, info, samples) for info in refused + held):
+            way_out = f"use `output={output.path.with_suffix(SUFFIXES[container])}` or {way_out[4:]}"
+            break
     return f"{source}: {SUFFIXES[output.container]} can't hold {names}; {way_out}"

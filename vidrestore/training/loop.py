@@ -56,7 +56,7 @@ from vidrestore.training.training_events import (
 
 READ_SECONDS = 1.0  # between two looks at the losses on a GPU, which wait for it
 LEARNT = ("network", "average", "optimiser", "scaler")  # parts of a checkpoint
-BY_TRAINING = "vidrestore train --config"  # in the card of the weights, see `RunConfig.command`
+BY_TRAINING = "vidrestore train "  # in the card of the weights, see `RunConfig.command`
 SMALLEST_SCALE = 2.0**-10  # loss scale in fp16; if gradients overflow even so, training has diverged
 
 
