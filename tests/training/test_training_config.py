@@ -18,6 +18,7 @@ from vidrestore.training.config import (
     RunConfig,
     TrainingConfig,
     config_toml,
+    footage_settings,
     read_config,
     toml,
 )
@@ -78,6 +79,7 @@ WRONG: list[tuple[str, object, str]] = [
     ("training.steps", None, "[training]: missing: steps"),
     ("training.steps", 10.0, "[training]: steps must be a valid integer, found 10.0"),
     ("training.sigma", 20, "[training]: sigma must be a valid array, found 20"),
+    ("training.sigma", [1e308], "[training]: sigma, item 0 must be less than or equal to 255"),
     ("training.sigma", [0.0], "[training] sigma must be above 0 to denoise, found [0.0]"),
     (
         "training.sigma",
@@ -331,3 +333,8 @@ def test_clips_and_photos_may_lie_in_several_folders(tmp_path):
         read_config(write_config(tmp_path, {"data": {"clips": ["a", 3]}}))
     with pytest.raises(ConfigError, match="item 1 must be a valid string, found 3"):
         read_config(write_config(tmp_path), ['data.clips=["a", 3]'])
+
+
+def test_a_folder_of_data_with_too_long_a_name_is_refused_as_one_that_does_not_exist(tmp_path):
+    with pytest.raises(ConfigError, match="1: no such folder"):
+        footage_settings(tmp_path / ("1" * 400), tmp_path / "run.toml")

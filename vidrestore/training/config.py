@@ -11,6 +11,7 @@ depends on the family.
 from __future__ import annotations
 
 import json
+import os
 import shlex
 from collections.abc import Iterable
 from dataclasses import dataclass, field, fields
@@ -61,7 +62,7 @@ class TrainingConfig(Schedule):
     rounded as a video file holds them; else, and always on measurements, noise is left as drawn.
     """
 
-    sigma: Annotated[tuple[Annotated[float, Field(ge=0)], ...], Field(min_length=1, max_length=2)] = (
+    sigma: Annotated[tuple[Annotated[float, Field(ge=0, le=255)], ...], Field(min_length=1, max_length=2)] = (
         1.0,
         75.0,
     )
@@ -349,7 +350,7 @@ def footage_settings(folder: Path, path: Path) -> list[str]:
     out, or the dataset that it names. Raises ConfigError.
     """
     place = folder.resolve()
-    if not place.is_dir():
+    if not os.path.isdir(place):  # also of a name that is too long, of which `Path.is_dir` raises OSError
         raise ConfigError(f"{folder}: no such folder")
     try:
         named = "dataset" in parse_toml(read_limited(path, LARGEST_TOML, follow=True).decode()).get(
