@@ -11,7 +11,8 @@ from vidrestore import restore_frames
 from vidrestore.errors import OptionError
 from vidrestore.event_log import Logged
 from vidrestore.events import Event, Started
-from vidrestore.options import EncoderOptions, RecoverOptions, RestoreOptions, SenseOptions
+from vidrestore.options import EncoderOptions, RestoreOptions
+from vidrestore.sensing.sensing_options import RecoverOptions, SenseOptions
 
 NUMBERS = "sigma strength chroma_strength grain start duration fps cfr threads scale tile height"
 

@@ -23,9 +23,10 @@ if TYPE_CHECKING:
     from vidrestore.jobs.in_memory import Restorer, restore_frames
     from vidrestore.jobs.run import restore
     from vidrestore.jobs.summary import Summary
-    from vidrestore.options import EncoderOptions, RecoverOptions, RestoreOptions, SenseOptions
+    from vidrestore.options import EncoderOptions, RestoreOptions
     from vidrestore.sensing.recover import recover
     from vidrestore.sensing.sense import sense
+    from vidrestore.sensing.sensing_options import RecoverOptions, SenseOptions
 
 __version__ = "0.1.0"
 __all__ = [
@@ -55,7 +56,8 @@ _HOMES = {
     "jobs.in_memory": ("Restorer", "restore_frames"),
     "jobs.run": ("restore",),
     "jobs.summary": ("Summary",),
-    "options": ("EncoderOptions", "RecoverOptions", "RestoreOptions", "SenseOptions"),
+    "options": ("EncoderOptions", "RestoreOptions"),
+    "sensing.sensing_options": ("RecoverOptions", "SenseOptions"),
     "sensing.recover": ("recover",),
     "sensing.sense": ("sense",),
 }

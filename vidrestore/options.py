@@ -129,11 +129,6 @@ Arithmetic = Annotated[
     machine_option(help="Arithmetic of the model.", metavar="auto|fp32|bf16"),
     About("pixels"),
 ]
-OneDevice = Annotated[
-    Text,
-    machine_option(help="auto, cpu, cuda, cuda:1 or mps.", metavar="NAME"),
-    About("machine"),
-]
 Threads = Annotated[
     Whole,
     Field(ge=0, le=MOST_THREADS),
@@ -378,61 +373,6 @@ class RestoreOptions(Options):
             raise OptionError(f"`family={self.family}` says how to read a file; name it with `model`")
         if self.height is not None and self.scale != 4:
             raise OptionError("scale and height both say how large the output is; leave one out")
-
-
-@dataclass(frozen=True)
-class SenseOptions(Options):
-    """Options of a measurement. Raises `OptionError` for a value out of range.
-
-    `rate` (measurements per pixel) selects bundled weights, `model` names weights; one of the two is
-    required. `sigma` is on the scale of the measurements, that of grey levels 0-255; `seed` determines the
-    noise.
-    """
-
-    rate: Annotated[
-        float | None,
-        Field(gt=0, le=1),
-        quality_option(
-            help="Measurements per pixel: 0.1, 0.2, 0.3, 0.4 or 0.5 with the bundled weights.", metavar="RATE"
-        ),
-    ] = None
-    model: Model = None
-    sigma: Annotated[
-        float,
-        Field(ge=0),
-        quality_option(
-            help="Noise added to the measurements: standard deviation, 0-255 scale.", metavar="SIGMA"
-        ),
-    ] = 0.0
-    seed: Annotated[
-        Whole,
-        Field(ge=0, lt=1 << 63),
-        quality_option(help="Random seed of the noise.", metavar="N"),
-    ] = 0
-    overwrite: Overwrite = False
-    device: OneDevice = "auto"
-
-    def __post_init__(self) -> None:
-        if self.rate is None and self.model is None:
-            raise OptionError(
-                "a rate such as 0.2 is needed, or a model that has a sensing matrix (`rate`, `model`)"
-            )
-
-
-@dataclass(frozen=True)
-class RecoverOptions(Options):
-    """Options of a recovery. `model` is needed only if the weights that measured the video are not bundled.
-
-    Raises `OptionError` for a value out of range.
-    """
-
-    model: Model = None
-    precision: Arithmetic = "auto"
-    threads: Threads = 0
-    cfr: ConstantRate = None
-    encoder: InstanceOf[EncoderOptions] = field(default_factory=EncoderOptions)
-    overwrite: Overwrite = False
-    device: OneDevice = "auto"
 
 
 class Declared(NamedTuple):

@@ -33,10 +33,11 @@ from vidrestore.events import Event
 from vidrestore.frames import ColourTags, Frame
 from vidrestore.media.reader import VideoReader
 from vidrestore.models.dust import Dust, DustConfig
-from vidrestore.options import EncoderOptions, RecoverOptions
+from vidrestore.options import EncoderOptions
 from vidrestore.sensing import sense
 from vidrestore.sensing.measurements_file import MeasurementReader, PatchGrid
 from vidrestore.sensing.recover import recovered_frames, recovery_clips
+from vidrestore.sensing.sensing_options import RecoverOptions
 from vidrestore.weights import load_model, write_manifest
 
 LOSSLESS = EncoderOptions(lossless=True)

@@ -11,7 +11,7 @@ import typer
 from vidrestore.cli.command_options import Json, Quiet, one_use_of_stdout, with_options
 from vidrestore.cli.inputs import run_each, stops_cleanly
 from vidrestore.cli.progress import listening
-from vidrestore.options import RecoverOptions, SenseOptions
+from vidrestore.sensing.sensing_options import RecoverOptions, SenseOptions
 
 if TYPE_CHECKING:
     from vidrestore.jobs.summary import Summary

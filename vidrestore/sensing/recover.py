@@ -25,13 +25,14 @@ from vidrestore.media.source import PIPE, Source, Target
 from vidrestore.media.writer import VideoWriter
 from vidrestore.models.fast.linear import PackedLinear
 from vidrestore.models.grouping import CHUNK, GROUP, GroupNetwork
-from vidrestore.options import RecoverOptions, chosen_options
+from vidrestore.options import chosen_options
 from vidrestore.pipeline.chain import at_once, frames_ahead
 from vidrestore.pipeline.conversions import CLIPS_MEMORY, COPIES, all_finite, stored_samples
 from vidrestore.restorers.denoise import GROUPS_PER_PROCESSOR
 from vidrestore.restorers.devices import batch_for, device_name, torch_device, uses_bf16
 from vidrestore.sensing.measurements_file import Measured, MeasurementReader, PatchGrid
 from vidrestore.sensing.sense import CPU, finished
+from vidrestore.sensing.sensing_options import RecoverOptions
 from vidrestore.weights import Model, load_model
 from vidrestore.working import available_cores
 

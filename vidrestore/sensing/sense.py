@@ -30,11 +30,12 @@ from vidrestore.media.reader import VideoReader, expected_frames
 from vidrestore.media.source import Source
 from vidrestore.media.streams import other_kinds
 from vidrestore.models.grouping import GroupNetwork
-from vidrestore.options import SenseOptions, chosen_options
+from vidrestore.options import chosen_options
 from vidrestore.pipeline.chain import frames_ahead
 from vidrestore.pipeline.conversions import Uploads, floats
 from vidrestore.restorers.devices import device_name, torch_device
 from vidrestore.sensing.measurements_file import SUFFIX, Measured, MeasurementWriter, PatchGrid
+from vidrestore.sensing.sensing_options import SenseOptions
 from vidrestore.weights import Model, load_model, read_manifest
 from vidrestore.weights.manifest import Card
 
