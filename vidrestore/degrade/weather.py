@@ -138,15 +138,14 @@ def _painted(frames: int, canvas: Canvas, draw: Counters) -> Iterator[tuple[Tens
         line = line_spectrum(along, draw.uniform(0.3, 1) * along, down, canvas)
         shape = line * gaussian_spectrum(sigma, canvas)
         noise = torch.fft.rfft2(part.normal(*canvas)) * shape
-        maps = torch.fft.irfft2(moved(noise, frames, torch.where(others, anywhere, speed * down)), s=canvas)
-        above = maps / maps[:, :1].std((2, 3), keepdim=True) - level[:, None, None, None]
+        spectra = moved(noise, frames, torch.where(others, anywhere, speed * down))
+        maps = torch.fft.irfft2(spectra, s=canvas)[:, :, None]
+        above = maps / maps[:, :1].std((3, 4), keepdim=True) - of_sample(level)
         gain, most = draw.log_uniform((0.25, 1.5)), draw.log_uniform((0.6, 3.0))
-        streaks = (above * gain[:, None, None, None]).clamp(min=0).minimum(most[:, None, None, None])
-        weight = draw.uniform(0.4, 1) * (number < layers)
-        total = total + weight[:, None, None, None] * streaks
-    brightest = torch.quantile(total[:, 0, ::2, ::2].flatten(1), 0.99, dim=1).clamp(min=1e-3)
-    factor = (bright / brightest)[:, None, None, None]
-    yield (total * factor)[:, :, None], gaussian_spectrum(draw.uniform(0.2, 0.4), canvas)
+        streaks = (of_sample(gain) * above).clamp(min=0).minimum(of_sample(most))
+        total = total + of_sample(draw.uniform(0.4, 1) * (number < layers)) * streaks
+    brightest = torch.quantile(total[:, 0, 0, ::2, ::2].flatten(1), 0.99, dim=1).clamp(min=1e-3)
+    yield of_sample(bright / brightest) * total, gaussian_spectrum(draw.uniform(0.2, 0.4), canvas)
 
 
 def _exceeded_by(share: Tensor) -> Tensor:
