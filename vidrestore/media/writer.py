@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Checked:
+class Content:
     """What an output can hold: its encoder, the indices of the streams to copy, warnings for the user."""
 
     encoder: EncoderChoice
@@ -50,7 +50,7 @@ class Checked:
 
 def check_content(
     reader: VideoReader, output: Target, options: RestoreOptions, span: Span, scale: Scale, *, on_gpu: bool
-) -> Checked:
+) -> Content:
     """Choose the encoder and the streams to copy, each after a trial, and warn of what the output will lack,
     or show otherwise than the source. Raises MediaError, OptionError, and PlanError for losses if `strict`.
     """
@@ -67,7 +67,7 @@ def check_content(
         losses(info, output, encoder, other_kinds(info, drop)),
         *check_packets(info, output, copy, span),
     ]
-    return Checked(encoder, copy, tuple(filter(None, found)))
+    return Content(encoder, copy, tuple(filter(None, found)))
 
 
 def _interlaced_warning(order: str | None) -> str | None:
