@@ -7,7 +7,7 @@ import pytest
 from written_videos import described, fast_choice, write
 
 from vidrestore.frames import Frame
-from vidrestore.jobs.job import video_sizes
+from vidrestore.jobs.space import video_sizes
 from vidrestore.options import EncoderOptions
 
 

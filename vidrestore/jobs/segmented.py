@@ -29,8 +29,9 @@ from vidrestore.events import Listener, Warned
 from vidrestore.files.atomic import interrupts_held, remove_partials
 from vidrestore.frames import Frame
 from vidrestore.jobs.check import mark
-from vidrestore.jobs.job import Job, check_space, damage_summary, plan_source, video_sizes
+from vidrestore.jobs.job import Job, damage_summary, plan_source
 from vidrestore.jobs.resume import DifferentJobError, WorkFolder, digest
+from vidrestore.jobs.space import check_space, video_sizes
 from vidrestore.jobs.summary import counted
 from vidrestore.media.muxer import Muxer
 from vidrestore.media.picture_writer import PictureFiles
