@@ -16,7 +16,7 @@ from pair_runs import pair_run
 from training_runs import RecordedEvents, equal, tensors, tiny_run
 
 from vidrestore.errors import CheckpointError, ConfigError, MediaError, OutputExistsError, VidRestoreError
-from vidrestore.files.atomic import interrupts_held
+from vidrestore.files.stopping import interrupts_held
 from vidrestore.training import loop
 from vidrestore.training.loop import Run, train
 from vidrestore.training.training_events import Began, Interrupted, Stepped

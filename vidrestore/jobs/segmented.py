@@ -26,7 +26,8 @@ from typing import Any, Self
 from vidrestore.clips import Bounds, owners
 from vidrestore.errors import Cancelled, MediaError, PlanError
 from vidrestore.events import Listener, Warned
-from vidrestore.files.atomic import interrupts_held, remove_partials
+from vidrestore.files.atomic import remove_partials
+from vidrestore.files.stopping import interrupts_held
 from vidrestore.frames import Frame
 from vidrestore.jobs.check import mark
 from vidrestore.jobs.job import Job, damage_summary, plan_source

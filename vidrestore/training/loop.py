@@ -18,7 +18,8 @@ import torch
 from torch import Tensor, nn
 
 from vidrestore.errors import ConfigError, OptionError
-from vidrestore.files.atomic import check_output, interrupts_held
+from vidrestore.files.atomic import check_output
+from vidrestore.files.stopping import interrupts_held
 from vidrestore.training.checkpoints import (
     check_alike,
     check_same,
