@@ -17,8 +17,9 @@ import vidrestore
 from vidrestore.errors import OptionError
 from vidrestore.events import Event, Warned
 from vidrestore.frames import Frame, Span
+from vidrestore.media.cut import Cut
 from vidrestore.media.reader import VideoReader
-from vidrestore.media.stream_copier import Cut, StreamCopier
+from vidrestore.media.stream_copier import StreamCopier
 from vidrestore.options import EncoderOptions, RestoreOptions
 from vidrestore.restorers.base import TASKS
 

@@ -5,6 +5,7 @@ expected, and without waiting; and JSON in them, whose types are checked.
 from __future__ import annotations
 
 import errno
+import hashlib
 import io
 import json
 import math
@@ -231,3 +232,13 @@ def _need(fits: bool, value: Any, where: str) -> None:
 
 def _short(value: int) -> str:
     return str(value) if abs(value) < COUNT.stop else "far too large"
+
+
+def digest(content: Mapping[str, Any]) -> str:
+    """Return a short name for plain values."""
+    return hashlib.sha256(json.dumps(as_json(content), sort_keys=True).encode()).hexdigest()[:16]
+
+
+def as_json(content: Mapping[str, Any]) -> dict[str, Any]:
+    """Return values as JSON gives them back: tuples become lists."""
+    return dict(json.loads(json.dumps(content)))

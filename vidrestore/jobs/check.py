@@ -14,10 +14,10 @@ from vidrestore.errors import OutputExistsError
 from vidrestore.events import Listener, Started
 from vidrestore.files.atomic import remove_partials, same_file
 from vidrestore.files.locks import BusyError, is_own
-from vidrestore.files.regular import parse_object
+from vidrestore.files.regular import digest, parse_object
 from vidrestore.frames import Span
 from vidrestore.jobs.request import Request, StepLoader, ignore
-from vidrestore.jobs.resume import NAMED, WorkFolder, digest
+from vidrestore.jobs.resume import NAMED, WorkFolder
 from vidrestore.jobs.summary import Summary, announced
 from vidrestore.media.reader import VideoReader, find_span
 from vidrestore.media.source import SourceIdentity

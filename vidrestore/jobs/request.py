@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field, is_dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from vidrestore.errors import OptionError
-from vidrestore.jobs.resume import digest
+from vidrestore.files.regular import digest
 from vidrestore.media.source import Source, Target
 from vidrestore.options import DENOISE, ENLARGE, RestoreOptions, Scope, values_of
 

@@ -37,6 +37,7 @@ from vidrestore.files.regular import (
     LARGEST_PLAN,
     MEGABYTE,
     Types,
+    as_json,
     is_too_long,
     read_object,
     write_problem,
@@ -290,16 +291,6 @@ def _make_own(folder: Path) -> bool:
             "remove it, or give `output` another name"
         )
     return False
-
-
-def digest(content: Mapping[str, Any]) -> str:
-    """Return a short name for plain values."""
-    return hashlib.sha256(json.dumps(as_json(content), sort_keys=True).encode()).hexdigest()[:16]
-
-
-def as_json(content: Mapping[str, Any]) -> dict[str, Any]:
-    """Return values as JSON gives them back: tuples become lists."""
-    return dict(json.loads(json.dumps(content)))
 
 
 def _differences(before: Mapping[str, Any], now: Mapping[str, Any], inside: str = "") -> Iterator[str]:

@@ -27,11 +27,12 @@ from vidrestore.clips import Bounds, owners
 from vidrestore.errors import Cancelled, MediaError, PlanError
 from vidrestore.events import Listener, Warned
 from vidrestore.files.atomic import remove_partials
+from vidrestore.files.regular import digest
 from vidrestore.files.stopping import interrupts_held
 from vidrestore.frames import Frame
 from vidrestore.jobs.check import mark
 from vidrestore.jobs.job import Job, damage_summary, plan_source
-from vidrestore.jobs.resume import DifferentJobError, WorkFolder, digest
+from vidrestore.jobs.resume import DifferentJobError, WorkFolder
 from vidrestore.jobs.space import check_space, video_sizes
 from vidrestore.jobs.summary import counted
 from vidrestore.media.muxer import Muxer

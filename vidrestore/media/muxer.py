@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from vidrestore.errors import MediaError
 from vidrestore.files.atomic import Partial
 from vidrestore.frames import WHOLE, Span
+from vidrestore.media.cut import Cut
 from vidrestore.media.encoder_table import ISO
 from vidrestore.media.encoding import Encoder, add_encoder, full_duration, write_errors
 from vidrestore.media.matroska import write_aspect
@@ -20,7 +21,6 @@ from vidrestore.media.probe import is_attached
 from vidrestore.media.side_data import unwritten
 from vidrestore.media.source import SUFFIXES
 from vidrestore.media.stream_copier import (
-    Cut,
     StreamCopier,
     stream_metadata,
 )

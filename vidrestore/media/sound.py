@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from av.container import OutputContainer
     from av.packet import Packet
 
+    from vidrestore.media.cut import Cut
     from vidrestore.media.probe import StreamInfo
-    from vidrestore.media.stream_copier import Cut
 
 NAMES = {"flac": "FLAC", "alac": "ALAC", "aac": "AAC", "libopus": "Opus"}
 _LAYOUTS = ("mono", "stereo", "2.1", "4.0", "5.0", "5.1", "6.1", "7.1")  # by the number of channels

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import suppress
 from fractions import Fraction
-from math import ceil
 from typing import Any, cast
 
 import av
@@ -14,10 +13,10 @@ from av.container import OutputContainer
 from av.format import Flags
 from av.packet import Packet
 from av.rational import AVRational
-from av.stream import Discard, Disposition, Stream
+from av.stream import Discard, Stream
 
 from vidrestore.errors import MediaError
-from vidrestore.frames import Span
+from vidrestore.media.cut import APART, Cut, seconds
 from vidrestore.media.encoder_table import ISO
 from vidrestore.media.log import ErrorCollector, log_level
 from vidrestore.media.probe import (
@@ -310,89 +309,6 @@ def _move(packet: Packet[Any], shift: Fraction) -> None:
     if ticks:
         packet.pts = None if packet.pts is None else packet.pts + ticks
         packet.dts = None if packet.dts is None else packet.dts + ticks
-
-
-# The content of other streams and chapters that belongs to a part of the video
-
-APART = 10  # seconds; more than the interleaving distance of streams in a file, and than the error of a seek
-
-
-class Cut:
-    """The packets that begin in a span, in seconds of the source; to be asked in the file's order.
-
-    A subtitle that is on screen when the span begins is shown from there on. A further video stream begins at
-    its first key frame.
-    """
-
-    def __init__(self, span: Span, time_base: Fraction) -> None:
-        self.start = None if span.start is None else span.start * time_base
-        self.stop = None if span.stop is None else span.stop * time_base
-        self._keys: dict[int, Fraction] = {}  # stream index -> start time of each further video stream
-
-    def keeps(self, packet: Packet[Any]) -> bool:
-        """Return True if the packet belongs to the span; a subtitle that reaches beyond it is shortened."""
-        begins = seconds(packet, packet.pts if packet.pts is not None else packet.dts)
-        if begins is None:
-            return True
-        if packet.stream.disposition & Disposition.attached_pic:
-            packet.pts = packet.dts = ceil((self.start or 0) / packet.time_base)
-            return True
-        if packet.stream.type == "subtitle":
-            return self._shortened(packet, begins)
-        if packet.stream.type == "video":
-            return self._decodable(packet, begins)
-        return self.holds(begins)
-
-    def holds(self, time: Fraction) -> bool:
-        """Return True for a time in the span."""
-        return (self.start is None or time >= self.start) and (self.stop is None or time < self.stop)
-
-    def _shortened(self, packet: Packet[Any], begins: Fraction) -> bool:
-        ends = begins + (packet.duration or 0) * packet.time_base
-        first = begins if self.start is None else max(begins, self.start)
-        last = ends if self.stop is None else min(ends, self.stop)
-        if (first > begins and first >= ends) or (self.stop is not None and begins >= self.stop):
-            return False
-        if first > begins:
-            packet.pts = packet.dts = ceil(first / packet.time_base)
-        if (first, last) != (begins, ends):
-            packet.duration = round((last - first) / packet.time_base)
-        return True
-
-    def _decodable(self, packet: Packet[Any], begins: Fraction) -> bool:
-        """Return True for a packet after the first key frame, decoded before the end of the span."""
-        if self.start is not None:
-            if packet.stream_index not in self._keys and packet.is_keyframe and begins >= self.start:
-                self._keys[packet.stream_index] = begins
-            if begins < self._keys.get(packet.stream_index, begins + 1):
-                return False
-        decoded = begins if packet.dts is None else packet.dts * packet.time_base
-        return self.stop is None or decoded < self.stop
-
-    def passed(self, packet: Packet[Any]) -> bool:
-        """Return True if all packets of the span are certainly before this one."""
-        time = seconds(packet, packet.dts if packet.dts is not None else packet.pts)
-        return self.stop is not None and time is not None and time >= self.stop + APART
-
-    def chapters(self, chapters: list[Any]) -> list[Any]:
-        """Return the chapters that overlap the span, clipped to it, with times relative to its beginning."""
-        if self.start is None and self.stop is None:
-            return chapters
-        clipped = []
-        for chapter in chapters:
-            base = Fraction(chapter["time_base"])
-            first, last = chapter["start"] * base, chapter["end"] * base
-            first = first if self.start is None else max(first, self.start)
-            last = last if self.stop is None else min(last, self.stop)
-            if first < last:
-                times = (round((time - (self.start or 0)) / base) for time in (first, last))
-                clipped.append({**chapter, **dict(zip(("start", "end"), times, strict=True))})
-        return clipped
-
-
-def seconds(packet: Packet[Any], ticks: int | None) -> Fraction | None:
-    """Convert a time of a packet to seconds."""
-    return None if ticks is None else ticks * Fraction(packet.time_base)
 
 
 # The metadata of streams, as muxers take them

@@ -21,12 +21,13 @@ from av.stream import Discard, Stream
 
 from vidrestore.errors import MediaError, PlanError
 from vidrestore.frames import WHOLE, Span
+from vidrestore.media.cut import Cut
 from vidrestore.media.damage import check_memory
 from vidrestore.media.matroska import unreadable_tracks
 from vidrestore.media.probe import SourceInfo, StreamInfo, open_input, packets_of
 from vidrestore.media.sound import NAMES, encoder_of, is_decoded
 from vidrestore.media.source import MUXERS, PICTURES, SUFFIXES, Y4M, Target
-from vidrestore.media.stream_copier import Clock, Cut, StreamCopier, add_stream, named
+from vidrestore.media.stream_copier import Clock, StreamCopier, add_stream, named
 from vidrestore.options import DROPPABLE
 
 Samples = dict[int, list["Packet[Any]"]]
