@@ -265,7 +265,7 @@ def test_the_readme_names_the_small_torch_before_the_command_that_fetches_a_larg
     assert 0 < text.index("https://download.pytorch.org/whl/cpu") < text.index("pip install . ")
 
 
-def test_weights_load_as_their_document_says(repository):
+def test_weights_load_as_their_readme_shows(repository):
     (code,) = blocks(repository, "python", "weights/README.md")
     names: dict[str, object] = {}
     exec(code, names)

@@ -21,7 +21,7 @@ NUMBERS = "sigma strength chroma_strength grain start duration fps cfr threads s
     "value", [math.nan, math.inf, 1e30, 10**30, [1], "x", True, b"1", -math.inf], ids=repr
 )
 @pytest.mark.parametrize("name", NUMBERS.split())
-def test_what_is_no_number_in_range_is_refused_by_the_option_itself(name, value):
+def test_values_out_of_range_are_refused_by_the_option_itself(name, value):
     with pytest.raises(OptionError, match=f"^{name} must be"):
         RestoreOptions(**{name: value})
 
@@ -51,7 +51,7 @@ def test_what_has_another_type_is_refused(kind, values):
         kind(**values)
 
 
-def test_numbers_of_numpy_and_paths_are_taken_for_what_they_are():
+def test_numpy_numbers_and_path_objects_are_accepted():
     options = RestoreOptions(
         sigma=np.float64(20), tile=np.int64(128), fps=29.97, start=np.float32(0.5), work_dir=Path("work")
     )
@@ -61,7 +61,7 @@ def test_numbers_of_numpy_and_paths_are_taken_for_what_they_are():
 
 
 @pytest.mark.parametrize("frames", [None, "frames", [[0.5]], [np.zeros((4, 4, 3))], np.full(4, None)])
-def test_what_is_no_array_of_frames_is_refused(frames):
+def test_arrays_that_cannot_be_frames_are_refused(frames):
     with pytest.raises(OptionError, match="frames must"):
         restore_frames(frames)
 

@@ -37,7 +37,9 @@ def commands(
 
 
 @pytest.mark.parametrize("links", [True, False], ids=["hard links", "none"])
-def test_a_video_is_restored_and_resumed_without_what_other_systems_lack(tmp_path: Path, links: bool) -> None:
+def test_a_video_is_restored_and_resumed_without_the_calls_that_windows_lacks(
+    tmp_path: Path, links: bool
+) -> None:
     write_video(tmp_path / "Gr\u00fc\u00dfe \u732b.mkv", 12)
     given = ("denoise", "Gr\u00fc\u00dfe \u732b.mkv", "--lossless", "-o", "out.mkv")
     code, said = commands(tmp_path, given, stopped=True, links=links)

@@ -63,7 +63,7 @@ def test_no_frame_crosses_the_bus_but_once_each_way_as_it_is_stored(weights, tas
         assert device.moved["to host"] == larger * stored
 
 
-def test_a_gpu_without_bf16_computes_in_fp16_and_repeats_in_fp32_what_that_cannot_hold(weights, monkeypatch):
+def test_a_gpu_without_bf16_computes_in_fp16_and_repeats_overflows_in_fp32(weights, monkeypatch):
     forward, kinds = MBTaylorFormer.forward, []
 
     def overflowing(self: MBTaylorFormer, *given: Any) -> torch.Tensor:
@@ -79,7 +79,7 @@ def test_a_gpu_without_bf16_computes_in_fp16_and_repeats_in_fp32_what_that_canno
     assert set(kinds) == {torch.float16, torch.float32}
 
 
-def test_the_number_format_follows_what_a_gpu_can(monkeypatch):
+def test_the_number_format_follows_the_gpu(monkeypatch):
     cuda, cpu = torch.device("cuda"), torch.device("cpu")
     for bf16, half in ((True, torch.bfloat16), (False, torch.float16)):
         with Rehearsal(bf16=bf16):

@@ -34,7 +34,7 @@ def name(case: Case) -> str:
 @pytest.mark.parametrize(
     "case", [pytest.param(case, marks=[pytest.mark.faults] * case.slow, id=name(case)) for case in CASES]
 )
-def test_every_odd_input_gets_what_is_stated(case, folder):
+def test_every_odd_input_has_its_stated_result(case, folder):
     got = run(case, folder)
     assert verdict(case, got, folder) is None, got.said
 
@@ -48,7 +48,7 @@ def test_every_odd_input_gets_what_is_stated(case, folder):
         (Outcome((0,), None), "it leaves"),
     ],
 )
-def test_a_verdict_sees_what_is_not_as_stated(outcome, wrong, folder):
+def test_a_result_other_than_stated_is_seen(outcome, wrong, folder):
     case = of_bytes("none", "a whole video", "video.mkv", lambda: clip("mkv"), outcome)
     assert wrong in str(verdict(case, run(case, folder), folder))
 

@@ -93,7 +93,7 @@ def test_owned_spans_tile_the_video(count, cuts, length, overlap):
 
 
 @pytest.mark.parametrize("count, cuts, length, overlap", LAYOUTS)
-def test_any_range_of_clips_gives_its_frames_as_the_whole_run_does(count, cuts, length, overlap):
+def test_any_range_of_clips_gives_the_same_frames_as_a_full_run(count, cuts, length, overlap):
     bounds = clip_bounds(count, cuts, length, overlap)
     whole = values(join_clips(clips_of(bounds, range(len(bounds))), crossfade))
     for begin in range(len(bounds)):

@@ -135,7 +135,7 @@ def test_yuvj_is_full_range_whatever_the_tag():
     assert [float(plane) for plane in black] == [0, 128, 128]
 
 
-def test_an_unknown_matrix_is_refused_with_what_is_known():
+def test_an_unknown_matrix_is_refused_with_the_known_ones():
     with pytest.raises(MediaError, match=r"colour matrix 10 .*\[0, 1, 4, 5, 6, 7, 8, 9\].*ffmpeg"):
         rgb_to_yuv(torch.zeros(3, 1, 1), yuv444(), ColourTags(matrix=10), 1)
 

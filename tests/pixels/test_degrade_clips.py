@@ -81,7 +81,7 @@ def test_a_white_and_a_black_clip_and_one_small_frame_stay_in_range(name):
 # Haze
 
 
-def test_haze_of_a_pixel_is_what_comes_through_and_what_is_scattered_in():
+def test_haze_of_a_pixel_is_transmitted_light_plus_airlight():
     clip, transmission = scene(), torch.rand(1, 1, 40, 56, generator=torch.Generator().manual_seed(1))
     hazy = add_haze(clip, transmission, torch.tensor([0.8, 0.9, 0.7])[:, None, None])
     t = float(transmission[0, 0, 5, 7])
@@ -155,7 +155,7 @@ def test_streaks_add_light_or_cover_and_a_veil_lies_over_all():
     )
 
 
-def test_flakes_hide_what_is_behind_them_as_far_as_they_are_opaque():
+def test_flakes_hide_the_scene_by_their_opacity():
     mask = torch.tensor([[[[0.0, 0.25, 1.0]]]])
     snowy = add_snow(torch.full((1, 3, 1, 3), 0.2), mask, torch.tensor([1.0, 0.8, 0.6]))
     torch.testing.assert_close(
@@ -198,7 +198,7 @@ def test_a_weight_is_shared_among_four_pixels_and_beyond_the_border_with_the_oth
     assert float(image[5, 5]) == float(image[0, 5]) == 1
 
 
-def test_there_are_as_many_things_as_their_density_says():
+def test_the_number_of_particles_follows_their_density():
     draw, down = Counters(6, 0, torch.arange(50)), torch.tensor([[0.6, 0.8]]).expand(50, -1)
     density, step, path = (torch.full((50,), value) for value in (0.01, 7.0, 3.0))
     things = Particles.drawn(draw, (200, 300), density, step, path, down, 0.1)
@@ -392,7 +392,7 @@ def test_every_frame_has_a_kernel_of_its_own_with_its_middle_in_the_centre():
     assert float(through[0, 0].count_nonzero()) > 3 * float(kernels[0].count_nonzero())
 
 
-def test_a_part_that_moves_leaves_what_is_far_from_it():
+def test_a_moving_part_leaves_distant_pixels_unchanged():
     clip, part = scene(2), torch.zeros(2, 1, 40, 56)
     part[..., :8] = 1
     line = path_kernels(straight(12, right=1).view(1, 2, 6, 2))[0]
@@ -436,7 +436,7 @@ def test_smoothed_noise_keeps_its_variance_and_leans_on_its_neighbours():
     assert beside == pytest.approx(2 * 0.4 / (1 + 2 * 0.4**2), abs=0.03)
 
 
-def test_demosaicing_keeps_what_is_measured_and_greys_and_even_slopes():
+def test_demosaicing_keeps_measured_samples_greys_and_even_slopes():
     """Red at even rows and columns, blue at odd ones."""
     picture = scene(1, 8, 10)
     red, green, blue = demosaiced(picture)[0]

@@ -82,13 +82,13 @@ def test_clipped_moments_are_those_of_many_clipped_samples():
     assert variance[0] == pytest.approx(samples.var(), rel=0.01)
 
 
-def test_texture_beside_flat_parts_is_no_noise():
+def test_texture_beside_flat_parts_is_not_taken_for_noise():
     clean = gradient()
     clean[:, 160:] += 40 * np.sin(np.arange(160) * 1.9)
     assert estimate(noisy(clean, 5)) == pytest.approx(5, rel=0.08)
 
 
-def test_texture_all_over_is_no_noise_when_it_stands_still():
+def test_texture_all_over_is_not_taken_for_noise_if_it_stands_still():
     texture = np.random.default_rng(9).uniform(40, 210, (240, 320))
     assert estimate(noisy(texture, 5, 1)) > 20
     assert estimate(*(noisy(texture, 5, seed) for seed in range(4))) == pytest.approx(5, rel=0.1)
@@ -157,7 +157,7 @@ def test_clean_clips_have_little_noise(clean_frames):
 
 @pytest.mark.data
 @pytest.mark.parametrize("sigma", [10, 20])
-def test_sigma_is_within_a_tenth_of_what_a_codec_leaves(clean_frames, sigma):
+def test_sigma_is_within_a_tenth_of_the_noise_that_a_codec_leaves(clean_frames, sigma):
     """What it leaves: the standard deviation of decoded noisy less clean, where neither is clipped."""
     added = [tuple(noisy(plane, sigma, seed) for plane in frame) for seed, frame in enumerate(clean_frames)]
     decoded = coded(added, "libx264", {"crf": "23"})

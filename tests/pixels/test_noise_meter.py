@@ -156,7 +156,7 @@ STROKES = [(row, slice(None)) for row in (0, 3, 6)] + [
 ]
 
 
-def test_small_text_that_scrolls_is_no_noise():
+def test_small_scrolling_text_is_not_taken_for_noise():
     rng, letters = np.random.default_rng(0), np.zeros((26, 7, 5), bool)
     for letter in letters:
         for stroke in rng.permutation(len(STROKES))[: rng.integers(2, 6)]:

@@ -124,7 +124,7 @@ def test_even_tiles_are_as_many_as_the_largest_and_no_larger_than_they_need_to_b
     assert count * side - (count - 1) * overlap - length < 8 * count
 
 
-def test_centres_of_tiles_equal_the_whole_for_a_filter_that_reaches_no_further_than_half_the_overlap():
+def test_tiles_equal_the_full_frame_for_a_filter_that_reaches_at_most_half_the_overlap():
     clip, kernel = torch.rand(2, 1, 50, 37), torch.rand(1, 1, 5, 5)
 
     def filtered(tiles):

@@ -294,7 +294,7 @@ def refused(measured: Path, kind: type[VidRestoreError], message: str, **options
         ((4).to_bytes(8, "little") + b"{  }", "holds something else"),
     ],
 )
-def test_what_is_no_file_of_measurements_is_refused(content, reason, tmp_path):
+def test_files_without_measurements_are_refused(content, reason, tmp_path):
     path = tmp_path / "m.safetensors"
     path.write_bytes(content)
     refused(path, MediaError, f"not a file of measurements .*{reason}")
@@ -373,7 +373,7 @@ def test_times_that_no_container_holds_are_refused(name, value, measured, exact)
     refused(measured, MediaError, "has impossible times", model=str(exact))
 
 
-def test_values_that_are_no_numbers_are_refused(measured, exact):
+def test_nan_and_infinite_values_are_refused(measured, exact):
     edited(measured, lambda metadata, tensors: tensors["measurements"].__setitem__((1, 2, 3), np.nan))
     refused(measured, VidRestoreError, "NaN or infinity", model=str(exact))
 

@@ -57,7 +57,7 @@ def test_practical_clips_are_worse_than_bicubic_ones_in_8_bits_and_come_again():
         assert 0.002 < float((practical - bicubic).abs().mean()) < 0.2
 
 
-def test_a_gaussian_blurs_as_its_formula_says():
+def test_a_gaussian_blurs_by_its_formula():
     point = torch.zeros(1, 3, 31, 31)
     point[..., 15, 15] = 1
     rows, columns = np.mgrid[-15:16, -15:16]
@@ -124,7 +124,7 @@ def test_parts_that_are_named_are_trained_and_no_others(tmp_path):
         Run(clip_run(tmp_path, training={"parts": ["tial"]}), tmp_path, CPU)
 
 
-def test_a_few_dozen_steps_lower_the_loss_and_the_card_says_what_came_out(tmp_path, monkeypatch):
+def test_a_few_dozen_steps_lower_the_loss_and_the_card_has_the_metrics(tmp_path, monkeypatch):
     monkeypatch.setattr(sample_videos, "sample_planes", sample_videos.chequered_planes)
     events, training = RecordedEvents(), {"steps": 60, "validate_every": 30, "learning_rate": 0.01}
     config = clip_run(tmp_path, training=training)

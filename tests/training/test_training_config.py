@@ -146,7 +146,7 @@ def test_whole_numbers_that_toml_does_not_have_are_refused(tmp_path, place, valu
 
 
 @pytest.mark.parametrize("section", ["model", "data", "training"])
-def test_a_section_that_is_no_table_is_refused(tmp_path, section):
+def test_a_section_must_be_a_table(tmp_path, section):
     path = tmp_path / "run.toml"
     others = "".join(f"[{name}]\nsteps = 1\n" for name in ("model", "data", "training") if name != section)
     path.write_text(
@@ -157,7 +157,7 @@ def test_a_section_that_is_no_table_is_refused(tmp_path, section):
         read_config(path)
 
 
-def test_a_file_that_is_no_toml_or_is_not_there_is_refused(tmp_path):
+def test_a_missing_file_and_one_that_is_not_toml_are_refused(tmp_path):
     with pytest.raises(ConfigError, match="none.toml: can't be read"):
         read_config(tmp_path / "none.toml")
     for content in (b"steps == 3", b"\xff\xfe"):
@@ -237,7 +237,7 @@ SET_WRONG: list[tuple[str, type[VidRestoreError], str]] = [
 @pytest.mark.parametrize(
     ("setting", "kind", "message"), SET_WRONG, ids=[setting for setting, *_ in SET_WRONG]
 )
-def test_a_wrong_setting_is_an_error_with_what_may_have_been_meant_first(tmp_path, setting, kind, message):
+def test_a_wrong_setting_is_an_error_that_suggests_the_nearest_name_first(tmp_path, setting, kind, message):
     with pytest.raises(kind) as error:
         read_config(write_config(tmp_path), [setting])
     assert message in str(error.value)
@@ -272,7 +272,7 @@ def test_keys_of_very_many_parts_are_refused_before_they_take_memory(tmp_path, p
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")
-def test_what_is_no_file_or_too_large_for_a_configuration_is_refused_at_once(tmp_path):
+def test_a_folder_a_pipe_and_a_file_too_large_for_a_configuration_are_refused_at_once(tmp_path):
     os.mkfifo(tmp_path / "pipe.toml")
     with (tmp_path / "large.toml").open("wb") as stream:
         stream.truncate((1 << 20) + 1)

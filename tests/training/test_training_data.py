@@ -69,12 +69,12 @@ def test_without_shared_memory_the_error_gives_advice(monkeypatch):
 
 
 @pytest.mark.skipif(os.name == "nt", reason="needs POSIX files")
-def test_nobody_else_can_read_what_was_decoded(tmp_path):
+def test_decoded_files_are_readable_by_their_owner_only(tmp_path):
     found = decoded(DecodedFiles(tmp_path / "cache"), source(tmp_path / "data", "a"), lambda path: planes(7))
     assert found is not None and found.path.stat().st_mode & 0o077 == 0
 
 
-def test_a_change_of_what_is_mapped_stays_in_the_process(tmp_path):
+def test_a_change_of_mapped_data_stays_in_the_process(tmp_path):
     found = decoded(DecodedFiles(tmp_path / "cache"), source(tmp_path / "data", "a"), lambda path: planes(7))
     assert found is not None
     found.planes()[0].zero_()
@@ -90,7 +90,7 @@ def test_another_content_is_decoded_again_and_the_same_elsewhere_is_not(tmp_path
 
 
 @pytest.mark.parametrize("damage", ["flip", "cut", "header", "empty"])
-def test_a_file_that_is_not_what_its_hash_says_is_made_again(tmp_path, damage):
+def test_a_file_with_a_wrong_hash_is_made_again(tmp_path, damage):
     path = source(tmp_path / "data", "a")
     found = decoded(DecodedFiles(tmp_path / "cache"), path, lambda path: planes(1))
     assert found is not None
@@ -166,7 +166,7 @@ def test_a_file_that_another_run_removed_is_decoded_from_its_source(tmp_path):
         assert equal(gone, Footage(clips, stills, 4, share).window(np.random.default_rng(0)))
 
 
-def test_a_file_that_another_run_removes_while_room_is_made_is_no_error(tmp_path):
+def test_a_file_that_another_run_removes_while_room_is_made_causes_no_error(tmp_path):
     files = DecodedFiles(tmp_path / "cache")
     (tmp_path / "cache" / "gone.planes").symlink_to(tmp_path / "gone")  # is listed, but has no size
     found = decoded(files, source(tmp_path / "data", "a"), lambda path: planes(3))
@@ -248,7 +248,7 @@ def test_what_another_process_raises_is_raised_here(workers):
         next(results)
 
 
-def test_shares_of_a_batch_make_up_the_whole(tmp_path):
+def test_the_shares_of_a_batch_add_up_to_the_batch(tmp_path):
     config = pair_run(tmp_path)
     made, _ = make_data(config, new_network(config))
     parts = [made.batch(5, 6, Share(rank, 3)) for rank in range(3)]

@@ -93,7 +93,7 @@ def test_a_clip_smaller_than_a_patch_is_replaced_by_others(tmp_path):
     }
 
 
-def test_footage_is_found_by_suffix_in_order_of_name_without_what_is_held_out(tmp_path):
+def test_footage_is_found_by_suffix_in_order_of_name_without_held_out_files(tmp_path):
     for name in ("c.mp4", "B.MKV", "a.webm", "a.txt", "held.mp4"):
         (tmp_path / name).touch()
     assert [path.name for path in find_footage(tmp_path, ["held.mp4"], CLIP_SUFFIXES)] == [

@@ -69,7 +69,7 @@ def test_a_window_is_read_once(monkeypatch):
     assert len(read) == kept.windows[-1].number + 1
 
 
-def test_a_batch_depends_on_the_seed_and_the_step_not_on_what_came_before():
+def test_a_batch_depends_on_the_seed_and_the_step_not_on_earlier_batches():
     all_along, late = pool(), pool()
     for step in range(37):
         all_along.batch(step, 5)
@@ -101,7 +101,7 @@ def test_noise_levels_are_drawn_evenly_in_their_logarithm():
 
 
 @pytest.mark.parametrize("sigma", [0.0, 20.0])
-def test_with_one_noise_level_a_batch_comes_from_the_whole_pool(sigma):
+def test_with_one_noise_level_a_batch_is_drawn_from_all_of_the_pool(sigma):
     kept = pool((sigma,))
     batch, level = kept.batch(30, 200)
     assert level == sigma
@@ -182,7 +182,7 @@ def symmetries(groups: Tensor) -> list[Tensor]:
     return [turned.flatten(2) for square in turns for turned in (square, square.flip(1))]
 
 
-def test_a_batch_is_turned_as_a_whole_by_a_symmetry_of_the_square_and_each_occurs():
+def test_all_groups_of_a_batch_are_turned_by_one_symmetry_of_the_square_and_each_occurs():
     groups = torch.rand(5, FRAMES, PATCH**2)
     rng = np.random.default_rng(0)
     found = Counter[int]()

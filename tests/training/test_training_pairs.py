@@ -344,9 +344,7 @@ def test_data_of_other_frames_than_the_network_sees_is_refused(tmp_path):
         Run(pair_run(tmp_path, data={"frames": 3}), tmp_path, torch.device("cpu"))
 
 
-def test_the_command_and_the_card_say_what_the_network_was_given_and_made_of_every_degradation(
-    tmp_path, capsys
-):
+def test_the_command_and_the_card_report_psnr_before_and_after_for_every_degradation(tmp_path, capsys):
     pair_run(tmp_path, data={"degradations": list(DEGRADATIONS)}, training={"steps": 1})
     assert run(*f"train --config {tmp_path}/tiny.toml -o {tmp_path}/runs --device cpu".split()) == 0
     (line,) = (line for line in capsys.readouterr().err.splitlines() if line.startswith("step 1  "))
@@ -359,7 +357,7 @@ def test_the_command_and_the_card_say_what_the_network_was_given_and_made_of_eve
     assert (card.task, card.family, card.parameters) == ("all", "mb-taylorformer", {})
 
 
-def test_a_fresh_network_gives_back_what_it_is_given(tmp_path):
+def test_an_untrained_network_returns_its_input(tmp_path):
     picture = torch.rand(1, 3, SIDE, SIDE, generator=torch.Generator().manual_seed(1))
     assert torch.equal(Run(pair_run(tmp_path), tmp_path, torch.device("cpu")).network(picture), picture)
 

@@ -44,7 +44,7 @@ def shot(format: PixelFormat, frames: int = 7, side: int = 40, still: bool = Fal
 
 
 @pytest.mark.parametrize("format", CODINGS, ids=lambda format: format.name)
-def test_a_crop_at_whole_pixels_is_that_of_the_decoder(format):
+def test_a_crop_at_integer_positions_equals_the_decoded_pixels(format):
     given = shot(format)
     planes = Planes([shot(CODINGS[0]), given], CPU, 16)
     rows, columns = torch.arange(10, 26.0), torch.arange(31, 15, -1.0)  # mirrored
@@ -118,7 +118,7 @@ def test_photos_slide_and_pan_within_their_borders_and_have_their_share():
     assert 0.6 < float(fractions.float().mean()) < 0.9
 
 
-def test_too_many_data_are_refused_with_what_helps(tmp_path, monkeypatch):
+def test_too_much_data_is_refused_with_a_remedy(tmp_path, monkeypatch):
     monkeypatch.setattr(planes, "room_for_data", lambda device: 3000)
     with pytest.raises(
         ConfigError, match=r"take 0.00 GB and more, but cpu has room for 0.00 GB .*resident=false"
@@ -185,7 +185,7 @@ def test_groups_are_patches_of_the_planes_at_one_level_for_all(tmp_path):
         train(tiny_run(tmp_path, {"data": {"resident": True, "match_share": 0.5}}), tmp_path, device="cpu")
 
 
-def test_pairs_are_degraded_by_what_was_drawn_and_know_their_task(tmp_path):
+def test_pairs_are_degraded_as_drawn_and_know_their_task(tmp_path):
     data = {
         "resident": True,
         "degradations": ["haze", "noise"],
@@ -209,7 +209,7 @@ def test_pairs_are_degraded_by_what_was_drawn_and_know_their_task(tmp_path):
     assert all(map(torch.equal, source.batch(2, 48), (given, clean, task)))
 
 
-def test_resident_pairs_refuse_what_they_do_not_have(tmp_path):
+def test_resident_pairs_refuse_degradations_that_only_the_host_draws(tmp_path):
     for data, message in (
         ({"degradations": ["coloured"]}, "resident data have no coloured"),
         ({"distracted": 0.1, "degradations": ["noise"]}, "resident data have no distracted crops"),

@@ -220,7 +220,7 @@ def test_two_processes_have_the_losses_of_one_with_the_batch_of_both(tmp_path):
     assert (tmp_path / "two" / "tiny.checkpoint").exists()
 
 
-def test_the_losses_of_all_shares_mean_that_of_the_whole(tmp_path):
+def test_the_mean_loss_of_the_shares_is_the_loss_of_the_batch(tmp_path):
     network = Run(tiny_run(tmp_path), tmp_path, CPU).network
     clean = 255 * torch.rand(6, 20, 16)
     parts = [batch_loss(network, clean, 20.0, 7, "fp32", Share(rank, 3)) for rank in range(3)]
@@ -256,7 +256,7 @@ def test_a_process_whose_first_one_has_ended_before_the_data_was_there_is_an_err
 
 
 @pytest.mark.parametrize("rank", [0, 1])
-def test_the_first_process_saves_what_there_is_when_another_one_ends(tmp_path, monkeypatch, rank):
+def test_the_first_process_saves_a_checkpoint_when_another_one_ends(tmp_path, monkeypatch, rank):
     calls: list[torch.Tensor] = []
 
     def all_reduce(tensor: torch.Tensor) -> None:

@@ -45,7 +45,7 @@ def test_a_run_leaves_a_line_per_step(trained):
     assert [line["seconds"] for line in written] == sorted(line["seconds"] for line in written)
 
 
-def test_a_resumed_run_cuts_what_is_beyond_its_checkpoint(tmp_path):
+def test_a_resumed_run_cuts_records_beyond_its_checkpoint(tmp_path):
     path = tmp_path / "log.jsonl"
     log = begun(path, 0)
     for step in range(1, 8):

@@ -96,7 +96,7 @@ def test_a_run_that_is_interrupted_while_it_is_measured_is_measured_when_resumed
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_interrupts_wait_for_the_end_of_a_block_and_then_do_what_they_would_have_done(number):
+def test_interrupts_are_delayed_to_the_end_of_a_block(number):
     done = []
     usual = signal.signal(number, signal.default_int_handler)
     try:
@@ -206,7 +206,7 @@ def test_a_checkpoint_of_another_run_is_refused_and_the_difference_named(trained
         train(tiny_run(tmp_path, changes), trained.folder, resume=True)
 
 
-def test_a_value_that_came_later_is_no_difference_as_long_as_it_is_the_default(trained, runs, tmp_path):
+def test_a_checkpoint_without_a_newer_setting_resumes_if_the_setting_is_the_default(trained, runs, tmp_path):
     state: dict[str, Any] = torch.load(runs / "tiny.checkpoint", weights_only=True)
     for name in ("[model] heads", "[data] chroma_share", "[training] clip_noise"):
         del state["identity"][name]
@@ -309,7 +309,7 @@ def test_a_checkpoint_that_can_not_be_written_leaves_the_one_before(trained, tmp
 # Divergence
 
 
-def test_divergence_stops_at_the_last_good_checkpoint_and_says_where(tmp_path, monkeypatch):
+def test_divergence_stops_the_run_and_names_the_last_good_checkpoint(tmp_path, monkeypatch):
     config = tiny_run(tmp_path, {"training": {"checkpoint_minutes": 0.0}})
     update = Run.update
 

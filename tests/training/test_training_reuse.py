@@ -53,14 +53,14 @@ def test_both_pictures_are_cut_at_one_place_and_mirrored_alike():
         assert torch.equal(wanted, given.repeat_interleave(4, -1).repeat_interleave(4, -2))
 
 
-def test_what_falls_goes_on_falling():
+def test_crops_of_a_reused_batch_keep_up_and_down():
     rows = torch.arange(128.0)[:, None].expand(1, 3, 128, 128)
     for number in range(8):
         given, _ = augmented((rows, rows), np.random.default_rng(number))
         assert torch.equal(given.diff(dim=-2), torch.ones(1, 3, 111, 112))
 
 
-def test_a_process_that_breaks_while_it_is_ended_is_no_error():
+def test_a_process_that_breaks_while_it_is_ended_causes_no_error():
     class Loaded:
         def __iter__(self) -> Loaded:
             return self
