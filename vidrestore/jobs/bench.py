@@ -143,12 +143,13 @@ def bench(
 
 
 def stages_of(job: Job, limit: int) -> tuple[Stage, ...]:
-    """Run each stage of a job alone, on its first `limit` frames."""
+    """Run each stage of a job alone, on its first `limit` frames. Planning decodes them, too."""
 
     frames, decoding = _timed("decode", 1, lambda: list(islice(job.decoded(), limit)))
     count = len(frames)  # a video may be shorter than asked for
     decode = Stage(decoding.name, decoding.cpu / count, decoding.seconds / count)
-    planned, plan = _timed("plan", count, lambda: list(job.steps.planned(frames, job.plan.timeline)))
+    decoded = islice(job.decoded(), count)
+    planned, plan = _timed("plan", count, lambda: list(job.steps.planned(decoded, job.plan.timeline)))
     model_frames = job.steps.first.clips.frames(iter(planned))
     restored, model = _timed("model", count, lambda: list(model_frames))
     frames_again = (frame for frame in restored)
