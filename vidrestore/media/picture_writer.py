@@ -134,7 +134,7 @@ class PictureFiles:
         self.warnings: list[str] = []
         self._held: bytes | None = None  # the first picture
         self._count, self._first = 0, 1
-        self._sources: tuple[str, ...] = ()  # the picture that each is made of
+        self._sources: tuple[str, ...] = ()  # the source of each picture
         self._partials: list[Partial] = []  # whole but for the last one
 
     @cached_property

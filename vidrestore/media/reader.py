@@ -289,7 +289,7 @@ class VideoReader:
             )
 
     def _end(self, last: Frame, longest: int, decoding: AnyDecoding) -> None:
-        """Set the last frame's duration, and note damage if the video ends before its stream says.
+        """Set the last frame's duration, and note damage if the video ends before the time that its stream states.
 
         Packets have durations in decoding order: the last one decoded may not be the last one shown.
         """

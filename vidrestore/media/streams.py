@@ -1,6 +1,6 @@
 """Check before work which audio, subtitle and other streams the output's container can hold.
 
-There is no table: `check_streams` writes the first packets of each stream into a discarded file of the
+No table is needed: `check_streams` writes the first packets of each stream into a discarded file of the
 container, which FFmpeg may refuse; `check_packets` then copies all packets into one.
 """
 

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Content:
-    """What an output can hold: its encoder, the indices of the streams to copy, warnings for the user."""
+    """The content of an output: its encoder, the indices of the streams to copy, warnings for the user."""
 
     encoder: EncoderChoice
     copy: tuple[int, ...]

@@ -102,13 +102,13 @@ class Grid:
 
 
 class Tables(NamedTuple):
-    """What depends on a grid alone."""
+    """Tensors that depend on a grid alone."""
 
     corners: Tensor  # (S, 2)
     inside: Bounds  # of corners
     cells: Bounds  # of rows and columns of cells
     nearest: Tensor  # (stride^2, 16, 2): steps to the nearest cells from each place within a stride
-    around: Tensor  # (9, S): the cells around each; beyond the border the one at it
+    around: Tensor  # (9, S): the cells around each; beyond the border the nearest one
 
 
 @lru_cache(TABLES_KEPT)

@@ -198,11 +198,8 @@ class DenoiseRestorer:
 
     def sample(self) -> Sample:
         """Return the network on one chunk of groups; see `restorers.base.AnyRestorer.sample`."""
-        work, groups = (
-            self._level(SAMPLE_SIGMA, self.precision),
-            torch.empty(self.batch, GROUP, self.patch**2, device=self.device),
-        )
-        groups.uniform_(0, 255)
+        work = self._level(SAMPLE_SIGMA, self.precision)
+        groups = torch.empty(self.batch, GROUP, self.patch**2, device=self.device).uniform_(0, 255)
         numbers = "bf16" if uses_bf16(self.precision, self.device) else "fp32"
         return Sample(lambda: work(groups), len(groups) * GROUP * self.network.operations(GROUP), numbers)
 
