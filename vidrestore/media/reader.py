@@ -8,7 +8,6 @@ from dataclasses import replace
 from fractions import Fraction
 from functools import cached_property
 from math import ceil
-from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from av.video.frame import VideoFrame
@@ -183,9 +182,7 @@ class VideoReader:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     def close(self) -> None:
@@ -289,7 +286,7 @@ class VideoReader:
             )
 
     def _end(self, last: Frame, longest: int, decoding: AnyDecoding) -> None:
-        """Set the last frame's duration, and note damage if the video ends before the time that its stream states.
+        """Set the last frame's duration, and note damage if the video ends before its stated end.
 
         Packets have durations in decoding order: the last one decoded may not be the last one shown.
         """
