@@ -25,6 +25,7 @@ from vidrestore.media.log import collect_errors, log_level
 from vidrestore.media.probe import DECODER_OPTIONS, open_input, packets_of, video_stream
 from vidrestore.media.side_data import CAPTIONED, has_captions
 from vidrestore.media.source import Y4M
+from vidrestore.media.y4m import bytes_lacking
 
 _SEEK_BACK = (0, 2, 10, 40)  # seconds before the wanted time, tried in turn; then the start of the file
 
@@ -373,11 +374,8 @@ def _packets(
             if packet.size:  # an empty packet (AVI's way to repeat a frame) would end the decoding
                 last = packet
                 yield packet
-        if last and container.format.name == Y4M:
-            from vidrestore.media.y4m import bytes_lacking
-
-            if lacking := bytes_lacking(last, container.size):
-                complain(f"the file is cut short: {lacking} bytes of it are missing")
+        if last and container.format.name == Y4M and (lacking := bytes_lacking(last, container.size)):
+            complain(f"the file is cut short: {lacking} bytes of it are missing")
     except av.error.FFmpegError as error:
         complain(f"{container.format.name}: {error.strerror}; reading ends there")
     yield None

@@ -20,17 +20,14 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from vidrestore.models.dust import Transform
 from vidrestore.models.fitted import fitted, on_device
 from vidrestore.models.grouping import patches_at
-
-if TYPE_CHECKING:
-    from vidrestore.models.dust import Transform
 
 BANDS = 8  # bands of frequencies, down and across
 GROUPS = 400  # sampled from a clip, at most

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from functools import cache, lru_cache
 from threading import Lock
-from typing import TYPE_CHECKING, Literal, NamedTuple, cast
+from typing import Literal, NamedTuple, cast
 
 import torch
 import torch.nn.functional as F
@@ -24,12 +24,10 @@ from vidrestore.models.matching import Grid, fixed_positions, matched_positions,
 from vidrestore.models.noise_model import FRAMES, is_white, lower_level, may_be_white, relative_spectrum
 from vidrestore.models.nonlocal_bayes import CHUNK as TRACKS
 from vidrestore.models.nonlocal_bayes import Noise, bayes_gains, inverse_covariance, nonlocal_bayes
+from vidrestore.options import RestoreOptions
 from vidrestore.restorers.base import DENOISER, Facts, Sample
 from vidrestore.restorers.devices import batch_for, torch_device, uses_bf16
 from vidrestore.weights import load_model
-
-if TYPE_CHECKING:
-    from vidrestore.options import RestoreOptions
 
 BF16_FROM = 4.0  # sigma; for less noise, rounding to the 8 bits of bf16 would be visible
 SAMPLE_SIGMA = 20.0  # for measuring the speed of the network alone

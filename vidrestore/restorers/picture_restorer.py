@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from functools import partial
 from hashlib import sha256
-from typing import TYPE_CHECKING, Literal, NamedTuple, TypeVar
+from typing import Literal, NamedTuple, TypeVar
 
 import torch
 import torch.nn.functional as F
@@ -18,6 +18,7 @@ from torch import Tensor
 from vidrestore.clips import Bounds, reflected
 from vidrestore.errors import CheckpointError, OptionError
 from vidrestore.models.mb_taylorformer import MBTaylorFormer
+from vidrestore.options import RestoreOptions
 from vidrestore.restorers.base import IMAGE_NETWORKS, Facts, PictureForm
 from vidrestore.restorers.dehaze import RADIUS as HAZE_RADIUS
 from vidrestore.restorers.dehaze import (
@@ -45,9 +46,6 @@ from vidrestore.restorers.task_weights import load_for
 from vidrestore.tiling import apply_tiled, padded, tile_sides
 from vidrestore.weights import Model, load_model
 from vidrestore.working import steps
-
-if TYPE_CHECKING:
-    from vidrestore.options import RestoreOptions
 
 T = TypeVar("T")
 FAMILY = "mb-taylorformer"  # family of the default weights
