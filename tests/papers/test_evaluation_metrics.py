@@ -111,11 +111,6 @@ def test_each_smaller_sample_is_the_mean_of_the_area_it_covers():
     assert torch.equal(downscaled(frames, 2).double(), blocks)
 
 
-def test_the_width_is_rounded_down():
-    assert downscaled(torch.zeros(1, 360, 640, dtype=torch.uint8), 160).shape == (1, 160, 284)
-    assert downscaled(torch.zeros(1, 480, 856, dtype=torch.uint8), 160).shape == (1, 160, 285)
-
-
 def test_samples_are_clamped_and_rounded_to_eight_bits():
     found = eight_bits(torch.tensor([-0.1, 0.0, 0.4999 / 255, 0.51 / 255, 1.0, 1.2]))
     assert found.tolist() == [0, 0, 0, 1, 255, 255]

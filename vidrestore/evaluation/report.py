@@ -46,7 +46,7 @@ PATCH = 16  # pixels
 MEDIAN_OF_NORMAL = 0.6745  # median magnitude of a standard normal distribution
 
 
-# of one place of a video: its noise before and after, and the clips that the page shows
+# One place of a video: its noise before and after, and the clips that the page shows
 Sample = tuple[list[float], list[ClipMetrics]]
 
 

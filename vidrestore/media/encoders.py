@@ -45,7 +45,7 @@ from vidrestore.options import EncoderOptions
 # videos of 0.36 to 1.3 bits: x264 at crf 16 takes 0.2 to 0.8, and half of that at a crf 4.5 higher.
 LEAST_CRF, USUAL_CRF, GREATEST_CRF = 16.0, 18.0, 24.0
 USUAL_BITS = 0.1  # per pixel of H.264, at crf 20
-_CODECS = {"h265": "hevc", "x265": "hevc", "avc": "h264", "x264": "h264"}  # by other names
+_CODECS = {"h265": "hevc", "x265": "hevc", "avc": "h264", "x264": "h264"}  # other names of codecs
 
 
 def choose_encoder(

@@ -132,7 +132,7 @@ class Muxer:
         self.container.flags |= bitexact
         self.container.metadata.update(metadata)
         self._add_streams(self.container)
-        if self.tag and self.choice.container == "mov":  # which has no other place, and 31 bytes
+        if self.tag and self.choice.container == "mov":  # MOV has no other place, and this one holds 31 bytes
             self.stream.metadata["encoder"] = self.tag.encode()[:31].decode(errors="ignore")
         elif self.tag:
             name = "encoding_tool" if self.choice.container == "mp4" else "VIDRESTORE"
@@ -269,7 +269,9 @@ class Muxer:
         ratio = self.video.sample_aspect_ratio
         if ratio not in (None, 0, 1) and self.choice.container not in ISO:
             before = self.kinds[: self.stream.index]
-            track = sum(kind not in ("attachment", "cover") for kind in before)  # which are not tracks there
+            track = sum(
+                kind not in ("attachment", "cover") for kind in before
+            )  # attachments are not tracks there
             size = self.video.width, self.video.height
             write_aspect(self.partial.path, track, *size, Fraction(ratio or 1))
 

@@ -33,7 +33,7 @@ _SETTINGS = {
     "tiff": {"compression_algo": "deflate"},
 }
 _DEEP = {"png": "be", "tiff": "le"}
-_STORED = {  # by family and alpha: of 8 bits, of more
+_STORED = {  # (family, alpha) -> formats of 8 bits and of more
     ("gray", False): ("gray", "gray16"),
     ("gray", True): ("ya8", "ya16"),
     ("rgb", False): ("rgb24", "rgb48"),

@@ -72,7 +72,7 @@ class SegmentWriter:
         self.frames = 0
         self._before: int | None = None  # pts of the last frame
         self._origin = 0  # pts of the first
-        self._places: dict[int, int] = {}  # by pts, of the pictures inside the encoder
+        self._places: dict[int, int] = {}  # pts -> place, of the pictures inside the encoder
         self._packets = self._early = self._delay = 0
         self._partial: Partial | None = None
         try:

@@ -119,7 +119,7 @@ def encoded_sound(source: SourceInfo, output: Target, copied: tuple[int, ...]) -
 
 
 def _check_encodings(source: SourceInfo, wanted: list[StreamInfo]) -> None:
-    """Raise MediaError for a stream whose packets FFmpeg hands on encrypted, or compressed."""
+    """Raise MediaError for a stream whose packets FFmpeg can't decrypt or decompress."""
     encodings = unreadable_tracks(source.path)
     for info in wanted:
         if info.index in encodings:

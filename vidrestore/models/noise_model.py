@@ -31,8 +31,8 @@ from vidrestore.models.grouping import patches_at
 
 BANDS = 8  # bands of frequencies, down and across
 GROUPS = 400  # sampled from a clip, at most
-FRAMES = 5  # in the middle of a group, which are measured: few, so that patches follow the motion well
-QUANTILES = (0.15, 0.5)  # of the powers of groups; groups with more power contain texture
+FRAMES = 5  # measured in the middle of a group: few, so that patches follow the motion well
+QUANTILES = (0.15, 0.5)  # quantiles of the powers of groups; groups with more power contain texture
 FLAT_SHARE, FLAT_LEAST = 0.25, 20  # share of groups, those that vary least, and their least number
 LEAST = 0.05  # squared grey levels, added to powers before taking their logarithm
 HIGH, LOW = 1.0, 0.35  # bands are high above, and low below, this sum of frequencies down and across, 0 to 2
@@ -204,7 +204,7 @@ def noise_curve(noisy: Tensor, estimate: Tensor, guide: Tensor, groups: Tensor, 
     groups = groups[: LEVELS * each]
     first = patches_at(estimate, groups, side)
     residual = (patches_at(noisy, groups, side) - first).unflatten(-1, (side, side))
-    power = residual.diff(dim=-1).diff(dim=-2).square().mean((1, 2, 3))  # of neighbours' differences
+    power = residual.diff(dim=-1).diff(dim=-2).square().mean((1, 2, 3))  # power of neighbours' differences
     brightness, order = patches_at(guide, groups, side).mean((1, 2)).sort()
     levels = order.view(LEVELS, each)
     flat = first.var(2).mean(1)[levels].argsort(1)[:, : math.ceil(FLAT * each)]

@@ -25,7 +25,7 @@ from vidrestore.papers.dataset_files import FrameSequence, PairedImages, Sequenc
 
 Kind = Literal["pairs", "clips"]  # pairs of pictures, or clips of frames
 VIDEO_SUFFIXES = (".avi", ".mp4", ".mkv", ".mov", ".webm", ".mpg", ".y4m")
-MOST_NAMES = 8  # in a message
+MOST_NAMES = 8  # most names in a message
 
 
 @dataclass(frozen=True)
