@@ -300,7 +300,7 @@ def _names(folder: Path) -> list[str]:
 
 def _in_order(source: str, paths: Iterable[str], *, is_glob: bool = False) -> Pictures | None:
     """Return the pictures of a folder, whose numbers must be without gaps, or of a glob, all that exist."""
-    files = sorted((path for path in paths if is_picture(path) and os.path.isfile(path)), key=_natural)
+    files = sorted((path for path in paths if is_picture(path) and os.path.isfile(path)), key=natural_order)
     if not files:
         return None
     kinds = {KINDS[Path(path).suffix.lower()]: Path(path).suffix for path in files}
@@ -337,14 +337,14 @@ def _numbering(files: list[str]) -> tuple[str, list[int]] | None:
 
 def pattern_of(paths: Iterable[str]) -> str | None:
     """Return the pattern of pictures in one folder whose numbers follow each other; else None."""
-    files = sorted(paths, key=_natural)
+    files = sorted(paths, key=natural_order)
     found = _numbering(files) if len(files) > 1 and len({*map(os.path.dirname, files)}) == 1 else None
     if found is None or any(other - one != 1 for one, other in pairwise(found[1])):
         return None
     return os.path.join(os.path.dirname(files[0]), found[0])
 
 
-def _natural(path: str) -> list[tuple[int, str]]:
+def natural_order(path: str) -> list[tuple[int, str]]:
     """Return a key that sorts numbers in names by value: 2.png before 10.png."""
     return [(int(part), "") if part.isdecimal() else (0, part) for part in re.split(r"(\d+)", path)]
 

@@ -100,9 +100,6 @@ class TiledNetwork:
         pixels, multiple = room // self.pixel_memory, self.form.multiple
         return tile_sides(height, width, tile=self.tile, pixels=pixels, overlap=OVERLAP, multiple=multiple)
 
-    def tiles_at_once(self, tile: tuple[int, int]) -> int:
-        return min(self.most_tiles, tiles_for(self.device, tile, self.pixel_memory))
-
     def seen(self, at: int, count: int) -> list[int]:
         """Return the frames that restore one of a scene of `count`, reflected at its ends."""
         radius = self.form.frames // 2
@@ -240,7 +237,7 @@ class PictureRestorer:
         device, size = self.tiled.device, self._coarse_size(*clip.shape[-2:])
         source = downscale(clip.to(device), size) if size else clip
         tile = self.tile_size(*source.shape[-2:])
-        tiles = self.tiled.tiles_at_once(tile)
+        tiles = min(self.tiled.most_tiles, tiles_for(device, tile, self.tiled.pixel_memory))
         whole = tile[0] >= source.shape[-2] and tile[1] >= source.shape[-1]
         return PreparedClip(
             clip,
