@@ -289,7 +289,7 @@ def test_packets_whose_heads_were_overwritten_are_found(tmp_path, name, mark, ha
     path.write_bytes(data)
     times, damage = read(path)
     assert len(times) < 10
-    assert "something that is no packet lies between the packets, at byte" in damage.summary()
+    assert "something other than a packet lies between the packets, at byte" in damage.summary()
 
 
 def test_packets_of_a_stream_that_begins_within_the_file_are_left_out_and_counted():
@@ -326,7 +326,7 @@ def test_a_packet_that_its_container_marks_corrupt_is_damage(tmp_path):
     path.write_bytes(data)
     times, damage = read(path)
     assert len(times) == 12
-    assert "is not whole" in damage.summary()
+    assert "is marked corrupt" in damage.summary()
 
 
 def test_a_stream_that_ends_before_its_own_duration_is_found(tmp_path):

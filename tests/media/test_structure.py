@@ -129,10 +129,10 @@ def test_zeros_over_the_structure_of_a_container_are_found(
     data = whole.read_bytes()
     start = place(data)
     whole.write_bytes(data[:start] + bytes(length) + data[start + length :])
-    assert "something that is no packet" in "".join(broken_structure(str(whole)))
+    assert "something other than a packet" in "".join(broken_structure(str(whole)))
 
 
-FOREIGN = "something that is no packet"
+FOREIGN = "something other than a packet"
 
 
 def essence(data: bytes) -> int:

@@ -92,7 +92,7 @@ class Decoding:
         for message in self._holes.messages() if self._holes else ():
             self.damage.add(message)
         for pts in self._marked:
-            self.damage.add(f"the packet with pts {pts} is not whole")
+            self.damage.add(f"the packet with pts {pts} is marked corrupt")
 
     def _every_picture(self, start_pts: int | None, lead: bool) -> Generator[VideoFrame]:
         try:

@@ -282,7 +282,7 @@ def _find_pictures(source: str) -> Pictures | None:
         found = pattern.existing()
         if not found:
             raise MediaError(f"{source}: no picture has such a name; check the folder and the digits")
-        _check_whole(source, list(found), source)
+        _check_gaps(source, list(found), source)
         return Pictures(source, tuple(found.values()), Path(source).name, min(found))
     if glob.has_magic(source):
         return _in_order(source, glob.glob(source), is_glob=True)
@@ -317,7 +317,7 @@ def _in_order(source: str, paths: Iterable[str], *, is_glob: bool = False) -> Pi
     pattern, numbers = found
     warnings: tuple[str, ...] = ()
     if not is_glob:
-        _check_whole(source, numbers, os.path.join(source, pattern))
+        _check_gaps(source, numbers, os.path.join(source, pattern))
     elif (missing := numbers[-1] - numbers[0] + 1 - len(numbers)) > 0:
         what = "1 number is" if missing == 1 else f"{missing} numbers are"
         warnings = (f"{what} missing between the pictures; they are taken one after the other",)
@@ -349,7 +349,7 @@ def natural_order(path: str) -> list[tuple[int, str]]:
     return [(int(part), "") if part.isdecimal() else (0, part) for part in re.split(r"(\d+)", path)]
 
 
-def _check_whole(source: str, numbers: list[int], pattern: str) -> None:
+def _check_gaps(source: str, numbers: list[int], pattern: str) -> None:
     gaps = [(one, other) for one, other in pairwise(numbers) if other - one != 1]
     if not gaps:
         return
