@@ -124,7 +124,7 @@ def test_tiles_are_as_even_and_small_as_their_number_allows(length, most, overla
     assert count * side - (count - 1) * overlap - length < 8 * count
 
 
-def test_centres_of_tiles_equal_the_frame_for_a_filter_within_half_the_overlap():
+def test_tiles_equal_the_full_frame_for_a_filter_that_reaches_at_most_half_the_overlap():
     clip, kernel = torch.rand(2, 1, 50, 37), torch.rand(1, 1, 5, 5)
 
     def filtered(tiles):
