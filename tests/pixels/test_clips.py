@@ -51,7 +51,7 @@ def test_neighbours_in_a_scene_share_at_least_the_overlap(count, cuts, length, o
 
 
 @pytest.mark.parametrize("overlap", [-1, 8])
-def test_an_overlap_as_large_as_the_clip_or_tile_is_refused(overlap):
+def test_an_overlap_that_leaves_no_step_is_refused(overlap):
     with pytest.raises(ValueError, match=r"overlap must be in \[0, 8\) for clips of 8 frames, got"):
         clip_bounds(20, [], 8, overlap)
     with pytest.raises(ValueError, match="overlap must be"):
@@ -93,7 +93,7 @@ def test_owned_spans_tile_the_video(count, cuts, length, overlap):
 
 
 @pytest.mark.parametrize("count, cuts, length, overlap", LAYOUTS)
-def test_any_range_of_clips_gives_the_frames_of_a_full_run(count, cuts, length, overlap):
+def test_any_range_of_clips_gives_its_frames_as_the_whole_run_does(count, cuts, length, overlap):
     bounds = clip_bounds(count, cuts, length, overlap)
     whole = values(join_clips(clips_of(bounds, range(len(bounds))), crossfade))
     for begin in range(len(bounds)):
@@ -132,7 +132,7 @@ def test_a_stream_of_unknown_length_is_cut_into_the_same_clips(count, cuts, leng
     assert live == [((first, stop), list(range(first, stop))) for first, stop in bounds]
 
 
-def test_the_join_holds_at_most_two_clips():
+def test_the_join_keeps_no_more_than_two_clips():
     alive = set()
 
     class Counted(tuple):

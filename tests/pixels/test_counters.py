@@ -52,7 +52,7 @@ def test_numbers_depend_on_seed_step_sample_and_call_but_not_on_the_rest_of_the_
         assert not torch.equal(other[0], alone)
 
 
-def test_a_part_of_the_batch_has_the_random_numbers_of_its_samples():
+def test_a_part_of_the_batch_goes_on_with_the_numbers_of_its_samples():
     whole, other = counters((0, 1, 2)), counters((0, 1, 2))
     for drawn in (whole, other):
         drawn.uniform(0, 1, 500), drawn.normal(3)

@@ -33,7 +33,7 @@ def test_a_seed_gives_the_same_noise_each_time():
     assert torch.equal(clean, torch.full_like(clean, 100))
 
 
-def test_a_generator_continues_from_frame_to_frame():
+def test_a_generator_goes_on_from_frame_to_frame():
     rng = torch.Generator().manual_seed(7)
     frame = torch.zeros(8, 8)
     one, two = (add_gaussian_noise(frame, 10, rng, clip_and_round=False) for _ in range(2))
@@ -41,14 +41,14 @@ def test_a_generator_continues_from_frame_to_frame():
     assert not torch.equal(one, two)
 
 
-def test_stored_noise_is_rounded_and_within_the_range_of_samples():
+def test_stored_noise_is_whole_and_within_the_samples_range():
     noisy = add_gaussian_noise(torch.tensor([0.0, 255.0]).repeat(1000), 30, 1)
     assert torch.equal(noisy, noisy.round())
     assert (float(noisy.min()), float(noisy.max())) == (0, 255)
     assert float(add_gaussian_noise(torch.zeros(1000), 30, 1, clip_and_round=False).min()) < 0
 
 
-def test_integer_samples_require_rounded_noise():
+def test_whole_samples_cannot_hold_noise_as_drawn():
     with pytest.raises(ValueError, match="convert to float"):
         add_gaussian_noise(torch.zeros(4, dtype=torch.uint8), 10, 1, clip_and_round=False)
 

@@ -184,7 +184,7 @@ def test_a_thing_falls_by_its_step_and_comes_in_again_at_the_other_side():
     torch.testing.assert_close(maps, expected)
 
 
-def test_a_trace_has_its_weight_on_every_pixel_on_its_way():
+def test_a_trace_has_its_weight_on_every_pixel_that_it_passes():
     trace = swarm((8, 7.5), way=(0, 8)).traces(1, (16, 16), ONE)[0, 0, 0]
     assert float(trace.sum()) == pytest.approx(2 * 8, abs=1e-3)
     torch.testing.assert_close(trace[8, 5:11], torch.full((6,), 2.0), atol=0.3, rtol=0)
@@ -198,7 +198,7 @@ def test_a_weight_is_shared_among_four_pixels_and_beyond_the_border_with_the_oth
     assert float(image[5, 5]) == float(image[0, 5]) == 1
 
 
-def test_the_number_of_things_follows_from_their_density():
+def test_there_are_as_many_things_as_their_density_says():
     draw, down = Counters(6, 0, torch.arange(50)), torch.tensor([[0.6, 0.8]]).expand(50, -1)
     density, step, path = (torch.full((50,), value) for value in (0.01, 7.0, 3.0))
     things = Particles.drawn(draw, (200, 300), density, step, path, down, 0.1)
@@ -333,7 +333,7 @@ def test_a_kernel_has_the_sum_one_and_its_centroid_at_its_centre():
     assert ((kernel * rows).sum(), (kernel * columns).sum()) == pytest.approx((0, 0), abs=1e-3)
 
 
-def test_walks_advance_one_pixel_per_step_and_differ():
+def test_walks_go_one_pixel_in_a_moment_and_differ():
     walks = random_walks(MOMENTS, torch.device("cpu"))
     steps = walks.diff(dim=1).norm(dim=2)
     torch.testing.assert_close(steps, torch.ones_like(steps), atol=1e-3, rtol=0)

@@ -50,7 +50,7 @@ def test_evened_blocks_have_noise_of_the_mean_variance():
     np.testing.assert_allclose(powers * curve.equalising(np.array([20.0, 100.0, 255.0])), 8.0)
 
 
-def test_few_blocks_give_no_curve():
+def test_without_many_blocks_there_is_no_curve():
     count = LEVELS * BLOCKS_PER_LEVEL
     for least, known in ((count - 1, False), (count, True)):
         found = brightness_curve(powers_of(np.full(least, 5.0)), np.linspace(0, 255, least))

@@ -32,7 +32,7 @@ def test_a_cut_is_the_first_frame_of_the_new_scene():
 
 
 @pytest.mark.parametrize("count", [0, 1, 2, 3, 10])
-def test_one_scene_is_not_cut(count):
+def test_one_scene_has_no_cut(count):
     assert detected([picture(1)] * count) == []
 
 
@@ -47,23 +47,23 @@ def test_a_scene_of_four_frames_is_a_scene():
 
 @pytest.mark.parametrize("length", [1, 2, 3])
 @pytest.mark.parametrize("brightness", [60, 200])
-def test_a_flash_of_up_to_three_frames_is_not_a_cut(length, brightness):
+def test_a_flash_of_up_to_three_frames_is_no_cut(length, brightness):
     lit = np.minimum(picture(1).astype(int) + brightness, 255).astype(np.uint8)
     assert detected([picture(1)] * 9 + [lit] * length + [picture(1)] * 9) == []
 
 
-def test_a_fading_flash_is_not_a_cut():
+def test_a_flash_that_dies_away_is_no_cut():
     scene = picture(1).astype(int)
     dying = [np.minimum(scene + light, 255).astype(np.uint8) for light in (220, 120, 60)]
     assert detected([picture(1)] * 9 + dying + [picture(1)] * 9) == []
 
 
-def test_a_few_other_frames_within_a_scene_are_not_a_cut():
+def test_a_short_look_at_something_else_is_no_cut_when_the_scene_comes_back():
     half = (picture(1) // 2 + picture(2) // 2).astype(np.uint8)
     assert detected([picture(1)] * 9 + [picture(2), half] + [picture(1)] * 9) == []
 
 
-def test_a_bump_of_the_camera_is_not_a_cut():
+def test_a_bump_of_the_camera_is_no_cut():
     wide = picture(1, 72, 160)
     assert detected([wide[:, :128]] * 7 + [wide[:, 16:144]] * 7) == []
 
@@ -74,7 +74,7 @@ def test_a_cut_to_black_or_white_and_one_away_from_it_are_found(level):
     assert detected([picture(1)] * 9 + [blank] * 9 + [picture(2)] * 9) == [9, 18]
 
 
-def test_a_fade_to_black_and_back_is_not_a_cut():
+def test_a_fade_to_black_and_back_is_no_cut():
     down = [(picture(1) * share).astype(np.uint8) for share in np.linspace(1, 0, 12)]
     up = [(picture(2) * share).astype(np.uint8) for share in np.linspace(0, 1, 12)]
     assert detected([*down, *up]) == []
@@ -90,14 +90,14 @@ def test_every_sample_type_gives_the_same_cuts():
     "height, width, cuts",
     [(1, 1, []), (3, 200, [6]), (200, 3, [6]), (17, 5, [6]), (64, 64, [6]), (97, 131, [6])],
 )
-def test_pictures_of_any_size_are_accepted(height, width, cuts):
+def test_any_size_of_picture_is_taken_and_one_pixel_has_no_picture(height, width, cuts):
     random = np.random.default_rng(0)
     frames = [random.integers(0, 255, (height, width), dtype=np.uint8) for _ in range(2)]
     assert detected([frames[0]] * 6 + [frames[1]] * 6) == cuts
     assert detected([frames[0]] * 12) == []
 
 
-def test_decisions_lag_by_at_most_the_stated_number_of_frames():
+def test_a_decision_lags_by_no_more_than_it_says():
     detector = SceneDetector()
     for added, frame in enumerate([picture(1)] * 7 + [picture(2)] * 7, start=1):
         detector.add(frame)

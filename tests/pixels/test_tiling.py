@@ -31,7 +31,7 @@ def test_spans_cover_the_side_and_neighbours_share_the_overlap(tile, overlap):
 
 
 @pytest.mark.parametrize("overlap", [-1, 8])
-def test_an_overlap_as_large_as_the_clip_or_tile_is_refused(overlap):
+def test_an_overlap_that_leaves_no_step_is_refused(overlap):
     with pytest.raises(ValueError, match=r"overlap must be in \[0, 8\) for tiles of 8 pixels, got"):
         tile_spans(20, 8, overlap)
 
@@ -43,7 +43,7 @@ def test_identity_model_returns_the_clip(height, width, tile, overlap):
     torch.testing.assert_close(apply_tiled(lambda pixels: pixels, clip, tile, overlap), clip)
 
 
-def test_tiles_of_an_enlarging_model_are_placed_at_its_scale():
+def test_a_model_that_enlarges_is_placed_at_its_scale():
     clip = torch.rand(2, 3, 1, 21, 30)
 
     def enlarged(pixels):
@@ -116,7 +116,7 @@ def test_frames_are_continued_to_the_least_size():
 @pytest.mark.parametrize(
     "length, most, overlap", [(1920, 512, 32), (640, 512, 32), (520, 512, 0), (80, 64, 32)]
 )
-def test_tiles_are_as_even_and_small_as_their_number_allows(length, most, overlap):
+def test_even_tiles_are_as_many_as_the_largest_and_no_larger_than_they_need_to_be(length, most, overlap):
     side = even_side(length, most, overlap, 8)
     count = len(tile_spans(length, most, overlap))
     assert side % 8 == 0 and side <= most
@@ -124,7 +124,7 @@ def test_tiles_are_as_even_and_small_as_their_number_allows(length, most, overla
     assert count * side - (count - 1) * overlap - length < 8 * count
 
 
-def test_tiles_equal_the_full_frame_for_a_filter_that_reaches_at_most_half_the_overlap():
+def test_centres_of_tiles_equal_the_whole_for_a_filter_that_reaches_no_further_than_half_the_overlap():
     clip, kernel = torch.rand(2, 1, 50, 37), torch.rand(1, 1, 5, 5)
 
     def filtered(tiles):
