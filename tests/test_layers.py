@@ -56,22 +56,13 @@ def _package_of(path: Path) -> list[str]:
 
 
 @cache
-def imported_names(path: Path, types: bool = True) -> frozenset[str]:
-    """Full names of all imports of a file, also inside functions, relative ones made absolute; with `types`
-    also under TYPE_CHECKING.
+def imported_names(path: Path) -> frozenset[str]:
+    """Return the full names of all imports of a file, also of those inside functions and for types only;
+    relative ones made absolute.
     """
     names: set[str] = set()
     package = _package_of(path) if path.is_relative_to(PACKAGE) else []
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    skipped = {
-        id(node)
-        for block in ast.walk(tree)
-        if not types and isinstance(block, ast.If) and ast.unparse(block.test).endswith("TYPE_CHECKING")
-        for node in ast.walk(block)
-    }
-    for node in ast.walk(tree):
-        if id(node) in skipped:
-            continue
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
@@ -81,8 +72,8 @@ def imported_names(path: Path, types: bool = True) -> frozenset[str]:
     return frozenset(names)
 
 
-def own_imports(path: Path, types: bool = True) -> set[str]:
-    return {name for name in imported_names(path, types) if name.split(".")[0] == "vidrestore"}
+def own_imports(path: Path) -> set[str]:
+    return {name for name in imported_names(path) if name.split(".")[0] == "vidrestore"}
 
 
 def room(name: str) -> str | None:
@@ -141,7 +132,7 @@ def test_no_module_imports_itself_by_way_of_others():
     known = {module_name(path): path for path in MODULES}
     imports = {
         # names of modules, or of something in one
-        name: {each if each in known else each.rpartition(".")[0] for each in own_imports(path, types=False)}
+        name: {each if each in known else each.rpartition(".")[0] for each in own_imports(path)}
         for name, path in known.items()
     }
     TopologicalSorter({name: found & {*known} - {name} for name, found in imports.items()}).prepare()

@@ -57,7 +57,7 @@ run = partial(command, "eval")
     "make", [tiny_run, lambda folder: tiny_run(folder, SENSING), pair_run, clip_run],
     ids=["denoise", "recover", "pictures", "sr"],
 )  # fmt: skip
-def test_what_training_measured_is_measured_again(tmp_path, make):
+def test_metrics_of_training_are_measured_again(tmp_path, make):
     config = make(tmp_path)
     path = train(config, tmp_path / "runs", device="cpu")
     rows = list(held_out_rows(config, load_model(path)))
@@ -189,7 +189,7 @@ def test_weights_hold_the_configuration_of_their_training_in_full(tmp_path, monk
     assert {row.verdict for row in held_out_rows(written, load_model(path))} == {""}
 
 
-def test_exactly_one_of_suite_and_recipe_is_asked_for():
+def test_exactly_one_of_suite_and_recipe_must_be_given():
     for given in ({}, {"suite": "bundled", "config": "any.toml"}):
         with pytest.raises(OptionError, match="give `reference`"):
             evaluate(**given)

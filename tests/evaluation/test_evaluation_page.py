@@ -20,7 +20,7 @@ from vidrestore.svg_charts import chart
 
 
 class Parsed(HTMLParser):
-    """What stands in a page: rows of its table, texts of its scripts, attributes of all elements by tag."""
+    """The content of a page: rows of its table, texts of its scripts, attributes of all elements by tag."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -105,7 +105,7 @@ def test_the_numbers_of_the_page_are_those_of_the_json(tmp_path):
     assert any(row["measured"] for row in expected["rows"]) and len(curves) == 8
 
 
-def test_the_page_needs_no_network_and_no_other_file():
+def test_the_page_needs_neither_network_nor_other_files():
     text = page(result(given=picture(1), restored=picture(2), clean=picture(3)))
     parsed = Parsed(text)
     assert not parsed.all("link") and not [script for script in parsed.all("script") if "src" in script]
@@ -116,7 +116,7 @@ def test_the_page_needs_no_network_and_no_other_file():
     assert all(uri.startswith("data:image/png;base64,") for uri in pictures)
 
 
-def test_what_names_say_is_text_and_never_code():
+def test_names_on_the_page_are_text_and_not_code():
     text = page(result())
     assert len(Parsed(text).all("script")) == 3
     assert "alert(1)</script>" not in text and "DUST &lt;b&gt;" in text and "a &amp; b" in text

@@ -22,14 +22,14 @@ def test_flicker_is_what_patches_change_from_frame_to_frame():
     )
 
 
-def test_of_normal_changes_it_is_their_standard_deviation():
+def test_the_flicker_of_normal_changes_is_their_standard_deviation():
     rng = torch.Generator().manual_seed(3)
     # a mean of 256 pixels deviates by 1, a difference of two by 1.41
     noise = torch.randn(2, 320, 480, generator=rng) * 16
     assert flicker(noise, fixed_positions(2, Grid(320, 480, 16, 16)))[0] == pytest.approx(2**0.5, rel=0.08)
 
 
-def test_what_moves_does_not_flicker():
+def test_motion_does_not_count_as_flicker():
     large = texture(128, 256)
     moving = torch.from_numpy(
         np.stack([large[8:104, 3 * time : 128 + 3 * time] for time in range(6)])

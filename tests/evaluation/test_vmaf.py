@@ -52,7 +52,7 @@ def ffmpeg() -> str:
     return ffmpeg_with_vmaf() or pytest.skip("needs an ffmpeg with libvmaf")
 
 
-def test_vmaf_is_what_ffmpeg_says_of_the_luma(tmp_path: Path, ffmpeg: str) -> None:
+def test_vmaf_equals_that_of_ffmpegs_command_on_luma(tmp_path: Path, ffmpeg: str) -> None:
     # In one channel no level lies midway between two of luma, so rounding is the same on every processor.
     clean, restored = video(4, 70, 90, channels=1), video(4, 70, 90, noise=25, channels=1)
     y4m(tmp_path / "clean.y4m", clean)
@@ -89,12 +89,12 @@ def write_ffmpeg(folder: Path, script: str) -> Path:
     return path
 
 
-def test_without_an_ffmpeg_that_has_libvmaf_there_is_none(no_ffmpeg):
+def test_an_ffmpeg_without_libvmaf_is_not_used(no_ffmpeg):
     write_ffmpeg(no_ffmpeg, "echo ' .. psnr  VV->V  Calculate the PSNR'")
     assert ffmpeg_with_vmaf() is None
 
 
-def test_an_ffmpeg_that_fails_is_an_error_with_its_last_word(no_ffmpeg):
+def test_an_ffmpeg_that_fails_is_an_error_with_its_last_message(no_ffmpeg):
     listing = 'case "$*" in *-filters*) echo " .. libvmaf VV->V VMAF";; '
     path = write_ffmpeg(no_ffmpeg, listing + "*) echo no model >&2; exit 3;; esac")
     clean = video(1, 40, 40)
@@ -108,7 +108,7 @@ def test_an_ffmpeg_that_fails_is_an_error_with_its_last_word(no_ffmpeg):
 
 
 @pytest.mark.skipif(not hasattr(signal, "SIGXFSZ"), reason="needs a limit on the size of files")
-def test_videos_that_have_no_room_are_an_error_and_leave_nothing(tmp_path):
+def test_a_full_disk_is_an_error_and_leaves_nothing_behind(tmp_path):
     script = (
         "import resource, numpy\n"
         "from vidrestore.media.vmaf import Vmaf\n"

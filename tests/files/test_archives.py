@@ -61,7 +61,7 @@ BOMBS += [(asking_in_the_old_form, "asks for memory")]
 
 
 @pytest.mark.parametrize("make, reason", BOMBS, ids=[make.__name__ for make, _ in BOMBS])
-def test_what_would_take_more_than_the_file_has_is_not_unpacked(tmp_path, monkeypatch, make, reason):
+def test_a_checkpoint_that_unpacks_to_more_than_its_file_is_refused(tmp_path, monkeypatch, make, reason):
     bomb = make(tmp_path)
     monkeypatch.setattr(torch, "load", lambda *given, **more: pytest.fail("it was unpacked"))
     monkeypatch.setattr(zipfile.ZipFile, "testzip", lambda archive: pytest.fail("it was unpacked"))

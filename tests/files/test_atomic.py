@@ -18,7 +18,7 @@ def names(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
 
 
-def test_a_file_appears_whole_or_stays_as_it_was(tmp_path):
+def test_a_file_is_replaced_completely_or_not_at_all(tmp_path):
     target = tmp_path / "a.json"
     target.write_text("old")
     with pytest.raises(ZeroDivisionError), replacing(target) as stream:
@@ -31,7 +31,7 @@ def test_a_file_appears_whole_or_stays_as_it_was(tmp_path):
     assert target.read_text() == "new" and names(tmp_path) == ["a.json"]
 
 
-def test_no_two_partial_files_have_one_name_and_all_are_hidden_and_short(tmp_path):
+def test_partial_files_have_different_hidden_and_short_names(tmp_path):
     partials = [Partial(tmp_path / ("é" * 125 + ".mp4")) for _ in range(3)]
     assert len({partial.path for partial in partials}) == 3
     assert all(partial.path.name.startswith(".") and len(partial.path.name) < 100 for partial in partials)
@@ -60,7 +60,7 @@ def test_a_name_that_is_taken_by_a_link_is_never_written_through(tmp_path, monke
 
 
 @posix
-def test_what_another_puts_in_place_of_a_partial_file_gets_no_name(tmp_path):
+def test_a_file_that_replaced_a_partial_one_is_not_renamed(tmp_path):
     partial = Partial(tmp_path / "a.mkv")
     partial.path.unlink()
     partial.path.write_text("theirs")
@@ -92,7 +92,7 @@ def test_modes_follow_the_umask_and_private_files_are_the_owners(tmp_path, mask)
 
 
 @posix
-def test_what_a_dead_process_left_goes_and_what_a_living_one_writes_stays(tmp_path):
+def test_partial_files_of_dead_processes_are_removed_and_those_of_living_ones_stay(tmp_path):
     script = f"""
 import os, sys
 from pathlib import Path
@@ -114,7 +114,7 @@ sys.stdin.read(); os._exit(9)"""
 
 
 @posix
-def test_what_another_machine_writes_stays_until_it_is_abandoned(tmp_path, monkeypatch):
+def test_partial_files_of_another_machine_stay_until_they_are_abandoned(tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr("vidrestore.files.locks.machine", lambda: "another")
         partial = Partial(tmp_path / "a.mkv")

@@ -22,7 +22,7 @@ SCHEMA = {"name": str, "times": [COUNT], "clips": [[COUNT, [float]]], "said": (s
 RIGHT = {"name": "a", "times": [0, 1], "clips": [[0, [0.5, 1]], [1, []]], "said": None}
 
 
-def test_what_is_as_expected_passes_and_more_does_no_harm():
+def test_an_object_of_the_expected_types_passes_with_further_fields():
     assert parse_object(json.dumps(RIGHT | {"more": {}}), SCHEMA)["clips"] == RIGHT["clips"]
 
 
@@ -44,7 +44,7 @@ def test_what_is_as_expected_passes_and_more_does_no_harm():
     ],
     ids=str,
 )
-def test_what_is_wrong_is_named_with_its_place(change, reason):
+def test_a_field_of_a_wrong_type_is_named_with_its_place(change, reason):
     with pytest.raises(ValueError, match=f"^{reason}"):
         parse_object(json.dumps({key: v for key, v in (RIGHT | change).items() if v is not ...}), SCHEMA)
 
@@ -110,7 +110,7 @@ BOMB = times(bytes(8 * MOST_FRAMES + 8))  # 134 MB in 130 KB
     ],
     ids=lambda changes: "bomb" if changes.get("pts") == BOMB else str(changes)[:60],
 )
-def test_a_plan_that_does_not_hold_together_is_refused(changes):
+def test_an_inconsistent_plan_is_refused(changes):
     with pytest.raises(ValueError, match="."):
         Timeline.from_compact(plan(**changes))
 
@@ -118,6 +118,6 @@ def test_a_plan_that_does_not_hold_together_is_refused(changes):
 @pytest.mark.parametrize(
     "content, reason", [("[]", "an object was expected"), ("{", "Expecting"), (b"\xff{}", "decode")]
 )
-def test_what_is_no_object_is_refused(content, reason):
+def test_content_that_is_not_an_object_is_refused(content, reason):
     with pytest.raises(ValueError, match=reason):
         parse_object(content)

@@ -65,14 +65,14 @@ def dead_process() -> dict[str, Any]:
 # Parts of a job
 
 
-def test_what_one_has_claimed_no_other_gets_until_it_is_released(tmp_path):
+def test_a_claim_excludes_others_until_it_is_released(tmp_path):
     one, two = Claims(tmp_path), Claims(tmp_path)
     assert one.take("000003") and not two.take("000003") and two.take("000004")
     one.release("000003")
     assert two.take("000003") and names(tmp_path) == ["000003.0.claim", "000004.0.claim"]
 
 
-def test_of_many_that_come_at_once_one_gets_the_claim(tmp_path):
+def test_one_of_many_simultaneous_processes_gets_the_claim(tmp_path):
     all_claims, start, got = [Claims(tmp_path) for _ in range(8)], threading.Barrier(8), list[int]()
 
     def come(number: int) -> None:
@@ -120,12 +120,12 @@ def test_a_new_process_waits_a_lease_itself(tmp_path, clock):
 
 
 @pytest.mark.parametrize("content", ["", "{", "[]", "[" * 4000, '{"host": "a", "pid": 1e9}'])
-def test_a_claim_without_an_owner_is_one_all_the_same(tmp_path, content):
+def test_a_claim_without_an_owner_counts(tmp_path, content):
     (tmp_path / "plan.0.claim").write_text(content)
     assert not Claims(tmp_path).take("plan")
 
 
-def test_one_of_several_takes_over(tmp_path, clock):
+def test_one_of_several_waiting_processes_takes_over(tmp_path, clock):
     claim(tmp_path, "000001", ELSEWHERE)
     one, two = Claims(tmp_path), Claims(tmp_path)
     there = one.all()
@@ -135,7 +135,7 @@ def test_one_of_several_takes_over(tmp_path, clock):
 
 
 @pytest.mark.parametrize("generation", [0, 1])
-def test_one_that_was_only_asleep_does_not_release_the_claim_of_its_successor(tmp_path, generation):
+def test_a_process_that_slept_does_not_release_the_claim_of_its_successor(tmp_path, generation):
     asleep, awake = Claims(tmp_path), Claims(tmp_path)
     asleep.take("000001")
     (tmp_path / "000001.0.claim").unlink()
@@ -157,7 +157,7 @@ def test_a_claim_shows_signs_of_life_while_its_owner_works_and_is_gone_afterward
     assert names(tmp_path) == [] and threading.active_count() == before
 
 
-def test_a_folder_that_is_gone_is_no_place_for_claims(tmp_path):
+def test_claims_in_a_missing_folder_raise_an_error(tmp_path):
     with pytest.raises(FileNotFoundError):
         Claims(tmp_path / "gone").take("job")
 
@@ -205,7 +205,7 @@ def test_a_process_elsewhere_counts_as_dead_when_it_is_silent_for_long(tmp_path,
 
 
 @pytest.mark.parametrize("silent, busy", [(0, True), (LEASE + 5, False)])
-def test_where_no_process_can_be_asked_if_it_runs_the_lease_shows_it(tmp_path, monkeypatch, silent, busy):
+def test_without_a_way_to_query_processes_the_lease_decides(tmp_path, monkeypatch, silent, busy):
     claim(tmp_path, "alone", locks.this_process() | {"pid": 7}, silent)
     monkeypatch.setattr(locks.sys, "platform", "win32")
     if busy:
@@ -230,7 +230,7 @@ def test_a_claim_is_never_taken_through_a_link(tmp_path, dangling):
 @posix
 @pytest.mark.parametrize("make", [os.mkfifo, os.mkdir])
 @pytest.mark.parametrize("take", [Claims.take_job, lambda claims: claims.take("alone")], ids=["job", "part"])
-def test_what_is_no_file_is_refused_at_once(tmp_path, make, take):
+def test_a_claim_that_is_not_a_file_is_refused_at_once(tmp_path, make, take):
     make(tmp_path / "alone.0.claim")
     with pytest.raises(MediaError, match=r"alone.0.claim: not a claim \(a .*, but a regular file"):
         take(Claims(tmp_path))
@@ -238,7 +238,7 @@ def test_what_is_no_file_is_refused_at_once(tmp_path, make, take):
 
 @pytest.mark.parametrize("apart", [False, True])
 @pytest.mark.parametrize("shared", [False, True])
-def test_a_disk_that_is_full_after_the_folder_was_made_leaves_no_folder(tmp_path, monkeypatch, shared, apart):
+def test_a_disk_that_fills_up_with_the_claim_leaves_no_folder(tmp_path, monkeypatch, shared, apart):
     def full() -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 

@@ -1,4 +1,4 @@
-"""What is opened is a regular file of a size that makes sense."""
+"""Only regular files of a sensible size are opened."""
 
 import errno
 import os

@@ -45,7 +45,7 @@ def test_work_folders_are_the_owners_alone(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["out.mkv.vidrestore", "alone.0.claim", "job.json"])
-def test_a_link_in_place_of_what_is_ours_is_refused_and_leads_nowhere(tmp_path, video, name):
+def test_a_link_in_place_of_a_work_folder_or_its_files_is_refused(tmp_path, video, name):
     work, victim = tmp_path / "out.mkv.vidrestore", tmp_path / "victim"
     if name == work.name:
         victim.mkdir()
@@ -60,7 +60,7 @@ def test_a_link_in_place_of_what_is_ours_is_refused_and_leads_nowhere(tmp_path, 
     assert not (tmp_path / "out.mkv").exists()
 
 
-def test_links_and_pipes_of_a_job_that_nobody_knows_are_removed(tmp_path, video):
+def test_links_and_pipes_in_an_unknown_work_folder_are_removed(tmp_path, video):
     work, victim = tmp_path / "out.mkv.vidrestore", tmp_path / "victim"
     victim.write_text("precious")
     work.mkdir()
@@ -71,7 +71,7 @@ def test_links_and_pipes_of_a_job_that_nobody_knows_are_removed(tmp_path, video)
 
 
 @pytest.mark.parametrize("name", ["alone.0.claim", "job.json", "named.json"])
-def test_a_pipe_in_a_work_folder_is_named_instead_of_waited_for(tmp_path, video, name):
+def test_a_pipe_in_a_work_folder_is_refused_without_waiting(tmp_path, video, name):
     work = tmp_path / "out.mkv.vidrestore"
     work.mkdir()
     os.mkfifo(work / name)
@@ -90,7 +90,7 @@ def test_a_pipe_in_a_work_folder_is_named_instead_of_waited_for(tmp_path, video,
     ],
     ids=["weights", "checkpoint"],
 )
-def test_pipes_in_place_of_files_that_are_named_are_refused_at_once(tmp_path, read, name):
+def test_pipes_in_place_of_weights_and_checkpoints_are_refused_at_once(tmp_path, read, name):
     os.mkfifo(tmp_path / name)
     with pytest.raises(VidRestoreError, match=rf"{name}: can't be read"):
         read(tmp_path / name)

@@ -1,4 +1,4 @@
-"""What a coder took, by its quantisers, tables and bits."""
+"""The loss of a coder by its quantisers, tables and bits."""
 
 import math
 import struct
@@ -67,7 +67,7 @@ def test_colour_has_a_quantiser_of_its_own_which_rises_slower_in_h264():
 
 
 @pytest.mark.parametrize(("kind", "quantiser"), [(H264, 12), (VP9, 12), (MPEG2, 2)])
-def test_a_fine_quantiser_takes_nothing_that_is_worth_denoising(kind, quantiser):
+def test_a_fine_quantiser_has_no_loss(kind, quantiser):
     assert loss_by_parameters(parameters(kind, quantiser), 8) == NO_LOSS
 
 
@@ -81,17 +81,17 @@ def test_a_fine_quantiser_takes_nothing_that_is_worth_denoising(kind, quantiser)
         ("a.avi", "mjpeg", {"qmin": "1", "qmax": "1"}, {"qmin": "16", "qmax": "16"}),
     ],
 )
-def test_frames_carry_what_their_coder_took(tmp_path, name, codec, fine, coarse):
+def test_frames_have_the_loss_of_their_coder(tmp_path, name, codec, fine, coarse):
     assert max(losses(coded(tmp_path / name, codec, **fine))) < 1.5
     path = coded(tmp_path / name, codec, **coarse)
     assert min(losses(path)) > 2 and losses(path) == losses(path)
 
 
-def test_without_losses_nothing_was_taken(tmp_path):
+def test_a_lossless_codec_has_no_loss(tmp_path):
     assert losses(coded(tmp_path / "a.mkv", "ffv1")) == [0] * 8
 
 
-def test_a_codec_that_does_not_tell_is_judged_by_its_bits_but_not_beyond_a_bound():
+def test_the_loss_of_other_codecs_follows_from_their_bits_up_to_a_bound():
     rates = (300_000, 20_000, 5_000, 100)
     found = [loss_by_bits(described(bit_rate=each, codec="hevc", rate=Fraction(24))).luma for each in rates]
     assert found[0] == 0 and 0 < found[1] < found[2] <= found[3] == 4

@@ -41,7 +41,7 @@ def restored(source, output):
 
 @pytest.mark.parametrize("name", ["out.mkv", "out.mp4"])
 @pytest.mark.parametrize("number, time", [(5, 64), (5, 20), (1, -21), (22, 10)])
-def test_one_odd_time_is_put_behind_the_one_before_and_reported_once(name, number, time, tmp_path):
+def test_one_wrong_time_is_moved_behind_the_one_before_and_reported_once(name, number, time, tmp_path):
     source, output = with_times(tmp_path, {number: time}), Target(str(tmp_path / name))
     warnings = restored(source, output)
     if (name, time) not in {("out.mkv", 64), ("out.mkv", -21)}:  # Matroska takes equal times
@@ -63,6 +63,6 @@ def test_sound_that_begins_again_is_refused_before_work_with_stream_time_and_adv
         check_packets(source, output, (1,))
 
 
-def test_whole_sound_needs_no_repair(tmp_path):
+def test_sound_with_rising_times_is_not_repaired(tmp_path):
     source = rich_video(tmp_path / "in.mkv", Extras(audio=("aac", "flac"), subtitles=("subrip",)))
     assert check_packets(source, Target(str(tmp_path / "out.mkv")), (1, 2, 3)) == ()

@@ -101,7 +101,7 @@ def warned(source: Path, output: Path, **options: Any) -> list[Warned]:
 
 
 @pytest.mark.parametrize("kind", CODECS)
-def test_what_stands_still_stays_as_it_is_and_what_moves_loses_its_combs(tmp_path, kind):
+def test_still_areas_stay_as_they_are_and_moving_ones_lose_their_combs(tmp_path, kind):
     path, pix_fmt = tmp_path / "video.mkv", CODECS[kind][2]
     interlaced_video(path, *CODECS[kind])
     before, after = read(path, deinterlace=False), read(path)
@@ -124,7 +124,7 @@ def test_odd_sizes_are_deinterlaced(tmp_path, size):
 
 
 @pytest.mark.parametrize("kind", ["marked, top first", "the stream says it, bottom first"])
-def test_reading_from_the_middle_gives_the_frames_of_the_whole(tmp_path, kind):
+def test_reading_from_the_middle_gives_the_frames_of_a_full_read(tmp_path, kind):
     path = tmp_path / "video.mkv"
     interlaced_video(path, *CODECS[kind])
     whole = read(path)
@@ -205,7 +205,7 @@ def test_combs_before_the_first_marked_frame_are_warned_about_once(tmp_path):
         ("gray10le", (64, 48), "gray10le can't be deinterlaced without a loss"),
     ],
 )
-def test_what_the_filter_cannot_do_is_refused_before_any_work(tmp_path, pix_fmt, size, message):
+def test_formats_that_the_filter_does_not_support_are_refused_before_work(tmp_path, pix_fmt, size, message):
     path = tmp_path / "video.mkv"
     write_video(path, 2, pix_fmt=pix_fmt, size=size, options={"field_order": "tt"})
     with pytest.raises(MediaError, match=message):

@@ -69,7 +69,7 @@ WHOLE = {
 
 
 @pytest.mark.parametrize("kind", WHOLE)
-def test_a_whole_file_is_not_accused(tmp_path, kind):
+def test_an_undamaged_file_is_not_reported_as_damaged(tmp_path, kind):
     name, codec, settings = WHOLE[kind]
     path = tmp_path / name
     count = settings.get("frames", 30)
@@ -82,7 +82,7 @@ def test_a_whole_file_is_not_accused(tmp_path, kind):
 
 
 @pytest.mark.parametrize("count", [1, 2, 3])
-def test_a_video_shorter_than_its_subtitles_is_not_accused(tmp_path, count):
+def test_a_video_shorter_than_its_subtitles_is_not_reported_as_damaged(tmp_path, count):
     """FFmpeg gives it the times of the subtitles."""
     path = write_content(tmp_path / "short.mkv", Content(texts=("subrip",), times=range(0, 40 * count, 40)))
     with VideoReader(str(path)) as reader:
@@ -91,13 +91,13 @@ def test_a_video_shorter_than_its_subtitles_is_not_accused(tmp_path, count):
         assert not reader.damage.found
 
 
-def test_a_last_packet_that_is_long_and_not_shown_last_is_no_loss(tmp_path):
+def test_a_long_last_packet_that_is_not_shown_last_is_not_damage(tmp_path):
     path = write_content(tmp_path / "quick.mov", Content(times=range(3), time_base=Fraction(1, 600)))
     times, damage = read(path)
     assert len(times) == 3 and not damage.found
 
 
-def test_a_whole_stream_without_length_or_duration_is_not_accused(tmp_path):
+def test_a_stream_without_length_or_duration_is_not_reported_as_damaged(tmp_path):
     path, data = tmp_path / "piped.mkv", bytearray()
     pipe = SimpleNamespace(write=lambda part: data.extend(part) or len(part))  # a writer can't go back in it
     write_video(path, 30, "libx264", options=B_FRAMES, file=pipe, format="matroska")
@@ -121,7 +121,7 @@ PICTURE = b"\x10" + bytes(20)
     # an alternate reference frame; a picture that was not coded
     [("vp8", b"\x00" + bytes(20)), ("mpeg4", b"\x00\x00\x01\xb6\x10")],
 )
-def test_packets_without_a_picture_of_their_own_are_not_missed(codec, hidden):
+def test_packets_without_a_picture_do_not_count_as_missing(codec, hidden):
     count = PictureCount(codec)
     for pts, data in enumerate((PICTURE, hidden, PICTURE)):
         count.sent(packet(data, pts), pts)
@@ -219,7 +219,7 @@ def test_every_number_of_threads_finds_the_same_frames_of_a_damaged_file(tmp_pat
         assert other_damage.missing_frames == damage.missing_frames
 
 
-def test_what_ffmpeg_logs_again_is_counted_again():
+def test_messages_that_ffmpeg_logs_again_are_collected_again():
     """A damaged file that is read twice gives the same messages; PyAV would leave out what was just said."""
     messages: list[str] = []
     for _ in range(2):
@@ -279,7 +279,7 @@ def test_a_transport_stream_cut_short_or_out_of_step_is_found(tmp_path, codec):
         ("a.avi", b"00dc", b"\0"),
     ],
 )
-def test_packets_that_became_something_else_are_found(tmp_path, name, mark, harm):
+def test_packets_whose_heads_were_overwritten_are_found(tmp_path, name, mark, harm):
     path = tmp_path / name
     write_video(path, 10)
     data = bytearray(path.read_bytes())
@@ -289,7 +289,7 @@ def test_packets_that_became_something_else_are_found(tmp_path, name, mark, harm
     path.write_bytes(data)
     times, damage = read(path)
     assert len(times) < 10
-    assert "something that is no packet lies between the packets, at byte" in damage.summary()
+    assert "something other than a packet lies between the packets, at byte" in damage.summary()
 
 
 def test_packets_of_a_stream_that_begins_within_the_file_are_left_out_and_counted():
@@ -306,7 +306,7 @@ def test_packets_of_a_stream_that_begins_within_the_file_are_left_out_and_counte
     assert late.call_count == 3
 
 
-def test_a_long_hole_in_a_transport_stream_is_found_and_a_slow_one_is_not_accused(tmp_path):
+def test_a_long_hole_in_a_transport_stream_is_found_but_a_low_frame_rate_is_not_damage(tmp_path):
     path = tmp_path / "a.ts"
     rate = Fraction(1, 90000)
     times = [3600 * (number + 50 * (number >= 20)) for number in range(40)]
@@ -317,7 +317,7 @@ def test_a_long_hole_in_a_transport_stream_is_found_and_a_slow_one_is_not_accuse
     assert not read(path)[1].found
 
 
-def test_a_packet_that_its_container_marks_is_damage(tmp_path):
+def test_a_packet_that_its_container_marks_corrupt_is_damage(tmp_path):
     path = tmp_path / "marked.ts"
     write_video(path, 12, "libx264", options={"bf": "0"})
     data = bytearray(path.read_bytes())
@@ -326,7 +326,7 @@ def test_a_packet_that_its_container_marks_is_damage(tmp_path):
     path.write_bytes(data)
     times, damage = read(path)
     assert len(times) == 12
-    assert "is not whole" in damage.summary()
+    assert "is marked corrupt" in damage.summary()
 
 
 def test_a_stream_that_ends_before_its_own_duration_is_found(tmp_path):
@@ -349,7 +349,7 @@ def test_a_stream_that_ends_before_its_own_duration_is_found(tmp_path):
     assert "0.720 s before its own promised end" in damage.summary()
 
 
-def test_ffmpegs_log_is_left_as_it_was(tmp_path):
+def test_the_settings_of_ffmpegs_log_are_restored(tmp_path):
     path = tmp_path / "plain.mkv"
     write_video(path, 5, "libx264")
     handlers = list(logging.getLogger("libav").handlers)
@@ -368,7 +368,7 @@ def test_ffmpegs_log_is_left_as_it_was(tmp_path):
             av.logging.set_level(None)
 
 
-def test_another_components_errors_are_not_the_sources(tmp_path):
+def test_errors_of_another_component_are_not_damage_of_the_source(tmp_path):
     path = tmp_path / "plain.mkv"
     write_video(path, 10, "libx264")
     with VideoReader(str(path)) as reader:
@@ -378,9 +378,9 @@ def test_another_components_errors_are_not_the_sources(tmp_path):
 
 
 @pytest.mark.parametrize("threads", [1, 3])
-def test_errors_of_another_video_in_another_thread_are_not_the_sources(tmp_path, threads):
+def test_errors_of_a_video_in_another_thread_are_not_damage_of_the_source(tmp_path, threads):
     paths = [tmp_path / name for name in ("whole.mp4", "broken.mp4", "whole2.mp4", "broken2.mp4")]
-    for path, flips in zip(paths, (0, 30, 0, 10), strict=True):
+    for path, flips in zip(paths, (0, 60, 0, 30), strict=True):  # x264 varies
         write_video(path, 60, "libx264", options=B_FRAMES, container=FAST_START)
         flip(path, flips)
     alone = [read(path, threads) for path in paths]
@@ -393,9 +393,9 @@ def test_errors_of_another_video_in_another_thread_are_not_the_sources(tmp_path,
                 assert set(found.messages) == set(damage.messages)
 
 
-def test_more_decoders_than_marks_are_kept_apart_too(tmp_path):
+def test_errors_of_more_decoders_than_marks_are_separated(tmp_path):
     whole, broken = tmp_path / "whole.mkv", tmp_path / "broken.mkv"
-    for path, flips in ((whole, 0), (broken, 10)):
+    for path, flips in ((whole, 0), (broken, 30)):
         write_video(path, 30, "libx264", options=B_FRAMES)
         flip(path, flips)
     with ExitStack() as stack:

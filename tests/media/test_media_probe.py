@@ -1,4 +1,4 @@
-"""What a video file is found to be, and that nothing but that file is read."""
+"""`probe` describes a video file, and reads nothing but that file."""
 
 import errno
 import os
@@ -57,7 +57,7 @@ def test_any_file_name_can_be_opened(tmp_path, monkeypatch, name):
         (b"just a note\n" * 50, "not a video file"),
     ],
 )
-def test_what_is_no_video_is_refused_by_name(tmp_path, content, message):
+def test_files_that_are_not_videos_are_refused_by_name(tmp_path, content, message):
     path = tmp_path / "thing.mp4"
     if content == "folder":
         path.mkdir()
@@ -96,7 +96,7 @@ def test_other_protocols_are_file_names_that_do_not_exist(tmp_path, url):
 @pytest.mark.parametrize(
     "with_cover, message", [(False, "holds: audio"), (True, "a cover picture is not a video")]
 )
-def test_sound_alone_is_refused_and_a_cover_is_no_video(tmp_path, with_cover, message):
+def test_sound_alone_is_refused_with_or_without_a_cover(tmp_path, with_cover, message):
     path = tmp_path / "sound.mkv"
     with av.open(str(path), "w") as output:
         stream = output.add_stream("flac", rate=8000, layout="mono")
@@ -113,7 +113,7 @@ def test_sound_alone_is_refused_and_a_cover_is_no_video(tmp_path, with_cover, me
 @pytest.mark.parametrize(
     "name", ["monow", "bayer_rggb8", "cuda", "xyz12le", "rgb8", "x2rgb10le", "rgbaf16le"]
 )
-def test_unsupported_pixel_formats_say_what_to_do(name):
+def test_an_unsupported_pixel_format_is_refused_with_advice(name):
     with pytest.raises(MediaError, match=f"{name} .* is not supported; convert first"):
         layout_of(name)
 
@@ -151,7 +151,7 @@ def test_full_range_of_an_old_style_format_becomes_a_tag(tmp_path):
     assert (video.pix_fmt, video.format.name, video.colour.range) == ("yuvj420p", "yuv420p", 2)
 
 
-def test_side_data_that_pyav_cannot_name_hides_no_other(tmp_path):
+def test_side_data_that_pyav_cannot_name_does_not_hide_other_data(tmp_path):
     path = tmp_path / "camera.mov"
     # a TIFF that says: turned by 90 degrees
     order = b"II*\0" + struct.pack("<IHHHIII", 8, 1, 0x0112, 3, 1, 6, 0)
@@ -272,7 +272,7 @@ def test_a_heif_picture_named_like_a_video_is_refused(tmp_path):
         probe(str(path))
 
 
-def test_what_rides_with_the_frames_is_named(tmp_path):
+def test_transparency_beside_the_frames_is_named(tmp_path):
     path, copied = tmp_path / "transparent.webm", tmp_path / "copied.mkv"
     write_video(path, 3, "libvpx-vp9", "yuva420p", options={"cpu-used": "8"})
     assert "ALPHA_LAYER" in probe(str(path)).video.side_data
@@ -287,7 +287,7 @@ def test_what_rides_with_the_frames_is_named(tmp_path):
     assert "ALPHA_LAYER" in probe(str(copied)).video.side_data
 
 
-def test_every_mpeg2_picture_has_a_pan_and_most_say_nothing(tmp_path):
+def test_pan_and_scan_without_effect_is_left_out(tmp_path):
     write_video(tmp_path / "plain.mpg", 3, "mpeg2video")
     assert "PANSCAN" not in probe(str(tmp_path / "plain.mpg")).video.side_data
 

@@ -97,7 +97,7 @@ def test_rows_stored_bottom_up_are_turned(tmp_path, pix_fmt, flip):
     assert_same_planes(frame.planes[:3], delivered("gbrp", planes))
 
 
-def test_frames_are_the_readers_to_keep(tmp_path):
+def test_frames_own_their_samples(tmp_path):
     path = tmp_path / "kept.mkv"
     pictures = write_video(path, 12)
     frames = read(path)  # all of them held while the decoder went on
@@ -139,7 +139,7 @@ def test_the_last_frame_lasts_up_to_the_end_that_a_file_of_reordered_steps_gives
 
 
 @pytest.mark.parametrize("suffix, start", [("mkv", 1000), ("mp4", 37), ("ts", 100)])
-def test_a_late_start_is_kept(tmp_path, suffix, start):
+def test_the_start_time_of_a_late_video_is_exact(tmp_path, suffix, start):
     path = tmp_path / f"late.{suffix}"
     write_video(path, 5, "libx264", times=range(start, start + 5))
     with VideoReader(str(path)) as reader:
@@ -237,7 +237,9 @@ BROKEN = [  # sizes, times, pixel formats
 
 
 @pytest.mark.parametrize("sizes, times, pix_fmts, message", BROKEN, ids=["size", "pixel format", "time"])
-def test_what_changes_within_a_stream_names_the_frame(tmp_path, sizes, times, pix_fmts, message):
+def test_a_change_within_a_stream_is_refused_with_the_number_of_the_frame(
+    tmp_path, sizes, times, pix_fmts, message
+):
     mux_jpegs(tmp_path / "a.mkv", sizes, times, pix_fmts)
     with VideoReader(str(tmp_path / "a.mkv")) as reader, pytest.raises(MediaError, match=message):
         list(reader.frames())
@@ -263,7 +265,7 @@ def bare(timed: Path, path: Path, **settings: Any) -> Path:
     ],
 )
 @pytest.mark.parametrize("threads", [1, 0])
-def test_frames_of_a_raw_stream_come_at_its_own_rate(tmp_path, codec, suffix, options, threads):
+def test_frames_of_a_raw_stream_have_the_rate_that_it_states(tmp_path, codec, suffix, options, threads):
     write_video(tmp_path / "timed.mov", 20, codec, options=options, rate=Fraction(30000, 1001))
     path = bare(tmp_path / "timed.mov", tmp_path / f"bare.{suffix}")
     with VideoReader(str(path), threads=threads) as reader, VideoReader(str(tmp_path / "timed.mov")) as timed:
@@ -425,7 +427,7 @@ def test_a_y4m_header_is_read(stdin, words, pix_fmt, colour, interlaced):
         (b"YUV4MPEG2 W2 H2 F25:1\nFRAME\n123456RAME\n123456", "frame 1: expected a line FRAME"),
     ],
 )
-def test_what_is_wrong_with_a_pipe_is_reported(stdin, data, message):
+def test_errors_of_a_pipe_are_reported(stdin, data, message):
     stdin(data)
     try:
         with VideoReader("-") as reader:

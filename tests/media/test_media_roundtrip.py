@@ -113,7 +113,7 @@ def test_each_encoder_keeps_tags_in_each_container(encoder, container, matrix, t
 @pytest.mark.parametrize(
     "name, range", [("a.mp4", 0), ("a.mkv", 0), ("a.mp4", 2), ("a.mkv", 2), ("a.webm", 2)]
 )
-def test_no_tag_is_added_and_full_range_is_no_other_pixel_format(name, range, tmp_path):
+def test_colour_tags_are_not_added_and_full_range_keeps_the_pixel_format(name, range, tmp_path):
     source = described(colour=ColourTags(range=range))
     write(source, tmp_path / name, made_frames(source))
     video = read(tmp_path / name).info.video
@@ -144,7 +144,7 @@ MASTERING = (*(Fraction(value, 50_000) for value in CHROMATICITIES), Fraction(1,
     "encoder, name",
     [("libx265", "a.mp4"), ("libx265", "a.mkv"), ("libx264", "a.mp4"), ("libsvtav1", "a.webm")],
 )
-def test_hdr_metadata_is_kept(encoder, name, tmp_path):
+def test_hdr_metadata_is_written(encoder, name, tmp_path):
     source = described("yuv420p10le", mastering_display=MASTERING, content_light=(1000, 400))
     write(source, tmp_path / name, made_frames(source), EncoderOptions(encoder=encoder))
     video = read(tmp_path / name).info.video

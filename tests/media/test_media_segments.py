@@ -118,7 +118,7 @@ def test_one_segment_is_the_video_that_is_encoded_in_one_go(tmp_path):
 
 @pytest.mark.parametrize("encoder", NAMES)
 @pytest.mark.parametrize("count", [1, 2, 3])
-def test_the_shortest_videos_and_segments_are_whole(tmp_path, encoder, count):
+def test_the_shortest_videos_and_segments_are_joined(tmp_path, encoder, count):
     source = described()
     choice = fast_choice(source, Path("a.mp4"), EncoderOptions(encoder=encoder))
     join(tmp_path / "a.mp4", source, choice, made_frames(source, CONSTANT[:count]), list(range(1, count)))
@@ -134,7 +134,7 @@ def written(tmp_path: Path) -> Path:
     return path
 
 
-def test_a_segment_says_what_it_holds(written):
+def test_a_segment_states_its_frames_label_and_delay(written):
     facts = check_segment(written)
     assert (facts.frames, facts.label) == (14, {"first": 0}) and facts.delay >= 1
 

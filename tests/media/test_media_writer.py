@@ -45,7 +45,7 @@ def writer_for(output, source=None, **more):
     return VideoWriter(str(output), source=source, encoder=choice, copy=(), **more)
 
 
-def test_the_name_appears_only_when_the_file_is_whole(tmp_path):
+def test_a_file_gets_its_name_only_when_it_is_complete(tmp_path):
     with writer_for(tmp_path / "a.mp4") as writer:
         for frame in made_frames(described()):
             writer.write(frame)
@@ -54,7 +54,7 @@ def test_the_name_appears_only_when_the_file_is_whole(tmp_path):
     assert writer.frames == len(CONSTANT)
 
 
-def test_an_error_on_the_way_leaves_nothing(tmp_path):
+def test_an_error_while_writing_leaves_nothing_behind(tmp_path):
     with pytest.raises(RuntimeError, match="model"), writer_for(tmp_path / "a.mp4") as writer:
         writer.write(made_frames(described())[0])
         raise RuntimeError("the model failed")
@@ -93,7 +93,7 @@ def test_a_folder_without_permission_is_named(tmp_path):
 @pytest.mark.parametrize(
     "count, message", [(0, "no frame was written"), (4, "4 frames were written, but 6 were expected")]
 )
-def test_a_wrong_number_of_frames_is_no_result(count, message, tmp_path):
+def test_a_wrong_number_of_frames_is_an_error(count, message, tmp_path):
     with pytest.raises(MediaError, match=message):
         write(described(), tmp_path / "a.mp4", made_frames(described())[:count], frames=6)
     assert list(tmp_path.iterdir()) == []
@@ -126,7 +126,7 @@ def test_a_frame_that_does_not_fit_is_named(width, kind, message, tmp_path):
         writer.write(frame)
 
 
-def test_two_frames_in_one_tick_are_an_error_in_mkv_and_none_in_mp4(tmp_path):
+def test_two_frames_in_one_tick_are_an_error_in_mkv_but_not_in_mp4(tmp_path):
     frames = made_frames(described(), [(0, 10), (10, 1001), (1011, 1001)])
     message = "frame 1: its time 10 x 1/24000 s is the tick of the frame before it; .mkv counts 1/1000 s, use"
     with pytest.raises(MediaError, match=message):
@@ -189,7 +189,7 @@ def test_copied_packets_are_the_sources_own(origin, extras, target, tmp_path):
     "origin, target",
     [("in.mp4", "out.mp4"), ("in.mkv", "out.mkv"), ("in.mp4", "out.mkv"), ("in.mov", "out.mov")],
 )
-def test_titles_languages_chapters_and_metadata_are_kept(origin, target, tmp_path):
+def test_titles_languages_chapters_and_metadata_are_copied(origin, target, tmp_path):
     written = {"title": "A video", "artist": "Somebody", "com.example.key": "odd"}
     source = rich_video(tmp_path / origin, Extras(metadata=tuple(written.items())))
     copied(source, tmp_path / target)
@@ -216,7 +216,7 @@ def test_cover_art_stays_cover_art(targets, tmp_path):
     assert len(read(tmp_path / targets[-1]).frames) == 12
 
 
-def test_dispositions_and_attachments_are_kept_in_mkv(tmp_path):
+def test_dispositions_and_attachments_are_copied_to_mkv(tmp_path):
     source = rich_video(tmp_path / "in.mkv", LETTERS)
     copied(source, tmp_path / "out.mkv")
     with av.open(str(tmp_path / "out.mkv")) as after:
@@ -237,7 +237,7 @@ UNHELD = [
 
 
 @pytest.mark.parametrize("origin, extras, target, message", UNHELD)
-def test_what_a_container_cannot_hold_is_refused_before_work_with_advice(
+def test_streams_that_a_container_cannot_hold_are_refused_before_work_with_advice(
     origin, extras, target, message, tmp_path
 ):
     source = rich_video(tmp_path / origin, extras)
@@ -247,7 +247,7 @@ def test_what_a_container_cannot_hold_is_refused_before_work_with_advice(
     assert check_streams(source, Target(str(tmp_path / target)), frozenset(drop)) == ()
 
 
-def test_packets_are_copied_no_further_than_the_picture(tmp_path):
+def test_packets_are_copied_up_to_the_time_of_the_picture(tmp_path):
     source = rich_video(tmp_path / "in.mkv", PLAIN)
     copier = StreamCopier(source.path)
     with av.open(str(tmp_path / "out.mkv"), "w") as output:
@@ -293,7 +293,7 @@ def test_a_y4m_pipe_holds_every_sample(pix_fmt, size):
 @pytest.mark.parametrize(
     "location, name", [(0, b"420jpeg"), (1, b"420mpeg2"), (2, b"420jpeg"), (3, b"420paldv")]
 )
-def test_the_pipes_header_says_where_chroma_lies_and_its_range(location, name):
+def test_the_header_of_a_pipe_states_the_chroma_location_and_the_range(location, name):
     from vidrestore.frames import ColourTags
 
     header = piped(described(colour=ColourTags(range=2, chroma_location=location)), []).split(b"\n")[0]
@@ -301,7 +301,7 @@ def test_the_pipes_header_says_where_chroma_lies_and_its_range(location, name):
     assert header.endswith(b"XCOLORRANGE=FULL")
 
 
-def test_a_varying_rate_is_refused_for_a_pipe_and_kept_to_a_given_one():
+def test_a_varying_rate_is_refused_for_a_pipe_or_converted_to_a_given_rate():
     source = described()
     with pytest.raises(MediaError, match="the frame rate varies .*give one with `cfr`"):
         piped(source, made_frames(source, VARYING))
@@ -313,7 +313,7 @@ def test_a_varying_rate_is_refused_for_a_pipe_and_kept_to_a_given_one():
     assert luma == [frames[number].planes[0].tobytes() for number in (0, 0, 1, 3, 4)]
 
 
-def test_a_reader_of_the_pipe_that_goes_away_is_said_so():
+def test_a_pipe_whose_reader_ended_is_an_error_with_the_reason():
     class Gone(BytesIO):
         def write(self, data):
             if self.tell() > 5000:
@@ -327,7 +327,7 @@ def test_a_reader_of_the_pipe_that_goes_away_is_said_so():
     output.abort()
 
 
-def test_a_pipe_names_what_it_leaves_out(tmp_path):
+def test_a_pipe_warns_of_the_streams_and_tags_that_it_leaves_out(tmp_path):
     source = rich_video(tmp_path / "in.mkv", LETTERS)
     assert str(pipe_warning(source)).endswith("; left out: attachments, audio, chapters, subtitles")
     assert pipe_warning(described()) is None

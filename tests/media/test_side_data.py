@@ -1,4 +1,4 @@
-"""What can't be carried over is said: side data that encoding leaves out, other streams that are broken."""
+"""Warnings of what the output lacks: side data that encoding leaves out, other streams that are broken."""
 
 import struct
 import subprocess
@@ -91,14 +91,14 @@ def test_captions_are_warned_about_once_and_refused_when_strict(tmp_path, place,
         ({"ALPHA_LAYER"}, "the transparency"),
     ],
 )
-def test_what_is_lost_is_named_and_strict_refuses_it(names, words):
+def test_lost_side_data_is_named_and_strict_refuses_it(names, words):
     source = described("yuv420p10le", side_data=frozenset(names))
     assert f"the source carries {words}" in str(lost_warning(source, X265, strict=False))
     with pytest.raises(PlanError, match="leave `strict` out"):
         lost_warning(source, X265, strict=True)
 
 
-def test_what_is_written_or_of_no_use_is_no_loss():
+def test_side_data_that_is_written_or_of_no_use_does_not_count_as_lost():
     written = frozenset(
         {"SEI_UNREGISTERED", "DISPLAYMATRIX", "MASTERING_DISPLAY_METADATA", "FILM_GRAIN_PARAMS"}
     )

@@ -1,4 +1,4 @@
-"""What a name means: a file, a pipe or pictures."""
+"""Names of sources and outputs: a file, a pipe or pictures."""
 
 import pickle
 from pathlib import Path
@@ -20,7 +20,7 @@ from vidrestore.media.source import Source, Target
         ("photo.JPG", False, False, True, "image2"),
     ],
 )
-def test_an_output_is_known_by_its_name(name, is_pipe, is_pattern, holds_pictures, container):
+def test_the_kind_of_an_output_follows_from_its_name(name, is_pipe, is_pattern, holds_pictures, container):
     target = Target(name)
     facts = target.is_pipe, target.is_pattern, target.holds_pictures, target.container
     assert facts == (is_pipe, is_pattern, holds_pictures, container)

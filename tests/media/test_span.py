@@ -54,7 +54,7 @@ def assert_same_pixels(found: list[Frame], expected: list[Frame]) -> None:
 
 @pytest.mark.parametrize("start, stop", [("12.2", "15"), ("12.3", "15.001"), ("0.5", "3"), ("23", "40")])
 @pytest.mark.parametrize("suffix", [".mkv", ".mp4", ".mov"])
-def test_exactly_the_frames_and_packets_that_begin_in_it_are_there(tmp_path, suffix, start, stop):
+def test_a_part_has_exactly_the_frames_and_packets_that_begin_in_it(tmp_path, suffix, start, stop):
     codec = {".mkv": "pcm_s16le", ".mp4": "flac", ".mov": "alac"}[suffix]
     source, output = long_video(tmp_path / f"in{suffix}", sound=codec), tmp_path / f"out{suffix}"
     first, last = Fraction(start), Fraction(stop)
@@ -73,7 +73,7 @@ def test_exactly_the_frames_and_packets_that_begin_in_it_are_there(tmp_path, suf
     assert [(data, time) for data, time, _ in packets_of(output, "audio")] == sound != []
 
 
-def test_sound_of_a_transport_stream_is_cut_alike(tmp_path):
+def test_sound_of_a_transport_stream_is_cut_to_the_part(tmp_path):
     source = long_video(tmp_path / "in.ts", sound="mp2", times=list(range(0, 26000, 500)))
     output = tmp_path / "out.mkv"
     part(source, output, start=Fraction(13), duration=Fraction(2))
@@ -121,7 +121,7 @@ def test_a_further_video_begins_at_a_key_frame_and_decodes(tmp_path):
         np.testing.assert_array_equal(picture, wanted[pts + 12100])
 
 
-def test_cover_art_and_titles_stay_and_figures_about_the_whole_go(tmp_path):
+def test_a_part_keeps_cover_art_and_titles_but_not_statistics_of_the_source(tmp_path):
     source, output = long_video(tmp_path / "in.mp4", sound="aac", cover=True), tmp_path / "out.mp4"
     part(source, output, start=Fraction(13), duration=Fraction(1))
     with av.open(str(output)) as container:
@@ -134,7 +134,7 @@ def test_cover_art_and_titles_stay_and_figures_about_the_whole_go(tmp_path):
 
 
 @pytest.mark.parametrize("suffix", [".mkv", ".mov", ".mp4"])
-def test_a_time_code_is_kept_but_not_by_a_part_that_begins_later(tmp_path, suffix):
+def test_a_time_code_is_copied_unless_the_part_begins_later(tmp_path, suffix):
     source, output = tmp_path / f"in{suffix}", tmp_path / f"out{suffix}"
     with av.open(str(source), "w") as container:
         stream = container.add_stream("libx264", rate=25)
@@ -230,7 +230,7 @@ def test_a_negative_part_is_refused(options):
         RestoreOptions(**options)
 
 
-def test_damage_after_the_part_is_none_of_its_own(tmp_path):
+def test_damage_after_the_part_is_not_reported(tmp_path):
     source = tmp_path / "in.mkv"
     write_video(source, 60, "libx264", options={"g": "5"}, size=(128, 96))
     data = bytearray(source.read_bytes())

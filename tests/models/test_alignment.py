@@ -39,7 +39,7 @@ def test_a_shift_by_half_a_pixel_is_found_to_a_quarter():
     assert float(flow[1].median()) == pytest.approx(0, abs=0.1)
 
 
-def test_what_falls_in_front_of_a_still_scene_is_not_followed():
+def test_weather_in_front_of_a_still_scene_is_not_followed():
     still = scene(96, 96)
     frames = []
     for number in range(2):

@@ -51,14 +51,14 @@ def way(request):
 
 
 @pytest.mark.parametrize("reach", [0.4, 3.0, 9.0])
-def test_every_output_pixel_is_the_sum_over_taps_that_the_definition_says(way, reach):
+def test_every_output_pixel_is_the_sum_over_taps_of_the_definition(way, reach):
     maps, offsets, weight = problem(reach)
     torch.testing.assert_close(
         deformable_depthwise(maps, offsets, weight), by_definition(maps, offsets, weight)
     )
 
 
-def test_whole_numbers_and_places_on_and_beyond_the_border_follow_the_definition(way):
+def test_integer_offsets_and_places_on_and_beyond_the_border_follow_the_definition(way):
     maps, offsets, weight = problem()
     offsets = offsets.round()
     offsets[:, :4], offsets[:, 4:8] = -40.0, 40.0
@@ -75,7 +75,7 @@ def test_without_offsets_it_is_the_ordinary_depthwise_convolution(way):
 
 @pytest.mark.parametrize("reach, promised", [(3.0, 3.0), (2.5, 2.5), (9.0, None)])
 @pytest.mark.parametrize("span", [(0, 1), (2, 5), (5, 6), (0, 6)])
-def test_a_span_of_rows_is_that_part_of_the_whole(span, reach, promised):
+def test_a_span_of_rows_equals_that_part_of_the_full_map(span, reach, promised):
     maps, offsets, weight = problem(reach)
     part = deformable_depthwise(maps, offsets[:, :, slice(*span)], weight, span, promised)
     torch.testing.assert_close(part, deformable_depthwise(maps, offsets, weight)[:, :, slice(*span)])

@@ -96,6 +96,6 @@ def test_tokens_are_a_set_whose_order_does_not_matter():
     torch.testing.assert_close(network(patches)[:, order], network(patches[:, order]), atol=1e-3, rtol=0)
 
 
-def test_atoms_that_make_no_separable_dictionary_are_refused():
+def test_atoms_that_are_not_a_square_are_refused():
     with pytest.raises(ValueError, match="atoms must be a square"):
         DustConfig(atoms=1000)

@@ -82,12 +82,12 @@ def test_at_one_level_twice_the_contrast_and_twice_the_noise_is_twice_the_output
         torch.testing.assert_close(network(2 * noisy, 20.0), 2 * network(noisy, 10.0), atol=1e-3, rtol=0)
 
 
-def test_levels_beyond_the_trained_range_use_its_ends():
+def test_sigmas_beyond_the_trained_range_use_its_ends():
     assert noise_level(0.2) == noise_level(1.0) < noise_level(15.0) == 0
     assert 0 < noise_level(75.0) == noise_level(200.0)
 
 
-def test_tokens_of_other_content_have_no_say():
+def test_tokens_of_other_content_have_no_influence():
     """A token far from all others gets what it would get alone: the attention is by distance. All have a mean
     of zero, so the group has that of each.
     """
@@ -104,7 +104,7 @@ def test_tokens_of_other_content_have_no_say():
 @pytest.mark.parametrize(
     "sizes", [{"atoms": 60}, {"atoms": 9}, {"blocks": 0}, {"heads": 0}, {"degree": -1}], ids=str
 )
-def test_sizes_that_no_network_has_are_refused(sizes):
+def test_impossible_sizes_are_refused(sizes):
     with pytest.raises(ValueError, match="must be"):
         SigmaDustConfig(**({"patch": 4, "atoms": 64} | sizes))
 

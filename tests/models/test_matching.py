@@ -51,7 +51,7 @@ def test_the_cells_of_a_grid_cover_the_plane_and_stay_inside(height, width, stri
 
 @pytest.mark.parametrize("dy, dx", [(0, 0), (0, 3), (2, -5), (-9, 12)])
 @pytest.mark.parametrize("sigma, share", [(0, 0.85), (20, 0.7)])
-def test_slots_follow_a_camera_that_moves(dy, dx, sigma, share):
+def test_slots_follow_a_moving_camera(dy, dx, sigma, share):
     clip = panned(4, dy, dx)
     noisy = clip + sigma * torch.randn(clip.shape, generator=torch.Generator().manual_seed(1))
     positions = matched_positions(noisy, Grid(96, 112, 16, 12))
@@ -69,14 +69,14 @@ def test_every_cell_of_every_frame_has_a_patch_within_two_strides(dy, dx):
         assert float(torch.cdist(grid.corners().float(), frame.float()).min(1).values.max()) <= 24 * 2**0.5
 
 
-def test_a_cell_that_two_slots_want_goes_to_the_better_match_and_the_other_takes_its_next_wish():
+def test_a_cell_goes_to_the_better_match_and_the_other_slot_takes_its_next_choice():
     wishes = torch.tensor([[0, 1], [0, 2], [0, 1]])
     cells, empty = _assign(wishes, torch.tensor([3.0, 1.0, 2.0]))
     assert cells.tolist() == [-1, 0, 1] and empty.tolist() == [2]
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_cells_are_given_alike_without_sizes_that_depend_on_values(seed):
+def test_cells_are_assigned_alike_on_a_device(seed):
     generator = torch.Generator().manual_seed(seed)
     wishes, cost = torch.randint(0, 60, (60, 7), generator=generator), torch.rand(60, generator=generator)
     cells, empty = _assign(wishes, cost)
@@ -87,7 +87,7 @@ def test_cells_are_given_alike_without_sizes_that_depend_on_values(seed):
 
 
 @pytest.mark.parametrize("crowded", [False, True])
-def test_a_device_gives_no_cell_of_a_large_grid_twice(crowded):
+def test_a_device_gives_each_cell_of_a_large_grid_at_most_once(crowded):
     generator = torch.Generator().manual_seed(0)
     moved = torch.arange(400) // 5 if crowded else torch.arange(400)
     moved = moved + torch.randint(0, 3, (400,), generator=generator)
@@ -107,7 +107,7 @@ def test_the_median_of_nine_is_the_median():
 
 
 @pytest.mark.parametrize("height, width", [(16, 16), (17, 23), (30, 16)])
-def test_planes_of_hardly_a_patch_can_be_matched(height, width):
+def test_planes_of_about_one_patch_can_be_matched(height, width):
     positions = matched_positions(255 * torch.rand(3, height, width), Grid(height, width, 16, 8))
     assert (positions >= 0).all() and (positions <= torch.tensor([height - 16, width - 16])).all()
 
@@ -131,7 +131,7 @@ def test_coverage_counts_the_patches_over_each_pixel():
     assert torch.equal(coverage(origins, (3, 30, 30), 8), expected)
 
 
-def test_patches_over_holes_leave_no_hole():
+def test_patches_over_holes_cover_every_hole():
     generator = torch.Generator().manual_seed(0)
     counts = (torch.rand(2, 40, 50, generator=generator) < 0.99).int()
     counts[0, 39, 49] = counts[1, 0, 0] = 0
@@ -153,7 +153,7 @@ def test_a_network_that_changes_nothing_gives_the_plane_back(positions):
     torch.testing.assert_close(restored, clip, atol=1e-4, rtol=0)
 
 
-def test_a_plane_that_holds_no_patch_is_refused():
+def test_a_plane_smaller_than_a_patch_is_refused():
     with pytest.raises(ValueError, match="is smaller than a patch"):
         Grid(15, 40, 16, 8)
     with pytest.raises(ValueError, match="stride must be in"):

@@ -33,7 +33,7 @@ from vidrestore.models.taylor_attention import Attention, FeedForward
 
 @pytest.mark.parametrize("which", INPUTS)
 @pytest.mark.parametrize("branches", [2, 3])
-def test_in_float64_nothing_but_the_rounding_of_the_stored_numbers_is_left(branches, which):
+def test_float64_equals_the_release_up_to_the_rounding_of_the_stored_numbers(branches, which):
     _, numbers = golden(branches)
     stored = numbers[f"output{which}"]
     rounding = (torch.nextafter(stored.abs(), torch.tensor(torch.inf)).double() - stored.abs().double()) / 2
@@ -67,7 +67,7 @@ MISTAKES = {
 
 @pytest.mark.parametrize("mistake", MISTAKES)
 @pytest.mark.parametrize("branches", [2, 3])
-def test_another_rule_than_the_releases_does_not_go_unnoticed(branches, mistake):
+def test_another_rule_than_the_releases_changes_the_output(branches, mistake):
     _, numbers = golden(branches)
     error = restored(released(branches, **MISTAKES[mistake]), numbers["input"]) - numbers["output"]
     assert float(error.abs().max()) > 1e-3
@@ -75,7 +75,7 @@ def test_another_rule_than_the_releases_does_not_go_unnoticed(branches, mistake)
 
 @pytest.mark.parametrize("sampling", [swapped, repeating])
 @pytest.mark.parametrize("branches", [2, 3])
-def test_another_order_of_offsets_or_another_border_does_not_go_unnoticed(monkeypatch, branches, sampling):
+def test_another_order_of_offsets_or_another_border_changes_the_output(monkeypatch, branches, sampling):
     _, numbers = golden(branches)
     monkeypatch.setattr(deform_conv, "deformable_depthwise", sampling)
     error = restored(released(branches), numbers["input"]) - numbers["output"]
@@ -104,7 +104,7 @@ def test_parameters_are_as_many_as_in_the_release(size, count):
     ],
     ids=str,
 )
-def test_strips_of_any_height_give_what_the_whole_map_gives(monkeypatch, rows, changes):
+def test_strips_of_any_height_equal_the_full_map(monkeypatch, rows, changes):
     network, images = small(**changes).double(), torch.rand(2, 3, 24, 16, dtype=torch.float64)
     expected = network(images)
     monkeypatch.setattr(maps, "spans", lambda height, most: spans(height, rows))
@@ -265,7 +265,7 @@ def test_a_configuration_builds_its_network_again():
         ({"attention": {"eps_length": 0}}, "eps_length must be positive"),
     ],
 )
-def test_sizes_that_no_network_has_are_refused(settings, message):
+def test_impossible_sizes_are_refused(settings, message):
     with pytest.raises(ValueError, match=message):
         build(settings)
 
@@ -346,7 +346,7 @@ def test_a_picture_of_a_batch_is_restored_for_its_own_task(form):
 
 
 @pytest.mark.parametrize("form", FORMS, ids=str)
-def test_strips_give_what_the_whole_map_gives_and_do_not_alter_the_input(monkeypatch, form):
+def test_strips_equal_the_full_map_and_do_not_alter_the_input(monkeypatch, form):
     network, tasks = small(tasks=TASKS, **form).double(), torch.tensor([1, 0])
     images = pictures(form).double()
     given, expected = images.clone(), network(images, tasks).detach()
@@ -377,7 +377,7 @@ def test_tasks_that_are_missing_unwanted_or_not_one_per_picture_are_refused():
             network(images, wrong)
 
 
-def test_the_names_are_kept_in_the_configuration_and_must_differ():
+def test_names_of_tasks_are_stored_in_the_configuration_and_must_differ():
     config = MBTaylorFormerConfig(tasks=("derain", "desnow"))
     assert config_from(json.loads(json.dumps(settings_of(config)))) == config
     for wrong in (["derain", "derain"], [""], "derain"):

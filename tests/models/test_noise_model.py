@@ -71,7 +71,7 @@ def test_powers_of_one_group_are_those_of_its_changes_its_residual_and_the_estim
 
 
 @pytest.mark.parametrize("ratio", [0.5, 1.0, 1.6])
-def test_the_spectrum_is_right_whatever_the_sigma_that_was_measured(transform, ratio):
+def test_the_spectrum_does_not_depend_on_the_measured_sigma(transform, ratio):
     sigma = 12.0
     found = (ratio * sigma) ** 2 * relative_spectrum(
         slope() + sigma * noise(), slope(), ratio * sigma, groups(), transform
@@ -92,7 +92,7 @@ def test_coarse_noise_is_found_strong_at_low_and_weak_at_high_frequencies(transf
     assert square[1:4, 1:4].mean() > 8 * square[11:, 11:].mean()
 
 
-def test_texture_where_the_motion_is_wrong_is_not_taken_for_noise(transform):
+def test_texture_with_wrong_motion_does_not_count_as_noise(transform):
     """A picture of detail that changes in every frame, all of it in the estimate."""
     sigma, detail = 4.0, 40 * coarse(noise(3))
     found = relative_spectrum(
@@ -148,7 +148,7 @@ def drawn(*shape: int) -> Tensor:
     return torch.randn(*shape, generator=torch.Generator().manual_seed(0))
 
 
-def test_noise_that_follows_the_brightness_is_measured_in_what_was_taken_off():
+def test_noise_that_follows_the_brightness_is_measured_in_the_residual():
     brightness = torch.linspace(20, 220, 128).expand(4, 64, 128).contiguous()
     taken = drawn(4, 64, 128) * torch.where(brightness < 120, 2.0, 6.0)
     strength = noise_curve(taken, torch.zeros_like(taken), brightness, tracks(4, 64, 128), PATCH)
@@ -156,19 +156,19 @@ def test_noise_that_follows_the_brightness_is_measured_in_what_was_taken_off():
     assert light / dark == pytest.approx(9, rel=0.3)
 
 
-def test_few_groups_give_no_estimate_of_the_brightness():
+def test_too_few_groups_give_a_flat_curve_over_brightness():
     strength = noise_curve(
         drawn(2, 16, 16), torch.zeros(2, 16, 16), torch.full((2, 16, 16), 99.0), tracks(2, 16, 16), PATCH
     )
     assert strength.at(torch.tensor([3.0, 250.0])).tolist() == [1, 1]
 
 
-def test_between_known_brightnesses_the_strength_is_a_straight_line():
+def test_the_strength_is_linear_between_known_brightnesses():
     strength = NoiseCurve(torch.tensor([10.0, 20.0, 40.0]), torch.tensor([1.0, 2.0, 4.0]))
     assert strength.at(torch.tensor([0.0, 15.0, 30.0, 90.0])).tolist() == [1.0, 1.5, 3.0, 4.0]
 
 
-def test_noise_that_a_first_estimate_left_in_texture_does_not_make_the_curve():
+def test_noise_left_in_texture_does_not_change_the_curve():
     brightness = torch.linspace(20, 220, 128).expand(4, 128, 128).contiguous()
     taken, estimate = drawn(4, 128, 128), torch.zeros(4, 128, 128)
     textured = (slice(None), slice(80), slice(64, None))  # five eighths of the bright half

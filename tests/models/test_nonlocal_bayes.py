@@ -110,7 +110,7 @@ def test_tracks_are_filtered_alike_in_small_chunks_and_at_once():
     torch.testing.assert_close(small, large, atol=1e-3, rtol=0)
 
 
-def test_what_no_group_holds_stays_as_first_estimated():
+def test_pixels_outside_all_groups_stay_as_first_estimated():
     clean = picture(2)
     first, noisy = clean + noise(*clean.shape), clean + 5 * noise(*clean.shape)
     second = nonlocal_bayes(noisy, first, tracks(*clean.shape)[:1], SIDE, Noise(5.0), PUBLISHED, 3)
@@ -125,14 +125,14 @@ def filtered(noisy: Tensor, first: Tensor, dtype: torch.dtype = torch.float32) -
     return nonlocal_bayes(noisy, first, origins, SIDE, Noise(10.0, first), PUBLISHED, 10, dtype)
 
 
-def test_a_rough_first_estimate_comes_nearer_to_the_picture():
+def test_a_rough_first_estimate_is_improved():
     clean = picture()
     noisy = clean + 10 * noise(*clean.shape)
     first = clean + 0.4 * (noisy - clean)
     assert (filtered(noisy, first) - clean).square().mean() < 0.7 * (first - clean).square().mean()
 
 
-def test_half_precision_hardly_shows():
+def test_half_precision_changes_the_estimate_little():
     clean = picture()
     noisy, first = clean + 10 * noise(*clean.shape), clean + 4 * noise(*clean.shape).flip(1)
     half = filtered(noisy, first, torch.bfloat16)

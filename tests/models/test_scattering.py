@@ -56,7 +56,7 @@ def test_the_scene_behind_drawn_haze_is_found_again():
     torch.testing.assert_close(without_haze(hazy, found), scene ** (1 / 2.2), atol=1e-4, rtol=0)
 
 
-def test_black_without_haze_stays_black_and_light_near_nought_has_a_slope_to_learn_from():
+def test_black_without_haze_stays_black_and_light_near_0_has_a_gradient():
     found = Scattering(
         torch.full((1, 1, 1, 3), math.log(4)), torch.zeros(1, 1, 1, 1), torch.full((1, 3, 1, 3), 0.8)
     )
@@ -72,12 +72,12 @@ def test_black_without_haze_stays_black_and_light_near_nought_has_a_slope_to_lea
     torch.testing.assert_close(light.grad / 3, torch.full((3,), 4.0), rtol=1e-3, atol=0)
 
 
-def test_maps_of_nought_take_off_a_thirtieth_of_the_light_at_most():
+def test_maps_of_0_remove_at_most_a_thirtieth_of_the_light():
     picture = noise(1, 3, 8, 10)
     assert float(transmission_of(scattering_from(maps_of(), picture)).min()) > 0.96
 
 
-def test_the_airlight_is_that_of_the_pixels_that_the_network_picks_and_follows_them_from_left_to_right():
+def test_the_airlight_is_that_of_the_weighted_pixels_and_varies_from_left_to_right():
     picture, weight = noise(1, 3, 8, 10), torch.full((8, 10), -20.0)
     colours = torch.tensor([0.7, 0.6, 0.5])
     weight[2, 1] = weight[2, 8] = 20.0
@@ -98,7 +98,7 @@ def test_depths_are_never_negative_and_grow_as_the_map_does(given, expected):
     torch.testing.assert_close(found.depth, torch.full((1, 1, 8, 10), expected), atol=0.01, rtol=0)
 
 
-def test_no_more_than_nine_tenths_of_the_darkest_light_around_is_taken_for_haze():
+def test_at_most_nine_tenths_of_the_darkest_light_around_count_as_haze():
     picture = torch.full((1, 3, 8, 10), 0.8)
     picture[0, 1, 4, 5] = 0.4  # 0.133 of light in a haze of 0.612 + 0.02
     found = scattering_from(maps_of(depth=9.0, weight=picture.amin(1, keepdim=True) * 50), picture)
@@ -109,7 +109,7 @@ def test_no_more_than_nine_tenths_of_the_darkest_light_around_is_taken_for_haze(
     assert float(without_haze(picture, found).min()) > 0
 
 
-def test_an_exponent_is_one_number_of_the_picture_from_nought_to_its_largest():
+def test_the_exponent_is_one_number_per_picture_between_0_and_its_largest():
     for given, expected in ((-20.0, 0.0), (0.0, 0.7), (20.0, 1.4)):
         found = scattering_from(maps_of(exponent=given), noise(1, 3, 8, 10)).exponent
         torch.testing.assert_close(found, torch.full((1, 1, 1, 1), expected))

@@ -65,6 +65,6 @@ def test_half_precision_is_warped_to_the_position_of_single():
 @pytest.mark.parametrize(
     "settings", [{"finest": 6}, {"kernel": 4}, {"widths": (0,)}, {"widths": ()}], ids=str
 )
-def test_sizes_that_no_network_has_are_refused(settings):
+def test_impossible_sizes_are_refused(settings):
     with pytest.raises(ValueError, match="must be"):
         SpynetConfig(**settings)

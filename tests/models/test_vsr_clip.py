@@ -82,6 +82,6 @@ def test_a_released_window_computes_only_what_its_centre_needs():
     assert calls["extractor"] == 1 and calls["flow"] == 4
 
 
-def test_windows_that_a_network_can_t_take_are_refused():
+def test_windows_of_another_size_are_refused():
     with pytest.raises(ValueError, match="at most 5 frames"):
         VsrClip(released(), CLIP.transpose(0, 1)).restore((0, 1, 2, 3, 4, 3), 2)

@@ -38,7 +38,7 @@ def patch(large: Tensor, row: int, column: int) -> Tensor:
 def attended(
     layer: PatchAttention, large: Tensor, shared: Tensor, neighbour: Tensor, stray: Tensor
 ) -> Tensor:
-    """What large frames take from their aligned neighbours (B, 3, 4H, 4W)."""
+    """Return what large frames take from their aligned neighbours (B, 3, 4H, 4W)."""
     patches = F.pixel_unshuffle(large, 4)
     known = FrameContext(patches, patches, shared, stray, *layer.queries(patches, shared, stray))
     return F.pixel_shuffle(layer(known, neighbour), 4)
@@ -97,7 +97,7 @@ def test_attention_is_a_softmax_over_patches_beside_the_end_of_the_flow_and_none
             torch.testing.assert_close(patch(found[0], row, column), expected, atol=1e-6, rtol=0)
 
 
-def test_fresh_attention_takes_a_neighbour_that_shows_the_same_and_leaves_one_that_does_not():
+def test_untrained_attention_takes_from_equal_neighbours_and_not_from_others():
     layer, large = PatchAttention(2, 3), torch.rand(1, 3, 16, 16)
     shared, here, lost = torch.zeros(1, 2, 4, 4), torch.zeros(1, 1, 4, 4), torch.full((1, 1, 4, 4), 4.0)
     with torch.no_grad():
@@ -124,7 +124,7 @@ def changed(network: VsrRecurrent, clip: Tensor, frame: int) -> list[bool]:
 
 
 @pytest.mark.parametrize("frame", [0, 1, 3])
-def test_what_a_frame_shows_reaches_all_frames_in_both_directions(frame):
+def test_content_of_a_frame_reaches_all_frames_in_both_directions(frame):
     assert changed(recurrent(), clips(1, 4), frame) == [True] * 4
 
 
@@ -137,7 +137,7 @@ def test_a_network_without_neighbours_restores_frames_one_by_one():
         assert torch.equal(alone, network(clip))
 
 
-def test_frames_wanted_of_a_clip_are_those_of_the_whole():
+def test_some_frames_of_a_clip_equal_those_of_the_full_clip():
     network, clip = recurrent(), clips(2, 6)
     with torch.no_grad():
         whole = network(clip)
@@ -172,7 +172,7 @@ def test_a_gpu_that_compares_patches_in_fp16_takes_from_neighbours_what_a_cpu_do
     assert -10 * (found - expected).square().mean((0, 2, 3, 4)).max().log10() > 84
 
 
-def test_two_clips_in_one_batch_do_not_see_each_other():
+def test_two_clips_in_one_batch_do_not_influence_each_other():
     network, both = recurrent(), clips(2, 4)
     with torch.no_grad():
         alone = torch.cat([network(both[:1]), network(both[1:])])
@@ -185,7 +185,7 @@ def test_gradients_reach_every_parameter():
     assert not [name for name, part in network.named_parameters() if part.grad is None or not part.grad.any()]
 
 
-def test_half_precision_keeps_motion_and_large_frames_nearly_whole():
+def test_half_precision_keeps_motion_and_large_frames_nearly_exact():
     network, clip = recurrent().float(), clips(1, 3, 24, 24).float()
     with torch.no_grad():
         flows, restored = network._flows(clip.unbind(1)), network(clip)
@@ -195,7 +195,7 @@ def test_half_precision_keeps_motion_and_large_frames_nearly_whole():
         assert (halved(clip) - restored).abs().max() < 0.1 * restored.std()
 
 
-def test_weights_of_less_go_into_a_network_with_more():
+def test_weights_of_a_network_without_neighbours_start_one_with_neighbours():
     network, given = recurrent(), recurrent(neighbours=False)
     parts = network.parts_of(given)
     assert parts and parts.keys() == given.state_dict().keys() < network.state_dict().keys()

@@ -95,7 +95,7 @@ MISTAKES: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("mistake", MISTAKES)
-def test_a_likely_mistake_is_seen_in_the_golden_numbers(monkeypatch, mistake):
+def test_likely_mistakes_differ_from_the_golden_numbers(monkeypatch, mistake):
     place, name, wrong = MISTAKES[mistake]
     monkeypatch.setattr(place, name, wrong)
     with torch.no_grad():
@@ -146,7 +146,7 @@ def test_attention_over_everything_is_unfold_attend_fold(heads):
     close(attention(maps, 2), expected, 1e-12)
 
 
-def test_two_clips_in_one_batch_don_t_see_each_other():
+def test_two_clips_in_one_batch_do_not_influence_each_other():
     network, clips = tiny(), torch.rand(2, 2, 3, 64, 64, dtype=torch.float64)
     with torch.no_grad():
         together = network(clips)
@@ -154,7 +154,7 @@ def test_two_clips_in_one_batch_don_t_see_each_other():
 
 
 @pytest.mark.parametrize("spans", [[(0, 9)], [(0, 1), (1, 2), (2, 9)], [(0, 4), (4, 8), (8, 9)]], ids=str)
-def test_strips_of_the_tail_are_the_whole(spans):
+def test_strips_of_the_tail_equal_the_tail_at_once(spans):
     torch.manual_seed(0)
     part, maps = Tail(6, 5).double(), torch.randn(2, 6, 9, 7, dtype=torch.float64)
     assert part(maps).shape == (2, 3, 36, 28)
@@ -178,7 +178,7 @@ def test_half_precision_keeps_flow_in_single():
         assert (halved(clip) - restored).abs().max() < 0.1 * restored.std()
 
 
-def test_sizes_that_a_network_can_t_take_are_refused():
+def test_frames_of_another_size_are_refused():
     with pytest.raises(ValueError, match="takes 64x64 pixels and at most 5 frames, got 128x64 and 5 frames"):
         released()(torch.rand(1, 5, 3, 64, 128))
     with pytest.raises(ValueError, match="at most 5 frames, got 64x64 and 7 frames"):
@@ -206,6 +206,6 @@ def test_a_configuration_builds_its_network_again(size):
         ({"size": "n", "context": -1}, "context must be at least 0"),
     ],
 )
-def test_configurations_that_no_network_has_are_refused(config, message):
+def test_impossible_configurations_are_refused(config, message):
     with pytest.raises(ValueError, match=message):
         build(config)

@@ -103,7 +103,7 @@ def found(path: Path) -> str | None:
 
 
 @pytest.mark.parametrize("suffix", CONTAINERS)
-def test_whole_files_are_not_called_damaged(suffix: str, folder: Path) -> None:
+def test_undamaged_files_are_not_reported_as_damaged(suffix: str, folder: Path) -> None:
     whole(suffix, folder)
     assert judged(folder / f"whole.{suffix}") is None
     assert found(folder / f"whole.{suffix}") is None

@@ -78,7 +78,7 @@ def damaged_clips() -> Iterator[tuple[str, bytes, bool]]:
 
 
 @pytest.mark.faults
-def test_damage_anywhere_is_found_or_changes_no_more_than_pictures(folder):
+def test_damage_anywhere_is_found_or_changes_pictures_only(folder):
     """Exit code 0 only if FFmpeg decodes the same frames; 4 with a file and a word; 1 without a file."""
     wrong = []
     for what, data, counted in damaged_clips():

@@ -31,7 +31,7 @@ def test_an_unknown_name_or_split_names_the_known_ones(tmp_path):
     assert error("reds", tmp_path, "val") == "reds: has no split 'val'; there are: train, test"
 
 
-def test_what_is_not_there_is_described(tmp_path):
+def test_a_missing_dataset_is_refused_with_its_layout(tmp_path):
     assert error("its", tmp_path / "no", "train").startswith(
         f"{tmp_path / 'no'}: no such folder; RESIDE's indoor training set (ITS) is"
     )
@@ -106,7 +106,7 @@ def test_a_listed_clip_without_frames_is_named(tmp_path):
 
 
 @pytest.mark.parametrize("kept", [range(2, 8), range(1, 4)])
-def test_a_septuplet_that_is_not_whole_is_refused_instead_of_measured_at_another_frame(tmp_path, kept):
+def test_an_incomplete_septuplet_is_refused(tmp_path, kept):
     write(tmp_path, *(f"sequences/00001/0001/im{number}.png" for number in kept))
     (tmp_path / "sep_testlist.txt").write_text("00001/0001\n")
     message = (
@@ -115,7 +115,7 @@ def test_a_septuplet_that_is_not_whole_is_refused_instead_of_measured_at_another
     assert error("vimeo-90k", tmp_path, "test") == message
 
 
-def test_a_list_that_is_no_text_is_named(tmp_path):
+def test_a_list_of_clips_that_is_not_text_is_refused_by_name(tmp_path):
     write(tmp_path, *(f"sequences/00001/0001/im{number}.png" for number in range(1, 8)))
     (tmp_path / "sep_testlist.txt").write_bytes(b"\xff\xfe")
     assert error("vimeo-90k", tmp_path, "test").startswith(

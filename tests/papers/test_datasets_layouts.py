@@ -232,7 +232,7 @@ def test_the_sets_of_real_haze_are_split_before_the_last_five_scenes(tmp_path):
     assert scenes == {"train": [*range(1, 51)], "test": [*range(51, 56)]}
 
 
-def test_rain_and_its_parts_in_one_folder(tmp_path):
+def test_rain_and_its_parts_are_found_in_one_folder(tmp_path):
     kinds = ("rain", "norain", "rainregion", "rainstreak")
     write(tmp_path, *(f"rain_data_test_Heavy/{kind}-{number:03d}.png" for kind in kinds for number in (1, 2)))
     pairs = found_pairs("rain100h", tmp_path / "rain_data_test_Heavy", "test")

@@ -61,7 +61,7 @@ def test_planes_are_orthogonal_span_the_range_and_come_back():
     torch.testing.assert_close(restored, video, atol=1e-5, rtol=0)
 
 
-def test_each_plane_has_the_sigma_that_its_noise_has():
+def test_the_sigma_of_each_plane_is_that_of_its_noise():
     plain = Plain()
     noisy = noisy_video(torch.full((20, 3, 96, 128), 128, dtype=torch.uint8), 25.0, 7)
     list(denoise_by_planes(plain, noisy, 25.0))  # type: ignore[arg-type]

@@ -82,7 +82,7 @@ def test_rgb_and_luma_are_measured_of_the_same_frames(tmp_path):
     assert rgb.frames["psnr"][0] != pytest.approx(luma.frames["psnr"][0], abs=0.01)
 
 
-def test_the_release_s_small_frames_are_taken_where_they_count(tmp_path):
+def test_small_frames_of_the_release_are_used_if_the_protocol_asks_for_them(tmp_path):
     clip = write_frames(tmp_path / "sharp" / "000", 1, (32, 40))
     write_frames(tmp_path / "x4" / "000", 1, (8, 10), first=9)
     both = FrameSequence(
@@ -138,7 +138,7 @@ def test_the_suite_measures_bicubic_on_vid4_beside_the_paper(tmp_path):
     assert clips[1].count == 2 and clips[1].reference["psnr"] == 25.16
 
 
-def test_the_protocol_says_which_frames_are_restored(tmp_path):
+def test_the_protocol_names_the_frames_that_are_restored(tmp_path):
     for number in range(1, 8):
         write_rgb(tmp_path / "sequences" / "00001" / "0266" / f"im{number}.png", picture(number, 32, 40))
     (tmp_path / "sep_testlist.txt").write_text("00001/0266\n")

@@ -59,7 +59,7 @@ def test_each_task_is_measured_as_its_papers_scripts_do():
     assert picture_metrics("denoise", restored, clean) == volume_metrics(restored, clean.float() / 255)
 
 
-def test_pictures_are_reflected_to_multiples_of_eight_clamped_and_restored_whole(tmp_path):
+def test_pictures_are_reflected_to_multiples_of_eight_clamped_and_restored_at_once(tmp_path):
     write_pairs(tmp_path, ("hazy", "clear"), range(1))
     path = saved(tmp_path, "dehaze")
     table = read_table("mbt-table2")
@@ -97,7 +97,7 @@ def test_the_average_of_deraining_is_over_sets_however_many_pictures_they_have(t
     )
 
 
-def test_of_some_sets_there_is_no_average_and_a_missing_one_gives_advice(tmp_path):
+def test_some_of_the_sets_have_no_average_and_a_missing_one_is_refused_with_advice(tmp_path):
     write_pairs(tmp_path / "test" / "Test100", ("input", "target"), range(1))
     found = evaluate("mbt-table4", data=tmp_path, sets=["test100"])
     assert {row.on for row in found.rows} == {"Test100"}

@@ -57,7 +57,7 @@ def test_the_two_lumas_differ_by_their_rounding_alone():
     assert abs(plain - rounded) > 1e-3
 
 
-def test_figures_of_rgb_are_over_all_samples_and_the_same_in_floats():
+def test_metrics_of_rgb_are_over_all_samples_and_the_same_in_floats():
     noisy, clean = pictures()
     error = noisy.double() - clean.double()
     expected = 10 * np.log10(255**2 / float(error.square().mean()))
@@ -111,17 +111,12 @@ def test_each_smaller_sample_is_the_mean_of_the_area_it_covers():
     assert torch.equal(downscaled(frames, 2).double(), blocks)
 
 
-def test_the_width_is_rounded_down():
-    assert downscaled(torch.zeros(1, 360, 640, dtype=torch.uint8), 160).shape == (1, 160, 284)
-    assert downscaled(torch.zeros(1, 480, 856, dtype=torch.uint8), 160).shape == (1, 160, 285)
-
-
 def test_samples_are_clamped_and_rounded_to_eight_bits():
     found = eight_bits(torch.tensor([-0.1, 0.0, 0.4999 / 255, 0.51 / 255, 1.0, 1.2]))
     assert found.tolist() == [0, 0, 0, 1, 255, 255]
 
 
-def test_frames_come_from_pictures_and_from_videos_and_no_more_than_asked_for(tmp_path):
+def test_the_first_frames_of_pictures_and_of_videos_are_read(tmp_path):
     for number in range(3):
         write_rgb(tmp_path / "clip" / f"{number}.png", np.full((3, 32, 48), 40 * number, np.uint8))
     sequence = FrameSequence("clip", tmp_path / "clip", ("0.png", "1.png", "2.png"))
@@ -142,7 +137,7 @@ def test_a_clip_without_frames_or_with_frames_of_two_sizes_is_an_error():
         stacked(iter([torch.zeros(3, 4, 5), torch.zeros(3, 4, 6)]), "walk")
 
 
-def test_a_damaged_video_is_an_error_and_not_another_figure(tmp_path):
+def test_a_damaged_video_is_an_error(tmp_path):
     path = tmp_path / "video.mkv"
     write_video(path, frames=40, pix_fmt="gray")
     whole = path.read_bytes()

@@ -151,7 +151,7 @@ def test_weights_take_part_in_the_columns_that_they_are_for():
     ] == [True, False]
 
 
-def test_weights_for_noise_take_no_part_where_there_is_none():
+def test_weights_for_noise_are_not_measured_without_noise():
     rates, lengths = table("CS rate", ("0.2",)), table("clip length", ("20",), rate=0.2)
     for card, expected in (
         ({"sigma": [50.0]}, False),
@@ -177,12 +177,12 @@ def test_longer_clips_are_recovered_as_one(tmp_path):
         )
 
 
-def test_frames_that_hold_no_patch_are_named(tmp_path):
+def test_frames_smaller_than_a_patch_are_refused_by_name(tmp_path):
     with pytest.raises(DatasetError, match=f"{tmp_path}/a: frames of 22x3 are smaller than a patch of 4x4"):
         gray_video(write_clip(tmp_path / "a", 1, (3, 22)), 0)
 
 
-def test_a_frame_to_look_at_is_kept_of_the_first_clips(tmp_path):
+def test_the_first_clips_have_a_frame_for_the_page(tmp_path):
     sequence = write_clip(tmp_path / "a", 5)
     (seen,) = figures(table("sigma", ("10",)), sequence, System(GIVEN), shown_count=1)
     assert seen.comparison is not None and seen.comparison.frame == 2

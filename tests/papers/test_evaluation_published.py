@@ -34,7 +34,7 @@ def test_a_table_has_a_cell_per_system_and_column_and_sets_that_can_be_found(nam
             assert all(5 < cell.get("psnr", 30) < 50 and 0 < cell.get("ssim", 1) <= 1 for cell in cells)
 
 
-def test_figures_that_everybody_knows_stand_where_they_should():
+def test_well_known_values_are_in_their_cells():
     vid4 = read_table("vsr-table3").sets[0]
     assert vid4.columns == ("calendar", "city", "foliage", "walk", AVERAGE)
     assert vid4.published["bicubic"][-1] == {"psnr": 23.78, "ssim": 0.6347}
@@ -64,7 +64,7 @@ def printed_rows(table: Table) -> list[list[str]]:
 
 
 @pytest.mark.parametrize("name", [name for name in TABLES if name.split("-")[0] in PAPERS])
-def test_the_figures_are_those_of_the_paper_in_its_order(name, shared):
+def test_values_are_those_of_the_paper_in_its_order(name, shared):
     text = (shared / "papers" / PAPERS[name.split("-")[0]]).read_text()
     lines = [
         [f"{float(found):g}" for found in re.findall(r"(?<![\d.])\d*\.?\d+", line)]

@@ -89,7 +89,7 @@ def test_packed_products_change_nothing_and_16_bits_little(family, measurements)
 
 @FAMILY
 @pytest.mark.parametrize("task", ["recover", "denoise"])
-def test_every_system_goes_through_train(family, task, tmp_path, monkeypatch):
+def test_every_system_can_be_trained(family, task, tmp_path, monkeypatch):
     monkeypatch.setattr(sources, "VALIDATION_GROUPS", 20)
     model = config(family, MEASUREMENTS if task == "recover" else None)
     changes = {
@@ -149,7 +149,7 @@ def trained(output: Path, *arguments: str) -> list[str]:
     ).stdout.split()
 
 
-def test_the_script_changes_what_it_says(tmp_path):
+def test_the_script_makes_the_changes_that_it_prints(tmp_path):
     assert trained(tmp_path / "out", "sensing", "sista-rnn") == [
         f"sista-rnn-cs{rate}0" for rate in range(1, 6)
     ]

@@ -180,7 +180,7 @@ def test_the_fast_form_of_the_variants_equals_the_plain_one(changes, linear):
         )
 
 
-def test_the_values_that_learning_starts_from_are_as_configured():
+def test_initial_values_are_those_of_the_configuration():
     network = Dust(DustConfig(4, ATOMS, lambda1=7.5, lambda2=0.9))
     assert float(network.threshold.detach()) == pytest.approx(7.5)
     assert float(network.gain.detach()) == pytest.approx(0.9)

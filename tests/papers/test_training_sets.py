@@ -51,7 +51,7 @@ def test_a_crop_is_the_same_place_of_both_pictures_turned_alike(tmp_path):
         torch.testing.assert_close(degraded, clean + 40 / 255)
 
 
-def test_crops_are_taken_everywhere(tmp_path):
+def test_crops_come_from_all_places_of_a_picture(tmp_path):
     write_rain(tmp_path, count=1)
     pairs = found_pairs("rain13k", tmp_path, "train")
     sums = {
@@ -61,7 +61,7 @@ def test_crops_are_taken_everywhere(tmp_path):
     assert len(sums) > 30  # of 65 places; mirroring changes no sum
 
 
-def test_smaller_pictures_go_on_in_their_mirror_image(tmp_path, monkeypatch):
+def test_smaller_pictures_are_continued_by_reflection(tmp_path, monkeypatch):
     monkeypatch.setattr("vidrestore.papers.training_sets.turned", lambda both, rng: both)
     write_rain(tmp_path, (9, 40), 1)
     pairs = found_pairs("rain13k", tmp_path, "train")
@@ -91,7 +91,7 @@ def test_batches_of_pairs_follow_from_the_seed_and_the_step(tmp_path):
     assert not torch.equal(one.batch(5, 4)[1], other.batch(5, 4)[1])
 
 
-def test_what_is_measured_is_of_the_sets_that_validation_names(tmp_path):
+def test_held_out_pairs_are_of_the_sets_in_validation(tmp_path):
     config = read_config(configured(tmp_path, "pairs", data={"validation": ["rain100l/test", "train"]}))
     (source, held_out), (_, again) = make_data(config, None), make_data(config, None)
     assert list(held_out.clean) == ["rain100l test", "rain13k train"]
@@ -126,7 +126,7 @@ def test_large_and_small_crops_are_of_the_same_frames_and_place(tmp_path):
         assert [places(frame, whole) for frame in large] == [1, 1]
 
 
-def test_small_frames_that_are_made_are_crops_of_whole_frames_made_small(tmp_path):
+def test_downscaled_crops_equal_crops_of_downscaled_frames(tmp_path):
     write_reds(tmp_path)
     clips = found_clips("reds", tmp_path, "train")
     whole = torch.cat([read_frames(clip.clean) for clip in clips]) / 255
@@ -136,7 +136,7 @@ def test_small_frames_that_are_made_are_crops_of_whole_frames_made_small(tmp_pat
         assert [places((frame * 255).round(), shrunk) for frame in small] == [1, 1]
 
 
-def test_small_frames_are_read_where_they_are_asked_for(tmp_path):
+def test_small_frames_are_read_if_the_configuration_asks_for_them(tmp_path):
     write_reds(tmp_path, small=True)
     clips = found_clips("reds", tmp_path, "train")
     same = 0
@@ -156,7 +156,7 @@ def test_small_frames_are_read_where_they_are_asked_for(tmp_path):
         ({"read_small": True}, "has no low-resolution frames beside it; remove read_small"),
     ],
 )
-def test_clips_that_do_not_suffice_are_named(tmp_path, changes, message):
+def test_clips_with_too_few_frames_are_refused_by_name(tmp_path, changes, message):
     write_reds(tmp_path)
     with pytest.raises(DatasetError, match=f"train_sharp/00[12]: {message}"):
         clip_source(found_clips("reds", tmp_path, "train"), 0, **changes).batch(0, 1)

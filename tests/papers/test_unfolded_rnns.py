@@ -176,7 +176,7 @@ def test_the_objective_of_sista_falls_with_every_iteration_to_its_minimum():
     assert slope[~used].abs().max() < 2 * 8
 
 
-def test_sista_goes_on_from_the_frame_before():
+def test_sista_starts_from_the_frame_before():
     both, network = patches(frames=2), complete(3000)
     recovered = network(network.measure(both))
     codes, before = recovered[:, 1] @ network.dictionary, recovered[:, 0]
@@ -207,7 +207,7 @@ def test_an_untrained_reweighted_rnn_is_an_untrained_l1_l1_rnn():
 
 
 @pytest.mark.parametrize("family", ["sista", "sista-rnn", "l1-l1-rnn", "reweighted-rnn"])
-def test_frames_to_come_have_no_say(family):
+def test_later_frames_have_no_influence(family):
     network, groups = system(family), patches(frames=6)
     changed = groups.clone()
     changed[:, 4:] += 30

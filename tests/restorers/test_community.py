@@ -73,7 +73,7 @@ def frames(count: int = 3, height: int = 50, width: int = 70) -> np.ndarray:
 
 @pytest.mark.parametrize("tile", [None, 64])
 @pytest.mark.parametrize("scale", [2, 4])
-def test_a_network_enlarges_frames_whole_and_in_tiles(scale, tile, tmp_path):
+def test_a_network_enlarges_frames_at_once_and_in_tiles(scale, tile, tmp_path):
     given = frames(height=80, width=100)
     model = str(stored(tmp_path, scale))
     large = vidrestore.restore_frames(
@@ -109,14 +109,14 @@ def test_the_command_takes_a_checkpoint_as_it_was_published(tmp_path):
         (("dehaze", "--family", "spandrel"), "No such option"),
     ],
 )
-def test_what_does_not_fit_is_refused(arguments, message, tmp_path, capsys):
+def test_networks_and_options_that_do_not_fit_are_refused(arguments, message, tmp_path, capsys):
     write_video(tmp_path / "in.mkv", 3)
     task, *rest = arguments
     assert run(task, tmp_path / "in.mkv", *rest, "--model", stored(tmp_path, 2), "--device", "cpu") in (1, 2)
     assert message in capsys.readouterr().err
 
 
-def test_nothing_in_a_file_is_run_and_other_networks_are_named(tmp_path):
+def test_code_in_a_file_is_not_run_and_other_networks_are_refused(tmp_path):
     class Harmful:
         def __reduce__(self) -> tuple[object, tuple[str]]:
             return Path.touch, (tmp_path / "was run",)  # type: ignore[return-value]

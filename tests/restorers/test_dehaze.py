@@ -152,7 +152,7 @@ def test_the_small_picture_has_the_shape_of_the_large_one_in_multiples_of_8(size
     assert coarse_size(*size, lines, 8) == small
 
 
-def test_a_small_picture_is_restored_if_weights_ask_and_the_frame_is_larger(tmp_path):
+def test_a_small_picture_is_restored_if_the_weights_state_lines_and_the_frame_is_larger(tmp_path):
     for lines, seen in ((None, (64, 80)), (48, (64, 80)), (16, (16, 16))):
         made, given = by_small_picture(tmp_path, lines, 0.1), picture(64, 80)
         torch.testing.assert_close(made.picture(given[None]), given + 0.1)
@@ -168,7 +168,7 @@ def test_tiles_and_memory_are_those_of_the_small_picture(tmp_path):
 
 
 @pytest.mark.parametrize("lines", [0, -8, 2.5, "160", True, 10**4000])
-def test_weights_that_ask_for_no_number_of_lines_are_refused(tmp_path, lines):
+def test_weights_whose_coarse_lines_are_not_a_number_are_refused(tmp_path, lines):
     with pytest.raises(CheckpointError, match="coarse_lines must be a whole number from 1 to 32768, found"):
         by_small_picture(tmp_path, lines)
 
@@ -208,7 +208,7 @@ def checkerboard(grey: float) -> Tensor:
     return (grey / 255) * (1 - 2.0 * ((rows + columns) % 2)).expand(1, 3, -1, -1)
 
 
-def test_a_change_of_brightness_is_no_detail_and_a_checkerboard_is_all_of_it():
+def test_a_checkerboard_changes_detail_and_brightness_does_not():
     given = noise(1, 3, 48, 64)
     assert float(changed_detail(given, given - 0.1)) < 1e-4
     torch.testing.assert_close(
@@ -235,7 +235,7 @@ def test_a_thread_waits_for_what_another_one_computes():
     assert found == [7]
 
 
-def test_what_failed_is_computed_again():
+def test_a_failed_result_is_computed_again():
     results = ResultCache[int](room=2)
     with pytest.raises(ZeroDivisionError):
         results.get(["key"], lambda wanted: [1 // 0])

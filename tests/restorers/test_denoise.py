@@ -84,7 +84,7 @@ def test_a_plane_without_noise_is_left_as_it_is_and_the_source_is_not_altered(we
 
 
 class Given(NamedTuple):
-    """What a further estimate is made of: the source, the estimate before, tracks, noise and gains."""
+    """The arguments of a further estimate: the source, the estimate before, tracks, noise and gains."""
 
     noisy: torch.Tensor
     estimate: torch.Tensor
@@ -108,7 +108,7 @@ def refined(monkeypatch) -> list[Given]:
 
 @pytest.mark.parametrize("quality, passes", [("fast", (1, 1)), ("default", (3, 2)), ("best", (3, 2))])
 @pytest.mark.parametrize("full", [False, True])
-def test_planes_are_estimated_again_in_turn_from_other_groups_each_time(refined, quality, passes, full):
+def test_each_further_estimate_uses_other_groups(refined, quality, passes, full):
     planes = clip(12, 40, 44)
     planes = (planes[0], planes[0].flip(1), planes[0].flip(2)) if full else planes
     restorer_by(quality=quality, sigma=20.0).restore(planes, (20.0,) * 3)
@@ -141,7 +141,7 @@ def beside(texture: float, noise: float) -> torch.Tensor:
         ([beside(4.0, 0.5), beside(8.0, 1.2)], [1.0, 0.5], False),  # coarse noise is still there
     ],
 )
-def test_texture_that_was_measured_as_noise_is_restored_again_with_the_sigma_of_the_noise(
+def test_texture_measured_as_noise_is_restored_again_with_the_sigma_of_the_noise(
     refined, monkeypatch, spectra, levels, white
 ):
     remaining, tried = iter(spectra), []
@@ -159,7 +159,7 @@ def test_texture_that_was_measured_as_noise_is_restored_again_with_the_sigma_of_
     assert (refined[0].noise.whitener is None) == white
 
 
-def test_white_noise_in_moving_texture_is_not_restored_by_the_sigma_that_texture_pretends():
+def test_white_noise_in_moving_texture_is_restored_with_the_sigma_of_the_noise():
     """Spray: blurred noise that is another in every frame."""
     generator = torch.Generator().manual_seed(2)
     drawn = [torch.randn(12, 1, 100, 132, generator=generator) for _ in range(2)]
@@ -187,7 +187,7 @@ def test_the_printed_network_denoises_too(weights):
     assert [plane.shape for plane in restored] == [plane.shape for plane in clip()]
 
 
-def test_levels_are_kept_for_a_few_sigmas_only(weights):
+def test_prepared_networks_are_cached_for_a_few_sigmas(weights):
     restorer = restorer_by(weights(untrained()))
     before = levels_in_memory()
     for sigma in range(5, 40):
@@ -269,7 +269,7 @@ def test_clips_too_short_to_measure_the_spectrum_are_filtered_as_with_white_nois
 
 
 @pytest.mark.parametrize("follow", [False, True])
-def test_patches_follow_the_motion_in_planes_of_other_proportions_if_they_are_to(follow):
+def test_patches_follow_the_motion_in_planes_of_other_proportions_if_matching_is_on(follow):
     world = 255 * torch.rand(140, 200, generator=torch.Generator().manual_seed(0))
     clip = torch.stack([world[4 * t : 4 * t + 128, 8 * t : 8 * t + 160] for t in range(3)])
     positions = ClipPositions(clip, 16, follow=follow)

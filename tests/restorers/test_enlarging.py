@@ -52,7 +52,7 @@ def test_a_recurrent_network_gives_the_frames_of_its_own_forward(tmp_path, frame
 
 @pytest.mark.parametrize("network", [doubling(), released_form()], ids=["recurrent", "released"])
 @pytest.mark.parametrize("frames, height, width", [(2, 33, 17), (1, 3, 2)])
-def test_any_size_and_length_comes_out_four_times_larger(tmp_path, network, frames, height, width):
+def test_clips_of_any_size_and_length_become_four_times_larger(tmp_path, network, frames, height, width):
     done = list(vsr_restorer(tmp_path, network).frames(clip(frames, height, width), (0, frames)))
     assert [frame.shape for frame in done] == [(3, 4 * height, 4 * width)] * frames
     assert all(frame.isfinite().all() for frame in done)
@@ -75,7 +75,7 @@ def test_a_released_network_sees_tiles_of_64_and_gives_their_centres(tmp_path):
 
 
 @pytest.mark.parametrize("height, width", [(200, 40), (70, 150)])
-def test_tiles_of_a_recurrent_network_equal_the_whole_where_it_is_local(tmp_path, height, width):
+def test_tiles_of_a_recurrent_network_equal_the_frame_where_it_is_local(tmp_path, height, width):
     source = clip(2, height, width)
     whole, tiled = (
         whole_clip(vsr_restorer(tmp_path, doubling(), **options), source) for options in ({}, {"tile": 64})
@@ -88,7 +88,7 @@ def test_tiles_of_a_recurrent_network_equal_the_whole_where_it_is_local(tmp_path
     )
 
 
-def test_clips_are_as_long_as_memory_allows_and_tiles_come_when_it_does_not(tmp_path):
+def test_clips_are_as_long_as_memory_allows_and_frames_are_tiled_if_memory_is_short(tmp_path):
     restorer = vsr_restorer(tmp_path, doubling())
     restorer.config = RecurrentConfig()
     for height, width in ((180, 320), (360, 640), (1080, 1920)):
@@ -100,7 +100,7 @@ def test_clips_are_as_long_as_memory_allows_and_tiles_come_when_it_does_not(tmp_
     assert restorer.clip_length(1080, 1920) < restorer.clip_length(180, 320) == restorer.facts.clip
 
 
-def test_the_input_that_is_expected_picks_the_weights_unless_they_are_named(tmp_path, monkeypatch):
+def test_the_kind_of_input_chooses_the_weights_unless_they_are_named(tmp_path, monkeypatch):
     asked: list[tuple[str | None, str]] = []
 
     def load_for(task: str, family: str, model: str | None, device: str, preferred: str) -> Any:
@@ -122,7 +122,7 @@ def test_the_input_that_is_expected_picks_the_weights_unless_they_are_named(tmp_
 
 
 @pytest.mark.parametrize("capable, expected", [(True, torch.bfloat16), (False, torch.float32)])
-def test_half_precision_is_for_processors_that_multiply_it(tmp_path, monkeypatch, capable, expected):
+def test_half_precision_is_used_on_processors_that_multiply_it(tmp_path, monkeypatch, capable, expected):
     monkeypatch.setattr("vidrestore.restorers.devices.processor_has", lambda name: capable)
     for network in (doubling(), released_form()):
         assert vsr_restorer(tmp_path, network)._network("auto").dtype == expected

@@ -46,7 +46,7 @@ def test_frames_are_reflected_to_multiples_of_8_and_cut_again(tmp_path, height, 
 
 
 @pytest.mark.parametrize("height, width", [(200, 150), (64, 500), (16, 300), (130, 64)])
-def test_tiles_equal_the_whole_where_the_network_is_local(tmp_path, height, width):
+def test_tiles_equal_the_frame_where_the_network_is_local(tmp_path, height, width):
     restorer = image_restorer(tmp_path, keeping(), tile=64)
     restorer.tiled.network = Brighter()  # type: ignore[assignment]
     (frame,) = clip(1, height, width)
@@ -56,7 +56,7 @@ def test_tiles_equal_the_whole_where_the_network_is_local(tmp_path, height, widt
     assert high <= 64 and wide <= 64 and high % 8 == wide % 8 == 0
 
 
-def test_a_frame_is_whole_while_it_fits_into_memory_and_then_in_even_tiles(tmp_path):
+def test_a_frame_is_restored_at_once_if_memory_allows_else_in_even_tiles(tmp_path):
     restorer = image_restorer(tmp_path, small())
     for size, pixels in (("t", 8e6), ("b", 2.1e6)):  # of a frame that fits whole
         restorer.tiled.pixel_memory = SIZES[size].pixel_memory

@@ -1,4 +1,4 @@
-"""What an eye would see, measured on real clips with the bundled weights: colour shifts, steps between
+"""Visible errors, measured on real clips with the bundled weights: colour shifts, steps between
 blocks, estimated noise.
 """
 
@@ -52,7 +52,7 @@ def test_a_clean_video_keeps_the_mean_of_its_planes(dog):
     assert shift.abs().max() < 0.1
 
 
-def test_there_is_no_step_in_quality_between_blocks(dog):
+def test_quality_does_not_step_between_blocks(dog):
     noisy = add_gaussian_noise(dog, 20.0, 1)
     difference = psnr(denoised(noisy, 20.0), dog) - psnr(denoised(noisy, 20.0, offset=9), dog)
     assert difference[18:20].mean().abs() < 0.1  # shared by two blocks here, inside a block with the offset

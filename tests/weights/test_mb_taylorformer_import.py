@@ -53,7 +53,7 @@ def test_tasks_are_not_in_a_checkpoint_but_may_be_given(tmp_path):
     assert load_model(tmp_path / "dehaze.safetensors").card.task == "dehaze"
 
 
-def test_options_that_no_tensor_holds_are_taken_from_the_arguments(tmp_path):
+def test_options_that_tensors_do_not_show_are_taken_from_the_arguments(tmp_path):
     card = imported(tmp_path, their_weights(2), offset_clamp=[-1, 1], attention={"focus_power": 4})
     assert (card.config["offset_limit"], card.config["attention"]["focus_power"]) == ([-1, 1], 4)
     assert imported(tmp_path, their_weights(2), offset_clamp=None).config["offset_limit"] == []

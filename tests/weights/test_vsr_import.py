@@ -103,12 +103,12 @@ def test_a_checkpoint_that_is_not_the_network_is_refused(tmp_path, tensors, conf
         (spynet_tensors(), {"levels": 5}, "has levels, but a published SPyNet has no options"),
     ],
 )  # fmt: skip
-def test_a_file_that_is_no_published_spynet_is_refused(tmp_path, tensors, config, message):
+def test_a_file_that_is_not_a_published_spynet_is_refused(tmp_path, tensors, config, message):
     with pytest.raises(CheckpointError, match=message):
         imported(tmp_path, tensors, "spynet", config)
 
 
-def test_released_sizes_need_no_config():
+def test_released_sizes_are_imported_without_a_config():
     with torch.device("meta"):
         state = {"conv_first.weight": torch.empty(64, 3, 3, 3)}
         state |= {

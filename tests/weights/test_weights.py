@@ -280,7 +280,7 @@ def test_an_unknown_family_is_answered_with_the_known_ones(tmp_path):
         load_model(tmp_path / "a.safetensors")
 
 
-def test_files_that_are_no_weights_are_named_as_what_they_are(tmp_path):
+def test_files_that_are_not_weights_are_refused_with_the_reason(tmp_path):
     from safetensors.torch import save_file
 
     (tmp_path / "text.safetensors").write_text("hello")
@@ -381,7 +381,7 @@ def test_a_file_that_is_not_the_manifests_is_refused(folder, damage, message):
     ],
     ids=lambda value: None if isinstance(value, str) else json.dumps(value),
 )
-def test_a_wrong_entry_says_where_and_what_was_expected(folder, changes, message):
+def test_a_wrong_entry_is_refused_with_its_place_and_the_expected_value(folder, changes, message):
     edit_manifest(folder, **changes)
     with pytest.raises(CheckpointError, match=rf"manifest\.json, entry 0 \(.*\): {message}"):
         read_manifest(folder)
@@ -499,7 +499,7 @@ NOT_FETCHED = "can't be fetched; check the address and the network"
     ],
     ids=["flipped", "short", "cut off", "lacking", "elsewhere", "a local file", "no server"],
 )
-def test_what_the_hub_sends_is_the_file_itself_or_nothing_stays(
+def test_a_wrong_or_incomplete_file_from_the_hub_is_not_stored(
     run_with_hub, hub_folder, served, settings, message
 ):
     content = (hub_folder / "right.safetensors").read_bytes()
@@ -511,7 +511,7 @@ def test_what_the_hub_sends_is_the_file_itself_or_nothing_stays(
         assert run_with_hub(STATES, hub_folder, server.address) == "['absent']"
 
 
-def test_a_branch_is_resolved_to_the_commit_that_it_is(run_with_hub, hub_folder):
+def test_a_branch_is_resolved_to_its_commit(run_with_hub, hub_folder):
     with hub_server.serving({"model.safetensors": (hub_folder / "right.safetensors").read_bytes()}) as server:
         for name in (hub_server.REPOSITORY, f"hf:{hub_server.REPOSITORY}@main/model.safetensors"):
             found = run_with_hub(
@@ -551,7 +551,7 @@ def test_a_link_in_the_cache_that_leads_out_of_it_costs_nobody_a_file(tmp_path, 
         assert not found.is_symlink() and stored.exists() == stays
 
 
-def test_an_address_needs_a_whole_commit_and_a_safetensors_file():
+def test_an_address_needs_a_full_commit_and_a_safetensors_file():
     assert HubAddress.parse(ADDRESS) == HubAddress(
         hub_server.REPOSITORY, hub_server.COMMIT, "tiny.safetensors"
     )
@@ -585,13 +585,13 @@ def imported(tmp_path: Path, content: Any, config: dict[str, int] | None = None)
 
 @pytest.mark.parametrize("wrapper", [None, "state_dict", "model", "params"])
 @pytest.mark.parametrize("prefix", ["", "module.", "_orig_mod.module."])
-def test_a_state_dict_is_found_wherever_its_trainer_put_it(tmp_path, wrapper, prefix):
+def test_a_state_dict_is_found_under_the_keys_of_common_trainers(tmp_path, wrapper, prefix):
     state = {prefix + name: tensor for name, tensor in tiny().state_dict().items()}
     imported(tmp_path, {wrapper: state, "epoch": 3} if wrapper else state)
     assert torch.equal(load_model(tmp_path / "ours.safetensors").network.linear.weight, tiny().linear.weight)
 
 
-def test_names_of_other_code_are_renamed_once(tmp_path, monkeypatch):
+def test_tensors_of_other_code_are_renamed_by_the_adopter(tmp_path, monkeypatch):
     monkeypatch.setitem(FAMILIES, "tiny", Family("tiny_family:build", adopt="tiny_family:adopt"))
     card = imported(
         tmp_path,
@@ -630,7 +630,7 @@ def test_an_import_replaces_a_file_only_where_that_is_asked_for_and_never_its_so
     assert source.read_bytes() == before
 
 
-def test_a_name_that_is_not_listed_is_no_damage(tmp_path):
+def test_verifying_an_unknown_name_raises_an_error(tmp_path):
     with pytest.raises(CheckpointError, match="nosuch"):
         list(weights.verify(["nosuch"]))
 
@@ -676,7 +676,7 @@ class Touch:
         return (Path.touch, (self.path,))
 
 
-def test_nothing_in_a_checkpoint_is_run(tmp_path):
+def test_code_in_a_checkpoint_is_not_run(tmp_path):
     with pytest.raises(CheckpointError, match="not a checkpoint that can be read safely") as error:
         imported(tmp_path, {"linear.weight": Touch(tmp_path / "ran")})
     assert "weights_only" not in str(error.value)  # torch's advice: to load it unsafely

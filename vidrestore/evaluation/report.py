@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from fractions import Fraction
 from hashlib import sha256
 from itertools import islice
@@ -46,12 +46,8 @@ PATCH = 16  # pixels
 MEDIAN_OF_NORMAL = 0.6745  # median magnitude of a standard normal distribution
 
 
-@dataclass(frozen=True)
-class Sample:
-    """One place of a video: its noise before and after, and the clips that the page shows."""
-
-    noise: tuple[float, float]
-    clips: tuple[ClipMetrics, ...]
+# One place of a video: its noise before and after, and the clips that the page shows
+Sample = tuple[list[float], list[ClipMetrics]]
 
 
 def write_report(
@@ -82,11 +78,11 @@ def describe(summary: Summary, task: str, options: RestoreOptions) -> Result:
     starts = sample_starts(summary)
     samples = list(_samples(summary, starts, task, options))
     title = os.path.basename(summary.source)
-    clips = tuple(clip for sample in samples for clip in sample.clips)
+    clips = tuple(clip for _, shown in samples for clip in shown)
     values = []
     for side, (path, system) in enumerate(((summary.source, GIVEN), (summary.output, task))):
         changes = [each for clip in clips if clip.system == system for each in clip.frames.get("flicker", ())]
-        measured = {"noise": fmean(sample.noise[side] for sample in samples)}
+        measured = {"noise": fmean(noise[side] for noise, _ in samples)}
         measured |= {"flicker": fmean(changes)} if changes else {}
         rate = _bitrate(path) if summary.frames > 1 else None
         values.append(rounded(measured | ({} if rate is None else {"bitrate": rate})))
@@ -157,7 +153,7 @@ def _sample(
         metrics = {"flicker": values} if values else {}
         clips.append(ClipMetrics(system, "", "", f"from frame {start} on", metrics))
     clips.append(ClipMetrics(task, "", "", "", {}, "", Comparison(start, given, restored)))
-    return Sample((noise[0], noise[1]), tuple(clips))
+    return noise, clips
 
 
 def flicker_of(source: Tensor, restored: Tensor) -> tuple[tuple[float, ...], tuple[float, ...]]:

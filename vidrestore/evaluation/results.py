@@ -39,7 +39,7 @@ class Row:
     reference: Values = field(default_factory=dict)
     weights: str = ""
     verdict: Verdict = ""
-    count: int = 0  # pictures that the measured values are means over; 0 if they are no such means
+    count: int = 0  # pictures that the measured values are means over; 0 if they aren't such means
 
 
 @dataclass(frozen=True)

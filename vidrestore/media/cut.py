@@ -73,8 +73,6 @@ class Cut:
 
     def chapters(self, chapters: list[Any]) -> list[Any]:
         """Return the chapters that overlap the span, clipped to it, with times relative to its beginning."""
-        if self.start is None and self.stop is None:
-            return chapters
         clipped = []
         for chapter in chapters:
             base = Fraction(chapter["time_base"])

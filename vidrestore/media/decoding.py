@@ -25,6 +25,7 @@ from vidrestore.media.log import collect_errors, log_level
 from vidrestore.media.probe import DECODER_OPTIONS, open_input, packets_of, video_stream
 from vidrestore.media.side_data import CAPTIONED, has_captions
 from vidrestore.media.source import Y4M
+from vidrestore.media.y4m import bytes_lacking
 
 _SEEK_BACK = (0, 2, 10, 40)  # seconds before the wanted time, tried in turn; then the start of the file
 
@@ -32,8 +33,8 @@ _LARGEST_INDEX = 1 << 24
 _NEVER = -(1 << 63)
 # errors that FFmpeg logs although every picture is whole
 _HARMLESS = re.compile(
-    r"ext header missing, -?\d+ left"  # of MS-MPEG-4: only a bit rate, which version 1 never has
-    r"|SEI type \d+ size \d+ truncated"  # of H.264 and H.265: a message beside the pictures
+    r"ext header missing, -?\d+ left"  # MS-MPEG-4: only a bit rate, which version 1 never has
+    r"|SEI type \d+ size \d+ truncated"  # H.264 and H.265: a message beside the pictures
 )
 _MOST_LATE = 16  # most pictures that an H.264 or H.265 decoder reorders
 
@@ -63,7 +64,9 @@ class Decoding:
         self.loss: Loss | None = None  # loss of the coder, if the packet has its tables
         self._recording = True
         self._marked: list[int | None] = []  # pts of the packets that the demuxer marked corrupt
-        self._times: deque[int] | None = None  # of packets without a picture yet (`video.by_order`)
+        self._times: deque[int] | None = (
+            None  # times of packets whose picture is still due (`video.by_order`)
+        )
         self.restarts: list[tuple[int, int]] = []  # where the clock was set back, and ticks moved since then
 
     def pictures(
@@ -89,7 +92,7 @@ class Decoding:
         for message in self._holes.messages() if self._holes else ():
             self.damage.add(message)
         for pts in self._marked:
-            self.damage.add(f"the packet with pts {pts} is not whole")
+            self.damage.add(f"the packet with pts {pts} is marked corrupt")
 
     def _every_picture(self, start_pts: int | None, lead: bool) -> Generator[VideoFrame]:
         try:
@@ -170,7 +173,7 @@ class Decoding:
                 try:
                     packets = self._read(_packets(container, stream, target, self._complain), lead)
                     yield from self._decode_packets(packets, stream, target is not None)
-                    # fields that had packets of their own are no pictures to wait for
+                    # fields with packets of their own aren't pictures to wait for
                     if threads != 1 and self._count.pending and self._count.missing(finished=True):
                         raise _UndrainedError
                 finally:
@@ -373,11 +376,8 @@ def _packets(
             if packet.size:  # an empty packet (AVI's way to repeat a frame) would end the decoding
                 last = packet
                 yield packet
-        if last and container.format.name == Y4M:
-            from vidrestore.media.y4m import bytes_lacking
-
-            if lacking := bytes_lacking(last, container.size):
-                complain(f"the file is cut short: {lacking} bytes of it are missing")
+        if last and container.format.name == Y4M and (lacking := bytes_lacking(last, container.size)):
+            complain(f"the file is cut short: {lacking} bytes of it are missing")
     except av.error.FFmpegError as error:
         complain(f"{container.format.name}: {error.strerror}; reading ends there")
     yield None

@@ -12,7 +12,6 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from math import log2
-from typing import TYPE_CHECKING
 
 from vidrestore.checking import known_names
 from vidrestore.errors import MediaError, OptionError
@@ -35,20 +34,18 @@ from vidrestore.media.encoder_table import (
 from vidrestore.media.encoding import opens, try_encoder
 from vidrestore.media.formats import enlarged_video, layout_of
 from vidrestore.media.picture_writer import choose_picture_encoder
+from vidrestore.media.probe import SourceInfo
 from vidrestore.media.side_data import hdr_settings
 from vidrestore.media.source import KINDS, MUXERS, PICTURES, SUFFIXES, Y4M, Source, Target
 from vidrestore.media.streams import encoded_sound
 from vidrestore.media.y4m import check_written
 from vidrestore.options import EncoderOptions
 
-if TYPE_CHECKING:
-    from vidrestore.media.probe import SourceInfo
-
 # Default quality, by the source's bits per pixel, so that the output is about as large. Measured on seven
 # videos of 0.36 to 1.3 bits: x264 at crf 16 takes 0.2 to 0.8, and half of that at a crf 4.5 higher.
 LEAST_CRF, USUAL_CRF, GREATEST_CRF = 16.0, 18.0, 24.0
 USUAL_BITS = 0.1  # per pixel of H.264, at crf 20
-_CODECS = {"h265": "hevc", "x265": "hevc", "avc": "h264", "x264": "h264"}  # by other names
+_CODECS = {"h265": "hevc", "x265": "hevc", "avc": "h264", "x264": "h264"}  # other names of codecs
 
 
 def choose_encoder(

@@ -8,24 +8,23 @@ import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
+import av
 import numpy as np
+from av.codec.context import Flags
+from av.container import OutputContainer
+from av.format import Flags as FormatFlags
+from av.packet import Packet
+from av.video.codeccontext import VideoCodecContext
+from av.video.frame import VideoFrame
+from av.video.stream import VideoStream
 
 from vidrestore.errors import MediaError
 from vidrestore.files.regular import write_problem
-from vidrestore.frames import ColourTags, Frame
+from vidrestore.frames import ColourTags, Frame, VideoInfo
 from vidrestore.media.encoder_table import EncoderChoice
 from vidrestore.media.formats import as_encoded, converted, layout_of
-
-if TYPE_CHECKING:
-    from av.container import OutputContainer
-    from av.packet import Packet
-    from av.video.codeccontext import VideoCodecContext
-    from av.video.frame import VideoFrame
-    from av.video.stream import VideoStream
-
-    from vidrestore.frames import VideoInfo
 
 _TRIAL_FRAMES = 3
 _PROGRESSIVE = 1  # one of FFmpeg's field orders; 0 is unknown
@@ -51,10 +50,6 @@ class Encoder:
     @classmethod
     def opened(cls, choice: EncoderChoice, video: VideoInfo) -> Self:
         """Open an encoder without a file, with the same settings as in a file."""
-        import av
-        from av.codec.context import Flags
-        from av.format import Flags as FormatFlags
-
         context: Any = av.CodecContext.create(choice.encoder, "w")
         context.bit_rate, context.framerate, context.options = 0, _rate(video), choice.settings
         _describe(context, choice, video)
@@ -88,8 +83,6 @@ class Encoder:
 
 def add_encoder(container: OutputContainer, choice: EncoderChoice, video: VideoInfo) -> VideoStream:
     """Add the encoded stream, with the description and rotation of the video. It is not opened yet."""
-    import av
-
     stream = container.add_stream(choice.encoder, rate=_rate(video), options=choice.settings)
     assert isinstance(stream, av.VideoStream)
     stream.time_base = video.time_base
@@ -105,8 +98,6 @@ def _rate(video: VideoInfo) -> Fraction:
 
 def _describe(context: VideoCodecContext, choice: EncoderChoice, video: VideoInfo) -> None:
     """Set the properties of an encoder's input."""
-    from av.codec.context import Flags
-
     os.environ.setdefault("SVT_LOG", "1")  # errors only; SVT-AV1 would print its settings to stderr
     colour = as_encoded(video, choice).colour
     context.height, context.width = video.height, video.width
@@ -127,8 +118,6 @@ def _describe(context: VideoCodecContext, choice: EncoderChoice, video: VideoInf
 
 def picture(frame: Frame, pix_fmt: str, time_base: Fraction, colour: ColourTags) -> VideoFrame:
     """Copy a frame into FFmpeg's; its planes must have the sizes and sample type of `pix_fmt`."""
-    import av
-
     height, width = frame.planes[0].shape
     made, layout = av.VideoFrame(width, height, pix_fmt), layout_of(pix_fmt)
     for samples, plane in zip(layout.samples, frame.planes, strict=True):
@@ -159,8 +148,6 @@ def check_frame(frame: Frame, video: VideoInfo, where: str) -> None:
 
 def try_encoder(choice: EncoderChoice, video: VideoInfo, output: str) -> None:
     """Encode a few gray frames in memory and read them back. Raises MediaError if that fails."""
-    import av
-
     memory = io.BytesIO()
     try:
         with av.open(memory, "w", format=choice.container) as container:
@@ -190,8 +177,6 @@ def try_encoder(choice: EncoderChoice, video: VideoInfo, output: str) -> None:
 
 def opens(encoder: str, pix_fmt: str, width: int, height: int, options: Mapping[str, str]) -> bool:
     """Return True if an encoder opens for pictures of this size with these options."""
-    import av
-
     context: Any = av.CodecContext.create(encoder, "w")
     context.width, context.height, context.pix_fmt = width, height, pix_fmt
     context.time_base, context.options = Fraction(1, 25), dict(options)
@@ -227,8 +212,6 @@ def full_duration(duration: int, video: VideoInfo) -> int:
 @contextmanager
 def write_errors(output: str) -> Iterator[None]:
     """Raise errors of FFmpeg and of the system in the block as MediaError about `output`."""
-    import av
-
     try:
         yield
     except MemoryError:

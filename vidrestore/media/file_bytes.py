@@ -42,11 +42,11 @@ def cut_short(lacking: int) -> str:
 
 
 def unfinished(part: str) -> str:
-    return f"the file is cut short: its last {part} isn't whole"
+    return f"the file is cut short: its last {part} is incomplete"
 
 
 def foreign(at: int) -> str:
-    return f"something that is no packet lies between the packets, at byte {at}"
+    return f"something other than a packet lies between the packets, at byte {at}"
 
 
 def jpeg_segments(file: BinaryIO) -> Iterator[tuple[int, bytes]]:

@@ -47,7 +47,7 @@ class ErrorCollector:
     def __init__(self, names: frozenset[str], collect: Callable[[str], None], mark: int) -> None:
         self.names, self.mark = names, mark
         self._collect = collect
-        self._found: list[str] = []  # by frame threads, not yet given to `collect`
+        self._found: list[str] = []  # errors of frame threads that `collect` has not got yet
 
     @contextmanager
     def calling(self) -> Iterator[None]:

@@ -91,11 +91,7 @@ def _encodings(track: bytes) -> Iterator[str]:
 
 
 def _entries(data: bytes) -> Iterator[tuple[int, bytes]]:
-    at = 0
-    while at < len(data):
-        name, start, length = _element(data, at)
-        yield name, data[start : start + length]
-        at = start + length
+    return ((element.id, element.content(data)) for element in _elements(data, 0, len(data)))
 
 
 def _number(data: bytes, name: int) -> int:
@@ -239,19 +235,9 @@ def _sealed(content: bytes) -> bytes:
 
 def _elements(data: bytes, start: int, stop: int) -> Iterator[_Element]:
     while start < stop:
-        id_length = _length(data[start])
-        size_length = _length(data[start + id_length])
-        body = start + id_length + size_length
-        size = int.from_bytes(data[start + id_length : body], "big") & ((1 << 7 * size_length) - 1)
-        yield _Element(int.from_bytes(data[start : start + id_length], "big"), start, body, body + size)
-        start = body + size
-
-
-def _length(first: int) -> int:
-    """Return the length of a variable-length number from its first byte. Raises IndexError for 0."""
-    if first == 0:
-        raise IndexError("not an EBML number")
-    return 9 - first.bit_length()
+        name, body, length = _element(data, start)
+        yield _Element(name, start, body, body + length)
+        start = body + length
 
 
 def _encode(name: int, content: bytes) -> bytes:

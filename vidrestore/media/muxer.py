@@ -8,29 +8,23 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import av
+from av.container import Flags, OutputContainer
+from av.packet import Packet
 
 from vidrestore.errors import MediaError
 from vidrestore.files.atomic import Partial
 from vidrestore.frames import WHOLE, Span
 from vidrestore.media.cut import Cut
-from vidrestore.media.encoder_table import ISO
+from vidrestore.media.encoder_table import ISO, EncoderChoice
 from vidrestore.media.encoding import Encoder, add_encoder, full_duration, write_errors
 from vidrestore.media.matroska import write_aspect
-from vidrestore.media.probe import is_attached
+from vidrestore.media.probe import SourceInfo, is_attached
 from vidrestore.media.side_data import unwritten
 from vidrestore.media.source import SUFFIXES
-from vidrestore.media.stream_copier import (
-    StreamCopier,
-    stream_metadata,
-)
-
-if TYPE_CHECKING:
-    from av.container import OutputContainer
-    from av.packet import Packet
-
-    from vidrestore.media.encoder_table import EncoderChoice
-    from vidrestore.media.probe import SourceInfo
+from vidrestore.media.stream_copier import StreamCopier, stream_metadata
 
 _LARGEST_TIMESCALE = 2**31 - 1
 # metadata that a muxer writes itself
@@ -128,9 +122,6 @@ class Muxer:
             raise
 
     def _open(self, url: str) -> None:
-        import av
-        from av.container import Flags
-
         found = self.copier.opened.metadata if self.copier else {}
         own = {key: value for key, value in found.items() if key.lower() not in _OWN_KEYS}
         metadata = self._valid_metadata(own)
@@ -141,7 +132,7 @@ class Muxer:
         self.container.flags |= bitexact
         self.container.metadata.update(metadata)
         self._add_streams(self.container)
-        if self.tag and self.choice.container == "mov":  # which has no other place, and 31 bytes
+        if self.tag and self.choice.container == "mov":  # MOV has no other place, and this one holds 31 bytes
             self.stream.metadata["encoder"] = self.tag.encode()[:31].decode(errors="ignore")
         elif self.tag:
             name = "encoding_tool" if self.choice.container == "mp4" else "VIDRESTORE"
@@ -278,7 +269,9 @@ class Muxer:
         ratio = self.video.sample_aspect_ratio
         if ratio not in (None, 0, 1) and self.choice.container not in ISO:
             before = self.kinds[: self.stream.index]
-            track = sum(kind not in ("attachment", "cover") for kind in before)  # which are not tracks there
+            track = sum(
+                kind not in ("attachment", "cover") for kind in before
+            )  # attachments are not tracks there
             size = self.video.width, self.video.height
             write_aspect(self.partial.path, track, *size, Fraction(ratio or 1))
 
@@ -354,8 +347,6 @@ def read_times(path: Path, container: str) -> dict[str, list[Times]]:
     """Return the times of each stream's packets by the kind of stream ("cover" is one), in the file's order.
     `end` is the end by the container, if it has one.
     """
-    import av
-
     kinds: dict[str, list[Times]] = {}
     with av.open(f"file:{path}", "r", format=container) as opened:
         found = {stream.index: Times() for stream in opened.streams}

@@ -19,7 +19,7 @@ from typing import BinaryIO
 from vidrestore.media.encoder_table import EncoderChoice
 from vidrestore.media.file_bytes import MOST_BLOCKS, jpeg_segments
 
-EXIF, PROFILE, EDITORS = "EXIF", "ICC_PROFILE", "XMP"  # as side data is called
+EXIF, PROFILE, EDITORS = "EXIF", "ICC_PROFILE", "XMP"  # names of side data
 _LARGEST_EXIF, _LARGEST_PROFILE = 65_525, 8 << 20  # the first fills a block of JPEG
 _APP0, _APP1, _APP2, _SIZE_MARKERS = 0xFFE0, 0xFFE1, 0xFFE2, (0xFFC0, 0xFFC1, 0xFFC2)
 # what XMP and IPTC begin with in any file
@@ -29,7 +29,7 @@ _ORDERS = {b"II*\0": "<", b"MM\0*": ">"}
 _SHORT, _LONG = 3, 4
 _SUBFILE, _COPY_OR_MASK = 0xFE, 0b101  # a tag, and the bits of its value
 _MARKER = re.compile(rb"\xff[\xc0-\xcf\xd9-\xfe]")  # markers of a JPEG that have a length
-_ANIMATED = 0x02  # among the flags of WebP
+_ANIMATED = 0x02  # a flag of WebP
 
 
 @dataclass(frozen=True)

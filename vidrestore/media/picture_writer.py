@@ -13,22 +13,19 @@ from collections.abc import Callable, Sequence, Set
 from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from av.packet import Packet
 
 from vidrestore.errors import MediaError, OptionError, OutputExistsError
 from vidrestore.files.atomic import Partial, remove_partials, sync_folder
-from vidrestore.frames import PixelFormat
+from vidrestore.frames import PixelFormat, VideoInfo
 from vidrestore.media.encoder_table import EncoderChoice
 from vidrestore.media.encoding import Encoder, opens, write_errors
 from vidrestore.media.photo_notes import EDITORS, EXIF, read_notes, with_notes
 from vidrestore.media.probe import SourceInfo
 from vidrestore.media.source import PICTURE_ENCODERS, PICTURES, Target
-
-if TYPE_CHECKING:
-    from av.packet import Packet
-
-    from vidrestore.frames import VideoInfo
-    from vidrestore.options import EncoderOptions
+from vidrestore.options import EncoderOptions
 
 _SETTINGS = {
     "png": {"pred": "mixed"},
@@ -36,7 +33,7 @@ _SETTINGS = {
     "tiff": {"compression_algo": "deflate"},
 }
 _DEEP = {"png": "be", "tiff": "le"}
-_STORED = {  # by family and alpha: of 8 bits, of more
+_STORED = {  # (family, alpha) -> formats of 8 bits and of more
     ("gray", False): ("gray", "gray16"),
     ("gray", True): ("ya8", "ya16"),
     ("rgb", False): ("rgb24", "rgb48"),
@@ -134,7 +131,7 @@ class PictureFiles:
         self.warnings: list[str] = []
         self._held: bytes | None = None  # the first picture
         self._count, self._first = 0, 1
-        self._sources: tuple[str, ...] = ()  # the picture that each is made of
+        self._sources: tuple[str, ...] = ()  # the source of each picture
         self._partials: list[Partial] = []  # whole but for the last one
 
     @cached_property

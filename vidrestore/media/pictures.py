@@ -141,7 +141,7 @@ def _readable(path: str) -> Iterator[InputContainer]:
 def _first(container: InputContainer, path: str) -> VideoFrame:
     frame = next(container.decode(video=0), None)
     if frame is None or frame.is_corrupt:
-        raise MediaError(f"{path}: holds no whole picture; replace it")
+        raise MediaError(f"{path}: holds no complete picture; replace it")
     if frame.format.name == "gbrap" and container.format.name == "jpeg_pipe":
         raise MediaError(f"{path}: its colours are those of print, CMYK; convert it to RGB first")
     if wider := _UNPACKED.get(frame.format.name):

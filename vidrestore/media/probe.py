@@ -102,13 +102,18 @@ class SourceInfo:
         return self.path == PIPE or self.container == PICTURES
 
 
+def decoder_of(codec: str) -> av.codec.Codec | None:
+    """Return this FFmpeg's decoder for a codec by FFmpeg's name; None if it has none."""
+    try:
+        return av.codec.Codec(codec, "r")
+    except av.codec.codec.UnknownCodecError:
+        return None
+
+
 def is_lossless(codec: str) -> bool:
     """Return True if a codec, by FFmpeg's name, keeps every sample always."""
-    try:
-        found = av.codec.Codec(codec, "r")
-    except av.codec.codec.UnknownCodecError:
-        return False
-    return found.lossless and not found.lossy
+    found = decoder_of(codec)
+    return found is not None and found.lossless and not found.lossy
 
 
 def open_input(source: str) -> InputContainer:

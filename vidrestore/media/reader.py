@@ -8,8 +8,7 @@ from dataclasses import replace
 from fractions import Fraction
 from functools import cached_property
 from math import ceil
-from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 from av.video.frame import VideoFrame
 
@@ -18,20 +17,18 @@ from vidrestore.frames import WHOLE, Frame, Span, VideoInfo
 from vidrestore.media.coding_loss import NO_LOSS, WITH_PARAMETERS, loss_by_bits, loss_of
 from vidrestore.media.damage import Damage
 from vidrestore.media.decoding import Decoding
+from vidrestore.media.deinterlace import Deinterlacer, measured_order
 from vidrestore.media.encoding import frame_ticks
 from vidrestore.media.formats import layout_of, planes_of
+from vidrestore.media.photo_notes import second_picture
+from vidrestore.media.pictures import USUAL_RATE, PictureDecoding, pictures_info
 from vidrestore.media.probe import SourceInfo, probe
 from vidrestore.media.source import Source, standard_input
 from vidrestore.media.structure import broken_structure
+from vidrestore.media.y4m import Y4mInput
 from vidrestore.options import RestoreOptions
 
-if TYPE_CHECKING:
-    from vidrestore.media.deinterlace import Deinterlacer
-    from vidrestore.media.pictures import PictureDecoding
-    from vidrestore.media.y4m import Y4mInput
-
-    AnyDecoding = Decoding | PictureDecoding | Y4mInput
-
+AnyDecoding = Decoding | PictureDecoding | Y4mInput
 # the command to suggest for a pipe
 PIPE_DEINTERLACED = "ffmpeg -i IN -vf bwdif=send_frame -f yuv4mpegpipe -"
 
@@ -65,8 +62,6 @@ class VideoReader:
         self.restarted = False  # whether the clock is set back somewhere; then all is read from the start
         self._pipe: Y4mInput | None = None
         if self.source.is_pipe:
-            from vidrestore.media.y4m import Y4mInput
-
             self._pipe = Y4mInput(standard_input())
         if fps is not None and self._pipe:
             raise OptionError(f"`fps={fps}` is for pictures; y4m states its rate, remove the option")
@@ -107,9 +102,6 @@ class VideoReader:
             return self._pipe.info
         if not (pictures := self.source.pictures):
             return probe(self.source.name, fps)
-        from vidrestore.media.photo_notes import second_picture
-        from vidrestore.media.pictures import USUAL_RATE, pictures_info
-
         info = pictures_info(pictures, fps or USUAL_RATE)
         second = second_picture(pictures.files[0])
         self.warnings = pictures.warnings + ((second,) if second else ())
@@ -123,8 +115,6 @@ class VideoReader:
 
     @cached_property
     def _measured_order(self) -> str | None:
-        from vidrestore.media.deinterlace import measured_order
-
         return measured_order(self.info.video, self.frames)
 
     @property
@@ -149,8 +139,6 @@ class VideoReader:
             video = replace(video, interlaced=True, unmarked_order=order)
         if not (video.interlaced or always or fields):
             return None
-        from vidrestore.media.deinterlace import Deinterlacer
-
         try:
             deinterlacer = Deinterlacer(self.source.name, video, fields=fields)
         except MediaError:
@@ -183,9 +171,7 @@ class VideoReader:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     def close(self) -> None:
@@ -242,8 +228,6 @@ class VideoReader:
             self._pipe.damage = self.damage
             return self._pipe
         if self.source.pictures:
-            from vidrestore.media.pictures import PictureDecoding
-
             return PictureDecoding(self.source.pictures, self.info, self.damage, losses=self.losses)
         if whole:
             for sign in broken_structure(self.source.name):
@@ -289,7 +273,7 @@ class VideoReader:
             )
 
     def _end(self, last: Frame, longest: int, decoding: AnyDecoding) -> None:
-        """Set the last frame's duration, and note damage if the video ends before its stream says.
+        """Set the last frame's duration, and note damage if the video ends before its stated end.
 
         Packets have durations in decoding order: the last one decoded may not be the last one shown.
         """

@@ -25,21 +25,20 @@ import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import av
+from av.packet import Packet
 
 from vidrestore.errors import MediaError
 from vidrestore.files.atomic import Partial, sync_folder
 from vidrestore.files.regular import COUNT, open_regular, parse_object
 from vidrestore.frames import Frame
+from vidrestore.media.encoder_table import EncoderChoice
 from vidrestore.media.encoding import Encoder, check_frame, full_duration, write_errors
 from vidrestore.media.muxer import MILLISECOND, Muxer, nearest_tick, same_tick
 from vidrestore.media.picture_writer import PictureFiles
-
-if TYPE_CHECKING:
-    from av.packet import Packet
-
-    from vidrestore.media.encoder_table import EncoderChoice
-    from vidrestore.media.probe import SourceInfo
+from vidrestore.media.probe import SourceInfo
 
 _HEAD, _CHECK = struct.Struct(">BII"), struct.Struct(">I")
 _PACKET, _KEY, _LAST = 0, 1, 2
@@ -73,7 +72,7 @@ class SegmentWriter:
         self.frames = 0
         self._before: int | None = None  # pts of the last frame
         self._origin = 0  # pts of the first
-        self._places: dict[int, int] = {}  # by pts, of the pictures inside the encoder
+        self._places: dict[int, int] = {}  # pts -> place, of the pictures inside the encoder
         self._packets = self._early = self._delay = 0
         self._partial: Partial | None = None
         try:
@@ -200,8 +199,6 @@ def join_segments(
     `times` are pts and duration of all frames in display order, in ticks of the source. Raises MediaError if
     a segment is damaged or has other headers than the output's encoder, or if packets are missing.
     """
-    import av
-
     shown = [output.register(*each) for each in times]
     delay = min(max(facts.delay for _, _, facts in segments), len(shown) - 1)
     late = shown[delay][0] - shown[0][0]

@@ -125,7 +125,7 @@ def mastering_display(data: bytes | None) -> tuple[Fraction, ...] | None:
     return tuple(Fraction(top, bottom) for top, bottom in zip(numbers[::2], numbers[1::2], strict=True))
 
 
-# in FFmpeg's data header of a Dolby Vision RPU
+# places in FFmpeg's data header of a Dolby Vision RPU
 _RPU_PROFILE, _FULL_RANGE = 4, 10
 
 

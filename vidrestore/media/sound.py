@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterator
-from contextlib import suppress
 from fractions import Fraction
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from vidrestore.media.probe import is_lossless
+import av
+from av.audio.frame import AudioFrame
+from av.audio.stream import AudioStream
+from av.container import OutputContainer
+from av.packet import Packet
 
-if TYPE_CHECKING:
-    from av.audio.frame import AudioFrame
-    from av.audio.stream import AudioStream
-    from av.container import OutputContainer
-    from av.packet import Packet
-
-    from vidrestore.media.cut import Cut
-    from vidrestore.media.probe import StreamInfo
+from vidrestore.media.cut import Cut
+from vidrestore.media.probe import StreamInfo, decoder_of, is_lossless
 
 NAMES = {"flac": "FLAC", "alac": "ALAC", "aac": "AAC", "libopus": "Opus"}
 _LAYOUTS = ("mono", "stereo", "2.1", "4.0", "5.0", "5.1", "6.1", "7.1")  # by the number of channels
@@ -32,34 +29,20 @@ def encoder_of(stream: StreamInfo, container: str) -> str | None:
     """Return the encoder for sound that a container can't hold. None if it can, if this FFmpeg has no decoder
     for the sound, and for other streams.
     """
-    import av
-
-    codec = stream.codec
-    if stream.kind != "audio" or not is_decoded(codec):
+    codec, decoder = stream.codec, decoder_of(stream.codec)
+    if stream.kind != "audio" or decoder is None:
         return None
     needs_places = container == "mp4" and codec.startswith("pcm")
-    if av.codec.Codec(codec, "r").name in _held(container) and not (needs_places and stream.unplaced):
+    if decoder.name in _held(container) and not (needs_places and stream.unplaced):
         return None
     if container in ("matroska", "webm"):
         return "libopus" if container == "webm" else "flac"
     return "alac" if is_lossless(codec) else "aac"
 
 
-def is_decoded(codec: str) -> bool:
-    """Return True if this FFmpeg has a decoder for the codec, by FFmpeg's name."""
-    import av
-
-    with suppress(av.codec.codec.UnknownCodecError):
-        av.codec.Codec(codec, "r")
-        return True
-    return False
-
-
 @cache
 def _held(container: str) -> frozenset[str]:
     """Return the codecs that a container can hold, by the names of their coders."""
-    import av
-
     with av.open(io.BytesIO(), "w", format=container) as trial:
         names = frozenset(trial.supported_codecs)
     return names - _ONLY_IN_MP4 if container == "mov" else names
@@ -77,8 +60,6 @@ class EncodedSound:
     def __init__(
         self, output: OutputContainer, template: AudioStream, encoder: str, cut: Cut | None = None
     ) -> None:
-        import av
-
         self.decoder = source = template.codec_context
         rates = av.codec.Codec(encoder, "w").audio_rates
         count = source.layout.nb_channels
@@ -102,8 +83,6 @@ class EncodedSound:
 
     def packets(self, packet: Packet[Any]) -> Iterator[Packet[Any]]:
         """Yield encoded packets, after a packet of the source."""
-        import av
-
         try:
             frames = self.decoder.decode(packet)
         except av.error.InvalidDataError:
@@ -143,8 +122,6 @@ class EncodedSound:
 
 
 def _silence(like: AudioFrame, samples: int) -> AudioFrame:
-    import av
-
     frame = av.AudioFrame(like.format.name, like.layout.name, samples)
     frame.sample_rate = like.sample_rate
     level = b"\x80" if like.format.name.startswith("u8") else b"\0"

@@ -282,7 +282,7 @@ def _find_pictures(source: str) -> Pictures | None:
         found = pattern.existing()
         if not found:
             raise MediaError(f"{source}: no picture has such a name; check the folder and the digits")
-        _check_whole(source, list(found), source)
+        _check_gaps(source, list(found), source)
         return Pictures(source, tuple(found.values()), Path(source).name, min(found))
     if glob.has_magic(source):
         return _in_order(source, glob.glob(source), is_glob=True)
@@ -300,7 +300,7 @@ def _names(folder: Path) -> list[str]:
 
 def _in_order(source: str, paths: Iterable[str], *, is_glob: bool = False) -> Pictures | None:
     """Return the pictures of a folder, whose numbers must be without gaps, or of a glob, all that exist."""
-    files = sorted((path for path in paths if is_picture(path) and os.path.isfile(path)), key=_natural)
+    files = sorted((path for path in paths if is_picture(path) and os.path.isfile(path)), key=natural_order)
     if not files:
         return None
     kinds = {KINDS[Path(path).suffix.lower()]: Path(path).suffix for path in files}
@@ -317,7 +317,7 @@ def _in_order(source: str, paths: Iterable[str], *, is_glob: bool = False) -> Pi
     pattern, numbers = found
     warnings: tuple[str, ...] = ()
     if not is_glob:
-        _check_whole(source, numbers, os.path.join(source, pattern))
+        _check_gaps(source, numbers, os.path.join(source, pattern))
     elif (missing := numbers[-1] - numbers[0] + 1 - len(numbers)) > 0:
         what = "1 number is" if missing == 1 else f"{missing} numbers are"
         warnings = (f"{what} missing between the pictures; they are taken one after the other",)
@@ -337,19 +337,19 @@ def _numbering(files: list[str]) -> tuple[str, list[int]] | None:
 
 def pattern_of(paths: Iterable[str]) -> str | None:
     """Return the pattern of pictures in one folder whose numbers follow each other; else None."""
-    files = sorted(paths, key=_natural)
+    files = sorted(paths, key=natural_order)
     found = _numbering(files) if len(files) > 1 and len({*map(os.path.dirname, files)}) == 1 else None
     if found is None or any(other - one != 1 for one, other in pairwise(found[1])):
         return None
     return os.path.join(os.path.dirname(files[0]), found[0])
 
 
-def _natural(path: str) -> list[tuple[int, str]]:
+def natural_order(path: str) -> list[tuple[int, str]]:
     """Return a key that sorts numbers in names by value: 2.png before 10.png."""
     return [(int(part), "") if part.isdecimal() else (0, part) for part in re.split(r"(\d+)", path)]
 
 
-def _check_whole(source: str, numbers: list[int], pattern: str) -> None:
+def _check_gaps(source: str, numbers: list[int], pattern: str) -> None:
     gaps = [(one, other) for one, other in pairwise(numbers) if other - one != 1]
     if not gaps:
         return

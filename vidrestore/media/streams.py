@@ -1,6 +1,6 @@
 """Check before work which audio, subtitle and other streams the output's container can hold.
 
-There is no table: `check_streams` writes the first packets of each stream into a discarded file of the
+No table is needed: `check_streams` writes the first packets of each stream into a discarded file of the
 container, which FFmpeg may refuse; `check_packets` then copies all packets into one.
 """
 
@@ -24,8 +24,8 @@ from vidrestore.frames import WHOLE, Span
 from vidrestore.media.cut import Cut
 from vidrestore.media.damage import check_memory
 from vidrestore.media.matroska import unreadable_tracks
-from vidrestore.media.probe import SourceInfo, StreamInfo, open_input, packets_of
-from vidrestore.media.sound import NAMES, encoder_of, is_decoded
+from vidrestore.media.probe import SourceInfo, StreamInfo, decoder_of, open_input, packets_of
+from vidrestore.media.sound import NAMES, encoder_of
 from vidrestore.media.source import MUXERS, PICTURES, SUFFIXES, Y4M, Target
 from vidrestore.media.stream_copier import Clock, StreamCopier, add_stream, named
 from vidrestore.options import DROPPABLE
@@ -88,7 +88,7 @@ def _check_numbers(source: SourceInfo, drop: frozenset[str]) -> None:
 def _is_spare(info: StreamInfo, held: list[StreamInfo]) -> bool:
     """Return True for data for machines, and for sound of an unknown codec beside other sound."""
     if info.kind == "audio":
-        return not is_decoded(info.codec) and any(each.kind == "audio" for each in held)
+        return decoder_of(info.codec) is None and any(each.kind == "audio" for each in held)
     return info.codec in _SPARE
 
 
@@ -119,7 +119,7 @@ def encoded_sound(source: SourceInfo, output: Target, copied: tuple[int, ...]) -
 
 
 def _check_encodings(source: SourceInfo, wanted: list[StreamInfo]) -> None:
-    """Raise MediaError for a stream whose packets FFmpeg hands on encrypted, or compressed."""
+    """Raise MediaError for a stream whose packets FFmpeg can't decrypt or decompress."""
     encodings = unreadable_tracks(source.path)
     for info in wanted:
         if info.index in encodings:

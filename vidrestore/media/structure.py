@@ -22,7 +22,7 @@ from vidrestore.media.matroska import EBML, walk_matroska
 _MP4_BOXES = frozenset(
     b"ftyp styp moov moof mdat sidx ssix emsg prft mfra free skip wide uuid udta meta pdin".split()
 )
-_GIF_LABELS = (0x01, 0xF9, 0xFE, 0xFF)  # of extensions: text, the time of a frame, comment, application
+_GIF_LABELS = (0x01, 0xF9, 0xFE, 0xFF)  # extensions: text, the time of a frame, comment, application
 _TS_PACKETS = {188: 0, 192: 4, 204: 0}  # bytes of a packet of MPEG-TS -> place of its first byte, 0x47
 _TS_CHUNK = 65536  # packets that are looked at together
 _PIDS = 1 << 13

@@ -8,15 +8,20 @@ from collections.abc import Iterator, Set
 from dataclasses import dataclass
 from fractions import Fraction
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
+
+from av.packet import Packet
 
 from vidrestore.errors import MediaError, PlanError
 from vidrestore.files.atomic import remove_partials
 from vidrestore.frames import WHOLE, Frame, Scale, Span
+from vidrestore.media.encoder_table import EncoderChoice
 from vidrestore.media.encoders import choose_encoder
 from vidrestore.media.encoding import check_frame, write_errors
 from vidrestore.media.muxer import Muxer
 from vidrestore.media.picture_writer import PictureFiles, losses, side_data_left_out
+from vidrestore.media.probe import SourceInfo
+from vidrestore.media.reader import VideoReader
 from vidrestore.media.side_data import lost_side_data, unwritten
 from vidrestore.media.source import Source, Target, standard_output
 from vidrestore.media.streams import (
@@ -31,17 +36,10 @@ from vidrestore.media.y4m import Y4mOutput
 from vidrestore.options import EncoderOptions, RestoreOptions
 from vidrestore.working import available_cores
 
-if TYPE_CHECKING:
-    from av.packet import Packet
-
-    from vidrestore.media.encoder_table import EncoderChoice
-    from vidrestore.media.probe import SourceInfo
-    from vidrestore.media.reader import VideoReader
-
 
 @dataclass(frozen=True)
 class Content:
-    """What an output can hold: its encoder, the indices of the streams to copy, warnings for the user."""
+    """The content of an output: its encoder, the indices of the streams to copy, warnings for the user."""
 
     encoder: EncoderChoice
     copy: tuple[int, ...]

@@ -12,7 +12,11 @@ from dataclasses import replace
 from fractions import Fraction
 from itertools import chain
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import Any, BinaryIO
+
+import av
+from av.packet import Packet
+from av.video.frame import VideoFrame
 
 from vidrestore.errors import MediaError
 from vidrestore.frames import Frame
@@ -21,10 +25,6 @@ from vidrestore.media.encoder_table import EncoderChoice
 from vidrestore.media.encoding import add_encoder, picture
 from vidrestore.media.probe import SourceInfo, StreamInfo, check_size, describe_video
 from vidrestore.media.source import PIPE, Y4M
-
-if TYPE_CHECKING:
-    from av.packet import Packet
-    from av.video.frame import VideoFrame
 
 _MAGIC, _FRAME = "YUV4MPEG2", b"FRAME\n"
 _LONGEST_LINE = 1024
@@ -48,8 +48,6 @@ class Y4mInput:
     loss = None
 
     def __init__(self, stream: BinaryIO) -> None:
-        import av
-
         self.damage = Damage()
         self._stream, self._used = stream, False
         self._head = head = _checked(stream.readline(_LONGEST_LINE))
@@ -88,8 +86,6 @@ class Y4mInput:
         yield from self._pictures
 
     def _decoded(self) -> Iterator[VideoFrame]:
-        import av
-
         number, last = 0, None
         try:
             for packet in self._container.demux(video=0):
@@ -153,8 +149,6 @@ class Y4mOutput:
     """
 
     def __init__(self, stream: BinaryIO, source: SourceInfo, *, rate: Fraction | None = None) -> None:
-        import av
-
         self.stream = stream
         self.warnings: list[str] = []
         self.damage: str | None = None  # a pipe has no copied streams

@@ -85,10 +85,8 @@ def check_sizes(patch: int, atoms: int, blocks: int, heads: int = 1) -> None:
 def dct_dictionary(patch: int, atoms: int) -> Tensor:
     """Return the (N, K) overcomplete separable DCT: D D^T = I, each column of norm sqrt(N / K)."""
     side = math.isqrt(atoms)
-    position, frequency = (
-        torch.arange(patch, dtype=torch.float64) + 0.5,
-        torch.arange(side, dtype=torch.float64),
-    )
+    position = torch.arange(patch, dtype=torch.float64) + 0.5
+    frequency = torch.arange(side, dtype=torch.float64)
     cosines = torch.cos(math.pi / side * position[:, None] * frequency) * math.sqrt(2 / side)
     cosines[:, 0] /= math.sqrt(2)
     return torch.kron(cosines, cosines).float()
@@ -178,9 +176,8 @@ class Dust(nn.Module):
 
     def attention(self, code: Tensor) -> Tensor:
         """Return the (B, T, T) attention of codes (B, T, K), averaged over the heads (Eq. 14 and 18)."""
-        return torch.stack(
-            [self._map(code @ dictionary.mT) for dictionary in self.attention_dictionaries()]
-        ).mean(0)
+        maps = [self._map(code @ dictionary.mT) for dictionary in self.attention_dictionaries()]
+        return torch.stack(maps).mean(0)
 
     def attention_dictionaries(self) -> Tensor:
         """Return the (heads, N, K) matrices that map codes to attention tokens: D_m or F D_m."""
@@ -213,9 +210,7 @@ class Dust(nn.Module):
     def operations(self, tokens: int) -> float:
         """Return the operations per token in a group of `tokens`; a multiply-add counts as two."""
         pixels, atoms, later = self.config.patch**2, self.config.atoms, self.config.blocks - 1
-        per_block = atoms * (self.config.heads * pixels + atoms) + tokens * (
-            self.config.heads * pixels + atoms
-        )
+        per_block = (atoms + tokens) * (self.config.heads * pixels + atoms)
         return 2.0 * ((self.config.measurements or pixels) * atoms + pixels * atoms + later * per_block)
 
 
@@ -237,18 +232,15 @@ class FastDust:
         self.analysis = linear(network.analysis / (network.step * threshold), dtype)
         self.block = linear(torch.cat([compared.flatten(0, 1), network.gain * network.transition]), dtype)
         self.synthesis = linear(network.dictionary * threshold, dtype)
-        self.scale = (
-            1 / (self.pixels * F.softplus(network.raw_temperature))
-            if config.temperature
-            else torch.tensor(1.0)
-        )
+        self.scale = torch.tensor(1.0)
+        if config.temperature:
+            self.scale = 1 / (self.pixels * F.softplus(network.raw_temperature))
 
     def __call__(self, measurements: Tensor) -> Tensor:
         """(B, T, M) -> (B, T, N) float32."""
         groups, tokens, _ = measurements.shape
-        data = self.analysis(measurements.reshape(groups * tokens, -1).to(self.dtype)).view(
-            groups, tokens, -1
-        )
+        data = self.analysis(measurements.reshape(groups * tokens, -1).to(self.dtype))
+        data = data.view(groups, tokens, -1)
         code = F.softshrink(data, 1.0)
         for _ in range(self.blocks - 1):
             product = self.block(code.view(groups * tokens, -1)).view(groups, tokens, -1)

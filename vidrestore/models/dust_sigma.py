@@ -141,10 +141,8 @@ class SigmaDust(nn.Module):
             )
             for block in range(self.config.blocks - 1)
         ]
-        analysis, synthesis = (
-            self.analysis / (sigma * thresholds[0, :, None]),
-            self.dictionary * (sigma * gain),
-        )
+        analysis = self.analysis / (sigma * thresholds[0, :, None])
+        synthesis = self.dictionary * (sigma * gain)
         return LevelDust(dtype, linear(analysis, dtype), blocks, linear(synthesis, dtype))
 
     @staticmethod
@@ -154,15 +152,10 @@ class SigmaDust(nn.Module):
 
     def operations(self, tokens: int) -> float:
         """Return the operations per token in a group of `tokens`; a multiply-add counts as two."""
-        pixels, atoms, later, heads = (
-            self.config.patch**2,
-            self.config.atoms,
-            self.config.blocks - 1,
-            self.config.heads,
-        )
-        per_block = (1 + (heads if heads > 1 else 0) + 1) * pixels * atoms + tokens * (
-            max(heads, 1) * pixels + pixels + atoms
-        )
+        config = self.config
+        pixels, atoms, later = config.patch**2, config.atoms, config.blocks - 1
+        products = 2 + (config.heads if config.heads > 1 else 0)
+        per_block = products * pixels * atoms + tokens * ((config.heads + 1) * pixels + atoms)
         return 2.0 * (2 * pixels * atoms + later * per_block)
 
     def forward(self, noisy: Tensor, sigma: float) -> Tensor:

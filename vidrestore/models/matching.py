@@ -102,13 +102,13 @@ class Grid:
 
 
 class Tables(NamedTuple):
-    """What depends on a grid alone."""
+    """Tensors that depend on a grid alone."""
 
     corners: Tensor  # (S, 2)
-    inside: Bounds  # of corners
-    cells: Bounds  # of rows and columns of cells
+    inside: Bounds  # bounds of corners
+    cells: Bounds  # bounds of rows and columns of cells
     nearest: Tensor  # (stride^2, 16, 2): steps to the nearest cells from each place within a stride
-    around: Tensor  # (9, S): the cells around each; beyond the border the one at it
+    around: Tensor  # (9, S): the cells around each; beyond the border the nearest one
 
 
 @lru_cache(TABLES_KEPT)
@@ -182,7 +182,7 @@ class _Level:
     radius: int
     margin: int  # pixels of the plane by which a block extends beyond its patch
     width: int
-    bounds: Bounds  # of a block
+    bounds: Bounds  # bounds of the corners of a block
     places: Tensor  # (span^2, 2): places in a search, relative to its first one
     steps: Tensor  # the same relative to its middle
     pictures: Tensor  # (T, N) samples in reading order, with `radius` replicated ones on each side

@@ -228,7 +228,10 @@ class Stage(nn.Module):
             for block in blocks:
                 branches = [block(branch, number) for number, branch in enumerate(branches)]
         else:
-            buffers = torch.empty_like(branches[0]), torch.empty_like(branches[0])  # of one branch at a time
+            buffers = (
+                torch.empty_like(branches[0]),
+                torch.empty_like(branches[0]),
+            )  # used by one branch at a time
             for number, branch in enumerate(branches):
                 for block in blocks:
                     block.add_in_strips(branch, number, buffers)

@@ -20,22 +20,19 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from vidrestore.models.dust import Transform
 from vidrestore.models.fitted import fitted, on_device
 from vidrestore.models.grouping import patches_at
 
-if TYPE_CHECKING:
-    from vidrestore.models.dust import Transform
-
 BANDS = 8  # bands of frequencies, down and across
 GROUPS = 400  # sampled from a clip, at most
-FRAMES = 5  # in the middle of a group, which are measured: few, so that patches follow the motion well
-QUANTILES = (0.15, 0.5)  # of the powers of groups; groups with more power contain texture
+FRAMES = 5  # measured in the middle of a group: few, so that patches follow the motion well
+QUANTILES = (0.15, 0.5)  # quantiles of the powers of groups; groups with more power contain texture
 FLAT_SHARE, FLAT_LEAST = 0.25, 20  # share of groups, those that vary least, and their least number
 LEAST = 0.05  # squared grey levels, added to powers before taking their logarithm
 HIGH, LOW = 1.0, 0.35  # bands are high above, and low below, this sum of frequencies down and across, 0 to 2
@@ -78,14 +75,14 @@ def relative_spectrum(
 
 def is_white(spectrum: Tensor) -> bool:
     """Return True if a relative spectrum is that of white noise, but for texture and errors."""
-    found = _Evenness.of(spectrum)
-    beside_texture = found.level is not None and found.level >= LOWER[1]
-    return found.unevenness < (WHITE_AND_TEXTURE if beside_texture else WHITE)
+    unevenness, level = _evenness(spectrum)
+    beside_texture = level is not None and level >= LOWER[1]
+    return unevenness < (WHITE_AND_TEXTURE if beside_texture else WHITE)
 
 
 def may_be_white(spectrum: Tensor) -> bool:
     """Return True if a relative spectrum is that of white noise of about that strength, with texture."""
-    return _Evenness.of(spectrum).unevenness < WHITE_AND_TEXTURE
+    return _evenness(spectrum)[0] < WHITE_AND_TEXTURE
 
 
 def lower_level(spectrum: Tensor) -> float | None:
@@ -94,27 +91,21 @@ def lower_level(spectrum: Tensor) -> float | None:
     frequencies, where the spectrum shows its strength. A first estimate at that strength decides: it keeps
     coarse noise, and texture no longer counts as noise.
     """
-    level = _Evenness.of(spectrum).level
-    least, most = LOWER
+    (_, level), (least, most) = _evenness(spectrum), LOWER
     return level if level is not None and least < level < most else None
 
 
-class _Evenness(NamedTuple):
-    """The mean size of a spectrum's logarithm, and its median at high frequencies if it is even there."""
-
-    unevenness: float
-    level: float | None
-
-    @classmethod
-    def of(cls, spectrum: Tensor) -> _Evenness:
-        """Read all from a device at once."""
-        logarithm, device = spectrum.log(), spectrum.device
-        line = torch.linspace(0, 1, math.isqrt(len(spectrum)))
-        numbers = (line[:, None] + line > HIGH).flatten().nonzero()[:, 0]
-        high = logarithm.index_select(0, on_device(numbers, device))
-        quantiles = high.quantile(on_device(torch.tensor(MIDDLE), device))
-        size, least, middle, most = torch.cat((logarithm.abs().mean()[None], quantiles)).tolist()
-        return cls(size, math.exp(middle) if most - least < EVEN else None)
+def _evenness(spectrum: Tensor) -> tuple[float, float | None]:
+    """Return the mean size of a spectrum's logarithm, and the spectrum's median at high frequencies if it is
+    even there. All is read from a device at once.
+    """
+    logarithm, device = spectrum.log(), spectrum.device
+    line = torch.linspace(0, 1, math.isqrt(len(spectrum)))
+    numbers = (line[:, None] + line > HIGH).flatten().nonzero()[:, 0]
+    high = logarithm.index_select(0, on_device(numbers, device))
+    quantiles = high.quantile(on_device(torch.tensor(MIDDLE), device))
+    size, least, middle, most = torch.cat((logarithm.abs().mean()[None], quantiles)).tolist()
+    return size, math.exp(middle) if most - least < EVEN else None
 
 
 def powers(noisy: Tensor, estimate: Tensor, groups: Tensor, transform: Transform) -> Tensor:
@@ -148,11 +139,11 @@ def inputs_of(found: Tensor, level: float) -> Tensor:
     """Return (BANDS^2, 32), the inputs of the regression: `powers` over sigma squared, whose logarithm is
     `level`; the same at high and at low frequencies; the frequencies of the band; and the level.
     """
-    relative, frequencies = found - level, _frequencies(found.device)
-    high = relative[frequencies.high].median(0).values.expand_as(relative)
-    low = relative[frequencies.low].mean(0).expand_as(relative)
+    relative, (places, high, low) = found - level, _frequencies(found.device)
+    highest = relative[high].median(0).values.expand_as(relative)
+    lowest = relative[low].mean(0).expand_as(relative)
     levels = torch.full_like(relative[:, :1], level / 4)
-    return torch.cat((relative, high, low, frequencies.places, levels), 1)
+    return torch.cat((relative, highest, lowest, places, levels), 1)
 
 
 def logarithms_of(inputs: Tensor) -> Tensor:
@@ -171,22 +162,17 @@ def regression(device: torch.device) -> dict[str, Tensor]:
     return {name: on_device(each, device) for name, each in fitted("models/noise_spectrum").items()}
 
 
-class _Frequencies(NamedTuple):
-    """The frequencies of the bands."""
-
-    places: Tensor  # (BANDS^2, 4): the lower and the higher of both, that down and that across, from 0 to 1
-    high: Tensor  # the numbers of high bands
-    low: Tensor  # the numbers of low bands
-
-
 @cache
-def _frequencies(device: torch.device) -> _Frequencies:
+def _frequencies(device: torch.device) -> tuple[Tensor, ...]:
+    """Return the frequencies of the bands (BANDS^2, 4), from 0 to 1: the lower and the higher of both, that
+    down and that across; and the numbers of high and of low bands.
+    """
     line = torch.linspace(0, 1, BANDS)
     down, across = (each.flatten() for each in torch.meshgrid(line, line, indexing="ij"))
     places = torch.stack((torch.minimum(down, across), torch.maximum(down, across), down, across), 1)
     both = down + across
     found = (places, (both > HIGH).nonzero()[:, 0], (both < LOW).nonzero()[:, 0])
-    return _Frequencies(*(on_device(each, device) for each in found))
+    return tuple(on_device(each, device) for each in found)
 
 
 def _bands(patches: Tensor, transform: Transform) -> Tensor:
@@ -218,7 +204,7 @@ def noise_curve(noisy: Tensor, estimate: Tensor, guide: Tensor, groups: Tensor, 
     groups = groups[: LEVELS * each]
     first = patches_at(estimate, groups, side)
     residual = (patches_at(noisy, groups, side) - first).unflatten(-1, (side, side))
-    power = residual.diff(dim=-1).diff(dim=-2).square().mean((1, 2, 3))  # of neighbours' differences
+    power = residual.diff(dim=-1).diff(dim=-2).square().mean((1, 2, 3))  # power of neighbours' differences
     brightness, order = patches_at(guide, groups, side).mean((1, 2)).sort()
     levels = order.view(LEVELS, each)
     flat = first.var(2).mean(1)[levels].argsort(1)[:, : math.ceil(FLAT * each)]

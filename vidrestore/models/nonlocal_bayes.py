@@ -174,7 +174,7 @@ def bayes_change(
     """
     dtype, scale = residual.dtype, 1 / (variance * first.shape[1])
     centred = first - first.mean(1, keepdim=True)
-    signal = centred.to(dtype)  # of the products that only make the change
+    signal = centred.to(dtype)  # for the products that only make the change
     weighted, weighted_signal = centred, signal
     if whitener is not None:
         weighted = centred @ whitener
@@ -183,8 +183,8 @@ def bayes_change(
     products.diagonal(dim1=1, dim2=2).add_(1)
     # no error is raised for NaN and infinity; they stay in the residual
     weak = _inverse(torch.linalg.cholesky_ex(products).L)
-    kept = torch.bmm(residual, weighted_signal.mT) * scale  # in fp32
-    given = torch.bmm(kept, weak)  # Y
+    projected = torch.bmm(residual, weighted_signal.mT) * scale  # in fp32
+    given = torch.bmm(projected, weak)  # Y
     weaker = torch.bmm(given, weak)
     returned = torch.addcmul(given * gains.returned, weaker, gains.returned_weak)
     both = torch.addcmul(given * gains.both, weaker, gains.both_weak)

@@ -25,7 +25,7 @@ LEAST_TRANSMISSION = 0.08  # least divisor, so that noise isn't amplified withou
 # Power of a pixel's darkest colour that it counts by for the airlight, before the network's weight: a pixel
 # whose darkest colour is bright is haze alone, or something white.
 DARKNESS = 4.0
-AIRLIGHTS = (-4.0, 0.5)  # by logarithm of light
+AIRLIGHTS = (-4.0, 0.5)  # range of the logarithm of light
 LEVEL = 0.2  # added to the variance of places: haze seen in one place only leaves the airlight level
 # Of the light of the darkest colour in AROUND x AROUND pixels, the share that may be haze: a scene's light
 # isn't negative (G. Meng et al., "Efficient image dehazing with boundary constraint", ICCV 2013), and seldom

@@ -175,11 +175,8 @@ class Sums:
     def of(cls, keys: Tensor, values: Tensor, rule: AttentionRule) -> Sums:
         """Return the sums over keys and values (B, N, heads, d) of some pixels."""
         with torch.autocast(keys.device.type, enabled=False):
-            linear, focused, beside = (
-                linear_features(keys, rule),
-                focused_features(keys, rule),
-                values.transpose(1, 2),
-            )
+            linear, focused = linear_features(keys, rule), focused_features(keys, rule)
+            beside = values.transpose(1, 2)
             linear_values, focused_values = (
                 features.permute(0, 2, 3, 1) @ beside for features in (linear, focused)
             )
@@ -351,10 +348,8 @@ class FeedForward(nn.Module):
 
     def forward(self, maps: Tensor, branch: int) -> Tensor:
         """Map (B, C, H, W) to the same shape, all at once, with gradients."""
-        stream, (matrices, kernels, contract) = (
-            normalised(maps, centred=self.centred),
-            self.padded_weights(branch),
-        )
+        stream = normalised(maps, centred=self.centred)
+        matrices, kernels, contract = self.padded_weights(branch)
         a, b = (
             depthwise(pointwise(stream, matrix), kernel)
             for matrix, kernel in zip(matrices, kernels, strict=True)

@@ -45,11 +45,9 @@ PATCH = 3 * SCALE**2  # values of a patch
 PLACES = ((0, 0), (-1, 0), (1, 0), (0, -1), (0, 1))
 CENTRE = 1.5  # initial preference for the first place
 LIKENESS = 3.0  # initial logarithm of the weight of the squared difference of two patches
-DIFFERENCES = (
-    20.0  # by which mean squared differences in [0, 1] are multiplied, so that rates suit their weight
-)
+DIFFERENCES = 20.0  # factor of mean squared differences in [0, 1], so that rates suit their weight
 KEY_GAIN = 4.0
-LEAST_SQUARE = 1e-4  # that is added before logarithms
+LEAST_SQUARE = 1e-4  # added before logarithms
 MOST_STRAY = 4.0  # squared pixels
 TAKEN = 0.2  # initial share of the difference to what is taken that is added
 CHANGE_GAIN = 8.0  # differences are small; convolutions see them as large as features

@@ -258,7 +258,7 @@ class FeedForward(nn.Module):
 
     def __init__(self, features: int, depth: int) -> None:
         super().__init__()
-        self.norm = MapNorm(features)  # of the maps that neighbours take
+        self.norm = MapNorm(features)  # norm of the maps that neighbours take
         self.later = Direction(features, features, depth)
         self.earlier = Direction(features, features, depth)
         self.fusion = nn.Conv2d(2 * features, features, 1)

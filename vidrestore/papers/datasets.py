@@ -21,11 +21,12 @@ from pydantic import TypeAdapter
 
 from vidrestore.errors import DatasetError
 from vidrestore.media.pictures import SUFFIXES
+from vidrestore.media.source import natural_order
 from vidrestore.papers.dataset_files import FrameSequence, PairedImages, Sequences
 
 Kind = Literal["pairs", "clips"]  # pairs of pictures, or clips of frames
 VIDEO_SUFFIXES = (".avi", ".mp4", ".mkv", ".mov", ".webm", ".mpg", ".y4m")
-MOST_NAMES = 8  # in a message
+MOST_NAMES = 8  # most names in a message
 
 
 @dataclass(frozen=True)
@@ -179,12 +180,7 @@ def folders(root: Path, pattern: str) -> list[Path]:
 def _pictures(folder: Path) -> dict[str, str]:
     """Return the names of the pictures in a folder by their stems, numbers in order: im2 before im10."""
     names = [name for name in listing(folder) if name.lower().endswith(SUFFIXES)]
-    return {os.path.splitext(name)[0]: name for name in sorted(names, key=_by_number)}
-
-
-def _by_number(name: str) -> list[tuple[int, str]]:
-    parts = re.split(r"(\d+)", name)
-    return [(len(part), part) if part.isdigit() else (0, part) for part in parts]
+    return {os.path.splitext(name)[0]: name for name in sorted(names, key=natural_order)}
 
 
 File = tuple[str, str]  # paths of degraded and clean picture, relative to the dataset's folder

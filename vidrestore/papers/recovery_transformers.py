@@ -72,10 +72,8 @@ class UnfoldedTransformer(RecoverySystem):
 
     def at(self, sigma: float | Tensor, dtype: torch.dtype, linear: type[Linear]) -> Recovering:
         """See `RecoverySystem.at`. W_b precedes the attention, so one product yields q and W_b y."""
-        embed, output = (
-            Product(self.embedding.weight / WHITE, dtype, linear),
-            Product(WHITE * self.output.weight, dtype, linear),
-        )
+        embed = Product(self.embedding.weight / WHITE, dtype, linear)
+        output = Product(WHITE * self.output.weight, dtype, linear)
         blocks = [
             Product(torch.cat(pair), dtype, linear) for pair in zip(self.attending, self.mapping, strict=True)
         ]

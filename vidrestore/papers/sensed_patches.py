@@ -12,7 +12,6 @@ a video reaches back to full length and contributes the frames that no other cli
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
@@ -35,20 +34,6 @@ FRAMES = 200  # most of a video
 CLIP = 20
 PATCH = 16
 RATE_DIGITS = 1  # the papers' CS rate "0.2" is 51 / 256
-
-
-@dataclass(frozen=True)
-class Setting:
-    """One column: noise of standard deviation `sigma` on the network's input, clips of `clip` frames."""
-
-    sigma: float = 0.0
-    clip: int = CLIP
-
-
-def setting_of(table: Table, column: str) -> Setting:
-    if table.column == "sigma":
-        return Setting(sigma=float(column))
-    return Setting(clip=int(column)) if table.column == "clip length" else Setting()
 
 
 def fits(system: System, table: Table, column: str) -> bool:
@@ -118,25 +103,18 @@ def _measure_video(
     column: str,
     show: bool,
 ) -> ClipMetrics:
-    setting = setting_of(table, column)
-    seed = seed_of(part.name, clip, f"sigma {setting.sigma:g}")
-    noisy = (
-        add_gaussian_noise(clean, setting.sigma, seed, clip_and_round=False)
-        if setting.sigma and "rate" not in table.settings
-        else clean
-    )
+    sigma = float(column) if table.column == "sigma" else 0.0
+    length = int(column) if table.column == "clip length" else CLIP
+    seed = seed_of(part.name, clip, f"sigma {sigma:g}")
+    noisy = clean
+    if sigma and "rate" not in table.settings:
+        noisy = add_gaussian_noise(clean, sigma, seed, clip_and_round=False)
     if system.name == GIVEN:
         restored = noisy
     else:
-        work = restorer(system.network, setting.sigma, seed if "rate" in table.settings else None)
-        restored = restored_video(
-            work,
-            noisy,
-            system.network.config.patch,
-            table.settings["stride"],
-            setting.clip,
-            system.device,
-        )
+        work = restorer(system.network, sigma, seed if "rate" in table.settings else None)
+        patch, stride = system.network.config.patch, table.settings["stride"]
+        restored = restored_video(work, noisy, patch, stride, length, system.device)
     restored = restored.clamp(0, 255)
     pairs = list(zip(restored, clean, strict=True))
     frames = {"psnr": tuple(psnr(*pair) for pair in pairs), "ssim": tuple(ssim(*pair) for pair in pairs)}

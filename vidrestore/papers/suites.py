@@ -283,7 +283,12 @@ def _measured_values(
     here = [clip for clip in clips if clip.test_set == part.name and belongs(table, column, clip)]
     for system, weights in dict.fromkeys((clip.system, clip.weights) for clip in here):
         own = [clip for clip in here if (clip.system, clip.weights) == (system, weights)]
-        yield system, weights, mean_of(own, pooled), sum(_count(clip) for clip in own)
+        yield (
+            system,
+            weights,
+            mean_of(own, pooled),
+            sum(len(next(iter(clip.frames.values()))) for clip in own),
+        )
 
 
 def belongs(table: Table, column: str, clip: ClipMetrics) -> bool:
@@ -316,7 +321,3 @@ def _means_of_sets(
         if len(entries) == len(per_set):
             means = {metric: fmean(entry[2][metric] for entry in entries) for metric in entries[0][2]}
             yield *key, means, sum(entry[3] for entry in entries)
-
-
-def _count(clip: ClipMetrics) -> int:
-    return len(next(iter(clip.frames.values())))

@@ -143,9 +143,10 @@ def system_of(model: Model) -> str:
     """
     family, config = model.card.family, cast("Any", model.network.config)
     if family == "mb-taylorformer":
-        return _sized(
-            family, mb_taylorformer.SIZES, config, ("widths", "blocks", "branches")
-        ) + _other_than_released(config)
+        own = config.widths, config.blocks, config.branches
+        sizes = mb_taylorformer.SIZES.items()
+        same = (name for name, size in sizes if (size.widths, size.blocks, size.branches) == own)
+        return f"{family}-{next(same, 'other')}{_other_than_released(config)}"
     if family == "vsr-transformer":
         if not isinstance(config, vsr_transformer.VsrConfig):
             return f"{family}-n{'-no-boff' * (not config.neighbours)}"
@@ -158,29 +159,17 @@ def system_of(model: Model) -> str:
 
 def _other_than_released(config: mb_taylorformer.MBTaylorFormerConfig) -> str:
     """Return the settings in which an ablation of MB-TaylorFormer V2 (Tables VIII to XII) differs."""
-    usual = mb_taylorformer.B
+    usual, power = mb_taylorformer.B, config.attention.focus_power
     fixed = config.embedding != usual.embedding
     limit = "-any-offset" if not config.offset_limit else f"-offset-{config.offset_limit[1]:g}"
-    return "".join(
-        (
-            f"-{config.embedding}" * fixed,
-            "-p" * (not config.chain),
-            limit * (config.offset_limit != usual.offset_limit and not fixed),
-            "-no-cpe" * (config.attention.position == "none"),
-            f"-p{config.attention.focus_power}"
-            * (config.attention.focus_power != usual.attention.focus_power),
-        )
+    parts = (
+        f"-{config.embedding}" * fixed,
+        "-p" * (not config.chain),
+        limit * (config.offset_limit != usual.offset_limit and not fixed),
+        "-no-cpe" * (config.attention.position == "none"),
+        f"-p{power}" * (power != usual.attention.focus_power),
     )
-
-
-def _sized(family: str, sizes: Mapping[str, Any], config: Any, fields: Sequence[str]) -> str:
-    """Return the family with the name of the size that has the config's values of `fields`, else "other"."""
-    same = (
-        name
-        for name, size in sizes.items()
-        if all(getattr(size, field) == getattr(config, field) for field in fields)
-    )
-    return f"{family}-{next(same, 'other')}"
+    return "".join(parts)
 
 
 def select_systems(systems: Iterable[System], table: Table, names: Sequence[str]) -> list[System]:

@@ -51,7 +51,7 @@ class PictureForm(NamedTuple):
 
     frames: int = 1  # taken at once, of which the middle one is restored
     multiple: int = 1  # sides must be multiples of it
-    tasks: tuple[str, ...] = ()  # among which the second input chooses; empty: no second input
+    tasks: tuple[str, ...] = ()  # choices of the second input; empty: no second input
     pixel_memory: int = 0  # bytes per pixel at the peak; 0: unknown
     scale: int = 1  # size of the output over that of the input
     haze: bool = False  # it estimates haze and removes it (`models.scattering`)

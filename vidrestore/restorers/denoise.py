@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from functools import cache, lru_cache
 from threading import Lock
-from typing import TYPE_CHECKING, Literal, NamedTuple, cast
+from typing import Literal, NamedTuple, cast
 
 import torch
 import torch.nn.functional as F
@@ -24,12 +24,10 @@ from vidrestore.models.matching import Grid, fixed_positions, halve, matched_pos
 from vidrestore.models.noise_model import FRAMES, is_white, lower_level, may_be_white, relative_spectrum
 from vidrestore.models.nonlocal_bayes import CHUNK as TRACKS
 from vidrestore.models.nonlocal_bayes import Noise, bayes_gains, inverse_covariance, nonlocal_bayes
+from vidrestore.options import RestoreOptions
 from vidrestore.restorers.base import DENOISER, Facts, Sample
 from vidrestore.restorers.devices import batch_for, torch_device, uses_bf16
 from vidrestore.weights import load_model
-
-if TYPE_CHECKING:
-    from vidrestore.options import RestoreOptions
 
 BF16_FROM = 4.0  # sigma; for less noise, rounding to the 8 bits of bf16 would be visible
 SAMPLE_SIGMA = 20.0  # for measuring the speed of the network alone
@@ -37,7 +35,7 @@ SAMPLE_SIGMA = 20.0  # for measuring the speed of the network alone
 GROUPS_PER_PROCESSOR = 64.0
 LEVELS_KEPT = 8  # networks prepared for one sigma: enough for the planes of a few scenes
 TRACKS_PER_PROCESSOR = 64.0  # tracks filtered at once per processor of a GPU
-PATCHES = 80  # in a group, about
+PATCHES = 80  # usual number in a group
 GROUP_COPIES = 8  # copies of a group of similar patches in memory, temporary ones included
 LEAST_SAMPLES = 3  # patches of a group in each of GROUP frames, as many in all in short clips
 OVERLAPPING = 1.5  # patches more, as a share, of single frames
@@ -197,11 +195,8 @@ class DenoiseRestorer:
 
     def sample(self) -> Sample:
         """Return the network on one chunk of groups; see `restorers.base.AnyRestorer.sample`."""
-        work, groups = (
-            self._level(SAMPLE_SIGMA, self.precision),
-            torch.empty(self.batch, GROUP, self.patch**2, device=self.device),
-        )
-        groups.uniform_(0, 255)
+        work = self._level(SAMPLE_SIGMA, self.precision)
+        groups = torch.empty(self.batch, GROUP, self.patch**2, device=self.device).uniform_(0, 255)
         numbers = "bf16" if uses_bf16(self.precision, self.device) else "fp32"
         return Sample(lambda: work(groups), len(groups) * GROUP * self.network.operations(GROUP), numbers)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from functools import partial
 from hashlib import sha256
-from typing import TYPE_CHECKING, Literal, NamedTuple, TypeVar
+from typing import Literal, NamedTuple, TypeVar
 
 import torch
 import torch.nn.functional as F
@@ -18,6 +18,7 @@ from torch import Tensor
 from vidrestore.clips import Bounds, reflected
 from vidrestore.errors import CheckpointError, OptionError
 from vidrestore.models.mb_taylorformer import MBTaylorFormer
+from vidrestore.options import RestoreOptions
 from vidrestore.restorers.base import IMAGE_NETWORKS, Facts, PictureForm
 from vidrestore.restorers.dehaze import RADIUS as HAZE_RADIUS
 from vidrestore.restorers.dehaze import (
@@ -45,9 +46,6 @@ from vidrestore.restorers.task_weights import load_for
 from vidrestore.tiling import apply_tiled, padded, tile_sides
 from vidrestore.weights import Model, load_model
 from vidrestore.working import steps
-
-if TYPE_CHECKING:
-    from vidrestore.options import RestoreOptions
 
 T = TypeVar("T")
 FAMILY = "mb-taylorformer"  # family of the default weights
@@ -101,9 +99,6 @@ class TiledNetwork:
         room = max(self.budget - beside, self.budget // 4)
         pixels, multiple = room // self.pixel_memory, self.form.multiple
         return tile_sides(height, width, tile=self.tile, pixels=pixels, overlap=OVERLAP, multiple=multiple)
-
-    def tiles_at_once(self, tile: tuple[int, int]) -> int:
-        return min(self.most_tiles, tiles_for(self.device, tile, self.pixel_memory))
 
     def seen(self, at: int, count: int) -> list[int]:
         """Return the frames that restore one of a scene of `count`, reflected at its ends."""
@@ -242,7 +237,7 @@ class PictureRestorer:
         device, size = self.tiled.device, self._coarse_size(*clip.shape[-2:])
         source = downscale(clip.to(device), size) if size else clip
         tile = self.tile_size(*source.shape[-2:])
-        tiles = self.tiled.tiles_at_once(tile)
+        tiles = min(self.tiled.most_tiles, tiles_for(device, tile, self.tiled.pixel_memory))
         whole = tile[0] >= source.shape[-2] and tile[1] >= source.shape[-1]
         return PreparedClip(
             clip,

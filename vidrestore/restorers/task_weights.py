@@ -5,10 +5,9 @@ from __future__ import annotations
 from vidrestore.errors import CheckpointError
 from vidrestore.families import find_family
 from vidrestore.weights import Model, load_model, read_manifest
-from vidrestore.weights.manifest import Card
+from vidrestore.weights.manifest import ALL_TASKS, Card
 
 ANY_TASK = "restore"  # task of an imported checkpoint if it was imported without one
-ALL_TASKS = "all"  # weights for several tasks, which the network's configuration names
 
 
 def takes_sigma(card: Card) -> bool:
@@ -56,11 +55,8 @@ def _check_task(card: Card, task: str) -> None:
 
 
 def _bundled(task: str, family: str, preferred: str) -> str:
-    cards = [card for card in read_manifest().values() if card.family == family]
-    own = [card.name for card in cards if card.task == task]
-    names = own + [
-        card.name for card in cards if card.task == ALL_TASKS and task in card.config.get("tasks", ())
-    ]
+    cards = [card for card in read_manifest().values() if card.family == family and card.suits(task)]
+    names = [card.name for card in sorted(cards, key=lambda card: card.task != task)]
     if not names:
         raise CheckpointError(
             f"no weights for {task!r} are bundled with this version; bring the authors' in with "

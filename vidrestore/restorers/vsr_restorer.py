@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from copy import deepcopy
 from functools import partial
 from threading import Lock
-from typing import TYPE_CHECKING, Literal, cast
+from typing import Literal, cast
 
 import torch
 from torch import Tensor
@@ -18,6 +18,7 @@ from vidrestore.errors import OptionError
 from vidrestore.models.vsr_clip import VsrClip
 from vidrestore.models.vsr_recurrent import RecurrentConfig, VsrRecurrent
 from vidrestore.models.vsr_transformer import SCALE, SIDE, VsrTransformer
+from vidrestore.options import RestoreOptions
 from vidrestore.restorers.base import ENLARGERS, Facts
 from vidrestore.restorers.devices import (
     MOST_TILES,
@@ -31,9 +32,6 @@ from vidrestore.restorers.devices import (
 from vidrestore.restorers.task_weights import load_for
 from vidrestore.tiling import apply_by_centres, apply_tiled, padded, tile_sides
 from vidrestore.working import steps
-
-if TYPE_CHECKING:
-    from vidrestore.options import RestoreOptions
 
 TASK, FAMILY = "sr", "vsr-transformer"
 OVERLAP = 32  # pixels of the input that tiles share; in the released form always

@@ -54,7 +54,7 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Verdict:
-    """The result of `verify` for one entry; "absent", which is no error, means not pulled."""
+    """The result of `verify` for one entry; "absent" means not pulled, which isn't an error."""
 
     name: str
     state: Literal["ok", "absent", "damaged"]

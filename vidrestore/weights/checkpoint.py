@@ -232,7 +232,7 @@ def _widened(where: str, integers: Tensor, scales: Tensor, wanted: Tensor) -> Te
             f"{where}: stored in 8 bits as {dtypes[0]} {list(integers.shape)} with scales {dtypes[1]} "
             f"{list(scales.shape)}, but expected int8 {list(wanted.shape)} and a float16 per {BLOCK} values"
         )
-    return from_eight_bits(integers, scales)
+    return (integers.reshape(-1, BLOCK).float() * scales.float()[:, None]).view(integers.shape)
 
 
 def _dtype(tensor: Tensor) -> str:
@@ -294,8 +294,3 @@ def to_eight_bits(tensor: Tensor) -> tuple[Tensor, Tensor]:
     divisors = scales.float().where(scales > 0, torch.ones(()))[:, None]  # a block of zeros remains zero
     integers = (blocks / divisors).round().clamp(-_LARGEST, _LARGEST)
     return integers.to(torch.int8).view(tensor.shape), scales
-
-
-def from_eight_bits(integers: Tensor, scales: Tensor) -> Tensor:
-    """Return the float32 tensor of integers and scales."""
-    return (integers.reshape(-1, BLOCK).float() * scales.float()[:, None]).view(integers.shape)

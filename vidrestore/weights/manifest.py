@@ -26,6 +26,7 @@ from vidrestore.files.atomic import replacing
 from vidrestore.files.regular import MEGABYTE, open_regular, parse_json, read_limited
 
 MANIFEST_VERSION = 1
+ALL_TASKS = "all"  # weights for several tasks, which the network's configuration names
 PACKAGE = Path(__file__).parents[1]
 
 
@@ -50,6 +51,10 @@ class Card(Checked):
     measured: Mapping[str, Any] = field(default_factory=dict)
     file: str | None = None
     hub: str | None = None
+
+    def suits(self, task: str | None) -> bool:
+        """Return True for weights of a task, or of all tasks with this one among their network's."""
+        return self.task == task or (self.task == ALL_TASKS and task in self.config.get("tasks", ()))
 
     def to_entry(self) -> dict[str, Any]:
         """Return the card as an entry of the manifest, without fields that are not set."""
@@ -113,12 +118,7 @@ def find_card(name: str, folder: Path | None = None, task: str | None = None) ->
 
 def cards_for(task: str | None, cards: Mapping[str, Card]) -> list[Card]:
     """Return the cards whose weights are for a task; all if there are none, or for no task."""
-    own = [
-        card
-        for card in cards.values()
-        if card.task == task or (card.task == "all" and task in card.config.get("tasks", ()))
-    ]
-    return own or list(cards.values())
+    return [card for card in cards.values() if card.suits(task)] or list(cards.values())
 
 
 def sha256_of(path: Path) -> str:
