@@ -82,6 +82,10 @@ class Event:
 Listener = Callable[[Event], None]
 
 
+def ignore_event(event: Event) -> None:
+    """Do nothing: the listener of a call that has none."""
+
+
 @dataclass(frozen=True)
 class Started(Event):
     """Work on `source` has begun."""

@@ -44,7 +44,7 @@ def restore_all(folder: Path, **options: Any) -> list[Any]:
     found: list[Any] = []
     for source in batch.sources:
         try:
-            found.append(batch.restore(source))
+            found.append(batch.restore(batch.request(source)))
         except OutputExistsError as error:
             found.append(str(error))
     return found

@@ -192,7 +192,9 @@ def test_a_batch_loads_its_model_once_and_names_its_outputs(tmp_path, monkeypatc
         "vidrestore.restorers.base.load_restorer", lambda task, options: loaded.append(task) or Fake()
     )
     batch = Batch([str(folder)], f"{tmp_path}/out/", [Step("denoise")])
-    assert [batch.restore(source).frames for source in batch.sources] == [3, 3]
+    assert [batch.restore(batch.request(source)).frames for source in batch.sources] == [3, 3]
+    again = batch.request(batch.sources[0]).with_options(restart=True, overwrite=True)
+    assert batch.restore(again).frames == 3
     assert loaded == ["denoise"]
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["a.denoised.mkv", "b.denoised.mkv"]
 

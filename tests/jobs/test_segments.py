@@ -25,11 +25,11 @@ from written_videos import packets, pictures
 
 import vidrestore
 from vidrestore.errors import Cancelled, MediaError, PlanError
-from vidrestore.events import Event, Planned, Warned
+from vidrestore.events import Event, Planned, Warned, ignore_event
 from vidrestore.files.atomic import Partial
 from vidrestore.jobs import segmented
 from vidrestore.jobs.check import open_job
-from vidrestore.jobs.request import Request, Step, ignore
+from vidrestore.jobs.request import Request, Step
 from vidrestore.jobs.resume import VERSION, DifferentJobError, WorkFolder
 from vidrestore.jobs.run import restore_request
 from vidrestore.jobs.segmented import Segment, SegmentedWork, consecutive, segments_of
@@ -60,7 +60,7 @@ def restore(
     shows.
     """
     request = request_of(source, output, **options)
-    return restore_request(request, lambda _: Fake(), ignore if told is None else told.append)
+    return restore_request(request, lambda _: Fake(), ignore_event if told is None else told.append)
 
 
 def request_of(source: Path, output: Path, **options: Any) -> Request:
@@ -498,14 +498,14 @@ def test_runs_restored_by_themselves_in_any_order_give_the_same_video(tmp_path, 
     folder = WorkFolder(str(tmp_path / "out.mkv"))
     with folder.locked(shared=True):
         with open_job(request, lambda _: Fake()) as job:
-            first = SegmentedWork.begin(job, folder, ignore)
+            first = SegmentedWork.begin(job, folder, ignore_event)
             first.plan()
             segments = first.missing()
         for segment in reversed(segments):
             with open_job(request, lambda _: Fake()) as job:
-                SegmentedWork.begin(job, folder, ignore).restore([segment])
+                SegmentedWork.begin(job, folder, ignore_event).restore([segment])
         with open_job(request, lambda _: Fake()) as job:
-            last = SegmentedWork.begin(job, folder, ignore)
+            last = SegmentedWork.begin(job, folder, ignore_event)
             assert last.missing() == [] and len(segments) > 3
             last.join()
     assert (tmp_path / "out.mkv").read_bytes() == (tmp_path / "whole.mkv").read_bytes()

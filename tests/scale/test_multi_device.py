@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 from vidrestore.cli.app import app
 from vidrestore.errors import MediaError, OptionError
-from vidrestore.events import Event, Finished, Progressed, Warned
+from vidrestore.events import Event, Finished, Progressed, Warned, ignore_event
 from vidrestore.jobs.batch import Batch
 from vidrestore.jobs.request import Request, Step
 from vidrestore.options import EncoderOptions, RestoreOptions
@@ -32,7 +32,8 @@ FRAMES = 300
 @pytest.fixture(scope="module")
 def whole(film: Path) -> bytes:
     output = film.with_name("whole.mkv")
-    Batch([str(film)], str(output), [Step(IDENTITY, OPTIONS)]).restore(str(film))
+    batch = Batch([str(film)], str(output), [Step(IDENTITY, OPTIONS)])
+    batch.restore(batch.request(str(film)))
     return output.read_bytes()
 
 
@@ -77,9 +78,9 @@ def restore(film: Path, output: Path, helpers: Any, told: list[Event] | None = N
         [str(film)],
         str(output),
         [Step(IDENTITY, replace(OPTIONS, **options))],
-        way=multi_device.WithHelpers(helpers),
+        runner=multi_device.HelperRunner(helpers),
     )
-    return batch.restore(str(film), (lambda event: None) if told is None else told.append)
+    return batch.restore(batch.request(str(film)), ignore_event if told is None else told.append)
 
 
 def warnings(told: list[Event]) -> list[str]:

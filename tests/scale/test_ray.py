@@ -28,7 +28,7 @@ from vidrestore.jobs.request import Request, Step
 from vidrestore.jobs.resume import WorkFolder
 from vidrestore.media.source import Source, Target
 from vidrestore.options import EncoderOptions, RestoreOptions
-from vidrestore.scale.multi_device import Helper, WithHelpers
+from vidrestore.scale.multi_device import Helper, HelperRunner
 from vidrestore.scale.ray_actors import RayActors, listen_on_loopback
 from vidrestore.scale.shards import Shard
 
@@ -70,7 +70,8 @@ def film(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def whole(film: Path) -> bytes:
     output = film.with_name("whole.mkv")
-    Batch([str(film)], str(output), [Step(IDENTITY, OPTIONS)]).restore(str(film))
+    batch = Batch([str(film)], str(output), [Step(IDENTITY, OPTIONS)])
+    batch.restore(batch.request(str(film)))
     return output.read_bytes()
 
 
@@ -90,8 +91,8 @@ def actors() -> Iterator[RayActors]:
 
 def restore(film: Path, output: Path, helpers: Any) -> tuple[Any, list[Event]]:
     told: list[Event] = []
-    batch = Batch([str(film)], str(output), [Step(IDENTITY, OPTIONS)], way=WithHelpers(helpers))
-    return batch.restore(str(film), told.append), told
+    batch = Batch([str(film)], str(output), [Step(IDENTITY, OPTIONS)], runner=HelperRunner(helpers))
+    return batch.restore(batch.request(str(film)), told.append), told
 
 
 @pytest.mark.faults

@@ -22,12 +22,13 @@ from vidrestore.jobs.batch import Batch
 from vidrestore.jobs.request import Step
 from vidrestore.jobs.resume import WorkFolder
 from vidrestore.jobs.segmented import Segment, SegmentedWork
+from vidrestore.jobs.summary import Summary
 from vidrestore.media.reader import VideoReader
 from vidrestore.media.source import Target
 from vidrestore.options import RestoreOptions
 from vidrestore.scale import shards as shards_module
-from vidrestore.scale.multi_device import DeviceProcesses, WithHelpers
-from vidrestore.scale.shards import AsShard, Shard
+from vidrestore.scale.multi_device import DeviceProcesses, HelperRunner
+from vidrestore.scale.shards import Shard, ShardRunner
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="needs signals")
 
@@ -58,8 +59,12 @@ def shards(
 
 
 def as_shard(film: Path, output: Path, **options: Any) -> Batch:
-    way = AsShard(Shard(1, 2))
-    return Batch([str(film)], str(output), [Step("<identity>", RestoreOptions(**options))], way=way)
+    runner = ShardRunner(Shard(1, 2))
+    return Batch([str(film)], str(output), [Step("<identity>", RestoreOptions(**options))], runner=runner)
+
+
+def restored(batch: Batch, film: Path) -> Summary:
+    return batch.restore(batch.request(str(film)))
 
 
 def is_alone(output: Path, whole: bytes) -> bool:
@@ -139,15 +144,15 @@ def test_a_video_without_frames_is_said_to_be_one(tmp_path, film, monkeypatch):
     monkeypatch.setattr(VideoReader, "frames", lambda self, *span: (frame for frame in ()))
     batch = as_shard(film, tmp_path / "out.mkv")
     with pytest.raises(MediaError, match="no frame was written"):
-        batch.restore(str(film))
+        restored(batch, film)
     assert list(tmp_path.iterdir()) == []
 
 
 def test_what_exists_is_skipped_where_asked_for(tmp_path, film):
     (tmp_path / "out.mkv").write_bytes(b"precious")
-    assert as_shard(film, tmp_path / "out.mkv", skip_existing=True).restore(str(film)).skipped
+    assert restored(as_shard(film, tmp_path / "out.mkv", skip_existing=True), film).skipped
     with pytest.raises(OutputExistsError, match="already exists; add `overwrite`"):
-        as_shard(film, tmp_path / "out.mkv").restore(str(film))
+        restored(as_shard(film, tmp_path / "out.mkv"), film)
 
 
 def test_one_that_slept_while_it_joined_does_no_harm(commands, film, whole, tmp_path):
@@ -199,25 +204,27 @@ def test_shards_share_a_folder_of_videos(commands, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "way", [AsShard(Shard(1, 2)), WithHelpers(DeviceProcesses(["cpu", "cpu"]))], ids=["shard", "devices"]
+    "runner",
+    [ShardRunner(Shard(1, 2)), HelperRunner(DeviceProcesses(["cpu", "cpu"]))],
+    ids=["shard", "devices"],
 )
-def test_of_a_folder_with_a_name_clash_that_pair_alone_fails(tmp_path, way):
+def test_of_a_folder_with_a_name_clash_that_pair_alone_fails(tmp_path, runner):
     sources = [tmp_path / name for name in ("one/a.mkv", "two/a.mkv", "b.mkv")]
     for source in sources:
         source.parent.mkdir(exist_ok=True)
         write_video(source, 3)
-    batch = Batch(list(map(str, sources)), f"{tmp_path}/out/", [Step("<identity>")], way=way)
+    batch = Batch(list(map(str, sources)), f"{tmp_path}/out/", [Step("<identity>")], runner=runner)
     for source in sources[:2]:
         with pytest.raises(OptionError, match=r"a\.mkv would become .*, too; restore them one at a time"):
-            batch.restore(str(source))
-    if isinstance(way, AsShard):  # processes of their own don't know this task
-        assert batch.restore(str(sources[2])).frames == 3
+            restored(batch, source)
+    if isinstance(runner, ShardRunner):  # processes of their own don't know this task
+        assert restored(batch, sources[2]).frames == 3
 
 
 def test_frames_of_an_earlier_look_at_a_video_stay_a_shards_own(film, tmp_path):
     batch = as_shard(film, tmp_path / "out.mkv")
-    assert batch.restore(str(film)).reused == 0
-    found = batch.restore(str(film))  # as where another shard joins what this one has restored
+    assert restored(batch, film).reused == 0
+    found = restored(batch, film)  # as where another shard joins what this one has restored
     assert (found.reused, found.before) == (0, False)
 
 
@@ -244,12 +251,12 @@ def test_a_video_that_gets_its_name_while_a_shard_begins_is_done(film, tmp_path,
 
     def named_just_now(*files: Any, **options: Any) -> None:
         monkeypatch.setattr(Target, "check", check)
-        Batch([str(film)], str(output), [Step("<identity>")]).restore(str(film))
+        restored(Batch([str(film)], str(output), [Step("<identity>")]), film)
         check(*files, **options)
 
     check = Target.check
     monkeypatch.setattr(Target, "check", named_just_now)
-    assert as_shard(film, output).restore(str(film)).before
+    assert restored(as_shard(film, output), film).before
 
 
 def test_the_folder_of_a_machine_that_died_before_it_cleared_up_goes_when_its_lease_is_over(
@@ -270,7 +277,7 @@ def test_the_folder_of_a_machine_that_died_before_it_cleared_up_goes_when_its_le
         (work / "alone.0.claim").write_text(dead)
 
     monkeypatch.setattr(shards_module, "join", named_and_died)
-    assert as_shard(film, output).restore(str(film)).frames == FRAMES
+    assert restored(as_shard(film, output), film).frames == FRAMES
     assert [path.name for path in tmp_path.iterdir()] == ["out.mkv"]
 
 

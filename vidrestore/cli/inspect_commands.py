@@ -9,7 +9,7 @@ import typer
 
 from vidrestore.cli.command_options import Json, Quiet
 from vidrestore.cli.progress import listening
-from vidrestore.cli.terminal import say, show, show_json
+from vidrestore.cli.terminal import print_line, show, show_json
 from vidrestore.events import DAMAGED_SOURCE
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ def suggest(
     else:
         show(*suggestion_lines(found))
     if sheet is not None and not (json or quiet):
-        say(f"in {sheet}, from left to right: {', '.join(names)}")
+        print_line(f"in {sheet}, from left to right: {', '.join(names)}")
 
 
 def suggestion_lines(found: Suggestion) -> Iterator[str]:

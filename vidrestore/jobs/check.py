@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from vidrestore.errors import OutputExistsError
-from vidrestore.events import Listener, Started
+from vidrestore.events import Listener, Started, ignore_event
 from vidrestore.files.atomic import remove_partials, same_file
 from vidrestore.files.locks import BusyError, is_own
 from vidrestore.files.regular import digest, parse_object
 from vidrestore.frames import Span
-from vidrestore.jobs.request import Request, StepLoader, ignore
+from vidrestore.jobs.request import Request, StepLoader
 from vidrestore.jobs.resume import NAMED, WorkFolder
 from vidrestore.jobs.summary import Summary, announced
 from vidrestore.media.reader import VideoReader, find_span
@@ -34,7 +34,7 @@ FindSpan: TypeAlias = Callable[[VideoReader, RestoreOptions], Span]
 def check(
     request: Request,
     load: StepLoader | None = None,
-    on_event: Listener = ignore,
+    on_event: Listener = ignore_event,
     *,
     find: FindSpan | None = None,
     locks: bool = True,

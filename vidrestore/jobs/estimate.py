@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, NamedTuple
 
-from vidrestore.errors import MediaError, OptionError
-from vidrestore.events import DAMAGED_SOURCE, Listener, Planned
+from vidrestore.errors import MediaError, OptionError, OutputExistsError
+from vidrestore.events import DAMAGED_SOURCE, Listener, Planned, Warned
 from vidrestore.frames import Frame
 from vidrestore.jobs.check import check
 from vidrestore.jobs.job import Job, plan_source, versions
@@ -76,12 +76,21 @@ class Estimate:
 
 
 def estimate(request: Request, load: StepLoader, on_event: Listener) -> Estimate | Summary:
-    """Check and plan the whole video, restore and encode its first frames on trial; write nothing.
+    """Check and plan the video, and restore and encode its first frames on trial; write nothing.
 
-    Return the summary instead if nothing is left to do. Raises VidRestoreError as `vidrestore.restore` does.
+    Return the summary instead if nothing is left to do. If the output exists, that is a warning. Raises
+    VidRestoreError as `vidrestore.restore` does.
     """
     if request.is_piped:
         raise OptionError("`dry_run` needs a file to read and a file to write, not a pipe")
+    try:
+        return _estimate(request, load, on_event)
+    except OutputExistsError as error:
+        on_event(Warned(request.source.name, str(error)))
+    return _estimate(request.with_options(overwrite=True), load, on_event)
+
+
+def _estimate(request: Request, load: StepLoader, on_event: Listener) -> Estimate | Summary:
     with check(request, load, on_event, locks=False) as job:
         if isinstance(job, Summary):
             return job

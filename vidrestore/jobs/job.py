@@ -11,9 +11,9 @@ from typing import Any
 
 from vidrestore import __version__
 from vidrestore.errors import MediaError
-from vidrestore.events import Listener, Planned, Started, Warned
+from vidrestore.events import Listener, Planned, Started, Warned, ignore_event
 from vidrestore.frames import Frame, Scale, Span
-from vidrestore.jobs.request import Request, StepLoader, ignore, load_step, plain_options
+from vidrestore.jobs.request import Request, StepLoader, load_step, plain_options
 from vidrestore.jobs.resume import WorkFolder
 from vidrestore.jobs.steps import Stage, Steps, measured_input, total_scale
 from vidrestore.jobs.summary import counted
@@ -230,9 +230,9 @@ def job_of(request: Request, reader: VideoReader, span: Span, load: StepLoader |
     for step in request.steps:
         if kind := measured_input(step, reader):
             enlarged_as = kind
-            step = replace(step, options=replace(step.options, input=kind[0]))
+            step = step.with_options(input=kind[0])
         restorers.append((load or load_step)(step))
-    warnings = *content.warnings, *(doubt for restorer in restorers for doubt in restorer.facts.doubts)
+    warnings = *content.warnings, *(warning for each in restorers for warning in each.facts.warnings)
     steps = Steps(request.steps, restorers, info.video)
     timeline = steps.first.timeline([])
     plan = Plan(
@@ -252,7 +252,7 @@ def _without_first(frames: Generator[Frame], count: int) -> Generator[Frame]:
         yield from islice(frames, count, None)
 
 
-def plan_source(job: Job, on_event: Listener = ignore) -> Plan:
+def plan_source(job: Job, on_event: Listener = ignore_event) -> Plan:
     """Decode what is to be restored once, restore nothing, and return the finished plan."""
     total = expected_frames(job.info, job.plan.span)
     with frames_ahead(job.decoded()) as decoded:

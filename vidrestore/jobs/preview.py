@@ -41,7 +41,7 @@ def preview(request: Request, seconds: Fraction, load: StepLoader, on_event: Lis
     source, output = request.names
     if request.is_piped:
         raise OptionError("`preview` needs a file to read and a file to write, not a pipe")
-    video_only = request.with_options(partial(replace, drop=EVERY_KIND))
+    video_only = request.with_options(drop=EVERY_KIND)
     with check(video_only, load, on_event, find=partial(_span, seconds), locks=False) as job:
         if isinstance(job, Summary):
             return job

@@ -28,7 +28,7 @@ from vidrestore.errors import Cancelled, MediaError, PlanError
 from vidrestore.events import Listener, Warned
 from vidrestore.files.atomic import remove_partials
 from vidrestore.files.regular import digest
-from vidrestore.files.stopping import interrupts_held
+from vidrestore.files.stopping import delayed_signals
 from vidrestore.frames import Frame
 from vidrestore.jobs.check import mark
 from vidrestore.jobs.job import Job, damage_summary, plan_source
@@ -238,7 +238,7 @@ class SegmentedWork:
         path.unlink(missing_ok=True)
         return False
 
-    def kept_frames(self) -> int:
+    def finished_frames(self) -> int:
         """Return how many frames the next run need not restore again."""
         return sum(stop - first for first, stop in self._finished())
 
@@ -295,7 +295,7 @@ class SegmentedWork:
             with self._writer((first, segment.stop)) as writer:
                 for frame in islice(frames, segment.stop - first):
                     frame.duration = durations[first + writer.frames]  # a decoder's last depends on its start
-                    with interrupts_held():
+                    with delayed_signals():
                         writer.write(frame)
                     if self._is_full(began, first, writer.frames):
                         break
@@ -318,7 +318,7 @@ class SegmentedWork:
         """Yield a segment of at most these frames: kept if the work is stopped, removed after an error."""
         job, path, writer = self.job, self.folder.segment(bounds), None
         try:
-            with interrupts_held():  # Ctrl-C while the file is begun would leave it behind
+            with delayed_signals():  # Ctrl-C while the file is begun would leave it behind
                 writer = SegmentWriter(path, job.output_info, job.plan.encoder, first=bounds[0])
             try:
                 yield writer
@@ -336,7 +336,7 @@ class SegmentedWork:
         bounds = writer.first, writer.first + writer.frames
         writer.path = self.folder.segment(bounds)
         if writer.frames:
-            with interrupts_held():
+            with delayed_signals():
                 self._checked[writer.path] = writer.finish(self._label(bounds))
 
     # The output

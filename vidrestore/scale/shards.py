@@ -23,7 +23,7 @@ from vidrestore.files.atomic import remove_partials
 from vidrestore.files.locks import BusyError, Claims
 from vidrestore.files.regular import write_problem
 from vidrestore.frames import Frame
-from vidrestore.jobs.batch import Batch, Way
+from vidrestore.jobs.batch import Batch, Runner
 from vidrestore.jobs.check import check, done_before, finished_before, is_named, named_output
 from vidrestore.jobs.job import Job
 from vidrestore.jobs.request import Request
@@ -163,9 +163,9 @@ def claim_name(segment: Segment) -> str:
     return f"{segment.number:06}"
 
 
-class AsShard(Way):
-    """The way to restore a batch as one of several shards: all that no other has claimed,
-    video by video, beginning elsewhere than the others; only then it waits for them.
+class ShardRunner(Runner):
+    """Restores the videos of a batch as one of several shards: whatever no other shard has claimed, video by
+    video, beginning elsewhere than the others; only then it waits for them.
     """
 
     def __init__(self, shard: Shard) -> None:
@@ -186,13 +186,14 @@ class AsShard(Way):
             )
         check_shared(batch)
 
-    def restore(self, batch: Batch, source: str, on_event: Listener) -> Summary:
-        """The first call does all that this shard can do of any video. Raises VidRestoreError as
-        `vidrestore.restore` does.
+    def restore(self, batch: Batch, request: Request, on_event: Listener) -> Summary:
+        """Restore one video; the first call does all that this shard can do of any video. Raises
+        VidRestoreError as `vidrestore.restore` does.
         """
         if self._finished is None:
             self._finished = self._first_pass(batch, on_event)
-        outcome = self._finished.get(source) or self._restore(batch, source, on_event, wait=True)
+        outcome = self._finished.get(request.source.name)
+        outcome = outcome or self._restore(batch, request, on_event, wait=True)
         if isinstance(outcome, VidRestoreError):
             raise outcome
         assert outcome is not None
@@ -212,22 +213,24 @@ class AsShard(Way):
         finished = dict[str, Summary | VidRestoreError]()
         for source in batch.sources[home:] + batch.sources[:home]:
             try:
-                outcome: Summary | VidRestoreError | None = self._restore(batch, source, on_event, wait=False)
+                request = batch.request(source)
+                outcome: Summary | VidRestoreError | None = self._restore(
+                    batch, request, on_event, wait=False
+                )
             except VidRestoreError as error:
                 outcome = error
             if outcome is not None:
                 finished[source] = outcome
         return finished
 
-    def _restore(self, batch: Batch, source: str, on_event: Listener, *, wait: bool) -> Summary | None:
+    def _restore(self, batch: Batch, request: Request, on_event: Listener, *, wait: bool) -> Summary | None:
         """Do what this shard can for one video, and return the summary once its output exists, joined by any
         shard.
 
         With `wait` that is when this returns; otherwise None means that others have claimed all that is left.
         """
-        request = batch.request(source)
         folder = WorkFolder.of(request)
-        load, own = batch.loader(source, on_event), self._tally[request.source]
+        load, own = batch.loader(request, on_event), self._tally[request.source]
         with ExitStack() as inside:
             inside.callback(_clear_up, request, folder)
             job = _retried(
