@@ -77,7 +77,7 @@ def test_a_trial_restores_as_many_clips_as_are_restored_at_once_or_more_in_no_ti
 
 
 @pytest.mark.parametrize("is_cached, computed", [(False, 6 + 6 + 6 + 8), (True, FRAMES)])
-def test_frames_that_clips_share_take_time_twice_unless_they_are_kept(
+def test_frames_that_clips_share_take_time_twice_unless_they_are_cached(
     tmp_path, monkeypatch, is_cached, computed
 ):
     monkeypatch.setattr(estimate, "LENGTH", 8)

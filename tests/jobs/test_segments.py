@@ -232,7 +232,7 @@ def test_pieces_of_a_video_are_restored_the_same_when_stopped(tmp_path):
     assert (tmp_path / "out.mkv").read_bytes() == (tmp_path / "whole.mkv").read_bytes()
 
 
-def test_a_damaged_video_is_restored_the_same_when_stopped_and_says_so(tmp_path, source):
+def test_a_damaged_video_has_the_same_frames_and_warning_after_a_stop(tmp_path, source):
     data = source.read_bytes()
     source.write_bytes(data[: len(data) * 4 // 5])
     whole = restore(source, tmp_path / "whole.mkv")
@@ -338,7 +338,7 @@ def test_work_folders_have_names_that_file_systems_take():
     ],
     ids=lambda value: next(iter(value)) if isinstance(value, dict) else None,
 )
-def test_another_job_in_the_same_place_is_refused_and_says_what_differs(tmp_path, source, changes, message):
+def test_another_job_in_the_same_folder_is_refused_with_the_differences(tmp_path, source, changes, message):
     folder = stop_run(source, tmp_path / "out.mkv", 2)
     before = names(folder)
     with pytest.raises(DifferentJobError, match=f"{message}.*`restart`"):
@@ -347,7 +347,7 @@ def test_another_job_in_the_same_place_is_refused_and_says_what_differs(tmp_path
     assert restore(source, tmp_path / "out.mkv", **changes, restart=True).reused == 0
 
 
-def test_an_unfinished_job_that_differs_is_discarded_to_overwrite_and_said_so(tmp_path, source):
+def test_overwrite_discards_an_unfinished_job_that_differs_with_a_warning(tmp_path, source):
     stop_run(source, tmp_path / "out.mkv", 2)
     events: list[Event] = []
     summary = restore(source, tmp_path / "out.mkv", events, sigma=6, overwrite=True)
@@ -356,7 +356,7 @@ def test_an_unfinished_job_that_differs_is_discarded_to_overwrite_and_said_so(tm
     assert "sigma was 5, now 6; it was discarded" in warning
 
 
-def test_frames_are_kept_if_other_streams_are_to_be_copied(tmp_path, source):
+def test_frames_are_reused_if_other_streams_are_to_be_copied(tmp_path, source):
     without = frozenset({"audio"})
     for drop in (frozenset[str](), without):  # both, so that it can be changed twice
         stop_run(source, tmp_path / "out.mkv", 1, drop=drop)

@@ -39,7 +39,7 @@ OPTIONS = RestoreOptions(encoder=SLOW, device="cpu", threads=1)
 FRAMES = 240
 
 
-def test_without_ray_the_command_says_how_to_get_it(tmp_path, monkeypatch):
+def test_without_ray_the_error_explains_how_to_install_it(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
     found = CliRunner().invoke(app, ["denoise", str(tmp_path / "film.mkv"), "--engine", "ray"])
     assert found.exit_code == 2 and 'not installed; pip install "vidrestore[ray]"' in found.stderr
@@ -172,7 +172,7 @@ def test_only_a_cluster_at_an_address_may_be_reached_by_others(address, alone, m
 
 
 @pytest.mark.parametrize("address", ["localhost:1", "ray://localhost:1"])
-def test_no_cluster_at_an_address_is_said(address, monkeypatch):
+def test_an_address_without_a_cluster_is_an_error(address, monkeypatch):
     monkeypatch.setitem(
         sys.modules,
         "ray",

@@ -19,7 +19,7 @@ from vidrestore.event_log import Logged
 from vidrestore.events import Event, Failed, Listener, Warned, ignore_event
 from vidrestore.files.atomic import Partial, remove_partials
 from vidrestore.files.regular import write_problem
-from vidrestore.jobs.check import check, mark, nothing_to_do, open_job
+from vidrestore.jobs.check import check, earlier_summary, mark, open_job
 from vidrestore.jobs.naming import output_for, suffix_of
 from vidrestore.jobs.request import Request, Step, StepLoader
 from vidrestore.jobs.resume import WorkFolder
@@ -78,8 +78,8 @@ def restore_request(
     `run` restores all segments. Raises VidRestoreError.
     """
     if is_container(request):
-        if before := nothing_to_do(request, on_event):
-            return before
+        if earlier := earlier_summary(request, on_event):
+            return earlier
         with spooled(request, on_event) as (stored, listener), open_job(stored, load) as job:
             return replace(_stream(job, listener), source=str(request.source))
     with check(request, load, on_event) as job:

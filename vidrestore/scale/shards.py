@@ -24,7 +24,7 @@ from vidrestore.files.locks import BusyError, Claims
 from vidrestore.files.regular import write_problem
 from vidrestore.frames import Frame
 from vidrestore.jobs.batch import Batch, Runner
-from vidrestore.jobs.check import check, done_before, finished_before, is_named, named_output
+from vidrestore.jobs.check import check, clear_up, output_marker
 from vidrestore.jobs.job import Job
 from vidrestore.jobs.request import Request
 from vidrestore.jobs.resume import WorkFolder
@@ -232,7 +232,7 @@ class ShardRunner(Runner):
         folder = WorkFolder.of(request)
         load, own = batch.loader(request, on_event), self._tally[request.source]
         with ExitStack() as inside:
-            inside.callback(_clear_up, request, folder)
+            inside.callback(_leave, request, folder)
             job = _retried(
                 lambda: inside.enter_context(check(request, load, on_event, own=own)),
                 (OutputExistsError, BusyError),  # as another shard may be naming it just now
@@ -246,12 +246,10 @@ class ShardRunner(Runner):
             return _Sharded(job, job.folder, self.shard, on_event, self._tally).run(wait=wait)
 
 
-def _clear_up(request: Request, folder: WorkFolder) -> None:
-    """As the last to leave, remove a folder without finished segments, or that of a video whose output is
-    named.
-    """
+def _leave(request: Request, folder: WorkFolder) -> None:
+    """If no other shard uses the folder, remove it if it has no finished segments or its video is joined."""
     with suppress(VidRestoreError, OSError):
-        if finished_before(request, folder) is None and folder.path.is_dir():
+        if clear_up(request, folder) is None and folder.path.is_dir():
             with folder.locked():  # which removes a folder without finished segments
                 pass
 
@@ -288,6 +286,11 @@ class _Sharded:
         self.work: SegmentedWork | None = None
         self.joined: Summary | None = None
 
+    def is_joined(self) -> bool:
+        """Return True if the output has its name, whichever shard joined it: the marker is removed last."""
+        first = self.job.request.output.first_file
+        return first.exists() and (self.folder.read("job") is None or self.folder.marker(first) is not None)
+
     def run(self, *, wait: bool) -> Summary | None:
         """Do all that can be done; return None if others have claimed the rest and `wait` is False. A failure
         because others finished while this one worked is not an error.
@@ -295,7 +298,7 @@ class _Sharded:
         try:
             return self._run(wait=wait)
         except (OSError, MediaError, PlanError) as error:
-            if is_named(self.job.request, self.folder):
+            if self.is_joined():
                 return self.done_by_others()
             if isinstance(error, OSError):
                 raise write_problem(str(self.folder.path), error) from error
@@ -303,12 +306,12 @@ class _Sharded:
 
     def _run(self, *, wait: bool) -> Summary | None:
         with self.claims.held("job"):
-            if is_named(self.job.request, self.folder):
+            if self.is_joined():
                 return self.done_by_others()
             self.work = SegmentedWork.begin(self.job, self.folder, self.on_event, beside=True)
             self.work.check_output()
         claimed = ClaimedWork(self.work, self.claims, self.shard, self.tally)
-        while not is_named(self.job.request, self.folder):
+        while not self.is_joined():
             if self._step(claimed):
                 continue
             if not wait:
@@ -329,7 +332,7 @@ class _Sharded:
             return claimed.step()
         else:
             with self.claims.taken("join") as free:
-                if free and not is_named(self.job.request, self.folder) and not work.missing():
+                if free and not self.is_joined() and not work.missing():
                     remove_partials(self.folder.output, alone=True)  # left by a process that died here
                     work.reused = len(self.job.plan.timeline.pts) - self.tally[self.job.request.source]
                     self.joined = join(work, self.began)
@@ -338,7 +341,7 @@ class _Sharded:
     def _wait_for_joiner(self) -> None:
         """Wait until the shard that named the output has cleared up, or clear up in its place if it died."""
         with suppress(FileNotFoundError):
-            while named_output(self.job.request, self.folder) is not None:
+            while self.folder.marker(self.job.request.output.first_file) is not None:
                 if self.claims.take("join"):
                     self.folder.remove()
                     return
@@ -349,7 +352,7 @@ class _Sharded:
         own, work = self.tally[self.job.request.source], self.work
         is_planned = work is not None and work.is_planned
         try:
-            marker = done_before(self.job.request)
+            marker = output_marker(self.job.request)
         except OutputExistsError:
             if not is_planned:
                 raise
