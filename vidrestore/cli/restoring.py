@@ -164,7 +164,7 @@ def _list_of(batch: Batch, run: RunOptions, on_event: Listener) -> BatchList | N
 
 
 def _check_report(run: RunOptions) -> None:
-    """Raise OptionError for a report that can't be made, before hours of work."""
+    """Raise OptionError if the report can't be written, before hours of work."""
     if run.report is None:
         return
     if run.preview is not None or "-" in (run.output, *(run.sources or ())):
@@ -202,7 +202,7 @@ def _recorded(batch: Batch, request: Request, run: RunOptions, on_event: Listene
             write_sidecar(place, content)
         lines.append(f"{request.output}: recorded in {place}")
     if page is not None:
-        _report(batch, found, page, content)
+        _report(request, found, page, content)
         lines += [f"{request.output}: shown in {page}"] if isinstance(found, Summary) else []
     for line in lines if not (run.json or run.quiet) else ():
         print_line(line)
@@ -227,18 +227,18 @@ def _page_of(batch: Batch, output: str, place: str) -> str:
     return place
 
 
-def _report(batch: Batch, found: Summary | Estimate, page: str, content: Mapping[str, Any]) -> None:
-    """Write the page about one finished or planned video, with what a sidecar holds."""
+def _report(request: Request, found: Summary | Estimate, page: str, content: Mapping[str, Any]) -> None:
+    """Write the page about one finished or planned video, with the content of its sidecar."""
     from vidrestore.evaluation.report import write_plan_report, write_report
     from vidrestore.jobs.sidecar import sidecar_lines
     from vidrestore.jobs.summary import Summary
 
     proof = sidecar_lines(content)
     if isinstance(found, Summary):
-        write_report(page, found, batch.tasks, batch.options, proof)
+        write_report(page, found, request.tasks, request.options, proof)
     else:
         lines = [*estimate_lines(found), *proof]
-        write_plan_report(page, batch.tasks, found.plan.source.path, found.plan.output, lines)
+        write_plan_report(page, request.tasks, found.plan.source.path, found.plan.output, lines)
 
 
 def _batch(sources: list[str], run: RunOptions, given: list[tuple[str, RestoreOptions]]) -> Batch:

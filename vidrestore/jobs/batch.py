@@ -1,4 +1,4 @@
-"""Several sources, one loaded model."""
+"""Batches: several sources with their outputs, restored by models that are loaded once."""
 
 from __future__ import annotations
 
@@ -134,11 +134,6 @@ class Batch:
     def requests(self) -> list[Request]:
         """Return the requests for all `sources` but those that are refused."""
         return [self.request(each) for each in self.outputs if each not in self._clashing]
-
-    @property
-    def tasks(self) -> str:
-        """The names of all tasks, for messages."""
-        return ", ".join(step.task for step in self.steps)
 
     def loader(self, request: Request, on_event: Listener) -> StepLoader:
         """Return a function that returns the restorer of a step, with an event if it must be loaded first."""

@@ -109,8 +109,8 @@ def join(work: SegmentedWork, began: float) -> Summary:
 def warn_if_stopped(
     job: Job, folder: WorkFolder | None, on_event: Listener, work: SegmentedWork | None = None
 ) -> Iterator[None]:
-    """Warn how much a run leaves that ends early: frames of `work`, finished segments of several processes,
-    or nothing.
+    """Warn how much is finished if the run ends early: frames of `work`, segments of several processes, or
+    nothing.
     """
     try:
         yield

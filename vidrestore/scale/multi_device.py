@@ -86,10 +86,10 @@ class Helpers(Protocol):
         """Let helpers restore the missing segments of a video (`Helper.restore`)."""
 
     def ended(self, seconds: float = 0.0) -> Iterator[Outcome]:
-        """Yield the results of helpers that have ended since, after at most so many seconds."""
+        """Wait for at most so many seconds, and yield the results of helpers that have ended."""
 
     def are_at_work(self) -> bool:
-        """Return True if some have not ended their work."""
+        """Return True if a helper is still at work."""
 
     def stop(self) -> None:
         """End all helpers, at once."""
@@ -141,7 +141,7 @@ def restore_with(helpers: Helpers, work: SegmentedWork) -> None:
 
 
 def _watch(helpers: Helpers, work: SegmentedWork, seconds: float = 0.0) -> None:
-    """Deal with helpers that have ended. Raises VidRestoreError if one failed, or if all have died."""
+    """Count the work of helpers that have ended. Raises VidRestoreError if one failed or all have died."""
     source = work.job.info.path
     for outcome in helpers.ended(seconds):
         if isinstance(outcome, VidRestoreError):

@@ -117,7 +117,7 @@ class ClaimedWork:
         return done
 
     def step(self) -> bool:
-        """Claim a run of the segments that are left, and restore it; False if others have claimed all."""
+        """Claim a run of the segments that are left, and restore it; False if others claimed all."""
         self._watch()
         run = self._claimed(self.work.left())
         if run:
@@ -224,10 +224,9 @@ class ShardRunner(Runner):
         return finished
 
     def _restore(self, batch: Batch, request: Request, on_event: Listener, *, wait: bool) -> Summary | None:
-        """Do what this shard can for one video, and return the summary once its output exists, joined by any
-        shard.
+        """Restore what this shard can of one video, and return the summary once any shard has joined it.
 
-        With `wait` that is when this returns; otherwise None means that others have claimed all that is left.
+        Without `wait`, return None if others have claimed all that is left.
         """
         folder = WorkFolder.of(request)
         load, own = batch.loader(request, on_event), self._tally[request.source]
@@ -292,8 +291,8 @@ class _Sharded:
         return first.exists() and (self.folder.read("job") is None or self.folder.marker(first) is not None)
 
     def run(self, *, wait: bool) -> Summary | None:
-        """Do all that can be done; return None if others have claimed the rest and `wait` is False. A failure
-        because others finished while this one worked is not an error.
+        """Restore all that can be restored; return None if others have claimed the rest and `wait` is False.
+        A failure because others finished while this one worked is not an error.
         """
         try:
             return self._run(wait=wait)
@@ -322,7 +321,7 @@ class _Sharded:
         return self.joined or self.done_by_others()
 
     def _step(self, claimed: ClaimedWork) -> bool:
-        """Do what is to be done next; False if others have claimed all of it."""
+        """Plan, restore or join, whichever comes next; return False if others have claimed all of it."""
         work = claimed.work
         if not work.is_planned and not work.load_plan():
             with self.claims.taken("plan") as free:
