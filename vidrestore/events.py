@@ -82,6 +82,10 @@ class Event:
 Listener = Callable[[Event], None]
 
 
+def ignore_event(event: Event) -> None:
+    """Do nothing: the listener of a call that has none."""
+
+
 @dataclass(frozen=True)
 class Started(Event):
     """Work on `source` has begun."""
@@ -173,13 +177,13 @@ class Finished(Event):
 
     @property
     def before(self) -> bool:
-        """True if the whole video was finished before this run."""
+        """True if the video was finished before this run."""
         return bool(self.details.get("before"))
 
 
 @dataclass(frozen=True)
 class Failed(Event):
-    """The job has stopped; there is no output under the final name."""
+    """The job has failed: no output has the final name."""
 
     name: ClassVar[str] = "error"
     message: str

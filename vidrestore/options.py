@@ -63,7 +63,7 @@ EACH_TASK = SINGLE_FRAMES | ENLARGE
 
 @plain_dataclass(frozen=True)
 class About:
-    """The scope of a field, and the tasks that it is for; none for an option of the whole run.
+    """The scope of a field, and the tasks that it is for; none for an option of the run.
 
     An option alters the restored "pixels"; the "file", as to the frames that are read and how they are
     encoded; the "streams" that are copied beside them; this "call", its names, permissions and messages; the
@@ -197,10 +197,10 @@ class RestoreOptions(Options):
     `deinterlace`: None makes video progressive that is marked as interlaced at its beginning, or looks so,
     True also frames that are marked later; False refuses marked video and warns of what looks interlaced.
     `sigma` and `grain` are standard deviations on the 0-255 scale; `match` False compares the same position
-    in every frame, without following motion; `chroma_strength` None is the same as `strength`. `start` and
+    in every frame and doesn't follow motion; `chroma_strength` None is the same as `strength`. `start` and
     `duration` are in seconds, `start` from the first frame. `model`: None for the task's default. `tile`:
-    None for whole frames if memory allows. `threads`: 0 for all. `work_dir`: None for
-    beside the output.
+    None for entire frames if memory allows. `threads`: 0 for all. `work_dir`: None for
+    the folder of the output.
     """
 
     sigma: Annotated[

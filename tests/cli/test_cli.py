@@ -111,7 +111,7 @@ def test_a_standard_output_that_is_full_is_one_line_and_exit_code_1(unbuffered):
 
 
 @pytest.mark.skipif(os.name == "nt", reason="needs pipes that break")
-def test_a_broken_pipe_is_no_error(monkeypatch):
+def test_a_broken_pipe_is_not_an_error(monkeypatch):
     monkeypatch.delenv("PYTHONUNBUFFERED", raising=False)
     reading, writing = os.pipe()
     os.close(reading)
@@ -131,7 +131,7 @@ def test_weights_list_json_is_one_entry_per_line_as_in_the_manifest(capsys, repo
     assert [entry["name"] for entry in entries] == [entry["name"] for entry in manifest]
 
 
-def test_weights_list_says_what_each_is_for_and_where_it_is(capsys, monkeypatch, tmp_path):
+def test_weights_list_shows_the_task_and_the_place_of_each(capsys, monkeypatch, tmp_path):
     here = Card(
         "dust-denoise",
         "dust",
@@ -266,7 +266,7 @@ def test_a_result_names_the_noise_that_was_measured_in_the_longest_scene(capsys)
         (20.0, "derain changed 20 levels: if that is too much, set a strength below 1"),
     ],
 )
-def test_the_last_line_says_how_much_a_task_on_pictures_changed(mean, words):
+def test_the_last_line_shows_how_much_a_task_on_pictures_changed(mean, words):
     changes = [{"task": "derain", "frames": 2, "unchanged": 0, "mean": mean}]
     done = Finished("a.mp4", output="b.mp4", frames=2, seconds=1.0, details={"changes": changes})
     assert result_of(done) == f"2 frames in 1.0 s, 2.0 fps; {words}"
@@ -400,6 +400,6 @@ def test_times_are_read_as_people_write_them(text, seconds):
 
 
 @pytest.mark.parametrize("text", ["", "soon", "1m30", "-5", "1:2:3:4", "m", "s"])
-def test_what_is_no_time_is_refused(text):
+def test_a_value_that_is_not_a_time_is_refused(text):
     with pytest.raises(ValueError, match="expected a time such as 90, 1m30s"):
         option_values.moment(text)

@@ -92,7 +92,7 @@ def test_double_rate_gives_a_frame_for_each_field_at_its_time(tmp_path):
         assert error(frame, number) < error(frame, number + 1) / 3
 
 
-def test_a_part_at_double_rate_has_the_frames_of_the_whole(tmp_path):
+def test_a_part_at_double_rate_has_the_frames_of_the_full_video(tmp_path):
     source = write(tmp_path / "in.mkv", 1, 1)
     common = ("--double-rate", "--lossless", "-q")
     assert run(source, *common, "-o", tmp_path / "whole.mkv") == 0

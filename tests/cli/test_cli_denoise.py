@@ -48,7 +48,7 @@ def test_the_first_stage_is_shown_before_anything_heavy_is_imported(video, monke
     assert events[0] == Progressed(str(video), 0, stage="load")
 
 
-def test_the_output_is_named_after_the_input_and_the_summary_says_so(video, capsys):
+def test_the_output_is_named_after_the_input_and_in_the_summary(video, capsys):
     assert run(video) == 0
     assert frames_of(video.with_name("video.denoised.mkv")) == 5
     assert "video.denoised.mkv: 5 frames in" in capsys.readouterr().out
@@ -72,7 +72,7 @@ def test_of_several_inputs_one_that_fails_ends_with_3_and_the_others_are_done(vi
     assert run(broken, "-q") == 1
 
 
-def test_a_damaged_source_ends_with_4_and_its_output_is_kept(video, capsys):
+def test_a_damaged_source_ends_with_4_and_its_output_stays(video, capsys):
     write_video(video, 40)
     whole = video.read_bytes()
     video.write_bytes(whole[: len(whole) // 2])
@@ -100,7 +100,7 @@ def test_json_is_one_event_per_line_and_nothing_else(video, capsys):
     assert events[-1]["frames"] == 5 and events[-1]["exit_code"] == 0
 
 
-def test_json_numbers_several_inputs_and_their_progress_ends_at_the_whole(video, capsys):
+def test_json_numbers_several_inputs_and_their_progress_ends_at_the_total(video, capsys):
     write_video(video.with_name("other.mkv"), 3)
     assert run(video, video.with_name("other.mkv"), "--json") == 0
     events = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
@@ -140,7 +140,7 @@ def test_an_input_that_is_left_out_has_no_event(video, capsys):
 
 @pytest.mark.skipif(sys.platform != "linux", reason="other file systems refuse such names")
 @pytest.mark.parametrize("name", ["漢字.mkv", "\udcff.mkv"], ids=["letters", "no letters"])
-def test_a_name_that_the_terminal_has_no_letters_for_is_no_obstacle(video, name, monkeypatch):
+def test_a_name_that_the_terminal_cannot_encode_is_escaped(video, name, monkeypatch):
     output = io.BytesIO()
     monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(output, encoding="ascii", errors="strict"))
     assert run(video.rename(video.with_name(name))) == 0
@@ -225,13 +225,13 @@ def test_a_preview_of_a_short_video_is_the_video(video):
     assert run(video, "--preview", "1:00", "-q", "--skip-existing") == 0
 
 
-def test_a_preview_is_found_in_a_video_whose_sound_goes_on_after_its_picture(tmp_path):
+def test_a_preview_begins_within_the_picture_if_the_sound_lasts_longer(tmp_path):
     write_video(tmp_path / "in.mp4", 25, "libx264", sound=Fraction(8))
     assert run(tmp_path / "in.mp4", "--preview", "0.4", "-q") == 0
     assert frames_of(tmp_path / "in.preview.mp4") == 10
 
 
-def test_a_dry_run_says_what_would_be_done_and_writes_nothing(video, capsys):
+def test_a_dry_run_prints_the_plan_and_writes_nothing(video, capsys):
     assert run(video, "--dry-run", "-q") == 0
     text = capsys.readouterr().out
     assert "5 frames, 1 scene, 1 clip, 0 other streams copied" in text
@@ -263,7 +263,7 @@ def test_a_dry_run_leaves_no_folder_behind_for_its_outputs(video, tmp_path):
     assert (tmp_path / "there/not/yet/video.denoised.mkv").is_file()
 
 
-def test_a_dry_run_says_what_is_done_already(video, capsys):
+def test_a_dry_run_reports_a_finished_video(video, capsys):
     write_video(video.with_name("other.mkv"), 2)
     videos = video, video.with_name("other.mkv"), "-o", f"{video.parent}/out/"
     assert run(*videos) == 0

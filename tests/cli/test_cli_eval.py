@@ -262,6 +262,6 @@ ABLATIONS: dict[str, dict[str, object]] = {
         *(("mb-taylorformer", config, f"mb-taylorformer-b{name}") for name, config in ABLATIONS.items()),
     ],
 )
-def test_a_network_is_the_system_that_its_configuration_says(family, config, system):
+def test_the_configuration_of_a_network_determines_its_system(family, config, system):
     model = Model(build_network(family, config), Card("any", family, config, "any", "0" * 64, 1))
     assert system_of(model) == system

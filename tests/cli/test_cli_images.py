@@ -75,7 +75,7 @@ def test_sizes_that_sr_does_not_make_are_refused(video, capsys, height):
 
 
 @pytest.mark.parametrize("task", ["derain", "sr"])
-def test_without_bundled_weights_the_error_says_how_to_import_some(video, task, capsys, monkeypatch):
+def test_without_bundled_weights_the_error_explains_how_to_import_some(video, task, capsys, monkeypatch):
     monkeypatch.setattr("vidrestore.restorers.task_weights.read_manifest", dict)
     assert run(task, video) == 1
     assert f"no weights for '{task}' are bundled" in (text := printed(capsys))

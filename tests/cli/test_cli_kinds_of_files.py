@@ -29,7 +29,7 @@ def given(shared: Path, tmp_path: Path):
     return copied
 
 
-def test_an_encrypted_video_is_called_so_and_nothing_is_written(given, capsys):
+def test_an_encrypted_video_is_named_as_one_and_nothing_is_written(given, capsys):
     source = given("f_cenc.mp4")
     assert run(source) == 1
     assert "encrypted; decrypt it first" in capsys.readouterr().err
@@ -51,7 +51,7 @@ def test_graphics_are_never_deinterlaced(given, capsys):
     assert frames_of(source.with_name("c18_delays.denoised.mkv")) == 10
 
 
-def test_thumbnails_of_a_network_drive_are_no_videos(tmp_path, capsys):
+def test_thumbnails_of_a_network_drive_are_not_taken_for_videos(tmp_path, capsys):
     write_video(tmp_path / "a.mkv", 2)
     (tmp_path / "@eaDir").mkdir()
     write_video(tmp_path / "@eaDir" / "thumb.mkv", 2)
@@ -244,7 +244,7 @@ def dropped_frames(path: Path) -> Path:
     "made, name, frames",
     [(hidden_frames, "in.nut", 5), (cut_message, "in.mkv", 5), (dropped_frames, "in.avi", 8)],
 )
-def test_what_harms_no_picture_is_no_damage(tmp_path, capsys, made, name, frames):
+def test_errors_that_change_no_picture_are_not_damage(tmp_path, capsys, made, name, frames):
     assert run(made(tmp_path / name), "-o", tmp_path / "out.mkv") == 0
     assert "warning" not in capsys.readouterr().err
     assert frames_of(tmp_path / "out.mkv") == frames

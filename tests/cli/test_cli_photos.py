@@ -62,7 +62,7 @@ def test_a_photo_becomes_one_beside_it_and_is_skipped_the_next_time(tmp_path, ca
     assert "skipped, finished before" in capsys.readouterr().out
 
 
-def test_a_photo_goes_where_the_output_says(tmp_path):
+def test_a_photo_is_written_where_output_names(tmp_path):
     photo = write_photo(tmp_path / "photo.png")
     for output, made in (("clean.tiff", "clean.tiff"), ("out/", "out/photo.denoised.png")):
         assert run(photo, "-o", f"{tmp_path}/{output}", "-q") == 0
@@ -253,7 +253,7 @@ IN_PARTS = [
 
 @pytest.mark.parametrize("order", "<>")
 @pytest.mark.parametrize("suffix", [".jpg", ".png"])
-def test_what_the_camera_wrote_and_the_profile_are_kept(tmp_path, capsys, order, suffix):
+def test_exif_and_colour_profile_are_copied(tmp_path, capsys, order, suffix):
     exif = of_camera(order)
     photo = with_blocks(write_photo(tmp_path / "photo.jpg"), *IN_PARTS, segment(0xFFE1, b"Exif\0\0" + exif))
     made = tmp_path / f"made{suffix}"
@@ -410,7 +410,7 @@ def test_a_photo_of_a_kind_that_is_not_read_names_the_kinds_that_are(tmp_path, c
     assert expected in capsys.readouterr().err
 
 
-def test_heic_beside_other_photos_is_said_in_folders_and_fails_alone_when_it_is_named(tmp_path, capsys):
+def test_heic_beside_other_photos_is_a_warning_in_folders_and_fails_alone_if_named(tmp_path, capsys):
     photo, phone = write_photo(tmp_path / "a.jpg"), tmp_path / "b.HEIC"
     phone.write_bytes(b"ftypheic")
     (tmp_path / "c.heic").write_bytes(b"ftypheic")

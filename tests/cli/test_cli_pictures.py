@@ -226,7 +226,7 @@ def test_pictures_that_others_put_there_after_a_stop_are_replaced_only_to_overwr
     assert run(source, "-o", output, "-y") == 0 and other.read_bytes() != b"precious"
 
 
-def test_older_pictures_stay_until_the_new_ones_are_whole(tmp_path, monkeypatch):
+def test_older_pictures_stay_until_the_new_ones_are_complete(tmp_path, monkeypatch):
     source, output = write_pictures(tmp_path / "frames"), tmp_path / "made"
     assert run(source, "-o", output / "%04d.png") == 0
     before = {path.name: path.read_bytes() for path in output.glob("*.png")}

@@ -136,7 +136,7 @@ def test_the_configuration_that_is_printed_is_read_again(video, tmp_path, capsys
 
 
 @pytest.mark.parametrize("steps", ["3", '"denoise"', '[["denoise"]]', '["denoise", 5]', "nan", "2020-01-01"])
-def test_steps_that_are_no_list_of_names_are_refused_in_a_line(tmp_path, capsys, steps):
+def test_steps_that_are_not_a_list_of_names_are_refused_in_one_line(tmp_path, capsys, steps):
     (tmp_path / "steps.toml").write_text(f"steps = {steps}")
     assert run("run", "a.mp4", "--config", tmp_path / "steps.toml") == 2
     assert 'steps.toml: expected steps = ["denoise", "sr"] and a table for each' in capsys.readouterr().err

@@ -110,7 +110,7 @@ def test_verify_waits_for_no_pipe_and_reads_no_device(tmp_path, capsys):
         assert verify(path) == 1
 
 
-def test_a_sidecar_asked_for_after_the_run_is_of_this_output_and_says_what_it_lacks(video):
+def test_a_sidecar_written_after_the_run_describes_this_output_and_lists_what_it_lacks(video):
     sidecar = video.with_name("in.denoised.mkv.vidrestore.json")
     assert run(video, "--sidecar", "-q") == 0
     first = sidecar.read_bytes()

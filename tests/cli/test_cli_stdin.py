@@ -50,7 +50,7 @@ def test_what_a_killed_run_stored_is_removed_by_the_next(tmp_path, monkeypatch):
     assert not list(tmp_path.iterdir())
 
 
-def test_what_is_no_video_on_stdin_is_refused_by_its_own_name(tmp_path, monkeypatch, capsys):
+def test_stdin_that_is_not_a_video_is_refused_as_a_dash(tmp_path, monkeypatch, capsys):
     give(monkeypatch, b"plain text, and more of it")
     assert run("-", "-o", tmp_path / "out.mkv") == 1
     assert "vidrestore: -: not a video file that can be read" in capsys.readouterr().err

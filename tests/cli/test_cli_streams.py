@@ -83,7 +83,7 @@ def sounds(path: Path) -> list[str]:
         ("in.m2ts", "pcm_bluray", "mono", 96000),
     ],
 )
-def test_sound_that_mkv_cannot_hold_is_encoded_as_flac_sample_for_sample_and_that_is_said(
+def test_sound_that_mkv_cannot_hold_is_encoded_as_flac_sample_for_sample_with_a_note(
     name, codec, layout, rate, tmp_path, capsys
 ):
     source = with_sound(tmp_path / name, codec, layout, rate)
@@ -219,7 +219,7 @@ def test_data_for_machines_that_the_container_cannot_hold_is_left_out_with_a_war
     assert run(source, "-o", tmp_path / "strict.mkv", "--strict", "--drop", "data") == 0
 
 
-def test_sound_of_an_unknown_codec_is_left_out_beside_sound_that_is_kept_and_refused_alone(tmp_path, capsys):
+def test_sound_of_an_unknown_codec_is_left_out_beside_other_sound_and_refused_alone(tmp_path, capsys):
     source = tmp_path / "in.mov"
     rich_video(source, Extras(audio=("aac", "pcm_s16le")))
     content = source.read_bytes()
@@ -232,7 +232,7 @@ def test_sound_of_an_unknown_codec_is_left_out_beside_sound_that_is_kept_and_ref
     assert "can't hold stream 2 (audio: unknown (xpac) ita" in capsys.readouterr().err
 
 
-def test_webvtt_as_mkvmerge_names_it_is_kept(tmp_path, capsys):
+def test_webvtt_as_mkvmerge_names_it_is_copied(tmp_path, capsys):
     source, output = tmp_path / "in.mkv", tmp_path / "out.mkv"
     rich_video(source, Extras(subtitles=("hdmv_text_subtitle",)))
     content = source.read_bytes()

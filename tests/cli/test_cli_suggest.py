@@ -128,7 +128,7 @@ def test_an_interlaced_video_of_a_tapes_size_is_shown_at_its_best(tmp_path, leve
     assert f"vidrestore denoise {tmp_path / 'tape.mkv'} --quality best --preview 5s" in lines
 
 
-def test_a_person_reads_reasons_and_that_nothing_is_to_do(tmp_path, levels, capsys):
+def test_the_text_gives_reasons_and_a_line_if_nothing_is_to_be_tried(tmp_path, levels, capsys):
     rng = np.random.default_rng(1)
     picture = np.kron(rng.integers(0, 255, (90, 160, 3)), np.ones((8, 8, 1))).astype(np.uint8)
     (tmp_path / "sharp.png").write_bytes(png(picture))

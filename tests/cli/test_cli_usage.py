@@ -81,7 +81,7 @@ def test_help_is_a_command_too(capsys, arguments, words):
     assert words in capsys.readouterr().out
 
 
-def test_cuda_without_it_in_pytorch_says_which_this_is_and_where_the_other_is(monkeypatch):
+def test_cuda_on_a_pytorch_without_it_is_an_error_with_its_build_and_the_remedy(monkeypatch):
     monkeypatch.setattr("torch.version.cuda", None)
     monkeypatch.setattr("torch.__version__", "2.13.0+cpu")
     with pytest.raises(OptionError, match=r"this one \(2.13.0\+cpu\) is for CPUs only; https://pytorch.org"):

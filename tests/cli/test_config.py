@@ -64,7 +64,7 @@ def test_the_file_holds_for_commands_that_do_not_restore(file, capsys):
         ("[denoise]\nsigma = 'much'", "got 'much' (see `vidrestore config`)"),
     ],
 )
-def test_a_wrong_file_is_an_error_that_says_where(file, text, message, capsys):
+def test_a_wrong_file_is_an_error_with_its_place(file, text, message, capsys):
     file.write_text(text)
     assert run("denoise", "in.mp4") in (1, 2)
     assert message in capsys.readouterr().err

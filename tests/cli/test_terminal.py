@@ -48,7 +48,7 @@ def test_control_and_direction_characters_are_escaped_and_letters_are_not(line, 
         (6, "a.mp4:\n  warning:\n  set\n  it\n  with\n  --sigma\n  or\n  -o x"),
     ],
 )
-def test_a_terminal_breaks_lines_between_words_and_leaves_names_whole(columns, shown):
+def test_lines_are_wrapped_between_words_and_names_are_not_broken(columns, shown):
     assert fitted("a.mp4: warning: set it with --sigma or -o x", columns) == shown
 
 

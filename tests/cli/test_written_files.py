@@ -76,7 +76,7 @@ def test_two_inputs_of_one_name_have_two_pages(video, tmp_path):
     assert len(list(pages.iterdir())) == 2 == len(list(tmp_path.glob("*/*.vidrestore.json")))
 
 
-def test_an_output_is_no_other_input_of_the_command(video, tmp_path, capsys):
+def test_an_output_must_not_be_another_input_of_the_command(video, tmp_path, capsys):
     (tmp_path / "out").mkdir()
     other = tmp_path / "out" / "in.denoised.mkv"
     other.write_bytes(video.read_bytes())

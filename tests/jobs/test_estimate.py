@@ -14,9 +14,10 @@ from sample_videos import write_video
 from torch import Tensor
 
 from vidrestore.clips import Bounds
+from vidrestore.events import ignore_event
 from vidrestore.jobs import estimate
 from vidrestore.jobs.estimate import Encoding, Trial
-from vidrestore.jobs.request import Request, Step, ignore
+from vidrestore.jobs.request import Request, Step
 from vidrestore.media.source import Source, Target
 from vidrestore.options import RestoreOptions
 from vidrestore.restorers.base import Facts
@@ -51,7 +52,7 @@ def estimated(folder: Path, restorer: Any, **options: Any) -> estimate.Estimate:
     request = Request(
         Source(str(source)), Target(str(folder / "out.mkv")), (Step("denoise", RestoreOptions(**options)),)
     )
-    found = estimate.estimate(request, lambda step: restorer, ignore)
+    found = estimate.estimate(request, lambda step: restorer, ignore_event)
     assert isinstance(found, estimate.Estimate)
     return found
 
@@ -76,7 +77,7 @@ def test_a_trial_restores_as_many_clips_as_are_restored_at_once_or_more_in_no_ti
 
 
 @pytest.mark.parametrize("is_cached, computed", [(False, 6 + 6 + 6 + 8), (True, FRAMES)])
-def test_frames_that_clips_share_take_time_twice_unless_they_are_kept(
+def test_frames_that_clips_share_take_time_twice_unless_they_are_cached(
     tmp_path, monkeypatch, is_cached, computed
 ):
     monkeypatch.setattr(estimate, "LENGTH", 8)

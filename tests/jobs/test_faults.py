@@ -164,7 +164,7 @@ def test_a_run_killed_again_and_again_gets_there(commands, film, undisturbed, tm
 
 @BOTH
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_run_that_was_stopped_goes_on(commands, film, undisturbed, tmp_path, encoder, number):
+def test_a_run_that_was_stopped_resumes(commands, film, undisturbed, tmp_path, encoder, number):
     output = tmp_path / "out.mkv"
     for count in (1, 3):
         command = commands.start("denoise", film, "-o", output, *OPTIONS, *ENCODERS[encoder], slow_clip=0.15)
@@ -209,7 +209,7 @@ def test_a_disk_that_gets_full_leaves_work_to_go_on_with(
 
 
 @BOTH
-def test_a_target_that_cannot_be_written_to_is_said_and_its_work_is_kept(
+def test_a_target_that_cannot_be_written_is_an_error_and_its_segments_stay(
     commands, noise, small_disk, tmp_path, encoder
 ):
     whole, output = plain(commands, noise, tmp_path / "whole.mkv", encoder), small_disk / "out.mkv"
@@ -232,7 +232,7 @@ def test_a_target_that_cannot_be_written_to_is_said_and_its_work_is_kept(
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 @BOTH
 @pytest.mark.parametrize("room", [16, 40, 64, 100])
-def test_too_little_memory_is_said_in_one_line_and_work_goes_on(commands, noise, tmp_path, encoder, room):
+def test_too_little_memory_is_one_line_and_the_next_run_resumes(commands, noise, tmp_path, encoder, room):
     whole, output = plain(commands, noise, tmp_path / "whole.mkv", encoder), tmp_path / "out.mkv"
     command = ("denoise", noise, "-o", output, *OPTIONS, *ENCODERS[encoder])
     code, said = commands.run(*command, memory=room << 20)

@@ -44,7 +44,7 @@ def restore_all(folder: Path, **options: Any) -> list[Any]:
     found: list[Any] = []
     for source in batch.sources:
         try:
-            found.append(batch.restore(source))
+            found.append(batch.restore(batch.request(source)))
         except OutputExistsError as error:
             found.append(str(error))
     return found
@@ -70,7 +70,7 @@ def test_an_output_without_a_true_marker_is_left_alone_only_when_asked_for(films
     assert [summary.skipped for summary in restore_all(films, skip_existing=True)] == [True, True]
 
 
-def test_a_video_that_was_damaged_is_still_said_to_be(films, monkeypatch):
+def test_a_finished_video_still_reports_the_damage_of_its_source(films, monkeypatch):
     data = (films / "a.mkv").read_bytes()
     (films / "a.mkv").write_bytes(data[: len(data) // 2])
     first, again = restore_all(films)[0], restore_all(films)[0]

@@ -33,7 +33,9 @@ def begin(commands: Commands, *arguments: object, **more: Any) -> Command:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_stops_cleanly_and_says_how_to_go_on(commands, film, undisturbed, tmp_path, number):
+def test_a_signal_stops_cleanly_and_the_message_explains_how_to_resume(
+    commands, film, undisturbed, tmp_path, number
+):
     output = tmp_path / "out.mkv"
     command = begin(commands, film, "-o", output, "--lossless", slow_clip=0.1).until(lambda: segments(output))
     command.send(number)
@@ -46,7 +48,7 @@ def test_a_signal_stops_cleanly_and_says_how_to_go_on(commands, film, undisturbe
     assert pictures(output) == pictures(undisturbed)
 
 
-def test_a_run_stopped_early_says_that_nothing_is_kept(commands, film, tmp_path):
+def test_a_run_stopped_before_a_segment_warns_that_nothing_is_saved(commands, film, tmp_path):
     command = begin(commands, film, "-o", tmp_path / "out.mkv", slow_clip=0.3)
     command.until(lambda: "slowly: restore" in command.said)
     command.send(signal.SIGINT)
@@ -64,7 +66,7 @@ def test_a_second_signal_stops_at_once(commands, film, tmp_path):
     assert command.wait(seconds=10) == 130
 
 
-def test_too_little_room_is_said_before_the_work(commands, small_disk, tmp_path):
+def test_too_little_room_is_reported_before_the_work(commands, small_disk, tmp_path):
     source = tmp_path / "film.mkv"
     write_video(source, 300, "libx264", size=(320, 240), options={"preset": "ultrafast"})
     free = os.statvfs(small_disk)

@@ -57,7 +57,7 @@ def test_a_folder_means_videos_of_all_kinds_that_are_read(tmp_path, name):
     assert names(expanded([str(tmp_path)])) == [name]
 
 
-def test_one_of_ours_that_is_named_is_an_input_unless_what_it_was_made_of_is_one_too(folder):
+def test_a_named_output_of_vidrestore_is_an_input_unless_its_source_is_one_too(folder):
     ours, other, origin = f"{folder}/a.denoised.mkv", f"{folder}/b.mp4", f"{folder}/a.mkv"
     assert list(expanded([ours])) == [ours]
     assert list(expanded([ours, other])) == [ours, other]

@@ -74,7 +74,7 @@ def test_clips_are_joined_in_order_whatever_number_is_restored_at_once(tmp_path,
             np.testing.assert_array_equal(after, np.minimum(before + 4 * levels, 1023))
 
 
-def test_any_range_gives_the_frames_of_the_whole_run(tmp_path):
+def test_any_range_gives_the_frames_of_a_complete_run(tmp_path):
     source, output = tmp_path / "in.mkv", tmp_path / "out.mkv"
     write_video(source, 23, "libx264", options={"g": "7", "bf": "2"}, pix_fmt="yuv420p10le")
     restore_with(Fake(), source, output, sigma=5)
@@ -135,7 +135,7 @@ def test_a_clip_beyond_half_precision_is_restored_again_in_fp32_and_counted(tmp_
     assert pictures(tmp_path / "out.mkv") == pictures(tmp_path / "in.mkv")
 
 
-def test_values_that_are_no_numbers_in_fp32_too_are_an_error_and_leave_nothing(tmp_path):
+def test_nan_in_fp32_is_an_error_and_leaves_no_file(tmp_path):
     write_video(tmp_path / "in.mkv", 14)
     before = threading.active_count()
     with pytest.raises(VidRestoreError, match=r"frames \d+ to \d+: fake produced NaN or infinity, in fp32"):
@@ -159,7 +159,7 @@ def test_a_failing_encoder_leaves_nothing_behind_and_no_thread_running(tmp_path,
     assert threading.active_count() == before
 
 
-def test_frames_in_which_nothing_was_found_are_counted_and_said(tmp_path):
+def test_frames_in_which_nothing_was_found_are_counted_in_a_warning(tmp_path):
     source, events = tmp_path / "in.mkv", []
     write_video(source, 5)
     model = write_weights(tmp_path, keeping(), "derain")
@@ -192,7 +192,9 @@ def test_a_batch_loads_its_model_once_and_names_its_outputs(tmp_path, monkeypatc
         "vidrestore.restorers.base.load_restorer", lambda task, options: loaded.append(task) or Fake()
     )
     batch = Batch([str(folder)], f"{tmp_path}/out/", [Step("denoise")])
-    assert [batch.restore(source).frames for source in batch.sources] == [3, 3]
+    assert [batch.restore(batch.request(source)).frames for source in batch.sources] == [3, 3]
+    again = batch.request(batch.sources[0]).with_options(restart=True, overwrite=True)
+    assert batch.restore(again).frames == 3
     assert loaded == ["denoise"]
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["a.denoised.mkv", "b.denoised.mkv"]
 

@@ -25,11 +25,11 @@ from written_videos import packets, pictures
 
 import vidrestore
 from vidrestore.errors import Cancelled, MediaError, PlanError
-from vidrestore.events import Event, Planned, Warned
+from vidrestore.events import Event, Planned, Warned, ignore_event
 from vidrestore.files.atomic import Partial
 from vidrestore.jobs import segmented
 from vidrestore.jobs.check import open_job
-from vidrestore.jobs.request import Request, Step, ignore
+from vidrestore.jobs.request import Request, Step
 from vidrestore.jobs.resume import VERSION, DifferentJobError, WorkFolder
 from vidrestore.jobs.run import restore_request
 from vidrestore.jobs.segmented import Segment, SegmentedWork, consecutive, segments_of
@@ -60,7 +60,7 @@ def restore(
     shows.
     """
     request = request_of(source, output, **options)
-    return restore_request(request, lambda _: Fake(), ignore if told is None else told.append)
+    return restore_request(request, lambda _: Fake(), ignore_event if told is None else told.append)
 
 
 def request_of(source: Path, output: Path, **options: Any) -> Request:
@@ -232,7 +232,7 @@ def test_pieces_of_a_video_are_restored_the_same_when_stopped(tmp_path):
     assert (tmp_path / "out.mkv").read_bytes() == (tmp_path / "whole.mkv").read_bytes()
 
 
-def test_a_damaged_video_is_restored_the_same_when_stopped_and_says_so(tmp_path, source):
+def test_a_damaged_video_has_the_same_frames_and_warning_after_a_stop(tmp_path, source):
     data = source.read_bytes()
     source.write_bytes(data[: len(data) * 4 // 5])
     whole = restore(source, tmp_path / "whole.mkv")
@@ -338,7 +338,7 @@ def test_work_folders_have_names_that_file_systems_take():
     ],
     ids=lambda value: next(iter(value)) if isinstance(value, dict) else None,
 )
-def test_another_job_in_the_same_place_is_refused_and_says_what_differs(tmp_path, source, changes, message):
+def test_another_job_in_the_same_folder_is_refused_with_the_differences(tmp_path, source, changes, message):
     folder = stop_run(source, tmp_path / "out.mkv", 2)
     before = names(folder)
     with pytest.raises(DifferentJobError, match=f"{message}.*`restart`"):
@@ -347,7 +347,7 @@ def test_another_job_in_the_same_place_is_refused_and_says_what_differs(tmp_path
     assert restore(source, tmp_path / "out.mkv", **changes, restart=True).reused == 0
 
 
-def test_an_unfinished_job_that_differs_is_discarded_to_overwrite_and_said_so(tmp_path, source):
+def test_overwrite_discards_an_unfinished_job_that_differs_with_a_warning(tmp_path, source):
     stop_run(source, tmp_path / "out.mkv", 2)
     events: list[Event] = []
     summary = restore(source, tmp_path / "out.mkv", events, sigma=6, overwrite=True)
@@ -356,7 +356,7 @@ def test_an_unfinished_job_that_differs_is_discarded_to_overwrite_and_said_so(tm
     assert "sigma was 5, now 6; it was discarded" in warning
 
 
-def test_frames_are_kept_if_other_streams_are_to_be_copied(tmp_path, source):
+def test_frames_are_reused_if_other_streams_are_to_be_copied(tmp_path, source):
     without = frozenset({"audio"})
     for drop in (frozenset[str](), without):  # both, so that it can be changed twice
         stop_run(source, tmp_path / "out.mkv", 1, drop=drop)
@@ -498,14 +498,14 @@ def test_runs_restored_by_themselves_in_any_order_give_the_same_video(tmp_path, 
     folder = WorkFolder(str(tmp_path / "out.mkv"))
     with folder.locked(shared=True):
         with open_job(request, lambda _: Fake()) as job:
-            first = SegmentedWork.begin(job, folder, ignore)
+            first = SegmentedWork.begin(job, folder, ignore_event)
             first.plan()
             segments = first.missing()
         for segment in reversed(segments):
             with open_job(request, lambda _: Fake()) as job:
-                SegmentedWork.begin(job, folder, ignore).restore([segment])
+                SegmentedWork.begin(job, folder, ignore_event).restore([segment])
         with open_job(request, lambda _: Fake()) as job:
-            last = SegmentedWork.begin(job, folder, ignore)
+            last = SegmentedWork.begin(job, folder, ignore_event)
             assert last.missing() == [] and len(segments) > 3
             last.join()
     assert (tmp_path / "out.mkv").read_bytes() == (tmp_path / "whole.mkv").read_bytes()

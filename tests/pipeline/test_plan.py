@@ -40,7 +40,7 @@ def cuts_of(lengths: list[int]) -> list[int]:
 
 
 @pytest.mark.parametrize("lengths", SCENES.values(), ids=SCENES)
-def test_clips_of_a_stream_are_those_of_the_whole_video(lengths):
+def test_clips_of_a_stream_are_those_of_the_video_at_once(lengths):
     frames = scene_frames(lengths)
     timeline = planned(frames)
     assert timeline.cuts == cuts_of(lengths)
@@ -127,7 +127,7 @@ def test_scenes_carry_the_noise_of_their_last_clip():
     ]
 
 
-def test_a_range_of_clips_gets_the_same_frames_as_in_the_whole_run():
+def test_a_range_of_clips_gets_the_same_frames_as_in_a_complete_run():
     frames = scene_frames([9, 30])
     plan = plan_of(planned(frames))
     first = plan.timeline.clips[2].first
@@ -144,7 +144,7 @@ def test_a_range_from_a_source_that_has_changed_is_refused():
 
 
 @pytest.mark.parametrize("factor, decided", [(1, False), (50, True)])
-def test_the_larger_of_the_noise_and_what_a_coder_took_is_removed_and_both_are_said(factor, decided):
+def test_the_larger_of_noise_and_coding_loss_is_removed_and_both_are_reported(factor, decided):
     frames = scene_frames([12], noise=3)
     plain = planned(frames, sigma=None).scenes[0]
     for index, frame in enumerate(frames):

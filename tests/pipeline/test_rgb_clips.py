@@ -21,9 +21,11 @@ import vidrestore
 from vidrestore.clips import Bounds
 from vidrestore.colour import grey_to_planes, planes_to_grey, rgb_to_yuv, yuv_to_rgb
 from vidrestore.errors import VidRestoreError
+from vidrestore.events import ignore_event
 from vidrestore.frames import PixelFormat, VideoInfo
-from vidrestore.jobs.batch import Batch
-from vidrestore.jobs.request import Request, Step
+from vidrestore.jobs.estimate import Estimate, estimate
+from vidrestore.jobs.preview import preview
+from vidrestore.jobs.request import Request, Step, load_step
 from vidrestore.jobs.run import restore_request
 from vidrestore.media.reader import VideoReader
 from vidrestore.media.source import Source, Target
@@ -320,8 +322,8 @@ def test_a_preview_shows_both_halves_by_one_matrix_and_tags_it(tmp_path, weights
     # BT.601, as 192 lines without a tag are; 768 lines would be BT.709
     flat_video(tmp_path / "in.mkv", (81, 90, 240), (64, 192))
     options = RestoreOptions(model=weights["doubling"], device="cpu", encoder=LOSSLESS, threads=1)
-    batch = Batch([str(tmp_path / "in.mkv")], None, [Step("sr", options)], suffix="preview")
-    batch.preview(str(tmp_path / "in.mkv"), Fraction(1))
+    source, output = Source(str(tmp_path / "in.mkv")), Target(str(tmp_path / "in.preview.mkv"))
+    preview(Request(source, output, (Step("sr", options),)), Fraction(1), load_step, ignore_event)
     video, _, planes = read(tmp_path / "in.preview.mkv")
     assert (video.width, video.height, video.colour.matrix) == (2 * 4 * 64, 4 * 192, 1)
     for plane, wanted in zip(planes[0], (63, 102, 240), strict=True):  # of the same red by BT.709
@@ -331,9 +333,7 @@ def test_a_preview_shows_both_halves_by_one_matrix_and_tags_it(tmp_path, weights
 
 def test_a_dry_run_tries_the_encoder_at_the_size_of_the_output(tmp_path, weights):
     write_video(tmp_path / "in.mkv", 5, size=(36, 28))
-    batch = Batch(
-        [str(tmp_path / "in.mkv")],
-        None,
-        [Step("sr", RestoreOptions(model=weights["doubling"], device="cpu", threads=1))],
-    )
-    assert batch.estimate(str(tmp_path / "in.mkv")).size > 5 * 16 * 36 * 28 / 8
+    options = RestoreOptions(model=weights["doubling"], device="cpu", threads=1)
+    source, output = Source(str(tmp_path / "in.mkv")), Target(str(tmp_path / "out.mkv"))
+    found = estimate(Request(source, output, (Step("sr", options),)), load_step, ignore_event)
+    assert isinstance(found, Estimate) and found.size > 5 * 16 * 36 * 28 / 8

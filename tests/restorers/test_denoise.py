@@ -217,9 +217,9 @@ def test_half_precision_of_the_network_stays_near_full_precision(weights, monkey
 
 @pytest.mark.parametrize(("sigma", "taken"), [(0.3, "0.3 is taken for 1"), (200.0, "200 is taken for 75")])
 def test_noise_beyond_what_the_weights_were_trained_for_is_warned_of(sigma, taken):
-    (doubt,) = restorer_by(sigma=sigma).facts.doubts
-    assert doubt == f"dust-denoise was trained for sigma 1 to 75; sigma {taken}"
-    assert not any(restorer_by(sigma=usual).facts.doubts for usual in (0.0, 1.0, 20.0, 75.0))
+    (warning,) = restorer_by(sigma=sigma).facts.warnings
+    assert warning == f"dust-denoise was trained for sigma 1 to 75; sigma {taken}"
+    assert not any(restorer_by(sigma=usual).facts.warnings for usual in (0.0, 1.0, 20.0, 75.0))
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 from vidrestore.cli.app import app
 from vidrestore.errors import MediaError, OptionError
-from vidrestore.events import Event, Finished, Progressed, Warned
+from vidrestore.events import Event, Finished, Progressed, Warned, ignore_event
 from vidrestore.jobs.batch import Batch
 from vidrestore.jobs.request import Request, Step
 from vidrestore.options import EncoderOptions, RestoreOptions
@@ -32,7 +32,8 @@ FRAMES = 300
 @pytest.fixture(scope="module")
 def whole(film: Path) -> bytes:
     output = film.with_name("whole.mkv")
-    Batch([str(film)], str(output), [Step(IDENTITY, OPTIONS)]).restore(str(film))
+    batch = Batch([str(film)], str(output), [Step(IDENTITY, OPTIONS)])
+    batch.restore(batch.request(str(film)))
     return output.read_bytes()
 
 
@@ -77,9 +78,9 @@ def restore(film: Path, output: Path, helpers: Any, told: list[Event] | None = N
         [str(film)],
         str(output),
         [Step(IDENTITY, replace(OPTIONS, **options))],
-        way=multi_device.WithHelpers(helpers),
+        runner=multi_device.HelperRunner(helpers),
     )
-    return batch.restore(str(film), (lambda event: None) if told is None else told.append)
+    return batch.restore(batch.request(str(film)), ignore_event if told is None else told.append)
 
 
 def warnings(told: list[Event]) -> list[str]:
@@ -101,7 +102,7 @@ def test_several_processes_make_the_file_of_one(film, whole, two, tmp_path, monk
 
 
 @pytest.mark.parametrize("options", [{"restart": True}, {"overwrite": True}], ids=str)
-def test_work_that_begins_again_does_so_once_and_not_in_each_process(film, whole, two, tmp_path, options):
+def test_a_restart_happens_once_and_not_in_each_process(film, whole, two, tmp_path, options):
     (tmp_path / "out.mkv").write_bytes(b"old") if "overwrite" in options else None
     assert restore(film, tmp_path / "out.mkv", two, **options).frames == FRAMES
     assert (tmp_path / "out.mkv").read_bytes() == whole
@@ -118,7 +119,7 @@ def test_the_segments_of_a_killed_process_are_done_by_this_one(film, whole, tmp_
 
 
 @pytest.mark.skipif(os.name == "nt", reason="needs signals")
-def test_where_every_process_is_killed_the_run_fails_and_says_so(film, tmp_path):
+def test_a_run_whose_processes_were_all_killed_fails_with_an_error(film, tmp_path):
     died = r"all processes died, the last one \(process \d+ on cpu, killed by signal 9\); is there enough"
     with pytest.raises(HelperError, match=died):
         restore(film, tmp_path / "out.mkv", Two(deaths=1))
@@ -160,7 +161,7 @@ def test_an_error_of_a_helper_is_that_of_the_video(film, tmp_path):
     assert helpers.stopped
 
 
-def test_a_helper_whose_machine_is_gone_is_not_waited_for(film, whole, tmp_path, monkeypatch):
+def test_the_run_does_not_wait_for_a_helper_whose_machine_is_gone(film, whole, tmp_path, monkeypatch):
     class Lost(Threads):
         def ended(self, seconds: float = 0.0) -> Iterator[Outcome]:
             return iter(())

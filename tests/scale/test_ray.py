@@ -28,7 +28,7 @@ from vidrestore.jobs.request import Request, Step
 from vidrestore.jobs.resume import WorkFolder
 from vidrestore.media.source import Source, Target
 from vidrestore.options import EncoderOptions, RestoreOptions
-from vidrestore.scale.multi_device import Helper, WithHelpers
+from vidrestore.scale.multi_device import Helper, HelperRunner
 from vidrestore.scale.ray_actors import RayActors, listen_on_loopback
 from vidrestore.scale.shards import Shard
 
@@ -39,7 +39,7 @@ OPTIONS = RestoreOptions(encoder=SLOW, device="cpu", threads=1)
 FRAMES = 240
 
 
-def test_without_ray_the_command_says_how_to_get_it(tmp_path, monkeypatch):
+def test_without_ray_the_error_explains_how_to_install_it(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
     found = CliRunner().invoke(app, ["denoise", str(tmp_path / "film.mkv"), "--engine", "ray"])
     assert found.exit_code == 2 and 'not installed; pip install "vidrestore[ray]"' in found.stderr
@@ -70,7 +70,8 @@ def film(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def whole(film: Path) -> bytes:
     output = film.with_name("whole.mkv")
-    Batch([str(film)], str(output), [Step(IDENTITY, OPTIONS)]).restore(str(film))
+    batch = Batch([str(film)], str(output), [Step(IDENTITY, OPTIONS)])
+    batch.restore(batch.request(str(film)))
     return output.read_bytes()
 
 
@@ -90,8 +91,8 @@ def actors() -> Iterator[RayActors]:
 
 def restore(film: Path, output: Path, helpers: Any) -> tuple[Any, list[Event]]:
     told: list[Event] = []
-    batch = Batch([str(film)], str(output), [Step(IDENTITY, OPTIONS)], way=WithHelpers(helpers))
-    return batch.restore(str(film), told.append), told
+    batch = Batch([str(film)], str(output), [Step(IDENTITY, OPTIONS)], runner=HelperRunner(helpers))
+    return batch.restore(batch.request(str(film)), told.append), told
 
 
 @pytest.mark.faults
@@ -171,7 +172,7 @@ def test_only_a_cluster_at_an_address_may_be_reached_by_others(address, alone, m
 
 
 @pytest.mark.parametrize("address", ["localhost:1", "ray://localhost:1"])
-def test_no_cluster_at_an_address_is_said(address, monkeypatch):
+def test_an_address_without_a_cluster_is_an_error(address, monkeypatch):
     monkeypatch.setitem(
         sys.modules,
         "ray",

@@ -22,12 +22,13 @@ from vidrestore.jobs.batch import Batch
 from vidrestore.jobs.request import Step
 from vidrestore.jobs.resume import WorkFolder
 from vidrestore.jobs.segmented import Segment, SegmentedWork
+from vidrestore.jobs.summary import Summary
 from vidrestore.media.reader import VideoReader
 from vidrestore.media.source import Target
 from vidrestore.options import RestoreOptions
 from vidrestore.scale import shards as shards_module
-from vidrestore.scale.multi_device import DeviceProcesses, WithHelpers
-from vidrestore.scale.shards import AsShard, Shard
+from vidrestore.scale.multi_device import DeviceProcesses, HelperRunner
+from vidrestore.scale.shards import Shard, ShardRunner
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="needs signals")
 
@@ -58,8 +59,12 @@ def shards(
 
 
 def as_shard(film: Path, output: Path, **options: Any) -> Batch:
-    way = AsShard(Shard(1, 2))
-    return Batch([str(film)], str(output), [Step("<identity>", RestoreOptions(**options))], way=way)
+    runner = ShardRunner(Shard(1, 2))
+    return Batch([str(film)], str(output), [Step("<identity>", RestoreOptions(**options))], runner=runner)
+
+
+def restored(batch: Batch, film: Path) -> Summary:
+    return batch.restore(batch.request(str(film)))
 
 
 def is_alone(output: Path, whole: bytes) -> bool:
@@ -82,7 +87,7 @@ def test_shards_make_the_file_of_one_process_and_no_frame_twice(commands, film, 
     assert sum(own) == FRAMES and min(own) > 0
 
 
-def test_a_single_shard_does_it_all_and_late_ones_find_it_done(commands, film, whole, tmp_path):
+def test_a_single_shard_restores_everything_and_late_shards_find_it_finished(commands, film, whole, tmp_path):
     (alone,) = shards(commands, film, tmp_path / "out.mkv", 1)
     assert ended(alone) and alone.own_frames == FRAMES and (tmp_path / "out.mkv").read_bytes() == whole
     for command in shards(commands, film, tmp_path / "out.mkv", 2):
@@ -104,7 +109,7 @@ def test_the_segments_of_a_killed_shard_are_done_by_another(commands, film, whol
     assert ended(second) and is_alone(output, whole)
 
 
-def test_where_the_one_that_joins_is_killed_another_joins(commands, film, whole, tmp_path):
+def test_another_shard_joins_if_the_one_that_joins_is_killed(commands, film, whole, tmp_path):
     output = tmp_path / "out.mkv"
     started = shards(commands, film, output, 2, slow_join=0.003)
     wait_for(lambda: any(JOINS in command.said for command in started))
@@ -135,22 +140,22 @@ def test_a_shard_that_is_stopped_leaves_its_work_to_the_others_at_once(
     assert ended(second) and pictures(output) == pictures(film.with_name("whole.mkv"))
 
 
-def test_a_video_without_frames_is_said_to_be_one(tmp_path, film, monkeypatch):
+def test_a_video_without_frames_is_an_error(tmp_path, film, monkeypatch):
     monkeypatch.setattr(VideoReader, "frames", lambda self, *span: (frame for frame in ()))
     batch = as_shard(film, tmp_path / "out.mkv")
     with pytest.raises(MediaError, match="no frame was written"):
-        batch.restore(str(film))
+        restored(batch, film)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_what_exists_is_skipped_where_asked_for(tmp_path, film):
+def test_skip_existing_skips_an_existing_output(tmp_path, film):
     (tmp_path / "out.mkv").write_bytes(b"precious")
-    assert as_shard(film, tmp_path / "out.mkv", skip_existing=True).restore(str(film)).skipped
+    assert restored(as_shard(film, tmp_path / "out.mkv", skip_existing=True), film).skipped
     with pytest.raises(OutputExistsError, match="already exists; add `overwrite`"):
-        as_shard(film, tmp_path / "out.mkv").restore(str(film))
+        restored(as_shard(film, tmp_path / "out.mkv"), film)
 
 
-def test_one_that_slept_while_it_joined_does_no_harm(commands, film, whole, tmp_path):
+def test_a_shard_that_slept_while_it_joined_leaves_the_output_as_it_is(commands, film, whole, tmp_path):
     output = tmp_path / "out.mkv"
     options = ("denoise", film, "-o", output, *OPTIONS)
     first = commands.start(*options, "--shard", "1/2", slow_join=0.005, machine="machine 1", lease=0.5)
@@ -161,7 +166,7 @@ def test_one_that_slept_while_it_joined_does_no_harm(commands, film, whole, tmp_
     assert ended(first) and is_alone(output, whole)
 
 
-def test_a_single_process_goes_on_where_all_shards_died(commands, film, whole, tmp_path):
+def test_a_single_process_resumes_where_all_shards_died(commands, film, whole, tmp_path):
     output = tmp_path / "out.mkv"
     started = shards(commands, film, output, 2, slow_clip=0.05)
     started[0].until(lambda: len(segments(output)) >= 4)
@@ -172,7 +177,7 @@ def test_a_single_process_goes_on_where_all_shards_died(commands, film, whole, t
     assert is_alone(output, whole)
 
 
-def test_shards_and_a_single_process_keep_out_of_each_others_way(commands, film, tmp_path):
+def test_a_single_process_and_shards_refuse_to_work_at_once(commands, film, tmp_path):
     output = tmp_path / "out.mkv"
     options, shard = ("denoise", film, "-o", output, *OPTIONS), ("--shard", "1/2")
     for first, late, claim in (((), shard, "alone*.claim"), (shard, (), "0*.claim")):
@@ -199,25 +204,27 @@ def test_shards_share_a_folder_of_videos(commands, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "way", [AsShard(Shard(1, 2)), WithHelpers(DeviceProcesses(["cpu", "cpu"]))], ids=["shard", "devices"]
+    "runner",
+    [ShardRunner(Shard(1, 2)), HelperRunner(DeviceProcesses(["cpu", "cpu"]))],
+    ids=["shard", "devices"],
 )
-def test_of_a_folder_with_a_name_clash_that_pair_alone_fails(tmp_path, way):
+def test_of_a_folder_with_a_name_clash_only_that_pair_fails(tmp_path, runner):
     sources = [tmp_path / name for name in ("one/a.mkv", "two/a.mkv", "b.mkv")]
     for source in sources:
         source.parent.mkdir(exist_ok=True)
         write_video(source, 3)
-    batch = Batch(list(map(str, sources)), f"{tmp_path}/out/", [Step("<identity>")], way=way)
+    batch = Batch(list(map(str, sources)), f"{tmp_path}/out/", [Step("<identity>")], runner=runner)
     for source in sources[:2]:
         with pytest.raises(OptionError, match=r"a\.mkv would become .*, too; restore them one at a time"):
-            batch.restore(str(source))
-    if isinstance(way, AsShard):  # processes of their own don't know this task
-        assert batch.restore(str(sources[2])).frames == 3
+            restored(batch, source)
+    if isinstance(runner, ShardRunner):  # processes of their own don't know this task
+        assert restored(batch, sources[2]).frames == 3
 
 
 def test_frames_of_an_earlier_look_at_a_video_stay_a_shards_own(film, tmp_path):
     batch = as_shard(film, tmp_path / "out.mkv")
-    assert batch.restore(str(film)).reused == 0
-    found = batch.restore(str(film))  # as where another shard joins what this one has restored
+    assert restored(batch, film).reused == 0
+    found = restored(batch, film)  # as where another shard joins what this one has restored
     assert (found.reused, found.before) == (0, False)
 
 
@@ -233,7 +240,7 @@ def test_what_shards_cannot_do_is_refused(commands, film, tmp_path, arguments, m
     assert code == 2 and message in " ".join(said.replace("│", " ").split())
 
 
-def test_what_is_no_video_leaves_nothing_behind(commands, tmp_path):
+def test_a_source_that_is_not_a_video_leaves_no_file(commands, tmp_path):
     (tmp_path / "film.mkv").write_bytes(b"no film")
     assert commands.run("denoise", tmp_path / "film.mkv", "--shard", "1/2")[0] == 1
     assert [path.name for path in tmp_path.iterdir()] == ["film.mkv"]
@@ -244,12 +251,12 @@ def test_a_video_that_gets_its_name_while_a_shard_begins_is_done(film, tmp_path,
 
     def named_just_now(*files: Any, **options: Any) -> None:
         monkeypatch.setattr(Target, "check", check)
-        Batch([str(film)], str(output), [Step("<identity>")]).restore(str(film))
+        restored(Batch([str(film)], str(output), [Step("<identity>")]), film)
         check(*files, **options)
 
     check = Target.check
     monkeypatch.setattr(Target, "check", named_just_now)
-    assert as_shard(film, output).restore(str(film)).before
+    assert restored(as_shard(film, output), film).before
 
 
 def test_the_folder_of_a_machine_that_died_before_it_cleared_up_goes_when_its_lease_is_over(
@@ -270,7 +277,7 @@ def test_the_folder_of_a_machine_that_died_before_it_cleared_up_goes_when_its_le
         (work / "alone.0.claim").write_text(dead)
 
     monkeypatch.setattr(shards_module, "join", named_and_died)
-    assert as_shard(film, output).restore(str(film)).frames == FRAMES
+    assert restored(as_shard(film, output), film).frames == FRAMES
     assert [path.name for path in tmp_path.iterdir()] == ["out.mkv"]
 
 

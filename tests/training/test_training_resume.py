@@ -16,7 +16,7 @@ from pair_runs import pair_run
 from training_runs import RecordedEvents, equal, tensors, tiny_run
 
 from vidrestore.errors import CheckpointError, ConfigError, MediaError, OutputExistsError, VidRestoreError
-from vidrestore.files.stopping import interrupts_held
+from vidrestore.files.stopping import delayed_signals
 from vidrestore.training import loop
 from vidrestore.training.loop import Run, train
 from vidrestore.training.training_events import Began, Interrupted, Stepped
@@ -100,7 +100,7 @@ def test_interrupts_are_delayed_to_the_end_of_a_block(number):
     done = []
     usual = signal.signal(number, signal.default_int_handler)
     try:
-        with pytest.raises(KeyboardInterrupt), interrupts_held():
+        with pytest.raises(KeyboardInterrupt), delayed_signals():
             signal.raise_signal(number)
             done.append("the block")
     finally:
@@ -108,7 +108,7 @@ def test_interrupts_are_delayed_to_the_end_of_a_block(number):
     assert done == ["the block"]
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
-        with interrupts_held():
+        with delayed_signals():
             signal.raise_signal(signal.SIGINT)  # ignored before, ignored after
     finally:
         signal.signal(signal.SIGINT, before)

@@ -28,7 +28,7 @@ from vidrestore.cli.inspect_commands import devices, inspect, suggest, verify
 from vidrestore.cli.restoring import HELP, RESTORE_COMMANDS
 from vidrestore.cli.run_command import run
 from vidrestore.cli.sense_commands import recover, sense
-from vidrestore.cli.terminal import as_options, say, show
+from vidrestore.cli.terminal import as_options, print_line, show
 from vidrestore.cli.train_commands import train
 from vidrestore.errors import VidRestoreError
 from vidrestore.options import RestoreOptions, declared
@@ -120,10 +120,10 @@ def main(arguments: list[str] | None = None) -> None:
         sys.exit(code if isinstance(code, int) else 0)
     except typer.TyperException as error:
         if line := usage_line(error):
-            say(f"vidrestore: {line}", sys.stderr)
+            print_line(f"vidrestore: {line}", sys.stderr)
         sys.exit(error.exit_code)
     except VidRestoreError as error:
-        say(f"vidrestore: {as_options(str(error))}", sys.stderr)
+        print_line(f"vidrestore: {as_options(str(error))}", sys.stderr)
         sys.exit(error.exit_code)
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)
@@ -132,7 +132,7 @@ def main(arguments: list[str] | None = None) -> None:
             _report_full(error)
         if not isinstance(error, MemoryError) and not any(words in str(error) for words in _NO_MEMORY):
             raise
-        say(f"vidrestore: {MEMORY_ADVICE}", sys.stderr)
+        print_line(f"vidrestore: {MEMORY_ADVICE}", sys.stderr)
         sys.exit(1)
     finally:
         _flush_stdout()  # reports an error of stdout in place of the one that it caused
@@ -172,7 +172,7 @@ def _is_of_stdout(error: OSError) -> bool:
 
 def _report_full(error: OSError) -> NoReturn:
     sys.stdout = Path(os.devnull).open("w")  # noqa: SIM115   # nothing is to be flushed again
-    say(
+    print_line(
         f"vidrestore: standard output can't be written ({error.strerror}); make room, or send it elsewhere",
         sys.stderr,
     )

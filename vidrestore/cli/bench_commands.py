@@ -11,7 +11,7 @@ import typer
 
 from vidrestore import option_values
 from vidrestore.cli.command_options import with_options
-from vidrestore.cli.terminal import say, show, show_json
+from vidrestore.cli.terminal import print_line, show, show_json
 from vidrestore.event_log import counted_words
 from vidrestore.options import EncoderOptions, RestoreOptions
 from vidrestore.restorers.base import TASKS
@@ -86,7 +86,7 @@ def bench(
         encoder=EncoderOptions(lossless=lossless),
     )
     if not json:
-        say("measuring the machine, each stage alone and the whole: about a minute", sys.stderr)
+        print_line("measuring the machine, each stage alone and the whole: about a minute", sys.stderr)
     found = bench(source, task=task, options=chosen, size=size, frames=frames)
     if json:
         show_json(found.to_dict())

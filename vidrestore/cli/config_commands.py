@@ -19,7 +19,7 @@ import typer
 from typer.core import TyperGroup
 
 from vidrestore.checking import parse_toml
-from vidrestore.cli.terminal import say, show
+from vidrestore.cli.terminal import print_line, show
 from vidrestore.errors import OptionError
 from vidrestore.files.regular import LARGEST_TOML, read_limited
 from vidrestore.files.user_folders import user_folder
@@ -52,7 +52,7 @@ def _warn_of_variables(known: set[str]) -> None:
         if name.startswith("VIDRESTORE_") and name not in known:
             close = get_close_matches(name, known, 1)
             meant = f"; did you mean {close[0]}" if close else "; see `vidrestore config --help`"
-            say(f"vidrestore: warning: the variable {name} sets no option{meant}", sys.stderr)
+            print_line(f"vidrestore: warning: the variable {name} sets no option{meant}", sys.stderr)
 
 
 def read_toml(path: Path, place: str) -> dict[str, Any]:

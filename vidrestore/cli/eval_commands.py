@@ -13,7 +13,7 @@ import typer
 from vidrestore.cli.command_options import Device, Threads
 from vidrestore.cli.inputs import stops_cleanly
 from vidrestore.cli.progress import PLAIN_INTERVAL
-from vidrestore.cli.terminal import escaped, say, say_over, show, show_columns
+from vidrestore.cli.terminal import escaped, print_line, print_over, show, show_columns
 from vidrestore.errors import MediaError, VidRestoreError
 
 if TYPE_CHECKING:
@@ -118,17 +118,17 @@ class ProgressLine:
 
     def __call__(self, line: str) -> None:
         if sys.stderr.isatty():
-            say_over(line)
+            print_over(line)
             return
         stage, now = line.partition(":")[0], time.monotonic()
         if stage != self.stage or now - self.last >= PLAIN_INTERVAL:
-            say(line, sys.stderr)
+            print_line(line, sys.stderr)
             self.stage, self.last = stage, now
 
     def done(self) -> None:
         """Clear the line on a terminal."""
         if sys.stderr.isatty():
-            say_over("")
+            print_over("")
 
 
 def _check_place(path: Path, kind: str, read: Iterable[str | Path]) -> None:

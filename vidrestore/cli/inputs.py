@@ -18,7 +18,7 @@ from dataclasses import replace
 from types import FrameType
 from typing import Any
 
-from vidrestore.cli.terminal import say
+from vidrestore.cli.terminal import print_line
 from vidrestore.errors import VidRestoreError
 from vidrestore.events import DAMAGED_SOURCE, Event, Failed, Listener, Progressed
 
@@ -92,7 +92,7 @@ def run_each(sources: Sequence[str], work: Callable[[str], int], on_event: Liste
     for listed, state in (failed, "failed"), (damaged, "are damaged" if len(damaged) > 1 else "is damaged"):
         if listed and len(sources) > 1:
             names = ", ".join(listed)
-            say(f"vidrestore: {len(listed)} of {len(sources)} inputs {state}: {names}", sys.stderr)
+            print_line(f"vidrestore: {len(listed)} of {len(sources)} inputs {state}: {names}", sys.stderr)
     if failed and len(sources) > 1:
         return FAILED if len(failed) == len(sources) else SOME_FAILED
     return max(codes, default=0)

@@ -9,8 +9,8 @@ import typer
 
 from vidrestore.cli.command_options import Json, Quiet
 from vidrestore.cli.progress import listening
-from vidrestore.cli.terminal import say, show, show_json
-from vidrestore.events import DAMAGED_SOURCE
+from vidrestore.cli.terminal import print_line, show, show_json
+from vidrestore.events import DAMAGED_SOURCE, ignore_event
 
 if TYPE_CHECKING:
     from vidrestore.frames import ColourTags, VideoInfo
@@ -49,7 +49,7 @@ def inspect(
     from vidrestore.jobs.inspection import inspect
 
     with listening(json, quiet) as on_event:
-        found = inspect(source, on_event if not json else lambda event: None)
+        found = inspect(source, ignore_event if json else on_event)
     if json:
         show_json(found.to_dict())
     else:
@@ -83,7 +83,7 @@ def suggest(
         check_sheet(sheet, source)
     options = RestoreOptions(device=device)
     with listening(json, quiet) as on_event:
-        found, places = suggest(source, options, on_event if not json else lambda event: None)
+        found, places = suggest(source, options, ignore_event if json else on_event)
         if sheet is not None:
             names = write_sheet(sheet, found, places, options)
     if json:
@@ -91,7 +91,7 @@ def suggest(
     else:
         show(*suggestion_lines(found))
     if sheet is not None and not (json or quiet):
-        say(f"in {sheet}, from left to right: {', '.join(names)}")
+        print_line(f"in {sheet}, from left to right: {', '.join(names)}")
 
 
 def suggestion_lines(found: Suggestion) -> Iterator[str]:

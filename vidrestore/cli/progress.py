@@ -9,7 +9,15 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, TextIO
 
-from vidrestore.cli.terminal import bar_console, cleared, escaped, in_options, say, say_json, show_above
+from vidrestore.cli.terminal import (
+    bar_console,
+    cleared,
+    escaped,
+    in_options,
+    print_json_line,
+    print_line,
+    show_above,
+)
 from vidrestore.event_log import Logged, describe, numbered, position_of, progress_of, result_of, stage_of
 from vidrestore.events import (
     BEFORE_START,
@@ -85,7 +93,7 @@ def print_json(event: Event) -> None:
     """Print an event as one line of JSON at once, so that the reader of a pipe can follow the job."""
     if isinstance(event, Progressed) and event.stage in BEFORE_START:
         return
-    say_json(event.to_json())
+    print_json_line(event.to_json())
 
 
 def print_summary(event: Event) -> None:
@@ -93,7 +101,9 @@ def print_summary(event: Event) -> None:
     if isinstance(event, Finished):
         piped = event.output == "-"
         output = "stdout" if piped else event.output
-        say(f"{numbered(event)}{event.source} -> {output}: {result_of(event)}", sys.stderr if piped else None)
+        print_line(
+            f"{numbered(event)}{event.source} -> {output}: {result_of(event)}", sys.stderr if piped else None
+        )
 
 
 class PlainLines:
@@ -113,7 +123,7 @@ class PlainLines:
             self.show(line)
 
     def show(self, line: str) -> None:
-        say(line, self.stream)
+        print_line(line, self.stream)
 
     def _is_due(self, event: Progressed) -> bool:
         now = time.monotonic()

@@ -10,7 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -22,7 +22,7 @@ from vidrestore.cli.batch_list import BatchList
 from vidrestore.cli.command_options import HelpAll, Json, Quiet, of_task, one_use_of_stdout, with_options
 from vidrestore.cli.inputs import run_each, stops_cleanly, with_numbers
 from vidrestore.cli.progress import listening
-from vidrestore.cli.terminal import ask, say, show
+from vidrestore.cli.terminal import ask, print_line, show
 from vidrestore.errors import OptionError, VidRestoreError
 from vidrestore.event_log import counted_words, length_of_time
 from vidrestore.events import Failed, Progressed, Warned
@@ -30,8 +30,9 @@ from vidrestore.options import RestoreOptions, input_option, output_option, resu
 
 if TYPE_CHECKING:
     from vidrestore.events import Listener
-    from vidrestore.jobs.batch import Batch, Way
+    from vidrestore.jobs.batch import Batch, Runner
     from vidrestore.jobs.estimate import Estimate
+    from vidrestore.jobs.request import Request
     from vidrestore.jobs.summary import Summary
 
 Steps = Callable[[], list[tuple[str, RestoreOptions]]]  # tasks in order; raises OptionError
@@ -142,7 +143,7 @@ def _restore_each(batch: Batch, run: RunOptions, listed: BatchList | None, on_ev
     def work(source: str) -> int:
         nonlocal done
         process = _recorded if run.sidecar or run.report is not None else _work
-        found = process(batch, source, run, on_event)
+        found = process(batch, batch.request(source), run, on_event)
         done += 1
         if listed and getattr(found, "skipped", False):
             listed.note(source, "skipped", "its output exists")
@@ -150,7 +151,7 @@ def _restore_each(batch: Batch, run: RunOptions, listed: BatchList | None, on_ev
 
     code = run_each(batch.sources, work, on_event)
     if len(batch.sources) > 1 and not (run.json or run.quiet):
-        say(f"{done} of {len(batch.sources)} inputs in {length_of_time(time.monotonic() - began)}")
+        print_line(f"{done} of {len(batch.sources)} inputs in {length_of_time(time.monotonic() - began)}")
     return code
 
 
@@ -163,7 +164,7 @@ def _list_of(batch: Batch, run: RunOptions, on_event: Listener) -> BatchList | N
 
 
 def _check_report(run: RunOptions) -> None:
-    """Raise OptionError for a report that can't be made, before hours of work."""
+    """Raise OptionError if the report can't be written, before hours of work."""
     if run.report is None:
         return
     if run.preview is not None or "-" in (run.output, *(run.sources or ())):
@@ -177,13 +178,13 @@ def _check_report(run: RunOptions) -> None:
         ) from error
 
 
-def _recorded(batch: Batch, source: str, run: RunOptions, on_event: Listener) -> Summary | Estimate:
+def _recorded(batch: Batch, request: Request, run: RunOptions, on_event: Listener) -> Summary | Estimate:
     """Process one input; write its sidecar and the page about it."""
     from vidrestore.files.atomic import check_output
     from vidrestore.jobs.sidecar import MADE, Record, is_of_same, sidecar_content, sidecar_path, write_sidecar
     from vidrestore.jobs.summary import Summary
 
-    request, record = batch.request(source), Record(on_event)
+    record = Record(on_event)
     if run.sidecar and (run.preview is not None or request.is_piped):
         raise OptionError("--sidecar is for files: not with --preview or pipes")
     place = sidecar_path(request.output.name)
@@ -191,7 +192,7 @@ def _recorded(batch: Batch, source: str, run: RunOptions, on_event: Listener) ->
         made = MADE["plan" if run.dry_run else "run"]
         check_output(place, batch.files, overwrite=batch.options.overwrite, made=made)
     page = None if run.report is None else _page_of(batch, request.output.name, run.report)
-    found = _work(batch, source, run, record)
+    found = _work(batch, request, run, record)
     if isinstance(found, Summary) and found.skipped:
         return found
     content = sidecar_content(place, request, record, shlex.join(["vidrestore", *sys.argv[1:]]))
@@ -201,10 +202,10 @@ def _recorded(batch: Batch, source: str, run: RunOptions, on_event: Listener) ->
             write_sidecar(place, content)
         lines.append(f"{request.output}: recorded in {place}")
     if page is not None:
-        _report(batch, found, page, content)
+        _report(request, found, page, content)
         lines += [f"{request.output}: shown in {page}"] if isinstance(found, Summary) else []
     for line in lines if not (run.json or run.quiet) else ():
-        say(line)
+        print_line(line)
     return found
 
 
@@ -226,24 +227,22 @@ def _page_of(batch: Batch, output: str, place: str) -> str:
     return place
 
 
-def _report(batch: Batch, found: Summary | Estimate, page: str, content: Mapping[str, Any]) -> None:
-    """Write the page about one finished or planned video, with what a sidecar holds."""
+def _report(request: Request, found: Summary | Estimate, page: str, content: Mapping[str, Any]) -> None:
+    """Write the page about one finished or planned video, with the content of its sidecar."""
     from vidrestore.evaluation.report import write_plan_report, write_report
     from vidrestore.jobs.sidecar import sidecar_lines
     from vidrestore.jobs.summary import Summary
 
     proof = sidecar_lines(content)
     if isinstance(found, Summary):
-        write_report(page, found, batch.tasks, batch.options, proof)
+        write_report(page, found, request.tasks, request.options, proof)
     else:
         lines = [*estimate_lines(found), *proof]
-        write_plan_report(page, batch.tasks, found.plan.source.path, found.plan.output, lines)
+        write_plan_report(page, request.tasks, found.plan.source.path, found.plan.output, lines)
 
 
 def _batch(sources: list[str], run: RunOptions, given: list[tuple[str, RestoreOptions]]) -> Batch:
-    """Return the inputs, with the way to restore them. Raises OptionError for options that exclude each
-    other.
-    """
+    """Return the inputs with outputs and steps. Raises OptionError for options that exclude each other."""
     from vidrestore.jobs.batch import Batch
     from vidrestore.jobs.naming import PREVIEW
     from vidrestore.jobs.request import Step, check_steps
@@ -259,12 +258,12 @@ def _batch(sources: list[str], run: RunOptions, given: list[tuple[str, RestoreOp
             "--shard, --engine ray and several devices are three ways to share the work; choose one"
         )
     _check_report(run)
-    way = None if run.preview is not None or run.dry_run else _way(run, options.device)
+    runner = None if run.preview is not None or run.dry_run else _runner(run, options.device)
     if several:
         from vidrestore.scale.multi_device import devices_of
 
         device = devices_of(options.device)[0]
-        steps = [replace(step, options=replace(step.options, device=device)) for step in steps]
+        steps = [step.with_options(device=device) for step in steps]
     return Batch(
         sources,
         run.output,
@@ -272,60 +271,58 @@ def _batch(sources: list[str], run: RunOptions, given: list[tuple[str, RestoreOp
         suffix=PREVIEW if run.preview else None,
         recursive=run.recursive,
         photos=run.photos,
-        way=way,
+        runner=runner,
     )
 
 
-def _way(run: RunOptions, devices: str) -> Way | None:
-    """Return the way to share the work with other processes, None for this one alone."""
+def _runner(run: RunOptions, devices: str) -> Runner | None:
+    """Return what shares the work with other processes; None if no option asks for that."""
     if run.shard:
-        from vidrestore.scale.shards import AsShard, Shard
+        from vidrestore.scale.shards import Shard, ShardRunner
 
-        return AsShard(Shard(*run.shard))
+        return ShardRunner(Shard(*run.shard))
     if run.engine == "ray":
-        from vidrestore.scale.multi_device import WithHelpers
+        from vidrestore.scale.multi_device import HelperRunner
         from vidrestore.scale.ray_actors import RayActors
 
-        return WithHelpers(RayActors())
+        return HelperRunner(RayActors())
     if "," in devices:
-        from vidrestore.scale.multi_device import DeviceProcesses, WithHelpers, devices_of
+        from vidrestore.scale.multi_device import DeviceProcesses, HelperRunner, devices_of
 
-        return WithHelpers(DeviceProcesses(devices_of(devices)))
+        return HelperRunner(DeviceProcesses(devices_of(devices)))
     return None
 
 
-def _work(batch: Batch, source: str, run: RunOptions, on_event: Listener) -> Summary | Estimate:
+def _work(batch: Batch, request: Request, run: RunOptions, on_event: Listener) -> Summary | Estimate:
     """Restore, preview or plan one input."""
     if run.preview is not None:
-        return batch.preview(source, run.preview, on_event)
+        from vidrestore.jobs.preview import preview
+
+        return preview(request, run.preview, batch.loader(request, on_event), on_event)
     if not run.dry_run:
-        return _restore(batch, source, run, on_event)
+        return _restore(batch, request, run, on_event)
+    from vidrestore.jobs.estimate import estimate
     from vidrestore.jobs.summary import Summary
 
-    found = batch.estimate(source, on_event)
+    found = estimate(request, batch.loader(request, on_event), on_event)
     if not (run.json or isinstance(found, Summary)):
         show(*estimate_lines(found))
     return found
 
 
-def _restore(batch: Batch, source: str, run: RunOptions, on_event: Listener) -> Summary:
+def _restore(batch: Batch, request: Request, run: RunOptions, on_event: Listener) -> Summary:
     """Restore one input; ask whether to discard an unfinished job that differs."""
     from vidrestore.jobs.resume import DifferentJobError
 
     try:
-        return batch.restore(source, on_event)
+        return batch.restore(request, on_event)
     except DifferentJobError as error:
         if run.json or run.quiet or run.shard:
             raise
-        if not ask(f"{source}: {error.found}", "Discard it and start over?"):
+        if not ask(f"{request.source}: {error.found}", "Discard it and start over?"):
             raise
-        on_event(Warned(source, f"{error.found}; it was discarded"))
-    before = first, *later = batch.steps
-    batch.steps = (replace(first, options=replace(first.options, restart=True)), *later)
-    try:
-        return batch.restore(source, on_event)
-    finally:
-        batch.steps = before
+        on_event(Warned(request.source.name, f"{error.found}; it was discarded"))
+    return batch.restore(request.with_options(restart=True), on_event)
 
 
 def estimate_lines(found: Estimate) -> Iterator[str]:

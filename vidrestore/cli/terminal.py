@@ -71,7 +71,7 @@ def show_json(values: Mapping[str, Any]) -> None:
     print(_json_line(json.dumps(values, ensure_ascii=False)))
 
 
-def say(line: str, stream: TextIO | None = None) -> None:
+def print_line(line: str, stream: TextIO | None = None) -> None:
     """Print a line at once, escaped and wrapped to a terminal's width.
 
     If a pipe is broken or a disk is full, the work continues; one line on stderr says so.
@@ -84,8 +84,8 @@ def say(line: str, stream: TextIO | None = None) -> None:
     _print(fitted(escaped(line), columns), stream)
 
 
-def say_json(line: str) -> None:
-    """Print a line of JSON on stdout, as `say` does."""
+def print_json_line(line: str) -> None:
+    """Print a line of JSON on stdout, as `print_line` does."""
     _print(_json_line(line), sys.stdout)
 
 
@@ -98,7 +98,7 @@ def _json_line(line: str) -> str:
     return _NOT_PLAIN.sub(lambda found: f"\\u{ord(found[0]):04x}", line)
 
 
-def say_over(line: str) -> None:
+def print_over(line: str) -> None:
     """Print a line on the terminal of stderr in place of the last one."""
     print(f"\r\x1b[K{escaped(line)}", end="", file=sys.stderr, flush=True)
 
@@ -113,7 +113,7 @@ def ask(reason: str, question: str) -> bool | None:
         return None
     for clear in cleared:
         clear()
-    say(reason, sys.stderr)
+    print_line(reason, sys.stderr)
     print(f"{escaped(question)} [y/N] ", end="", file=sys.stderr, flush=True)
     return sys.stdin.readline().strip().lower() in ("y", "yes")
 
@@ -149,7 +149,7 @@ def _print(line: str, stream: TextIO) -> None:
         os.dup2(null, stream.fileno())  # discard the rest of the buffer as well
         os.close(null)
         if stream is sys.stdout:
-            say(
+            print_line(
                 f"vidrestore: nothing more is said on stdout, which can't be written ({error.strerror}); "
                 "the work continues",
                 sys.stderr,

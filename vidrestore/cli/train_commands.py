@@ -15,7 +15,7 @@ import typer
 
 from vidrestore.cli.command_options import Device, Threads
 from vidrestore.cli.inputs import stops_cleanly
-from vidrestore.cli.terminal import as_options, bar_console, say, show, show_above
+from vidrestore.cli.terminal import as_options, bar_console, print_line, show, show_above
 from vidrestore.training.training_events import (
     Began,
     Event,
@@ -112,7 +112,7 @@ def train(
     shown = training_bar(bar_console()) if sys.stderr.isatty() else nullcontext(lines())
     with stops_cleanly(), shown as on_event:
         if is_first() and dry_run:
-            say(STAGES["load"], sys.stderr)
+            print_line(STAGES["load"], sys.stderr)
         elif is_first() and not print_config:
             on_event(Reached("load"))  # torch, which takes seconds
         import torch
@@ -158,7 +158,7 @@ def _reading(cache: Path | None, gigabytes: float | None, skip_bad: bool, worker
 def _rehearse(recipe: RunConfig, init: list[str] | None, device: str, reading: Reading) -> None:
     from vidrestore.training.dry_run import memory_used, rehearse
 
-    reading = replace(reading, notice=lambda text: say(f"vidrestore: {text}", sys.stderr))
+    reading = replace(reading, notice=lambda text: print_line(f"vidrestore: {text}", sys.stderr))
     for description, seconds in rehearse(recipe, init=init, device=device, reading=reading):
         show(f"{seconds:7.2f} s  {description}")
     left = f" but decoded videos in {reading.cache}" if reading.cache else ""
@@ -187,10 +187,10 @@ def lines() -> Listener:
     def emit(event: Event) -> None:
         if isinstance(event, Reached):
             if event.stage not in known:
-                say(STAGES[event.stage], sys.stderr)
+                print_line(STAGES[event.stage], sys.stderr)
             known.add(event.stage)
         elif line := describe(event):
-            say(line, sys.stderr)
+            print_line(line, sys.stderr)
 
     return emit
 

@@ -14,7 +14,7 @@ DELAYED = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGCHLD") if
 
 
 @contextmanager
-def interrupts_held() -> Iterator[None]:
+def delayed_signals() -> Iterator[None]:
     """Delay signals until the block is done, then let them take effect: usually, raise KeyboardInterrupt.
 
     They are SIGINT, SIGTERM and SIGCHLD, for which torch raises if a worker has ended. An error of the block

@@ -1,4 +1,4 @@
-"""Several sources, one loaded model."""
+"""Batches: several sources with their outputs, restored by models that are loaded once."""
 
 from __future__ import annotations
 
@@ -6,14 +6,11 @@ import errno
 import os
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import replace
-from fractions import Fraction
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from vidrestore.errors import MediaError, OptionError, OutputExistsError
-from vidrestore.events import Listener, Progressed, Warned
+from vidrestore.errors import MediaError, OptionError
+from vidrestore.events import Listener, Progressed, ignore_event
 from vidrestore.files.atomic import refuse_sources
 from vidrestore.files.regular import write_problem
 from vidrestore.jobs.naming import (
@@ -25,25 +22,22 @@ from vidrestore.jobs.naming import (
     output_for,
     suffix_of,
 )
-from vidrestore.jobs.request import LoadedSteps, Request, Step, StepLoader, ignore
+from vidrestore.jobs.request import LoadedSteps, Request, Step, StepLoader
 from vidrestore.jobs.run import restore_request
 from vidrestore.jobs.summary import Summary
 from vidrestore.media.source import Source, Target
 from vidrestore.options import RestoreOptions
 
-if TYPE_CHECKING:
-    from vidrestore.jobs.estimate import Estimate
 
-
-class Way:
-    """How the videos of a batch are restored: here by this process alone, in subclasses with others."""
+class Runner:
+    """Restores the videos of a batch in this process; subclasses share the work with other processes."""
 
     def check(self, batch: Batch) -> None:
-        """Raise OptionError for a batch that can't be restored so."""
+        """Raise OptionError if the work on this batch can't be shared."""
 
-    def restore(self, batch: Batch, source: str, on_event: Listener) -> Summary:
-        """Restore one source of the batch."""
-        return restore_request(batch.request(source), batch.loader(source, on_event), on_event)
+    def restore(self, batch: Batch, request: Request, on_event: Listener) -> Summary:
+        """Restore one video of the batch. Raises VidRestoreError as `vidrestore.restore` does."""
+        return restore_request(request, batch.loader(request, on_event), on_event)
 
     def close(self) -> bool:
         """End the work; return True if folders that are still empty can be removed."""
@@ -56,12 +50,12 @@ class Batch:
 
     `suffix` is what a default name gets: in.mp4 -> in.SUFFIX.mp4, by default the steps'. `recursive` goes
     into folders below the given ones; the folder `output` then gets the same folders. `photos`: pictures in
-    folders and patterns are restored one by one, not as frames. `way` is how the work is shared. `left_out`
-    are named videos that were made from other ones of the batch, `notes` sentences about what else was found.
-    Folders for the outputs are made; those that are still empty are removed by `close`.
+    folders and patterns are restored one by one, not as frames. `runner` restores them, by default in this
+    process. `left_out` are named videos that were made from others of the batch, `notes` sentences about
+    other files that were found. Folders for the outputs are made; `close` removes those that are still empty.
 
-    Models are loaded when the first video needs them and kept for the others. Raises OptionError or
-    MediaError if the inputs make no sense as a whole.
+    Models are loaded when the first video needs them and stay loaded for the others. Raises OptionError or
+    MediaError if inputs and output don't fit together.
     """
 
     def __init__(
@@ -73,10 +67,10 @@ class Batch:
         suffix: str | None = None,
         recursive: bool = False,
         photos: bool = False,
-        way: Way | None = None,
+        runner: Runner | None = None,
     ) -> None:
         self.steps = tuple(steps)
-        self._load, self._way = LoadedSteps(), way or Way()
+        self._load, self._runner = LoadedSteps(), runner or Runner()
         given = [Source(name) for name in sources]
         found = expand_sources(given, recursive=recursive, photos=photos)
         self._sources = {source.name: source for source in found}
@@ -106,7 +100,7 @@ class Batch:
         makes_folders = output is not None or any(target.is_pattern for target in written)
         folders = {target.path.parent for target in written} if makes_folders else ()
         self._made = [made for folder in sorted(folders) for made in _make_folder(folder)]
-        self._way.check(self)
+        self._runner.check(self)
 
     def request(self, source: str) -> Request:
         """Return the request for one of `sources`. Raises OptionError if another has the same output, and
@@ -141,44 +135,22 @@ class Batch:
         """Return the requests for all `sources` but those that are refused."""
         return [self.request(each) for each in self.outputs if each not in self._clashing]
 
-    @property
-    def tasks(self) -> str:
-        """The names of all tasks, for messages."""
-        return ", ".join(step.task for step in self.steps)
-
-    def loader(self, source: str, on_event: Listener) -> StepLoader:
+    def loader(self, request: Request, on_event: Listener) -> StepLoader:
         """Return a function that returns the restorer of a step, with an event if it must be loaded first."""
-        return lambda step: self._load(step, lambda: on_event(Progressed(source, 0, stage="load")))
+        return lambda step: self._load(
+            step, lambda: on_event(Progressed(request.source.name, 0, stage="load"))
+        )
 
-    def restore(self, source: str, on_event: Listener = ignore) -> Summary:
-        """Restore one of `sources`. Raises VidRestoreError as `vidrestore.restore` does."""
-        return self._way.restore(self, source, on_event)
+    def restore(self, request: Request, on_event: Listener = ignore_event) -> Summary:
+        """Restore the video of a `request`. Raises VidRestoreError as `vidrestore.restore` does."""
+        return self._runner.restore(self, request, on_event)
 
     def close(self) -> None:
         """Remove the folders that were made for outputs and are still empty."""
-        if self._way.close():
+        if self._runner.close():
             for folder in reversed(self._made):
                 with suppress(OSError):  # something is in it
                     folder.rmdir()
-
-    def preview(self, source: str, seconds: Fraction, on_event: Listener = ignore) -> Summary:
-        """Write `seconds` of one of `sources`, before | after."""
-        from vidrestore.jobs.preview import preview
-
-        return preview(self.request(source), seconds, self.loader(source, on_event), on_event)
-
-    def estimate(self, source: str, on_event: Listener = ignore) -> Estimate | Summary:
-        """Plan one source and estimate its cost, also if its output exists; return the summary instead if
-        nothing is left to do.
-        """
-        from vidrestore.jobs.estimate import estimate
-
-        request, load = self.request(source), self.loader(source, on_event)
-        try:
-            return estimate(request, load, on_event)
-        except OutputExistsError as error:
-            on_event(Warned(source, str(error)))
-        return estimate(request.with_options(partial(replace, overwrite=True)), load, on_event)
 
 
 def _make_folder(folder: Path) -> list[Path]:

@@ -1,6 +1,4 @@
-"""Measure how fast a restoration is, and how near to what the machine can do: each stage alone, the whole
-command, the machine's peaks.
-"""
+"""Measure the speed of a restoration: each stage alone, the command, and the peaks of the machine."""
 
 from __future__ import annotations
 
@@ -21,7 +19,7 @@ from numpy.typing import NDArray
 
 from vidrestore.errors import OptionError
 from vidrestore.frames import Frame, PixelFormat, VideoInfo
-from vidrestore.jobs.check import check
+from vidrestore.jobs.check import open_job
 from vidrestore.jobs.job import Job
 from vidrestore.jobs.request import Request, Step, load_step
 from vidrestore.jobs.run import restore_request
@@ -39,7 +37,7 @@ from vidrestore.restorers.devices import torch_device
 from vidrestore.working import available_cores
 
 T = TypeVar("T")
-NOISE = 20.0  # sigma of the video that is made up, 0-255 scale
+NOISE = 20.0  # sigma of the synthetic video, 0-255 scale
 PEAK_SIZE = 2048  # rows, columns and depth of the matrix products that show the machine's peak
 PEAK_TRIES = 8
 NETWORK_CALLS = 20  # in one try of the network alone: some tenths of a second
@@ -96,7 +94,7 @@ class Benchmark:
 
     @property
     def share(self) -> float:
-        """The share of `bound` that the whole command reaches."""
+        """The share of `bound` that the complete command reaches."""
         return self.fps / self.bound
 
     @property
@@ -110,11 +108,11 @@ class Benchmark:
 def bench(
     source: str | None, *, task: str, options: RestoreOptions, size: tuple[int, int], frames: int
 ) -> Benchmark:
-    """Measure a restoration of `source`, or of a noisy video of `size` (width, height) with `frames` frames
-    that is made up.
+    """Measure a restoration of `source`, by default of a synthetic video of `size` (width, height) with
+    `frames` frames and noise.
 
-    The stages work on the first `frames` frames, which are held in memory. The output is an MKV that is
-    thrown away. Raises VidRestoreError as `vidrestore.restore` does.
+    The stages work on the first `frames` frames in memory. The output is a temporary MKV. Raises
+    VidRestoreError as `vidrestore.restore` does.
     """
     if source is not None and Source(source).is_pipe:
         raise OptionError("bench reads its video more than once: name a file instead of a pipe")
@@ -131,9 +129,7 @@ def bench(
         summary, whole = _timed("whole", 1, lambda: restore_request(request, lambda _: restorer))
         whole = Stage("whole", whole.cpu / summary.frames, summary.seconds / summary.frames)
         memory = peak_memory()
-        Path(output).unlink()  # else nothing is left to do
-        with check(request, lambda _: restorer, locks=False) as job:
-            assert isinstance(job, Job)
+        with open_job(request, lambda _: restorer) as job:
             stages = stages_of(job, frames)
     on_cpu = torch_device(options.device).type == "cpu"  # the peaks are those of the CPU
     network = network_rate(sample, threads) if on_cpu and (sample := restorer.sample()) else None

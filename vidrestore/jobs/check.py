@@ -1,4 +1,4 @@
-"""Every question before work, each asked once and in a fixed order."""
+"""Check everything before the work begins, each thing once and in a fixed order; mark finished outputs."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from vidrestore.errors import OutputExistsError
-from vidrestore.events import Listener, Started
+from vidrestore.events import Listener, Started, ignore_event
 from vidrestore.files.atomic import remove_partials, same_file
 from vidrestore.files.locks import BusyError, is_own
 from vidrestore.files.regular import digest, parse_object
 from vidrestore.frames import Span
-from vidrestore.jobs.request import Request, StepLoader, ignore
+from vidrestore.jobs.request import Request, StepLoader
 from vidrestore.jobs.resume import NAMED, WorkFolder
 from vidrestore.jobs.summary import Summary, announced
 from vidrestore.media.reader import VideoReader, find_span
@@ -34,23 +34,22 @@ FindSpan: TypeAlias = Callable[[VideoReader, RestoreOptions], Span]
 def check(
     request: Request,
     load: StepLoader | None = None,
-    on_event: Listener = ignore,
+    on_event: Listener = ignore_event,
     *,
     find: FindSpan | None = None,
     locks: bool = True,
     own: int | None = None,
 ) -> Iterator[Job | Summary]:
-    """Check all that can be checked before work, each once and in this order: the output, the lock of its
-    work folder, the source, the part of it, the encoder, the streams to copy, the weights. Yield the job, or
-    the summary if nothing is left to do.
+    """Check the output, the lock of its work folder, the source, the part of it to restore, the encoder, the
+    streams to copy and the weights, in this order. Yield the job, or the summary if nothing is left to do.
 
     `load` returns the restorer of a step, by default that of its task. `find` finds the part of the source to
     restore, by default that of `start` and `duration`. With `locks`, a job that has segments holds its work
     folder. `own` is for one of several shards: the frames of the video that it has restored. Raises
     VidRestoreError.
     """
-    if before := nothing_to_do(request, on_event, own=own):
-        yield before
+    if earlier := earlier_summary(request, on_event, own=own):
+        yield earlier
         return
     folder = WorkFolder.of(request) if locks and request.has_segments else None
     lock = folder.locked(shared=own is not None) if folder else nullcontext()
@@ -59,28 +58,29 @@ def check(
         yield job
 
 
-def nothing_to_do(request: Request, on_event: Listener, *, own: int | None = None) -> Summary | None:
-    """Return the summary of a video that is finished or is to be left alone; None if there is work.
+def earlier_summary(request: Request, on_event: Listener, *, own: int | None = None) -> Summary | None:
+    """Return the summary of a video that was finished earlier or is to be left alone; None if there is work
+    to do.
 
-    `own` as in `check`; others may hold the folder then, or be about to name the output. Raises
+    `own` is that of `check`: other shards may hold the folder then, or be about to name the output. Raises
     VidRestoreError if the request can be refused without opening the source.
     """
     options, output, is_shared = request.options, request.output, own is not None
-    before, is_under_way, is_half_named = None, False, False
+    marker, is_under_way, is_half_named = None, False, False
     if not request.is_piped:
         folder = WorkFolder.of(request)
         with suppress(BusyError) if is_shared else nullcontext():
-            before = finished_before(request, folder)
-        is_under_way = folder.path.is_dir() and named_output(request, folder) is None
+            marker = clear_up(request, folder)
+        is_under_way = folder.path.is_dir() and folder.marker(output.first_file) is None
         # a run was killed while it named its pictures, of which the first gets its own name last
         is_numbered = output.is_pattern and request.has_segments
         is_half_named = is_under_way and is_numbered and folder.read("named") is not None
     exists = not output.is_pipe and os.path.exists(output.first_file)
-    if before is None and options.skip_existing and exists and not is_half_named:
+    if marker is None and options.skip_existing and exists and not is_half_named:
         return Summary(*request.names, 0, 0.0, skipped=True)
-    if before is None and exists and not request.source.is_pipe:
-        before = None if is_shared and is_under_way else done_before(request)
-    if before is None:
+    if marker is None and exists and not request.source.is_pipe:
+        marker = None if is_shared and is_under_way else output_marker(request)
+    if marker is None:
         overwrite = options.overwrite or is_half_named
         try:
             output.check(request.source, overwrite=overwrite, cfr=options.cfr)
@@ -88,17 +88,17 @@ def nothing_to_do(request: Request, on_event: Listener, *, own: int | None = Non
             raise OutputExistsError(f"{error}; `skip_existing` leaves it alone") from None
         return None
     on_event(Started(*request.names, request.steps[0].task, device=options.device))
-    return announced(Summary.of_marker(request, before, own=own or 0), on_event)
+    return announced(Summary.of_marker(request, marker, own=own or 0), on_event)
 
 
 @contextmanager
 def open_job(request: Request, load: StepLoader | None = None, find: FindSpan | None = None) -> Iterator[Job]:
-    """Open the source, check what follows from it, load the model last, and yield the job: the part of
-    `check` that each of several processes at one output needs.
+    """Open the source, check what depends on it, load the model last, and yield the job: the part of `check`
+    that helpers of another process need, too.
     """
-    asks = any(step.measures_noise or step.measures_input for step in request.steps)
+    measures = any(step.measures_noise or step.measures_input for step in request.steps)
     options = request.options
-    with VideoReader.of(request.source, options, losses=asks) as reader:
+    with VideoReader.of(request.source, options, losses=measures) as reader:
         reader.refuse_interlaced()
         span = find(reader, options) if find else find_span(reader, options.start, options.duration)
         from vidrestore.jobs.job import job_of  # loads torch, which takes seconds
@@ -110,8 +110,10 @@ def open_job(request: Request, load: StepLoader | None = None, find: FindSpan | 
 
 
 def mark(path: Path, job: Job, damage: str | None, target: Path | None = None) -> None:
-    """Mark the finished output of a job, whose file is `path`; with a work folder there, too, and put it on
-    the disk before it gets its name, `target` if that isn't the output's.
+    """Mark the finished output of a job, which is in the file `path`.
+
+    If the job has a work folder, the marker is stored there as well, and the file is on the disk before it
+    gets its name: `target`, by default that of the output.
     """
     if job.folder:
         with path.open("r+b") as file:  # Windows flushes no file that is open for reading alone
@@ -132,53 +134,33 @@ def mark(path: Path, job: Job, damage: str | None, target: Path | None = None) -
         job.folder.write("named", marker | {"file": (target or job.request.output.path).name})
 
 
-def finished_before(request: Request, folder: WorkFolder) -> dict[str, Any] | None:
-    """Return the marker of a run that was killed after it had named its output and before it had cleared up;
-    clear up.
+def clear_up(request: Request, folder: WorkFolder) -> dict[str, Any] | None:
+    """Clear up after a run that was killed once its output had its name; return the marker of that output if
+    it is what the request asks for.
     """
     if not (folder.path.is_dir() and request.output.first_file.exists()):
         return None
     with folder.locked():  # which removes a folder without finished work
-        if named := named_output(request, folder):
+        if marker := folder.marker(request.output.first_file):
             remove_partials(folder.output, alone=True)
             folder.remove()
             source = _source_name(request.source.identity())
-            is_same = (named["request"], named["source"]) == (request.name, source)
-            if is_same and not _retrained(request, named["weights"]):
-                return named
+            is_same = (marker["request"], marker["source"]) == (request.name, source)
+            if is_same and not _retrained(request, marker["weights"]):
+                return marker
     return None
 
 
-def is_named(request: Request, folder: WorkFolder) -> bool:
-    """Return True if the output of a job has its name, whichever process joined it: its record outlasts the
-    job's.
-    """
-    return request.output.first_file.exists() and (
-        folder.read("job") is None or named_output(request, folder) is not None
-    )
+def output_marker(request: Request) -> dict[str, Any] | None:
+    """Return the marker of an output that is what the request asks for; None if the output has no marker or
+    is to be overwritten.
 
-
-def named_output(request: Request, folder: WorkFolder) -> dict[str, Any] | None:
-    """Return the marker that a job left in its folder, if its output has its name now."""
-    with suppress(OSError, KeyError):
-        named, first = folder.read("named"), request.output.first_file
-        found = first.stat()  # of another picture if that of the marker has no name yet
-        facts = found.st_size, found.st_mtime_ns, first.name
-        if named and facts == (named["size"], named["modified"], named["file"]):
-            return named
-    return None
-
-
-def done_before(request: Request) -> dict[str, Any] | None:
-    """Return the marker of the output if it is that of this very request; None if it has none, or is to be
-    replaced.
-
-    Raises OutputExistsError if it has the marker of another request.
+    Raises OutputExistsError if the output has the marker of another request.
     """
     source, output = request.source, request.output
     if request.options.overwrite or not source.is_stored or same_file(output.path, source.path):
         return None
-    if (marker := _marker(output.first_file)) is None:
+    if (marker := _read_marker(output.first_file)) is None:
         return None
     if marker["request"] != request.name:
         reason = "was made with other options"
@@ -194,7 +176,7 @@ def done_before(request: Request) -> dict[str, Any] | None:
 
 
 def _retrained(request: Request, weights: Mapping[str, str]) -> list[str]:
-    """Return the files of a request and the names in the manifest whose weights are others than these."""
+    """Return the names in `weights` whose files, or entries of the manifest, have another sha256 now."""
     from vidrestore.weights import is_file  # not for every run
     from vidrestore.weights.manifest import read_manifest, sha256_of
 
@@ -211,8 +193,8 @@ def _source_name(source: SourceIdentity) -> str:
     return digest(asdict(source) | {"path": ""})
 
 
-def _marker(output: Path) -> dict[str, Any] | None:
-    """Return the marker of a file; None if it has none, was written to since, or belongs to another user."""
+def _read_marker(output: Path) -> dict[str, Any] | None:
+    """Return the marker of a file; None if it has none, was changed since, or belongs to another user."""
     with suppress(OSError, AttributeError, ValueError, KeyError, TypeError):
         marker, found = parse_object(os.getxattr(output, ATTRIBUTE), NAMED), os.stat(output)
         if marker["size"] == found.st_size and is_own(found, output.parent):

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, NamedTuple
 
-from vidrestore.errors import MediaError, OptionError
-from vidrestore.events import DAMAGED_SOURCE, Listener, Planned
+from vidrestore.errors import MediaError, OptionError, OutputExistsError
+from vidrestore.events import DAMAGED_SOURCE, Listener, Planned, Warned
 from vidrestore.frames import Frame
 from vidrestore.jobs.check import check
 from vidrestore.jobs.job import Job, plan_source, versions
@@ -22,12 +22,12 @@ from vidrestore.jobs.summary import Summary
 from vidrestore.media.encoding import Encoder
 from vidrestore.pipeline.plan import Plan, Timeline, planned_clips
 
-# Frames of a clip on trial for restorers of whole pictures, whose time per frame is the same in shorter clips
+# Frames of a clip on trial for restorers of RGB pictures, whose time per frame is the same in shorter clips
 # [measured: sr 0.46 s in clips of 6, 0.44 of 24]. Those of planes find patches once for a clip: denoise takes
-# 0.48 s a frame in clips of 6, 0.28 of 20, so their clips are whole.
+# 0.48 s a frame in clips of 6, 0.28 of 20, so their clips are not shortened.
 FEW = 6
 ENOUGH = 1.0  # seconds of restoring that are measured well; faster machines restore more frames
-MOST_BYTES = 256 << 20  # of restored frames that are kept
+MOST_BYTES = 256 << 20  # of restored frames in memory
 
 
 class Trial(NamedTuple):
@@ -52,10 +52,10 @@ class Encoding(NamedTuple):
 
 @dataclass(frozen=True)
 class Estimate:
-    """`plan` is what would be done; `seconds` of work and `size` in bytes (of the video alone) follow from
-    the first frames, of which `restoring` and `encoding` are done in a second.
+    """The `plan` of a restoration, with `seconds` of work and `size` of the video stream in bytes, as
+    extrapolated from the first frames: `restoring` and `encoding` are frames per second.
 
-    `damage` describes damage of the source, `decisions` what was chosen without being asked.
+    `damage` describes damage of the source, `decisions` what was chosen automatically.
     """
 
     plan: Plan
@@ -76,12 +76,21 @@ class Estimate:
 
 
 def estimate(request: Request, load: StepLoader, on_event: Listener) -> Estimate | Summary:
-    """Check and plan the whole video, restore and encode its first frames on trial; write nothing.
+    """Check and plan the video, and restore and encode its first frames on trial; write nothing.
 
-    Return the summary instead if nothing is left to do. Raises VidRestoreError as `vidrestore.restore` does.
+    Return the summary instead if nothing is left to do. If the output exists, that is a warning. Raises
+    VidRestoreError as `vidrestore.restore` does.
     """
     if request.is_piped:
         raise OptionError("`dry_run` needs a file to read and a file to write, not a pipe")
+    try:
+        return _estimate(request, load, on_event)
+    except OutputExistsError as error:
+        on_event(Warned(request.source.name, str(error)))
+    return _estimate(request.with_options(overwrite=True), load, on_event)
+
+
+def _estimate(request: Request, load: StepLoader, on_event: Listener) -> Estimate | Summary:
     with check(request, load, on_event, locks=False) as job:
         if isinstance(job, Summary):
             return job
@@ -105,7 +114,7 @@ def estimate(request: Request, load: StepLoader, on_event: Listener) -> Estimate
 
 
 def _seconds(job: Job, planning: float, trial: Trial, encoding: Encoding) -> float:
-    """Return the seconds for the whole video: on a CPU all work shares the cores, beside a GPU the slowest
+    """Return the seconds for all of the video: on a CPU all work shares the cores, beside a GPU the slowest
     part counts.
     """
     plans = [job.plan, *(stage.plan_after(job.plan) for stage in job.steps.later)]
@@ -133,7 +142,7 @@ def try_restoring(job: Job) -> Trial:
 
 
 def _restored(job: Job, clips: int) -> tuple[Trial, bool]:
-    """Restore `clips` times as many clips as are restored at once; True if that was the whole video."""
+    """Restore `clips` times as many clips as are restored at once; return True if there are no more."""
     with closing(job.decoded()) as decoded:
         frames = list(islice(decoded, 1))
         if not frames:
@@ -161,7 +170,7 @@ def _clip_length(stage: Stage) -> int:
 
 
 def try_encoding(job: Job, frames: Sequence[Frame]) -> Encoding:
-    """Encode restored frames, and keep nothing of it."""
+    """Encode restored frames to measure rate and size; the packets are discarded."""
     began = time.monotonic()
     encoder, packets = Encoder.opened(job.plan.encoder, job.output_info.video), list[Any]()
     for frame in frames:

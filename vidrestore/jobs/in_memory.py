@@ -17,9 +17,9 @@ from torch import Tensor
 
 from vidrestore.errors import Cancelled, OptionError, VidRestoreError
 from vidrestore.event_log import Logged
-from vidrestore.events import Event, Listener
+from vidrestore.events import Event, Listener, ignore_event
 from vidrestore.frames import Frame, PixelFormat, VideoInfo
-from vidrestore.jobs.request import LoadedSteps, Step, ignore
+from vidrestore.jobs.request import LoadedSteps, Step
 from vidrestore.jobs.run import request_for, restore_request
 from vidrestore.jobs.steps import Steps
 from vidrestore.jobs.summary import Summary, counted
@@ -155,7 +155,7 @@ class Restorer:
                 "Restorer"
             )
         self._cancelled.clear()
-        logged = Logged(on_event or ignore)
+        logged = Logged(on_event or ignore_event)
 
         def listen(event: Event) -> None:
             logged(event)

@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from vidrestore.events import Listener, plain
+from vidrestore.events import Listener, ignore_event, plain
 from vidrestore.frames import WHOLE
-from vidrestore.jobs.request import ignore
 from vidrestore.jobs.summary import counted
 from vidrestore.media.probe import SourceInfo
 from vidrestore.media.reader import VideoReader, expected_frames
@@ -35,7 +34,7 @@ class Inspection:
         return dict(plain(asdict(self)))
 
 
-def inspect(source: str, on_event: Listener = ignore) -> Inspection:
+def inspect(source: str, on_event: Listener = ignore_event) -> Inspection:
     """Read a video once and describe it. Raises MediaError if it can't be read."""
     timeline = Timeline(CLIP, OVERLAP)
     with VideoReader(source, losses=True) as reader, frames_ahead(reader.frames()) as decoded:

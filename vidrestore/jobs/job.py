@@ -11,9 +11,9 @@ from typing import Any
 
 from vidrestore import __version__
 from vidrestore.errors import MediaError
-from vidrestore.events import Listener, Planned, Started, Warned
+from vidrestore.events import Listener, Planned, Started, Warned, ignore_event
 from vidrestore.frames import Frame, Scale, Span
-from vidrestore.jobs.request import Request, StepLoader, ignore, load_step, plain_options
+from vidrestore.jobs.request import Request, StepLoader, load_step, plain_options
 from vidrestore.jobs.resume import WorkFolder
 from vidrestore.jobs.steps import Stage, Steps, measured_input, total_scale
 from vidrestore.jobs.summary import counted
@@ -44,7 +44,7 @@ class Job:
     steps: Steps
     plan: Plan
     warnings: tuple[str, ...] = ()
-    enlarged_as: tuple[Input, str] | None = None  # what kind of input the source is for `sr`, and why
+    enlarged_as: tuple[Input, str] | None = None  # the kind of input for `sr`, and the reason
     folder: WorkFolder | None = None  # locked; None for work that can't be resumed, and without a lock
 
     @property
@@ -66,7 +66,7 @@ class Job:
         return replace(self.info, video=enlarged_video(self.info.video, self.scale))
 
     def identity(self) -> dict[str, Any]:
-        """Return all that alters the encoded frames, as JSON values.
+        """Return everything that alters the encoded frames, as JSON values.
 
         Weights are known by their hash, whatever `model` calls them. The encoder's number of threads and
         the length of clips are left out: a job that was begun keeps its own. So are the streams that are
@@ -129,7 +129,7 @@ class Job:
         return f"vidrestore {__version__}: {'; '.join(made)}"
 
     def decisions(self) -> dict[str, str]:
-        """Return what was decided without being asked, in words."""
+        """Return what was chosen automatically, in words."""
         plan, why = self.plan, self.reader.deinterlacing
         found = decisions(self.info, self.request.output, plan.encoder, plan.copy, why)
         if self.enlarged_as:
@@ -149,7 +149,7 @@ class Job:
         return self.steps.frames(self.decoded() if decoded is None else decoded, self.plan.timeline)
 
     def restored_part(self, first: int, stop: int, *, from_start: bool = False) -> Generator[Frame]:
-        """Yield the frames [first, stop) of the finished plan, the same as in the whole run.
+        """Yield the frames [first, stop) of the finished plan, the same as in a complete run.
 
         `from_start` decodes all that comes before, too, instead of jumping there.
         """
@@ -163,12 +163,11 @@ class Job:
     def watched(
         self, frames: Iterable[Frame], stage: str, total: int | None, on_event: Listener
     ) -> Iterator[Frame]:
-        """Yield the same frames, with events of their progress, and a warning at the first that is
-        interlaced: those that were looked at before were not.
+        """Yield the same frames, with events of their progress, and a warning at the first interlaced frame
+        if the beginning of the video is progressive.
 
-        Hours of work are not thrown away for it: videos that are progressive but for some marked scenes are
-        common, and most of those are marked wrongly. Closed captions that begin late are warned of, too;
-        if `strict`, they raise PlanError.
+        That is not an error: in videos that are progressive except for some marked scenes, most marks are
+        wrong. Closed captions that begin late are a warning, too; if `strict`, they raise PlanError.
         """
         interlaced, captioned = bool(self.reader.field_order()), False  # `check_content` warned of the former
         for index, frame in enumerate(counted(frames, self.info.path, total, stage, on_event)):
@@ -221,7 +220,7 @@ class Job:
 
 
 def job_of(request: Request, reader: VideoReader, span: Span, load: StepLoader | None) -> Job:
-    """Check the encoder, the streams to copy and what gets lost; load the model last, and return the job."""
+    """Check the encoder, the streams to copy and losses; load the model last, and return the job."""
     info, output, options = reader.info, request.output, request.options
     scale = total_scale(request.steps, info.video)
     on_gpu = options.encoder.encoder == "auto" and torch_device(options.device).type == "cuda"
@@ -230,9 +229,9 @@ def job_of(request: Request, reader: VideoReader, span: Span, load: StepLoader |
     for step in request.steps:
         if kind := measured_input(step, reader):
             enlarged_as = kind
-            step = replace(step, options=replace(step.options, input=kind[0]))
+            step = step.with_options(input=kind[0])
         restorers.append((load or load_step)(step))
-    warnings = *content.warnings, *(doubt for restorer in restorers for doubt in restorer.facts.doubts)
+    warnings = *content.warnings, *(warning for each in restorers for warning in each.facts.warnings)
     steps = Steps(request.steps, restorers, info.video)
     timeline = steps.first.timeline([])
     plan = Plan(
@@ -252,8 +251,8 @@ def _without_first(frames: Generator[Frame], count: int) -> Generator[Frame]:
         yield from islice(frames, count, None)
 
 
-def plan_source(job: Job, on_event: Listener = ignore) -> Plan:
-    """Decode what is to be restored once, restore nothing, and return the finished plan."""
+def plan_source(job: Job, on_event: Listener = ignore_event) -> Plan:
+    """Decode all frames that are to be restored once, and return the finished plan."""
     total = expected_frames(job.info, job.plan.span)
     with frames_ahead(job.decoded()) as decoded:
         for _ in job.steps.planned(job.watched(decoded, "plan", total, on_event), job.plan.timeline):
@@ -262,9 +261,7 @@ def plan_source(job: Job, on_event: Listener = ignore) -> Plan:
 
 
 def damage_summary(found: str | None, copied: str | None = None) -> str | None:
-    """Return in one sentence what was wrong with a source: `found` in its video, `copied` in its other
-    streams.
-    """
+    """Return the damage of a source in one sentence: `found` in its video, `copied` in its other streams."""
     if copied and not found:
         return f"the source is damaged: {copied}"
     return "; ".join(part for part in (found, copied) if part) or None

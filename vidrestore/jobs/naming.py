@@ -275,7 +275,7 @@ def _has_encoder(path: Path) -> bool:
                 container, context.pix_fmt, context.width, context.height
             )
     except MediaError:
-        return True  # the work on it will say so
+        return True  # the work on it will raise the error
 
 
 def _pictures_for(pictures: Pictures, output: str | None, suffix: str, *, several: bool, full: bool) -> str:

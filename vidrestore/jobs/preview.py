@@ -1,6 +1,4 @@
-"""A preview: some seconds of a video, the source on the left and the result on the right, as it
-is shown.
-"""
+"""Previews: some seconds of a video, the source on the left and the result on the right as it is shown."""
 
 from __future__ import annotations
 
@@ -19,7 +17,7 @@ from vidrestore.errors import MediaError, OptionError
 from vidrestore.events import Finished, Listener
 from vidrestore.frames import UNSPECIFIED, Frame, Scale, Span, VideoInfo, enlarged_size
 from vidrestore.jobs.check import check
-from vidrestore.jobs.job import Job, damage_summary
+from vidrestore.jobs.job import Job
 from vidrestore.jobs.request import Request, StepLoader
 from vidrestore.jobs.steps import write_frames
 from vidrestore.jobs.summary import Summary
@@ -41,7 +39,7 @@ def preview(request: Request, seconds: Fraction, load: StepLoader, on_event: Lis
     source, output = request.names
     if request.is_piped:
         raise OptionError("`preview` needs a file to read and a file to write, not a pipe")
-    video_only = request.with_options(partial(replace, drop=EVERY_KIND))
+    video_only = request.with_options(drop=EVERY_KIND)
     with check(video_only, load, on_event, find=partial(_span, seconds), locks=False) as job:
         if isinstance(job, Summary):
             return job
@@ -49,7 +47,7 @@ def preview(request: Request, seconds: Fraction, load: StepLoader, on_event: Lis
         began = time.monotonic()
         count, warnings = _write_pairs(job, request.options.drop)
         job.warn(warnings, on_event)
-        damage = damage_summary(job.damage)
+        damage = job.damage
     summary = Summary(
         source, output, count, time.monotonic() - began, tuple(job.plan.timeline.scenes), damage
     )

@@ -1,7 +1,7 @@
-"""Proof that a device restores as the CPU does: every bundled model held against the CPU, timed stage by
-stage, its memory, and two encoders; each check is one line of a report: pass or fail.
+"""Check that a device restores as the CPU does: every bundled model is compared with the CPU and timed stage
+by stage, its memory is measured, and two encoders are tried. Each check is one line of a report.
 
-Inputs are made up, the same on every machine. In fp32 samples in [0, 1] may differ by `LARGEST`; half
+Inputs are synthetic, the same on every machine. In fp32 samples in [0, 1] may differ by `LARGEST`; half
 precision is judged by its PSNR over the CPU's fp32.
 """
 
@@ -26,9 +26,8 @@ from vidrestore import __version__
 from vidrestore.errors import VidRestoreError
 from vidrestore.files.atomic import check_output, write_whole
 from vidrestore.jobs.bench import NOISE, stages_of, write_video
-from vidrestore.jobs.check import check
+from vidrestore.jobs.check import open_job
 from vidrestore.jobs.in_memory import restore_frames
-from vidrestore.jobs.job import Job
 from vidrestore.jobs.request import Request, Step
 from vidrestore.jobs.run import restore
 from vidrestore.jobs.summary import peak_memory
@@ -49,7 +48,7 @@ from vidrestore.weights.manifest import Card
 LARGEST = 1e-4  # difference of a sample in [0, 1], in fp32
 LEAST_PSNR = 40.0  # dB, of half precision over fp32
 LEAST_SAME = 0.99  # share of the patches that are found at the same place: ties are broken by rounding
-SIDE, FRAMES = 64, 5  # of the made up clip that devices are compared on
+SIDE, FRAMES = 64, 5  # of the synthetic clip on which devices are compared
 
 MADE = "NOTE  device: "  # a report begins with it
 
@@ -85,7 +84,7 @@ class Check:
 
 
 def prove(report: str, device: str, size: tuple[int, int], frames: int) -> Iterator[Line]:
-    """Try everything on a device and write the report; yields its lines as they come, the verdict last.
+    """Yield the outcome of each check of a device, the verdict last, and write the report.
 
     Videos to time and to encode have `size` (width, height) and `frames` frames. Raises OptionError for a
     device that isn't there, MediaError if the report can't be written.
@@ -144,7 +143,7 @@ def made_up() -> NDArray[np.float32]:
 
 
 def parity(card: Card, device: torch.device, precision: str) -> tuple[bool, str]:
-    """Hold a model on the device against the CPU in fp32."""
+    """Compare a model on the device with the CPU in fp32."""
     made = _recovered if card.task == "recover" else _restored
     expected, found = made(card, torch.device("cpu"), "fp32"), made(card, device, precision)
     apart = np.abs(found.astype(np.float64) - expected)
@@ -164,7 +163,7 @@ def _restored(card: Card, device: torch.device, precision: Any) -> NDArray[np.fl
 
 
 def _recovered(card: Card, device: torch.device, precision: str) -> NDArray[np.float32]:
-    """Groups of patches of compressed sensing, recovered from their measurements."""
+    """Return groups of patches that were recovered from their compressed-sensing measurements."""
     network: Any = load_model(card.name, str(device)).network
     pixels = torch.from_numpy(np.resize(made_up(), (8, GROUP, network.config.patch**2)))
     with torch.inference_mode():
@@ -184,7 +183,7 @@ def places(device: torch.device) -> tuple[bool, str]:
 
 
 def speed(card: Card, device: str, size: tuple[int, int], frames: int) -> tuple[bool, str]:
-    """Time each stage of a restoration alone; passes if every stage came to its end."""
+    """Time each stage of a restoration alone; passes if every stage ends."""
     with tempfile.TemporaryDirectory() as folder:
         video = str(Path(folder) / "video.mkv")
         write_video(video, *size, frames)
@@ -196,8 +195,7 @@ def speed(card: Card, device: str, size: tuple[int, int], frames: int) -> tuple[
         restorer = load_restorer(card.task, options)
         output = Target(str(Path(folder) / "output.mkv"))
         request = Request(Source(video), output, (Step(card.task, options),))
-        with check(request, lambda _: restorer, locks=False) as job:
-            assert isinstance(job, Job)
+        with open_job(request, lambda _: restorer) as job:
             if on_gpu:
                 stages_of(job, frames)  # loads kernels and takes memory, which is not to be timed
                 torch.cuda.reset_peak_memory_stats(device)

@@ -1,4 +1,4 @@
-"""What is to be restored, and by which steps: a request is known before any file is opened."""
+"""Requests: a source, an output and the steps between them, known before any file is opened."""
 
 from __future__ import annotations
 
@@ -17,16 +17,15 @@ if TYPE_CHECKING:
 StepLoader: TypeAlias = "Callable[[Step], Restorer]"
 
 
-def ignore(event: object) -> None:
-    """Do nothing with an event."""
-
-
 @dataclass(frozen=True)
 class Step:
     """One task with its options; those that concern files are the first step's."""
 
     task: str
     options: RestoreOptions = field(default_factory=RestoreOptions)
+
+    def with_options(self, **values: Any) -> Step:
+        return replace(self, options=replace(self.options, **values))
 
     @property
     def measures_noise(self) -> bool:
@@ -45,23 +44,24 @@ def load_step(step: Step) -> Restorer:
 
 
 class LoadedSteps:
-    """Loads restorers of steps and keeps them."""
+    """Loads the restorers of steps, each once."""
 
     def __init__(self) -> None:
-        self._loaded: list[tuple[Step, Restorer]] = []
+        self._loaded: list[tuple[dict[str, Any], Restorer]] = []
 
     def __call__(self, step: Step, begin: Callable[[], None] = lambda: None) -> Restorer:
         """Return the restorer of a step; `begin` is called before it is loaded."""
+        wanted = {"task": step.task} | values_of(step.options, "pixels", "machine")
         for loaded, restorer in self._loaded:
-            if loaded == step:
+            if loaded == wanted:
                 return restorer
         begin()
-        self._loaded.append((step, load_step(step)))
+        self._loaded.append((wanted, load_step(step)))
         return self._loaded[-1][1]
 
 
 def check_steps(steps: Sequence[Step]) -> None:
-    """Refuse steps that make no sense together. Raises OptionError."""
+    """Raise OptionError for steps that can't follow each other."""
     if not steps:
         raise OptionError("no step was given; expected tasks such as denoise,deblur,sr")
     if sum(step.task in ENLARGE for step in steps) > 1:
@@ -86,9 +86,9 @@ class Request:
         """The names of all tasks, for messages."""
         return ", ".join(step.task for step in self.steps)
 
-    def with_options(self, change: Callable[[RestoreOptions], RestoreOptions]) -> Request:
-        """Return the same request with the options of every step changed."""
-        return replace(self, steps=tuple(replace(step, options=change(step.options)) for step in self.steps))
+    def with_options(self, **values: Any) -> Request:
+        """Return the same request with other values of some options, in every step."""
+        return replace(self, steps=tuple(step.with_options(**values) for step in self.steps))
 
     @property
     def names(self) -> tuple[str, str]:
@@ -101,8 +101,8 @@ class Request:
 
     @property
     def has_segments(self) -> bool:
-        """Return True if parts of it can be restored by themselves: not with pipes, nor if the noise of a
-        later step is to be measured on frames that aren't there before.
+        """True if parts of the video can be restored by themselves: not with pipes, nor if a later step
+        measures the noise of frames that the steps before it must restore first.
         """
         return not self.is_piped and not any(step.measures_noise for step in self.steps[1:])
 
@@ -115,7 +115,7 @@ class Request:
 
 
 def plain_options(options: RestoreOptions, *scopes: Scope) -> dict[str, Any]:
-    """Return the options that alter what `scopes` say, as JSON values."""
+    """Return the options of some scopes, as JSON values."""
     return {name: _plain(value) for name, value in values_of(options, *scopes).items()}
 
 

@@ -1,19 +1,18 @@
-"""Is anything left to do? The folder of a job, from which the next run resumes, and the marker of its output.
+"""The work folder of a job, from which the next run resumes, and the marker of its finished output.
 
     job.json        identity: everything that alters the encoded frames; the length of clips; `drop`
     plan.json       the plan, once the whole video was decoded
     FIRST-STOP.segment  each finished segment (`media.segment_file`), with its first frame and the one after
-    named.json      the marker of the output: the video is whole and about to get its name
+    named.json      the marker of the output: the video is complete and about to get its name
     *.claim         the processes that work here, and the segments that each of several shards works on
 
-Every file appears under its name when it is complete and on the disk. The claims (`files.locks`) belong to
-the output: they lie in the folder beside that even if the rest lies in another, so that there is one job at
-a time for one output.
-The folder must be the user's own, and all that is read in it regular files: what others put there is refused.
+A file gets its name when it is complete and on the disk. The claims (`files.locks`) belong to the output:
+they are in the folder beside it even if `work_dir` has the rest, so that one output has one job at a time.
+The folder must belong to the user, and only regular files are read in it: what others put there is refused.
 
-When the folder goes, the marker stays as an attribute of the output, which is not part of its content; a copy
-or a file system may not keep it, and Python can't write it on Windows and macOS. Then only `skip_existing`
-leaves an existing output alone.
+When the folder is removed, the marker stays as an extended attribute of the output. Copies and some file
+systems drop it, and Python can't write it on Windows and macOS: there only `skip_existing` leaves an existing
+output alone.
 """
 
 from __future__ import annotations
@@ -96,7 +95,7 @@ class WorkFolder:
             place = str(self.place.parent) + os.sep + self.output.name
             self.path = Path(work_dir, _short(f"{self.output.name}.{_hash(place)}{WORK_SUFFIX}"))
         self._claims: Claims | None = None
-        self.warnings: list[str] = []  # files that hold something else than they should
+        self.warnings: list[str] = []  # about broken files
 
     @classmethod
     def of(cls, request: Request) -> WorkFolder:
@@ -217,7 +216,7 @@ class WorkFolder:
         return {key: before[key] for key in facts}
 
     def read(self, name: str) -> dict[str, Any] | None:
-        """Return the content of `name`.json; None if it is missing, or (with a warning in `warnings`) broken.
+        """Return the content of `name`.json; None if it is missing, or broken, which adds to `warnings`.
 
         Raises MediaError if it is not a regular file or far too large: vidrestore did not write that.
         """
@@ -232,15 +231,24 @@ class WorkFolder:
         except OSError as error:
             raise MediaError(f"{path}: can't be read ({error.strerror}); remove it") from error
 
+    def marker(self, output: Path) -> dict[str, Any] | None:
+        """Return the marker of the finished job if its `output`, or the first picture of it, has its name."""
+        with suppress(OSError, KeyError):
+            marker, found = self.read("named"), output.stat()
+            facts = found.st_size, found.st_mtime_ns, output.name  # of an older picture if it has no name yet
+            if marker and facts == (marker["size"], marker["modified"], marker["file"]):
+                return marker
+        return None
+
     def note_broken(self, name: str, error: ValueError) -> None:
-        """Note that `name`.json holds something else than it should."""
+        """Add a warning that `name`.json doesn't have the content that it should have."""
         path = self.path / f"{name}.json"
         warning = f"{path}: not as vidrestore wrote it ({error}); the work is done again"
         if warning not in self.warnings:
             self.warnings.append(warning)
 
     def write(self, name: str, content: Mapping[str, Any]) -> None:
-        """Write `name`.json, whole or not at all."""
+        """Write `name`.json completely or not at all. Raises MediaError."""
         target = self.path / f"{name}.json"
         try:
             with replacing(target, private=True) as file:
@@ -258,7 +266,7 @@ class WorkFolder:
         return sum(self.segment(bounds).stat().st_size for bounds in self.finished())
 
     def remove(self) -> None:
-        """Remove all our files; the one that records the job's end, then the claims last."""
+        """Remove all files of the job: the marker after the others, and the claims last."""
         self._discard(lambda name: name != "named.json" and not name.endswith(".claim"))
         self._discard(lambda name: name == "named.json")
         (self._claims or Claims(self.place)).remove_all()
@@ -271,10 +279,9 @@ class WorkFolder:
 
 
 def _make_own(folder: Path) -> bool:
-    """Make a folder that only its owner can use, or take one that is there and the user's own; True if it is
-    new.
+    """Make a folder that only its owner can use, unless the user has it already; return True if it is new.
 
-    Raises MediaError for any other.
+    Raises MediaError if the name is taken by anything else.
     """
     with suppress(FileExistsError):
         folder.mkdir(mode=0o700)

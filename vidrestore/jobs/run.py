@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Any
 
 from vidrestore.errors import VidRestoreError
 from vidrestore.event_log import Logged
-from vidrestore.events import Event, Failed, Listener, Warned
+from vidrestore.events import Event, Failed, Listener, Warned, ignore_event
 from vidrestore.files.atomic import Partial, remove_partials
 from vidrestore.files.regular import write_problem
-from vidrestore.jobs.check import check, mark, nothing_to_do, open_job
+from vidrestore.jobs.check import check, earlier_summary, mark, open_job
 from vidrestore.jobs.naming import output_for, suffix_of
-from vidrestore.jobs.request import Request, Step, StepLoader, ignore
+from vidrestore.jobs.request import Request, Step, StepLoader
 from vidrestore.jobs.resume import WorkFolder
 from vidrestore.jobs.summary import Summary, announced
 from vidrestore.media.reader import expected_frames
@@ -55,7 +55,7 @@ def restore(
     """
     chosen = chosen_options(RestoreOptions, options, overrides)
     request = request_for(source, output, Step(task, chosen))
-    return restore_request(request, on_event=Logged(on_event or ignore))
+    return restore_request(request, on_event=Logged(on_event or ignore_event))
 
 
 def request_for(source: str | os.PathLike[str], output: str | os.PathLike[str] | None, step: Step) -> Request:
@@ -69,7 +69,7 @@ def request_for(source: str | os.PathLike[str], output: str | os.PathLike[str] |
 def restore_request(
     request: Request,
     load: StepLoader | None = None,
-    on_event: Listener = ignore,
+    on_event: Listener = ignore_event,
     run: Callable[[SegmentedWork], None] = lambda work: work.run(),
 ) -> Summary:
     """Restore one source. `load` returns the restorer of a step, by default that of its task; it is called
@@ -78,8 +78,8 @@ def restore_request(
     `run` restores all segments. Raises VidRestoreError.
     """
     if is_container(request):
-        if before := nothing_to_do(request, on_event):
-            return before
+        if earlier := earlier_summary(request, on_event):
+            return earlier
         with spooled(request, on_event) as (stored, listener), open_job(stored, load) as job:
             return replace(_stream(job, listener), source=str(request.source))
     with check(request, load, on_event) as job:
@@ -109,13 +109,13 @@ def join(work: SegmentedWork, began: float) -> Summary:
 def warn_if_stopped(
     job: Job, folder: WorkFolder | None, on_event: Listener, work: SegmentedWork | None = None
 ) -> Iterator[None]:
-    """Warn how much a run leaves that ends early: frames of `work`, finished segments of several processes,
-    or nothing.
+    """Warn how much is finished if the run ends early: frames of `work`, segments of several processes, or
+    nothing.
     """
     try:
         yield
     except BaseException:
-        count, what = (work.kept_frames(), "frame") if work else (0, "finished segment")
+        count, what = (work.finished_frames(), "frame") if work else (0, "finished segment")
         if folder and not work:
             count = len(folder.finished())
         left = f"1 {what} is" if count == 1 else f"{count} {what}s are"

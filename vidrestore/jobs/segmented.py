@@ -28,7 +28,7 @@ from vidrestore.errors import Cancelled, MediaError, PlanError
 from vidrestore.events import Listener, Warned
 from vidrestore.files.atomic import remove_partials
 from vidrestore.files.regular import digest
-from vidrestore.files.stopping import interrupts_held
+from vidrestore.files.stopping import delayed_signals
 from vidrestore.frames import Frame
 from vidrestore.jobs.check import mark
 from vidrestore.jobs.job import Job, damage_summary, plan_source
@@ -82,7 +82,7 @@ def segments_of(timeline: Timeline, length: int) -> Iterator[Segment]:
 
 
 def consecutive(segments: Iterable[Segment]) -> Iterator[list[Segment]]:
-    """Yield runs of segments that follow each other: restored in one go, they need no clip twice."""
+    """Yield runs of neighbouring segments: restored together, they need no clip twice."""
     run: list[Segment] = []
     for segment in segments:
         if run and segment.first != run[-1].stop:
@@ -96,13 +96,13 @@ def consecutive(segments: Iterable[Segment]) -> Iterator[list[Segment]]:
 class SegmentedWork:
     """A checked job and its work folder, which must be locked.
 
-    `reused`: frames of earlier runs or other processes; `damage`: what was wrong with the source, once the
-    video is joined. Known with the plan: `source_damage`, what was wrong with its pictures, and how many of
-    them were `deinterlaced`.
+    `reused` counts frames of earlier runs or other processes; `damage` describes the damage of the source
+    once the video is joined. The plan sets `source_damage`, the damage of its pictures, and `deinterlaced`,
+    how many of them were.
     """
 
     def __init__(self, job: Job, folder: WorkFolder, on_event: Listener, name: str) -> None:
-        """`name` is that of the job. `begin` makes it."""
+        """Use `begin` instead; `name` is the digest of the identity of the job."""
         self.job, self.folder, self.on_event, self.name = job, folder, on_event, name
         self.is_planned = False
         self.source_damage: str | None = None
@@ -156,7 +156,7 @@ class SegmentedWork:
     # The plan
 
     def plan(self) -> None:
-        """Finish the plan, unless it is: decode the video once, restore nothing."""
+        """Decode the video once to plan it, unless the plan is finished."""
         if self.is_planned:
             return
         job = self.job
@@ -174,7 +174,7 @@ class SegmentedWork:
         self._set_found(found)
 
     def load_plan(self) -> bool:
-        """Take the plan that some process has finished; False if none has."""
+        """Load the plan if a process has finished it; return False otherwise."""
         kept = self.folder.read("plan")
         if kept is not None and kept["name"] == self.name:
             try:
@@ -194,7 +194,7 @@ class SegmentedWork:
     # Segments
 
     def left(self) -> list[Segment]:
-        """Return the parts of segments that no process has finished; the others are not checked."""
+        """Return the parts of segments that no process has finished, without a check of the others."""
         edges = [0, *chain.from_iterable(self._finished()), len(self.job.plan.timeline.pts)]
         gaps = [(first, stop) for first, stop in zip(edges[::2], edges[1::2], strict=True) if first < stop]
         return [
@@ -215,8 +215,8 @@ class SegmentedWork:
         return found
 
     def missing(self) -> list[Segment]:
-        """Return the parts of segments that are still to be restored; what is there was read and checked, and
-        removed if it failed.
+        """Return the parts of segments that are still to be restored. Segments that exist are read and
+        checked, and removed if that fails.
         """
         while not all(self._is_whole(bounds) for bounds in self._finished()):
             pass
@@ -238,14 +238,12 @@ class SegmentedWork:
         path.unlink(missing_ok=True)
         return False
 
-    def kept_frames(self) -> int:
-        """Return how many frames the next run need not restore again."""
+    def finished_frames(self) -> int:
+        """Return how many frames the next run can reuse."""
         return sum(stop - first for first, stop in self._finished())
 
     def _label(self, bounds: Bounds) -> dict[str, Any]:
-        """Return what distinguishes a segment from those of other videos and parts: its frames, their times
-        and their noise.
-        """
+        """Return the label of a segment, unique to its video and part: frames, times and noise."""
         timeline, (first, stop) = self.job.plan.timeline, bounds
         times = array("q", chain(timeline.pts[first:stop], timeline.durations[first:stop]))
         clips = owners(timeline.bounds, first, stop)
@@ -254,7 +252,7 @@ class SegmentedWork:
         return {"job": self.name, "first": first, "stop": stop, "plan": plan}
 
     def run(self) -> None:
-        """Restore what is missing. Raises VidRestoreError; what was finished until then stays."""
+        """Restore what is missing. Raises VidRestoreError; segments that are finished stay."""
         self.check_output()
         self.plan()
         missing = self.missing()
@@ -268,8 +266,8 @@ class SegmentedWork:
     def restore(
         self, segments: list[Segment], watch: Callable[[Iterator[Frame]], Iterator[Frame]] = iter
     ) -> None:
-        """Restore segments, their frames by way of `watch`. Raises VidRestoreError; what was finished until
-        then stays.
+        """Restore segments; their frames pass through `watch`. Raises VidRestoreError; segments that are
+        finished stay.
         """
         with closing(self._frames(segments)) as restored:
             frames = watch(restored)
@@ -295,7 +293,7 @@ class SegmentedWork:
             with self._writer((first, segment.stop)) as writer:
                 for frame in islice(frames, segment.stop - first):
                     frame.duration = durations[first + writer.frames]  # a decoder's last depends on its start
-                    with interrupts_held():
+                    with delayed_signals():
                         writer.write(frame)
                     if self._is_full(began, first, writer.frames):
                         break
@@ -315,10 +313,12 @@ class SegmentedWork:
 
     @contextmanager
     def _writer(self, bounds: Bounds) -> Iterator[SegmentWriter]:
-        """Yield a segment of at most these frames: kept if the work is stopped, removed after an error."""
+        """Yield the writer of a segment of at most these frames, which stays if the work is stopped, and is
+        removed after an error.
+        """
         job, path, writer = self.job, self.folder.segment(bounds), None
         try:
-            with interrupts_held():  # Ctrl-C while the file is begun would leave it behind
+            with delayed_signals():  # Ctrl-C while the file is begun would leave it behind
                 writer = SegmentWriter(path, job.output_info, job.plan.encoder, first=bounds[0])
             try:
                 yield writer
@@ -336,13 +336,13 @@ class SegmentedWork:
         bounds = writer.first, writer.first + writer.frames
         writer.path = self.folder.segment(bounds)
         if writer.frames:
-            with interrupts_held():
+            with delayed_signals():
                 self._checked[writer.path] = writer.finish(self._label(bounds))
 
     # The output
 
     def check_output(self) -> None:
-        """Begin the output on trial, and check that there is room for it. Raises MediaError."""
+        """Check that the output can be begun, and that there is room for it. Raises MediaError."""
         self._joined().abort()
         job = self.job
         sizes = video_sizes(job.info.video, job.plan.encoder, self.total or 0, job.scale)
@@ -350,8 +350,8 @@ class SegmentedWork:
             self.on_event(Warned(job.info.path, warning))
 
     def join(self) -> tuple[str, ...]:
-        """Join all segments, check and name the output, and only then remove them; return warnings for
-        the user.
+        """Join all segments, check and name the output, and then remove the segments; return warnings for the
+        user.
 
         Sets `damage`. Raises MediaError; then the segments stay.
         """
@@ -381,7 +381,7 @@ class SegmentedWork:
         job, plan = self.job, self.job.plan
 
         def note(path: Path) -> None:
-            """Mark the output: from here on the job is finished, even if this process is killed."""
+            """Mark the output: from now on the job is finished, even if this process is killed."""
             self.damage = damage_summary(self.source_damage, joined.damage)
             mark(path, job, self.damage, joined.first_file if isinstance(joined, PictureFiles) else None)
 
@@ -412,7 +412,7 @@ class SegmentedWork:
 def _begun(
     job: Job, folder: WorkFolder, identity: Mapping[str, Any], on_event: Listener, *, beside: bool
 ) -> dict[str, Any]:
-    """Return the facts that the job in the folder began with, now or in an earlier run."""
+    """Begin the job in the folder, or resume it; return the facts with which it began."""
     facts: dict[str, Any] = {"encoder_threads": job.plan.encoder.threads}
     for at, stage in enumerate(job.steps.stages):
         facts |= {_fact("clip", at): stage.length, _fact("overlap", at): stage.overlap}

@@ -1,5 +1,5 @@
-"""Proof of a restoration: a JSON file beside the output that says what was made of what and how, with
-checksums that `verify` compares with the files.
+"""Sidecars: JSON files beside outputs that record source, steps and result, with checksums that `verify`
+compares with the files.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def write_sidecar(path: Path, content: Mapping[str, Any]) -> None:
 
 
 def sidecar_content(path: Path, request: Request, record: Record, command: str) -> dict[str, Any]:
-    """Return what a sidecar at `path` holds about a restoration, or about a plan if there is no result yet.
+    """Return the content of a sidecar at `path` for a restoration, or for a plan if there is no result yet.
     Raises MediaError.
     """
     events = record.events
@@ -111,7 +111,7 @@ def sidecar_content(path: Path, request: Request, record: Record, command: str) 
 
 
 def sidecar_lines(content: Mapping[str, Any]) -> Iterator[str]:
-    """Yield for a reader what a sidecar proves: the command, the times, weights and files with checksums."""
+    """Yield the lines of a report on a sidecar: the command, the times, weights and files with checksums."""
     yield f"command: {content['command']}"
     yield content.get("lacks", f"from {content['began']} to {content['ended']}")
     for name, checksum in content["plan"].get("weights", {}).items():
@@ -147,7 +147,7 @@ def _checksum(name: str) -> str:
 
 
 def read_sidecar(path: Path) -> Recorded:
-    """Return what a sidecar records. Raises MediaError for what is no sidecar."""
+    """Return what a sidecar records. Raises MediaError if it is not a sidecar."""
     where = f"{path}: not a sidecar of vidrestore"
     try:
         content = parse_object(read_limited(path, LARGEST_PLAN, follow=True))
@@ -171,8 +171,8 @@ def is_of_same(path: Path, content: Mapping[str, Any]) -> bool:
 
 
 def verify(sidecar: str) -> Iterator[tuple[bool, str]]:
-    """Yield for source and result whether the file is as recorded, with a sentence. Raises MediaError for
-    what is no sidecar.
+    """Yield for source and result whether the file is as recorded, with a sentence. Raises MediaError
+    if it is not a sidecar.
     """
     recorded = read_sidecar(Path(sidecar))
     for each in (recorded.source, recorded.result):

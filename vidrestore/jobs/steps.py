@@ -1,4 +1,4 @@
-"""The one driver of restorations: decoded frames, through one or several steps, into a writer.
+"""Restore decoded frames by one or several steps, and write them.
 
 Each step plans and restores the frames of the one before, in threads of its own; between them frames have the
 samples of the source's format. A single task is one step. The cuts are those of the source for all steps, so
@@ -45,10 +45,10 @@ def total_scale(steps: Sequence[Step], video: VideoInfo) -> Scale:
 
 
 def measured_input(step: Step, reader: VideoReader) -> tuple[Input, str] | None:
-    """Return what kind of input a source is for a step, "clean" or "compressed", and why, in words; None if
+    """Return the kind of input that a source is for a step, "clean" or "compressed", with the reason; None if
     its network doesn't depend on that.
 
-    Many bits may be those of noise, which the network for clean video would keep: it is measured, too.
+    Many bits may encode noise, which the network for clean video would preserve: noise is measured, too.
     """
     if not step.measures_input:
         return None
@@ -151,7 +151,7 @@ class Steps:
     def frames_in(
         self, span: Bounds, plan: Plan, decode: Callable[[int], Iterator[Frame]]
     ) -> Generator[Frame]:
-        """Yield the restored frames [first, stop) of a finished plan, the same as in the whole run.
+        """Yield the restored frames [first, stop) of a finished plan, the same as in a complete run.
 
         `decode(index)` returns the decoded frames from that one on.
         """
@@ -187,8 +187,8 @@ def write_frames(
     writer: VideoWriter,
     watch: Callable[[Iterator[Frame]], Iterator[Frame]] = iter,
 ) -> None:
-    """Write all frames, by way of `watch`, into a writer, which is then finished. If anything fails, there is
-    no output.
+    """Write all frames, which pass through `watch`, and finish the writer. If anything fails, there is no
+    output.
     """
     with closing(frames), writer:
         for frame in watch(frames):

@@ -22,9 +22,8 @@ from torch import Tensor
 
 from vidrestore.colour import planes_to_grey, yuv_to_rgb
 from vidrestore.errors import OptionError
-from vidrestore.events import Listener, Progressed, plain
+from vidrestore.events import Listener, Progressed, ignore_event, plain
 from vidrestore.frames import Frame, VideoInfo
-from vidrestore.jobs.request import ignore
 from vidrestore.media.coding_loss import bits_per_pixel
 from vidrestore.media.probe import SourceInfo
 from vidrestore.media.reader import VideoReader
@@ -102,7 +101,7 @@ class Suggestion:
 
 
 def suggest(
-    source: str, options: RestoreOptions | None = None, on_event: Listener = ignore
+    source: str, options: RestoreOptions | None = None, on_event: Listener = ignore_event
 ) -> tuple[Suggestion, list[Place]]:
     """Return what a video needs, and the places that were looked at. Only the device of the options is used.
 

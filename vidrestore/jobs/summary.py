@@ -23,10 +23,10 @@ class Summary:
     """The result of a restoration.
 
     `seconds` and `fps` measure the work itself, without loading the model. `damage` describes the damage of
-    the source in one sentence, None if it was whole. `retried` counts the clips that half precision could not
-    hold. `skipped`: the output existed. `reused` counts the frames of an earlier run or of other processes.
-    `before`: the whole video was finished before. `changes`: what the tasks on pictures changed in the frames
-    that this process restored.
+    the source in one sentence, None if there is none. `retried` counts the clips that half precision could
+    not hold. `skipped`: the output existed. `reused` counts the frames of an earlier run or of other
+    processes. `before`: the video was finished by an earlier run. `changes`: what the tasks on pictures
+    changed in the frames that this process restored.
     """
 
     source: str
@@ -150,7 +150,7 @@ def counted(
     frames: Iterable[T], source: str, total: int | None, stage: str, on_event: Listener
 ) -> Generator[T]:
     """Yield the same frames; between them, and while this thread waits for workers, `Progressed` events of
-    `stage`, each after the frame that it counts was dealt with or restored.
+    `stage`, each after the frame that it counts was processed.
     """
     progress, done = FrameProgress(source, total, stage, on_event), 0
     before = HERE.meter

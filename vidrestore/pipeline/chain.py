@@ -2,9 +2,9 @@
 bounded in bytes.
 
 A job is a chain of plain generators. `buffered` moves everything before it into a thread of its own;
-`at_once` works on several items at once and gives the results in order. Both hand errors over to whoever
-consumes them, and both stop their threads and close what they consume when their own iterator is closed,
-whatever the reason (the end, an error further down, Ctrl-C). A worker of `at_once` stops at the next
+`at_once` works on several items at once and gives the results in order. Both raise errors where
+their results are consumed, and both stop their threads and close their inputs when their own iterator is
+closed: at the end, after an error further down, or at Ctrl-C. A worker of `at_once` stops at its next
 `check_stop`; one that is in a call of a network for longer than `PATIENCE` is left behind, and its result is
 dropped.
 """
@@ -28,8 +28,8 @@ from vidrestore.frames import Frame
 from vidrestore.working import HERE, WORKER, Meter, check_stop
 
 QUEUE_BYTES = 4 << 20  # frames that a stage runs ahead of the next
-# The same beside a GPU, which takes and gives whole clips: two of 1080p in 10 bits. Decoder and encoder go on
-# while it works, and it works while they lag behind.
+# The same beside a GPU, which takes and gives whole clips: two of 1080p in 10 bits. Decoder and encoder work
+# while it does, and it works while they lag behind.
 GPU_QUEUE_BYTES = 256 << 20
 LOOK = 0.1  # seconds between two looks at the flag of a thread that waits
 PATIENCE = 0.5  # seconds that workers get to stop
@@ -63,13 +63,13 @@ class ByteQueue(Generic[T]):
             return True
 
     def end(self, error: BaseException | None = None) -> None:
-        """Called by the producer after its last item: the consumer's loop ends there, or raises `error`."""
+        """End the queue after its last item: the consumer's loop ends there, or raises `error`."""
         with self._changed:
             self._ended, self._error = True, error
             self._changed.notify_all()
 
     def close(self) -> None:
-        """Called by the consumer: it takes no more items, and the producer is to stop."""
+        """Discard all items and stop the producer; the consumer calls it."""
         with self._changed:
             self.closed.set()
             self._items.clear()
@@ -92,7 +92,7 @@ class ByteQueue(Generic[T]):
 
 
 def _look() -> None:
-    """Do what a thread that waits has to do now and then. Raises Stopped."""
+    """Send progress from a thread that waits. Raises Stopped if it is to end."""
     check_stop()
     if HERE.meter is not None:
         HERE.meter.look()

@@ -60,7 +60,7 @@ Piece: TypeAlias = tuple[Bounds, list[Restored]]
 
 
 class ClipRestorer:
-    """Restores planned clips of a video, several at once, and joins them to frames.
+    """Restores planned clips of a video, several at once, and joins them into frames.
 
     `threads` are shared among the clips that are restored at once. `retried` counts the clips that half
     precision could not hold and that were restored again in fp32. Alpha passes through, or is enlarged
@@ -84,12 +84,12 @@ class ClipRestorer:
 
     @property
     def changes(self) -> Changes:
-        """What was changed so far, where restored pictures are compared with their sources."""
+        """The changes so far, if restored pictures are compared with their sources."""
         return self.conversion.changes
 
     def frames(self, clips: Iterator[PlannedClip], span: Bounds | None = None) -> Generator[Frame]:
         """Yield every frame restored, with its own time; with `span` only frames [first, stop), the same as
-        in the whole run.
+        in a complete run.
 
         Keeps the clips that are being restored and two more.
         """
@@ -132,7 +132,7 @@ class ClipRestorer:
                 torch.cuda.empty_cache()
 
     def _pieces(self, edged: EdgedClip) -> tuple[Piece, Piece]:
-        """Return what `restore` does, or raise torch.OutOfMemoryError."""
+        """Do the work of `restore`. Raises torch.OutOfMemoryError."""
         restored = self._restored(edged, None)
         if restored is None:
             with self._counting:
@@ -186,7 +186,7 @@ class ClipRestorer:
             places = slice(at, min(at + step, stop))
             stacks = stored_samples((plane[places] for plane in planes), self.video.format)
             own += map(self._with_samples, frames[places], zip(*stacks, strict=True))
-        # a view would keep the whole clip in memory
+        # a view would hold the memory of the clip
         floats = [
             Restored(frames[at], tuple(plane[at].clone() for plane in planes))
             for at in range(len(frames))

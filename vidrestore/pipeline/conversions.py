@@ -121,7 +121,7 @@ def _stacked(planes: tuple[NDArray[Any], ...], unit: float) -> Tensor:
 
 
 def floats(stacks: Iterable[Tensor], unit: float) -> tuple[Tensor, ...]:
-    """Stacks of stored samples to float32 on the 0-255 scale; `unit` as of `PixelFormat`."""
+    """Return stacks of stored samples as float32 on the 0-255 scale; `unit` is that of `PixelFormat`."""
     whole = (stack.int().bitwise_and_(0xFFFF) if stack.dtype == torch.int16 else stack for stack in stacks)
     return tuple(stack.to(torch.float32, copy=True).mul_(1 / unit) for stack in whole)
 
@@ -230,7 +230,7 @@ class RgbConversion:
 
     @property
     def changes(self) -> Changes:
-        """What was changed so far, where restored pictures are compared with their sources."""
+        """The changes so far, if restored pictures are compared with their sources."""
         with self._counting:
             return Changes(self._compared, int(self._unchanged), float(self._change))
 
@@ -243,7 +243,7 @@ class RgbConversion:
             self._change = self._change + change.sum()
 
     def clips_at_once(self, threads: int) -> int:
-        """Return how many clips there is memory for, and teams of threads."""
+        """Return how many clips memory and threads allow at once."""
         memory = self.restorer.memory(self.video.height, self.video.width)
         return min(threads // self.restorer.team, CPU_MEMORY // memory)
 

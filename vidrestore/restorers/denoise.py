@@ -89,7 +89,7 @@ class DenoiseRestorer:
             radius=GROUP - 1,
             needs_sigma=True,
             parallel=0 if self.device.type == "cpu" else 1,
-            doubts=_range_warning(self.network, model.card.name, options.sigma),
+            warnings=_range_warning(self.network, model.card.name, options.sigma),
         )
         # bytes of a group's codes, and of a group of similar patches, temporary ones included
         codes, similar = 8 * 4 * GROUP * self.network.config.atoms, GROUP_COPIES * 4 * PATCHES * self.patch**2

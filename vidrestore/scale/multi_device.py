@@ -13,19 +13,18 @@ import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from functools import partial
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from typing import Any, Literal, Protocol, TypeAlias
 
 from vidrestore.errors import OptionError, PlanError, VidRestoreError
-from vidrestore.events import Listener, Warned
+from vidrestore.events import Listener, Warned, ignore_event
 from vidrestore.files import locks
 from vidrestore.files.locks import Claims
-from vidrestore.jobs.batch import Batch, Way
+from vidrestore.jobs.batch import Batch, Runner
 from vidrestore.jobs.check import open_job
-from vidrestore.jobs.request import LoadedSteps, Request, ignore
+from vidrestore.jobs.request import LoadedSteps, Request
 from vidrestore.jobs.resume import WorkFolder
 from vidrestore.jobs.run import restore_request
 from vidrestore.jobs.segmented import SegmentedWork
@@ -67,7 +66,7 @@ class Helper:
                     raise PlanError(
                         f"{folder.path}: there is no plan; all processes must see the same folders"
                     )
-                work = SegmentedWork.begin(job, folder, ignore, beside=True)
+                work = SegmentedWork.begin(job, folder, ignore_event, beside=True)
                 claimed = ClaimedWork(work, claims, self.shard, watch=self.watch)
                 while work.left():
                     if not claimed.step():
@@ -87,17 +86,17 @@ class Helpers(Protocol):
         """Let helpers restore the missing segments of a video (`Helper.restore`)."""
 
     def ended(self, seconds: float = 0.0) -> Iterator[Outcome]:
-        """Yield the results of helpers that have ended since, after at most so many seconds."""
+        """Wait for at most so many seconds, and yield the results of helpers that have ended."""
 
     def are_at_work(self) -> bool:
-        """Return True if some have not ended their work."""
+        """Return True if a helper is still at work."""
 
     def stop(self) -> None:
         """End all helpers, at once."""
 
 
-class WithHelpers(Way):
-    """The way to restore a batch with helpers that keep their models loaded."""
+class HelperRunner(Runner):
+    """Restores the videos of a batch with helpers, which keep their models loaded."""
 
     def __init__(self, helpers: Helpers) -> None:
         self.helpers = helpers
@@ -105,9 +104,9 @@ class WithHelpers(Way):
     def check(self, batch: Batch) -> None:
         check_shared(batch)
 
-    def restore(self, batch: Batch, source: str, on_event: Listener) -> Summary:
+    def restore(self, batch: Batch, request: Request, on_event: Listener) -> Summary:
         run = partial(restore_with, self.helpers)
-        return restore_request(batch.request(source), batch.loader(source, on_event), on_event, run)
+        return restore_request(request, batch.loader(request, on_event), on_event, run)
 
     def close(self) -> bool:
         self.helpers.stop()
@@ -142,7 +141,7 @@ def restore_with(helpers: Helpers, work: SegmentedWork) -> None:
 
 
 def _watch(helpers: Helpers, work: SegmentedWork, seconds: float = 0.0) -> None:
-    """Deal with helpers that have ended. Raises VidRestoreError if one failed, or if all have died."""
+    """Count the work of helpers that have ended. Raises VidRestoreError if one failed or all have died."""
     source = work.job.info.path
     for outcome in helpers.ended(seconds):
         if isinstance(outcome, VidRestoreError):
@@ -202,10 +201,10 @@ class DeviceProcesses:
                 process.start()
                 theirs.close()
                 self.running[number] = process, ours
-            change = partial(replace, device=self.devices[number], threads=threads)
+            own = request.with_options(device=self.devices[number], threads=threads)
             self._busy.add(number)
             with suppress(OSError):  # it is dead, which `ended` reports
-                self.running[number][1].send(request.with_options(change))
+                self.running[number][1].send(own)
 
     def ended(self, seconds: float = 0.0) -> Iterator[Outcome]:
         ready = wait([self.running[number][1] for number in self._busy], seconds) if self._busy else []

@@ -9,13 +9,11 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Iterator
-from dataclasses import replace
 from importlib import import_module
 from typing import Any
 
 from vidrestore.errors import OptionError
 from vidrestore.jobs.request import Request
-from vidrestore.options import RestoreOptions
 from vidrestore.scale.multi_device import Helper, HelperError, Outcome
 from vidrestore.scale.shards import Shard
 
@@ -51,15 +49,13 @@ class RayActors:
         """Return the request as an actor needs it, which works in another folder, with the resources of its
         own.
         """
-        on_gpu = "num_gpus" in self._resources
-
-        def change(options: RestoreOptions) -> RestoreOptions:
-            device, threads = ("cuda", options.threads) if on_gpu else ("cpu", options.threads or self.cpus)
-            model, work_dir = _absolute(options.model), _absolute(options.work_dir)
-            return replace(options, device=device, threads=threads, model=model, work_dir=work_dir)
-
-        request = request.with_options(change)
-        return replace(request, source=request.source.absolute(), output=request.output.absolute())
+        options, on_gpu = request.options, "num_gpus" in self._resources
+        threads = options.threads if on_gpu else options.threads or self.cpus
+        here = request.with_options(
+            device="cuda" if on_gpu else "cpu", threads=threads, work_dir=_absolute(options.work_dir)
+        )
+        steps = tuple(step.with_options(model=_absolute(step.options.model)) for step in here.steps)
+        return Request(request.source.absolute(), request.output.absolute(), steps)
 
     def ended(self, seconds: float = 0.0) -> Iterator[Outcome]:
         ready, _ = self.ray.wait(list(self._runs), timeout=seconds) if self._runs else ([], [])

@@ -23,8 +23,8 @@ from vidrestore.files.atomic import remove_partials
 from vidrestore.files.locks import BusyError, Claims
 from vidrestore.files.regular import write_problem
 from vidrestore.frames import Frame
-from vidrestore.jobs.batch import Batch, Way
-from vidrestore.jobs.check import check, done_before, finished_before, is_named, named_output
+from vidrestore.jobs.batch import Batch, Runner
+from vidrestore.jobs.check import check, clear_up, output_marker
 from vidrestore.jobs.job import Job
 from vidrestore.jobs.request import Request
 from vidrestore.jobs.resume import WorkFolder
@@ -117,7 +117,7 @@ class ClaimedWork:
         return done
 
     def step(self) -> bool:
-        """Claim a run of the segments that are left, and restore it; False if others have claimed all."""
+        """Claim a run of the segments that are left, and restore it; False if others claimed all."""
         self._watch()
         run = self._claimed(self.work.left())
         if run:
@@ -163,9 +163,9 @@ def claim_name(segment: Segment) -> str:
     return f"{segment.number:06}"
 
 
-class AsShard(Way):
-    """The way to restore a batch as one of several shards: all that no other has claimed,
-    video by video, beginning elsewhere than the others; only then it waits for them.
+class ShardRunner(Runner):
+    """Restores the videos of a batch as one of several shards: whatever no other shard has claimed, video by
+    video, beginning elsewhere than the others; only then it waits for them.
     """
 
     def __init__(self, shard: Shard) -> None:
@@ -186,13 +186,14 @@ class AsShard(Way):
             )
         check_shared(batch)
 
-    def restore(self, batch: Batch, source: str, on_event: Listener) -> Summary:
-        """The first call does all that this shard can do of any video. Raises VidRestoreError as
-        `vidrestore.restore` does.
+    def restore(self, batch: Batch, request: Request, on_event: Listener) -> Summary:
+        """Restore one video; the first call does all that this shard can do of any video. Raises
+        VidRestoreError as `vidrestore.restore` does.
         """
         if self._finished is None:
             self._finished = self._first_pass(batch, on_event)
-        outcome = self._finished.get(source) or self._restore(batch, source, on_event, wait=True)
+        outcome = self._finished.get(request.source.name)
+        outcome = outcome or self._restore(batch, request, on_event, wait=True)
         if isinstance(outcome, VidRestoreError):
             raise outcome
         assert outcome is not None
@@ -212,24 +213,25 @@ class AsShard(Way):
         finished = dict[str, Summary | VidRestoreError]()
         for source in batch.sources[home:] + batch.sources[:home]:
             try:
-                outcome: Summary | VidRestoreError | None = self._restore(batch, source, on_event, wait=False)
+                request = batch.request(source)
+                outcome: Summary | VidRestoreError | None = self._restore(
+                    batch, request, on_event, wait=False
+                )
             except VidRestoreError as error:
                 outcome = error
             if outcome is not None:
                 finished[source] = outcome
         return finished
 
-    def _restore(self, batch: Batch, source: str, on_event: Listener, *, wait: bool) -> Summary | None:
-        """Do what this shard can for one video, and return the summary once its output exists, joined by any
-        shard.
+    def _restore(self, batch: Batch, request: Request, on_event: Listener, *, wait: bool) -> Summary | None:
+        """Restore what this shard can of one video, and return the summary once any shard has joined it.
 
-        With `wait` that is when this returns; otherwise None means that others have claimed all that is left.
+        Without `wait`, return None if others have claimed all that is left.
         """
-        request = batch.request(source)
         folder = WorkFolder.of(request)
-        load, own = batch.loader(source, on_event), self._tally[request.source]
+        load, own = batch.loader(request, on_event), self._tally[request.source]
         with ExitStack() as inside:
-            inside.callback(_clear_up, request, folder)
+            inside.callback(_leave, request, folder)
             job = _retried(
                 lambda: inside.enter_context(check(request, load, on_event, own=own)),
                 (OutputExistsError, BusyError),  # as another shard may be naming it just now
@@ -243,12 +245,10 @@ class AsShard(Way):
             return _Sharded(job, job.folder, self.shard, on_event, self._tally).run(wait=wait)
 
 
-def _clear_up(request: Request, folder: WorkFolder) -> None:
-    """As the last to leave, remove a folder without finished segments, or that of a video whose output is
-    named.
-    """
+def _leave(request: Request, folder: WorkFolder) -> None:
+    """If no other shard uses the folder, remove it if it has no finished segments or its video is joined."""
     with suppress(VidRestoreError, OSError):
-        if finished_before(request, folder) is None and folder.path.is_dir():
+        if clear_up(request, folder) is None and folder.path.is_dir():
             with folder.locked():  # which removes a folder without finished segments
                 pass
 
@@ -285,14 +285,19 @@ class _Sharded:
         self.work: SegmentedWork | None = None
         self.joined: Summary | None = None
 
+    def is_joined(self) -> bool:
+        """Return True if the output has its name, whichever shard joined it: the marker is removed last."""
+        first = self.job.request.output.first_file
+        return first.exists() and (self.folder.read("job") is None or self.folder.marker(first) is not None)
+
     def run(self, *, wait: bool) -> Summary | None:
-        """Do all that can be done; return None if others have claimed the rest and `wait` is False. A failure
-        because others finished while this one worked is not an error.
+        """Restore all that can be restored; return None if others have claimed the rest and `wait` is False.
+        A failure because others finished while this one worked is not an error.
         """
         try:
             return self._run(wait=wait)
         except (OSError, MediaError, PlanError) as error:
-            if is_named(self.job.request, self.folder):
+            if self.is_joined():
                 return self.done_by_others()
             if isinstance(error, OSError):
                 raise write_problem(str(self.folder.path), error) from error
@@ -300,12 +305,12 @@ class _Sharded:
 
     def _run(self, *, wait: bool) -> Summary | None:
         with self.claims.held("job"):
-            if is_named(self.job.request, self.folder):
+            if self.is_joined():
                 return self.done_by_others()
             self.work = SegmentedWork.begin(self.job, self.folder, self.on_event, beside=True)
             self.work.check_output()
         claimed = ClaimedWork(self.work, self.claims, self.shard, self.tally)
-        while not is_named(self.job.request, self.folder):
+        while not self.is_joined():
             if self._step(claimed):
                 continue
             if not wait:
@@ -316,7 +321,7 @@ class _Sharded:
         return self.joined or self.done_by_others()
 
     def _step(self, claimed: ClaimedWork) -> bool:
-        """Do what is to be done next; False if others have claimed all of it."""
+        """Plan, restore or join, whichever comes next; return False if others have claimed all of it."""
         work = claimed.work
         if not work.is_planned and not work.load_plan():
             with self.claims.taken("plan") as free:
@@ -326,7 +331,7 @@ class _Sharded:
             return claimed.step()
         else:
             with self.claims.taken("join") as free:
-                if free and not is_named(self.job.request, self.folder) and not work.missing():
+                if free and not self.is_joined() and not work.missing():
                     remove_partials(self.folder.output, alone=True)  # left by a process that died here
                     work.reused = len(self.job.plan.timeline.pts) - self.tally[self.job.request.source]
                     self.joined = join(work, self.began)
@@ -335,7 +340,7 @@ class _Sharded:
     def _wait_for_joiner(self) -> None:
         """Wait until the shard that named the output has cleared up, or clear up in its place if it died."""
         with suppress(FileNotFoundError):
-            while named_output(self.job.request, self.folder) is not None:
+            while self.folder.marker(self.job.request.output.first_file) is not None:
                 if self.claims.take("join"):
                     self.folder.remove()
                     return
@@ -346,7 +351,7 @@ class _Sharded:
         own, work = self.tally[self.job.request.source], self.work
         is_planned = work is not None and work.is_planned
         try:
-            marker = done_before(self.job.request)
+            marker = output_marker(self.job.request)
         except OutputExistsError:
             if not is_planned:
                 raise

@@ -13,9 +13,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from vidrestore.errors import CheckpointError, VidRestoreError
-from vidrestore.events import Listener, Planned, Started, Warned
+from vidrestore.events import Listener, Planned, Started, Warned, ignore_event
 from vidrestore.frames import Frame
-from vidrestore.jobs.request import ignore
 from vidrestore.jobs.steps import write_frames
 from vidrestore.jobs.summary import Summary, counted
 from vidrestore.media.encoder_table import EncoderChoice
@@ -56,7 +55,7 @@ def recover(
     `output` is a path, or "-" for y4m on standard output; it has no stream but the video. `overrides` are
     fields of RecoverOptions and win over `options`. Raises VidRestoreError; then there is no output.
     """
-    chosen, emit = chosen_options(RecoverOptions, options, overrides), on_event or ignore
+    chosen, emit = chosen_options(RecoverOptions, options, overrides), on_event or ignore_event
     source, target = os.fspath(source), Target.of(output)
     target.make_folder()
     target.check(Source(source), overwrite=chosen.overwrite, cfr=chosen.cfr)

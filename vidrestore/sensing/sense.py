@@ -21,10 +21,9 @@ from torch import Tensor
 
 from vidrestore.colour import planes_to_grey
 from vidrestore.errors import CheckpointError, MediaError, OptionError
-from vidrestore.events import Finished, Listener, Planned, Started, Warned
+from vidrestore.events import Finished, Listener, Planned, Started, Warned, ignore_event
 from vidrestore.files.atomic import check_output
 from vidrestore.frames import WHOLE, Frame, PixelFormat
-from vidrestore.jobs.request import ignore
 from vidrestore.jobs.summary import Summary, counted
 from vidrestore.media.reader import VideoReader, expected_frames
 from vidrestore.media.source import Source
@@ -59,7 +58,7 @@ def sense(
     (`rate=0.2`) and win over `options`. Sound and all other streams are left out. Raises VidRestoreError;
     then there is no output.
     """
-    chosen, emit = chosen_options(SenseOptions, options, overrides), on_event or ignore
+    chosen, emit = chosen_options(SenseOptions, options, overrides), on_event or ignore_event
     source, output = os.fspath(source), os.fspath(output)
     if not output.endswith(SUFFIX):
         raise MediaError(

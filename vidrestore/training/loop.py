@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from vidrestore.errors import ConfigError, OptionError
 from vidrestore.files.atomic import check_output
-from vidrestore.files.stopping import interrupts_held
+from vidrestore.files.stopping import delayed_signals
 from vidrestore.training.checkpoints import (
     check_alike,
     check_same,
@@ -252,12 +252,12 @@ class Run:
                 on_event(Reached("train"))
                 saved = time.monotonic()
             batch = next(batches)
-            with interrupts_held():
+            with delayed_signals():
                 self.update(*on_device(batch, device))
 
     def _report(self, losses: list[float], on_event: Listener) -> None:
         """Report the steps since the last report, and add their losses to the list."""
-        with interrupts_held():
+        with delayed_signals():
             for stepped in self.read():
                 losses.append(stepped.loss)
                 on_event(stepped)
@@ -312,7 +312,7 @@ class Run:
         if self.group.first:  # the first process validates for all
             measured = objective.metrics(average, held_out), objective.metrics_before(held_out)
         metrics, before = self.group.broadcast(measured)
-        with interrupts_held():
+        with delayed_signals():
             better = self.validations.add(self.step, metrics, before, average)
             if better:
                 self._write_weights(self.best_path, average, self.step)
@@ -330,7 +330,7 @@ class Run:
             return
         state = {name: getattr(self.learner, name).state_dict() for name in LEARNT}
         state |= {name: getattr(self, name) for name in ("step", "seconds", "init", "identity")}
-        with interrupts_held():
+        with delayed_signals():
             write_checkpoint(self.checkpoint, state | self.validations.state_dict())
 
     def load_checkpoint(self) -> None:
