@@ -124,7 +124,9 @@ def warn_if_stopped(
             on_event(Warned(job.info.path, text))
         elif work or not folder:
             when = " before a clip was finished" if work else ""  # a bar counts parts of clips, too
-            on_event(Warned(job.info.path, f"stopped{when}; nothing is kept, and the same command starts over"))
+            on_event(
+                Warned(job.info.path, f"stopped{when}; nothing is kept, and the same command starts over")
+            )
         raise
 
 
