@@ -70,12 +70,13 @@ def test_a_bug_keeps_its_traceback(monkeypatch, error):
 
 
 @pytest.mark.skipif(os.name == "nt", reason="needs a signal that can be sent to one process")
-def test_an_interrupted_command_ends_with_130():
+def test_an_interrupted_command_ends_with_130_and_leaves_its_objects_unexamined():
     code = """
-import time
+import atexit, gc, time
 from vidrestore.cli import app, main
 @app.app.command()
 def wait():
+    atexit.register(lambda: print(len(gc.get_objects())))  # without those that are frozen
     print("ready", flush=True)
     time.sleep(60)
 main(["wait"])
@@ -86,9 +87,10 @@ main(["wait"])
         assert process.stdout is not None
         process.stdout.readline()
         process.send_signal(signal.SIGINT)
-        errors = process.communicate(timeout=60)[1]
+        objects, errors = process.communicate(timeout=60)
     assert process.returncode == 130
     assert "Traceback" not in errors
+    assert int(objects) < 1000
 
 
 def test_a_stop_is_a_stop_even_where_nobody_reads_stderr_any_more(monkeypatch):

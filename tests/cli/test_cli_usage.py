@@ -1,6 +1,9 @@
 """A wrong command line is one plain line on stderr and exit code 2."""
 
+import os
+
 import pytest
+import torch
 from command_line import run
 
 from vidrestore.errors import OptionError
@@ -111,3 +114,12 @@ def test_without_a_command_the_help_is_all_there_is(capsys, arguments):
     assert run(*arguments) == 2
     said = capsys.readouterr()
     assert "Usage: " in said.out and not said.err
+
+
+def test_more_threads_than_cores_are_not_started(tmp_path):
+    before, config = torch.get_num_threads(), tmp_path / "run.toml"
+    config.write_text('name = "tiny"\ntask = "denoise"\nfamily = "dust"\n[data]\nclips = "."\n')
+    run("train", "--config", config, "--threads", "1000", "--print-config")
+    found = torch.get_num_threads()
+    torch.set_num_threads(before)
+    assert found <= os.cpu_count()

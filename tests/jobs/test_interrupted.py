@@ -52,7 +52,7 @@ def test_a_run_stopped_before_a_segment_warns_that_nothing_is_saved(commands, fi
     command = begin(commands, film, "-o", tmp_path / "out.mkv", slow_clip=0.3)
     command.until(lambda: "slowly: restore" in command.said)
     command.send(signal.SIGINT)
-    assert command.wait() == 130 and "nothing is kept" in command.said
+    assert command.wait() == 130 and "before a clip was finished; nothing is kept" in command.said
     assert "Traceback" not in command.said
     assert not list(tmp_path.iterdir())
 

@@ -232,6 +232,8 @@ UNHELD = [
     ("in.mp4", TEXT, "out.mkv", r".mkv can't hold stream 2 \(subtitle: mov_text fra.*; use "
      r"`output=.*out.mp4` or `drop=subtitles`"),
     ("in.mkv", OPUS, "out.webm", r".webm can't hold stream 2 \(attachment: letters.ttf\)"),
+    ("in.mkv", Extras(audio=("libopus",), subtitles=("webvtt", "ass")), "out.webm",
+     r"stream 3 \(subtitle: ass.*; use `output=.*out.mkv` or `drop=3`"),
     ("in.mp4", Extras(cover=True), "out.mov", r"stream 3 \(cover: mjpeg\); use `output=.*out.mkv` or `drop="),
 ]  # fmt: skip
 

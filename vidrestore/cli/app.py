@@ -6,6 +6,7 @@ load fast: torch, av and numpy are imported inside the commands that need them.
 
 from __future__ import annotations
 
+import gc
 import io
 import os
 import re
@@ -117,6 +118,8 @@ def main(arguments: list[str] | None = None) -> None:
         arguments = [*arguments[1:], "--help"]
     try:
         code = app(arguments, standalone_mode=False)
+        if code == INTERRUPTED:
+            gc.freeze()  # else Python examines every object of torch as it ends, for a second or more
         sys.exit(code if isinstance(code, int) else 0)
     except typer.TyperException as error:
         if line := usage_line(error):

@@ -20,6 +20,7 @@ from vidrestore.cli.terminal import HELP_STYLES, as_options
 from vidrestore.errors import OptionError
 from vidrestore.events import Failed
 from vidrestore.options import MOST_THREADS, QUALITY, Declared, declared, output_option
+from vidrestore.working import available_cores
 
 Command = Callable[..., None]
 Takes = Callable[[str, Declared], bool]
@@ -33,7 +34,15 @@ Device = Annotated[
     str, typer.Option("--device", metavar="NAME", help="auto (a GPU if there is one), cpu or cuda.")
 ]
 Threads = Annotated[
-    int, typer.Option("--threads", min=0, max=MOST_THREADS, metavar="N", help="CPU threads; 0: all.")
+    int,
+    typer.Option(
+        "--threads",
+        min=0,
+        max=MOST_THREADS,
+        metavar="N",
+        help="CPU threads; 0: all.",
+        callback=lambda threads: min(threads, available_cores()),  # more wait for each other, spinning
+    ),
 ]
 
 # what --help shows of a task, in this order; --help-all shows the other options, too

@@ -117,7 +117,8 @@ def bench(
     if source is not None and Source(source).is_pipe:
         raise OptionError("bench reads its video more than once: name a file instead of a pipe")
     options = replace(options, drop=EVERY_KIND)
-    threads = options.threads or available_cores()
+    cores = available_cores()
+    threads = min(options.threads or cores, cores)  # more wait for each other, spinning
     with tempfile.TemporaryDirectory() as folder:
         video, output = source or str(Path(folder) / "video.mkv"), str(Path(folder) / "output.mkv")
         if source is None:

@@ -123,7 +123,10 @@ def warn_if_stopped(
             text = f"stopped; {left} kept in {folder.path}, and the same command resumes from there"
             on_event(Warned(job.info.path, text))
         elif work or not folder:
-            on_event(Warned(job.info.path, "stopped; nothing is kept, and the same command starts over"))
+            when = " before a clip was finished" if work else ""  # a bar counts parts of clips, too
+            on_event(
+                Warned(job.info.path, f"stopped{when}; nothing is kept, and the same command starts over")
+            )
         raise
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import struct
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any
@@ -76,6 +76,14 @@ class StreamInfo:
     def word(self) -> str:
         """The word for it in `drop`."""
         return f"{self.role}s" if self.kind in ("subtitle", "attachment") else self.role
+
+
+def to_drop(refused: Sequence[StreamInfo], streams: Iterable[StreamInfo]) -> str:
+    """Return the value of `drop` that leaves out the refused ones of some streams and no other: the word of a
+    kind if all of it is refused, else numbers.
+    """
+    kept = {info.word for info in streams if info not in refused}
+    return ",".join(dict.fromkeys(str(info.index) if info.word in kept else info.word for info in refused))
 
 
 @dataclass(frozen=True)

@@ -25,6 +25,7 @@ from vidrestore.media.probe import (
     is_attached,
     open_input,
     packets_of,
+    to_drop,
     video_stream,
 )
 from vidrestore.media.sound import EncodedSound, encoder_of
@@ -281,11 +282,11 @@ class StreamCopier:
             return MediaError(f"{self.source}: its other streams can't be copied: {reason}")
         index, time = self.latest
         stream = self.opened.streams[index]
-        info = describe_stream(stream)
+        info, others = describe_stream(stream), map(describe_stream, self.opened.streams)
         place = "" if time is None else f" at {float(time):.3f} s"
         return MediaError(
             f"{self.source}: {named(info, getattr(stream, 'name', None))} can't be copied{place}: {reason}; "
-            f"remux the file first, or use `drop={info.word}`"
+            f"remux the file first, or use `drop={to_drop([info], others)}`"
         )
 
     def repairs(self) -> Iterator[str]:

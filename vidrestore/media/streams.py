@@ -24,7 +24,7 @@ from vidrestore.frames import WHOLE, Span
 from vidrestore.media.cut import Cut
 from vidrestore.media.damage import check_memory
 from vidrestore.media.matroska import unreadable_tracks
-from vidrestore.media.probe import SourceInfo, StreamInfo, decoder_of, open_input, packets_of
+from vidrestore.media.probe import SourceInfo, StreamInfo, decoder_of, open_input, packets_of, to_drop
 from vidrestore.media.sound import NAMES, encoder_of
 from vidrestore.media.source import MUXERS, PICTURES, SUFFIXES, Y4M, Target
 from vidrestore.media.stream_copier import Clock, StreamCopier, add_stream, named
@@ -64,7 +64,7 @@ def check_streams(
         held = [info for info in wanted if _holds(container, opened, info, samples)]
         spare = [info for info in wanted if info not in held and _is_spare(info, held)]
         if refused := [info for info in wanted if info not in held + spare]:
-            raise MediaError(_refusal_message(opened, source.path, output, refused, held, samples))
+            raise MediaError(_refusal_message(opened, source, output, refused, held, samples))
     if strict and (changed := spare + [info for info in held if encoder_of(info, container)]):
         names = "; ".join(named(info) for info in changed)
         numbers = ",".join(str(info.index) for info in changed)
@@ -123,9 +123,10 @@ def _check_encodings(source: SourceInfo, wanted: list[StreamInfo]) -> None:
     encodings = unreadable_tracks(source.path)
     for info in wanted:
         if info.index in encodings:
+            drop = to_drop([info], _others(source))
             raise MediaError(
                 f"{source.path}: {named(info)} is {encodings[info.index]}, which FFmpeg can't undo; "
-                f"write the file without it, with mkvmerge for example, or use `drop={info.word}`"
+                f"write the file without it, with mkvmerge for example, or use `drop={drop}`"
             )
 
 
@@ -246,16 +247,16 @@ def _first_packets(opened: InputContainer) -> Samples:
 
 def _refusal_message(
     opened: InputContainer,
-    source: str,
+    source: SourceInfo,
     output: Target,
     refused: list[StreamInfo],
     held: list[StreamInfo],
     samples: Samples,
 ) -> str:
     names = "; ".join(named(info, getattr(opened.streams[info.index], "name", None)) for info in refused)
-    way_out = f"use `drop={','.join(dict.fromkeys(info.word for info in refused))}`"
+    way_out = f"use `drop={to_drop(refused, _others(source))}`"
     for container in ("matroska", "mp4", "mov"):
         if all(_holds(container, opened, info, samples) for info in refused + held):
             way_out = f"use `output={output.path.with_suffix(SUFFIXES[container])}` or {way_out[4:]}"
             break
-    return f"{source}: {SUFFIXES[output.container]} can't hold {names}; {way_out}"
+    return f"{source.path}: {SUFFIXES[output.container]} can't hold {names}; {way_out}"
