@@ -6,6 +6,7 @@ import re
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -100,6 +101,26 @@ def test_a_stop_is_a_stop_even_where_nobody_reads_stderr_any_more(monkeypatch):
     monkeypatch.setattr(os, "write", gone)
     with pytest.raises(KeyboardInterrupt), stops_cleanly():
         signal.raise_signal(signal.SIGTERM)
+
+
+def test_a_deleted_current_folder_is_one_line_and_exit_code_1(tmp_path):
+    folder = tmp_path / "gone"
+    folder.mkdir()
+    shell = f'cd "{folder}" && rmdir "{folder}" && exec "$0" -m vidrestore --version'
+    result = subprocess.run(["sh", "-c", shell, sys.executable], capture_output=True, text=True, check=False)
+    assert (result.returncode, result.stdout) == (1, "")
+    assert result.stderr.startswith("vidrestore: the current folder is gone")
+    assert result.stderr.count("\n") == 1
+
+
+def test_no_room_for_temporary_files_is_one_line_that_names_tmpdir(monkeypatch, capsys):
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    monkeypatch.setattr(tempfile, "_candidate_tempdir_list", list)
+    monkeypatch.setattr(command_line, "app", lambda *_, **__: tempfile.gettempdir())
+    with pytest.raises(SystemExit) as end:
+        main(["--version"])
+    assert end.value.code == 1
+    assert capsys.readouterr().err.endswith("make room there, or name another with TMPDIR\n")
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a file that is always full")

@@ -51,6 +51,7 @@ _NO_MEMORY = (
     "return without exception set",  # C code that could not allocate the error
     "without setting an exception",
 )
+_NO_TEMPORARY = "No usable temporary directory"  # of Python's `tempfile`, with the folders that it tried
 
 OTHER_NAMES = dict.fromkeys(("upscale", "enlarge", "superres", "super-resolution"), "sr")  # other names
 
@@ -113,6 +114,11 @@ def main(arguments: list[str] | None = None) -> None:
     if isinstance(sys.stdout, io.TextIOWrapper):
         # file names may have characters that the terminal's encoding lacks
         sys.stdout.reconfigure(errors="backslashreplace")
+    try:
+        Path.cwd()
+    except OSError as error:  # a library of torch ends the process otherwise
+        print_line(f"vidrestore: the current folder is gone ({error}); change to another one", sys.stderr)
+        sys.exit(1)
     arguments = sys.argv[1:] if arguments is None else arguments
     if arguments[:1] == ["help"]:
         arguments = [*arguments[1:], "--help"]
@@ -133,6 +139,9 @@ def main(arguments: list[str] | None = None) -> None:
     except (MemoryError, RuntimeError, OSError, ImportError, SystemError) as error:
         if isinstance(error, OSError) and _is_of_stdout(error):
             _report_full(error)
+        if _NO_TEMPORARY in str(error):
+            print_line(f"vidrestore: {error}; make room there, or name another with TMPDIR", sys.stderr)
+            sys.exit(1)
         if not isinstance(error, MemoryError) and not any(words in str(error) for words in _NO_MEMORY):
             raise
         print_line(f"vidrestore: {MEMORY_ADVICE}", sys.stderr)
