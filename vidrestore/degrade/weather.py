@@ -25,13 +25,13 @@ from vidrestore.degrade.haze import add_haze, random_depth
 from vidrestore.degrade.per_sample import Rows, changed, in_turn, of_sample
 from vidrestore.linear_light import from_light, to_light
 
-PAINTED_SHARE = 0.5  # share of clips with rain that is painted over them, as in datasets
+PAINTED_SHARE = 0.55  # share of clips with rain that is painted over them, as in datasets
 MOST_PAINTED = 3  # layers of such streaks
 COVERED = (0.06, 0.5)  # share of the picture under them
 PAINTED_LENGTH, PAINTED_WIDTH = (15.0, 130.0), (0.45, 2.0)  # in pixels, the latter the sigma across
 PAINTED = (0.1, 0.65)  # of white: what the brightest hundredth of the picture adds
 STEEPEST = 0.85  # radians between painted rain and a vertical
-PAINTED_VEIL_SHARE = 0.15
+PAINTED_VEIL_SHARE = 0.1
 STREAKS = (1e-4, 4e-3)  # streaks per pixel in the nearest layer
 FLAKES = (2e-4, 7e-3)  # flakes per pixel of a layer with a radius of 1
 # nearness of a layer of rain in focus: 1 is the nearest, with streaks of up to 60 pixels
