@@ -26,6 +26,7 @@ from vidrestore.degrade.blur import (
     disc_kernels,
     motion,
     path_kernels,
+    random_arcs,
     random_mask,
     random_walks,
 )
@@ -320,6 +321,16 @@ def test_a_straight_way_makes_a_line_with_its_middle_in_the_centre():
     expected = torch.zeros_like(kernel)
     expected[middle, middle - 4 : middle + 5] = 1 / 9
     torch.testing.assert_close(kernel, expected)
+
+
+def test_a_panning_camera_moves_evenly_along_a_line_or_a_gentle_bend():
+    path = random_arcs(3, Counters(1, 0, torch.arange(64)))
+    steps = path.flatten(1, 2).diff(dim=1)  # across the borders of exposures, too
+    torch.testing.assert_close(steps.norm(dim=2), torch.full((64, 3 * MOMENTS - 1), 1 / MOMENTS))
+    turns = torch.atan2(steps[..., 0], steps[..., 1]).diff(dim=1)
+    bend = torch.atan2(turns.sin(), turns.cos()) * MOMENTS  # radians in one exposure
+    torch.testing.assert_close(bend, bend[:, :1].expand_as(bend), atol=0.02, rtol=0)
+    assert 0.2 < float(bend[:, 0].std()) < 0.4
 
 
 def walk(number: int, frames: int = 1) -> Tensor:

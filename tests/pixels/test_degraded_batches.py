@@ -8,6 +8,7 @@ of commit 3b239e1, which drew from NumPy.
 import json
 import math
 from functools import cache
+from importlib import import_module
 from pathlib import Path
 
 import numpy as np
@@ -94,6 +95,7 @@ def degraded(name: str) -> Tensor:
     clips = scene().expand(SAMPLES, -1, -1, -1, -1)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("vidrestore.degrade.weather.PAINTED_SHARE", 0.0)  # later
+        patch.setattr(import_module("vidrestore.degrade.blur"), "STRAIGHT_SHARE", 0.0)  # later
         result = BATCHED[name](clips, counters(SAMPLES))
     assert result.shape == clips.shape and result.dtype == clips.dtype
     assert float(result.min()) >= 0 and float(result.max()) <= 1

@@ -4,8 +4,9 @@ of objects.
 Averages of frames as in GoPro (S. Nah et al., "Deep multi-scale convolutional neural network for dynamic
 scene deblurring", CVPR 2017); paths by a random walk with inertia (G. Boracchi, A. Foi, "Modeling the
 performance of image restoration from motion blur", TIP 2012, in the form of O. Kupyn et al., DeblurGAN, CVPR
-2018). Near objects move more, and some move by themselves: such a part of the scene has its own path, and
-lies in front of the rest. Approximated: paths are taken from a thousand, each turned and stretched at random.
+2018), or even motion along a line or a bend. Near objects move more, and some move by themselves: such a part
+of the scene has its own path, and lies in front of the rest. Approximated: walks are taken from a thousand,
+each turned and stretched at random.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ from vidrestore.linear_light import from_light, to_light
 MOMENTS = 64  # samples of the path per exposure
 TURNED = 32  # samples of these that are rendered if the camera turns
 SPAN = (3.0, 24.0)  # pixels that the camera moves during one exposure, log-uniform
+STRAIGHT_SHARE = 0.75  # share of clips whose camera moves evenly along a line, or a gentle bend
+BEND = 0.3  # radians that it turns in one exposure, standard deviation
 SHAKE = 0.03  # probability per moment of a jerk that reverses the motion
 ROLL_SHARE = 0.3  # share of clips whose camera turns about its axis as well
 ROLL = (0.004, 0.04)  # radians in one exposure, log-uniform
@@ -63,13 +66,15 @@ def blur(clips: Tensor, draw: Counters) -> Tensor:
     """
     frames, sides = clips.shape[1], clips.shape[3:]
     path, turns = random_paths(frames, draw), random_paths(frames, draw)
+    path = torch.where(of_sample(draw.chance(STRAIGHT_SHARE))[..., 0], random_arcs(frames, draw), path)
     path = path * (draw.log_uniform(SPAN) / spans(path))[:, None, None, None]
     turns = turns[..., 0] * (draw.log_uniform(ROLL) / spans(turns[..., :1]))[:, None, None]
     axis = draw.uniform(-2, 3, 2) * torch.stack([torch.full_like(path[0, 0, 0, 0], side) for side in sides])
     rolls, parts, still = (draw.chance(share) for share in (ROLL_SHARE, PART_SHARE, STILL_SHARE))
     radius = torch.where(draw.chance(DEFOCUS_SHARE), draw.log_uniform(DEFOCUS), 0.0)
     lens, masks = disc_kernels(radius), draw.branch()
-    scaled, alone = path * of_sample(draw.uniform(1.3, 3))[..., 0], path + random_line(frames, draw)
+    scaled = path * of_sample(draw.uniform(1.3, 3))[..., 0]
+    alone = path + random_arcs(frames, draw) * of_sample(draw.log_uniform(SPAN))[..., 0]
     nearer = torch.where(of_sample(draw.chance(0.5))[..., 0], scaled, alone)
     nearer = nearer * (SPAN[1] / spans(nearer)).clamp(max=1)[:, None, None, None]
     front = torch.where(of_sample(still)[..., 0], path, nearer)
@@ -95,13 +100,15 @@ def spans(paths: Tensor) -> Tensor:
     return (paths.amax(2) - paths.amin(2)).amax((1, 2)).clamp(min=1e-9)
 
 
-def random_line(frames: int, draw: Counters) -> Tensor:
-    """Return (B, T, MOMENTS, 2): uniform motion along a line, as that of most objects in an exposure."""
-    angle, length = draw.uniform(0, math.tau), draw.log_uniform(SPAN)
-    way = torch.stack((angle.sin(), angle.cos()), 1) * length[:, None] * frames
-    along = torch.linspace(0, 1, frames * MOMENTS, device=way.device)
-    line: Tensor = (way[:, None] * along[:, None]).unflatten(1, (frames, MOMENTS))
-    return line
+def random_arcs(frames: int, draw: Counters) -> Tensor:
+    """Return (B, T, MOMENTS, 2): even motion along a line or a gentle bend, 1 long in every exposure, as that
+    of most objects, and of a camera that pans.
+    """
+    moments = torch.arange(frames * MOMENTS, device=draw.samples.device) / MOMENTS
+    angles = draw.uniform(0, math.tau)[:, None] + BEND * draw.normal()[:, None] * moments
+    arcs = torch.stack((angles.sin(), angles.cos()), 2).cumsum(1) / MOMENTS
+    exposures: Tensor = arcs.unflatten(1, (frames, MOMENTS))
+    return exposures
 
 
 def random_paths(frames: int, draw: Counters) -> Tensor:
