@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -214,3 +216,24 @@ def test_a_device_that_is_not_there_is_named(tmp_path):
 def test_one_way_to_share_the_work_is_enough(tmp_path, more):
     found = CliRunner().invoke(app, ["denoise", "film.mkv", "--device", "cpu,cpu", *more])
     assert found.exit_code == 2 and "choose one" in found.stderr
+
+
+def test_a_helper_ends_at_once_at_ctrl_c():
+    code = """
+import time
+from types import SimpleNamespace
+from vidrestore.scale.multi_device import help_over
+from vidrestore.scale.shards import Shard
+def wait():
+    print("ready", flush=True)
+    time.sleep(60)
+help_over(SimpleNamespace(recv=wait, send=print), Shard(2, 2))
+"""
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=30)
+    assert (process.returncode, errors) == (-signal.SIGINT, "")

@@ -239,8 +239,8 @@ class DeviceProcesses:
 
 def help_over(link: Any, shard: Shard) -> None:
     """Restore parts of the videos that come over the link, until it is closed."""
-    # Ctrl-C reaches all processes of a terminal; the first one ends the others
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # Ctrl-C reaches all processes of a terminal: this one ends at once and leaves the cores to the first one
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     helper = Helper(shard, watch=_end_with_parent)
     with suppress(EOFError, OSError):
