@@ -87,3 +87,11 @@ def steps(items: Sequence[T], shares: Sequence[int] = ()) -> Iterator[T]:
 def available_cores() -> int:
     """Return how many cores this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def threads_for(asked: int) -> int:
+    """Return how many threads to use: as many as asked for, 0 for all cores, but no more than there are, as
+    more wait for each other, spinning.
+    """
+    cores = available_cores()
+    return min(asked or cores, cores)

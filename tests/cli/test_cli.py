@@ -14,6 +14,7 @@ from unittest.mock import Mock
 
 import pytest
 from command_line import on_terminal, python, run
+from fresh_interpreter import interrupted
 from sample_videos import write_video
 
 import vidrestore
@@ -82,14 +83,8 @@ def wait():
     time.sleep(60)
 main(["wait"])
 """
-    with subprocess.Popen(
-        [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    ) as process:
-        assert process.stdout is not None
-        process.stdout.readline()
-        process.send_signal(signal.SIGINT)
-        objects, errors = process.communicate(timeout=60)
-    assert process.returncode == 130
+    exit_code, objects, errors = interrupted(code)
+    assert exit_code == 130
     assert "Traceback" not in errors
     assert int(objects) < 1000
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +11,7 @@ from typing import Any
 
 import no_change
 import pytest
+from fresh_interpreter import interrupted
 from sample_videos import write_video
 from typer.testing import CliRunner
 
@@ -229,11 +228,5 @@ def wait():
     time.sleep(60)
 help_over(SimpleNamespace(recv=wait, send=print), Shard(2, 2))
 """
-    with subprocess.Popen(
-        [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    ) as process:
-        assert process.stdout is not None
-        process.stdout.readline()
-        process.send_signal(signal.SIGINT)
-        _, errors = process.communicate(timeout=30)
-    assert (process.returncode, errors) == (-signal.SIGINT, "")
+    exit_code, _, errors = interrupted(code)
+    assert (exit_code, errors) == (-signal.SIGINT, "")

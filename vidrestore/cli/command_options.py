@@ -20,7 +20,7 @@ from vidrestore.cli.terminal import HELP_STYLES, as_options
 from vidrestore.errors import OptionError
 from vidrestore.events import Failed
 from vidrestore.options import MOST_THREADS, QUALITY, Declared, declared, output_option
-from vidrestore.working import available_cores
+from vidrestore.working import threads_for
 
 Command = Callable[..., None]
 Takes = Callable[[str, Declared], bool]
@@ -41,7 +41,7 @@ Threads = Annotated[
         max=MOST_THREADS,
         metavar="N",
         help="CPU threads; 0: all.",
-        callback=lambda threads: min(threads, available_cores()),  # more wait for each other, spinning
+        callback=threads_for,
     ),
 ]
 

@@ -34,7 +34,7 @@ from vidrestore.options import EncoderOptions, RestoreOptions
 from vidrestore.pipeline.chain import at_once
 from vidrestore.restorers.base import Sample
 from vidrestore.restorers.devices import torch_device
-from vidrestore.working import available_cores
+from vidrestore.working import threads_for
 
 T = TypeVar("T")
 NOISE = 20.0  # sigma of the synthetic video, 0-255 scale
@@ -117,8 +117,7 @@ def bench(
     if source is not None and Source(source).is_pipe:
         raise OptionError("bench reads its video more than once: name a file instead of a pipe")
     options = replace(options, drop=EVERY_KIND)
-    cores = available_cores()
-    threads = min(options.threads or cores, cores)  # more wait for each other, spinning
+    threads = threads_for(options.threads)
     with tempfile.TemporaryDirectory() as folder:
         video, output = source or str(Path(folder) / "video.mkv"), str(Path(folder) / "output.mkv")
         if source is None:

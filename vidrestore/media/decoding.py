@@ -64,9 +64,8 @@ class Decoding:
         self.loss: Loss | None = None  # loss of the coder, if the packet has its tables
         self._recording = True
         self._marked: list[int | None] = []  # pts of the packets that the demuxer marked corrupt
-        self._times: deque[int] | None = (
-            None  # times of packets whose picture is still due (`video.by_order`)
-        )
+        # times of packets whose picture is still due (`video.by_order`)
+        self._times: deque[int] | None = None
         self.restarts: list[tuple[int, int]] = []  # where the clock was set back, and ticks moved since then
 
     def pictures(

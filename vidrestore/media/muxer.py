@@ -269,9 +269,8 @@ class Muxer:
         ratio = self.video.sample_aspect_ratio
         if ratio not in (None, 0, 1) and self.choice.container not in ISO:
             before = self.kinds[: self.stream.index]
-            track = sum(
-                kind not in ("attachment", "cover") for kind in before
-            )  # attachments are not tracks there
+            # attachments are not tracks there
+            track = sum(kind not in ("attachment", "cover") for kind in before)
             size = self.video.width, self.video.height
             write_aspect(self.partial.path, track, *size, Fraction(ratio or 1))
 
