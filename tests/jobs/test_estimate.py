@@ -63,6 +63,7 @@ def estimated(folder: Path, restorer: Any, **options: Any) -> estimate.Estimate:
         ("planes", 1, 0, [12]),
         ("rgb", 1, 0, [6]),
         ("rgb", 2, 0, [6, 6]),
+        ("rgb", 64, 0, [6, 6]),  # no more than there are cores
         ("rgb", 1, 1e9, [6, 6, 6, 8]),  # then four times as many, which is the whole video
     ],
 )
@@ -70,6 +71,7 @@ def test_a_trial_restores_as_many_clips_as_are_restored_at_once_or_more_in_no_ti
     tmp_path, monkeypatch, sees, threads, enough, seen
 ):
     monkeypatch.setattr(estimate, "ENOUGH", enough)
+    monkeypatch.setattr("vidrestore.working.available_cores", lambda: 2)
     restorer = Seeing(sees)
     found = estimated(tmp_path, restorer, threads=threads)
     assert sorted(restorer.seen) == seen and found.seconds > 0

@@ -64,7 +64,8 @@ def luma(path: Path) -> list[np.ndarray]:
 
 
 @pytest.mark.parametrize("threads", [1, 3])
-def test_clips_are_joined_in_order_whatever_number_is_restored_at_once(tmp_path, threads):
+def test_clips_are_joined_in_order_whatever_number_is_restored_at_once(tmp_path, monkeypatch, threads):
+    monkeypatch.setattr("vidrestore.working.available_cores", lambda: 3)
     source, output = tmp_path / "in.mkv", tmp_path / "out.mkv"
     write_video(source, 10, pix_fmt="gray10le")
     restore_with(Fake(), source, output, sigma=5, threads=threads)

@@ -214,6 +214,7 @@ def test_what_is_measured_is_on_disk_frame_by_frame(tmp_path, exact, monkeypatch
 
 
 def test_measurements_are_read_a_few_clips_ahead_at_most(tmp_path, exact, monkeypatch):
+    monkeypatch.setattr("vidrestore.working.available_cores", lambda: 2)
     write_video(tmp_path / "video.mkv", 200, size=(16, 16))
     vidrestore.sense(tmp_path / "video.mkv", tmp_path / "m.safetensors", model=str(exact))
     asked, original = [], MeasurementReader.clip

@@ -33,7 +33,7 @@ from vidrestore.pipeline.plan import (
     planned_range,
 )
 from vidrestore.restorers.base import SCALES, Restorer
-from vidrestore.working import available_cores
+from vidrestore.working import threads_for
 
 ONE = 0  # bytes of a queue that holds a single clip, however large
 
@@ -70,7 +70,7 @@ class Stage:
         options = step.options
         self.step, self.restorer, self.video = step, restorer, video
         self.length, self.overlap = restorer.clip_length(video.height, video.width), restorer.facts.overlap
-        self.clips = ClipRestorer(restorer, video, options, options.threads or available_cores())
+        self.clips = ClipRestorer(restorer, video, options, threads_for(options.threads))
 
     def timeline(self, cuts: list[int]) -> Timeline:
         return Timeline(self.length, self.overlap, cuts=cuts)

@@ -31,7 +31,7 @@ from vidrestore.jobs.segmented import SegmentedWork
 from vidrestore.jobs.summary import Summary
 from vidrestore.restorers.devices import torch_device
 from vidrestore.scale.shards import ClaimedWork, Shard, check_shared
-from vidrestore.working import available_cores
+from vidrestore.working import threads_for
 
 LAST_WAIT = 10.0  # seconds for helpers to end once nothing is left; one whose machine is gone may never begin
 START: Literal["spawn"] = "spawn"  # a forked process can't use a GPU that its parent has used
@@ -191,7 +191,7 @@ class DeviceProcesses:
         self._busy = set[int]()
 
     def start(self, request: Request, segments: int) -> None:
-        threads = max(1, (request.options.threads or available_cores()) // self.count)
+        threads = max(1, threads_for(request.options.threads) // self.count)
         context = multiprocessing.get_context(START)
         for number in range(1, min(self.count, segments)):
             if number not in self.running:

@@ -33,7 +33,7 @@ from vidrestore.sensing.measurements_file import Measured, MeasurementReader, Pa
 from vidrestore.sensing.sense import CPU, finished
 from vidrestore.sensing.sensing_options import RecoverOptions
 from vidrestore.weights import Model, load_model
-from vidrestore.working import available_cores
+from vidrestore.working import available_cores, threads_for
 
 # rate: what comes back from more measurements is so close to the source that bf16's 8 bits would begin to
 # show
@@ -137,7 +137,7 @@ def recovered_frames(
     reader: MeasurementReader, network: GroupNetwork, options: RecoverOptions
 ) -> Generator[Frame]:
     """Yield every frame of a file, recovered; as many clips at once as memory allows."""
-    threads = options.threads or available_cores()
+    threads = threads_for(options.threads)
     samples = GROUP * reader.measured.patches * reader.measured.patch**2
     workers = max(1, min(threads, CLIPS_MEMORY // (COPIES * 4 * samples)))
     recoverer = Recoverer(reader.measured, network, options.precision)
