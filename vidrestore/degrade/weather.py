@@ -25,12 +25,12 @@ from vidrestore.degrade.haze import add_haze, random_depth
 from vidrestore.degrade.per_sample import Rows, changed, in_turn, of_sample
 from vidrestore.linear_light import from_light, to_light
 
-PAINTED_SHARE = 0.55  # share of clips with rain that is painted over them, as in datasets
+PAINTED_SHARE = 0.45  # share of clips with rain that is painted over them, as in datasets
 MOST_PAINTED = 3  # layers of such streaks
-COVERED = (0.06, 0.5)  # share of the picture under them
-PAINTED_LENGTH, PAINTED_WIDTH = (15.0, 130.0), (0.45, 2.0)  # in pixels, the latter the sigma across
+COVERED = (0.1, 0.4)  # share of the picture under them
+PAINTED_LENGTH, PAINTED_WIDTH = (45.0, 200.0), (0.6, 1.5)  # in pixels, the latter the sigma across
 PAINTED = (0.1, 0.65)  # of white: what the brightest hundredth of the picture adds
-STEEPEST = 0.85  # radians between painted rain and a vertical
+SLANT, STEEPEST = 0.3, 0.85  # radians between painted rain and a vertical: usual, and at most
 PAINTED_VEIL_SHARE = 0.1
 STREAKS = (1e-4, 4e-3)  # streaks per pixel in the nearest layer
 FLAKES = (2e-4, 7e-3)  # flakes per pixel of a layer with a radius of 1
@@ -89,7 +89,7 @@ def rain(clips: Tensor, draw: Counters) -> Tensor:
     in_light = draw.chance(LIGHT_SHARE) & ~painted
     light = torch.where(of_sample(painted), 1.0, _drop_light(clips, in_light, draw))
     transmission, airlight = _veil(clips, draw, torch.where(painted, PAINTED_VEIL_SHARE, VEIL_SHARE))
-    added_or_screened = draw.uniform(-0.5, 1.5).clamp(0, 1)
+    added_or_screened = draw.uniform(-1.2, 1.2).clamp(0, 1)
     opacity = of_sample(torch.where(painted, added_or_screened, draw.uniform(0.3, 1)))
 
     def add(scene: Tensor, air: Tensor) -> Tensor:
@@ -121,11 +121,11 @@ def _in_either(
 
 def _painted(frames: int, canvas: Canvas, draw: Counters) -> Iterator[tuple[Tensor, Tensor]]:
     """Yield maps of straight streaks as an image editor makes them, with the spectrum of their softness:
-    noise blurred along an angle, of which only what exceeds a level stays.
+    noise blurred along an angle, partly over a short way, of which only what exceeds a level stays.
 
     They are others in every frame, or move along their angle.
     """
-    angle, layers = draw.uniform(-STEEPEST, STEEPEST), draw.integers(1, MOST_PAINTED + 1)
+    angle, layers = (SLANT * draw.normal()).clamp(-STEEPEST, STEEPEST), draw.integers(1, MOST_PAINTED + 1)
     level = _exceeded_by(draw.uniform(*COVERED) / layers)
     width, length, bright = (draw.log_uniform(each) for each in (PAINTED_WIDTH, PAINTED_LENGTH, PAINTED))
     others, speed = draw.chance(0.5)[:, None], draw.log_uniform((3.0, 150.0))[:, None]
@@ -133,17 +133,19 @@ def _painted(frames: int, canvas: Canvas, draw: Counters) -> Iterator[tuple[Tens
     for number in range(MOST_PAINTED):
         part, tilted = draw.branch(), angle + 0.04 * draw.normal()
         down = torch.stack((tilted.cos(), tilted.sin()), 1)
-        sigma = width * draw.uniform(0.6, 1.5)
-        along = (length * draw.uniform(0.6, 1.5)).maximum(6 * sigma)
-        line = line_spectrum(along, draw.uniform(0.3, 1) * along, down, canvas)
-        shape = line * gaussian_spectrum(sigma, canvas)
+        sigma = width * draw.log_uniform((0.5, 2.5))
+        along = (length * draw.log_uniform((0.4, 2.0))).maximum(5 * sigma)
+        line = line_spectrum(along, draw.uniform(0.1, 1) * along, down, canvas)
+        brief, brighter = (along * draw.uniform(0.08, 0.3)).maximum(2.5 * sigma), draw.uniform(0.0, 1.5)
+        parts = brighter[:, None, None] * line_spectrum(brief, 0.7 * brief, down, canvas)
+        shape = (line + parts) * gaussian_spectrum(sigma, canvas)
         noise = torch.fft.rfft2(part.normal(*canvas)) * shape
         spectra = moved(noise, frames, torch.where(others, anywhere, speed * down))
         maps = torch.fft.irfft2(spectra, s=canvas)[:, :, None]
         above = maps / maps[:, :1].std((3, 4), keepdim=True) - of_sample(level)
-        gain, most = draw.log_uniform((0.25, 1.5)), draw.log_uniform((0.6, 3.0))
+        gain, most = draw.log_uniform((0.25, 1.5)), draw.log_uniform((0.8, 5.0))
         streaks = (of_sample(gain) * above).clamp(min=0).minimum(of_sample(most))
-        total = total + of_sample(draw.uniform(0.4, 1) * (number < layers)) * streaks
+        total = total + of_sample(draw.uniform(0.3, 1) * (number < layers)) * streaks
     brightest = torch.quantile(total[:, 0, 0, ::2, ::2].flatten(1), 0.99, dim=1).clamp(min=1e-3)
     yield of_sample(bright / brightest) * total, gaussian_spectrum(draw.uniform(0.2, 0.4), canvas)
 
