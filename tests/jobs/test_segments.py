@@ -284,7 +284,7 @@ def test_a_segment_holds_a_minute_of_work_and_ends_with_a_clip(tmp_path, source,
 def test_a_job_that_was_begun_keeps_its_encoders_threads(tmp_path, source, monkeypatch):
     events: list[Event] = []
     for cores, run in ((8, stop_run), (2, restore)):
-        monkeypatch.setattr(encoders, "threads_for", lambda *given, cores=cores: cores)
+        monkeypatch.setattr(encoders, "encoder_threads", lambda *given, cores=cores: cores)
         run(source, tmp_path / "out.mkv", 2 if cores == 8 else events, encoder=X264)
     assert [event.details["encoder_threads"] for event in events if isinstance(event, Planned)] == [8]
 

@@ -65,7 +65,7 @@ class EncoderChoice:
         return merged(thread_settings(self.encoder, self.threads), self.options)
 
 
-def threads_for(cores: int, height: int) -> int:
+def encoder_threads(cores: int, height: int) -> int:
     """Return an encoder's threads for frames of `height` lines: 1.5 per core, as they wait for each other."""
     return max(FEWEST_THREADS, min(cores * 3 // 2, height // LINES_PER_THREAD))
 

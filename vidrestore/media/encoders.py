@@ -27,9 +27,9 @@ from vidrestore.media.encoder_table import (
     TABLE,
     EncoderChoice,
     EncoderRow,
+    encoder_threads,
     merged,
     repeatable,
-    threads_for,
 )
 from vidrestore.media.encoding import opens, try_encoder
 from vidrestore.media.formats import enlarged_video, layout_of
@@ -72,7 +72,7 @@ def choose_encoder(
         return choose_picture_encoder(source, video, output, options)
     if source.container == PICTURES:
         video = _playable(video, container, options)
-    threads = options.threads or threads_for(cores, video.height)
+    threads = options.threads or encoder_threads(cores, video.height)
     wanted = _Request(source, video, container, options, threads)
     row = wanted.row()
     own = ENCODERS.get(f"{row.codec}_nvenc") if on_gpu else None
