@@ -1,7 +1,10 @@
 """What a job decides from its source's description."""
 
+import io
+import sys
 from dataclasses import replace
 from fractions import Fraction
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -35,6 +38,15 @@ def test_video_is_enlarged_as_clean_if_its_codec_took_little(codec, bit_rate, lo
     source = described()
     video = replace(source.video, codec=codec, rate=Fraction(25), bit_rate=bit_rate)
     assert kind_by_coding(replace(source, path="a.mkv", video=video), loss) == (kind, why)
+
+
+def test_a_pipe_is_enlarged_as_compressed_without_reading_it_twice(monkeypatch):
+    stream = io.BytesIO()
+    write_video(Path("in.y4m"), 3, "wrapped_avframe", file=stream, format="yuv4mpegpipe")
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stream.getvalue())))
+    with VideoReader("-") as reader:
+        assert measured_input(Step("sr"), reader) == ("compressed", "a pipe has no record of its coder")
+        assert len(list(reader.frames())) == 3
 
 
 def test_a_pipe_counts_as_compressed():

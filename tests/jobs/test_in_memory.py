@@ -205,6 +205,7 @@ def test_wrong_options_are_explained_and_similar_names_suggested(video, keywords
         lambda: vidrestore.Restorer(IDENTITY, fps="24." + "9" * 400),
         lambda: vidrestore.Restorer(IDENTITY)(None),
         lambda: vidrestore.Restorer(IDENTITY)(""),
+        lambda: vidrestore.Restorer(IDENTITY)("."),
         lambda: vidrestore.Restorer(IDENTITY)("a\0.mkv"),
         lambda: vidrestore.Restorer(IDENTITY)("a.mkv", 5),
         lambda: vidrestore.Restorer(IDENTITY)("a.mkv", b"b.mkv"),

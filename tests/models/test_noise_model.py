@@ -156,6 +156,14 @@ def test_noise_that_follows_the_brightness_is_measured_in_the_residual():
     assert light / dark == pytest.approx(9, rel=0.3)
 
 
+def test_black_bars_without_noise_do_not_change_the_curve():
+    brightness = torch.linspace(20, 220, 128).expand(4, 128, 128).contiguous()
+    taken = 3 * drawn(4, 128, 128)
+    brightness[:, :32], taken[:, :32] = 16.0, 0.0
+    strength = noise_curve(taken, torch.zeros_like(taken), brightness, tracks(4, 128, 128), PATCH)
+    assert strength.at(torch.tensor([80.0, 140.0, 200.0])).tolist() == pytest.approx([1] * 3, rel=0.25)
+
+
 def test_too_few_groups_give_a_flat_curve_over_brightness():
     strength = noise_curve(
         drawn(2, 16, 16), torch.zeros(2, 16, 16), torch.full((2, 16, 16), 99.0), tracks(2, 16, 16), PATCH

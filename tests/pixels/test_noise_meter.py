@@ -69,6 +69,20 @@ def test_black_bars_do_not_hide_the_noise_between_them(rows, columns):
     assert [plane.rms for plane in gauge.noise()] == pytest.approx([9, 9], rel=0.15)
 
 
+@pytest.mark.parametrize("brightness", [90, 180])
+def test_even_bars_do_not_hide_the_noise_between_them(brightness):
+    """A title's, and the mat around a scanned photograph."""
+    frames = []
+    for picture in with_noise(scene(height=96, width=160), 9.0):
+        luma = np.pad(picture, ((12, 0), (0, 16)), constant_values=brightness)
+        luma[4, 3:9] += 1  # a codec's
+        frames.append((luma,))
+    gauge = NoiseMeter(1, colour=False)
+    gauge.add(frames)
+    assert gauge.noise()[0].rms == pytest.approx(9, rel=0.15)
+    assert gauge.prior(frames[0][0]) == PHOTOGRAPH
+
+
 @pytest.mark.parametrize("lit", [0, 1])
 def test_a_black_picture_has_no_noise(lit):
     luma, difference = np.full((96, 128), 16, np.float32), np.full((48, 64), 128, np.float32)

@@ -256,7 +256,7 @@ def output_for(
     path = source.path
     kept = path.suffix.lower() in MUXERS and _has_encoder(path)
     name = f"{path.name if full and not kept else path.stem}.{suffix}{path.suffix if kept else ANY_CONTAINER}"
-    return Target(str(path.with_name(name) if output is None else Path(output) / name))
+    return Target(str((path.parent if output is None else Path(output)) / name))
 
 
 def _has_encoder(path: Path) -> bool:

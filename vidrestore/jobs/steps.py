@@ -17,6 +17,7 @@ from vidrestore.frames import Frame, Scale, VideoInfo, enlarged_size
 from vidrestore.jobs.request import Step
 from vidrestore.media.coding_loss import kind_by_coding
 from vidrestore.media.reader import VideoReader
+from vidrestore.media.source import PIPE
 from vidrestore.media.writer import VideoWriter
 from vidrestore.options import Input
 from vidrestore.pipeline.chain import buffered, frames_ahead
@@ -52,6 +53,8 @@ def measured_input(step: Step, reader: VideoReader) -> tuple[Input, str] | None:
     """
     if not step.measures_input:
         return None
+    if reader.info.path == PIPE:  # its frames can be read only once
+        return kind_by_coding(reader.info, 0.0)
     pixels, timeline = reader.info.video.format, Timeline(NOISE_STEP, 0)
     with closing(reader.frames()) as decoded:
         seen = islice(decoded, NOISE_STEP)

@@ -1,4 +1,5 @@
-"""Copy the notes of the camera (EXIF) and the colour profile (ICC) of a JPEG or PNG into another.
+"""Copy the notes of the camera (EXIF), the colour profile (ICC) and the pixels per inch from one picture to
+another.
 
 PyAV hands neither to an encoder. After CIPA DC-008 (EXIF 2.32), ICC.1 annex B, PNG third edition, TIFF 6.0.
 """
@@ -9,7 +10,7 @@ import io
 import re
 import struct
 import zlib
-from collections.abc import Iterator, Set
+from collections.abc import Iterable, Iterator, Set
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
@@ -28,24 +29,31 @@ _PART = 65_519  # bytes of a profile in a block of JPEG
 _ORDERS = {b"II*\0": "<", b"MM\0*": ">"}
 _SHORT, _LONG = 3, 4
 _SUBFILE, _COPY_OR_MASK = 0xFE, 0b101  # a tag, and the bits of its value
+_COMPRESSION, _JPEG = 0x103, {6, 7}  # a tag, and its values for JPEG
+_RESOLUTIONS, _RESOLUTION_UNIT = (0x11A, 0x11B), 0x128  # tags: pixels across and down in a unit, and that
+_INCH, _METRES = 2, 0.0254  # value of that unit; an inch in metres
+_UNITS = {1: 1.0, 2: 2.54}  # of a JPEG's pixels -> how many are in an inch
 _MARKER = re.compile(rb"\xff[\xc0-\xcf\xd9-\xfe]")  # markers of a JPEG that have a length
 _ANIMATED = 0x02  # a flag of WebP
 
 
 @dataclass(frozen=True)
 class PhotoNotes:
-    """EXIF (from its byte order on) and ICC profile, as in the file; empty if there is none."""
+    """EXIF (from its byte order on) and ICC profile, as in the file, and pixels per inch across and down;
+    empty if there is none.
+    """
 
     exif: bytes = b""
     profile: bytes = b""
+    per_inch: tuple[float, ...] = ()
 
     def fitting(self, choice: EncoderChoice, drop: Set[str] = frozenset()) -> PhotoNotes:
         """Return the notes that such a picture can hold, upright and without those to drop."""
         if choice.encoder not in ("mjpeg", "png"):
-            return PhotoNotes()
+            return PhotoNotes(per_inch=self.per_inch)
         colours = b"GRAY" if choice.pix_fmt.startswith(("gray", "ya")) else b"RGB "
         exif = b"" if "exif" in drop else upright(self.exif)
-        return PhotoNotes(exif, self.profile if self.profile[16:20] == colours else b"")
+        return PhotoNotes(exif, self.profile if self.profile[16:20] == colours else b"", self.per_inch)
 
     @property
     def kinds(self) -> frozenset[str]:
@@ -53,12 +61,16 @@ class PhotoNotes:
 
 
 def read_notes(path: str) -> PhotoNotes:
-    """Return the notes of a JPEG or PNG; none if it has none that can be read. Raises OSError."""
+    """Return the notes of a JPEG or PNG, and a TIFF's pixels per inch; none if they can't be read. Raises
+    OSError.
+    """
     with open(path, "rb") as file:
         start = file.read(8)
         if start.startswith(b"\xff\xd8"):
             file.seek(2)
             return _of_jpeg(file)
+        if order := _ORDERS.get(start[:4]):
+            return PhotoNotes(per_inch=_of_tiff(bytearray(start + file.read()), order))
         return _of_png(file) if start.startswith(b"\x89PNG") else PhotoNotes()
 
 
@@ -68,8 +80,11 @@ def has_editors_notes(path: str) -> bool:
     return any(mark in data for mark in _OF_EDITORS)
 
 
-def further_pictures(path: str) -> str | None:
-    """Return a message if a file holds more than one picture, with the way out; else None. Raises OSError."""
+def unreadable(path: str) -> str | None:
+    """Return what a file holds that can't be restored as one picture, with the way out; else None. FFmpeg
+    reads the first of several pictures, and JPEG in a TIFF as one grey, both without an error. Raises
+    OSError.
+    """
     with open(path, "rb") as file:
         start = file.read(32)
         if start.startswith(b"\x89PNG"):
@@ -77,8 +92,12 @@ def further_pictures(path: str) -> str | None:
             found = (file.read(4) for kind, _ in _chunks(file) if kind == b"acTL")
             if (count := int.from_bytes(next(found, b""), "big")) > 1:
                 return f"an animation of {count} pictures; give its name the suffix .apng to restore a video"
-        elif start[:4] in _ORDERS and (count := _pages(file, _ORDERS[start[:4]])) > 1:
-            return f"{count} pages; split them into files of one each, named by a number"
+        elif start[:4] in _ORDERS:
+            count, compressions = _pages(file, _ORDERS[start[:4]])
+            if count > 1:
+                return f"{count} pages; split them into files of one each, named by a number"
+            if compressions & _JPEG:
+                return "JPEG in a TIFF, which can't be decoded; save it as a TIFF with LZW, or as JPEG"
         elif start[:4] + start[8:16] == b"RIFFWEBPVP8X" and start[20] & _ANIMATED:
             return "an animation, which can't be decoded; convert it to .apng or a video first"
     return None
@@ -115,9 +134,11 @@ def _chunks(file: BinaryIO) -> Iterator[tuple[bytes, int]]:
         file.seek(place + size + 4)
 
 
-def _pages(file: BinaryIO, order: str) -> int:
-    """Return the number of a TIFF's directories, without those of smaller copies and masks."""
-    pages, seen, place = 0, set[int](), 4
+def _pages(file: BinaryIO, order: str) -> tuple[int, set[int]]:
+    """Return the number of a TIFF's directories, without those of smaller copies and masks, and their
+    compressions.
+    """
+    pages, compressions, seen, place = 0, set[int](), set[int](), 4
     with suppress(struct.error, ValueError):  # a place beyond the end
         while True:
             file.seek(place)
@@ -128,25 +149,47 @@ def _pages(file: BinaryIO, order: str) -> int:
             file.seek(directory)
             places, end = _entries(data := bytearray(file.read(2 + 12 * 0xFFFF)), order, 0)
             kind = struct.unpack_from(f"{order}I", data, places[_SUBFILE] + 8)[0] if _SUBFILE in places else 0
-            pages += not kind & _COPY_OR_MASK
+            if not kind & _COPY_OR_MASK:
+                pages += 1
+                if _COMPRESSION in places:
+                    compressions.add(struct.unpack_from(f"{order}H", data, places[_COMPRESSION] + 8)[0])
             place = directory + end
-    return pages
+    return pages, compressions
 
 
 def _of_jpeg(file: BinaryIO) -> PhotoNotes:
-    exif, parts, count = b"", dict[int, bytes](), 0
+    exif, parts, count, per_inch = b"", dict[int, bytes](), 0, tuple[float, ...]()
     for marker, data in jpeg_segments(file):
-        if marker == _APP1 and data.startswith(b"Exif\0\0"):
+        if marker == _APP0 and data.startswith(b"JFIF\0") and len(data) >= 12 and data[7] in _UNITS:
+            per_inch = _known(_UNITS[data[7]] * each for each in struct.unpack_from(">HH", data, 8))
+        elif marker == _APP1 and data.startswith(b"Exif\0\0"):
             exif = exif or data[6:]
         elif marker == _APP2 and data.startswith(b"ICC_PROFILE\0") and len(data) > 14:
             parts[data[12]], count = data[14:], data[13]
     whole = sorted(parts) == list(range(1, count + 1))
     profile = b"".join(parts[number] for number in sorted(parts)) if whole else b""
-    return PhotoNotes(exif, profile)
+    return PhotoNotes(exif, profile, per_inch)
+
+
+def _of_tiff(data: bytearray, order: str) -> tuple[float, ...]:
+    """Return a TIFF's pixels per inch."""
+    with suppress(struct.error, KeyError, ZeroDivisionError):
+        places = _entries(data, order, struct.unpack_from(f"{order}I", data, 4)[0])[0]
+        (unit,) = struct.unpack_from(f"{order}H", data, places[_RESOLUTION_UNIT] + 8)
+        rationals = (struct.unpack_from(f"{order}I", data, places[tag] + 8)[0] for tag in _RESOLUTIONS)
+        numbers = [struct.unpack_from(f"{order}II", data, place) for place in rationals]
+        return _known(_UNITS[unit - 1] * above / below for above, below in numbers)
+    return ()
+
+
+def _known(per_inch: Iterable[float]) -> tuple[float, ...]:
+    """Return pixels per inch, or nothing if they are 0 or more than a file can hold."""
+    found = tuple(per_inch)
+    return found if all(1 <= each <= 0xFFFF for each in found) else ()
 
 
 def _of_png(file: BinaryIO) -> PhotoNotes:
-    found = {b"eXIf": b"", b"iCCP": b""}
+    found = {b"eXIf": b"", b"iCCP": b"", b"pHYs": b""}
     for kind, size in _chunks(file):
         if kind in found and size <= _LARGEST_PROFILE:
             found[kind] = file.read(size)
@@ -155,7 +198,9 @@ def _of_png(file: BinaryIO) -> PhotoNotes:
         profile = stream.decompress(chunk[chunk.find(b"\0") + 2 :], _LARGEST_PROFILE)
     except zlib.error:
         profile = b""
-    return PhotoNotes(found[b"eXIf"], profile if stream.eof else b"")
+    *metres, unit = struct.unpack(">IIB", found[b"pHYs"].ljust(9, b"\0")[:9])
+    per_inch = _known(_METRES * each for each in metres) if unit else ()
+    return PhotoNotes(found[b"eXIf"], profile if stream.eof else b"", per_inch)
 
 
 def upright(exif: bytes, size: tuple[int, int] | None = None) -> bytes:
@@ -197,15 +242,20 @@ def _entries(data: bytearray, order: str, place: int) -> tuple[dict[int, int], i
 
 
 def with_notes(picture: bytes, notes: PhotoNotes) -> bytes:
-    """Return an encoded JPEG or PNG with the notes in it."""
-    if not notes.kinds:
-        return picture
+    """Return an encoded JPEG, PNG or TIFF with the notes in it."""
+    if picture[:4] in _ORDERS:
+        return _tiff_of(bytearray(picture), _ORDERS[picture[:4]], notes.per_inch)
     if not picture.startswith(b"\xff\xd8"):
         width, height = struct.unpack_from(">II", picture, 16)
         exif, profile = upright(notes.exif, (height, width)), zlib.compress(notes.profile)
         added = _chunk(b"iCCP", b"ICC profile\0\0" + profile) if notes.profile else b""
         added += _chunk(b"eXIf", exif) if exif else b""
-        return picture[:33] + added + picture[33:]  # behind IHDR
+        head, rest = picture[:33], picture[33:]  # IHDR is first, then FFmpeg's aspect ratio, if there is one
+        if notes.per_inch:
+            metre = (round(each / _METRES) for each in notes.per_inch)
+            added += _chunk(b"pHYs", struct.pack(">IIB", *metre, 1))
+            rest = rest[21:] if rest[4:8] == b"pHYs" else rest
+        return head + added + rest
     found = dict(jpeg_segments(io.BytesIO(picture[2:])))
     (frame,) = (found[marker] for marker in _SIZE_MARKERS if marker in found)
     exif = upright(notes.exif, struct.unpack_from(">HH", frame, 1))
@@ -214,7 +264,22 @@ def with_notes(picture: bytes, notes: PhotoNotes) -> bytes:
     for number, part in enumerate(parts, 1):
         added += _segment(_APP2, b"ICC_PROFILE\0" + bytes([number, len(parts)]) + part)
     place = 2 + (4 + len(found[_APP0]) if picture[2:4] == b"\xff\xe0" else 0)  # behind JFIF's
-    return picture[:place] + added + picture[place:]
+    start = picture[:place]
+    if notes.per_inch:
+        density = struct.pack(">BHH", 1, *(round(each) for each in notes.per_inch))
+        start = start[:2] + _segment(_APP0, b"JFIF\0\1\1" + density + b"\0\0")
+    return start + added + picture[place:]
+
+
+def _tiff_of(data: bytearray, order: str, per_inch: tuple[float, ...]) -> bytes:
+    """Return a TIFF of FFmpeg's, which always has them, with other pixels per inch."""
+    if per_inch:
+        places = _entries(data, order, struct.unpack_from(f"{order}I", data, 4)[0])[0]
+        for tag, each in zip(_RESOLUTIONS, per_inch, strict=True):
+            (place,) = struct.unpack_from(f"{order}I", data, places[tag] + 8)
+            struct.pack_into(f"{order}II", data, place, round(100 * each), 100)
+        struct.pack_into(f"{order}H", data, places[_RESOLUTION_UNIT] + 8, _INCH)
+    return bytes(data)
 
 
 def _segment(marker: int, data: bytes) -> bytes:

@@ -28,7 +28,7 @@ from vidrestore.media.coding_loss import Loss, loss_by_tables
 from vidrestore.media.damage import Damage
 from vidrestore.media.formats import layout_of, planes_of
 from vidrestore.media.log import collect_errors
-from vidrestore.media.photo_notes import EDITORS, EXIF, further_pictures, has_editors_notes, jpeg_end
+from vidrestore.media.photo_notes import EDITORS, EXIF, has_editors_notes, jpeg_end, unreadable
 from vidrestore.media.probe import DECODER_OPTIONS, SourceInfo, StreamInfo, check_size, describe_video
 from vidrestore.media.side_data import filtered, matrix_in, read_side_data
 from vidrestore.media.source import KINDS, PICTURES, Pictures, kind_by_content
@@ -111,8 +111,8 @@ def _opened(path: str) -> Iterator[InputContainer]:
     """Open a picture that must be whole and the only one in its file."""
     problems: list[str] = []
     with _readable(path) as container:
-        if more := further_pictures(path):
-            raise MediaError(f"{path}: holds {more}")
+        if held := unreadable(path):
+            raise MediaError(f"{path}: holds {held}")
         context, demuxer = container.streams.video[0].codec_context, container.format.name
         context.thread_type = "NONE"
         strict = {"err_detect": "crccheck+explode"} if demuxer in _STRICT else {}

@@ -54,6 +54,9 @@ GROUPS_PER_LEVEL = 10  # least number of groups per level
 FLAT = 0.25  # share of a level's groups, those that vary least
 LEAST_POWER = 1e-6  # squared grey levels: least power of noise
 RATIO = (0.1, 6.0)  # limits of the variance at a brightness relative to the (geometric) mean
+NOISELESS = (
+    1 / 300
+)  # of the power of the noisiest level: one with less, a black bar, doesn't count for the mean
 
 
 def relative_spectrum(
@@ -209,5 +212,7 @@ def noise_curve(noisy: Tensor, estimate: Tensor, guide: Tensor, groups: Tensor, 
     levels = order.view(LEVELS, each)
     flat = first.var(2).mean(1)[levels].argsort(1)[:, : math.ceil(FLAT * each)]
     logarithms = power[levels.gather(1, flat)].mean(1).clamp_(min=LEAST_POWER).log_()
-    relative = (logarithms - logarithms.mean()).exp_().clamp_(*RATIO)
+    noisy_levels = logarithms >= logarithms.max() + math.log(NOISELESS)
+    mean = (logarithms * noisy_levels).sum() / noisy_levels.sum()
+    relative = (logarithms - mean).exp_().clamp_(*RATIO)
     return NoiseCurve(brightness.view(LEVELS, each).mean(1), relative)

@@ -37,9 +37,10 @@ OFFSET = 0.3  # grey levels added to sigma before taking its logarithm
 SAME = 0.2
 COARSE = 1.25  # ratio of sigma to root mean square above which noise is called coarse
 FARTHEST = 6.0  # standard deviations from the mean to which inputs of the network are clipped
-# Lines of black bars beside a picture, in grey levels: the highest median, and the most by which half of the
-# samples differ from it.
+# Lines of bars beside a picture, in grey levels: the highest median of black ones, and the most by which
+# samples differ from it, but for some: of text in black bars, of compression in others.
 BLACK, EVEN = 24.0, 0.5
+EVEN_IN_BLACK, EVEN_IN_BARS = 0.5, 0.95
 
 
 # Least sigma of luma and of colour differences of a photograph: users denoise noisy ones, and where no noise
@@ -82,7 +83,7 @@ class NoiseMeter:
         self._stride, self._seen = 1, 0
 
     def add(self, frames: list[Planes]) -> None:
-        """Add the next look; all its frames have the same planes. Black bars at their borders don't count."""
+        """Add the next look; all its frames have the same planes. Bars at their borders don't count."""
         frames = without_bars(frames)
         for estimator, plane in zip(self._white, frames[0], strict=True):
             estimator.add(plane)
@@ -106,7 +107,8 @@ class NoiseMeter:
         """Return the sigma of luma and of colour differences that a photograph with this luma (0-255) has at
         least: PHOTOGRAPH, and 0 if it seems drawn or rendered.
         """
-        drawn = _even_share(luma) >= EVEN_SHARE or self._white[0].sigma() < LEAST_RESIDUAL
+        (inner,) = without_bars([(luma,)])[0]
+        drawn = _even_share(inner) >= EVEN_SHARE or self._white[0].sigma() < LEAST_RESIDUAL
         return (0.0, 0.0) if drawn else PHOTOGRAPH
 
 
@@ -120,8 +122,8 @@ def _even_share(luma: NDArray[np.float32]) -> float:
 
 
 def without_bars(frames: list[Planes]) -> list[Planes]:
-    """Return the frames without the black bars around the first one's picture: bars have no noise, so that a
-    scene with them would pass for clean. A frame with almost nothing between them isn't cropped.
+    """Return the frames without the black or even bars around the first one's picture: bars have no noise, so
+    that a scene with them would pass for clean. A frame with almost nothing between them isn't cropped.
     """
     luma = frames[0][0]
     bounds = [_picture(luma[:, ::4]), _picture(luma[::4].T)]
@@ -138,12 +140,12 @@ def without_bars(frames: list[Planes]) -> list[Planes]:
 
 
 def _picture(lines: NDArray[np.float32]) -> tuple[int, int]:
-    """Return where the lines that aren't those of a bar begin and end. Up to half of a bar's line may be
-    text.
+    """Return where the lines that aren't those of a bar begin and end. Up to half of a black bar's line may
+    be text.
     """
     middle = np.median(lines, axis=1, keepdims=True)
-    even = (np.abs(lines - middle) <= EVEN).mean(1) >= 0.5
-    lit = np.flatnonzero(~even | (middle[:, 0] > BLACK))
+    even = (np.abs(lines - middle) <= EVEN).mean(1)
+    lit = np.flatnonzero(even < np.where(middle[:, 0] > BLACK, EVEN_IN_BARS, EVEN_IN_BLACK))
     if not len(lit) or lit[-1] - lit[0] < 2 * SIDE:
         return 0, len(lines)
     return int(lit[0]), int(lit[-1]) + 1
