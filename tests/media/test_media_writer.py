@@ -229,6 +229,7 @@ OPUS, TEXT = Extras(audio=("libopus",), attachment=True), Extras(subtitles=("mov
 UNHELD = [
     ("in.mkv", LETTERS, "out.mp4", r"stream 3 \(subtitle: .* fra .*stream 4 \(attachment: letters.ttf\); use "
      r"`output=.*out.mkv` or `drop=subtitles,att"),
+    ("in.mkv", LETTERS, "in.mp4", r"use `output=.*in.restored.mkv` or `drop="),
     ("in.mp4", TEXT, "out.mkv", r".mkv can't hold stream 2 \(subtitle: mov_text fra.*; use "
      r"`output=.*out.mp4` or `drop=subtitles`"),
     ("in.mkv", OPUS, "out.webm", r".webm can't hold stream 2 \(attachment: letters.ttf\)"),

@@ -257,6 +257,9 @@ def _refusal_message(
     way_out = f"use `drop={to_drop(refused, _others(source))}`"
     for container in ("matroska", "mp4", "mov"):
         if all(_holds(container, opened, info, samples) for info in refused + held):
-            way_out = f"use `output={output.path.with_suffix(SUFFIXES[container])}` or {way_out[4:]}"
+            other = output.path.with_suffix(SUFFIXES[container])
+            if other == Path(source.path):
+                other = other.with_stem(f"{other.stem}.restored")
+            way_out = f"use `output={other}` or {way_out[4:]}"
             break
     return f"{source.path}: {SUFFIXES[output.container]} can't hold {names}; {way_out}"
