@@ -17,6 +17,7 @@ from vidrestore.options import RestoreOptions
 from vidrestore.restorers import denoise
 from vidrestore.restorers.denoise import PRESETS, ClipPositions, DenoiseRestorer
 from vidrestore.weights.checkpoint import save_model
+from vidrestore.working import HERE, Meter, begin_task
 
 
 @pytest.fixture
@@ -290,3 +291,20 @@ def test_further_grids_are_the_first_one_moved_by_half_a_stride(grids):
     moved = [(min(at // 40 + 8, 16)) * 40 + min(at % 40 + 8, 24) for at in first]
     assert both[len(first) : 2 * len(first)] == moved
     assert len(both) == grids * len(first)
+
+
+def test_parts_of_a_picture_count_while_it_is_denoised(weights, monkeypatch):
+    seen = []
+
+    def noted(noisy, estimate, *how):
+        seen.append(HERE.meter.frames)
+        return nonlocal_bayes.nonlocal_bayes(noisy, estimate, *how)
+
+    monkeypatch.setattr(denoise, "nonlocal_bayes", noted)
+    monkeypatch.setattr(HERE, "meter", Meter(), raising=False)
+    begin_task(1)
+    restorer_by(weights(transparent())).restore(clip(1, 64, 64), (9.0, 5.0, 5.0))
+    luma, chroma = seen[:3], seen[3:]
+    assert luma == pytest.approx([2 / 3 * (1 + 35 * number) / 106 for number in range(3)])
+    assert chroma[0] == pytest.approx(2 / 3 + 1 / 6 / 71)
+    assert chroma == sorted(chroma) and chroma[-1] < HERE.meter.frames < 1

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from vidrestore.models.fast.linear import Linear
 from vidrestore.models.fitted import on_device
-from vidrestore.working import check_stop
+from vidrestore.working import steps
 
 GROUP = 20  # tokens of a group, the paper's clip length
 CHUNK = 32  # groups restored at once, so that their activations stay in the processor's cache
@@ -145,8 +145,7 @@ def restore_patches(
     extra = holes[filling].view(-1, GROUP)
     total = torch.zeros_like(plane).view(-1)
     patches = windows(plane, patch)
-    for groups in (*origins.split(chunk), *extra.split(chunk)):
-        check_stop()
+    for groups in steps((*origins.split(chunk), *extra.split(chunk))):
         if groups.numel():
             filled = torch.cat([groups, groups[-1:].expand(-len(groups) % STEP, -1)])
             restored = restore(patches.index_select(0, filled.flatten()).view(*filled.shape, -1))[

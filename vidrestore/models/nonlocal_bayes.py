@@ -44,7 +44,7 @@ from vidrestore.models.dust_sigma import noise_level
 from vidrestore.models.fitted import fitted, on_device
 from vidrestore.models.grouping import add_patches, coverage, patches_at
 from vidrestore.models.noise_model import noise_curve
-from vidrestore.working import check_stop
+from vidrestore.working import steps
 
 CHUNK = 32  # tracks filtered at once, so that they stay in the processor's cache
 CHOICE = 2  # candidates per patch that is chosen, at least
@@ -110,8 +110,7 @@ def nonlocal_bayes(
     curve = None if guide is None else noise_curve(noisy, estimate, guide, tracks, side)
     total = torch.zeros_like(estimate).view(-1)
     chosen = []
-    for part in tracks.split(chunk):
-        check_stop()
+    for part in steps(tracks.split(chunk)):
         groups = similar(estimate, part, side, samples)
         first, rest = (patches_at(plane, groups, side) for plane in (estimate, residual))
         variance = first.new_full((len(groups), 1, 1), noise.sigma**2)

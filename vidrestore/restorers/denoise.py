@@ -28,6 +28,7 @@ from vidrestore.options import RestoreOptions
 from vidrestore.restorers.base import DENOISER, Facts, Sample
 from vidrestore.restorers.devices import batch_for, torch_device, uses_bf16
 from vidrestore.weights import load_model
+from vidrestore.working import steps
 
 BF16_FROM = 4.0  # sigma; for less noise, rounding to the 8 bits of bf16 would be visible
 SAMPLE_SIGMA = 20.0  # for measuring the speed of the network alone
@@ -38,6 +39,7 @@ TRACKS_PER_PROCESSOR = 64.0  # tracks filtered at once per processor of a GPU
 PATCHES = 80  # usual number in a group
 GROUP_COPIES = 8  # copies of a group of similar patches in memory, temporary ones included
 LEAST_SAMPLES = 3  # patches of a group in each of GROUP frames, as many in all in short clips
+FURTHER = (1, 35)  # time of a further pass over that of the first estimate: of several frames, of one
 OVERLAPPING = 1.5  # patches more, as a share, of single frames
 
 
@@ -118,7 +120,8 @@ class DenoiseRestorer:
         planes = [_padded_to(plane.to(self.device), self.patch) for plane in clip]
         positions = ClipPositions(planes[0], self.patch, follow=self.match)
         restored: list[Tensor] = []
-        for plane, level in zip(planes, sigma, strict=True):
+        sizes = [plane.numel() for plane in planes]
+        for plane, level in steps(list(zip(planes, sigma, strict=True)), sizes):
             luma = restored[0] if restored else None
             restored.append(
                 self._denoised(plane, level, luma, positions, precision, measured) if level else plane
@@ -146,6 +149,9 @@ class DenoiseRestorer:
         grids = positions.origins(plane.shape, self.preset.stride, GRIDS)  # groups (GRIDS * S, T)
         grids = grids.unflatten(0, (GRIDS, -1)).roll(-1, 0)  # those of the first estimate last
         groups, spectrum = grids.flatten(0, 1), None
+        passes = self.preset.passes[luma is not None]
+        stages = steps(("first", "further"), (1, passes * FURTHER[len(plane) == 1]))
+        next(stages)
         estimate = self.restored_plane(plane, sigma, positions, precision)
         sigma = max(sigma, SIGMA_RANGE[0])
         if measured and len(plane) >= FRAMES:
@@ -161,7 +167,7 @@ class DenoiseRestorer:
         luma = None if luma is None else _resized(luma, plane.shape)
         brightness = (estimate if luma is None else luma) if measured else None
         noise = Noise(sigma, brightness, None if spectrum is None else inverse_covariance(spectrum))
-        passes = self.preset.passes[luma is not None]
+        next(stages)
         return self.further_estimates(plane, estimate, grids, passes, noise, dtype)
 
     def further_estimates(
@@ -175,7 +181,7 @@ class DenoiseRestorer:
         frames, count = len(plane), self.preset.grids
         samples = max(LEAST_SAMPLES, round(LEAST_SAMPLES * (1 + OVERLAPPING / frames) * GROUP / frames))
         turns = grids.repeat(2, 1, 1)[: passes * count].unflatten(0, (passes, count)).flatten(1, 2)
-        for stage, tracks in enumerate(turns):
+        for stage, tracks in enumerate(steps(list(turns))):
             gains = bayes_gains(stage, noise.sigma, self.device)
             estimate = nonlocal_bayes(
                 plane, estimate, tracks, self.patch, noise, gains, samples, dtype, self.tracks
