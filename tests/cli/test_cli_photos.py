@@ -315,7 +315,7 @@ DENSITY = {
 
 
 @pytest.mark.parametrize("source", [".jpg", ".png", ".tiff"])
-def test_the_pixels_per_inch_of_a_scan_are_copied(tmp_path, source):
+def test_the_pixels_per_inch_of_a_scan_are_copied(tmp_path, capsys, source):
     photo = write_photo(tmp_path / f"scan{source}")
     if source == ".tiff":  # of an inch, in TIFF's order: unit, across and down
         rationals = [struct.pack("<II", 600, 2), struct.pack("<II", 150, 1)]
@@ -332,7 +332,8 @@ def test_the_pixels_per_inch_of_a_scan_are_copied(tmp_path, source):
         at = data.index(b"pHYs") - 4
         photo.write_bytes(data[:at] + chunk(b"pHYs", DENSITY[".png"][4:]) + data[at + 21 :])
     for suffix, expected in DENSITY.items():
-        assert run(photo, "-o", tmp_path / f"made{suffix}", "-q") == 0
+        assert run(photo, "-o", tmp_path / f"made{suffix}") == 0
+        assert "left out" not in capsys.readouterr().err
         made = (tmp_path / f"made{suffix}").read_bytes()
         assert [made.count(each) for each in (expected, expected[:4])] == [1, 1]
     assert run(photo, "-o", tmp_path / "made.tiff", "-q") == 0

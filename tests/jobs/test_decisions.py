@@ -49,13 +49,6 @@ def test_a_pipe_is_enlarged_as_compressed_without_reading_it_twice(monkeypatch):
         assert len(list(reader.frames())) == 3
 
 
-def test_a_pipe_counts_as_compressed():
-    source = described()
-    assert (
-        kind_by_coding(replace(source, video=replace(source.video, codec="rawvideo")), 0)[0] == "compressed"
-    )
-
-
 @pytest.mark.parametrize(
     "codec, chosen, asked",
     [

@@ -54,7 +54,7 @@ def measured_input(step: Step, reader: VideoReader) -> tuple[Input, str] | None:
     if not step.measures_input:
         return None
     if reader.info.path == PIPE:  # its frames can be read only once
-        return kind_by_coding(reader.info, 0.0)
+        return "compressed", "a pipe has no record of its coder"
     pixels, timeline = reader.info.video.format, Timeline(NOISE_STEP, 0)
     with closing(reader.frames()) as decoded:
         seen = islice(decoded, NOISE_STEP)

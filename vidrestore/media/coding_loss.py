@@ -20,7 +20,6 @@ from av.video.frame import VideoFrame
 from vidrestore.frames import VideoInfo
 from vidrestore.media.file_bytes import jpeg_segments
 from vidrestore.media.probe import SourceInfo, is_lossless
-from vidrestore.media.source import PIPE
 from vidrestore.options import Input
 
 _MPEG = ("mpeg1video", "mpeg2video", "mpeg4", "msmpeg4v2", "msmpeg4v3", "wmv1", "wmv2", "h263", "flv1")
@@ -161,8 +160,6 @@ def loss_by_bits(source: SourceInfo) -> Loss:
 def kind_by_coding(source: SourceInfo, loss: float) -> tuple[Input, str]:
     """Return the kind by what the coder took from luma, and why, in words."""
     codec = source.video.codec
-    if source.path == PIPE:
-        return "compressed", "a pipe has no record of its coder"
     if codec == "gif":
         return "compressed", "gif has few colours"
     if is_lossless(codec):

@@ -70,7 +70,7 @@ def read_notes(path: str) -> PhotoNotes:
             file.seek(2)
             return _of_jpeg(file)
         if order := _ORDERS.get(start[:4]):
-            return PhotoNotes(per_inch=_of_tiff(bytearray(start + file.read()), order))
+            return _of_tiff(file, order)
         return _of_png(file) if start.startswith(b"\x89PNG") else PhotoNotes()
 
 
@@ -93,10 +93,10 @@ def unreadable(path: str) -> str | None:
             if (count := int.from_bytes(next(found, b""), "big")) > 1:
                 return f"an animation of {count} pictures; give its name the suffix .apng to restore a video"
         elif start[:4] in _ORDERS:
-            count, compressions = _pages(file, _ORDERS[start[:4]])
-            if count > 1:
-                return f"{count} pages; split them into files of one each, named by a number"
-            if compressions & _JPEG:
+            pages = _pages(file, _ORDERS[start[:4]])
+            if len(pages) > 1:
+                return f"{len(pages)} pages; split them into files of one each, named by a number"
+            if _JPEG & set(pages):
                 return "JPEG in a TIFF, which can't be decoded; save it as a TIFF with LZW, or as JPEG"
         elif start[:4] + start[8:16] == b"RIFFWEBPVP8X" and start[20] & _ANIMATED:
             return "an animation, which can't be decoded; convert it to .apng or a video first"
@@ -134,11 +134,9 @@ def _chunks(file: BinaryIO) -> Iterator[tuple[bytes, int]]:
         file.seek(place + size + 4)
 
 
-def _pages(file: BinaryIO, order: str) -> tuple[int, set[int]]:
-    """Return the number of a TIFF's directories, without those of smaller copies and masks, and their
-    compressions.
-    """
-    pages, compressions, seen, place = 0, set[int](), set[int](), 4
+def _directories(file: BinaryIO, order: str) -> Iterator[tuple[bytearray, dict[int, int]]]:
+    """Yield a TIFF's directories, each with the places of its entries by their tags."""
+    seen, place = set[int](), 4
     with suppress(struct.error, ValueError):  # a place beyond the end
         while True:
             file.seek(place)
@@ -148,13 +146,24 @@ def _pages(file: BinaryIO, order: str) -> tuple[int, set[int]]:
             seen.add(directory)
             file.seek(directory)
             places, end = _entries(data := bytearray(file.read(2 + 12 * 0xFFFF)), order, 0)
-            kind = struct.unpack_from(f"{order}I", data, places[_SUBFILE] + 8)[0] if _SUBFILE in places else 0
-            if not kind & _COPY_OR_MASK:
-                pages += 1
-                if _COMPRESSION in places:
-                    compressions.add(struct.unpack_from(f"{order}H", data, places[_COMPRESSION] + 8)[0])
+            yield data, places
             place = directory + end
-    return pages, compressions
+
+
+def _pages(file: BinaryIO, order: str) -> list[int]:
+    """Return the compressions of a TIFF's pages, 0 if unknown: those of its directories that aren't smaller
+    copies or masks.
+    """
+    pages = []
+    with suppress(struct.error):  # a value beyond the end
+        for data, places in _directories(file, order):
+            kind, compression = (
+                struct.unpack_from(form, data, places[tag] + 8)[0] if tag in places else 0
+                for tag, form in ((_SUBFILE, f"{order}I"), (_COMPRESSION, f"{order}H"))
+            )
+            if not kind & _COPY_OR_MASK:
+                pages.append(compression)
+    return pages
 
 
 def _of_jpeg(file: BinaryIO) -> PhotoNotes:
@@ -171,15 +180,17 @@ def _of_jpeg(file: BinaryIO) -> PhotoNotes:
     return PhotoNotes(exif, profile, per_inch)
 
 
-def _of_tiff(data: bytearray, order: str) -> tuple[float, ...]:
-    """Return a TIFF's pixels per inch."""
-    with suppress(struct.error, KeyError, ZeroDivisionError):
-        places = _entries(data, order, struct.unpack_from(f"{order}I", data, 4)[0])[0]
+def _of_tiff(file: BinaryIO, order: str) -> PhotoNotes:
+    with suppress(struct.error, KeyError, ZeroDivisionError, StopIteration):
+        data, places = next(_directories(file, order))
         (unit,) = struct.unpack_from(f"{order}H", data, places[_RESOLUTION_UNIT] + 8)
-        rationals = (struct.unpack_from(f"{order}I", data, places[tag] + 8)[0] for tag in _RESOLUTIONS)
-        numbers = [struct.unpack_from(f"{order}II", data, place) for place in rationals]
-        return _known(_UNITS[unit - 1] * above / below for above, below in numbers)
-    return ()
+        numbers = []
+        for tag in _RESOLUTIONS:
+            file.seek(struct.unpack_from(f"{order}I", data, places[tag] + 8)[0])
+            above, below = struct.unpack(f"{order}II", file.read(8))
+            numbers.append(_UNITS[unit - 1] * above / below)
+        return PhotoNotes(per_inch=_known(numbers))
+    return PhotoNotes()
 
 
 def _known(per_inch: Iterable[float]) -> tuple[float, ...]:
@@ -243,8 +254,8 @@ def _entries(data: bytearray, order: str, place: int) -> tuple[dict[int, int], i
 
 def with_notes(picture: bytes, notes: PhotoNotes) -> bytes:
     """Return an encoded JPEG, PNG or TIFF with the notes in it."""
-    if picture[:4] in _ORDERS:
-        return _tiff_of(bytearray(picture), _ORDERS[picture[:4]], notes.per_inch)
+    if order := _ORDERS.get(picture[:4]):
+        return _resolved(bytearray(picture), order, notes.per_inch) if notes.per_inch else picture
     if not picture.startswith(b"\xff\xd8"):
         width, height = struct.unpack_from(">II", picture, 16)
         exif, profile = upright(notes.exif, (height, width)), zlib.compress(notes.profile)
@@ -271,14 +282,13 @@ def with_notes(picture: bytes, notes: PhotoNotes) -> bytes:
     return start + added + picture[place:]
 
 
-def _tiff_of(data: bytearray, order: str, per_inch: tuple[float, ...]) -> bytes:
-    """Return a TIFF of FFmpeg's, which always has them, with other pixels per inch."""
-    if per_inch:
-        places = _entries(data, order, struct.unpack_from(f"{order}I", data, 4)[0])[0]
-        for tag, each in zip(_RESOLUTIONS, per_inch, strict=True):
-            (place,) = struct.unpack_from(f"{order}I", data, places[tag] + 8)
-            struct.pack_into(f"{order}II", data, place, round(100 * each), 100)
-        struct.pack_into(f"{order}H", data, places[_RESOLUTION_UNIT] + 8, _INCH)
+def _resolved(data: bytearray, order: str, per_inch: tuple[float, ...]) -> bytes:
+    """Return a TIFF of FFmpeg's, which always has pixels per inch, with these."""
+    places, _ = _entries(data, order, struct.unpack_from(f"{order}I", data, 4)[0])
+    for tag, each in zip(_RESOLUTIONS, per_inch, strict=True):
+        (place,) = struct.unpack_from(f"{order}I", data, places[tag] + 8)
+        struct.pack_into(f"{order}II", data, place, round(100 * each), 100)
+    struct.pack_into(f"{order}H", data, places[_RESOLUTION_UNIT] + 8, _INCH)
     return bytes(data)
 
 

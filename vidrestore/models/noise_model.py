@@ -54,9 +54,7 @@ GROUPS_PER_LEVEL = 10  # least number of groups per level
 FLAT = 0.25  # share of a level's groups, those that vary least
 LEAST_POWER = 1e-6  # squared grey levels: least power of noise
 RATIO = (0.1, 6.0)  # limits of the variance at a brightness relative to the (geometric) mean
-NOISELESS = (
-    1 / 300
-)  # of the power of the noisiest level: one with less, a black bar, doesn't count for the mean
+NOISELESS = 1 / 300  # share of the noisiest level's power; a level with less is that of black bars
 
 
 def relative_spectrum(
