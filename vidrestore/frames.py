@@ -121,7 +121,8 @@ class Frame:
     `planes`: Y, U, V or R, G, B or gray, then alpha if the format has it; each (height, width) at its own
     size, uint8, uint16 or float32. `pts` and `duration` count ticks of the stream's time base; `duration` is
     0 if the container doesn't give it. `loss`: sigma of what the coder took from luma and from colour
-    differences (`media.coding_loss`).
+    differences (`media.coding_loss`). `real_rows`: 0 if a deinterlacer interpolated the odd rows of every
+    plane, 1 if the even ones, None if the source has all rows.
     """
 
     planes: tuple[NDArray[Any], ...]
@@ -131,6 +132,7 @@ class Frame:
     interlaced: bool = False
     corrupt: bool = False
     loss: tuple[float, float] = (0.0, 0.0)
+    real_rows: int | None = None
 
     @property
     def nbytes(self) -> int:

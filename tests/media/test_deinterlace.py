@@ -139,6 +139,33 @@ def test_reading_from_the_middle_gives_the_frames_of_a_full_read(tmp_path, kind)
     assert found.duration == whole[3].duration
 
 
+@pytest.mark.parametrize("double_rate, rows", [(False, (0,)), (True, (0, 1))])
+@pytest.mark.parametrize("top", [True, False])
+def test_frames_tell_which_rows_of_all_their_planes_are_those_of_the_source(tmp_path, double_rate, rows, top):
+    path, noise = tmp_path / "video.mkv", np.random.default_rng(0)
+    with av.open(str(path), "w") as output:
+        stream = output.add_stream("ffv1", rate=25, options={"field_order": "tt" if top else "bb"})
+        stream.width, stream.height, stream.pix_fmt = *SIZE, "yuv420p"
+        for number in range(5):
+            picture = noise.integers(0, 255, (SIZE[1] * 3 // 2, SIZE[0]), np.uint8)
+            frame = av.VideoFrame.from_ndarray(picture, "yuv420p")
+            frame.pts = number
+            output.mux(stream.encode(frame))
+        output.mux(stream.encode(None))
+    sources = [frame for frame in read(path, deinterlace=False) for _ in rows]
+    with VideoReader(str(path), deinterlace=True, double_rate=double_rate) as reader:
+        frames = list(reader.frames())
+        (middle,) = reader.frames(frames[3].pts, frames[4].pts)
+    assert {frame.real_rows for frame in sources} == {None}
+    assert [frame.real_rows for frame in frames] == [row ^ (not top) for row in rows] * 5
+    assert middle.real_rows == frames[3].real_rows
+    for frame, source in zip(frames, sources, strict=True):
+        for plane, original in zip(frame.planes, source.planes, strict=True):
+            real, other = plane[frame.real_rows :: 2], plane[1 - frame.real_rows :: 2]
+            np.testing.assert_array_equal(real, original[frame.real_rows :: 2])
+            assert (other != original[1 - frame.real_rows :: 2]).mean() > 0.5
+
+
 @pytest.mark.parametrize("suffix", [".mkv", ".mp4"])
 def test_the_output_is_progressive_with_the_same_times_and_sound(tmp_path, suffix):
     source, output = tmp_path / f"in{suffix}", tmp_path / f"out{suffix}"
@@ -187,6 +214,7 @@ def test_a_video_that_turns_interlaced_later_is_warned_about_once(tmp_path):
     (warning,) = warned(source, tmp_path / "out.mkv")
     assert warning.frame == 6 and "see `deinterlace`" in warning.message
     assert not warned(source, tmp_path / "other.mkv", deinterlace=True)
+    assert [frame.real_rows for frame in read(source)] == [None] * 6 + [1] * 6  # x264 says bottom first
     pairs = zip(read(source, deinterlace=False), read(source), strict=True)
     changed = [bool((old.planes[0] != new.planes[0]).any()) for old, new in pairs]
     assert changed == [False] * 6 + [True] * 6

@@ -5,8 +5,8 @@ to the other field of its neighbour as to that of its own frame, and the other o
 progressive video both are equally far. Distances are measured as the combs that rows form with the rows above
 and below, less those without motion, from detail and noise.
 
-bwdif makes one progressive picture per interlaced one, or one per field. Pictures that are marked progressive
-pass unchanged.
+bwdif makes one progressive picture per interlaced one, or one per field. It interpolates every other row and
+leaves the rest as they are. Pictures that are marked progressive pass unchanged.
 """
 
 from __future__ import annotations
@@ -28,11 +28,12 @@ from numpy.typing import NDArray
 
 from vidrestore.errors import MediaError
 from vidrestore.frames import Frame, VideoInfo
-from vidrestore.media.formats import layout_of
+from vidrestore.media.formats import layout_of, planes_of
 
 
 class Deinterlacer:
     """Returns the pictures of a stream, deinterlaced if they are marked as interlaced; `count` counts those.
+    `real_rows` is that of the latest picture's `Frame`.
 
     With `fields` each field becomes a picture, and times count halves of the stream's tick. The order of
     fields is each picture's own; if the pictures of an interlaced stream are not marked, it is the stream's.
@@ -42,6 +43,7 @@ class Deinterlacer:
     def __init__(self, source: str, video: VideoInfo, *, fields: bool = False) -> None:
         self.video, self.fields = video, fields
         self.count = 0
+        self.real_rows: int | None = None
         self._try(source)
 
     def _try(self, source: str) -> None:
@@ -89,17 +91,28 @@ class Deinterlacer:
         mode = "send_field" if self.fields else "send_frame"
         nodes += [graph.add("bwdif", f"mode={mode}:parity=auto:deint=interlaced"), graph.add("buffersink")]
         graph.link_nodes(*nodes).configure()
-        waiting: deque[tuple[int | None, int]] = deque()
+        waiting: deque[VideoFrame] = deque()
         for picture in chain(pictures, [None]):
             graph.vpush(picture)
             if picture is not None:
-                waiting.append((picture.pts, picture.duration))
+                waiting.append(picture)
             with suppress(av.error.BlockingIOError, av.error.EOFError):
                 while True:
                     made = graph.vpull()
-                    if not self.fields:  # the filter counts in halves of a tick
-                        made.pts, made.duration = waiting.popleft()
+                    # the filter counts in halves of a tick, and a second field comes before the next picture
+                    while len(waiting) > 1 and (made.pts or 0) >= 2 * (waiting[1].pts or 0):
+                        waiting.popleft()
+                    self.real_rows = _real_rows(made, waiting[0])
+                    if not self.fields:
+                        made.pts, made.duration = waiting[0].pts, waiting[0].duration
                     yield made
+
+
+def _real_rows(made: VideoFrame, source: VideoFrame) -> int | None:
+    """Return the parity of the rows that are those of the source; None if all or none are."""
+    rows, others = (planes_of(picture, layout_of(picture.format.name))[0] for picture in (made, source))
+    even, odd = (np.array_equal(rows[parity::2], others[parity::2]) for parity in (0, 1))
+    return None if even == odd else int(odd)
 
 
 POSITIONS = (0.0, 0.2, 0.4, 0.6, 0.8, 0.95)  # shares of the video's length

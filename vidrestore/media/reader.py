@@ -207,6 +207,8 @@ class VideoReader:
                     frame = _frame(picture)
                 except MediaError as error:
                     raise MediaError(f"{self.source}: {error}") from None
+                if self._deinterlacer:
+                    frame.real_rows = self._deinterlacer.real_rows
                 if self.losses:
                     frame.loss = loss = decoding.loss or loss_of(picture, self.stored) or loss
                 del picture  # return its buffers to the decoder
