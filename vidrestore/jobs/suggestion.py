@@ -113,11 +113,11 @@ def suggest(
         )
     options = options or RestoreOptions()
     with VideoReader.of(source, options) as reader:
-        info, interlaced = reader.info, reader.deinterlacing
+        info, scan = reader.info, reader.scan
         places = list(read_places(reader))
     whole = Finding("interlacing", "no", "frames are whole")
-    if interlaced:
-        whole = replace(whole, verdict="yes", reason=f"the video {interlaced}; all commands deinterlace it")
+    if scan and scan.why:
+        whole = replace(whole, verdict="no" if scan.kind == "whole" else "yes", reason=str(scan.in_words))
     findings = [whole, _noise(places, info)]
     noisy = (findings[1].value or 0) >= STRONG_NOISE
     findings += _weather(places, info, options, on_event, noisy=noisy)
