@@ -369,7 +369,7 @@ class RestoreOptions(Options):
                 f"{', '.join(sorted(unknown))}"
             )
         if self.double_rate and self.scan in ("progressive", "film"):
-            raise OptionError(f"double_rate takes fields for frames; leave out that, or scan={self.scan}")
+            raise OptionError(f"`double_rate` takes fields for frames; leave out that, or `scan={self.scan}`")
         if self.family is not None and self.model is None:
             raise OptionError(f"`family={self.family}` says how to read a file; name it with `model`")
         if self.height is not None and self.scale != 4:

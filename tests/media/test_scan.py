@@ -207,8 +207,8 @@ def test_bars_and_the_lowest_lines_of_a_tape_take_no_part():
 @pytest.mark.parametrize(
     "options, error, message",
     [
-        ({"scan": "film", "double_rate": True}, OptionError, "leave out that, or scan=film"),
-        ({"scan": "progressive", "double_rate": True}, OptionError, "leave out that, or scan=progressive"),
+        ({"scan": "film", "double_rate": True}, OptionError, "leave out that, or `scan=film`"),
+        ({"scan": "progressive", "double_rate": True}, OptionError, "leave out that, or `scan=progressive`"),
         ({"double_rate": True}, OptionError, "the video is film.*leave it out"),
     ],
 )

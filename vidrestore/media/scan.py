@@ -127,7 +127,7 @@ def chosen_scan(
         return Scan("film", order or "tff", "as asked")
     if fields and scan.kind == "film":
         raise OptionError(
-            "double_rate: the video is film, whose frames have no fields of two moments; leave it out, or "
+            "`double_rate`: the video is film, whose frames have no fields of two moments; leave it out, or "
             f"deinterlace all the same by `scan={order}`"
         )
     if fields:
