@@ -40,7 +40,7 @@ class Deinterlacer:
 
     With `fields` each field becomes a picture. `ticks` are those of `info` in one of the stream: times of
     fields count halves, those of film quarters. Raises MediaError for a size or pixel format that the filters
-    don't support, and for film without a frame rate.
+    don't support.
     """
 
     def __init__(self, source: str, video: VideoInfo, scan: Scan, *, fields: bool = False) -> None:
@@ -49,10 +49,8 @@ class Deinterlacer:
         if scan.kind == "film":
             self.ticks, share = CYCLE - 1, Fraction(CYCLE - 1, CYCLE)
         self.info = _timed(video, self.ticks, share)
-        rate = video.rate or video.base_rate
-        if rate is None and scan.kind == "film":
-            raise MediaError(f"{source}: it states no frame rate, so film can't be told from its repetitions")
-        self._frame = 1 / (rate or 25) / video.time_base  # in ticks of the stream
+        rate = video.rate or video.base_rate or Fraction(30000, 1001)
+        self._frame = 1 / rate / video.time_base  # in ticks of the stream
         self._try(source)
 
     def _try(self, source: str) -> None:
@@ -95,44 +93,30 @@ class Deinterlacer:
             yield from self._film(frames) if self.scan.kind == "film" else frames
 
     def _deinterlaced(self, pictures: Iterator[VideoFrame]) -> Iterator[Whole]:
-        """Yield the pictures, runs of interlaced ones filtered, each with a neighbour on either side, whose
-        results are dropped: without a picture before it, bwdif would halve the height.
-        """
-        before, picture, count = None, next(pictures, None), 1 + self.fields
-
-        def run() -> Iterator[VideoFrame]:
-            nonlocal before, picture
-            assert picture is not None
-            yield before or picture
-            while picture is not None:
-                yield picture
-                if not self._is_interlaced(picture):
-                    return
-                before, picture = picture, next(pictures, None)
-
-        while picture is not None:
+        """Yield the pictures, filtered from the first interlaced one on."""
+        before, count = None, 1 + self.fields
+        for picture in pictures:
             if self._is_interlaced(picture):
-                results = islice(self._results(run()), count, None)
-                waiting = deque(islice(results, count))
-                for result in results:
-                    waiting.append(result)
-                    yield waiting.popleft()
-                yield from waiting if picture is None else ()
+                # without a picture before it, bwdif would halve the height
+                results = self._results(chain([before or picture, picture], pictures))
+                yield from islice(results, count, None)
             else:
                 yield picture, None
-                before, picture = picture, next(pictures, None)
+                before = picture
 
     def _is_interlaced(self, picture: VideoFrame) -> bool:
         return picture.interlaced_frame or self.scan.order is not None
 
     def _results(self, pictures: Iterator[VideoFrame]) -> Iterator[Whole]:
-        if self.scan.kind == "fields":
-            for single, source in self._filtered(pictures, "bwdif"):
+        names = ("bwdif",) if self.scan.kind == "fields" else ("bwdif", "fieldmatch")
+        filtered = (self._filtered(*each) for each in zip(tee(pictures, len(names)), names, strict=True))
+        for (single, source), *matches in zip(*filtered, strict=True):
+            if not self._is_interlaced(source):
+                yield source, None
+            elif matches and not matches[0][0].interlaced_frame:
+                yield matches[0][0], None
+            else:
                 yield single, _real_rows(single, source)
-            return
-        both = (self._filtered(each, name) for each, name in zip(tee(pictures), FILTERS, strict=True))
-        for (single, source), (match, _) in zip(*both, strict=True):
-            yield (single, _real_rows(single, source)) if match.interlaced_frame else (match, None)
 
     def _filtered(self, pictures: Iterable[VideoFrame], name: str) -> Iterator[tuple[VideoFrame, VideoFrame]]:
         """Yield the results of a filter, each with the picture that it is of."""

@@ -42,6 +42,7 @@ _DEMUXERS = (
 _CHROMA_LOCATIONS = ("unspecified", "left", "center", "topleft", "top", "bottomleft", "bottom")
 # which field is shown first; 4 and 5 are coded in the other order
 _FIELD_ORDERS = {2: "tff", 3: "bff", 4: "bff", 5: "tff"}
+_LOGGED_ORDERS = {"T": "tff", "B": "bff"}
 _STILL_BRANDS = frozenset({"heic", "heix", "heim", "heis", "mif1", "mif2", "avif"})  # brands of HEIF
 # pixels: a little more than 16K (15360x8640); a damaged or hostile header may claim any size
 MOST_PIXELS = 1 << 27
@@ -396,7 +397,7 @@ def describe_video(source: str, stream: VideoStream, frames: list[VideoFrame], c
         side_data=frozenset(names),
         reordered=reordered,
         by_order=reordered and (container == "avi" or not rise),
-        marked_order=_logged_order(stream, marked[0]) if marked else order,
+        marked_order=_LOGGED_ORDERS.get(_logged(stream, marked[0], "i")) if marked else order,
         unmarked_order=None if marked else order,
     )
 
@@ -435,10 +436,6 @@ def _colour_tags(stream: VideoStream, frame: VideoFrame) -> ColourTags:
 def _chroma_location(stream: VideoStream, frame: VideoFrame) -> int:
     location = _logged(stream, frame, "cl")
     return _CHROMA_LOCATIONS.index(location) if location in _CHROMA_LOCATIONS else 0
-
-
-def _logged_order(stream: VideoStream, frame: VideoFrame) -> str | None:
-    return {"T": "tff", "B": "bff"}.get(_logged(stream, frame, "i"))
 
 
 def _logged(stream: VideoStream, frame: VideoFrame, name: str) -> str:

@@ -27,6 +27,7 @@ from vidrestore.frames import Frame, VideoInfo
 
 Kind: TypeAlias = Literal["whole", "fields", "film", "mixed"]
 Plane: TypeAlias = NDArray[np.float32]
+FramesFrom: TypeAlias = Callable[[int | None], Generator[Frame]]  # the frames from a pts on
 
 POSITIONS = (0.0, 0.4, 0.8, 0.2, 0.6, 0.95)  # shares of the video's length
 ALIKE = 3  # positions that end the search if all show the same
@@ -52,6 +53,11 @@ RESULTS: dict[Kind, str] = {
     "fields": "deinterlaced",
     "film": "film, 4 frames of 5",
     "mixed": "fields matched, deinterlaced where they differ",
+}
+MATCHES = {
+    "film": "fields repeat as in 3:2 pulldown",
+    "apart": "the fields of a moment lie in two frames",
+    "turns": "whole frames and fields take turns",
 }
 MATCHED = frozenset({"yuv411p", "yuv420p", "yuv422p", "yuv444p"})  # pixel formats of FFmpeg's fieldmatch
 
@@ -84,11 +90,8 @@ class Look:
     pairs: int
 
 
-def measured_looks(video: VideoInfo, frames_from: Callable[[int | None], Generator[Frame]]) -> list[Look]:
-    """Return what several positions of a video show; without those that show nothing, as little moves.
-
-    `frames_from` yields frames from a pts on.
-    """
+def measured_looks(video: VideoInfo, frames_from: FramesFrom) -> list[Look]:
+    """Return what several positions of a video show; without those that show nothing, as little moves."""
     rate = video.rate or video.base_rate
     is_usual = LEAST_LINES <= video.height <= MOST_LINES and not (rate and rate > HIGHEST_RATE)
     looks: list[Look] = []
@@ -107,13 +110,7 @@ def measured_looks(video: VideoInfo, frames_from: Callable[[int | None], Generat
     return looks
 
 
-def chosen_scan(
-    asked: str,
-    video: VideoInfo,
-    frames_from: Callable[[int | None], Generator[Frame]] | None,
-    *,
-    fields: bool,
-) -> Scan:
+def chosen_scan(asked: str, video: VideoInfo, frames_from: FramesFrom | None, *, fields: bool) -> Scan:
     """Return the scan that is asked for; of "auto" and "film" by the frames too, if there are any to be read
     twice. `fields` asks for a frame per field. Raises OptionError if film has none.
     """
@@ -131,9 +128,7 @@ def chosen_scan(
             f"deinterlace all the same by `scan={order}`"
         )
     if fields:
-        return Scan(
-            "fields", order or "tff", f"{_first(order)}, {scan.why or 'a guess, as nothing tells it'}"
-        )
+        return Scan("fields", order or "tff", f"{_first(order)}, {scan.why or 'a guess: nothing tells it'}")
     if scan.kind in ("film", "mixed") and video.pix_fmt not in MATCHED:
         why = scan.why and f"{scan.why}, but fields of {video.pix_fmt} can't be matched"
         return Scan("fields", scan.order, why)
@@ -142,38 +137,26 @@ def chosen_scan(
 
 def measured_scan(video: VideoInfo, looks: list[Look]) -> Scan:
     """Return how a video was scanned by what it shows, and by its marks where that is not enough."""
-    kind, order = _joint(looks)
+    kinds, orders = Counter(look.kind for look in looks), Counter(look.order for look in looks if look.order)
+    most, count = kinds.most_common(1)[0] if kinds else (None, 0)
+    kind = "turns" if count < SHARE * len(looks) else most
+    order, marked = max(orders, key=orders.__getitem__, default=None), video.marked_order
     is_strong = sum(look.pairs for look in looks) >= STRONG
-    if kind == "film":
-        return Scan("film", order, "fields repeat as in 3:2 pulldown")
-    if kind == "apart":
-        return Scan("mixed", order, "the fields of a moment lie in two frames")
-    if kind == "mixed":
-        return Scan("mixed", order, "whole frames and fields take turns")
+    if kind in MATCHES:
+        return Scan("film" if kind == "film" else "mixed", order, MATCHES[kind])
     if not video.interlaced:
         is_fields = kind == "fields"
         return Scan("fields", order, f"looks interlaced, {_first(order)}") if is_fields else Scan("mixed")
     if kind == "whole" and is_strong:
         return Scan("whole", None, "marked interlaced, but both fields show one moment")
-    if kind == "fields" and is_strong and video.marked_order not in (None, order):
+    if kind == "fields" and is_strong and marked not in (None, order):
         early = "bottom" if order == "bff" else "top"
-        return Scan("fields", order, f"marked {_first(video.marked_order)}, but the {early} field is earlier")
-    marked = f", {_first(video.marked_order)}" if video.marked_order else ""
-    return Scan("fields", video.unmarked_order, f"marked interlaced{marked}")
+        return Scan("fields", order, f"marked {_first(marked)}, but the {early} field is earlier")
+    return Scan("fields", video.unmarked_order, f"marked interlaced{f', {_first(marked)}' if marked else ''}")
 
 
 def _first(order: str | None) -> str:
     return "bottom field first" if order == "bff" else "top field first"
-
-
-def _joint(looks: list[Look]) -> tuple[str | None, str | None]:
-    """Return what most positions show, or "mixed", and the field order of most of them."""
-    kinds, orders = Counter(look.kind for look in looks), Counter(look.order for look in looks if look.order)
-    order = orders.most_common(1)[0][0] if orders else None
-    if not kinds:
-        return None, None
-    kind, count = kinds.most_common(1)[0]
-    return (kind if count >= SHARE * len(looks) else "mixed"), order
 
 
 def _starts(video: VideoInfo) -> list[int | None]:
@@ -192,9 +175,7 @@ def _starts(video: VideoInfo) -> list[int | None]:
 
 
 def _luma(frame: Frame, video: VideoInfo) -> Plane:
-    """Return every other column of the luma (or green) plane on the 0-255 scale, without the lowest lines of
-    a tape.
-    """
+    """Return every other column of luma (or green) on the 0-255 scale, without the lowest lines of a tape."""
     plane = frame.planes[1 if video.format.family == "rgb" else 0][:, ::2]
     plane = plane[:-SWITCHING] if len(plane) > 2 * LEAST_LINES else plane
     grey: Plane = np.divide(plane, video.format.unit, dtype=np.float32)
@@ -205,24 +186,18 @@ def look_at(pictures: Iterator[Plane], *, glance: bool = False) -> Look | None:
     """Return what consecutive pictures show; None if it is not certain, as with little motion. With `glance`
     the first few are enough if they stand still, or are progressive beyond doubt.
     """
-    distances: list[tuple[float, float]] = []
-    changes: list[tuple[float, float]] = []
+    distances, changes = list[list[float]](), list[list[float]]()
     inside: tuple[slice, slice] | None = None
     for before, after in pairwise(pictures):
         inside = inside or _without_bars(before)
         before, after = before[inside], after[inside]
-        distances.append((_distance(before, after, 2), _distance(before, after, 1)))
-        top, bottom = (float(np.abs(after[first::2] - before[first::2]).mean()) for first in (0, 1))
-        changes.append((top, bottom))
-        if glance and len(distances) == GLANCE - 1 and _is_plain(np.array(distances)):
-            break
+        distances.append([_distance(before, after, first) for first in (2, 1)])
+        changes.append([np.abs(after[first::2] - before[first::2]).mean() for first in (0, 1)])
+        if glance and len(distances) == GLANCE - 1:
+            near, far = np.sort(distances).T
+            if max(far.mean(), -near.mean()) < MOTION / 2 or (near > 2 * FIELDS * far).all():
+                break
     return _look(np.array(distances), np.array(changes)) if len(distances) >= GLANCE - 1 else None
-
-
-def _is_plain(distances: NDArray[Any]) -> bool:
-    """Return True if frames stand still, or each is progressive beyond doubt, which film never is."""
-    near, far = distances.min(1), distances.max(1)
-    return bool(np.abs(distances.mean(0)).max() < MOTION / 2 or (near > FIELDS * 2 * far).all())
 
 
 def _look(distances: NDArray[Any], changes: NDArray[Any]) -> Look | None:
@@ -260,10 +235,8 @@ def _repeats_as_film(changes: NDArray[Any]) -> bool:
 
 def _without_bars(picture: Plane) -> tuple[slice, slice]:
     """Return the rows, from an even one on, and the columns between even bars."""
-    rows, columns = (
-        np.flatnonzero(deviations >= BAR * deviations.max())
-        for deviations in (picture.std(1), picture.std(0))
-    )
+    spreads = picture.std(1), picture.std(0)
+    rows, columns = (np.flatnonzero(spread >= BAR * spread.max()) for spread in spreads)
     return slice(int(rows[0]) // 2 * 2, int(rows[-1]) + 1), slice(int(columns[0]), int(columns[-1]) + 1)
 
 
