@@ -160,8 +160,10 @@ class Deinterlacer:
             end = others[0][0].pts or 0 if is_next else round(start + len(cycle) * self._frame)
             if len(cycle) >= CYCLE:
                 del cycle[_repetition(before + cycle) - len(before)]
+            length = self.ticks * (end - start)
             for index, (picture, rows) in enumerate(cycle):
-                picture.pts = self.ticks * start + index * self.ticks * (end - start) // len(cycle)
+                picture.pts = self.ticks * start + index * length // len(cycle)
+                picture.duration = length // len(cycle)
                 yield picture, rows
             before = last
 
