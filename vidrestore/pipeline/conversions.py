@@ -198,7 +198,9 @@ class PlaneConversion:
         Noise of R, G, B is removed from luma and colour differences, which the picture fills less evenly.
         """
         source = samples.grey()
-        restore = partial(self.restorer.restore, measured=any(clip.rms), precision=precision)
+        restore = partial(
+            self.restorer.restore, measured=any(clip.rms), coding=clip.coding, precision=precision
+        )
         if self.pixels.family != "rgb" or not any(clip.sigma):
             restored = restore(source, clip.sigma)
         else:
