@@ -15,6 +15,8 @@ from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
 from collections.abc import Callable, Iterator
+from fractions import Fraction
+from io import BytesIO
 from itertools import islice
 from pathlib import Path
 from statistics import fmean
@@ -43,6 +45,9 @@ CODERS: dict[str, tuple[str, str, dict[str, str]]] = {
     **{f"MPEG-2 q {q}": ("mpeg2video", "mpg", {"qmin": str(q), "qmax": str(q)}) for q in Q},
     **{f"MPEG-4 q {q}": ("mpeg4", "avi", {"qmin": str(q), "qmax": str(q)}) for q in Q},
     **{f"MJPEG q {q}": ("mjpeg", "avi", {"qmin": str(q), "qmax": str(q)}) for q in Q},
+    "MPEG-2 0.15 bits": ("mpeg2video", "mpg", {"bits": "0.15"}),  # a pixel, at a fixed rate
+    "MPEG-4 0.08 bits": ("mpeg4", "avi", {"bits": "0.08"}),
+    **{f"JPEG quality {q}": ("jpeg", "avi", {"quality": str(q)}) for q in (20, 50, 80, 92)},
 }
 
 Pictures = list[av.VideoFrame]
@@ -72,10 +77,38 @@ def coder_cases(given: Namespace, folder: Path) -> Iterator[Case]:
         codec, suffix, options = CODERS[name]
         for clip in given.sources:
             clean, source = middle(clip, given), folder / f"coded.{suffix}"
-            encode(str(source), clean, codec, options)
+            encode_as(source, clean, codec, options)
             yield Case(
                 name, source, lambda made, clean=clean: plane_psnr(clean, list(map(planes_of, made)), 0)
             )
+
+
+def encode_as(target: Path, frames: Frames, codec: str, options: dict[str, str]) -> None:
+    """Write frames by an encoder of CODERS."""
+    if codec == "jpeg":
+        encode_pictures(target, frames, int(options["quality"]))
+        return
+    if "bits" in options:
+        options = {"b": str(int(24 * float(options["bits"]) * frames[0][0].size))}
+    encode(str(target), frames, codec, options)
+
+
+def encode_pictures(target: Path, frames: Frames, quality: int) -> None:
+    """Write frames as JPEG with the usual tables, which FFmpeg doesn't have; needs Pillow."""
+    from PIL import Image
+
+    with av.open(str(target), "w") as container:
+        stream = container.add_stream("mjpeg", rate=24)
+        stream.height, stream.width = frames[0][0].shape
+        stream.pix_fmt = "yuvj420p"
+        for number, (y, *colours) in enumerate(frames):
+            planes = [y, *(colour.repeat(2, 0).repeat(2, 1) for colour in colours)]
+            file = BytesIO()
+            Image.fromarray(np.stack(planes, -1), "YCbCr").save(file, "JPEG", quality=quality)
+            packet = av.Packet(file.getvalue())
+            packet.stream, packet.pts, packet.dts, packet.is_keyframe = stream, number, number, True
+            packet.time_base = Fraction(1, 24)
+            container.mux(packet)
 
 
 def photo_cases(given: Namespace, _: Path) -> Iterator[Case]:

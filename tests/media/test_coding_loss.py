@@ -50,9 +50,15 @@ def losses(path: str) -> list[float]:
 
 def test_the_step_of_h264_doubles_every_six_quantisers_and_blocks_count_by_their_mean():
     low, high = (loss_by_parameters(parameters(H264, each), 8) for each in (28, 34))
-    assert low and high and high.luma == pytest.approx(2 * low.luma)
+    assert low and high and high.luma == pytest.approx(2**0.75 * low.luma)
     assert loss_by_parameters(parameters(H264, 28, (0, 12)), 8) == high
-    assert low.luma == pytest.approx(0.55 * 16 / math.sqrt(12))  # the step at 28 is 16
+    assert low.luma == pytest.approx(0.75 * (16 / math.sqrt(12)) ** 0.75)  # the step at 28 is 16
+
+
+def test_a_coarse_quantiser_of_mpeg_takes_a_smaller_share_of_its_error():
+    fine, coarse = (loss_by_parameters(parameters(MPEG2, quantiser), 8) for quantiser in (4, 64))
+    assert fine and coarse and coarse.luma == pytest.approx(8 * fine.luma)
+    assert fine.luma == pytest.approx(1.15 * (4 / math.sqrt(12)) ** 0.75)
 
 
 def test_deeper_samples_have_as_many_finer_quantisers():
@@ -94,7 +100,7 @@ def test_a_lossless_codec_has_no_loss(tmp_path):
 def test_the_loss_of_other_codecs_follows_from_their_bits_up_to_a_bound():
     rates = (300_000, 20_000, 5_000, 100)
     found = [loss_by_bits(described(bit_rate=each, codec="hevc", rate=Fraction(24))).luma for each in rates]
-    assert found[0] == 0 and 0 < found[1] < found[2] <= found[3] == 4
+    assert found[0] == 0 and 0 < found[1] < found[2] <= found[3] == 2.5
 
 
 def test_without_a_bit_rate_the_size_of_the_file_less_its_sound_counts() -> None:

@@ -1,7 +1,8 @@
 """Estimate the loss of a lossy coder as the sigma of the white noise that denoises best.
 
 A coder rounds to multiples of a quantiser's step, which errs by step / sqrt(12). The share of it that
-denoises best was fitted to training clips after real encoders; content matters less than the step. H.264,
+denoises best was fitted to training clips after real encoders (examples/experiments/fit_coding.py), at fixed
+quantisers and at fixed rates; content matters less than the step. H.264,
 MPEG-1, -2 and -4, and VP9 give their quantisers by FFmpeg's encoding parameters (struct AVVideoEncParams,
 libavutil/video_enc_params.h), JPEG by its tables (ITU-T T.81, B.2.4.1). Other codecs are judged by the bits
 of a pixel.
@@ -29,14 +30,13 @@ PARAMETERS = {"export_side_data": "venc_params"}  # options of a decoder that gi
 # Sigma of what the coder took from which a video is enlarged as a compressed one: x264's at crf 19. On four
 # clips of 160x90 behind x264 the network for clean video is better above 0.4 to 0.7 bits a pixel.
 CODED = 1.5
-LEAST = 1.0  # sigma; less isn't removed
+LEAST = 1.0  # sigma; the network removes no less
 # Bits of another codec that one of H.264 is worth
 EFFICIENCY = {"hevc": 1.5, "vp9": 1.5, "av1": 2.0, "mpeg2video": 0.6, "mpeg4": 0.8}
 EFFICIENCY |= dict.fromkeys(("mjpeg", "prores", "dnxhd"), 0.3)
 AUDIO_RATE = 128_000  # assumed bits per second of an audio stream of unknown rate
-# Sigma of luma at one bit a pixel, its exponent, and the greatest: still pictures take few bits
-SIGMA_AT_A_BIT, EXPONENT, MOST_BY_BITS = 0.7, -0.6, 4.0
-CHROMA_BY_BITS = 0.6  # chroma's loss over luma's
+# Sigma at one bit a pixel, its exponent, and the greatest: still pictures take few bits
+SIGMA_AT_A_BIT, EXPONENT, MOST_BY_BITS = 0.9, -0.6, 2.5
 ROUNDING = 12**-0.5  # root mean square of the error, of a step
 _TABLES = 0xFFDB  # marker of a JPEG's quantisation tables
 LOW_FREQUENCIES = 10  # entries of a JPEG's table, in zigzag order; higher ones are mostly rounded to 0
@@ -51,30 +51,30 @@ _VP9_STEP = (4, 27, 57, 104, 155, 203, 255, 305, 359, 408, 510, 615, 771, 915, 1
 
 
 class Loss(NamedTuple):
-    """Sigma of what a coder took, on the 0-255 scale; 0 if less than LEAST or unknown."""
+    """Sigma of what a coder took, on the 0-255 scale; 0 if too little or unknown."""
 
     luma: float = 0.0
     chroma: float = 0.0
 
 
 NO_LOSS = Loss()
-# The sigma that denoises best, of luma and chroma: factor and exponent of the quantiser's error
+# The sigma that denoises best, of luma and of chroma: factor and exponent of the quantiser's error, and the
+# least error that is worth it
 FITS = {
-    "h264": ((0.55, 1.0), (0.4, 1.0)),
-    "mpeg": ((0.9, 1.0), (0.7, 1.0)),
-    "vp9": ((1.0, 0.63), (0.6, 0.5)),
-    "jpeg": ((0.9, 1.0), (0.6, 1.0)),
+    "h264": ((0.75, 0.75, 1.8), (0.95, 0.4, 1.1)),
+    "mpeg": ((1.15, 0.75, 0.9), (1.0, 0.75, 1.0)),
+    "vp9": ((1.0, 0.63, 1.0), (0.6, 0.5, 2.8)),
+    "jpeg": ((0.9, 1.0, 1.1), (0.6, 1.0, 1.7)),
 }
 
 
 def _loss(kind: str, *steps: float) -> Loss:
     """Return the loss by steps of the quantisers of luma and chroma."""
-    fits = zip(FITS[kind], steps, strict=True)
-    return _at_least(*(factor * (ROUNDING * step) ** power for (factor, power), step in fits))
+    return Loss(*(_sigma(ROUNDING * step, *fit) for fit, step in zip(FITS[kind], steps, strict=True)))
 
 
-def _at_least(*sigma: float) -> Loss:
-    return Loss(*(each if each >= LEAST else 0.0 for each in sigma))
+def _sigma(error: float, factor: float, power: float, least: float) -> float:
+    return max(LEAST, factor * error**power) if error >= least else 0.0
 
 
 def loss_of(picture: VideoFrame, video: VideoInfo) -> Loss | None:
@@ -154,7 +154,7 @@ def loss_by_bits(source: SourceInfo) -> Loss:
     if bits is None:
         return NO_LOSS
     sigma = min(SIGMA_AT_A_BIT * (bits / EFFICIENCY.get(codec, 1.0)) ** EXPONENT, MOST_BY_BITS)
-    return _at_least(sigma, CHROMA_BY_BITS * sigma)
+    return Loss(sigma, sigma) if sigma >= LEAST else NO_LOSS
 
 
 def kind_by_coding(source: SourceInfo, loss: float) -> tuple[Input, str]:
