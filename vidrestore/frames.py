@@ -121,7 +121,7 @@ class Frame:
     `planes`: Y, U, V or R, G, B or gray, then alpha if the format has it; each (height, width) at its own
     size, uint8, uint16 or float32. `pts` and `duration` count ticks of the stream's time base; `duration` is
     0 if the container doesn't give it. `loss`: sigma of what the coder took from luma and from colour
-    differences (`media.coding_loss`).
+    differences (`media.coding_loss`). `steps`: those of each plane's quantiser (8, 8), of JPEG.
     """
 
     planes: tuple[NDArray[Any], ...]
@@ -131,6 +131,7 @@ class Frame:
     interlaced: bool = False
     corrupt: bool = False
     loss: tuple[float, float] = (0.0, 0.0)
+    steps: tuple[NDArray[Any], ...] = ()
 
     @property
     def nbytes(self) -> int:

@@ -114,6 +114,7 @@ def main() -> None:
     parser.add_argument("--to", type=Path, default=Path("gains.npz"))
     parser.add_argument("--coders", type=lambda text: text.split(","))
     parser.add_argument("--frames", type=int, default=12)
+    parser.add_argument("--halved", action="store_true", help="frames, which then have no blocks of a coder")
     parser.add_argument("--size", default="240x144", help="of the middle")
     given = parser.parse_args()
     {"measure": measure, "fit": fit}[given.step](given)

@@ -188,6 +188,18 @@ def test_a_rising_quantiser_is_followed_within_a_scene():
     assert second.coding == (pytest.approx((100 / mean,) * 2 + (500 / mean,) * 5),) * 3
 
 
+@pytest.mark.parametrize(("count", "loss", "sigma"), [(12, 200.0, 300.0), (1, 200.0, 200.0), (12, 1.0, None)])
+def test_several_jpegs_whose_coding_decides_are_denoised_more(count, loss, sigma):
+    frames = scene_frames([count], noise=3)
+    plain = planned(frames, sigma=None).clips[-1]
+    for frame in frames:
+        frame.loss, frame.steps = (loss, loss), (np.ones((8, 8)),) * 3
+    clip = planned(frames, sigma=None).clips[-1]
+    assert clip.sigma == (plain.sigma if sigma is None else (sigma,) * 3)
+    assert clip.loss == ((sigma or loss),) * 3
+    assert all(clip.coding) == (sigma == 300.0)
+
+
 def test_planes_whose_noise_decides_have_the_same_sigma_in_all_frames():
     clip = Clip(0, 3, (9.0, 4.0), (8.0, 0.0), (2.0, 4.0), (0.5, 0.5, 2.0))
     assert clip.coding == ((), (0.5, 0.5, 2.0))

@@ -17,8 +17,9 @@ from typing import NamedTuple
 import numpy as np
 from av.sidedata.sidedata import SideDataContainer
 from av.video.frame import VideoFrame
+from numpy.typing import NDArray
 
-from vidrestore.frames import VideoInfo
+from vidrestore.frames import PixelFormat, VideoInfo
 from vidrestore.media.file_bytes import jpeg_segments
 from vidrestore.media.probe import SourceInfo, is_lossless
 from vidrestore.options import Input
@@ -39,6 +40,10 @@ AUDIO_RATE = 128_000  # assumed bits per second of an audio stream of unknown ra
 SIGMA_AT_A_BIT, EXPONENT, MOST_BY_BITS = 0.9, -0.6, 2.5
 ROUNDING = 12**-0.5  # root mean square of the error, of a step
 _TABLES = 0xFFDB  # marker of a JPEG's quantisation tables
+_FRAMES = range(0xFFC0, 0xFFC3)  # markers of a JPEG's size and components
+# Of a step, by which a restored coefficient of a block may differ from the decoded one, and the sigma of
+# frames within this over that of others
+WITHIN, STRONGER = 0.3, 1.5
 LOW_FREQUENCIES = 10  # entries of a JPEG's table, in zigzag order; higher ones are mostly rounded to 0
 _VP9, _H264, _MPEG2 = 0, 1, 2  # types of encoding parameters
 _HEAD, _BLOCK = struct.Struct("=I4xQQ2i8i"), 5  # AVVideoEncParams; its block ends with the delta
@@ -64,7 +69,7 @@ FITS = {
     "h264": ((0.75, 0.75, 1.8), (0.95, 0.4, 1.1)),
     "mpeg": ((1.15, 0.75, 0.9), (1.0, 0.75, 1.0)),
     "vp9": ((1.0, 0.63, 1.0), (0.6, 0.5, 2.8)),
-    "jpeg": ((0.9, 1.0, 1.1), (0.6, 1.0, 1.7)),
+    "jpeg": ((0.9, 1.0, 0.5), (0.6, 1.0, 0.5)),
 }
 
 
@@ -118,21 +123,61 @@ def _h264_step(quantiser: float) -> float:
     return float(2 ** ((quantiser - 4) / 6))
 
 
-def loss_by_tables(data: bytes) -> Loss | None:
-    """Return the loss of a JPEG, or of a packet of Motion JPEG, by its quantisation tables; None without."""
-    steps: dict[int, float] = {}
-    for marker, tables in jpeg_segments(io.BytesIO(data[2:])):
-        while marker == _TABLES and tables:
-            wide = tables[0] >> 4
+def _diagonal(place: int) -> tuple[int, int]:
+    """Return the place's diagonal, and where it lies on it: every other one goes upwards."""
+    row, column = divmod(place, 8)
+    return row + column, row if (row + column) % 2 else column
+
+
+_ZIGZAG = np.array(sorted(range(64), key=_diagonal))  # place in rows of 8 of each entry of a table
+
+
+class JpegPlane(NamedTuple):
+    """A component of a JPEG: its sampling factors, and the quantiser's steps (8, 8) by frequency."""
+
+    across: int
+    down: int
+    steps: NDArray[np.float32]
+
+
+def jpeg_planes(data: bytes) -> tuple[JpegPlane, ...]:
+    """Return the components of a JPEG, or of a packet of Motion JPEG; none without tables."""
+    tables: dict[int, NDArray[np.float32]] = {}
+    for marker, segment in jpeg_segments(io.BytesIO(data[2:])):
+        while marker == _TABLES and segment:
+            wide = segment[0] >> 4
             end = 1 + 64 * (1 + wide)
-            if len(tables) < end:
+            if len(segment) < end:
                 break
-            table = np.frombuffer(tables[1:end], ">u2" if wide else np.uint8)
-            steps[tables[0] & 15] = float(np.mean(table[:LOW_FREQUENCIES]))
-            tables = tables[end:]
-    if 0 not in steps:
-        return None
-    return _loss("jpeg", steps[0], steps.get(1, steps[0]))
+            steps = np.empty(64, np.float32)
+            steps[_ZIGZAG] = np.frombuffer(segment[1:end], ">u2" if wide else np.uint8)
+            tables[segment[0] & 15] = steps.reshape(8, 8)
+            segment = segment[end:]
+        if marker in _FRAMES and len(segment) > 5:
+            parts = [segment[at : at + 3] for at in range(6, 6 + 3 * segment[5], 3)]
+            if all(len(part) == 3 and part[2] in tables for part in parts):
+                return tuple(JpegPlane(part[1] >> 4, part[1] & 15, tables[part[2]]) for part in parts)
+    return ()
+
+
+def loss_by_tables(planes: tuple[JpegPlane, ...]) -> Loss:
+    """Return the loss of a JPEG of at least one component."""
+    low = [float(np.mean(plane.steps.flatten()[_ZIGZAG[:LOW_FREQUENCIES]])) for plane in planes]
+    return _loss("jpeg", low[0], low[min(1, len(low) - 1)])
+
+
+def block_steps(planes: tuple[JpegPlane, ...], pixels: PixelFormat) -> tuple[NDArray[np.float32], ...]:
+    """Return the steps of each plane of a decoded JPEG, whose blocks of 8 x 8 samples begin at its corner;
+    none if the decoder converted the colours or the subsampling.
+    """
+    if pixels.family == "rgb" or len(planes) != pixels.plane_count:
+        return ()
+    halved = all(
+        planes[0].across == plane.across << pixels.chroma_width_shift
+        and planes[0].down == plane.down << pixels.chroma_height_shift
+        for plane in planes[1:]
+    )
+    return tuple(plane.steps for plane in planes) if halved else ()
 
 
 def bits_per_pixel(source: SourceInfo) -> float | None:

@@ -27,6 +27,7 @@ from vidrestore.colour import OPPONENT_NORMS, rgb_to_opponent
 from vidrestore.errors import PlanError
 from vidrestore.files.regular import COUNT, check_types
 from vidrestore.frames import WHOLE, Frame, PixelFormat, Span
+from vidrestore.media.coding_loss import STRONGER
 from vidrestore.media.encoder_table import EncoderChoice
 from vidrestore.media.source import SourceIdentity
 from vidrestore.noise.features import FRAMES_SEEN
@@ -77,7 +78,7 @@ class Clip:
         """For each plane whose sigma is a coder's loss, the factor of sigma in each frame; else nothing."""
         frames = self.stop - self.first
         levels = self.levels or (1.0,) * frames
-        planes = zip(self.sigma, self.loss, strict=False)  # no loss if sigma was given
+        planes = zip(self.sigma, self.loss or (0.0,) * len(self.sigma), strict=True)
         return tuple(levels if sigma == loss > 0 and frames > 1 else () for sigma, loss in planes)
 
 
@@ -341,8 +342,10 @@ class _SceneNoise:
         levels = loss_levels([frame.loss[0] for frame in frames])
         if len(frames) == 1:  # a photograph
             luma, chroma = map(max, (luma, chroma), self._meter.prior(self._grey(frames[0])[0]))
-        loss = (luma, *([chroma] * (len(found) - 1)))
-        sigma = tuple(max(plane.sigma, lost) for plane, lost in zip(found, loss, strict=True))
+        stronger = STRONGER if len(frames) > 1 and all(frame.steps for frame in frames) else 1.0
+        planes = list(zip(found, (luma, *([chroma] * (len(found) - 1))), strict=True))
+        loss = tuple(lost if plane.sigma > lost else stronger * lost for plane, lost in planes)
+        sigma = tuple(plane.sigma if plane.sigma > lost else stronger * lost for plane, lost in planes)
         return sigma, tuple(plane.rms for plane in found), loss, levels
 
     def _grey(self, frame: Frame) -> tuple[NDArray[np.float32], ...]:
