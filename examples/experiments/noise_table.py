@@ -15,6 +15,8 @@ from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
 from collections.abc import Callable, Iterator
+from fractions import Fraction
+from io import BytesIO
 from itertools import islice
 from pathlib import Path
 from statistics import fmean
@@ -25,6 +27,7 @@ import av
 import av.filter
 import numpy as np
 from held_out_noise import MODELS, Frames, encode, noisy_pair, plane_psnr, planes_of, rgb_psnr
+from numpy.typing import NDArray
 
 import vidrestore
 from vidrestore.metrics import psnr
@@ -43,6 +46,9 @@ CODERS: dict[str, tuple[str, str, dict[str, str]]] = {
     **{f"MPEG-2 q {q}": ("mpeg2video", "mpg", {"qmin": str(q), "qmax": str(q)}) for q in Q},
     **{f"MPEG-4 q {q}": ("mpeg4", "avi", {"qmin": str(q), "qmax": str(q)}) for q in Q},
     **{f"MJPEG q {q}": ("mjpeg", "avi", {"qmin": str(q), "qmax": str(q)}) for q in Q},
+    "MPEG-2 0.15 bits": ("mpeg2video", "mpg", {"bits": "0.15"}),  # a pixel, at a fixed rate
+    "MPEG-4 0.08 bits": ("mpeg4", "avi", {"bits": "0.08"}),
+    **{f"JPEG quality {q}": ("jpeg", "avi", {"quality": str(q)}) for q in (20, 50, 80, 92)},
 }
 
 Pictures = list[av.VideoFrame]
@@ -72,10 +78,38 @@ def coder_cases(given: Namespace, folder: Path) -> Iterator[Case]:
         codec, suffix, options = CODERS[name]
         for clip in given.sources:
             clean, source = middle(clip, given), folder / f"coded.{suffix}"
-            encode(str(source), clean, codec, options)
+            encode_as(source, clean, codec, options)
             yield Case(
                 name, source, lambda made, clean=clean: plane_psnr(clean, list(map(planes_of, made)), 0)
             )
+
+
+def encode_as(target: Path, frames: Frames, codec: str, options: dict[str, str]) -> None:
+    """Write frames by an encoder of CODERS."""
+    if codec == "jpeg":
+        encode_pictures(target, frames, int(options["quality"]))
+        return
+    if "bits" in options:
+        options = {"b": str(int(24 * float(options["bits"]) * frames[0][0].size))}
+    encode(str(target), frames, codec, options)
+
+
+def encode_pictures(target: Path, frames: Frames, quality: int) -> None:
+    """Write frames as JPEG with the usual tables, which FFmpeg doesn't have; needs Pillow."""
+    from PIL import Image
+
+    with av.open(str(target), "w") as container:
+        stream = container.add_stream("mjpeg", rate=24)
+        stream.height, stream.width = frames[0][0].shape
+        stream.pix_fmt = "yuvj420p"
+        for number, (y, *colours) in enumerate(frames):
+            planes = [y, *(colour.repeat(2, 0).repeat(2, 1) for colour in colours)]
+            file = BytesIO()
+            Image.fromarray(np.stack(planes, -1), "YCbCr").save(file, "JPEG", quality=quality)
+            packet = av.Packet(file.getvalue())
+            packet.stream, packet.pts, packet.dts, packet.is_keyframe = stream, number, number, True
+            packet.time_base = Fraction(1, 24)
+            container.mux(packet)
 
 
 def photo_cases(given: Namespace, _: Path) -> Iterator[Case]:
@@ -98,12 +132,21 @@ def middle(clip: Path, given: Namespace) -> Frames:
     )
     for picture in islice(pictures, given.frames):
         even = picture.reformat(picture.width // 2 * 2, picture.height // 2 * 2, "yuv420p")
-        top, left = (max(0, even.height - height) // 4 * 2, max(0, even.width - width) // 4 * 2)
         y, *colours = planes_of(even)
+        if given.halved:
+            y, *colours = map(halved, (y, *colours))
+        top, left = (max(0, y.shape[0] - height) // 4 * 2, max(0, y.shape[1] - width) // 4 * 2)
         small = (slice(top // 2, (top + height) // 2), slice(left // 2, (left + width) // 2))
         u, v = (plane[small].copy() for plane in colours)
         frames.append((y[top : top + height, left : left + width].copy(), u, v))
     return frames
+
+
+def halved(plane: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """Return the means of 2 x 2 samples from an odd offset, of an even number of rows and columns."""
+    height, width = ((side - 1) // 4 * 4 for side in plane.shape)
+    blocks = plane[1 : 1 + height, 1 : 1 + width].reshape(height // 2, 2, width // 2, 2)
+    return blocks.mean((1, 3)).round().astype(np.uint8)
 
 
 def decoded(path: Path) -> Pictures:
@@ -145,13 +188,15 @@ def filtered(pictures: Pictures, name: str, settings: str) -> Pictures:
     return made
 
 
-def row(case: Case, folder: Path, sigmas: list[float], quality: str) -> tuple[float, ...]:
+def row(case: Case, folder: Path, sigmas: list[float], quality: str, alone: bool) -> tuple[float, ...]:
     """Return the dB of a case: as given, `denoise`, its best sigma, the best nlmeans, deblock."""
     given = decoded(case.source)
     ours = case.score(denoised(case.source, folder, quality=quality))
     by_hand = [
         case.score(denoised(case.source, folder, quality=quality, sigma=sigma)) for sigma in sigmas
     ] or [np.nan]
+    if alone:
+        return case.score(given), ours, max(by_hand), np.nan, np.nan
     window = "p=7:r=15" if len(given) == 1 else "p=5:r=9"
     peers = [case.score(filtered(given, "nlmeans", f"s={strength}:{window}")) for strength in NLMEANS]
     blocks = case.score(filtered(given, "deblock", "filter=weak:block=8"))
@@ -166,13 +211,17 @@ def main() -> None:
     parser.add_argument("--sigmas", type=lambda text: [float(each) for each in text.split(",")], default=[])
     parser.add_argument("--quality", default="default", help="of `denoise`")
     parser.add_argument("--frames", type=int, default=12)
+    parser.add_argument("--halved", action="store_true", help="frames, which then have no blocks of a coder")
+    parser.add_argument("--alone", action="store_true", help="without FFmpeg's filters")
     parser.add_argument("--size", default="480x272", help="of the middle")
     given = parser.parse_args()
     print(f"| {' | '.join(COLUMNS)} |\n{'|---' * len(COLUMNS)}|")
     found: dict[str, list[tuple[float, ...]]] = {}
     with TemporaryDirectory() as folder:
         for case in KINDS[given.kind](given, Path(folder)):
-            found.setdefault(case.name, []).append(row(case, Path(folder), given.sigmas, given.quality))
+            found.setdefault(case.name, []).append(
+                row(case, Path(folder), given.sigmas, given.quality, given.alone)
+            )
     for name, rows in found.items():
         before, ours, *others = (fmean(column) for column in zip(*rows, strict=True))
         least = min(each[1] - each[0] for each in rows)

@@ -65,8 +65,11 @@ def test_json_of_more_levels_than_allowed_is_refused(depth, fine, opens, closes)
 # The plan
 
 
+CODED = Clip(3, 5, (2.0,), (1.0,), (2.0,), (0.5, 1.5))
+
+
 def plan(**changes: Any) -> dict[str, Any]:
-    timeline = Timeline(4, 1, cuts=[3], clips=[Clip(0, 3, (1.0,)), Clip(3, 5, (2.0,))])
+    timeline = Timeline(4, 1, cuts=[3], clips=[Clip(0, 3, (1.0,)), CODED])
     timeline.pts.extend(range(5))
     timeline.durations.extend([1] * 5)
     return json.loads(json.dumps(timeline.to_compact())) | changes
@@ -78,7 +81,7 @@ def times(raw: bytes) -> str:
 
 def test_a_plan_comes_back_as_it_was():
     again = Timeline.from_compact(plan())
-    assert again.pts.tolist() == [0, 1, 2, 3, 4] and again.clips[1] == Clip(3, 5, (2.0,))
+    assert again.pts.tolist() == [0, 1, 2, 3, 4] and again.clips[1] == CODED
     assert json.loads(json.dumps(again.to_compact())) == plan()
 
 
@@ -101,6 +104,8 @@ BOMB = times(bytes(8 * MOST_FRAMES + 8))  # 134 MB in 130 KB
         {"clips": [[0, 3, [1.0], []], [3, 5, [], []]]},
         {"clips": [[0, 5, [-1.0], []]]},
         {"clips": [[0, 5, 1.0, []]]},
+        {"clips": [[0, 5, [1.0], [], [], [0.5, 1.5]]]},
+        {"clips": [[0, 5, [1.0], [], [], [0.0] * 5]]},
         {"cuts": [0]},
         {"cuts": [3, 3]},
         {"cuts": [9]},

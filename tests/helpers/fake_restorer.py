@@ -23,6 +23,7 @@ class Fake(IdentityRestorer):
         sigma: tuple[float, ...],
         *,
         measured: bool = False,
+        coding: tuple[tuple[float, ...], ...] = (),
         precision: str | None = None,
     ) -> tuple[Tensor, ...]:
         self.calls.append((sigma, precision))

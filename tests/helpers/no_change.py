@@ -41,6 +41,7 @@ class IdentityRestorer:
         sigma: tuple[float, ...],
         *,
         measured: bool = False,
+        coding: tuple[tuple[float, ...], ...] = (),
         precision: str | None = None,
     ) -> tuple[Tensor, ...]:
         return clip

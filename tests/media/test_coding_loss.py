@@ -12,7 +12,17 @@ import numpy as np
 import pytest
 from written_videos import described
 
-from vidrestore.media.coding_loss import NO_LOSS, bits_per_pixel, loss_by_bits, loss_by_parameters
+from vidrestore.frames import PixelFormat
+from vidrestore.media.coding_loss import (
+    NO_LOSS,
+    JpegPlane,
+    bits_per_pixel,
+    block_steps,
+    jpeg_planes,
+    loss_by_bits,
+    loss_by_parameters,
+    loss_by_tables,
+)
 from vidrestore.media.probe import StreamInfo
 from vidrestore.media.reader import VideoReader
 
@@ -50,9 +60,15 @@ def losses(path: str) -> list[float]:
 
 def test_the_step_of_h264_doubles_every_six_quantisers_and_blocks_count_by_their_mean():
     low, high = (loss_by_parameters(parameters(H264, each), 8) for each in (28, 34))
-    assert low and high and high.luma == pytest.approx(2 * low.luma)
+    assert low and high and high.luma == pytest.approx(2**0.75 * low.luma)
     assert loss_by_parameters(parameters(H264, 28, (0, 12)), 8) == high
-    assert low.luma == pytest.approx(0.55 * 16 / math.sqrt(12))  # the step at 28 is 16
+    assert low.luma == pytest.approx(0.8 * (16 / math.sqrt(12)) ** 0.75)  # the step at 28 is 16
+
+
+def test_a_coarse_quantiser_of_mpeg_takes_a_smaller_share_of_its_error():
+    fine, coarse = (loss_by_parameters(parameters(MPEG2, quantiser), 8) for quantiser in (4, 64))
+    assert fine and coarse and coarse.luma == pytest.approx(16**0.87 * fine.luma)
+    assert fine.luma == pytest.approx(1.05 * (4 / math.sqrt(12)) ** 0.87)
 
 
 def test_deeper_samples_have_as_many_finer_quantisers():
@@ -87,6 +103,52 @@ def test_frames_have_the_loss_of_their_coder(tmp_path, name, codec, fine, coarse
     assert min(losses(path)) > 2 and losses(path) == losses(path)
 
 
+def test_the_blocks_of_motion_jpeg_have_multiples_of_their_steps(tmp_path):
+    path = coded(tmp_path / "a.avi", "mjpeg", qmin="12", qmax="12")
+    with VideoReader(path, losses=True) as reader:
+        frame = next(reader.frames())
+    cosines = np.cos(np.pi / 8 * np.outer(np.arange(8), np.arange(8) + 0.5)) / 2
+    cosines[0] /= math.sqrt(2)
+    (luma, *_), (steps, *_) = frame.planes, frame.steps
+    blocks = luma.reshape(12, 8, 16, 8).swapaxes(1, 2) - 128.0
+    multiples = cosines @ blocks @ cosines.T / steps
+    assert np.abs(multiples - multiples.round()).mean() < 0.02  # samples are rounded
+    assert len(frame.steps) == 3 and np.abs(multiples).mean() > 0.1
+
+
+def test_entries_of_a_jpegs_tables_go_along_diagonals_from_the_first_row():
+    table = bytes(range(1, 65))
+    size = bytes([8, 0, 8, 0, 8, 3, 1, 0x22, 0, 2, 0x11, 1, 3, 0x11, 1])
+    segments = [(0xDB, bytes([0]) + table + bytes([1]) + bytes([9] * 64)), (0xC0, size), (0xDA, b"")]
+    data = b"\xff\xd8" + b"".join(
+        bytes([0xFF, marker]) + struct.pack(">H", len(segment) + 2) + segment for marker, segment in segments
+    )
+    planes = jpeg_planes(data)
+    assert [(plane.across, plane.down) for plane in planes] == [(2, 2), (1, 1), (1, 1)]
+    assert planes[0].steps[:3, :3].tolist() == [[1, 2, 6], [3, 5, 8], [4, 9, 13]]
+    assert planes[0].steps[7, 6:].tolist() == [63, 64] and set(planes[2].steps.flat) == {9}
+    assert jpeg_planes(data[:80]) == () and jpeg_planes(b"\xff\xd8") == ()
+
+
+@pytest.mark.parametrize(("step", "sigma"), [(1, 0.0), (2, 1.0), (20, 0.9 * 20 / math.sqrt(12))])
+def test_a_jpeg_has_a_loss_of_at_least_the_least_sigma_from_half_a_level_of_error_up(step, sigma):
+    plane = JpegPlane(1, 1, np.full((8, 8), step, np.float32))
+    assert loss_by_tables((plane,)).luma == pytest.approx(sigma)
+
+
+def test_blocks_are_only_known_if_the_decoder_kept_the_planes():
+    whole, half = (JpegPlane(side, side, np.ones((8, 8), np.float32)) for side in (2, 1))
+    quarter, gray = PixelFormat("yuv420p", "yuv", 8, 1, 1), PixelFormat("gray", "gray", 8)
+    assert len(block_steps((whole, half, half), quarter)) == 3 and len(block_steps((half,), gray)) == 1
+    for planes, pixels in [
+        ((half, half, half), quarter),
+        ((whole, half, half), PixelFormat("yuv444p", "yuv", 8)),
+        ((half, half, half), PixelFormat("gbrp", "rgb", 8)),
+        ((whole, half, half), gray),
+    ]:
+        assert block_steps(planes, pixels) == ()
+
+
 def test_a_lossless_codec_has_no_loss(tmp_path):
     assert losses(coded(tmp_path / "a.mkv", "ffv1")) == [0] * 8
 
@@ -94,7 +156,7 @@ def test_a_lossless_codec_has_no_loss(tmp_path):
 def test_the_loss_of_other_codecs_follows_from_their_bits_up_to_a_bound():
     rates = (300_000, 20_000, 5_000, 100)
     found = [loss_by_bits(described(bit_rate=each, codec="hevc", rate=Fraction(24))).luma for each in rates]
-    assert found[0] == 0 and 0 < found[1] < found[2] <= found[3] == 4
+    assert found[0] == 0 and 0 < found[1] < found[2] <= found[3] == 2.5
 
 
 def test_without_a_bit_rate_the_size_of_the_file_less_its_sound_counts() -> None:

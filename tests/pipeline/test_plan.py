@@ -12,7 +12,14 @@ from vidrestore.frames import Frame, PixelFormat
 from vidrestore.media.encoder_table import EncoderChoice
 from vidrestore.media.source import Source, SourceIdentity
 from vidrestore.noise.meter import NoiseMeter
-from vidrestore.pipeline.plan import Clip, Plan, Timeline, planned_clips, planned_range
+from vidrestore.pipeline.plan import (
+    Clip,
+    Plan,
+    Timeline,
+    loss_levels,
+    planned_clips,
+    planned_range,
+)
 
 YUV = PixelFormat("yuv420p", "yuv", 8, 1, 1)
 LENGTH, OVERLAP = 8, 2
@@ -154,6 +161,50 @@ def test_the_larger_of_noise_and_coding_loss_is_removed_and_both_are_reported(fa
     assert scene.sigma == ((1.5 * factor if decided else plain.sigma[0]), *plain.sigma[1:])
     assert scene.noise.endswith(f"; coding {1.5 * factor:.1f}")
     assert scene.noise.startswith(f"luma {plain.rms[0]:.1f}; " if decided else plain.noise)
+
+
+@pytest.mark.parametrize(
+    ("losses", "levels"),
+    [
+        ([3, 3, 3, 3], ()),
+        ([3, 5, 3, 5], ()),  # as those of pictures with and without references
+        ([2, 2, 6, 6], (0.5, 0.5, 1.5, 1.5)),
+        ([2, 4, 8, 6], (0.4, 0.8, 1.4, 1.4)),
+        ([0, 0, 2, 2], (0.5, 0.5, 2, 2)),  # less than any that is removed, but not nothing
+    ],
+)
+def test_frames_of_a_clip_differ_by_at_most_three_levels_of_coding_loss(losses, levels):
+    assert loss_levels(losses) == pytest.approx(levels)
+
+
+def test_a_rising_quantiser_is_followed_within_a_scene():
+    frames = scene_frames([13])
+    for index, frame in enumerate(frames):
+        frame.loss = (500.0, 300.0) if index >= 8 else (100.0, 60.0)
+    first, second = planned(frames, sigma=None).clips  # frames 0 to 7 and 6 to 12
+    assert first.loss == (100, 60, 60) and first.coding == ((1.0,) * 8,) * 3
+    mean = (2 * 100 + 5 * 500) / 7
+    assert second.loss == pytest.approx((mean, 0.6 * mean, 0.6 * mean))
+    assert second.coding == (pytest.approx((100 / mean,) * 2 + (500 / mean,) * 5),) * 3
+
+
+@pytest.mark.parametrize(("count", "loss", "sigma"), [(12, 200.0, 300.0), (1, 200.0, 200.0), (12, 1.0, None)])
+def test_several_jpegs_whose_coding_decides_are_denoised_more(count, loss, sigma):
+    frames = scene_frames([count], noise=3)
+    plain = planned(frames, sigma=None).clips[-1]
+    for frame in frames:
+        frame.loss, frame.steps = (loss, loss), (np.ones((8, 8)),) * 3
+    clip = planned(frames, sigma=None).clips[-1]
+    assert clip.sigma == (plain.sigma if sigma is None else (sigma,) * 3)
+    assert clip.loss == ((sigma or loss),) * 3
+    assert all(clip.coding) == (sigma == 300.0)
+
+
+def test_planes_whose_noise_decides_have_the_same_sigma_in_all_frames():
+    clip = Clip(0, 3, (9.0, 4.0), (8.0, 0.0), (2.0, 4.0), (0.5, 0.5, 2.0))
+    assert clip.coding == ((), (0.5, 0.5, 2.0))
+    assert Clip(0, 2, (4.0,), (), (4.0,)).coding == ((1.0, 1.0),)
+    assert Clip(0, 1, (4.0,), (), (4.0,)).coding == ((),)  # a photograph
 
 
 def test_a_given_sigma_is_all_that_is_removed():

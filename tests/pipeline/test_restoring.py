@@ -15,8 +15,10 @@ from numpy.typing import NDArray
 from vidrestore.clips import Bounds, Planes, clip_bounds
 from vidrestore.errors import VidRestoreError
 from vidrestore.frames import Frame, PixelFormat, VideoInfo
+from vidrestore.media.coding_loss import WITHIN
 from vidrestore.options import RestoreOptions
 from vidrestore.pipeline.clip_restorer import ClipRestorer, EdgedClip
+from vidrestore.pipeline.conversions import within_steps
 from vidrestore.pipeline.plan import Clip, PlannedClip
 
 GRAY, RGB = PixelFormat("gray", "gray", 8), PixelFormat("gbrp", "rgb", 8)
@@ -130,6 +132,33 @@ def test_chroma_has_a_strength_of_its_own_and_grain_is_added_to_luma():
     assert means(chroma_strength=0) == [90, 50, 50]
     grained = means(grain=5)
     assert grained[0] != 90 and grained[1:] == [90, 90]
+
+
+@pytest.mark.parametrize("height, width", [(16, 24), (13, 9)])
+def test_a_restored_block_stays_near_the_decoded_one_in_every_frequency(height, width):
+    rng = np.random.default_rng(2)
+    decoded, restored = (torch.from_numpy(rng.uniform(0, 255, (2, height, width))).float() for _ in range(2))
+    steps = [rng.uniform(2, 90, (8, 8)).astype(np.float32) for _ in range(2)]
+    near = within_steps(decoded, restored, steps)
+    cosines = np.cos(np.pi / 8 * np.outer(np.arange(8), np.arange(8) + 0.5)) / 2
+    cosines[0] /= 2**0.5
+    for before, after, wanted, step in zip(decoded, near, restored, steps, strict=True):
+        for top, left in [(0, 0)] + [(8, 16)] * (height == 16):
+            block = (slice(top, top + 8), slice(left, left + 8))
+            change, aim = (cosines @ (plane - before)[block].numpy() @ cosines.T for plane in (after, wanted))
+            np.testing.assert_allclose(change, np.clip(aim, -WITHIN * step, WITHIN * step), atol=1e-3)
+
+
+@pytest.mark.parametrize("loss, change", [((30.0,), 0.3 * 16 / 8), ((), 40)])
+def test_frames_of_motion_jpeg_stay_within_their_steps_where_its_loss_is_removed(loss, change):
+    frames = [
+        Frame((np.full((8, 8), 50, np.uint8),), pts, steps=(np.full((8, 8), 16, np.float32),))
+        for pts in range(4)
+    ]
+    clips = clips_by(lambda clip, sigma: (clip[0] + 40,))
+    planned_clips = iter([(Clip(0, 4, (30.0,), (), loss), frames)])
+    for frame in clips.frames(planned_clips):
+        assert (frame.planes[0] == round(50 + change)).all() and frame.steps == ()
 
 
 @pytest.mark.parametrize("sigma", [(20.0, 10.0, 0.0), (0.0, 0.0, 0.0)])

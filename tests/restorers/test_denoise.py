@@ -160,6 +160,18 @@ def test_texture_measured_as_noise_is_restored_again_with_the_sigma_of_the_noise
     assert (refined[0].noise.whitener is None) == white
 
 
+def test_the_loss_of_a_coder_is_white_and_estimated_first_for_less_of_it(refined, monkeypatch):
+    restorer, tried = restorer_by(), []
+    monkeypatch.setattr(restorer, "restored_plane", lambda plane, sigma, *_: tried.append(sigma) or plane)
+    planes = clip(6, 40, 44)
+    restorer.restore(planes, (9.0, 0.5, 9.0), measured=True, coding=((1.0,) * 6, (2.0,) * 6, ()))
+    assert tried[:2] == pytest.approx([0.6 * 9, 0.6 * 0.5]) and tried[2] == 9.0
+    first, second, measured = (refined[at].noise for at in (0, 3, 5))
+    assert first.whitener is None and first.brightness is None and measured.brightness is not None
+    assert (first.sigma, first.frames, measured.frames) == (9.0, (1.0,) * 6, ())
+    assert second.sigma * second.frames[0] == pytest.approx(0.5 * 2.0)  # though the least sigma is 1
+
+
 def test_white_noise_in_moving_texture_is_restored_with_the_sigma_of_the_noise():
     """Spray: blurred noise that is another in every frame."""
     generator = torch.Generator().manual_seed(2)

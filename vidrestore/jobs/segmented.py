@@ -241,7 +241,10 @@ class SegmentedWork:
         timeline, (first, stop) = self.job.plan.timeline, bounds
         times = array("q", chain(timeline.pts[first:stop], timeline.durations[first:stop]))
         clips = owners(timeline.bounds, first, stop)
-        sigmas = [(clip.first, clip.stop, clip.sigma) for clip in timeline.clips[clips.start : clips.stop]]
+        sigmas = [
+            (clip.first, clip.stop, clip.sigma, clip.coding)
+            for clip in timeline.clips[clips.start : clips.stop]
+        ]
         plan = digest({"times": list(times), "clips": sigmas})
         return {"job": self.name, "first": first, "stop": stop, "plan": plan}
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import replace
 from itertools import islice
+from statistics import fmean
 
 from vidrestore.clips import Bounds, clip_bounds, needed_clips, owned_span, owners
 from vidrestore.frames import Frame, Scale, VideoInfo, enlarged_size
@@ -58,9 +59,10 @@ def measured_input(step: Step, reader: VideoReader) -> tuple[Input, str] | None:
     pixels, timeline = reader.info.video.format, Timeline(NOISE_STEP, 0)
     with closing(reader.frames()) as decoded:
         seen = islice(decoded, NOISE_STEP)
-        clips = [clip for clip, _ in planned_clips(seen, timeline, pixels, None, detect=False)]
-    kind, why = kind_by_coding(reader.info, max((clip.loss[0] for clip in clips), default=0.0))
-    noisy = kind == "clean" and any(clip.rms[0] for clip in clips)
+        clips = list(planned_clips(seen, timeline, pixels, None, detect=False))
+    losses = [frame.loss[0] for _, frames in clips for frame in frames]
+    kind, why = kind_by_coding(reader.info, fmean(losses) if losses else 0.0)
+    noisy = kind == "clean" and any(clip.rms[0] for clip, _ in clips)
     return ("compressed", "it has noise") if noisy else (kind, why)
 
 

@@ -1,7 +1,8 @@
 """Estimate the loss of a lossy coder as the sigma of the white noise that denoises best.
 
 A coder rounds to multiples of a quantiser's step, which errs by step / sqrt(12). The share of it that
-denoises best was fitted to training clips after real encoders; content matters less than the step. H.264,
+denoises best was fitted to training clips after real encoders (examples/experiments/fit_coding.py), at fixed
+quantisers and at fixed rates; content matters less than the step. H.264,
 MPEG-1, -2 and -4, and VP9 give their quantisers by FFmpeg's encoding parameters (struct AVVideoEncParams,
 libavutil/video_enc_params.h), JPEG by its tables (ITU-T T.81, B.2.4.1). Other codecs are judged by the bits
 of a pixel.
@@ -16,8 +17,9 @@ from typing import NamedTuple
 import numpy as np
 from av.sidedata.sidedata import SideDataContainer
 from av.video.frame import VideoFrame
+from numpy.typing import NDArray
 
-from vidrestore.frames import VideoInfo
+from vidrestore.frames import PixelFormat, VideoInfo
 from vidrestore.media.file_bytes import jpeg_segments
 from vidrestore.media.probe import SourceInfo, is_lossless
 from vidrestore.options import Input
@@ -29,16 +31,19 @@ PARAMETERS = {"export_side_data": "venc_params"}  # options of a decoder that gi
 # Sigma of what the coder took from which a video is enlarged as a compressed one: x264's at crf 19. On four
 # clips of 160x90 behind x264 the network for clean video is better above 0.4 to 0.7 bits a pixel.
 CODED = 1.5
-LEAST = 1.0  # sigma; less isn't removed
+LEAST = 1.0  # sigma; the network removes no less
 # Bits of another codec that one of H.264 is worth
 EFFICIENCY = {"hevc": 1.5, "vp9": 1.5, "av1": 2.0, "mpeg2video": 0.6, "mpeg4": 0.8}
 EFFICIENCY |= dict.fromkeys(("mjpeg", "prores", "dnxhd"), 0.3)
 AUDIO_RATE = 128_000  # assumed bits per second of an audio stream of unknown rate
-# Sigma of luma at one bit a pixel, its exponent, and the greatest: still pictures take few bits
-SIGMA_AT_A_BIT, EXPONENT, MOST_BY_BITS = 0.7, -0.6, 4.0
-CHROMA_BY_BITS = 0.6  # chroma's loss over luma's
+# Sigma at one bit a pixel, its exponent, and the greatest: still pictures take few bits
+SIGMA_AT_A_BIT, EXPONENT, MOST_BY_BITS = 0.9, -0.6, 2.5
 ROUNDING = 12**-0.5  # root mean square of the error, of a step
 _TABLES = 0xFFDB  # marker of a JPEG's quantisation tables
+_FRAMES = range(0xFFC0, 0xFFC3)  # markers of a JPEG's size and components
+# Of a step, by which a restored coefficient of a block may differ from the decoded one, and the sigma of
+# frames within this over that of others
+WITHIN, STRONGER = 0.3, 1.5
 LOW_FREQUENCIES = 10  # entries of a JPEG's table, in zigzag order; higher ones are mostly rounded to 0
 _VP9, _H264, _MPEG2 = 0, 1, 2  # types of encoding parameters
 _HEAD, _BLOCK = struct.Struct("=I4xQQ2i8i"), 5  # AVVideoEncParams; its block ends with the delta
@@ -51,30 +56,30 @@ _VP9_STEP = (4, 27, 57, 104, 155, 203, 255, 305, 359, 408, 510, 615, 771, 915, 1
 
 
 class Loss(NamedTuple):
-    """Sigma of what a coder took, on the 0-255 scale; 0 if less than LEAST or unknown."""
+    """Sigma of what a coder took, on the 0-255 scale; 0 if too little or unknown."""
 
     luma: float = 0.0
     chroma: float = 0.0
 
 
 NO_LOSS = Loss()
-# The sigma that denoises best, of luma and chroma: factor and exponent of the quantiser's error
+# The sigma that denoises best, of luma and of chroma: factor and exponent of the quantiser's error, and the
+# least error that is worth it
 FITS = {
-    "h264": ((0.55, 1.0), (0.4, 1.0)),
-    "mpeg": ((0.9, 1.0), (0.7, 1.0)),
-    "vp9": ((1.0, 0.63), (0.6, 0.5)),
-    "jpeg": ((0.9, 1.0), (0.6, 1.0)),
+    "h264": ((0.8, 0.75, 1.8), (0.95, 0.4, 1.1)),
+    "mpeg": ((1.05, 0.87, 0.9), (1.1, 0.65, 1.0)),
+    "vp9": ((1.0, 0.63, 1.0), (0.6, 0.5, 2.8)),
+    "jpeg": ((0.9, 1.0, 0.5), (0.6, 1.0, 0.5)),
 }
 
 
 def _loss(kind: str, *steps: float) -> Loss:
     """Return the loss by steps of the quantisers of luma and chroma."""
-    fits = zip(FITS[kind], steps, strict=True)
-    return _at_least(*(factor * (ROUNDING * step) ** power for (factor, power), step in fits))
+    return Loss(*(_sigma(ROUNDING * step, *fit) for fit, step in zip(FITS[kind], steps, strict=True)))
 
 
-def _at_least(*sigma: float) -> Loss:
-    return Loss(*(each if each >= LEAST else 0.0 for each in sigma))
+def _sigma(error: float, factor: float, power: float, least: float) -> float:
+    return max(LEAST, factor * error**power) if error >= least else 0.0
 
 
 def loss_of(picture: VideoFrame, video: VideoInfo) -> Loss | None:
@@ -118,21 +123,61 @@ def _h264_step(quantiser: float) -> float:
     return float(2 ** ((quantiser - 4) / 6))
 
 
-def loss_by_tables(data: bytes) -> Loss | None:
-    """Return the loss of a JPEG, or of a packet of Motion JPEG, by its quantisation tables; None without."""
-    steps: dict[int, float] = {}
-    for marker, tables in jpeg_segments(io.BytesIO(data[2:])):
-        while marker == _TABLES and tables:
-            wide = tables[0] >> 4
+def _diagonal(place: int) -> tuple[int, int]:
+    """Return the place's diagonal, and where it lies on it: every other one goes upwards."""
+    row, column = divmod(place, 8)
+    return row + column, row if (row + column) % 2 else column
+
+
+_ZIGZAG = np.array(sorted(range(64), key=_diagonal))  # place in rows of 8 of each entry of a table
+
+
+class JpegPlane(NamedTuple):
+    """A component of a JPEG: its sampling factors, and the quantiser's steps (8, 8) by frequency."""
+
+    across: int
+    down: int
+    steps: NDArray[np.float32]
+
+
+def jpeg_planes(data: bytes) -> tuple[JpegPlane, ...]:
+    """Return the components of a JPEG, or of a packet of Motion JPEG; none without tables."""
+    tables: dict[int, NDArray[np.float32]] = {}
+    for marker, segment in jpeg_segments(io.BytesIO(data[2:])):
+        while marker == _TABLES and segment:
+            wide = segment[0] >> 4
             end = 1 + 64 * (1 + wide)
-            if len(tables) < end:
+            if len(segment) < end:
                 break
-            table = np.frombuffer(tables[1:end], ">u2" if wide else np.uint8)
-            steps[tables[0] & 15] = float(np.mean(table[:LOW_FREQUENCIES]))
-            tables = tables[end:]
-    if 0 not in steps:
-        return None
-    return _loss("jpeg", steps[0], steps.get(1, steps[0]))
+            steps = np.empty(64, np.float32)
+            steps[_ZIGZAG] = np.frombuffer(segment[1:end], ">u2" if wide else np.uint8)
+            tables[segment[0] & 15] = steps.reshape(8, 8)
+            segment = segment[end:]
+        if marker in _FRAMES and len(segment) > 5:
+            parts = [segment[at : at + 3] for at in range(6, 6 + 3 * segment[5], 3)]
+            if all(len(part) == 3 and part[2] in tables for part in parts):
+                return tuple(JpegPlane(part[1] >> 4, part[1] & 15, tables[part[2]]) for part in parts)
+    return ()
+
+
+def loss_by_tables(planes: tuple[JpegPlane, ...]) -> Loss:
+    """Return the loss of a JPEG of at least one component."""
+    low = [float(np.mean(plane.steps.flatten()[_ZIGZAG[:LOW_FREQUENCIES]])) for plane in planes]
+    return _loss("jpeg", low[0], low[min(1, len(low) - 1)])
+
+
+def block_steps(planes: tuple[JpegPlane, ...], pixels: PixelFormat) -> tuple[NDArray[np.float32], ...]:
+    """Return the steps of each plane of a decoded JPEG, whose blocks of 8 x 8 samples begin at its corner;
+    none if the decoder converted the colours or the subsampling.
+    """
+    if pixels.family == "rgb" or len(planes) != pixels.plane_count:
+        return ()
+    halved = all(
+        planes[0].across == plane.across << pixels.chroma_width_shift
+        and planes[0].down == plane.down << pixels.chroma_height_shift
+        for plane in planes[1:]
+    )
+    return tuple(plane.steps for plane in planes) if halved else ()
 
 
 def bits_per_pixel(source: SourceInfo) -> float | None:
@@ -154,7 +199,7 @@ def loss_by_bits(source: SourceInfo) -> Loss:
     if bits is None:
         return NO_LOSS
     sigma = min(SIGMA_AT_A_BIT * (bits / EFFICIENCY.get(codec, 1.0)) ** EXPONENT, MOST_BY_BITS)
-    return _at_least(sigma, CHROMA_BY_BITS * sigma)
+    return Loss(sigma, sigma) if sigma >= LEAST else NO_LOSS
 
 
 def kind_by_coding(source: SourceInfo, loss: float) -> tuple[Input, str]:

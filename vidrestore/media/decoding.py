@@ -19,7 +19,7 @@ from av.video.stream import VideoStream
 
 from vidrestore.errors import MediaError
 from vidrestore.frames import VideoInfo
-from vidrestore.media.coding_loss import PARAMETERS, Loss, loss_by_tables
+from vidrestore.media.coding_loss import PARAMETERS, JpegPlane, jpeg_planes
 from vidrestore.media.damage import MESSAGES_KEPT, Damage, Holes, PictureCount
 from vidrestore.media.log import collect_errors, log_level
 from vidrestore.media.probe import DECODER_OPTIONS, open_input, packets_of, video_stream
@@ -61,7 +61,7 @@ class Decoding:
         self._number = 0  # number of the next picture
         self._last: int | None = None  # pts of the last picture
         self.captioned = False  # whether a packet held closed captions
-        self.loss: Loss | None = None  # loss of the coder, if the packet has its tables
+        self.jpeg: tuple[JpegPlane, ...] = ()  # of the packet of the latest picture, if that is a JPEG
         self._recording = True
         self._marked: list[int | None] = []  # pts of the packets that the demuxer marked corrupt
         # times of packets whose picture is still due (`video.by_order`)
@@ -189,8 +189,8 @@ class Decoding:
             self.longest = max(self.longest, duration)
             if self._holes:
                 self._holes.add(packet)
-            if self.losses and self.video.codec == "mjpeg":  # nearly always alike
-                self.loss = loss_by_tables(bytes(packet))
+            if self.losses and self.video.codec == "mjpeg":
+                self.jpeg = jpeg_planes(bytes(packet))
             if not self.captioned and self.video.codec in CAPTIONED:
                 self.captioned = has_captions(bytes(packet))
             if lead is not None and packet.dts is not None:

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from vidrestore.errors import MediaError
 from vidrestore.frames import ColourTags
-from vidrestore.media.coding_loss import Loss, loss_by_tables
+from vidrestore.media.coding_loss import JpegPlane, jpeg_planes
 from vidrestore.media.damage import Damage
 from vidrestore.media.formats import layout_of, planes_of
 from vidrestore.media.log import collect_errors
@@ -73,7 +73,7 @@ class PictureDecoding:
 
     longest = 1  # duration of a picture, in ticks
     reach = 0  # no picture was reordered
-    loss: Loss | None = None  # loss of the coder, if the picture has its tables
+    jpeg: tuple[JpegPlane, ...] = ()  # of the latest picture, if that is a JPEG
 
     def __init__(self, pictures: Pictures, info: SourceInfo, damage: Damage, *, losses: bool = False) -> None:
         self.pictures_found, self.info, self.damage, self.losses = pictures, info, damage, losses
@@ -94,7 +94,7 @@ class PictureDecoding:
                         f"{files[pts]}: the marker of its end is missing, and maybe its last rows"
                     )
                 if self.losses:
-                    self.loss = loss_by_tables(data[:JPEG_HEAD])
+                    self.jpeg = jpeg_planes(data[:JPEG_HEAD])
             found = frame.width, frame.height, frame.format.name
             if found != (video.width, video.height, video.pix_fmt):
                 raise MediaError(

@@ -13,7 +13,14 @@ from av.video.frame import VideoFrame
 
 from vidrestore.errors import MediaError, OptionError, PlanError
 from vidrestore.frames import WHOLE, Frame, Span
-from vidrestore.media.coding_loss import NO_LOSS, WITH_PARAMETERS, loss_by_bits, loss_of
+from vidrestore.media.coding_loss import (
+    NO_LOSS,
+    WITH_QUANTISERS,
+    block_steps,
+    loss_by_bits,
+    loss_by_tables,
+    loss_of,
+)
 from vidrestore.media.damage import Damage
 from vidrestore.media.decoding import Decoding
 from vidrestore.media.deinterlace import AROUND, Deinterlacer, Whole
@@ -177,7 +184,11 @@ class VideoReader:
                     raise MediaError(f"{self.source}: {error}") from None
                 frame.real_rows = rows
                 if self.losses:
-                    frame.loss = loss = decoding.loss or loss_of(picture, self.stored) or loss
+                    jpeg = decoding.jpeg
+                    loss = loss_by_tables(jpeg) if jpeg else loss_of(picture, self.stored) or loss
+                    frame.loss = loss
+                    if jpeg and not self._deinterlacer and not frame.interlaced:
+                        frame.steps = block_steps(jpeg, self.info.video.format)
                 del picture  # return its buffers to the decoder
                 if waiting is not None:
                     waiting.duration = frame.pts - waiting.pts
@@ -201,7 +212,7 @@ class VideoReader:
         if whole:
             for sign in broken_structure(self.source.name):
                 self.damage.add(sign)
-        threads = 1 if self.losses and self.stored.codec in WITH_PARAMETERS else self.threads
+        threads = 1 if self.losses and self.stored.codec in WITH_QUANTISERS else self.threads
         self.restarted = self.restarted or bool(self.restarts)
         name, settings = self.source.name, {"losses": self.losses, "restarted": self.restarted}
         return Decoding(name, self.stored, threads, self.damage, **settings)

@@ -59,12 +59,13 @@ class Noise:
 
     sigma: on the 0-255 scale. brightness: (T, H, W), what the noise may follow; None for noise of the same
     strength everywhere. whitener: (N, N), the inverse covariance over sigma squared of the noise in a patch,
-    None for white noise.
+    None for white noise. frames: sigma of each frame over `sigma`; empty if all are alike.
     """
 
     sigma: float
     brightness: Tensor | None = None
     whitener: Tensor | None = None
+    frames: tuple[float, ...] = ()
 
 
 class Gains(NamedTuple):
@@ -116,7 +117,7 @@ def nonlocal_bayes(
         variance = first.new_full((len(groups), 1, 1), noise.sigma**2)
         if guide is not None and curve is not None:
             variance *= curve.at(patches_at(guide, part, side).mean((1, 2), keepdim=True))
-        change = bayes_change(first, rest, variance, gains, noise.whitener)
+        change = bayes_change(first, rest, variance, gains, noise.whitener, noise.frames)
         add_patches(total, groups, noisy.shape[2], change.float())
         chosen.append(groups)
     counts = coverage(torch.cat(chosen), (len(noisy), *noisy.shape[1:]), side)
@@ -166,27 +167,48 @@ def _inverse(factor: Tensor) -> Tensor:
 
 
 def bayes_change(
-    first: Tensor, residual: Tensor, variance: Tensor, gains: Gains, whitener: Tensor | None = None
+    first: Tensor,
+    residual: Tensor,
+    variance: Tensor,
+    gains: Gains,
+    whitener: Tensor | None = None,
+    frames: tuple[float, ...] = (),
 ) -> Tensor:
     """Return the difference of the second estimate from the first in groups (S, n, N), in the dtype of
     `residual`, which is source minus first; `variance` (S, 1, 1) is that of the noise.
+
+    `frames`: factors of the noise's sigma in each frame, whose patches follow each other in a group. Every
+    patch is estimated as if the noise of all were that of its frame.
     """
-    dtype, scale = residual.dtype, 1 / (variance * first.shape[1])
+    dtype = residual.dtype
     centred = first - first.mean(1, keepdim=True)
     signal = centred.to(dtype)  # for the products that only make the change
     weighted, weighted_signal = centred, signal
     if whitener is not None:
         weighted = centred @ whitener
         weighted_signal = weighted.to(dtype)
-    products = torch.bmm(weighted, centred.mT).mul_(scale)
-    products.diagonal(dim1=1, dim2=2).add_(1)
+    products = torch.bmm(weighted, centred.mT)
+    projected = torch.bmm(residual, weighted_signal.mT)
+    scale = 1 / (variance * first.shape[1])
+    factors = sorted(set(frames)) or [1.0]
+    weights = [_weights(products, projected, scale / factor**2, gains) for factor in factors]
+    if len(factors) > 1:
+        rows = weights[0].unflatten(1, (len(frames), -1))
+        for frame, factor in enumerate(frames):
+            rows[:, frame] = weights[factors.index(factor)].unflatten(1, (len(frames), -1))[:, frame]
+    return torch.bmm(weights[0].to(dtype), signal)
+
+
+def _weights(products: Tensor, projected: Tensor, scale: Tensor, gains: Gains) -> Tensor:
+    """Return (S, n, n) weights of the patches in the change, from the unscaled products of K and of Y."""
+    kernel = products * scale
+    kernel.diagonal(dim1=1, dim2=2).add_(1)
     # no error is raised for NaN and infinity; they stay in the residual
-    weak = _inverse(torch.linalg.cholesky_ex(products).L)
-    projected = torch.bmm(residual, weighted_signal.mT) * scale  # in fp32
-    given = torch.bmm(projected, weak)  # Y
+    weak = _inverse(torch.linalg.cholesky_ex(kernel).L)
+    given = torch.bmm(projected * scale, weak)  # Y; the factor in fp32
     weaker = torch.bmm(given, weak)
     returned = torch.addcmul(given * gains.returned, weaker, gains.returned_weak)
     both = torch.addcmul(given * gains.both, weaker, gains.both_weak)
     both = both.addcmul_(weak, gains.taken_weak, value=-1)
     both.diagonal(dim1=1, dim2=2).sub_(gains.taken)
-    return torch.bmm(torch.baddbmm(returned, weak, both).to(dtype), signal)
+    return torch.baddbmm(returned, weak, both)

@@ -7,7 +7,7 @@ file's own matrix, range and chroma siting; their frames come one by one and may
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import partial
@@ -35,6 +35,8 @@ from vidrestore.colour import (
 )
 from vidrestore.errors import OptionError
 from vidrestore.frames import Frame, PixelFormat, Scale, VideoInfo, enlarged_size
+from vidrestore.media.coding_loss import WITHIN
+from vidrestore.models.dust import dct_dictionary
 from vidrestore.options import RestoreOptions
 from vidrestore.pipeline.plan import Clip, colour_planes
 from vidrestore.restorers.base import PlaneRestorer, RgbRestorer
@@ -198,12 +200,22 @@ class PlaneConversion:
         Noise of R, G, B is removed from luma and colour differences, which the picture fills less evenly.
         """
         source = samples.grey()
-        restore = partial(self.restorer.restore, measured=any(clip.rms), precision=precision)
+        restore = partial(
+            self.restorer.restore, measured=any(clip.rms), coding=clip.coding, precision=precision
+        )
         if self.pixels.family != "rgb" or not any(clip.sigma):
             restored = restore(source, clip.sigma)
         else:
             levels = tuple(level * norm for level, norm in zip(clip.sigma, OPPONENT_NORMS, strict=True))
             restored = opponent_to_rgb(restore(rgb_to_opponent(source), levels))
+        if all(frame.steps for frame in samples.frames):
+            steps = zip(*(frame.steps for frame in samples.frames), strict=True)
+            restored = tuple(
+                within_steps(before, after, plane_steps) if coding else after
+                for before, after, plane_steps, coding in zip(
+                    source, restored, steps, clip.coding, strict=True
+                )
+            )
         planes: Planes = tuple(
             after if strength == 1 else before.lerp(after, strength)
             for before, after, strength in zip(source, restored, self.strengths, strict=True)
@@ -211,6 +223,28 @@ class PlaneConversion:
         if self.grain:
             planes = with_grain(planes, self.grain, clip.first, colour=self.pixels.family == "yuv")
         return [planes]
+
+
+BLOCK = 8  # side of a JPEG's blocks
+
+
+def within_steps(decoded: Tensor, restored: Tensor, steps: Sequence[NDArray[Any]]) -> Tensor:
+    """Return a restored plane (T, H, W) with the DCT of each block within WITHIN of a step of the decoded's.
+
+    The coder rounded the coefficients to multiples of `steps`, (8, 8) for each frame, and what lies farther
+    away is hardly the picture.
+    """
+    height, width = decoded.shape[1:]
+    basis = dct_dictionary(BLOCK, BLOCK**2).to(decoded.device)
+    result = torch.empty_like(decoded)
+    for before, after, target, table in zip(decoded, restored, result, steps, strict=True):
+        limits = WITHIN * torch.from_numpy(table).flatten().to(decoded.device)
+        change = F.pad((after - before)[None], (0, -width % BLOCK, 0, -height % BLOCK), mode="replicate")[0]
+        blocks = change.unflatten(1, (-1, BLOCK)).unflatten(0, (-1, BLOCK)).transpose(1, 2)
+        near = (blocks.flatten(2) @ basis).clamp(-limits, limits) @ basis.mT  # (rows, columns, 64)
+        change = near.unflatten(2, (BLOCK, BLOCK)).transpose(1, 2).flatten(2).flatten(0, 1)
+        torch.add(before, change[:height, :width], out=target)
+    return result
 
 
 class RgbConversion:

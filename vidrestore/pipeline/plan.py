@@ -12,7 +12,7 @@ import zlib
 from array import array
 from base64 import b64decode, b64encode
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from itertools import pairwise
 from statistics import fmean
@@ -27,13 +27,14 @@ from vidrestore.colour import OPPONENT_NORMS, rgb_to_opponent
 from vidrestore.errors import PlanError
 from vidrestore.files.regular import COUNT, check_types
 from vidrestore.frames import WHOLE, Frame, PixelFormat, Span
+from vidrestore.media.coding_loss import STRONGER
 from vidrestore.media.encoder_table import EncoderChoice
 from vidrestore.media.source import SourceIdentity
 from vidrestore.noise.features import FRAMES_SEEN
 from vidrestore.noise.meter import NoiseMeter, PlaneNoise, noise_in_words
 from vidrestore.scenes import SceneDetector
 
-PLAN_VERSION = 4
+PLAN_VERSION = 5
 MOST_FRAMES = 1 << 24  # in a plan that is read: 77 hours at 60 frames per second
 # The schema of `Timeline.to_compact`.
 TIMELINE = {
@@ -43,11 +44,15 @@ TIMELINE = {
     "pts": str,
     "durations": str,
     "cuts": [COUNT],
-    "clips": [[COUNT, COUNT, [float], [float], [float]]],
+    "clips": [[COUNT, COUNT, [float], [float], [float], [float]]],
 }
 # Every so many frames of a scene are measured: a look takes longer than decoding. One more comes early, since
 # a single look takes moving water or compressed texture for noise too often.
 NOISE_STEP, EARLY = 8, 4
+# Levels of a coder's loss in a clip, and the ratio of greatest to least from which frames differ: half the
+# best sigma or twice that costs 0.1 dB.
+LEVELS, SPREAD = 3, 2.0
+LEAST_OF_FRAME = 0.5  # sigma of a frame with less loss beside others
 
 
 @dataclass(frozen=True)
@@ -57,7 +62,8 @@ class Clip:
     `sigma`: the white noise that each colour plane's is taken for (0-255), as known when the clip ends. If it
     isn't given, it is the larger of the noise that was measured, whose own strength is `rms`, and `loss`,
     what a coder took or a photograph has at least. R, G, B are denoised as luma and colour differences
-    (`rgb_to_opponent`), and each value is that of R, G, B whose white noise leaves as much there.
+    (`rgb_to_opponent`), and each value is that of R, G, B whose white noise leaves as much there. `levels`:
+    the loss of each frame over that of the clip, of at most LEVELS values; empty if the frames differ little.
     """
 
     first: int
@@ -65,6 +71,15 @@ class Clip:
     sigma: tuple[float, ...]
     rms: tuple[float, ...] = ()
     loss: tuple[float, ...] = ()
+    levels: tuple[float, ...] = ()
+
+    @property
+    def coding(self) -> tuple[tuple[float, ...], ...]:
+        """For each plane whose sigma is a coder's loss, the factor of sigma in each frame; else nothing."""
+        frames = self.stop - self.first
+        levels = self.levels or (1.0,) * frames
+        planes = zip(self.sigma, self.loss or (0.0,) * len(self.sigma), strict=True)
+        return tuple(levels if sigma == loss > 0 and frames > 1 else () for sigma, loss in planes)
 
 
 @dataclass(frozen=True)
@@ -104,7 +119,7 @@ class Timeline:
     def to_compact(self) -> dict[str, Any]:
         """Return JSON values, with all times in one text each: lists would take too much memory."""
         times = {"pts": _packed(self.pts), "durations": _packed(self.durations)}
-        clips = [[clip.first, clip.stop, clip.sigma, clip.rms, clip.loss] for clip in self.clips]
+        clips = [[clip.first, clip.stop, clip.sigma, clip.rms, clip.loss, clip.levels] for clip in self.clips]
         return times | {
             "version": PLAN_VERSION,
             "length": self.length,
@@ -136,6 +151,8 @@ class Timeline:
             or any(clip.first > end for clip, end in zip(self.clips, ends, strict=False))
             or any(first >= stop for first, stop in pairwise([0, *self.cuts, len(self.pts)]))
             or any(level < 0 for clip in self.clips for level in clip.sigma)
+            or any(level <= 0 for clip in self.clips for level in clip.levels)
+            or any(clip.levels and len(clip.levels) != clip.stop - clip.first for clip in self.clips)
             or len(planes) > 1
         ):
             raise ValueError("clips, cuts and frames do not belong together")
@@ -302,17 +319,14 @@ class _SceneNoise:
         self._pixels = pixels
         self._scene = -1
         self._measured = 0  # the next frame to measure
-        self._losses: list[tuple[float, float]] = []  # of the scene's frames
 
     def at(self, scene: int, first: int, frames: list[Frame]) -> tuple[tuple[float, ...], ...]:
-        """Return `sigma`, `rms` and `loss` (see `Clip`) at the end of the clip whose first frame has index
-        `first`; `scene` is where its scene begins.
+        """Return `sigma`, `rms`, `loss` and `levels` (see `Clip`) at the end of the clip whose first frame
+        has index `first`; `scene` is where its scene begins.
         """
         if scene != self._scene:
             self._scene = self._measured = scene
             self._meter = NoiseMeter(colour_planes(self._pixels), colour=self._pixels.family != "gray")
-            self._losses = []
-        self._losses += [frame.loss for frame in frames[scene + len(self._losses) - first :]]
         while self._measured < first + len(frames):
             seen = frames[self._measured - first :][:FRAMES_SEEN]
             if len(seen) > 1 or self._measured == scene:  # the last frame alone shows no differences
@@ -324,12 +338,15 @@ class _SceneNoise:
                 PlaneNoise(plane.sigma / norm, plane.rms / norm)
                 for plane, norm in zip(found, OPPONENT_NORMS, strict=True)
             )
-        luma, chroma = (fmean(each) for each in zip(*self._losses, strict=True))
-        if len(self._losses) == 1:  # a photograph
+        luma, chroma = (fmean(losses) for losses in zip(*(frame.loss for frame in frames), strict=True))
+        levels = loss_levels([frame.loss[0] for frame in frames])
+        if len(frames) == 1:  # a photograph
             luma, chroma = map(max, (luma, chroma), self._meter.prior(self._grey(frames[0])[0]))
-        loss = (luma, *([chroma] * (len(found) - 1)))
-        sigma = tuple(max(plane.sigma, lost) for plane, lost in zip(found, loss, strict=True))
-        return sigma, tuple(plane.rms for plane in found), loss
+        stronger = STRONGER if len(frames) > 1 and all(frame.steps for frame in frames) else 1.0
+        planes = list(zip(found, (luma, *([chroma] * (len(found) - 1))), strict=True))
+        loss = tuple(lost if plane.sigma > lost else stronger * lost for plane, lost in planes)
+        sigma = tuple(plane.sigma if plane.sigma > lost else stronger * lost for plane, lost in planes)
+        return sigma, tuple(plane.rms for plane in found), loss, levels
 
     def _grey(self, frame: Frame) -> tuple[NDArray[np.float32], ...]:
         """Return the colour planes on the 0-255 scale; luma and colour differences for R, G, B."""
@@ -338,3 +355,16 @@ class _SceneNoise:
         if self._pixels.family != "rgb":
             return grey
         return tuple(plane.numpy() for plane in rgb_to_opponent([torch.from_numpy(plane) for plane in grey]))
+
+
+def loss_levels(losses: Sequence[float]) -> tuple[float, ...]:
+    """Return the loss of each frame over their mean, as the mean of those near it on a scale of logarithms;
+    nothing if they differ little.
+    """
+    least, most = (max(limit, LEAST_OF_FRAME) for limit in (min(losses), max(losses)))
+    if most < SPREAD * least:
+        return ()
+    sigma = np.maximum(losses, LEAST_OF_FRAME)
+    groups = np.rint((LEVELS - 1) * np.log(sigma / least) / np.log(most / least))
+    means = [float(sigma[groups == group].mean() / np.mean(losses)) for group in groups]
+    return tuple(means)

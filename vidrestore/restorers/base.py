@@ -96,10 +96,12 @@ class PlaneRestorer(AnyRestorer, Protocol):
         sigma: tuple[float, ...],
         *,
         measured: bool = False,
+        coding: tuple[tuple[float, ...], ...] = (),
         precision: str | None = None,
     ) -> tuple[Tensor, ...]:
         """Restore one clip: every colour plane (T, H, W), float32 on the 0-255 scale, with its noise `sigma`,
-        which is white unless it was `measured`.
+        which is white unless it was `measured`. Where that is a coder's loss, `coding` has the factor of
+        sigma in each frame; it has nothing for other planes.
 
         Return planes of the same shape; the clip itself is not altered. `precision` "fp32" overrides that of
         the options.

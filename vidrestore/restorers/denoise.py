@@ -41,6 +41,7 @@ GROUP_COPIES = 8  # copies of a group of similar patches in memory, temporary on
 LEAST_SAMPLES = 3  # patches of a group in each of GROUP frames, as many in all in short clips
 FURTHER = (1, 35)  # time of a further pass over that of the first estimate: of several frames, of one
 OVERLAPPING = 1.5  # patches more, as a share, of single frames
+FIRST_OF_CODING = 0.6  # sigma of the first estimate over that of a coder's loss
 
 
 class Preset(NamedTuple):
@@ -111,6 +112,7 @@ class DenoiseRestorer:
         sigma: tuple[float, ...],
         *,
         measured: bool = False,
+        coding: tuple[tuple[float, ...], ...] = (),
         precision: str | None = None,
     ) -> tuple[Tensor, ...]:
         """Restore planes (T, H, W) on the 0-255 scale. Patches of all planes follow the motion of the first
@@ -120,11 +122,11 @@ class DenoiseRestorer:
         planes = [_padded_to(plane.to(self.device), self.patch) for plane in clip]
         positions = ClipPositions(planes[0], self.patch, follow=self.match)
         restored: list[Tensor] = []
-        sizes = [plane.numel() for plane in planes]
-        for plane, level in steps(list(zip(planes, sigma, strict=True)), sizes):
+        sizes, coding = [plane.numel() for plane in planes], coding or ((),) * len(planes)
+        for plane, level, frames in steps(list(zip(planes, sigma, coding, strict=True)), sizes):
             luma = restored[0] if restored else None
             restored.append(
-                self._denoised(plane, level, luma, positions, precision, measured) if level else plane
+                self._denoised(plane, level, luma, positions, precision, measured, frames) if level else plane
             )
         return tuple(
             plane[:, : given.shape[1], : given.shape[2]].to(given.device)
@@ -139,11 +141,13 @@ class DenoiseRestorer:
         positions: ClipPositions,
         precision: str,
         measured: bool,
+        coding: tuple[float, ...],
     ) -> Tensor:
         """Return the last estimate of a plane (T, H, W); `luma` is that of the first plane for others.
 
-        Where the spectrum of the first plane's noise shows that white noise is weaker than was measured, the
-        first estimate is made again for that.
+        The loss of a coder is white, and the first estimate is made for less of it: what that takes from the
+        picture isn't returned in full. Where the spectrum of the first plane's noise shows that white noise
+        is weaker than was measured, the first estimate is made again for that.
         """
         dtype = torch.bfloat16 if uses_bf16(precision, self.device) else torch.float32
         grids = positions.origins(plane.shape, self.preset.stride, GRIDS)  # groups (GRIDS * S, T)
@@ -152,8 +156,11 @@ class DenoiseRestorer:
         passes = self.preset.passes[luma is not None]
         stages = steps(("first", "further"), (1, passes * FURTHER[len(plane) == 1]))
         next(stages)
-        estimate = self.restored_plane(plane, sigma, positions, precision)
-        sigma = max(sigma, SIGMA_RANGE[0])
+        measured = measured and not coding
+        first = FIRST_OF_CODING * sigma if coding else sigma
+        estimate = self.restored_plane(plane, first, positions, precision)
+        trained = max(sigma, SIGMA_RANGE[0])
+        frames, sigma = tuple(level * sigma / trained for level in coding), trained
         if measured and len(plane) >= FRAMES:
             spectrum = relative_spectrum(plane, estimate, sigma, groups, self._transform(dtype))
             level = lower_level(spectrum) if luma is None else None
@@ -166,7 +173,8 @@ class DenoiseRestorer:
                     sigma, estimate, spectrum = lower, tried, None
         luma = None if luma is None else _resized(luma, plane.shape)
         brightness = (estimate if luma is None else luma) if measured else None
-        noise = Noise(sigma, brightness, None if spectrum is None else inverse_covariance(spectrum))
+        whitener = None if spectrum is None else inverse_covariance(spectrum)
+        noise = Noise(sigma, brightness, whitener, frames)
         next(stages)
         return self.further_estimates(plane, estimate, grids, passes, noise, dtype)
 
