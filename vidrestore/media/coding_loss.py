@@ -33,7 +33,6 @@ LEAST = 1.0  # sigma; less isn't removed
 # Bits of another codec that one of H.264 is worth
 EFFICIENCY = {"hevc": 1.5, "vp9": 1.5, "av1": 2.0, "mpeg2video": 0.6, "mpeg4": 0.8}
 EFFICIENCY |= dict.fromkeys(("mjpeg", "prores", "dnxhd"), 0.3)
-AUDIO_RATE = 128_000  # assumed bits per second of an audio stream of unknown rate
 # Sigma of luma at one bit a pixel, its exponent, and the greatest: still pictures take few bits
 SIGMA_AT_A_BIT, EXPONENT, MOST_BY_BITS = 0.7, -0.6, 4.0
 CHROMA_BY_BITS = 0.6  # chroma's loss over luma's
@@ -138,13 +137,9 @@ def loss_by_tables(data: bytes) -> Loss | None:
 def bits_per_pixel(source: SourceInfo) -> float | None:
     """Return the bits per pixel of the source, converted to H.264's efficiency; None if unknown."""
     video = source.video
-    rate = video.bit_rate
-    if rate is None and source.size and source.duration:
-        sounds = sum(stream.kind == "audio" for stream in source.streams)
-        rate = int(8 * source.size / source.duration) - sounds * AUDIO_RATE
-    if not rate or rate <= 0 or not video.rate:
+    if video.frame_bits is None:
         return None
-    return EFFICIENCY.get(video.codec, 1.0) * rate / float(video.rate * video.width * video.height)
+    return EFFICIENCY.get(video.codec, 1.0) * video.frame_bits / (video.width * video.height)
 
 
 def loss_by_bits(source: SourceInfo) -> Loss:

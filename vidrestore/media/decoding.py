@@ -7,11 +7,15 @@ import re
 from collections import deque
 from collections.abc import Callable, Generator, Iterator
 from contextlib import closing
+from functools import cached_property
 from itertools import accumulate, chain
+from typing import Any
 
 import av
+from av import VideoFormat
 from av import logging as ffmpeg
 from av.container import InputContainer
+from av.filter import Graph
 from av.packet import Packet
 from av.stream import Discard
 from av.video.frame import VideoFrame
@@ -250,7 +254,31 @@ class Decoding:
             return []
         for picture in pictures:
             self._time(picture)
-        return pictures
+        return list(map(self._cropped, pictures)) if any(self.video.crop) else pictures
+
+    def _cropped(self, picture: VideoFrame) -> VideoFrame:
+        """Return a picture without what its container hides; one of another size is returned as it is."""
+        left, right, top, bottom = self.video.crop
+        if (picture.width, picture.height) != (
+            self.video.width + left + right,
+            self.video.height + top + bottom,
+        ):
+            return picture
+        self._crop.vpush(picture)
+        cropped = self._crop.vpull()
+        cropped.pts, cropped.duration = picture.pts, picture.duration
+        return cropped
+
+    @cached_property
+    def _crop(self) -> Graph:
+        video, (left, right, top, bottom) = self.video, self.video.crop
+        stored = VideoFormat(video.pix_fmt, video.width + left + right, video.height + top + bottom)
+        shape: dict[str, Any] = {"width": stored.width, "height": stored.height, "format": stored}
+        graph = Graph()
+        crop = graph.add("crop", f"{video.width}:{video.height}:{left}:{top}:exact=1")
+        buffer = graph.add_buffer(**shape, time_base=video.time_base)
+        graph.link_nodes(buffer, crop, graph.add("buffersink")).configure()
+        return graph
 
     def _due(self, packet: Packet[VideoStream]) -> int | None:
         """Return the time of the picture in a packet, or of the picture that will be shown in its place."""

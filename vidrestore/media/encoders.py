@@ -37,6 +37,7 @@ from vidrestore.media.picture_writer import choose_picture_encoder
 from vidrestore.media.probe import SourceInfo
 from vidrestore.media.side_data import hdr_settings
 from vidrestore.media.source import KINDS, MUXERS, PICTURES, SUFFIXES, Y4M, Source, Target
+from vidrestore.media.stream_copier import named
 from vidrestore.media.streams import encoded_sound
 from vidrestore.media.y4m import check_written
 from vidrestore.options import EncoderOptions
@@ -46,6 +47,7 @@ from vidrestore.options import EncoderOptions
 LEAST_CRF, USUAL_CRF, GREATEST_CRF = 16.0, 18.0, 24.0
 USUAL_BITS = 0.1  # per pixel of H.264, at crf 20
 _CODECS = {"h265": "hevc", "x265": "hevc", "avc": "h264", "x264": "h264"}  # other names of codecs
+_HEIRS = {"vp8": "vp9"}  # codecs that aren't encoded here -> the next one of their kind
 
 
 def choose_encoder(
@@ -149,7 +151,8 @@ class _Request:
         if self.options.lossless:
             names = ("ffv1", *LOSSLESS_PREFERENCE) if container == "matroska" else LOSSLESS_PREFERENCE
         else:
-            own = (row for row in TABLE if row.codec == self.video.codec and row.device is None)
+            codec = _HEIRS.get(self.video.codec, self.video.codec)
+            own = (row for row in TABLE if row.codec == codec and row.device is None)
             yield from (row for row in own if row.name != "ffv1" or container == "matroska")
             names = PREFERENCE if self.video.format.depth == 8 else DEEP_PREFERENCE
         yield from (ENCODERS[name] for name in names)
@@ -325,6 +328,12 @@ def decisions(
     sounds = [each.codec for each in audio if each.index not in again]
     if sounds or again:
         found["sound"] = "; ".join([f"{' and '.join(sounds)} copied"] * bool(sounds) + [*again.values()])
+    further = [each for each in source.streams if each.kind == "video" and each.index in copied]
+    if names := "; ".join(named(each) for each in further if not each.attached_picture):
+        found["video"] = f"stream {source.video.index} restored, {names} copied as it is"
+    if any(source.video.crop):
+        size = f"{source.video.width}x{source.video.height}"
+        found["cropped"] = f"cropped to {size} as the file asks"
     if deinterlacing:
         found["deinterlaced"] = f"deinterlaced (the video {deinterlacing})"
     return found

@@ -59,7 +59,7 @@ def pictures_info(pictures: Pictures, rate: Fraction) -> SourceInfo:
         video = replace(video, sample_aspect_ratio=1 / video.sample_aspect_ratio)
     count = len(pictures.files)
     video = replace(video, time_base=1 / rate, rate=rate, base_rate=rate, frames=count, start=0)
-    video = replace(video, duration=count, bit_rate=None, interlaced=False, unmarked_order=None)
+    video = replace(video, duration=count, interlaced=False, unmarked_order=None)
     notes = video.side_data | {EDITORS} if has_editors_notes(path) else video.side_data
     if kind == "tiff_pipe":  # FFmpeg takes all their tags for EXIF, the size, too
         notes = notes - {EXIF} | {_TIFF_NOTES[tag] for tag in frame.metadata.keys() & _TIFF_NOTES}
