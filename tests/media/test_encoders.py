@@ -19,6 +19,7 @@ from vidrestore.media.encoder_table import ENCODERS, TABLE, EncoderChoice, Encod
 from vidrestore.media.encoders import choose_encoder, usual_crf
 from vidrestore.media.encoding import picture, try_encoder
 from vidrestore.media.formats import layout_of, planes_of
+from vidrestore.media.reader import VideoReader
 from vidrestore.media.source import SUFFIXES, Target
 from vidrestore.options import EncoderOptions
 
@@ -44,7 +45,34 @@ def test_every_cell_of_the_table_gives_back_its_pixel_format(encoder, container,
     source = described(pix_fmt, 64, 24)
     output = tmp_path / named(container)
     write(source, output, made_frames(source, CONSTANT[:1]), EncoderOptions(encoder=encoder))
-    assert read(output).info.video.format == source.video.format
+    stored = ENCODERS[encoder].formats[pix_fmt] if encoder == "ffv1" else pix_fmt
+    assert read(output).info.video.format == layout_of(stored).format
+
+
+@pytest.mark.parametrize("pix_fmt", ["yuva444p12le", "yuva422p12le", "gbrap14le"])
+def test_samples_that_older_decoders_of_ffv1_lack_are_stored_in_16_bits(tmp_path, pix_fmt):
+    source = described(pix_fmt)
+    frames, largest = made_frames(source, CONSTANT[:2]), 2**source.video.format.depth - 1
+    frames[0].planes[-1][0, 0] = largest  # opaque
+    write(source, tmp_path / "a.mkv", frames, EncoderOptions(lossless=True))
+    with VideoReader(str(tmp_path / "a.mkv")) as reader:
+        assert reader.info.video.format.depth == 16
+        for found, frame in zip(reader.frames(), frames, strict=True):
+            for deep, plane in zip(found.planes, frame.planes, strict=True):
+                assert np.array_equal(deep >> 16 - source.video.format.depth, plane)
+            assert frame is frames[1] or found.planes[-1][0, 0] == 65535
+
+
+@pytest.mark.parametrize("pix_fmt", ["yuv410p", "yuv411p", "yuv420p"])
+@pytest.mark.parametrize("size", [(190, 48), (189, 50), (191, 51), (67, 48)])
+def test_ffv1_keeps_chroma_that_does_not_fill_the_picture(tmp_path, pix_fmt, size):
+    source = described(pix_fmt, *size)
+    frames = made_frames(source, CONSTANT[:1])
+    write(source, tmp_path / "a.mkv", frames, EncoderOptions(encoder="ffv1"))
+    with VideoReader(str(tmp_path / "a.mkv")) as reader:
+        (found,) = reader.frames()
+    for one, other in zip(found.planes, frames[0].planes, strict=True):
+        assert np.array_equal(one, other)
 
 
 @pytest.mark.parametrize("pix_fmt", ORDINARY)

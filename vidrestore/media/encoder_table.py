@@ -125,12 +125,13 @@ FFV1_FORMATS = (
     | _yuv("440", (8, 10, 12))
     | _yuv("411 410", (8,))
     | _yuv("420 422", (8, 9, 10, 16), alpha="a")
-    | _yuv("422", (12,), alpha="a")
-    | _yuv("444", (8, 9, 10, 12, 16), alpha="a")
+    | _yuv("444", (8, 9, 10, 16), alpha="a")
     | _planar("gray", (8, 9, 10, 12, 14, 16))
     | {"gbrp": "bgr0", "gbrap": "bgra"}
     | _planar("gbrp", (9, 10, 12, 14, 16))
-    | _planar("gbrap", (10, 12, 14, 16))
+    | _planar("gbrap", (10, 12, 16))
+    # FFmpeg before 7 can't decode these, so they are stored in 16 bits
+    | {"yuva422p12le": "yuva422p16le", "yuva444p12le": "yuva444p16le", "gbrap14le": "gbrap16le"}
 )
 
 
