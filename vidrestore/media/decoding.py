@@ -40,6 +40,8 @@ _HARMLESS = re.compile(
     r"ext header missing, -?\d+ left"  # MS-MPEG-4: only a bit rate, which version 1 never has
     r"|SEI type \d+ size \d+ truncated"  # H.264 and H.265: a message beside the pictures
 )
+# names under which FFmpeg reads raw AV1, beside that of the format
+_OBU_READERS = frozenset({"AV1 Annex B/low overhead OBU demuxer", "av1_frame_merge"})
 _MOST_LATE = 16  # most pictures that an H.264 or H.265 decoder reorders
 
 
@@ -164,7 +166,7 @@ class Decoding:
                 self.reach = _packets_up_to_empty(self.source, stream.index)
             context = stream.codec_context
             self._times = deque() if self.video.by_order else None
-            names = frozenset({context.name, context.codec.canonical_name, container.format.name})
+            names = _OBU_READERS | {context.name, context.codec.canonical_name, container.format.name}
             with collect_errors(names, self._complain) as self._errors:
                 threads = threads if self._errors.mark else 1
                 context.options = DECODER_OPTIONS | {"log_level_offset": str(-self._errors.mark)}
