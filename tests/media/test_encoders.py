@@ -15,7 +15,7 @@ from written_videos import CONSTANT, described, fast_choice, made_frames, read, 
 from vidrestore.errors import MediaError, OptionError
 from vidrestore.frames import ColourTags
 from vidrestore.media import encoders
-from vidrestore.media.encoder_table import ENCODERS, TABLE, EncoderChoice, EncoderRow
+from vidrestore.media.encoder_table import ENCODERS, TABLE, EncoderChoice
 from vidrestore.media.encoders import choose_encoder, usual_crf
 from vidrestore.media.encoding import picture, try_encoder
 from vidrestore.media.formats import layout_of, planes_of
@@ -24,11 +24,7 @@ from vidrestore.media.source import SUFFIXES, Target
 from vidrestore.options import EncoderOptions
 
 CELLS = [
-    (row.name, container, pix_fmt)
-    for row in TABLE
-    if row.device is None
-    for container in row.containers
-    for pix_fmt in row.formats
+    (row.name, container, pix_fmt) for row in TABLE for container in row.containers for pix_fmt in row.formats
 ]
 ORDINARY = [
     *("yuv420p", "yuv422p", "yuv444p", "gray", "gbrp", "yuv420p10le", "yuv422p10le", "yuv444p10le"),
@@ -284,37 +280,6 @@ def test_threads_follow_from_cores_and_height(cores, size, scale, threads, monke
 def test_settings_by_threads_come_before_those_of_the_user(encoder, option):
     settings = EncoderChoice(encoder, "yuv420p", "mp4", {option: "keyint=9"}, threads=12).settings
     assert re.fullmatch(".*(pools=12|lp=6).*:keyint=9", settings[option])
-
-
-@pytest.mark.parametrize("row", [row for row in TABLE if row.device], ids=lambda row: row.name)
-def test_an_encoder_without_its_device_is_refused_with_a_way_out(row: EncoderRow) -> None:
-    source, output = described(width=320, height=240), f"a{SUFFIXES[row.containers[0]]}"
-    try:
-        choose_encoder(source, Target(output), EncoderOptions(encoder=row.name))
-    except MediaError as error:
-        assert re.search(f"{row.name}: (it needs .*, and none opens here|the FFmpeg .* lacks it)", str(error))
-        assert "encoder=lib" in str(error)
-
-
-@pytest.mark.parametrize("codec", ["h264", "hevc", "av1"])
-def test_on_a_gpu_the_encoder_is_nvidias_of_the_same_codec_if_it_opens(codec, monkeypatch):
-    monkeypatch.setattr(encoders, "try_encoder", lambda *given: None)
-    monkeypatch.setattr(EncoderRow, "is_built", lambda row: True)
-    source, target = described(codec=codec, width=320, height=240), Target("a.mp4")
-    assert choose_encoder(source, target, EncoderOptions(), on_gpu=True).encoder == f"{codec}_nvenc"
-    kept = choose_encoder(source, target, EncoderOptions(preset="8"), on_gpu=True)
-    assert kept.encoder.startswith("lib"), "NVIDIA's has no such preset"
-
-
-def test_on_a_gpu_without_an_encoder_the_processors_is_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(choice: EncoderChoice, *given: object) -> None:
-        if choice.encoder.endswith("nvenc"):
-            raise MediaError("no capable devices found")
-
-    monkeypatch.setattr(encoders, "try_encoder", fail)
-    monkeypatch.setattr(EncoderRow, "is_built", lambda row: True)
-    source = described(width=320, height=240)
-    assert choose_encoder(source, Target("a.mp4"), EncoderOptions(), on_gpu=True).encoder == "libx264"
 
 
 @pytest.mark.parametrize("pix_fmt, fed", [("yuv420p", "nv12"), ("yuv420p10le", "p010le")])

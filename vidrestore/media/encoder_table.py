@@ -31,15 +31,6 @@ class EncoderRow:
     odd_chroma: bool = True  # True if sizes may be odd with subsampled chroma
     smallest: tuple[int, int] = (1, 1)  # least width and height
     tags: Mapping[str, str] = field(default_factory=dict)  # container -> codec tag
-    device: str | None = None  # the hardware that it needs; only used if the user names the encoder
-
-    def is_built(self) -> bool:
-        """Return True if this FFmpeg has the encoder; PyAV's wheels have all encoders that need no device."""
-        if self.device is None:
-            return True
-        import av
-
-        return self.name in av.codecs_available
 
 
 @dataclass(frozen=True)
@@ -134,27 +125,6 @@ FFV1_FORMATS = (
     | {"yuva422p12le": "yuva422p16le", "yuva444p12le": "yuva444p16le", "gbrap14le": "gbrap16le"}
 )
 
-
-def _nvidia(codec: str) -> EncoderRow:
-    """Return an encoder of NVIDIA's graphics processors, with constant quality on a scale like crf's."""
-    deep = {} if codec == "h264" else {"yuv420p10le": "p010le"}
-    return EncoderRow(
-        f"{codec}_nvenc",
-        codec,
-        ("mp4", "matroska") if codec == "av1" else _ALL,
-        _yuv("420" if codec == "av1" else "420 444", (8,)) | deep,
-        lossy={"rc": "vbr", "b": "0"},
-        crf=51,
-        quality="cq",
-        preset="preset",
-        presets=tuple(f"p{speed}" for speed in range(1, 8)),
-        odd_chroma=False,
-        smallest=(160, 160),
-        tags=HEVC_TAGS if codec == "hevc" else {},
-        device="an NVIDIA graphics card with an encoder",
-    )
-
-
 _ALL, _OPEN = ("mp4", "mov", "matroska"), ("mp4", "matroska", "webm")
 _X26X: dict[str, Any] = {"crf": 51, "preset": "preset", "presets": X26X_PRESETS}
 _X264: dict[str, Any] = {"lossless": {"qp": "0"}, "smallest": (2, 2), **_X26X}
@@ -200,7 +170,6 @@ TABLE = (
     ),
     EncoderRow("prores_ks", "prores", ("mov", "matroska"), _yuv("422", (10,)), lossy={"profile": "hq"}),
     EncoderRow("ffv1", "ffv1", ("matroska", "mp4"), FFV1_FORMATS, lossy=_FFV1, lossless=_FFV1),
-    *map(_nvidia, ("h264", "hevc", "av1")),
 )
 ENCODERS = {row.name: row for row in TABLE}
 PREFERENCE = ("libx264", "libx264rgb", "libx265", "libsvtav1", "libvpx-vp9", "ffv1", "prores_ks")

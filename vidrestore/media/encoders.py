@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from math import log2
@@ -57,15 +56,13 @@ def choose_encoder(
     *,
     scale: Scale = 1,
     cores: int = 1,
-    on_gpu: bool = False,
 ) -> EncoderChoice:
     """Return the encoder for `output`, after a trial: the one asked for, else one of the source's codec, else
     the container's default.
 
-    `scale` is the output's size over the source's. The number of threads follows from the `cores`. With
-    `on_gpu`, NVIDIA's encoder of the same codec is taken if one opens. Raises MediaError, with a way that
-    works, if the table has no encoder for these pixels in this container, or if the encoder doesn't open;
-    OptionError for a name or preset that isn't known.
+    `scale` is the output's size over the source's. The number of threads follows from the `cores`. Raises
+    MediaError, with a way that works, if the table has no encoder for these pixels in this container, or if
+    the encoder doesn't open; OptionError for a name or preset that isn't known.
     """
     container, video = output.container, enlarged_video(source.video, scale)
     if container == Y4M:
@@ -76,22 +73,8 @@ def choose_encoder(
         video = _playable(video, container, options)
     threads = options.threads or encoder_threads(cores, video.height)
     wanted = _Request(source, video, container, options, threads)
-    row = wanted.row()
-    own = ENCODERS.get(f"{row.codec}_nvenc") if on_gpu else None
-    if own and wanted.fits(own) and options.preset in (None, *own.presets):
-        with suppress(MediaError):
-            choice = wanted.choice(own)
-            try_encoder(choice, video, output.name)
-            return choice
-    choice = wanted.choice(row)
-    try:
-        try_encoder(choice, video, output.name)
-    except MediaError as error:
-        if row.device is None:
-            raise
-        raise MediaError(
-            f"{row.name}: it needs {row.device}, and none opens here; {wanted.way_out()}"
-        ) from error
+    choice = wanted.choice(wanted.row())
+    try_encoder(choice, video, output.name)
     return choice
 
 
@@ -152,7 +135,7 @@ class _Request:
             names = ("ffv1", *LOSSLESS_PREFERENCE) if container == "matroska" else LOSSLESS_PREFERENCE
         else:
             codec = _HEIRS.get(self.video.codec, self.video.codec)
-            own = (row for row in TABLE if row.codec == codec and row.device is None)
+            own = (row for row in TABLE if row.codec == codec)
             yield from (row for row in own if row.name != "ffv1" or container == "matroska")
             names = PREFERENCE if self.video.format.depth == 8 else DEEP_PREFERENCE
         yield from (ENCODERS[name] for name in names)
@@ -194,13 +177,11 @@ class _Request:
         codec, where = self.source.video.codec, SUFFIXES[self.container]
         if self.is_named:
             return "as asked"
-        if row.device is not None:
-            return f"{row.device} is there"
         if row.codec == codec:
             return "the source's codec"
         if self.options.lossless:
             codec = "ffv1"
-        usual = next((each for each in TABLE if each.codec == codec and each.device is None), None)
+        usual = next((each for each in TABLE if each.codec == codec), None)
         if usual is None:
             return f"{codec} isn't encoded here"
         why_not = obstacle(usual, self.video, self.container, self.options.lossless)
@@ -210,8 +191,6 @@ class _Request:
 def obstacle(row: EncoderRow, video: VideoInfo, container: str, lossless: bool) -> str | None:
     """Return the reason why an encoder can't store these pixels in this container; None if it can."""
     size = f"{video.width}x{video.height}"
-    if not row.is_built():
-        return "the FFmpeg of this installation lacks it"
     if container not in row.containers:
         return f"{SUFFIXES[container]} can't hold {row.codec}"
     if video.format.name not in row.formats:
@@ -233,7 +212,7 @@ def holds_format(container: str, pix_fmt: str, width: int, height: int) -> bool:
     except MediaError:
         return True  # the reader refuses it
     video = VideoInfo(0, "", width, height, pixels, Fraction(1))
-    return any(obstacle(row, video, container, False) is None for row in TABLE if row.device is None)
+    return any(obstacle(row, video, container, False) is None for row in TABLE)
 
 
 def _ffv1_settings(settings: dict[str, str], pix_fmt: str, width: int, height: int) -> dict[str, str]:
