@@ -7,15 +7,11 @@ import re
 from collections import deque
 from collections.abc import Callable, Generator, Iterator
 from contextlib import closing
-from functools import cached_property
 from itertools import accumulate, chain
-from typing import Any
 
 import av
-from av import VideoFormat
 from av import logging as ffmpeg
 from av.container import InputContainer
-from av.filter import Graph
 from av.packet import Packet
 from av.stream import Discard
 from av.video.frame import VideoFrame
@@ -27,7 +23,7 @@ from vidrestore.media.coding_loss import PARAMETERS, Loss, loss_by_tables
 from vidrestore.media.damage import MESSAGES_KEPT, Damage, Holes, PictureCount
 from vidrestore.media.log import collect_errors, log_level
 from vidrestore.media.probe import DECODER_OPTIONS, open_input, packets_of, video_stream
-from vidrestore.media.side_data import CAPTIONED, has_captions
+from vidrestore.media.side_data import CAPTIONED, filtered, has_captions
 from vidrestore.media.source import Y4M
 from vidrestore.media.y4m import bytes_lacking
 
@@ -256,31 +252,16 @@ class Decoding:
             return []
         for picture in pictures:
             self._time(picture)
-        return list(map(self._cropped, pictures)) if any(self.video.crop) else pictures
+        return [self._cropped(picture, stream) for picture in pictures] if any(self.video.crop) else pictures
 
-    def _cropped(self, picture: VideoFrame) -> VideoFrame:
+    def _cropped(self, picture: VideoFrame, stream: VideoStream) -> VideoFrame:
         """Return a picture without what its container hides; one of another size is returned as it is."""
-        left, right, top, bottom = self.video.crop
-        if (picture.width, picture.height) != (
-            self.video.width + left + right,
-            self.video.height + top + bottom,
-        ):
+        video, (left, right, top, bottom) = self.video, self.video.crop
+        if (picture.width - left - right, picture.height - top - bottom) != (video.width, video.height):
             return picture
-        self._crop.vpush(picture)
-        cropped = self._crop.vpull()
+        cropped = filtered(stream, picture, ("crop", f"{video.width}:{video.height}:{left}:{top}:exact=1"))
         cropped.pts, cropped.duration = picture.pts, picture.duration
         return cropped
-
-    @cached_property
-    def _crop(self) -> Graph:
-        video, (left, right, top, bottom) = self.video, self.video.crop
-        stored = VideoFormat(video.pix_fmt, video.width + left + right, video.height + top + bottom)
-        shape: dict[str, Any] = {"width": stored.width, "height": stored.height, "format": stored}
-        graph = Graph()
-        crop = graph.add("crop", f"{video.width}:{video.height}:{left}:{top}:exact=1")
-        buffer = graph.add_buffer(**shape, time_base=video.time_base)
-        graph.link_nodes(buffer, crop, graph.add("buffersink")).configure()
-        return graph
 
     def _due(self, packet: Packet[VideoStream]) -> int | None:
         """Return the time of the picture in a packet, or of the picture that will be shown in its place."""
