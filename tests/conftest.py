@@ -3,6 +3,7 @@ many).
 """
 
 import os
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -49,6 +50,18 @@ def shared_data(shared: Path) -> Path:
     skips where it is absent.
     """
     return shared / "data"
+
+
+@pytest.fixture
+def given(shared: Path, tmp_path: Path):
+    """Copies one of the shared inputs into the folder of the test."""
+
+    def copied(name: str) -> Path:
+        if not (shared / "inputs" / name).is_file():
+            pytest.skip(f"needs {name} among the shared inputs")
+        return Path(shutil.copy(shared / "inputs" / name, tmp_path))
+
+    return copied
 
 
 @pytest.fixture(scope="session")

@@ -1,11 +1,13 @@
 """The video in `examples/`, the scripts beside it, and the commands and links of the documents."""
 
+import io
 import json
 import os
 import re
 import shlex
 import subprocess
 import sys
+from base64 import b64decode
 from collections.abc import Callable
 from dataclasses import replace
 from importlib import import_module
@@ -115,8 +117,15 @@ def test_the_notebook_restores_frames_of_a_generator(repository, monkeypatch):
     names: dict[str, Any] = {}
     for cell in notebook["cells"]:
         if cell["cell_type"] == "code":
-            assert not cell["outputs"]  # they would go out of date
             exec("".join(cell["source"]), names)
+    shown = [output["data"] for cell in notebook["cells"] for output in cell.get("outputs", ())]
+    assert [each["text/plain"][0] for each in shown[::2]] == [
+        repr((8, names["both"][:, ::2].shape, np.dtype("uint8"))),
+        repr((names["again"].shape, type(names["events"][-1]).__name__)),
+    ]
+    picture = av.open(io.BytesIO(b64decode(shown[1]["image/png"])), format="png_pipe")
+    stored = next(picture.decode(video=0)).to_ndarray(format="rgb24")
+    assert np.abs(stored.astype(float) - names["both"]).mean() < 3, "run the notebook again"
     assert len(names["restored"]) == 8 and names["again"].shape == names["clip"].shape
     rough = [np.diff(frame.astype(float), axis=1).std() for frame in (names["restored"][0], names["given"])]
     assert rough[0] < 0.6 * rough[1]

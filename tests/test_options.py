@@ -1,18 +1,23 @@
 """Options and frames of any type are taken as what they mean, or refused with a sentence."""
 
 import math
+import pydoc
+from dataclasses import fields
 from fractions import Fraction
 from pathlib import Path
+from typing import Any, get_type_hints
 
 import numpy as np
 import pytest
+from pydantic import TypeAdapter
 
+import vidrestore
 from vidrestore import restore_frames
 from vidrestore.errors import OptionError
 from vidrestore.event_log import Logged
 from vidrestore.events import Event, Started
-from vidrestore.options import EncoderOptions, RestoreOptions
-from vidrestore.sensing.sensing_options import RecoverOptions, SenseOptions
+from vidrestore.options import EncoderOptions, RestoreKeywords, RestoreOptions
+from vidrestore.sensing.sensing_options import RecoverKeywords, RecoverOptions, SenseKeywords, SenseOptions
 
 NUMBERS = "sigma strength chroma_strength grain start duration fps cfr threads scale tile height"
 
@@ -72,3 +77,33 @@ def test_a_listener_can_not_end_an_iteration_unseen():
 
     with pytest.raises(RuntimeError, match="the listener on_event raised StopIteration"):
         Logged(listen)(Started("a.mp4"))
+
+
+@pytest.mark.parametrize(
+    "keywords, options",
+    [
+        (RestoreKeywords, RestoreOptions()),
+        (SenseKeywords, SenseOptions(rate=0.2)),
+        (RecoverKeywords, RecoverOptions()),
+    ],
+)
+def test_the_keywords_that_type_checkers_know_are_the_fields_of_the_options(keywords, options):
+    defaults = {field.name: getattr(options, field.name) for field in fields(options)}
+    assert list(keywords.__annotations__) == list(defaults)
+    for name, hint in get_type_hints(keywords).items():
+        kind: TypeAdapter[Any] = TypeAdapter(hint)
+        assert kind.validate_python(defaults[name]) == defaults[name]
+        with pytest.raises((ValueError, OptionError)):
+            kind.validate_python(object())
+
+
+@pytest.mark.parametrize("kind", [RestoreOptions, EncoderOptions, SenseOptions, RecoverOptions])
+def test_the_help_of_options_shows_names_and_defaults_and_no_declarations(kind):
+    text = pydoc.plain(pydoc.render_doc(kind))
+    assert f"{kind.__name__}({fields(kind)[0].name}=" in text and "Annotated" not in text.splitlines()[3]
+    assert max(map(len, text.splitlines())) < 500
+
+
+def test_the_help_of_restore_has_an_example_with_its_own_keywords():
+    (line, *_) = (line for line in vidrestore.restore.__doc__.splitlines() if "vidrestore.restore(" in line)
+    assert {"sigma", "task"} <= set(line.replace("=", " ").replace("(", " ").replace(",", " ").split())

@@ -60,7 +60,8 @@ class VideoInfo:
 
     `format` is what the reader delivers (planar), `pix_fmt` what the file stores (FFmpeg's name: nv12 is
     delivered as yuv420p). `rate` is the average frame rate, `base_rate` FFmpeg's guess of the finest constant
-    one; `start` and `duration` count ticks of `time_base`. `rotation` is in degrees counter-clockwise;
+    one; `start` and `duration` count ticks of `time_base`. `frame_bits` is the mean size of a coded frame.
+    `rotation` is in degrees counter-clockwise;
     `display_matrix` are the nine integers that it comes from (it may mirror as well). `mastering_display` is
     red x y, green x y, blue x y, white x y, darkest, brightest; `content_light` is MaxCLL, MaxFALL.
     `side_data` names other side data of the first frames (A53_CC, DYNAMIC_HDR_PLUS, ...), and ALPHA_LAYER for
@@ -69,7 +70,8 @@ class VideoInfo:
     if the marks of interlaced video say it, `unmarked_order` the same if only the stream is marked, not its
     frames. `numbered` means a raw stream without times: that of a frame is its number, and a tick is one
     frame. `by_order` means that times of showing are missing or wrong: the n-th picture shown has the time of
-    the n-th packet, as in AVI.
+    the n-th packet, as in AVI. `crop` are the columns and rows (left, right, top, bottom) that the container
+    hides of what the decoder gives; `width` and `height` are without them.
     """
 
     index: int
@@ -87,7 +89,7 @@ class VideoInfo:
     frames: int | None = None
     start: int | None = None
     duration: int | None = None
-    bit_rate: int | None = None
+    frame_bits: float | None = None
     profile: str | None = None
     pix_fmt: str = ""
     display_matrix: tuple[int, ...] | None = None
@@ -99,6 +101,7 @@ class VideoInfo:
     unmarked_order: str | None = None
     numbered: bool = False
     by_order: bool = False
+    crop: tuple[int, int, int, int] = (0, 0, 0, 0)
 
     @property
     def end(self) -> int | None:

@@ -5,6 +5,7 @@ Pydantic checks the values. `cli.command_options` gives commands the `typer.Opti
 
 from __future__ import annotations
 
+import inspect
 import math
 import os
 from collections.abc import Mapping
@@ -13,7 +14,7 @@ from dataclasses import field, fields, replace
 from fractions import Fraction
 from functools import cache, partial
 from numbers import Integral, Real
-from typing import Annotated, Any, Literal, NamedTuple, TypeVar, get_type_hints
+from typing import Annotated, Any, Literal, NamedTuple, TypedDict, TypeVar, get_type_hints
 
 from pydantic import (
     AfterValidator,
@@ -151,6 +152,16 @@ class Options:
             raise OptionError(explained(error, [each.name for each in fields(cls)])) from None
 
 
+def readable(kind: type[Chosen]) -> type[Chosen]:
+    """Give a class a signature of names and defaults: `help` would show all that its annotations declare."""
+    signature = inspect.signature(kind)
+    plain = [each.replace(annotation=inspect.Parameter.empty) for each in signature.parameters.values()]
+    changed: Any = kind
+    changed.__signature__ = signature.replace(parameters=plain)
+    return kind
+
+
+@readable
 @dataclass(frozen=True)
 class EncoderOptions(Options):
     """Options of the encoder.
@@ -191,6 +202,7 @@ class EncoderOptions(Options):
     threads: Annotated[Whole, Field(ge=0, le=MOST_THREADS)] = 0
 
 
+@readable
 @dataclass(frozen=True)
 class RestoreOptions(Options):
     """Options of a restoration. Raises `OptionError` for a value out of range.
@@ -376,6 +388,46 @@ class RestoreOptions(Options):
             raise OptionError("scale and height both say how large the output is; leave one out")
 
 
+FileName = str | os.PathLike[str]
+Number = float | Fraction
+
+
+class RestoreKeywords(TypedDict, total=False):
+    """The fields of `RestoreOptions` as keywords of a function, for type checkers."""
+
+    sigma: float | Literal["auto"]
+    model: FileName | None
+    family: str | None
+    quality: Quality
+    match: bool
+    scale: int
+    height: int | None
+    input: Input
+    strength: float
+    chroma_strength: float | None
+    grain: float
+    steady: bool
+    scene_detect: bool
+    start: Number | None
+    duration: Number | None
+    fps: Number | None
+    deinterlace: bool | None
+    double_rate: bool
+    strict: bool
+    drop: frozenset[str] | set[str] | list[str] | tuple[str, ...]
+    tags: bool
+    overwrite: bool
+    encoder: EncoderOptions
+    cfr: Number | None
+    skip_existing: bool
+    restart: bool
+    work_dir: FileName | None
+    device: str
+    precision: Precision
+    threads: int
+    tile: int | None
+
+
 class Declared(NamedTuple):
     """The type of a field, its option of the command line, and what the option alters."""
 
@@ -399,7 +451,7 @@ def declared(kind: type) -> dict[str, Declared]:
     }
 
 
-def chosen_options(kind: type[Chosen], options: Chosen | None, overrides: Mapping[str, Any]) -> Chosen:
+def chosen_options(kind: type[Chosen], options: Chosen | None, overrides: Mapping[str, object]) -> Chosen:
     """Return `options`, by default those of `kind`, with fields changed. Raises OptionError."""
     if options is not None and not isinstance(options, kind):
         raise OptionError(f"options must be {kind.__name__}(...), got {type(options).__name__}")

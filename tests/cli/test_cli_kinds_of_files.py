@@ -1,6 +1,5 @@
 """Kinds of files that people have, through the command with a model that changes nothing."""
 
-import shutil
 import struct
 from fractions import Fraction
 from itertools import pairwise
@@ -15,18 +14,6 @@ from sample_videos import sample_planes, video_frame, write_video
 from with_identity import frames_of
 
 from vidrestore.media.reader import VideoReader
-
-
-@pytest.fixture
-def given(shared: Path, tmp_path: Path):
-    """Copies one of the shared inputs into the folder of the test."""
-
-    def copied(name: str) -> Path:
-        if not (shared / "inputs" / name).is_file():
-            pytest.skip(f"needs {name} among the shared inputs")
-        return Path(shutil.copy(shared / "inputs" / name, tmp_path))
-
-    return copied
 
 
 def test_an_encrypted_video_is_named_as_one_and_nothing_is_written(given, capsys):

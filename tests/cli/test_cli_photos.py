@@ -7,6 +7,7 @@ import tracemalloc
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import av
 import numpy as np
@@ -20,8 +21,10 @@ from sample_videos import write_video
 from vidrestore.cli.progress import listening
 from vidrestore.events import Event, Finished, Planned, Progressed, Started, Warned
 from vidrestore.jobs.summary import Summary, announced
+from vidrestore.media import source
 from vidrestore.media.encoder_table import EncoderChoice
 from vidrestore.media.photo_notes import read_notes
+from vidrestore.media.reader import VideoReader
 from vidrestore.pipeline.plan import Scene
 
 ENCODERS = {".png": ("png", "rgb24"), ".jpg": ("mjpeg", "yuvj444p"), ".tiff": ("tiff", "rgb24")}
@@ -314,10 +317,10 @@ DENSITY = {
 }
 
 
-@pytest.mark.parametrize("source", [".jpg", ".png", ".tiff"])
-def test_the_pixels_per_inch_of_a_scan_are_copied(tmp_path, capsys, source):
-    photo = write_photo(tmp_path / f"scan{source}")
-    if source == ".tiff":  # of an inch, in TIFF's order: unit, across and down
+@pytest.mark.parametrize("kind", [".jpg", ".png", ".tiff"])
+def test_the_pixels_per_inch_of_a_scan_are_copied(tmp_path, capsys, kind):
+    photo = write_photo(tmp_path / f"scan{kind}")
+    if kind == ".tiff":  # of an inch, in TIFF's order: unit, across and down
         rationals = [struct.pack("<II", 600, 2), struct.pack("<II", 150, 1)]
         data = photo.read_bytes()
         for tag, value in zip((0x11A, 0x11B), rationals, strict=True):
@@ -325,7 +328,7 @@ def test_the_pixels_per_inch_of_a_scan_are_copied(tmp_path, capsys, source):
             (place,) = struct.unpack_from("<I", data, at)
             data = data[:place] + value + data[place + 8 :]
         photo.write_bytes(data)
-    elif source == ".jpg":
+    elif kind == ".jpg":
         with_blocks(photo, segment(0xFFE0, DENSITY[".jpg"] + bytes(2)))
     else:
         data = photo.read_bytes()
@@ -371,22 +374,53 @@ CAMERA, COLOURS = "notes of the camera (EXIF)", "an ICC profile"
     "name, notes, output, said",
     [
         ("a.tiff", [(0x10F, 2, b"a maker\0")], "made.tiff", CAMERA),
-        ("a.tiff", [(0x8773, 7, PROFILE)], "made.png", COLOURS),
-        ("a.webp", [(b"EXIF", tiff("<", (0x10F, 4, 7)))], "made.jpg", CAMERA),
-        ("a.webp", [(b"ICCP", PROFILE)], "made.jpg", COLOURS),
+        ("a.tiff", [(0x8773, 7, PROFILE)], "made.png", None),
+        ("a.tiff", [(0x8773, 7, PROFILE)], "made.tiff", None),
+        ("a.webp", [(b"EXIF", tiff("<", (0x10F, 4, 7)))], "made.jpg", None),
+        ("a.webp", [(b"ICCP", PROFILE), (b"EXIF", b"Exif\0\0" + tiff("<", (0x10F, 4, 7)))], "b.png", None),
+        ("a.webp", [(b"ICCP", PROFILE)], "made.jpg", None),
         ("a.jpg", [segment(0xFFE1, b"Exif\0\0" + of_camera("<"))], "made.tiff", CAMERA),
-        ("a.jpg", IN_PARTS, "made.tiff", COLOURS),
+        ("a.jpg", IN_PARTS, "made.tiff", None),
         ("a.tiff", [], "made.tiff", None),
     ],
 )
-def test_notes_of_or_for_other_kinds_than_jpeg_and_png_are_left_out_with_a_warning(
+def test_notes_that_tiff_lacks_are_left_out_with_a_warning_and_others_copied(
     tmp_path, capsys, name, notes, output, said
 ):
     add = {".webp": with_chunks, ".tiff": with_tags}.get(Path(name).suffix, with_blocks)
-    assert run(add(write_photo(tmp_path / name), *notes), "-o", tmp_path / output) == 0
+    photo = add(write_photo(tmp_path / name), *notes)
+    assert run(photo, "-o", tmp_path / output) == 0
     printed = capsys.readouterr().err
     assert [line for line in printed.splitlines() if "leaves out" in line and str(said) not in line] == []
     assert ("leaves out" in printed) == (said is not None)
+    found = read_notes(str(tmp_path / output))
+    assert found.profile == (PROFILE if PROFILE[100:200] in photo.read_bytes() else b"")
+    assert bool(found.exif) == (name == "a.webp" and any(note[0] == b"EXIF" for note in notes))
+    assert pixels(tmp_path / output).shape in ((48, 64, 3), (64, 48, 3))
+
+
+@pytest.mark.parametrize(
+    "tag, word",
+    [
+        ((0x142, 3, b"\x20\0"), "tiles of width 32"),
+        ((0x153, 3, b"\3\0\3\0\3\0"), "floating-point samples"),
+        ((0x153, 3, b"\2\0"), "signed samples"),
+        ((0x152, 3, b"\1\0"), "premultiplied (associated) alpha"),
+    ],
+)
+def test_forms_of_tiff_that_ffmpeg_reads_wrong_are_refused_by_name(tmp_path, capsys, tag, word):
+    photo = with_tags(write_photo(tmp_path / "a.tiff"), tag)
+    assert run(photo) == 1
+    assert f"holds {word} in a TIFF, which FFmpeg reads wrong; save it as PNG" in capsys.readouterr().err
+    assert run(tmp_path, "--photos") == 1
+    assert [*tmp_path.iterdir()] == [photo]
+
+
+def test_usual_tags_of_tiff_are_no_odd_forms(tmp_path):
+    tags = [(0x153, 3, b"\1\0\1\0\1\0"), (0x142 + 1000, 3, b"\x20\0")]
+    assert run(with_tags(write_photo(tmp_path / "a.tiff"), *tags), "-q") == 0
+    (tmp_path / "b.tiff").write_bytes(b"II+\0" + bytes(60))
+    assert run(tmp_path / "b.tiff") == 1
 
 
 def test_a_profile_of_other_colours_than_the_picture_is_left_out_with_a_warning(tmp_path, capsys):
@@ -435,28 +469,91 @@ def test_hostile_notes_do_no_harm(tmp_path, blocks):
         assert suffix == ".png"  # which FFmpeg's decoder refuses
 
 
-@pytest.mark.parametrize("name", ["a.heic", "a.exr", "%04d.exr"])
-def test_a_photo_of_a_kind_that_is_not_read_names_the_kinds_that_are(tmp_path, capsys, name):
+@pytest.fixture
+def without_heic(monkeypatch):
+    """As if pillow-heif weren't installed."""
+    monkeypatch.setattr(source, "_READS_HEIF", False)
+    for suffix in (".heic", ".heif"):
+        monkeypatch.delitem(source.KINDS, suffix, raising=False)
+        monkeypatch.setitem(source._OTHER_KINDS, suffix, "pip install 'vidrestore[heic]' reads them")
+
+
+@pytest.mark.usefixtures("without_heic")
+@pytest.mark.parametrize(
+    "name, way",
+    [
+        ("a.heic", "pip install 'vidrestore[heic]'"),
+        ("a.exr", "convert to PNG (16 bits) or TIFF"),
+        ("%04d.exr", "convert to PNG (16 bits) or TIFF"),
+        ("a.CR2", "raw data of a camera: develop to 16-bit TIFF first"),
+        ("a.bmp", "convert to PNG"),
+    ],
+)
+def test_a_photo_of_a_kind_that_is_not_read_names_the_way_out(tmp_path, capsys, name, way):
     (tmp_path / name.replace("%04d", "0001")).write_bytes(b"ftypheic")
     assert run(tmp_path / name) == 1
-    expected = f"{Path(name).suffix} pictures are not read; convert to PNG (16 bits) or TIFF"
-    assert expected in capsys.readouterr().err
+    assert f"{Path(name).suffix.lower()} pictures are not read ({way}" in capsys.readouterr().err
 
 
+@pytest.mark.usefixtures("without_heic")
 def test_heic_beside_other_photos_is_a_warning_in_folders_and_fails_alone_if_named(tmp_path, capsys):
     photo, phone = write_photo(tmp_path / "a.jpg"), tmp_path / "b.HEIC"
     phone.write_bytes(b"ftypheic")
     (tmp_path / "c.heic").write_bytes(b"ftypheic")
-    advice = "convert to PNG (16 bits) or TIFF first"
+    way = "(pip install 'vidrestore[heic]' reads them)"
     assert run(tmp_path, "--photos", "-o", tmp_path / "out") == 0
-    warning = f"{tmp_path}: warning: left out: 2 .heic, which are not read; {advice}"
-    assert warning in capsys.readouterr().err
+    assert f"{tmp_path}: warning: left out, as not read: 2 .heic {way}" in capsys.readouterr().err
     assert run(photo, phone, "-o", tmp_path / "named") == 3
-    assert f"{phone}: .heic pictures are not read; {advice}" in capsys.readouterr().err
+    assert f"{phone}: .heic pictures are not read {way}" in capsys.readouterr().err
     assert [path.name for path in (tmp_path / "named").iterdir()] == ["a.denoised.jpg"]
     photo.unlink()
     assert run(tmp_path, "--photos") == 1
-    assert f"left out: 2 .heic, which are not read; {advice}" in capsys.readouterr().err
+    assert "left out, as not read: 2 .heic" in capsys.readouterr().err
+
+
+def test_all_that_a_folder_holds_beside_what_is_read_is_named(tmp_path, capsys):
+    write_photo(tmp_path / "a.jpg")
+    for name in ("b.NEF", "c.nef", "d.psd", "song.mp3", "notes", ".hidden", "vidrestore-batch.json"):
+        (tmp_path / name).write_bytes(b"x")
+    assert run(tmp_path, "--photos", "-o", f"{tmp_path / 'out'}/") == 0
+    said = capsys.readouterr().err
+    assert "left out, as not read: 2 .nef (raw data of a camera: develop to 16-bit TIFF first" in said
+    assert "; 1 .psd (convert to PNG (16 bits) or TIFF first); 1 without a suffix, 1 .mp3\n" in said
+
+
+def write_heic(path: Path, samples: NDArray[Any], **notes: Any) -> Path:
+    """Write (height, width, 3) uint8, or uint16 of 10 bits, without loss; `turn` is EXIF's orientation."""
+    heif = pytest.importorskip("pillow_heif")
+    mode, data = ("RGB", samples) if samples.dtype == np.uint8 else ("RGB;16", samples << 6)
+    file = heif.from_bytes(mode=mode, size=samples.shape[1::-1], data=np.ascontiguousarray(data).tobytes())
+    file.info.update(notes)
+    file.save(path, quality=-1, chroma=444, matrix_coefficients=0)
+    return path
+
+
+def test_heic_keeps_10_bits_its_notes_and_is_upright(tmp_path, capsys):
+    ramp = np.linspace(0, 1023, 48 * 64 * 3).astype(np.uint16).reshape(48, 64, 3)
+    photo = write_heic(tmp_path / "a.HEIC", ramp, exif=b"Exif\0\0" + of_camera(">"), icc_profile=PROFILE)
+    assert run(photo) == 0
+    assert "leaves out" not in capsys.readouterr().err
+    made = tmp_path / "a.denoised.png"
+    with av.open(str(made)) as opened:
+        found = next(opened.decode(video=0)).to_ndarray(format="rgb48le")
+    deep = ramp << 6 | ramp >> 4
+    wanted = deep if found.shape == deep.shape else np.rot90(deep, -1)
+    np.testing.assert_array_equal(found, wanted)
+    notes = read_notes(str(made))
+    assert notes.profile == PROFILE and notes.exif[:4] == b"MM\0*"
+    assert b"\x01\x12\0\3\0\0\0\1\0\1" in notes.exif, "no orientation but upright"
+
+
+def test_heic_of_8_bits_under_another_name_is_read_by_its_content(tmp_path):
+    picture = np.random.default_rng(0).integers(0, 256, (48, 64, 3), np.uint8)
+    photo = write_heic(tmp_path / "a.heic", picture).rename(tmp_path / "a.jpg")
+    assert run(photo, "-o", tmp_path / "b.png", "-q") == 0
+    np.testing.assert_array_equal(pixels(tmp_path / "b.png"), picture)
+    (tmp_path / "c.heic").write_bytes(photo.read_bytes()[:-900])
+    assert run(tmp_path / "c.heic") == 1
 
 
 def test_photos_take_a_line_each_and_a_warning_comes_once(capsys):
@@ -507,3 +604,51 @@ def test_a_palette_becomes_the_colours_it_stands_for(tmp_path):
     write_frame(tmp_path / "a.png", "png", av.VideoFrame.from_ndarray((indices, colours), "pal8"))
     assert run(tmp_path / "a.png", "-q") == 0
     np.testing.assert_array_equal(pixels(tmp_path / "a.denoised.png"), np.stack([indices] * 3, axis=-1))
+
+
+def test_a_palette_has_alpha_only_if_a_colour_is_transparent(tmp_path):
+    for alpha, planes in ((255, 3), (9, 4)):
+        colours = np.full((256, 4), [alpha, 1, 2, 3], np.uint8)
+        picture = av.VideoFrame.from_ndarray((np.zeros((48, 64), np.uint8), colours), "pal8")
+        write_frame(tmp_path / "a.png", "png", picture)
+        with VideoReader(str(tmp_path / "a.png")) as reader:
+            assert len(next(reader.frames()).planes) == planes
+        assert run(tmp_path / "a.png", "-o", tmp_path / f"{alpha}.jpg", "-q") == (planes == 4)
+
+
+def test_the_order_of_pixels_in_a_png_is_no_interlaced_video(given, capsys):
+    assert run(given("adam7.png")) == 0
+    assert "interlaced" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("output", ["out.jpg", "out.png"])
+def test_colours_of_print_are_named_whatever_is_written(given, capsys, output):
+    photo = given("ycck.jpg")
+    assert run(photo, "-o", photo.with_name(output)) == 1
+    assert "its colours are those of print, CMYK; convert it to RGB first" in capsys.readouterr().err
+
+
+def test_a_palette_without_alpha_becomes_a_jpeg(given):
+    photo = given("palette_no_alpha.png")
+    assert run(photo, "-o", photo.with_name("out.jpg"), "-q") == 0
+
+
+@pytest.mark.parametrize(
+    "name, word",
+    [
+        ("tiled.tif", "tiles of width 32"),
+        ("half_float.tif", "floating-point samples"),
+        ("ycbcr.tif", "YCbCr"),
+        ("premultiplied.tif", "premultiplied (associated) alpha"),
+    ],
+)
+def test_tiff_as_other_programs_write_it_is_refused_by_name(given, capsys, name, word):
+    photo = given(name)
+    assert run(photo) == 1
+    assert f"holds {word} in a TIFF" in capsys.readouterr().err
+    assert [*photo.parent.iterdir()] == [photo]
+
+
+def test_the_video_of_a_motion_photo_is_left_out_with_a_warning(given, capsys):
+    assert run(given("motion_photo.jpg")) == 0
+    assert "(a motion photo) is left out" in capsys.readouterr().err

@@ -123,6 +123,17 @@ def test_it_does_one_thing_at_a_time():
     assert restorer(FOUR).shape == FOUR.shape
 
 
+def test_a_restorer_closes_at_the_end_of_its_context():
+    with vidrestore.Restorer(IDENTITY) as restorer:
+        assert restorer(FOUR).shape == FOUR.shape
+        running = restorer(iter(FOUR))
+        next(running)
+    with pytest.raises(Cancelled):
+        list(running)
+    with pytest.raises(VidRestoreError, match="this Restorer is closed; make another one"):
+        restorer(FOUR)
+
+
 @pytest.mark.parametrize("way", ["event", "thread", "raise"])
 def test_a_call_is_cancelled_and_a_file_resumes(video, way):
     restorer, output = vidrestore.Restorer(IDENTITY), video.with_name("out.mkv")

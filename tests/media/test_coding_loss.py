@@ -2,7 +2,7 @@
 
 import math
 import struct
-from dataclasses import replace
+from collections.abc import Callable
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -12,18 +12,17 @@ import numpy as np
 import pytest
 from written_videos import described
 
-from vidrestore.frames import PixelFormat
+from vidrestore.frames import PixelFormat, VideoInfo
 from vidrestore.media.coding_loss import (
     NO_LOSS,
     JpegPlane,
-    bits_per_pixel,
     block_steps,
     jpeg_planes,
     loss_by_bits,
     loss_by_parameters,
     loss_by_tables,
 )
-from vidrestore.media.probe import StreamInfo
+from vidrestore.media.probe import probe
 from vidrestore.media.reader import VideoReader
 
 H264, MPEG2, VP9 = 1, 2, 0
@@ -154,12 +153,46 @@ def test_a_lossless_codec_has_no_loss(tmp_path):
 
 
 def test_the_loss_of_other_codecs_follows_from_their_bits_up_to_a_bound():
-    rates = (300_000, 20_000, 5_000, 100)
-    found = [loss_by_bits(described(bit_rate=each, codec="hevc", rate=Fraction(24))).luma for each in rates]
+    sizes = (12_500, 830, 208, 4)
+    found = [loss_by_bits(described(frame_bits=each, codec="hevc")).luma for each in sizes]
     assert found[0] == 0 and 0 < found[1] < found[2] <= found[3] == 2.5
 
 
-def test_without_a_bit_rate_the_size_of_the_file_less_its_sound_counts() -> None:
-    source = replace(described(rate=Fraction(24)), size=(7373 + 128_000) * 10 // 8, duration=Fraction(10))
-    source = replace(source, streams=(StreamInfo(1, "audio", "aac"),))
-    assert bits_per_pixel(source) == pytest.approx(0.1, rel=0.01)
+def rewritten(
+    source: str, path: Path, times: Callable[[int], int], sound: Fraction | None = None
+) -> VideoInfo:
+    """Copy packets with other times in milliseconds, beside silence of some seconds, and return what is
+    read of the video.
+    """
+    with av.open(source) as opened, av.open(str(path), "w") as output:
+        stream = output.add_stream_from_template(opened.streams.video[0])
+        silence: Any = output.add_stream("flac", rate=8000, layout="mono") if sound else None
+        for packet in [packet for packet in opened.demux(video=0) if packet.size]:
+            number = round(packet.pts * packet.time_base * 25)
+            packet.stream, packet.time_base = stream, Fraction(1, 1000)
+            packet.pts = packet.dts = times(number)
+            output.mux(packet)
+        for start in range(0, int((sound or 0) * 8000), 1000):
+            frame = av.AudioFrame("s16", "mono", 1000)
+            frame.planes[0].update(bytes(2000))
+            frame.pts, frame.sample_rate, frame.time_base = start, 8000, Fraction(1, 8000)
+            output.mux(silence.encode(frame))
+    return probe(str(path)).video
+
+
+@pytest.mark.parametrize(
+    ("times", "sound"),
+    [
+        (lambda number: 36_000_000 + 40 * number, None),  # a dump of a stream that ran for hours
+        (lambda number: 40 * number + 30_000 * (number > 4), None),  # a pause
+        (lambda number: 40 * number + number % 3, None),  # a browser's clock, whose rate is stated as 1000
+        (lambda number: 40 * number, Fraction(60)),  # sound that outlasts the picture
+    ],
+)
+def test_the_bits_of_a_pixel_are_those_of_the_packets_whatever_the_header_states(tmp_path, times, sound):
+    plain = coded(tmp_path / "plain.mkv", "libx264", preset="ultrafast", bf="0")
+    video = rewritten(plain, tmp_path / "other.mkv", times, sound)
+    with av.open(plain) as opened:
+        sizes = [packet.size for packet in opened.demux(video=0) if packet.size]
+    assert video.frame_bits == pytest.approx(8 * sum(sizes) / 8)
+    assert video.rate is not None and 20 < video.rate < 30

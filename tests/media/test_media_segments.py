@@ -84,7 +84,7 @@ def test_a_joined_video_has_every_frame_at_its_time(tmp_path, encoder, suffix, t
     assert spans_of(joined.frames) == spans_of(whole.frames)
     assert joined.end == whole.end
     infos = (joined.info, whole.info)
-    one, other = (replace(each.video, bit_rate=0) for each in infos)
+    one, other = (replace(each.video, frame_bits=0) for each in infos)
     assert one == other
     one, other = (replace(each, path="", size=0, metadata={}, video=one) for each in infos)
     assert one == other

@@ -5,6 +5,7 @@ for packet.
 import errno
 import os
 from collections.abc import Iterator
+from contextlib import nullcontext
 from dataclasses import replace
 from fractions import Fraction
 from io import BytesIO
@@ -124,6 +125,16 @@ def test_a_frame_that_does_not_fit_is_named(width, kind, message, tmp_path):
     frame = Frame((np.zeros((48, width), kind), *(np.zeros((24, 32), kind) for _ in range(2))), 0)
     with pytest.raises(MediaError, match=message), writer_for(tmp_path / "a.mp4") as writer:
         writer.write(frame)
+
+
+@pytest.mark.parametrize("lacking, is_kept", [(7, True), (300, False)])
+def test_the_end_may_lack_a_part_of_a_frame(tmp_path, monkeypatch, lacking, is_kept):
+    monkeypatch.setattr(
+        muxer, "read_times", lambda *file: {"video": [muxer.Times(6, 15015, 0, 5005, 6006 - lacking)]}
+    )
+    with nullcontext() if is_kept else pytest.raises(MediaError, match="but the file ends at"):
+        write(described(), tmp_path / "a.mp4", made_frames(described()))
+    assert bool([*tmp_path.iterdir()]) == is_kept
 
 
 def test_two_frames_in_one_tick_are_an_error_in_mkv_but_not_in_mp4(tmp_path):

@@ -127,14 +127,22 @@ def test_a_jpeg_without_its_end_is_damaged(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "between, warned", [(b"", True), (bytes(9), True), (b"ftypmp42", False)], ids=["", "zeros", "video"]
+    "between, word",
+    [
+        (b"", "a second picture"),
+        (bytes(9), "a second picture"),
+        (b"\0\0\0\x18ftypmp42", "(a motion photo) is left out"),
+        (b"MotionPhoto_Data\0\0\0\x18ftypmp42", "(a motion photo) is left out"),
+        (b"a trailer of a camera", None),
+    ],
+    ids=["", "zeros", "video", "Samsung", "other"],
 )
-def test_a_second_picture_behind_a_jpeg_is_warned_about_but_not_a_video(tmp_path, between, warned):
+def test_what_follows_a_jpeg_is_warned_about(tmp_path, between, word):
     data = jpeg(tmp_path / "a.jpg")
     (tmp_path / "a.jpg").write_bytes(data + between + data)
     damage, warnings = read_photo(tmp_path / "a.jpg")
     assert damage == "no damage found"
-    assert ["a second picture" in warning for warning in warnings] == [True] * warned
+    assert [str(word) in warning for warning in warnings] == [True] * (word is not None)
 
 
 def animated_png(path: Path, count: int) -> None:
@@ -186,7 +194,7 @@ def test_jpeg_in_a_tiff_is_refused(compression, tmp_path):
     write_picture(path, (200, 100, 50))
     before, entry, after = path.read_bytes().partition(struct.pack("<HHI", 259, 3, 1))
     path.write_bytes(before + entry + struct.pack("<H", compression) + after[2:])
-    with pytest.raises(MediaError, match="holds JPEG in a TIFF, which can't be decoded; save it as"):
+    with pytest.raises(MediaError, match="holds JPEG in a TIFF, which FFmpeg reads wrong; save it as"):
         VideoReader(str(path))
 
 

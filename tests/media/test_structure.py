@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable
 from contextlib import closing
+from fractions import Fraction
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -229,3 +230,56 @@ def test_errors_of_ffmpeg_about_a_copied_stream_are_damage(tmp_path: Path) -> No
         copier.start()
         list(copier.up_to(None))
         assert "invalid as first byte of an EBML number" in (copier.damage or "")
+
+
+def dv_frames(frames: int = 3) -> bytes:
+    """Frames of DV for 625 lines: their header, and the signal's type in the pack at byte 448."""
+    frame = bytearray(144_000)
+    frame[:4], frame[448:452] = b"\x1f\x07\x00\xbf", b"\x60\xff\xff\xe0"
+    return bytes(frame) * frames
+
+
+def roq_chunks() -> bytes:
+    """A codebook and a picture, three times."""
+    kinds = (0x1001, *(0x1002, 0x1011) * 3)
+    chunks = (struct.pack("<HIH", kind, 300, 0) + bytes(300) for kind in kinds)
+    return bytes.fromhex("8410ffffffff1e00") + b"".join(chunks)
+
+
+def obu_units() -> bytes:
+    """A delimiter and a frame of 300 bytes, three times."""
+    return (b"\x12\0" + b"\x32\xac\x02" + bytes([7]) * 300) * 3
+
+
+@pytest.mark.parametrize("made", [dv_frames, roq_chunks, obu_units])
+def test_raw_dv_roq_and_av1_are_checked_by_the_sizes_that_they_state(tmp_path, made):
+    path, data = tmp_path / "a", made()
+
+    def signs(content: bytes) -> str:
+        path.write_bytes(content)
+        return "; ".join(broken_structure(str(path)))
+
+    assert signs(data) == "" == signs(data + bytes(188))
+    assert "its last" in signs(data[:-100]) and "incomplete" in signs(data[:-100])
+    third = len(data) // 3
+    assert "something other than a packet" in signs(data[:third] + data[third + 50 :])
+
+
+def test_raw_av1_in_which_bytes_are_wrong_is_damaged(tmp_path):
+    path = tmp_path / "a.obu"
+    with av.open(str(path), "w", format="obu") as container:
+        video = container.add_stream("libsvtav1", rate=25, width=64, height=64, options={"preset": "13"})
+        video.pix_fmt = "yuv420p"
+        noise = np.random.default_rng(0)
+        for number in range(12):
+            picture = av.VideoFrame.from_ndarray(noise.integers(0, 255, (64, 64, 3), np.uint8), "rgb24")
+            picture.pts = number
+            container.mux(video.encode(picture))
+        container.mux(video.encode(None))
+    data = path.read_bytes()
+    unit = data.rindex(b"\x12\0\x32") - 100  # over the beginning of a unit
+    for content in (data[:unit], data[:unit] + noise.bytes(300) + data[unit + 300 :]):
+        path.write_bytes(content)
+        with VideoReader(str(path), fps=Fraction(25)) as reader:
+            assert sum(1 for _ in reader.frames()) < 12
+            assert reader.damage.found

@@ -8,7 +8,7 @@ from collections.abc import Generator, Iterable, Iterator
 from contextlib import closing, contextmanager
 from fractions import Fraction
 from itertools import chain
-from typing import Any, TypeVar, overload
+from typing import Any, Self, TypeVar, Unpack, overload
 
 import numpy as np
 import torch
@@ -23,7 +23,7 @@ from vidrestore.jobs.request import LoadedSteps, Step
 from vidrestore.jobs.run import request_for, restore_request
 from vidrestore.jobs.steps import Steps
 from vidrestore.jobs.summary import Summary, counted
-from vidrestore.options import RestoreOptions, changed_values, chosen_options
+from vidrestore.options import RestoreKeywords, RestoreOptions, changed_values, chosen_options
 
 BYTES, FLOATS = PixelFormat("gbrp", "rgb", 8), PixelFormat("gbrpf32le", "rgb", 32)
 OVERSHOOT = 0.5  # of float frames below 0 and above 1
@@ -38,7 +38,7 @@ def restore_frames(
     task: str = "denoise",
     options: RestoreOptions | None = None,
     on_event: Listener | None = None,
-    **overrides: Any,
+    **overrides: Unpack[RestoreKeywords],
 ) -> Frames:
     """Restore consecutive frames of R'G'B', a NumPy array or a tensor (T, H, W, 3), and return them as the
     same type.
@@ -70,7 +70,7 @@ class Restorer:
 
     It does one thing at a time and is not safe to share between threads: a call while another runs, or an
     iterator is not exhausted or closed, raises VidRestoreError. Make one for each thread. Raises
-    VidRestoreError for a wrong task, option or model.
+    VidRestoreError for a wrong task, option or model. As a context manager it is closed at the end.
     """
 
     def __init__(
@@ -78,11 +78,12 @@ class Restorer:
         task: str = "denoise",
         *,
         options: RestoreOptions | None = None,
-        **overrides: Any,
+        **overrides: Unpack[RestoreKeywords],
     ) -> None:
         self.options = chosen_options(RestoreOptions, options, overrides)
         self._step, self._loaded = Step(task, self.options), LoadedSteps()
         self._loaded(self._step)
+        self._is_closed = False
         self._at_work, self._cancelled = threading.Lock(), threading.Event()
 
     @overload
@@ -129,6 +130,17 @@ class Restorer:
         """
         self._cancelled.set()
 
+    def close(self) -> None:
+        """End the call that runs, as `cancel` does, and free the weights; later calls are an error."""
+        self.cancel()
+        self._loaded, self._is_closed = LoadedSteps(), True
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
     def _frames(
         self, frames: Iterable[Frames], count: int | None, on_event: Listener | None
     ) -> Generator[Frames]:
@@ -148,7 +160,9 @@ class Restorer:
 
     @contextmanager
     def _working(self, on_event: Listener | None) -> Iterator[Listener]:
-        """Yield the listener of a call."""
+        """Yield the listener of a call. Raises VidRestoreError if there is another, or after `close`."""
+        if self._is_closed:
+            raise VidRestoreError("this Restorer is closed; make another one")
         if not self._at_work.acquire(blocking=False):
             raise VidRestoreError(
                 "this Restorer is at work; let that call end, exhaust or close its iterator, or make another "

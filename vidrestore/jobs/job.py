@@ -27,7 +27,7 @@ from vidrestore.media.writer import VideoWriter, check_content, refused_if
 from vidrestore.options import Input, RestoreOptions, changed_values
 from vidrestore.pipeline.chain import frames_ahead
 from vidrestore.pipeline.plan import PLAN_VERSION, Plan
-from vidrestore.restorers.devices import device_name, torch_device
+from vidrestore.restorers.devices import device_name
 
 MOST_APART = 0.05  # seconds between picture and sound that can't be seen
 
@@ -228,8 +228,7 @@ def job_of(request: Request, reader: VideoReader, span: Span, load: StepLoader |
     """Check the encoder, the streams to copy and losses; load the model last, and return the job."""
     info, output, options = reader.info, request.output, request.options
     scale = total_scale(request.steps, info.video)
-    on_gpu = options.encoder.encoder == "auto" and torch_device(options.device).type == "cuda"
-    content = check_content(reader, output, options, span, scale, on_gpu=on_gpu)
+    content = check_content(reader, output, options, span, scale)
     restorers, enlarged_as = [], None
     for step in request.steps:
         if kind := measured_input(step, reader):

@@ -14,6 +14,7 @@ from pathlib import Path
 from vidrestore.errors import MediaError, OptionError
 from vidrestore.event_log import counted_words
 from vidrestore.media.source import (
+    KINDS,
     MUXERS,
     PICTURE_ENCODERS,
     Pictures,
@@ -21,7 +22,7 @@ from vidrestore.media.source import (
     Target,
     is_picture,
     pattern_of,
-    unread_pictures,
+    unread,
 )
 from vidrestore.options import RestoreOptions
 
@@ -90,7 +91,7 @@ def expand_sources(
 
 def notes_on(sources: Sequence[Source], *, recursive: bool, photos: bool) -> Iterator[tuple[str, str]]:
     """Yield inputs with a sentence about their pictures: those that may be meant differently, unless `photos`
-    is set, and those of kinds that are not read.
+    is set, and files of kinds that are not read.
     """
     named = [source.name for source in sources if os.path.isfile(source) and is_picture(source.name)]
     if not photos and (pattern := pattern_of(named)):
@@ -105,8 +106,14 @@ def notes_on(sources: Sequence[Source], *, recursive: bool, photos: bool) -> Ite
             found = [path for path in glob.glob(source.name) if os.path.isfile(path)]
         if not photos and (note := _note_on_pictures(found)):
             yield source.name, note
-        if note := unread_pictures(found):
+        if note := unread(_others(found)):
             yield source.name, note
+
+
+def _others(paths: Sequence[str]) -> list[str]:
+    """Return the files that are neither videos nor pictures that can be read, nor our outputs."""
+    kinds = VIDEO_SUFFIXES | KINDS.keys()
+    return [path for path in paths if Path(path).suffix.lower() not in kinds and not is_our_output(path)]
 
 
 def _note_on_pictures(paths: Sequence[str]) -> str | None:
@@ -171,7 +178,7 @@ def _nothing_there(source: Source, paths: list[str]) -> MediaError:
     expected = "expected files such as film.mp4 or film.mkv, or pictures such as 0001.png"
     if any(map(is_picture, paths)):
         expected = "pictures are in folders below: add `photos`, or name a folder to take them for its frames"
-    expected = unread_pictures(paths) or expected
+    expected = unread(_others(paths)) or expected
     return MediaError(f"{source}: {kind} holds no video file to restore; {expected}")
 
 

@@ -31,8 +31,6 @@ from vidrestore.jobs.in_memory import restore_frames
 from vidrestore.jobs.request import Request, Step
 from vidrestore.jobs.run import restore
 from vidrestore.jobs.summary import peak_memory
-from vidrestore.media.encoder_table import ENCODERS
-from vidrestore.media.encoding import opens
 from vidrestore.media.source import Source, Target
 from vidrestore.media.streams import EVERY_KIND
 from vidrestore.models.fast.linear import PackedLinear
@@ -117,9 +115,8 @@ def checks(device: str, size: tuple[int, int], frames: int) -> list[Check]:
         if card.task in TASKS:
             work = partial(speed, card, device, size, frames)
             found.append(Check(f"{card.name}, {size[0]}x{size[1]}", work))
-    names = ["libx264", "h264_nvenc"] if there.type == "cuda" else ["libx264"]
-    found += [Check(f"{name} behind denoise", partial(encoded, name, device, size, frames)) for name in names]
-    return found
+    work = partial(encoded, device, size, frames)
+    return [*found, Check("libx264 behind denoise", work)]
 
 
 def described(device: torch.device) -> str:
@@ -205,17 +202,12 @@ def speed(card: Card, device: str, size: tuple[int, int], frames: int) -> tuple[
     return True, f"frames per second: {rates}; {memory / 1e6:.0f} MB"
 
 
-def encoded(encoder: str, device: str, size: tuple[int, int], frames: int) -> tuple[bool | None, str]:
-    """Restore a video into a file by an encoder, and count its frames. A GPU without an encoder, such as the
-    H100, passes.
-    """
-    needed = ENCODERS[encoder].device
-    if needed and not opens(encoder, "yuv420p", *size, {}):
-        return None, f"doesn't open here: it needs {needed}"
+def encoded(device: str, size: tuple[int, int], frames: int) -> tuple[bool, str]:
+    """Restore a video into a file, and count its frames."""
     with tempfile.TemporaryDirectory() as folder:
         video, output = str(Path(folder) / "video.mkv"), str(Path(folder) / "output.mp4")
         write_video(video, *size, frames)
-        options = RestoreOptions(device=device, sigma=NOISE, encoder=EncoderOptions(encoder))
+        options = RestoreOptions(device=device, sigma=NOISE)
         began = time.perf_counter()
         summary = restore(video, output, task="denoise", options=options)
         rate = summary.frames / (time.perf_counter() - began)

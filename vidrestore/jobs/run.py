@@ -12,7 +12,7 @@ from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
 from tempfile import gettempdir
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Unpack
 
 from vidrestore.errors import VidRestoreError
 from vidrestore.event_log import Logged
@@ -26,7 +26,7 @@ from vidrestore.jobs.resume import WorkFolder
 from vidrestore.jobs.summary import Summary, announced
 from vidrestore.media.reader import expected_frames
 from vidrestore.media.source import PIPE, Source, Target, standard_input
-from vidrestore.options import RestoreOptions, chosen_options
+from vidrestore.options import RestoreKeywords, RestoreOptions, chosen_options
 
 if TYPE_CHECKING:
     from vidrestore.jobs.job import Job
@@ -42,9 +42,12 @@ def restore(
     task: str = "denoise",
     options: RestoreOptions | None = None,
     on_event: Listener | None = None,
-    **overrides: Any,
+    **overrides: Unpack[RestoreKeywords],
 ) -> Summary:
     """Restore the video `source` into `output` (by default beside it); done when it returns.
+
+        summary = vidrestore.restore("in.mp4", "out.mp4", task="denoise", sigma=20)
+        vidrestore.restore("small.mkv", task="sr", scale=2, on_event=print)
 
     `source` is a path, or "-" for y4m video on standard input; `output` likewise. `overrides`, such as
     `sigma=20`, are fields of RestoreOptions and win over `options`. `on_event` is called with each event;

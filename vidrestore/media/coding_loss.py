@@ -35,7 +35,6 @@ LEAST = 1.0  # sigma; the network removes no less
 # Bits of another codec that one of H.264 is worth
 EFFICIENCY = {"hevc": 1.5, "vp9": 1.5, "av1": 2.0, "mpeg2video": 0.6, "mpeg4": 0.8}
 EFFICIENCY |= dict.fromkeys(("mjpeg", "prores", "dnxhd"), 0.3)
-AUDIO_RATE = 128_000  # assumed bits per second of an audio stream of unknown rate
 # Sigma at one bit a pixel, its exponent, and the greatest: still pictures take few bits
 SIGMA_AT_A_BIT, EXPONENT, MOST_BY_BITS = 0.9, -0.6, 2.5
 ROUNDING = 12**-0.5  # root mean square of the error, of a step
@@ -183,13 +182,9 @@ def block_steps(planes: tuple[JpegPlane, ...], pixels: PixelFormat) -> tuple[NDA
 def bits_per_pixel(source: SourceInfo) -> float | None:
     """Return the bits per pixel of the source, converted to H.264's efficiency; None if unknown."""
     video = source.video
-    rate = video.bit_rate
-    if rate is None and source.size and source.duration:
-        sounds = sum(stream.kind == "audio" for stream in source.streams)
-        rate = int(8 * source.size / source.duration) - sounds * AUDIO_RATE
-    if not rate or rate <= 0 or not video.rate:
+    if video.frame_bits is None:
         return None
-    return EFFICIENCY.get(video.codec, 1.0) * rate / float(video.rate * video.width * video.height)
+    return EFFICIENCY.get(video.codec, 1.0) * video.frame_bits / (video.width * video.height)
 
 
 def loss_by_bits(source: SourceInfo) -> Loss:

@@ -23,7 +23,7 @@ from vidrestore.media.coding_loss import PARAMETERS, JpegPlane, jpeg_planes
 from vidrestore.media.damage import MESSAGES_KEPT, Damage, Holes, PictureCount
 from vidrestore.media.log import collect_errors, log_level
 from vidrestore.media.probe import DECODER_OPTIONS, open_input, packets_of, video_stream
-from vidrestore.media.side_data import CAPTIONED, has_captions
+from vidrestore.media.side_data import CAPTIONED, filtered, has_captions
 from vidrestore.media.source import Y4M
 from vidrestore.media.y4m import bytes_lacking
 
@@ -36,6 +36,8 @@ _HARMLESS = re.compile(
     r"ext header missing, -?\d+ left"  # MS-MPEG-4: only a bit rate, which version 1 never has
     r"|SEI type \d+ size \d+ truncated"  # H.264 and H.265: a message beside the pictures
 )
+# names under which FFmpeg reads raw AV1, beside that of the format
+_OBU_READERS = frozenset({"AV1 Annex B/low overhead OBU demuxer", "av1_frame_merge"})
 _MOST_LATE = 16  # most pictures that an H.264 or H.265 decoder reorders
 
 
@@ -155,7 +157,7 @@ class Decoding:
                 self.reach = _packets_up_to_empty(self.source, stream.index)
             context = stream.codec_context
             self._times = deque() if self.video.by_order else None
-            names = frozenset({context.name, context.codec.canonical_name, container.format.name})
+            names = _OBU_READERS | {context.name, context.codec.canonical_name, container.format.name}
             with collect_errors(names, self._complain) as self._errors:
                 threads = threads if self._errors.mark else 1
                 context.options = DECODER_OPTIONS | {"log_level_offset": str(-self._errors.mark)}
@@ -245,7 +247,16 @@ class Decoding:
             return []
         for picture in pictures:
             self._time(picture)
-        return pictures
+        return [self._cropped(picture, stream) for picture in pictures] if any(self.video.crop) else pictures
+
+    def _cropped(self, picture: VideoFrame, stream: VideoStream) -> VideoFrame:
+        """Return a picture without what its container hides; one of another size is returned as it is."""
+        video, (left, right, top, bottom) = self.video, self.video.crop
+        if (picture.width - left - right, picture.height - top - bottom) != (video.width, video.height):
+            return picture
+        cropped = filtered(stream, picture, ("crop", f"{video.width}:{video.height}:{left}:{top}:exact=1"))
+        cropped.pts, cropped.duration = picture.pts, picture.duration
+        return cropped
 
     def _due(self, packet: Packet[VideoStream]) -> int | None:
         """Return the time of the picture in a packet, or of the picture that will be shown in its place."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -31,15 +31,6 @@ class EncoderRow:
     odd_chroma: bool = True  # True if sizes may be odd with subsampled chroma
     smallest: tuple[int, int] = (1, 1)  # least width and height
     tags: Mapping[str, str] = field(default_factory=dict)  # container -> codec tag
-    device: str | None = None  # the hardware that it needs; only used if the user names the encoder
-
-    def is_built(self) -> bool:
-        """Return True if this FFmpeg has the encoder; PyAV's wheels have all encoders that need no device."""
-        if self.device is None:
-            return True
-        import av
-
-        return self.name in av.codecs_available
 
 
 @dataclass(frozen=True)
@@ -125,46 +116,20 @@ FFV1_FORMATS = (
     | _yuv("440", (8, 10, 12))
     | _yuv("411 410", (8,))
     | _yuv("420 422", (8, 9, 10, 16), alpha="a")
-    | _yuv("422", (12,), alpha="a")
-    | _yuv("444", (8, 9, 10, 12, 16), alpha="a")
+    | _yuv("444", (8, 9, 10, 16), alpha="a")
     | _planar("gray", (8, 9, 10, 12, 14, 16))
     | {"gbrp": "bgr0", "gbrap": "bgra"}
     | _planar("gbrp", (9, 10, 12, 14, 16))
-    | _planar("gbrap", (10, 12, 14, 16))
+    | _planar("gbrap", (10, 12, 16))
+    # FFmpeg before 7 can't decode these, so they are stored in 16 bits
+    | {"yuva422p12le": "yuva422p16le", "yuva444p12le": "yuva444p16le", "gbrap14le": "gbrap16le"}
 )
 
-_NV12, _P010 = {"yuv420p": "nv12"}, {"yuv420p10le": "p010le"}
-_QSV_PRESETS = ("veryfast", "faster", "fast", "medium", "slow", "slower", "veryslow", *_numbers(1, 7))
-
-
-def _hardware(codec: str) -> Iterator[EncoderRow]:
-    """Yield encoders of graphics processors, with constant quality on a scale like crf's."""
-    deep = {} if codec == "h264" else _P010
-    containers = ("mp4", "matroska") if codec == "av1" else ("mp4", "mov", "matroska")
-    tags = HEVC_TAGS if codec == "hevc" else {}
-
-    def row(maker: str, device: str, formats: Mapping[str, str] = _NV12 | deep, **more: Any) -> EncoderRow:
-        limits: dict[str, Any] = {"odd_chroma": False, "smallest": (160, 160), "tags": tags, "device": device}
-        return EncoderRow(f"{codec}_{maker}", codec, containers, formats, **(limits | more))
-
-    nvidia = _yuv("420" if codec == "av1" else "420 444", (8,)) | deep
-    presets: dict[str, Any] = {"preset": "preset", "presets": tuple(f"p{speed}" for speed in range(1, 8))}
-    lossy = {"rc": "vbr", "b": "0"}
-    device = "an NVIDIA graphics card with an encoder"
-    yield row("nvenc", device, nvidia, lossy=lossy, crf=51, quality="cq", **presets)
-    presets = {"preset": "preset", "presets": _QSV_PRESETS}
-    yield row("qsv", "Intel graphics (Quick Sync)", crf=51, quality="global_quality", **presets)
-    device, quality = "an AMD graphics card", "qvbr_quality_level"
-    yield row("amf", device, lossy={"rc": "qvbr"}, crf=51, quality=quality)
-    if codec != "av1":
-        yield row("videotoolbox", "Apple hardware (VideoToolbox)", lossy={"allow_sw": "0"})
-
-
+_ALL, _OPEN = ("mp4", "mov", "matroska"), ("mp4", "matroska", "webm")
 _X26X: dict[str, Any] = {"crf": 51, "preset": "preset", "presets": X26X_PRESETS}
 _X264: dict[str, Any] = {"lossless": {"qp": "0"}, "smallest": (2, 2), **_X26X}
 _FFV1 = {"level": "3", "slices": "4", "slicecrc": "1"}
 _VP9 = {"cpu-used": "3", "row-mt": "1"}
-_ALL, _OPEN = ("mp4", "mov", "matroska"), ("mp4", "matroska", "webm")
 TABLE = (
     # gray is encoded as such, but FFmpeg's decoder makes 4:2:0 of it
     EncoderRow("libx264", "h264", _ALL, _yuv("420 422 444", (8, 10)), odd_chroma=False, **_X264),
@@ -205,7 +170,6 @@ TABLE = (
     ),
     EncoderRow("prores_ks", "prores", ("mov", "matroska"), _yuv("422", (10,)), lossy={"profile": "hq"}),
     EncoderRow("ffv1", "ffv1", ("matroska", "mp4"), FFV1_FORMATS, lossy=_FFV1, lossless=_FFV1),
-    *(row for codec in ("h264", "hevc", "av1") for row in _hardware(codec)),
 )
 ENCODERS = {row.name: row for row in TABLE}
 PREFERENCE = ("libx264", "libx264rgb", "libx265", "libsvtav1", "libvpx-vp9", "ffv1", "prores_ks")

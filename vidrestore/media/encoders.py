@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from math import log2
@@ -37,6 +36,7 @@ from vidrestore.media.picture_writer import choose_picture_encoder
 from vidrestore.media.probe import SourceInfo
 from vidrestore.media.side_data import hdr_settings
 from vidrestore.media.source import KINDS, MUXERS, PICTURES, SUFFIXES, Y4M, Source, Target
+from vidrestore.media.stream_copier import named
 from vidrestore.media.streams import encoded_sound
 from vidrestore.media.y4m import check_written
 from vidrestore.options import EncoderOptions
@@ -46,6 +46,7 @@ from vidrestore.options import EncoderOptions
 LEAST_CRF, USUAL_CRF, GREATEST_CRF = 16.0, 18.0, 24.0
 USUAL_BITS = 0.1  # per pixel of H.264, at crf 20
 _CODECS = {"h265": "hevc", "x265": "hevc", "avc": "h264", "x264": "h264"}  # other names of codecs
+_HEIRS = {"vp8": "vp9"}  # codecs that aren't encoded here -> the next one of their kind
 
 
 def choose_encoder(
@@ -55,15 +56,13 @@ def choose_encoder(
     *,
     scale: Scale = 1,
     cores: int = 1,
-    on_gpu: bool = False,
 ) -> EncoderChoice:
     """Return the encoder for `output`, after a trial: the one asked for, else one of the source's codec, else
     the container's default.
 
-    `scale` is the output's size over the source's. The number of threads follows from the `cores`. With
-    `on_gpu`, NVIDIA's encoder of the same codec is taken if one opens. Raises MediaError, with a way that
-    works, if the table has no encoder for these pixels in this container, or if the encoder doesn't open;
-    OptionError for a name or preset that isn't known.
+    `scale` is the output's size over the source's. The number of threads follows from the `cores`. Raises
+    MediaError, with a way that works, if the table has no encoder for these pixels in this container, or if
+    the encoder doesn't open; OptionError for a name or preset that isn't known.
     """
     container, video = output.container, enlarged_video(source.video, scale)
     if container == Y4M:
@@ -74,22 +73,8 @@ def choose_encoder(
         video = _playable(video, container, options)
     threads = options.threads or encoder_threads(cores, video.height)
     wanted = _Request(source, video, container, options, threads)
-    row = wanted.row()
-    own = ENCODERS.get(f"{row.codec}_nvenc") if on_gpu else None
-    if own and wanted.fits(own) and options.preset in (None, *own.presets):
-        with suppress(MediaError):
-            choice = wanted.choice(own)
-            try_encoder(choice, video, output.name)
-            return choice
-    choice = wanted.choice(row)
-    try:
-        try_encoder(choice, video, output.name)
-    except MediaError as error:
-        if row.device is None:
-            raise
-        raise MediaError(
-            f"{row.name}: it needs {row.device}, and none opens here; {wanted.way_out()}"
-        ) from error
+    choice = wanted.choice(wanted.row())
+    try_encoder(choice, video, output.name)
     return choice
 
 
@@ -149,7 +134,8 @@ class _Request:
         if self.options.lossless:
             names = ("ffv1", *LOSSLESS_PREFERENCE) if container == "matroska" else LOSSLESS_PREFERENCE
         else:
-            own = (row for row in TABLE if row.codec == self.video.codec and row.device is None)
+            codec = _HEIRS.get(self.video.codec, self.video.codec)
+            own = (row for row in TABLE if row.codec == codec)
             yield from (row for row in own if row.name != "ffv1" or container == "matroska")
             names = PREFERENCE if self.video.format.depth == 8 else DEEP_PREFERENCE
         yield from (ENCODERS[name] for name in names)
@@ -191,13 +177,11 @@ class _Request:
         codec, where = self.source.video.codec, SUFFIXES[self.container]
         if self.is_named:
             return "as asked"
-        if row.device is not None:
-            return f"{row.device} is there"
         if row.codec == codec:
             return "the source's codec"
         if self.options.lossless:
             codec = "ffv1"
-        usual = next((each for each in TABLE if each.codec == codec and each.device is None), None)
+        usual = next((each for each in TABLE if each.codec == codec), None)
         if usual is None:
             return f"{codec} isn't encoded here"
         why_not = obstacle(usual, self.video, self.container, self.options.lossless)
@@ -207,8 +191,6 @@ class _Request:
 def obstacle(row: EncoderRow, video: VideoInfo, container: str, lossless: bool) -> str | None:
     """Return the reason why an encoder can't store these pixels in this container; None if it can."""
     size = f"{video.width}x{video.height}"
-    if not row.is_built():
-        return "the FFmpeg of this installation lacks it"
     if container not in row.containers:
         return f"{SUFFIXES[container]} can't hold {row.codec}"
     if video.format.name not in row.formats:
@@ -230,17 +212,18 @@ def holds_format(container: str, pix_fmt: str, width: int, height: int) -> bool:
     except MediaError:
         return True  # the reader refuses it
     video = VideoInfo(0, "", width, height, pixels, Fraction(1))
-    return any(obstacle(row, video, container, False) is None for row in TABLE if row.device is None)
+    return any(obstacle(row, video, container, False) is None for row in TABLE)
 
 
 def _ffv1_settings(settings: dict[str, str], pix_fmt: str, width: int, height: int) -> dict[str, str]:
-    """Return settings with which FFV1 opens: four slices fail at some sizes [measured: 67x48 at 4:2:0]. Very
-    narrow pictures get level 1, which has no slices and no checksums.
+    """Return settings with which FFV1 is right: where samples of chroma don't fill the picture, four slices
+    fail, or lose a column of 4:1:0 and 4:1:1 [measured: 67x48, 190x240]. Very narrow pictures get level 1,
+    which has no slices and no checksums.
     """
-    for tried in (settings, {key: value for key, value in settings.items() if key != "slices"}):
-        if opens("ffv1", pix_fmt, width, height, tried):
-            return tried
-    return {"level": "1"}
+    pixels = layout_of(pix_fmt).format
+    if width % (1 << pixels.chroma_width_shift) or height % (1 << pixels.chroma_height_shift):
+        settings = settings | {"slices": "1"}
+    return settings if opens("ffv1", pix_fmt, width, height, settings) else {"level": "1"}
 
 
 def _quality(row: EncoderRow, options: EncoderOptions, source: SourceInfo) -> dict[str, str]:
@@ -327,6 +310,12 @@ def decisions(
         found["sound"] = "; ".join([f"{' and '.join(sounds)} copied"] * bool(sounds) + [*again.values()])
     if scan:
         found["scan"] = scan
+    further = [each for each in source.streams if each.kind == "video" and each.index in copied]
+    if names := "; ".join(named(each) for each in further if not each.attached_picture):
+        found["video"] = f"stream {source.video.index} restored, {names} copied as it is"
+    if any(source.video.crop):
+        size = f"{source.video.width}x{source.video.height}"
+        found["cropped"] = f"cropped to {size} as the file asks"
     return found
 
 

@@ -27,6 +27,7 @@ from vidrestore.media.encoder_table import EncoderChoice
 from vidrestore.media.formats import as_encoded, converted, layout_of
 
 _TRIAL_FRAMES = 3
+_SVT_RATE = Fraction(240)
 _PROGRESSIVE = 1  # one of FFmpeg's field orders; 0 is unknown
 
 
@@ -51,7 +52,8 @@ class Encoder:
     def opened(cls, choice: EncoderChoice, video: VideoInfo) -> Self:
         """Open an encoder without a file, with the same settings as in a file."""
         context: Any = av.CodecContext.create(choice.encoder, "w")
-        context.bit_rate, context.framerate, context.options = 0, _rate(video), choice.settings
+        context.bit_rate, context.framerate = 0, _encoder_rate(choice, video)
+        context.options = choice.settings
         _describe(context, choice, video)
         header_apart: Any = FormatFlags.global_header.value
         if av.ContainerFormat(choice.container, "w").flags & header_apart:
@@ -83,7 +85,7 @@ class Encoder:
 
 def add_encoder(container: OutputContainer, choice: EncoderChoice, video: VideoInfo) -> VideoStream:
     """Add the encoded stream, with the description and rotation of the video. It is not opened yet."""
-    stream = container.add_stream(choice.encoder, rate=_rate(video), options=choice.settings)
+    stream = container.add_stream(choice.encoder, rate=_encoder_rate(choice, video), options=choice.settings)
     assert isinstance(stream, av.VideoStream)
     stream.time_base = video.time_base
     _describe(stream.codec_context, choice, video)
@@ -96,9 +98,14 @@ def _rate(video: VideoInfo) -> Fraction:
     return video.rate or video.base_rate or Fraction(25)
 
 
+def _encoder_rate(choice: EncoderChoice, video: VideoInfo) -> Fraction:
+    """Return the rate for an encoder's own planning: SVT-AV1 refuses more than 240 frames per second."""
+    return min(_rate(video), _SVT_RATE) if choice.encoder == "libsvtav1" else _rate(video)
+
+
 def _describe(context: VideoCodecContext, choice: EncoderChoice, video: VideoInfo) -> None:
     """Set the properties of an encoder's input."""
-    os.environ.setdefault("SVT_LOG", "1")  # errors only; SVT-AV1 would print its settings to stderr
+    os.environ.setdefault("SVT_LOG", "0")  # SVT-AV1 would print its settings and errors to stderr
     colour = as_encoded(video, choice).colour
     context.height, context.width = video.height, video.width
     context.pix_fmt = choice.pix_fmt
@@ -162,7 +169,8 @@ def try_encoder(choice: EncoderChoice, video: VideoInfo, output: str) -> None:
     except (av.error.FFmpegError, ValueError) as error:
         settings = " ".join(f"{key}={value}" for key, value in choice.options.items())
         raise MediaError(
-            f"{output}: {choice.encoder} can't encode {choice.pix_fmt} with {settings} ({error})"
+            f"{output}: {choice.encoder} can't encode {choice.pix_fmt} with {settings} "
+            f"({getattr(error, 'strerror', None) or error})"
         ) from error
     if unknown:
         raise MediaError(

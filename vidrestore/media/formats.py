@@ -227,6 +227,8 @@ def as_encoded(video: VideoInfo, choice: EncoderChoice) -> VideoInfo:
         colour = replace(video.colour, matrix=BT601, range=_FULL, chroma_location=_CENTRE)
     elif pixels == video.format:
         return video
+    elif _is_deeper(pixels, video.format):
+        return replace(video, format=pixels, pix_fmt=choice.pix_fmt)
     elif pixels.family == "yuv":
         colour = replace(video.colour, matrix=BT709, range=_LIMITED, chroma_location=_LEFT)
     else:
@@ -238,9 +240,30 @@ def as_encoded(video: VideoInfo, choice: EncoderChoice) -> VideoInfo:
 
 def converted(frame: Frame, video: VideoInfo, target: VideoInfo) -> Frame:
     """Convert a frame of `video` to the samples of `target`."""
-    if video.format == target.format and _interpretation(video.colour) == _interpretation(target.colour):
-        return frame
+    if _interpretation(video.colour) == _interpretation(target.colour):
+        if video.format == target.format:
+            return frame
+        if _is_deeper(target.format, video.format):
+            return replace(frame, planes=_deepened(frame, video, target.format.depth))
     return replace(frame, planes=_planes(frame, video, target))
+
+
+def _is_deeper(pixels: PixelFormat, others: PixelFormat) -> bool:
+    """Return True for the same planes with more than 8 bits in 16."""
+    return pixels.depth == 16 and pixels == replace(others, name=pixels.name, depth=16) and others.depth > 8
+
+
+def _deepened(frame: Frame, video: VideoInfo, depth: int) -> tuple[NDArray[Any], ...]:
+    """Return planes with more bits, from which a shift gives back the samples: those of limited range, and of
+    chroma, are multiples; the largest of full range, and of alpha, stays the largest.
+    """
+    pixels, planes = video.format, []
+    shift = depth - pixels.depth
+    for number, plane in enumerate(frame.planes):
+        is_alpha = pixels.alpha and number == len(frame.planes) - 1
+        is_full = pixels.family != "yuv" or is_alpha or (video.colour.range == _FULL and number == 0)
+        planes.append(plane << shift | plane >> (pixels.depth - shift) if is_full else plane << shift)
+    return tuple(planes)
 
 
 def _interpretation(colour: ColourTags) -> tuple[int, ...]:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import av
+from av import logging as ffmpeg
 from av.container import Flags, OutputContainer
 from av.packet import Packet
 
@@ -19,7 +20,8 @@ from vidrestore.files.atomic import Partial
 from vidrestore.frames import WHOLE, Span
 from vidrestore.media.cut import Cut
 from vidrestore.media.encoder_table import ISO, EncoderChoice
-from vidrestore.media.encoding import Encoder, add_encoder, full_duration, write_errors
+from vidrestore.media.encoding import Encoder, add_encoder, frame_ticks, full_duration, write_errors
+from vidrestore.media.log import log_level
 from vidrestore.media.matroska import write_aspect
 from vidrestore.media.probe import SourceInfo, is_attached
 from vidrestore.media.side_data import unwritten
@@ -37,6 +39,7 @@ _MP4_KEYS = frozenset({
     "creation_time", "timecode", "location",
 })  # fmt: skip
 MILLISECOND = Fraction(1, 1000)  # the tick of Matroska and WebM
+_DROP = {"audio": "audio", "video": "video", "subtitle": "subtitles"}  # kinds of streams -> words of `drop`
 
 
 @dataclass
@@ -277,17 +280,30 @@ class Muxer:
     def _verify(self) -> None:
         """Read the closed file again without decoding, and compare it with the times written."""
         assert self.partial is not None
-        streams_read = read_times(self.partial.path, self.choice.container)
+        try:
+            streams_read = read_times(self.partial.path, self.choice.container)
+        except MediaError as error:
+            raise MediaError(
+                f"{self.output}: {error}; it was discarded; leave out streams by `drop`"
+            ) from error
         for index, written in self.copied.items():
             self._verify_copy(index, written, streams_read)
-        wanted, found = self.times, streams_read["video"][0]
+        for kind in ("audio", "video", "subtitle"):
+            if (count := len(streams_read.get(kind, ()))) > self.kinds.count(kind):
+                raise MediaError(
+                    f"{self.output}: the file reads as {count} streams of {kind}, but "
+                    f"{self.kinds.count(kind)} were written; it was discarded; use `drop={_DROP[kind]}`"
+                )
+        number = self.kinds[: self.stream.index].count("video")
+        wanted, found = self.times, streams_read["video"][number]
         if replace(found, end=0, size=0) != replace(wanted, end=0, size=0):
             raise MediaError(
                 f"{self.output}: written {wanted.count} frames from {wanted.first} to {wanted.last} ticks, "
                 f"but the file reads as {found.count} frames from {found.first} to {found.last}; it was "
                 "discarded"
             )
-        if found.end < wanted.end - 1:
+        # a part of a frame: MP4 stores durations in decoding order, by which the last one may lack some ticks
+        if found.end < wanted.end - max(1, int(frame_ticks(self.video) * self.time_base / self.tick / 4)):
             raise MediaError(
                 f"{self.output}: written up to tick {wanted.end}, but the file ends at {found.end}; it was "
                 "discarded"
@@ -344,8 +360,18 @@ def same_tick(
 
 def read_times(path: Path, container: str) -> dict[str, list[Times]]:
     """Return the times of each stream's packets by the kind of stream ("cover" is one), in the file's order.
-    `end` is the end by the container, if it has one.
+    `end` is the end by the container, if it has one. Raises MediaError if the demuxer logs an error: FFmpeg
+    goes on behind it, other programs don't.
     """
+    with log_level(ffmpeg.ERROR), ffmpeg.Capture() as messages:
+        kinds = _read_times(path, container)
+    for level, name, message in messages:
+        if level <= ffmpeg.ERROR and container in name.split(","):  # a demuxer has the names of all its kinds
+            raise MediaError(f"its own reader finds an error ({message.strip()})")
+    return kinds
+
+
+def _read_times(path: Path, container: str) -> dict[str, list[Times]]:
     kinds: dict[str, list[Times]] = {}
     with av.open(f"file:{path}", "r", format=container) as opened:
         found = {stream.index: Times() for stream in opened.streams}

@@ -19,6 +19,8 @@ from typing import BinaryIO
 
 from vidrestore.media.encoder_table import EncoderChoice
 from vidrestore.media.file_bytes import MOST_BLOCKS, jpeg_segments
+from vidrestore.media.heif import heif_notes
+from vidrestore.media.source import HEIF, kind_by_content
 
 EXIF, PROFILE, EDITORS = "EXIF", "ICC_PROFILE", "XMP"  # names of side data
 _LARGEST_EXIF, _LARGEST_PROFILE = 65_525, 8 << 20  # the first fills a block of JPEG
@@ -29,7 +31,16 @@ _PART = 65_519  # bytes of a profile in a block of JPEG
 _ORDERS = {b"II*\0": "<", b"MM\0*": ">"}
 _SHORT, _LONG = 3, 4
 _SUBFILE, _COPY_OR_MASK = 0xFE, 0b101  # a tag, and the bits of its value
-_COMPRESSION, _JPEG = 0x103, {6, 7}  # a tag, and its values for JPEG
+# tags of a TIFF: words for them, the values that FFmpeg reads right, and words for others
+_TIFF_FORMS: dict[int, tuple[str, frozenset[int], dict[int, str]]] = {
+    0x103: ("compression", frozenset({1, 2, 3, 4, 5, 8, 32773, 32946, 34925}), {6: "JPEG", 7: "JPEG"}),
+    0x106: ("colours of kind", frozenset({0, 1, 2, 3, 5}), {6: "YCbCr", 8: "CIE Lab", 32803: "raw data"}),
+    0x142: ("tiles of width", frozenset(), {}),
+    0x152: ("extra samples of kind", frozenset({0, 2}), {1: "premultiplied (associated) alpha"}),
+    0x153: ("samples of kind", frozenset({1, 4}), {2: "signed samples", 3: "floating-point samples"}),
+}
+_ICC, _UNDEFINED = 0x8773, 7  # the tag of a colour profile, and its type
+_MOST_SAMPLES = 16
 _RESOLUTIONS, _RESOLUTION_UNIT = (0x11A, 0x11B), 0x128  # tags: pixels across and down in a unit, and that
 _INCH, _METRES = 2, 0.0254  # value of that unit; an inch in metres
 _UNITS = {1: 1.0, 2: 2.54}  # of a JPEG's pixels -> how many are in an inch
@@ -49,10 +60,8 @@ class PhotoNotes:
 
     def fitting(self, choice: EncoderChoice, drop: Set[str] = frozenset()) -> PhotoNotes:
         """Return the notes that such a picture can hold, upright and without those to drop."""
-        if choice.encoder not in ("mjpeg", "png"):
-            return PhotoNotes(per_inch=self.per_inch)
         colours = b"GRAY" if choice.pix_fmt.startswith(("gray", "ya")) else b"RGB "
-        exif = b"" if "exif" in drop else upright(self.exif)
+        exif = b"" if "exif" in drop or choice.encoder == "tiff" else upright(self.exif)
         return PhotoNotes(exif, self.profile if self.profile[16:20] == colours else b"", self.per_inch)
 
     @property
@@ -61,11 +70,14 @@ class PhotoNotes:
 
 
 def read_notes(path: str) -> PhotoNotes:
-    """Return the notes of a JPEG or PNG, and a TIFF's pixels per inch; none if they can't be read. Raises
-    OSError.
-    """
+    """Return the notes of a picture, of a TIFF without EXIF; none if they can't be read. Raises OSError."""
+    if kind_by_content(path) == HEIF:
+        return PhotoNotes(*heif_notes(path)[:2])
     with open(path, "rb") as file:
         start = file.read(8)
+        if start[:4] == b"RIFF":
+            file.seek(12)
+            return _of_webp(file)
         if start.startswith(b"\xff\xd8"):
             file.seek(2)
             return _of_jpeg(file)
@@ -82,8 +94,7 @@ def has_editors_notes(path: str) -> bool:
 
 def unreadable(path: str) -> str | None:
     """Return what a file holds that can't be restored as one picture, with the way out; else None. FFmpeg
-    reads the first of several pictures, and JPEG in a TIFF as one grey, both without an error. Raises
-    OSError.
+    reads the first of several pictures, and some forms of TIFF as others, without an error. Raises OSError.
     """
     with open(path, "rb") as file:
         start = file.read(32)
@@ -96,8 +107,10 @@ def unreadable(path: str) -> str | None:
             pages = _pages(file, _ORDERS[start[:4]])
             if len(pages) > 1:
                 return f"{len(pages)} pages; split them into files of one each, named by a number"
-            if _JPEG & set(pages):
-                return "JPEG in a TIFF, which can't be decoded; save it as a TIFF with LZW, or as JPEG"
+            if odd := next(filter(None, pages), None):
+                return f"{odd} in a TIFF, which FFmpeg reads wrong; save it as PNG, or as RGB in strips"
+        elif start[:4] in (b"II+\0", b"MM\0+"):
+            return "a BigTIFF, which can't be decoded; save it as a plain TIFF, or as PNG"
         elif start[:4] + start[8:16] == b"RIFFWEBPVP8X" and start[20] & _ANIMATED:
             return "an animation, which can't be decoded; convert it to .apng or a video first"
     return None
@@ -117,11 +130,18 @@ def jpeg_end(data: bytes) -> int | None:
 
 
 def second_picture(path: str) -> str | None:
-    """Return a warning of a further picture behind a JPEG (MPO, gain maps), or None. Raises OSError."""
+    """Return a warning of what else a JPEG or HEIF holds (MPO, gain maps, a motion photo's video), or None.
+    Raises OSError.
+    """
+    if kind_by_content(path) == HEIF:
+        further = " and ".join(heif_notes(path).further)
+        return f"{path}: {further} of the file are left out" if further else None
     data = Path(path).read_bytes()
     end = jpeg_end(data)
     if end and data[end:].lstrip(b"\0\xff").startswith(b"\xd8\xff"):
         return f"{path}: a second picture (MPO: of another eye, or a map of brightness) is left out"
+    if end and b"ftyp" in data[end:]:
+        return f"{path}: the video behind the picture (a motion photo) is left out"
     return None
 
 
@@ -150,20 +170,34 @@ def _directories(file: BinaryIO, order: str) -> Iterator[tuple[bytearray, dict[i
             place = directory + end
 
 
-def _pages(file: BinaryIO, order: str) -> list[int]:
-    """Return the compressions of a TIFF's pages, 0 if unknown: those of its directories that aren't smaller
-    copies or masks.
+def _pages(file: BinaryIO, order: str) -> list[str | None]:
+    """Return what FFmpeg reads wrong of each page of a TIFF, in words, or None: of its directories that
+    aren't smaller copies or masks.
     """
-    pages = []
-    with suppress(struct.error):  # a value beyond the end
-        for data, places in _directories(file, order):
-            kind, compression = (
-                struct.unpack_from(form, data, places[tag] + 8)[0] if tag in places else 0
-                for tag, form in ((_SUBFILE, f"{order}I"), (_COMPRESSION, f"{order}H"))
-            )
-            if not kind & _COPY_OR_MASK:
-                pages.append(compression)
-    return pages
+    return [
+        next(_odd_forms(file, order, data, places), None)
+        for data, places in _directories(file, order)
+        if not sum(_values(file, order, data, places, _SUBFILE)) & _COPY_OR_MASK
+    ]
+
+
+def _odd_forms(file: BinaryIO, order: str, data: bytearray, places: dict[int, int]) -> Iterator[str]:
+    for tag, (word, read_right, names) in _TIFF_FORMS.items():
+        for value in _values(file, order, data, places, tag):
+            if value not in read_right:
+                yield names.get(value, f"{word} {value}")
+
+
+def _values(file: BinaryIO, order: str, data: bytearray, places: dict[int, int], tag: int) -> list[int]:
+    """Return the numbers of a tag in a directory of a TIFF; none if it isn't there, or beyond the end."""
+    with suppress(struct.error, KeyError):
+        kind, count = struct.unpack_from(f"{order}HI", data, places[tag] + 2)
+        form = f"{order}{min(count, _MOST_SAMPLES)}{'H' if kind == _SHORT else 'I'}"
+        if struct.calcsize(form) <= 4:
+            return list(struct.unpack_from(form, data, places[tag] + 8))
+        file.seek(struct.unpack_from(f"{order}I", data, places[tag] + 8)[0])
+        return list(struct.unpack(form, file.read(struct.calcsize(form))))
+    return []
 
 
 def _of_jpeg(file: BinaryIO) -> PhotoNotes:
@@ -181,16 +215,32 @@ def _of_jpeg(file: BinaryIO) -> PhotoNotes:
 
 
 def _of_tiff(file: BinaryIO, order: str) -> PhotoNotes:
-    with suppress(struct.error, KeyError, ZeroDivisionError, StopIteration):
-        data, places = next(_directories(file, order))
+    data, places = next(_directories(file, order), (bytearray(), {}))
+    profile = b""
+    with suppress(struct.error, KeyError):
+        size, place = struct.unpack_from(f"{order}II", data, places[_ICC] + 4)
+        file.seek(place)
+        profile = file.read(min(size, _LARGEST_PROFILE))
+    with suppress(struct.error, KeyError, ZeroDivisionError):
         (unit,) = struct.unpack_from(f"{order}H", data, places[_RESOLUTION_UNIT] + 8)
         numbers = []
         for tag in _RESOLUTIONS:
             file.seek(struct.unpack_from(f"{order}I", data, places[tag] + 8)[0])
             above, below = struct.unpack(f"{order}II", file.read(8))
             numbers.append(_UNITS[unit - 1] * above / below)
-        return PhotoNotes(per_inch=_known(numbers))
-    return PhotoNotes()
+        return PhotoNotes(b"", profile, _known(numbers))
+    return PhotoNotes(b"", profile)
+
+
+def _of_webp(file: BinaryIO) -> PhotoNotes:
+    blocks = {b"EXIF": b"", b"ICCP": b""}
+    for head in islice(iter(lambda: file.read(8), b""), MOST_BLOCKS):
+        kind, size = struct.unpack("<4sI", head.ljust(8, b"\0"))
+        place = file.tell() + size + size % 2
+        if kind in blocks and size <= _LARGEST_PROFILE:
+            blocks[kind] = file.read(size)
+        file.seek(place)
+    return PhotoNotes(blocks[b"EXIF"].removeprefix(b"Exif\0\0"), blocks[b"ICCP"])
 
 
 def _known(per_inch: Iterable[float]) -> tuple[float, ...]:
@@ -255,7 +305,8 @@ def _entries(data: bytearray, order: str, place: int) -> tuple[dict[int, int], i
 def with_notes(picture: bytes, notes: PhotoNotes) -> bytes:
     """Return an encoded JPEG, PNG or TIFF with the notes in it."""
     if order := _ORDERS.get(picture[:4]):
-        return _resolved(bytearray(picture), order, notes.per_inch) if notes.per_inch else picture
+        picture = _resolved(bytearray(picture), order, notes.per_inch) if notes.per_inch else picture
+        return _profiled(bytearray(picture), order, notes.profile) if notes.profile else picture
     if not picture.startswith(b"\xff\xd8"):
         width, height = struct.unpack_from(">II", picture, 16)
         exif, profile = upright(notes.exif, (height, width)), zlib.compress(notes.profile)
@@ -290,6 +341,18 @@ def _resolved(data: bytearray, order: str, per_inch: tuple[float, ...]) -> bytes
         struct.pack_into(f"{order}II", data, place, round(100 * each), 100)
     struct.pack_into(f"{order}H", data, places[_RESOLUTION_UNIT] + 8, _INCH)
     return bytes(data)
+
+
+def _profiled(data: bytearray, order: str, profile: bytes) -> bytes:
+    """Return a TIFF of one page with a colour profile, and its directory, behind it."""
+    places, _ = _entries(data, order, struct.unpack_from(f"{order}I", data, 4)[0])
+    data += bytes(len(data) % 2)
+    entries = {tag: bytes(data[place : place + 12]) for tag, place in places.items()}
+    entries[_ICC] = struct.pack(f"{order}HHII", _ICC, _UNDEFINED, len(profile), len(data))
+    data += profile + bytes(len(profile) % 2)
+    struct.pack_into(f"{order}I", data, 4, len(data))
+    directory = struct.pack(f"{order}H", len(entries)) + b"".join(entries[tag] for tag in sorted(entries))
+    return bytes(data + directory + bytes(4))
 
 
 def _segment(marker: int, data: bytes) -> bytes:

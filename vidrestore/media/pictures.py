@@ -6,6 +6,7 @@ Each picture is opened by itself, as safely as a video, and is one frame, turned
 
 from __future__ import annotations
 
+import io
 import re
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
@@ -27,11 +28,12 @@ from vidrestore.frames import ColourTags
 from vidrestore.media.coding_loss import JpegPlane, jpeg_planes
 from vidrestore.media.damage import Damage
 from vidrestore.media.formats import layout_of, planes_of
+from vidrestore.media.heif import heif_frame
 from vidrestore.media.log import collect_errors
-from vidrestore.media.photo_notes import EDITORS, EXIF, has_editors_notes, jpeg_end, unreadable
+from vidrestore.media.photo_notes import EDITORS, EXIF, has_editors_notes, jpeg_end, read_notes, unreadable
 from vidrestore.media.probe import DECODER_OPTIONS, SourceInfo, StreamInfo, check_size, describe_video
 from vidrestore.media.side_data import filtered, matrix_in, read_side_data
-from vidrestore.media.source import KINDS, PICTURES, Pictures, kind_by_content
+from vidrestore.media.source import HEIF, KINDS, PICTURES, Pictures, kind_by_content
 
 SUFFIXES = tuple(KINDS)
 JPEG_HEAD = 1 << 18  # bytes that nearly always hold a JPEG's tables: notes before them have up to 64 KB each
@@ -43,7 +45,6 @@ _TIFF_NOTES = {
     **dict.fromkeys(("Make", "Model", "Artist", "Copyright", "ExifIFD", "GPSInfo"), EXIF),
     **dict.fromkeys(("0x02BC", "0x83BB"), EDITORS),
 }
-_UNPACKED = {"pal8": "rgba", "monob": "gray", "monow": "gray"}  # palettes and single bits, as samples
 
 
 def pictures_info(pictures: Pictures, rate: Fraction) -> SourceInfo:
@@ -59,9 +60,11 @@ def pictures_info(pictures: Pictures, rate: Fraction) -> SourceInfo:
         video = replace(video, sample_aspect_ratio=1 / video.sample_aspect_ratio)
     count = len(pictures.files)
     video = replace(video, time_base=1 / rate, rate=rate, base_rate=rate, frames=count, start=0)
-    video = replace(video, duration=count, bit_rate=None, interlaced=False, unmarked_order=None)
+    video = replace(video, duration=count, interlaced=False, unmarked_order=None)
     notes = video.side_data | {EDITORS} if has_editors_notes(path) else video.side_data
-    if kind == "tiff_pipe":  # FFmpeg takes all their tags for EXIF, the size, too
+    if kind_by_content(path) == HEIF:
+        video, notes = replace(video, codec="hevc"), notes - {EXIF} | read_notes(path).kinds
+    elif kind == "tiff_pipe":  # FFmpeg takes all their tags for EXIF, the size, too
         notes = notes - {EXIF} | {_TIFF_NOTES[tag] for tag in frame.metadata.keys() & _TIFF_NOTES}
     video = replace(video, side_data=notes)
     stream = StreamInfo(video.index, "video", video.codec)
@@ -86,7 +89,7 @@ class PictureDecoding:
         first = max(0, (start_pts or 0) - around)
         for pts in range(first, len(files) if stop_pts is None else min(stop_pts + 1 + around, len(files))):
             with _opened(files[pts]) as container:
-                frame = _first(container, files[pts])
+                frame = _first(container, files[pts], video.pix_fmt)
             if video.codec == "mjpeg":
                 data = Path(files[pts]).read_bytes()
                 if jpeg_end(data) is None:
@@ -111,8 +114,6 @@ def _opened(path: str) -> Iterator[InputContainer]:
     """Open a picture that must be whole and the only one in its file."""
     problems: list[str] = []
     with _readable(path) as container:
-        if held := unreadable(path):
-            raise MediaError(f"{path}: holds {held}")
         context, demuxer = container.streams.video[0].codec_context, container.format.name
         context.thread_type = "NONE"
         strict = {"err_detect": "crccheck+explode"} if demuxer in _STRICT else {}
@@ -129,24 +130,41 @@ def _opened(path: str) -> Iterator[InputContainer]:
 def _readable(path: str) -> Iterator[InputContainer]:
     """Open a file, and nothing else, as a picture of the kind of its content, or else of its name."""
     try:
+        if held := unreadable(path):
+            raise MediaError(f"{path}: holds {held}")
         demuxer = kind_by_content(path) or KINDS[Path(path).suffix.lower()]
+        file: Any = f"file:{path}"
         options = {"protocol_whitelist": "file", "format_whitelist": demuxer}
-        with av.open(f"file:{path}", "r", format=demuxer, container_options=options) as container:
+        if demuxer == HEIF:  # as an uncompressed TIFF in memory, which loses nothing
+            frame = heif_frame(path)
+            demuxer, file, options = (
+                "tiff_pipe",
+                io.BytesIO(encoded("tiff", frame, compression_algo="raw")),
+                {},
+            )
+        with av.open(file, "r", format=demuxer, container_options=options) as container:
             yield container
     except (OSError, IndexError, av.error.FFmpegError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise MediaError(f"{path}: can't be read as a picture ({reason}); replace it") from error
 
 
-def _first(container: InputContainer, path: str) -> VideoFrame:
+def _first(container: InputContainer, path: str, pix_fmt: str = "") -> VideoFrame:
+    """Return the picture; a palette without transparent colours has alpha only if `pix_fmt` asks for it."""
     frame = next(container.decode(video=0), None)
     if frame is None or frame.is_corrupt:
         raise MediaError(f"{path}: holds no complete picture; replace it")
-    if frame.format.name == "gbrap" and container.format.name == "jpeg_pipe":
+    kind, name, stream = container.format.name, frame.format.name, container.streams.video[0]
+    if kind == "jpeg_pipe" and any(part.is_alpha for part in frame.format.components):  # the fourth is black
         raise MediaError(f"{path}: its colours are those of print, CMYK; convert it to RGB first")
-    if wider := _UNPACKED.get(frame.format.name):
-        frame = frame.reformat(format=wider)
-    return _upright(container.streams.video[0], frame)
+    if frame.interlaced_frame:  # the order of a PNG's pixels, not fields
+        frame = filtered(stream, frame, ("setfield", "mode=prog"))
+    if name == "pal8" or (kind == "webp_pipe" and name == "argb"):
+        opaque = "rgb24" if (frame.to_ndarray(format="rgba")[..., 3] == 255).all() else "rgba"
+        frame = frame.reformat(format=pix_fmt if pix_fmt == "rgba" else opaque)
+    elif name in ("monob", "monow"):
+        frame = frame.reformat(format="gray")
+    return _upright(stream, frame)
 
 
 def _upright(stream: VideoStream, frame: VideoFrame) -> VideoFrame:
@@ -199,11 +217,15 @@ def read_rgb(path: Path) -> NDArray[np.uint8]:
 
 def png(picture: NDArray[np.uint8]) -> bytes:
     """Return (height, width, 3) R, G, B as a PNG file; the same picture gives the same bytes."""
-    context: Any = av.CodecContext.create("png", "w")
-    context.height, context.width = picture.shape[:2]
-    context.pix_fmt, context.time_base = "rgb24", Fraction(1)
-    context.options = {"pred": "paeth", "compression_level": "6"}  # for photographs
     frame = av.VideoFrame.from_ndarray(np.ascontiguousarray(picture), "rgb24")
+    return encoded("png", frame, pred="paeth", compression_level="6")  # for photographs
+
+
+def encoded(encoder: str, frame: VideoFrame, **options: str) -> bytes:
+    """Return a frame as a picture file in its own format."""
+    context: Any = av.CodecContext.create(encoder, "w")
+    context.width, context.height, context.pix_fmt = frame.width, frame.height, frame.format.name
+    context.time_base, context.options = Fraction(1), options
     return b"".join(bytes(packet) for packet in [*context.encode(frame), *context.encode(None)])
 
 

@@ -6,8 +6,11 @@ import os
 import re
 import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
+from itertools import islice, pairwise
+from statistics import median
 from typing import Any
 
 import av
@@ -52,6 +55,12 @@ _NO_TIMES = 0x80  # AVFMT_NOTIMESTAMPS
 # limits the sizes of pictures, and verifies checksums
 DECODER_OPTIONS = {"max_pixels": str(MOST_PIXELS), "err_detect": "crccheck"}
 _PROBED_FRAMES = 4  # enough to find a field flag quickly
+# Packets by which bits and rate are measured. More bytes than these few minutes have are needless: at so many
+# bits a pixel the quality is the best one.
+_SAMPLED, _SAMPLED_BYTES = 3000, 1 << 26
+_NOMINAL = 1.5  # a stated rate so many times that of the times isn't one (Matroska's 1000 for milliseconds)
+_Sample = list[tuple[int | None, int]]  # time and size of packets
+_STILLS = frozenset({"mjpeg", "png", "gif", "bmp", "webp", "tiff"})  # codecs of posters
 
 
 @dataclass(frozen=True)
@@ -195,19 +204,38 @@ def _check_file(source: str) -> None:
 
 
 def video_stream(container: InputContainer) -> VideoStream:
-    """Return the first video stream that isn't a cover. Raises MediaError without one or its decoder."""
+    """Return the video stream that is the film: of those that aren't covers the first that isn't shorter than
+    half of the longest, by what their headers state. Raises MediaError without one or its decoder.
+    """
     streams = [stream for stream in container.streams.video if not is_attached(stream)]
     source = container.name.removeprefix("file:")
     if not streams:
         kinds = ", ".join(sorted({stream.type for stream in container.streams})) or "nothing"
         pictures = " (a cover picture is not a video)" if container.streams.video else ""
         raise MediaError(f"{source}: no video stream{pictures}; the file holds: {kinds}")
-    if streams[0].codec_context is None:
+    lengths = [_stated_length(stream) for stream in streams] if len(streams) > 1 else [Fraction(1)]
+    longest = max(lengths)
+    film = next(stream for stream, length in zip(streams, lengths, strict=True) if 2 * length >= longest)
+    if film.codec_context is None:
         raise MediaError(
-            f"{source}: stream {streams[0].index}: this FFmpeg has no decoder for the video codec; convert "
+            f"{source}: stream {film.index}: this FFmpeg has no decoder for the video codec; convert "
             "it with another tool first"
         )
-    return streams[0]
+    return film
+
+
+def _stated_length(stream: VideoStream) -> Fraction:
+    """Return a stream's length in seconds, 0 for one picture; if none is stated, much for what isn't a codec
+    of still pictures.
+    """
+    is_one = stream.frames == 1 or stream.metadata.get("NUMBER_OF_FRAMES") == "1"
+    if is_one or stream.codec_context is None:
+        return Fraction(0)
+    start = stream.start_time or 0
+    ticks = _duration(stream, start, stream.container.format.name)
+    if ticks is None:
+        return Fraction(stream.codec_context.name not in _STILLS) * 1_000_000
+    return ticks * Fraction(stream.time_base or 1)
 
 
 def probe(source: str, fps: Fraction | None = None) -> SourceInfo:
@@ -220,14 +248,15 @@ def probe(source: str, fps: Fraction | None = None) -> SourceInfo:
     with open_input(source) as container:
         stream = video_stream(container)
         check_size(source, stream)
-        frames = _first_frames(container, stream)
+        packets, sample = packets_of(container, stream), _Sample()
+        frames = _first_frames(container, stream, packets, sample)
         if not frames:
             raise MediaError(
                 f"{source}: the video stream has 0 frames that can be decoded; the file is empty or "
                 "damaged, record or copy it again"
             )
         name, duration = container.format.name, container.duration
-        video = describe_video(source, stream, frames, name)
+        video = _measured(describe_video(source, stream, frames, name), stream, packets, sample)
         return SourceInfo(
             path=source,
             container=name,
@@ -283,11 +312,16 @@ def packets_of(
             late()
 
 
-def _first_frames(container: InputContainer, stream: VideoStream) -> list[VideoFrame]:
+def _first_frames(
+    container: InputContainer,
+    stream: VideoStream,
+    packets: Iterator[Packet[Any]],
+    sample: _Sample,
+) -> list[VideoFrame]:
+    """Decode the first frames, whose packets go to the sample, too."""
     stream.codec_context.thread_type = "NONE"
     stream.codec_context.options = dict(DECODER_OPTIONS)
     frames: list[VideoFrame] = []
-    packets = packets_of(container, stream)
     while len(frames) < _PROBED_FRAMES:
         try:
             packet = next(packets, None)
@@ -298,11 +332,38 @@ def _first_frames(container: InputContainer, stream: VideoStream) -> list[VideoF
                     f"{container.name.removeprefix('file:')}: the video is encrypted; decrypt it first, by "
                     "the player or shop that it comes from"
                 )
+            sample.append((packet.pts, packet.size))
             frames += packet.decode()
         except av.error.FFmpegError:  # damage, which the reader reports
             if frames:
                 break
     return frames
+
+
+def _measured(
+    video: VideoInfo, stream: VideoStream, packets: Iterator[Packet[Any]], sample: _Sample
+) -> VideoInfo:
+    """Set the bits of a frame by the sizes of packets, of an index or the first ones, and a rate that is only
+    nominal by the packets' times.
+    """
+    entries = stream.index_entries
+    sizes = [entries[number].size for number in range(0, len(entries), 1 + len(entries) // _SAMPLED)]
+    if len(sizes) > _PROBED_FRAMES and all(sizes):  # not only places, or a fragment's
+        return replace(video, frame_bits=8 * sum(sizes) / len(sizes))
+    left = _SAMPLED_BYTES
+    with suppress(av.error.FFmpegError):  # damage, which the reader reports
+        for packet in islice(packets, _SAMPLED):
+            sample.append((packet.pts, packet.size))
+            if (left := left - packet.size) < 0:
+                break
+    sizes = [size for _, size in sample if size]
+    video = replace(video, frame_bits=8 * sum(sizes) / len(sizes) if sizes else None)
+    times = sorted({time for time, _ in sample if time is not None})
+    if video.rate is None or len(times) < 2:
+        return video
+    ticks = median(later - time for time, later in pairwise(times))
+    rate = 1 / (Fraction(ticks) * video.time_base)
+    return replace(video, rate=rate) if video.rate > _NOMINAL * rate else video
 
 
 def is_attached(stream: Stream) -> bool:
@@ -331,12 +392,30 @@ def _codec_without_decoder(stream: Stream) -> str:
         return "unknown"
     if stream.type == "subtitle" and _all_unknown_are_webvtt(stream.container):
         return "webvtt"
-    with log_level(ffmpeg.INFO):
-        text: str = stream.container.dumps_format()  # type: ignore[attr-defined]
-    found = re.search(rf"Stream #0:{stream.index}\b.*?: \w+: (\w+)(?: (\(\w{{4}}) /)?", text)
+    found = re.search(rf"Stream #0:{stream.index}\b.*?: \w+: (\w+)(?: (\(\w{{4}}) /)?", _dumped(stream))
     if not found or found[1] in ("none", "unknown_codec"):
         return f"unknown {found[2]})" if found and found[2] else "unknown"
     return found[1]
+
+
+def _dumped(stream: Stream) -> str:
+    """Return FFmpeg's own description of a stream's file."""
+    with log_level(ffmpeg.INFO):
+        text: str = stream.container.dumps_format()  # type: ignore[attr-defined]
+    return text
+
+
+def _crop(stream: VideoStream, frame: VideoFrame) -> tuple[int, int, int, int]:
+    """Return the columns and rows (left, right, top, bottom) that Matroska's PixelCrop or MP4's clap hides,
+    in whole samples of chroma of each field; 0 if nothing would be left.
+    """
+    text = _dumped(stream).partition(f"Stream #0:{stream.index}")[2].partition("Stream #")[0]
+    found = re.search(r"\n +Frame Cropping: (\d+)/(\d+)/(\d+)/(\d+)\n", text)
+    left, right, top, bottom = map(int, found.groups()) if found else (0, 0, 0, 0)
+    columns = 1 << layout_of(frame.format.name).format.chroma_width_shift
+    left, top = left // columns * columns, top // 4 * 4
+    fits = left + right < frame.width and top + bottom < frame.height
+    return (left, right, top, bottom) if fits else (0, 0, 0, 0)
 
 
 def _all_unknown_are_webvtt(container: Any) -> bool:
@@ -372,11 +451,12 @@ def describe_video(source: str, stream: VideoStream, frames: list[VideoFrame], c
     light = side_data.get("CONTENT_LIGHT_LEVEL")
     times, reordered = [frame.pts for frame in frames], bool(context.has_b_frames)
     rise = sorted({time for time in times if time is not None}) == times
+    crop = left, right, top, bottom = _crop(stream, first)
     return VideoInfo(
         index=stream.index,
         codec=context.codec.canonical_name,
-        width=first.width,
-        height=first.height,
+        width=first.width - left - right,
+        height=first.height - top - bottom,
         format=layout.format,
         pix_fmt=first.format.name,
         time_base=stream.time_base,
@@ -390,7 +470,6 @@ def describe_video(source: str, stream: VideoStream, frames: list[VideoFrame], c
         frames=stream.frames or None,
         start=start,
         duration=_duration(stream, start, container),
-        bit_rate=stream.bit_rate,
         profile=stream.profile,
         mastering_display=mastering_display(side_data.get("MASTERING_DISPLAY_METADATA")),
         content_light=None if light is None else struct.unpack_from("=2I", light),
@@ -399,6 +478,7 @@ def describe_video(source: str, stream: VideoStream, frames: list[VideoFrame], c
         by_order=reordered and (container == "avi" or not rise),
         marked_order=_LOGGED_ORDERS.get(_logged(stream, marked[0], "i")) if marked else order,
         unmarked_order=None if marked else order,
+        crop=crop,
     )
 
 

@@ -40,6 +40,20 @@ def encoder_of(stream: StreamInfo, container: str) -> str | None:
     return "alac" if is_lossless(codec) else "aac"
 
 
+def rate_code(codec: str, head: bytes) -> int | None:
+    """Return the bits of a packet's first bytes that state the sample rate; None for codecs without (ISO/IEC
+    13818-7, 6.2.1 (ADTS); ISO/IEC 11172-3, 2.4.1.3; ATSC A/52, 5.4.1).
+    """
+    if len(head) < 5:
+        return None
+    is_synced = head[0] == 0xFF
+    if codec == "aac" and is_synced and head[1] & 0xF6 == 0xF0:
+        return head[2] >> 2 & 0xF
+    if codec in ("mp2", "mp3", "mp3float") and is_synced and head[1] & 0xE0 == 0xE0:
+        return head[1] & 0x18 | head[2] >> 2 & 3
+    return head[4] >> 6 if codec in ("ac3", "eac3") and head[:2] == b"\x0b\x77" else None
+
+
 @cache
 def _held(container: str) -> frozenset[str]:
     """Return the codecs that a container can hold, by the names of their coders."""

@@ -11,11 +11,12 @@ import hashlib
 import os
 import re
 import sys
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
+from importlib.util import find_spec
 from itertools import pairwise
 from pathlib import Path
 from typing import BinaryIO, Self
@@ -35,6 +36,10 @@ KINDS = {
     ".jpg": "jpeg_pipe", ".jpeg": "jpeg_pipe", ".png": "png_pipe", ".tif": "tiff_pipe", ".tiff": "tiff_pipe",
     ".webp": "webp_pipe",
 }  # fmt: skip
+HEIF = "heif"  # no demuxer: pillow-heif reads it (`heif`)
+_READS_HEIF = find_spec("pillow_heif") is not None
+if _READS_HEIF:
+    KINDS |= {".heic": HEIF, ".heif": HEIF}
 # first bytes of files -> demuxer
 _MAGIC = {
     b"\x89PNG\r\n\x1a\n": "png_pipe",
@@ -42,8 +47,16 @@ _MAGIC = {
     b"II*\0": "tiff_pipe",
     b"MM\0*": "tiff_pipe",
 }
-_OTHER_KINDS = frozenset({".avif", ".bmp", ".dng", ".exr", ".heic", ".heif", ".jp2", ".jxl", ".psd"})
+_HEIF_BRANDS = frozenset({b"heic", b"heix", b"heim", b"heis", b"mif1", b"msf1"})
 _CONVERT = "convert to PNG (16 bits) or TIFF first"
+_DEVELOP = "raw data of a camera: develop to 16-bit TIFF first, as with darktable or RawTherapee"
+_RAW = "3fr arw cr2 cr3 crw dcr dng erf iiq kdc mrw nef nrw orf pef raf raw rw2 rwl sr2 srf srw x3f"
+# suffixes of pictures that are not read -> the way out
+_OTHER_KINDS = {
+    **dict.fromkeys((".avif", ".bmp", ".exr", ".jp2", ".jxl", ".pgm", ".ppm", ".psd", ".tga"), _CONVERT),
+    **{f".{name}": _DEVELOP for name in _RAW.split()},
+    **({} if _READS_HEIF else dict.fromkeys((".heic", ".heif"), "pip install 'vidrestore[heic]' reads them")),
+}
 HEAD_BYTES = 1 << 20  # hashed to distinguish a source from another of the same name and size
 _PLACE = re.compile(r"%(?:0(\d+))?d")
 _NUMBERED = re.compile(r"(.*?)(\d+)(\.[^.]*)")
@@ -253,12 +266,19 @@ def is_picture(name: str) -> bool:
     return Path(name).suffix.lower() in KINDS and not Path(name).name.startswith(".")
 
 
-def unread_pictures(paths: Iterable[str]) -> str | None:
-    """Return a sentence on the pictures of kinds that are not read; None without one."""
-    suffixes = (Path(path).suffix.lower() for path in paths if not Path(path).name.startswith("."))
-    counts = Counter(suffix for suffix in suffixes if suffix in _OTHER_KINDS)
-    found = ", ".join(f"{count} {suffix}" for suffix, count in sorted(counts.items()))
-    return f"left out: {found}, which are not read; {_CONVERT}" if found else None
+def unread(paths: Iterable[str]) -> str | None:
+    """Return a sentence on files of kinds that are not read, by their suffixes: pictures with the way out,
+    then others; None without one. Hidden files and those of vidrestore don't count.
+    """
+    names = (Path(path).name for path in paths)
+    suffixes = [Path(name).suffix.lower() for name in names if name[0] != "." and "vidrestore" not in name]
+    ways = defaultdict[str, list[str]](list)
+    for suffix, count in sorted(Counter(suffixes).items()):
+        ways[_OTHER_KINDS.get(suffix, "")].append(f"{count} {suffix or 'without a suffix'}")
+    parts = [
+        f"{', '.join(kinds)}{f' ({way})' * bool(way)}" for way, kinds in sorted(ways.items(), reverse=True)
+    ]
+    return f"left out, as not read: {'; '.join(parts)}" if parts else None
 
 
 def kind_by_content(path: str) -> str | None:
@@ -267,6 +287,8 @@ def kind_by_content(path: str) -> str | None:
         start = file.read(12)
     if start[:4] + start[8:] == b"RIFFWEBP":
         return "webp_pipe"
+    if _READS_HEIF and start[4:8] == b"ftyp" and start[8:] in _HEIF_BRANDS:
+        return HEIF
     return next((kind for magic, kind in _MAGIC.items() if start.startswith(magic)), None)
 
 
@@ -275,7 +297,7 @@ def _find_pictures(source: str) -> Pictures | None:
         return _in_order(source, [os.path.join(source, name) for name in _names(Path(source))])
     suffix = Path(source).suffix.lower()
     if suffix in _OTHER_KINDS:
-        raise MediaError(f"{source}: {suffix} pictures are not read; {_CONVERT}")
+        raise MediaError(f"{source}: {suffix} pictures are not read ({_OTHER_KINDS[suffix]})")
     if os.path.exists(source):
         return Pictures(source, (source,), Path(source).name) if suffix in KINDS else None
     if (pattern := Source(source)).is_pattern:

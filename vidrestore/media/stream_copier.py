@@ -28,10 +28,11 @@ from vidrestore.media.probe import (
     to_drop,
     video_stream,
 )
-from vidrestore.media.sound import EncodedSound, encoder_of
+from vidrestore.media.sound import EncodedSound, encoder_of, rate_code
 
 _LONGEST_ROW = 12  # packets of sound, one after the other, whose times are repaired: a quarter of a second
 _FARTHEST = 1  # seconds that a packet of another kind is moved, whose time can't be known from its neighbours
+_SURE = 3  # packets one after the other that state another sample rate; one may be damaged
 _COVERS = {"mjpeg": ("jpg", "image/jpeg"), "png": ("png", "image/png")}  # codec -> suffix, MIME type
 
 
@@ -126,6 +127,7 @@ class StreamCopier:
         self.clocks: dict[int, Clock] = {}  # clocks of the output's streams, by their index in the source
         self.encoded: dict[int, EncodedSound] = {}
         self.latest: tuple[int, Fraction | None] | None = None  # index and time of the last packet
+        self.rates: dict[int, list[int]] = {}  # codes of sample rates: the first, then others in a row
         self.hides = False  # whether the output can hide sound by an edit list
         # the packets of the output that were read or encoded, with their index in the source
         self.packets: Iterator[tuple[int, Packet[Any]]] | None = None
@@ -205,7 +207,9 @@ class StreamCopier:
         if sound is None:
             if index in self.clocks and not ends and (self.cut is None or self.cut.keeps(packet)):
                 self.corrupt += packet.is_corrupt
-                yield index, packet
+                self.latest = index, seconds(packet, packet.pts)
+                self._check_rate(packet)
+                yield index, self._of_one_header(packet)
         elif packet.size or ends:
             self.corrupt += packet.is_corrupt
             self.latest = index, seconds(packet, packet.pts)
@@ -213,6 +217,36 @@ class StreamCopier:
                 yield from ((index, each) for each in sound.packets(packet))
             except ValueError as error:
                 raise self.refusal(str(error)) from error
+
+    def _check_rate(self, packet: Packet[Any]) -> None:
+        """Raise MediaError if the sample rate changes: the header of a copied stream states one."""
+        context = packet.stream.codec_context
+        code = rate_code(context.name if context else "", bytes(memoryview(packet)[:6]))
+        if code is None:
+            return
+        codes = self.rates.setdefault(packet.stream_index, [code])
+        codes[1:] = [*codes[1:], code] if code != codes[0] else []
+        if len(codes) > _SURE:
+            encode = "encode it at one rate first: ffmpeg -i IN -map 0 -c copy -c:a flac OUT.mkv"
+            raise self.refusal("its sample rate changes there", encode)
+
+    def _of_one_header(self, packet: Packet[Any]) -> Packet[Any]:
+        """Return a packet without the header that it repeats, which muxers would write over the first one.
+        Raise MediaError for a header that differs.
+        """
+        if not packet.has_sidedata("new_extradata"):
+            return packet
+        context = packet.stream.codec_context
+        if context and bytes(packet.get_sidedata("new_extradata")) != (context.extradata or b""):
+            encode = "encode it first: ffmpeg -i IN -map 0 -c copy -c:a flac OUT.mkv"
+            raise self.refusal("its header changes there", encode)
+        plain: Packet[Any] = av.Packet(bytes(packet))
+        plain.time_base, plain.pts, plain.dts = packet.time_base, packet.pts, packet.dts
+        plain.duration, plain.is_keyframe = packet.duration, packet.is_keyframe
+        for data in packet.iter_sidedata():
+            if data.data_type != "new_extradata":
+                plain.set_sidedata(data)
+        return plain
 
     def _without_hidden_audio(self, packets: Iterator[Packet[Any]]) -> Iterator[Packet[Any]]:
         """Yield packets without those of copied audio that the source hides and the output would not.
@@ -276,7 +310,7 @@ class StreamCopier:
                 raise self.refusal("its times go back there")
             yield packet
 
-    def refusal(self, reason: str) -> MediaError:
+    def refusal(self, reason: str, way_out: str = "remux the file first") -> MediaError:
         """Return the error for the last packet, with the way out."""
         if self.latest is None:
             return MediaError(f"{self.source}: its other streams can't be copied: {reason}")
@@ -286,7 +320,7 @@ class StreamCopier:
         place = "" if time is None else f" at {float(time):.3f} s"
         return MediaError(
             f"{self.source}: {named(info, getattr(stream, 'name', None))} can't be copied{place}: {reason}; "
-            f"remux the file first, or use `drop={to_drop([info], others)}`"
+            f"{way_out}, or use `drop={to_drop([info], others)}`"
         )
 
     def repairs(self) -> Iterator[str]:

@@ -2,7 +2,8 @@
 fit.
 
 FFmpeg's demuxers read on behind a hole, and end without an error where a download stopped. A cut between two
-packets isn't detectable in MPEG-TS, MPEG-PS, DV and raw streams, and hardly in NUT and WTV.
+packets isn't detectable in MPEG-TS, MPEG-PS, DV, RoQ and raw streams, and hardly in NUT and WTV; raw H.264
+and HEVC state no sizes at all.
 """
 
 from __future__ import annotations
@@ -30,6 +31,12 @@ _REVERSED = bytes(int(f"{byte:08b}"[::-1], 2) for byte in range(256))
 _ASF_PROPERTIES = bytes.fromhex("a1dcab8c47a9cf118ee400c00c205365")
 _ASF_DATA = bytes.fromhex("3626b2758e66cf11a6d900aa0062ce6c")
 _MXF_PARTITION = bytes.fromhex("060e2b34020501010d0102010102")
+_DV_HEADER = b"\x1f\x07\0"
+_DV_FRAMES = {  # (lines: 525 or 625, type of signal) -> bytes of a frame
+    (0, 0): 120_000, (1, 0): 144_000, (1, 1): 144_000, (0, 4): 240_000, (1, 4): 288_000,
+    (0, 0x14): 480_000, (1, 0x14): 576_000, (0, 0x18): 240_000, (1, 0x18): 288_000,
+}  # fmt: skip
+_ROQ_CHUNKS = frozenset({0x1001, 0x1002, 0x1011, 0x1012, 0x1013, 0x1020, 0x1021, 0x1030})
 _REAL_SLACK = 18  # bytes of a chunk's header that FFmpeg's own muxer counts twice
 
 
@@ -427,6 +434,48 @@ def _program_stream(file: FileBytes) -> Iterator[str]:
         yield unfinished("packet")
 
 
+def _dv(file: FileBytes) -> Iterator[str]:
+    """Check frames, which all have one size by their format (SMPTE 314M and 370M: system and signal type)."""
+    size = _DV_FRAMES.get((file.number(3) >> 7, file.number(451) & 0x1F), 0)
+    for at in range(0, file.size, size) if size else ():
+        if file.bytes(at, 3) != _DV_HEADER:
+            if not file.padded(at):
+                yield foreign(at)
+            return
+        if at + size > file.size:
+            yield unfinished("frame")
+
+
+def _roq(file: FileBytes) -> Iterator[str]:
+    """Check chunks and their sizes."""
+    at = 8
+    while at + 8 <= file.size:
+        if file.little(at, 2) not in _ROQ_CHUNKS:
+            if not file.padded(at):
+                yield foreign(at)
+            return
+        at += 8 + file.little(at + 2, 4)
+    if at != file.size:
+        yield unfinished("chunk")
+
+
+def _obu(file: FileBytes) -> Iterator[str]:
+    """Check units and their sizes (AV1 bitstream specification, 5.3 and 4.10.5)."""
+    at = 0
+    while at < file.size:
+        head = file.bytes(at, 10).ljust(10, b"\0")
+        if head[0] & 0x83 != 2:  # a forbidden bit, one for the size, and a reserved one
+            if not file.padded(at):
+                yield foreign(at)
+            return
+        start = 1 + (head[0] >> 2 & 1)
+        width = next((count for count in range(1, 9) if head[start + count - 1] < 0x80), 8)
+        length = sum((head[start + place] & 0x7F) << 7 * place for place in range(width))
+        at += start + width + length
+    if at > file.size:
+        yield unfinished("unit")
+
+
 _WALKS: tuple[tuple[int, bytes, Callable[[FileBytes], Iterator[str]]], ...] = (
     *((4, kind, _mp4) for kind in sorted(_MP4_BOXES)),
     (0, EBML, walk_matroska),
@@ -441,4 +490,7 @@ _WALKS: tuple[tuple[int, bytes, Callable[[FileBytes], Iterator[str]]], ...] = (
     (0, b".RMF", _real),
     (0, b"\0\0\0\0\1\xbc", _gxf),
     (0, b"\0\0\1\xba", _program_stream),
+    (0, _DV_HEADER, _dv),
+    (0, b"\x84\x10\xff\xff\xff\xff", _roq),
+    (0, b"\x12\0", _obu),
 )

@@ -47,14 +47,14 @@ class Content:
 
 
 def check_content(
-    reader: VideoReader, output: Target, options: RestoreOptions, span: Span, scale: Scale, *, on_gpu: bool
+    reader: VideoReader, output: Target, options: RestoreOptions, span: Span, scale: Scale
 ) -> Content:
     """Choose the encoder and the streams to copy, each after a trial, and warn of what the output will lack,
     or show otherwise than the source. Raises MediaError, OptionError, and PlanError for losses if `strict`.
     """
     info, drop, strict = reader.info, options.drop, options.strict
     cores = options.threads or available_cores()
-    encoder = choose_encoder(info, output, options.encoder, scale=scale, cores=cores, on_gpu=on_gpu)
+    encoder = choose_encoder(info, output, options.encoder, scale=scale, cores=cores)
     copy = check_streams(info, output, drop, strict=strict)
     found = [
         *reader.warnings,

@@ -67,7 +67,7 @@ class Y4mInput:
                 "-: the y4m stream has 0 frames; look for an error of the program that feeds the pipe"
             )
         self._pictures = chain([first], self._pictures)
-        video = replace(describe_video(PIPE, stored, [first], Y4M), duration=None, bit_rate=None)
+        video = replace(describe_video(PIPE, stored, [first], Y4M), duration=None)
         self.info = SourceInfo(PIPE, Y4M, video, (StreamInfo(0, "video", video.codec),))
 
     def _read(self, size: int) -> bytes:

@@ -6,7 +6,7 @@ import os
 import time
 from collections.abc import Generator, Iterator
 from contextlib import closing
-from typing import Any, cast
+from typing import Any, Unpack, cast
 
 import torch
 from numpy.typing import NDArray
@@ -31,7 +31,7 @@ from vidrestore.restorers.denoise import GROUPS_PER_PROCESSOR
 from vidrestore.restorers.devices import batch_for, device_name, torch_device, uses_bf16
 from vidrestore.sensing.measurements_file import Measured, MeasurementReader, PatchGrid
 from vidrestore.sensing.sense import CPU, finished
-from vidrestore.sensing.sensing_options import RecoverOptions
+from vidrestore.sensing.sensing_options import RecoverKeywords, RecoverOptions
 from vidrestore.weights import Model, load_model
 from vidrestore.working import available_cores, threads_for
 
@@ -47,7 +47,7 @@ def recover(
     *,
     options: RecoverOptions | None = None,
     on_event: Listener | None = None,
-    **overrides: Any,
+    **overrides: Unpack[RecoverKeywords],
 ) -> Summary:
     """Make a video from the measurements in `source`, with the times, size, colour and rotation of the
     original.

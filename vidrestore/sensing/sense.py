@@ -14,7 +14,7 @@ from __future__ import annotations
 import os
 import time
 from pathlib import Path
-from typing import Any, cast
+from typing import Unpack, cast
 
 import torch
 from torch import Tensor
@@ -34,7 +34,7 @@ from vidrestore.pipeline.chain import frames_ahead
 from vidrestore.pipeline.conversions import Uploads, floats
 from vidrestore.restorers.devices import device_name, torch_device
 from vidrestore.sensing.measurements_file import SUFFIX, Measured, MeasurementWriter, PatchGrid
-from vidrestore.sensing.sensing_options import SenseOptions
+from vidrestore.sensing.sensing_options import SenseKeywords, SenseOptions
 from vidrestore.weights import Model, load_model, read_manifest
 from vidrestore.weights.manifest import Card
 
@@ -50,7 +50,7 @@ def sense(
     *,
     options: SenseOptions | None = None,
     on_event: Listener | None = None,
-    **overrides: Any,
+    **overrides: Unpack[SenseKeywords],
 ) -> Summary:
     """Measure the video `source` into the `.safetensors` file `output`; done when it returns.
 

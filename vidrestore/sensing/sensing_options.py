@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import field
-from typing import Annotated
+from typing import Annotated, TypedDict
 
 from pydantic import Field, InstanceOf
 from pydantic.dataclasses import dataclass
@@ -14,14 +14,18 @@ from vidrestore.options import (
     Arithmetic,
     ConstantRate,
     EncoderOptions,
+    FileName,
     Model,
+    Number,
     Options,
     Overwrite,
+    Precision,
     Text,
     Threads,
     Whole,
     machine_option,
     quality_option,
+    readable,
 )
 
 Device = Annotated[
@@ -31,6 +35,7 @@ Device = Annotated[
 ]
 
 
+@readable
 @dataclass(frozen=True)
 class SenseOptions(Options):
     """Options of a measurement. Raises `OptionError` for a value out of range.
@@ -70,6 +75,7 @@ class SenseOptions(Options):
             )
 
 
+@readable
 @dataclass(frozen=True)
 class RecoverOptions(Options):
     """Options of a recovery. `model` is needed only if the weights that measured the video are not bundled.
@@ -84,3 +90,26 @@ class RecoverOptions(Options):
     encoder: InstanceOf[EncoderOptions] = field(default_factory=EncoderOptions)
     overwrite: Overwrite = False
     device: Device = "auto"
+
+
+class SenseKeywords(TypedDict, total=False):
+    """The fields of `SenseOptions` as keywords of a function, for type checkers."""
+
+    rate: float | None
+    model: FileName | None
+    sigma: float
+    seed: int
+    overwrite: bool
+    device: str
+
+
+class RecoverKeywords(TypedDict, total=False):
+    """The fields of `RecoverOptions` as keywords of a function, for type checkers."""
+
+    model: FileName | None
+    precision: Precision
+    threads: int
+    cfr: Number | None
+    encoder: EncoderOptions
+    overwrite: bool
+    device: str
