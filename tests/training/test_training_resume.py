@@ -16,7 +16,7 @@ from pair_runs import pair_run
 from training_runs import RecordedEvents, equal, tensors, tiny_run
 
 from vidrestore.errors import CheckpointError, ConfigError, MediaError, OutputExistsError, VidRestoreError
-from vidrestore.files.stopping import delayed_signals
+from vidrestore.files.stopping import STOPS, delayed_signals
 from vidrestore.training import loop
 from vidrestore.training.loop import Run, train
 from vidrestore.training.training_events import Began, Interrupted, Stepped
@@ -95,7 +95,7 @@ def test_a_run_that_is_interrupted_while_it_is_measured_is_measured_when_resumed
     assert [point["step"] for point in read_card(resumed).training["curve"]] == [5, 10, 12]
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", STOPS)
 def test_interrupts_are_delayed_to_the_end_of_a_block(number):
     done = []
     usual = signal.signal(number, signal.default_int_handler)

@@ -8,12 +8,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from vidrestore.cli.inputs import INTERRUPTED
 from vidrestore.cli.terminal import as_options
 from vidrestore.errors import OptionError
 from vidrestore.events import Event, Failed, Finished, Listener
 from vidrestore.files.atomic import write_whole
 from vidrestore.files.regular import LARGEST_PLAN, read_limited
+from vidrestore.files.stopping import INTERRUPTED
 
 if TYPE_CHECKING:
     from vidrestore.media.source import Target

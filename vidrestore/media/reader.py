@@ -13,6 +13,7 @@ from typing import Self
 from av.video.frame import VideoFrame
 
 from vidrestore.errors import MediaError, OptionError, PlanError
+from vidrestore.files.regular import readable
 from vidrestore.frames import WHOLE, Frame, Span, VideoInfo
 from vidrestore.media.coding_loss import NO_LOSS, WITH_PARAMETERS, loss_by_bits, loss_of
 from vidrestore.media.damage import Damage
@@ -65,7 +66,8 @@ class VideoReader:
             self._pipe = Y4mInput(standard_input())
         if fps is not None and self._pipe:
             raise OptionError(f"`fps={fps}` is for pictures; y4m states its rate, remove the option")
-        self.info = self._described(fps)
+        with readable(self.source.name):
+            self.info = self._described(fps)
         self.stored = self.info.video  # as in the file; `info` describes the frames that are yielded
         self._running: Generator[Frame] | None = None
         self._decoding: AnyDecoding | None = None
@@ -196,10 +198,12 @@ class VideoReader:
 
     def _read(self, start_pts: int | None, stop_pts: int | None) -> Generator[Frame]:
         """Yield the frames, each up to the next: packets have durations in decoding order."""
-        self._decoding = decoding = self._new_decoding(whole=start_pts is None)
+        with readable(self.source.name):
+            self._decoding = decoding = self._new_decoding(whole=start_pts is None)
         waiting: Frame | None = None
         longest, loss = 0, loss_by_bits(self.info) if self.losses else NO_LOSS
-        with closing(self._pictures(decoding, start_pts, stop_pts)) as pictures:
+        pictures = self._pictures(decoding, start_pts, stop_pts)
+        with readable(self.source.name), closing(pictures):
             for picture in pictures:
                 if start_pts is not None and (picture.pts or 0) < start_pts:
                     continue  # only needed by the deinterlacer
