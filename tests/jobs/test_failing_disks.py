@@ -173,8 +173,15 @@ def of_bytes(*paths: Path) -> Callable[[], Any]:
     return lambda: [path.read_bytes() for path in paths]
 
 
-def works(folder: Path) -> dict[str, Work]:
-    """Eleven commands in a folder with their inputs."""
+@pytest.fixture(scope="module")
+def exact(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("weights") / "exact.safetensors"
+    save_network(path, exact_network())
+    return path
+
+
+def works(folder: Path, exact: Path) -> dict[str, Work]:
+    """Eleven commands in a folder with their inputs; `exact` are weights that measure."""
     film, small = folder / "film.mkv", folder / "small.mkv"
     write_video(film, 45)
     write_video(small, 3, size=(32, 32))
@@ -183,11 +190,10 @@ def works(folder: Path) -> dict[str, Work]:
         place.mkdir()
         for number in (1, 2, 3):
             write_picture(place / f"{number:04}.png", (10 * number, 100, 200))
-    save_network(folder / "exact.safetensors", exact_network())
-    model = ["--model", folder / "exact.safetensors"]
+    model = ["--model", exact]
     write_clips(folder)
     config = write_config(folder)
-    out, exact = folder / "out.mkv", ["--lossless", "--threads", "1"]
+    out, plain = folder / "out.mkv", ["--lossless", "--threads", "1"]
     (folder / "work").mkdir()
     (folder / "made").mkdir()
     shown = [folder / "made" / f"{number:04}.png" for number in (1, 2, 3)]
@@ -196,15 +202,15 @@ def works(folder: Path) -> dict[str, Work]:
     sense: list[object] = ["sense", film, *model, "-o", measured]
     train: list[object] = ["train", "--config", config, "-o", folder / "runs", "--device", "cpu", "--resume"]
     return {
-        "denoise": Work(["denoise", film, "-o", out, *exact], of_videos(out)),
+        "denoise": Work(["denoise", film, "-o", out, *plain], of_videos(out)),
         "denoise, work elsewhere": Work(
-            ["denoise", film, "-o", out, *exact, "--work-dir", folder / "work"], of_videos(out)
+            ["denoise", film, "-o", out, *plain, "--work-dir", folder / "work"], of_videos(out)
         ),
-        "denoise, sidecar": Work(["denoise", film, "-o", out, *exact, "--sidecar"], of_videos(out)),
+        "denoise, sidecar": Work(["denoise", film, "-o", out, *plain, "--sidecar"], of_videos(out)),
         "photos": Work(["denoise", photos, "--photos", "-o", folder / "made"], of_bytes(*each)),
         "pictures": Work(["denoise", numbered, "-o", folder / "made" / "%04d.png"], of_bytes(*shown)),
-        "sr": Work(["sr", small, "-o", out, *exact], of_videos(out)),
-        "run": Work(["run", small, "--steps", "denoise,sr", "-o", out, *exact], of_videos(out)),
+        "sr": Work(["sr", small, "-o", out, *plain], of_videos(out)),
+        "run": Work(["run", small, "--steps", "denoise,sr", "-o", out, *plain], of_videos(out)),
         "sense": Work(sense, of_bytes(measured)),
         "recover": Work(["recover", measured, *model, "-o", out, "--lossless"], of_videos(out), sense),
         "eval": Work(
@@ -224,9 +230,9 @@ CALLS = ("unlink", "close", "fsync", "link", "rename", "mkdir", "write", "ftrunc
 
 @pytest.mark.faults
 @pytest.mark.parametrize("name", NAMES)
-def test_a_call_that_fails_is_a_line_at_most_and_the_next_run_gets_there(failing, tmp_path, name):
+def test_a_call_that_fails_is_a_line_at_most_and_the_next_run_gets_there(failing, exact, tmp_path, name):
     (tmp_path / "whole").mkdir()
-    whole = works(tmp_path / "whole")[name]
+    whole = works(tmp_path / "whole", exact)[name]
     for arguments in filter(None, (whole.first, whole.arguments)):
         assert failing.run(*arguments, before=whole.before)[0] == 0
     expected = whole.outputs()
@@ -234,7 +240,7 @@ def test_a_call_that_fails_is_a_line_at_most_and_the_next_run_gets_there(failing
         for nth, once in ((1, True), (3, True), (1, False), (2, False)):
             folder = tmp_path / f"{call}-{nth}-{once}"
             folder.mkdir()
-            work = works(folder)[name]
+            work = works(folder, exact)[name]
             if work.first:
                 assert failing.run(*work.first)[0] == 0
             code, said = failing.run(

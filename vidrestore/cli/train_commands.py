@@ -244,7 +244,8 @@ def describe(event: Event) -> str | None:
             origin = event.checkpoint or "the beginning: no checkpoint yet"
             return f"step {event.step} of {event.steps}, on {event.device}, from {origin}"
         case Validated():
-            line = f"step {event.step}  {event.seconds:.0f} s  loss {event.loss:.4f}  held out"
+            where = "held out" if event.held_out else "training data"
+            line = f"step {event.step}  {event.seconds:.0f} s  loss {event.loss:.4f}  {where}"
             for name, psnr in event.psnr.items():
                 label = name if isinstance(name, str) else f"sigma {name:g}"
                 before = f" (given {event.before[name]:.2f})" if name in event.before else ""

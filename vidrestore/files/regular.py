@@ -189,6 +189,8 @@ def parse_json(content: bytes | str) -> Any:
         found = json.loads(content)
     except RecursionError:
         raise ValueError("nested too deeply") from None
+    except UnicodeDecodeError:
+        raise ValueError("not text") from None
     level: list[Any] = [[found]]
     for _ in range(DEEPEST + 1):
         inside = (each.values() if isinstance(each, dict) else each for each in level)

@@ -37,6 +37,7 @@ from vidrestore.files.regular import (
     MEGABYTE,
     Types,
     as_json,
+    digest,
     is_too_long,
     read_object,
     write_problem,
@@ -222,7 +223,10 @@ class WorkFolder:
         """
         path = self.path / f"{name}.json"
         try:
-            return read_object(path, _TYPES[name], LARGEST_PLAN if name == "plan" else MEGABYTE)
+            content = read_object(path, _TYPES[name], LARGEST_PLAN if name == "plan" else MEGABYTE)
+            if content.pop("checksum", None) != digest(content):
+                raise ValueError("its checksum is wrong")
+            return content
         except (FileNotFoundError, NotADirectoryError):
             return None
         except ValueError as error:
@@ -252,7 +256,7 @@ class WorkFolder:
         target = self.path / f"{name}.json"
         try:
             with replacing(target, private=True) as file:
-                file.write(json.dumps(content).encode())
+                file.write(json.dumps({**content, "checksum": digest(content)}).encode())
             sync_folder(self.path)
         except OSError as error:
             raise write_problem(str(target), error) from error

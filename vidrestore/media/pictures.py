@@ -28,7 +28,14 @@ from vidrestore.media.coding_loss import Loss, loss_by_tables
 from vidrestore.media.damage import Damage
 from vidrestore.media.formats import layout_of, planes_of
 from vidrestore.media.log import collect_errors
-from vidrestore.media.photo_notes import EDITORS, EXIF, has_editors_notes, jpeg_end, unreadable
+from vidrestore.media.photo_notes import (
+    EDITORS,
+    EXIF,
+    check_text,
+    has_editors_notes,
+    jpeg_end,
+    unreadable,
+)
 from vidrestore.media.probe import DECODER_OPTIONS, SourceInfo, StreamInfo, check_size, describe_video
 from vidrestore.media.side_data import filtered, matrix_in, read_side_data
 from vidrestore.media.source import KINDS, PICTURES, Pictures, kind_by_content
@@ -129,6 +136,7 @@ def _opened(path: str) -> Iterator[InputContainer]:
 def _readable(path: str) -> Iterator[InputContainer]:
     """Open a file, and nothing else, as a picture of the kind of its content, or else of its name."""
     try:
+        check_text(path)
         demuxer = kind_by_content(path) or KINDS[Path(path).suffix.lower()]
         options = {"protocol_whitelist": "file", "format_whitelist": demuxer}
         with av.open(f"file:{path}", "r", format=demuxer, container_options=options) as container:

@@ -45,7 +45,7 @@ _MAGIC = {
 _OTHER_KINDS = frozenset({".avif", ".bmp", ".dng", ".exr", ".heic", ".heif", ".jp2", ".jxl", ".psd"})
 _CONVERT = "convert to PNG (16 bits) or TIFF first"
 HEAD_BYTES = 1 << 20  # hashed to distinguish a source from another of the same name and size
-_PLACE = re.compile(r"%(?:0(\d+))?d")
+_PLACE = re.compile(r"%(?:0(\d{1,2}))?d")
 _NUMBERED = re.compile(r"(.*?)(\d+)(\.[^.]*)")
 
 
@@ -113,7 +113,7 @@ class _Named:
         """Return the existing pictures of a pattern by number, rising; for a plain name, that picture."""
         path = self.path
         if not _PLACE.search(path.name):
-            return {1: self.name} if path.is_file() else {}
+            return {1: self.name} if os.path.isfile(path) else {}  # False for a name that is too long
         before, after = _PLACE.sub("\0", path.name, count=1).split("\0")
         found = {}
         for name in _names(path.parent):
