@@ -2,7 +2,7 @@
 
 The interface is `__all__`. A command passes through these packages in this order:
 
-    cli        parse options, print, stop at Ctrl-C (`inputs`)
+    cli        parse options, print; stop at Ctrl-C (`files.stopping`)
     options    every option: its type, default, help, and what it alters (`About`)
     jobs       names of outputs (`naming`), checks before work (`check`), segments, resuming (`resume`)
     media      read (`reader`), choose an encoder (`encoders`), check streams (`streams`), write (`writer`)

@@ -20,10 +20,11 @@ import vidrestore
 from vidrestore import event_log, option_values
 from vidrestore.cli import app as command_line
 from vidrestore.cli import main, progress, weights_commands
-from vidrestore.cli.inputs import run_each, stops_cleanly
+from vidrestore.cli.inputs import run_each
 from vidrestore.errors import MediaError, OptionError
 from vidrestore.event_log import result_of
 from vidrestore.events import Event, Failed, Finished, Planned, Progressed, Started, Warned
+from vidrestore.files.stopping import STOPS, stops_cleanly
 from vidrestore.jobs import summary
 from vidrestore.weights import Card, manifest, write_manifest
 
@@ -86,6 +87,61 @@ main(["wait"])
     assert exit_code == 130
     assert "Traceback" not in errors
     assert int(objects) < 1000
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows ends a process at a raised SIGTERM")
+@pytest.mark.parametrize("number", STOPS)
+def test_a_stop_while_the_commands_are_imported_is_one_line(number):
+    code = f"""
+import signal, sys
+class Stopped:
+    def find_spec(self, name, *more):
+        if name == "vidrestore.cli.app":
+            signal.raise_signal({int(number)})
+sys.meta_path.insert(0, Stopped())
+from vidrestore.cli import main
+main(["--version"])
+"""
+    done = python("-c", code)
+    assert (done.returncode, done.stdout) == (130, "")
+    assert done.stderr == "vidrestore: stopping; once more stops at once\n"
+
+
+CLOSED = """
+import os, signal, time
+if IGNORED:
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+from vidrestore.cli.progress import listening
+from vidrestore.events import Progressed, Warned
+from vidrestore.files.stopping import stops_cleanly
+failures = 0
+with stops_cleanly(), listening() as tell:
+    try:
+        while failures < 20:
+            tell(Progressed("a.mp4", 1, 2, stage="restore"))
+            time.sleep(0.02)
+            try:
+                os.write(1, b" ")
+            except OSError:
+                failures += IGNORED
+    finally:
+        tell(Warned("a.mp4", "what is finished is kept"))
+        open(PLACE, "w").write("cleaned up")
+"""
+
+
+@pytest.mark.skipif(os.name == "nt", reason="needs a pseudo terminal")
+@pytest.mark.parametrize("ignored", [False, True])
+def test_a_terminal_that_is_closed_stops_cleanly_and_under_nohup_not_at_all(tmp_path, ignored):
+    code = f"IGNORED, PLACE = {ignored}, {str(tmp_path / 'end')!r}\n{CLOSED}"
+    process, terminal = os.forkpty()
+    if process == 0:
+        os.execve(sys.executable, [sys.executable, "-c", code], os.environ | {"TERM": "xterm"})
+    assert os.read(terminal, 1 << 16)  # the bar is there
+    os.close(terminal)
+    status = os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
+    assert (tmp_path / "end").read_text() == "cleaned up"
+    assert status == (0 if ignored else -signal.SIGINT)  # of KeyboardInterrupt, which `main` makes 130
 
 
 def test_a_stop_is_a_stop_even_where_nobody_reads_stderr_any_more(monkeypatch):

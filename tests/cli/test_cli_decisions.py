@@ -99,7 +99,7 @@ def test_the_time_of_a_stage_is_logged_once(caplog):
 def test_a_bar_shows_life_before_the_first_frame_and_is_cleared_by_a_stop():
     code = """
 import os, signal, time
-from vidrestore.cli.inputs import stops_cleanly
+from vidrestore.files.stopping import stops_cleanly
 from vidrestore.cli.progress import listening
 from vidrestore.events import Progressed
 with stops_cleanly(), listening() as tell:

@@ -53,6 +53,17 @@ def pixels(path: Path) -> NDArray[np.uint8]:
         return frame.to_ndarray(format="rgb24")
 
 
+@pytest.mark.parametrize("name", ["photo.png", "photo.apng"])
+@pytest.mark.parametrize("count, bytes_each", [(1, 1 << 27), (40, 1 << 22), (5000, 1)])
+def test_notes_that_inflate_without_end_are_refused(tmp_path, capsys, name, count, bytes_each):
+    photo = write_photo(tmp_path / "a.png").rename(tmp_path / name)
+    data, text = photo.read_bytes(), b"key\0\0" + zlib.compress(bytes(bytes_each))
+    note = struct.pack(">I", len(text)) + b"zTXt" + text + struct.pack(">I", zlib.crc32(b"zTXt" + text))
+    photo.write_bytes(data[:33] + count * note + data[33:])
+    assert run(photo, "-o", tmp_path / "out.png") == 1
+    assert f"{name}: {count} notes, of which some inflate to more" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("suffix", ENCODERS)
 def test_a_photo_becomes_one_beside_it_and_is_skipped_the_next_time(tmp_path, capsys, suffix):
     photo = write_photo(tmp_path / f"photo{suffix}")

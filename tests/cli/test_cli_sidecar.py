@@ -86,6 +86,7 @@ def test_moved_files_verify_beside_their_sidecar_and_other_files_are_refused(vid
         ({"sha256": "0"}, "source.sha256 must match pattern"),
         ({"path": "a\0b"}, "source.path must match pattern"),
         ({"bytes": "many"}, "source.bytes must be a valid integer"),
+        (b"\0\0\0\x1cftyp\xff", "not text"),
     ],
     ids=lambda value: str(value)[:20],
 )
@@ -93,10 +94,21 @@ def test_verify_refuses_what_no_run_has_recorded(content, reason, tmp_path, caps
     if isinstance(content, dict):
         source = {"path": "a.mkv", "bytes": 0, "sha256": "0" * 64} | content
         content = json.dumps({"sidecar": 1, "source": source})
-    (tmp_path / "other.json").write_text(content)
+    content = content.encode() if isinstance(content, str) else content
+    (tmp_path / "other.json").write_bytes(content)
     assert verify(tmp_path / "other.json") == 1
     found = capsys.readouterr().err
     assert "other.json: not a sidecar of vidrestore" in found and reason in found
+
+
+def test_verify_compares_no_pipe_and_counts_no_digits_without_end(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "1.png").write_bytes(b"")
+    for path, reason in (("-", "standard input"), ("%0999999999d.png", "can't be read")):
+        recorded = {"path": path, "bytes": 0, "sha256": "0" * 64}
+        (tmp_path / "s.json").write_text(json.dumps({"sidecar": 1, "source": recorded, "result": recorded}))
+        assert verify("s.json") == 1
+        assert reason in capsys.readouterr().out
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")
@@ -176,8 +188,9 @@ def test_a_batch_with_sidecars_leaves_a_list_of_what_became_of_each_input(tmp_pa
     assert [each["input"] for each in listed] == [str(name) for name in names]
     assert listed[0]["output"] == str(tmp_path / "a.denoised.mkv") and "gone.mkv" in listed[1]["reason"]
     assert run(*names, "--sidecar", "--skip-existing", "-q") == 3  # its own list is replaced
-    (tmp_path / "vidrestore-batch.json").write_text("mine")
-    capsys.readouterr()
-    assert run(*names, "--sidecar", "--overwrite") == 2
-    assert "which vidrestore did not write; move it" in capsys.readouterr().err
-    assert (tmp_path / "vidrestore-batch.json").read_text() == "mine"
+    for mine in ("mine", '["vidrestore_batch"]', '"vidrestore_batch"', "[" * 60_000):
+        (tmp_path / "vidrestore-batch.json").write_text(mine)
+        capsys.readouterr()
+        assert run(*names, "--sidecar", "--overwrite") == 2
+        assert "which vidrestore did not write; move it" in capsys.readouterr().err
+        assert (tmp_path / "vidrestore-batch.json").read_text() == mine

@@ -161,11 +161,15 @@ class Commands:
 
     folder: Path
     count: int = 0
+    preload: Path | None = None  # a library that stands before the system's
     server: subprocess.Popen[str] = field(init=False)
 
     def __post_init__(self) -> None:
         code = [sys.executable, "-c", f"{ADDED}\n{SERVER}"]
-        self.server = subprocess.Popen(code, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        more = {"LD_PRELOAD": str(self.preload)} if self.preload else {}
+        self.server = subprocess.Popen(
+            code, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=os.environ | more
+        )
 
     def ask(self, order: dict[str, Any]) -> Any:
         assert self.server.stdin and self.server.stdout

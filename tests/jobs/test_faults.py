@@ -5,7 +5,6 @@ what it always makes.
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 import sys
 import time
@@ -25,6 +24,7 @@ from scanned_videos import moments, telecined, write_frames
 from written_videos import packets, pictures
 
 from vidrestore.files.atomic import Partial
+from vidrestore.files.stopping import STOPS
 from vidrestore.media.reader import VideoReader
 
 pytestmark = [pytest.mark.faults, pytest.mark.skipif(os.name == "nt", reason="needs signals")]
@@ -183,7 +183,7 @@ def test_a_run_killed_again_and_again_gets_there(commands, film, undisturbed, tm
 
 
 @BOTH
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", STOPS)
 def test_a_run_that_was_stopped_resumes(commands, film, undisturbed, tmp_path, encoder, number):
     output = tmp_path / "out.mkv"
     for count in (1, 3):

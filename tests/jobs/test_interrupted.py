@@ -12,6 +12,8 @@ from commands import Command, Commands, segments, work_of
 from sample_videos import write_video
 from written_videos import pictures
 
+from vidrestore.files.stopping import STOPS
+
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="needs signals")
 
 OPTIONS = ("--threads", "1")
@@ -32,7 +34,7 @@ def begin(commands: Commands, *arguments: object, **more: Any) -> Command:
     return commands.start("denoise", *arguments, *OPTIONS, **more)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", STOPS)
 def test_a_signal_stops_cleanly_and_the_message_explains_how_to_resume(
     commands, film, undisturbed, tmp_path, number
 ):

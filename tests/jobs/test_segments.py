@@ -428,12 +428,19 @@ def test_a_broken_file_of_the_job_costs_work_but_no_video_and_is_named(tmp_path,
     assert f"{name}: not as vidrestore wrote it" in " ".join(warnings_of(told))
 
 
-@pytest.mark.parametrize("change", [{"clip": 1 << 40}, {"clip": 1, "overlap": 1}, {"overlap": -1}])
-def test_clips_that_cannot_be_are_refused(tmp_path, source, change):
-    path = stop_run(source, tmp_path / "out.mkv", 2) / "job.json"
+@pytest.mark.parametrize(
+    "name, change",
+    [("job", {"clip": 1 << 40}), ("job", {"encoder_threads": 1 << 70}), ("plan", {"damage": ""})],
+)
+def test_a_file_of_the_job_that_was_changed_is_broken(tmp_path, source, name, change):
+    """As by an error of the disk: the content has the right types, and not its checksum."""
+    restore(source, tmp_path / "whole.mkv")
+    path = stop_run(source, tmp_path / "out.mkv", 2) / f"{name}.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | change))
-    with pytest.raises(PlanError, match=r"job.json: clips of .*; add `restart` to begin again"):
-        restore(source, tmp_path / "out.mkv")
+    told: list[Event] = []
+    restore(source, tmp_path / "out.mkv", told)
+    assert (tmp_path / "out.mkv").read_bytes() == (tmp_path / "whole.mkv").read_bytes()
+    assert f"{name}.json: not as vidrestore wrote it (its checksum is wrong)" in " ".join(warnings_of(told))
 
 
 def test_a_run_stopped_while_it_joined_only_joins_again(tmp_path, source, monkeypatch):

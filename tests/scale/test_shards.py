@@ -18,6 +18,7 @@ from written_videos import pictures
 
 from vidrestore.errors import MediaError, OptionError, OutputExistsError
 from vidrestore.files import locks
+from vidrestore.files.stopping import STOPS
 from vidrestore.jobs.batch import Batch
 from vidrestore.jobs.request import Step
 from vidrestore.jobs.resume import WorkFolder
@@ -129,7 +130,7 @@ def test_the_segments_of_a_shard_on_a_dead_machine_are_done_when_its_lease_is_ov
     assert ended(first) and is_alone(output, whole)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", STOPS)
 def test_a_shard_that_is_stopped_leaves_its_work_to_the_others_at_once(
     commands, film, whole, tmp_path, number
 ):

@@ -55,10 +55,11 @@ def test_ctrl_c_saves_a_checkpoint_and_ends_with_130(commands, tmp_path):
 
 
 @pytest.mark.skipif(os.name == "nt", reason="needs groups of processes")
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 @pytest.mark.slow
-def test_sigterm_to_all_processes_of_a_run_saves_a_checkpoint_too(commands, tmp_path):
+def test_a_signal_to_all_processes_of_a_run_saves_a_checkpoint_too(commands, tmp_path, number):
     with endless_run(commands, tmp_path, "--workers", "1") as command:
-        os.killpg(command.pid, signal.SIGTERM)
+        os.killpg(command.pid, number)
         assert command.wait() == 130
     assert "stopped: step " in command.said and "Traceback" not in command.said
     assert (tmp_path / "runs" / "tiny.checkpoint").exists()

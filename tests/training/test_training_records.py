@@ -9,12 +9,14 @@ from typing import Any
 
 import pytest
 from rich.console import Console
+from training_runs import tiny_run
 
-from vidrestore.cli.train_commands import training_bar
+from vidrestore.cli.train_commands import describe, training_bar
 from vidrestore.errors import CheckpointError
 from vidrestore.training.learner import learning_rate
+from vidrestore.training.loop import train
 from vidrestore.training.run_records import POINTS, StepLog, thinned, training_plot
-from vidrestore.training.training_events import Began, Reached, Stepped, Validated
+from vidrestore.training.training_events import Began, Event, Reached, Stepped, Validated
 
 
 def lines(path: Path) -> list[dict[str, Any]]:
@@ -62,7 +64,7 @@ def test_a_resumed_run_cuts_records_beyond_its_checkpoint(tmp_path):
         (6, None),
     ]
     begun(path, 0).close()
-    assert path.read_text() == ""
+    assert not path.exists()
 
 
 @pytest.mark.parametrize("rubbish", ["\0\0\0\n", "{}\n", "3\n", "{broken\n"])
@@ -119,6 +121,21 @@ def test_a_picture_needs_neither_a_loss_nor_finite_figures():
         assert "a & b" in "".join(root.itertext())
 
 
+@pytest.mark.parametrize(
+    "line", ['{"step": "x", "loss": 1}', '{"step": 1, "loss": {}}', "[" * 60_000, '"step loss"']
+)
+def test_odd_lines_of_a_log_are_cut(tmp_path, line):
+    (tmp_path / "log.jsonl").write_text(f'{{"step": 1, "loss": 0.5}}\n{line}\n')
+    log = begun(tmp_path / "log.jsonl", 5)
+    log.close()
+    assert [*log.steps] == [1] and len(lines(tmp_path / "log.jsonl")) == 1
+
+
+def test_a_run_that_fails_before_its_first_step_leaves_no_log(tmp_path):
+    begun(tmp_path / "log.jsonl", 0).close()
+    assert not list(tmp_path.iterdir())
+
+
 # What is shown
 
 
@@ -136,3 +153,15 @@ def test_a_terminal_shows_a_bar_and_a_line_per_validation():
     assert "step 3 of 10, on cpu, from runs/tiny.checkpoint" in shown
     assert "making the first batches" in shown and "5/10" in shown and "loss 0.2500" in shown
     assert "step 5  2 s  loss 0.2500  held out  sigma 20: 31.50 dB  best so far" in shown
+
+
+def test_only_data_that_are_held_out_are_called_so(tmp_path):
+    events: list[Event] = []
+    train(
+        tiny_run(tmp_path, {"data": {"validation": []}}),
+        tmp_path / "runs",
+        device="cpu",
+        on_event=events.append,
+    )
+    (first, *_) = (describe(event) for event in events if isinstance(event, Validated))
+    assert first is not None and "training data  sigma" in first and "held out" not in first

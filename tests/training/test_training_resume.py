@@ -16,10 +16,10 @@ from pair_runs import pair_run
 from training_runs import RecordedEvents, equal, tensors, tiny_run
 
 from vidrestore.errors import CheckpointError, ConfigError, MediaError, OutputExistsError, VidRestoreError
-from vidrestore.files.stopping import delayed_signals
+from vidrestore.files.stopping import STOPS, delayed_signals
 from vidrestore.training import loop
 from vidrestore.training.loop import Run, train
-from vidrestore.training.training_events import Began, Interrupted, Stepped
+from vidrestore.training.training_events import Began, Event, Interrupted, Stepped, Validated
 from vidrestore.weights import load_model, read_card
 
 CPU = torch.device("cpu")
@@ -86,16 +86,20 @@ def test_the_command_stops_by_itself_and_prints_the_checkpoint(trained, tmp_path
 
 def test_a_run_that_is_interrupted_while_it_is_measured_is_measured_when_resumed(tmp_path, monkeypatch):
     config = tiny_run(tmp_path)
-    expected = train(config, tmp_path / "whole", device="cpu")
+    told: list[Event] = []
+    expected = train(config, tmp_path / "whole", device="cpu", on_event=told.append)
     with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
         patched.setattr(Run, "validate", lambda self, held_out, losses: signal.raise_signal(signal.SIGINT))
         train(config, tmp_path / "halves", device="cpu")
-    resumed = train(config, tmp_path / "halves", resume=True, device="cpu")
+    events: list[Event] = []
+    resumed = train(config, tmp_path / "halves", resume=True, device="cpu", on_event=events.append)
     assert equal(tensors(resumed), tensors(expected))
+    losses = [event.loss for event in events if isinstance(event, Validated)]
+    assert losses == [event.loss for event in told if isinstance(event, Validated)], "the first is not 0"
     assert [point["step"] for point in read_card(resumed).training["curve"]] == [5, 10, 12]
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", STOPS)
 def test_interrupts_are_delayed_to_the_end_of_a_block(number):
     done = []
     usual = signal.signal(number, signal.default_int_handler)

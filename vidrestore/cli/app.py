@@ -24,34 +24,19 @@ from vidrestore.cli.bench_commands import bench
 from vidrestore.cli.command_options import LegibleCommand, LegibleGroup, TaskCommand
 from vidrestore.cli.config_commands import config, use_user_file
 from vidrestore.cli.eval_commands import evaluate
-from vidrestore.cli.inputs import INTERRUPTED
+from vidrestore.cli.inputs import line_about
 from vidrestore.cli.inspect_commands import devices, inspect, suggest, verify
 from vidrestore.cli.restoring import HELP, RESTORE_COMMANDS
 from vidrestore.cli.run_command import run
 from vidrestore.cli.sense_commands import recover, sense
-from vidrestore.cli.terminal import as_options, print_line, show
+from vidrestore.cli.terminal import as_options, is_of_stdout, print_line, show
 from vidrestore.cli.train_commands import train
 from vidrestore.errors import VidRestoreError
+from vidrestore.files.stopping import INTERRUPTED
 from vidrestore.options import RestoreOptions, declared
 from vidrestore.working import WORKER
 
 RESTORE, OTHER, RESEARCH = "Restore", "Look, measure, train", "Research"  # panels of the commands
-
-MEMORY_ADVICE = (
-    "there is too little memory (or a limit such as ulimit -v); end other programs, or give a smaller "
-    "--tile, fewer --threads or a smaller video"
-)
-_NO_MEMORY = (
-    "can't allocate memory",
-    "annot allocate memory",
-    "out of memory",
-    "can't start new thread",
-    "failed to map segment",
-    "bad_alloc",
-    "return without exception set",  # C code that could not allocate the error
-    "without setting an exception",
-)
-_NO_TEMPORARY = "No usable temporary directory"  # of Python's `tempfile`, with the folders that it tried
 
 OTHER_NAMES = dict.fromkeys(("upscale", "enlarge", "superres", "super-resolution"), "sr")  # other names
 
@@ -102,10 +87,8 @@ def _common(
         use_user_file(context)
 
 
-def main(arguments: list[str] | None = None) -> None:
-    """Run the command line and exit with its code; a VidRestoreError is one line on stderr, a bug keeps its
-    traceback.
-    """
+def run_command_line(arguments: list[str] | None) -> None:
+    """Run the command line, by default that of the process, and exit with its code (`cli.main`)."""
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:  # the caller closed it, so discard what is printed
             setattr(sys, name, Path(os.devnull).open("w"))  # noqa: SIM115
@@ -134,17 +117,12 @@ def main(arguments: list[str] | None = None) -> None:
     except VidRestoreError as error:
         print_line(f"vidrestore: {as_options(str(error))}", sys.stderr)
         sys.exit(error.exit_code)
-    except KeyboardInterrupt:
-        sys.exit(INTERRUPTED)
     except (MemoryError, RuntimeError, OSError, ImportError, SystemError) as error:
-        if isinstance(error, OSError) and _is_of_stdout(error):
+        if isinstance(error, OSError) and is_of_stdout(error):
             _report_full(error)
-        if _NO_TEMPORARY in str(error):
-            print_line(f"vidrestore: {error}; make room there, or name another with TMPDIR", sys.stderr)
-            sys.exit(1)
-        if not isinstance(error, MemoryError) and not any(words in str(error) for words in _NO_MEMORY):
+        if (reason := line_about(error)) is None:
             raise
-        print_line(f"vidrestore: {MEMORY_ADVICE}", sys.stderr)
+        print_line(f"vidrestore: {as_options(reason)}", sys.stderr)
         sys.exit(1)
     finally:
         _flush_stdout()  # reports an error of stdout in place of the one that it caused
@@ -168,18 +146,6 @@ def _flush_stdout() -> None:
         sys.stdout = Path(os.devnull).open("w")  # noqa: SIM115   # Python would flush again at exit
         if not isinstance(error, BrokenPipeError):
             _report_full(error)
-
-
-def _is_of_stdout(error: OSError) -> bool:
-    """Return True if printing failed: such an error names no file, and a full stdout takes no line either."""
-    if error.filename is not None or isinstance(error, BrokenPipeError):
-        return False
-    try:
-        show("")
-        sys.stdout.flush()
-    except OSError:
-        return True
-    return False
 
 
 def _report_full(error: OSError) -> NoReturn:

@@ -8,12 +8,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from vidrestore.cli.inputs import INTERRUPTED
 from vidrestore.cli.terminal import as_options
 from vidrestore.errors import OptionError
 from vidrestore.events import Event, Failed, Finished, Listener
 from vidrestore.files.atomic import write_whole
-from vidrestore.files.regular import LARGEST_PLAN, read_limited
+from vidrestore.files.regular import LARGEST_PLAN, parse_object, read_limited
+from vidrestore.files.stopping import INTERRUPTED
 
 if TYPE_CHECKING:
     from vidrestore.media.source import Target
@@ -73,6 +73,6 @@ class BatchList:
 
 def _is_ours(path: Path) -> bool:
     try:
-        return "vidrestore_batch" in json.loads(read_limited(path, LARGEST_PLAN))
-    except (OSError, ValueError, TypeError):
+        return bool(parse_object(read_limited(path, LARGEST_PLAN), {"vidrestore_batch": int}))
+    except (OSError, ValueError):
         return False

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from vidrestore.cli.command_options import Device, Threads
-from vidrestore.cli.inputs import stops_cleanly
 from vidrestore.cli.progress import PLAIN_INTERVAL
 from vidrestore.cli.terminal import escaped, print_line, print_over, show, show_columns
 from vidrestore.errors import MediaError, VidRestoreError
@@ -85,19 +84,18 @@ def evaluate(
         _check_place(path, kind, read)
     progress = ProgressLine()
     try:
-        with stops_cleanly():
-            found = evaluate(
-                suite,
-                config=config,
-                data=data,
-                weights=weights or (),
-                systems=tuple(filter(None, systems.split(","))),
-                sets=tuple(filter(None, sets.split(","))),
-                videos=videos or (),
-                reference=reference,
-                device=device,
-                on_progress=progress,
-            )
+        found = evaluate(
+            suite,
+            config=config,
+            data=data,
+            weights=weights or (),
+            systems=tuple(filter(None, systems.split(","))),
+            sets=tuple(filter(None, sets.split(","))),
+            videos=videos or (),
+            reference=reference,
+            device=device,
+            on_progress=progress,
+        )
     finally:
         progress.done()
     _print(found)

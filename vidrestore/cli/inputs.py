@@ -1,80 +1,54 @@
-"""Process the inputs of a command one by one, and stop at Ctrl-C or SIGTERM.
-
-The first signal raises KeyboardInterrupt in the main thread, and every `with` and `finally` on the way out
-cleans up: threads (`pipeline.chain`), unfinished files (`files.atomic`), the work folder
-(`jobs.run.warn_if_stopped` reports its content), the checkpoint of a training run. Steps that must not be
-interrupted are protected by `files.atomic`. The exit code is 130. The second signal ends the process.
-"""
+"""Process the inputs of a command one by one."""
 
 from __future__ import annotations
 
-import os
-import signal
 import sys
-import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from types import FrameType
-from typing import Any
 
-from vidrestore.cli.terminal import print_line
+from vidrestore.cli.terminal import is_of_stdout, print_line
 from vidrestore.errors import VidRestoreError
 from vidrestore.events import DAMAGED_SOURCE, Event, Failed, Listener, Progressed
+from vidrestore.files.regular import disk_problem
+from vidrestore.files.stopping import INTERRUPTED
 
 # exit codes
 FAILED = 1  # all of several inputs; a single one ends with the code of its own error
 SOME_FAILED = 3  # some of several inputs failed
-INTERRUPTED = 130
+
+MEMORY_ADVICE = (
+    "there is too little memory (or a limit such as ulimit -v); end other programs, or give a smaller "
+    "--tile, fewer --threads or a smaller video"
+)
+_NO_MEMORY = (
+    "can't allocate memory",
+    "annot allocate memory",
+    "out of memory",
+    "can't start new thread",
+    "failed to map segment",
+    "bad_alloc",
+    "return without exception set",  # C code that could not allocate the error
+    "without setting an exception",
+)
+_NO_TEMPORARY = "No usable temporary directory"  # of Python's `tempfile`, with the folders that it tried
 
 
-@contextmanager
-def stops_cleanly() -> Iterator[None]:
-    """Let the first SIGINT or SIGTERM raise KeyboardInterrupt, and the second end the process.
-
-    A signal that was ignored stays ignored (`nohup`). Only the main thread receives signals; in another
-    thread the block runs unchanged.
-    """
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-    stop = _Stop()
-    for number, handler in before.items():
-        if handler != signal.SIG_IGN:
-            signal.signal(number, stop)
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler or signal.SIG_DFL)
-
-
-class _Stop:
-    def __init__(self) -> None:
-        self.stopping = False
-
-    def __call__(self, number: int, frame: FrameType | None) -> Any:
-        if self.stopping:
-            os._exit(INTERRUPTED)
-        self.stopping = True
-        # not print, which the signal may have interrupted
-        with suppress(OSError):  # the reader of stderr may have stopped, too
-            os.write(
-                sys.__stderr__.fileno() if sys.__stderr__ else 2,
-                # a bar may be on this line: clear it, or it would stay above the next one
-                b"\r\x1b[K" * os.isatty(2) + b"vidrestore: stopping; once more stops at once\n",
-            )
-        raise KeyboardInterrupt
+def line_about(error: Exception, name: str = "vidrestore") -> str | None:
+    """Return a line about an error of the system, with memory or with the file `name`; None for a bug."""
+    if isinstance(error, MemoryError) or any(words in str(error) for words in _NO_MEMORY):
+        return MEMORY_ADVICE
+    if _NO_TEMPORARY in str(error):
+        return f"{error}; make room there, or name another with TMPDIR"
+    return str(disk_problem(name, error)) if isinstance(error, OSError) else None
 
 
 def run_each(sources: Sequence[str], work: Callable[[str], int], on_event: Listener) -> int:
     """Call `work(source)`, which returns an exit code, for each source; return the common code: that of
     a single one, else 1 if all failed, 3 if some did, 4 if a source is damaged, 0.
 
-    A VidRestoreError becomes a `Failed` event. So does an interruption, which is then raised again; other
-    exceptions are bugs and are raised. If there are several inputs, those that failed and those that are
-    damaged are listed at the end, on stderr.
+    A VidRestoreError becomes a `Failed` event, as does an OSError unless it is of stdout. So does an
+    interruption, which is then raised again; other exceptions are bugs and are raised. If there are several
+    inputs, those that failed and those that are damaged are listed at the end, on stderr.
     """
     codes, failed, damaged = [], list[str](), list[str]()
     for source in sources:
@@ -85,6 +59,12 @@ def run_each(sources: Sequence[str], work: Callable[[str], int], on_event: Liste
         except VidRestoreError as error:
             on_event(Failed(source, str(error), kind=type(error).__name__, exit_code=error.exit_code))
             codes.append(error.exit_code)
+            failed.append(source)
+        except OSError as error:
+            if is_of_stdout(error) or (line := line_about(error, source)) is None:
+                raise
+            on_event(Failed(source, line, kind=type(error).__name__, exit_code=FAILED))
+            codes.append(FAILED)
             failed.append(source)
         except KeyboardInterrupt:
             on_event(Failed(source, f"{source}: interrupted", "KeyboardInterrupt", INTERRUPTED))

@@ -20,7 +20,7 @@ import typer
 from vidrestore import option_values
 from vidrestore.cli.batch_list import BatchList
 from vidrestore.cli.command_options import HelpAll, Json, Quiet, of_task, one_use_of_stdout, with_options
-from vidrestore.cli.inputs import run_each, stops_cleanly, with_numbers
+from vidrestore.cli.inputs import run_each, with_numbers
 from vidrestore.cli.progress import listening
 from vidrestore.cli.terminal import ask, print_line, show
 from vidrestore.errors import OptionError, VidRestoreError
@@ -103,7 +103,7 @@ def run_steps(run: RunOptions, steps: Steps) -> None:
         raise typer.BadParameter("no input was given; expected videos, folders or patterns")
     one_use_of_stdout(run.json, run.output)
     shown = listening(run.json, run.quiet, verbose=run.verbose)
-    with stops_cleanly(), shown as on_event:
+    with shown as on_event:
         code = _run_all(run, steps, on_event)
     raise typer.Exit(code)
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 import typer
 
 from vidrestore.cli.command_options import Json, Quiet, one_use_of_stdout, with_options
-from vidrestore.cli.inputs import run_each, stops_cleanly
+from vidrestore.cli.inputs import run_each
 from vidrestore.cli.progress import listening
 from vidrestore.sensing.sensing_options import RecoverOptions, SenseOptions
 
@@ -66,6 +66,6 @@ def recover(
 
 def _run(work: Callable[..., Summary], source: str, json: bool, quiet: bool) -> NoReturn:
     """Measure or recover one video, and exit with the code."""
-    with stops_cleanly(), listening(json, quiet) as on_event:
+    with listening(json, quiet) as on_event:
         code = run_each([source], lambda each: work(each, on_event=on_event).exit_code, on_event)
     raise typer.Exit(code)

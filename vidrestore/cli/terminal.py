@@ -12,9 +12,10 @@ import os
 import re
 import sys
 import textwrap
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO, cast
 
 from vidrestore.events import Event, Failed, Warned
 
@@ -100,7 +101,7 @@ def _json_line(line: str) -> str:
 
 def print_over(line: str) -> None:
     """Print a line on the terminal of stderr in place of the last one."""
-    print(f"\r\x1b[K{escaped(line)}", end="", file=sys.stderr, flush=True)
+    _print(f"\r\x1b[K{escaped(line)}", sys.stderr, end="")
 
 
 # functions that remove a bar from stderr's terminal before a question
@@ -123,7 +124,7 @@ def bar_console() -> Console:
     from rich.console import Console
     from rich.theme import Theme
 
-    return Console(stderr=True, theme=Theme(BAR_STYLES))
+    return Console(file=cast(TextIO, _Lasting(sys.stderr)), theme=Theme(BAR_STYLES))
 
 
 def show_above(console: Console, line: str) -> None:
@@ -141,19 +142,61 @@ def fitted(line: str, columns: int) -> str:
     return "\n".join(broken)
 
 
-def _print(line: str, stream: TextIO) -> None:
+def _print(line: str, stream: TextIO, end: str = "\n") -> None:
     try:
-        print(line, file=stream, flush=True)
+        print(line, file=stream, flush=True, end=end)
     except OSError as error:
-        null = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(null, stream.fileno())  # discard the rest of the buffer as well
-        os.close(null)
+        _discard(stream)
         if stream is sys.stdout:
             print_line(
                 f"vidrestore: nothing more is said on stdout, which can't be written ({error.strerror}); "
                 "the work continues",
                 sys.stderr,
             )
+
+
+def is_of_stdout(error: OSError) -> bool:
+    """Return True if printing failed: such an error names no file, and what was printed still can't leave."""
+    if error.filename is not None:
+        return False
+    try:
+        sys.stdout.flush()
+    except OSError:
+        return True
+    return False
+
+
+def _discard(stream: TextIO) -> None:
+    """Discard what is printed on a stream from now on, and what is in its buffer."""
+    null = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, stream.fileno())
+    os.close(null)
+
+
+class _Lasting:
+    """A stream for rich, which outlives its terminal: work goes on if that was closed."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    def write(self, text: str) -> int:
+        with self._or_discarded():
+            self._stream.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        with self._or_discarded():
+            self._stream.flush()
+
+    @contextmanager
+    def _or_discarded(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError:
+            _discard(self._stream)
 
 
 _KEYWORD = re.compile(r"`([a-z][a-z_]*)(?:=([^`]+))?`")

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from vidrestore.cli.command_options import Device, Threads
-from vidrestore.cli.inputs import stops_cleanly
 from vidrestore.cli.terminal import as_options, bar_console, print_line, show, show_above
 from vidrestore.training.training_events import (
     Began,
@@ -110,7 +109,7 @@ def train(
       vidrestore train --config run.toml --dry-run --set training.steps=100
     """
     shown = training_bar(bar_console()) if sys.stderr.isatty() else nullcontext(lines())
-    with stops_cleanly(), shown as on_event:
+    with shown as on_event:
         if is_first() and dry_run:
             print_line(STAGES["load"], sys.stderr)
         elif is_first() and not print_config:
@@ -245,7 +244,8 @@ def describe(event: Event) -> str | None:
             origin = event.checkpoint or "the beginning: no checkpoint yet"
             return f"step {event.step} of {event.steps}, on {event.device}, from {origin}"
         case Validated():
-            line = f"step {event.step}  {event.seconds:.0f} s  loss {event.loss:.4f}  held out"
+            where = "held out" if event.held_out else "training data"
+            line = f"step {event.step}  {event.seconds:.0f} s  loss {event.loss:.4f}  {where}"
             for name, psnr in event.psnr.items():
                 label = name if isinstance(name, str) else f"sigma {name:g}"
                 before = f" (given {event.before[name]:.2f})" if name in event.before else ""

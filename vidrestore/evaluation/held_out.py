@@ -159,7 +159,9 @@ def evaluate_recipe(
     rows = tuple(
         row for name in weights or [recipe.name] for row in _rows(name, recipe, data, device, on_progress)
     )
-    return _result(f"config {config.name}", f"Held-out metrics by {config}", rows, [], data)
+    held = data is not None or recipe.data.validation
+    title = "Held-out metrics by" if held else "Metrics on the training data (it holds none out) of"
+    return _result(f"config {config.name}", f"{title} {config}", rows, [], data)
 
 
 def _rows(

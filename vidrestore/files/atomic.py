@@ -176,7 +176,8 @@ class Partial:
                 ) from None
             os.replace(self.path, self.target)  # on a file system without hard links
         else:
-            self.path.unlink()
+            with suppress(OSError):  # the file has its name; the next run removes what stays
+                self.path.unlink()
 
     def discard(self) -> None:
         """Close and remove the file."""

@@ -156,8 +156,9 @@ class Claims:
     def release(self, name: str) -> None:
         """Release a claim, unless another process took it over while this one slept."""
         path = self._held.pop(name, None)
-        if path is not None and _owner(path) == this_process():
-            _remove(path)
+        with suppress(MediaError):  # it can't be read; others see that this process has ended
+            if path is not None and _owner(path) == this_process():
+                _remove(path)
 
     def release_all(self) -> None:
         for name in list(self._held):
@@ -166,7 +167,7 @@ class Claims:
     def remove_all(self) -> None:
         """Remove all claims in the folder: the job is done."""
         self._held.clear()
-        with suppress(FileNotFoundError):
+        with suppress(OSError):
             for path in self.all().values():
                 _remove(path)
 
@@ -228,9 +229,11 @@ def _owner(path: Path) -> dict[str, Any]:
 
 
 def _remove(path: Path) -> None:
-    """Remove a claim, on Windows once no other process reads it."""
+    """Remove a claim, on Windows once no other process reads it. One that stays is that of a dead process
+    soon, and harmless.
+    """
     for _ in range(LOOKS):
-        with suppress(PermissionError):
+        with suppress(OSError):
             path.unlink(missing_ok=True)
             return
         time.sleep(LOOK)
@@ -293,4 +296,5 @@ def probe(folder: Path) -> os.stat_result:
         return os.fstat(descriptor)
     finally:
         os.close(descriptor)
-        path.unlink(missing_ok=True)
+        with suppress(OSError):
+            path.unlink()

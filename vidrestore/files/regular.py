@@ -14,7 +14,8 @@ import os
 import stat
 import sys
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ LONGEST_PATH = 247  # characters of a folder's; a file may have 259
 # Flags that Windows lacks count as 0 there.
 _SAFE = sum(getattr(os, name, 0) for name in ("O_CLOEXEC", "O_NONBLOCK", "O_NOCTTY", "O_BINARY"))
 _NO_LINK = getattr(os, "O_NOFOLLOW", 0)
+_OF_DISKS = [getattr(errno, name, 0) for name in ("EIO", "ESTALE", "ENODEV", "ETIMEDOUT")]
 _KINDS = {
     stat.S_IFDIR: "a folder",
     stat.S_IFIFO: "a named pipe",
@@ -115,7 +117,7 @@ def write_problem(output: str, error: OSError) -> MediaError:
             "with `output`"
         )
     if error.errno in (errno.EMFILE, errno.ENFILE):
-        return MediaError(f"{output}: too many open files; raise the limit (`ulimit -n 256`) and run again")
+        return disk_problem(output, error)
     if error.errno == errno.ENOENT and is_too_long(path := str(error.filename or output)):
         return MediaError(
             f"{output}: the path of what is written for it has {len(os.path.abspath(path))} characters, too "
@@ -126,6 +128,24 @@ def write_problem(output: str, error: OSError) -> MediaError:
             f"{output}: can't be written ({error.strerror}); choose another folder with `output`"
         )
     return MediaError(f"{output}: writing it failed ({error})")
+
+
+def disk_problem(name: str, error: OSError) -> MediaError:
+    """Return the MediaError that explains why the system failed to read, write or remove a file."""
+    if error.errno in (errno.EMFILE, errno.ENFILE):
+        return MediaError(f"{name}: too many open files; raise the limit (`ulimit -n 256`) and run again")
+    advice = "; check the disk, or the share that it is on" if error.errno in _OF_DISKS else ""
+    place = error.filename or name
+    return MediaError(f"{place}: can't be read or written ({error.strerror or error}){advice}")
+
+
+@contextmanager
+def readable(source: str) -> Iterator[None]:
+    """Raise errors of the system while a source is read as MediaError."""
+    try:
+        yield
+    except OSError as error:
+        raise disk_problem(source, error) from error
 
 
 # Checkpoints of others, as `torch.save` writes them
@@ -169,6 +189,8 @@ def parse_json(content: bytes | str) -> Any:
         found = json.loads(content)
     except RecursionError:
         raise ValueError("nested too deeply") from None
+    except UnicodeDecodeError:
+        raise ValueError("not text") from None
     level: list[Any] = [[found]]
     for _ in range(DEEPEST + 1):
         inside = (each.values() if isinstance(each, dict) else each for each in level)

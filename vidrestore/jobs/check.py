@@ -138,7 +138,8 @@ def clear_up(request: Request, folder: WorkFolder) -> dict[str, Any] | None:
     """Clear up after a run that was killed once its output had its name; return the marker of that output if
     it is what the request asks for.
     """
-    if not (folder.path.is_dir() and request.output.first_file.exists()):
+    there = folder.path.is_dir() or folder.place.is_dir()
+    if not (there and request.output.first_file.exists()):
         return None
     with folder.locked():  # which removes a folder without finished work
         if marker := folder.marker(request.output.first_file):

@@ -37,6 +37,7 @@ from vidrestore.files.regular import (
     MEGABYTE,
     Types,
     as_json,
+    digest,
     is_too_long,
     read_object,
     write_problem,
@@ -221,7 +222,10 @@ class WorkFolder:
         """
         path = self.path / f"{name}.json"
         try:
-            return read_object(path, _TYPES[name], LARGEST_PLAN if name == "plan" else MEGABYTE)
+            content = read_object(path, _TYPES[name], LARGEST_PLAN if name == "plan" else MEGABYTE)
+            if content.pop("checksum", None) != digest(content):
+                raise ValueError("its checksum is wrong")
+            return content
         except (FileNotFoundError, NotADirectoryError):
             return None
         except ValueError as error:
@@ -251,7 +255,7 @@ class WorkFolder:
         target = self.path / f"{name}.json"
         try:
             with replacing(target, private=True) as file:
-                file.write(json.dumps(content).encode())
+                file.write(json.dumps({**content, "checksum": digest(content)}).encode())
             sync_folder(self.path)
         except OSError as error:
             raise write_problem(str(target), error) from error
@@ -274,7 +278,8 @@ class WorkFolder:
         with suppress(FileNotFoundError):  # the folder is gone: another shard was done at the same time
             for path in list(self.path.iterdir()):
                 if _OURS.fullmatch(path.name) and unwanted(path.name):
-                    path.unlink(missing_ok=True)
+                    with suppress(OSError):  # harmless: what stays is of another job, or is removed later
+                        path.unlink()
 
 
 def _make_own(folder: Path) -> bool:

@@ -42,7 +42,6 @@ from vidrestore.media.segment_file import SegmentFacts, SegmentWriter, check_seg
 from vidrestore.media.source import PICTURES
 from vidrestore.pipeline.plan import Timeline
 
-LONGEST_CLIP = 1 << 16  # frames
 # Frames of a segment. x264 starts over every 250 frames by itself; segments of 48 made videos of static
 # scenes 6 to 20 % larger, of moving ones 0.6 % [measured, crf 16].
 LENGTH = 240
@@ -119,11 +118,6 @@ class SegmentedWork:
         began = _begun(job, folder, identity, on_event, beside=beside)
         for at, stage in enumerate(job.steps.stages):  # memory may be other now
             stage.length, stage.overlap = began[_fact("clip", at)], began[_fact("overlap", at)]
-            if not 0 <= stage.overlap < stage.length <= LONGEST_CLIP:
-                raise PlanError(
-                    f"{folder.path / 'job.json'}: clips of {stage.length} frames that share "
-                    f"{stage.overlap}: vidrestore did not write that; add `restart` to begin again"
-                )
         job.plan.encoder = replace(job.plan.encoder, threads=began["encoder_threads"])
         job.plan.timeline = job.steps.first.timeline([])
         if not beside:

@@ -132,6 +132,8 @@ def _described(sidecar: Path, name: str) -> dict[str, Any]:
 def _checksum(name: str) -> str:
     """Return the sha256 of a file; of several pictures that of theirs, in order. Raises MediaError."""
     digests = []
+    if Source(name).is_pipe:
+        raise MediaError(f"{name}: standard input, which is no file to compare")
     for path in Source(name).files:
         try:
             with open_regular(path, follow=True) as file:

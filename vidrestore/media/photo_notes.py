@@ -17,6 +17,7 @@ from itertools import islice
 from pathlib import Path
 from typing import BinaryIO
 
+from vidrestore.errors import MediaError
 from vidrestore.media.encoder_table import EncoderChoice
 from vidrestore.media.file_bytes import MOST_BLOCKS, jpeg_segments
 from vidrestore.media.heif import heif_notes
@@ -45,6 +46,8 @@ _RESOLUTIONS, _RESOLUTION_UNIT = (0x11A, 0x11B), 0x128  # tags: pixels across an
 _INCH, _METRES = 2, 0.0254  # value of that unit; an inch in metres
 _UNITS = {1: 1.0, 2: 2.54}  # of a JPEG's pixels -> how many are in an inch
 _MARKER = re.compile(rb"\xff[\xc0-\xcf\xd9-\xfe]")  # markers of a JPEG that have a length
+_TEXTS, _COMPRESSED = {b"tEXt", b"zTXt", b"iTXt", b"iCCP"}, {b"zTXt", b"iCCP"}  # chunks of a PNG
+_MOST_TEXT, _MOST_TEXTS = 1 << 26, 4096  # inflated bytes, and chunks; each is compared with all others
 _ANIMATED = 0x02  # a flag of WebP
 
 
@@ -114,6 +117,25 @@ def unreadable(path: str) -> str | None:
         elif start[:4] + start[8:16] == b"RIFFWEBPVP8X" and start[20] & _ANIMATED:
             return "an animation, which can't be decoded; convert it to .apng or a video first"
     return None
+
+
+def check_text(path: str) -> None:
+    """Raise MediaError for a PNG whose compressed notes would take FFmpeg gigabytes. Raises OSError."""
+    with open(path, "rb") as file:
+        if not file.read(8).startswith(b"\x89PNG"):
+            return
+        count = inflated = 0
+        for kind, size in _chunks(file):
+            count += kind in _TEXTS
+            if kind in _COMPRESSED and inflated <= _MOST_TEXT:
+                data, stream = file.read(size), zlib.decompressobj()
+                with suppress(zlib.error):  # which the decoder leaves out
+                    inflated += len(stream.decompress(data[data.find(b"\0") + 2 :], _MOST_TEXT + 1))
+    if inflated > _MOST_TEXT or count > _MOST_TEXTS:
+        raise MediaError(
+            f"{path}: {count} notes, of which some inflate to more than {_MOST_TEXT >> 20} MB together; no "
+            "camera or editor writes that: save the picture again without its notes"
+        )
 
 
 def jpeg_end(data: bytes) -> int | None:

@@ -30,7 +30,15 @@ from vidrestore.media.damage import Damage
 from vidrestore.media.formats import layout_of, planes_of
 from vidrestore.media.heif import heif_frame
 from vidrestore.media.log import collect_errors
-from vidrestore.media.photo_notes import EDITORS, EXIF, has_editors_notes, jpeg_end, read_notes, unreadable
+from vidrestore.media.photo_notes import (
+    EDITORS,
+    EXIF,
+    check_text,
+    has_editors_notes,
+    jpeg_end,
+    read_notes,
+    unreadable,
+)
 from vidrestore.media.probe import DECODER_OPTIONS, SourceInfo, StreamInfo, check_size, describe_video
 from vidrestore.media.side_data import filtered, matrix_in, read_side_data
 from vidrestore.media.source import HEIF, KINDS, PICTURES, Pictures, kind_by_content
@@ -130,6 +138,7 @@ def _opened(path: str) -> Iterator[InputContainer]:
 def _readable(path: str) -> Iterator[InputContainer]:
     """Open a file, and nothing else, as a picture of the kind of its content, or else of its name."""
     try:
+        check_text(path)
         if held := unreadable(path):
             raise MediaError(f"{path}: holds {held}")
         demuxer = kind_by_content(path) or KINDS[Path(path).suffix.lower()]

@@ -26,6 +26,7 @@ from vidrestore.frames import UNSPECIFIED, ColourTags, VideoInfo
 from vidrestore.media.damage import check_memory
 from vidrestore.media.formats import layout_of
 from vidrestore.media.log import log_level
+from vidrestore.media.photo_notes import check_text
 from vidrestore.media.side_data import (
     filtered,
     lacks_base_layer,
@@ -201,6 +202,7 @@ def _check_file(source: str) -> None:
         raise MediaError(f"{odd}: it is read more than once; pipe y4m into - instead")
     if os.path.getsize(source) == 0:
         raise MediaError(f"{source}: the file is empty (0 bytes); copy or record it again")
+    check_text(source)  # an APNG has notes, too
 
 
 def video_stream(container: InputContainer) -> VideoStream:

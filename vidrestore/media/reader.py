@@ -12,6 +12,7 @@ from typing import Self
 from av.video.frame import VideoFrame
 
 from vidrestore.errors import MediaError, OptionError, PlanError
+from vidrestore.files.regular import readable
 from vidrestore.frames import WHOLE, Frame, Span
 from vidrestore.media.coding_loss import (
     NO_LOSS,
@@ -68,7 +69,8 @@ class VideoReader:
             self._pipe = Y4mInput(standard_input())
         if fps is not None and self._pipe:
             raise OptionError(f"`fps={fps}` is for pictures; y4m states its rate, remove the option")
-        self.info = self._described(fps)
+        with readable(self.source.name):
+            self.info = self._described(fps)
         self.stored = self.info.video  # as in the file; `info` describes the frames that are yielded
         self._running: Generator[Frame] | None = None
         self._decoding: AnyDecoding | None = None
@@ -171,10 +173,12 @@ class VideoReader:
 
     def _read(self, start_pts: int | None, stop_pts: int | None) -> Generator[Frame]:
         """Yield the frames, each up to the next: packets have durations in decoding order."""
-        self._decoding = decoding = self._new_decoding(whole=start_pts is None)
+        with readable(self.source.name):
+            self._decoding = decoding = self._new_decoding(whole=start_pts is None)
         waiting: Frame | None = None
         longest, loss = 0, loss_by_bits(self.info) if self.losses else NO_LOSS
-        with closing(self._pictures(decoding, start_pts, stop_pts)) as pictures:
+        pictures = self._pictures(decoding, start_pts, stop_pts)
+        with readable(self.source.name), closing(pictures):
             for picture, rows in pictures:
                 if start_pts is not None and (picture.pts or 0) < start_pts:
                     continue  # only needed by the deinterlacer

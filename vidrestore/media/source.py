@@ -58,7 +58,7 @@ _OTHER_KINDS = {
     **({} if _READS_HEIF else dict.fromkeys((".heic", ".heif"), "pip install 'vidrestore[heic]' reads them")),
 }
 HEAD_BYTES = 1 << 20  # hashed to distinguish a source from another of the same name and size
-_PLACE = re.compile(r"%(?:0(\d+))?d")
+_PLACE = re.compile(r"%(?:0(\d{1,2}))?d")
 _NUMBERED = re.compile(r"(.*?)(\d+)(\.[^.]*)")
 
 
@@ -126,7 +126,7 @@ class _Named:
         """Return the existing pictures of a pattern by number, rising; for a plain name, that picture."""
         path = self.path
         if not _PLACE.search(path.name):
-            return {1: self.name} if path.is_file() else {}
+            return {1: self.name} if os.path.isfile(path) else {}  # False for a name that is too long
         before, after = _PLACE.sub("\0", path.name, count=1).split("\0")
         found = {}
         for name in _names(path.parent):

@@ -22,6 +22,7 @@ from vidrestore.errors import OptionError, PlanError, VidRestoreError
 from vidrestore.events import Listener, Warned, ignore_event
 from vidrestore.files import locks
 from vidrestore.files.locks import Claims
+from vidrestore.files.stopping import STOPS
 from vidrestore.jobs.batch import Batch, Runner
 from vidrestore.jobs.check import open_job
 from vidrestore.jobs.request import LoadedSteps, Request
@@ -240,8 +241,9 @@ class DeviceProcesses:
 def help_over(link: Any, shard: Shard) -> None:
     """Restore parts of the videos that come over the link, until it is closed."""
     # Ctrl-C reaches all processes of a terminal: this one ends at once and leaves the cores to the first one
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    for number in STOPS:
+        if signal.getsignal(number) != signal.SIG_IGN:  # as `nohup` does
+            signal.signal(number, signal.SIG_DFL)
     helper = Helper(shard, watch=_end_with_parent)
     with suppress(EOFError, OSError):
         while True:

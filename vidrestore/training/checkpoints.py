@@ -23,7 +23,8 @@ from vidrestore.files.locks import BusyError, Claims
 from vidrestore.files.regular import COUNT, check_pickled, check_types
 from vidrestore.training.config import RunConfig
 
-_TYPES = {"step": COUNT, "seconds": float, "init": list, "identity": dict, "curve": [{"step": COUNT}]}
+_TYPES = {"step": COUNT, "seconds": float, "losses": list, "init": list, "identity": dict}
+_TYPES |= {"curve": [{"step": COUNT}]}
 _BEST = {"step": COUNT, "psnr": float, "weights": dict}
 
 

@@ -135,6 +135,7 @@ class Run:
         self.learner = Learner(network, objective, self.group, device)
         self.validations = Validations(config.training)
         self.step, self.seconds = 0, 0.0
+        self.losses: list[float] = []  # since the last validation
         # steps with loss and norm still on the device: number, learning rate, both values
         self.unread: list[tuple[int, float, Tensor]] = []
         self.init: list[str] = []  # sources of the initial weights
@@ -213,7 +214,7 @@ class Run:
                     self._steps(batches, held_out, on_event, deadline)
             # neither is raised within a step, so the last step is complete
             except (KeyboardInterrupt, LostError, WorkerError):
-                self._report([], on_event)
+                self._report(self.losses, on_event)
                 self._save(on_event)
                 on_event(Interrupted(self.step, self.checkpoint))
                 raise
@@ -228,7 +229,7 @@ class Run:
         settings, device = self.config.training, self.learner.device
         saved = read = time.monotonic()
         began = saved - self.seconds
-        losses: list[float] = []
+        losses = self.losses
         on_event(Reached("train"))
         while True:
             now = time.monotonic()
@@ -316,7 +317,8 @@ class Run:
             better = self.validations.add(self.step, metrics, before, average)
             if better:
                 self._write_weights(self.best_path, average, self.step)
-        return Validated(self.step, self.seconds, sum(losses) / max(len(losses), 1), metrics, before, better)
+        loss, held = sum(losses) / max(len(losses), 1), bool(self.config.data.validation)
+        return Validated(self.step, self.seconds, loss, metrics, before, better, held)
 
     @property
     def identity(self) -> dict[str, Any]:
@@ -329,7 +331,7 @@ class Run:
         if not self.group.first:
             return
         state = {name: getattr(self.learner, name).state_dict() for name in LEARNT}
-        state |= {name: getattr(self, name) for name in ("step", "seconds", "init", "identity")}
+        state |= {name: getattr(self, name) for name in ("step", "seconds", "losses", "init", "identity")}
         with delayed_signals():
             write_checkpoint(self.checkpoint, state | self.validations.state_dict())
 
@@ -348,7 +350,8 @@ class Run:
             self.validations.load_state_dict(state)
             if self.validations.best:
                 check_alike(self.validations.best.weights, self.learner.average.state_dict())
-            self.step, self.seconds, self.init = state["step"], state["seconds"], state["init"]
+            for name in ("step", "seconds", "losses", "init"):
+                setattr(self, name, state[name])
         except (AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
             raise ConfigError(
                 f"{self.checkpoint}: is of another network than that of [model]; choose another `output`"

@@ -11,16 +11,18 @@ from array import array
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
+from types import NoneType
 from typing import IO, Any
 
 from vidrestore.errors import CheckpointError
 from vidrestore.events import plain
 from vidrestore.files.atomic import replacing
-from vidrestore.files.regular import open_descriptor, parse_json
+from vidrestore.files.regular import COUNT, open_descriptor, parse_object
 from vidrestore.svg_charts import picture
 from vidrestore.training.training_events import Began, Event, Listener, Stepped, Validated, to_all
 
 POINTS = 320  # most points of a curve
+_TYPES = {"step": COUNT, "loss": (float, NoneType)}
 
 
 def made_records(stem: Path) -> dict[Path, str]:
@@ -98,7 +100,10 @@ class StepLog:
 
     def close(self) -> None:
         if self._stream:
+            is_empty = not os.fstat(self._stream.fileno()).st_size
             self._stream.close()
+            if is_empty:  # the run failed before its first step
+                self.path.unlink(missing_ok=True)
 
 
 def curve_plot(path: Path, log: StepLog, curve: Callable[[], Sequence[dict[str, Any]]]) -> Listener:
@@ -127,7 +132,7 @@ def training_plot(
     metrics = {what: values for what, values in metrics.items() if all(map(math.isfinite, values[1]))}
     drawn = thinned(steps, losses)
     plots = [("loss", "log10 of the loss, by step", {"training": drawn})] if drawn[0] else []
-    plots += [("held out", "PSNR, dB, by step", metrics)] if metrics else []
+    plots += [("validation", "PSNR, dB, by step", metrics)] if metrics else []
     ends = (min([0, *positions]), max([*steps[-1:], *positions]))
     return picture(name, plots, ends, "step ")
 
@@ -149,10 +154,10 @@ def thinned(steps: Sequence[int], losses: Sequence[float]) -> tuple[list[float],
 def _values(line: bytes) -> dict[str, Any] | None:
     """Parse one line of a log; None if it is incomplete."""
     try:
-        values = parse_json(line) if line.endswith(b"\n") else None
+        values = parse_object(line, _TYPES) if line.endswith(b"\n") else None
     except ValueError:
         return None
-    return values if isinstance(values, dict) and {"step", "loss"} <= values.keys() else None
+    return values
 
 
 @contextmanager

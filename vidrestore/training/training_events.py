@@ -45,8 +45,9 @@ class Stepped:
 
 @dataclass(frozen=True)
 class Validated:
-    """A validation: total seconds, mean loss since the last one (or the start), and held-out PSNR in dB by
-    sigma or degradation; `before` is that of the network's input, `best` is True for the highest mean so far.
+    """A validation: total seconds, mean loss since the last one (or the start), and PSNR in dB by sigma or
+    degradation; `before` is that of the network's input, `best` is True for the highest mean so far.
+    `held_out` is False if the data are those of training, since the configuration names no others.
     """
 
     step: int
@@ -55,6 +56,7 @@ class Validated:
     psnr: Metrics
     before: Metrics = field(default_factory=dict)
     best: bool = False
+    held_out: bool = True
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from vidrestore.errors import VidRestoreError
+from vidrestore.files.stopping import STOPS
 
 T = TypeVar("T")
 PREFETCH = 2  # results that each worker makes ahead
@@ -162,8 +163,9 @@ class _MapDataset(Dataset[T | VidRestoreError], Generic[T]):
 
 
 def _ignore_signals(worker: int) -> None:
-    """Ignore Ctrl-C, which reaches the whole process group: the main process saves, then ends workers."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    """Ignore what reaches the whole process group: the main process saves, then ends workers."""
+    for number in STOPS:
+        signal.signal(number, signal.SIG_IGN)
     if hasattr(signal, "alarm"):
         signal.signal(signal.SIGTERM, lambda number, frame: signal.alarm(GRACE))
 

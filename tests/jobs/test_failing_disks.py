@@ -1,0 +1,256 @@
+"""Disks and shares that fail: a line for the file concerned, the batch continues, and the next run ends with
+what an undisturbed one writes.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from unittest.mock import Mock
+
+import pytest
+from command_line import run as command
+from commands import Commands, work_of
+from denoise_command import identity  # noqa: F401
+from disk_faults import fault, library
+from odd_files import KINDS, clip
+from sample_pictures import write_picture
+from sample_videos import write_video
+from sensing_networks import exact_network, save_network
+from training_runs import SMALL_VALIDATION, write_clips, write_config
+from written_videos import pictures
+
+from vidrestore.cli.inputs import run_each
+from vidrestore.errors import MediaError
+from vidrestore.events import Event, Failed
+from vidrestore.media.file_bytes import FileBytes
+from vidrestore.media.reader import VideoReader
+
+
+def fails(*arguments: Any, **options: Any) -> None:
+    raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+
+def films(folder: Path) -> list[Path]:
+    folder.mkdir()
+    for name in "abc":
+        write_video(folder / f"{name}.mkv", 3)
+    return sorted(folder.iterdir())
+
+
+# Reading
+
+
+def test_a_source_that_cannot_be_read_is_an_error_of_ours_that_names_it(tmp_path, monkeypatch):
+    write_video(tmp_path / "film.mkv", 3)
+    with VideoReader(str(tmp_path / "film.mkv")) as reader:
+        monkeypatch.setattr(FileBytes, "bytes", fails)
+        with pytest.raises(MediaError, match=r"film.mkv: can't be read .*output error\); check the disk"):
+            list(reader.frames())
+    monkeypatch.setattr("vidrestore.media.reader.probe", fails)
+    with pytest.raises(MediaError, match="film.mkv: can't be read"):
+        VideoReader(str(tmp_path / "film.mkv"))
+
+
+def test_of_a_batch_only_the_file_that_cannot_be_read_fails(tmp_path, monkeypatch, capsys):
+    read = FileBytes.bytes
+    monkeypatch.setattr(
+        FileBytes, "bytes", lambda self, *place: (fails if "a.mkv" in self.file.name else read)(self, *place)
+    )
+    films(tmp_path / "films")
+    assert command("denoise", tmp_path / "films", "-o", tmp_path / "out") == 3
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["b.denoised.mkv", "c.denoised.mkv"]
+    said = capsys.readouterr().err
+    assert "a.mkv: can't be read or written (Input/output error); check the disk" in said
+
+
+def test_any_error_of_the_system_fails_the_input_at_work_and_no_other(capsys):
+    def work(source: str) -> int:
+        if source == "b":
+            raise OSError(errno.ESTALE, os.strerror(errno.ESTALE), "b.claim")
+        return 0
+
+    events: list[Event] = []
+    assert run_each(["a", "b", "c"], work, events.append) == 3
+    (failed,) = (event for event in events if isinstance(event, Failed))
+    assert (failed.source, failed.exit_code) == ("b", 1)
+    assert failed.message.startswith("b.claim: can't be read or written (Stale file handle); check the disk")
+    assert "1 of 3 inputs failed: b" in capsys.readouterr().err
+
+
+def test_a_full_stdout_ends_the_batch(monkeypatch):
+    def work(source: str) -> int:
+        raise OSError(errno.ENOSPC, "full")
+
+    monkeypatch.setattr("sys.stdout.flush", Mock(side_effect=OSError(errno.ENOSPC, "full")))
+    with pytest.raises(OSError, match="full"):
+        run_each(["a", "b"], work, lambda event: None)
+
+
+# Removing
+
+
+def test_claims_and_leftovers_that_cannot_be_removed_do_no_harm(tmp_path, monkeypatch, capsys):
+    """As at ESTALE on a network share: the output is right, and the next run clears up."""
+    monkeypatch.setattr("vidrestore.files.locks.LOOK", 0)
+    films(tmp_path / "films")
+    (tmp_path / "work").mkdir()
+    options = ("-o", tmp_path / "out", "--work-dir", tmp_path / "work", "--lossless")
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "unlink", fails)
+        assert command("denoise", tmp_path / "films", *options) == 0
+    for name in "abc":
+        assert pictures(tmp_path / "out" / f"{name}.denoised.mkv") == pictures(tmp_path / f"films/{name}.mkv")
+    assert list((tmp_path / "out").rglob("*.claim"))
+    monkeypatch.setattr("vidrestore.files.locks._start", lambda pid: str(time.monotonic()))  # it has ended
+    assert command("denoise", tmp_path / "films", *options) == 0
+    assert "finished before" in capsys.readouterr().out
+    names = sorted(path.name for path in (tmp_path / "out").iterdir())
+    assert names == ["a.denoised.mkv", "b.denoised.mkv", "c.denoised.mkv"]
+    assert not list((tmp_path / "work").iterdir())
+
+
+# Injected into real commands
+
+
+@pytest.fixture(scope="module")
+def failing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Commands]:
+    """Commands whose calls of the C library can fail."""
+    folder = tmp_path_factory.mktemp("failing")
+    started = Commands(folder, preload=library(folder))
+    yield started
+    started.close()
+
+
+NINE = ("mp4", "fragments", "mov", "mkv", "webm", "avi", "ts", "mpg", "asf")
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize("kind", NINE)
+def test_a_read_error_anywhere_is_one_line_or_no_loss(failing, tmp_path, kind):
+    source, output = tmp_path / f"film{KINDS[kind][0]}", tmp_path / "out.mkv"
+    source.write_bytes(clip(kind))
+    assert failing.run("denoise", source, "-o", output, "--lossless")[0] == 0
+    whole = pictures(output)
+    for nth in range(1, 40, 2):
+        output.unlink(missing_ok=True)
+        code, said = failing.run(
+            "denoise", source, "-o", output, "--lossless", before=fault("read", source.name, nth)
+        )
+        assert code in (0, 1, 4) and "Traceback" not in said, said
+        assert code == 0 or source.name in said
+        if code == 0:
+            assert pictures(output) == whole
+        if code == 1:
+            assert not output.exists()
+        if work_of(output).exists():
+            assert failing.run("denoise", source, "-o", output, "--lossless")[0] == 0
+
+
+# Commands, whose writing fails
+
+
+@dataclass
+class Work:
+    """A command: its `arguments`, after those of `first` ran, and what its `outputs` hold."""
+
+    arguments: list[object]
+    outputs: Callable[[], Any]
+    first: list[object] | None = None
+    before: str = ""
+
+
+def of_videos(*paths: Path) -> Callable[[], Any]:
+    return lambda: [pictures(path) for path in paths]
+
+
+def of_bytes(*paths: Path) -> Callable[[], Any]:
+    return lambda: [path.read_bytes() for path in paths]
+
+
+@pytest.fixture(scope="module")
+def exact(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("weights") / "exact.safetensors"
+    save_network(path, exact_network())
+    return path
+
+
+def works(folder: Path, exact: Path) -> dict[str, Work]:
+    """Eleven commands in a folder with their inputs; `exact` are weights that measure."""
+    film, small = folder / "film.mkv", folder / "small.mkv"
+    write_video(film, 45)
+    write_video(small, 3, size=(32, 32))
+    photos, numbered = folder / "photos", folder / "numbered"
+    for place in (photos, numbered):
+        place.mkdir()
+        for number in (1, 2, 3):
+            write_picture(place / f"{number:04}.png", (10 * number, 100, 200))
+    model = ["--model", exact]
+    write_clips(folder)
+    config = write_config(folder)
+    out, plain = folder / "out.mkv", ["--lossless", "--threads", "1"]
+    (folder / "work").mkdir()
+    (folder / "made").mkdir()
+    shown = [folder / "made" / f"{number:04}.png" for number in (1, 2, 3)]
+    each = [folder / "made" / f"{number:04}.denoised.png" for number in (1, 2, 3)]
+    measured = folder / "m.safetensors"
+    sense: list[object] = ["sense", film, *model, "-o", measured]
+    train: list[object] = ["train", "--config", config, "-o", folder / "runs", "--device", "cpu", "--resume"]
+    return {
+        "denoise": Work(["denoise", film, "-o", out, *plain], of_videos(out)),
+        "denoise, work elsewhere": Work(
+            ["denoise", film, "-o", out, *plain, "--work-dir", folder / "work"], of_videos(out)
+        ),
+        "denoise, sidecar": Work(["denoise", film, "-o", out, *plain, "--sidecar"], of_videos(out)),
+        "photos": Work(["denoise", photos, "--photos", "-o", folder / "made"], of_bytes(*each)),
+        "pictures": Work(["denoise", numbered, "-o", folder / "made" / "%04d.png"], of_bytes(*shown)),
+        "sr": Work(["sr", small, "-o", out, *plain], of_videos(out)),
+        "run": Work(["run", small, "--steps", "denoise,sr", "-o", out, *plain], of_videos(out)),
+        "sense": Work(sense, of_bytes(measured)),
+        "recover": Work(["recover", measured, *model, "-o", out, "--lossless"], of_videos(out), sense),
+        "eval": Work(
+            ["eval", small, "--reference", small, "--json", folder / "e.json", "--html", folder / "e.html"],
+            of_bytes(folder / "e.html"),
+        ),
+        "train": Work(train, of_bytes(folder / "runs" / "tiny.safetensors"), before=SMALL_VALIDATION),
+    }
+
+
+NAMES = (
+    "denoise", "denoise, work elsewhere", "denoise, sidecar", "photos", "pictures", "sr", "run", "sense",
+    "recover", "eval", "train",
+)  # fmt: skip
+CALLS = ("unlink", "close", "fsync", "link", "rename", "mkdir", "write", "ftruncate")
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize("name", NAMES)
+def test_a_call_that_fails_is_a_line_at_most_and_the_next_run_gets_there(failing, exact, tmp_path, name):
+    (tmp_path / "whole").mkdir()
+    whole = works(tmp_path / "whole", exact)[name]
+    for arguments in filter(None, (whole.first, whole.arguments)):
+        assert failing.run(*arguments, before=whole.before)[0] == 0
+    expected = whole.outputs()
+    for call in CALLS:
+        for nth, once in ((1, True), (3, True), (1, False), (2, False)):
+            folder = tmp_path / f"{call}-{nth}-{once}"
+            folder.mkdir()
+            work = works(folder, exact)[name]
+            if work.first:
+                assert failing.run(*work.first)[0] == 0
+            code, said = failing.run(
+                *work.arguments, before=work.before + "\n" + fault(call, folder.name, nth, once=once)
+            )
+            assert code in (0, 1, 3) and "Traceback" not in said, f"{call} {nth} {once}: {said}"
+            if code == 0:
+                assert work.outputs() == expected, f"{call} {nth} {once}: {said}"
+            code, again = failing.run(*work.arguments, before=work.before)
+            finished = "already exists" in again or "finished before" in again
+            assert code == 0 or finished, f"{call} {nth} {once}: {said}\n{again}"
+            assert work.outputs() == expected, f"{call} {nth} {once}: {said}"
+            assert not list(folder.rglob("*.claim")), f"{call} {nth} {once}: {said}\n{again}"
