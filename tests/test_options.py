@@ -38,7 +38,7 @@ def test_values_out_of_range_are_refused_by_the_option_itself(name, value):
         (RestoreOptions, {"strength": None}),
         (RestoreOptions, {"drop": "audio"}),
         (RestoreOptions, {"encoder": "libx264"}),
-        (RestoreOptions, {"steady": 1}),
+        (RestoreOptions, {"haze": True}),
         (RestoreOptions, {"device": None}),
         (RestoreOptions, {"quality": "good"}),
         (EncoderOptions, {"crf": math.nan}),

@@ -163,3 +163,8 @@ def reflected(index: int, count: int) -> int:
         return 0
     turn = index % (2 * count - 2)
     return min(turn, 2 * count - 2 - turn)
+
+
+def reflected_window(at: int, radius: int, count: int) -> list[int]:
+    """Return the frames around frame `at` of a scene of `count`, `radius` on either side."""
+    return [reflected(index, count) for index in range(at - radius, at + radius + 1)]

@@ -134,6 +134,7 @@ def _changes(details: Mapping[str, Any]) -> str:
     words = ""
     for task, mean in ((each["task"], each["mean"]) for each in details.get("changes", ())):
         note = f": little {REMOVED[task]} found" if mean < LITTLE else ""
+        note += "; if you see some, set haze to always" if note and task == "dehaze" else ""
         note = note or (": if that is too much, set a strength below 1" if mean > MUCH else "")
         words += f"; {task} changed {mean:.2g} levels{note}"
     return words

@@ -82,7 +82,7 @@ CLIPS = Training(  # RGB clips downscaled by four
 )
 # restorers of any network that maps pictures to pictures, by task
 PICTURE_RESTORERS = {
-    "dehaze": "vidrestore.restorers.picture_restorer:dehazer",
+    "dehaze": "vidrestore.restorers.dehaze:dehazer",
     "derain": "vidrestore.restorers.picture_restorer:derainer",
     "desnow": "vidrestore.restorers.picture_restorer:desnower",
     "deblur": "vidrestore.restorers.picture_restorer:deblurrer",

@@ -37,6 +37,7 @@ Precision = Literal["auto", "fp32", "bf16"]
 Quality = Literal["fast", "default", "best"]
 Input = Literal["auto", "compressed", "clean"]
 Scanned = Literal["auto", "progressive", "tff", "bff", "film"]
+Haze = Literal["auto", "always"]
 Scope = Literal["pixels", "file", "streams", "call", "job", "machine"]
 Chosen = TypeVar("Chosen")
 DROPPABLE = ("audio", "subtitles", "data", "attachments", "cover", "video", "exif")
@@ -58,9 +59,7 @@ machine_option = partial(Option, rich_help_panel="Machine")
 # tasks with options of their own
 DENOISE = frozenset({"denoise"})
 ENLARGE = frozenset({"sr"})
-# tasks with networks for single frames; weights for denoise may be such, too
-SINGLE_FRAMES = frozenset({"denoise", "dehaze", "derain", "desnow", "deblur"})
-EACH_TASK = SINGLE_FRAMES | ENLARGE
+EACH_TASK = frozenset({"denoise", "dehaze", "derain", "desnow", "deblur"}) | ENLARGE
 
 
 @plain_dataclass(frozen=True)
@@ -278,11 +277,14 @@ class RestoreOptions(Options):
         quality_option(help="Add film grain after denoising: standard deviation, 0-255 scale.", metavar="N"),
         About("pixels", DENOISE),
     ] = 0.0
-    steady: Annotated[
-        bool,
-        quality_option(help="Reduce flicker by temporal smoothing."),
-        About("pixels", SINGLE_FRAMES),
-    ] = False
+    haze: Annotated[
+        Haze,
+        quality_option(
+            help="auto: little haze stays, as clear pictures look alike; always: removed as thick haze is.",
+            metavar="auto|always",
+        ),
+        About("pixels", frozenset({"dehaze"})),
+    ] = "auto"
     scene_detect: Annotated[
         bool,
         quality_option(" /--no-scene-detect", help="Don't detect scene cuts.", show_default=False),

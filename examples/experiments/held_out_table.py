@@ -28,7 +28,8 @@ from vidrestore import restore_frames
 from vidrestore.errors import VidRestoreError
 from vidrestore.metrics import psnr, ssim
 from vidrestore.options import Quality, RestoreOptions
-from vidrestore.restorers.picture_restorer import DEFAULTS, PictureRestorer
+from vidrestore.restorers.base import load_restorer
+from vidrestore.restorers.picture_restorer import DEFAULTS
 from vidrestore.weights import read_manifest
 
 DATA = Path(__file__).parents[3] / "shared" / "data"
@@ -118,7 +119,8 @@ def network(task: str, source: str) -> Restorer:
     """The network of weights by name or path, alone, on whole frames as long as memory allows. Raises
     CheckpointError.
     """
-    restorer = PictureRestorer(task, RestoreOptions(model=source))
+    restorer = load_restorer(task, RestoreOptions(model=source))
+    assert restorer.sees == "rgb"
 
     def restore(degraded: Tensor) -> Tensor:
         middle = len(degraded) // 2

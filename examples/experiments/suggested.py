@@ -17,9 +17,10 @@ import numpy as np
 import torch
 
 from vidrestore.degrade import DEGRADATIONS
-from vidrestore.jobs.suggestion import edge_ratio, middle_of, read_places, rgb_of
+from vidrestore.jobs.suggestion import detail_level, edge_ratio, middle_of, read_places, rgb_of
 from vidrestore.media.reader import VideoReader
 from vidrestore.options import RestoreOptions
+from vidrestore.restorers.dehaze import DehazeRestorer
 from vidrestore.restorers.picture_restorer import PictureRestorer
 
 KINDS = {"as it is": lambda clip, rng: clip} | {name: DEGRADATIONS[name] for name in ("rain", "snow", "blur")}
@@ -32,13 +33,14 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=5)
     given = parser.parse_args()
     rng, found = np.random.default_rng(given.seed), defaultdict[str, list[list[float]]](list)
-    restorers = {task: PictureRestorer(task, RestoreOptions()) for task in ("dehaze", "derain", "desnow")}
+    restorers = {task: PictureRestorer(task, RestoreOptions()) for task in ("derain", "desnow")}
+    dehaze = DehazeRestorer(RestoreOptions())
     for path in given.videos:
         with VideoReader(path) as reader:
             place, video = list(read_places(reader))[-1], reader.info.video
             clip = torch.stack([middle_of(rgb_of(frame, video)) for frame in place.frames[:3]])
         for kind, degrade in KINDS.items():
-            found[kind].append(measured(degrade(clip, rng), restorers))
+            found[kind].append(measured(degrade(clip, rng), dehaze, restorers))
     print(f"| | {' | '.join(COLUMNS)} |\n|---|{'---|' * len(COLUMNS)}")
     for kind, rows in found.items():
         cells = [
@@ -48,10 +50,12 @@ def main() -> None:
         print(f"| {kind} | {' | '.join(cells)} |")
 
 
-def measured(clip: torch.Tensor, restorers: dict[str, PictureRestorer]) -> list[float]:
+def measured(
+    clip: torch.Tensor, dehaze: DehazeRestorer, restorers: dict[str, PictureRestorer]
+) -> list[float]:
     """The values of the middle one of three frames, by columns."""
-    changed = [restorers[task].detail_changed(clip) for task in ("derain", "desnow")]
-    return [restorers["dehaze"].haze_level(clip[1]), *changed, edge_ratio(clip[1])]
+    changed = [detail_level(restorers[task], clip) for task in ("derain", "desnow")]
+    return [dehaze.haze_level(clip[1]), *changed, edge_ratio(clip[1])]
 
 
 if __name__ == "__main__":

@@ -33,7 +33,7 @@ def test_an_option_stands_only_where_it_does_something(name):
     text = help_of(name, flag="--help-all")
     assert not [flag for flag in ("--sigma", "--quality", "--grain") if flag in text]
     assert ("--scale" in text) == (name == "sr")
-    assert ("--steady" in text) == (name != "sr")
+    assert ("--haze" in text) == (name == "dehaze")
     assert CliRunner().invoke(app, [name, "in.mp4", "--sigma", "20"]).exit_code == 2
 
 
@@ -109,7 +109,7 @@ def test_without_options_the_library_is_asked_for_its_defaults(monkeypatch):
 
 
 def test_options_become_the_fields_that_declare_them(monkeypatch):
-    line = """--sigma 20 --quality best --strength 0.5 --steady --no-scene-detect --start 1m30s
+    line = """--sigma 20 --quality best --strength 0.5 --no-scene-detect --start 1m30s
         --duration 0:10 --drop audio,data --drop cover --encoder libx265 --crf 20 --encoder-option a=b
         --encoder-option c=d=e --lossless -y --cfr 30000/1001 --tile 128 --model m.safetensors --threads 3"""
     assert given(monkeypatch, *line.split()) == RestoreOptions(
@@ -118,7 +118,6 @@ def test_options_become_the_fields_that_declare_them(monkeypatch):
         model="m.safetensors",
         threads=3,
         strength=0.5,
-        steady=True,
         scene_detect=False,
         start=Fraction(90),
         duration=Fraction(10),

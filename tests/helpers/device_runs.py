@@ -66,10 +66,9 @@ def small_weights(folder: Path) -> dict[str, str]:
         "sr, released": (without(released_form(), "tail"), "sr"),
     }
     paths = {name: write_weights(folder, network, task) for name, (network, task) in networks.items()}
-    coarse = write_weights(folder, networks["h"][0], "derain", coarse_lines=16)
     finding = build(compact_pictures | {"frames": 1, "gain": False, "haze": True}).eval()
     hazy = write_weights(folder, finding, "dehaze", coarse_lines=16)
-    return paths | {"dust": str(folder / "dust.safetensors"), "h, coarse": coarse, "h, haze": hazy}
+    return paths | {"dust": str(folder / "dust.safetensors"), "h, haze": hazy}
 
 
 def restored(task: str, device: str, pixels: PixelFormat, size: Any = (), **options: Any) -> list[Frame]:

@@ -43,7 +43,7 @@ class Seeing(IdentityRestorer):
         self.seen.append(len(clip[0]))
         return clip
 
-    def frames(self, clip: Tensor, keep: Bounds, *, precision: str | None = None) -> Iterator[Tensor]:
+    def frames(self, clip: Tensor, keep: Bounds, *, precision: Any = None, **_: Any) -> Iterator[Tensor]:
         self.seen.append(len(clip))
         yield from clip[slice(*keep)]
 

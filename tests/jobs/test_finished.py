@@ -159,7 +159,7 @@ ANOTHER_VIDEO: dict[str, Any] = {
     "strength": 0.5,
     "chroma_strength": 0.5,
     "grain": 1.0,
-    "steady": True,
+    "haze": "always",
     "scene_detect": False,
     "start": Fraction(1),
     "duration": Fraction(2),

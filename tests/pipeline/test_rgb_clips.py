@@ -265,7 +265,7 @@ class Overflowing(PictureRestorer):
 
     hopeless = False
 
-    def frames(self, clip: Tensor, keep: Bounds, *, precision: str | None = None) -> Iterator[Tensor]:
+    def frames(self, clip: Tensor, keep: Bounds, *, precision: Any = None, **_: Any) -> Iterator[Tensor]:
         wrong = self.hopeless or precision != "fp32"
         yield from (frame * (torch.nan if wrong else 1) for frame in clip[slice(*keep)])
 

@@ -1,5 +1,6 @@
 """Haze removed steadily over time, frames restored as small pictures of them, and the detail that changes."""
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from threading import Event, Thread
@@ -7,29 +8,41 @@ from typing import Any
 
 import pytest
 import torch
+import torch.nn.functional as F
 from rgb_networks import keeping, write_weights
 from taylor_networks import small
 from torch import Tensor, nn
 
-from vidrestore.errors import CheckpointError
+from vidrestore.errors import CheckpointError, OptionError
+from vidrestore.jobs.suggestion import changed_detail
 from vidrestore.models.mb_taylorformer import SIZES
 from vidrestore.options import RestoreOptions
+from vidrestore.restorers.base import load_restorer
 from vidrestore.restorers.dehaze import (
-    ResultCache,
-    apply_guided_change,
-    changed_detail,
+    DehazeRestorer,
     coarse_size,
     dehaze_smoothly,
-    downscale,
+    dehazer,
     estimates_of,
-    keys_of,
+    guided_change,
+    luma_of,
 )
 from vidrestore.restorers.picture_restorer import PictureRestorer
+from vidrestore.restorers.result_cache import ResultCache
 
 
 def restorer(folder: Path) -> PictureRestorer:
     weights = write_weights(folder, small(haze=True), "dehaze", coarse_lines=16)
-    return PictureRestorer("dehaze", RestoreOptions(model=weights, device="cpu"))
+    return dehazer(RestoreOptions(model=weights, device="cpu"))
+
+
+def downscale(pictures: Tensor, size: tuple[int, int]) -> Tensor:
+    return F.interpolate(pictures, size, mode="area")
+
+
+def apply_guided_change(small: Tensor, restored: Tensor, frame: Tensor) -> Tensor:
+    gain, offset = guided_change(small, restored, (frame.shape[-2], frame.shape[-1]))
+    return gain * frame + offset
 
 
 def noise(*shape: int) -> Tensor:
@@ -70,7 +83,9 @@ def test_any_range_of_frames_is_the_same_and_each_goes_through_the_network_once(
     assert (parts.facts.radius, parts.facts.overlap) == (5, 10)
     calls: list[Tensor] = []
     parts.tiled.network.register_forward_hook(lambda _, given, __: calls.append(given[0]))
-    found = [*parts.frames(clip[:14], (0, 9)), *parts.frames(clip[4:], (5, 16))]
+    cache = ResultCache()
+    found = [*parts.frames(clip[:14], (0, 9), cache=cache)]
+    found += parts.frames(clip[4:], (5, 16), first=4, cache=cache)
     torch.testing.assert_close(found, expected, atol=0, rtol=0)
     assert len(calls) == 20
 
@@ -91,12 +106,8 @@ class Levels(nn.Module):
 
 def by_small_picture(folder: Path, lines: Any, *levels: float, **options: Any) -> PictureRestorer:
     parameters = {} if lines is None else {"coarse_lines": lines}
-    made = PictureRestorer(
-        "dehaze",
-        RestoreOptions(
-            model=write_weights(folder, keeping(), "dehaze", **parameters), device="cpu", **options
-        ),
-    )
+    weights = write_weights(folder, keeping(), "dehaze", **parameters)
+    made = dehazer(RestoreOptions(model=weights, device="cpu", **options))
     if levels:
         made.tiled.network = Levels(*levels)  # type: ignore[assignment]
     return made
@@ -143,9 +154,9 @@ def test_gain_and_offset_are_those_of_least_squares_in_every_window():
         ((1920, 1080), 160, (288, 160)),
         ((2000, 100), 24, (480, 24)),
         ((100, 2000), 10, (8, 200)),  # no side is nought
-        ((239, 400), 160, None),  # nearly as small as the small one
+        ((239, 400), 160, (239, 400)),  # nearly as small as the small one
         ((240, 400), 160, (160, 264)),
-        ((480, 854), None, None),
+        ((480, 854), None, (480, 854)),
     ],
 )
 def test_the_small_picture_has_the_shape_of_the_large_one_in_multiples_of_8(size, lines, small):
@@ -154,13 +165,13 @@ def test_the_small_picture_has_the_shape_of_the_large_one_in_multiples_of_8(size
 
 def test_a_small_picture_is_restored_if_the_weights_state_lines_and_the_frame_is_larger(tmp_path):
     for lines, seen in ((None, (64, 80)), (48, (64, 80)), (16, (16, 16))):
-        made, given = by_small_picture(tmp_path, lines, 0.1), picture(64, 80)
-        torch.testing.assert_close(made.picture(given[None]), given + 0.1)
+        made, given = by_small_picture(tmp_path, lines, 0.1), 0.8 * picture(64, 80)
+        torch.testing.assert_close(made.picture(given[None]), given + 0.1, atol=1e-5, rtol=0)
         assert made.tiled.network.seen == [seen]  # type: ignore[comparison-overlap]
 
 
 def test_tiles_and_memory_are_those_of_the_small_picture(tmp_path):
-    small, whole = (by_small_picture(tmp_path, lines) for lines in (32, None))
+    small, whole = (by_small_picture(tmp_path, lines) for lines in (32, 480))
     assert small.tile_size(480, 854) == (32, 56)
     assert whole.tile_size(480, 854) == (480, 856)
     saved = small.tiled.pixel_memory * (480 * 856 - 32 * 56)
@@ -173,29 +184,62 @@ def test_weights_whose_coarse_lines_are_not_a_number_are_refused(tmp_path, lines
         by_small_picture(tmp_path, lines)
 
 
-def of_two_networks(given: Tensor, first: Tensor, depth: float, second: Tensor) -> Tensor:
-    """Return pictures without haze from what two networks made of them."""
-    found = torch.cat((first, torch.full_like(given[:, :1], depth), second), 1)
-    return dehaze_smoothly([estimates_of(given, found)], given)
+def of_two_networks(
+    hazy: Tensor, first: Tensor, depth: float, airlight: Tensor, second: Tensor, **options: bool
+) -> Tensor:
+    """Return pictures without haze from what two networks make of them."""
+    maps = (first, torch.full_like(hazy[:, :1], depth), airlight.expand_as(hazy), second)
+    return dehaze_smoothly([estimates_of(hazy, torch.cat(maps, 1))], hazy, **options)
+
+
+def even(*rgb: float) -> Tensor:
+    """A picture (1, 3, 16, 24) of one colour."""
+    return torch.tensor(rgb).view(1, 3, 1, 1).expand(1, 3, 16, 24)
 
 
 @pytest.mark.parametrize(
-    "depth, shares",
-    [(0.04, (1, 0, 0)), (0.12, (0.5, 0.5, 0)), (0.2, (0, 1, 0)), (0.3, (0, 0.5, 0.5)), (1, (0, 0, 1))],
+    "depth, always, shares",
+    [
+        (0.04, False, (1, 0, 0)),
+        (0.08, False, (0.75, 0.25, 0)),
+        (0.2, False, (0, 0.65, 0.35)),
+        (1, False, (0, 0.3, 0.7)),
+        (0.01, True, (0, 0.3, 0.7)),
+    ],
 )
-def test_the_haze_found_decides_the_shares_of_source_first_network_and_both(depth, shares):
-    given = torch.tensor([0.6, 0.5, 0.4]).view(1, 3, 1, 1).expand(1, 3, 16, 24)
-    first, second = given - 0.1, given.flip(1) - 0.2
-    luma = torch.tensor([0.299, 0.587, 0.114]).view(1, 3, 1, 1)
-    before, one, other = ((luma * each).sum(1, keepdim=True) for each in (given, first, second))
-    both = (one + other) / (2 * before) * given  # brightness of both, colours of the source
-    expected = sum(share * each for share, each in zip(shares, (given, first, both), strict=True))
-    torch.testing.assert_close(of_two_networks(given, first, depth, second), expected, atol=1e-4, rtol=0)
+def test_the_depth_of_the_haze_decides_how_much_of_it_goes_and_by_which_network(depth, always, shares):
+    hazy, first, second = (even(*rgb) for rgb in ((0.6, 0.5, 0.4), (0.5, 0.4, 0.3), (0.2, 0.3, 0.3)))
+    clear = of_two_networks(hazy, first, depth, even(0.8, 0.8, 0.8), second, always=always)
+    before, one, other = (float(luma_of(picture).mean()) for picture in (hazy, first, second))
+    stays, by_first, by_second = shares
+    log = (by_first * math.log(one) + by_second * math.log(other)) / max(by_first + by_second, 1e-9)
+    expected = stays * before + (1 - stays) * math.exp(log)
+    assert float(luma_of(clear).mean()) == pytest.approx(expected, abs=1e-4)
+
+
+def test_a_coloured_scene_behind_coloured_haze_gets_its_colours_back_from_luma_alone():
+    scene, airlight, transmission = picture(16, 24)[None], even(0.7, 0.75, 0.9), 0.6
+    hazy = transmission * scene + (1 - transmission) * airlight
+    grey = luma_of(scene).expand_as(scene)  # as networks without any colour would restore it
+    restored = of_two_networks(hazy, grey, 1.0, airlight, grey)
+    torch.testing.assert_close(restored, scene, atol=0.01, rtol=0)
+
+
+def test_always_is_refused_for_named_weights_which_decide_nothing(tmp_path):
+    for model in ("mb-taylorformer-h-dehaze", write_weights(tmp_path, small(), "dehaze")):
+        with pytest.raises(OptionError, match="`haze=always` is for the two default networks"):
+            load_restorer("dehaze", RestoreOptions(haze="always", model=model, device="cpu"))
+
+
+def test_a_network_without_a_small_picture_restores_frames_as_they_are(tmp_path):
+    weights = write_weights(tmp_path, small(), "dehaze")
+    made = load_restorer("dehaze", RestoreOptions(model=weights, device="cpu"))
+    assert not isinstance(made, DehazeRestorer) and made.facts.radius == 0
 
 
 def test_both_bundled_networks_are_joined_unless_weights_are_named():
     joined, named = (
-        PictureRestorer("dehaze", RestoreOptions(model=model, device="cpu")).facts
+        load_restorer("dehaze", RestoreOptions(model=model, device="cpu")).facts
         for model in (None, "mb-taylorformer-h-dehaze")
     )
     assert joined.name == "mb-taylorformer-h-dehaze+mb-taylorformer-t-dehaze"
@@ -210,22 +254,20 @@ def checkerboard(grey: float) -> Tensor:
 
 def test_a_checkerboard_changes_detail_and_brightness_does_not():
     given = noise(1, 3, 48, 64)
-    assert float(changed_detail(given, given - 0.1)) < 1e-4
-    torch.testing.assert_close(
-        changed_detail(given, given - 0.1 + checkerboard(3)), torch.full((1, 1, 1, 1), 3.0), rtol=1e-4, atol=0
-    )
+    assert changed_detail(given, given - 0.1) < 1e-4
+    assert changed_detail(given, given - 0.1 + checkerboard(3)) == pytest.approx(3.0, rel=1e-4)
 
 
 def test_a_thread_waits_for_what_another_one_computes():
-    results, begun, done, found = ResultCache[int](room=2), Event(), Event(), list[int]()
+    results, begun, done, found = ResultCache(), Event(), Event(), list[int]()
 
     def slow(wanted: Sequence[int]) -> list[int]:
         begun.set()
         done.wait(10)
         return [7]
 
-    first = Thread(target=lambda: results.get(["key"], slow))
-    second = Thread(target=lambda: found.extend(results.get(["key"], lambda wanted: [8])))
+    first = Thread(target=lambda: results.get(["key"], slow, room=2))
+    second = Thread(target=lambda: found.extend(results.get(["key"], lambda wanted: [8], room=2)))
     first.start()
     begun.wait(10)
     second.start()
@@ -236,18 +278,19 @@ def test_a_thread_waits_for_what_another_one_computes():
 
 
 def test_a_failed_result_is_computed_again():
-    results = ResultCache[int](room=2)
+    results = ResultCache()
     with pytest.raises(ZeroDivisionError):
-        results.get(["key"], lambda wanted: [1 // 0])
-    assert results.get(["key"], lambda wanted: [5]) == [5]
+        results.get(["key"], lambda wanted: [1 // 0], room=2)
+    assert results.get(["key"], lambda wanted: [5], room=2) == [5]
 
 
-def test_pictures_have_the_same_key_if_all_their_samples_are_the_same():
-    pictures = torch.rand(3, 3, 8, 9)
-    pictures[1] = pictures[0]
-    pictures[2] = pictures[0].flip(-1)  # the same samples elsewhere
-    other = pictures[:1].clone()
-    other[0, 2, 7, 8] = torch.nextafter(other[0, 2, 7, 8], torch.tensor(2.0))
-    first, same, flipped, changed = keys_of(torch.cat((pictures, other)))
-    assert first == same
-    assert len({first, flipped, changed}) == 3
+def test_the_latest_results_are_cached():
+    results, computed = ResultCache(), list[int]()
+
+    def compute(wanted: list[int]) -> list[int]:
+        computed.append(key)
+        return [10 * key]
+
+    for key in (1, 2, 3, 2, 1):
+        assert results.get([key], compute, room=2) == [10 * key]
+    assert computed == [1, 2, 3, 1]

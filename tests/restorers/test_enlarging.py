@@ -129,8 +129,6 @@ def test_half_precision_is_used_on_processors_that_multiply_it(tmp_path, monkeyp
 
 
 def test_other_weights_and_tiles_are_refused(tmp_path):
-    with pytest.raises(OptionError, match="`steady` is for networks that see single frames"):
-        vsr_restorer(tmp_path, doubling(), steady=True)
     with pytest.raises(OptionError, match="only knows tiles of 64 pixels that share 32"):
         vsr_restorer(tmp_path, released_form(), tile=128)
     with pytest.raises(CheckpointError, match="are for 'flow', not 'sr'"):

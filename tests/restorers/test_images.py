@@ -1,8 +1,7 @@
-"""The restorer of single RGB frames: whole frames and tiles, memory, weights, and less flicker."""
+"""The restorer of RGB pictures: whole frames and tiles, memory and weights."""
 
 import pytest
 import torch
-import torch.nn.functional as F
 from rgb_networks import image_restorer, keeping, write_weights
 from taylor_networks import restored, small
 from torch import Tensor, nn
@@ -12,7 +11,7 @@ from vidrestore.errors import CheckpointError, OptionError
 from vidrestore.models.mb_taylorformer import SIZES
 from vidrestore.options import RestoreOptions
 from vidrestore.restorers.base import load_restorer
-from vidrestore.restorers.picture_restorer import PictureRestorer, smooth
+from vidrestore.restorers.picture_restorer import PictureRestorer
 
 GB = 1e9
 
@@ -96,61 +95,14 @@ def test_denoise_takes_either_family_and_refuses_the_options_of_the_other(tmp_pa
     assert load_restorer("denoise", RestoreOptions(device="cpu")).sees == "planes"
     with pytest.raises(OptionError, match="remove `sigma` and `quality`, and match=False"):
         load_restorer("denoise", RestoreOptions(model=model, sigma=20, device="cpu"))
-    for options in ({"tile": 128}, {"steady": True}):
-        with pytest.raises(OptionError, match=f"^`{next(iter(options))}`: .* DUST sees patches"):
-            load_restorer("denoise", RestoreOptions(device="cpu", **options))
+    with pytest.raises(OptionError, match="^`tile`: .* DUST sees patches"):
+        load_restorer("denoise", RestoreOptions(device="cpu", tile=128))
 
 
 def test_the_bundled_network_for_camera_noise_is_chosen_by_its_name_and_restores_alone():
     restorer = load_restorer("denoise", RestoreOptions(model="mb-taylorformer-h-denoise", device="cpu"))
     assert (restorer.sees, restorer.facts.name) == ("rgb", "mb-taylorformer-h-denoise")
     assert not restorer.facts.needs_sigma
-
-
-class Flickering(nn.Module):
-    """Adds a level of its own to every frame it sees, as image networks do a little."""
-
-    def __init__(self, levels: list[float]) -> None:
-        super().__init__()
-        self.config = SIZES["t"]
-        self.levels = iter(levels)
-
-    def forward(self, images: Tensor) -> Tensor:
-        return images + next(self.levels) / 255
-
-
-def still(frames: int, height: int, width: int) -> Tensor:
-    """A still picture with structure, (T, 3, H, W)."""
-    coarse = torch.rand(1, 3, 6, 8, generator=torch.Generator().manual_seed(1))
-    return F.interpolate(coarse, (height, width), mode="bicubic").clamp(0.1, 0.9).expand(frames, -1, -1, -1)
-
-
-def test_a_still_scene_flickers_less_when_smoothed(tmp_path):
-    levels = [0.0, 3, -2, 2, -3, 1, 3, -1]
-    means = {}
-    for steady in (False, True):
-        restorer = image_restorer(tmp_path, keeping(), steady=steady)
-        restorer.tiled.network = Flickering(levels)  # type: ignore[assignment]
-        frames = torch.stack(list(restorer.frames(still(8, 40, 48), (0, 8))))
-        means[steady] = 255 * (frames - still(8, 40, 48)).mean((1, 2, 3))
-    torch.testing.assert_close(means[False], torch.tensor(levels), atol=1e-3, rtol=0)
-    assert means[True].diff().abs().mean() < 0.55 * means[False].diff().abs().mean()
-
-
-def test_what_moves_is_not_mixed():
-    before, frame, after = (torch.zeros(3, 32, 64) for _ in range(3))
-    for picture, at in ((before, 8), (frame, 28), (after, 48)):
-        picture[:, 10:22, at : at + 8] = 0.8
-    mixed = smooth(frame, [before, after])
-    torch.testing.assert_close(mixed, frame, atol=1 / 255, rtol=0)
-
-
-def test_a_frame_alone_stays_as_it_is_and_neighbours_that_agree_count_alike():
-    (frame,) = clip(1)
-    assert torch.equal(smooth(frame, []), frame)
-    torch.testing.assert_close(smooth(frame, [frame, frame]), frame)
-    near = smooth(frame, [frame + 0.6 / 255])
-    assert 0.29 / 255 < float((near - frame).mean()) < 0.3001 / 255
 
 
 def test_a_network_of_three_frames_sees_neighbours_reflected_at_the_ends_of_the_scene(tmp_path):
@@ -195,9 +147,8 @@ def test_tiles_that_the_network_cannot_take_are_refused(tmp_path, tile, message)
         image_restorer(tmp_path, small(), tile=tile)
 
 
-@pytest.mark.parametrize("network, steady", [({}, True), ({"frames": 3, "unshuffle": 2}, False)])
-def test_a_frame_is_the_same_however_its_scene_is_cut_into_clips(tmp_path, network, steady):
-    restorer, frames = image_restorer(tmp_path, small(**network), steady=steady), clip(6, 32, 32)
+def test_a_frame_is_the_same_however_its_scene_is_cut_into_clips(tmp_path):
+    restorer, frames = image_restorer(tmp_path, small(frames=3, unshuffle=2)), clip(6, 32, 32)
     assert (restorer.facts.radius, restorer.facts.overlap) == (1, 2)
     whole = torch.stack(list(restorer.frames(frames, (0, 6))))
     parts = [*restorer.frames(frames[:4], (0, 3)), *restorer.frames(frames[2:], (1, 4))]

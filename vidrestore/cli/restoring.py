@@ -360,7 +360,7 @@ HELP = {
     Examples:
       vidrestore dehaze in.mp4
       vidrestore dehaze in.mp4 --preview 3s            see before | after first
-      vidrestore dehaze in.mp4 --strength 0.7 --steady
+      vidrestore dehaze view.jpg --haze always         light haze, too
     """,
     "derain": """Remove rain; everything else stays as it is.
 

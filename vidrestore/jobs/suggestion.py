@@ -18,6 +18,7 @@ from statistics import median
 from typing import Any, Literal, TypeAlias
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from vidrestore.colour import planes_to_grey, yuv_to_rgb
@@ -32,6 +33,7 @@ from vidrestore.media.source import Source
 from vidrestore.noise.meter import noise_in_words
 from vidrestore.options import RestoreOptions
 from vidrestore.pipeline.plan import NOISE_STEP, Timeline, colour_planes, planned_clips
+from vidrestore.restorers.dehaze import DehazeRestorer, dehazer
 from vidrestore.restorers.picture_restorer import PictureRestorer
 
 Verdict: TypeAlias = Literal["yes", "maybe", "no", "unknown"]
@@ -39,6 +41,7 @@ Verdict: TypeAlias = Literal["yes", "maybe", "no", "unknown"]
 PLACES = (Fraction(1, 6), Fraction(1, 2), Fraction(5, 6))  # of the video
 SEEN = NOISE_STEP  # consecutive frames at each place, so that noise is measured on the first ones of each
 SIDE = 384  # of the square in the middle in which rain, snow and blur are looked for
+AREA = 16  # side in pixels of areas, whose mean change isn't detail
 # sigma of luma: below the first, removing it takes more than it gives; from the second on it hides the rest
 WEAK_NOISE, STRONG_NOISE = 1.5, 8.0
 # grey levels of detail that the network for rain changes: drawn snow has at least the first. 18 clean clips
@@ -182,7 +185,7 @@ def _weather(
     for task in ("dehaze", "derain", "desnow"):
         on_event(Progressed(info.path, 0, stage="look"))
         if task != "desnow" or levels["derain"] >= NOTHING_FALLS:
-            restorer = PictureRestorer(task, options)
+            restorer = dehazer(options) if task == "dehaze" else PictureRestorer(task, options)
             levels[task] = median(_changed(restorer, place, info.video) for place in places)
     falling = Finding("rain or snow", *_falling(levels["derain"], levels.get("desnow"), noisy=noisy))
     return [Finding("haze", *_haze(levels["dehaze"]), "dehaze", levels["dehaze"]), falling]
@@ -190,11 +193,28 @@ def _weather(
 
 def _changed(restorer: PictureRestorer, place: Place, video: VideoInfo) -> float:
     """Return the grey levels that a network changes in the middle frame of a place."""
-    if restorer.averaged:
+    if isinstance(restorer, DehazeRestorer):
         return restorer.haze_level(rgb_of(place.frames[place.middle], video))
-    seen = restorer.facts.radius
-    near = place.frames[max(0, place.middle - seen) : place.middle + seen + 1]
-    return restorer.detail_changed(torch.stack([middle_of(rgb_of(frame, video)) for frame in near]))
+    radius = restorer.tiled.form.frames // 2
+    near = place.frames[max(0, place.middle - radius) : place.middle + radius + 1]
+    return detail_level(restorer, torch.stack([middle_of(rgb_of(frame, video)) for frame in near]))
+
+
+def detail_level(restorer: PictureRestorer, window: Tensor) -> float:
+    """Return the grey levels of detail that a network changes in the middle of a scene (T, 3, H, W)."""
+    restored = restorer.network_output(window).clamp(0, 1)
+    return changed_detail(window[len(window) // 2][None].to(restored.device), restored)
+
+
+def changed_detail(picture: Tensor, restored: Tensor) -> float:
+    """Return the difference of detail between pictures (1, C, H, W), in grey levels: the mean absolute
+    difference after subtracting its means over areas.
+    """
+    change = restored - picture
+    size = (change.shape[-2], change.shape[-1])
+    areas = F.interpolate(change, [max(1, side // AREA) for side in size], mode="area")
+    change -= F.interpolate(areas, size, mode="bilinear", align_corners=False)
+    return 255 * float(change.abs().mean())
 
 
 def middle_of(picture: Tensor, side: int = SIDE) -> Tensor:
@@ -244,7 +264,7 @@ def edge_ratio(picture: Tensor) -> float:
     It is about 0.9 for sharp edges and 0.5 for ramps of several pixels.
     """
     luma, steep = picture.mean(0), list[float]()
-    for each in (luma, torch.nn.functional.avg_pool2d(luma[None], 2)[0]):
+    for each in (luma, F.avg_pool2d(luma[None], 2)[0]):
         gradients = torch.hypot(each.diff(dim=0)[:, :-1], each.diff(dim=1)[:-1])
         steep.append(float(gradients.flatten().quantile(0.99)) if gradients.numel() else 0.0)
     return steep[0] / max(steep[1], 1e-6)

@@ -41,6 +41,7 @@ from vidrestore.options import RestoreOptions
 from vidrestore.pipeline.plan import Clip, colour_planes
 from vidrestore.restorers.base import PlaneRestorer, RgbRestorer
 from vidrestore.restorers.devices import CPU_MEMORY, memory_for
+from vidrestore.restorers.result_cache import ResultCache
 
 # Stored samples on their way to a device, as integers and each frame once, and back
 
@@ -259,6 +260,7 @@ class RgbConversion:
         self.device = torch.device(restorer.facts.device)
         self.scale = output_scale(restorer.facts.scale, options, video.height)
         self.together = max(CONVERTED, memory_for(self.device) // CONVERTED_SHARE)
+        self.cache = ResultCache()
         none = torch.zeros((), device=self.device)
         self._compared, self._unchanged, self._change, self._counting = 0, none, none, Lock()
 
@@ -284,7 +286,7 @@ class RgbConversion:
     def restored(self, clip: Clip, samples: Samples, keep: Bounds, precision: str | None) -> Iterable[Planes]:
         """Yield the planes of the frames `keep` of a clip, one by one; on a device several together."""
         rgb = self._rgb(samples)
-        pictures = self.restorer.frames(rgb, keep, precision=precision)
+        pictures = self.restorer.frames(rgb, keep, precision=precision, first=clip.first, cache=self.cache)
         at, step = keep[0], self._frames_at_once(self.scale)
         while several := list(islice(pictures, step)):
             places, restored = slice(at, at + len(several)), torch.stack(several)

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from vidrestore.clips import Bounds
     from vidrestore.options import Input, RestoreOptions
+    from vidrestore.restorers.result_cache import ResultCache
 
 
 @dataclass(frozen=True)
@@ -133,11 +134,20 @@ class RgbRestorer(AnyRestorer, Protocol):
         """Estimate the peak bytes for one clip, weights apart, from the network's sizes."""
         ...
 
-    def frames(self, clip: Tensor, keep: Bounds, *, precision: str | None = None) -> Iterator[Tensor]:
-        """Yield frames [first, stop) = `keep` of a clip (T, 3, H, W), restored.
+    def frames(
+        self,
+        clip: Tensor,
+        keep: Bounds,
+        *,
+        precision: str | None = None,
+        first: int = 0,
+        cache: ResultCache | None = None,
+    ) -> Iterator[Tensor]:
+        """Yield the frames `keep` = [start, stop) of a clip (T, 3, H, W), restored.
 
         Each is (3, scale * H, scale * W), float32, not clamped. The end of the clip is the end of a scene.
-        `precision` is as in `PlaneRestorer.restore`.
+        `precision` is as in `PlaneRestorer.restore`. `first` is the number of the clip's first frame in its
+        video, whose clips share a `cache` of results by these numbers.
         """
         ...
 

@@ -1,38 +1,43 @@
-"""Remove haze: networks find it in a small picture, and their change is applied to the full frame, smoothed
-over neighbouring frames.
+"""Remove haze: two networks look at a small picture, and their change of luma is applied to the full frame,
+smoothed over neighbouring frames.
 
-There are two by default: one estimates the depth of the haze and removes only that, the other was trained on
-thick fog. In a scene with almost no haze nothing changes; in more haze the first decides, and in thick haze
-the mean of both, for luma alone: colours are then those of the source, since both networks invent some.
+One network estimates the depth of the haze and removes only that, the other was trained on thick fog. In a
+scene with almost no haze nothing changes; in more haze the first decides, and in thick haze the logarithm of
+luma is mostly that of the second. Both invent colours, so those of the scattering model are taken: a frame is
+a share of the scene's light, and light of the colour of the airlight.
 
 The amount of haze is seen in a whole scene, not in a corner of it, and haze changes little from pixel to
 pixel. So a small picture suffices, and takes a fraction of the time. Its change, a gain and an offset for
-every place and colour, is that of the fast guided filter: K. He, J. Sun, "Fast Guided Filter", arXiv
-1505.00996, 2015; K. He, J. Sun, X. Tang, "Guided Image Filtering", IEEE TPAMI 35, 2013.
+every place, is that of the fast guided filter: K. He, J. Sun, "Fast Guided Filter", arXiv 1505.00996, 2015;
+K. He, J. Sun, X. Tang, "Guided Image Filtering", IEEE TPAMI 35, 2013.
 
-The haze that is found varies a little from frame to frame, so the change of brightness is averaged over
-neighbouring frames. Only channel means are averaged, no pixels, so motion leaves no ghosts.
+The haze varies a little from frame to frame by the networks, so its depth, the colour of the airlight and the
+change of brightness are averaged over neighbouring frames. No pixels are averaged: motion leaves no ghosts.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
-from concurrent.futures import Future
-from threading import Lock
-from typing import Any, Generic, NamedTuple, TypeVar
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from hashlib import sha256
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from vidrestore.errors import CheckpointError
-from vidrestore.models.grouping import frames_at_once
+from vidrestore.clips import reflected_window
+from vidrestore.errors import CheckpointError, OptionError
+from vidrestore.linear_light import from_light
 from vidrestore.models.mb_taylorformer import MBTaylorFormer
 from vidrestore.models.scattering import without_haze
-from vidrestore.working import Stopped, check_stop
+from vidrestore.options import RestoreOptions
+from vidrestore.restorers.base import Facts, PictureForm
+from vidrestore.restorers.picture_restorer import PictureRestorer, PreparedClip, default_model, pick
+from vidrestore.weights import Model, load_model
 
-T = TypeVar("T")
-
+TASK = "dehaze"
+THICK_HAZE = "mb-taylorformer-t-dehaze"  # joined by default with the network that estimates haze
 # Parameters of weights
 COARSE_LINES = "coarse_lines"  # lines of the small picture
 MOST_LINES = 1 << 15
@@ -41,18 +46,15 @@ GUIDE_RADIUS = 2  # radius of the windows of a change, in pixels of the small pi
 FLAT = 1e-5  # added to the variance in a window, so that the gain of flat windows is near 1
 
 # Mean optical depths of a scene between which the share of its haze that is removed grows, and between which
-# the share of the second network grows. Clear frames and photographs have up to 0.05, hazy photographs 0.04
-# to 0.65.
-HAZE, THICK = (0.04, 0.2), (0.2, 0.4)
+# the share of the second network grows, to MOST_THICK. Clear frames and photographs have up to 0.05, hazy
+# photographs 0.04 to 0.65.
+HAZE, THICK, MOST_THICK = (0.04, 0.2), (0.1, 0.3), 0.7
 LUMA = (0.299, 0.587, 0.114)
-BRIGHTEST = 8.0  # gain of luma
+BLACK = 4e-3  # luma is taken to be brighter
+CLEAREST = 1.8  # most that colours gain by contrast alone: more shows blocks and a brown sky
 
-RADIUS = 5  # frames on either side that depth and change of brightness are averaged over
-BLACK = 1e-3  # channel means are taken to be brighter
-
-AREA = 16  # side in pixels of areas, whose mean change isn't detail
-
-FACTOR = -7046029254386353131  # factor of keys: odd, of 64 bits
+RADIUS = 5  # frames on either side that depth, airlight and change of brightness are averaged over
+ESTIMATES = 48  # estimates of haze that are cached for neighbouring clips
 
 
 def coarse_lines(parameters: Mapping[str, Any], name: str) -> int | None:
@@ -69,42 +71,33 @@ def coarse_lines(parameters: Mapping[str, Any], name: str) -> int | None:
     return lines
 
 
-def coarse_size(height: int, width: int, lines: int | None, multiple: int) -> tuple[int, int] | None:
+def coarse_size(height: int, width: int, lines: int | None, multiple: int) -> tuple[int, int]:
     """Return the size of the small picture: the shorter side is near `lines`, both are multiples of
-    `multiple`. None if the frame itself is to be restored.
+    `multiple`; that of the frame if the frame itself is to be restored.
     """
     if lines is None or min(height, width) < LEAST_RATIO * lines:
-        return None
+        return height, width
     scale = lines / min(height, width)
     rows, columns = (max(multiple, round(side * scale / multiple) * multiple) for side in (height, width))
     return rows, columns
 
 
-def downscale(picture: Tensor, size: tuple[int, int]) -> Tensor:
-    """Downscale (..., H, W) to `size` by means over areas."""
-    return F.interpolate(picture, size=size, mode="area")
+def guided_change(small: Tensor, restored: Tensor, size: tuple[int, int]) -> tuple[Tensor, Tensor]:
+    """Return gain and offset (B, C, H, W) that change a frame as `small` (B, C, h, w) changes to `restored`.
 
-
-def enlarged(maps: Tensor, frame: Tensor) -> Tensor:
-    """Enlarge maps (B, C, h, w) of a small picture to the size of a frame, bilinearly."""
-    return F.interpolate(maps, size=frame.shape[-2:], mode="bilinear", align_corners=False)
-
-
-def apply_guided_change(small: Tensor, restored: Tensor, frame: Tensor) -> Tensor:
-    """Apply to `frame` (B, C, H, W) the change from `small` (B, C, h, w), the same scene, to `restored`.
-
-    In every window of `small` and for every colour, gain and offset make gain * small + offset nearest to
-    `restored` by least squares (He et al. 2013, eqs. 5 and 6; here the gain of flat windows tends to 1).
-    Their means over the windows that cover a pixel are enlarged bilinearly to the frame (He and Sun 2015,
-    algorithm 2).
+    In every window of `small` and for every channel, they make gain * small + offset nearest to `restored` by
+    least squares (He et al. 2013, eqs. 5 and 6; here the gain of flat windows tends to 1). Their means over
+    the windows that cover a pixel are enlarged bilinearly to the frame (He and Sun 2015, algorithm 2).
     """
     level = small.mean((-2, -1), keepdim=True)  # subtracted, since rounding would outweigh a small variance
-    small, frame = small - level, frame - level
-    mean, aim = _means(small), _means(restored)
-    variance, covariance = _means(small * small) - mean * mean, _means(small * restored) - mean * aim
+    centred = small - level
+    mean, aim = _means(centred), _means(restored)
+    variance, covariance = _means(centred * centred) - mean * mean, _means(centred * restored) - mean * aim
     gain = (covariance + FLAT) / (variance + FLAT)
     gain, offset = _means(gain), _means(aim - gain * mean)
-    return enlarged(gain, frame) * frame + enlarged(offset, frame)
+    maps = torch.cat((gain, offset - gain * level), 1)
+    gain, offset = F.interpolate(maps, size=size, mode="bilinear", align_corners=False).chunk(2, 1)
+    return gain, offset
 
 
 def _means(maps: Tensor) -> Tensor:
@@ -112,139 +105,167 @@ def _means(maps: Tensor) -> Tensor:
     return F.avg_pool2d(maps, 2 * GUIDE_RADIUS + 1, stride=1, padding=GUIDE_RADIUS, count_include_pad=False)
 
 
+def luma_of(pictures: Tensor) -> Tensor:
+    """Return luma (B, 1, H, W) of R'G'B' (B, 3, H, W)."""
+    red, green, blue = pictures.split(1, 1)
+    luma: Tensor = LUMA[0] * red + LUMA[1] * green + LUMA[2] * blue
+    return luma
+
+
 class HazeNetworks(nn.Module):
-    """The two default networks: map pictures (B, 3, H, W) to (B, 7, H, W), the output of the first, its
-    optical depth, and the output of the second.
+    """The two default networks: map pictures (B, 3, H, W) to (B, 10, H, W), the output of the first, its
+    optical depth, the R'G'B' of its airlight, and the output of the second.
     """
 
     def __init__(self, first: MBTaylorFormer, thick: nn.Module) -> None:
         super().__init__()
-        self.first, self.thick = first, thick
+        self.config, self.first, self.thick = first.config, first, thick
 
     def forward(self, pictures: Tensor) -> Tensor:
         haze = self.first.scattering(pictures)
-        return torch.cat((without_haze(pictures, haze), haze.depth, self.thick(pictures).float()), 1)
+        airlight = from_light(haze.airlight).expand_as(pictures)
+        return torch.cat(
+            (without_haze(pictures, haze), haze.depth, airlight, self.thick(pictures).float()), 1
+        )
 
 
-class Estimate(NamedTuple):
-    """A small picture (1, 3, h, w) as given, and as the network restored it; of two networks also its mean
-    optical depth (1, 1, 1, 1), and with the luma of both and the colours of the source.
-    """
+class HazeEstimate(NamedTuple):
+    """Small pictures (B, C, h, w), and as networks restored them: R'G'B' of one network, luma of two."""
 
-    given: Tensor
-    restored: Tensor
-    depth: Tensor | None = None
-    both: Tensor | None = None
+    source: Tensor
+    restored: Tensor  # by the first network
+    thick: Tensor | None = None  # by the second
+    haze: Tensor | None = None  # (B, 4, 1, 1): mean optical depth, and R'G'B' of airlight whose luma is 1
 
     def clear(self, depth: Tensor | None) -> Tensor:
-        """Return the picture without haze, in a scene of a mean optical depth (1, 1, 1, 1)."""
-        if depth is None or self.both is None:
+        """Return the pictures without haze, in scenes of these mean optical depths (B, 1, 1, 1)."""
+        if depth is None or self.thick is None:
             return self.restored
-        found = self.restored.lerp(self.both, _share(depth, *THICK))
-        return self.given.lerp(found, _share(depth, *HAZE))
+        clear = self.restored.log().lerp(self.thick.log(), MOST_THICK * _share(depth, *THICK)).exp()
+        return self.source.lerp(clear, _share(depth, *HAZE))
 
 
 def _share(depth: Tensor, least: float, most: float) -> Tensor:
     return ((depth - least) / (most - least)).clamp(0, 1)
 
 
-def estimates_of(small: Tensor, found: Tensor) -> list[Estimate]:
-    """Return the estimates of small pictures (B, 3, h, w) from the output of a network or HazeNetworks."""
-    restored = found[:, :3].clamp(0, 1)
-    parts = [small, restored]
-    if found.shape[1] > 3:
-        colours = small.new_tensor(LUMA).view(1, 3, 1, 1)
-        before, first, second = (
-            (each * colours).sum(1, keepdim=True).clamp(min=BLACK)
-            for each in (small, restored, found[:, 4:].clamp(0, 1))
-        )
-        gain = ((first + second) / (2 * before)).clamp(max=BRIGHTEST)
-        parts += [found[:, 3:4].mean((2, 3), keepdim=True), (gain * small).clamp(0, 1)]
-    return [Estimate(*each) for each in zip(*(part.split(1) for part in parts), strict=True)]
+def estimates_of(small: Tensor, outputs: Tensor) -> list[HazeEstimate]:
+    """Return the estimates of small pictures (B, 3, h, w) from the outputs of a network or HazeNetworks."""
+    parts = [small, outputs[:, :3].clamp(0, 1)]
+    if outputs.shape[1] > 3:
+        first, depth, airlight, thick = outputs.split((3, 1, 3, 3), 1)
+        lumas = luma_of(torch.cat((small, first, thick)).clamp(0, 1)).clamp(min=BLACK).chunk(3)
+        depth, airlight = (maps.mean((2, 3), keepdim=True) for maps in (depth, airlight))
+        parts = [*lumas, torch.cat((depth, airlight / luma_of(airlight)), 1)]
+    return [HazeEstimate(*maps) for maps in zip(*(part.split(1) for part in parts), strict=True)]
 
 
-def dehaze_smoothly(windows: Sequence[Sequence[Estimate]], frames: Tensor) -> Tensor:
-    """Return frames (B, 3, H, W) without haze, each as the middle one of an odd number of estimates has it.
+def dehaze_smoothly(
+    windows: Sequence[Sequence[HazeEstimate]], frames: Tensor, *, always: bool = False
+) -> Tensor:
+    """Return frames (B, 3, H, W) without haze, each as the middle one of T estimates has it; `always`: as if
+    the haze were thick.
 
-    The optical depth, and the gain of each channel's mean, are the means over all estimates of a window.
+    The haze, and the gain of each channel's mean, are the means over all estimates of a window.
     """
-    given, restored, steady = [], [], []
-    for window in windows:
-        middle, depths = window[len(window) // 2], [each.depth for each in window if each.depth is not None]
-        depth = torch.cat(depths).mean(0, keepdim=True) if depths else None
-        cleared = [each.clear(depth) for each in window]
-        gains = [_level(clear) / _level(each.given) for clear, each in zip(cleared, window, strict=True)]
-        given.append(middle.given)
-        restored.append(cleared[len(window) // 2])
-        steady.append(torch.cat(gains).mean(0, keepdim=True) / gains[len(window) // 2])
-    return apply_guided_change(torch.cat(given), torch.cat(restored), frames) * torch.cat(steady)
+    count, length = len(windows), len(windows[0])
+    fields = zip(*(estimate for window in windows for estimate in window), strict=True)
+    estimates = HazeEstimate._make(None if maps[0] is None else torch.cat(maps) for maps in fields)
+    depth = haze = None
+    if estimates.haze is not None:
+        haze = estimates.haze.unflatten(0, (count, length)).mean(1)
+        depth = torch.full_like(haze[:, :1], torch.inf) if always else haze[:, :1]
+        depth = depth.repeat_interleave(length, 0)
+    clear = estimates.clear(depth)
+    gains = (_level(clear) / _level(estimates.source)).unflatten(0, (count, length))
+    steady: Tensor = gains.mean(1) / gains[:, length // 2]
+    middle = slice(length // 2, None, length)
+    gain, offset = guided_change(
+        estimates.source[middle], clear[middle], (frames.shape[-2], frames.shape[-1])
+    )
+    if haze is None:
+        return (gain * frames + offset) * steady
+    return with_luma(frames, gain, offset, steady, haze[:, 1:])
+
+
+def with_luma(frames: Tensor, gain: Tensor, offset: Tensor, steady: Tensor, colour: Tensor) -> Tensor:
+    """Return R'G'B' (B, 3, H, W) with (gain * luma + offset) * steady as luma, by the scattering model in
+    display values: a scene's contrast grows by one factor in all channels, and what is taken off has the
+    colour (B, 3, 1, 1) of the airlight, whose luma is 1.
+    """
+    luma = luma_of(frames)
+    clear = (gain * luma + offset) * steady
+    contrast = torch.maximum(gain.clamp(1, CLEAREST), clear / luma.clamp(min=BLACK))
+    return contrast * frames + colour * (clear - contrast * luma)
 
 
 def _level(pictures: Tensor) -> Tensor:
-    """Return the means of channels (B, 3, 1, 1), none of them black."""
+    """Return the means of channels (B, C, 1, 1), none of them black."""
     return pictures.mean((-2, -1), keepdim=True).clamp(min=BLACK)
 
 
-def changed_detail(given: Tensor, restored: Tensor) -> Tensor:
-    """Return the difference of detail between pictures (B, C, H, W): the mean absolute difference after
-    subtracting its means over areas, in grey levels (B, 1, 1, 1).
-    """
-    change = restored - given
-    rows, columns = (max(1, side // AREA) for side in change.shape[-2:])
-    change -= enlarged(downscale(change, (rows, columns)), change)
-    return 255 * change.abs_().mean((1, 2, 3), keepdim=True)
+class DehazeRestorer(PictureRestorer):
+    """Restorer of `dehaze` by networks that look at small pictures, or estimate haze."""
+
+    radius = RADIUS
+
+    def __init__(self, options: RestoreOptions, model: Model | None = None) -> None:
+        model = model or default_model(TASK, options)
+        self.always = options.haze == "always"
+        self.lines = coarse_lines(model.card.parameters, model.card.name)
+        super().__init__(TASK, options, model)
+        network = model.network
+        if isinstance(network, MBTaylorFormer) and self.tiled.form.haze and options.model is None:
+            thick = load_model(THICK_HAZE, device=self.facts.device)
+            self.tiled.network = HazeNetworks(network, thick.network).eval()
+            self.facts = facts_of_both(self.facts, model, thick)
+
+    def tile_size(self, height: int, width: int) -> tuple[int, int]:
+        """See `RgbRestorer.tile_size`; tiles are those of the small picture."""
+        size = coarse_size(height, width, self.lines, self.tiled.form.multiple)
+        return self.tiled.tile_size(*size, self._beside(height, width))
+
+    def _source(self, clip: Tensor) -> Tensor:
+        size = coarse_size(clip.shape[-2], clip.shape[-1], self.lines, self.tiled.form.multiple)
+        return F.interpolate(clip.to(self.tiled.device), size=size, mode="area")
+
+    def haze_level(self, picture: Tensor) -> float:
+        """Return the first network's mean change of a picture (3, H, W) in grey levels."""
+        source = self._source(picture[None])
+        restored = self.network_output(picture[None])[:, :3].clamp(0, 1)
+        return 255 * float((restored - source).abs().mean())
+
+    def _restored(self, clip: PreparedClip, indices: Sequence[int]) -> Tensor:
+        windows = [reflected_window(index, RADIUS, len(clip.frames)) for index in indices]
+        near = [index for window in windows for index in window]
+        estimates = self.cached(clip, near, self._estimates, ESTIMATES)
+        frames = pick(clip.frames, indices).to(self.tiled.device)
+        several = [[estimates[index] for index in window] for window in windows]
+        return dehaze_smoothly(several, frames, always=self.always)
+
+    def _estimates(self, clip: PreparedClip, indices: Sequence[int]) -> list[HazeEstimate]:
+        return estimates_of(pick(clip.source, indices), self.tiled.restored(clip, indices))
 
 
-class ResultCache(Generic[T]):
-    """The last `room` results by the keys of their inputs; any method may run in several threads at once."""
-
-    def __init__(self, room: int) -> None:
-        self.room = room
-        self.lock = Lock()
-        self.results: dict[Hashable, Future[T]] = {}
-
-    def get(self, keys: Sequence[Hashable], compute: Callable[[list[int]], Sequence[T]]) -> list[T]:
-        """Return the result of each key. `compute` is called once, with the positions of those keys that no
-        thread has computed or is computing; for the others' results this thread waits.
-        """
-        with self.lock:
-            own = []
-            for at, key in enumerate(keys):
-                if key not in self.results:
-                    self.results[key] = Future()
-                    own.append(at)
-            results = [self.results[key] for key in keys]
-            for oldest in list(self.results)[: -self.room]:
-                del self.results[oldest]
-        if own:
-            try:
-                for at, result in zip(own, compute(own), strict=True):
-                    results[at].set_result(result)
-            except BaseException as error:
-                with self.lock:
-                    for at in own:
-                        self.results.pop(keys[at], None)
-                for at in own:
-                    results[at].set_exception(error)
-        try:
-            return [result.result() for result in results]
-        except Stopped:  # not in a block that others wait for
-            check_stop()
-        return self.get(keys, compute)
+def facts_of_both(facts: Facts, first: Model, thick: Model) -> Facts:
+    """Return the facts of the first network's restorer with the names and checksums of both."""
+    cards = first.card, thick.card
+    return replace(
+        facts,
+        name="+".join(card.name for card in cards),
+        weights=sha256("".join(card.sha256 for card in cards).encode()).hexdigest(),
+        files=tuple((card.name, card.sha256) for card in cards),
+    )
 
 
-def keys_of(pictures: Tensor) -> list[int]:
-    """Return a key for each of (N, ...) float32 pictures: equal ones have the same key, others hardly ever.
-
-    A key is the sum of all samples' bits modulo 2^64, each times an odd number of its own that looks random,
-    as the generator SplitMix64 makes them. Keys are computed on the pictures' device and read all together.
-    """
-    weights = torch.arange(1, pictures[0].numel() + 1, device=pictures.device)
-    for shift in (30, 27):
-        weights = (weights ^ (weights >> shift)) * FACTOR
-    weights = (weights ^ (weights >> 31)) | 1
-    parts = pictures.split(frames_at_once(pictures))
-    keys: list[int] = torch.cat(
-        [(several.flatten(1).view(torch.int32) * weights).sum(1) for several in parts]
-    ).tolist()
-    return keys
+def dehazer(options: RestoreOptions) -> PictureRestorer:
+    """Return the restorer of `dehaze`. Raises CheckpointError, OptionError."""
+    if options.haze == "always" and options.model is not None:
+        raise OptionError(
+            f"`haze=always` is for the two default networks; {options.model} alone always removes what it "
+            "sees: leave out one of `haze` and `model`"
+        )
+    model = default_model(TASK, options)
+    if COARSE_LINES in model.card.parameters or PictureForm.of(model.network).haze:
+        return DehazeRestorer(options, model)
+    return PictureRestorer(TASK, options, model)

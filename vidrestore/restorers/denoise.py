@@ -70,11 +70,10 @@ class DenoiseRestorer:
     sees: Literal["planes"] = "planes"
 
     def __init__(self, options: RestoreOptions) -> None:
-        own = {"tile": None, "steady": False}  # with their defaults
-        if given := [f"`{name}`" for name, default in own.items() if getattr(options, name) != default]:
+        if options.tile is not None:
             raise OptionError(
-                f"{', '.join(given)}: for networks that see whole frames, and DUST sees patches; leave that "
-                "out, or set `model` to such a network"
+                "`tile`: for networks that see whole frames, and DUST sees patches; leave that out, or set "
+                "`model` to such a network"
             )
         self.device = torch_device(options.device)
         self.preset = PRESETS[options.quality]

@@ -29,6 +29,7 @@ from vidrestore.restorers.devices import (
     torch_device,
     uses_bf16,
 )
+from vidrestore.restorers.result_cache import ResultCache
 from vidrestore.restorers.task_weights import load_for
 from vidrestore.tiling import apply_by_centres, apply_tiled, padded, tile_sides
 from vidrestore.working import steps
@@ -57,10 +58,6 @@ class VsrRestorer:
     team = 4
 
     def __init__(self, options: RestoreOptions) -> None:
-        if options.steady:
-            raise OptionError(
-                "`steady` is for networks that see single frames; sr sees a frame's neighbours, remove it"
-            )
         self.device = torch_device(options.device)
         model = load_for(TASK, FAMILY, options.model, str(self.device), ENLARGERS[options.input])
         network = cast("VsrTransformer | VsrRecurrent", model.network)
@@ -136,8 +133,16 @@ class VsrRestorer:
         pixels = self.budget // TILE_SHARE // self._pixel_memory
         return tile_sides(height, width, tile=self.tile, pixels=pixels, overlap=OVERLAP, multiple=1)
 
-    def frames(self, clip: Tensor, keep: Bounds, *, precision: str | None = None) -> Iterator[Tensor]:
-        """See `RgbRestorer.frames`."""
+    def frames(
+        self,
+        clip: Tensor,
+        keep: Bounds,
+        *,
+        precision: str | None = None,
+        first: int = 0,
+        cache: ResultCache | None = None,
+    ) -> Iterator[Tensor]:
+        """See `RgbRestorer.frames`; nothing is cached."""
         height, width = clip.shape[-2:]
         network = self._network(precision or self.precision)
         half = None if network.dtype == torch.float32 else network.dtype

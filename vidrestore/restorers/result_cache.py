@@ -1,0 +1,54 @@
+"""Results that several clips need, computed once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from concurrent.futures import Future
+from threading import Lock
+from typing import Any, TypeVar
+
+from vidrestore.working import Stopped, check_stop
+
+T = TypeVar("T")
+
+
+class ResultCache:
+    """The latest results for the frames of one video, by the numbers of the frames that they are computed
+    from; any method may run in several threads at once.
+    """
+
+    def __init__(self) -> None:
+        self.lock = Lock()
+        self.results: dict[Hashable, Future[Any]] = {}
+
+    def get(
+        self, keys: Sequence[Hashable], compute: Callable[[list[int]], Sequence[T]], room: int
+    ) -> list[T]:
+        """Return the result of each key. `compute` is called once, with the positions of those keys that no
+        thread has computed or is computing; for the others' results this thread waits. The latest `room`
+        results are cached.
+        """
+        with self.lock:
+            own = []
+            for at, key in enumerate(keys):
+                if key not in self.results:
+                    self.results[key] = Future()
+                    own.append(at)
+            results = [self.results[key] for key in keys]
+            for oldest in list(self.results)[:-room]:
+                del self.results[oldest]
+        if own:
+            try:
+                for at, result in zip(own, compute(own), strict=True):
+                    results[at].set_result(result)
+            except BaseException as error:
+                with self.lock:
+                    for at in own:
+                        self.results.pop(keys[at], None)
+                for at in own:
+                    results[at].set_exception(error)
+        try:
+            return [result.result() for result in results]
+        except Stopped:  # not in a block that others wait for
+            check_stop()
+        return self.get(keys, compute, room)
