@@ -1,4 +1,4 @@
-"""`vidrestore weights ...`: list, verify, fetch and import weights."""
+"""`vidrestore weights ...`: list, verify, fetch, import and export weights."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from vidrestore.weights import Card
 
 app = typer.Typer(
-    cls=LegibleGroup, help="List, verify, fetch and import model weights.", no_args_is_help=True
+    cls=LegibleGroup, help="List, verify, fetch, import and export model weights.", no_args_is_help=True
 )
 
 DEFAULTS = {DENOISER, *IMAGE_NETWORKS.values(), *ENLARGERS.values()}
@@ -137,6 +137,33 @@ def import_weights(
         source, output, family=family, config=settings, task=task, parameters=asked, overwrite=overwrite
     )
     show(f"{source} -> {output}: {card.family}, {card.bytes / 1e6:.1f} MB, sha256 {card.sha256}")
+
+
+@app.command("export", cls=LegibleCommand)
+def export_weights(
+    name: Annotated[str, typer.Argument(help="Name from the manifest, or a .safetensors file.")],
+    output: Annotated[
+        Path, typer.Option("--output", "-o", metavar="FILE", help="File to write (.onnx), a card beside it.")
+    ],
+    overwrite: Overwrite = False,
+) -> None:
+    """Write a network as ONNX, for encoders and players that run such files. Needs ".[onnx]".
+
+    The file takes R, G, B in [0, 1] of some frames as channels, oldest
+    first, of any size. It is run and compared with the network before
+    it is written. The card (.json) has licence, origin and form.
+
+    Examples:
+      vidrestore weights export mb-taylorformer-h-denoise -o denoise.onnx
+    """
+    from vidrestore.weights.export import export_onnx
+
+    card = export_onnx(name, output, overwrite=overwrite)
+    least = min(card["psnr"].values())
+    show(
+        f"{name} -> {output}: {card['frames']} frames, {card['precision']}; "
+        f"onnxruntime's result is at least {least:.0f} dB to the network's"
+    )
 
 
 def _check_importable(family: str, settings: Mapping[str, Any]) -> None:

@@ -17,6 +17,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from vidrestore.models.fast.maps import is_traced
 from vidrestore.models.matching import means_of_blocks, median_of_nine
 from vidrestore.models.spynet import warp
 
@@ -37,15 +38,13 @@ STILL_RADIUS = 7  # pixels; of the blocks that decide it
 
 def aligned(clips: Tensor) -> Tensor:
     """Return clips (B, T, 3, H, W) in [0, 1] with every frame warped onto the middle one."""
-    count = clips.shape[1]
-    middle = clips[:, count // 2]
-    others = [at for at in range(count) if at != count // 2]
-    references = torch.cat([middle] * len(others)).float()
-    neighbours = torch.cat([clips[:, at] for at in others]).float()
+    frames = list(clips.unbind(1))
+    middle = len(frames) // 2
+    others = frames[:middle] + frames[middle + 1 :]
+    references, neighbours = (torch.cat(part).float() for part in ([frames[middle]] * len(others), others))
     motion = dense_motion(_luma(references), _luma(neighbours))
-    warped = warp(neighbours, motion, border="border").to(clips.dtype)
-    frames = dict(zip(others, warped.chunk(len(others)), strict=True)) | {count // 2: middle}
-    return torch.stack([frames[at] for at in range(count)], 1)
+    warped = warp(neighbours, motion, border="border").to(clips.dtype).chunk(len(others))
+    return torch.stack([*warped[:middle], frames[middle], *warped[middle:]], 1)
 
 
 def dense_motion(references: Tensor, neighbours: Tensor) -> Tensor:
@@ -111,9 +110,11 @@ def _smoothed(maps: Tensor) -> Tensor:
     reach = math.ceil(3 * SPREAD)
     line = torch.arange(-reach, reach + 1, device=maps.device, dtype=maps.dtype)
     kernel = (-(line**2) / (2 * SPREAD**2)).exp()
-    kernel = (kernel / kernel.sum()).expand(maps.shape[1], 1, 1, -1)
-    wide = F.conv2d(F.pad(maps, (reach, reach, 0, 0), mode="replicate"), kernel, groups=maps.shape[1])
-    return F.conv2d(F.pad(wide, (0, 0, reach, reach), mode="replicate"), kernel.mT, groups=maps.shape[1])
+    channels = int(maps.shape[1])
+    kernel = (kernel / kernel.sum()).expand(channels, 1, 1, 2 * reach + 1)
+    wide = F.conv2d(F.pad(maps, (reach, reach, 0, 0), mode="replicate"), kernel, groups=channels)
+    columns = kernel.transpose(-1, -2)
+    return F.conv2d(F.pad(wide, (0, 0, reach, reach), mode="replicate"), columns, groups=channels)
 
 
 def _luma(pictures: Tensor) -> Tensor:
@@ -156,6 +157,8 @@ def _refined(here: Tensor, there: Tensor, flow: Tensor, level: int) -> Tensor:
 def _block_difference(pictures: Tensor, reference: Tensor, radius: int) -> Tensor:
     """Return the mean capped difference over blocks around every pixel of (B, N, h, w)."""
     difference = (pictures - reference).abs_().clamp_(max=CAP)
+    if is_traced():  # an exporter has no strides
+        return F.avg_pool2d(F.pad(difference, [radius] * 4, mode="replicate"), 2 * radius + 1, 1)
     count, height, width = difference.flatten(0, 1).shape
     padded = F.pad(difference, [radius] * 4, mode="replicate").flatten(0, 1)
     means = means_of_blocks(padded, 2 * radius + 1)

@@ -47,7 +47,7 @@ def deformable_depthwise(
     if span == (0, maps.shape[2]) and in_one_piece():
         return _sampled_at_once(maps.to(computed), offsets.to(computed), weight.to(computed)).to(maps.dtype)
     table, indices, weights = _samples(maps.to(computed), offsets.to(computed), span, reach)
-    taps = weight.to(computed).flatten(1).mT  # (9, C)
+    taps = weight.to(computed).flatten(1).transpose(-1, -2)  # (9, C)
     output = _bag(indices[0], weights[0], table) * taps[0]
     for tap in range(1, TAPS):
         output = output.addcmul_(_bag(indices[tap], weights[tap], table), taps[tap])

@@ -173,8 +173,10 @@ class Fusion(nn.Module):
     def forward(self, branches: list[Tensor]) -> Tensor:
         """Fuse (B, C, H, W) of each branch to one map; without gradients in the memory of the first."""
         mean = torch.stack([maps.mean((2, 3)) for maps in branches]).sum(0)
-        squeezed = F.prelu(mean @ self.squeeze.mT, self.slope)
-        shares = (squeezed @ self.excite.mT).softmax(0)[..., None, None]  # (branches, B, C, 1, 1)
+        squeezed = F.prelu(mean @ self.squeeze.transpose(-1, -2), self.slope)
+        shares = (squeezed @ self.excite.transpose(-1, -2)).softmax(0)[
+            ..., None, None
+        ]  # (branches, B, C, 1, 1)
         fused = branches[0] * shares[0] if in_one_piece() else branches[0].mul_(shares[0])
         for maps, share in zip(branches[1:], shares[1:], strict=True):
             fused.addcmul_(maps, share)
@@ -406,7 +408,7 @@ class MBTaylorFormer(nn.Module):
         if self.config.aligned:
             with torch.no_grad(), torch.autocast(images.device.type, enabled=False):
                 images = aligned(images)
-        return images.flatten(1, 2), images[:, frames // 2]
+        return torch.cat(images.unbind(1), 1), images[:, frames // 2]
 
 
 def check_tasks(tasks: Tensor | None, names: Sequence[str], batch: int) -> None:

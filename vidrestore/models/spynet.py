@@ -16,6 +16,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from vidrestore.models.fast.maps import is_traced
+
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # of R, G, B in ImageNet
 INPUTS = 8  # channels of a level: reference (3), warped supporting frame (3), flow (2)
 
@@ -129,6 +131,14 @@ def warp(
 def sampling_grid(flow: Tensor) -> Tensor:
     """Return the places (B, H, W, 2) of each pixel plus `flow` (B, 2, H, W), for `F.grid_sample`."""
     height, width = flow.shape[-2:]
+    if is_traced():  # sizes are tensors, which `linspace` and `alpha` would make constants
+        sides = (torch.arange(side, device=flow.device, dtype=flow.dtype) for side in (width, height))
+        x, y = sides
+        places = (
+            (x + flow[:, 0]) * (2 / (width - 1)) - 1,
+            (y[:, None] + flow[:, 1]) * (2 / (height - 1)) - 1,
+        )
+        return torch.stack(places, 3)
     x = torch.linspace(-1, 1, width, device=flow.device, dtype=flow.dtype)
     y = torch.linspace(-1, 1, height, device=flow.device, dtype=flow.dtype)[:, None]
     moved = (

@@ -12,8 +12,9 @@ then a positional term from the values around it (Eq. 12-14).
 
 Keys and values only enter by their sums, so a map is processed in strips: once for the sums, once for the
 queries. Tokens (B, N, heads, d) are in the memory order of channels_last maps, so no map is transposed.
-Everything is computed in float32 at least, also under autocast: powers and sums over all pixels exceed half
-precision.
+Everything is computed in float32 at least, also under autocast. A whole map without gradients, as a compiler
+or an exporter sees it, is attended to by means instead of sums, with tokens divided by their largest part
+before they are squared: the same quotient, and no number that half precision lacks.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from vidrestore.models.fast.maps import (
     depthwise_rows,
     expanded_strips,
     few_filters,
+    in_one_piece,
     maps_of,
     normalised,
     pointwise,
@@ -136,8 +138,26 @@ def _unit_slope(gradient: Tensor, unit: Tensor, length: Tensor, eps: float) -> T
     return torch.addcmul(gradient, unit, along, value=-1).mul_(1 / (length + eps))
 
 
+LEAST = 1e-4  # least divisor, a number of half precision
+
+
+def unit_length(tokens: Tensor, eps: float, power: int = 1) -> Tensor:
+    """Return x^power / (|x^power| + eps) of tokens x (..., d).
+
+    Tokens are first divided by their largest part, so that half precision holds their powers and squares.
+    """
+    largest = tokens.abs().amax(-1, keepdim=True).clamp(min=LEAST)
+    parts, eps_part = tokens / largest, eps ** (1 / power) / largest
+    if power > 1:
+        parts, eps_part = parts**power, eps_part**power
+    unit: Tensor = parts / ((parts * parts).sum(-1, keepdim=True).sqrt() + eps_part).clamp(min=LEAST)
+    return unit
+
+
 def linear_features(tokens: Tensor, rule: AttentionRule) -> Tensor:
     """Scale tokens (..., d) to unit length."""
+    if in_one_piece() and not torch.is_grad_enabled():
+        return unit_length(tokens, rule.eps_length)
     return cast("Tensor", _UnitLength.apply(tokens, rule.eps_length))  # type: ignore[no-untyped-call]
 
 
@@ -148,6 +168,11 @@ def focused_features(tokens: Tensor, rule: AttentionRule) -> Tensor:
     Squares of powers must be finite, so parts are clamped to the largest value for which they are (190 in
     float32).
     """
+    if in_one_piece() and not torch.is_grad_enabled():
+        focused = unit_length(tokens.relu(), rule.eps_length, rule.focus_power)
+        if rule.focus == "norm-preserving":
+            focused = focused * lengths(unit_length(tokens, rule.eps_length).relu())
+        return focused
     most = 0.99 * (torch.finfo(tokens.dtype).max / tokens.shape[-1]) ** (0.5 / rule.focus_power)
     positive = tokens.clamp(0, most)
     focused = cast("Tensor", _Focused.apply(positive, rule.focus_power, rule.eps_length))  # type: ignore[no-untyped-call]
@@ -159,7 +184,7 @@ def focused_features(tokens: Tensor, rule: AttentionRule) -> Tensor:
 @dataclass(frozen=True)
 class Sums:
     """Sums over the keys of a map, through which its pixels attend to each other: of features, with and
-    without values.
+    without values; or means.
 
     (B, heads, d, d) products and (B, heads, d) features, linear and focused, and (B, heads, d) values. Sums
     of the strips of a map can be added.
@@ -172,15 +197,21 @@ class Sums:
     values: Tensor
 
     @classmethod
-    def of(cls, keys: Tensor, values: Tensor, rule: AttentionRule) -> Sums:
-        """Return the sums over keys and values (B, N, heads, d) of some pixels."""
+    def of(cls, keys: Tensor, values: Tensor, rule: AttentionRule, share: float = 1.0) -> Sums:
+        """Return the sums over keys and values (B, N, heads, d) of some pixels, times `share`.
+
+        With 1 / N they are means, for which a part of the share is taken before anything is added.
+        """
         with torch.autocast(keys.device.type, enabled=False):
             linear, focused = linear_features(keys, rule), focused_features(keys, rule)
-            beside = values.transpose(1, 2)
+            if share != 1:
+                linear, focused, values = (part * share**0.5 for part in (linear, focused, values))
+            columns = values.transpose(1, 2)
             linear_values, focused_values = (
-                features.permute(0, 2, 3, 1) @ beside for features in (linear, focused)
+                features.permute(0, 2, 3, 1) @ columns for features in (linear, focused)
             )
-            return cls(linear_values, linear.sum(1), focused_values, focused.sum(1), values.sum(1))
+            totals = [part.sum(1) * share**0.5 for part in (linear, focused, values)]
+            return cls(linear_values, totals[0], focused_values, *totals[1:])
 
     def __add__(self, other: Sums) -> Sums:
         return Sums(*(getattr(self, field.name) + getattr(other, field.name) for field in fields(self)))
@@ -190,7 +221,8 @@ class Mixer:
     """Applies queries to the sums over a whole map; one product per kind of feature yields numerator and
     denominator.
 
-    `remainder` is s and `temperature` the factor on the quotient, (heads,) each; `count` replaces N.
+    `remainder` is s and `temperature` the factor on the quotient, (heads,) each; `count` replaces N, and
+    has eps_sum in it.
     """
 
     def __init__(
@@ -202,7 +234,7 @@ class Mixer:
         self.focused = torch.cat((sums.focused_values, sums.focused[..., None]), -1) * remainder.view(
             -1, 1, 1
         )
-        constants = (count + rule.eps_sum).expand(*sums.values.shape[:2], 1)
+        constants = count.expand(*sums.values.shape[:2], 1)
         self.constants = torch.cat((sums.values, constants), -1)[:, :, None]  # (B, heads, 1, d + 1)
 
     def __call__(self, queries: Tensor) -> tuple[Tensor, Tensor]:
@@ -287,20 +319,24 @@ class Attention(nn.Module):
         wide = tokens_of(maps).to(torch.promote_types(maps.dtype, torch.float32)).contiguous()
         return wide.view(*wide.shape[:2], self.heads, -1)
 
-    def mixer(self, sums: Sums, branch: int, pixels: int) -> Mixer:
+    def mixer(self, sums: Sums, branch: int, pixels: int, share: float = 1.0) -> Mixer:
+        """Return the mixer of sums, or means with the `share` of `Sums.of`, over all pixels of a map."""
         remainder = (
             self.remainder[branch].sigmoid() if self.rule.remainder == "sigmoid" else self.remainder[branch]
         )
         temperature = self.temperature[branch] if self.rule.temperature else torch.ones_like(remainder)
         wide = sums.values.dtype
-        return Mixer(sums, self.rule, remainder.to(wide), temperature.to(wide), pixels * self.one.to(wide))
+        count = pixels * share * self.one.to(wide) + self.rule.eps_sum * share
+        return Mixer(sums, self.rule, remainder.to(wide), temperature.to(wide), count)
 
     def output(self, queries: Tensor, values: Tensor, mixer: Mixer, branch: int) -> Tensor:
         """Return the residual (B, C, rows, W) for queries (B, C, rows, W) and a window of values."""
         numerators, scale = mixer(self.tokens(queries))
         if self.position:
             # (B, heads, N, 1 or d)
-            position = self.position(values, branch).flatten(2).unflatten(1, (self.heads, -1)).mT
+            position = (
+                self.position(values, branch).flatten(2).unflatten(1, (self.heads, -1)).transpose(-1, -2)
+            )
             mixed = torch.addcmul(position.to(scale.dtype), numerators, scale)
         else:
             mixed = numerators * scale
@@ -313,9 +349,10 @@ class Attention(nn.Module):
         whole = (0, maps.shape[2])
         expanded = pointwise(normalised(maps, centred=self.centred), self.qkv[branch] * self.norm[branch])
         queries, keys, values = depthwise(expanded, self.qkv_depthwise[branch]).chunk(3, 1)
-        mixer = self.mixer(
-            Sums.of(self.tokens(keys), self.tokens(values), self.rule), branch, maps[0, 0].numel()
-        )
+        pixels = maps.shape[2] * maps.shape[3]
+        share = 1.0 if torch.is_grad_enabled() else 1 / pixels
+        sums = Sums.of(self.tokens(keys), self.tokens(values), self.rule, share)
+        mixer = self.mixer(sums, branch, pixels, share)
         return maps + self.output(queries, window(values, whole, self.halo), mixer, branch)
 
     def add_in_strips(self, maps: Tensor, branch: int, buffers: tuple[Tensor, Tensor]) -> None:
@@ -348,13 +385,9 @@ class FeedForward(nn.Module):
 
     def forward(self, maps: Tensor, branch: int) -> Tensor:
         """Map (B, C, H, W) to the same shape, all at once, with gradients."""
-        stream = normalised(maps, centred=self.centred)
-        matrices, kernels, contract = self.padded_weights(branch)
-        a, b = (
-            depthwise(pointwise(stream, matrix), kernel)
-            for matrix, kernel in zip(matrices, kernels, strict=True)
-        )
-        return maps + pointwise(F.gelu(a) * b, contract)
+        expanded = pointwise(normalised(maps, centred=self.centred), self.expand[branch] * self.norm[branch])
+        a, b = depthwise(expanded, self.expand_depthwise[branch]).chunk(2, 1)
+        return maps + pointwise(F.gelu(a) * b, self.contract[branch])
 
     def add_in_strips(self, maps: Tensor, branch: int) -> None:
         """Compute the same in place and in strips, without gradients."""

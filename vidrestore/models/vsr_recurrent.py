@@ -26,6 +26,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from vidrestore.models.alignment import subpixel_motion
+from vidrestore.models.fast.maps import is_traced
 from vidrestore.models.grouping import frames_at_once
 from vidrestore.models.spynet import SpynetConfig, sampled, sampling_grid, warp
 from vidrestore.models.vsr_transformer import (
@@ -166,6 +167,10 @@ class PatchAttention(nn.Module):
 def at_places(pictures: Tensor) -> Tensor:
     """Return the patches (P, B, 48, H, W) of pictures (B, 3, 4H, 4W) at PLACES; the border is replicated."""
     wide = F.pad(pictures, (1, 1, 1, 1), mode="replicate")
+    if is_traced():  # an exporter has no `unfold` of any size; this takes longer
+        height, width = pictures.shape[-2:]
+        shifted = (wide[..., 1 + y : 1 + y + height, 1 + x : 1 + x + width] for x, y in PLACES)
+        return torch.stack([F.pixel_unshuffle(picture, SCALE) for picture in shifted])
     windows = wide.unfold(2, SCALE + 2, SCALE).unfold(3, SCALE + 2, SCALE).permute(0, 1, 4, 5, 2, 3)
     seen = [windows[:, :, 1 + y : 1 + y + SCALE, 1 + x : 1 + x + SCALE] for x, y in PLACES]
     return torch.stack(seen).flatten(2, 4)
@@ -348,7 +353,7 @@ class VsrRecurrent(nn.Module):
             return [still] * (count + 1), [still] * (count + 1)
         here, there = [*clip[:-1], *clip[1:]], [*clip[1:], *clip[:-1]]
         pairs = max(2 * at_once - 1, FLOW_PIXELS // still[:, 0].numel())
-        found = list[Tensor]()
+        found: list[Tensor] = []
         with torch.no_grad(), torch.autocast(still.device.type, enabled=False):
             for at in steps(range(0, len(here), pairs)):
                 several = (torch.cat(frames[at : at + pairs]) for frames in (here, there))

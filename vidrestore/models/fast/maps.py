@@ -24,8 +24,15 @@ Span = tuple[int, int]
 
 
 def in_one_piece() -> bool:
-    """Return True if maps must be computed whole and out of place: for gradients."""
-    return torch.is_grad_enabled()
+    """Return True if maps must be computed whole and out of place: for gradients, and for a compiler or an
+    exporter, which see one graph that way.
+    """
+    return torch.is_grad_enabled() or torch.compiler.is_compiling() or is_traced()
+
+
+def is_traced() -> bool:
+    """Return True while an exporter traces the operations, for which sizes are tensors."""
+    return bool(torch.jit.is_tracing())  # type: ignore[attr-defined, no-untyped-call]
 
 
 def weight(*shape: int, fan_in: int) -> nn.Parameter:
@@ -40,7 +47,7 @@ def tokens_of(maps: Tensor) -> Tensor:
 
 def maps_of(tokens: Tensor, like: Tensor) -> Tensor:
     """Return tokens (B, H W, C) as maps (B, C, H, W) with the height and width of `like`."""
-    return tokens.view(len(tokens), *like.shape[2:], -1).permute(0, 3, 1, 2)
+    return tokens.view(len(tokens), like.shape[2], like.shape[3], -1).permute(0, 3, 1, 2)
 
 
 def pointwise(maps: Tensor, matrix: Tensor) -> Tensor:
@@ -65,8 +72,10 @@ def few_filters(maps: Tensor, kernels: Tensor) -> Tensor:
     A convolution with so few outputs leaves a processor's vectors nearly empty. Here one product computes the
     contribution of every pixel to each position around it, and `fold` adds them up.
     """
-    count, width, side, _ = kernels.shape
-    taps = kernels.flip(2, 3).flatten(2).mT  # (n, side^2, d)
+    count, width, side, _ = map(int, kernels.shape)
+    if is_traced():  # an exporter has no `fold`
+        return F.conv2d(maps, kernels, padding=side // 2, groups=count)
+    taps = kernels.flip(2, 3).flatten(2).transpose(-1, -2)  # (n, side^2, d)
     contributions = taps @ maps.flatten(2).unflatten(1, (count, width))
     return F.fold(contributions.flatten(1, 2), maps.shape[2:], side, padding=side // 2)
 
@@ -82,7 +91,7 @@ def normalised(maps: Tensor, *, centred: bool = False) -> Tensor:
         with torch.autocast(
             maps.device.type, enabled=False
         ):  # autocast would return float32, a copy, on CUDA
-            return maps_of(F.layer_norm(tokens, tokens.shape[-1:], eps=NORM_EPS), maps)
+            return maps_of(F.layer_norm(tokens, [int(tokens.shape[-1])], eps=NORM_EPS), maps)
     wide = maps.to(torch.promote_types(maps.dtype, torch.float32))
     deviations = wide - wide.mean(1, keepdim=True)
     return maps * deviations.square_().mean(1, keepdim=True).add_(NORM_EPS).rsqrt_().to(maps.dtype)
