@@ -346,3 +346,33 @@ def test_devices_are_listed_with_the_one_that_is_taken(capsys: pytest.CaptureFix
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].startswith("cpu") and " cores, " in lines[0]
     assert sum(" * " in line for line in lines) == 1
+
+
+def test_an_exported_network_runs_on_videos_without_this_package(script, tmp_path):
+    onnx = pytest.importorskip("onnx")
+    pytest.importorskip("onnxruntime")
+    # the mean of three frames, colour by colour
+    kernel = np.tile(np.eye(3, dtype=np.float32) / 3, (1, 3))[..., None, None]
+    node = onnx.helper.make_node("Conv", ["input", "kernel"], ["output"])
+    pictures = [
+        onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [1, channels, "height", "width"])
+        for name, channels in (("input", 9), ("output", 3))
+    ]
+    graph = onnx.helper.make_graph(
+        [node], "mean", pictures[:1], pictures[1:], [onnx.numpy_helper.from_array(kernel, "kernel")]
+    )
+    model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=8)
+    onnx.save(model, str(tmp_path / "mean.onnx"))
+    (tmp_path / "mean.json").write_text('{"frames": 3}')
+    frames = np.random.default_rng(1).integers(0, 256, (4, 18, 33, 3), dtype=np.uint8)
+    source, output = tmp_path / "in.mkv", tmp_path / "out.mkv"
+    with av.open(str(source), "w") as container:
+        stream = container.add_stream("ffv1", rate=25)
+        stream.width, stream.height, stream.pix_fmt = 33, 18, "bgr0"
+        for frame in frames:
+            container.mux(stream.encode(av.VideoFrame.from_ndarray(frame, format="rgb24")))
+        container.mux(stream.encode(None))
+    assert script("onnx_video")(tmp_path / "mean.onnx", source, output) == (0, "")
+    around = np.stack([frames[[0, 0, 1, 2]], frames, frames[[1, 2, 3, 3]]]).astype(float)
+    restored = np.stack([rgb(output, number) for number in range(4)])
+    assert np.abs(restored - around.mean(0)).max() <= 0.51
