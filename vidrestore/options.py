@@ -154,9 +154,9 @@ class Options:
 def readable(kind: type[Chosen]) -> type[Chosen]:
     """Give a class a signature of names and defaults: `help` would show all that its annotations declare."""
     signature = inspect.signature(kind)
-    plain = [each.replace(annotation=inspect.Parameter.empty) for each in signature.parameters.values()]
-    changed: Any = kind
-    changed.__signature__ = signature.replace(parameters=plain)
+    empty, parameters = inspect.Parameter.empty, signature.parameters.values()
+    plain = signature.replace(parameters=[parameter.replace(annotation=empty) for parameter in parameters])
+    kind.__signature__ = plain  # type: ignore[attr-defined]
     return kind
 
 

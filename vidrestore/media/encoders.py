@@ -310,8 +310,8 @@ def decisions(
         found["sound"] = "; ".join([f"{' and '.join(sounds)} copied"] * bool(sounds) + [*again.values()])
     if scan:
         found["scan"] = scan
-    further = [each for each in source.streams if each.kind == "video" and each.index in copied]
-    if names := "; ".join(named(each) for each in further if not each.attached_picture):
+    videos = [info for info in source.streams if info.role == "video" and info.index in copied]
+    if names := "; ".join(map(named, videos)):
         found["video"] = f"stream {source.video.index} restored, {names} copied as it is"
     if any(source.video.crop):
         size = f"{source.video.width}x{source.video.height}"

@@ -22,7 +22,7 @@ class HeifNotes(NamedTuple):
 
     exif: bytes
     profile: bytes
-    further: tuple[str, ...]
+    extras: tuple[str, ...]
 
 
 def _opened(path: str) -> Any:
@@ -35,13 +35,11 @@ def _opened(path: str) -> Any:
 def heif_notes(path: str) -> HeifNotes:
     """Return the notes of a HEIF file. Raises MediaError if it can't be read."""
     file = _opened(path)
-    further = [f"{len(file) - 1} more pictures"] if len(file) > 1 else []
-    further += ["a map of depth"] if file.info.get("depth_images") else []
-    further += (
-        ["a map of brightness"] if any("gainmap" in kind for kind in file.info.get("aux") or ()) else []
-    )
+    extras = [f"{len(file) - 1} more pictures"] if len(file) > 1 else []
+    extras += ["a map of depth"] if file.info.get("depth_images") else []
+    extras += ["a map of brightness"] if any("gainmap" in kind for kind in file.info.get("aux") or ()) else []
     exif = (file.info.get("exif") or b"").removeprefix(b"Exif\0\0")
-    return HeifNotes(exif, file.info.get("icc_profile") or b"", tuple(further))
+    return HeifNotes(exif, file.info.get("icc_profile") or b"", tuple(extras))
 
 
 def heif_frame(path: str) -> VideoFrame:

@@ -156,8 +156,8 @@ def second_picture(path: str) -> str | None:
     Raises OSError.
     """
     if kind_by_content(path) == HEIF:
-        further = " and ".join(heif_notes(path).further)
-        return f"{path}: {further} of the file are left out" if further else None
+        extras = " and ".join(heif_notes(path).extras)
+        return f"{path}: left out of the file: {extras}" if extras else None
     data = Path(path).read_bytes()
     end = jpeg_end(data)
     if end and data[end:].lstrip(b"\0\xff").startswith(b"\xd8\xff"):

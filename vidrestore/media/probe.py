@@ -206,8 +206,8 @@ def _check_file(source: str) -> None:
 
 
 def video_stream(container: InputContainer) -> VideoStream:
-    """Return the video stream that is the film: of those that aren't covers the first that isn't shorter than
-    half of the longest, by what their headers state. Raises MediaError without one or its decoder.
+    """Return the main video: of the streams that aren't covers the first that isn't shorter than half of the
+    longest, by what their headers state. Raises MediaError without one or its decoder.
     """
     streams = [stream for stream in container.streams.video if not is_attached(stream)]
     source = container.name.removeprefix("file:")
@@ -217,13 +217,13 @@ def video_stream(container: InputContainer) -> VideoStream:
         raise MediaError(f"{source}: no video stream{pictures}; the file holds: {kinds}")
     lengths = [_stated_length(stream) for stream in streams] if len(streams) > 1 else [Fraction(1)]
     longest = max(lengths)
-    film = next(stream for stream, length in zip(streams, lengths, strict=True) if 2 * length >= longest)
-    if film.codec_context is None:
+    main = next(stream for stream, length in zip(streams, lengths, strict=True) if 2 * length >= longest)
+    if main.codec_context is None:
         raise MediaError(
-            f"{source}: stream {film.index}: this FFmpeg has no decoder for the video codec; convert "
+            f"{source}: stream {main.index}: this FFmpeg has no decoder for the video codec; convert "
             "it with another tool first"
         )
-    return film
+    return main
 
 
 def _stated_length(stream: VideoStream) -> Fraction:
@@ -412,8 +412,8 @@ def _crop(stream: VideoStream, frame: VideoFrame) -> tuple[int, int, int, int]:
     in whole samples of chroma of each field; 0 if nothing would be left.
     """
     text = _dumped(stream).partition(f"Stream #0:{stream.index}")[2].partition("Stream #")[0]
-    found = re.search(r"\n +Frame Cropping: (\d+)/(\d+)/(\d+)/(\d+)\n", text)
-    left, right, top, bottom = map(int, found.groups()) if found else (0, 0, 0, 0)
+    match = re.search(r"\n +Frame Cropping: (\d+)/(\d+)/(\d+)/(\d+)\n", text)
+    left, right, top, bottom = map(int, match.groups()) if match else (0, 0, 0, 0)
     columns = 1 << layout_of(frame.format.name).format.chroma_width_shift
     left, top = left // columns * columns, top // 4 * 4
     fits = left + right < frame.width and top + bottom < frame.height
