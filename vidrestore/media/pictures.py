@@ -43,6 +43,7 @@ _TIFF_NOTES = {
     **dict.fromkeys(("Make", "Model", "Artist", "Copyright", "ExifIFD", "GPSInfo"), EXIF),
     **dict.fromkeys(("0x02BC", "0x83BB"), EDITORS),
 }
+NOTES = ("EXIF", "APP fields")  # by FFmpeg's names
 _UNPACKED = {"pal8": "rgba", "monob": "gray", "monow": "gray"}  # palettes and single bits, as samples
 
 
@@ -120,7 +121,8 @@ def _opened(path: str) -> Iterator[InputContainer]:
         names = frozenset({context.name, context.codec.canonical_name, demuxer})
         with collect_errors(names, problems.append) as errors, errors.calling():
             yield container
-    problems = [problem for problem in problems if "EXIF" not in problem]  # odd notes don't harm the pixels
+    # odd notes don't harm the pixels
+    problems = [problem for problem in problems if not any(notes in problem for notes in NOTES)]
     if problems:
         raise MediaError(f"{path}: the picture is damaged ({problems[0]}); replace it")
 
