@@ -2,11 +2,13 @@
 
     python examples/experiments/fit_coding.py measure CLIP... --to gains.npz
     python examples/experiments/fit_coding.py fit gains.npz
+    python examples/experiments/fit_coding.py efficiency CLIP...
 
 `measure`: training clips after the encoders of noise_table.py, at fixed quantisers and at fixed rates, are
 denoised with several sigmas; saves the squared errors of every frame and plane before and after. `fit`:
 prints for each family of coders the gain in dB by factor and exponent of the quantiser's error, where every
-frame has the sigma that follows from its own quantiser, interpolated between those measured.
+frame has the sigma that follows from its own quantiser, interpolated between those measured. `efficiency`:
+prints the bits of H.264 at the same PSNR of luma over those of other codecs (`EFFICIENCY`).
 """
 
 from __future__ import annotations
@@ -17,9 +19,11 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import av
 import numpy as np
 import torch
-from noise_table import CODERS, encode_as, middle
+from held_out_noise import Frames, plane_psnr, planes_of
+from noise_table import CODERS, decoded, encode_as, middle
 
 from vidrestore.media import coding_loss
 from vidrestore.media.reader import VideoReader
@@ -36,12 +40,15 @@ FAMILIES = {
 }
 FACTORS, EXPONENTS = np.arange(0.3, 1.75, 0.05), (1.0, 0.75, 0.65, 0.5, 0.35, 0.2, 0.0)
 BEST = 6  # rows printed
+CRFS = ("6", "12", "18", "24", "30", "36", "42", "48")
+OLD = ("cinepak", "svq1", "msvideo1", "rpza", "rv20", "asv1", "asv2", "libvpx", "cfhd", "speedhq", "jpeg2000")
 
 
 def measure(given: Namespace) -> None:
     """Save `names` and for each `errors` (coder, 1 + SIGMAS, frame, plane) and `losses` (frame, plane)."""
     # the error of the quantiser itself
-    coding_loss.LEAST, coding_loss.MOST_BY_BITS = 0.0, 1e9
+    coding_loss.LEAST, coding_loss.LEAST_BY_BITS = 0.0, 0.0
+    coding_loss.MOST, coding_loss.MOST_BY_BITS = 1e9, 1e9
     coding_loss.FITS = dict.fromkeys(coding_loss.FITS, ((1.0, 1.0, 0.0),) * 2)
     restorer = DenoiseRestorer(RestoreOptions(device="cpu"))
     names, errors, losses = [], [], []
@@ -107,9 +114,43 @@ def fit(given: Namespace) -> None:
             print("  " + "  ".join(f"{value:.2f}" for value in row))
 
 
+def efficiency(given: Namespace) -> None:
+    for clip in given.sources:
+        clean = middle(clip, given)
+        curve = sorted(bits_and_psnr(clean, "libx264", {"crf": crf})[::-1] for crf in CRFS)
+        qualities, bits = zip(*curve, strict=True)
+        for codec in OLD:
+            used, quality = bits_and_psnr(
+                clean, codec, {"qscale": "6", "flags": "qscale", "global_quality": "708"}
+            )
+            share = np.exp(np.interp(quality, qualities, np.log(bits))) / used
+            print(f"{clip.stem} {codec}: {used:.2f} bits a pixel, {quality:.1f} dB, {share:.2f}", flush=True)
+
+
+def bits_and_psnr(clean: Frames, codec: str, options: dict[str, str]) -> tuple[float, float]:
+    """Return the bits a pixel and the PSNR of luma behind an encoder."""
+    height, width = clean[0][0].shape
+    with TemporaryDirectory() as folder:
+        path = str(Path(folder) / ("coded.rm" if codec == "rv20" else "coded.nut"))
+        with av.open(path, "w") as container:
+            stream = container.add_stream(codec, rate=24, options=options)
+            formats = [pixels.name for pixels in stream.codec_context.codec.video_formats or ()]
+            stream.width, stream.height = width, height
+            stream.pix_fmt = "yuv420p" if "yuv420p" in formats else formats[0]
+            for planes in clean:
+                flat = np.concatenate([plane.reshape(-1) for plane in planes]).reshape(-1, width)
+                picture = av.VideoFrame.from_ndarray(flat, "yuv420p").reformat(format=stream.pix_fmt)
+                container.mux(stream.encode(picture))
+            container.mux(stream.encode(None))
+        pictures = [planes_of(picture.reformat(format="yuv420p")) for picture in decoded(Path(path))]
+        with av.open(path) as container:
+            size = sum(packet.size for packet in container.demux(video=0))
+    return 8 * size / (width * height * len(clean)), plane_psnr(clean, pictures, 0)
+
+
 def main() -> None:
     parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
-    parser.add_argument("step", choices=("measure", "fit"))
+    parser.add_argument("step", choices=("measure", "fit", "efficiency"))
     parser.add_argument("sources", nargs="+", type=Path)
     parser.add_argument("--to", type=Path, default=Path("gains.npz"))
     parser.add_argument("--coders", type=lambda text: text.split(","))
@@ -117,7 +158,7 @@ def main() -> None:
     parser.add_argument("--halved", action="store_true", help="frames, which then have no blocks of a coder")
     parser.add_argument("--size", default="240x144", help="of the middle")
     given = parser.parse_args()
-    {"measure": measure, "fit": fit}[given.step](given)
+    {"measure": measure, "fit": fit, "efficiency": efficiency}[given.step](given)
 
 
 if __name__ == "__main__":

@@ -31,6 +31,8 @@ from vidrestore.options import RestoreOptions
         ("h264", None, 1.2, "clean", "coding loss 1.2"),
         ("hevc", 3_600, 0.0, "clean", "coding loss 0.0"),
         ("a codec of tomorrow", None, 0.0, "compressed", "a codec of tomorrow"),
+        ("vp6f", 90_000, 0.0, "compressed", "vp6f"),
+        ("cinepak", 900_000, 3.0, "compressed", "coding loss 3.0"),
     ],
 )
 def test_video_is_enlarged_as_clean_if_its_codec_took_little(codec, frame_bits, loss, kind, why):

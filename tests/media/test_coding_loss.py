@@ -3,6 +3,7 @@
 import math
 import struct
 from collections.abc import Callable
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -42,7 +43,7 @@ def coded(path: Path, codec: str, **options: str) -> str:
     with av.open(str(path), "w") as container:
         stream: Any = container.add_stream(codec, rate=25, options=options)
         stream.width, stream.height = 128, 96
-        stream.pix_fmt = "yuvj420p" if codec == "mjpeg" else "yuv420p"
+        stream.pix_fmt = {"mjpeg": "yuvj420p", "cinepak": "rgb24"}.get(codec, "yuv420p")
         for index in range(8):
             planes = np.full((144, 128), 128, np.uint8)
             planes[:96] = texture[index * 4 :][:96, index * 2 :][:, :128].clip(0, 255)
@@ -155,7 +156,33 @@ def test_a_lossless_codec_has_no_loss(tmp_path):
 def test_the_loss_of_other_codecs_follows_from_their_bits_up_to_a_bound():
     sizes = (12_500, 830, 208, 4)
     found = [loss_by_bits(described(frame_bits=each, codec="hevc")).luma for each in sizes]
-    assert found[0] == 0 and 0 < found[1] < found[2] <= found[3] == 2.5
+    assert found[0] == 0 and 0 < found[1] < found[2] <= found[3] == pytest.approx(4 / 1.5)
+
+
+@pytest.mark.parametrize(
+    ("codec", "bits", "sigma"),
+    [
+        ("cinepak", 1.0, 1.05 * 0.1**-0.6),
+        ("svq1", 0.001, 10),  # as much as of any
+        ("vp6f", 0.2, 1.05 * 0.1**-0.6),  # without an encoder to measure
+        ("prores", 3.5, 0),
+        ("ffv1", 0.1, 0),
+    ],
+)
+def test_the_bits_of_a_codec_count_as_those_of_h264_of_the_same_quality(codec, bits, sigma):
+    source = described(codec=codec)
+    pixels = source.video.width * source.video.height
+    source = replace(source, video=replace(source.video, frame_bits=bits * pixels))
+    assert loss_by_bits(source) == pytest.approx((sigma, sigma), rel=0.02)
+
+
+def test_a_clip_of_cinepak_has_a_loss(tmp_path):
+    assert min(losses(coded(tmp_path / "a.avi", "cinepak"))) > 1.3
+
+
+def test_realvideo_gives_its_quantisers_as_mpeg_does(tmp_path):
+    expected = loss_by_parameters(parameters(MPEG2, 24), 8)
+    assert expected and losses(coded(tmp_path / "a.rm", "rv20", qmin="12", qmax="12")) == [expected.luma] * 8
 
 
 def rewritten(

@@ -204,3 +204,16 @@ def test_an_animated_webp_is_refused_as_an_animation(tmp_path):
     path.write_bytes(b"RIFF" + struct.pack("<I", 4 + len(chunk)) + b"WEBP" + chunk)
     with pytest.raises(MediaError, match="an animation, which can't be decoded; convert it"):
         VideoReader(str(path))
+
+
+@pytest.mark.parametrize("marker", [0xE1, 0xEB, 0xEE])
+def test_an_empty_segment_of_notes_is_no_damage(tmp_path, marker):
+    path = tmp_path / "a.jpg"
+    write_picture(path, (200, 100, 50))
+    with VideoReader(str(path)) as reader:
+        expected = next(reader.frames()).planes
+    start, rest = path.read_bytes()[:2], path.read_bytes()[2:]
+    path.write_bytes(start + bytes([0xFF, marker, 0, 2]) + rest)  # its length is that of the length alone
+    with VideoReader(str(path)) as reader:
+        for plane, before in zip(next(reader.frames()).planes, expected, strict=True):
+            np.testing.assert_array_equal(plane, before)

@@ -15,6 +15,7 @@ from vidrestore.models.nonlocal_bayes import (
     SIGMA_RANGE,
     Gains,
     Noise,
+    Samples,
     _inverse,
     bayes_change,
     bayes_gains,
@@ -96,7 +97,7 @@ def test_the_patches_nearest_to_the_mean_of_their_track_are_taken_in_every_frame
     # patches are compared by a few pixels; of a plane that is even in blocks of 4, these are all
     estimate = estimate.repeat_interleave(4, 1).repeat_interleave(4, 2)[:, :height, :width].contiguous()
     track = torch.tensor([[8 * 24 + 8, 576 + 8 * 24 + 8, 1152 + 5 * 24 + 6]])
-    found = similar(estimate, track, 16, samples)
+    found = similar(estimate, track, 16, Samples(samples))
     assert found.shape == (1, 3 * samples)
     compared = torch.arange(2, 16, 4)
     patches = patches_at(estimate, track, 16).view(3, 16, 16)[:, compared][:, :, compared]
@@ -104,8 +105,9 @@ def test_the_patches_nearest_to_the_mean_of_their_track_are_taken_in_every_frame
     for frame, origin in enumerate(track[0].tolist()):
         row, column = divmod(origin - 576 * frame, 24)
         distances = {}
-        for y in range(max(0, row - reach), min(8, row + reach) + 1):
-            for x in range(max(0, column - reach), min(8, column + reach) + 1):
+        top, left = (min(max(0, at - reach), 8 - 2 * reach) for at in (row, column))
+        for y in range(top, top + 2 * reach + 1):
+            for x in range(left, left + 2 * reach + 1):
                 seen = estimate[frame, y : y + 16, x : x + 16][compared][:, compared]
                 distances[576 * frame + 24 * y + x] = float((seen - mean).square().sum())
         nearest = sorted(distances.values())[:samples]
@@ -113,11 +115,30 @@ def test_the_patches_nearest_to_the_mean_of_their_track_are_taken_in_every_frame
         assert sorted(chosen) == pytest.approx(nearest, rel=1e-4)
 
 
+@pytest.mark.parametrize("spacing", [1, 2, 3])
+@pytest.mark.parametrize("height, width", [(8, 8), (9, 40), (30, 33)])
+def test_no_patch_comes_twice_and_candidates_are_as_far_apart_as_asked_also_at_borders(
+    spacing, height, width
+):
+    corners = [(0, 0), (height - 8, width - 8), ((height - 8) // 2, (width - 8) // 3), (1 % (height - 7), 0)]
+    track = torch.tensor([[row * width + column] for row, column in corners])
+    chosen = similar(noise(1, height, width), track, SIDE, Samples(40, spacing))
+    assert chosen.shape[1] == 40 or height < 30
+    for row in range(len(track)):
+        places = chosen[row].tolist()
+        assert len(set(places)) == len(places)
+        for place, corner in zip(divmod(places[0], width), corners[row], strict=True):
+            assert (place - corner) % spacing == 0
+        assert all(at // width <= height - 8 and at % width <= width - 8 for at in places)
+
+
 def test_tracks_are_filtered_alike_in_small_chunks_and_at_once():
     clean = picture()
     noisy, first = clean + 10 * noise(*clean.shape), clean + 4 * noise(*clean.shape).flip(1)
     small, large = (
-        nonlocal_bayes(noisy, first, tracks(*clean.shape), SIDE, Noise(10.0), PUBLISHED, 3, chunk=chunk)
+        nonlocal_bayes(
+            noisy, first, tracks(*clean.shape), SIDE, Noise(10.0), PUBLISHED, Samples(3), chunk=chunk
+        )
         for chunk in (3, 1000)
     )
     torch.testing.assert_close(small, large, atol=1e-3, rtol=0)
@@ -126,16 +147,16 @@ def test_tracks_are_filtered_alike_in_small_chunks_and_at_once():
 def test_pixels_outside_all_groups_stay_as_first_estimated():
     clean = picture(2)
     first, noisy = clean + noise(*clean.shape), clean + 5 * noise(*clean.shape)
-    second = nonlocal_bayes(noisy, first, tracks(*clean.shape)[:1], SIDE, Noise(5.0), PUBLISHED, 3)
+    second = nonlocal_bayes(noisy, first, tracks(*clean.shape)[:1], SIDE, Noise(5.0), PUBLISHED, Samples(3))
     changed = second != first
     assert changed[:, 1 : SIDE - 1, 1 : SIDE - 1].all()
-    # a patch, and what is a pixel around it
-    assert not changed[:, SIDE + 1 :].any() and not changed[:, :, SIDE + 1 :].any()
+    # a patch, and the nine that are nearest to it in its corner
+    assert not changed[:, SIDE + 2 :].any() and not changed[:, :, SIDE + 2 :].any()
 
 
 def filtered(noisy: Tensor, first: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
     origins = tracks(*first.shape, stride=4)
-    return nonlocal_bayes(noisy, first, origins, SIDE, Noise(10.0, first), PUBLISHED, 10, dtype)
+    return nonlocal_bayes(noisy, first, origins, SIDE, Noise(10.0, first), PUBLISHED, Samples(10), dtype)
 
 
 def test_a_rough_first_estimate_is_improved():
@@ -158,21 +179,26 @@ def test_an_estimate_that_is_not_finite_stays_so():
     assert filtered(picture(2), first)[0, 3, 3].isnan()
 
 
-def test_a_factor_is_a_straight_line_in_the_logarithm_of_sigma():
-    constant, slope = fitted("models/bayes_gains")["gains"][0]
+KINDS = ("white", "coloured", "luma", "chroma")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_factor_is_a_straight_line_in_the_logarithm_of_sigma(kind):
+    constant, slope = fitted("models/bayes_gains")[kind][0]
     expected = constant + math.log(20 / 15) / 1.5 * slope
-    torch.testing.assert_close(torch.stack(bayes_gains(0, 20.0, CPU)), expected)
+    torch.testing.assert_close(torch.stack(bayes_gains(kind, 0, 20.0, CPU)), expected)
 
 
-def test_estimates_after_the_last_that_was_fitted_have_its_factors():
-    first, last, later = (bayes_gains(stage, 20.0, CPU) for stage in (0, 2, 7))
+@pytest.mark.parametrize("kind", KINDS)
+def test_estimates_after_the_last_that_was_fitted_have_its_factors(kind):
+    first, last, later = (bayes_gains(kind, stage, 20.0, CPU) for stage in (0, 2, 7))
     assert first != last == later
 
 
 def test_sigmas_beyond_those_fitted_have_the_factors_of_the_nearest():
     low, high = SIGMA_RANGE
-    for inside, beyond in ((low, 1.0), (high, 75.0)):
-        assert bayes_gains(0, inside, CPU) == bayes_gains(0, beyond, CPU)
+    for inside, beyond in ((low, 0.5), (high, 75.0)):
+        assert bayes_gains("luma", 0, inside, CPU) == bayes_gains("luma", 0, beyond, CPU)
 
 
 def test_a_gpu_inverts_by_products_what_a_cpu_inverts_by_its_library():

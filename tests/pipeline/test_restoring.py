@@ -149,14 +149,16 @@ def test_a_restored_block_stays_near_the_decoded_one_in_every_frequency(height, 
             np.testing.assert_allclose(change, np.clip(aim, -WITHIN * step, WITHIN * step), atol=1e-3)
 
 
-@pytest.mark.parametrize("loss, change", [((30.0,), 0.3 * 16 / 8), ((), 40)])
-def test_frames_of_motion_jpeg_stay_within_their_steps_where_its_loss_is_removed(loss, change):
+@pytest.mark.parametrize(
+    "rms, loss, change", [((0.0,), (30.0,), 0.3 * 16 / 8), ((2.0,), (30.0,), 40), ((), (), 40)]
+)
+def test_frames_of_motion_jpeg_stay_within_their_steps_where_only_its_loss_is_removed(rms, loss, change):
     frames = [
         Frame((np.full((8, 8), 50, np.uint8),), pts, steps=(np.full((8, 8), 16, np.float32),))
         for pts in range(4)
     ]
     clips = clips_by(lambda clip, sigma: (clip[0] + 40,))
-    planned_clips = iter([(Clip(0, 4, (30.0,), (), loss), frames)])
+    planned_clips = iter([(Clip(0, 4, (30.0,), rms, loss), frames)])
     for frame in clips.frames(planned_clips):
         assert (frame.planes[0] == round(50 + change)).all() and frame.steps == ()
 

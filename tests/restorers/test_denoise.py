@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import pytest
 import torch
+import torch.nn.functional as F
 
 from vidrestore.errors import CheckpointError
 from vidrestore.models import nonlocal_bayes
@@ -118,13 +119,38 @@ def test_each_further_estimate_uses_other_groups(refined, quality, passes, full)
     assert [len(part) for part in parts] == [passes[0], passes[1], passes[1]]
     for part, plane in zip(parts, planes, strict=True):
         assert all(torch.equal(each.noisy, plane) for each in part)
-        made = [bayes_gains(stage, 20.0, plane.device) for stage in range(len(part))]
+        made = [bayes_gains("white", stage, 20.0, plane.device) for stage in range(len(part))]
         assert [each.gains for each in part] == made
         for before, after in pairwise(part):
             torch.testing.assert_close(after.estimate, before.estimate + 1)
         for one, other in combinations([each.tracks for each in part], 2):
             assert one.shape == other.shape
             assert quality == "best" or not torch.equal(one, other)
+
+
+@pytest.mark.parametrize("quality, passes", [("fast", 1), ("default", 2), ("best", 2)])
+def test_photographs_have_gains_of_luma_and_of_colour_differences_and_no_third_estimate(
+    refined, quality, passes
+):
+    planes = clip(1, 40, 44)
+    restorer_by(quality=quality).restore(planes, (20.0, 9.0, 9.0))
+    kinds = [("luma", 20.0), ("chroma", 9.0), ("chroma", 9.0)]
+    expected = [
+        bayes_gains(kind, stage, sigma, planes[0].device) for kind, sigma in kinds for stage in range(passes)
+    ]
+    assert [each.gains for each in refined] == expected
+
+
+@pytest.mark.parametrize("coarse", [False, True])
+def test_a_photograph_keeps_no_more_noise_at_its_borders_than_inside(coarse):
+    noise = 12 * torch.randn(4, 1, 1, 164, 164, generator=torch.Generator().manual_seed(3))
+    noise = [2.5 * F.avg_pool2d(each, 3, 1)[0] if coarse else each[0, :, 1:-1, 1:-1] for each in noise]
+    restorer, sigma = restorer_by(), 18.0 if coarse else 12.0
+    restored = torch.cat([restorer.restore((128 + each,), (sigma,), measured=coarse)[0] for each in noise])
+    power = (restored - 128).square()
+    border = torch.ones_like(power, dtype=torch.bool)
+    border[:, 8:-8, 8:-8] = False
+    assert power[border].mean().sqrt() < 1.2 * power[~border].mean().sqrt()
 
 
 def beside(texture: float, noise: float) -> torch.Tensor:
@@ -176,7 +202,7 @@ def test_white_noise_in_moving_texture_is_restored_with_the_sigma_of_the_noise()
     """Spray: blurred noise that is another in every frame."""
     generator = torch.Generator().manual_seed(2)
     drawn = [torch.randn(12, 1, 100, 132, generator=generator) for _ in range(2)]
-    spray = 128 + 25 * torch.nn.functional.avg_pool2d(drawn[0], 5, stride=1)[:, 0, :96, :128]
+    spray = 128 + 25 * F.avg_pool2d(drawn[0], 5, stride=1)[:, 0, :96, :128]
     noisy = spray + 6 * drawn[1][:, 0, :96, :128]
 
     def error(sigma: float, measured: bool = False) -> float:
@@ -295,14 +321,17 @@ def test_patches_follow_the_motion_in_planes_of_other_proportions_if_matching_is
 
 
 @pytest.mark.parametrize("grids", [2, 4])
-def test_further_grids_are_the_first_one_moved_by_half_a_stride(grids):
+def test_further_grids_are_the_first_one_moved_by_half_a_stride_and_its_border(grids):
     positions = ClipPositions(torch.zeros(1, 32, 40), 16, follow=False)
     first = positions.origins(torch.Size((1, 32, 40)), 16)[:, 0].tolist()
     both = positions.origins(torch.Size((1, 32, 40)), 16, grids)[:, 0].tolist()
-    assert both[: len(first)] == first
+    border = [at for at in first if at // 40 == 0 or at % 40 == 0]
+    count = len(first) + len(border)
+    assert len(both) == grids * count
     moved = [(min(at // 40 + 8, 16)) * 40 + min(at % 40 + 8, 24) for at in first]
-    assert both[len(first) : 2 * len(first)] == moved
-    assert len(both) == grids * len(first)
+    for grid, part in enumerate((first, moved)):
+        assert both[grid * count :][: len(first)] == part
+        assert sorted(both[grid * count :][len(first) : count]) == border
 
 
 def test_parts_of_a_picture_count_while_it_is_denoised(weights, monkeypatch):
@@ -316,7 +345,7 @@ def test_parts_of_a_picture_count_while_it_is_denoised(weights, monkeypatch):
     monkeypatch.setattr(HERE, "meter", Meter(), raising=False)
     begin_task(1)
     restorer_by(weights(transparent())).restore(clip(1, 64, 64), (9.0, 5.0, 5.0))
-    luma, chroma = seen[:3], seen[3:]
-    assert luma == pytest.approx([2 / 3 * (1 + 35 * number) / 106 for number in range(3)])
-    assert chroma[0] == pytest.approx(2 / 3 + 1 / 6 / 71)
+    luma, chroma = seen[:2], seen[2:]
+    assert luma == pytest.approx([2 / 3 * (1 + 4 * number) / 9 for number in range(2)])
+    assert chroma[0] == pytest.approx(2 / 3 + 1 / 6 / 9)
     assert chroma == sorted(chroma) and chroma[-1] < HERE.meter.frames < 1

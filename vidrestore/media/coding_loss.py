@@ -25,18 +25,25 @@ from vidrestore.media.probe import SourceInfo, is_lossless
 from vidrestore.options import Input
 
 _MPEG = ("mpeg1video", "mpeg2video", "mpeg4", "msmpeg4v2", "msmpeg4v3", "wmv1", "wmv2", "h263", "flv1")
-WITH_PARAMETERS = frozenset({"h264", "vp9", *_MPEG})
+WITH_PARAMETERS = frozenset({"h264", "vp9", "rv10", "rv20", *_MPEG})
 WITH_QUANTISERS = WITH_PARAMETERS | {"mjpeg"}  # codecs whose pictures or packets have them
 PARAMETERS = {"export_side_data": "venc_params"}  # options of a decoder that gives its quantisers
 # Sigma of what the coder took from which a video is enlarged as a compressed one: x264's at crf 19. On four
 # clips of 160x90 behind x264 the network for clean video is better above 0.4 to 0.7 bits a pixel.
 CODED = 1.5
 LEAST = 1.0  # sigma; the network removes no less
-# Bits of another codec that one of H.264 is worth
-EFFICIENCY = {"hevc": 1.5, "vp9": 1.5, "av1": 2.0, "mpeg2video": 0.6, "mpeg4": 0.8}
-EFFICIENCY |= dict.fromkeys(("mjpeg", "prores", "dnxhd"), 0.3)
-# Sigma at one bit a pixel, its exponent, and the greatest: still pictures take few bits
-SIGMA_AT_A_BIT, EXPONENT, MOST_BY_BITS = 0.9, -0.6, 2.5
+# Bits of another codec that one of H.264 is worth, at the same PSNR of clips behind real encoders
+EFFICIENCY = {"h264": 1.0, "hevc": 1.5, "vp9": 1.5, "av1": 2.0, "mpeg2video": 0.6, "mpeg4": 0.8, "vp8": 0.8}
+EFFICIENCY |= dict.fromkeys(("rv10", "rv20", "theora"), 0.5) | {"dvvideo": 0.2, "asv1": 0.2, "dirac": 0.15}
+EFFICIENCY |= dict.fromkeys(("mjpeg", "prores", "dnxhd", "svq1", "asv2", "speedhq", "jpeg2000", "cfhd"), 0.3)
+EFFICIENCY |= {"cinepak": 0.1, "dxv": 0.08, "hap": 0.08, "msvideo1": 0.07, "rpza": 0.03, "roq": 0.02}
+UNKNOWN = 0.5  # of others, older ones for the most part
+# Sigma at one bit of H.264 a pixel, and its exponent
+SIGMA_AT_A_BIT, EXPONENT = 1.05, -0.6
+# The least sigma that is removed, since codecs for editing are better than this rule at many bits; the
+# greatest at H.264's efficiency, since still pictures take few bits and better coders filter their blocks;
+# and the greatest of any
+LEAST_BY_BITS, MOST_BY_BITS, MOST = 1.3, 4.0, 10.0
 ROUNDING = 12**-0.5  # root mean square of the error, of a step
 _TABLES = 0xFFDB  # marker of a JPEG's quantisation tables
 _FRAMES = range(0xFFC0, 0xFFC3)  # markers of a JPEG's size and components
@@ -184,7 +191,7 @@ def bits_per_pixel(source: SourceInfo) -> float | None:
     video = source.video
     if video.frame_bits is None:
         return None
-    return EFFICIENCY.get(video.codec, 1.0) * video.frame_bits / (video.width * video.height)
+    return EFFICIENCY.get(video.codec, UNKNOWN) * video.frame_bits / (video.width * video.height)
 
 
 def loss_by_bits(source: SourceInfo) -> Loss:
@@ -193,8 +200,9 @@ def loss_by_bits(source: SourceInfo) -> Loss:
     bits = None if source.pictures or is_lossless(codec) else bits_per_pixel(source)
     if bits is None:
         return NO_LOSS
-    sigma = min(SIGMA_AT_A_BIT * (bits / EFFICIENCY.get(codec, 1.0)) ** EXPONENT, MOST_BY_BITS)
-    return Loss(sigma, sigma) if sigma >= LEAST else NO_LOSS
+    most = min(MOST_BY_BITS / EFFICIENCY.get(codec, UNKNOWN), MOST)
+    sigma = min(SIGMA_AT_A_BIT * bits**EXPONENT, most)
+    return Loss(sigma, sigma) if sigma >= LEAST_BY_BITS else NO_LOSS
 
 
 def kind_by_coding(source: SourceInfo, loss: float) -> tuple[Input, str]:
@@ -204,6 +212,6 @@ def kind_by_coding(source: SourceInfo, loss: float) -> tuple[Input, str]:
         return "compressed", "gif has few colours"
     if is_lossless(codec):
         return "clean", f"{codec} has no losses"
-    if not loss and codec not in WITH_QUANTISERS and bits_per_pixel(source) is None:
+    if codec not in WITH_QUANTISERS and (codec not in EFFICIENCY or not (loss or bits_per_pixel(source))):
         return "compressed", codec
     return "compressed" if loss >= CODED else "clean", f"coding loss {loss:.1f}"

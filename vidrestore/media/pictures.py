@@ -53,6 +53,7 @@ _TIFF_NOTES = {
     **dict.fromkeys(("Make", "Model", "Artist", "Copyright", "ExifIFD", "GPSInfo"), EXIF),
     **dict.fromkeys(("0x02BC", "0x83BB"), EDITORS),
 }
+NOTES = ("EXIF", "APP fields")  # by FFmpeg's names
 
 
 def pictures_info(pictures: Pictures, rate: Fraction) -> SourceInfo:
@@ -129,7 +130,8 @@ def _opened(path: str) -> Iterator[InputContainer]:
         names = frozenset({context.name, context.codec.canonical_name, demuxer})
         with collect_errors(names, problems.append) as errors, errors.calling():
             yield container
-    problems = [problem for problem in problems if "EXIF" not in problem]  # odd notes don't harm the pixels
+    # odd notes don't harm the pixels
+    problems = [problem for problem in problems if not any(notes in problem for notes in NOTES)]
     if problems:
         raise MediaError(f"{path}: the picture is damaged ({problems[0]}); replace it")
 

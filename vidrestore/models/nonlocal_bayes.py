@@ -8,8 +8,9 @@ one per row, and Z for the same patches of the source, the estimate of least squ
     Z C (C + N)^-1,    C = G^T G / n, N the covariance of the noise.
 
 Here a group is a track through the clip: in every frame the patches nearest to the mean of the track, among
-those that lie within a few pixels. Of D = Z - G only products with G are needed (by the matrix inversion
-lemma), and matrices of n rows instead of one per pixel: with
+those that lie within a few pixels. In a single frame candidates are some pixels apart, because neighbours
+share their coarse noise. Of D = Z - G only products with G are needed (by the matrix inversion lemma), and
+matrices of n rows instead of one per pixel: with
 
     K = G N^-1 G^T / n,    L = (K + 1)^-1,    Y = (D N^-1 G^T / n) L,
 
@@ -49,7 +50,7 @@ from vidrestore.working import steps
 CHUNK = 32  # tracks filtered at once, so that they stay in the processor's cache
 CHOICE = 2  # candidates per patch that is chosen, at least
 SAMPLED = 4  # patches are compared by every fourth pixel down and across
-SIGMA_RANGE = (4.0, 55.0)  # noise levels of the fit; beyond, the nearest is taken
+SIGMA_RANGE = (1.0, 55.0)  # noise levels of the fit; beyond, the nearest is taken
 KEPT = 48  # sets of factors: enough for the planes of a few scenes
 
 
@@ -68,6 +69,15 @@ class Noise:
     frames: tuple[float, ...] = ()
 
 
+class Samples(NamedTuple):
+    """The number of `patches` of a track in every frame, chosen from at least `CHOICE` times as many that are
+    `spacing` pixels apart.
+    """
+
+    patches: int
+    spacing: int = 1
+
+
 class Gains(NamedTuple):
     """The factors a, a', b, b', c and c', each a tensor without dimensions."""
 
@@ -80,11 +90,12 @@ class Gains(NamedTuple):
 
 
 @lru_cache(KEPT)
-def bayes_gains(stage: int, sigma: float, device: torch.device) -> Gains:
+def bayes_gains(kind: str, stage: int, sigma: float, device: torch.device) -> Gains:
     """Return the fitted factors of the first estimate by non-local Bayes (`stage` 0), or of one after it.
-    Estimates after the last that was fitted have its factors.
+    Estimates after the last that was fitted have its factors. kind: "white" or "coloured" noise of clips,
+    "luma" or "chroma" of single frames.
     """
-    stages, (low, high) = fitted("models/bayes_gains")["gains"], SIGMA_RANGE
+    stages, (low, high) = fitted("models/bayes_gains")[kind], SIGMA_RANGE
     constant, slope = stages[min(stage, len(stages) - 1)]  # by the noise level
     return Gains(*on_device(constant + noise_level(min(max(sigma, low), high)) * slope, device))
 
@@ -96,14 +107,14 @@ def nonlocal_bayes(
     side: int,
     noise: Noise,
     gains: Gains,
-    samples: int,
+    samples: Samples,
     dtype: torch.dtype = torch.float32,
     chunk: int = CHUNK,
 ) -> Tensor:
     """Return the second estimate of a plane (T, H, W) from the first one.
 
-    tracks: (S, T) flat origins of patches of `side` pixels; `chunk` tracks are filtered at once. samples:
-    patches of a track in every frame. dtype: of the products that only make the change, which is small.
+    tracks: (S, T) flat origins of patches of `side` pixels; `chunk` tracks are filtered at once. dtype: of
+    the products that only make the change, which is small.
     """
     noisy, estimate = noisy.contiguous(), estimate.contiguous()
     residual = (noisy - estimate).to(dtype)
@@ -124,27 +135,33 @@ def nonlocal_bayes(
     return total.view_as(estimate).div_(counts.clamp_(min=1)).add_(estimate)
 
 
-def similar(estimate: Tensor, tracks: Tensor, side: int, samples: int) -> Tensor:
+def similar(estimate: Tensor, tracks: Tensor, side: int, samples: Samples) -> Tensor:
     """Return (S, T * samples) flat origins: in every frame the patches nearest to the mean of their track
-    (S, T), among those around its patch in that frame.
+    (S, T), among those around its patch in that frame. A plane with fewer patches gives them all.
     """
     _, height, width = estimate.shape
-    reach = 0
-    while (2 * reach + 1) ** 2 < CHOICE * samples:
-        reach += 1
-    steps = torch.arange(-reach, reach + 1, device=tracks.device)
     place = tracks % (height * width)
-    row, column = place // width, place % width
-    rows = (row[..., None] + steps).clamp(0, height - side)
-    columns = (column[..., None] + steps).clamp(0, width - side)
+    rows = _candidates(place // width, height - side, samples)
+    columns = _candidates(place % width, width - side, samples)
     around = ((tracks - place)[..., None, None] + rows[..., None] * width + columns[..., None, :]).flatten(2)
     line = torch.arange(SAMPLED // 2, side, SAMPLED, device=tracks.device)
     pixels = (line[:, None] * width + line).flatten()
+    wanted = estimate.view(-1)[tracks[..., None] + pixels].mean(1)[:, None, None]
     places = around[..., None] + pixels
-    seen = estimate.view(-1).index_select(0, places.flatten()).view_as(places)
-    wanted = seen[:, :, around.shape[2] // 2].mean(1)[:, None, None]
-    nearest = (seen - wanted).square_().sum(-1).topk(samples, 2, largest=False, sorted=False).indices
+    candidates = estimate.view(-1).index_select(0, places.flatten()).view_as(places)
+    count = min(samples.patches, around.shape[2])
+    nearest = (candidates - wanted).square_().sum(-1).topk(count, 2, largest=False, sorted=False).indices
     return around.gather(2, nearest).flatten(1)
+
+
+def _candidates(corners: Tensor, last: int, samples: Samples) -> Tensor:
+    """Return rows, or columns, of candidates (S, T, C) around those of patches (S, T), from 0 to `last`: at a
+    border there are more on the other side, so that none comes twice.
+    """
+    reach, step = (math.isqrt(CHOICE * samples.patches - 1) + 1) // 2, samples.spacing
+    count = min(2 * reach + 1, max(1, (last + 1) // step))
+    before = torch.minimum(corners // step, (count - 1 - (last - corners) // step).clamp(min=count // 2))
+    return corners[..., None] + step * (torch.arange(count, device=corners.device) - before[..., None])
 
 
 def inverse_covariance(spectrum: Tensor) -> Tensor:

@@ -210,13 +210,7 @@ class PlaneConversion:
             levels = tuple(level * norm for level, norm in zip(clip.sigma, OPPONENT_NORMS, strict=True))
             restored = opponent_to_rgb(restore(rgb_to_opponent(source), levels))
         if all(frame.steps for frame in samples.frames):
-            steps = zip(*(frame.steps for frame in samples.frames), strict=True)
-            restored = tuple(
-                within_steps(before, after, plane_steps) if coding else after
-                for before, after, plane_steps, coding in zip(
-                    source, restored, steps, clip.coding, strict=True
-                )
-            )
+            restored = self._within_steps(clip, samples.frames, source, restored)
         planes: Planes = tuple(
             after if strength == 1 else before.lerp(after, strength)
             for before, after, strength in zip(source, restored, self.strengths, strict=True)
@@ -224,6 +218,18 @@ class PlaneConversion:
         if self.grain:
             planes = with_grain(planes, self.grain, clip.first, colour=self.pixels.family == "yuv")
         return [planes]
+
+    def _within_steps(self, clip: Clip, frames: list[Frame], source: Planes, restored: Planes) -> Planes:
+        """Return restored planes within the steps of their frames, where only a loss was removed: noise came
+        before the coder.
+        """
+        steps = zip(*(frame.steps for frame in frames), strict=True)
+        noise = clip.rms or (0.0,) * len(source)
+        planes = zip(source, restored, steps, clip.coding, noise, strict=True)
+        return tuple(
+            within_steps(before, after, plane_steps) if coding and not rms else after
+            for before, after, plane_steps, coding, rms in planes
+        )
 
 
 BLOCK = 8  # side of a JPEG's blocks

@@ -23,7 +23,13 @@ from vidrestore.models.grouping import CHUNK, GROUP, origins_of, restore_patches
 from vidrestore.models.matching import Grid, fixed_positions, halve, matched_positions, pair_like
 from vidrestore.models.noise_model import FRAMES, is_white, lower_level, may_be_white, relative_spectrum
 from vidrestore.models.nonlocal_bayes import CHUNK as TRACKS
-from vidrestore.models.nonlocal_bayes import Noise, bayes_gains, inverse_covariance, nonlocal_bayes
+from vidrestore.models.nonlocal_bayes import (
+    Noise,
+    Samples,
+    bayes_gains,
+    inverse_covariance,
+    nonlocal_bayes,
+)
 from vidrestore.options import RestoreOptions
 from vidrestore.restorers.base import DENOISER, Facts, Sample
 from vidrestore.restorers.devices import batch_for, torch_device, uses_bf16
@@ -39,8 +45,7 @@ TRACKS_PER_PROCESSOR = 64.0  # tracks filtered at once per processor of a GPU
 PATCHES = 80  # usual number in a group
 GROUP_COPIES = 8  # copies of a group of similar patches in memory, temporary ones included
 LEAST_SAMPLES = 3  # patches of a group in each of GROUP frames, as many in all in short clips
-FURTHER = (1, 35)  # time of a further pass over that of the first estimate: of several frames, of one
-OVERLAPPING = 1.5  # patches more, as a share, of single frames
+FURTHER = (1, 4)  # time of a further pass over that of the first estimate: of several frames, of one
 FIRST_OF_CODING = 0.6  # sigma of the first estimate over that of a coder's loss
 
 
@@ -48,16 +53,24 @@ class Preset(NamedTuple):
     """A quality: how many groups of patches are restored, and how often.
 
     stride: of the groups of a grid, in sixteenths of a patch. passes: estimates by non-local Bayes, of luma
-    and of colour differences, from `grids` of groups each.
+    and of colour differences, from `grids` of groups each. samples: of luma and of colour differences, if
+    not as many as GROUP frames have.
     """
 
     stride: int
     passes: tuple[int, int]
     grids: int = 1
+    samples: tuple[Samples, Samples] | None = None
 
 
 GRIDS = 4  # one, and those shifted by half a stride; the first estimate has the grid that isn't shifted
 PRESETS = {"fast": Preset(16, (1, 1)), "default": Preset(16, (3, 2)), "best": Preset(8, (3, 2), grids=2)}
+ALIKE = Samples(40, 2), Samples(40, 3)
+PHOTOGRAPHS = {  # and other single frames
+    "fast": Preset(16, (1, 1), samples=ALIKE),
+    "default": Preset(16, (2, 2), samples=ALIKE),
+    "best": Preset(16, (2, 2), samples=(Samples(80, 2), Samples(60, 3))),
+}
 
 
 class DenoiseRestorer:
@@ -76,7 +89,7 @@ class DenoiseRestorer:
                 "`model` to such a network"
             )
         self.device = torch_device(options.device)
-        self.preset = PRESETS[options.quality]
+        self.preset, self.photograph = PRESETS[options.quality], PHOTOGRAPHS[options.quality]
         model = load_model(options.model or DENOISER, device=str(self.device))
         self.network = _checked_network(model.network, model.card.name)
         self.patch = self.network.config.patch
@@ -149,10 +162,11 @@ class DenoiseRestorer:
         is weaker than was measured, the first estimate is made again for that.
         """
         dtype = torch.bfloat16 if uses_bf16(precision, self.device) else torch.float32
-        grids = positions.origins(plane.shape, self.preset.stride, GRIDS)  # groups (GRIDS * S, T)
+        grids = positions.origins(plane.shape, self._preset(plane).stride, GRIDS)  # groups (GRIDS * S, T)
         grids = grids.unflatten(0, (GRIDS, -1)).roll(-1, 0)  # those of the first estimate last
         groups, spectrum = grids.flatten(0, 1), None
-        passes = self.preset.passes[luma is not None]
+        colour = luma is not None
+        passes = self._preset(plane).passes[colour]
         stages = steps(("first", "further"), (1, passes * FURTHER[len(plane) == 1]))
         next(stages)
         measured = measured and not coding
@@ -175,29 +189,42 @@ class DenoiseRestorer:
         whitener = None if spectrum is None else inverse_covariance(spectrum)
         noise = Noise(sigma, brightness, whitener, frames)
         next(stages)
-        return self.further_estimates(plane, estimate, grids, passes, noise, dtype)
+        return self.further_estimates(plane, estimate, grids, noise, dtype, colour=colour)
 
     def further_estimates(
-        self, plane: Tensor, estimate: Tensor, grids: Tensor, passes: int, noise: Noise, dtype: torch.dtype
+        self,
+        plane: Tensor,
+        estimate: Tensor,
+        grids: Tensor,
+        noise: Noise,
+        dtype: torch.dtype,
+        *,
+        colour: bool,
     ) -> Tensor:
-        """Return the last of `passes` estimates by non-local Bayes, each from some of the groups (G, S, T).
-
-        A group has more patches of each frame in short clips, and still more in single frames, where noise
-        can't be averaged along time.
+        """Return the last estimate of luma or of a colour difference by non-local Bayes, each from some of
+        the groups (G, S, T). A group has more patches of each frame in short clips.
         """
-        frames, count = len(plane), self.preset.grids
-        samples = max(LEAST_SAMPLES, round(LEAST_SAMPLES * (1 + OVERLAPPING / frames) * GROUP / frames))
+        preset = self._preset(plane)
+        passes, count = preset.passes[colour], preset.grids
+        if preset.samples:
+            samples, kind = preset.samples[colour], ("luma", "chroma")[colour]
+        else:
+            samples = Samples(max(LEAST_SAMPLES, round(LEAST_SAMPLES * GROUP / len(plane))))
+            kind = "white" if noise.whitener is None else "coloured"
         turns = grids.repeat(2, 1, 1)[: passes * count].unflatten(0, (passes, count)).flatten(1, 2)
         for stage, tracks in enumerate(steps(list(turns))):
-            gains = bayes_gains(stage, noise.sigma, self.device)
+            gains = bayes_gains(kind, stage, noise.sigma, self.device)
             estimate = nonlocal_bayes(
                 plane, estimate, tracks, self.patch, noise, gains, samples, dtype, self.tracks
             )
         return estimate
 
+    def _preset(self, plane: Tensor) -> Preset:
+        return self.photograph if len(plane) == 1 else self.preset
+
     def restored_plane(self, plane: Tensor, sigma: float, positions: ClipPositions, precision: str) -> Tensor:
         """Return the first estimate of a plane (T, H, W) of at least a patch; `positions` are its clip's."""
-        origins = positions.origins(plane.shape, self.preset.stride)
+        origins = positions.origins(plane.shape, self._preset(plane).stride)
         return restore_patches(plane, origins, self.patch, self._level(sigma, precision), self.batch)
 
     def halve_batch(self) -> bool:
@@ -221,7 +248,7 @@ class DenoiseRestorer:
             return cast("LevelDust | FastDust", self._levels(sigma, dtype, PackedLinear))
 
 
-SHIFTS = ((0, 0), (1, 1), (0, 1), (1, 0))  # shifts of up to four grids, in half strides down and right
+SHIFTS = ((0, 0), (1, 1), (0, -1), (-1, 0))  # shifts of up to four grids, in half strides down and right
 
 
 class ClipPositions:
@@ -240,7 +267,8 @@ class ClipPositions:
         a patch.
 
         With 2 `grids` the second is the first shifted by half a stride both ways, so that groups are found
-        once and used twice. With 4 it is also shifted either way.
+        once and used twice. With 4 it is also shifted either way. Shifted ones leave a border uncovered, so
+        that fixed grids have their first row and column once more.
         """
         frames, height, width = shape
         grid = Grid(height, width, self.patch, max(1, stride * self.patch // 16))
@@ -249,9 +277,12 @@ class ClipPositions:
         corners = self._corners[grid] if self.follow else fixed_positions(frames, grid, self.luma.device)
         limit, half = pair_like(corners, height - self.patch, width - self.patch), grid.stride // 2
         shifted = [
-            torch.minimum(corners + pair_like(corners, half * down, half * right), limit)
+            torch.minimum((corners + pair_like(corners, half * down, half * right)).clamp_(min=0), limit)
             for down, right in SHIFTS[:grids]
         ]
+        if grids > 1 and not self.follow:
+            border = corners[:, : grid.columns], corners[:, grid.columns :: grid.columns]
+            shifted = [torch.cat((each, *border), 1) for each in shifted]
         return torch.cat([origins_of(each, height, width) for each in shifted])
 
 
