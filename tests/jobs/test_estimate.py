@@ -6,15 +6,18 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 from denoise_command import identity  # noqa: F401  (a fixture of all tests here)
 from fake_restorer import Fake
 from no_change import IdentityRestorer
+from sample_pictures import write_rgb
 from sample_videos import write_video
 from torch import Tensor
 
 from vidrestore.clips import Bounds
 from vidrestore.events import ignore_event
+from vidrestore.frames import Frame, PixelFormat
 from vidrestore.jobs import estimate
 from vidrestore.jobs.estimate import Encoding, Trial
 from vidrestore.jobs.request import Request, Step
@@ -93,3 +96,35 @@ def test_frames_that_clips_share_take_time_twice_unless_they_are_cached(
     found = estimated(tmp_path, restorer, sigma=3.0)
     assert found.seconds == computed * 0.5 + FRAMES / 4
     assert found.size == 2 * 100 + (FRAMES - 2) * 10  # two segments, of 10 frames each
+
+
+def test_four_parts_of_a_large_picture_are_tried_with_time_and_size_of_the_whole(tmp_path, monkeypatch):
+    clock = iter(range(100))
+    monkeypatch.setattr(estimate, "time", SimpleNamespace(monotonic=lambda: float(next(clock))))
+    source, sizes = tmp_path / "in.png", []
+    write_rgb(source, np.random.default_rng(0).integers(256, size=(3, 1024, 2048), dtype=np.uint8))
+
+    class Sized(Seeing):
+        def restore(self, clip: Any, *how: Any, **options: Any) -> Any:
+            sizes.extend(plane.shape for plane in clip)
+            return clip
+
+    request = Request(
+        Source(str(source)), Target(str(tmp_path / "out.png")), (Step("denoise", RestoreOptions(sigma=9.0)),)
+    )
+    outcome = estimate.estimate(request, lambda step: Sized("planes"), ignore_event)
+    assert isinstance(outcome, estimate.Estimate)
+    assert sizes == [(1, 512, 512)] * 3
+    # planning takes a tick of the clock, and restoring and encoding an eighth of the picture as well
+    assert outcome.seconds == 1 + 8 + 8
+    assert 0.97 < outcome.size / source.stat().st_size < 1.03
+
+
+def test_parts_of_a_picture_lie_around_the_middles_of_its_quarters_in_all_planes():
+    luma, chroma = np.arange(1040 * 1200).reshape(1040, 1200), np.arange(520 * 600).reshape(520, 600)
+    parts = estimate._parts(Frame((luma, chroma, chroma), 0), PixelFormat("yuv420p", "yuv", 8, 1, 1))
+    first, last = (128, 160), (640, 768)
+    for plane, before, down in zip(parts.planes, (luma, chroma, chroma), (1, 2, 2), strict=True):
+        assert plane.shape == (512 // down, 512 // down)
+        for (top, left), corner in ((first, (0, 0)), (last, (256 // down, 256 // down))):
+            assert plane[corner] == before[top // down, left // down]

@@ -121,6 +121,22 @@ def test_every_plane_has_noise_of_its_own():
     assert blue.sigma == red.sigma == pytest.approx(12, rel=0.25)
 
 
+def test_luma_of_a_black_and_white_picture_is_measured_alike_with_and_without_its_empty_colour():
+    frames = with_noise(scene(), 3.0, blur=0.8)
+    empty = [np.full((64, 80), 128, np.float32) for _ in range(2)]
+    grey, coloured, tinted = (
+        NoiseMeter(1, colour=False),
+        NoiseMeter(3, colour=True),
+        NoiseMeter(3, colour=True),
+    )
+    grey.add([(frame,) for frame in frames])
+    coloured.add([(frame, *empty) for frame in frames])
+    tinted.add(
+        [(frame, *(plane + np.arange(80, dtype=np.float32) / 8 for plane in empty)) for frame in frames]
+    )
+    assert coloured.noise()[0] == grey.noise()[0] != tinted.noise()[0]
+
+
 @pytest.mark.parametrize("shape", [(1, 1), (5, 40), (12, 12), (33, 17)])
 def test_the_smallest_planes_give_a_number(shape):
     gauge = NoiseMeter(2, colour=True)

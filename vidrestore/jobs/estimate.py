@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import closing
 from copy import copy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from vidrestore.errors import MediaError, OptionError, OutputExistsError
 from vidrestore.events import DAMAGED_SOURCE, Listener, Planned, Warned
-from vidrestore.frames import Frame
+from vidrestore.frames import Frame, PixelFormat
 from vidrestore.jobs.check import check
 from vidrestore.jobs.job import Job, plan_source, versions
 from vidrestore.jobs.request import Request, StepLoader
@@ -28,13 +30,17 @@ from vidrestore.pipeline.plan import Plan, Timeline, planned_clips
 FEW = 6
 ENOUGH = 1.0  # seconds of restoring that are measured well; faster machines restore more frames
 MOST_BYTES = 256 << 20  # of restored frames in memory
+PART = 256  # side in pixels of the four parts that are restored of a large picture
 
 
 class Trial(NamedTuple):
-    """The first frames, restored on trial, and the seconds that each step takes for a frame of its clips."""
+    """The first frames, restored on trial, and the seconds that each step takes for a frame of its clips.
+    `share` of a frame's pixels were restored.
+    """
 
     frames: list[Frame]
     costs: tuple[float, ...]
+    share: float = 1.0
 
     @property
     def rate(self) -> float:
@@ -98,7 +104,7 @@ def _estimate(request: Request, load: StepLoader, on_event: Listener) -> Estimat
         plan, damage = plan_source(job), job.damage
         planning = time.monotonic() - began
         trial = try_restoring(job)
-        encoding = try_encoding(job, trial.frames)
+        encoding = try_encoding(job, trial)
         seconds, timeline = _seconds(job, planning, trial, encoding), plan.timeline
         # a key frame for each segment and each scene
         keys = len({0, *timeline.cuts, *(segment.first for segment in segments_of(timeline, LENGTH))})
@@ -149,15 +155,35 @@ def _restored(job: Job, clips: int) -> tuple[Trial, bool]:
             raise MediaError(f"{job.info.path}: no frame could be decoded")
         count = clips * _frames_at_once(job.steps.first)
         frames += islice(decoded, count - 1)
-    is_whole, costs = len(frames) < count, list[float]()
+    is_whole, costs, share = len(frames) < count, list[float](), 1.0
+    if len(frames) == 1 and is_whole and all(stage.restorer.sees == "planes" for stage in job.steps.stages):
+        parts = _parts(frames[0], job.info.video.format)
+        share, frames = parts.planes[0].size / frames[0].planes[0].size, [parts]
     for stage in job.steps.stages:
         given = frames[: clips * _frames_at_once(stage)]
         began = time.monotonic()
         timeline = Timeline(_clip_length(stage), overlap=0)
         planned = planned_clips(given, timeline, stage.video.format, stage.clips.sigma, detect=False)
+        if share < 1 and not costs:  # the noise is that of the whole picture
+            planned = iter([(job.plan.timeline.clips[0], given)])
         frames = list(copy(stage.clips).frames(planned))  # a copy: its counts are not those of the job
-        costs.append((time.monotonic() - began) / len(frames))
-    return Trial(frames, tuple(costs)), is_whole
+        costs.append((time.monotonic() - began) / len(frames) / share)
+    return Trial(frames, tuple(costs), share), is_whole
+
+
+def _parts(frame: Frame, pixels: PixelFormat) -> Frame:
+    """Return four parts of a large picture, spread over it, side by side; else the picture itself."""
+    height, width = frame.planes[0].shape
+    if min(height, width) < 4 * PART:
+        return frame
+    tops, lefts = ([(side * at // 4 - PART // 2) // 16 * 16 for at in (1, 3)] for side in (height, width))
+    planes = []
+    for index, plane in enumerate(frame.planes):
+        rows, columns = pixels.plane_size(index, PART, PART)
+        down, across = PART // rows, PART // columns
+        parts = [[plane[y // down :, x // across :][:rows, :columns] for x in lefts] for y in tops]
+        planes.append(np.block(parts))
+    return replace(frame, planes=tuple(planes))
 
 
 def _frames_at_once(stage: Stage) -> int:
@@ -169,14 +195,17 @@ def _clip_length(stage: Stage) -> int:
     return min(stage.length, FEW) if is_short else stage.length
 
 
-def try_encoding(job: Job, frames: Sequence[Frame]) -> Encoding:
+def try_encoding(job: Job, trial: Trial) -> Encoding:
     """Encode restored frames to measure rate and size; the packets are discarded."""
-    began = time.monotonic()
-    encoder, packets = Encoder.opened(job.plan.encoder, job.output_info.video), list[Any]()
-    for frame in frames:
+    began, video, share = time.monotonic(), job.output_info.video, trial.share
+    if share < 1:
+        height, width = trial.frames[0].planes[0].shape
+        video = replace(video, height=height, width=width)
+    encoder, packets = Encoder.opened(job.plan.encoder, video), list[Any]()
+    for frame in trial.frames:
         packets += encoder.encode(frame, frame.pts, frame.duration)
     packets += encoder.flush()
-    rate = len(packets) / (time.monotonic() - began)
-    keys = [packet.size for packet in packets if packet.is_keyframe]
-    others = [packet.size for packet in packets if not packet.is_keyframe] or keys
+    rate = share * len(packets) / (time.monotonic() - began)
+    keys = [packet.size / share for packet in packets if packet.is_keyframe]
+    others = [packet.size / share for packet in packets if not packet.is_keyframe] or keys
     return Encoding(rate, sum(keys) / len(keys), sum(others) / len(others))

@@ -36,6 +36,7 @@ OFFSET = 0.3  # grey levels added to sigma before taking its logarithm
 # Change of the logarithm below which the formula's result is used: it is more accurate for white noise.
 SAME = 0.2
 COARSE = 1.25  # ratio of sigma to root mean square above which noise is called coarse
+TINT = 1.5  # grey levels by which some colour difference varies; less is that of a black and white picture
 FARTHEST = 6.0  # standard deviations from the mean to which inputs of the network are clipped
 # Lines of bars beside a picture, in grey levels: the highest median of black ones, and the most by which
 # samples differ from it, but for some: of text in black bars, of compression in others.
@@ -77,7 +78,7 @@ class NoiseMeter:
 
     def __init__(self, planes: int, *, colour: bool) -> None:
         """Set the number of planes; with `colour` those after the first are colour differences."""
-        self._colour = colour
+        self._colour, self._tint = colour, 0.0
         self._white = [NoiseEstimator() for _ in range(planes)]
         self._looks: list[list[Array | None]] = []
         self._stride, self._seen = 1, 0
@@ -87,6 +88,7 @@ class NoiseMeter:
         frames = without_bars(frames)
         for estimator, plane in zip(self._white, frames[0], strict=True):
             estimator.add(plane)
+        self._tint = max(self._tint, *(float(plane[::4].std()) for plane in frames[0][1:]), 0.0)
         if self._seen % self._stride == 0:
             self._looks.append(plane_features(frames[:FRAMES_SEEN]))
         if len(self._looks) > LOOKS_KEPT:
@@ -95,13 +97,19 @@ class NoiseMeter:
         self._seen += 1
 
     def noise(self) -> tuple[PlaneNoise, ...]:
-        """Return the noise measured so far, plane by plane."""
+        """Return the noise measured so far, plane by plane. Luma of a black and white picture is measured
+        without regard to its empty colour, beside which grain passes for texture.
+        """
         planes = []
         for index, estimator in enumerate(self._white):
             looks = [found for look in self._looks if (found := look[index]) is not None]
             median = np.median(np.array(looks), axis=0) if looks else None
             planes.append(Measured(median, estimator.sigma()))
-        return tuple(estimate(planes, index, colour=self._colour) for index in range(len(planes)))
+        tinted = self._tint >= TINT
+        return tuple(
+            estimate(planes, index, colour=self._colour and (tinted or index > 0))
+            for index in range(len(planes))
+        )
 
     def prior(self, luma: NDArray[np.float32]) -> tuple[float, float]:
         """Return the sigma of luma and of colour differences that a photograph with this luma (0-255) has at
