@@ -208,6 +208,27 @@ def rewritten(
 
 
 @pytest.mark.parametrize(
+    ("name", "codec"),
+    [
+        *(
+            ("a.mp4", "libx264"),
+            ("a.mov", "mpeg4"),
+            ("a.avi", "mpeg4"),
+            ("a.mkv", "libx264"),
+            ("a.flv", "flv1"),
+        ),
+        *(("a.wmv", "wmv2"), ("a.ts", "mpeg2video"), ("a.mpg", "mpeg2video"), ("a.webm", "libvpx-vp9")),
+        ("a.mxf", "mpeg2video"),
+    ],
+)
+def test_the_bits_of_a_frame_are_those_of_its_packets_in_any_container(tmp_path, name, codec):
+    path = coded(tmp_path / name, codec)
+    with av.open(path) as opened:
+        sizes = [packet.size for packet in opened.demux(video=0) if packet.size]
+    assert probe(path).video.frame_bits == pytest.approx(8 * sum(sizes) / len(sizes))
+
+
+@pytest.mark.parametrize(
     ("times", "sound"),
     [
         (lambda number: 36_000_000 + 40 * number, None),  # a dump of a stream that ran for hours

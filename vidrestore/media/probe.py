@@ -348,9 +348,9 @@ def _measured(
     """Set the bits of a frame by the sizes of packets, of an index or the first ones, and a rate that is only
     nominal by the packets' times.
     """
-    entries = stream.index_entries
+    entries, is_full = stream.index_entries, stream.container.format.name.startswith(("mov", "avi"))
     sizes = [entries[number].size for number in range(0, len(entries), 1 + len(entries) // _SAMPLED)]
-    if len(sizes) > _PROBED_FRAMES and all(sizes):  # not only places, or a fragment's
+    if is_full and len(sizes) > _PROBED_FRAMES and all(sizes):  # not only a fragment's
         return replace(video, frame_bits=8 * sum(sizes) / len(sizes))
     left = _SAMPLED_BYTES
     with suppress(av.error.FFmpegError):  # damage, which the reader reports
