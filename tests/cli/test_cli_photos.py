@@ -518,3 +518,10 @@ def test_a_palette_becomes_the_colours_it_stands_for(tmp_path):
     write_frame(tmp_path / "a.png", "png", av.VideoFrame.from_ndarray((indices, colours), "pal8"))
     assert run(tmp_path / "a.png", "-q") == 0
     np.testing.assert_array_equal(pixels(tmp_path / "a.denoised.png"), np.stack([indices] * 3, axis=-1))
+
+
+def test_a_photo_is_called_so_and_has_no_rate(tmp_path, capsys):
+    photo = write_photo(tmp_path / "a.png")
+    assert run(photo) == 0
+    line = capsys.readouterr().out
+    assert "a.denoised.png: 1 photo in " in line and "fps" not in line

@@ -20,6 +20,7 @@ class Outcome:
     frames: int | None = None
     says: str = ""  # a regular expression
     moved: bool = False  # all times moved alike: the source begins before 0
+    mended: bool = False  # a time is none of the source's
 
 
 @dataclass(frozen=True)

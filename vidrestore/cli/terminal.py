@@ -160,6 +160,8 @@ def is_of_stdout(error: OSError) -> bool:
     if error.filename is not None:
         return False
     try:
+        if getattr(sys.stdout, "write_through", False):
+            show("")  # nothing waits to be flushed
         sys.stdout.flush()
     except OSError:
         return True

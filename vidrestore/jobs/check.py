@@ -48,7 +48,12 @@ def check(
     folder. `own` is for one of several shards: the frames of the video that it has restored. Raises
     VidRestoreError.
     """
-    if earlier := earlier_summary(request, on_event, own=own):
+    try:
+        earlier = earlier_summary(request, on_event, own=own)
+    except OutputExistsError:
+        with open_job(request, load, find):  # an option that is wrong in any case is said first
+            raise
+    if earlier:
         yield earlier
         return
     folder = WorkFolder.of(request) if locks and request.has_segments else None

@@ -162,7 +162,7 @@ class SegmentedWork:
         found = {
             "damage": job.damage,
             "deinterlaced": job.reader.deinterlaced,
-            "restarted": bool(job.reader.restarts),
+            "restarted": bool(job.reader.restarts or job.reader.mended),
         }
         self.folder.write("plan", content | found)
         self._set_found(found)

@@ -286,7 +286,7 @@ class StreamCopier:
         place = "" if time is None else f" at {float(time):.3f} s"
         return MediaError(
             f"{self.source}: {named(info, getattr(stream, 'name', None))} can't be copied{place}: {reason}; "
-            f"remux the file first, or use `drop={to_drop([info], others)}`"
+            f"ffmpeg -i IN -map 0 -c copy OUT.mkv may mend it, or use `drop={to_drop([info], others)}`"
         )
 
     def repairs(self) -> Iterator[str]:
