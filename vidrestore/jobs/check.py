@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import asdict
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from vidrestore.errors import OutputExistsError
@@ -20,7 +21,7 @@ from vidrestore.jobs.request import Request, StepLoader
 from vidrestore.jobs.resume import NAMED, WorkFolder
 from vidrestore.jobs.summary import Summary, announced
 from vidrestore.media.reader import VideoReader, find_span
-from vidrestore.media.source import SourceIdentity
+from vidrestore.media.source import Source, SourceIdentity, Target
 from vidrestore.options import RestoreOptions
 
 if TYPE_CHECKING:
@@ -123,20 +124,34 @@ def mark(path: Path, job: Job, damage: str | None, target: Path | None = None) -
     if job.folder:
         with path.open("r+b") as file:  # Windows flushes no file that is open for reading alone
             os.fsync(file.fileno())
-    found = path.stat()
-    marker: dict[str, Any] = {
-        "request": job.request.name,
-        "size": found.st_size,
-        "modified": found.st_mtime_ns,
-        "frames": len(job.plan.timeline.pts),
-        "damage": damage,
-        "source": _source_name(job.plan.source),
-        "weights": job.weights(),
-    }
-    with suppress(OSError, AttributeError):
-        os.setxattr(path, ATTRIBUTE, json.dumps(marker).encode())
+    frames = len(job.plan.timeline.pts)
+    marker = put_marker(path, job.request.name, job.plan.source, frames, damage, job.weights())
     if job.folder:
         job.folder.write("named", marker | {"file": (target or job.request.output.path).name})
+
+
+def put_marker(
+    path: Path,
+    request: str,
+    source: SourceIdentity,
+    frames: int,
+    damage: str | None,
+    weights: Mapping[str, str] = MappingProxyType({}),
+) -> dict[str, Any]:
+    """Mark a finished file, which gets its name next; return the marker."""
+    found = path.stat()
+    marker: dict[str, Any] = {"request": request, "size": found.st_size, "modified": found.st_mtime_ns}
+    marker |= {"frames": frames, "damage": damage, "source": _source_name(source), "weights": dict(weights)}
+    with suppress(OSError, AttributeError):
+        os.setxattr(path, ATTRIBUTE, json.dumps(marker).encode())
+    return marker
+
+
+def earlier_marker(output: Target, request: str, source: Source) -> dict[str, Any] | None:
+    """Return the marker of an output that is what a request asks for; else None."""
+    marker = _read_marker(output.first_file) if source.is_stored and not output.is_pipe else None
+    same = marker and (marker["request"], marker["source"]) == (request, _source_name(source.identity()))
+    return marker if same else None
 
 
 def clear_up(request: Request, folder: WorkFolder) -> dict[str, Any] | None:
