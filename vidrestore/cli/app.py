@@ -188,7 +188,8 @@ def usage_line(error: Any, arguments: Sequence[str] = ()) -> str:
 def _better_hint(text: str, context: Any, arguments: Sequence[str]) -> str:
     """Return Typer's sentence, with a better guess at what was meant if there is one."""
     unknown = re.match(r"No such option: (-\S+)", text)
-    if context is not None and text == "Missing option '--config'" and (files := _files(arguments)):
+    files = [each for each in arguments if os.path.isfile(each)]
+    if context is not None and text == "Missing option '--config'" and files:
         return f"{text}: name the file by it, as in --config {files[0]}"
     if unknown is None or context is None:
         return text
@@ -207,10 +208,6 @@ def _better_hint(text: str, context: Any, arguments: Sequence[str]) -> str:
     if option is None or not option.about or not (tasks := sorted(option.about.tasks)):
         return text
     return f"No such option: {unknown[1]}, which is for {', '.join(tasks)}"
-
-
-def _files(arguments: Sequence[str]) -> list[str]:
-    return [each for each in arguments if os.path.isfile(each)]
 
 
 def _origin(error: Any) -> str:

@@ -6,7 +6,7 @@ import os
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from typing import TYPE_CHECKING, TextIO
 
 from vidrestore.cli.terminal import (
@@ -165,6 +165,12 @@ def progress_bar() -> Iterator[BarListener]:
         yield listener
     finally:
         cleared.remove(listener.clear)
+        stop(progress)
+
+
+def stop(progress: Progress) -> None:
+    """Take a display away, also one that a signal interrupted while it drew for the first time."""
+    with suppress(IndexError):  # of rich
         progress.stop()
 
 
@@ -222,6 +228,6 @@ class BarListener:
     def clear(self) -> None:
         """Take the bar away until there is further progress."""
         if self._bar is not None:
-            self.progress.stop()
+            stop(self.progress)
             self.progress.remove_task(self._bar)
             self._bar = None

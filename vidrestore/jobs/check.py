@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import asdict
 from pathlib import Path
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from vidrestore.errors import OutputExistsError
@@ -136,22 +135,23 @@ def put_marker(
     source: SourceIdentity,
     frames: int,
     damage: str | None,
-    weights: Mapping[str, str] = MappingProxyType({}),
+    weights: Mapping[str, str],
 ) -> dict[str, Any]:
     """Mark a finished file, which gets its name next; return the marker."""
     found = path.stat()
     marker: dict[str, Any] = {"request": request, "size": found.st_size, "modified": found.st_mtime_ns}
-    marker |= {"frames": frames, "damage": damage, "source": _source_name(source), "weights": dict(weights)}
+    marker |= {"frames": frames, "damage": damage, "source": _source_name(source), "weights": weights}
     with suppress(OSError, AttributeError):
         os.setxattr(path, ATTRIBUTE, json.dumps(marker).encode())
     return marker
 
 
-def earlier_marker(output: Target, request: str, source: Source) -> dict[str, Any] | None:
-    """Return the marker of an output that is what a request asks for; else None."""
+def finished_earlier(source: Source, output: Target, request: str) -> Summary | None:
+    """Return the summary of an output that has the marker of this request and source; else None."""
     marker = _read_marker(output.first_file) if source.is_stored and not output.is_pipe else None
-    same = marker and (marker["request"], marker["source"]) == (request, _source_name(source.identity()))
-    return marker if same else None
+    if marker and (marker["request"], marker["source"]) == (request, _source_name(source.identity())):
+        return Summary(str(source), str(output), marker["frames"], 0.0, damage=marker["damage"], before=True)
+    return None
 
 
 def clear_up(request: Request, folder: WorkFolder) -> dict[str, Any] | None:

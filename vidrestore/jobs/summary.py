@@ -49,11 +49,6 @@ class Summary:
             *request.names, marker["frames"], 0.0, damage=marker["damage"], reused=reused, before=not own
         )
 
-    @classmethod
-    def of_earlier(cls, source: str, output: str, marker: Mapping[str, Any]) -> Self:
-        """Return the summary of measurements, or of a recovery, that were finished before."""
-        return cls(source, output, marker["frames"], 0.0, damage=marker["damage"], before=True)
-
     @property
     def fps(self) -> float:
         return (self.frames - self.reused) / self.seconds if self.seconds else 0.0

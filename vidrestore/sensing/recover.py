@@ -17,7 +17,7 @@ from vidrestore.errors import CheckpointError, VidRestoreError
 from vidrestore.events import Listener, Planned, Started, Warned, ignore_event
 from vidrestore.files.regular import digest
 from vidrestore.frames import Frame
-from vidrestore.jobs.check import earlier_marker, put_marker
+from vidrestore.jobs.check import finished_earlier, put_marker
 from vidrestore.jobs.steps import write_frames
 from vidrestore.jobs.summary import Summary, counted
 from vidrestore.media.encoder_table import EncoderChoice
@@ -70,9 +70,8 @@ def recover(
     model = recovering_model(source, reader.measured, chosen.model, device)
     settings = {"encoder": asdict(encoder), "precision": chosen.precision}
     request = digest({"recover": model.card.sha256, **settings})
-    earlier = None if chosen.overwrite else earlier_marker(target, request, Source(source))
-    if earlier:
-        return finished(Summary.of_earlier(source, target.name, earlier), emit)
+    if not chosen.overwrite and (earlier := finished_earlier(Source(source), target, request)):
+        return finished(earlier, emit)
     target.check(Source(source), overwrite=chosen.overwrite)
     emit(Started(source, str(target), "recover", model.card.name, device_name(device)))
     return _recover(reader, target, info, encoder, model, chosen, emit, request)
@@ -123,7 +122,7 @@ def _recover(
         frames=reader.frames,
         overwrite=options.overwrite,
         rate=options.cfr,
-        before_naming=lambda path: put_marker(path, request, identity, reader.frames, None),
+        before_naming=lambda path: put_marker(path, request, identity, reader.frames, None, {}),
     )
     recovered = recovered_frames(reader, cast(GroupNetwork, model.network), options)
     with frames_ahead(recovered) as frames:

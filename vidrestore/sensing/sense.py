@@ -25,7 +25,7 @@ from vidrestore.events import Finished, Listener, Planned, Started, Warned, igno
 from vidrestore.files.atomic import check_output
 from vidrestore.files.regular import digest
 from vidrestore.frames import WHOLE, Frame, PixelFormat
-from vidrestore.jobs.check import earlier_marker, put_marker
+from vidrestore.jobs.check import finished_earlier, put_marker
 from vidrestore.jobs.summary import Summary, counted
 from vidrestore.media.reader import VideoReader, expected_frames
 from vidrestore.media.source import Source, Target
@@ -69,9 +69,8 @@ def sense(
     device = torch_device(chosen.device)
     model = sensing_model(chosen, device)
     request = digest({"sense": model.card.sha256, "sigma": chosen.sigma, "seed": chosen.seed})
-    earlier = None if chosen.overwrite else earlier_marker(Target(output), request, Source(source))
-    if earlier:
-        return finished(Summary.of_earlier(source, output, earlier), emit)
+    if not chosen.overwrite and (earlier := finished_earlier(Source(source), Target(output), request)):
+        return finished(earlier, emit)
     read = (*Source(source).files, *([chosen.model] if chosen.model else ()))
     check_output(output, read, overwrite=chosen.overwrite)
     with VideoReader(source) as reader:
@@ -142,7 +141,7 @@ def _sense(
     sensor = Sensor(network, info.video.format, measured.grids, options.sigma, options.seed)
 
     def mark(path: Path) -> None:
-        put_marker(path, request, identity, writer.frames, reader.damage.sentence)
+        put_marker(path, request, identity, writer.frames, reader.damage.sentence, {})
 
     writing = MeasurementWriter(
         output, measured, half=sensor.half, overwrite=options.overwrite, before_naming=mark
