@@ -188,19 +188,19 @@ def usage_line(error: Any, arguments: Sequence[str] = ()) -> str:
 def _better_hint(text: str, context: Any, arguments: Sequence[str]) -> str:
     """Return Typer's sentence, with a better guess at what was meant if there is one."""
     unknown = re.match(r"No such option: (-\S+)", text)
-    files = [each for each in arguments if os.path.isfile(each)]
+    files = [name for name in arguments if os.path.isfile(name)]
     if context is not None and text == "Missing option '--config'" and files:
         return f"{text}: name the file by it, as in --config {files[0]}"
     if unknown is None or context is None:
         return text
     # of "-crf", the parser names "-c"
-    whole = next((each for each in arguments if re.match(f"{re.escape(unknown[1])}[a-z:]", each)), unknown[1])
-    known = {option for each in context.command.params for option in each.opts}
-    if len(unknown[1]) == 2 and whole != unknown[1] and os.path.exists(whole):
-        return f"{whole}: a name that begins with a dash looks like an option; write it as ./{whole}"
-    meant = OTHER_OPTIONS.get(whole, f"-{whole}")
-    if meant.split()[0] in known:
-        return f"No such option: {whole}; here it is {meant}"
+    token = next((text for text in arguments if re.match(f"{re.escape(unknown[1])}[a-z:]", text)), unknown[1])
+    options = {option for parameter in context.command.params for option in parameter.opts}
+    if len(unknown[1]) == 2 and token != unknown[1] and os.path.exists(token):
+        return f"{token}: a name that begins with a dash looks like an option; write it as ./{token}"
+    name = OTHER_OPTIONS.get(token, f"-{token}")
+    if name.split()[0] in options:
+        return f"No such option: {token}; here it is {name}"
     command, name = context.info_name, unknown[1].lstrip("-").replace("-", "_")
     if unknown[1] in ("-i", "--input") and command in HELP:
         return f"{unknown[1]}: inputs need no option, as in vidrestore {command} in.mp4"

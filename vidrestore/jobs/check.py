@@ -158,8 +158,8 @@ def clear_up(request: Request, folder: WorkFolder) -> dict[str, Any] | None:
     """Clear up after a run that was killed once its output had its name; return the marker of that output if
     it is what the request asks for.
     """
-    there = folder.path.is_dir() or folder.place.is_dir()
-    if not (there and request.output.first_file.exists()):
+    exists = folder.path.is_dir() or folder.place.is_dir()
+    if not (exists and request.output.first_file.exists()):
         return None
     with folder.locked():  # which removes a folder without finished work
         if marker := folder.marker(request.output.first_file):

@@ -238,8 +238,8 @@ def job_of(request: Request, reader: VideoReader, span: Span, load: StepLoader |
             enlarged_as = kind
             step = step.with_options(input=kind[0])
         restorers.append((load or load_step)(step))
-    told = _odd_options(request), *content.warnings
-    warnings = *filter(None, told), *(warning for each in restorers for warning in each.facts.warnings)
+    warnings = *_odd_options(request), *content.warnings
+    warnings = *warnings, *(warning for each in restorers for warning in each.facts.warnings)
     steps = Steps(request.steps, restorers, info.video)
     timeline = steps.first.timeline([])
     plan = Plan(
@@ -254,13 +254,13 @@ def job_of(request: Request, reader: VideoReader, span: Span, load: StepLoader |
     return Job(request, reader, steps, plan, warnings, enlarged_as=enlarged_as)
 
 
-def _odd_options(request: Request) -> str | None:
-    """Return a sentence on options that do nothing, or not what they seem to."""
+def _odd_options(request: Request) -> Iterator[str]:
+    """Yield sentences on options that do nothing, or not what they seem to."""
     threads, cores = request.options.threads, available_cores()
-    found = [f"`threads={threads}`: {cores} are used, as many as there are cores"] if threads > cores else []
+    if threads > cores:
+        yield f"`threads={threads}`: {cores} are used, as many as there are cores"
     if any(step.task == "denoise" and step.options.sigma == 0 for step in request.steps):
-        found.append("`sigma=0` says that there is no noise: nothing is denoised, only encoded again")
-    return "; ".join(found) or None
+        yield "`sigma=0` says that there is no noise: nothing is denoised, only encoded again"
 
 
 def _without_first(frames: Generator[Frame], count: int) -> Generator[Frame]:
