@@ -83,7 +83,8 @@ def with_settings(tables: Mapping[str, Any], settings: Iterable[str], sections: 
         key, equals, text = setting.partition("=")
         section, dot, name = key.strip().rpartition(".")
         if not equals or not name:
-            raise OptionError(f"`settings={setting}`: expected KEY=VALUE, as in SECTION.NAME=1000")
+            example = f"{setting}=VALUE" if name and not equals else "SECTION.NAME=VALUE"
+            raise OptionError(f"`settings={setting}`: expected KEY=VALUE, as in {example}")
         if dot and section not in sections:
             known = known_names(section, sections)
             raise OptionError(f"`settings={setting}`: no section {section!r}; there are: {known}")

@@ -20,10 +20,13 @@ STAGES = {
     "load": "loading",
     "plan": "measuring",
     "look": "looking for weather",
+    "sheet": "restoring variants",
+    "bench": "measuring the machine",
     "restore": "restoring",
     "join": "joining",
 }
 REMOVED = {"dehaze": "haze", "derain": "rain", "desnow": "snow", "deblur": "blur", "denoise": "noise"}
+PHOTOS = (".jpg", ".jpeg", ".png", ".tif", ".tiff", ".webp", ".bmp", ".heic")
 LITTLE, MUCH = 0.5, 12.0  # mean changes in grey levels: below, hardly visible; above, strong
 # the wait before a stage's first frame
 WAITING = {"read": "the file", "load": "PyTorch and weights", "plan": "frames", "restore": "the first clip"}
@@ -124,8 +127,9 @@ def result_of(event: Finished) -> str:
         return "skipped, finished before"
     made = event.frames - event.reused
     earlier = f" ({event.reused} of them by other runs)" if event.reused else ""
-    speed = f", {made / event.seconds:.1f} fps" if event.seconds > 0 and made else ""
-    frames, seconds = counted_words(event.frames, "frame"), length_of_time(event.seconds)
+    speed = f", {made / event.seconds:.1f} fps" if event.seconds > 0 and made and event.frames > 1 else ""
+    unit = "photo" if is_of_photo(event) and event.frames == 1 else "frame"
+    frames, seconds = counted_words(event.frames, unit), length_of_time(event.seconds)
     return f"{frames}{earlier} in {seconds}{speed}{_noise(event.details)}{_changes(event.details)}"
 
 
@@ -136,7 +140,7 @@ def _changes(details: Mapping[str, Any]) -> str:
         note = f": little {REMOVED[task]} found" if mean < LITTLE else ""
         note += "; if you see some, set haze to always" if note and task == "dehaze" else ""
         note = note or (": if that is too much, set a strength below 1" if mean > MUCH else "")
-        words += f"; {task} changed {mean:.2g} levels{note}"
+        words += f"; {task} changed {mean:.2g} level{'' if f'{mean:.2g}' == '1' else 's'}{note}"
     return words
 
 
@@ -149,6 +153,10 @@ def _noise(details: Mapping[str, Any]) -> str:
     varies = len({scene["noise"] for scene in scenes}) > 1
     where = f" in the longest of {len(scenes)} scenes" if varies else ""
     return f"; noise{where}: {longest['noise']}"
+
+
+def is_of_photo(event: Event) -> bool:
+    return event.source.lower().endswith(PHOTOS)
 
 
 def numbered(event: Event) -> str:

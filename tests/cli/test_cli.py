@@ -64,7 +64,14 @@ def test_too_little_memory_is_one_line(error, monkeypatch, capsys):
     assert printed.startswith("vidrestore: there is too little memory") and printed.count("\n") == 1
 
 
-@pytest.mark.parametrize("error", [ZeroDivisionError(), RuntimeError("a bug"), OSError(errno.EIO, "a bug")])
+def test_an_error_of_the_system_is_one_line(monkeypatch, capsys):
+    monkeypatch.setattr(command_line, "app", Mock(side_effect=OSError(errno.EIO, "broken", "a.safetensors")))
+    assert run() == 1
+    line = "a.safetensors: can't be read or written (broken); check the disk, or the share that it is on"
+    assert capsys.readouterr().err == f"vidrestore: {line}\n"
+
+
+@pytest.mark.parametrize("error", [ZeroDivisionError(), RuntimeError("a bug")])
 def test_a_bug_keeps_its_traceback(monkeypatch, error):
     monkeypatch.setattr(command_line, "app", Mock(side_effect=error))
     with pytest.raises(type(error)):

@@ -113,6 +113,27 @@ with stops_cleanly(), listening() as tell:
     assert "\r\x1b[Kvidrestore: stopping" in shown  # in place of the bar
 
 
+@pytest.mark.skipif(os.name == "nt", reason="needs a pseudo terminal")
+@pytest.mark.parametrize("columns, has_bar", [(80, False), (120, True)])
+def test_the_clock_runs_on_after_a_finished_stage_and_text_wins_over_a_short_bar(columns, has_bar):
+    code = f"""
+import time
+from rich.console import Console
+from vidrestore.cli import terminal
+terminal.bar_console = lambda: Console(stderr=True, width={columns})
+from vidrestore.cli.progress import listening
+from vidrestore.events import Progressed
+with listening() as tell:
+    tell(Progressed("a.mp4", 44, 44, stage="plan"))
+    tell(Progressed("a.mp4", 1, 44, stage="restore", seconds=1.0))
+    time.sleep(1.3)
+"""
+    _, shown = on_terminal(code)
+    plain = re.sub(r"\x1b\[[\d;?]*[A-Za-z]", "", shown)
+    assert "restoring a.mp4" in plain and "0:00:01" in plain
+    assert ("\u2501" in plain) == has_bar
+
+
 PARTS = "bar.back bar.complete bar.finished bar.pulse progress.elapsed progress.remaining progress.download"
 
 

@@ -388,3 +388,48 @@ def test_an_unfinished_job_with_other_options_is_asked_about_on_a_terminal(
     assert run(video, "--sigma", "25", "-y") == 0
     assert ("sigma was 20, now 25; it was discarded" in capsys.readouterr().err) == (not answer)
     assert printed.count("sigma was 20, now 25") == 1
+
+
+# What is said before the work
+
+
+def test_missing_inputs_are_named_before_the_work_on_the_others(tmp_path, capsys):
+    for name in "ab":
+        write_video(tmp_path / f"{name}.mkv", 2)
+    assert run(tmp_path / "a.mkv", tmp_path / "b.mkv", tmp_path / "gone.mkv", "--lossless") == 3
+    said = capsys.readouterr().err
+    first = said.index("gone.mkv: warning: no such file; the other inputs are restored")
+    assert first < said.index("a.mkv: denoise with")
+
+
+@pytest.mark.parametrize(
+    "options, words",
+    [
+        (("--encoder", "libx264", "--crf", "99"), "--crf 99"),
+        (("--encoder", "foo"), "no encoder"),
+    ],
+)
+def test_a_wrong_option_is_said_before_an_output_that_exists(tmp_path, capsys, options, words):
+    write_video(tmp_path / "a.mkv", 2)
+    assert run(tmp_path / "a.mkv", "--lossless", "-q") == 0
+    assert run(tmp_path / "a.mkv", *options) in (1, 2)
+    said = capsys.readouterr().err
+    assert words in said and "already exists" not in said
+    assert (
+        run(tmp_path / "a.mkv", "--encoder", "libx264") == 1 and "already exists" in capsys.readouterr().err
+    )
+
+
+def test_options_that_do_not_what_they_seem_to_are_told(tmp_path, capsys):
+    write_video(tmp_path / "a.mkv", 2)
+    assert run(tmp_path / "a.mkv", "--sigma", "0", "--threads", "1000", "--lossless") == 0
+    said = capsys.readouterr().err
+    assert "--threads 1000: " in said and "as many as there are cores" in said
+    assert "--sigma 0 says that there is no noise: nothing is denoised" in said
+
+
+def test_a_folder_whose_videos_are_below_names_the_option(tmp_path, capsys):
+    (tmp_path / "films" / "below").mkdir(parents=True)
+    write_video(tmp_path / "films" / "below" / "a.mkv", 2)
+    assert run(tmp_path / "films") == 1
+    assert "videos are in folders below: add --recursive" in capsys.readouterr().err

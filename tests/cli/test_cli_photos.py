@@ -663,3 +663,10 @@ def test_tiff_as_other_programs_write_it_is_refused_by_name(given, capsys, name,
 def test_the_video_of_a_motion_photo_is_left_out_with_a_warning(given, capsys):
     assert run(given("motion_photo.jpg")) == 0
     assert "(a motion photo) is left out" in capsys.readouterr().err
+
+
+def test_a_photo_is_called_so_and_has_no_rate(tmp_path, capsys):
+    photo = write_photo(tmp_path / "a.png")
+    assert run(photo) == 0
+    line = capsys.readouterr().out
+    assert "a.denoised.png: 1 photo in " in line and "fps" not in line

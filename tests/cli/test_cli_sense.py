@@ -2,6 +2,7 @@
 
 import io
 import json
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -39,6 +40,24 @@ def test_a_video_goes_out_and_comes_back(video, model, capsys):
     assert "out.mkv: 5 frames in" in capsys.readouterr().out
     for found, wanted in zip(pictures(output), pictures(video), strict=True):
         assert (found == wanted).all()
+
+
+@pytest.mark.skipif(not hasattr(os, "setxattr"), reason="needs extended attributes")
+def test_what_was_finished_before_is_not_done_again(video, model, capsys):
+    """As after a kill once the output had its name."""
+    between, output = video.with_name("m.safetensors"), video.with_name("out.mkv")
+    sense, recover = ("sense", video, "--model", model, "-o", between), ("recover", between, "--model", model)
+    for command in (sense, (*recover, "-o", output), (*recover, "-o", output.with_name("p") / "%04d.png")):
+        assert run(*command) == 0
+        before = {path: path.stat().st_mtime_ns for path in video.parent.rglob("*") if path.is_file()}
+        capsys.readouterr()
+        assert run(*command) == 0
+        assert "skipped, finished before" in capsys.readouterr().out
+        assert before == {path: path.stat().st_mtime_ns for path in before}
+    assert run(*sense, "--sigma", "2") == 1 and "already exists" in capsys.readouterr().err
+    write_video(video, 6, size=(22, 18))  # another video
+    assert run(*sense) == 1 and "already exists" in capsys.readouterr().err
+    assert run(*recover, "-o", output, "--lossless") == 1 and "already exists" in capsys.readouterr().err
 
 
 def test_refused_options_are_an_event_too(video, capsys):

@@ -7,7 +7,7 @@ import torch
 from command_line import run
 
 from vidrestore.errors import OptionError
-from vidrestore.restorers.devices import torch_device
+from vidrestore.restorers.devices import gpu_advice, torch_device
 
 
 @pytest.mark.parametrize(
@@ -30,7 +30,18 @@ from vidrestore.restorers.devices import torch_device
         ("denoise -i a.mp4", ("-i: inputs need no option, as in vidrestore denoise in.mp4",)),
         ("derain a.mp4 --sigma 20", ("No such option: --sigma, which is for denoise; see",)),
         ("inspect a.mp4 b.mp4", ("b.mp4", "inspect --help")),
-        ("run a.mp4 --steps denoise, sr", ("--steps", "a name is missing beside a comma")),
+        ("run a.mp4 --steps denoise,,sr", ("--steps", "a name is missing beside a comma")),
+        ("denoise a.mp4 -crf 18", ("No such option: -crf; here it is --crf; see vidrestore denoise",)),
+        ("denoise a.mp4 --gpu", ("No such option: --gpu; here it is --device cuda",)),
+        ("denoise a.mp4 --bitrate 5M", ("here it is --crf 16",)),
+        ("denoise a.mp4 --codec h265", ("here it is --encoder libx265",)),
+        ("denoise a.mp4 -s 20", ("here it is --sigma 20",)),
+        ("derain a.mp4 -s 20", ("No such option: -s",)),
+        ("denoise a.mp4 -o", ("requires an argument; see vidrestore denoise --help",)),
+        ("denoise a.mp4 --best --fast", ("--fast and --best exclude each other",)),
+        ("denoise a.mp4 --report page.pdf", ("--report page.pdf", "page.html")),
+        ("weights download", ("Did you mean 'pull'",)),
+        ("run a.mp4 --steps denoise --set denoise.sigma", ("as in denoise.sigma=VALUE",)),
         ("denoize a.mp4", ("'denoize'", "'denoise'")),
         ("upscale a.mp4", ("'upscale'", "Did you mean 'sr'")),
         ("denoise a.mp4 --verbos", ("--verbose",)),
@@ -87,11 +98,27 @@ def test_help_is_a_command_too(capsys, arguments, words):
 def test_cuda_on_a_pytorch_without_it_is_an_error_with_its_build_and_the_remedy(monkeypatch):
     monkeypatch.setattr("torch.version.cuda", None)
     monkeypatch.setattr("torch.__version__", "2.13.0+cpu")
-    with pytest.raises(OptionError, match=r"this one \(2.13.0\+cpu\) is for CPUs only; https://pytorch.org"):
+    with pytest.raises(OptionError, match=r"this PyTorch \(2.13.0\+cpu\) is for CPUs only; .* pip install"):
         torch_device("cuda")
+    assert "pip install" in str(gpu_advice())
+    monkeypatch.setattr("torch.version.cuda", "13.0")
+    assert gpu_advice() is None
     for device, reason in (("tpu", "device 'tpu' is unknown"), ("meta", "not supported")):
         with pytest.raises(OptionError, match=reason):
             torch_device(device)
+
+
+def test_a_file_in_the_place_of_an_option_names_the_option(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("run.toml", "-dash.mp4"):
+        (tmp_path / name).touch()
+    assert run("train", "run.toml") == 2 and "as in --config run.toml" in capsys.readouterr().err
+    assert run("denoise", "-dash.mp4") == 2 and "write it as ./-dash.mp4" in capsys.readouterr().err
+
+
+def test_steps_may_have_blanks_between_them(tmp_path, capsys):
+    assert run("run", tmp_path / "gone.mp4", "--steps", "denoise, sr") == 1
+    assert "no such file" in capsys.readouterr().err
 
 
 def test_a_file_in_the_place_of_the_command_names_where_it_goes(tmp_path, capsys):

@@ -15,7 +15,7 @@ LIBRARY = Path(__file__).parents[2] / "vidrestore"
 COMMAND = re.compile(r"`vidrestore [^`]*`|`vidrestore [^`]*$")
 # Places that write options on purpose: declarations of the command line, and commands for the user to run.
 WRITES_OPTIONS = {"options.py", "training/config.py", "jobs/suggestion.py"}
-WRITES_OPTIONS |= {"evaluation/variant_sheet.py", "weights/hub.py"}
+WRITES_OPTIONS |= {"evaluation/variant_sheet.py", "weights/hub.py", "restorers/devices.py"}
 
 
 def texts(path: Path) -> Iterator[tuple[int, str]]:

@@ -105,9 +105,8 @@ def test_a_bar_of_80_columns_has_name_frames_rate_time_left_and_elapsed_time(mon
     plain = re.sub("\x1b\\[[^a-zA-Z]*[a-zA-Z]", "\n", capsys.readouterr().err)
     line = "".join(plain.split("\r")[0].split("\n"))
     assert "20/90000 frames, 4.0 s a frame, 99:58:40 left" in line
-    assert (
-        line.startswith(f"[12/99] {name[:3]}") and "mp4 ━" in line and "0:00:00" in line and len(line) <= 80
-    )
+    assert line.startswith("[12/99] ") and name[:3] in line and "mp4" in line
+    assert "0:00:00" in line and len(line) <= 80 and "\u2501" not in line, "no bar of a few cells"
 
 
 def test_progress_counts_parts_of_a_clip_that_is_under_way(monkeypatch):

@@ -18,6 +18,7 @@ from command_line import run as command
 from commands import Commands, work_of
 from denoise_command import identity  # noqa: F401
 from disk_faults import fault, library
+from faults import COUNTS
 from odd_files import KINDS, clip
 from sample_pictures import write_picture
 from sample_videos import write_video
@@ -226,6 +227,53 @@ NAMES = (
     "recover", "eval", "train",
 )  # fmt: skip
 CALLS = ("unlink", "close", "fsync", "link", "rename", "mkdir", "write", "ftruncate")
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize("name", NAMES)
+def test_a_command_killed_at_any_moment_gets_there(commands, exact, tmp_path, name):
+    """One to three kills in a row, at moments of its own pace; then the same command."""
+    (tmp_path / "whole").mkdir()
+    whole = works(tmp_path / "whole", exact)[name]
+    if whole.first:
+        assert commands.run(*whole.first)[0] == 0
+    began = time.monotonic()
+    assert commands.run(*whole.arguments, before=whole.before)[0] == 0
+    seconds, expected = time.monotonic() - began, whole.outputs()
+    for moment in range(12):
+        folder = tmp_path / str(moment)
+        folder.mkdir()
+        work = works(folder, exact)[name]
+        if work.first:
+            assert commands.run(*work.first)[0] == 0
+        for _ in range(1 + moment % 3):
+            run = commands.start(*work.arguments, before=work.before)
+            time.sleep(seconds * (moment + 0.5) / 12)
+            run.kill()
+        code, said = commands.run(*work.arguments, before=work.before)
+        assert code == 0, said
+        COUNTS.check(f"SIGKILL of {name}", work.outputs() == expected, times=1 + moment % 3)
+        assert not [path for path in folder.rglob("*") if path.name.endswith((".claim", ".partial"))]
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize("kind", ["mkv", "mp4"])
+@pytest.mark.parametrize("change", ["cut", "emptied", "appended", "removed", "replaced"])
+def test_a_source_that_changes_while_it_is_read_is_refused(commands, tmp_path, kind, change):
+    source, output = tmp_path / f"film.{kind}", tmp_path / "out.mkv"
+    source.write_bytes(data := clip(kind, 60))
+    run = commands.start("denoise", source, "-o", output, "--lossless", slow_clip=0.3)
+    run.until(lambda: "slowly: restore" in run.said)
+    if change == "removed":
+        source.unlink()
+    elif change == "replaced":
+        (tmp_path / "other").write_bytes(clip("mpg"))
+        (tmp_path / "other").replace(source)
+    else:
+        changed = {"cut": data[: len(data) * 6 // 10], "emptied": b"", "appended": data + bytes(100)}
+        source.write_bytes(changed[change])
+    assert run.wait() == 1 and "Traceback" not in run.said, run.said
+    COUNTS.check(f"a source that is {change} while it is read", not output.exists())
 
 
 @pytest.mark.faults

@@ -353,3 +353,13 @@ def test_damage_that_asks_for_any_memory_is_damage_unless_memory_is_short(
         monkeypatch.setattr(damage, "ROOM", 1 << 60)
     with raised:
         probe(str(path))
+
+
+def test_a_recording_that_was_not_finished_and_sound_alone_are_called_so(tmp_path):
+    write_video(tmp_path / "whole.mp4", 30, "libx264")
+    (tmp_path / "cut.mp4").write_bytes((tmp_path / "whole.mp4").read_bytes()[:-2000])
+    with pytest.raises(MediaError, match="its index .moov. is missing, so the recording was not finished"):
+        probe(str(tmp_path / "cut.mp4"))
+    (tmp_path / "song.mp3").write_bytes(b"ID3" + bytes(500))
+    with pytest.raises(MediaError, match="not a video file that can be read, but of sound only"):
+        probe(str(tmp_path / "song.mp3"))

@@ -229,11 +229,43 @@ BROKEN = [  # sizes, times, pixel formats
     (STEADY, TIMES, FORMATS, "frame 6: yuvj444p, .* began in yuvj420p"),
     (
         STEADY[:6],
-        [0, 40, 80, 120, 120, 200],
+        [0, 40, 80, 120, 120, 120],
         None,
         r"frame 4: its time \(pts 120\) is not after .* it \(120\)",
     ),
 ]
+
+
+@pytest.mark.parametrize(
+    "times, mended",
+    [
+        ([0, 40, 80, 120, 120, 200, 240, 280], 160),
+        ([0, 40, 80, 120, 600_160, 200, 240, 280], 160),
+        ([0, 40, 80, 120, 8, 200, 240, 280], 160),
+        ([0, 40, 80, 120, 160, 200, 240, 240], 260),
+    ],
+    ids=["twice", "late", "early", "twice at the end"],
+)
+def test_a_time_that_repeats_or_is_out_of_step_is_the_middle_of_its_neighbours(tmp_path, times, mended):
+    mux_jpegs(tmp_path / "a.mkv", STEADY, times)
+    expected = sorted({*range(0, 320, 40)} - ({280} if mended == 260 else set()) | {mended})
+    with VideoReader(str(tmp_path / "a.mkv")) as reader:
+        frames = list(reader.frames())
+        assert [frame.pts for frame in frames] == expected
+        assert reader.mended == [mended] and not reader.damage.found
+        later = list(reader.frames(mended))
+    assert [frame.pts for frame in later] == expected[expected.index(mended) :]
+    for one, other in zip(later, frames[expected.index(mended) :], strict=True):
+        assert all((plane == same).all() for plane, same in zip(one.planes, other.planes, strict=True))
+
+
+@pytest.mark.data
+@pytest.mark.parametrize("name", ["same_time_twice", "one_wrong_time"])
+def test_a_time_of_h264_out_of_step_is_mended_without_damage(shared, name):
+    with VideoReader(str(shared / "inputs" / f"{name}.mkv")) as reader:
+        times = [frame.pts for frame in reader.frames()]
+        assert (reader.mended, reader.damage.found) == ([520], False)
+    assert times == list(range(times[0], times[0] + 40 * 25, 40))
 
 
 @pytest.mark.parametrize("sizes, times, pix_fmts, message", BROKEN, ids=["size", "pixel format", "time"])

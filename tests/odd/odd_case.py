@@ -20,6 +20,7 @@ class Outcome:
     frames: int | None = None
     says: str = ""  # a regular expression
     moved: bool = False  # all times moved alike: the source begins before 0
+    mended: bool = False  # a time is none of the source's
 
 
 @dataclass(frozen=True)
@@ -80,4 +81,4 @@ def of_video(
     return of_bytes(group, what, name, lambda: made(suffix, frames, codec, **settings), outcome, **more)
 
 
-NO_HEADER = "not a video file that can be read; its header is missing or damaged"
+NO_INDEX = r"its index \(moov\) is missing, so the recording was not finished"

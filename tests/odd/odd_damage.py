@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 
 import odd_files as files
-from odd_case import NO_HEADER, Case, Outcome, damaged, kept, maybe_damaged, of_bytes, of_clip, refused
+from odd_case import NO_INDEX, Case, Outcome, damaged, kept, maybe_damaged, of_bytes, of_clip, refused
 from odd_files import box, cut, cut_in, flipped, flipped_in, in_box, made, numbers, overwritten, places
 from odd_h264 import h264_of_size
 
@@ -69,7 +69,7 @@ def cuts() -> Iterator[Case]:
         missing = short(packet, "cut short: [0-9]+ bytes")
         yield part(f"MP4 in packet {packet} of 12", "mp4", within(packet), missing)
     yield part("MP4 by its last byte", "mp4", lambda data: data[:-1], short(11, "cut short: 1 bytes"))
-    yield part("MP4, index last", "mp4, index last", partial(cut, part=0.7), refused(NO_HEADER))
+    yield part("MP4, index last", "mp4, index last", partial(cut, part=0.7), refused(NO_INDEX))
     last = short(12, "cut short: 9 bytes")
     yield part("MP4, index last, by its last bytes", "mp4, index last", lambda data: data[:-9], last)
     for packet in (3, 9):
@@ -83,7 +83,7 @@ def cuts() -> Iterator[Case]:
     yield part("MPEG-2 TS in packet 7", "mpeg2 ts", within(7), broken(8))
     yield part("AVI in packet 4", "avi", within(4), short(5))
     yield part("AVI in its header", "avi", lambda data: data[:200], refused("video.avi"))
-    yield part("ProRes MOV, index last", "mov", half, refused(NO_HEADER))
+    yield part("ProRes MOV, index last", "mov", half, refused(NO_INDEX))
     yield part("FLV", "flv", half, broken(3))
     yield part("MPEG-2 program stream", "mpg", half, broken(5))
     yield part("raw H.264", "h264", half, broken(7))

@@ -97,7 +97,8 @@ def difference(source: Path, output: Path, case: Case) -> str | None:
     tick = Fraction(probe(str(output)).video.time_base) / 2
     moved = found[0].time - wanted[0].time if case.outcome.moved else Fraction(0)
     known = [frame.time + moved for frame in wanted]
-    if any(min(abs(frame.time - time) for time in known) > tick for frame in found):
+    apart = sum(min(abs(frame.time - time) for time in known) > tick for frame in found)
+    if apart != case.outcome.mended:
         return "times that the source does not have"
     if case.outcome.codes != (0,):
         return None

@@ -12,7 +12,7 @@ import os
 import re
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
@@ -38,7 +38,15 @@ from vidrestore.working import WORKER
 
 RESTORE, OTHER, RESEARCH = "Restore", "Look, measure, train", "Research"  # panels of the commands
 
-OTHER_NAMES = dict.fromkeys(("upscale", "enlarge", "superres", "super-resolution"), "sr")  # other names
+# names that others have for commands and options
+OTHER_NAMES = dict.fromkeys(("upscale", "enlarge", "superres", "super-resolution"), "sr")
+OTHER_NAMES |= dict.fromkeys(("download", "fetch", "get"), "pull")
+OTHER_OPTIONS = {
+    **dict.fromkeys(("--gpu", "--cuda", "-gpu"), "--device cuda"),
+    **dict.fromkeys(("--bitrate", "--quality-factor", "-b", "--bit-rate", "-q:v"), "--crf 16"),
+    **dict.fromkeys(("--codec", "--vcodec", "--video-codec", "-vcodec"), "--encoder libx265"),
+    **dict.fromkeys(("-s", "--noise", "--level"), "--sigma 20"),
+}
 
 app = typer.Typer(
     cls=LegibleGroup,
@@ -111,7 +119,7 @@ def run_command_line(arguments: list[str] | None) -> None:
             gc.freeze()  # else Python examines every object of torch as it ends, for a second or more
         sys.exit(code if isinstance(code, int) else 0)
     except typer.TyperException as error:
-        if line := usage_line(error):
+        if line := usage_line(error, arguments):
             print_line(f"vidrestore: {line}", sys.stderr)
         sys.exit(error.exit_code)
     except VidRestoreError as error:
@@ -157,7 +165,7 @@ def _report_full(error: OSError) -> NoReturn:
     sys.exit(1)
 
 
-def usage_line(error: Any) -> str:
+def usage_line(error: Any, arguments: Sequence[str] = ()) -> str:
     """Return Typer's sentence for a wrong command line, and where help is; empty if help was printed."""
     text = error.format_message().removeprefix("Invalid value: ").replace("Value error, ", "").rstrip(".?")
     if not text.strip():
@@ -168,18 +176,31 @@ def usage_line(error: Any) -> str:
     if unknown and (meant := OTHER_NAMES.get(unknown[1])):
         text += f". Did you mean '{meant}'"
     context, words = getattr(error, "ctx", None), list[str]()
-    text = _better_hint(text, context) + _origin(error)
+    text = _better_hint(text, context, arguments) + _origin(error)
     while context is not None and context.parent is not None:
         words.insert(0, str(context.info_name))
         context = context.parent
+    if context is None and arguments[:1] and arguments[0] in HELP:  # the parser failed before there was one
+        words = [arguments[0]]
     return f"{text}; see {' '.join(['vidrestore', *words])} --help"
 
 
-def _better_hint(text: str, context: Any) -> str:
-    """Return Typer's sentence, for an option that other commands have with their names instead of guesses."""
+def _better_hint(text: str, context: Any, arguments: Sequence[str]) -> str:
+    """Return Typer's sentence, with a better guess at what was meant if there is one."""
     unknown = re.match(r"No such option: (-\S+)", text)
+    files = [name for name in arguments if os.path.isfile(name)]
+    if context is not None and text == "Missing option '--config'" and files:
+        return f"{text}: name the file by it, as in --config {files[0]}"
     if unknown is None or context is None:
         return text
+    # of "-crf", the parser names "-c"
+    token = next((text for text in arguments if re.match(f"{re.escape(unknown[1])}[a-z:]", text)), unknown[1])
+    options = {option for parameter in context.command.params for option in parameter.opts}
+    if len(unknown[1]) == 2 and token != unknown[1] and os.path.exists(token):
+        return f"{token}: a name that begins with a dash looks like an option; write it as ./{token}"
+    name = OTHER_OPTIONS.get(token, f"-{token}")
+    if name.split()[0] in options:
+        return f"No such option: {token}; here it is {name}"
     command, name = context.info_name, unknown[1].lstrip("-").replace("-", "_")
     if unknown[1] in ("-i", "--input") and command in HELP:
         return f"{unknown[1]}: inputs need no option, as in vidrestore {command} in.mp4"

@@ -11,8 +11,10 @@ import typer
 
 from vidrestore import option_values
 from vidrestore.cli.command_options import with_options
+from vidrestore.cli.progress import listening
 from vidrestore.cli.terminal import print_line, show, show_json
 from vidrestore.event_log import counted_words
+from vidrestore.events import Progressed
 from vidrestore.options import EncoderOptions, RestoreOptions
 from vidrestore.restorers.base import TASKS
 
@@ -87,7 +89,9 @@ def bench(
     )
     if not json:
         print_line("measuring the machine, each stage alone and the whole: about a minute", sys.stderr)
-    found = bench(source, task=task, options=chosen, size=size, frames=frames)
+    with listening(quiet=json) as on_event:
+        on_event(Progressed(source or task, 0, stage="bench"))
+        found = bench(source, task=task, options=chosen, size=size, frames=frames)
     if json:
         show_json(found.to_dict())
     else:

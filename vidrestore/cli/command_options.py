@@ -166,6 +166,8 @@ class _StyledCommand:
 
     def parse_args(self, ctx: Any, args: list[str]) -> Any:
         if any(each.name == "quality" for each in self.params):  # type: ignore[attr-defined]
+            if {"--fast", "--best"} <= {*args}:
+                raise typer.BadParameter("--fast and --best exclude each other; leave one out", ctx=ctx)
             args = [f"--quality={each[2:]}" if each in ("--fast", "--best") else each for each in args]
         return super().parse_args(ctx, args)  # type: ignore[misc]
 

@@ -33,7 +33,7 @@ _NO_MEMORY = (
 _NO_TEMPORARY = "No usable temporary directory"  # of Python's `tempfile`, with the folders that it tried
 
 
-def line_about(error: Exception, name: str = "vidrestore") -> str | None:
+def line_about(error: Exception, name: str = "a file") -> str | None:
     """Return a line about an error of the system, with memory or with the file `name`; None for a bug."""
     if isinstance(error, MemoryError) or any(words in str(error) for words in _NO_MEMORY):
         return MEMORY_ADVICE

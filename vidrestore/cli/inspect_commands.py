@@ -10,7 +10,7 @@ import typer
 from vidrestore.cli.command_options import Json, Quiet
 from vidrestore.cli.progress import listening
 from vidrestore.cli.terminal import print_line, show, show_json
-from vidrestore.events import DAMAGED_SOURCE, ignore_event
+from vidrestore.events import DAMAGED_SOURCE, Progressed, ignore_event
 
 if TYPE_CHECKING:
     from vidrestore.frames import ColourTags, VideoInfo
@@ -85,6 +85,7 @@ def suggest(
     with listening(json, quiet) as on_event:
         found, places = suggest(source, options, ignore_event if json else on_event)
         if sheet is not None:
+            on_event(Progressed(source, 0, stage="sheet"))
             names = write_sheet(sheet, found, places, options)
     if json:
         show_json(found.to_dict())
@@ -107,12 +108,14 @@ def suggestion_lines(found: Suggestion) -> Iterator[str]:
 
 def devices() -> None:
     """List what --device can name here, with its memory; the star marks what auto takes."""
-    from vidrestore.restorers.devices import available_devices, torch_device
+    from vidrestore.restorers.devices import available_devices, gpu_advice, torch_device
 
     chosen = torch_device("auto").type
     for name, description in available_devices():
         star = " *" if name in (chosen, f"{chosen}:0") else ""
         show(f"{name + star:<10} {description}")
+    if advice := gpu_advice():
+        show(advice)
 
 
 def lines(found: Inspection) -> Iterator[str]:

@@ -6,7 +6,7 @@ import os
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from typing import TYPE_CHECKING, TextIO
 
 from vidrestore.cli.terminal import (
@@ -18,7 +18,16 @@ from vidrestore.cli.terminal import (
     print_line,
     show_above,
 )
-from vidrestore.event_log import Logged, describe, numbered, position_of, progress_of, result_of, stage_of
+from vidrestore.event_log import (
+    Logged,
+    describe,
+    is_of_photo,
+    numbered,
+    position_of,
+    progress_of,
+    result_of,
+    stage_of,
+)
 from vidrestore.events import (
     BEFORE_START,
     Event,
@@ -35,7 +44,6 @@ if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
 ELAPSED = 7  # characters of the elapsed time: 1:02:30
-PHOTOS = (".jpg", ".jpeg", ".png", ".tif", ".tiff", ".webp", ".bmp", ".heic")
 SHORT_NAME = 16  # characters
 PLAIN_INTERVAL = 10.0  # seconds between two lines about the same stage
 
@@ -78,7 +86,7 @@ class Brief:
 
     def __call__(self, event: Event) -> None:
         several = event.count is not None and event.count > 1
-        is_photo = several and event.source.lower().endswith(PHOTOS)
+        is_photo = several and is_of_photo(event)
         is_whole = isinstance(event, Progressed) and event.done == event.total
         if is_photo and (is_whole or isinstance(event, Started | Planned)):
             return
@@ -141,9 +149,10 @@ def progress_bar() -> Iterator[BarListener]:
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
     console = bar_console()
+    width = _bar_width(console.width)
     columns = (
         TextColumn("{task.description}", markup=False),
-        BarColumn(_bar_width(console.width)),
+        *([BarColumn(width)] if width else []),
         TextColumn("{task.fields[text]}", markup=False),
         TimeElapsedColumn(),
     )
@@ -156,11 +165,17 @@ def progress_bar() -> Iterator[BarListener]:
         yield listener
     finally:
         cleared.remove(listener.clear)
+        stop(progress)
+
+
+def stop(progress: Progress) -> None:
+    """Take a display away, also one that a signal interrupted while it drew for the first time."""
+    with suppress(IndexError):  # of rich
         progress.stop()
 
 
 def _bar_width(columns: int) -> int:
-    return max(6, min(40, columns - 90))
+    return min(40, columns - 90) if columns >= 100 else 0  # the text says more than a short bar
 
 
 def shortened(name: str, room: int) -> str:
@@ -194,7 +209,8 @@ class BarListener:
 
     def _draw(self, event: Progressed) -> None:
         width = self.progress.console.width
-        room = width - _bar_width(width) - ELAPSED - 3  # blanks between columns
+        bar = _bar_width(width)
+        room = width - bar - ELAPSED - 2 - bool(bar)  # blanks between columns
         name, text = escaped(os.path.basename(event.source)), progress_of(event)
         begin = f"{numbered(event)}{stage_of(event)} "
         if len(begin + name + text) > room:
@@ -206,10 +222,12 @@ class BarListener:
             self._bar = self.progress.add_task(stage, total=event.total, text=text)
             self.progress.start()
         self.progress.update(self._bar, description=stage, completed=event.done, total=event.total, text=text)
+        for task in self.progress.tasks:
+            task.finished_time = None  # a stage may be finished: the clock runs on
 
     def clear(self) -> None:
         """Take the bar away until there is further progress."""
         if self._bar is not None:
-            self.progress.stop()
+            stop(self.progress)
             self.progress.remove_task(self._bar)
             self._bar = None

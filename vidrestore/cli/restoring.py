@@ -170,8 +170,12 @@ def _check_report(run: RunOptions) -> None:
     if run.preview is not None or "-" in (run.output, *(run.sources or ())):
         raise OptionError("--report looks at a file: not with --preview or pipes")
     place = Path(run.report)
+    if place.suffix and place.suffix.lower() not in (".html", ".htm") and not place.is_dir():
+        raise OptionError(
+            f"--report {run.report}: a page is a file such as page.html, or a folder that exists"
+        )
     try:
-        (place.parent if place.suffix.lower() == ".html" else place).mkdir(parents=True, exist_ok=True)
+        (place.parent if place.suffix else place).mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise OptionError(
             f"--report {run.report}: the folder can't be made ({error.strerror}); choose another"

@@ -46,7 +46,7 @@ def run(
     in_file = read_toml(Path(config), f"--config {config}") if config else {}
     tables = with_settings(in_file, settings or (), HELP)
     listed = tables.pop("steps", [])
-    names = steps.split(",") if steps else listed
+    names = [name.strip() for name in steps.split(",")] if steps else listed
     is_list = isinstance(names, list) and all(isinstance(name, str) for name in names)
     if not is_list or not all(isinstance(part, dict) for part in tables.values()):
         place = f"--config {config}: " if config else ""

@@ -12,8 +12,7 @@ import os
 import re
 import sys
 import textwrap
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TextIO, cast
 
@@ -160,6 +159,8 @@ def is_of_stdout(error: OSError) -> bool:
     if error.filename is not None:
         return False
     try:
+        if getattr(sys.stdout, "write_through", False):
+            show("")  # nothing waits to be flushed
         sys.stdout.flush()
     except OSError:
         return True
@@ -183,20 +184,11 @@ class _Lasting:
         return getattr(self._stream, name)
 
     def write(self, text: str) -> int:
-        with self._or_discarded():
-            self._stream.write(text)
+        _print(text, self._stream, end="")
         return len(text)
 
     def flush(self) -> None:
-        with self._or_discarded():
-            self._stream.flush()
-
-    @contextmanager
-    def _or_discarded(self) -> Iterator[None]:
-        try:
-            yield
-        except OSError:
-            _discard(self._stream)
+        """Do nothing: each write is flushed."""
 
 
 _KEYWORD = re.compile(r"`([a-z][a-z_]*)(?:=([^`]+))?`")

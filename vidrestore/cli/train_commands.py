@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from vidrestore.cli.command_options import Device, Threads
+from vidrestore.cli.progress import stop
 from vidrestore.cli.terminal import as_options, bar_console, print_line, show, show_above
 from vidrestore.training.training_events import (
     Began,
@@ -234,7 +235,7 @@ def training_bar(console: Console) -> Iterator[Listener]:
     try:
         yield emit
     finally:
-        bars.stop()
+        stop(bars)
 
 
 def describe(event: Event) -> str | None:

@@ -20,7 +20,7 @@ from vidrestore.jobs.request import Request, StepLoader
 from vidrestore.jobs.resume import NAMED, WorkFolder
 from vidrestore.jobs.summary import Summary, announced
 from vidrestore.media.reader import VideoReader, find_span
-from vidrestore.media.source import SourceIdentity
+from vidrestore.media.source import Source, SourceIdentity, Target
 from vidrestore.options import RestoreOptions
 
 if TYPE_CHECKING:
@@ -48,7 +48,12 @@ def check(
     folder. `own` is for one of several shards: the frames of the video that it has restored. Raises
     VidRestoreError.
     """
-    if earlier := earlier_summary(request, on_event, own=own):
+    try:
+        earlier = earlier_summary(request, on_event, own=own)
+    except OutputExistsError:
+        with open_job(request, load, find):  # an option that is wrong in any case is said first
+            raise
+    if earlier:
         yield earlier
         return
     folder = WorkFolder.of(request) if locks and request.has_segments else None
@@ -118,28 +123,43 @@ def mark(path: Path, job: Job, damage: str | None, target: Path | None = None) -
     if job.folder:
         with path.open("r+b") as file:  # Windows flushes no file that is open for reading alone
             os.fsync(file.fileno())
-    found = path.stat()
-    marker: dict[str, Any] = {
-        "request": job.request.name,
-        "size": found.st_size,
-        "modified": found.st_mtime_ns,
-        "frames": len(job.plan.timeline.pts),
-        "damage": damage,
-        "source": _source_name(job.plan.source),
-        "weights": job.weights(),
-    }
-    with suppress(OSError, AttributeError):
-        os.setxattr(path, ATTRIBUTE, json.dumps(marker).encode())
+    frames = len(job.plan.timeline.pts)
+    marker = put_marker(path, job.request.name, job.plan.source, frames, damage, job.weights())
     if job.folder:
         job.folder.write("named", marker | {"file": (target or job.request.output.path).name})
+
+
+def put_marker(
+    path: Path,
+    request: str,
+    source: SourceIdentity,
+    frames: int,
+    damage: str | None,
+    weights: Mapping[str, str],
+) -> dict[str, Any]:
+    """Mark a finished file, which gets its name next; return the marker."""
+    found = path.stat()
+    marker: dict[str, Any] = {"request": request, "size": found.st_size, "modified": found.st_mtime_ns}
+    marker |= {"frames": frames, "damage": damage, "source": _source_name(source), "weights": weights}
+    with suppress(OSError, AttributeError):
+        os.setxattr(path, ATTRIBUTE, json.dumps(marker).encode())
+    return marker
+
+
+def finished_earlier(source: Source, output: Target, request: str) -> Summary | None:
+    """Return the summary of an output that has the marker of this request and source; else None."""
+    marker = _read_marker(output.first_file) if source.is_stored and not output.is_pipe else None
+    if marker and (marker["request"], marker["source"]) == (request, _source_name(source.identity())):
+        return Summary(str(source), str(output), marker["frames"], 0.0, damage=marker["damage"], before=True)
+    return None
 
 
 def clear_up(request: Request, folder: WorkFolder) -> dict[str, Any] | None:
     """Clear up after a run that was killed once its output had its name; return the marker of that output if
     it is what the request asks for.
     """
-    there = folder.path.is_dir() or folder.place.is_dir()
-    if not (there and request.output.first_file.exists()):
+    exists = folder.path.is_dir() or folder.place.is_dir()
+    if not (exists and request.output.first_file.exists()):
         return None
     with folder.locked():  # which removes a folder without finished work
         if marker := folder.marker(request.output.first_file):

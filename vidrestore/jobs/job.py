@@ -11,6 +11,7 @@ from typing import Any
 
 from vidrestore import __version__
 from vidrestore.errors import MediaError
+from vidrestore.event_log import counted_words
 from vidrestore.events import Listener, Planned, Started, Warned, ignore_event
 from vidrestore.frames import Frame, Scale, Span
 from vidrestore.jobs.request import Request, StepLoader, load_step, plain_options
@@ -28,6 +29,7 @@ from vidrestore.options import Input, RestoreOptions, changed_values
 from vidrestore.pipeline.chain import frames_ahead
 from vidrestore.pipeline.plan import PLAN_VERSION, Plan
 from vidrestore.restorers.devices import device_name
+from vidrestore.working import available_cores
 
 MOST_APART = 0.05  # seconds between picture and sound that can't be seen
 
@@ -186,6 +188,11 @@ class Job:
                 if warning := refused_if(self.options.strict, self.info.path, lost):
                     on_event(Warned(self.info.path, warning))
             yield frame
+        if mended := self.reader.mended:
+            count = counted_words(len(mended), "frame")
+            first = f"first at {float(mended[0] * self.reader.stored.time_base):.3f} s"
+            text = f"{count} had the time of the one before, or one out of step ({first})"
+            on_event(Warned(self.info.path, f"{text}; each lies in the middle between its neighbours now"))
         if self.reader.restarts:
             on_event(Warned(self.info.path, self._set_back()))
 
@@ -235,7 +242,8 @@ def job_of(request: Request, reader: VideoReader, span: Span, load: StepLoader |
             enlarged_as = kind
             step = step.with_options(input=kind[0])
         restorers.append((load or load_step)(step))
-    warnings = *content.warnings, *(warning for each in restorers for warning in each.facts.warnings)
+    warnings = *_odd_options(request), *content.warnings
+    warnings = *warnings, *(warning for each in restorers for warning in each.facts.warnings)
     steps = Steps(request.steps, restorers, info.video)
     timeline = steps.first.timeline([])
     plan = Plan(
@@ -248,6 +256,15 @@ def job_of(request: Request, reader: VideoReader, span: Span, load: StepLoader |
         span,
     )
     return Job(request, reader, steps, plan, warnings, enlarged_as=enlarged_as)
+
+
+def _odd_options(request: Request) -> Iterator[str]:
+    """Yield sentences on options that do nothing, or not what they seem to."""
+    threads, cores = request.options.threads, available_cores()
+    if threads > cores:
+        yield f"`threads={threads}`: {cores} are used, as many as there are cores"
+    if any(step.task == "denoise" and step.options.sigma == 0 for step in request.steps):
+        yield "`sigma=0` says that there is no noise: nothing is denoised, only encoded again"
 
 
 def _without_first(frames: Generator[Frame], count: int) -> Generator[Frame]:

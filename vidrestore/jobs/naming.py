@@ -90,9 +90,12 @@ def expand_sources(
 
 
 def notes_on(sources: Sequence[Source], *, recursive: bool, photos: bool) -> Iterator[tuple[str, str]]:
-    """Yield inputs with a sentence about their pictures: those that may be meant differently, unless `photos`
-    is set, and files of kinds that are not read.
+    """Yield inputs with a sentence: those that are missing, pictures that may be meant differently, unless
+    `photos` is set, and files of kinds that are not read.
     """
+    for source in sources if len(sources) > 1 else ():
+        if not (source.is_pipe or source.is_pattern or source.is_many or os.path.exists(source)):
+            yield source.name, "no such file; the other inputs are restored"
     named = [source.name for source in sources if os.path.isfile(source) and is_picture(source.name)]
     if not photos and (pattern := pattern_of(named)):
         text = (
@@ -178,6 +181,8 @@ def _nothing_there(source: Source, paths: list[str]) -> MediaError:
     expected = "expected files such as film.mp4 or film.mkv, or pictures such as 0001.png"
     if any(map(is_picture, paths)):
         expected = "pictures are in folders below: add `photos`, or name a folder to take them for its frames"
+    if os.path.isdir(source) and any(_is_video(path) for path, _ in _in_folder(source.name, recursive=True)):
+        expected = "videos are in folders below: add `recursive`"
     expected = unread(_others(paths)) or expected
     return MediaError(f"{source}: {kind} holds no video file to restore; {expected}")
 

@@ -157,7 +157,7 @@ class SegmentedWork:
         if not job.plan.timeline.pts:
             raise MediaError(f"{job.plan.output}: no frame was written, so there is no output")
         content = {"name": self.name, "timeline": job.plan.timeline.to_compact()}
-        found = {"damage": job.damage, "restarted": bool(job.reader.restarts)}
+        found = {"damage": job.damage, "restarted": bool(job.reader.restarts or job.reader.mended)}
         self.folder.write("plan", content | found)
         self._set_found(found)
 

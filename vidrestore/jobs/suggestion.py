@@ -123,6 +123,7 @@ def suggest(
             "suggest looks at several places of a video, which a pipe doesn't have; name a file"
         )
     options = options or RestoreOptions()
+    on_event(Progressed(str(source), 0, stage="read"))
     with VideoReader.of(source, options) as reader:
         info, scan = reader.info, reader.scan
         places = list(read_places(reader))

@@ -38,6 +38,10 @@ class Damage:
         if message not in self.messages and len(self.messages) < MESSAGES_KEPT:
             self.messages.append(message)
 
+    @property
+    def sentence(self) -> str | None:
+        return self.summary() if self.found else None
+
     def summary(self) -> str:
         """Return one line for the user: "the source is damaged: ...", or "no damage found"."""
         parts = []

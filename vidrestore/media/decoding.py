@@ -69,6 +69,7 @@ class Decoding:
         # times of packets whose picture is still due (`video.by_order`)
         self._times: deque[int] | None = None
         self.restarts: list[tuple[int, int]] = []  # where the clock was set back, and ticks moved since then
+        self.mended: list[int] = []  # times made up for pictures whose own did not rise
 
     def pictures(
         self, start_pts: int | None = None, stop_pts: int | None = None, *, around: int = 0
@@ -139,8 +140,10 @@ class Decoding:
         self._holes = None
         self._sent = self._shown = 0
         self._queued: int | None = None  # the latest of `_times`
-        self.restarts = []
+        self.restarts, self.mended = [], []
         self._clock = self._latest = self._stop = _NEVER  # latest times: of decoding as stored, shown, ended
+        self._earlier = self._clock, self._latest, self._stop  # before the last packet
+        self._single = False  # whether the clock was set back at the last packet
         self._before: deque[int] = deque(maxlen=2)  # pts of the packets before
         with log_level(ffmpeg.ERROR), ffmpeg.Capture() as messages:
             opened = open_input(self.source)
@@ -168,7 +171,8 @@ class Decoding:
                 context.thread_count = threads
                 try:
                     packets = self._read(_packets(container, stream, target, self._complain), lead)
-                    yield from self._decode_packets(packets, stream, target is not None)
+                    pictures = self._decode_packets(packets, stream, target is not None)
+                    yield from self._mended(pictures) if target is None else pictures
                     # fields with packets of their own aren't pictures to wait for
                     if threads != 1 and self._count.pending and self._count.missing(finished=True):
                         raise _UndrainedError
@@ -201,14 +205,23 @@ class Decoding:
 
     def _follow(self, packet: Packet[VideoStream]) -> None:
         """Move a key frame, and what follows, behind all before it if the clock was set back there."""
-        moved = self.restarts[-1][1] if self.restarts else 0
         if packet.dts is None or packet.pts is None or self._times is not None:
             return
+        before, self._single = self._single, False
+        if before and packet.dts > self._earlier[0]:  # the clock is as it was: that was one packet
+            self.restarts.pop()
+            self.mended.append(self._latest)
+            self._clock, self._latest, self._stop = self._earlier
+        moved = self.restarts[-1][1] if self.restarts else 0
+        if self._earlier[0] < packet.dts < self._clock:  # only the packet before was out of step
+            self._clock, self._latest, self._stop = self._earlier
+        self._earlier = self._clock, self._latest, self._stop
         if packet.is_keyframe and packet.dts < self._clock and packet.pts + moved <= self._latest:
             moved = self._stop - packet.pts
             # packets of a TS are counted from 0 again, so that one of the last seems cut short
             self._marked = [pts for pts in self._marked if pts not in self._before]
             self.restarts.append((self._latest, moved))
+            self._single = True
             self._clock = packet.dts
         self._clock = max(self._clock, packet.dts)
         packet.pts, packet.dts = packet.pts + moved, packet.dts + moved
@@ -288,6 +301,25 @@ class Decoding:
             )
         self._count.received(picture.pts, picture.interlaced_frame)
 
+    def _mended(self, pictures: Iterator[VideoFrame]) -> Iterator[VideoFrame]:
+        """Yield pictures; one that repeats the time before it, or whose time is out of step with both its
+        neighbours, gets the middle of the gap between these.
+        """
+        last, waiting = None, next(pictures, None)
+        while waiting is not None:
+            following = next(pictures, None)
+            pts, later = _pts(waiting), None if following is None else _pts(following)
+            wrong = last is not None and (pts <= last or (later is not None and last < later < pts))
+            if wrong and not self.damage.found:
+                assert last is not None
+                later = last + max(2, self.longest) if later is None else later
+                if later > last + 1:
+                    waiting.pts = (last + later) // 2
+                    self.mended.append(waiting.pts)
+            last = _pts(waiting)
+            yield waiting
+            waiting = following
+
     def _ordered(self, pictures: Generator[VideoFrame]) -> Iterator[VideoFrame]:
         """Yield pictures in increasing order of time; in a damaged stream, late pictures count as missing.
 
@@ -311,7 +343,7 @@ class Decoding:
                     raise MediaError(
                         f"{self.source}, frame {self._number}: its time (pts {pts}) is not after the one "
                         f"before it ({self._last}); the file was joined from several or its times are "
-                        "wrong: remux or split it first"
+                        "wrong: ffmpeg -i IN -map 0 -c copy OUT.mkv may mend them, else split it there"
                     )
 
     def _complain(self, message: str) -> None:

@@ -94,7 +94,7 @@ class Muxer:
         span: Span = WHOLE,
         first: int | None = None,
         tag: str | None = None,
-        before_naming: Callable[[Path], None] = lambda path: None,
+        before_naming: Callable[[Path], object] = lambda path: None,
     ) -> None:
         self.before_naming, self.tag = before_naming, tag
         self.output, self.overwrite = output, overwrite

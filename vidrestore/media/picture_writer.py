@@ -124,7 +124,7 @@ class PictureFiles:
         drop: Set[str],
         *,
         overwrite: bool = False,
-        before_naming: Callable[[Path], None] = lambda path: None,
+        before_naming: Callable[[Path], object] = lambda path: None,
     ) -> None:
         self.output, self.source, self.overwrite = output, source, overwrite
         self.choice, self.drop = choice, drop

@@ -35,6 +35,7 @@ from vidrestore.media.side_data import (
     read_side_data,
 )
 from vidrestore.media.source import PICTURES, PIPE, Pictures, Source, kind_by_content
+from vidrestore.media.structure import lacks_index
 
 # Demuxers that read one file and nothing else. Playlists (hls, concat, dash, imf) and devices could read
 # other files or the network.
@@ -43,6 +44,7 @@ _DEMUXERS = (
     "gif", "apng", "yuv4mpegpipe", "h264", "hevc", "vvc", "av1", "m4v", "dv", "rm", "wtv", "gxf", "lxf",
     "nsv", "bink", "smk", "roq", "dirac",
 )  # fmt: skip
+_SOUNDS = (".mp3", ".wav", ".flac", ".aac", ".m4a", ".ogg", ".opus", ".wma", ".aiff", ".ac3", ".mka")
 _CHROMA_LOCATIONS = ("unspecified", "left", "center", "topleft", "top", "bottomleft", "bottom")
 # which field is shown first; 4 and 5 are coded in the other order
 _FIELD_ORDERS = {2: "tff", 3: "bff", 4: "bff", 5: "tff"}
@@ -175,8 +177,17 @@ def _unreadable(source: str, error: Exception) -> MediaError:
             f"{unread}, but a still picture ({picture.removesuffix('_pipe').upper()}); give its name that "
             "suffix, or name the folder of the pictures, or a pattern such as 'frames/%04d.png'"
         )
-    is_damage = isinstance(error, av.error.InvalidDataError | MemoryError)
-    reason = "; its header is missing or damaged" if is_damage else f" ({error})"
+    if lacks_index(source):
+        return MediaError(
+            f"{unread}: its index (moov) is missing, so the recording was not finished; a tool such as "
+            "untrunc rebuilds it with a whole file of the same camera"
+        )
+    if source.lower().endswith(_SOUNDS):
+        return MediaError(f"{unread}, but of sound only")
+    if isinstance(error, av.error.InvalidDataError | MemoryError):
+        reason = "; its header is missing or damaged"
+    else:  # that of a demuxer that isn't in `_DEMUXERS` is "invalid argument"
+        reason = "" if isinstance(error, av.error.ArgumentError) else f" ({error})"
     return MediaError(f"{unread}{reason}; expected MP4, MKV, WebM, MOV, AVI, TS or the like")
 
 

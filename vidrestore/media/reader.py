@@ -145,6 +145,11 @@ class VideoReader:
         """Where the video's clock was set back so far, and by how many ticks what follows was moved."""
         return self._decoding.restarts if isinstance(self._decoding, Decoding) else []
 
+    @property
+    def mended(self) -> list[int]:
+        """The times made up so far for frames whose own did not rise, in ticks of the source."""
+        return self._decoding.mended if isinstance(self._decoding, Decoding) else []
+
     def __enter__(self) -> Self:
         return self
 
@@ -217,7 +222,7 @@ class VideoReader:
             for sign in broken_structure(self.source.name):
                 self.damage.add(sign)
         threads = 1 if self.losses and self.stored.codec in WITH_QUANTISERS else self.threads
-        self.restarted = self.restarted or bool(self.restarts)
+        self.restarted = self.restarted or bool(self.restarts or self.mended)
         name, settings = self.source.name, {"losses": self.losses, "restarted": self.restarted}
         return Decoding(name, self.stored, threads, self.damage, **settings)
 
@@ -271,7 +276,8 @@ class VideoReader:
         if end > last.pts and (last.duration == 0 or end - last.pts <= longest or filled):
             last.duration = end - last.pts
         missing = end - (last.pts + last.duration)
-        if missing > max(longest, last.duration, decoding.longest * ticks):
+        # a time that was out of step may be what the promised end was taken from
+        if missing > max(longest, last.duration, decoding.longest * ticks) and not self.mended:
             self.damage.early_end = missing * Fraction(self.info.video.time_base)
 
 

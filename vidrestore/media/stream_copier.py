@@ -310,7 +310,9 @@ class StreamCopier:
                 raise self.refusal("its times go back there")
             yield packet
 
-    def refusal(self, reason: str, way_out: str = "remux the file first") -> MediaError:
+    def refusal(
+        self, reason: str, way_out: str = "ffmpeg -i IN -map 0 -c copy OUT.mkv may mend it"
+    ) -> MediaError:
         """Return the error for the last packet, with the way out."""
         if self.latest is None:
             return MediaError(f"{self.source}: its other streams can't be copied: {reason}")

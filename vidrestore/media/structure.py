@@ -91,6 +91,17 @@ def _mp4(file: FileBytes) -> Iterator[str]:
         yield f"{len(indexed) - len(places)} of its fragments are missing by its index"
 
 
+def lacks_index(path: str) -> bool:
+    """Return True for an MP4 or MOV that is cut short before its index. Raises OSError."""
+    with open(path, "rb") as opened:
+        file, at, kinds = FileBytes(opened), 0, set[bytes]()
+        while (kind := file.bytes(at + 4, 4)) in _MP4_BOXES:
+            kinds.add(kind)
+            length = file.number(at, 4) or file.size
+            at += max(8, file.number(at + 8, 8) if length == 1 else length)
+    return b"mdat" in kinds and not kinds & {b"moov", b"moof"}
+
+
 def _nested(file: FileBytes, at: int, stop: int) -> Iterator[str]:
     """Yield a message where a box holds something else than boxes; wrong sizes do no harm in the last one."""
     while at + 8 <= stop:

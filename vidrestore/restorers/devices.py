@@ -12,6 +12,7 @@ from typing import TypeVar, cast
 import torch
 
 from vidrestore.errors import OptionError
+from vidrestore.event_log import counted_words
 from vidrestore.models.fast.linear import processor_has
 
 T = TypeVar("T")
@@ -43,11 +44,7 @@ def torch_device(name: str) -> torch.device:
         not torch.cuda.is_available() or (device.index or 0) >= torch.cuda.device_count()
     ):
         if not torch.version.cuda and not torch.version.hip:
-            raise OptionError(
-                f"device {name!r} needs another PyTorch: this one ({torch.__version__}) is for CPUs only; "
-                "https://pytorch.org/get-started/locally gives the command for one with CUDA, or use "
-                "`device=cpu`"
-            )
+            raise OptionError(f"device {name!r} needs another PyTorch: {gpu_advice()}; or use `device=cpu`")
         raise OptionError(
             f"device {name!r} is not there: torch sees {torch.cuda.device_count()} CUDA devices; use "
             "`device=cpu`"
@@ -68,12 +65,23 @@ def device_name(device: torch.device | str) -> str:
 
 def available_devices() -> Iterator[tuple[str, str]]:
     """Yield the names of this machine's devices with their descriptions."""
-    yield "cpu", f"{os.cpu_count() or 1} cores, {torch.get_num_threads()} threads"
+    cores, threads = os.cpu_count() or 1, torch.get_num_threads()
+    yield "cpu", f"{counted_words(cores, 'core')}, {counted_words(threads, 'thread')}"
     for number in range(torch.cuda.device_count()):
         found = torch.cuda.get_device_properties(number)
         yield f"cuda:{number}", f"{found.name}, {found.total_memory / 1e9:.0f} GB"
     if torch.backends.mps.is_available():
         yield "mps", "Apple GPU (untested)"
+
+
+def gpu_advice() -> str | None:
+    """Return a sentence on how to install a PyTorch that uses a GPU; None if this one can."""
+    if torch.version.cuda or torch.version.hip or torch.backends.mps.is_built():
+        return None
+    return (
+        f"this PyTorch ({torch.__version__}) is for CPUs only; for a GPU of NVIDIA: pip install "
+        '--force-reinstall "torch>=2.10,<2.14" --index-url https://download.pytorch.org/whl/cu130'
+    )
 
 
 def uses_bf16(precision: str, device: torch.device) -> bool:

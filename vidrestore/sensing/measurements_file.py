@@ -31,7 +31,7 @@ import json
 import math
 import re
 from array import array
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields
 from fractions import Fraction
@@ -218,12 +218,21 @@ class Measured(Checked):
 class MeasurementWriter:
     """Writes measurements frame by frame; the file gets its name on a clean exit, and is removed on an error.
 
-    `half` stores 16-bit floats. Raises MediaError if the file can't be written, OutputExistsError if another
-    one took its name.
+    `half` stores 16-bit floats; `before_naming` is called with the path of the complete file. Raises
+    MediaError if the file can't be written, OutputExistsError if another one took its name.
     """
 
-    def __init__(self, output: str, measured: Measured, *, half: bool, overwrite: bool = False) -> None:
+    def __init__(
+        self,
+        output: str,
+        measured: Measured,
+        *,
+        half: bool,
+        overwrite: bool = False,
+        before_naming: Callable[[Path], None] = lambda path: None,
+    ) -> None:
         self.output, self.measured, self.overwrite = output, measured, overwrite
+        self.before_naming = before_naming
         self.dtype = "F16" if half else "F32"
         self.pts, self.durations = array("q"), array("q")
         self._room = len(self._header(_MOST_FRAMES))
@@ -274,6 +283,8 @@ class MeasurementWriter:
         self._file.write(self._header(self.frames).ljust(self._room))
         self._file.seek(0)
         self._file.write((self._room - 8).to_bytes(8, "little"))
+        self._file.flush()
+        self.before_naming(self._partial.path)
         self._partial.put_in_place(overwrite=self.overwrite)
 
     def _header(self, frames: int) -> bytes:

@@ -6,6 +6,7 @@ import os
 import time
 from collections.abc import Generator, Iterator
 from contextlib import closing
+from dataclasses import asdict
 from typing import Any, Unpack, cast
 
 import torch
@@ -14,7 +15,9 @@ from torch import Tensor
 
 from vidrestore.errors import CheckpointError, VidRestoreError
 from vidrestore.events import Listener, Planned, Started, Warned, ignore_event
+from vidrestore.files.regular import digest
 from vidrestore.frames import Frame
+from vidrestore.jobs.check import finished_earlier, put_marker
 from vidrestore.jobs.steps import write_frames
 from vidrestore.jobs.summary import Summary, counted
 from vidrestore.media.encoder_table import EncoderChoice
@@ -58,15 +61,20 @@ def recover(
     chosen, emit = chosen_options(RecoverOptions, options, overrides), on_event or ignore_event
     source, target = os.fspath(source), Target.of(output)
     target.make_folder()
-    target.check(Source(source), overwrite=chosen.overwrite, cfr=chosen.cfr)
+    target.check(Source(source), overwrite=True, cfr=chosen.cfr)
     reader = MeasurementReader(source)
     # the video alone, and no file behind it
     info = SourceInfo(path=PIPE, container="", video=reader.measured.video, streams=())
     encoder = choose_encoder(info, target, chosen.encoder, cores=available_cores())
     device = torch_device(chosen.device)
     model = recovering_model(source, reader.measured, chosen.model, device)
+    settings = {"encoder": asdict(encoder), "precision": chosen.precision}
+    request = digest({"recover": model.card.sha256, **settings})
+    if not chosen.overwrite and (earlier := finished_earlier(Source(source), target, request)):
+        return finished(earlier, emit)
+    target.check(Source(source), overwrite=chosen.overwrite)
     emit(Started(source, str(target), "recover", model.card.name, device_name(device)))
-    return _recover(reader, target, info, encoder, model, chosen, emit)
+    return _recover(reader, target, info, encoder, model, chosen, emit, request)
 
 
 def recovering_model(source: str, measured: Measured, name: str | None, device: torch.device = CPU) -> Model:
@@ -96,7 +104,9 @@ def _recover(
     model: Model,
     options: RecoverOptions,
     emit: Listener,
+    request: str,
 ) -> Summary:
+    identity = Source(reader.path).identity()
     began = time.monotonic()
     details = {
         "encoder": encoder.encoder,
@@ -112,6 +122,7 @@ def _recover(
         frames=reader.frames,
         overwrite=options.overwrite,
         rate=options.cfr,
+        before_naming=lambda path: put_marker(path, request, identity, reader.frames, None, {}),
     )
     recovered = recovered_frames(reader, cast(GroupNetwork, model.network), options)
     with frames_ahead(recovered) as frames:

@@ -23,10 +23,12 @@ from vidrestore.colour import planes_to_grey
 from vidrestore.errors import CheckpointError, MediaError, OptionError
 from vidrestore.events import Finished, Listener, Planned, Started, Warned, ignore_event
 from vidrestore.files.atomic import check_output
+from vidrestore.files.regular import digest
 from vidrestore.frames import WHOLE, Frame, PixelFormat
+from vidrestore.jobs.check import finished_earlier, put_marker
 from vidrestore.jobs.summary import Summary, counted
 from vidrestore.media.reader import VideoReader, expected_frames
-from vidrestore.media.source import Source
+from vidrestore.media.source import Source, Target
 from vidrestore.media.streams import other_kinds
 from vidrestore.models.grouping import GroupNetwork
 from vidrestore.options import chosen_options
@@ -64,16 +66,19 @@ def sense(
         raise MediaError(
             f"{output}: measurements are written as {SUFFIX}; give `output` a name such as video{SUFFIX}"
         )
-    read = (*Source(source).files, *([chosen.model] if chosen.model else ()))
-    check_output(output, read, overwrite=chosen.overwrite)
     device = torch_device(chosen.device)
     model = sensing_model(chosen, device)
+    request = digest({"sense": model.card.sha256, "sigma": chosen.sigma, "seed": chosen.seed})
+    if not chosen.overwrite and (earlier := finished_earlier(Source(source), Target(output), request)):
+        return finished(earlier, emit)
+    read = (*Source(source).files, *([chosen.model] if chosen.model else ()))
+    check_output(output, read, overwrite=chosen.overwrite)
     with VideoReader(source) as reader:
         reader.refuse_interlaced(
             "deinterlace first, for example: ffmpeg -i IN -vf bwdif=send_frame -c:v ffv1 OUT.mkv"
         )
         emit(Started(source, output, "sense", model.card.name, device_name(device)))
-        return _sense(reader, output, model, chosen, emit)
+        return _sense(reader, output, model, chosen, emit, request)
 
 
 def sensing_cards() -> dict[str, Card]:
@@ -114,8 +119,11 @@ def sensing_model(options: SenseOptions, device: torch.device = CPU) -> Model:
     return model
 
 
-def _sense(reader: VideoReader, output: str, model: Model, options: SenseOptions, emit: Listener) -> Summary:
+def _sense(
+    reader: VideoReader, output: str, model: Model, options: SenseOptions, emit: Listener, request: str
+) -> Summary:
     network, info = cast(GroupNetwork, model.network), reader.info
+    identity = reader.source.identity()
     measured = Measured(
         model=model.card.name,
         sha256=model.card.sha256,
@@ -131,16 +139,20 @@ def _sense(reader: VideoReader, output: str, model: Model, options: SenseOptions
     details = {name: getattr(measured, name) for name in ("rate", "measurements", "patches")}
     emit(Planned(info.path, total, details=details))
     sensor = Sensor(network, info.video.format, measured.grids, options.sigma, options.seed)
-    with (
-        frames_ahead(reader.frames()) as decoded,
-        MeasurementWriter(output, measured, half=sensor.half, overwrite=options.overwrite) as writer,
-    ):
+
+    def mark(path: Path) -> None:
+        put_marker(path, request, identity, writer.frames, reader.damage.sentence, {})
+
+    writing = MeasurementWriter(
+        output, measured, half=sensor.half, overwrite=options.overwrite, before_naming=mark
+    )
+    with frames_ahead(reader.frames()) as decoded, writing as writer:
         for frame in counted(decoded, info.path, total, "sense", emit):
             writer.write(sensor.measure(frame).numpy(), frame.pts, frame.duration)
     if left_out := ", ".join(measured.left_out):
         emit(Warned(info.path, f"measurements hold the picture only; left out: {left_out}"))
-    damage = reader.damage.summary() if reader.damage.found else None
-    return finished(Summary(info.path, output, writer.frames, time.monotonic() - began, damage=damage), emit)
+    seconds = time.monotonic() - began
+    return finished(Summary(info.path, output, writer.frames, seconds, damage=reader.damage.sentence), emit)
 
 
 class Sensor:
@@ -189,6 +201,6 @@ class Sensor:
 
 
 def finished(summary: Summary, emit: Listener) -> Summary:
-    details = {"fps": summary.fps}
+    details = {"fps": summary.fps, "before": summary.before}
     emit(Finished(summary.source, summary.output, summary.frames, summary.seconds, summary.damage, details))
     return summary
