@@ -42,7 +42,7 @@ def aligned(clips: Tensor) -> Tensor:
     others = [at for at in range(count) if at != count // 2]
     references = torch.cat([middle] * len(others)).float()
     neighbours = torch.cat([clips[:, at] for at in others]).float()
-    motion = dense_motion(_luma(references), _luma(neighbours))
+    motion = dense_motion(luma_of(references), luma_of(neighbours))
     warped = warp(neighbours, motion, border="border").to(clips.dtype)
     frames = dict(zip(others, warped.chunk(len(others)), strict=True)) | {count // 2: middle}
     return torch.stack([frames[at] for at in range(count)], 1)
@@ -72,7 +72,9 @@ def subpixel_motion(references: Tensor, neighbours: Tensor) -> Tensor:
     """
     height, width = references.shape[-2:]
     beyond = (0, width % 2, 0, height % 2)
-    here, there = (F.pad(_luma(each.float()), beyond, mode="replicate") for each in (references, neighbours))
+    here, there = (
+        F.pad(luma_of(each.float()), beyond, mode="replicate") for each in (references, neighbours)
+    )
     small = (F.avg_pool2d(here, 2), F.avg_pool2d(there, 2))
     flow = _least_squares(*small, dense_motion(*small), HALF_STEPS)
     flow = 2 * F.interpolate(flow, scale_factor=2.0, mode="bilinear", align_corners=False)
@@ -116,7 +118,8 @@ def _smoothed(maps: Tensor) -> Tensor:
     return F.conv2d(F.pad(wide, (0, 0, reach, reach), mode="replicate"), kernel.mT, groups=maps.shape[1])
 
 
-def _luma(pictures: Tensor) -> Tensor:
+def luma_of(pictures: Tensor) -> Tensor:
+    """Return luma (B, 1, H, W) of R'G'B' (B, 3, H, W)."""
     red, green, blue = pictures.split(1, 1)
     luma: Tensor = (red * LUMA[0]).add_(green, alpha=LUMA[1]).add_(blue, alpha=LUMA[2])
     return luma
