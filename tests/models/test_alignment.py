@@ -6,7 +6,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from vidrestore.degrade import imresize
-from vidrestore.models.alignment import _block_difference, _luma, aligned, dense_motion
+from vidrestore.models.alignment import _block_difference, aligned, dense_motion, luma_of
 
 
 def scene(height: int, width: int, seed: int = 1) -> Tensor:
@@ -25,7 +25,7 @@ def test_the_motion_of_a_shifted_picture_is_the_shift(shift):
     down, right = shift
     here = wide[..., 32:-32, 32:-32]
     there = wide[..., 32 - down : -32 - down or None, 32 - right : -32 - right or None]
-    flow = dense_motion(_luma(here), _luma(there))[0, :, 16:-16, 16:-16]
+    flow = dense_motion(luma_of(here), luma_of(there))[0, :, 16:-16, 16:-16]
     wanted = torch.tensor([right, down]).view(2, 1, 1).expand_as(flow).float()
     assert float((flow - wanted).abs().median()) < 0.25
     assert float(((flow - wanted).abs() > 1).float().mean()) < 0.1
@@ -34,7 +34,7 @@ def test_the_motion_of_a_shifted_picture_is_the_shift(shift):
 def test_a_shift_by_half_a_pixel_is_found_to_a_quarter():
     wide = scene(160, 160)
     here, there = F.avg_pool2d(wide, 2), F.avg_pool2d(wide.roll(1, 3), 2)
-    flow = dense_motion(_luma(here), _luma(there))[0, :, 16:-16, 16:-16]
+    flow = dense_motion(luma_of(here), luma_of(there))[0, :, 16:-16, 16:-16]
     assert float(flow[0].median()) == pytest.approx(0.5, abs=0.25)
     assert float(flow[1].median()) == pytest.approx(0, abs=0.1)
 
@@ -46,7 +46,7 @@ def test_weather_in_front_of_a_still_scene_is_not_followed():
         flakes = torch.zeros(1, 1, 96, 96)
         flakes[..., 5 + 4 * number :: 16, 3::12] = 1
         frames.append(torch.maximum(still, F.max_pool2d(flakes, 3, 1, 1)))
-    assert float((dense_motion(*map(_luma, frames)).abs() > 0.5).float().mean()) < 0.02
+    assert float((dense_motion(*map(luma_of, frames)).abs() > 0.5).float().mean()) < 0.02
 
 
 @pytest.mark.parametrize(("height", "width"), [(16, 16), (33, 50), (7, 64)])

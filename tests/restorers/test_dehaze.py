@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from vidrestore.errors import CheckpointError, OptionError
 from vidrestore.jobs.suggestion import changed_detail
+from vidrestore.models.alignment import luma_of
 from vidrestore.models.mb_taylorformer import SIZES
 from vidrestore.options import RestoreOptions
 from vidrestore.restorers.base import load_restorer
@@ -25,7 +26,6 @@ from vidrestore.restorers.dehaze import (
     dehazer,
     estimates_of,
     guided_change,
-    luma_of,
 )
 from vidrestore.restorers.picture_restorer import PictureRestorer
 from vidrestore.restorers.result_cache import ResultCache

@@ -42,7 +42,7 @@ def aligned(clips: Tensor) -> Tensor:
     middle = len(frames) // 2
     others = frames[:middle] + frames[middle + 1 :]
     references, neighbours = (torch.cat(part).float() for part in ([frames[middle]] * len(others), others))
-    motion = dense_motion(_luma(references), _luma(neighbours))
+    motion = dense_motion(luma_of(references), luma_of(neighbours))
     warped = warp(neighbours, motion, border="border").to(clips.dtype).chunk(len(others))
     return torch.stack([*warped[:middle], frames[middle], *warped[middle:]], 1)
 
@@ -71,7 +71,9 @@ def subpixel_motion(references: Tensor, neighbours: Tensor) -> Tensor:
     """
     height, width = references.shape[-2:]
     beyond = (0, width % 2, 0, height % 2)
-    here, there = (F.pad(_luma(each.float()), beyond, mode="replicate") for each in (references, neighbours))
+    here, there = (
+        F.pad(luma_of(each.float()), beyond, mode="replicate") for each in (references, neighbours)
+    )
     small = (F.avg_pool2d(here, 2), F.avg_pool2d(there, 2))
     flow = _least_squares(*small, dense_motion(*small), HALF_STEPS)
     flow = 2 * F.interpolate(flow, scale_factor=2.0, mode="bilinear", align_corners=False)
@@ -117,7 +119,8 @@ def _smoothed(maps: Tensor) -> Tensor:
     return F.conv2d(F.pad(wide, (0, 0, reach, reach), mode="replicate"), columns, groups=channels)
 
 
-def _luma(pictures: Tensor) -> Tensor:
+def luma_of(pictures: Tensor) -> Tensor:
+    """Return luma (B, 1, H, W) of R'G'B' (B, 3, H, W)."""
     red, green, blue = pictures.split(1, 1)
     luma: Tensor = (red * LUMA[0]).add_(green, alpha=LUMA[1]).add_(blue, alpha=LUMA[2])
     return luma

@@ -29,6 +29,7 @@ from torch import Tensor, nn
 from vidrestore.clips import reflected_window
 from vidrestore.errors import CheckpointError, OptionError
 from vidrestore.linear_light import from_light
+from vidrestore.models.alignment import luma_of
 from vidrestore.models.mb_taylorformer import MBTaylorFormer
 from vidrestore.models.scattering import without_haze
 from vidrestore.options import RestoreOptions
@@ -49,7 +50,6 @@ FLAT = 1e-5  # added to the variance in a window, so that the gain of flat windo
 # the share of the second network grows, to MOST_THICK. Clear frames and photographs have up to 0.05, hazy
 # photographs 0.04 to 0.65.
 HAZE, THICK, MOST_THICK = (0.04, 0.2), (0.1, 0.3), 0.7
-LUMA = (0.299, 0.587, 0.114)
 BLACK = 4e-3  # luma is taken to be brighter
 CLEAREST = 1.8  # most that colours gain by contrast alone: more shows blocks and a brown sky
 
@@ -103,13 +103,6 @@ def guided_change(small: Tensor, restored: Tensor, size: tuple[int, int]) -> tup
 def _means(maps: Tensor) -> Tensor:
     """Return means over windows; at the borders over the part inside the picture."""
     return F.avg_pool2d(maps, 2 * GUIDE_RADIUS + 1, stride=1, padding=GUIDE_RADIUS, count_include_pad=False)
-
-
-def luma_of(pictures: Tensor) -> Tensor:
-    """Return luma (B, 1, H, W) of R'G'B' (B, 3, H, W)."""
-    red, green, blue = pictures.split(1, 1)
-    luma: Tensor = LUMA[0] * red + LUMA[1] * green + LUMA[2] * blue
-    return luma
 
 
 class HazeNetworks(nn.Module):

@@ -285,6 +285,4 @@ def picture_denoiser(options: RestoreOptions) -> PictureRestorer:
     return PictureRestorer("denoise", options)
 
 
-derainer = partial(PictureRestorer, "derain")
-desnower = partial(PictureRestorer, "desnow")
 deblurrer = partial(PictureRestorer, "deblur")

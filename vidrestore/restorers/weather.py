@@ -1,0 +1,113 @@
+"""Remove rain and snow: a network restores frames, and in video what is brighter than the same place of the
+neighbouring frames goes, too.
+
+Drops and flakes only add light, and seldom twice at one place (K. Garg, S. Nayar, "Detection and removal of
+rain from videos", CVPR 2004). So the neighbours of a restored frame are aligned with it along the motion, and
+where it is brighter than three of four, it becomes the mean of the middle two. It stays where the network
+removes nothing around, and where the neighbours are aligned badly: where they differ from each other, or are
+brighter than the frame as often as darker.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from vidrestore.clips import reflected_window
+from vidrestore.models.alignment import dense_motion, luma_of
+from vidrestore.models.spynet import warp
+from vidrestore.options import RestoreOptions
+from vidrestore.restorers.devices import CPU_MEMORY
+from vidrestore.restorers.picture_restorer import PictureRestorer, PreparedClip, pick
+from vidrestore.working import threads_for
+
+RADIUS = 2  # neighbours on either side
+# Chosen on training clips with drawn rain and snow, and clear. Grey levels:
+LEAST, SOFT = 2.0, 4.0  # an outlier is brighter by this at least, and replaced entirely if by so much more
+DOUBT = 3.0  # times the mean by which neighbours are brighter around, added to the least
+REMOVED = (1.0, 2.0)  # mean change by the network between which the share of outliers that go grows
+AGREEMENT = (1.5, 3.5)  # difference of the middle two neighbours between which that share falls
+CLOSE, AROUND, WIDE = 3, 15, 31  # sides in pixels of the squares that differences are averaged over
+MAPS = 12  # maps as large as a frame that the search takes, in frames
+
+
+def without_outliers(source: Tensor, frames: Tensor, neighbours: Sequence[Tensor]) -> Tensor:
+    """Return restored frames (B, 3, H, W) without what four restored neighbours lack. `source`: the
+    frames before the network.
+    """
+    first, second, third, fourth = aligned(torch.cat([frames] * 4), torch.cat([*neighbours])).chunk(4)
+    one = torch.maximum(torch.minimum(first, second), torch.minimum(third, fourth))
+    other = torch.minimum(torch.maximum(first, second), torch.maximum(third, fourth))
+    middle = (one + other) / 2
+    excess = frames - torch.maximum(one, other)  # over three of the four
+    brighter = 255 * mean_around(excess.amin(1, keepdim=True), CLOSE)
+    darker = levels_around((middle - frames).clamp_(min=0), AROUND)
+    apart = levels_around((one - other).abs_() / 2, AROUND)
+    removed = levels_around((source - frames).abs_(), WIDE)
+    share = ((brighter - LEAST - DOUBT * darker) / SOFT).clamp_(0, 1)
+    share *= ((removed - REMOVED[0]) / (REMOVED[1] - REMOVED[0])).clamp_(0, 1)
+    share *= ((AGREEMENT[1] - apart) / (AGREEMENT[1] - AGREEMENT[0])).clamp_(0, 1)
+    return frames.lerp(middle, share)
+
+
+def aligned(frames: Tensor, neighbours: Tensor) -> Tensor:
+    """Return neighbours warped onto frames (B, 3, H, W), by their motion at half size."""
+    halves = (F.avg_pool2d(luma_of(pictures), 2, ceil_mode=True) for pictures in (frames, neighbours))
+    size = frames.shape[-2:]
+    motion = 2 * F.interpolate(dense_motion(*halves), size, mode="bilinear", align_corners=False)
+    return warp(neighbours, motion, border="border")
+
+
+def levels_around(differences: Tensor, side: int) -> Tensor:
+    """Return the means of differences (B, 3, H, W) over channels and squares, in grey levels (B, 1, H, W)."""
+    return mean_around(differences.mean(1, keepdim=True).mul_(255), side)
+
+
+def mean_around(maps: Tensor, side: int) -> Tensor:
+    """Return the means of maps (B, 1, H, W) over squares of an odd side, inside the picture."""
+    columns = F.avg_pool2d(maps, (side, 1), 1, (side // 2, 0), count_include_pad=False)
+    return F.avg_pool2d(columns, (1, side), 1, (0, side // 2), count_include_pad=False)
+
+
+class WeatherRestorer(PictureRestorer):
+    """Restorer of `derain` and `desnow`: each frame goes through the network once, and is then compared with
+    its neighbours.
+    """
+
+    radius = RADIUS
+
+    def __init__(self, task: str, options: RestoreOptions) -> None:
+        super().__init__(task, options)
+        self.threads = threads_for(options.threads)
+
+    def _beside(self, height: int, width: int) -> int:
+        frames = self.facts.clip + MAPS  # as many are cached, and more
+        return super()._beside(height, width) + 4 * 3 * height * width * frames
+
+    def _restored(self, clip: PreparedClip, indices: Sequence[int]) -> Tensor:
+        count = len(clip.frames)
+        if count == 1:
+            return super()._restored(clip, indices)
+        windows = [reflected_window(index, RADIUS, count) for index in indices]
+        near = [index for window in windows for index in window]
+        restored = self.cached(clip, near, self._by_network, self._room(clip.frames))
+        at_once = [torch.stack([restored[index] for index in place]) for place in zip(*windows, strict=True)]
+        source = pick(clip.frames, indices).to(self.tiled.device)
+        return without_outliers(source, at_once.pop(RADIUS), at_once)
+
+    def _by_network(self, clip: PreparedClip, indices: Sequence[int]) -> list[Tensor]:
+        return list(self.tiled.restored(clip, indices))
+
+    def _room(self, frames: Tensor) -> int:
+        """Return how many restored frames the clips need that are restored at once, and one more clip."""
+        memory = self.memory(frames.shape[-2], frames.shape[-1])
+        clips = self.facts.parallel or max(1, min(self.threads, CPU_MEMORY // memory))
+        return 2 * RADIUS + (clips + 1) * (self.facts.clip - self.facts.overlap)
+
+
+derainer = partial(WeatherRestorer, "derain")
+desnower = partial(WeatherRestorer, "desnow")
