@@ -37,7 +37,7 @@ class Seeing(IdentityRestorer):
     def memory(self, height: int, width: int) -> int:
         return 1
 
-    def restore(self, clip: Any, sigma: Any, *, measured: bool = False, precision: Any = None) -> Any:
+    def restore(self, clip: Any, sigma: Any, **more: Any) -> Any:
         self.seen.append(len(clip[0]))
         return clip
 

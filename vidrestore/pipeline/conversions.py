@@ -198,7 +198,8 @@ class PlaneConversion:
         Noise of R, G, B is removed from luma and colour differences, which the picture fills less evenly.
         """
         source = samples.grey()
-        restore = partial(self.restorer.restore, measured=any(clip.rms), precision=precision)
+        rows = [frame.real_rows for frame in samples.frames]
+        restore = partial(self.restorer.restore, measured=any(clip.rms), precision=precision, real_rows=rows)
         if self.pixels.family != "rgb" or not any(clip.sigma):
             restored = restore(source, clip.sigma)
         else:

@@ -6,7 +6,7 @@ A restorer states its `facts` and what it restores: colour planes (`PlaneRestore
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, TypeAlias
 
@@ -97,9 +97,11 @@ class PlaneRestorer(AnyRestorer, Protocol):
         *,
         measured: bool = False,
         precision: str | None = None,
+        real_rows: Sequence[int | None] = (),
     ) -> tuple[Tensor, ...]:
         """Restore one clip: every colour plane (T, H, W), float32 on the 0-255 scale, with its noise `sigma`,
-        which is white unless it was `measured`.
+        which is white unless it was `measured`. `real_rows` are those of its frames, if some have
+        interpolated ones (`Frame`).
 
         Return planes of the same shape; the clip itself is not altered. `precision` "fp32" overrides that of
         the options.
