@@ -65,10 +65,11 @@ class VideoInfo:
     red x y, green x y, blue x y, white x y, darkest, brightest; `content_light` is MaxCLL, MaxFALL.
     `side_data` names other side data of the first frames (A53_CC, DYNAMIC_HDR_PLUS, ...), and ALPHA_LAYER for
     a transparent VP8 or VP9, whose second layer FFmpeg's own decoder ignores. `reordered` means that decoding
-    order differs from display order (B-frames). `unmarked_order` is "tff" or "bff" if the stream is marked as
-    interlaced, but its frames aren't. `numbered` means a raw stream without times: that of a frame is its
-    number, and a tick is one frame. `by_order` means that times of showing are missing or wrong: the n-th
-    picture shown has the time of the n-th packet, as in AVI.
+    order differs from display order (B-frames). `marked_order` is "tff" or "bff" (top or bottom field first)
+    if the marks of interlaced video say it, `unmarked_order` the same if only the stream is marked, not its
+    frames. `numbered` means a raw stream without times: that of a frame is its number, and a tick is one
+    frame. `by_order` means that times of showing are missing or wrong: the n-th picture shown has the time of
+    the n-th packet, as in AVI.
     """
 
     index: int
@@ -94,6 +95,7 @@ class VideoInfo:
     content_light: tuple[int, int] | None = None
     side_data: frozenset[str] = frozenset()
     reordered: bool = False
+    marked_order: str | None = None
     unmarked_order: str | None = None
     numbered: bool = False
     by_order: bool = False

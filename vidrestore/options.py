@@ -35,6 +35,7 @@ from vidrestore.errors import OptionError
 Precision = Literal["auto", "fp32", "bf16"]
 Quality = Literal["fast", "default", "best"]
 Input = Literal["auto", "compressed", "clean"]
+Scanned = Literal["auto", "progressive", "tff", "bff", "film"]
 Scope = Literal["pixels", "file", "streams", "call", "job", "machine"]
 Chosen = TypeVar("Chosen")
 DROPPABLE = ("audio", "subtitles", "data", "attachments", "cover", "video", "exif")
@@ -194,8 +195,9 @@ class EncoderOptions(Options):
 class RestoreOptions(Options):
     """Options of a restoration. Raises `OptionError` for a value out of range.
 
-    `deinterlace`: None makes video progressive that is marked as interlaced at its beginning, or looks so,
-    True also frames that are marked later; False refuses marked video and warns of what looks interlaced.
+    `scan`: "auto" makes whole frames of what was scanned in fields, by what frames show and how they are
+    marked; "progressive" takes frames as they are, "tff" and "bff" deinterlace all, top or bottom field
+    first, "film" makes 24 whole frames of 30 (3:2 pulldown). `double_rate` gives a frame for each field.
     `sigma` and `grain` are standard deviations on the 0-255 scale; `match` False compares the same position
     in every frame and doesn't follow motion; `chroma_strength` None is the same as `strength`. `start` and
     `duration` are in seconds, `start` from the first frame. `model`: None for the task's default. `tile`:
@@ -294,15 +296,14 @@ class RestoreOptions(Options):
         ),
         About("file"),
     ] = None
-    deinterlace: Annotated[
-        bool | None,
+    scan: Annotated[
+        Scanned,
         input_option(
-            "--deinterlace/--no-deinterlace",
-            help="Deinterlace all that is marked, or refuse interlaced video.",
-            show_default="if IN is interlaced",
+            help="Fields of IN: as found, none, top or bottom field first, or film in fields (3:2).",
+            metavar="auto|progressive|tff|bff|film",
         ),
         About("file"),
-    ] = None
+    ] = "auto"
     double_rate: Annotated[
         bool,
         input_option(help="Deinterlace, one frame per field: 25 fps become 50."),
@@ -367,8 +368,8 @@ class RestoreOptions(Options):
                 f"drop must be of {', '.join(DROPPABLE)} and numbers of streams, found "
                 f"{', '.join(sorted(unknown))}"
             )
-        if self.double_rate and self.deinterlace is False:
-            raise OptionError("double_rate deinterlaces; leave out that, or deinterlace=False")
+        if self.double_rate and self.scan in ("progressive", "film"):
+            raise OptionError(f"`double_rate` takes fields for frames; leave out that, or `scan={self.scan}`")
         if self.family is not None and self.model is None:
             raise OptionError(f"`family={self.family}` says how to read a file; name it with `model`")
         if self.height is not None and self.scale != 4:

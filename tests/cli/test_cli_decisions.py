@@ -74,13 +74,13 @@ def test_verbose_shows_the_plan_and_what_each_stage_took(tmp_path, capsys):
 
 def test_python_logs_events_at_their_levels(tmp_path, caplog):
     caplog.set_level(logging.DEBUG, "vidrestore")
-    write_video(tmp_path / "in.mkv", 3)
-    vidrestore.restore(tmp_path / "in.mkv", task="<identity>", deinterlace=True)
+    rich_video(tmp_path / "in.mov", Extras(audio=("pcm_s16le",)))
+    vidrestore.restore(tmp_path / "in.mov", tmp_path / "out.mp4", task="<identity>")
     levels = {
         record.levelname: record.getMessage() for record in caplog.records if record.name == "vidrestore"
     }
     assert levels.keys() == {"DEBUG", "INFO", "WARNING"}
-    assert "`deinterlace` changed nothing" in levels["WARNING"]
+    assert "pcm_s16le in .mp4" in levels["WARNING"]
 
 
 def test_the_time_of_a_stage_is_logged_once(caplog):

@@ -50,34 +50,34 @@ def error(frame: Frame, time: int) -> float:
 @pytest.mark.parametrize(
     "step, first, order", [(1, 1, "top field first"), (1, 0, "bottom field first"), (0, 0, None)]
 )
-def test_combs_are_measured_and_removed_unless_refused(tmp_path, capsys, step, first, order):
+def test_combs_are_measured_and_removed_unless_they_are_to_stay(tmp_path, capsys, step, first, order):
     source = write(tmp_path / "in.mkv", step, first)
     assert run(source, "--lossless") == 0
     printed = capsys.readouterr().err
     assert "warning" not in printed
-    assert (f"deinterlaced (the video looks interlaced, {order}" in printed) == (order is not None)
+    assert (f"deinterlaced (looks interlaced, {order})" in printed) == (order is not None)
     assert ("deinterlaced" in printed) == (order is not None)
     (_, before), (_, after) = frames(source), frames(tmp_path / "in.denoised.mkv")
     if order:
         assert [frame.pts for frame in after] == [frame.pts for frame in before]
-        assert run(source, "--deinterlace", "-o", tmp_path / "asked.mkv", "--lossless") == 0
-        assert "warning" not in capsys.readouterr().err
+        forced = "tff" if first else "bff"
+        assert run(source, "--scan", forced, "-o", tmp_path / "asked.mkv", "--lossless") == 0
+        assert f"deinterlaced ({order}, as asked)" in capsys.readouterr().err
         for number, old, *both in zip(count(), before, after, frames(tmp_path / "asked.mkv")[1]):
             assert all(error(new, 2 * number) < error(old, 2 * number) / 3 for new in both)
-    assert run(source, "--no-deinterlace", "-o", tmp_path / "combed.mkv", "--lossless") == 0
-    printed = capsys.readouterr().err
-    assert ("--deinterlace makes it progressive, --double-rate gives" in printed) == (order is not None)
+    assert run(source, "--scan", "progressive", "-o", tmp_path / "combed.mkv", "--lossless") == 0
+    assert "frames left whole (as asked)" in capsys.readouterr().err
     np.testing.assert_array_equal(frames(tmp_path / "combed.mkv")[1][3].planes[0], before[3].planes[0])
 
 
-def test_marked_video_is_deinterlaced_by_itself_with_a_warning(tmp_path, capsys):
+def test_marked_video_is_deinterlaced_by_itself_and_the_reason_said(tmp_path, capsys):
     write_video(tmp_path / "in.avi", 4, "libx264", options={"x264-params": "tff=1"})
     assert run(tmp_path / "in.avi") == 0
-    assert "deinterlaced (the video is marked interlaced" in capsys.readouterr().err
+    assert "deinterlaced (marked interlaced, bottom field first)" in capsys.readouterr().err  # x264's default
     assert not frames(tmp_path / "in.denoised.mkv")[0].info.video.interlaced
-    assert run(tmp_path / "in.avi", "--no-deinterlace", "-o", tmp_path / "out.mkv") == 1
-    assert "interlaced, and its fields would be blurred" in capsys.readouterr().err
-    assert run(tmp_path / "in.avi", "--no-deinterlace", "--double-rate") == 2
+    for scan in ("progressive", "film"):
+        assert run(tmp_path / "in.avi", "--scan", scan, "--double-rate") == 2
+        assert f"leave out that, or --scan {scan}" in capsys.readouterr().err
 
 
 def test_double_rate_gives_a_frame_for_each_field_at_its_time(tmp_path):

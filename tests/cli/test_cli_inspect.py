@@ -4,8 +4,10 @@ import json
 from fractions import Fraction
 from functools import partial
 
+import pytest
 from command_line import run as command
 from sample_videos import write_video
+from scanned_videos import interlaced, moments, telecined, write_frames
 
 from vidrestore.jobs.inspection import inspect
 
@@ -45,3 +47,20 @@ def test_damage_ends_with_4(tmp_path, capsys):
     (tmp_path / "video.mkv").write_bytes(whole[: len(whole) // 2])
     assert run(tmp_path / "video.mkv", "-q") == 4
     assert "damage" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "frames, order, words",
+    [
+        (telecined(moments(24)), None, "film, 4 frames of 5 (fields repeat as in 3:2 pulldown)"),
+        (moments(24), "tt", "frames left whole (marked interlaced, but both fields show one moment)"),
+        (interlaced(moments(28), top=False), None, "deinterlaced (looks interlaced, bottom field first)"),
+        (moments(24), None, None),
+    ],
+)
+def test_a_person_reads_how_it_was_scanned_and_why(tmp_path, capsys, frames, order, words):
+    write_frames(tmp_path / "in.mkv", frames, order=order)
+    assert run(tmp_path / "in.mkv", "-q") == 0
+    text = capsys.readouterr().out
+    assert (f"  scan      {words}\n" in text) == (words is not None)
+    assert ("scan" in text) == (words is not None)

@@ -3,6 +3,7 @@
 import base64
 import json
 import re
+from fractions import Fraction
 from functools import partial
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import torch
 from command_line import run as command
 from denoise_command import identity  # noqa: F401  (a fixture of all tests here)
 from sample_videos import write_video
+from scanned_videos import moments, telecined, write_frames
 from typer.main import get_command
 
 from vidrestore.cli.app import app
@@ -125,7 +127,18 @@ def test_an_interlaced_video_of_a_tapes_size_is_shown_at_its_best(tmp_path, leve
     write_video(tmp_path / "tape.mkv", 12, "libx264", size=(96, 80), options={"x264-params": "tff=1"})
     verdicts, lines = found_in(tmp_path / "tape.mkv", capsys)
     assert verdicts["interlacing"] == "yes"
-    assert f"vidrestore denoise {tmp_path / 'tape.mkv'} --quality best --preview 5s" in lines
+    assert f"vidrestore denoise {tmp_path / 'tape.mkv'} --quality best --double-rate" in lines
+
+
+@pytest.mark.parametrize("kind, verdict", [("film", "yes"), ("whole", "no")])
+def test_film_in_fields_is_named_with_the_reason_and_its_recipe(tmp_path, levels, capsys, kind, verdict):
+    if kind == "film":
+        write_frames(tmp_path / "in.mkv", telecined(moments(24)))
+    else:
+        write_frames(tmp_path / "in.mkv", moments(24), Fraction(25), order="tt")
+    verdicts, lines = found_in(tmp_path / "in.mkv", capsys)
+    assert verdicts["interlacing"] == verdict
+    assert f"vidrestore denoise {tmp_path / 'in.mkv'}" in lines
 
 
 def test_the_text_gives_reasons_and_a_line_if_nothing_is_to_be_tried(tmp_path, levels, capsys):

@@ -16,13 +16,16 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from commands import Command, Commands, segments, wait_for, work_of
 from faults import COUNTS
 from sample_videos import write_video
+from scanned_videos import moments, telecined, write_frames
 from written_videos import packets, pictures
 
 from vidrestore.files.atomic import Partial
+from vidrestore.media.reader import VideoReader
 
 pytestmark = [pytest.mark.faults, pytest.mark.skipif(os.name == "nt", reason="needs signals")]
 
@@ -84,14 +87,15 @@ class Undisturbed:
 
 @pytest.fixture(scope="module")
 def undisturbed(film: Path, commands: Commands) -> dict[str, Undisturbed]:
-    made = {}
-    for name, options in ENCODERS.items():
-        output = film.with_name(f"{name}.mkv")
-        command = commands.start("denoise", film, "-o", output, *OPTIONS, *options, **SLOW)
-        began, joined = reached(command, "run"), reached(command, "join")
-        assert command.wait() == 0
-        made[name] = Undisturbed(output, Content.of(output), time.monotonic() - began, joined - began)
-    return made
+    return {name: undisturbed_run(commands, film, name) for name in ENCODERS}
+
+
+def undisturbed_run(commands: Commands, source: Path, encoder: str) -> Undisturbed:
+    output = source.with_name(f"{encoder}.mkv")
+    command = commands.start("denoise", source, "-o", output, *OPTIONS, *ENCODERS[encoder], **SLOW)
+    began, joined = reached(command, "run"), reached(command, "join")
+    assert command.wait() == 0
+    return Undisturbed(output, Content.of(output), time.monotonic() - began, joined - began)
 
 
 def reached(command: Command, name: str) -> float:
@@ -127,6 +131,22 @@ def test_a_run_killed_at_any_moment_resumes_to_the_video_of_an_undisturbed_one(
         assert left(tmp_path) == [output.name]
         output.unlink()
     assert joining >= 10
+
+
+def test_film_in_fields_whose_run_is_killed_has_its_24_frames_of_30(commands, tmp_path):
+    source, pictures = tmp_path / "source" / "film.mkv", moments(120)
+    source.parent.mkdir()
+    write_frames(source, telecined(pictures), sound=True)
+    whole = undisturbed_run(commands, source, "lossless")
+    with VideoReader(str(whole.path)) as reader:
+        shown = [frame.planes[0] for frame in reader.frames()]
+    assert all(np.array_equal(*pair) for pair in zip(shown, pictures, strict=True))
+    for number in range(8):
+        output, moment = tmp_path / f"{number}.mkv", (number + 0.5) / 8 * whole.seconds
+        kill_at(commands, whole, moment, source, "-o", output, *OPTIONS, *ENCODERS["lossless"])
+        if not output.exists() or work_of(output).exists():
+            assert commands.run("denoise", source, "-o", output, *OPTIONS, *ENCODERS["lossless"])[0] == 0
+        whole.check("SIGKILL of film in fields", output)
 
 
 def kill_at(commands: Commands, whole: Undisturbed, moment: float, *arguments: object) -> str:

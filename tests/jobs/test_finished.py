@@ -164,7 +164,7 @@ ANOTHER_VIDEO: dict[str, Any] = {
     "start": Fraction(1),
     "duration": Fraction(2),
     "fps": Fraction(24),
-    "deinterlace": True,
+    "scan": "tff",
     "double_rate": True,
     "drop": frozenset({"audio"}),
     "tags": False,

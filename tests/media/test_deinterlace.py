@@ -1,7 +1,6 @@
-"""Interlaced videos are refused, or deinterlaced frame for frame, wherever their field order is stored."""
+"""Interlaced videos are deinterlaced frame for frame, wherever their field order is stored."""
 
 import io
-from collections.abc import Iterator
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -14,12 +13,12 @@ from numpy.typing import NDArray
 from sample_videos import sample_planes, video_frame, write_video
 
 import vidrestore
-from vidrestore.errors import MediaError, PlanError
+from vidrestore.errors import MediaError
 from vidrestore.events import Event, Warned
-from vidrestore.frames import Frame, PixelFormat, VideoInfo
-from vidrestore.media.deinterlace import measured_order
+from vidrestore.frames import Frame
 from vidrestore.media.probe import probe
 from vidrestore.media.reader import VideoReader
+from vidrestore.media.scan import Scan
 from vidrestore.options import EncoderOptions
 
 Plane = NDArray[Any]
@@ -40,11 +39,11 @@ def moment(pix_fmt: str, time: int, size: tuple[int, int]) -> list[Plane]:
     return planes
 
 
-def woven(pix_fmt: str, number: int, size: tuple[int, int], top_first: bool) -> tuple[Plane, ...]:
-    """Frame `number` of an interlaced video: every other row comes half a frame later."""
-    first, second = moment(pix_fmt, 2 * number, size), moment(pix_fmt, 2 * number + 1, size)
+def woven(pix_fmt: str, number: int, size: tuple[int, int], top: bool, step: int = 1) -> tuple[Plane, ...]:
+    """Frame `number` of an interlaced video: every other row comes half a frame, or `step` moments, later."""
+    first, second = (moment(pix_fmt, step * time, size) for time in (2 * number, 2 * number + 1))
     for early, late in zip(first, second, strict=True):
-        early[top_first::2] = late[top_first::2]
+        early[top::2] = late[top::2]
     return tuple(first)
 
 
@@ -81,8 +80,8 @@ def marked(frame: av.VideoFrame, top: bool) -> av.VideoFrame:
     return graph.vpull()
 
 
-def read(path: Path, start: int | None = None, deinterlace: bool = True) -> list[Frame]:
-    with VideoReader(str(path), deinterlace=deinterlace) as reader:
+def read(path: Path, start: int | None = None, scan: str | None = "auto") -> list[Frame]:
+    with VideoReader(str(path), scan=scan) as reader:
         return list(reader.frames(start))
 
 
@@ -104,7 +103,7 @@ def warned(source: Path, output: Path, **options: Any) -> list[Warned]:
 def test_still_areas_stay_as_they_are_and_moving_ones_lose_their_combs(tmp_path, kind):
     path, pix_fmt = tmp_path / "video.mkv", CODECS[kind][2]
     interlaced_video(path, *CODECS[kind])
-    before, after = read(path, deinterlace=False), read(path)
+    before, after = read(path, scan=None), read(path)
     assert not any(frame.interlaced for frame in after)
     for old, new in zip(before, after, strict=True):
         assert (new.pts, new.duration) == (old.pts, old.duration)
@@ -118,7 +117,7 @@ def test_still_areas_stay_as_they_are_and_moving_ones_lose_their_combs(tmp_path,
 def test_odd_sizes_are_deinterlaced(tmp_path, size):
     path = tmp_path / "video.mkv"
     interlaced_video(path, "ffv1", {"field_order": "tt"}, "yuv420p", True, size)
-    before, after = read(path, deinterlace=False), read(path)
+    before, after = read(path, scan=None), read(path)
     assert [plane.shape for plane in after[0].planes] == [plane.shape for plane in before[0].planes]
     assert error(after, "yuv420p", size) < error(before, "yuv420p", size) / 3
 
@@ -133,7 +132,7 @@ def test_reading_from_the_middle_gives_the_frames_of_a_full_read(tmp_path, kind)
         assert [frame.pts for frame in part] == [frame.pts for frame in whole[at:]]
         for found, expected in zip(part, whole[at:], strict=True):
             np.testing.assert_array_equal(found.planes[0], expected.planes[0])
-    with VideoReader(str(path), deinterlace=True) as reader:
+    with VideoReader(str(path), scan="auto") as reader:
         (found,) = reader.frames(whole[3].pts, whole[4].pts)
     np.testing.assert_array_equal(found.planes[0], whole[3].planes[0])
     assert found.duration == whole[3].duration
@@ -152,8 +151,8 @@ def test_frames_tell_which_rows_of_all_their_planes_are_those_of_the_source(tmp_
             frame.pts = number
             output.mux(stream.encode(frame))
         output.mux(stream.encode(None))
-    sources = [frame for frame in read(path, deinterlace=False) for _ in rows]
-    with VideoReader(str(path), deinterlace=True, double_rate=double_rate) as reader:
+    sources = [frame for frame in read(path, scan=None) for _ in rows]
+    with VideoReader(str(path), scan="auto", double_rate=double_rate) as reader:
         frames = list(reader.frames())
         (middle,) = reader.frames(frames[3].pts, frames[4].pts)
     assert {frame.real_rows for frame in sources} == {None}
@@ -171,25 +170,29 @@ def test_the_output_is_progressive_with_the_same_times_and_sound(tmp_path, suffi
     source, output = tmp_path / f"in{suffix}", tmp_path / f"out{suffix}"
     write_video(source, 6, *MARKED[:1], options=MARKED[1], times=[0, 40, 80, 200, 240, 280], time_base=TICK)
     assert probe(str(source)).video.interlaced
-    assert not warned(source, output, deinterlace=True)
+    assert not warned(source, output)
     assert not probe(str(output)).video.interlaced
     with av.open(str(output)) as found:
         assert found.streams.video[0].codec_context.field_order == 1
     assert [frame.pts for frame in read(output)] == [frame.pts for frame in read(source)]
 
 
-@pytest.mark.parametrize("option", ["deinterlace", "double_rate"])
-def test_a_progressive_video_passes_untouched_with_a_warning(tmp_path, option):
+@pytest.mark.parametrize(
+    "options, count",
+    [({"scan": "bff"}, 9), ({"scan": "film"}, 8), ({"double_rate": True}, 18), ({"scan": "progressive"}, 9)],
+)
+def test_a_scan_that_is_asked_for_has_its_effect_on_any_video(tmp_path, options, count):
     source, output = tmp_path / "in.mkv", tmp_path / "out.mkv"
-    write_video(source, 4)
-    (warning,) = warned(source, output, **{option: True})
-    assert f"`{option}` changed nothing" in warning.message
-    for found, expected in zip(read(output), read(source, deinterlace=False), strict=True):
-        np.testing.assert_array_equal(found.planes[0], expected.planes[0])
+    write_video(source, 9)
+    assert not warned(source, output, **options)
+    results, sources = read(output, scan=None), read(source, scan=None)
+    assert len(results) == count
+    same = len(results) == len(sources) and (results[4].planes[0] == sources[4].planes[0]).all()
+    assert same == (options.get("scan") == "progressive")
 
 
-def turning_video(path: Path, size: tuple[int, int] = SIZE) -> None:
-    """Six pictures that are marked as progressive, then six as interlaced, in one stream."""
+def turning_video(path: Path, size: tuple[int, int]) -> None:
+    """Six pictures that are marked as progressive, and are, then six as interlaced, in one stream."""
     packets: list[Any] = []
     with av.open(str(path), "w") as output:
         target: Any = None
@@ -198,7 +201,10 @@ def turning_video(path: Path, size: tuple[int, int] = SIZE) -> None:
                 stream = scratch.add_stream("libx264", rate=25, options=options)
                 stream.width, stream.height, stream.pix_fmt = *size, "yuv420p"
                 for number in range(6):
-                    packets += stream.encode(video_frame("yuv420p", woven("yuv420p", number, size, True)))
+                    planes = woven("yuv420p", number, size, True, 3)
+                    if options != MARKED[1]:
+                        planes = tuple(moment("yuv420p", 6 * number, size))
+                    packets += stream.encode(video_frame("yuv420p", planes))
                 packets += stream.encode(None)
                 target = target or output.add_stream_from_template(stream)
         for number, packet in enumerate(packets):
@@ -207,23 +213,23 @@ def turning_video(path: Path, size: tuple[int, int] = SIZE) -> None:
             output.mux(packet)
 
 
-def test_a_video_that_turns_interlaced_later_is_warned_about_once(tmp_path):
+def test_a_video_that_turns_interlaced_later_is_deinterlaced_from_there_on(tmp_path):
     source = tmp_path / "in.ts"
-    turning_video(source)
+    turning_video(source, (160, 96))
     assert not probe(str(source)).video.interlaced
+    with VideoReader(str(source), scan="auto") as reader:
+        assert reader.scan == Scan("mixed")
+        frames = list(reader.frames())
+        part = list(reader.frames(frames[8].pts, frames[11].pts))
     (warning,) = warned(source, tmp_path / "out.mkv")
-    assert warning.frame == 6 and "see `deinterlace`" in warning.message
-    assert not warned(source, tmp_path / "other.mkv", deinterlace=True)
-    assert [frame.real_rows for frame in read(source)] == [None] * 6 + [1] * 6  # x264 says bottom first
-    pairs = zip(read(source, deinterlace=False), read(source), strict=True)
+    assert warning.frame == 6 and "turns interlaced here; marked frames" in warning.message
+    assert [frame.real_rows for frame in frames] == [None] * 6 + [1] * 6  # x264 says bottom first
+    pairs = zip(read(source, scan=None), frames, strict=True)
     changed = [bool((old.planes[0] != new.planes[0]).any()) for old, new in pairs]
     assert changed == [False] * 6 + [True] * 6
-
-
-def test_combs_before_the_first_marked_frame_are_warned_about_once(tmp_path):
-    turning_video(tmp_path / "in.ts", (160, 96))
-    (warning,) = warned(tmp_path / "in.ts", tmp_path / "out.mkv", deinterlace=False)
-    assert "not marked as interlaced, but it looks so" in warning.message
+    for found, expected in zip(part, frames[8:11], strict=True):
+        np.testing.assert_array_equal(found.planes[0], expected.planes[0])
+    assert not warned(source, tmp_path / "combed.mkv", scan="progressive")
 
 
 @pytest.mark.parametrize(
@@ -237,35 +243,24 @@ def test_formats_that_the_filter_does_not_support_are_refused_before_work(tmp_pa
     path = tmp_path / "video.mkv"
     write_video(path, 2, pix_fmt=pix_fmt, size=size, options={"field_order": "tt"})
     with pytest.raises(MediaError, match=message):
-        VideoReader(str(path), deinterlace=True)
+        VideoReader(str(path), scan="tff")
+    with pytest.raises(MediaError, match=message):
+        warned(path, tmp_path / "out.mkv")
     write_video(path, 2, pix_fmt=pix_fmt, size=size)  # progressive, so there is nothing to do
     assert len(read(path)) == 2
 
 
-@pytest.mark.parametrize(
-    "call, raised, message",
-    [
-        (lambda: VideoReader("-", deinterlace=True), MediaError, "pipe can't be deinterlaced here"),
-        (lambda: vidrestore.restore("-", "-", task="denoise", sigma=10), PlanError, "interlaced"),
-    ],
-)
-def test_an_interlaced_pipe_is_refused_with_the_way_out(monkeypatch, call, raised, message):
-    data = b"YUV4MPEG2 W64 H48 F25:1 It C420jpeg\nFRAME\n" + bytes(64 * 48 * 3 // 2)
+@pytest.mark.parametrize("mark, scan", [("t", "auto"), ("p", "tff")])
+def test_an_interlaced_pipe_is_deinterlaced_by_its_marks_or_as_asked(tmp_path, monkeypatch, mark, scan):
+    interlaced_video(tmp_path / "in.mkv", *CODECS["the stream says it, top first"][:2], "yuv420p", True)
+    frames = b"".join(
+        b"FRAME\n" + b"".join(plane.tobytes() for plane in frame.planes)
+        for frame in read(tmp_path / "in.mkv", scan=None)
+    )
+    data = f"YUV4MPEG2 W64 H48 F25:1 I{mark} C420jpeg\n".encode() + frames
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(data)))
-    with pytest.raises(raised, match=f"{message}.*do it before: ffmpeg"):
-        call()
-
-
-@pytest.mark.parametrize("count, looks", [(4, 1), (5, 1), (9, 2), (60, 6)])
-def test_interlacing_is_looked_for_in_frames_that_were_not_seen_yet(count, looks):
-    pixels = PixelFormat("yuv420p", "yuv", 8, 1, 1)
-    rate = Fraction(25)
-    video = VideoInfo(0, "ffv1", 96, 64, pixels, 1 / rate, rate, rate, start=0, duration=count)
-    starts: list[int | None] = []
-
-    def frames_from(start: int | None) -> Iterator[Frame]:
-        starts.append(start)
-        return (frame for frame in ())
-
-    assert measured_order(video, frames_from) is None
-    assert len(starts) == looks and starts[0] is None
+    with VideoReader("-", scan=scan) as reader:
+        piped = list(reader.frames())
+    for found, expected in zip(piped, read(tmp_path / "in.mkv"), strict=True):
+        assert found.real_rows == expected.real_rows == 0
+        np.testing.assert_array_equal(found.planes[0], expected.planes[0])

@@ -39,7 +39,7 @@ def inspect(
     json: Annotated[bool, typer.Option("--json", help="Print everything as one JSON object.")] = False,
     quiet: Quiet = False,
 ) -> None:
-    """Show a video's streams, colour, noise per plane, and cuts.
+    """Show a video's streams, colour, fields, noise per plane, and cuts.
 
     Examples:
       vidrestore inspect in.mp4
@@ -132,6 +132,8 @@ def lines(found: Inspection) -> Iterator[str]:
     if info.chapters:
         yield f"  chapters  {info.chapters}"
     yield f"  colour    {_colour(video.colour)}"
+    if found.scan:
+        yield f"  scan      {found.scan}"
     if not is_photo:
         yield f"  frames    {found.frames} in {found.seconds:.3f} s, {_rate(found)}"
     yield "  noise     as denoise finds it (0-255)"

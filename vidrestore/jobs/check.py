@@ -99,7 +99,7 @@ def open_job(request: Request, load: StepLoader | None = None, find: FindSpan | 
     measures = any(step.measures_noise or step.measures_input for step in request.steps)
     options = request.options
     with VideoReader.of(request.source, options, losses=measures) as reader:
-        reader.refuse_interlaced()
+        reader.refuse_interlaced("`scan` makes it progressive")
         span = find(reader, options) if find else find_span(reader, options.start, options.duration)
         from vidrestore.jobs.job import job_of  # loads torch, which takes seconds
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from vidrestore.events import Listener, ignore_event, plain
@@ -19,10 +19,12 @@ CLIP, OVERLAP = 20, 4  # noise is measured clip by clip
 @dataclass(frozen=True)
 class Inspection:
     """`scenes` come with their noise per plane; `seconds` last until the end of the last frame; `steady`: all
-    frames last equally long but for the rounding of times to ticks.
+    frames last equally long but for the rounding of times to ticks. `scan`: what a restoration makes of
+    fields, and why; frames are counted after that.
     """
 
     info: SourceInfo
+    scan: str | None
     frames: int
     seconds: float
     steady: bool
@@ -37,15 +39,16 @@ class Inspection:
 def inspect(source: str, on_event: Listener = ignore_event) -> Inspection:
     """Read a video once and describe it. Raises MediaError if it can't be read."""
     timeline = Timeline(CLIP, OVERLAP)
-    with VideoReader(source, losses=True) as reader, frames_ahead(reader.frames()) as decoded:
-        info = reader.info
+    with VideoReader(source, scan="auto", losses=True) as reader, frames_ahead(reader.frames()) as decoded:
+        info, scan = reader.info, reader.scan
         frames = counted(decoded, info.path, expected_frames(info, WHOLE), "inspect", on_event)
         for _ in planned_clips(frames, timeline, info.video.format, None):
             pass
     end = timeline.pts[-1] + timeline.durations[-1] - timeline.pts[0]
     steps = timeline.durations[:-1]
     return Inspection(
-        info,
+        replace(info, video=reader.stored),
+        scan.in_words if scan else None,
         frames=len(timeline.pts),
         seconds=float(end * info.video.time_base),
         steady=not steps or max(steps) - min(steps) <= 1,

@@ -130,8 +130,9 @@ class Job:
 
     def decisions(self) -> dict[str, str]:
         """Return what was chosen automatically, in words."""
-        plan, why = self.plan, self.reader.deinterlacing
-        found = decisions(self.info, self.request.output, plan.encoder, plan.copy, why)
+        plan, scan = self.plan, self.reader.scan
+        words = scan.in_words if scan else None
+        found = decisions(self.info, self.request.output, plan.encoder, plan.copy, words)
         if self.enlarged_as:
             found["input"] = "enlarged as {} video ({})".format(*self.enlarged_as)
         return found
@@ -167,14 +168,18 @@ class Job:
         if the beginning of the video is progressive.
 
         That is not an error: in videos that are progressive except for some marked scenes, most marks are
-        wrong. Closed captions that begin late are a warning, too; if `strict`, they raise PlanError.
+        wrong, so frames are asked themselves. Closed captions that begin late are a warning, too; if
+        `strict`, they raise PlanError.
         """
-        interlaced, captioned = bool(self.reader.field_order()), False  # `check_content` warned of the former
+        scan, captioned = self.reader.scan, False
+        turns = scan is not None and scan.kind != "whole" and not scan.why
         for index, frame in enumerate(counted(frames, self.info.path, total, stage, on_event)):
-            if frame.interlaced and not interlaced:
-                interlaced = True
-                text = "the video turns interlaced here; moving parts blur its fields: see `deinterlace`"
-                on_event(Warned(self.info.path, text, index))
+            if turns and (frame.interlaced or frame.real_rows is not None):
+                turns = False
+                result = "marked frames with combs are deinterlaced from here on"
+                if frame.interlaced:
+                    result = "moving parts blur its fields: see `scan`"
+                on_event(Warned(self.info.path, f"the video turns interlaced here; {result}", index))
             if not captioned and self.reader.late_captions:
                 captioned = True
                 lost = lost_side_data({"A53_CC"})

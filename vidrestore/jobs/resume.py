@@ -65,7 +65,6 @@ _TYPES: Mapping[str, Types] = {
         "name": str,
         "timeline": dict,
         "damage": (str, NoneType),
-        "deinterlaced": COUNT,
         "restarted": bool,
     },
     "named": NAMED,

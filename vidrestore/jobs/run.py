@@ -101,7 +101,6 @@ def join(work: SegmentedWork, began: float) -> Summary:
     """Join the segments and announce the summary; `began` is when this run did, by `time.monotonic`."""
     job, on_event = work.job, work.on_event
     job.warn(work.join(), on_event)
-    _warn_deinterlaced(job, work.deinterlaced, on_event)
     return announced(_summary(job, began, work.damage, work.retried, work.reused), on_event)
 
 
@@ -147,14 +146,7 @@ def _stream(job: Job, on_event: Listener) -> Summary:
         with suppress(OSError):
             mark(job.request.output.first_file, job, summary.damage)
     job.warn(writer.warnings, on_event)
-    _warn_deinterlaced(job, job.reader.deinterlaced, on_event)
     return announced(summary, on_event)
-
-
-def _warn_deinterlaced(job: Job, count: int, on_event: Listener) -> None:
-    asked = [name for name in ("deinterlace", "double_rate") if getattr(job.options, name)]
-    if asked and not count:
-        job.warn([f"no frame is interlaced, so `{asked[-1]}` changed nothing"], on_event)
 
 
 def _summary(job: Job, began: float, damage: str | None, retried: int, reused: int = 0) -> Summary:

@@ -97,8 +97,7 @@ class SegmentedWork:
     """A checked job and its work folder, which must be locked.
 
     `reused` counts frames of earlier runs or other processes; `damage` describes the damage of the source
-    once the video is joined. The plan sets `source_damage`, the damage of its pictures, and `deinterlaced`,
-    how many of them were.
+    once the video is joined. The plan sets `source_damage`, the damage of its pictures.
     """
 
     def __init__(self, job: Job, folder: WorkFolder, on_event: Listener, name: str) -> None:
@@ -106,7 +105,6 @@ class SegmentedWork:
         self.job, self.folder, self.on_event, self.name = job, folder, on_event, name
         self.is_planned = False
         self.source_damage: str | None = None
-        self.deinterlaced = 0
         self.reused = 0
         self.retried_elsewhere = 0  # clips, by other processes
         self.damage: str | None = None
@@ -165,11 +163,7 @@ class SegmentedWork:
         if not job.plan.timeline.pts:
             raise MediaError(f"{job.plan.output}: no frame was written, so there is no output")
         content = {"name": self.name, "timeline": job.plan.timeline.to_compact()}
-        found = {
-            "damage": job.damage,
-            "deinterlaced": job.reader.deinterlaced,
-            "restarted": bool(job.reader.restarts),
-        }
+        found = {"damage": job.damage, "restarted": bool(job.reader.restarts)}
         self.folder.write("plan", content | found)
         self._set_found(found)
 
@@ -188,7 +182,7 @@ class SegmentedWork:
 
     def _set_found(self, found: Mapping[str, Any]) -> None:
         self.is_planned = True
-        self.source_damage, self.deinterlaced = found["damage"], found["deinterlaced"]
+        self.source_damage = found["damage"]
         self.job.reader.restarted = found["restarted"]
 
     # Segments

@@ -27,6 +27,7 @@ from vidrestore.frames import Frame, VideoInfo
 from vidrestore.media.coding_loss import bits_per_pixel
 from vidrestore.media.probe import SourceInfo
 from vidrestore.media.reader import VideoReader
+from vidrestore.media.scan import Scan
 from vidrestore.media.source import Source
 from vidrestore.noise.meter import noise_in_words
 from vidrestore.options import RestoreOptions
@@ -50,6 +51,13 @@ HAZE = (7.5, 13.0)
 SOFT = 0.69
 FEW_BITS = 0.06  # per pixel, of H.264's efficiency
 SMALL = 720  # lines
+# by how a video was scanned: options of denoise, and what comes of them
+RECIPES = {
+    "fields": (" --double-rate", "a frame for each field, which keeps all motion"),
+    "film": ("", "film on an NTSC disc or tape: its 24 frames of 30"),
+    "mixed": ("", "whole frames as they were, and fields deinterlaced"),
+    "whole": ("", "film on a PAL disc, or video like it: its frames stay whole"),
+}
 
 
 @dataclass(frozen=True)
@@ -113,16 +121,17 @@ def suggest(
         )
     options = options or RestoreOptions()
     with VideoReader.of(source, options) as reader:
-        info, interlaced = reader.info, reader.deinterlacing
+        info, scan = reader.info, reader.scan
         places = list(read_places(reader))
     whole = Finding("interlacing", "no", "frames are whole")
-    if interlaced:
-        whole = replace(whole, verdict="yes", reason=f"the video {interlaced}; all commands deinterlace it")
+    if scan and scan.why:
+        whole = replace(whole, verdict="no" if scan.kind == "whole" else "yes", reason=str(scan.in_words))
     findings = [whole, _noise(places, info)]
     noisy = (findings[1].value or 0) >= STRONG_NOISE
     findings += _weather(places, info, options, on_event, noisy=noisy)
     findings += [_blur(places, info.video, noisy=noisy), _compression(info), _size(info.video)]
-    return Suggestion(info, tuple(findings), tuple(_commands(info.path, findings))), places
+    recipe = _recipe(info, scan) if scan and scan.why else None
+    return Suggestion(info, tuple(findings), tuple(_commands(info.path, findings, recipe))), places
 
 
 def read_places(reader: VideoReader) -> Iterator[Place]:
@@ -256,16 +265,24 @@ def _size(video: VideoInfo) -> Finding:
     return Finding("size", verdict, f"{video.width}x{video.height}", "sr", float(video.height))
 
 
-def _commands(path: str, findings: Sequence[Finding]) -> Iterator[Command]:
-    """Yield the command for all that is sure, then previews of what may be there."""
+def _recipe(info: SourceInfo, scan: Scan) -> Command:
+    """Return the command for what was scanned in fields."""
+    options, reason = RECIPES[scan.kind]
+    if scan.kind == "fields" and info.video.height < SMALL:
+        options, reason = f" --quality best{options}", f"if it was a tape: {reason}"
+    return Command(f"{command_line(info.path, ['denoise'])}{options}", reason)
+
+
+def _commands(path: str, findings: Sequence[Finding], recipe: Command | None) -> Iterator[Command]:
+    """Yield the command for all that is sure, that for its scan, then previews of what may be there."""
     by_task = {each.task: each for each in findings if each.task}
     sure = [task for task, each in by_task.items() if each.verdict == "yes"]
     small = by_task["sr"]
     if sure:
         why = ", ".join(by_task[task].name for task in sure)
         yield Command(command_line(path, sure), f"against {why}: run it with --preview 5s first")
-    if findings[0].verdict == "yes" and small.verdict == "maybe":
-        yield Command(f"{command_line(path, ['denoise'])} --quality best --preview 5s", "if it was a tape")
+    if recipe:
+        yield recipe
     for task, each in by_task.items():
         if each.verdict == "maybe" and each is not small:
             yield Command(f"{command_line(path, [task])} --preview 5s", f"{each.name}: {each.reason}")

@@ -69,15 +69,17 @@ class Decoding:
         self.restarts: list[tuple[int, int]] = []  # where the clock was set back, and ticks moved since then
 
     def pictures(
-        self, start_pts: int | None = None, stop_pts: int | None = None, *, lead: bool = False
+        self, start_pts: int | None = None, stop_pts: int | None = None, *, around: int = 0
     ) -> Generator[VideoFrame]:
         """Yield pictures, each with a pts; with `start_pts` exactly those of a full decode from there on.
 
-        `lead` adds the picture before these; with `stop_pts` the last is the first that is not below it.
+        With `stop_pts` the last is the first that is not below it; `around` adds so many before and after.
         """
-        with closing(self._every_picture(start_pts, lead)) as pictures:
+        after = 0
+        with closing(self._every_picture(start_pts, around)) as pictures:
             for picture in pictures:
-                if stop_pts is not None and _pts(picture) >= stop_pts:
+                after += stop_pts is not None and _pts(picture) >= stop_pts
+                if after > around:
                     self._conclude(finished=False)
                     yield picture
                     return
@@ -93,15 +95,15 @@ class Decoding:
         for pts in self._marked:
             self.damage.add(f"the packet with pts {pts} is marked corrupt")
 
-    def _every_picture(self, start_pts: int | None, lead: bool) -> Generator[VideoFrame]:
+    def _every_picture(self, start_pts: int | None, around: int) -> Generator[VideoFrame]:
         try:
-            yield from self._ordered(self._pictures_from(start_pts, lead, self.threads))
+            yield from self._ordered(self._pictures_from(start_pts, around, self.threads))
         except _UndrainedError:
             self.damage.missing_frames += self._count.missing(finished=False)
             again = start_pts if self._last is None else self._last + 1
-            yield from self._ordered(self._pictures_from(again, lead and self._last is None, 1))
+            yield from self._ordered(self._pictures_from(again, around if self._last is None else 0, 1))
 
-    def _pictures_from(self, start_pts: int | None, lead: bool, threads: int) -> Generator[VideoFrame]:
+    def _pictures_from(self, start_pts: int | None, around: int, threads: int) -> Generator[VideoFrame]:
         if start_pts is None:
             self._recording = True
             yield from self._decode(None, None, threads)
@@ -110,25 +112,18 @@ class Decoding:
             # ignore errors of pictures before the wanted one, whose references were not decoded
             self._recording = False
             with closing(self._decode(target, start_pts, threads)) as pictures:
-                first = next(pictures, None)
-                if target is not None and (first is None or _pts(first) > start_pts - lead):
+                before, count, first = deque[VideoFrame](maxlen=around), 0, next(pictures, None)
+                while first is not None and _pts(first) < start_pts:
+                    before.append(first)
+                    count, first = count + 1, next(pictures, None)
+                is_exact = first is not None and _pts(first) == start_pts
+                if target is not None and count < max(around, not is_exact):
                     # landed late (.ts does), or the decoder needed longer to recover: start further back
                     continue
-                yield from self._wanted(chain([first] if first else [], pictures), start_pts, lead)
+                self._recording = True
+                yield from before
+                yield from chain([first] if first else [], pictures)
                 return
-
-    def _wanted(self, pictures: Iterator[VideoFrame], start_pts: int, lead: bool) -> Iterator[VideoFrame]:
-        """Yield the pictures from `start_pts` on, with `lead` also the last one before them."""
-        before: VideoFrame | None = None
-        for picture in pictures:
-            if _pts(picture) < start_pts:
-                before = picture if lead else None
-                continue
-            self._recording = True
-            if before is not None:
-                yield before
-                before = None
-            yield picture
 
     def _targets(self, start_pts: int) -> Iterator[int | None]:
         for back in () if self.restarted or self.video.by_order else _SEEK_BACK:

@@ -310,7 +310,7 @@ def decisions(
     output: Target,
     choice: EncoderChoice,
     copied: tuple[int, ...],
-    deinterlacing: str | None,
+    scan: str | None,
 ) -> dict[str, str]:
     """Return in words what was chosen for `output` and why, each by its name."""
     found = {"encoder": choice.encoder}
@@ -325,8 +325,8 @@ def decisions(
     sounds = [each.codec for each in audio if each.index not in again]
     if sounds or again:
         found["sound"] = "; ".join([f"{' and '.join(sounds)} copied"] * bool(sounds) + [*again.values()])
-    if deinterlacing:
-        found["deinterlaced"] = f"deinterlaced (the video {deinterlacing})"
+    if scan:
+        found["scan"] = scan
     return found
 
 

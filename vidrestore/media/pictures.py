@@ -79,12 +79,12 @@ class PictureDecoding:
         self.pictures_found, self.info, self.damage, self.losses = pictures, info, damage, losses
 
     def pictures(
-        self, start_pts: int | None = None, stop_pts: int | None = None, *, lead: bool = False
+        self, start_pts: int | None = None, stop_pts: int | None = None, *, around: int = 0
     ) -> Generator[VideoFrame]:
-        """Yield the pictures with start <= pts < stop and the one after; with `lead` the one before, too."""
+        """Yield the pictures with start <= pts < stop and the one after, and as many `around`."""
         files, video = self.pictures_found.files, self.info.video
-        first = max(0, (start_pts or 0) - lead)
-        for pts in range(first, len(files) if stop_pts is None else min(stop_pts + 1, len(files))):
+        first = max(0, (start_pts or 0) - around)
+        for pts in range(first, len(files) if stop_pts is None else min(stop_pts + 1 + around, len(files))):
             with _opened(files[pts]) as container:
                 frame = _first(container, files[pts])
             if video.codec == "mjpeg":

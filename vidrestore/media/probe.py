@@ -42,6 +42,7 @@ _DEMUXERS = (
 _CHROMA_LOCATIONS = ("unspecified", "left", "center", "topleft", "top", "bottomleft", "bottom")
 # which field is shown first; 4 and 5 are coded in the other order
 _FIELD_ORDERS = {2: "tff", 3: "bff", 4: "bff", 5: "tff"}
+_LOGGED_ORDERS = {"T": "tff", "B": "bff"}
 _STILL_BRANDS = frozenset({"heic", "heix", "heim", "heis", "mif1", "mif2", "avif"})  # brands of HEIF
 # pixels: a little more than 16K (15360x8640); a damaged or hostile header may claim any size
 MOST_PIXELS = 1 << 27
@@ -357,7 +358,7 @@ def describe_video(source: str, stream: VideoStream, frames: list[VideoFrame], c
         layout = layout_of(first.format.name)
     except MediaError as error:
         raise MediaError(f"{source}: {error}") from error
-    order, marked = _FIELD_ORDERS.get(context.field_order), any(frame.interlaced_frame for frame in frames)
+    order, marked = _FIELD_ORDERS.get(context.field_order), [each for each in frames if each.interlaced_frame]
     start = min((time for time in (stream.start_time, first.pts) if time is not None), default=None)
     side_data = read_side_data(first, stream)
     if lacks_base_layer(side_data):
@@ -385,7 +386,7 @@ def describe_video(source: str, stream: VideoStream, frames: list[VideoFrame], c
         rotation=first.rotation,
         display_matrix=matrix_in(side_data),
         colour=_colour_tags(stream, first),
-        interlaced=marked or order is not None,
+        interlaced=bool(marked) or order is not None,
         frames=stream.frames or None,
         start=start,
         duration=_duration(stream, start, container),
@@ -396,6 +397,7 @@ def describe_video(source: str, stream: VideoStream, frames: list[VideoFrame], c
         side_data=frozenset(names),
         reordered=reordered,
         by_order=reordered and (container == "avi" or not rise),
+        marked_order=_LOGGED_ORDERS.get(_logged(stream, marked[0], "i")) if marked else order,
         unmarked_order=None if marked else order,
     )
 
@@ -432,9 +434,15 @@ def _colour_tags(stream: VideoStream, frame: VideoFrame) -> ColourTags:
 
 
 def _chroma_location(stream: VideoStream, frame: VideoFrame) -> int:
-    """Return the chroma location from the log of FFmpeg's `showinfo` filter; PyAV 18 doesn't have it."""
+    location = _logged(stream, frame, "cl")
+    return _CHROMA_LOCATIONS.index(location) if location in _CHROMA_LOCATIONS else 0
+
+
+def _logged(stream: VideoStream, frame: VideoFrame, name: str) -> str:
+    """Return what the log of FFmpeg's `showinfo` filter has by a name that PyAV 18 doesn't have."""
     with log_level(ffmpeg.INFO), ffmpeg.Capture() as messages:
         # Without the side data: showinfo logs each byte of an encoder's note on its own.
         filtered(stream, frame, ("sidedata", "mode=delete"), ("showinfo", "checksum=0"))
-    found = re.search(r"\bcl:(\w+)", "".join(text for _, name, text in messages if name == "showinfo"))
-    return _CHROMA_LOCATIONS.index(found.group(1)) if found and found.group(1) in _CHROMA_LOCATIONS else 0
+    log = "".join(text for _, source, text in messages if source == "showinfo")
+    match = re.search(rf"\b{name}:(\w+)", log)
+    return match[1] if match else ""

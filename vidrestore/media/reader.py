@@ -6,43 +6,39 @@ from collections.abc import Generator
 from contextlib import closing
 from dataclasses import replace
 from fractions import Fraction
-from functools import cached_property
 from math import ceil
 from typing import Self
 
 from av.video.frame import VideoFrame
 
 from vidrestore.errors import MediaError, OptionError, PlanError
-from vidrestore.frames import WHOLE, Frame, Span, VideoInfo
+from vidrestore.frames import WHOLE, Frame, Span
 from vidrestore.media.coding_loss import NO_LOSS, WITH_PARAMETERS, loss_by_bits, loss_of
 from vidrestore.media.damage import Damage
 from vidrestore.media.decoding import Decoding
-from vidrestore.media.deinterlace import Deinterlacer, measured_order
-from vidrestore.media.encoding import frame_ticks
+from vidrestore.media.deinterlace import AROUND, Deinterlacer, Whole
 from vidrestore.media.formats import layout_of, planes_of
 from vidrestore.media.photo_notes import second_picture
 from vidrestore.media.pictures import USUAL_RATE, PictureDecoding, pictures_info
 from vidrestore.media.probe import SourceInfo, probe
+from vidrestore.media.scan import Scan, chosen_scan
 from vidrestore.media.source import Source, standard_input
 from vidrestore.media.structure import broken_structure
 from vidrestore.media.y4m import Y4mInput
 from vidrestore.options import RestoreOptions
 
 AnyDecoding = Decoding | PictureDecoding | Y4mInput
-# the command to suggest for a pipe
-PIPE_DEINTERLACED = "ffmpeg -i IN -vf bwdif=send_frame -f yuv4mpegpipe -"
 
 
 class VideoReader:
     """Reads the frames of `source`: a path, any number of times, or "-" for a y4m pipe on stdin, once.
 
     A folder of pictures, a pattern or a glob of them is a video of `fps` pictures per second. `threads` is
-    the decoder's number of threads, 0 for one per core. With `deinterlace`, frames that are marked as
-    interlaced, or look so in a video without marks, become progressive, one for one; None does so if the
-    first frames are marked, or the video looks so. With `double_rate` there is one frame per field. `info`
-    describes the frames that are yielded. With `losses` frames carry what the coder took, decoded in one
-    thread, since others may still write the quantisers. Use it as a context manager. Raises MediaError as
-    `probe` does, and if an interlaced source can't be deinterlaced.
+    the decoder's number of threads, 0 for one per core. With `scan`, the option of that name, fields become
+    whole frames, with `double_rate` one each; the attribute is what was found. `info` describes the frames
+    that are yielded. With `losses` frames carry what the coder took, decoded in one thread, since others may
+    still write the quantisers. Use it as a context manager. Raises MediaError as `probe` does, and if fields
+    can't become frames as asked.
     """
 
     def __init__(
@@ -50,7 +46,7 @@ class VideoReader:
         source: str | Source,
         *,
         threads: int = 0,
-        deinterlace: bool | None = False,
+        scan: str | None = None,
         double_rate: bool = False,
         fps: Fraction | None = None,
         losses: bool = False,
@@ -69,10 +65,11 @@ class VideoReader:
         self.stored = self.info.video  # as in the file; `info` describes the frames that are yielded
         self._running: Generator[Frame] | None = None
         self._decoding: AnyDecoding | None = None
-        self._ticks = 1  # ticks of `info` per tick of the source
+        self.scan: Scan | None = None
         self._deinterlacer: Deinterlacer | None = None
-        if deinterlace is not False or double_rate:
-            self._deinterlacer = self._deinterlacing(fields=double_rate, always=bool(deinterlace))
+        self._problem: MediaError | None = None  # why fields are left that are to become frames
+        if scan is not None:
+            self._deinterlace(scan, fields=double_rate)
 
     @classmethod
     def of(cls, source: str | Source, options: RestoreOptions, *, losses: bool = False) -> Self:
@@ -80,18 +77,17 @@ class VideoReader:
         return cls(
             source,
             threads=options.threads,
-            deinterlace=options.deinterlace,
+            scan=options.scan,
             double_rate=options.double_rate,
             fps=options.fps,
             losses=losses,
         )
 
-    def refuse_interlaced(self, way_out: str | None = None) -> None:
-        """Raise PlanError for interlaced video."""
+    def refuse_interlaced(self, way_out: str) -> None:
+        """Raise MediaError for fields that can't become frames, else PlanError for interlaced video."""
+        if self._problem:
+            raise self._problem
         if self.info.video.interlaced:
-            way_out = way_out or (
-                f"do it before: {PIPE_DEINTERLACED}" if self._pipe else "`deinterlace` makes it progressive"
-            )
             raise PlanError(
                 f"{self.source}: the video is interlaced, and its fields would be blurred into each other; "
                 f"{way_out}"
@@ -107,55 +103,27 @@ class VideoReader:
         self.warnings = pictures.warnings + ((second,) if second else ())
         return info
 
-    def field_order(self) -> str | None:
-        """Return "tff" or "bff" if a video that isn't marked as interlaced looks so (`measured_order`)."""
-        if self._pipe or self._deinterlacer or self.info.video.interlaced:
-            return None
-        return self._measured_order
-
-    @cached_property
-    def _measured_order(self) -> str | None:
-        return measured_order(self.info.video, self.frames)
-
-    @property
-    def deinterlacing(self) -> str | None:
-        """Why frames are deinterlaced, in words; None if they aren't, or only those that are marked later."""
-        stored = self._deinterlacer.video if self._deinterlacer else self.info.video
-        if not (self._deinterlacer and stored.interlaced):
-            return None
-        order = {None: "", "tff": ", top field first", "bff": ", bottom field first"}[stored.unmarked_order]
-        return f"{'is marked' if self.stored.interlaced else 'looks'} interlaced{order}"
-
-    def _deinterlacing(self, *, fields: bool, always: bool) -> Deinterlacer | None:
-        """Return the filter for this source if it is wanted and possible; `info` describes its output."""
-        video, marked = self.info.video, self.info.video.interlaced
-        if self._pipe and marked and (always or fields):
-            raise MediaError(
-                f"-: an interlaced pipe can't be deinterlaced here; do it before: {PIPE_DEINTERLACED}"
-            )
-        if self._pipe:
-            return None
-        if not marked and (order := self.field_order()):
-            video = replace(video, interlaced=True, unmarked_order=order)
-        if not (video.interlaced or always or fields):
-            return None
+    def _deinterlace(self, asked: str, *, fields: bool) -> None:
+        """Find the scan and its filters; `info` describes their output. Raises MediaError if what is asked
+        for can't be done.
+        """
+        video, pictures = self.stored, self.source.pictures
+        is_still = self._pipe or (pictures and len(pictures.files) == 1)
+        scan = chosen_scan(asked, video, None if is_still else self.frames, fields=fields)
+        if pictures and not scan.why:
+            scan = Scan("whole")  # a picture's marks aren't those of fields
+        self.scan = scan
+        self.info = replace(self.info, video=replace(video, interlaced=False, unmarked_order=None))
+        if scan.kind == "whole":
+            return
         try:
-            deinterlacer = Deinterlacer(self.source.name, video, fields=fields)
-        except MediaError:
-            if marked or (video.interlaced and (always or fields)):
+            self._deinterlacer = Deinterlacer(self.source.name, video, scan, fields=fields)
+        except MediaError as error:
+            if fields or asked != "auto":
                 raise
-            return None
-        video = replace(video, interlaced=False, unmarked_order=None)
-        if fields:
-            self._ticks = 2
-            video = _doubled(video)
-        self.info = replace(self.info, video=video)
-        return deinterlacer
-
-    @property
-    def deinterlaced(self) -> int:
-        """The number of frames deinterlaced so far."""
-        return self._deinterlacer.count if self._deinterlacer else 0
+            self._problem = error if scan.why else None
+        else:
+            self.info = replace(self.info, video=self._deinterlacer.info)
 
     @property
     def late_captions(self) -> bool:
@@ -200,15 +168,14 @@ class VideoReader:
         waiting: Frame | None = None
         longest, loss = 0, loss_by_bits(self.info) if self.losses else NO_LOSS
         with closing(self._pictures(decoding, start_pts, stop_pts)) as pictures:
-            for picture in pictures:
+            for picture, rows in pictures:
                 if start_pts is not None and (picture.pts or 0) < start_pts:
                     continue  # only needed by the deinterlacer
                 try:
                     frame = _frame(picture)
                 except MediaError as error:
                     raise MediaError(f"{self.source}: {error}") from None
-                if self._deinterlacer:
-                    frame.real_rows = self._deinterlacer.real_rows
+                frame.real_rows = rows
                 if self.losses:
                     frame.loss = loss = decoding.loss or loss_of(picture, self.stored) or loss
                 del picture  # return its buffers to the decoder
@@ -241,13 +208,15 @@ class VideoReader:
 
     def _pictures(
         self, decoding: AnyDecoding, start_pts: int | None, stop_pts: int | None
-    ) -> Generator[VideoFrame]:
-        start = None if start_pts is None else start_pts // self._ticks
-        if start is not None and self._ticks > 1:  # it may be the second field of the frame before
-            start -= 2 * frame_ticks(self.stored)
-        stop = None if stop_pts is None else -(-stop_pts // self._ticks)
-        pictures = self._checked(decoding.pictures(start, stop, lead=bool(self._deinterlacer)), start)
-        return self._deinterlacer.pictures(pictures) if self._deinterlacer else pictures
+    ) -> Generator[Whole]:
+        if self._deinterlacer:
+            start, stop = self._deinterlacer.stored_span(start_pts, stop_pts)
+            pictures = self._checked(decoding.pictures(start, stop, around=AROUND), start)
+            yield from self._deinterlacer.pictures(pictures)
+            return
+        for picture in self._checked(decoding.pictures(start_pts, stop_pts), start_pts):
+            yield picture, None
+            del picture  # return its buffers to the decoder
 
     def _checked(self, pictures: Generator[VideoFrame], start_pts: int | None) -> Generator[VideoFrame]:
         with closing(pictures):
@@ -282,25 +251,13 @@ class VideoReader:
         end = self.info.video.end
         if end is None:
             return
-        filled = end <= decoding.reach * self._ticks and not self.damage.missing_frames
+        ticks = self._deinterlacer.ticks if self._deinterlacer else 1  # in one of the source
+        filled = end <= decoding.reach * ticks and not self.damage.missing_frames
         if end > last.pts and (last.duration == 0 or end - last.pts <= longest or filled):
             last.duration = end - last.pts
         missing = end - (last.pts + last.duration)
-        if missing > max(longest, last.duration, decoding.longest * self._ticks):
+        if missing > max(longest, last.duration, decoding.longest * ticks):
             self.damage.early_end = missing * Fraction(self.info.video.time_base)
-
-
-def _doubled(video: VideoInfo) -> VideoInfo:
-    """Return the same video with a frame per field, in halves of its tick."""
-    return replace(
-        video,
-        time_base=video.time_base / 2,
-        rate=video.rate and 2 * video.rate,
-        base_rate=video.base_rate and 2 * video.base_rate,
-        frames=video.frames and 2 * video.frames,
-        start=None if video.start is None else 2 * video.start,
-        duration=None if video.duration is None else 2 * video.duration,
-    )
 
 
 def _frame(picture: VideoFrame) -> Frame:

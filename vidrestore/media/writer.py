@@ -59,23 +59,12 @@ def check_content(
     found = [
         *reader.warnings,
         lost_warning(info, encoder, drop, strict=strict),
-        _interlaced_warning(reader.field_order()),
         sound_warning(info, output, copy),
         left_out_warning(info, output, copy, drop),
         losses(info, output, encoder, other_kinds(info, drop)),
         *check_packets(info, output, copy, span),
     ]
     return Content(encoder, copy, tuple(filter(None, found)))
-
-
-def _interlaced_warning(order: str | None) -> str | None:
-    if order is None:
-        return None
-    first = "top" if order == "tff" else "bottom"
-    return (
-        f"not marked as interlaced, but it looks so ({first} field first): its fields blur into each other "
-        "where it moves; `deinterlace` makes it progressive, `double_rate` gives a frame for each field"
-    )
 
 
 def lost_warning(

@@ -77,7 +77,7 @@ class Y4mInput:
         return data
 
     def pictures(
-        self, start_pts: int | None = None, stop_pts: int | None = None, *, lead: bool = False
+        self, start_pts: int | None = None, stop_pts: int | None = None, *, around: int = 0
     ) -> Generator[VideoFrame]:
         """Yield the frames, pts counting from 0, one tick each. A truncated frame is damage."""
         if self._used:

@@ -1,0 +1,225 @@
+"""How a video was scanned is asked of its pictures: fields, film in fields, both fields of one moment."""
+
+from fractions import Fraction
+from itertools import count, pairwise
+
+import av
+import numpy as np
+import pytest
+from sample_videos import write_video
+from scanned_videos import NTSC, SIZE, apart, interlaced, moments, telecined, write_frames
+
+import vidrestore
+from vidrestore.errors import MediaError, OptionError
+from vidrestore.events import Event, Planned
+from vidrestore.media.reader import VideoReader
+from vidrestore.media.scan import look_at
+from vidrestore.options import EncoderOptions
+
+LOSSLESS = EncoderOptions(lossless=True)
+
+
+def read(path, start=None, stop=None, **options):
+    """Luma of the frames, with their times and what their scan is called."""
+    with VideoReader(str(path), **{"scan": "auto", **options}) as reader:
+        frames = list(reader.frames(start, stop))
+        assert reader.scan is not None
+        return [frame.planes[0] for frame in frames], [frame.pts for frame in frames], reader.scan.in_words
+
+
+def same(frames, others):
+    return len(frames) == len(others) and all(
+        np.array_equal(*pair) for pair in zip(frames, others, strict=True)
+    )
+
+
+@pytest.mark.parametrize("order", [None, "tt", "bb"])
+@pytest.mark.parametrize("top", [True, False])
+def test_film_in_fields_is_whole_again_however_it_is_marked(tmp_path, order, top):
+    pictures = moments(24)
+    found, times, words = read(write_frames(tmp_path / "in.mkv", telecined(pictures, top), order=order))
+    assert same(found, pictures)
+    assert words == "film, 4 frames of 5 (fields repeat as in 3:2 pulldown)"
+    for time, number in zip(times, count()):  # quarters of a millisecond
+        assert abs(time / 4000 - number * 1.001 / 24) < 0.001
+
+
+@pytest.mark.parametrize("sigma", [4, 8])
+def test_film_with_noise_of_each_field_has_24_different_frames_of_30(tmp_path, sigma):
+    random = np.random.default_rng(1)
+    clean = moments(24)
+    noisy = [np.clip(frame + random.normal(0, sigma, SIZE), 0, 255) for frame in telecined(clean)]
+    found, _, _ = read(write_frames(tmp_path / "in.mkv", [frame.astype(np.uint8) for frame in noisy]))
+    distances = np.array(
+        [[np.abs(frame - picture.astype(float)).mean() for picture in clean] for frame in found]
+    )
+    assert [*distances.argmin(1)] == [*range(24)]
+    assert distances.min(1).max() < sigma, "no field of another moment"
+    assert not any(np.array_equal(one[0::2], other[0::2]) for one, other in pairwise(found))
+
+
+@pytest.mark.parametrize("suffix", [".mkv", ".mp4"])
+def test_any_part_of_film_has_the_frames_of_the_whole(tmp_path, suffix):
+    path = write_frames(tmp_path / f"in{suffix}", telecined(moments(24)))
+    frames, times, _ = read(path)
+    for first in range(len(times)):
+        part, part_times, _ = read(path, times[first], times[min(first + 3, len(times) - 1)])
+        stop = first + len(part)
+        assert part_times == times[first:stop] and same(part, frames[first:stop])
+        assert len(part) == min(3, len(times) - 1 - first)
+
+
+@pytest.mark.parametrize("suffix", [".mkv", ".mp4"])
+def test_restored_film_lasts_as_long_as_its_sound(tmp_path, suffix):
+    source, output = tmp_path / f"in{suffix}", tmp_path / f"out{suffix}"
+    write_frames(source, telecined(moments(24)), sound=True)
+    events: list[Event] = []
+    vidrestore.restore(source, output, task="<identity>", encoder=LOSSLESS, on_event=events.append)
+    (planned,) = (event for event in events if isinstance(event, Planned))
+    assert planned.frames == 24 and planned.details["decisions"]["scan"].startswith("film, 4 frames of 5")
+    with VideoReader(str(output)) as reader, VideoReader(str(source)) as before:
+        found, video = list(reader.frames()), reader.info.video
+        stored = list(before.frames())
+        end = (stored[-1].pts + stored[-1].duration) * before.info.video.time_base
+    assert same([frame.planes[0] for frame in found], moments(24))
+    assert video.rate is not None and abs(video.rate - Fraction(24000, 1001)) < 0.01
+    tick = video.time_base
+    assert abs((found[-1].pts + found[-1].duration) * tick - end) <= Fraction(1, 500)
+    assert all(
+        abs(frame.pts * tick - number * 1 / (NTSC * 4 / 5)) < 0.001 for number, frame in enumerate(found)
+    )
+    with av.open(str(output)) as one, av.open(str(source)) as other:
+        sounds = ([bytes(packet) for packet in each.demux(audio=0)] for each in (one, other))
+        assert next(sounds) == next(sounds)
+
+
+def test_a_part_of_film_by_its_time_is_that_of_the_whole(tmp_path):
+    source = write_frames(tmp_path / "in.mkv", telecined(moments(24)))
+    settings = {"task": "<identity>", "encoder": LOSSLESS}
+    vidrestore.restore(
+        source, tmp_path / "out.mkv", **settings, start=Fraction(1, 3), duration=Fraction(1, 4)
+    )
+    assert same(frames_of(tmp_path / "out.mkv"), moments(24)[8:14])
+
+
+def frames_of(path):
+    with VideoReader(str(path)) as reader:
+        return [frame.planes[0] for frame in reader.frames()]
+
+
+@pytest.mark.parametrize("extra", [1, 2, 3, 4])
+def test_frames_after_the_last_whole_cycle_of_film_all_stay(tmp_path, extra):
+    frames = telecined(moments(28))[: 30 + extra]
+    found, times, _ = read(write_frames(tmp_path / "in.mkv", frames))
+    assert len(found) == 24 + extra and same(found[:24], moments(24))
+    assert times == sorted(set(times))
+
+
+def test_a_hole_in_film_shifts_no_frame_after_it(tmp_path):
+    frames = telecined(moments(24))
+    path = tmp_path / "in.mkv"
+    write_frames(path, frames)
+    with VideoReader(str(path)) as reader:
+        times = [frame.pts for frame in reader.frames()]
+    holed = tmp_path / "holed.mkv"
+    with av.open(str(path)) as source, av.open(str(holed), "w") as output:
+        stream = output.add_stream_from_template(source.streams.video[0])
+        for packet in source.demux(video=0):
+            if packet.pts is not None and packet.pts not in times[7:9]:
+                packet.stream = stream
+                output.mux(packet)
+    found, _, _ = read(holed, scan="film")
+    assert same(found[-12:], moments(24)[-12:])
+
+
+@pytest.mark.parametrize("rate", [Fraction(25), NTSC])
+def test_both_fields_of_one_moment_are_left_alone_though_marked_interlaced(tmp_path, rate):
+    pictures = moments(24)
+    path = write_frames(tmp_path / "in.mkv", pictures, rate, order="tt")
+    found, times, words = read(path)
+    assert same(found, pictures) and len(times) == 24
+    assert words == "frames left whole (marked interlaced, but both fields show one moment)"
+
+
+def test_fields_of_a_moment_in_two_frames_are_paired_anew(tmp_path):
+    pictures = moments(24)
+    found, _, words = read(write_frames(tmp_path / "in.mkv", apart(pictures), Fraction(25)))
+    assert same(found[1:], pictures[1:-1]) and "a moment lie in two frames" in words
+
+
+def test_film_and_video_by_turns_keep_every_frame_of_film(tmp_path):
+    pictures = moments(76)
+    frames = telecined(pictures[:16]) + interlaced(pictures[16:36])
+    path = write_frames(tmp_path / "in.mkv", frames)
+    found, _, words = read(path)
+    assert words == "fields matched, deinterlaced where they differ (whole frames and fields take turns)"
+    assert len(found) == 30
+    assert {
+        index for frame in found[:20] for index, picture in enumerate(pictures) if (frame == picture).all()
+    } == {*range(16)}
+    combed = sum(np.array_equal(frame, other) for frame, other in zip(found[20:], frames[20:], strict=True))
+    assert combed == 0
+    with VideoReader(str(path), scan="auto") as reader:
+        assert [frame.real_rows for frame in reader.frames()] == [None] * 20 + [0] * 10
+
+
+@pytest.mark.parametrize("top", [True, False])
+def test_measured_fields_overrule_marks_of_the_other_order(tmp_path, top):
+    pictures = moments(28, step=2)
+    order = "bb" if top else "tt"
+    path = write_frames(tmp_path / "in.mkv", interlaced(pictures, top), order=order)
+    found, _, words = read(path, double_rate=True)
+    one, other = ("top", "bottom") if top else ("bottom", "top")
+    assert f"marked {other} field first, but the {one} field is earlier" in words
+    places = [
+        np.argmin([np.abs(frame - picture.astype(float)).mean() for picture in pictures]) for frame in found
+    ]
+    assert places == [*range(28)]
+
+
+@pytest.mark.parametrize("count, step, sigma", [(14, 6, 12), (14, 0.4, 0), (24, 0.4, 6), (5, 2, 0)])
+def test_short_calm_and_noisy_fields_are_found(tmp_path, count, step, sigma):
+    frames = interlaced(moments(2 * count, step, sigma))
+    _, _, words = read(write_frames(tmp_path / "in.mkv", frames, Fraction(25)))
+    assert words == "deinterlaced (looks interlaced, top field first)"
+
+
+@pytest.mark.parametrize("sigma", [0, 12])
+@pytest.mark.parametrize("step", [0, 0.4, 6])
+def test_progressive_video_is_left_alone(tmp_path, step, sigma):
+    pictures = moments(16, step, sigma)
+    found, _, words = read(write_frames(tmp_path / "in.mkv", pictures, Fraction(25)))
+    assert same(found, pictures) and words is None
+
+
+def test_bars_and_the_lowest_lines_of_a_tape_take_no_part():
+    still, frames = np.zeros((288, 192), np.float32), []
+    random = np.random.default_rng(2)
+    for picture in interlaced(moments(32, 0.4)):
+        frame = still + 16
+        frame[80:200, 16:176] = picture
+        frame[-8:] = random.integers(0, 255, (8, 192))
+        frames.append(frame)
+    look = look_at(frame[:-12] for frame in frames)
+    assert look is not None and (look.kind, look.order) == ("fields", "tff")
+
+
+@pytest.mark.parametrize(
+    "options, error, message",
+    [
+        ({"scan": "film", "double_rate": True}, OptionError, "leave out that, or `scan=film`"),
+        ({"scan": "progressive", "double_rate": True}, OptionError, "leave out that, or `scan=progressive`"),
+        ({"double_rate": True}, OptionError, "the video is film.*leave it out"),
+    ],
+)
+def test_film_has_no_frame_for_each_field(tmp_path, options, error, message):
+    write_frames(tmp_path / "in.mkv", telecined(moments(24)))
+    with pytest.raises(error, match=message):
+        vidrestore.restore(tmp_path / "in.mkv", task="<identity>", **options)
+    assert [path.name for path in tmp_path.iterdir()] == ["in.mkv"]
+
+
+def test_film_in_pixels_that_cannot_be_matched_is_deinterlaced_and_refused_if_forced(tmp_path):
+    write_video(tmp_path / "in.mkv", 6, pix_fmt="yuv422p10le", options={"field_order": "tt"})
+    with pytest.raises(MediaError, match="fields of yuv422p10le can't be matched, only those of.*convert it"):
+        VideoReader(str(tmp_path / "in.mkv"), scan="film")
