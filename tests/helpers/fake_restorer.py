@@ -1,5 +1,7 @@
 """A restorer without a network."""
 
+from collections.abc import Sequence
+
 import torch
 from no_change import IdentityRestorer
 from torch import Tensor
@@ -25,6 +27,7 @@ class Fake(IdentityRestorer):
         measured: bool = False,
         coding: tuple[tuple[float, ...], ...] = (),
         precision: str | None = None,
+        real_rows: Sequence[int | None] = (),
     ) -> tuple[Tensor, ...]:
         self.calls.append((sigma, precision))
         return tuple(plane + torch.arange(len(plane))[:, None, None] for plane in clip)

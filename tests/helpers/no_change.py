@@ -5,6 +5,7 @@ Importing this module adds it, in this process or in another.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -43,6 +44,7 @@ class IdentityRestorer:
         measured: bool = False,
         coding: tuple[tuple[float, ...], ...] = (),
         precision: str | None = None,
+        real_rows: Sequence[int | None] = (),
     ) -> tuple[Tensor, ...]:
         return clip
 

@@ -40,9 +40,7 @@ class Seeing(IdentityRestorer):
     def memory(self, height: int, width: int) -> int:
         return 1
 
-    def restore(
-        self, clip: Any, sigma: Any, *, measured: bool = False, coding: Any = (), precision: Any = None
-    ) -> Any:
+    def restore(self, clip: Any, sigma: Any, **more: Any) -> Any:
         self.seen.append(len(clip[0]))
         return clip
 

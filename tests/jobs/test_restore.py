@@ -44,9 +44,7 @@ class Overflowing(Fake):
         super().__init__()
         self.hopeless = hopeless
 
-    def restore(
-        self, clip: Any, sigma: Any, *, measured: bool = False, coding: Any = (), precision: Any = None
-    ) -> Any:
+    def restore(self, clip: Any, sigma: Any, *, precision: Any = None, **more: Any) -> Any:
         self.calls.append((sigma, precision))
         if len(self.calls) == 2 or (self.hopeless and precision == "fp32"):
             return tuple(plane * torch.nan for plane in clip)

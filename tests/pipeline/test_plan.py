@@ -93,6 +93,19 @@ def test_measured_sigma_is_near_the_truth_in_every_clip_of_every_scene():
     assert {clip.first < 20 for clip in clips} == {True, False}
 
 
+@pytest.mark.parametrize("parities", [(0, 0), (0, 1), (1, 0)])
+def test_noise_of_deinterlaced_frames_is_that_of_their_real_rows(parities):
+    frames = scene_frames([20], noise=10, height=192, width=256)
+    for index, frame in enumerate(frames):
+        frame.real_rows = parity = parities[index % 2]
+        for plane in frame.planes:
+            real = plane[parity::2].astype(int)
+            plane[1 - parity :: 2] = (real + np.roll(real, 2 * parity - 1, 0)) // 2
+    for clip in planned(frames, sigma=None).clips:
+        np.testing.assert_allclose(clip.sigma, 10, rtol=0.1)
+        np.testing.assert_allclose(clip.rms, 10, rtol=0.1)
+
+
 def test_measured_sigma_of_red_green_and_blue_is_theirs():
     rng = np.random.default_rng(4)
     rows, columns = np.mgrid[:192, :256]

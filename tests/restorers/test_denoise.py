@@ -307,6 +307,35 @@ def test_clips_too_short_to_measure_the_spectrum_are_filtered_as_with_white_nois
         torch.testing.assert_close(measured, given)
 
 
+@pytest.mark.parametrize("rows", [(0,) * 6, (0, 1) * 3, (None, 1, 0, None, 1, 0)])
+def test_interpolated_rows_come_from_the_estimate_before(refined, rows):
+    planes = clip(6, 40, 44)
+    restorer_by().restore(planes, (9.0,) * 3, measured=True, real_rows=rows)
+    for source, plane in zip(refined, [planes[0]] * 3 + [planes[1]] * 2 + [planes[2]] * 2, strict=True):
+        for frame, parity in enumerate(rows):
+            for row in range(plane.shape[1]):
+                real = parity is None or row % 2 == parity
+                expected = plane if real else source.estimate
+                assert torch.equal(source.noisy[frame, row], expected[frame, row])
+
+
+@pytest.mark.parametrize("rows, frames, real", [((1,) * 10, range(10), 1), ((0, 1) * 5, range(0, 10, 2), 0)])
+def test_the_spectrum_of_deinterlaced_planes_is_that_of_real_rows(refined, monkeypatch, rows, frames, real):
+    measured = []
+
+    def spectrum(noisy: torch.Tensor, *rest: Any) -> torch.Tensor:
+        measured.append(noisy)
+        return torch.ones(restorer.patch**2)
+
+    monkeypatch.setattr(denoise, "relative_spectrum", spectrum)
+    planes, restorer = clip(10, 80, 44), restorer_by()
+    restorer.restore(planes, (9.0,) * 3, measured=True, real_rows=rows)
+    for noisy, plane in zip(measured, planes, strict=True):
+        torch.testing.assert_close(noisy, plane[list(frames), real::2])
+    restorer.restore(planes, (9.0,) * 3, measured=True, real_rows=(0, 1, 0, 1) + (None,) * 6)
+    assert len(measured) == 3  # too few frames of one field
+
+
 @pytest.mark.parametrize("follow", [False, True])
 def test_patches_follow_the_motion_in_planes_of_other_proportions_if_matching_is_on(follow):
     world = 255 * torch.rand(140, 200, generator=torch.Generator().manual_seed(0))

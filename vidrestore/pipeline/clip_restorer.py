@@ -200,7 +200,7 @@ class ClipRestorer:
         alpha = (
             enlarged_samples(plane, pixels, self.scale) for plane in frame.planes[colour_planes(pixels) :]
         )
-        return Restored(replace(frame, planes=(*planes, *alpha), steps=()))
+        return Restored(replace(frame, planes=(*planes, *alpha), real_rows=None, steps=()))
 
     def _finished(self, item: Restored) -> Frame:
         """Return a frame with samples of the source's format."""

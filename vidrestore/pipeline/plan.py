@@ -14,7 +14,7 @@ from base64 import b64decode, b64encode
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from itertools import pairwise
+from itertools import islice, pairwise
 from statistics import fmean
 from typing import Any
 
@@ -311,9 +311,15 @@ def _begins(detector: SceneDetector, timeline: Timeline, waiting: int) -> bool:
 
 
 class _SceneNoise:
-    """The noise of a scene, measured on its first frame, `EARLY` later, and every `NOISE_STEP` frames."""
+    """The noise of a scene, measured on its first frame, `EARLY` later, and every `NOISE_STEP` frames.
+
+    Of deinterlaced frames the real rows count, since interpolated ones have less noise, and coarser. It is
+    the strength of their noise, whose spectrum is measured later, but no more than the whole frame's sigma: a
+    field has twice the vertical frequencies of a frame, so that fine texture may pass for noise there.
+    """
 
     _meter: NoiseMeter
+    _frame_meter: NoiseMeter | None  # of frames with interpolated rows
 
     def __init__(self, pixels: PixelFormat) -> None:
         self._pixels = pixels
@@ -326,13 +332,15 @@ class _SceneNoise:
         """
         if scene != self._scene:
             self._scene = self._measured = scene
-            self._meter = NoiseMeter(colour_planes(self._pixels), colour=self._pixels.family != "gray")
+            self._meter, self._frame_meter = self._new_meter(), None
         while self._measured < first + len(frames):
-            seen = frames[self._measured - first :][:FRAMES_SEEN]
-            if len(seen) > 1 or self._measured == scene:  # the last frame alone shows no differences
-                self._meter.add([self._grey(frame) for frame in seen])
+            self._look(frames[self._measured - first :], alone=self._measured == scene)
             self._measured += EARLY if self._measured < scene + NOISE_STEP else NOISE_STEP
         found = self._meter.noise()
+        if self._frame_meter:
+            pairs = zip(found, self._frame_meter.noise(), strict=True)
+            least = [min(field.rms, frame.sigma) for field, frame in pairs]
+            found = tuple(PlaneNoise(sigma, sigma) for sigma in least)
         if self._pixels.family == "rgb":
             found = tuple(
                 PlaneNoise(plane.sigma / norm, plane.rms / norm)
@@ -347,6 +355,22 @@ class _SceneNoise:
         loss = tuple(lost if plane.sigma > lost else stronger * lost for plane, lost in planes)
         sigma = tuple(plane.sigma if plane.sigma > lost else stronger * lost for plane, lost in planes)
         return sigma, tuple(plane.rms for plane in found), loss, levels
+
+    def _new_meter(self) -> NoiseMeter:
+        return NoiseMeter(colour_planes(self._pixels), colour=self._pixels.family != "gray")
+
+    def _look(self, frames: list[Frame], *, alone: bool) -> None:
+        """Measure the first frame beside those after it with the same real rows: some, unless `alone`."""
+        rows = frames[0].real_rows
+        seen = list(islice((frame for frame in frames if frame.real_rows == rows), FRAMES_SEEN))
+        if len(seen) == 1 and not alone:  # it shows no differences
+            return
+        looks = [self._grey(frame) for frame in seen]
+        if rows is not None:
+            self._frame_meter = self._frame_meter or self._new_meter()
+            self._frame_meter.add(looks)
+            looks = [tuple(plane[rows::2] for plane in planes) for planes in looks]
+        self._meter.add(looks)
 
     def _grey(self, frame: Frame) -> tuple[NDArray[np.float32], ...]:
         """Return the colour planes on the 0-255 scale; luma and colour differences for R, G, B."""

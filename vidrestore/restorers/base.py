@@ -6,7 +6,7 @@ A restorer states its `facts` and what it restores: colour planes (`PlaneRestore
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, TypeAlias
 
@@ -99,10 +99,12 @@ class PlaneRestorer(AnyRestorer, Protocol):
         measured: bool = False,
         coding: tuple[tuple[float, ...], ...] = (),
         precision: str | None = None,
+        real_rows: Sequence[int | None] = (),
     ) -> tuple[Tensor, ...]:
         """Restore one clip: every colour plane (T, H, W), float32 on the 0-255 scale, with its noise `sigma`,
         which is white unless it was `measured`. Where that is a coder's loss, `coding` has the factor of
-        sigma in each frame; it has nothing for other planes.
+        sigma in each frame; it has nothing for other planes. `real_rows` are those of its frames, if some
+        have interpolated ones (`Frame`).
 
         Return planes of the same shape; the clip itself is not altered. `precision` "fp32" overrides that of
         the options.

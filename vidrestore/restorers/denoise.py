@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cache, lru_cache
 from threading import Lock
 from typing import Literal, NamedTuple, cast
@@ -19,6 +20,7 @@ from vidrestore.errors import CheckpointError, OptionError
 from vidrestore.models.dust import Dust, FastDust, Transform
 from vidrestore.models.dust_sigma import SIGMA_RANGE, LevelDust, SigmaDust
 from vidrestore.models.fast.linear import PackedLinear
+from vidrestore.models.fields import field_of, real_samples
 from vidrestore.models.grouping import CHUNK, GROUP, origins_of, restore_patches
 from vidrestore.models.matching import Grid, fixed_positions, halve, matched_positions, pair_like
 from vidrestore.models.noise_model import FRAMES, is_white, lower_level, may_be_white, relative_spectrum
@@ -126,6 +128,7 @@ class DenoiseRestorer:
         measured: bool = False,
         coding: tuple[tuple[float, ...], ...] = (),
         precision: str | None = None,
+        real_rows: Sequence[int | None] = (),
     ) -> tuple[Tensor, ...]:
         """Restore planes (T, H, W) on the 0-255 scale. Patches of all planes follow the motion of the first
         one. A plane with sigma 0 is left as it is.
@@ -138,7 +141,9 @@ class DenoiseRestorer:
         for plane, level, frames in steps(list(zip(planes, sigma, coding, strict=True)), sizes):
             luma = restored[0] if restored else None
             restored.append(
-                self._denoised(plane, level, luma, positions, precision, measured, frames) if level else plane
+                self._denoised(plane, level, luma, positions, precision, measured, frames, real_rows)
+                if level
+                else plane
             )
         return tuple(
             plane[:, : given.shape[1], : given.shape[2]].to(given.device)
@@ -154,12 +159,14 @@ class DenoiseRestorer:
         precision: str,
         measured: bool,
         coding: tuple[float, ...],
+        rows: Sequence[int | None],
     ) -> Tensor:
         """Return the last estimate of a plane (T, H, W); `luma` is that of the first plane for others.
 
         The loss of a coder is white, and the first estimate is made for less of it: what that takes from the
         picture isn't returned in full. Where the spectrum of the first plane's noise shows that white noise
-        is weaker than was measured, the first estimate is made again for that.
+        is weaker than was measured, the first estimate is made again for that. Interpolated rows have another
+        spectrum, so that it is measured in a field of the others, if `rows` has some.
         """
         dtype = torch.bfloat16 if uses_bf16(precision, self.device) else torch.float32
         grids = positions.origins(plane.shape, self._preset(plane).stride, GRIDS)  # groups (GRIDS * S, T)
@@ -174,22 +181,30 @@ class DenoiseRestorer:
         estimate = self.restored_plane(plane, first, positions, precision)
         trained = max(sigma, SIGMA_RANGE[0])
         frames, sigma = tuple(level * sigma / trained for level in coding), trained
-        if measured and len(plane) >= FRAMES:
-            spectrum = relative_spectrum(plane, estimate, sigma, groups, self._transform(dtype))
+        field = field_of(rows, plane, groups, self.patch) if measured else None
+
+        def spectrum_of(estimate: Tensor, sigma: float) -> Tensor:
+            assert field is not None
+            parts = field.of(plane), field.of(estimate)
+            return relative_spectrum(*parts, sigma, field.groups, self._transform(dtype))
+
+        if field is not None and field.groups.shape[1] >= FRAMES:
+            spectrum = spectrum_of(estimate, sigma)
             level = lower_level(spectrum) if luma is None else None
             if is_white(spectrum):
                 spectrum = None
             elif level is not None:
                 lower = max(sigma * level**0.5, SIGMA_RANGE[0])
                 tried = self.restored_plane(plane, lower, positions, precision)
-                if may_be_white(relative_spectrum(plane, tried, lower, groups, self._transform(dtype))):
+                if may_be_white(spectrum_of(tried, lower)):
                     sigma, estimate, spectrum = lower, tried, None
         luma = None if luma is None else _resized(luma, plane.shape)
         brightness = (estimate if luma is None else luma) if measured else None
         whitener = None if spectrum is None else inverse_covariance(spectrum)
         noise = Noise(sigma, brightness, whitener, frames)
         next(stages)
-        return self.further_estimates(plane, estimate, grids, noise, dtype, colour=colour)
+        real = real_samples(rows, plane)
+        return self.further_estimates(plane, estimate, grids, noise, dtype, real, colour=colour)
 
     def further_estimates(
         self,
@@ -198,11 +213,15 @@ class DenoiseRestorer:
         grids: Tensor,
         noise: Noise,
         dtype: torch.dtype,
+        real: Tensor | None = None,
         *,
         colour: bool,
     ) -> Tensor:
         """Return the last estimate of luma or of a colour difference by non-local Bayes, each from some of
         the groups (G, S, T). A group has more patches of each frame in short clips.
+
+        Samples that are not `real` were never measured: as in expectation maximisation, the estimate before
+        takes their place.
         """
         preset = self._preset(plane)
         passes, count = preset.passes[colour], preset.grids
@@ -214,8 +233,9 @@ class DenoiseRestorer:
         turns = grids.repeat(2, 1, 1)[: passes * count].unflatten(0, (passes, count)).flatten(1, 2)
         for stage, tracks in enumerate(steps(list(turns))):
             gains = bayes_gains(kind, stage, noise.sigma, self.device)
+            source = plane if real is None else torch.where(real, plane, estimate)
             estimate = nonlocal_bayes(
-                plane, estimate, tracks, self.patch, noise, gains, samples, dtype, self.tracks
+                source, estimate, tracks, self.patch, noise, gains, samples, dtype, self.tracks
             )
         return estimate
 
