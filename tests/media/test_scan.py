@@ -115,6 +115,19 @@ def test_frames_after_the_last_whole_cycle_of_film_all_stay(tmp_path, extra):
     assert times == sorted(set(times))
 
 
+def test_video_within_film_keeps_every_frame_at_its_time(tmp_path):
+    pictures = moments(48)
+    frames = telecined(pictures[:16]) + interlaced(pictures[16:36]) + telecined(pictures[36:])
+    path = write_frames(tmp_path / "in.mkv", frames)
+    found, times, _ = read(path, scan="film")
+    assert len(found) == 16 + 10 + 12
+    assert same(found[:15], pictures[:15]) and same(found[-11:], pictures[-11:])
+    for index, time in enumerate(times[16:26]):
+        assert abs(time / 4000 - (20 + index) / NTSC) < 0.002
+    part, part_times, _ = read(path, times[20], scan="film")
+    assert part_times == times[20:] and same(part, found[20:])
+
+
 def test_a_hole_in_film_shifts_no_frame_after_it(tmp_path):
     frames = telecined(moments(24))
     path = tmp_path / "in.mkv"

@@ -78,13 +78,12 @@ class Deinterlacer:
             )
 
     def stored_span(self, start: int | None, stop: int | None) -> tuple[int | None, int | None]:
-        """Return the part of the stream, in its ticks, that pictures with start <= pts < stop come from."""
-        first = None if start is None else start // self.ticks
-        last = None if stop is None else -(-stop // self.ticks)
-        if self.scan.kind == "film":
-            first = None if first is None else self._start_of(self._cycle(first))
-            last = None if last is None else self._start_of(self._cycle(last) + 1)
-        return first, last
+        """Return the part of the stream, in its ticks, that pictures with start <= pts < stop come from; of
+        film, with the other frames of their cycles.
+        """
+        reach = ceil(CYCLE * self._frame) if self.scan.kind == "film" else 0
+        first = None if start is None else start // self.ticks - reach
+        return first, None if stop is None else -(-stop // self.ticks) + reach
 
     def pictures(self, pictures: Generator[VideoFrame]) -> Generator[Whole]:
         """Yield the pictures as whole frames, each with its `Frame.real_rows`."""
@@ -139,17 +138,13 @@ class Deinterlacer:
                         result.pts, result.duration = source.pts, source.duration
                     yield result, source
 
-    # Film: the frames of a cycle are those whose times, from that of the first on, are in it.
-
     def _cycle(self, pts: int) -> int:
+        """Return the number of the cycle of five frames that a time lies in, counted from the first frame."""
         return int(((pts - (self.video.start or 0)) / self._frame + Fraction(1, 2)) // CYCLE)
-
-    def _start_of(self, cycle: int) -> int:
-        return ceil((self.video.start or 0) + (cycle * CYCLE - Fraction(1, 2)) * self._frame)
 
     def _film(self, frames: Iterator[Whole]) -> Iterator[Whole]:
         """Yield the frames of film: in each whole cycle the one most like that before it is left out, and the
-        others have even times.
+        others have even times. Cycles that are mostly video keep all.
         """
         groups = groupby(frames, lambda frame: self._cycle(frame[0].pts or 0))
         cycles = ((number, list(group)) for number, group in groups)
@@ -158,7 +153,7 @@ class Deinterlacer:
             start, last = cycle[0][0].pts or 0, cycle[-1:]
             is_next = following == number + 1
             end = others[0][0].pts or 0 if is_next else round(start + len(cycle) * self._frame)
-            if len(cycle) >= CYCLE:
+            if len(cycle) >= CYCLE and sum(rows is None for _, rows in cycle) > CYCLE / 2:
                 del cycle[_repetition(before + cycle) - len(before)]
             length = self.ticks * (end - start)
             for index, (picture, rows) in enumerate(cycle):
