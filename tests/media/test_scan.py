@@ -205,16 +205,31 @@ def test_progressive_video_is_left_alone(tmp_path, step, sigma):
     assert same(found, pictures) and words is None
 
 
-def test_bars_and_the_lowest_lines_of_a_tape_take_no_part():
-    still, frames = np.zeros((288, 192), np.float32), []
-    random = np.random.default_rng(2)
-    for picture in interlaced(moments(32, 0.4)):
-        frame = still + 16
-        frame[80:200, 16:176] = picture
-        frame[-8:] = random.integers(0, 255, (8, 192))
+def test_even_bars_take_no_part():
+    frames = []
+    for picture in interlaced(moments(32, 0.1)):
+        frame = np.full((480, 720), 16, np.float32)
+        frame[180:300, 280:440] = picture
         frames.append(frame)
-    look = look_at(frame[:-12] for frame in frames)
+    look = look_at(iter(frames))
     assert look is not None and (look.kind, look.order) == ("fields", "tff")
+
+
+def test_the_lowest_lines_of_a_tape_take_no_part(tmp_path):
+    frames = []
+    for number, picture in enumerate(interlaced(moments(28, 0.4))):
+        frame = np.tile(picture, (2, 1))
+        frame[-10:] = 255 * ((np.arange(160) // 9 + number) % 2)  # the same skew in both fields
+        frames.append(frame)
+    _, _, words = read(write_frames(tmp_path / "in.mkv", frames, Fraction(25)))
+    assert words == "deinterlaced (looks interlaced, top field first)"
+
+
+def test_noise_of_small_still_pictures_is_never_taken_for_fields():
+    for seed in range(60):
+        random = np.random.default_rng(seed)
+        look = look_at(iter(random.normal(128, 12, (16, 64, 40)).astype(np.float32)))
+        assert look is None or look.kind == "whole"
 
 
 @pytest.mark.parametrize(
