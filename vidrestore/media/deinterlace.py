@@ -108,7 +108,8 @@ class Deinterlacer:
 
     def _results(self, pictures: Iterator[VideoFrame]) -> Iterator[Whole]:
         names = ("bwdif",) if self.scan.kind == "fields" else ("bwdif", "fieldmatch")
-        filtered = (self._filtered(*each) for each in zip(tee(pictures, len(names)), names, strict=True))
+        copies = zip(tee(pictures, len(names)), names, strict=True)
+        filtered = (self._filtered(copy, name) for copy, name in copies)
         for (single, source), *matches in zip(*filtered, strict=True):
             if not self._is_interlaced(source):
                 yield source, None
@@ -149,10 +150,10 @@ class Deinterlacer:
         groups = groupby(frames, lambda frame: self._cycle(frame[0].pts or 0))
         cycles = ((number, list(group)) for number, group in groups)
         before: list[Whole] = []
-        for (number, cycle), (following, others) in pairwise(chain(cycles, [(-1, [])])):
+        for (number, cycle), (following, next_cycle) in pairwise(chain(cycles, [(-1, [])])):
             start, last = cycle[0][0].pts or 0, cycle[-1:]
             is_next = following == number + 1
-            end = others[0][0].pts or 0 if is_next else round(start + len(cycle) * self._frame)
+            end = next_cycle[0][0].pts or 0 if is_next else round(start + len(cycle) * self._frame)
             if len(cycle) >= CYCLE and sum(rows is None for _, rows in cycle) > CYCLE / 2:
                 del cycle[_repetition(before + cycle) - len(before)]
             length = self.ticks * (end - start)
@@ -171,8 +172,8 @@ def _repetition(frames: list[Whole]) -> int:
 
 def _real_rows(result: VideoFrame, source: VideoFrame) -> int | None:
     """Return the parity of the rows that are those of the source; None if all or none are."""
-    rows, others = _planes(result)[0], _planes(source)[0]
-    even, odd = (np.array_equal(rows[parity::2], others[parity::2]) for parity in (0, 1))
+    luma, source_luma = _planes(result)[0], _planes(source)[0]
+    even, odd = (np.array_equal(luma[parity::2], source_luma[parity::2]) for parity in (0, 1))
     return None if even == odd else int(odd)
 
 

@@ -139,8 +139,8 @@ def chosen_scan(asked: str, video: VideoInfo, frames_from: FramesFrom | None, *,
 def measured_scan(video: VideoInfo, looks: list[Look]) -> Scan:
     """Return how a video was scanned by what it shows, and by its marks where that is not enough."""
     kinds, orders = Counter(look.kind for look in looks), Counter(look.order for look in looks if look.order)
-    most, count = kinds.most_common(1)[0] if kinds else (None, 0)
-    kind = "turns" if count < SHARE * len(looks) else most
+    commonest, count = kinds.most_common(1)[0] if kinds else (None, 0)
+    kind = "turns" if count < SHARE * len(looks) else commonest
     order, marked = max(orders, key=orders.__getitem__, default=None), video.marked_order
     is_strong = sum(look.pairs for look in looks) >= STRONG
     if kind in MATCHES:
@@ -170,7 +170,7 @@ def _starts(video: VideoInfo) -> list[int | None]:
     starts = [video.start]
     for share in POSITIONS[1:]:
         start = ceil(video.start + share * video.duration)
-        if start <= last and all(abs(start - other) >= apart for other in starts):
+        if start <= last and all(abs(start - earlier) >= apart for earlier in starts):
             starts.append(start)
     return [None, *starts[1:]]
 
