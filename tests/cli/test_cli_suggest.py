@@ -138,7 +138,10 @@ def test_film_in_fields_is_named_with_the_reason_and_its_recipe(tmp_path, levels
         write_frames(tmp_path / "in.mkv", moments(24), Fraction(25), order="tt")
     verdicts, lines = found_in(tmp_path / "in.mkv", capsys)
     assert verdicts["interlacing"] == verdict
-    assert f"vidrestore denoise {tmp_path / 'in.mkv'}" in lines
+    assert lines.count(f"vidrestore denoise {tmp_path / 'in.mkv'}") == 1
+    levels["noise"] = 5.0
+    _, lines = found_in(tmp_path / "in.mkv", capsys)
+    assert lines.count(f"vidrestore denoise {tmp_path / 'in.mkv'}") == 1
 
 
 def test_the_text_gives_reasons_and_a_line_if_nothing_is_to_be_tried(tmp_path, levels, capsys):

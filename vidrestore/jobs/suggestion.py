@@ -296,7 +296,8 @@ def _commands(path: str, findings: Sequence[Finding], scan: Scan | None) -> Iter
     if scan and scan.why:
         options, reason = RECIPES[scan.kind]
         best = " --quality best" if scan.kind == "fields" and small.verdict == "maybe" else ""  # a tape
-        yield Command(f"{command_line(path, ['denoise'])}{best}{options}", reason)
+        if best or options or sure != ["denoise"]:  # or it is the command above
+            yield Command(f"{command_line(path, ['denoise'])}{best}{options}", reason)
     for task, each in by_task.items():
         if each.verdict == "maybe" and each is not small:
             yield Command(f"{command_line(path, [task])} --preview 5s", f"{each.name}: {each.reason}")
