@@ -119,7 +119,7 @@ def test_each_further_estimate_uses_other_groups(refined, quality, passes, full)
     assert [len(part) for part in parts] == [passes[0], passes[1], passes[1]]
     for part, plane in zip(parts, planes, strict=True):
         assert all(torch.equal(each.noisy, plane) for each in part)
-        made = [bayes_gains("white", stage, 20.0, plane.device) for stage in range(len(part))]
+        made = [bayes_gains("clips", stage, 20.0, plane.device) for stage in range(len(part))]
         assert [each.gains for each in part] == made
         for before, after in pairwise(part):
             torch.testing.assert_close(after.estimate, before.estimate + 1)

@@ -48,7 +48,7 @@ LOWER = (0.35, 0.75)  # limits of the variance over sigma squared between which 
 RESIDUAL_OF_FLAT = 4  # its column in `powers`
 LAYERS = 3  # layers of the regression
 
-CURVE_GROUPS = 300  # sampled for the curve
+CURVE_GROUPS, CURVE_STEP = 300, 4  # sampled for the curve, and the step between their frames
 LEVELS = 6  # levels of brightness
 GROUPS_PER_LEVEL = 10  # least number of groups per level
 FLAT = 0.25  # share of a level's groups, those that vary least
@@ -198,7 +198,7 @@ class NoiseCurve:
 
 def noise_curve(noisy: Tensor, estimate: Tensor, guide: Tensor, groups: Tensor, side: int) -> NoiseCurve:
     """Estimate the noise by brightness from a first estimate's residual in groups at flat (S, T) origins."""
-    groups = groups[:: math.ceil(len(groups) / CURVE_GROUPS)]
+    groups = groups[:: math.ceil(len(groups) / CURVE_GROUPS), ::CURVE_STEP]
     each = len(groups) // LEVELS
     if each < GROUPS_PER_LEVEL:
         return NoiseCurve(guide.new_empty(0), guide.new_empty(0))

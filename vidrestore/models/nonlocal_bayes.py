@@ -50,7 +50,8 @@ from vidrestore.working import steps
 CHUNK = 32  # tracks filtered at once, so that they stay in the processor's cache
 CHOICE = 2  # candidates per patch that is chosen, at least
 SAMPLED = 4  # patches are compared by every fourth pixel down and across
-SIGMA_RANGE = (1.0, 55.0)  # noise levels of the fit; beyond, the nearest is taken
+# noise levels of the fits of clips, and of luma and colour of single frames; beyond, the nearest is taken
+SIGMA_RANGES = {"clips": (4.0, 55.0), "luma": (1.0, 55.0), "chroma": (1.0, 55.0)}
 KEPT = 48  # sets of factors: enough for the planes of a few scenes
 
 
@@ -92,10 +93,9 @@ class Gains(NamedTuple):
 @lru_cache(KEPT)
 def bayes_gains(kind: str, stage: int, sigma: float, device: torch.device) -> Gains:
     """Return the fitted factors of the first estimate by non-local Bayes (`stage` 0), or of one after it.
-    Estimates after the last that was fitted have its factors. kind: "white" or "coloured" noise of clips,
-    "luma" or "chroma" of single frames.
+    Estimates after the last that was fitted have its factors. kind: of SIGMA_RANGES.
     """
-    stages, (low, high) = fitted("models/bayes_gains")[kind], SIGMA_RANGE
+    stages, (low, high) = fitted("models/bayes_gains")[kind], SIGMA_RANGES[kind]
     constant, slope = stages[min(stage, len(stages) - 1)]  # by the noise level
     return Gains(*on_device(constant + noise_level(min(max(sigma, low), high)) * slope, device))
 

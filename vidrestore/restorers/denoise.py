@@ -46,7 +46,7 @@ LEVELS_KEPT = 8  # networks prepared for one sigma: enough for the planes of a f
 TRACKS_PER_PROCESSOR = 64.0  # tracks filtered at once per processor of a GPU
 PATCHES = 80  # usual number in a group
 GROUP_COPIES = 8  # copies of a group of similar patches in memory, temporary ones included
-LEAST_SAMPLES = 3  # patches of a group in each of GROUP frames, as many in all in short clips
+LEAST_SAMPLES = 4  # patches of a group in each of GROUP frames, as many in all in short clips
 FURTHER = (1, 4)  # time of a further pass over that of the first estimate: of several frames, of one
 FIRST_OF_CODING = 0.6  # sigma of the first estimate over that of a coder's loss
 
@@ -102,7 +102,7 @@ class DenoiseRestorer:
             model.card.sha256,
             str(self.device),
             clip=GROUP,
-            overlap=2,
+            overlap=1,
             radius=GROUP - 1,
             needs_sigma=True,
             parallel=0 if self.device.type == "cpu" else 1,
@@ -229,7 +229,7 @@ class DenoiseRestorer:
             samples, kind = preset.samples[colour], ("luma", "chroma")[colour]
         else:
             samples = Samples(max(LEAST_SAMPLES, round(LEAST_SAMPLES * GROUP / len(plane))))
-            kind = "white" if noise.whitener is None else "coloured"
+            kind = "clips"
         turns = grids.repeat(2, 1, 1)[: passes * count].unflatten(0, (passes, count)).flatten(1, 2)
         for stage, tracks in enumerate(steps(list(turns))):
             gains = bayes_gains(kind, stage, noise.sigma, self.device)
