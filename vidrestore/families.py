@@ -85,7 +85,7 @@ PICTURE_RESTORERS = {
     "dehaze": "vidrestore.restorers.picture_restorer:dehazer",
     "derain": "vidrestore.restorers.picture_restorer:derainer",
     "desnow": "vidrestore.restorers.picture_restorer:desnower",
-    "deblur": "vidrestore.restorers.picture_restorer:deblurrer",
+    "deblur": "vidrestore.restorers.shake:deblurrer",
     "denoise": "vidrestore.restorers.picture_restorer:picture_denoiser",
 }
 

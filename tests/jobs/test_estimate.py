@@ -41,7 +41,9 @@ class Seeing(IdentityRestorer):
         self.seen.append(len(clip[0]))
         return clip
 
-    def frames(self, clip: Tensor, keep: Bounds, *, precision: str | None = None) -> Iterator[Tensor]:
+    def frames(
+        self, clip: Tensor, keep: Bounds, *, precision: str | None = None, **_: Any
+    ) -> Iterator[Tensor]:
         self.seen.append(len(clip))
         yield from clip[slice(*keep)]
 

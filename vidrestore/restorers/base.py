@@ -131,11 +131,20 @@ class RgbRestorer(AnyRestorer, Protocol):
         """Estimate the peak bytes for one clip, weights apart, from the network's sizes."""
         ...
 
-    def frames(self, clip: Tensor, keep: Bounds, *, precision: str | None = None) -> Iterator[Tensor]:
+    def frames(
+        self,
+        clip: Tensor,
+        keep: Bounds,
+        *,
+        precision: str | None = None,
+        undone: Callable[[float], None] | None = None,
+    ) -> Iterator[Tensor]:
         """Yield frames [first, stop) = `keep` of a clip (T, 3, H, W), restored.
 
-        Each is (3, scale * H, scale * W), float32, not clamped. The end of the clip is the end of a scene.
-        `precision` is as in `PlaneRestorer.restore`.
+        Each is (3, scale * H, scale * W), float32, not clamped; one to be left as it is equals the clip's.
+        The end of the clip is the end of a scene. `precision` is as in `PlaneRestorer.restore`; `undone` is
+        called for each frame that was searched for motion blur, with its length in pixels if it is undone,
+        else with 0.
         """
         ...
 

@@ -6,7 +6,7 @@ A network takes single frames, or a frame and its neighbours (`restorers.base.Pi
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from hashlib import sha256
 from typing import Literal, NamedTuple, TypeVar
@@ -73,6 +73,7 @@ class PreparedClip(NamedTuple):
     # keep it busy.
     together: int
     keys: list[int]  # keys of the source's pictures, if haze is estimated
+    undone: Callable[[float], None] | None = None  # see `RgbRestorer.frames`
 
 
 class TiledNetwork:
@@ -201,9 +202,16 @@ class PictureRestorer:
     def _coarse_size(self, height: int, width: int) -> tuple[int, int] | None:
         return coarse_size(height, width, self.coarse_lines, self.tiled.form.multiple)
 
-    def frames(self, clip: Tensor, keep: Bounds, *, precision: str | None = None) -> Iterator[Tensor]:
+    def frames(
+        self,
+        clip: Tensor,
+        keep: Bounds,
+        *,
+        precision: str | None = None,
+        undone: Callable[[float], None] | None = None,
+    ) -> Iterator[Tensor]:
         """See `RgbRestorer.frames`."""
-        prepared, near = self._prepared(clip, precision), dict[int, Tensor]()
+        prepared, near = self._prepared(clip, precision)._replace(undone=undone), dict[int, Tensor]()
         for first in steps(range(*keep, prepared.together)):
             kept = range(first, min(first + prepared.together, keep[1]))
             around = range(max(0, first - self.smoothed), min(len(clip), kept.stop + self.smoothed))
@@ -326,7 +334,6 @@ def picture_denoiser(options: RestoreOptions) -> PictureRestorer:
 dehazer = partial(PictureRestorer, "dehaze")
 derainer = partial(PictureRestorer, "derain")
 desnower = partial(PictureRestorer, "desnow")
-deblurrer = partial(PictureRestorer, "deblur")
 
 
 # Reduce the flicker of networks that restore single pictures: each restored frame is mixed with its

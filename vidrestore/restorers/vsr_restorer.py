@@ -4,7 +4,7 @@ or memory requires it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from copy import deepcopy
 from functools import partial
 from threading import Lock
@@ -136,7 +136,14 @@ class VsrRestorer:
         pixels = self.budget // TILE_SHARE // self._pixel_memory
         return tile_sides(height, width, tile=self.tile, pixels=pixels, overlap=OVERLAP, multiple=1)
 
-    def frames(self, clip: Tensor, keep: Bounds, *, precision: str | None = None) -> Iterator[Tensor]:
+    def frames(
+        self,
+        clip: Tensor,
+        keep: Bounds,
+        *,
+        precision: str | None = None,
+        undone: Callable[[float], None] | None = None,
+    ) -> Iterator[Tensor]:
         """See `RgbRestorer.frames`."""
         height, width = clip.shape[-2:]
         network = self._network(precision or self.precision)

@@ -1,0 +1,270 @@
+"""Undo the blur of a shaken camera by its own kernel, if one is estimated and can be believed.
+
+Three questions decide on a picture. Is it soft? By its structure function: the mean square difference of
+pixels 2 apart over that of pixels 6 apart is 0.3 to 0.6 if it is sharp, and 0.1 to 0.2 along the motion. Is
+there a kernel (`models.deconvolution`), longer than a lens's own blur? Is the picture that it gives
+believable? A wrong kernel leaves ripples: light below black or above white, and more detail in one direction
+than sharp pictures have.
+
+A sharp picture stays as it is, bit for bit. A photograph is restored by its kernel alone. A frame of a video
+is the mean of that and the network's result, as its blur is seldom even; neighbouring frames have a say, so
+that frames don't alternate between two kinds of sharpness. What is soft without a kernel is left to the
+network.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+from hashlib import sha256
+from itertools import product
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from vidrestore.linear_light import from_light, to_light
+from vidrestore.models.deconvolution import centroid, kernel_of, sharpened
+from vidrestore.noise.white import NoiseEstimator
+from vidrestore.options import RestoreOptions
+from vidrestore.restorers.dehaze import ResultCache, keys_of
+from vidrestore.restorers.picture_restorer import PictureRestorer, PreparedClip, pick
+from vidrestore.tiling import apply_tiled, tile_spans
+from vidrestore.working import steps
+
+METHOD = "deconvolution"
+LUMA = (0.299, 0.587, 0.114)
+NEAR, FAR, DIRECTIONS = 2.0, 6.0, 16  # distances in pixels of the structure function
+SOFT = 0.25  # ratio from which a picture isn't searched for a kernel
+SOFTER = (0.16, 0.20)  # ratios between which the share of the network falls to nothing
+JUDGED, SEARCHED = 3_000_000, 500_000  # most pixels to judge softness by, and to estimate a kernel from
+SIDE = 31  # of kernels, in pixels of the picture that is searched
+SPARSITIES = (1.2e-2, 4e-3, 3e-2)  # of the kernel's estimate
+LEAST_SPREAD = 1.25  # pixels along the motion, standard deviation; lenses and sensors blur less
+WIDEST = 52.0  # product of the spreads along and across: a larger kernel fills its window, a path doesn't
+STRAY = 0.02  # light beyond black and white
+STRAYING, HARDLY = 0.05, 0.005  # shares of samples that stray so far: most, and so few that it is the kernel
+MOST_DETAIL, RICH_DETAIL = 0.55, 0.65  # largest ratios of a believable result; of one that hardly strays
+CLIPPED = 0.96  # light from which samples may be brighter
+STRENGTH, WEAK_NOISE = 2e3, 1.6  # of the deconvolution, up to that noise in grey levels
+TILE, CACHED = 1024, 32  # pixels of a side; frames
+LEAST_SIDE = 96  # pixels; smaller pictures are left to the network
+FRAME_SHARE = 0.5  # of the deconvolution in a frame of a video
+
+
+class Shake(NamedTuple):
+    """The blur of a picture. `softness` is the least ratio of its structure function; without a `kernel`
+    (side, side) there is none to believe. `is_sharp`: it is no motion that softens it.
+    """
+
+    softness: float
+    kernel: Tensor | None = None
+    strength: float = STRENGTH
+    is_sharp: bool = False
+
+    @property
+    def network_share(self) -> float:
+        """The share of the network's result in a frame without a kernel."""
+        least, most = SOFTER
+        return 0.0 if self.is_sharp else min(1.0, max(0.0, (most - self.softness) / (most - least)))
+
+
+class ShakeRestorer(PictureRestorer):
+    """The default restorer of `deblur`."""
+
+    def __init__(self, options: RestoreOptions) -> None:
+        super().__init__("deblur", options)
+        name, weights = self.facts.name, self.facts.weights
+        both = sha256(f"{METHOD}{weights}".encode()).hexdigest()
+        self.facts = replace(self.facts, name=f"{METHOD}+{name}", weights=both, files=((name, weights),))
+        self.shakes: ResultCache[Shake] = ResultCache(CACHED)
+
+    def _restored(self, clip: PreparedClip, places: Sequence[int]) -> list[Tensor]:
+        """Return frames (3, H, W) of a clip restored, or as they are."""
+        windows = [self.tiled.seen(at, len(clip.frames)) for at in places]
+        indices = sorted({index for window in windows for index in window})
+        pictures, results = pick(clip.frames, indices), list[Tensor]()
+        for searching in steps((True, False)):
+            if searching:
+                search = partial(_searched, pictures)
+                shakes = dict(zip(indices, self.shakes.get(keys_of(pictures), search), strict=True))
+            else:
+                for at, window in zip(steps(places), windows, strict=True):
+                    results.append(self._result(clip, at, [shakes[index] for index in window]))
+        return results
+
+    def _result(self, clip: PreparedClip, at: int, window: Sequence[Shake]) -> Tensor:
+        """Return a frame restored; `window` has its blur between those of its neighbours."""
+        source, shake = clip.frames[at], window[len(window) // 2]
+        if clip.undone is not None:
+            clip.undone(0.0 if shake.kernel is None else length_of(shake.kernel))
+        if len(clip.frames) == 1 and shake.kernel is not None:
+            return undone(source, shake)
+        agreed = sum(other.kernel is not None for other in window) / len(window)
+        shake = shake if shake.is_sharp or not agreed else _borrowed(source, shake, window)
+        agreed = agreed if shake.kernel is not None else 0.0
+        if not (agreed or shake.network_share):
+            return source
+        (result,) = super()._restored(clip, [at])
+        left = source.lerp(result, shake.network_share)
+        return left.lerp(result.lerp(undone(source, shake), FRAME_SHARE), agreed) if agreed else left
+
+
+def deblurrer(options: RestoreOptions) -> PictureRestorer:
+    """Return the restorer of `deblur`; weights that the user names work alone."""
+    return ShakeRestorer(options) if options.model is None else PictureRestorer("deblur", options)
+
+
+def _searched(pictures: Tensor, places: list[int]) -> list[Shake]:
+    return [shake_of(pictures[at].cpu()) for at in steps(places)]
+
+
+def _borrowed(source: Tensor, shake: Shake, window: Sequence[Shake]) -> Shake:
+    """Return a frame's blur; if its kernel isn't known, with that of a neighbour, if it is believable."""
+    if shake.kernel is not None:
+        return shake
+    light = to_light(source.cpu())
+    for other in window:
+        if other.kernel is not None and strayed(light, other.kernel, other.strength) < STRAYING:
+            return shake._replace(kernel=other.kernel, strength=other.strength)
+    return shake
+
+
+def shake_of(picture: Tensor) -> Shake:
+    """Return the blur of a picture (3, H, W), R'G'B' in [0, 1]."""
+    if min(picture.shape[1:]) < LEAST_SIDE:
+        return Shake(0.0)
+    pictures = [picture]
+    while pictures[-1][0].numel() > JUDGED:
+        pictures.append(halved(pictures[-1]))
+    noise = noise_of(pictures[-1])
+    softness = least_ratio(pictures[-1], noise)
+    if softness >= SOFT:
+        return Shake(softness, is_sharp=True)
+    while pictures[-1][0].numel() > SEARCHED and least_ratio(small := halved(pictures[-1])) < SOFT:
+        pictures.append(small)
+    strength = STRENGTH * min(1.0, WEAK_NOISE / max(noise, 0.1)) ** 2
+    light = to_light(busiest(pictures.pop()))
+    if (kernel := believed_kernel(light, strength)) is None:
+        return Shake(softness)
+    for larger in reversed(pictures):
+        light = to_light(busiest(larger))
+        kernel = kernel_of(luma_of(light), 2 * len(kernel) - 1, SPARSITIES[0], kernel)
+    if spreads(kernel)[0] < LEAST_SPREAD * len(kernel) / SIDE:
+        return Shake(softness, is_sharp=True)
+    return Shake(softness, kernel, strength)
+
+
+def believed_kernel(light: Tensor, strength: float) -> Tensor | None:
+    """Return the kernel of `light` (3, H, W) whose result strays least; None if all stray too far."""
+    best, least = None, STRAYING
+    for sparsity in SPARSITIES:
+        kernel = kernel_of(luma_of(light), SIDE, sparsity)
+        if (stray := strayed(light, kernel, strength)) < least:
+            best, least = kernel, stray
+        if least <= HARDLY:
+            break
+    return best
+
+
+def undone(picture: Tensor, shake: Shake) -> Tensor:
+    """Return a picture (3, H, W) without its blur, on the same device; in tiles if it is large."""
+    kernel, strength = shake.kernel, shake.strength
+    assert kernel is not None
+    light = to_light(picture.cpu())[None, None]
+
+    def work(tile: Tensor) -> Tensor:
+        return sharpened(tile[0, 0], kernel, strength)[None, None]
+
+    sharp = apply_tiled(work, light, max(TILE, 4 * len(kernel)), 2 * len(kernel))
+    return from_light(sharp[0, 0]).to(picture.device)
+
+
+def strayed(light: Tensor, kernel: Tensor, strength: float) -> float:
+    """Return the share of samples beyond black and white in what a kernel makes of `light` (3, H, W).
+
+    It is 1 if the kernel fills its window, or the result has more detail than a sharp picture.
+    """
+    if math.prod(spreads(kernel)) > WIDEST * (len(kernel) / SIDE) ** 2:
+        return 1.0
+    sharp = sharpened(light, kernel, strength)
+    stray = float(((sharp < -STRAY) | ((sharp > 1 + STRAY) & (light < CLIPPED))).float().mean())
+    detail = float(ratios(luma_of(from_light(sharp))).max())
+    return stray if detail <= (RICH_DETAIL if stray <= HARDLY else MOST_DETAIL) else 1.0
+
+
+def luma_of(picture: Tensor) -> Tensor:
+    """Return luma (H, W) of a picture (3, H, W), of display values or of light."""
+    return torch.einsum("chw,c->hw", picture, picture.new_tensor(LUMA))
+
+
+def noise_of(picture: Tensor) -> float:
+    """Return the sigma of white noise in the luma of a picture (3, H, W), in grey levels."""
+    estimator = NoiseEstimator()
+    estimator.add((255 * luma_of(picture)).numpy())
+    return estimator.sigma()
+
+
+def least_ratio(picture: Tensor, noise: float = 0.0) -> float:
+    """Return the least ratio of a picture (3, H, W): how soft it is along its motion."""
+    return float(ratios(luma_of(picture), noise).min())
+
+
+def ratios(luma: Tensor, noise: float = 0.0) -> Tensor:
+    """Return the ratio of the structure function NEAR and FAR from a pixel of luma (H, W), by direction.
+
+    `noise` in grey levels is subtracted from it.
+    """
+    reach = math.ceil(FAR) + 1
+    size = [-(-(side + reach) // 16) * 16 for side in luma.shape]
+    luma = luma - luma.mean()
+    ones, values, squares = torch.fft.rfft2(torch.stack((torch.ones_like(luma), luma, luma * luma)), size)
+    pairs = torch.stack((2 * (squares.conj() * ones).real - 2 * values.abs().square(), ones.abs().square()))
+    near_origin = (slice(None), slice(2 * reach + 1), slice(2 * reach + 1))
+    sums, counts = torch.fft.irfft2(pairs, size).roll((reach, reach), (1, 2))[near_origin]
+    angles = torch.arange(DIRECTIONS) * (math.pi / DIRECTIONS)
+    ways = torch.stack((angles.cos(), angles.sin()), -1)[None]
+    grid = torch.stack((ways * (NEAR / reach), ways * (FAR / reach)), 1)
+    mean = (sums / counts)[None, None]
+    near, far = F.grid_sample(mean, grid, mode="bicubic", align_corners=True)[0, 0] - 2 * (noise / 255) ** 2
+    ratio: Tensor = near.clamp(min=0) / far.clamp(min=1e-9)
+    return ratio
+
+
+def spreads(kernel: Tensor) -> tuple[float, float]:
+    """Return the standard deviations of a kernel in pixels along its longest direction and across."""
+    line, (row, column) = torch.arange(len(kernel)) - len(kernel) // 2, centroid(kernel)
+    down, right = (line - row)[:, None], (line - column)[None]
+    matrix = [[down * down, down * right], [down * right, right * right]]
+    moments = torch.tensor([[float((kernel * product).sum()) for product in products] for products in matrix])
+    across, along = torch.linalg.eigvalsh(moments).clamp(min=0).sqrt().tolist()
+    return along, across
+
+
+def length_of(kernel: Tensor) -> float:
+    """Return the length in pixels of even motion with the spread of a kernel."""
+    return 12**0.5 * spreads(kernel)[0]
+
+
+def halved(picture: Tensor) -> Tensor:
+    """Return a picture (3, H, W) at half its size."""
+    return F.avg_pool2d(picture, 2)
+
+
+def busiest(picture: Tensor) -> Tensor:
+    """Return the part (3, h, w) of a picture with the most detail, of at most SEARCHED pixels."""
+    height, width = picture.shape[1:]
+    scale = min(1.0, (SEARCHED / (height * width)) ** 0.5)
+    high, wide = int(height * scale), int(width * scale)
+    if scale == 1:
+        return picture
+    luma = luma_of(picture)
+    detail = luma.diff(dim=0)[:, :-1].abs() + luma.diff(dim=1)[:-1].abs()
+    tops, lefts = (tile_spans(side, part, part // 2) for side, part in ((height, high), (width, wide)))
+    rows, columns = max(
+        product(tops, lefts), key=lambda place: float(detail[slice(*place[0]), slice(*place[1])].mean())
+    )
+    return picture[:, slice(*rows), slice(*columns)]
