@@ -29,6 +29,7 @@ from vidrestore.errors import VidRestoreError
 from vidrestore.metrics import psnr, ssim
 from vidrestore.options import Quality, RestoreOptions
 from vidrestore.restorers.picture_restorer import DEFAULTS, PictureRestorer
+from vidrestore.restorers.shake import ShakeRestorer
 from vidrestore.weights import read_manifest
 
 DATA = Path(__file__).parents[3] / "shared" / "data"
@@ -118,7 +119,11 @@ def network(task: str, source: str) -> Restorer:
     """The network of weights by name or path, alone, on whole frames as long as memory allows. Raises
     CheckpointError.
     """
-    restorer = PictureRestorer(task, RestoreOptions(model=source))
+    return middle_frame(PictureRestorer(task, RestoreOptions(model=source)))
+
+
+def middle_frame(restorer: PictureRestorer) -> Restorer:
+    """The middle frame of clips, as a restorer makes it."""
 
     def restore(degraded: Tensor) -> Tensor:
         middle = len(degraded) // 2
@@ -147,8 +152,8 @@ def bundled(task: str) -> str | None:
 
 
 def networks_of(task: str, weights: Sequence[str], qualities: Sequence[Quality] = ()) -> dict[str, Restorer]:
-    """Return the bundled network, those given as NAME=FILE, both of `dehaze` as the command joins them, and
-    qualities of `denoise`. SystemExit for one that can't be had.
+    """Return the bundled network, those given as NAME=FILE, both of `dehaze` as the command joins them,
+    `deblur` with its kernels, and qualities of `denoise`. SystemExit for one that can't be had.
     """
     sources = dict(given.split("=", 1) for given in weights)
     if name := bundled(task):
@@ -163,6 +168,8 @@ def networks_of(task: str, weights: Sequence[str], qualities: Sequence[Quality] 
             sys.exit(f"{task}: {name}: {error}")
     if task == "dehaze" and name:
         found["both networks"] = command(task, "default")
+    if task == "deblur" and name:
+        found["deblur"] = middle_frame(ShakeRestorer(RestoreOptions()))
     if task == "denoise":
         for quality in qualities:
             found[f"denoise, {quality}"] = command(task, quality)

@@ -64,7 +64,14 @@ def brighter(monkeypatch: pytest.MonkeyPatch) -> None:
 def with_shakes(monkeypatch: pytest.MonkeyPatch, restorer: ShakeRestorer, shakes: list[Shake]) -> None:
     """Frames of the brightness n / 10 have the blur number n."""
     monkeypatch.setattr(restorer, "shakes", ResultCache(32))
-    monkeypatch.setattr(shake, "shake_of", lambda picture: shakes[round(10 * float(picture.mean()))])
+    monkeypatch.setattr(shake, "shake_of", lambda picture, **_: shakes[round(10 * float(picture.mean()))])
+
+
+def one_pixel() -> Tensor:
+    """The kernel of one pixel, as the only one of a picture (1, 1, 5, 5)."""
+    kernel = torch.zeros(1, 1, 5, 5)
+    kernel[..., 2, 2] = 1
+    return kernel
 
 
 def steps_of_brightness(count: int) -> Tensor:
@@ -124,8 +131,7 @@ def test_a_picture_too_small_to_judge_is_left_to_the_network():
 
 def test_frames_between_restored_and_declined_ones_are_mixed(restorer, brighter, monkeypatch):
     """A kernel of one pixel changes nothing, so that half of what the network adds is left."""
-    pixel = torch.zeros(5, 5)
-    pixel[2, 2] = 1
+    pixel = one_pixel()
     accepted, declined = Shake(0.1, pixel), Shake(0.1)
     monkeypatch.setattr(shake, "strayed", lambda *arguments: 1.0)
     with_shakes(monkeypatch, restorer, [accepted, accepted, accepted, declined, accepted, declined, declined])
@@ -137,8 +143,7 @@ def test_frames_between_restored_and_declined_ones_are_mixed(restorer, brighter,
 
 
 def test_any_range_of_frames_is_restored_the_same(restorer, brighter, monkeypatch):
-    pixel = torch.zeros(5, 5)
-    pixel[2, 2] = 1
+    pixel = one_pixel()
     with_shakes(monkeypatch, restorer, [Shake(0.1, pixel if number % 3 else None) for number in range(9)])
     frames = steps_of_brightness(9)
     together = list(restorer.frames(frames, (0, 9)))
@@ -150,8 +155,7 @@ def test_any_range_of_frames_is_restored_the_same(restorer, brighter, monkeypatc
 
 
 def test_a_neighbours_kernel_is_tried_where_a_frame_has_none(restorer, brighter, monkeypatch):
-    pixel = torch.zeros(5, 5)
-    pixel[2, 2] = 1
+    pixel = one_pixel()
     with_shakes(monkeypatch, restorer, [Shake(0.1, pixel), Shake(0.1), Shake(0.1, pixel)])
     frames = steps_of_brightness(3)
     (result,) = restorer.frames(frames, (1, 2))
@@ -167,3 +171,28 @@ def test_the_last_line_says_what_was_done(tmp_path: Path, picture: Callable[[], 
     vidrestore.restore(source, tmp_path / "out.png", task="deblur", device="cpu", on_event=events.append)
     (done,) = (event for event in events if isinstance(event, Finished))
     assert re.search(f": {words}$", result_of(done))
+
+
+def test_parts_of_a_photograph_have_kernels_of_their_own(restorer):
+    """The left part moved across, the right part down: each kernel is that of its part."""
+    picture = boxes(176, 480)
+    across, down = shaken(picture), shaken(picture.transpose(1, 2)).transpose(1, 2)
+    seen = torch.cat((across[..., :240], down[..., 240:]), 2)
+    whole = torch.zeros(1, 2, 31, 31)
+    whole[:, :, 15, 12:19] = whole[:, :, 12:19, 15] = 1 / 13
+    kernels = shake.refined(to_light(seen), whole, 2e3, enlarge=False)[0]
+    (wide, _), (high, _) = ((kernel.sum(0).gt(0.01).sum(), 0) for kernel in (kernels[0], kernels[1].T))
+    assert wide > 7 and high > 7
+
+
+def test_large_pictures_are_restored_in_parts_without_seams(monkeypatch):
+    picture, kernel = shaken(boxes(200, 260)), torch.zeros(1, 1, 15, 15)
+    kernel[..., 7, 2:13] = 1 / 11
+    whole = shake.undone(picture, Shake(0.1, kernel))
+    monkeypatch.setattr(shake, "TILE", 100)
+    assert (shake.undone(picture, Shake(0.1, kernel)) - whole).abs().mean() < 0.01
+
+
+def test_spans_cover_a_side_and_share_their_margins():
+    assert shake.spans_of(100, 3, 8) == [(0, 41), (25, 75), (59, 100)]
+    assert shake.spans_of(50, 1, 8) == [(0, 50)]

@@ -5,7 +5,9 @@ gradients, and the kernel is what maps the gradients of one to those of the othe
 "Unnatural L0 sparse representation for natural image deblurring", CVPR 2013. With the kernel the picture is
 restored by half-quadratic splitting with sparse gradients: D. Krishnan, R. Fergus, "Fast image deconvolution
 using hyper-Laplacian priors", NIPS 2009; here the gradients of all colours are shrunk together, in closed
-form: R. Chartrand, "Fast algorithms for nonconvex compressive sensing", ISBI 2009.
+form: R. Chartrand, "Fast algorithms for nonconvex compressive sensing", ISBI 2009. Where the blurred picture
+is smooth, the sharp one is, too: Q. Shan, J. Jia, A. Agarwala, "High-quality motion deblurring from a single
+image", SIGGRAPH 2008.
 
 Pictures (C, H, W) and luma (H, W) are linear light in [0, 1]. Kernels are (side, side) with an odd side and
 the sum 1; their centroid is within half a pixel of the centre.
@@ -20,6 +22,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from vidrestore.linear_light import from_light
 from vidrestore.working import check_stop, steps
 
 STEP = 0.5**0.5  # size of a level of the pyramid over the next finer one
@@ -33,6 +36,9 @@ CONJUGATE_STEPS = 25
 FAINT, LEAST_PART = 0.05, 0.1  # of a kernel's peak; of its light, in a connected part
 
 EXPONENT, SHRINKAGE = 2 / 3, 2 / 3  # of gradients in the prior
+# Added weight of the prior where a picture is smooth: the root mean square of its display values' differences
+# from pixel to pixel is smaller, over windows of this side.
+SMOOTHER, SMOOTH, SMOOTH_SIDE = 6.0, 2 / 255, 15
 SPLITTING = (1.0, 2.83, 8.0, 22.6, 64.0, 181.0)  # weights that tie the picture to its shrunk gradients
 CLIPPED = 0.96  # light from which samples may be clipped: they are then known to be that at least
 MULTIPLE = 16  # of the sides of a canvas, for fast Fourier transforms
@@ -114,14 +120,15 @@ def _least_squares(latent: Tensor, observed: Tensor, side: int, size: torch.Size
 
     def applied(kernel: Tensor) -> Tensor:
         spread: Tensor = torch.fft.irfft2(spectrum * torch.fft.rfft2(kernel, canvas), canvas)
-        return spread[reach : reach + side, reach : reach + side] + ridge * kernel
+        image: Tensor = spread[reach : reach + side, reach : reach + side] + ridge * kernel
+        return image
 
     kernel, residual = torch.zeros_like(aim), aim
     direction, error = residual, residual.square().sum()
     for _ in range(CONJUGATE_STEPS):
-        image = applied(direction)
-        length = error / (direction * image).sum().clamp(min=1e-20)
-        kernel, residual = kernel + length * direction, residual - length * image
+        mapped = applied(direction)
+        length = error / (direction * mapped).sum().clamp(min=1e-20)
+        kernel, residual = kernel + length * direction, residual - length * mapped
         before, error = error, residual.square().sum()
         direction = residual + error / before.clamp(min=1e-30) * direction
     return kernel
@@ -184,25 +191,33 @@ def sharpened(light: Tensor, kernel: Tensor, strength: float) -> Tensor:
     blurred, (top, left) = wrapped(light, len(kernel))
     size, inner = blurred.shape[1:], (..., slice(top, top + height), slice(left, left + width))
     spectrum = phased(transfer(kernel, size), centroid(kernel), size)
-    sharp = _sparse(blurred, spectrum, strength, blurred)
+    prior = SHRINKAGE * _prior_weight(blurred)
+    sharp = _sparse(blurred, spectrum, strength, prior, blurred)
     blurred = torch.fft.irfft2(spectrum * torch.fft.rfft2(sharp), size)
     brightest = torch.maximum(blurred[inner], light)
     blurred[inner] = torch.where(light >= CLIPPED, brightest, light)
-    return _sparse(blurred, spectrum, strength, sharp)[inner]
+    return _sparse(blurred, spectrum, strength, prior, sharp)[inner]
 
 
-def _sparse(blurred: Tensor, spectrum: Tensor, strength: float, sharp: Tensor) -> Tensor:
+def _prior_weight(blurred: Tensor) -> Tensor:
+    """Return the weight (H, W) of the prior for a blurred picture (C, H, W): above 1 where it is smooth."""
+    energy = _gradients(from_light(blurred)).square().sum(0).mean(0)
+    mean = F.avg_pool2d(energy[None], SMOOTH_SIDE, 1, SMOOTH_SIDE // 2, count_include_pad=False)[0]
+    return 1 + SMOOTHER / (1 + (mean / SMOOTH**2).square())
+
+
+def _sparse(blurred: Tensor, spectrum: Tensor, strength: float, prior: Tensor, sharp: Tensor) -> Tensor:
     """Return the picture (C, H, W) with sparse gradients that is blurred to `blurred`, from a first `sharp`
-    one (Krishnan and Fergus, algorithm 1).
+    one (Krishnan and Fergus, algorithm 1); `prior` (H, W) are the weights of the gradients.
     """
     size = blurred.shape[1:]
     aim, gain, power = torch.fft.rfft2(blurred), spectrum.abs().square(), _gradient_power(size)
     aim *= spectrum.conj()
     for tie in SPLITTING:
         check_stop()
-        gradients = _gradients(sharp)
+        gradients = _gradients(sharp.clamp(min=0))
         lengths = gradients.square().sum(0).mean(0).clamp_(min=1e-12)
-        gradients *= (1 - SHRINKAGE / tie * lengths.pow_(EXPONENT / 2 - 1)).clamp_(min=0)
+        gradients *= (1 - prior / tie * lengths.pow_(EXPONENT / 2 - 1)).clamp_(min=0)
         pull = torch.fft.rfft2(_divergence(gradients))
         sharp = torch.fft.irfft2((aim + tie / strength * pull) / (gain + tie / strength * power), size)
     return sharp

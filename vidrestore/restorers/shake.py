@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from hashlib import sha256
-from itertools import product
+from itertools import pairwise, product
 from typing import NamedTuple
 
 import torch
@@ -27,12 +27,12 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from vidrestore.linear_light import from_light, to_light
-from vidrestore.models.deconvolution import centroid, kernel_of, sharpened
+from vidrestore.models.deconvolution import centroid, kernel_of, scaled_kernel, sharpened
 from vidrestore.noise.white import NoiseEstimator
 from vidrestore.options import RestoreOptions
 from vidrestore.restorers.dehaze import ResultCache, keys_of
 from vidrestore.restorers.picture_restorer import PictureRestorer, PreparedClip, pick
-from vidrestore.tiling import apply_tiled, tile_spans
+from vidrestore.tiling import blend_window, tile_spans
 from vidrestore.working import steps
 
 METHOD = "deconvolution"
@@ -42,6 +42,7 @@ SOFT = 0.25  # ratio from which a picture isn't searched for a kernel
 SOFTER = (0.16, 0.20)  # ratios between which the share of the network falls to nothing
 JUDGED, SEARCHED = 3_000_000, 500_000  # most pixels to judge softness by, and to estimate a kernel from
 SIDE = 31  # of kernels, in pixels of the picture that is searched
+PART, MARGIN = 240, 32  # of the parts of that picture with kernels of their own: side, overlap on each side
 SPARSITIES = (1.2e-2, 4e-3, 3e-2)  # of the kernel's estimate
 LEAST_SPREAD = 1.25  # pixels along the motion, standard deviation; lenses and sensors blur less
 WIDEST = 52.0  # product of the spreads along and across: a larger kernel fills its window, a path doesn't
@@ -50,18 +51,20 @@ STRAYING, HARDLY = 0.05, 0.005  # shares of samples that stray so far: most, and
 MOST_DETAIL, RICH_DETAIL = 0.55, 0.65  # largest ratios of a believable result; of one that hardly strays
 CLIPPED = 0.96  # light from which samples may be brighter
 STRENGTH, WEAK_NOISE = 2e3, 1.6  # of the deconvolution, up to that noise in grey levels
+UNEVEN_STRENGTH = 0.5  # of that, if the result strays
 TILE, CACHED = 1024, 32  # pixels of a side; frames
 LEAST_SIDE = 96  # pixels; smaller pictures are left to the network
 FRAME_SHARE = 0.5  # of the deconvolution in a frame of a video
 
 
 class Shake(NamedTuple):
-    """The blur of a picture. `softness` is the least ratio of its structure function; without a `kernel`
-    (side, side) there is none to believe. `is_sharp`: it is no motion that softens it.
+    """The blur of a picture. `softness` is the least ratio of its structure function; `kernels` (rows,
+    columns, side, side) are those of its parts in an even grid, None if none is believable. `is_sharp`: it is
+    no motion that softens it.
     """
 
     softness: float
-    kernel: Tensor | None = None
+    kernels: Tensor | None = None
     strength: float = STRENGTH
     is_sharp: bool = False
 
@@ -89,7 +92,7 @@ class ShakeRestorer(PictureRestorer):
         pictures, results = pick(clip.frames, indices), list[Tensor]()
         for searching in steps((True, False)):
             if searching:
-                search = partial(_searched, pictures)
+                search = partial(_searched, pictures, in_parts=len(clip.frames) == 1)
                 shakes = dict(zip(indices, self.shakes.get(keys_of(pictures), search), strict=True))
             else:
                 for at, window in zip(steps(places), windows, strict=True):
@@ -100,12 +103,12 @@ class ShakeRestorer(PictureRestorer):
         """Return a frame restored; `window` has its blur between those of its neighbours."""
         source, shake = clip.frames[at], window[len(window) // 2]
         if clip.undone is not None:
-            clip.undone(0.0 if shake.kernel is None else length_of(shake.kernel))
-        if len(clip.frames) == 1 and shake.kernel is not None:
+            clip.undone(0.0 if shake.kernels is None else length_of(shake.kernels.mean((0, 1))))
+        if len(clip.frames) == 1 and shake.kernels is not None:
             return undone(source, shake)
-        agreed = sum(other.kernel is not None for other in window) / len(window)
+        agreed = sum(other.kernels is not None for other in window) / len(window)
         shake = shake if shake.is_sharp or not agreed else _borrowed(source, shake, window)
-        agreed = agreed if shake.kernel is not None else 0.0
+        agreed = agreed if shake.kernels is not None else 0.0
         if not (agreed or shake.network_share):
             return source
         (result,) = super()._restored(clip, [at])
@@ -118,23 +121,26 @@ def deblurrer(options: RestoreOptions) -> PictureRestorer:
     return ShakeRestorer(options) if options.model is None else PictureRestorer("deblur", options)
 
 
-def _searched(pictures: Tensor, places: list[int]) -> list[Shake]:
-    return [shake_of(pictures[at].cpu()) for at in steps(places)]
+def _searched(pictures: Tensor, places: list[int], *, in_parts: bool) -> list[Shake]:
+    return [shake_of(pictures[at].cpu(), in_parts=in_parts) for at in steps(places)]
 
 
 def _borrowed(source: Tensor, shake: Shake, window: Sequence[Shake]) -> Shake:
     """Return a frame's blur; if its kernel isn't known, with that of a neighbour, if it is believable."""
-    if shake.kernel is not None:
+    if shake.kernels is not None:
         return shake
     light = to_light(source.cpu())
     for other in window:
-        if other.kernel is not None and strayed(light, other.kernel, other.strength) < STRAYING:
-            return shake._replace(kernel=other.kernel, strength=other.strength)
+        if (
+            other.kernels is not None
+            and strayed(light, other.kernels.mean((0, 1)), other.strength) < STRAYING
+        ):
+            return shake._replace(kernels=other.kernels, strength=other.strength)
     return shake
 
 
-def shake_of(picture: Tensor) -> Shake:
-    """Return the blur of a picture (3, H, W), R'G'B' in [0, 1]."""
+def shake_of(picture: Tensor, *, in_parts: bool = False) -> Shake:
+    """Return the blur of a picture (3, H, W), R'G'B' in [0, 1], with one kernel or one for each part."""
     if min(picture.shape[1:]) < LEAST_SIDE:
         return Shake(0.0)
     pictures = [picture]
@@ -148,39 +154,81 @@ def shake_of(picture: Tensor) -> Shake:
         pictures.append(small)
     strength = STRENGTH * min(1.0, WEAK_NOISE / max(noise, 0.1)) ** 2
     light = to_light(busiest(pictures.pop()))
-    if (kernel := believed_kernel(light, strength)) is None:
+    kernel, stray = best_kernel(light, strength)
+    if stray > STRAYING:
         return Shake(softness)
-    for larger in reversed(pictures):
-        light = to_light(busiest(larger))
-        kernel = kernel_of(luma_of(light), 2 * len(kernel) - 1, SPARSITIES[0], kernel)
-    if spreads(kernel)[0] < LEAST_SPREAD * len(kernel) / SIDE:
+    if spreads(kernel)[0] < LEAST_SPREAD:
         return Shake(softness, is_sharp=True)
-    return Shake(softness, kernel, strength)
+    kernels = kernel[None, None]
+    if stray > HARDLY:
+        strength *= UNEVEN_STRENGTH
+        if in_parts:
+            parts = [max(1, round(side / PART)) for side in light.shape[1:]]
+            kernels = refined(light, kernel.expand(*parts, -1, -1), strength, enlarge=False)
+    for larger in reversed(pictures):
+        kernels = refined(to_light(larger), kernels, strength, enlarge=True)
+    return Shake(softness, kernels, strength)
 
 
-def believed_kernel(light: Tensor, strength: float) -> Tensor | None:
-    """Return the kernel of `light` (3, H, W) whose result strays least; None if all stray too far."""
-    best, least = None, STRAYING
+def best_kernel(light: Tensor, strength: float) -> tuple[Tensor, float]:
+    """Return the kernel of `light` (3, H, W) whose result strays least, and how far it does."""
+    results = list[tuple[Tensor, float]]()
     for sparsity in SPARSITIES:
         kernel = kernel_of(luma_of(light), SIDE, sparsity)
-        if (stray := strayed(light, kernel, strength)) < least:
-            best, least = kernel, stray
-        if least <= HARDLY:
+        results.append((kernel, strayed(light, kernel, strength)))
+        if results[-1][1] <= HARDLY:
             break
-    return best
+    return min(results, key=lambda result: result[1])
+
+
+def refined(light: Tensor, kernels: Tensor, strength: float, *, enlarge: bool) -> Tensor:
+    """Return the kernels of the parts of `light` (3, H, W) estimated again; with `enlarge` from those of the
+    picture at half its size.
+    """
+    rows, columns, side = kernels.shape[:3]
+    grid = [
+        spans_of(length, count, MARGIN)
+        for length, count in zip(light.shape[1:], (rows, columns), strict=True)
+    ]
+    side = 2 * side - 1 if enlarge else side
+    results = []
+    for (down, across), kernel in zip(steps(list(product(*grid))), kernels.flatten(0, 1), strict=True):
+        part = busiest(light[:, slice(*down), slice(*across)])
+        small = kernel if enlarge else scaled_kernel(kernel, 0.5, side // 4 * 2 + 1)
+        result = kernel_of(luma_of(part), side, SPARSITIES[0], small)
+        if not enlarge and strayed(part, result, strength) > max(HARDLY, strayed(part, kernel, strength)):
+            result = kernel
+        results.append(result)
+    return torch.stack(results).view(rows, columns, side, side)
+
+
+def spans_of(length: int, count: int, margin: int) -> list[tuple[int, int]]:
+    """Return [start, stop) of `count` even parts of a side, with a margin as far as it reaches."""
+    edges = [round(number * length / count) for number in range(count + 1)]
+    return [(max(0, start - margin), min(length, stop + margin)) for start, stop in pairwise(edges)]
 
 
 def undone(picture: Tensor, shake: Shake) -> Tensor:
-    """Return a picture (3, H, W) without its blur, on the same device; in tiles if it is large."""
-    kernel, strength = shake.kernel, shake.strength
-    assert kernel is not None
-    light = to_light(picture.cpu())[None, None]
-
-    def work(tile: Tensor) -> Tensor:
-        return sharpened(tile[0, 0], kernel, strength)[None, None]
-
-    sharp = apply_tiled(work, light, max(TILE, 4 * len(kernel)), 2 * len(kernel))
-    return from_light(sharp[0, 0]).to(picture.device)
+    """Return a picture (3, H, W) without its blur, on the same device; its parts are blended."""
+    kernels = shake.kernels
+    assert kernels is not None
+    light, margin = to_light(picture.cpu()), kernels.shape[-1]
+    total, weights = torch.zeros_like(light), torch.zeros_like(light[:1])
+    rows, columns = (
+        [spans_of(side, max(parts, -(-side // TILE)), reach) for reach in (margin, 2 * margin)]
+        for side, parts in zip(light.shape[1:], kernels.shape[:2], strict=True)
+    )
+    for row, column in steps(list(product(range(len(rows[0])), range(len(columns[0]))))):
+        kernel = kernels[row * len(kernels) // len(rows[0]), column * kernels.shape[1] // len(columns[0])]
+        (top, bottom), (highest, lowest) = (spans[row] for spans in rows)
+        (left, right), (first, last) = (spans[column] for spans in columns)
+        sharp = sharpened(light[:, highest:lowest, first:last], kernel, shake.strength)
+        window = blend_window(bottom - top, right - left, 2 * margin)
+        total[:, top:bottom, left:right] += (
+            window * sharp[:, top - highest : bottom - highest, left - first : right - first]
+        )
+        weights[:, top:bottom, left:right] += window
+    return from_light(total / weights).to(picture.device)
 
 
 def strayed(light: Tensor, kernel: Tensor, strength: float) -> float:
