@@ -196,3 +196,13 @@ def test_large_pictures_are_restored_in_parts_without_seams(monkeypatch):
 def test_spans_cover_a_side_and_share_their_margins():
     assert shake.spans_of(100, 3, 8) == [(0, 41), (25, 75), (59, 100)]
     assert shake.spans_of(50, 1, 8) == [(0, 50)]
+
+
+def test_neighbours_of_like_kernels_share_their_mean_and_others_dont():
+    kernels = torch.zeros(3, 1, 1, 31, 31)
+    kernels[0, ..., 15, 10:21], kernels[1, ..., 15, 9:21], kernels[2, ..., 6:25, 15] = 1 / 11, 1 / 12, 1 / 19
+    window = [Shake(0.1, kernel) for kernel in kernels]
+    frame = torch.full((3, 100, 100), 0.5)
+    steadied = shake._steadied(frame, window[1], window)
+    torch.testing.assert_close(steadied.kernels, (kernels[0] + kernels[1]) / 2)
+    assert torch.equal(shake._steadied(frame, window[2], window).kernels, kernels[2])

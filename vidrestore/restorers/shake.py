@@ -43,7 +43,7 @@ SOFTER = (0.16, 0.20)  # ratios between which the share of the network falls to 
 JUDGED, SEARCHED = 3_000_000, 500_000  # most pixels to judge softness by, and to estimate a kernel from
 SIDE = 31  # of kernels, in pixels of the picture that is searched
 PART, MARGIN = 240, 32  # of the parts of that picture with kernels of their own: side, overlap on each side
-SPARSITIES = (1.2e-2, 4e-3, 3e-2)  # of the kernel's estimate
+SPARSITIES = (1.2e-2, 4e-3, 3e-2)  # of the kernel's estimate; the first for frames of a video
 LEAST_SPREAD = 1.25  # pixels along the motion, standard deviation; lenses and sensors blur less
 WIDEST = 52.0  # product of the spreads along and across: a larger kernel fills its window, a path doesn't
 STRAY = 0.02  # light beyond black and white
@@ -54,6 +54,7 @@ STRENGTH, WEAK_NOISE = 2e3, 1.6  # of the deconvolution, up to that noise in gre
 UNEVEN_STRENGTH = 0.5  # of that, if the result strays
 TILE, CACHED = 1024, 32  # pixels of a side; frames
 LEAST_SIDE = 96  # pixels; smaller pictures are left to the network
+ALIKE = 0.85  # correlation of the kernels of neighbouring frames that are averaged
 FRAME_SHARE = 0.5  # of the deconvolution in a frame of a video
 
 
@@ -89,11 +90,12 @@ class ShakeRestorer(PictureRestorer):
         """Return frames (3, H, W) of a clip restored, or as they are."""
         windows = [self.tiled.seen(at, len(clip.frames)) for at in places]
         indices = sorted({index for window in windows for index in window})
-        pictures, results = pick(clip.frames, indices), list[Tensor]()
+        pictures, alone, results = pick(clip.frames, indices), len(clip.frames) == 1, list[Tensor]()
         for searching in steps((True, False)):
             if searching:
-                search = partial(_searched, pictures, in_parts=len(clip.frames) == 1)
-                shakes = dict(zip(indices, self.shakes.get(keys_of(pictures), search), strict=True))
+                keys = [(key, alone) for key in keys_of(pictures)]
+                blurs = self.shakes.get(keys, partial(_searched, pictures, alone=alone))
+                shakes = dict(zip(indices, blurs, strict=True))
             else:
                 for at, window in zip(steps(places), windows, strict=True):
                     results.append(self._result(clip, at, [shakes[index] for index in window]))
@@ -107,7 +109,7 @@ class ShakeRestorer(PictureRestorer):
         if len(clip.frames) == 1 and shake.kernels is not None:
             return undone(source, shake)
         agreed = sum(other.kernels is not None for other in window) / len(window)
-        shake = shake if shake.is_sharp or not agreed else _borrowed(source, shake, window)
+        shake = shake if shake.is_sharp or not agreed else _steadied(source, shake, window)
         agreed = agreed if shake.kernels is not None else 0.0
         if not (agreed or shake.network_share):
             return source
@@ -121,26 +123,35 @@ def deblurrer(options: RestoreOptions) -> PictureRestorer:
     return ShakeRestorer(options) if options.model is None else PictureRestorer("deblur", options)
 
 
-def _searched(pictures: Tensor, places: list[int], *, in_parts: bool) -> list[Shake]:
-    return [shake_of(pictures[at].cpu(), in_parts=in_parts) for at in steps(places)]
+def _searched(pictures: Tensor, places: list[int], *, alone: bool) -> list[Shake]:
+    return [shake_of(pictures[at].cpu(), alone=alone) for at in steps(places)]
 
 
-def _borrowed(source: Tensor, shake: Shake, window: Sequence[Shake]) -> Shake:
-    """Return a frame's blur; if its kernel isn't known, with that of a neighbour, if it is believable."""
-    if shake.kernels is not None:
-        return shake
+def _steadied(source: Tensor, shake: Shake, window: Sequence[Shake]) -> Shake:
+    """Return a frame's blur with the mean of its kernel and those of its neighbours that are alike; without
+    one of its own, with that of a neighbour, if it is believable.
+    """
+    neighbours = [(other.kernels, other.strength) for other in window if other.kernels is not None]
+    if (own := shake.kernels) is not None:
+        alike = [kernels for kernels, _ in neighbours if _likeness(own, kernels) >= ALIKE]
+        return shake._replace(kernels=torch.stack(alike).mean(0))
     light = to_light(source.cpu())
-    for other in window:
-        if (
-            other.kernels is not None
-            and strayed(light, other.kernels.mean((0, 1)), other.strength) < STRAYING
-        ):
-            return shake._replace(kernels=other.kernels, strength=other.strength)
+    for kernels, strength in neighbours:
+        if strayed(light, kernels[0, 0], strength) < STRAYING:
+            return shake._replace(kernels=kernels, strength=strength)
     return shake
 
 
-def shake_of(picture: Tensor, *, in_parts: bool = False) -> Shake:
-    """Return the blur of a picture (3, H, W), R'G'B' in [0, 1], with one kernel or one for each part."""
+def _likeness(kernels: Tensor, others: Tensor) -> float:
+    """Return the correlation of kernels (1, 1, side, side), slightly blurred; 0 for those of another size."""
+    if others.shape != kernels.shape:
+        return 0.0
+    one, other = (F.avg_pool2d(kernel, 3, 1, 1) for kernel in (kernels, others))
+    return float((one * other).sum() / (one.norm() * other.norm()))
+
+
+def shake_of(picture: Tensor, *, alone: bool = True) -> Shake:
+    """Return the blur of a picture (3, H, W), R'G'B' in [0, 1]; frames that aren't `alone` get less time."""
     if min(picture.shape[1:]) < LEAST_SIDE:
         return Shake(0.0)
     pictures = [picture]
@@ -154,7 +165,7 @@ def shake_of(picture: Tensor, *, in_parts: bool = False) -> Shake:
         pictures.append(small)
     strength = STRENGTH * min(1.0, WEAK_NOISE / max(noise, 0.1)) ** 2
     light = to_light(busiest(pictures.pop()))
-    kernel, stray = best_kernel(light, strength)
+    kernel, stray = best_kernel(light, strength, SPARSITIES if alone else SPARSITIES[:1])
     if stray > STRAYING:
         return Shake(softness)
     if spreads(kernel)[0] < LEAST_SPREAD:
@@ -162,7 +173,7 @@ def shake_of(picture: Tensor, *, in_parts: bool = False) -> Shake:
     kernels = kernel[None, None]
     if stray > HARDLY:
         strength *= UNEVEN_STRENGTH
-        if in_parts:
+        if alone:
             parts = [max(1, round(side / PART)) for side in light.shape[1:]]
             kernels = refined(light, kernel.expand(*parts, -1, -1), strength, enlarge=False)
     for larger in reversed(pictures):
@@ -170,10 +181,10 @@ def shake_of(picture: Tensor, *, in_parts: bool = False) -> Shake:
     return Shake(softness, kernels, strength)
 
 
-def best_kernel(light: Tensor, strength: float) -> tuple[Tensor, float]:
+def best_kernel(light: Tensor, strength: float, sparsities: Sequence[float]) -> tuple[Tensor, float]:
     """Return the kernel of `light` (3, H, W) whose result strays least, and how far it does."""
     results = list[tuple[Tensor, float]]()
-    for sparsity in SPARSITIES:
+    for sparsity in sparsities:
         kernel = kernel_of(luma_of(light), SIDE, sparsity)
         results.append((kernel, strayed(light, kernel, strength)))
         if results[-1][1] <= HARDLY:
