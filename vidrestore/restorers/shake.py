@@ -60,20 +60,18 @@ FRAME_SHARE = 0.5  # of the deconvolution in a frame of a video
 
 class Shake(NamedTuple):
     """The blur of a picture. `softness` is the least ratio of its structure function; `kernels` (rows,
-    columns, side, side) are those of its parts in an even grid, None if none is believable. `is_sharp`: it is
-    no motion that softens it.
+    columns, side, side) are those of its parts in an even grid, None if none is believable.
     """
 
     softness: float
     kernels: Tensor | None = None
     strength: float = STRENGTH
-    is_sharp: bool = False
 
     @property
     def network_share(self) -> float:
         """The share of the network's result in a frame without a kernel."""
         least, most = SOFTER
-        return 0.0 if self.is_sharp else min(1.0, max(0.0, (most - self.softness) / (most - least)))
+        return min(1.0, max(0.0, (most - self.softness) / (most - least)))
 
 
 class ShakeRestorer(PictureRestorer):
@@ -109,7 +107,7 @@ class ShakeRestorer(PictureRestorer):
         if len(clip.frames) == 1 and shake.kernels is not None:
             return undone(source, shake)
         agreed = sum(other.kernels is not None for other in window) / len(window)
-        shake = shake if shake.is_sharp or not agreed else _steadied(source, shake, window)
+        shake = _steadied(source, shake, window) if agreed and shake.softness < SOFT else shake
         agreed = agreed if shake.kernels is not None else 0.0
         if not (agreed or shake.network_share):
             return source
@@ -160,16 +158,14 @@ def shake_of(picture: Tensor, *, alone: bool = True) -> Shake:
     noise = noise_of(pictures[-1])
     softness = least_ratio(pictures[-1], noise)
     if softness >= SOFT:
-        return Shake(softness, is_sharp=True)
+        return Shake(softness)
     while pictures[-1][0].numel() > SEARCHED and least_ratio(small := halved(pictures[-1])) < SOFT:
         pictures.append(small)
     strength = STRENGTH * min(1.0, WEAK_NOISE / max(noise, 0.1)) ** 2
     light = to_light(busiest(pictures.pop()))
     kernel, stray = best_kernel(light, strength, SPARSITIES if alone else SPARSITIES[:1])
-    if stray > STRAYING:
+    if stray > STRAYING or spreads(kernel)[0] < LEAST_SPREAD:
         return Shake(softness)
-    if spreads(kernel)[0] < LEAST_SPREAD:
-        return Shake(softness, is_sharp=True)
     kernels = kernel[None, None]
     if stray > HARDLY:
         strength *= UNEVEN_STRENGTH
