@@ -125,6 +125,23 @@ def test_what_is_soft_without_a_kernel_is_left_to_the_network(restorer, brighter
         torch.testing.assert_close(result, picture + added)
 
 
+def test_an_uneven_photograph_is_the_mean_of_both(restorer, brighter, monkeypatch):
+    with_shakes(monkeypatch, restorer, [Shake(0.1, one_pixel(), is_even=False), Shake(0.1, one_pixel())])
+    for level, added in enumerate((0.05, 0)):
+        picture = torch.full((3, 16, 16), level / 10)
+        (result,) = restorer.frames(picture[None], (0, 1))
+        torch.testing.assert_close(result, picture + added, atol=2e-3, rtol=0)
+
+
+def test_halves_with_different_paths_are_uneven(monkeypatch):
+    monkeypatch.setattr(shake, "PART", 100)
+    picture = boxes(176, 400)
+    across, down = shaken(picture), shaken(picture.transpose(1, 2)).transpose(1, 2)
+    uneven = torch.cat((across[..., :200], down[..., 200:]), 2)
+    assert shake._is_even(to_light(across))
+    assert not shake._is_even(to_light(uneven))
+
+
 def test_a_picture_too_small_to_judge_is_left_to_the_network():
     assert shake_of(torch.rand(3, 40, 500)) == Shake(0.0)
 

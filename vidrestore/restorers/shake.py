@@ -6,10 +6,10 @@ there a kernel (`models.deconvolution`), longer than a lens's own blur? Is the p
 believable? A wrong kernel leaves ripples: light below black or above white, and more detail in one direction
 than sharp pictures have.
 
-A sharp picture stays as it is, bit for bit. A photograph is restored by its kernel alone. A frame of a video
-is the mean of that and the network's result, as its blur is seldom even; neighbouring frames have a say, so
-that frames don't alternate between two kinds of sharpness. What is soft without a kernel is left to the
-network.
+A sharp picture stays as it is, bit for bit. A photograph with an even blur is restored by its kernel alone.
+A frame of a video, whose blur is seldom even, and an uneven photograph are the mean of that and the network's
+result; neighbouring frames have a say, so that frames don't alternate between two kinds of sharpness. What is
+soft without a kernel is left to the network.
 """
 
 from __future__ import annotations
@@ -54,18 +54,20 @@ STRENGTH, WEAK_NOISE = 2e3, 1.6  # of the deconvolution, up to that noise in gre
 UNEVEN_STRENGTH = 0.5  # of that, if the result strays
 TILE, CACHED = 1024, 32  # pixels of a side; frames
 LEAST_SIDE = 96  # pixels; smaller pictures are left to the network
-ALIKE = 0.85  # correlation of the kernels of neighbouring frames that are averaged
+ALIKE, EVEN = 0.85, 0.94  # correlations of kernels: of neighbouring frames that are averaged, of halves
 FRAME_SHARE = 0.5  # of the deconvolution in a frame of a video
 
 
 class Shake(NamedTuple):
     """The blur of a picture. `softness` is the least ratio of its structure function; `kernels` (rows,
-    columns, side, side) are those of its parts in an even grid, None if none is believable.
+    columns, side, side) are those of its parts in an even grid, None if none is believable. `is_even`: both
+    halves of the picture have like kernels.
     """
 
     softness: float
     kernels: Tensor | None = None
     strength: float = STRENGTH
+    is_even: bool = True
 
     @property
     def network_share(self) -> float:
@@ -104,7 +106,7 @@ class ShakeRestorer(PictureRestorer):
         source, shake = clip.frames[at], window[len(window) // 2]
         if clip.undone is not None:
             clip.undone(0.0 if shake.kernels is None else length_of(shake.kernels.mean((0, 1))))
-        if len(clip.frames) == 1 and shake.kernels is not None:
+        if len(clip.frames) == 1 and shake.is_even and shake.kernels is not None:
             return undone(source, shake)
         agreed = sum(other.kernels is not None for other in window) / len(window)
         shake = _steadied(source, shake, window) if agreed and shake.softness < SOFT else shake
@@ -166,7 +168,7 @@ def shake_of(picture: Tensor, *, alone: bool = True) -> Shake:
     kernel, stray = best_kernel(light, strength, SPARSITIES if alone else SPARSITIES[:1])
     if stray > STRAYING or spreads(kernel)[0] < LEAST_SPREAD:
         return Shake(softness)
-    kernels = kernel[None, None]
+    kernels, is_even = kernel[None, None], not alone or _is_even(light)
     if stray > HARDLY:
         strength *= UNEVEN_STRENGTH
         if alone:
@@ -174,7 +176,7 @@ def shake_of(picture: Tensor, *, alone: bool = True) -> Shake:
             kernels = refined(light, kernel.expand(*parts, -1, -1), strength, enlarge=False)
     for larger in reversed(pictures):
         kernels = refined(to_light(larger), kernels, strength, enlarge=True)
-    return Shake(softness, kernels, strength)
+    return Shake(softness, kernels, strength, is_even)
 
 
 def best_kernel(light: Tensor, strength: float, sparsities: Sequence[float]) -> tuple[Tensor, float]:
@@ -186,6 +188,18 @@ def best_kernel(light: Tensor, strength: float, sparsities: Sequence[float]) -> 
         if results[-1][1] <= HARDLY:
             break
     return min(results, key=lambda result: result[1])
+
+
+def _is_even(light: Tensor) -> bool:
+    """Return True unless both halves of `light` (3, H, W) have different kernels, or if they are small."""
+    if light[0].numel() < 2 * PART**2:
+        return True
+    axis = 1 if light.shape[1] > light.shape[2] else 2
+    length = light.shape[axis] * 5 // 8
+    halves = light.narrow(axis, 0, length), light.narrow(axis, light.shape[axis] - length, length)
+    first, second = (kernel_of(luma_of(half), SIDE, SPARSITIES[0])[None, None] for half in halves)
+    shifts = product((-1, 0, 1), repeat=2)
+    return max(_likeness(first, second.roll(shift, (2, 3))) for shift in shifts) >= EVEN
 
 
 def refined(light: Tensor, kernels: Tensor, strength: float, *, enlarge: bool) -> Tensor:
