@@ -118,7 +118,7 @@ def test_a_shaken_photograph_is_restored_by_its_kernel_alone(restorer, no_networ
 
 
 def test_what_is_soft_without_a_kernel_is_left_to_the_network(restorer, brighter, monkeypatch):
-    with_shakes(monkeypatch, restorer, [Shake(0.1), Shake(0.18), Shake(0.3)])
+    with_shakes(monkeypatch, restorer, [Shake(0.1), Shake(0.2), Shake(0.3)])
     for level, added in enumerate((0.1, 0.05, 0)):
         picture = torch.full((3, 16, 16), level / 10)
         (result,) = restorer.frames(picture[None], (0, 1))
