@@ -136,12 +136,30 @@ def result_of(event: Finished) -> str:
 def _changes(details: Mapping[str, Any]) -> str:
     """Describe how much tasks on pictures changed: "; derain changed 0.3 levels: little rain found"."""
     words = ""
-    for task, mean in ((each["task"], each["mean"]) for each in details.get("changes", ())):
+    for changes in details.get("changes", ()):
+        task, mean = changes["task"], changes["mean"]
         note = f": little {REMOVED[task]} found" if mean < LITTLE else ""
         note += "; if you see some, set haze to always" if note and task == "dehaze" else ""
         note = note or (": if that is too much, set a strength below 1" if mean > MUCH else "")
+        if task == "deblur" and "undone" in changes:
+            note = f": {_deblurred(changes)}"
         words += f"; {task} changed {mean:.2g} level{'' if f'{mean:.2g}' == '1' else 's'}{note}"
     return words
+
+
+def _deblurred(changes: Mapping[str, Any]) -> str:
+    """Describe the blur of the frames: "shake of 12 px undone in 3 of 4 frames, 1 sharp already"."""
+    frames, undone, sharp = changes["frames"], changes["undone"], changes["unchanged"]
+    uneven = max(0, frames - undone - sharp)
+    parts = [
+        (undone, f"shake of {changes['shake']:.0f} px undone"),
+        (uneven, "too uneven to undo: slightly sharpened"),
+        (sharp, "sharp already"),
+    ]
+    present = [(count, words) for count, words in parts if count]
+    if len(present) == 1:
+        return present[0][1]
+    return ", ".join(f"{words} ({counted_words(count, 'frame')})" for count, words in present)
 
 
 def _noise(details: Mapping[str, Any]) -> str:

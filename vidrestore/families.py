@@ -85,7 +85,7 @@ PICTURE_RESTORERS = {
     "dehaze": "vidrestore.restorers.dehaze:dehazer",
     "derain": "vidrestore.restorers.weather:derainer",
     "desnow": "vidrestore.restorers.weather:desnower",
-    "deblur": "vidrestore.restorers.picture_restorer:deblurrer",
+    "deblur": "vidrestore.restorers.shake:deblurrer",
     "denoise": "vidrestore.restorers.picture_restorer:picture_denoiser",
 }
 

@@ -29,7 +29,8 @@ from vidrestore.errors import VidRestoreError
 from vidrestore.metrics import psnr, ssim
 from vidrestore.options import Quality, RestoreOptions
 from vidrestore.restorers.base import load_restorer
-from vidrestore.restorers.picture_restorer import DEFAULTS
+from vidrestore.restorers.picture_restorer import DEFAULTS, PictureRestorer
+from vidrestore.restorers.shake import ShakeRestorer
 from vidrestore.weights import read_manifest
 
 DATA = Path(__file__).parents[3] / "shared" / "data"
@@ -120,7 +121,12 @@ def network(task: str, source: str) -> Restorer:
     CheckpointError.
     """
     restorer = load_restorer(task, RestoreOptions(model=source))
-    assert restorer.sees == "rgb"
+    assert isinstance(restorer, PictureRestorer)
+    return middle_frame(restorer)
+
+
+def middle_frame(restorer: PictureRestorer) -> Restorer:
+    """The middle frame of clips, as a restorer makes it."""
 
     def restore(degraded: Tensor) -> Tensor:
         middle = len(degraded) // 2
@@ -149,8 +155,8 @@ def bundled(task: str) -> str | None:
 
 
 def networks_of(task: str, weights: Sequence[str], qualities: Sequence[Quality] = ()) -> dict[str, Restorer]:
-    """Return the bundled network, those given as NAME=FILE, both of `dehaze` as the command joins them, and
-    qualities of `denoise`. SystemExit for one that can't be had.
+    """Return the bundled network, those given as NAME=FILE, both of `dehaze` as the command joins them,
+    `deblur` with its kernels, and qualities of `denoise`. SystemExit for one that can't be had.
     """
     sources = dict(given.split("=", 1) for given in weights)
     if name := bundled(task):
@@ -165,6 +171,8 @@ def networks_of(task: str, weights: Sequence[str], qualities: Sequence[Quality] 
             sys.exit(f"{task}: {name}: {error}")
     if task == "dehaze" and name:
         found["both networks"] = command(task, "default")
+    if task == "deblur" and name:
+        found["deblur"] = middle_frame(ShakeRestorer(RestoreOptions()))
     if task == "denoise":
         for quality in qualities:
             found[f"denoise, {quality}"] = command(task, quality)

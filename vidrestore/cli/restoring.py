@@ -380,7 +380,9 @@ HELP = {
       vidrestore desnow in.mp4 --preview 3s            see before | after first
       vidrestore desnow *.mp4 -o clear/ --skip-existing
     """,
-    "deblur": """Sharpen slight blur of motion or focus; the blur of a shaken camera stays.
+    "deblur": """Undo the blur of a shaken camera or a pan; sharp pictures stay as they are.
+
+    Blur that differs too much within a picture is sharpened slightly.
 
     Examples:
       vidrestore deblur in.mp4

@@ -254,7 +254,7 @@ def _blur(places: Sequence[Place], video: VideoInfo, *, noisy: bool) -> Finding:
         return Finding("blur", "unknown", "noise hides it; look again after denoise", "deblur", ratio)
     if ratio >= SOFT:
         return Finding("blur", "no", f"{words}, as sharp ones have", "deblur", ratio)
-    reason = f"{words}: blurred, enlarged before, or coded strongly; deblur helps little if it is much"
+    reason = f"{words}: blurred, enlarged before, or coded strongly; deblur undoes even shake"
     return Finding("blur", "maybe", reason, "deblur", ratio)
 
 

@@ -68,7 +68,7 @@ def announced(summary: Summary, on_event: Listener) -> Summary:
             )
         )
     for task, changes in summary.changes:
-        if changes.unchanged:
+        if changes.unchanged and task != "deblur":
             found = f"no {REMOVED[task]} was found in {changes.unchanged} of {changes.frames} frames"
             on_event(Warned(summary.source, f"{found}, which stay as they are"))
     measured = [scene for scene in summary.scenes if scene.rms]
@@ -93,10 +93,7 @@ def announced(summary: Summary, on_event: Listener) -> Summary:
     ]
     details = {"fps": summary.fps, "scenes": scenes, "reused": summary.reused, "before": summary.before}
     if summary.changes:
-        details["changes"] = [
-            {"task": task, "frames": each.frames, "unchanged": each.unchanged, "mean": round(each.mean, 3)}
-            for task, each in summary.changes
-        ]
+        details["changes"] = [{"task": task, **changes.details} for task, changes in summary.changes]
     on_event(
         Finished(summary.source, summary.output, summary.frames, summary.seconds, summary.damage, details)
     )

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import partial
 from itertools import islice
+from statistics import fmean
 from threading import Lock
 from typing import Any, NamedTuple
 
@@ -175,17 +176,27 @@ UNCHANGED = 0.02  # grey levels; frames with a smaller mean change look the same
 @dataclass(frozen=True)
 class Changes:
     """Frames that were restored, those of them that stayed as they were (see UNCHANGED), and the sum of the
-    frames' mean absolute changes in grey levels.
+    frames' mean absolute changes in grey levels. `shakes`: of frames that were searched for motion blur, its
+    length in pixels if it was undone, else 0.
     """
 
     frames: int = 0
     unchanged: int = 0
     total: float = 0.0
+    shakes: tuple[float, ...] = ()
 
     @property
     def mean(self) -> float:
         """The mean absolute change of a sample in grey levels."""
         return self.total / self.frames if self.frames else 0.0
+
+    @property
+    def details(self) -> dict[str, float]:
+        """The changes as values of the last event."""
+        values = {"frames": self.frames, "unchanged": self.unchanged, "mean": round(self.mean, 3)}
+        undone = [length for length in self.shakes if length]
+        shake = {"undone": len(undone), "shake": round(fmean(undone or [0.0]), 1)}
+        return values | (shake if self.shakes else {})
 
 
 class PlaneConversion:
@@ -280,7 +291,8 @@ class RgbConversion:
     """Clips for networks on RGB, at the video's size or `scale` times larger.
 
     `strength` mixes with the source's own planes, or, if frames are enlarged, with the source enlarged
-    bicubically. A result larger than asked for is downscaled, antialiased.
+    bicubically. A result larger than asked for is downscaled, antialiased. Frames that the network leaves as
+    they are keep their samples.
     """
 
     def __init__(self, restorer: RgbRestorer, video: VideoInfo, options: RestoreOptions) -> None:
@@ -291,12 +303,13 @@ class RgbConversion:
         self.cache = ResultCache()
         none = torch.zeros((), device=self.device)
         self._compared, self._unchanged, self._change, self._counting = 0, none, none, Lock()
+        self._shakes: list[float] = []
 
     @property
     def changes(self) -> Changes:
         """The changes so far, if restored pictures are compared with their sources."""
         with self._counting:
-            return Changes(self._compared, int(self._unchanged), float(self._change))
+            return Changes(self._compared, int(self._unchanged), float(self._change), tuple(self._shakes))
 
     def _count_changes(self, before: Tensor, after: Tensor) -> None:
         """Count restored pictures (N, 3, H, W) in [0, 1]; nothing is read from their device yet."""
@@ -314,7 +327,14 @@ class RgbConversion:
     def restored(self, clip: Clip, samples: Samples, keep: Bounds, precision: str | None) -> Iterable[Planes]:
         """Yield the planes of the frames `keep` of a clip, one by one; on a device several together."""
         rgb = self._rgb(samples)
-        pictures = self.restorer.frames(rgb, keep, precision=precision, first=clip.first, cache=self.cache)
+        pictures = self.restorer.frames(
+            rgb,
+            keep,
+            precision=precision,
+            first=clip.first,
+            cache=self.cache,
+            undone=self._shakes.append,
+        )
         at, step = keep[0], self._frames_at_once(self.scale)
         while several := list(islice(pictures, step)):
             places, restored = slice(at, at + len(several)), torch.stack(several)
@@ -345,9 +365,10 @@ class RgbConversion:
             pictures = enlarged(rgb, scale).lerp(pictures, self.strength)
         # without a tagged matrix players guess by the height: the output's
         planes = rgb_to_yuv(pictures, samples.pixels, self.video.colour, pictures.shape[-2])
-        if self.strength < 1 and scale == 1:
+        if scale == 1:
+            same = (pictures == rgb).flatten(1).all(1)[:, None, None]
             pairs = zip(samples.grey(places), planes, strict=True)
-            planes = tuple(before.lerp(after, self.strength) for before, after in pairs)
+            planes = tuple(before.lerp(after, ~same * self.strength) for before, after in pairs)
         return planes
 
 

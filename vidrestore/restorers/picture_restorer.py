@@ -7,7 +7,6 @@ A network takes single frames, or a frame and its neighbours (`restorers.base.Pi
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import partial
 from typing import Literal, NamedTuple, TypeVar
 
 import torch
@@ -55,6 +54,7 @@ class PreparedClip(NamedTuple):
     together: int
     first: int  # number of its first frame in the video
     cache: ResultCache  # of the video
+    undone: Callable[[float], None] | None  # see `RgbRestorer.frames`
 
 
 class TiledNetwork:
@@ -172,9 +172,10 @@ class PictureRestorer:
         precision: str | None = None,
         first: int = 0,
         cache: ResultCache | None = None,
+        undone: Callable[[float], None] | None = None,
     ) -> Iterator[Tensor]:
         """See `RgbRestorer.frames`."""
-        prepared = self._prepared(clip, precision, first, cache or ResultCache())
+        prepared = self._prepared(clip, precision, first, cache or ResultCache(), undone)
         for start in steps(range(*keep, prepared.together)):
             indices = range(start, min(start + prepared.together, keep[1]))
             with torch.inference_mode(), all_bits(self.tiled.device, prepared.half):
@@ -192,7 +193,14 @@ class PictureRestorer:
         with torch.inference_mode(), all_bits(self.tiled.device, prepared.half):
             return self.tiled.restored(prepared, [len(window) // 2])
 
-    def _prepared(self, clip: Tensor, precision: str | None, first: int, cache: ResultCache) -> PreparedClip:
+    def _prepared(
+        self,
+        clip: Tensor,
+        precision: str | None,
+        first: int,
+        cache: ResultCache,
+        undone: Callable[[float], None] | None = None,
+    ) -> PreparedClip:
         device, source = self.tiled.device, self._source(clip)
         tile = self.tile_size(*clip.shape[-2:])
         tiles = min(self.tiled.most_tiles, tiles_for(device, tile, self.tiled.pixel_memory))
@@ -206,6 +214,7 @@ class PictureRestorer:
             min(tiles, GPU_CLIP) if self.on_gpu and whole else 1,
             first,
             cache,
+            undone,
         )
 
     def _source(self, clip: Tensor) -> Tensor:
@@ -283,6 +292,3 @@ def picture_denoiser(options: RestoreOptions) -> PictureRestorer:
             f"{options.model} estimates noise itself; remove `sigma` and `quality`, and match=False"
         )
     return PictureRestorer("denoise", options)
-
-
-deblurrer = partial(PictureRestorer, "deblur")

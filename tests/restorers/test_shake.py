@@ -1,0 +1,225 @@
+"""Pictures that `deblur` restores by a kernel of their own or by its network, and those that it leaves."""
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+import torch.nn.functional as F
+from sample_pictures import write_rgb
+from torch import Tensor
+
+import vidrestore
+from vidrestore.event_log import result_of
+from vidrestore.events import Event, Finished
+from vidrestore.linear_light import from_light, to_light
+from vidrestore.options import RestoreOptions
+from vidrestore.restorers import shake
+from vidrestore.restorers.base import load_restorer
+from vidrestore.restorers.dehaze import ResultCache
+from vidrestore.restorers.picture_restorer import PictureRestorer
+from vidrestore.restorers.shake import Shake, ShakeRestorer, length_of, ratios, shake_of, spreads
+
+
+def boxes(height: int = 176, width: int = 208) -> Tensor:
+    """A sharp picture (3, H, W) of even rectangles of all sizes, with fine grain of one level."""
+    draw, picture = torch.Generator().manual_seed(7), torch.full((3, height, width), 0.5)
+    for _ in range(120):
+        top, left = (int(torch.randint(0, side - 8, (1,), generator=draw)) for side in (height, width))
+        high, wide = torch.randint(4, 50, (2,), generator=draw).tolist()
+        picture[:, top : top + high, left : left + wide] = torch.rand(3, 1, 1, generator=draw) * 0.8 + 0.1
+    return (picture + torch.randn(picture.shape, generator=draw) / 255).clamp(0, 1)
+
+
+def shaken(picture: Tensor) -> Tensor:
+    """The picture moved evenly by 11 pixels to the right while it was exposed."""
+    light = F.pad(to_light(picture)[:, None], (5, 5, 0, 0), mode="reflect")
+    return from_light(F.conv2d(light, torch.full((1, 1, 1, 11), 1 / 11))[:, 0])
+
+
+@pytest.fixture(scope="module")
+def restorer() -> ShakeRestorer:
+    loaded = load_restorer("deblur", RestoreOptions(device="cpu"))
+    assert isinstance(loaded, ShakeRestorer)
+    return loaded
+
+
+@pytest.fixture
+def no_network(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*arguments: object) -> list[Tensor]:
+        raise AssertionError("the network isn't needed")
+
+    monkeypatch.setattr(PictureRestorer, "_restored", fail)
+
+
+@pytest.fixture
+def brighter(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A network that adds a tenth."""
+    monkeypatch.setattr(
+        PictureRestorer, "_restored", lambda self, clip, places: [clip.frames[at] + 0.1 for at in places]
+    )
+
+
+def with_shakes(monkeypatch: pytest.MonkeyPatch, restorer: ShakeRestorer, shakes: list[Shake]) -> None:
+    """Frames of the brightness n / 10 have the blur number n."""
+    monkeypatch.setattr(restorer, "shakes", ResultCache(32))
+    monkeypatch.setattr(shake, "shake_of", lambda picture, **_: shakes[round(10 * float(picture.mean()))])
+
+
+def one_pixel() -> Tensor:
+    """The kernel of one pixel, as the only one of a picture (1, 1, 5, 5)."""
+    kernel = torch.zeros(1, 1, 5, 5)
+    kernel[..., 2, 2] = 1
+    return kernel
+
+
+def steps_of_brightness(count: int) -> Tensor:
+    return torch.arange(count).view(-1, 1, 1, 1).expand(count, 3, 16, 16) / 10
+
+
+def test_the_ratio_is_1_for_noise_and_a_ninth_for_a_slope():
+    noise = torch.randn(200, 300, generator=torch.Generator().manual_seed(3))
+    assert ratios(noise).sub(1).abs().max() < 0.05
+    slope = torch.linspace(0, 1, 100)[:, None] + torch.linspace(0, 2, 150)
+    assert ratios(slope)[:4].sub(1 / 9).abs().max() < 0.02
+
+
+def test_noise_is_taken_off_the_ratio():
+    soft, draw = shaken(boxes()).mean(0), torch.Generator().manual_seed(3)
+    noisy = soft + 6 / 255 * torch.randn(soft.shape, generator=draw)
+    assert ratios(noisy).min() > ratios(soft).min() + 0.05
+    assert ratios(noisy, 6.0).min().item() == pytest.approx(ratios(soft).min().item(), abs=0.02)
+
+
+def test_a_kernel_spreads_along_its_path():
+    kernel = torch.zeros(21, 21)
+    kernel[10, 5:16] = 1 / 11
+    along, across = spreads(kernel)
+    assert along == pytest.approx(10**0.5, abs=0.01) and across == 0
+    assert length_of(kernel) == pytest.approx(11, abs=0.1)
+
+
+def test_a_sharp_picture_comes_out_as_it_is_without_the_network(restorer, no_network):
+    picture, lengths = boxes(), list[float]()
+    (result,) = restorer.frames(picture[None], (0, 1), undone=lengths.append)
+    assert torch.equal(result, picture)
+    assert lengths == [0]
+
+
+@pytest.mark.parametrize("channels", [3, 1])
+def test_a_shaken_photograph_is_restored_by_its_kernel_alone(restorer, no_network, channels):
+    picture, lengths = boxes()[:channels].expand(3, -1, -1), list[float]()
+    seen = shaken(picture)
+    (result,) = restorer.frames(seen[None], (0, 1), undone=lengths.append)
+    errors = [(one - picture)[:, 8:-8, 8:-8].square().mean().sqrt() for one in (seen, result)]
+    assert errors[1] < 0.85 * errors[0]
+    assert lengths == [pytest.approx(11, abs=1.5)]
+
+
+def test_what_is_soft_without_a_kernel_is_left_to_the_network(restorer, brighter, monkeypatch):
+    with_shakes(monkeypatch, restorer, [Shake(0.1), Shake(0.2), Shake(0.3)])
+    for level, added in enumerate((0.1, 0.05, 0)):
+        picture = torch.full((3, 16, 16), level / 10)
+        (result,) = restorer.frames(picture[None], (0, 1))
+        torch.testing.assert_close(result, picture + added)
+
+
+def test_an_uneven_photograph_is_the_mean_of_both(restorer, brighter, monkeypatch):
+    with_shakes(monkeypatch, restorer, [Shake(0.1, one_pixel(), is_even=False), Shake(0.1, one_pixel())])
+    for level, added in enumerate((0.05, 0)):
+        picture = torch.full((3, 16, 16), level / 10)
+        (result,) = restorer.frames(picture[None], (0, 1))
+        torch.testing.assert_close(result, picture + added, atol=2e-3, rtol=0)
+
+
+def test_halves_with_different_paths_are_uneven(monkeypatch):
+    monkeypatch.setattr(shake, "PART", 100)
+    picture = boxes(176, 400)
+    across, down = shaken(picture), shaken(picture.transpose(1, 2)).transpose(1, 2)
+    uneven = torch.cat((across[..., :200], down[..., 200:]), 2)
+    assert shake._is_even(to_light(across))
+    assert not shake._is_even(to_light(uneven))
+
+
+def test_a_picture_too_small_to_judge_is_left_to_the_network():
+    assert shake_of(torch.rand(3, 40, 500)) == Shake(0.0)
+
+
+def test_frames_between_restored_and_declined_ones_are_mixed(restorer, brighter, monkeypatch):
+    """A kernel of one pixel changes nothing, so that half of what the network adds is left."""
+    pixel = one_pixel()
+    accepted, declined = Shake(0.1, pixel), Shake(0.1)
+    monkeypatch.setattr(shake, "strayed", lambda *arguments: 1.0)
+    with_shakes(monkeypatch, restorer, [accepted, accepted, accepted, declined, accepted, declined, declined])
+    frames = steps_of_brightness(7)
+    results = torch.stack(list(restorer.frames(frames, (0, 7))))
+    added = (results - frames).mean((1, 2, 3))
+    half = torch.tensor([1, 1, 2 / 3, 0, 1 / 3, 0, 0])
+    torch.testing.assert_close(added, 0.1 - 0.05 * half, atol=2e-3, rtol=0)
+
+
+def test_any_range_of_frames_is_restored_the_same(restorer, brighter, monkeypatch):
+    pixel = one_pixel()
+    with_shakes(monkeypatch, restorer, [Shake(0.1, pixel if number % 3 else None) for number in range(9)])
+    frames = steps_of_brightness(9)
+    together = list(restorer.frames(frames, (0, 9)))
+    radius = restorer.facts.radius
+    for at in range(radius, 9 - radius):
+        near = frames[at - radius : at + radius + 1]
+        (alone,) = restorer.frames(near, (radius, radius + 1))
+        assert torch.equal(alone, together[at])
+
+
+def test_a_neighbours_kernel_is_tried_where_a_frame_has_none(restorer, brighter, monkeypatch):
+    pixel = one_pixel()
+    with_shakes(monkeypatch, restorer, [Shake(0.1, pixel), Shake(0.1), Shake(0.1, pixel)])
+    frames = steps_of_brightness(3)
+    (result,) = restorer.frames(frames, (1, 2))
+    torch.testing.assert_close(result, frames[1] + 0.1 - 0.05 * 2 / 3, atol=2e-3, rtol=0)
+
+
+@pytest.mark.parametrize(
+    "picture, words", [(boxes, "sharp already"), (lambda: shaken(boxes()), "shake of 1[0-3] px undone")]
+)
+def test_the_last_line_says_what_was_done(tmp_path: Path, picture: Callable[[], Tensor], words: str):
+    source, events = tmp_path / "in.png", list[Event]()
+    write_rgb(source, picture().mul(255).round().byte().numpy())
+    vidrestore.restore(source, tmp_path / "out.png", task="deblur", device="cpu", on_event=events.append)
+    (done,) = (event for event in events if isinstance(event, Finished))
+    assert re.search(f": {words}$", result_of(done))
+
+
+def test_parts_of_a_photograph_have_kernels_of_their_own(restorer):
+    """The left part moved across, the right part down: each kernel is that of its part."""
+    picture = boxes(176, 480)
+    across, down = shaken(picture), shaken(picture.transpose(1, 2)).transpose(1, 2)
+    seen = torch.cat((across[..., :240], down[..., 240:]), 2)
+    whole = torch.zeros(1, 2, 31, 31)
+    whole[:, :, 15, 12:19] = whole[:, :, 12:19, 15] = 1 / 13
+    kernels = shake.refined(to_light(seen), whole, 2e3, enlarge=False)[0]
+    (wide, _), (high, _) = ((kernel.sum(0).gt(0.01).sum(), 0) for kernel in (kernels[0], kernels[1].T))
+    assert wide > 7 and high > 7
+
+
+def test_large_pictures_are_restored_in_parts_without_seams(monkeypatch):
+    picture, kernel = shaken(boxes(200, 260)), torch.zeros(1, 1, 15, 15)
+    kernel[..., 7, 2:13] = 1 / 11
+    whole = shake.undone(picture, Shake(0.1, kernel))
+    monkeypatch.setattr(shake, "TILE", 100)
+    assert (shake.undone(picture, Shake(0.1, kernel)) - whole).abs().mean() < 0.01
+
+
+def test_spans_cover_a_side_and_share_their_margins():
+    assert shake.spans_of(100, 3, 8) == [(0, 41), (25, 75), (59, 100)]
+    assert shake.spans_of(50, 1, 8) == [(0, 50)]
+
+
+def test_neighbours_of_like_kernels_share_their_mean_and_others_dont():
+    kernels = torch.zeros(3, 1, 1, 31, 31)
+    kernels[0, ..., 15, 10:21], kernels[1, ..., 15, 9:21], kernels[2, ..., 6:25, 15] = 1 / 11, 1 / 12, 1 / 19
+    window = [Shake(0.1, kernel) for kernel in kernels]
+    frame = torch.full((3, 100, 100), 0.5)
+    steadied = shake._steadied(frame, window[1], window)
+    torch.testing.assert_close(steadied.kernels, (kernels[0] + kernels[1]) / 2)
+    assert torch.equal(shake._steadied(frame, window[2], window).kernels, kernels[2])

@@ -1,0 +1,335 @@
+"""Undo the blur of a shaken camera by its own kernel, if one is estimated and can be believed.
+
+Three questions decide on a picture. Is it soft? By its structure function: the mean square difference of
+pixels 2 apart over that of pixels 6 apart is 0.3 to 0.6 if it is sharp, and 0.1 to 0.2 along the motion. Is
+there a kernel (`models.deconvolution`), longer than a lens's own blur? Is the picture that it gives
+believable? A wrong kernel leaves ripples: light below black or above white, and more detail in one direction
+than sharp pictures have.
+
+A sharp picture stays as it is, bit for bit. A photograph with an even blur is restored by its kernel alone.
+A frame of a video, whose blur is seldom even, and an uneven photograph are the mean of that and the network's
+result; neighbouring frames have a say, so that frames don't alternate between two kinds of sharpness. What is
+soft without a kernel is left to the network.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from hashlib import sha256
+from itertools import pairwise, product
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from vidrestore.linear_light import from_light, to_light
+from vidrestore.models.deconvolution import centroid, kernel_of, scaled_kernel, sharpened
+from vidrestore.noise.white import NoiseEstimator
+from vidrestore.options import RestoreOptions
+from vidrestore.restorers.picture_restorer import PictureRestorer, PreparedClip
+from vidrestore.tiling import blend_window, tile_spans
+from vidrestore.working import steps
+
+METHOD = "deconvolution"
+LUMA = (0.299, 0.587, 0.114)
+NEAR, FAR, DIRECTIONS = 2.0, 6.0, 16  # distances in pixels of the structure function
+SOFT = 0.25  # ratio from which a picture isn't searched for a kernel
+SOFTER = (0.18, 0.22)  # ratios between which the share of the network falls to nothing
+JUDGED, SEARCHED = 3_000_000, 500_000  # most pixels to judge softness by, and to estimate a kernel from
+SIDE = 31  # of kernels, in pixels of the picture that is searched
+PART, MARGIN = 240, 32  # of the parts of that picture with kernels of their own: side, overlap on each side
+SPARSITIES = (1.2e-2, 4e-3, 3e-2)  # of the kernel's estimate; the first for frames of a video
+LEAST_SPREAD = 1.25  # pixels along the motion, standard deviation; lenses and sensors blur less
+WIDEST = 52.0  # product of the spreads along and across: a larger kernel fills its window, a path doesn't
+STRAY = 0.02  # light beyond black and white
+STRAYING, HARDLY = 0.05, 0.005  # shares of samples that stray so far: most, and so few that it is the kernel
+MOST_DETAIL, RICH_DETAIL = 0.55, 0.65  # largest ratios of a believable result; of one that hardly strays
+CLIPPED = 0.96  # light from which samples may be brighter
+STRENGTH, WEAK_NOISE = 2e3, 1.6  # of the deconvolution, up to that noise in grey levels
+UNEVEN_STRENGTH = 0.5  # of that, if the result strays
+TILE, CACHED = 1024, 32  # pixels of a side; frames
+LEAST_SIDE = 96  # pixels; smaller pictures are left to the network
+ALIKE, EVEN = 0.85, 0.94  # correlations of kernels: of neighbouring frames that are averaged, of halves
+FRAME_SHARE = 0.5  # of the deconvolution in a frame of a video
+
+
+class Shake(NamedTuple):
+    """The blur of a picture. `softness` is the least ratio of its structure function; `kernels` (rows,
+    columns, side, side) are those of its parts in an even grid, None if none is believable. `is_even`: both
+    halves of the picture have like kernels.
+    """
+
+    softness: float
+    kernels: Tensor | None = None
+    strength: float = STRENGTH
+    is_even: bool = True
+
+    @property
+    def network_share(self) -> float:
+        """The share of the network's result in a frame without a kernel."""
+        least, most = SOFTER
+        return min(1.0, max(0.0, (most - self.softness) / (most - least)))
+
+
+class ShakeRestorer(PictureRestorer):
+    """The default restorer of `deblur`."""
+
+    def __init__(self, options: RestoreOptions) -> None:
+        super().__init__("deblur", options)
+        name, weights = self.facts.name, self.facts.weights
+        both = sha256(f"{METHOD}{weights}".encode()).hexdigest()
+        self.facts = replace(self.facts, name=f"{METHOD}+{name}", weights=both, files=((name, weights),))
+
+    def _restored(self, clip: PreparedClip, indices: Sequence[int]) -> Tensor:
+        """Return some frames (N, 3, H, W) of a clip restored, or as they are."""
+        windows = [self.tiled.window(index, len(clip.frames)) for index in indices]
+        near = [index for window in windows for index in window]
+        stages = steps(("search", "restore"))
+        next(stages)
+        shakes = self.cached(clip, near, _searched, CACHED)
+        next(stages)
+        pairs = zip(steps(indices), windows, strict=True)
+        return torch.stack(
+            [self._result(clip, index, [shakes[at] for at in window]) for index, window in pairs]
+        )
+
+    def _result(self, clip: PreparedClip, at: int, window: Sequence[Shake]) -> Tensor:
+        """Return a frame restored; `window` has its blur between those of its neighbours."""
+        source, shake = clip.frames[at].to(self.tiled.device), window[len(window) // 2]
+        if clip.undone is not None:
+            clip.undone(0.0 if shake.kernels is None else length_of(shake.kernels.mean((0, 1))))
+        if len(clip.frames) == 1 and shake.is_even and shake.kernels is not None:
+            return undone(source, shake)
+        agreed = sum(other.kernels is not None for other in window) / len(window)
+        shake = _steadied(source, shake, window) if agreed and shake.softness < SOFT else shake
+        agreed = agreed if shake.kernels is not None else 0.0
+        if not (agreed or shake.network_share):
+            return source
+        (result,) = super()._restored(clip, [at])
+        left = source.lerp(result, shake.network_share)
+        return left.lerp(result.lerp(undone(source, shake), FRAME_SHARE), agreed) if agreed else left
+
+
+def deblurrer(options: RestoreOptions) -> PictureRestorer:
+    """Return the restorer of `deblur`; weights that the user names work alone."""
+    return ShakeRestorer(options) if options.model is None else PictureRestorer("deblur", options)
+
+
+def _searched(clip: PreparedClip, indices: Sequence[int]) -> list[Shake]:
+    alone = len(clip.frames) == 1
+    return [shake_of(clip.frames[index].cpu(), alone=alone) for index in steps(indices)]
+
+
+def _steadied(source: Tensor, shake: Shake, window: Sequence[Shake]) -> Shake:
+    """Return a frame's blur with the mean of its kernel and those of its neighbours that are alike; without
+    one of its own, with that of a neighbour, if it is believable.
+    """
+    neighbours = [(other.kernels, other.strength) for other in window if other.kernels is not None]
+    if (own := shake.kernels) is not None:
+        alike = [kernels for kernels, _ in neighbours if _likeness(own, kernels) >= ALIKE]
+        return shake._replace(kernels=torch.stack(alike).mean(0))
+    light = to_light(source.cpu())
+    for kernels, strength in neighbours:
+        if strayed(light, kernels[0, 0], strength) < STRAYING:
+            return shake._replace(kernels=kernels, strength=strength)
+    return shake
+
+
+def _likeness(kernels: Tensor, others: Tensor) -> float:
+    """Return the correlation of kernels (1, 1, side, side), slightly blurred; 0 for those of another size."""
+    if others.shape != kernels.shape:
+        return 0.0
+    one, other = (F.avg_pool2d(kernel, 3, 1, 1) for kernel in (kernels, others))
+    return float((one * other).sum() / (one.norm() * other.norm()))
+
+
+def shake_of(picture: Tensor, *, alone: bool = True) -> Shake:
+    """Return the blur of a picture (3, H, W), R'G'B' in [0, 1]; frames that aren't `alone` get less time."""
+    if min(picture.shape[1:]) < LEAST_SIDE:
+        return Shake(0.0)
+    pictures = [picture]
+    while pictures[-1][0].numel() > JUDGED:
+        pictures.append(halved(pictures[-1]))
+    noise = noise_of(pictures[-1])
+    softness = least_ratio(pictures[-1], noise)
+    if softness >= SOFT:
+        return Shake(softness)
+    while pictures[-1][0].numel() > SEARCHED and least_ratio(small := halved(pictures[-1])) < SOFT:
+        pictures.append(small)
+    strength = STRENGTH * min(1.0, WEAK_NOISE / max(noise, 0.1)) ** 2
+    light = to_light(busiest(pictures.pop()))
+    kernel, stray = best_kernel(light, strength, SPARSITIES if alone else SPARSITIES[:1])
+    if stray > STRAYING or spreads(kernel)[0] < LEAST_SPREAD:
+        return Shake(softness)
+    kernels, is_even = kernel[None, None], not alone or _is_even(light)
+    if stray > HARDLY:
+        strength *= UNEVEN_STRENGTH
+        if alone:
+            parts = [max(1, round(side / PART)) for side in light.shape[1:]]
+            kernels = refined(light, kernel.expand(*parts, -1, -1), strength, enlarge=False)
+    for larger in reversed(pictures):
+        kernels = refined(to_light(larger), kernels, strength, enlarge=True)
+    return Shake(softness, kernels, strength, is_even)
+
+
+def best_kernel(light: Tensor, strength: float, sparsities: Sequence[float]) -> tuple[Tensor, float]:
+    """Return the kernel of `light` (3, H, W) whose result strays least, and how far it does."""
+    results = list[tuple[Tensor, float]]()
+    for sparsity in sparsities:
+        kernel = kernel_of(luma_of(light), SIDE, sparsity)
+        results.append((kernel, strayed(light, kernel, strength)))
+        if results[-1][1] <= HARDLY:
+            break
+    return min(results, key=lambda result: result[1])
+
+
+def _is_even(light: Tensor) -> bool:
+    """Return True unless both halves of `light` (3, H, W) have different kernels, or if they are small."""
+    if light[0].numel() < 2 * PART**2:
+        return True
+    axis = 1 if light.shape[1] > light.shape[2] else 2
+    length = light.shape[axis] * 5 // 8
+    halves = light.narrow(axis, 0, length), light.narrow(axis, light.shape[axis] - length, length)
+    first, second = (kernel_of(luma_of(half), SIDE, SPARSITIES[0])[None, None] for half in halves)
+    shifts = product((-1, 0, 1), repeat=2)
+    return max(_likeness(first, second.roll(shift, (2, 3))) for shift in shifts) >= EVEN
+
+
+def refined(light: Tensor, kernels: Tensor, strength: float, *, enlarge: bool) -> Tensor:
+    """Return the kernels of the parts of `light` (3, H, W) estimated again; with `enlarge` from those of the
+    picture at half its size.
+    """
+    rows, columns, side = kernels.shape[:3]
+    grid = [
+        spans_of(length, count, MARGIN)
+        for length, count in zip(light.shape[1:], (rows, columns), strict=True)
+    ]
+    side = 2 * side - 1 if enlarge else side
+    results = []
+    for (down, across), kernel in zip(steps(list(product(*grid))), kernels.flatten(0, 1), strict=True):
+        part = busiest(light[:, slice(*down), slice(*across)])
+        small = kernel if enlarge else scaled_kernel(kernel, 0.5, side // 4 * 2 + 1)
+        result = kernel_of(luma_of(part), side, SPARSITIES[0], small)
+        if not enlarge and strayed(part, result, strength) > max(HARDLY, strayed(part, kernel, strength)):
+            result = kernel
+        results.append(result)
+    return torch.stack(results).view(rows, columns, side, side)
+
+
+def spans_of(length: int, count: int, margin: int) -> list[tuple[int, int]]:
+    """Return [start, stop) of `count` even parts of a side, with a margin as far as it reaches."""
+    edges = [round(number * length / count) for number in range(count + 1)]
+    return [(max(0, start - margin), min(length, stop + margin)) for start, stop in pairwise(edges)]
+
+
+def undone(picture: Tensor, shake: Shake) -> Tensor:
+    """Return a picture (3, H, W) without its blur, on the same device; its parts are blended."""
+    kernels = shake.kernels
+    assert kernels is not None
+    light, margin = to_light(picture.cpu()), kernels.shape[-1]
+    total, weights = torch.zeros_like(light), torch.zeros_like(light[:1])
+    rows, columns = (
+        [spans_of(side, max(parts, -(-side // TILE)), reach) for reach in (margin, 2 * margin)]
+        for side, parts in zip(light.shape[1:], kernels.shape[:2], strict=True)
+    )
+    for row, column in steps(list(product(range(len(rows[0])), range(len(columns[0]))))):
+        kernel = kernels[row * len(kernels) // len(rows[0]), column * kernels.shape[1] // len(columns[0])]
+        (top, bottom), (highest, lowest) = (spans[row] for spans in rows)
+        (left, right), (first, last) = (spans[column] for spans in columns)
+        sharp = sharpened(light[:, highest:lowest, first:last], kernel, shake.strength)
+        window = blend_window(bottom - top, right - left, 2 * margin)
+        total[:, top:bottom, left:right] += (
+            window * sharp[:, top - highest : bottom - highest, left - first : right - first]
+        )
+        weights[:, top:bottom, left:right] += window
+    return from_light(total / weights).to(picture.device)
+
+
+def strayed(light: Tensor, kernel: Tensor, strength: float) -> float:
+    """Return the share of samples beyond black and white in what a kernel makes of `light` (3, H, W).
+
+    It is 1 if the kernel fills its window, or the result has more detail than a sharp picture.
+    """
+    if math.prod(spreads(kernel)) > WIDEST * (len(kernel) / SIDE) ** 2:
+        return 1.0
+    sharp = sharpened(light, kernel, strength)
+    stray = float(((sharp < -STRAY) | ((sharp > 1 + STRAY) & (light < CLIPPED))).float().mean())
+    detail = float(ratios(luma_of(from_light(sharp))).max())
+    return stray if detail <= (RICH_DETAIL if stray <= HARDLY else MOST_DETAIL) else 1.0
+
+
+def luma_of(picture: Tensor) -> Tensor:
+    """Return luma (H, W) of a picture (3, H, W), of display values or of light."""
+    return torch.einsum("chw,c->hw", picture, picture.new_tensor(LUMA))
+
+
+def noise_of(picture: Tensor) -> float:
+    """Return the sigma of white noise in the luma of a picture (3, H, W), in grey levels."""
+    estimator = NoiseEstimator()
+    estimator.add((255 * luma_of(picture)).numpy())
+    return estimator.sigma()
+
+
+def least_ratio(picture: Tensor, noise: float = 0.0) -> float:
+    """Return the least ratio of a picture (3, H, W): how soft it is along its motion."""
+    return float(ratios(luma_of(picture), noise).min())
+
+
+def ratios(luma: Tensor, noise: float = 0.0) -> Tensor:
+    """Return the ratio of the structure function NEAR and FAR from a pixel of luma (H, W), by direction.
+
+    `noise` in grey levels is subtracted from it.
+    """
+    reach = math.ceil(FAR) + 1
+    size = [-(-(side + reach) // 16) * 16 for side in luma.shape]
+    luma = luma - luma.mean()
+    ones, values, squares = torch.fft.rfft2(torch.stack((torch.ones_like(luma), luma, luma * luma)), size)
+    pairs = torch.stack((2 * (squares.conj() * ones).real - 2 * values.abs().square(), ones.abs().square()))
+    near_origin = (slice(None), slice(2 * reach + 1), slice(2 * reach + 1))
+    sums, counts = torch.fft.irfft2(pairs, size).roll((reach, reach), (1, 2))[near_origin]
+    angles = torch.arange(DIRECTIONS) * (math.pi / DIRECTIONS)
+    ways = torch.stack((angles.cos(), angles.sin()), -1)[None]
+    grid = torch.stack((ways * (NEAR / reach), ways * (FAR / reach)), 1)
+    mean = (sums / counts)[None, None]
+    near, far = F.grid_sample(mean, grid, mode="bicubic", align_corners=True)[0, 0] - 2 * (noise / 255) ** 2
+    ratio: Tensor = near.clamp(min=0) / far.clamp(min=1e-9)
+    return ratio
+
+
+def spreads(kernel: Tensor) -> tuple[float, float]:
+    """Return the standard deviations of a kernel in pixels along its longest direction and across."""
+    line, (row, column) = torch.arange(len(kernel)) - len(kernel) // 2, centroid(kernel)
+    down, right = (line - row)[:, None], (line - column)[None]
+    matrix = [[down * down, down * right], [down * right, right * right]]
+    moments = torch.tensor([[float((kernel * product).sum()) for product in products] for products in matrix])
+    across, along = torch.linalg.eigvalsh(moments).clamp(min=0).sqrt().tolist()
+    return along, across
+
+
+def length_of(kernel: Tensor) -> float:
+    """Return the length in pixels of even motion with the spread of a kernel."""
+    return 12**0.5 * spreads(kernel)[0]
+
+
+def halved(picture: Tensor) -> Tensor:
+    """Return a picture (3, H, W) at half its size."""
+    return F.avg_pool2d(picture, 2)
+
+
+def busiest(picture: Tensor) -> Tensor:
+    """Return the part (3, h, w) of a picture with the most detail, of at most SEARCHED pixels."""
+    height, width = picture.shape[1:]
+    scale = min(1.0, (SEARCHED / (height * width)) ** 0.5)
+    high, wide = int(height * scale), int(width * scale)
+    if scale == 1:
+        return picture
+    luma = luma_of(picture)
+    detail = luma.diff(dim=0)[:, :-1].abs() + luma.diff(dim=1)[:-1].abs()
+    tops, lefts = (tile_spans(side, part, part // 2) for side, part in ((height, high), (width, wide)))
+    rows, columns = max(
+        product(tops, lefts), key=lambda place: float(detail[slice(*place[0]), slice(*place[1])].mean())
+    )
+    return picture[:, slice(*rows), slice(*columns)]
