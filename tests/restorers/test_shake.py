@@ -17,7 +17,6 @@ from vidrestore.linear_light import from_light, to_light
 from vidrestore.options import RestoreOptions
 from vidrestore.restorers import shake
 from vidrestore.restorers.base import load_restorer
-from vidrestore.restorers.dehaze import ResultCache
 from vidrestore.restorers.picture_restorer import PictureRestorer
 from vidrestore.restorers.shake import Shake, ShakeRestorer, length_of, ratios, shake_of, spreads
 
@@ -56,14 +55,11 @@ def no_network(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def brighter(monkeypatch: pytest.MonkeyPatch) -> None:
     """A network that adds a tenth."""
-    monkeypatch.setattr(
-        PictureRestorer, "_restored", lambda self, clip, places: [clip.frames[at] + 0.1 for at in places]
-    )
+    monkeypatch.setattr(PictureRestorer, "_restored", lambda self, clip, places: clip.frames[[*places]] + 0.1)
 
 
 def with_shakes(monkeypatch: pytest.MonkeyPatch, restorer: ShakeRestorer, shakes: list[Shake]) -> None:
     """Frames of the brightness n / 10 have the blur number n."""
-    monkeypatch.setattr(restorer, "shakes", ResultCache(32))
     monkeypatch.setattr(shake, "shake_of", lambda picture, **_: shakes[round(10 * float(picture.mean()))])
 
 
