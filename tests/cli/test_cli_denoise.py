@@ -162,6 +162,15 @@ def test_a_preview_shows_source_and_result_side_by_side(tmp_path):
         np.testing.assert_array_equal(picture, np.hstack([original, original]))
 
 
+def test_a_part_whose_sound_begins_before_the_picture_is_kept(repository, tmp_path):
+    """A packet of AAC begins 21 ms early, and FFmpeg takes its start for that of the picture."""
+    part = tmp_path / "part.mkv"
+    assert run(repository / "examples" / "noisy.mp4", "--duration", "0.1", "-o", part, "-q") == 0
+    with av.open(str(part)) as container:
+        ends = [packet.pts + packet.duration for packet in container.demux(video=0) if packet.size]
+    assert max(ends) == 120
+
+
 def test_a_preview_has_the_sound_of_its_part(tmp_path):
     write_video(tmp_path / "in.mp4", 75, "libx264", sound=Fraction(3))
     assert run(tmp_path / "in.mp4", "--preview", "1s", "-q") == 0

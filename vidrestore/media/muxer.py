@@ -380,7 +380,8 @@ def _read_times(path: Path, container: str) -> dict[str, list[Times]]:
         for stream in opened.streams:
             times = found[stream.index]
             if stream.duration is not None:
-                times.end = (stream.start_time or 0) + stream.duration
+                # FFmpeg may give it the start of another stream
+                times.end = times.first + stream.duration
             elif opened.duration is not None:
                 times.end = int(opened.duration / (1_000_000 * Fraction(stream.time_base or 1)))
             kinds.setdefault("cover" if is_attached(stream) else stream.type, []).append(times)
