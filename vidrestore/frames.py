@@ -124,7 +124,8 @@ class Frame:
     size, uint8, uint16 or float32. `pts` and `duration` count ticks of the stream's time base; `duration` is
     0 if the container doesn't give it. `loss`: sigma of what the coder took from luma and from colour
     differences (`media.coding_loss`). `real_rows`: 0 if a deinterlacer interpolated the odd rows of every
-    plane, 1 if the even ones, None if the source has all rows.
+    plane, 1 if the even ones, None if the source has all rows. `second`: the planes of its other field, half
+    a frame later, deinterlaced likewise, if that isn't a frame itself.
     """
 
     planes: tuple[NDArray[Any], ...]
@@ -135,10 +136,11 @@ class Frame:
     corrupt: bool = False
     loss: tuple[float, float] = (0.0, 0.0)
     real_rows: int | None = None
+    second: tuple[NDArray[Any], ...] | None = None
 
     @property
     def nbytes(self) -> int:
-        return sum(plane.nbytes for plane in self.planes)
+        return sum(plane.nbytes for plane in (*self.planes, *(self.second or ())))
 
 
 @dataclass(frozen=True)

@@ -165,6 +165,23 @@ def test_frames_tell_which_rows_of_all_their_planes_are_those_of_the_source(tmp_
             assert (other != original[1 - frame.real_rows :: 2]).mean() > 0.5
 
 
+def test_frames_of_first_fields_hold_the_second_ones_beside_them(tmp_path):
+    path = tmp_path / "video.mkv"
+    interlaced_video(path, "ffv1", {"field_order": "tt"}, "yuv420p", True)
+    with VideoReader(str(path), scan="tff", double_rate=True) as reader:
+        fields = list(reader.frames())
+    with VideoReader(str(path), scan="tff") as reader:
+        frames = list(reader.frames())
+        (middle,) = reader.frames(frames[5].pts, frames[6].pts)
+    assert len(fields) == 2 * len(frames) and not any(field.second for field in fields)
+    for frame, first, second in zip(
+        [*frames, middle], [*fields[::2], fields[10]], [*fields[1::2], fields[11]], strict=True
+    ):
+        for place, plane in enumerate(frame.planes):
+            np.testing.assert_array_equal(plane, first.planes[place])
+            np.testing.assert_array_equal(frame.second[place], second.planes[place])
+
+
 @pytest.mark.parametrize("suffix", [".mkv", ".mp4"])
 def test_the_output_is_progressive_with_the_same_times_and_sound(tmp_path, suffix):
     source, output = tmp_path / f"in{suffix}", tmp_path / f"out{suffix}"

@@ -17,6 +17,7 @@ from vidrestore.errors import VidRestoreError
 from vidrestore.frames import Frame, PixelFormat, VideoInfo
 from vidrestore.options import RestoreOptions
 from vidrestore.pipeline.clip_restorer import ClipRestorer, EdgedClip
+from vidrestore.pipeline.conversions import Samples
 from vidrestore.pipeline.plan import Clip, PlannedClip
 
 GRAY, RGB = PixelFormat("gray", "gray", 8), PixelFormat("gbrp", "rgb", 8)
@@ -37,7 +38,7 @@ class Working(IdentityRestorer):
 
 
 def clips_by(
-    work: Callable[[Planes, tuple[float, ...]], Planes], pixels: PixelFormat = GRAY, **options: float
+    work: Callable[[Planes, tuple[float, ...]], Planes], pixels: PixelFormat = GRAY, **options: Any
 ) -> ClipRestorer:
     video = VideoInfo(0, "rawvideo", 6, 4, pixels, Fraction(1, 25))
     return ClipRestorer(Working(work), video, RestoreOptions(**options), threads=1)  # type: ignore[arg-type]
@@ -130,6 +131,43 @@ def test_chroma_has_a_strength_of_its_own_and_grain_is_added_to_luma():
     assert means(chroma_strength=0) == [90, 50, 50]
     grained = means(grain=5)
     assert grained[0] != 90 and grained[1:] == [90, 90]
+
+
+def deinterlaced(count: int, parities: tuple[int | None, ...]) -> list[Frame]:
+    rng = np.random.default_rng(6)
+    return [
+        Frame((rng.integers(0, 256, (40, 48), np.uint8),), index, real_rows=parities[index % len(parities)])
+        for index in range(count)
+    ]
+
+
+@pytest.mark.parametrize(
+    "parity, sigma, woven",
+    [
+        (0, 5.0, {"best", "default"}),  # denoising takes longer
+        (1, 0.0, {"best"}),
+        (None, 5.0, set()),  # no row was interpolated
+    ],
+)
+def test_fields_are_woven_for_the_best_quality_and_by_default_where_noise_is_removed(parity, sigma, woven):
+    frames = deinterlaced(5, (parity,))
+    changed = set()
+    for quality in ("fast", "default", "best"):
+        clips = clips_by(lambda clip, sigma: clip, quality=quality)
+        restored = list(clips.frames(iter([(Clip(0, 5, (sigma,)), frames)])))
+        for one, other in zip(frames, restored, strict=True):
+            if (one.planes[0] != other.planes[0]).any():
+                changed.add(quality)
+                np.testing.assert_array_equal(one.planes[0][parity::2], other.planes[0][parity::2])
+    assert changed == woven
+
+
+def test_second_fields_are_woven_in_as_frames_of_their_own_are():
+    fields = deinterlaced(8, (1, 0))
+    pairs = zip(fields[::2], fields[1::2], strict=True)
+    frames = [replace(first, second=second.planes) for first, second in pairs]
+    (double,), (single,) = (Samples(each, GRAY, None).woven((5.0,)) for each in (fields, frames))
+    torch.testing.assert_close(single, double[::2], rtol=0, atol=0)
 
 
 @pytest.mark.parametrize("sigma", [(20.0, 10.0, 0.0), (0.0, 0.0, 0.0)])

@@ -30,6 +30,7 @@ from vidrestore.media.formats import layout_of, planes_of
 from vidrestore.media.scan import CYCLE, MATCHED, Scan
 
 Whole: TypeAlias = tuple[VideoFrame, int | None]  # a whole frame and its `Frame.real_rows`
+Filtered: TypeAlias = tuple[VideoFrame, VideoFrame]  # a result and the picture that it is of
 
 FILTERS = {"bwdif": "mode={}:parity=auto:deint=all", "fieldmatch": "order=auto:combmatch=full"}
 AROUND = 2  # pictures before and after those wanted, on which they depend
@@ -39,9 +40,11 @@ class Deinterlacer:
     """Returns the pictures of a stream as whole frames; `info` describes them.
 
     With `fields` each field becomes a picture. `ticks` are those of `info` in one of the stream: times of
-    fields count halves, those of film quarters. Raises MediaError for a size or pixel format that the filters
-    don't support.
+    fields count halves, those of film quarters. Without `fields`, `second` is that of the latest interlaced
+    one, half a frame later. Raises MediaError for a size or pixel format that the filters don't support.
     """
+
+    second: VideoFrame | None = None
 
     def __init__(self, source: str, video: VideoInfo, scan: Scan, *, fields: bool = False) -> None:
         self.video, self.scan, self.fields = video, scan, fields
@@ -94,12 +97,11 @@ class Deinterlacer:
 
     def _deinterlaced(self, pictures: Iterator[VideoFrame]) -> Iterator[Whole]:
         """Yield the pictures, filtered from the first interlaced one on."""
-        before, count = None, 1 + self.fields
+        before = None
         for picture in pictures:
             if self._is_interlaced(picture):
                 # without a picture before it, bwdif would halve the height
-                results = self._results(chain([before or picture, picture], pictures))
-                yield from islice(results, count, None)
+                yield from self._results(chain([before or picture, picture], pictures))
             else:
                 yield picture, None
                 before = picture
@@ -108,30 +110,49 @@ class Deinterlacer:
         return picture.interlaced_frame or self.scan.order is not None
 
     def _results(self, pictures: Iterator[VideoFrame]) -> Iterator[Whole]:
-        names = ("bwdif",) if self.scan.kind == "fields" else ("bwdif", "fieldmatch")
-        filtered = (self._filtered(*each) for each in zip(tee(pictures, len(names)), names, strict=True))
-        for (single, source), *matches in zip(*filtered, strict=True):
+        """Yield the pictures, filtered, but for the first."""
+        if self.scan.kind == "fields":
+            filtered = self._filtered(pictures, "bwdif")
+            yield from chain.from_iterable(
+                map(self._halves, islice(zip(filtered, filtered, strict=True), 1, None))
+            )
+            return
+        several = zip(tee(pictures), ("bwdif", "fieldmatch"), strict=True)
+        pairs = zip(*(self._filtered(*each) for each in several), strict=True)
+        for (single, source), (match, _) in islice(pairs, 1, None):
             if not self._is_interlaced(source):
                 yield source, None
-            elif matches and not matches[0][0].interlaced_frame:
-                yield matches[0][0], None
+            elif not match.interlaced_frame:
+                yield match, None
             else:
                 yield single, _real_rows(single, source)
 
-    def _filtered(self, pictures: Iterable[VideoFrame], name: str) -> Iterator[tuple[VideoFrame, VideoFrame]]:
-        """Yield the results of a filter, each with the picture that it is of."""
+    def _halves(self, pair: tuple[Filtered, Filtered]) -> Iterator[Whole]:
+        """Yield a picture's fields as frames, or the first alone."""
+        (first, source), (second, _) = pair
+        if not self._is_interlaced(source):
+            self.second = None
+            yield source, None
+            return
+        self.second = None if self.fields else second
+        yield first, _real_rows(first, source)
+        if self.fields:
+            yield second, _real_rows(second, source)
+
+    def _filtered(self, pictures: Iterable[VideoFrame], name: str) -> Iterator[Filtered]:
+        """Yield the results of a filter, each with the picture that it is of; of video one for each field."""
         video, graph = self.video, Graph()
         stored = VideoFormat(video.pix_fmt, video.width, video.height)
         shape: dict[str, Any] = {"width": video.width, "height": video.height, "format": stored}
         nodes = [graph.add_buffer(**shape, time_base=video.time_base)]
         nodes += [graph.add("setfield", self.scan.order)] if self.scan.order else []
-        mode = "send_field" if self.fields else "send_frame"
+        count, mode = (2, "send_field") if self.scan.kind == "fields" else (1, "send_frame")
         nodes += [graph.add(name, FILTERS[name].format(mode)), graph.add("buffersink")]
         graph.link_nodes(*nodes).configure()
         waiting: deque[VideoFrame] = deque()
         for picture in chain(pictures, [None]):
             graph.vpush(picture)
-            waiting.extend([picture] * (1 + self.fields) if picture else [])
+            waiting.extend([picture] * count if picture else [])
             with suppress(av.error.BlockingIOError, av.error.EOFError):
                 while True:
                     result, source = graph.vpull(), waiting.popleft()

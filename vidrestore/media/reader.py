@@ -176,6 +176,8 @@ class VideoReader:
                 except MediaError as error:
                     raise MediaError(f"{self.source}: {error}") from None
                 frame.real_rows = rows
+                if self._deinterlacer and (second := self._deinterlacer.second):
+                    frame.second = _frame(second).planes
                 if self.losses:
                     frame.loss = loss = decoding.loss or loss_of(picture, self.stored) or loss
                 del picture  # return its buffers to the decoder

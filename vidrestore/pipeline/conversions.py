@@ -35,6 +35,7 @@ from vidrestore.colour import (
 )
 from vidrestore.errors import OptionError
 from vidrestore.frames import Frame, PixelFormat, Scale, VideoInfo, enlarged_size
+from vidrestore.models.fields import woven
 from vidrestore.options import RestoreOptions
 from vidrestore.pipeline.plan import Clip, colour_planes
 from vidrestore.restorers.base import PlaneRestorer, RgbRestorer
@@ -111,6 +112,17 @@ class Samples(NamedTuple):
         colours = islice(planes, colour_planes(self.pixels))
         return tuple(_stacked(plane, self.pixels.unit) for plane in colours)
 
+    def woven(self, sigma: tuple[float, ...]) -> Planes:
+        """Return the colour planes of all frames, with noise `sigma`, after `models.fields.woven`."""
+        planes, rows = self.grey(), [frame.real_rows for frame in self.frames]
+        step = 1 + any(frame.second for frame in self.frames)
+        if step == 2:
+            frames = [replace(frame, planes=frame.second or frame.planes) for frame in self.frames]
+            pairs = zip(planes, Samples(frames, self.pixels, None).grey(), strict=True)
+            planes = tuple(torch.stack((one, other.to(one.device)), 1).flatten(0, 1) for one, other in pairs)
+            rows = [parity for row in rows for parity in (row, None if row is None else 1 - row)]
+        return woven(planes, rows, sigma, int(self.pixels.family == "rgb"), step)
+
 
 def _stacked(planes: tuple[NDArray[Any], ...], unit: float) -> Tensor:
     """Stack planes as floats in one pass over memory that NumPy takes in huge pages."""
@@ -181,6 +193,7 @@ class PlaneConversion:
 
     def __init__(self, restorer: PlaneRestorer, video: VideoInfo, options: RestoreOptions) -> None:
         self.restorer, self.pixels, self.grain = restorer, video.format, options.grain
+        self.quality = options.quality
         self.size = video.height, video.width
         self.strengths = [options.strength] * colour_planes(self.pixels)
         if self.pixels.family == "yuv" and options.chroma_strength is not None:
@@ -197,7 +210,7 @@ class PlaneConversion:
 
         Noise of R, G, B is removed from luma and colour differences, which the picture fills less evenly.
         """
-        source = samples.grey()
+        source = samples.woven(clip.sigma) if self._weaves(clip, samples) else samples.grey()
         rows = [frame.real_rows for frame in samples.frames]
         restore = partial(self.restorer.restore, measured=any(clip.rms), precision=precision, real_rows=rows)
         if self.pixels.family != "rgb" or not any(clip.sigma):
@@ -212,6 +225,11 @@ class PlaneConversion:
         if self.grain:
             planes = with_grain(planes, self.grain, clip.first, colour=self.pixels.family == "yuv")
         return [planes]
+
+    def _weaves(self, clip: Clip, samples: Samples) -> bool:
+        """Return True if fields are woven: by default only if the clip is denoised, which takes longer."""
+        interpolated = any(frame.real_rows is not None for frame in samples.frames)
+        return interpolated and self.quality in (("best", "default") if any(clip.sigma) else ("best",))
 
 
 class RgbConversion:
