@@ -66,9 +66,9 @@ def write_frames(
         lossless = "libx264", {"qp": "0", "preset": "ultrafast", "g": "7"}
     with av.open(str(path), "w") as output:
         stream: Any = output.add_stream(lossless[0], rate=rate, options=lossless[1])
-        stream.height, stream.width, stream.pix_fmt = *SIZE, "yuv420p"
+        (stream.height, stream.width), stream.pix_fmt = frames[0].shape, "yuv420p"
         tone = output.add_stream("pcm_s16le" if path.suffix == ".mkv" else "aac", rate=48000, layout="mono")
-        chroma = np.full((SIZE[0] // 2, SIZE[1] // 2), 128, np.uint8)
+        chroma = np.full((stream.height // 2, stream.width // 2), 128, np.uint8)
         for number, luma in enumerate(frames):
             output.mux(stream.encode(video_frame("yuv420p", (luma, chroma, chroma), number)))
         output.mux(stream.encode(None))

@@ -115,6 +115,19 @@ def test_frames_after_the_last_whole_cycle_of_film_all_stay(tmp_path, extra):
     assert times == sorted(set(times))
 
 
+def test_video_within_film_keeps_every_frame_at_its_time(tmp_path):
+    pictures = moments(48)
+    frames = telecined(pictures[:16]) + interlaced(pictures[16:36]) + telecined(pictures[36:])
+    path = write_frames(tmp_path / "in.mkv", frames)
+    found, times, _ = read(path, scan="film")
+    assert len(found) == 16 + 10 + 12
+    assert same(found[:15], pictures[:15]) and same(found[-11:], pictures[-11:])
+    for index, time in enumerate(times[16:26]):
+        assert abs(time / 4000 - (20 + index) / NTSC) < 0.002
+    part, part_times, _ = read(path, times[20], scan="film")
+    assert part_times == times[20:] and same(part, found[20:])
+
+
 def test_a_hole_in_film_shifts_no_frame_after_it(tmp_path):
     frames = telecined(moments(24))
     path = tmp_path / "in.mkv"
@@ -192,16 +205,31 @@ def test_progressive_video_is_left_alone(tmp_path, step, sigma):
     assert same(found, pictures) and words is None
 
 
-def test_bars_and_the_lowest_lines_of_a_tape_take_no_part():
-    still, frames = np.zeros((288, 192), np.float32), []
-    random = np.random.default_rng(2)
-    for picture in interlaced(moments(32, 0.4)):
-        frame = still + 16
-        frame[80:200, 16:176] = picture
-        frame[-8:] = random.integers(0, 255, (8, 192))
+def test_even_bars_take_no_part():
+    frames = []
+    for picture in interlaced(moments(32, 0.1)):
+        frame = np.full((480, 720), 16, np.float32)
+        frame[180:300, 280:440] = picture
         frames.append(frame)
-    look = look_at(frame[:-12] for frame in frames)
+    look = look_at(iter(frames))
     assert look is not None and (look.kind, look.order) == ("fields", "tff")
+
+
+def test_the_lowest_lines_of_a_tape_take_no_part(tmp_path):
+    frames = []
+    for number, picture in enumerate(interlaced(moments(28, 0.4))):
+        frame = np.tile(picture, (2, 1))
+        frame[-10:] = 255 * ((np.arange(160) // 9 + number) % 2)  # the same skew in both fields
+        frames.append(frame)
+    _, _, words = read(write_frames(tmp_path / "in.mkv", frames, Fraction(25)))
+    assert words == "deinterlaced (looks interlaced, top field first)"
+
+
+def test_noise_of_small_still_pictures_is_never_taken_for_fields():
+    for seed in range(120):
+        random = np.random.default_rng(seed)
+        look = look_at(iter(random.normal(128, 12, (11 + 5 * (seed % 2), 64, 40)).astype(np.float32)))
+        assert look is None or look.kind == "whole"
 
 
 @pytest.mark.parametrize(

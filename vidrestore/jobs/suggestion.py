@@ -130,8 +130,7 @@ def suggest(
     noisy = (findings[1].value or 0) >= STRONG_NOISE
     findings += _weather(places, info, options, on_event, noisy=noisy)
     findings += [_blur(places, info.video, noisy=noisy), _compression(info), _size(info.video)]
-    recipe = _recipe(info, scan) if scan and scan.why else None
-    return Suggestion(info, tuple(findings), tuple(_commands(info.path, findings, recipe))), places
+    return Suggestion(info, tuple(findings), tuple(_commands(info.path, findings, scan))), places
 
 
 def read_places(reader: VideoReader) -> Iterator[Place]:
@@ -265,15 +264,7 @@ def _size(video: VideoInfo) -> Finding:
     return Finding("size", verdict, f"{video.width}x{video.height}", "sr", float(video.height))
 
 
-def _recipe(info: SourceInfo, scan: Scan) -> Command:
-    """Return the command for what was scanned in fields."""
-    options, reason = RECIPES[scan.kind]
-    if scan.kind == "fields" and info.video.height < SMALL:
-        options, reason = f" --quality best{options}", f"if it was a tape: {reason}"
-    return Command(f"{command_line(info.path, ['denoise'])}{options}", reason)
-
-
-def _commands(path: str, findings: Sequence[Finding], recipe: Command | None) -> Iterator[Command]:
+def _commands(path: str, findings: Sequence[Finding], scan: Scan | None) -> Iterator[Command]:
     """Yield the command for all that is sure, that for its scan, then previews of what may be there."""
     by_task = {each.task: each for each in findings if each.task}
     sure = [task for task, each in by_task.items() if each.verdict == "yes"]
@@ -281,8 +272,11 @@ def _commands(path: str, findings: Sequence[Finding], recipe: Command | None) ->
     if sure:
         why = ", ".join(by_task[task].name for task in sure)
         yield Command(command_line(path, sure), f"against {why}: run it with --preview 5s first")
-    if recipe:
-        yield recipe
+    if scan and scan.why:
+        options, reason = RECIPES[scan.kind]
+        best = " --quality best" if scan.kind == "fields" and small.verdict == "maybe" else ""  # a tape
+        if best or options or sure != ["denoise"]:  # or it is the command above
+            yield Command(f"{command_line(path, ['denoise'])}{best}{options}", reason)
     for task, each in by_task.items():
         if each.verdict == "maybe" and each is not small:
             yield Command(f"{command_line(path, [task])} --preview 5s", f"{each.name}: {each.reason}")

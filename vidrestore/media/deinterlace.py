@@ -81,13 +81,12 @@ class Deinterlacer:
             )
 
     def stored_span(self, start: int | None, stop: int | None) -> tuple[int | None, int | None]:
-        """Return the part of the stream, in its ticks, that pictures with start <= pts < stop come from."""
-        first = None if start is None else start // self.ticks
-        last = None if stop is None else -(-stop // self.ticks)
-        if self.scan.kind == "film":
-            first = None if first is None else self._start_of(self._cycle(first))
-            last = None if last is None else self._start_of(self._cycle(last) + 1)
-        return first, last
+        """Return the part of the stream, in its ticks, that pictures with start <= pts < stop come from; of
+        film, with the other frames of their cycles.
+        """
+        reach = ceil(CYCLE * self._frame) if self.scan.kind == "film" else 0
+        first = None if start is None else start // self.ticks - reach
+        return first, None if stop is None else -(-stop // self.ticks) + reach
 
     def pictures(self, pictures: Generator[VideoFrame]) -> Generator[Whole]:
         """Yield the pictures as whole frames, each with its `Frame.real_rows`."""
@@ -117,8 +116,8 @@ class Deinterlacer:
                 map(self._halves, islice(zip(filtered, filtered, strict=True), 1, None))
             )
             return
-        several = zip(tee(pictures), ("bwdif", "fieldmatch"), strict=True)
-        pairs = zip(*(self._filtered(*each) for each in several), strict=True)
+        copies = zip(tee(pictures), ("bwdif", "fieldmatch"), strict=True)
+        pairs = zip(*(self._filtered(copy, name) for copy, name in copies), strict=True)
         for (single, source), (match, _) in islice(pairs, 1, None):
             if not self._is_interlaced(source):
                 yield source, None
@@ -160,26 +159,22 @@ class Deinterlacer:
                         result.pts, result.duration = source.pts, source.duration
                     yield result, source
 
-    # Film: the frames of a cycle are those whose times, from that of the first on, are in it.
-
     def _cycle(self, pts: int) -> int:
+        """Return the number of the cycle of five frames that a time lies in, counted from the first frame."""
         return int(((pts - (self.video.start or 0)) / self._frame + Fraction(1, 2)) // CYCLE)
-
-    def _start_of(self, cycle: int) -> int:
-        return ceil((self.video.start or 0) + (cycle * CYCLE - Fraction(1, 2)) * self._frame)
 
     def _film(self, frames: Iterator[Whole]) -> Iterator[Whole]:
         """Yield the frames of film: in each whole cycle the one most like that before it is left out, and the
-        others have even times.
+        others have even times. Cycles that are mostly video keep all.
         """
         groups = groupby(frames, lambda frame: self._cycle(frame[0].pts or 0))
         cycles = ((number, list(group)) for number, group in groups)
         before: list[Whole] = []
-        for (number, cycle), (following, others) in pairwise(chain(cycles, [(-1, [])])):
+        for (number, cycle), (following, next_cycle) in pairwise(chain(cycles, [(-1, [])])):
             start, last = cycle[0][0].pts or 0, cycle[-1:]
             is_next = following == number + 1
-            end = others[0][0].pts or 0 if is_next else round(start + len(cycle) * self._frame)
-            if len(cycle) >= CYCLE:
+            end = next_cycle[0][0].pts or 0 if is_next else round(start + len(cycle) * self._frame)
+            if len(cycle) >= CYCLE and sum(rows is None for _, rows in cycle) > CYCLE / 2:
                 del cycle[_repetition(before + cycle) - len(before)]
             length = self.ticks * (end - start)
             for index, (picture, rows) in enumerate(cycle):
@@ -197,8 +192,8 @@ def _repetition(frames: list[Whole]) -> int:
 
 def _real_rows(result: VideoFrame, source: VideoFrame) -> int | None:
     """Return the parity of the rows that are those of the source; None if all or none are."""
-    rows, others = _planes(result)[0], _planes(source)[0]
-    even, odd = (np.array_equal(rows[parity::2], others[parity::2]) for parity in (0, 1))
+    luma, source_luma = _planes(result)[0], _planes(source)[0]
+    even, odd = (np.array_equal(luma[parity::2], source_luma[parity::2]) for parity in (0, 1))
     return None if even == odd else int(odd)
 
 

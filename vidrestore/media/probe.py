@@ -358,7 +358,8 @@ def describe_video(source: str, stream: VideoStream, frames: list[VideoFrame], c
         layout = layout_of(first.format.name)
     except MediaError as error:
         raise MediaError(f"{source}: {error}") from error
-    order, marked = _FIELD_ORDERS.get(context.field_order), [each for each in frames if each.interlaced_frame]
+    order = _FIELD_ORDERS.get(context.field_order)
+    marked = [frame for frame in frames if frame.interlaced_frame]
     start = min((time for time in (stream.start_time, first.pts) if time is not None), default=None)
     side_data = read_side_data(first, stream)
     if lacks_base_layer(side_data):

@@ -46,7 +46,8 @@ MOTION = 0.1  # least growth of the combs in grey levels; still frames with nois
 # -0.07 to 0.15, progressive 0.95 to 1, fields of a moment in two frames -4.8 to -0.55; drawn shapes that
 # move by whole rows 0.3 to 0.7
 FIELDS, WHOLE, APART = 0.2, 0.9, -0.4
-CERTAIN = 3  # least difference of the two distances, in its standard errors
+# Least difference of the two distances, in its standard errors; of film only two frames in five have combs
+CERTAIN, FILM_CERTAIN = 3, 2
 CYCLE = 5  # frames in which film repeats two fields
 RESULTS: dict[Kind, str] = {
     "whole": "frames left whole",
@@ -138,8 +139,8 @@ def chosen_scan(asked: str, video: VideoInfo, frames_from: FramesFrom | None, *,
 def measured_scan(video: VideoInfo, looks: list[Look]) -> Scan:
     """Return how a video was scanned by what it shows, and by its marks where that is not enough."""
     kinds, orders = Counter(look.kind for look in looks), Counter(look.order for look in looks if look.order)
-    most, count = kinds.most_common(1)[0] if kinds else (None, 0)
-    kind = "turns" if count < SHARE * len(looks) else most
+    commonest, count = kinds.most_common(1)[0] if kinds else (None, 0)
+    kind = "turns" if count < SHARE * len(looks) else commonest
     order, marked = max(orders, key=orders.__getitem__, default=None), video.marked_order
     is_strong = sum(look.pairs for look in looks) >= STRONG
     if kind in MATCHES:
@@ -169,7 +170,7 @@ def _starts(video: VideoInfo) -> list[int | None]:
     starts = [video.start]
     for share in POSITIONS[1:]:
         start = ceil(video.start + share * video.duration)
-        if start <= last and all(abs(start - other) >= apart for other in starts):
+        if start <= last and all(abs(start - earlier) >= apart for earlier in starts):
             starts.append(start)
     return [None, *starts[1:]]
 
@@ -209,12 +210,14 @@ def _look(distances: NDArray[Any], changes: NDArray[Any]) -> Look | None:
         return None
     if near > WHOLE * far:
         return Look("whole", None, pairs)
-    is_certain = abs(differences.mean()) >= CERTAIN * differences.std(ddof=1) / pairs**0.5
-    if near < APART * far:
-        return Look("apart", order, pairs) if is_certain else None
-    if _repeats_as_film(changes):
+    size, error = abs(differences.mean()), differences.std(ddof=1) / pairs**0.5
+    if near > APART * far and size > FILM_CERTAIN * error and _repeats_as_film(changes):
         return Look("film", order, pairs)
-    return Look("fields", order, pairs) if is_certain and abs(near) < FIELDS * far else None
+    if size < CERTAIN * error:
+        return None
+    if near < APART * far:
+        return Look("apart", order, pairs)
+    return Look("fields", order, pairs) if abs(near) < FIELDS * far else None
 
 
 def _repeats_as_film(changes: NDArray[Any]) -> bool:
