@@ -54,10 +54,10 @@ def bobbed(clip: torch.Tensor, rows: tuple[int | None, ...]) -> torch.Tensor:
 def test_rows_of_the_fields_around_are_woven_in_along_the_motion(rows, down, across):
     truth = panning(6, down, across)
     before = bobbed(truth, rows)
-    (after,) = woven([before], rows)
+    (after,) = woven([before], rows, [0.0])
     inner = (slice(None), slice(8, -8), slice(8, -8))
     errors = [(clip - truth)[inner].square().mean() for clip in (before, after)]
-    assert errors[1] < errors[0] / 2
+    assert errors[1] < 0.7 * errors[0]
     for frame, parity in enumerate(rows):
         real = slice(None) if parity is None else slice(parity, None, 2)
         assert torch.equal(after[frame, real], before[frame, real])
@@ -67,15 +67,15 @@ def test_colour_follows_the_motion_of_luma_and_every_second_frame_alone_is_the_s
     rows, luma = (0, 1) * 3, panning(6, 0, 4)
     colour = panning(6, 0, 2, 32, 40)
     before = [bobbed(luma, rows), bobbed(colour, rows)]
-    after = woven(before, rows)
+    after = woven(before, rows, [0.0, 0.0])
     errors = [(clip - colour)[:, 6:-6, 6:-6].square().mean() for clip in (before[1], after[1])]
-    assert errors[1] < errors[0] / 2
-    for alone, plane in zip(woven(before, rows, step=2), after, strict=True):
+    assert errors[1] < 0.7 * errors[0]
+    for alone, plane in zip(woven(before, rows, [0.0, 0.0], step=2), after, strict=True):
         assert torch.equal(alone, plane[::2])
 
 
 def test_what_is_alone_in_its_field_stays():
     rows, clip = (0, 1, 0), torch.full((3, 40, 48), 60.0)
     clip[1, 19:22, 20:24] = 220.0  # a dash that the fields around lack
-    (after,) = woven([clip], rows)
+    (after,) = woven([clip], rows, [0.0])
     assert after[1, 20, 20:24].min() > 180

@@ -196,7 +196,7 @@ def test_second_fields_are_woven_in_as_frames_of_their_own_are():
     fields = deinterlaced(8, (1, 0))
     pairs = zip(fields[::2], fields[1::2], strict=True)
     frames = [replace(first, second=second.planes) for first, second in pairs]
-    (double,), (single,) = (Samples(each, GRAY, None).woven() for each in (fields, frames))
+    (double,), (single,) = (Samples(each, GRAY, None).woven((5.0,)) for each in (fields, frames))
     torch.testing.assert_close(single, double[::2], rtol=0, atol=0)
 
 

@@ -96,7 +96,7 @@ class Deinterlacer:
 
     def _deinterlaced(self, pictures: Iterator[VideoFrame]) -> Iterator[Whole]:
         """Yield the pictures, filtered from the first interlaced one on."""
-        before = None
+        before = self.second = None
         for picture in pictures:
             if self._is_interlaced(picture):
                 # without a picture before it, bwdif would halve the height

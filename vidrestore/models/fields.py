@@ -18,8 +18,8 @@ from vidrestore.models.spynet import warp
 
 # Chosen on training clips, clean and with noise, by the PSNR before and after denoising.
 AROUND = 2, 3  # pixels down and across, either side, over which errors are averaged
-ROUGHNESS = 0.3  # share of the real rows' distance from the rows beside them that interpolation errs
-LEAST_ERROR = 10.0  # squared grey levels, added to errors
+ROUGHNESS = 0.07  # share of the real rows' distance from the rows beside them that interpolation errs
+LEAST_ERROR, NOISE = 3.0, 1.0  # added to errors: squared grey levels, and as many times the noise's variance
 
 Rows = Sequence[int | None]  # parity of the real rows of every frame; None: all are real
 
@@ -63,9 +63,12 @@ def field_of(rows: Rows, plane: Tensor, groups: Tensor, side: int) -> Field | No
     return field._replace(groups=(numbers * height + row) * width + place % width)
 
 
-def woven(planes: Sequence[Tensor], rows: Rows, guide: int = 0, step: int = 1) -> tuple[Tensor, ...]:
+def woven(
+    planes: Sequence[Tensor], rows: Rows, sigma: Sequence[float], guide: int = 0, step: int = 1
+) -> tuple[Tensor, ...]:
     """Return every `step`th frame of deinterlaced planes (T, H, W), on the 0-255 scale, whose interpolated
-    rows hold those of the fields before and after. Planes follow the motion of the one at `guide`.
+    rows hold those of the fields before and after; `sigma` is the noise of each plane. All follow the motion
+    of the one at `guide`.
     """
     luma = F.pad(planes[guide][:, None] / 255, (0, 0, 1, 1), mode="replicate")
     smooth = (luma[..., :-2, :] + 2 * luma[..., 1:-1, :] + luma[..., 2:, :]) / 4  # bwdif leaves combs
@@ -74,17 +77,19 @@ def woven(planes: Sequence[Tensor], rows: Rows, guide: int = 0, step: int = 1) -
         neighbours = [index for index in (frame - 1, frame + 1) if 0 <= index < len(rows)]
         neighbours = [] if rows[frame] is None else neighbours
         motions = {index: dense_motion(smooth[frame][None], smooth[index][None]) for index in neighbours}
-        for plane, results in zip(planes, frames, strict=True):
-            results.append(_woven_frame(plane, rows, frame, motions))
+        for plane, level, results in zip(planes, sigma, frames, strict=True):
+            results.append(_woven_frame(plane, rows, LEAST_ERROR + NOISE * level**2, frame, motions))
     return tuple(map(torch.stack, frames))
 
 
-def _woven_frame(plane: Tensor, rows: Rows, frame: int, motions: dict[int, Tensor]) -> Tensor:
-    """Return a frame (H, W) of a plane; `motions` (1, 2, h, w) are those to the frames that are woven in."""
+def _woven_frame(plane: Tensor, rows: Rows, least: float, frame: int, motions: dict[int, Tensor]) -> Tensor:
+    """Return a frame (H, W) of a plane; `motions` (1, 2, h, w) are those to the frames that are woven in,
+    `least` is added to all errors.
+    """
     picture, real = plane[frame][None, None], _real(rows[frame], plane)
     padded = F.pad(picture, (0, 0, 2, 2), mode="replicate")
     roughness = picture - (padded[..., :-4, :] + padded[..., 4:, :]) / 2
-    weights = 1 / (ROUGHNESS * _mean(roughness, real) + LEAST_ERROR)
+    weights = 1 / (ROUGHNESS * _mean(roughness, real) + least)
     total = weights * picture
     for index, motion in motions.items():
         if motion.shape[-2:] != picture.shape[-2:]:
@@ -93,7 +98,7 @@ def _woven_frame(plane: Tensor, rows: Rows, frame: int, motions: dict[int, Tenso
             motion = motion * motion.new_tensor(ratio)[:, None, None]
         moved = warp(plane[index][None, None], motion, border="border", mode="bicubic")
         weight = warp(_real(rows[index], plane), motion, border="border")
-        weight = weight / (_mean(moved - picture, real) + LEAST_ERROR)
+        weight = weight / (_mean(moved - picture, real) + least)
         total, weights = total + weight * moved, weights + weight
     return torch.where(real > 0, picture, total / weights)[0, 0]
 

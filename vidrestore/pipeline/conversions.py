@@ -116,8 +116,8 @@ class Samples(NamedTuple):
         colours = islice(planes, colour_planes(self.pixels))
         return tuple(_stacked(plane, self.pixels.unit) for plane in colours)
 
-    def woven(self) -> Planes:
-        """Return the colour planes of all frames, with fields woven into interpolated rows."""
+    def woven(self, sigma: tuple[float, ...]) -> Planes:
+        """Return the colour planes of all frames, with noise `sigma`, after `models.fields.woven`."""
         planes, rows = self.grey(), [frame.real_rows for frame in self.frames]
         step = 1 + any(frame.second for frame in self.frames)
         if step == 2:
@@ -125,7 +125,7 @@ class Samples(NamedTuple):
             pairs = zip(planes, Samples(frames, self.pixels, None).grey(), strict=True)
             planes = tuple(torch.stack((one, other.to(one.device)), 1).flatten(0, 1) for one, other in pairs)
             rows = [parity for row in rows for parity in (row, None if row is None else 1 - row)]
-        return woven(planes, rows, int(self.pixels.family == "rgb"), step)
+        return woven(planes, rows, sigma, int(self.pixels.family == "rgb"), step)
 
 
 def _stacked(planes: tuple[NDArray[Any], ...], unit: float) -> Tensor:
@@ -224,7 +224,7 @@ class PlaneConversion:
 
         Noise of R, G, B is removed from luma and colour differences, which the picture fills less evenly.
         """
-        source = samples.woven() if self._weaves(clip, samples) else samples.grey()
+        source = samples.woven(clip.sigma) if self._weaves(clip, samples) else samples.grey()
         restore = partial(
             self.restorer.restore,
             measured=any(clip.rms),
