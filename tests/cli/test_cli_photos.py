@@ -22,6 +22,7 @@ from vidrestore.events import Event, Finished, Planned, Progressed, Started, War
 from vidrestore.jobs.summary import Summary, announced
 from vidrestore.media.encoder_table import EncoderChoice
 from vidrestore.media.photo_notes import read_notes
+from vidrestore.media.reader import VideoReader
 from vidrestore.pipeline.plan import Scene
 
 ENCODERS = {".png": ("png", "rgb24"), ".jpg": ("mjpeg", "yuvj444p"), ".tiff": ("tiff", "rgb24")}
@@ -189,6 +190,14 @@ def test_turned_pictures_become_an_upright_video(tmp_path):
     assert (frame.width, frame.height, frame.rotation) == (48, 64, 0)
     left, right = frame.to_ndarray(format="rgb24")[:, [4, -4], 1].mean(axis=0)
     assert left > right + 100  # the green of the lower rows, turned clockwise
+
+
+@pytest.mark.parametrize(("orientation", "planes"), [(None, 3), (3, 0), (6, 0)])
+def test_the_blocks_of_turned_pictures_are_not_taken_for_those_of_the_file(tmp_path, orientation, planes):
+    photo = write_photo(tmp_path / "a.jpg", orientation=orientation)
+    with VideoReader(str(photo), losses=True) as reader:
+        (frame,) = reader.frames()
+    assert len(frame.steps) == planes and frame.loss[0] >= 1
 
 
 def tiff(order: str, *entries: tuple[int, int, int], then: int = 0) -> bytes:

@@ -53,7 +53,7 @@ def pictures_info(pictures: Pictures, rate: Fraction) -> SourceInfo:
     with _opened(path) as container:
         stored = container.streams.video[0]
         check_size(path, stored)
-        frame = _first(container, path)
+        frame = _upright(stored, _first(container, path))
         video = describe_video(path, stored, [frame], PICTURES)
         kind = container.format.name
     if video.width == stored.height != stored.width and video.sample_aspect_ratio:  # it was turned
@@ -75,6 +75,7 @@ class PictureDecoding:
     longest = 1  # duration of a picture, in ticks
     reach = 0  # no picture was reordered
     jpeg: tuple[JpegPlane, ...] = ()  # of the latest picture, if that is a JPEG
+    turned = False  # whether that picture is not as it is stored
 
     def __init__(self, pictures: Pictures, info: SourceInfo, damage: Damage, *, losses: bool = False) -> None:
         self.pictures_found, self.info, self.damage, self.losses = pictures, info, damage, losses
@@ -87,7 +88,9 @@ class PictureDecoding:
         first = max(0, (start_pts or 0) - lead)
         for pts in range(first, len(files) if stop_pts is None else min(stop_pts + 1, len(files))):
             with _opened(files[pts]) as container:
-                frame = _first(container, files[pts])
+                stored = _first(container, files[pts])
+                frame = _upright(container.streams.video[0], stored)
+                self.turned = frame is not stored
             if video.codec == "mjpeg":
                 data = Path(files[pts]).read_bytes()
                 if jpeg_end(data) is None:
@@ -148,7 +151,7 @@ def _first(container: InputContainer, path: str) -> VideoFrame:
         raise MediaError(f"{path}: its colours are those of print, CMYK; convert it to RGB first")
     if wider := _UNPACKED.get(frame.format.name):
         frame = frame.reformat(format=wider)
-    return _upright(container.streams.video[0], frame)
+    return frame
 
 
 def _upright(stream: VideoStream, frame: VideoFrame) -> VideoFrame:
