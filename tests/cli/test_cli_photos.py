@@ -205,6 +205,14 @@ def test_turned_pictures_become_an_upright_video(tmp_path):
     assert left > right + 100  # the green of the lower rows, turned clockwise
 
 
+@pytest.mark.parametrize(("orientation", "planes"), [(None, 3), (3, 0), (6, 0)])
+def test_the_blocks_of_turned_pictures_are_not_taken_for_those_of_the_file(tmp_path, orientation, planes):
+    photo = write_photo(tmp_path / "a.jpg", orientation=orientation)
+    with VideoReader(str(photo), losses=True) as reader:
+        (frame,) = reader.frames()
+    assert len(frame.steps) == planes and frame.loss[0] >= 1
+
+
 def tiff(order: str, *entries: tuple[int, int, int], then: int = 0) -> bytes:
     """A directory of (tag, kind, value), as EXIF has it, from its byte order on; `then` is the next one."""
     packed = b"".join(

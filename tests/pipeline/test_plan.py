@@ -183,7 +183,8 @@ def test_the_larger_of_noise_and_coding_loss_is_removed_and_both_are_reported(fa
         ([3, 5, 3, 5], ()),  # as those of pictures with and without references
         ([2, 2, 6, 6], (0.5, 0.5, 1.5, 1.5)),
         ([2, 4, 8, 6], (0.4, 0.8, 1.4, 1.4)),
-        ([0, 0, 2, 2], (0.5, 0.5, 2, 2)),  # less than any that is removed, but not nothing
+        ([0, 0, 2, 2.2], (0, 0, 2, 2)),
+        ([0, 0, 0, 0], ()),
     ],
 )
 def test_frames_of_a_clip_differ_by_at_most_three_levels_of_coding_loss(losses, levels):

@@ -198,6 +198,14 @@ def test_the_loss_of_a_coder_is_white_and_estimated_first_for_less_of_it(refined
     assert second.sigma * second.frames[0] == pytest.approx(0.5 * 2.0)  # though the least sigma is 1
 
 
+def test_frames_without_a_coders_loss_stay_beside_others_with_some():
+    noisy = clip(6, 40, 44)[:1]
+    (restored,) = restorer_by().restore(noisy, (9.0,), coding=((2.0, 0.0, 2.0, 0.0, 1.0, 1.0),))
+    assert [torch.equal(*pair) for pair in zip(restored, noisy[0], strict=True)] == [False, True] * 2 + [
+        False
+    ] * 2
+
+
 def test_white_noise_in_moving_texture_is_restored_with_the_sigma_of_the_noise():
     """Spray: blurred noise that is another in every frame."""
     generator = torch.Generator().manual_seed(2)

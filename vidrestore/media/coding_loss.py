@@ -72,7 +72,7 @@ NO_LOSS = Loss()
 # The sigma that denoises best, of luma and of chroma: factor and exponent of the quantiser's error, and the
 # least error that is worth it
 FITS = {
-    "h264": ((0.8, 0.75, 1.8), (0.95, 0.4, 1.1)),
+    "h264": ((0.8, 0.75, 2.1), (0.95, 0.4, 1.1)),
     "mpeg": ((1.05, 0.87, 0.9), (1.1, 0.65, 1.0)),
     "vp9": ((1.0, 0.63, 1.0), (0.6, 0.5, 2.8)),
     "jpeg": ((0.9, 1.0, 0.5), (0.6, 1.0, 0.5)),

@@ -62,7 +62,7 @@ def pictures_info(pictures: Pictures, rate: Fraction) -> SourceInfo:
     with _opened(path) as container:
         stored = container.streams.video[0]
         check_size(path, stored)
-        frame = _first(container, path)
+        frame = _upright(stored, _first(container, path))
         video = describe_video(path, stored, [frame], PICTURES)
         kind = container.format.name
     if video.width == stored.height != stored.width and video.sample_aspect_ratio:  # it was turned
@@ -86,6 +86,7 @@ class PictureDecoding:
     longest = 1  # duration of a picture, in ticks
     reach = 0  # no picture was reordered
     jpeg: tuple[JpegPlane, ...] = ()  # of the latest picture, if that is a JPEG
+    turned = False  # whether that picture is not as it is stored
 
     def __init__(self, pictures: Pictures, info: SourceInfo, damage: Damage, *, losses: bool = False) -> None:
         self.pictures_found, self.info, self.damage, self.losses = pictures, info, damage, losses
@@ -98,7 +99,9 @@ class PictureDecoding:
         first = max(0, (start_pts or 0) - around)
         for pts in range(first, len(files) if stop_pts is None else min(stop_pts + 1 + around, len(files))):
             with _opened(files[pts]) as container:
-                frame = _first(container, files[pts], video.pix_fmt)
+                stored = _first(container, files[pts], video.pix_fmt)
+                frame = _upright(container.streams.video[0], stored)
+                self.turned = frame is not stored
             if video.codec == "mjpeg":
                 data = Path(files[pts]).read_bytes()
                 if jpeg_end(data) is None:
@@ -175,7 +178,7 @@ def _first(container: InputContainer, path: str, pix_fmt: str = "") -> VideoFram
         frame = frame.reformat(format=pix_fmt if pix_fmt == "rgba" else opaque)
     elif name in ("monob", "monow"):
         frame = frame.reformat(format="gray")
-    return _upright(stream, frame)
+    return frame
 
 
 def _upright(stream: VideoStream, frame: VideoFrame) -> VideoFrame:

@@ -195,7 +195,7 @@ def bayes_change(
     `residual`, which is source minus first; `variance` (S, 1, 1) is that of the noise.
 
     `frames`: factors of the noise's sigma in each frame, whose patches follow each other in a group. Every
-    patch is estimated as if the noise of all were that of its frame.
+    patch is estimated as if the noise of all were that of its frame, and stays as first estimated without.
     """
     dtype = residual.dtype
     centred = first - first.mean(1, keepdim=True)
@@ -207,12 +207,13 @@ def bayes_change(
     products = torch.bmm(weighted, centred.mT)
     projected = torch.bmm(residual, weighted_signal.mT)
     scale = 1 / (variance * first.shape[1])
-    factors = sorted(set(frames)) or [1.0]
+    factors = sorted({*frames} - {0.0}) or [1.0]
     weights = [_weights(products, projected, scale / factor**2, gains) for factor in factors]
     if len(factors) > 1:
         rows = weights[0].unflatten(1, (len(frames), -1))
         for frame, factor in enumerate(frames):
-            rows[:, frame] = weights[factors.index(factor)].unflatten(1, (len(frames), -1))[:, frame]
+            level = weights[factors.index(factor)] if factor else torch.zeros_like(weights[0])
+            rows[:, frame] = level.unflatten(1, (len(frames), -1))[:, frame]
     return torch.bmm(weights[0].to(dtype), signal)
 
 

@@ -8,6 +8,7 @@ frames of a plan can be restored by itself.
 
 from __future__ import annotations
 
+import math
 import zlib
 from array import array
 from base64 import b64decode, b64encode
@@ -52,7 +53,6 @@ NOISE_STEP, EARLY = 8, 4
 # Levels of a coder's loss in a clip, and the ratio of greatest to least from which frames differ: half the
 # best sigma or twice that costs 0.1 dB.
 LEVELS, SPREAD = 3, 2.0
-LEAST_OF_FRAME = 0.5  # sigma of a frame with less loss beside others
 
 
 @dataclass(frozen=True)
@@ -151,7 +151,7 @@ class Timeline:
             or any(clip.first > end for clip, end in zip(self.clips, ends, strict=False))
             or any(first >= stop for first, stop in pairwise([0, *self.cuts, len(self.pts)]))
             or any(level < 0 for clip in self.clips for level in clip.sigma)
-            or any(level <= 0 for clip in self.clips for level in clip.levels)
+            or any(level < 0 for clip in self.clips for level in clip.levels)
             or any(clip.levels and len(clip.levels) != clip.stop - clip.first for clip in self.clips)
             or len(planes) > 1
         ):
@@ -382,13 +382,13 @@ class _SceneNoise:
 
 
 def loss_levels(losses: Sequence[float]) -> tuple[float, ...]:
-    """Return the loss of each frame over their mean, as the mean of those near it on a scale of logarithms;
-    nothing if they differ little.
+    """Return the loss of each frame over their mean, as the mean of those near it on a scale of logarithms,
+    and 0 for frames without; nothing if they differ little.
     """
-    least, most = (max(limit, LEAST_OF_FRAME) for limit in (min(losses), max(losses)))
-    if most < SPREAD * least:
+    some = [loss for loss in losses if loss]
+    if not some or (len(some) == len(losses) and max(some) < SPREAD * min(some)):
         return ()
-    sigma = np.maximum(losses, LEAST_OF_FRAME)
-    groups = np.rint((LEVELS - 1) * np.log(sigma / least) / np.log(most / least))
-    means = [float(sigma[groups == group].mean() / np.mean(losses)) for group in groups]
-    return tuple(means)
+    sigma, span = np.array(losses), max(math.log(max(some) / min(some)), math.log(SPREAD))
+    groups = np.rint((LEVELS - 1) * np.log(np.maximum(sigma, min(some)) / min(some)) / span)
+    groups[sigma == 0] = -1
+    return tuple(float(sigma[groups == group].mean() / sigma.mean()) for group in groups)

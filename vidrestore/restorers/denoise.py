@@ -179,8 +179,9 @@ class DenoiseRestorer:
         measured = measured and not coding
         first = FIRST_OF_CODING * sigma if coding else sigma
         estimate = self.restored_plane(plane, first, positions, precision)
-        trained = max(sigma, SIGMA_RANGE[0])
-        frames, sigma = tuple(level * sigma / trained for level in coding), trained
+        least = SIGMA_RANGE[0]
+        levels = tuple(max(level * sigma, least) if level else 0.0 for level in coding)
+        sigma = max(sigma, least)
         field = field_of(rows, plane, groups, self.patch) if measured else None
 
         def spectrum_of(estimate: Tensor, sigma: float) -> Tensor:
@@ -201,10 +202,14 @@ class DenoiseRestorer:
         luma = None if luma is None else _resized(luma, plane.shape)
         brightness = (estimate if luma is None else luma) if measured else None
         whitener = None if spectrum is None else inverse_covariance(spectrum)
-        noise = Noise(sigma, brightness, whitener, frames)
+        noise = Noise(sigma, brightness, whitener, tuple(level / sigma for level in levels))
         next(stages)
         real = real_samples(rows, plane)
-        return self.further_estimates(plane, estimate, grids, noise, dtype, real, colour=colour)
+        restored = self.further_estimates(plane, estimate, grids, noise, dtype, real, colour=colour)
+        for frame, level in enumerate(levels):
+            if not level:  # without a loss
+                restored[frame] = plane[frame]
+        return restored
 
     def further_estimates(
         self,
