@@ -83,8 +83,8 @@ CLIPS = Training(  # RGB clips downscaled by four
 # restorers of any network that maps pictures to pictures, by task
 PICTURE_RESTORERS = {
     "dehaze": "vidrestore.restorers.dehaze:dehazer",
-    "derain": "vidrestore.restorers.weather:derainer",
-    "desnow": "vidrestore.restorers.weather:desnower",
+    "derain": "vidrestore.restorers.rain_snow:derainer",
+    "desnow": "vidrestore.restorers.rain_snow:desnower",
     "deblur": "vidrestore.restorers.shake:deblurrer",
     "denoise": "vidrestore.restorers.picture_restorer:picture_denoiser",
 }

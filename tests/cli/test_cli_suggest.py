@@ -35,6 +35,7 @@ def levels(monkeypatch: pytest.MonkeyPatch) -> dict[str, float]:
     """The grey levels that networks change, by task, instead of those that they would."""
     levels = {"dehaze": 0.0, "derain": 0.0, "desnow": 0.0, "noise": 0.0}
     monkeypatch.setattr(suggestion, "PictureRestorer", lambda task, options: task)
+    monkeypatch.setattr(suggestion, "dehazer", lambda options: "dehaze")
     monkeypatch.setattr(suggestion, "_changed", lambda task, place, video: levels[task])
     noise = suggestion._noise
 

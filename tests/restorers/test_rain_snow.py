@@ -13,8 +13,8 @@ from vidrestore.models.mb_taylorformer import SIZES
 from vidrestore.options import RestoreOptions
 from vidrestore.restorers.base import load_restorer
 from vidrestore.restorers.picture_restorer import PictureRestorer
+from vidrestore.restorers.rain_snow import WeatherRestorer, mean_around, without_outliers
 from vidrestore.restorers.result_cache import ResultCache
-from vidrestore.restorers.weather import WeatherRestorer, mean_around, without_outliers
 
 SIZE = (64, 96)
 
