@@ -15,7 +15,7 @@ from vidrestore.models.nonlocal_bayes import (
     SIGMA_RANGES,
     Gains,
     Noise,
-    Samples,
+    Sampling,
     _inverse,
     bayes_change,
     bayes_gains,
@@ -97,7 +97,7 @@ def test_the_patches_nearest_to_the_mean_of_their_track_are_taken_in_every_frame
     # patches are compared by a few pixels; of a plane that is even in blocks of 4, these are all
     estimate = estimate.repeat_interleave(4, 1).repeat_interleave(4, 2)[:, :height, :width].contiguous()
     track = torch.tensor([[8 * 24 + 8, 576 + 8 * 24 + 8, 1152 + 5 * 24 + 6]])
-    found = similar(estimate, track, 16, Samples(samples))
+    found = similar(estimate, track, 16, Sampling(samples))
     assert found.shape == (1, 3 * samples)
     compared = torch.arange(2, 16, 4)
     patches = patches_at(estimate, track, 16).view(3, 16, 16)[:, compared][:, :, compared]
@@ -122,7 +122,7 @@ def test_no_patch_comes_twice_and_candidates_are_as_far_apart_as_asked_also_at_b
 ):
     corners = [(0, 0), (height - 8, width - 8), ((height - 8) // 2, (width - 8) // 3), (1 % (height - 7), 0)]
     track = torch.tensor([[row * width + column] for row, column in corners])
-    chosen = similar(noise(1, height, width), track, SIDE, Samples(40, spacing))
+    chosen = similar(noise(1, height, width), track, SIDE, Sampling(40, spacing))
     assert chosen.shape[1] == 40 or height < 30
     for row in range(len(track)):
         places = chosen[row].tolist()
@@ -137,7 +137,7 @@ def test_tracks_are_filtered_alike_in_small_chunks_and_at_once():
     noisy, first = clean + 10 * noise(*clean.shape), clean + 4 * noise(*clean.shape).flip(1)
     small, large = (
         nonlocal_bayes(
-            noisy, first, tracks(*clean.shape), SIDE, Noise(10.0), PUBLISHED, Samples(3), chunk=chunk
+            noisy, first, tracks(*clean.shape), SIDE, Noise(10.0), PUBLISHED, Sampling(3), chunk=chunk
         )
         for chunk in (3, 1000)
     )
@@ -147,7 +147,7 @@ def test_tracks_are_filtered_alike_in_small_chunks_and_at_once():
 def test_pixels_outside_all_groups_stay_as_first_estimated():
     clean = picture(2)
     first, noisy = clean + noise(*clean.shape), clean + 5 * noise(*clean.shape)
-    second = nonlocal_bayes(noisy, first, tracks(*clean.shape)[:1], SIDE, Noise(5.0), PUBLISHED, Samples(3))
+    second = nonlocal_bayes(noisy, first, tracks(*clean.shape)[:1], SIDE, Noise(5.0), PUBLISHED, Sampling(3))
     changed = second != first
     assert changed[:, 1 : SIDE - 1, 1 : SIDE - 1].all()
     # a patch, and the nine that are nearest to it in its corner
@@ -156,7 +156,7 @@ def test_pixels_outside_all_groups_stay_as_first_estimated():
 
 def filtered(noisy: Tensor, first: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
     origins = tracks(*first.shape, stride=4)
-    return nonlocal_bayes(noisy, first, origins, SIDE, Noise(10.0, first), PUBLISHED, Samples(10), dtype)
+    return nonlocal_bayes(noisy, first, origins, SIDE, Noise(10.0, first), PUBLISHED, Sampling(10), dtype)
 
 
 def test_a_rough_first_estimate_is_improved():

@@ -70,7 +70,7 @@ class Noise:
     frames: tuple[float, ...] = ()
 
 
-class Samples(NamedTuple):
+class Sampling(NamedTuple):
     """The number of `patches` of a track in every frame, chosen from at least `CHOICE` times as many that are
     `spacing` pixels apart.
     """
@@ -107,7 +107,7 @@ def nonlocal_bayes(
     side: int,
     noise: Noise,
     gains: Gains,
-    samples: Samples,
+    samples: Sampling,
     dtype: torch.dtype = torch.float32,
     chunk: int = CHUNK,
 ) -> Tensor:
@@ -135,7 +135,7 @@ def nonlocal_bayes(
     return total.view_as(estimate).div_(counts.clamp_(min=1)).add_(estimate)
 
 
-def similar(estimate: Tensor, tracks: Tensor, side: int, samples: Samples) -> Tensor:
+def similar(estimate: Tensor, tracks: Tensor, side: int, samples: Sampling) -> Tensor:
     """Return (S, T * samples) flat origins: in every frame the patches nearest to the mean of their track
     (S, T), among those around its patch in that frame. A plane with fewer patches gives them all.
     """
@@ -154,7 +154,7 @@ def similar(estimate: Tensor, tracks: Tensor, side: int, samples: Samples) -> Te
     return around.gather(2, nearest).flatten(1)
 
 
-def _candidates(corners: Tensor, last: int, samples: Samples) -> Tensor:
+def _candidates(corners: Tensor, last: int, samples: Sampling) -> Tensor:
     """Return rows, or columns, of candidates (S, T, C) around those of patches (S, T), from 0 to `last`: at a
     border there are more on the other side, so that none comes twice.
     """

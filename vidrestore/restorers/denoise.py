@@ -25,13 +25,7 @@ from vidrestore.models.grouping import CHUNK, GROUP, origins_of, restore_patches
 from vidrestore.models.matching import Grid, fixed_positions, halve, matched_positions, pair_like
 from vidrestore.models.noise_model import FRAMES, is_white, lower_level, may_be_white, relative_spectrum
 from vidrestore.models.nonlocal_bayes import CHUNK as TRACKS
-from vidrestore.models.nonlocal_bayes import (
-    Noise,
-    Samples,
-    bayes_gains,
-    inverse_covariance,
-    nonlocal_bayes,
-)
+from vidrestore.models.nonlocal_bayes import Noise, Sampling, bayes_gains, inverse_covariance, nonlocal_bayes
 from vidrestore.options import RestoreOptions
 from vidrestore.restorers.base import DENOISER, Facts, Sample
 from vidrestore.restorers.devices import batch_for, torch_device, uses_bf16
@@ -62,16 +56,16 @@ class Preset(NamedTuple):
     stride: int
     passes: tuple[int, int]
     grids: int = 1
-    samples: tuple[Samples, Samples] | None = None
+    samples: tuple[Sampling, Sampling] | None = None
 
 
 GRIDS = 4  # one, and those shifted by half a stride; the first estimate has the grid that isn't shifted
 PRESETS = {"fast": Preset(16, (1, 1)), "default": Preset(16, (3, 2)), "best": Preset(8, (3, 2), grids=2)}
-ALIKE = Samples(40, 2), Samples(40, 3)
+ALIKE = Sampling(40, 2), Sampling(40, 3)
 PHOTOGRAPHS = {  # and other single frames
     "fast": Preset(16, (1, 1), samples=ALIKE),
     "default": Preset(16, (2, 2), samples=ALIKE),
-    "best": Preset(16, (2, 2), samples=(Samples(80, 2), Samples(60, 3))),
+    "best": Preset(16, (2, 2), samples=(Sampling(80, 2), Sampling(60, 3))),
 }
 
 
@@ -230,11 +224,10 @@ class DenoiseRestorer:
         """
         preset = self._preset(plane)
         passes, count = preset.passes[colour], preset.grids
+        samples = Sampling(max(LEAST_SAMPLES, round(LEAST_SAMPLES * GROUP / len(plane))))
+        kind = "clips"
         if preset.samples:
             samples, kind = preset.samples[colour], ("luma", "chroma")[colour]
-        else:
-            samples = Samples(max(LEAST_SAMPLES, round(LEAST_SAMPLES * GROUP / len(plane))))
-            kind = "clips"
         turns = grids.repeat(2, 1, 1)[: passes * count].unflatten(0, (passes, count)).flatten(1, 2)
         for stage, tracks in enumerate(steps(list(turns))):
             gains = bayes_gains(kind, stage, noise.sigma, self.device)
