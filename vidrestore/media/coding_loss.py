@@ -40,9 +40,9 @@ EFFICIENCY |= {"cinepak": 0.1, "dxv": 0.08, "hap": 0.08, "msvideo1": 0.07, "rpza
 UNKNOWN = 0.5  # of others, older ones for the most part
 # Sigma at one bit of H.264 a pixel, and its exponent
 SIGMA_AT_A_BIT, EXPONENT = 1.05, -0.6
-# The least sigma that is removed, since codecs for editing are better than this rule at many bits; the
-# greatest at H.264's efficiency, since still pictures take few bits and better coders filter their blocks;
-# and the greatest of any
+# The least sigma that is removed below H.264's efficiency, since codecs for editing are better than this rule
+# at many bits; the greatest at H.264's, since still pictures take few bits and better coders filter their
+# blocks; and the greatest of any
 LEAST_BY_BITS, MOST_BY_BITS, MOST = 1.3, 4.0, 10.0
 ROUNDING = 12**-0.5  # root mean square of the error, of a step
 _TABLES = 0xFFDB  # marker of a JPEG's quantisation tables
@@ -200,9 +200,9 @@ def loss_by_bits(source: SourceInfo) -> Loss:
     bits = None if source.pictures or is_lossless(codec) else bits_per_pixel(source)
     if bits is None:
         return NO_LOSS
-    most = min(MOST_BY_BITS / EFFICIENCY.get(codec, UNKNOWN), MOST)
-    sigma = min(SIGMA_AT_A_BIT * bits**EXPONENT, most)
-    return Loss(sigma, sigma) if sigma >= LEAST_BY_BITS else NO_LOSS
+    efficiency = EFFICIENCY.get(codec, UNKNOWN)
+    sigma = min(SIGMA_AT_A_BIT * bits**EXPONENT, MOST_BY_BITS / efficiency, MOST)
+    return Loss(sigma, sigma) if sigma >= (LEAST if efficiency >= 1 else LEAST_BY_BITS) else NO_LOSS
 
 
 def kind_by_coding(source: SourceInfo, loss: float) -> tuple[Input, str]:
