@@ -50,6 +50,8 @@ def without_outliers(
     brighter = 255 * mean_around(excess.amin(1, keepdim=True), CLOSE)
     darker = levels_around((middle - frames).clamp_(min=0), AROUND)
     apart = levels_around((one - other).abs_() / 2, AROUND)
+    # where much of a frame moves fast, neighbours may agree at a place and lack what moves there
+    apart = torch.maximum(apart, apart.mean((2, 3), keepdim=True))
     removed = levels_around((source - frames).abs_(), WIDE)
     share = ((brighter - LEAST - DOUBT * darker) / SOFT).clamp_(0, 1)
     share *= ((removed - REMOVED[0]) / (REMOVED[1] - REMOVED[0])).clamp_(0, 1)
