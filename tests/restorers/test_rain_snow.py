@@ -13,7 +13,7 @@ from vidrestore.models.mb_taylorformer import SIZES
 from vidrestore.options import RestoreOptions
 from vidrestore.restorers.base import load_restorer
 from vidrestore.restorers.picture_restorer import PictureRestorer
-from vidrestore.restorers.rain_snow import WeatherRestorer, mean_around, without_outliers
+from vidrestore.restorers.rain_snow import AGREEMENT, WeatherRestorer, mean_around, without_outliers
 from vidrestore.restorers.result_cache import ResultCache
 
 SIZE = (64, 96)
@@ -35,7 +35,7 @@ def with_drop(picture: Tensor, level: float = 0.2) -> Tensor:
 
 def outliers_gone(frame: Tensor, neighbours: list[Tensor], removed: float = 5) -> Tensor:
     """`removed`: grey levels that the network took off everywhere."""
-    return without_outliers(frame + removed / 255, frame, neighbours)
+    return without_outliers(frame + removed / 255, frame, neighbours, AGREEMENT["derain"])
 
 
 def largest(difference: Tensor) -> float:
@@ -105,13 +105,13 @@ def restorer(folder: Path, **options: Any) -> PictureRestorer:
 
 def rainy(count: int) -> Tensor:
     """(T, 3, H, W) with a drop in every third frame."""
-    return torch.cat([with_drop(scene(at)) if at % 3 == 0 else scene(at) for at in range(count)])
+    return torch.cat([with_drop(scene()) if at % 3 == 0 else scene() for at in range(count)])
 
 
 def test_drops_go_in_all_frames_of_a_clip_the_first_and_the_last_too(tmp_path):
     clip = rainy(10)
     for at, frame in enumerate(restorer(tmp_path).frames(clip, (0, 10))):
-        assert largest(frame + 4 / 255 - scene(at)) < 12, at
+        assert largest(frame + 4 / 255 - scene()) < 12, at
 
 
 def test_any_range_of_frames_is_the_same_and_each_goes_through_the_network_once(tmp_path):

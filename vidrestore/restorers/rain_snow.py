@@ -30,14 +30,17 @@ RADIUS = 2  # neighbours on either side
 LEAST, SOFT = 2.0, 4.0  # an outlier is brighter by this at least, and replaced entirely if by so much more
 DOUBT = 3.0  # times the mean by which neighbours are brighter around, added to the least
 REMOVED = (1.0, 2.0)  # mean change by the network between which the share of outliers that go grows
-AGREEMENT = (1.5, 3.5)  # difference of the middle two neighbours between which that share falls
+# half the difference of the middle two neighbours between which that share falls; flakes differ more
+AGREEMENT = {"derain": (1.5, 3.5), "desnow": (2.5, 5.0)}
 CLOSE, AROUND, WIDE = 3, 15, 31  # sides in pixels of the squares that differences are averaged over
 MAPS = 12  # maps as large as a frame that the search takes, in frames
 
 
-def without_outliers(source: Tensor, frames: Tensor, neighbours: Sequence[Tensor]) -> Tensor:
-    """Return restored frames (B, 3, H, W) without what four restored neighbours lack. `source`: the
-    frames before the network.
+def without_outliers(
+    source: Tensor, frames: Tensor, neighbours: Sequence[Tensor], agreement: tuple[float, float]
+) -> Tensor:
+    """Return restored frames (B, 3, H, W) without what four restored neighbours lack. `source`: the frames
+    before the network; `agreement` is one of AGREEMENT.
     """
     first, second, third, fourth = aligned(torch.cat([frames] * 4), torch.cat([*neighbours])).chunk(4)
     one = torch.maximum(torch.minimum(first, second), torch.minimum(third, fourth))
@@ -47,10 +50,12 @@ def without_outliers(source: Tensor, frames: Tensor, neighbours: Sequence[Tensor
     brighter = 255 * mean_around(excess.amin(1, keepdim=True), CLOSE)
     darker = levels_around((middle - frames).clamp_(min=0), AROUND)
     apart = levels_around((one - other).abs_() / 2, AROUND)
+    # where much of a frame moves fast, neighbours may agree at a place and lack what moves there
+    apart = torch.maximum(apart, apart.mean((2, 3), keepdim=True))
     removed = levels_around((source - frames).abs_(), WIDE)
     share = ((brighter - LEAST - DOUBT * darker) / SOFT).clamp_(0, 1)
     share *= ((removed - REMOVED[0]) / (REMOVED[1] - REMOVED[0])).clamp_(0, 1)
-    share *= ((AGREEMENT[1] - apart) / (AGREEMENT[1] - AGREEMENT[0])).clamp_(0, 1)
+    share *= ((agreement[1] - apart) / (agreement[1] - agreement[0])).clamp_(0, 1)
     return frames.lerp(middle, share)
 
 
@@ -82,7 +87,7 @@ class WeatherRestorer(PictureRestorer):
 
     def __init__(self, task: str, options: RestoreOptions) -> None:
         super().__init__(task, options)
-        self.threads = threads_for(options.threads)
+        self.agreement, self.threads = AGREEMENT[task], threads_for(options.threads)
 
     def _beside(self, height: int, width: int) -> int:
         frames = self.facts.clip + MAPS  # as many are cached, and more
@@ -97,7 +102,7 @@ class WeatherRestorer(PictureRestorer):
         restored = self.cached(clip, near, self._by_network, self._room(clip.frames))
         at_once = [torch.stack([restored[index] for index in place]) for place in zip(*windows, strict=True)]
         source = pick(clip.frames, indices).to(self.tiled.device)
-        return without_outliers(source, at_once.pop(RADIUS), at_once)
+        return without_outliers(source, at_once.pop(RADIUS), at_once, self.agreement)
 
     def _by_network(self, clip: PreparedClip, indices: Sequence[int]) -> list[Tensor]:
         return list(self.tiled.restored(clip, indices))
