@@ -30,8 +30,8 @@ DELAYED = [*STOPS, *([signal.SIGCHLD] if hasattr(signal, "SIGCHLD") else [])]
 def stops_cleanly() -> Iterator[None]:
     """Let the first signal of `STOPS` raise KeyboardInterrupt, and the second end the process.
 
-    A signal that was ignored stays ignored (`nohup`). Only the main thread receives signals; in another
-    thread the block runs unchanged.
+    SIGHUP that was ignored stays ignored (`nohup`); scripts ignore SIGINT for all that they run in the
+    background. Only the main thread receives signals; in another thread the block runs unchanged.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -39,7 +39,7 @@ def stops_cleanly() -> Iterator[None]:
     before = {number: signal.getsignal(number) for number in STOPS}
     stop = _Stop()
     for number, handler in before.items():
-        if handler != signal.SIG_IGN:
+        if handler != signal.SIG_IGN or number == signal.SIGINT:
             signal.signal(number, stop)
     try:
         yield
