@@ -13,7 +13,7 @@ from vidrestore.models.mb_taylorformer import SIZES
 from vidrestore.options import RestoreOptions
 from vidrestore.restorers.base import load_restorer
 from vidrestore.restorers.picture_restorer import PictureRestorer
-from vidrestore.restorers.rain_snow import AGREEMENT, WeatherRestorer, mean_around, without_outliers
+from vidrestore.restorers.rain_snow import WeatherRestorer, mean_around, without_outliers
 from vidrestore.restorers.result_cache import ResultCache
 
 SIZE = (64, 96)
@@ -35,7 +35,7 @@ def with_drop(picture: Tensor, level: float = 0.2) -> Tensor:
 
 def outliers_gone(frame: Tensor, neighbours: list[Tensor], removed: float = 5) -> Tensor:
     """`removed`: grey levels that the network took off everywhere."""
-    return without_outliers(frame + removed / 255, frame, neighbours, AGREEMENT["derain"])
+    return without_outliers(frame + removed / 255, frame, neighbours)
 
 
 def largest(difference: Tensor) -> float:

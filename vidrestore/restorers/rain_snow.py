@@ -30,17 +30,14 @@ RADIUS = 2  # neighbours on either side
 LEAST, SOFT = 2.0, 4.0  # an outlier is brighter by this at least, and replaced entirely if by so much more
 DOUBT = 3.0  # times the mean by which neighbours are brighter around, added to the least
 REMOVED = (1.0, 2.0)  # mean change by the network between which the share of outliers that go grows
-# half the difference of the middle two neighbours between which that share falls; flakes differ more
-AGREEMENT = {"derain": (1.5, 3.5), "desnow": (2.5, 5.0)}
+AGREEMENT = (1.5, 3.5)  # half the difference of the middle two neighbours between which that share falls
 CLOSE, AROUND, WIDE = 3, 15, 31  # sides in pixels of the squares that differences are averaged over
 MAPS = 12  # maps as large as a frame that the search takes, in frames
 
 
-def without_outliers(
-    source: Tensor, frames: Tensor, neighbours: Sequence[Tensor], agreement: tuple[float, float]
-) -> Tensor:
+def without_outliers(source: Tensor, frames: Tensor, neighbours: Sequence[Tensor]) -> Tensor:
     """Return restored frames (B, 3, H, W) without what four restored neighbours lack. `source`: the frames
-    before the network; `agreement` is one of AGREEMENT.
+    before the network.
     """
     first, second, third, fourth = aligned(torch.cat([frames] * 4), torch.cat([*neighbours])).chunk(4)
     one = torch.maximum(torch.minimum(first, second), torch.minimum(third, fourth))
@@ -55,7 +52,7 @@ def without_outliers(
     removed = levels_around((source - frames).abs_(), WIDE)
     share = ((brighter - LEAST - DOUBT * darker) / SOFT).clamp_(0, 1)
     share *= ((removed - REMOVED[0]) / (REMOVED[1] - REMOVED[0])).clamp_(0, 1)
-    share *= ((agreement[1] - apart) / (agreement[1] - agreement[0])).clamp_(0, 1)
+    share *= ((AGREEMENT[1] - apart) / (AGREEMENT[1] - AGREEMENT[0])).clamp_(0, 1)
     return frames.lerp(middle, share)
 
 
@@ -87,7 +84,7 @@ class WeatherRestorer(PictureRestorer):
 
     def __init__(self, task: str, options: RestoreOptions) -> None:
         super().__init__(task, options)
-        self.agreement, self.threads = AGREEMENT[task], threads_for(options.threads)
+        self.threads = threads_for(options.threads)
 
     def _beside(self, height: int, width: int) -> int:
         frames = self.facts.clip + MAPS  # as many are cached, and more
@@ -102,7 +99,7 @@ class WeatherRestorer(PictureRestorer):
         restored = self.cached(clip, near, self._by_network, self._room(clip.frames))
         at_once = [torch.stack([restored[index] for index in place]) for place in zip(*windows, strict=True)]
         source = pick(clip.frames, indices).to(self.tiled.device)
-        return without_outliers(source, at_once.pop(RADIUS), at_once, self.agreement)
+        return without_outliers(source, at_once.pop(RADIUS), at_once)
 
     def _by_network(self, clip: PreparedClip, indices: Sequence[int]) -> list[Tensor]:
         return list(self.tiled.restored(clip, indices))
