@@ -229,7 +229,7 @@ def shell_lines(repository: Path, document: str) -> list[list[str]]:
     return [shlex.split(line, comments=True) for line in text.splitlines()]
 
 
-@pytest.mark.parametrize(("document", "least"), list(zip(DOCUMENTS, (20, 10, 5, 5, 4), strict=True)))
+@pytest.mark.parametrize(("document", "least"), list(zip(DOCUMENTS, (15, 10, 5, 5, 4), strict=True)))
 def test_every_command_of_a_document_is_understood(repository, document, least):
     group = get_command(app)
     lines = shell_lines(repository, document)

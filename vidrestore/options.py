@@ -408,12 +408,12 @@ class RestoreKeywords(TypedDict, total=False):
     strength: float
     chroma_strength: float | None
     grain: float
-    steady: bool
+    haze: Haze
     scene_detect: bool
     start: Number | None
     duration: Number | None
     fps: Number | None
-    deinterlace: bool | None
+    scan: Scanned
     double_rate: bool
     strict: bool
     drop: frozenset[str] | set[str] | list[str] | tuple[str, ...]

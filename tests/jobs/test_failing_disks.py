@@ -88,8 +88,9 @@ def test_a_full_stdout_ends_the_batch(monkeypatch):
     def work(source: str) -> int:
         raise OSError(errno.ENOSPC, "full")
 
-    monkeypatch.setattr("sys.stdout.flush", Mock(side_effect=OSError(errno.ENOSPC, "full")))
-    with pytest.raises(OSError, match="full"):
+    full = Mock(flush=Mock(side_effect=OSError(errno.ENOSPC, "full")))
+    with monkeypatch.context() as patched, pytest.raises(OSError, match="full"):
+        patched.setattr("sys.stdout", full)
         run_each(["a", "b"], work, lambda event: None)
 
 

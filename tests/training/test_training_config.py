@@ -229,7 +229,11 @@ SET_WRONG: list[tuple[str, type[VidRestoreError], str]] = [
         OptionError,
         "`settings=training=3`: training is a section; say which of its values, as in training.KEY=VALUE",
     ),
-    ("training.steps", OptionError, "`settings=training.steps`: expected KEY=VALUE, as in SECTION.NAME=1000"),
+    (
+        "training.steps",
+        OptionError,
+        "`settings=training.steps`: expected KEY=VALUE, as in training.steps=VALUE",
+    ),
     ("famly=dust", ConfigError, "unknown: famly; there are: family, name, "),
 ]
 
