@@ -4,23 +4,11 @@ from dataclasses import replace
 
 import pytest
 import torch
+from narrow_networks import NARROW, SMALL_VSR, fewer_steps  # noqa: F401  (a fixture of all tests here)
 
-from vidrestore.models import alignment
 from vidrestore.models.mb_taylorformer import H, MBTaylorFormer, MBTaylorFormerConfig, T
 from vidrestore.models.taylor_attention import AttentionRule, Mixer, Sums, focused_features, linear_features
-from vidrestore.models.vsr_recurrent import RecurrentConfig, VsrRecurrent
-
-NARROW = {"widths": (8, 16, 16, 16), "blocks": (1, 1, 1, 1), "branches": (1, 1, 1, 2)}
-SMALL_VSR = RecurrentConfig(
-    features=8, extraction=1, layers=1, reconstruction=1, shared=4, keys=4, hidden=4, context=1
-)
-
-
-@pytest.fixture(autouse=True)
-def fewer_steps(monkeypatch):
-    """Motion by fewer levels and steps: graphs are smaller, of the same operations."""
-    for name, count in (("LEVELS", 2), ("HALF_STEPS", 1), ("FULL_STEPS", 1)):
-        monkeypatch.setattr(alignment, name, count)
+from vidrestore.models.vsr_recurrent import VsrRecurrent
 
 
 def image_network(config: MBTaylorFormerConfig) -> MBTaylorFormer:

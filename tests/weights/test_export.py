@@ -7,25 +7,13 @@ from unittest.mock import Mock
 
 import pytest
 import torch
+from narrow_networks import NARROW, SMALL_VSR, fewer_steps  # noqa: F401  (a fixture of all tests here)
 
 from vidrestore.errors import CheckpointError, OutputExistsError
 from vidrestore.metrics import psnr
-from vidrestore.models import alignment
 from vidrestore.models.mb_taylorformer import H, MBTaylorFormer, T, settings_of
-from vidrestore.models.vsr_recurrent import RecurrentConfig, VsrRecurrent, config_of
+from vidrestore.models.vsr_recurrent import VsrRecurrent, config_of
 from vidrestore.weights import export, load_model, save_model
-
-NARROW = {"widths": (8, 16, 16, 16), "blocks": (1, 1, 1, 1), "branches": (1, 1, 1, 2)}
-SMALL_VSR = RecurrentConfig(
-    features=8, extraction=1, layers=1, reconstruction=1, shared=4, keys=4, hidden=4, context=1
-)
-
-
-@pytest.fixture(autouse=True)
-def fewer_steps(monkeypatch):
-    """Motion by fewer levels and steps: graphs are smaller, of the same operations."""
-    for name, count in (("LEVELS", 2), ("HALF_STEPS", 1), ("FULL_STEPS", 1)):
-        monkeypatch.setattr(alignment, name, count)
 
 
 @pytest.fixture
