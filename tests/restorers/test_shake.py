@@ -18,6 +18,7 @@ from vidrestore.options import RestoreOptions
 from vidrestore.restorers import shake
 from vidrestore.restorers.base import load_restorer
 from vidrestore.restorers.picture_restorer import PictureRestorer
+from vidrestore.restorers.result_cache import ResultCache
 from vidrestore.restorers.shake import Shake, ShakeRestorer, length_of, ratios, shake_of, spreads
 
 
@@ -97,20 +98,20 @@ def test_a_kernel_spreads_along_its_path():
 
 
 def test_a_sharp_picture_comes_out_as_it_is_without_the_network(restorer, no_network):
-    picture, lengths = boxes(), list[float]()
-    (result,) = restorer.frames(picture[None], (0, 1), undone=lengths.append)
+    picture, cache = boxes(), ResultCache()
+    (result,) = restorer.frames(picture[None], (0, 1), first=7, cache=cache)
     assert torch.equal(result, picture)
-    assert lengths == [0]
+    assert cache.shakes == {7: 0}
 
 
 @pytest.mark.parametrize("channels", [3, 1])
 def test_a_shaken_photograph_is_restored_by_its_kernel_alone(restorer, no_network, channels):
-    picture, lengths = boxes()[:channels].expand(3, -1, -1), list[float]()
+    picture, cache = boxes()[:channels].expand(3, -1, -1), ResultCache()
     seen = shaken(picture)
-    (result,) = restorer.frames(seen[None], (0, 1), undone=lengths.append)
+    (result,) = restorer.frames(seen[None], (0, 1), cache=cache)
     errors = [(one - picture)[:, 8:-8, 8:-8].square().mean().sqrt() for one in (seen, result)]
     assert errors[1] < 0.85 * errors[0]
-    assert lengths == [pytest.approx(11, abs=1.5)]
+    assert cache.shakes == {0: pytest.approx(11, abs=1.5)}
 
 
 def test_what_is_soft_without_a_kernel_is_left_to_the_network(restorer, brighter, monkeypatch):

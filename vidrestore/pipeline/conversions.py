@@ -303,13 +303,14 @@ class RgbConversion:
         self.cache = ResultCache()
         none = torch.zeros((), device=self.device)
         self._compared, self._unchanged, self._change, self._counting = 0, none, none, Lock()
-        self._shakes: list[float] = []
 
     @property
     def changes(self) -> Changes:
         """The changes so far, if restored pictures are compared with their sources."""
         with self._counting:
-            return Changes(self._compared, int(self._unchanged), float(self._change), tuple(self._shakes))
+            return Changes(
+                self._compared, int(self._unchanged), float(self._change), (*self.cache.shakes.values(),)
+            )
 
     def _count_changes(self, before: Tensor, after: Tensor) -> None:
         """Count restored pictures (N, 3, H, W) in [0, 1]; nothing is read from their device yet."""
@@ -333,7 +334,6 @@ class RgbConversion:
             precision=precision,
             first=clip.first,
             cache=self.cache,
-            undone=self._shakes.append,
         )
         at, step = keep[0], self._frames_at_once(self.scale)
         while several := list(islice(pictures, step)):

@@ -144,15 +144,13 @@ class RgbRestorer(AnyRestorer, Protocol):
         precision: str | None = None,
         first: int = 0,
         cache: ResultCache | None = None,
-        undone: Callable[[float], None] | None = None,
     ) -> Iterator[Tensor]:
         """Yield the frames `keep` = [start, stop) of a clip (T, 3, H, W), restored.
 
         Each is (3, scale * H, scale * W), float32, not clamped; one to be left as it is equals the clip's.
         The end of the clip is the end of a scene. `precision` is as in `PlaneRestorer.restore`. `first` is
         the number of the clip's first frame in its video, whose clips share a `cache` of results by these
-        numbers. `undone` is called for each frame that was searched for motion blur, with its length in
-        pixels if it is undone, else with 0.
+        numbers.
         """
         ...
 

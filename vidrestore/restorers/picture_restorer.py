@@ -54,7 +54,6 @@ class PreparedClip(NamedTuple):
     together: int
     first: int  # number of its first frame in the video
     cache: ResultCache  # of the video
-    undone: Callable[[float], None] | None  # see `RgbRestorer.frames`
 
 
 class TiledNetwork:
@@ -172,10 +171,9 @@ class PictureRestorer:
         precision: str | None = None,
         first: int = 0,
         cache: ResultCache | None = None,
-        undone: Callable[[float], None] | None = None,
     ) -> Iterator[Tensor]:
         """See `RgbRestorer.frames`."""
-        prepared = self._prepared(clip, precision, first, cache or ResultCache(), undone)
+        prepared = self._prepared(clip, precision, first, ResultCache() if cache is None else cache)
         for start in steps(range(*keep, prepared.together)):
             indices = range(start, min(start + prepared.together, keep[1]))
             with torch.inference_mode(), all_bits(self.tiled.device, prepared.half):
@@ -199,7 +197,6 @@ class PictureRestorer:
         precision: str | None,
         first: int,
         cache: ResultCache,
-        undone: Callable[[float], None] | None = None,
     ) -> PreparedClip:
         device, source = self.tiled.device, self._source(clip)
         tile = self.tile_size(*clip.shape[-2:])
@@ -214,7 +211,6 @@ class PictureRestorer:
             min(tiles, GPU_CLIP) if self.on_gpu and whole else 1,
             first,
             cache,
-            undone,
         )
 
     def _source(self, clip: Tensor) -> Tensor:

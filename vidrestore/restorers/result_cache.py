@@ -15,9 +15,13 @@ T = TypeVar("T")
 class ResultCache:
     """The latest results for the frames of one video, by the numbers of the frames that they are computed
     from; any method may run in several threads at once.
+
+    shakes: by the number of each frame that was searched for motion blur, its length in pixels if it is
+        undone, else 0.
     """
 
     def __init__(self) -> None:
+        self.shakes: dict[int, float] = {}
         self.lock = Lock()
         self.results: dict[Hashable, Future[Any]] = {}
 

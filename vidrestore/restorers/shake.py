@@ -99,8 +99,8 @@ class ShakeRestorer(PictureRestorer):
     def _result(self, clip: PreparedClip, at: int, window: Sequence[Shake]) -> Tensor:
         """Return a frame restored; `window` has its blur between those of its neighbours."""
         source, shake = clip.frames[at].to(self.tiled.device), window[len(window) // 2]
-        if clip.undone is not None:
-            clip.undone(0.0 if shake.kernels is None else length_of(shake.kernels.mean((0, 1))))
+        length = 0.0 if shake.kernels is None else length_of(shake.kernels.mean((0, 1)))
+        clip.cache.shakes[clip.first + at] = length
         if len(clip.frames) == 1 and shake.is_even and shake.kernels is not None:
             return undone(source, shake)
         agreed = sum(other.kernels is not None for other in window) / len(window)

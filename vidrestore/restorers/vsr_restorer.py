@@ -4,7 +4,7 @@ or memory requires it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from copy import deepcopy
 from functools import partial
 from threading import Lock
@@ -141,9 +141,8 @@ class VsrRestorer:
         precision: str | None = None,
         first: int = 0,
         cache: ResultCache | None = None,
-        undone: Callable[[float], None] | None = None,
     ) -> Iterator[Tensor]:
-        """See `RgbRestorer.frames`; nothing is cached or undone."""
+        """See `RgbRestorer.frames`; nothing is cached."""
         height, width = clip.shape[-2:]
         network = self._network(precision or self.precision)
         half = None if network.dtype == torch.float32 else network.dtype
