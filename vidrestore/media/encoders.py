@@ -135,8 +135,8 @@ class _Request:
             names = ("ffv1", *LOSSLESS_PREFERENCE) if container == "matroska" else LOSSLESS_PREFERENCE
         else:
             codec = _HEIRS.get(self.video.codec, self.video.codec)
-            own = (row for row in TABLE if row.codec == codec)
-            yield from (row for row in own if row.name != "ffv1" or container == "matroska")
+            rows = (row for row in TABLE if row.codec == codec)
+            yield from (row for row in rows if row.name != "ffv1" or container == "matroska")
             names = PREFERENCE if self.video.format.depth == 8 else DEEP_PREFERENCE
         yield from (ENCODERS[name] for name in names)
 
@@ -181,7 +181,7 @@ class _Request:
             return "the source's codec"
         if self.options.lossless:
             codec = "ffv1"
-        usual = next((each for each in TABLE if each.codec == codec), None)
+        usual = next((row for row in TABLE if row.codec == codec), None)
         if usual is None:
             return f"{codec} isn't encoded here"
         why_not = obstacle(usual, self.video, self.container, self.options.lossless)

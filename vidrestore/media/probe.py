@@ -405,10 +405,10 @@ def _codec_without_decoder(stream: Stream) -> str:
         return "unknown"
     if stream.type == "subtitle" and _all_unknown_are_webvtt(stream.container):
         return "webvtt"
-    found = re.search(rf"Stream #0:{stream.index}\b.*?: \w+: (\w+)(?: (\(\w{{4}}) /)?", _dumped(stream))
-    if not found or found[1] in ("none", "unknown_codec"):
-        return f"unknown {found[2]})" if found and found[2] else "unknown"
-    return found[1]
+    match = re.search(rf"Stream #0:{stream.index}\b.*?: \w+: (\w+)(?: (\(\w{{4}}) /)?", _dumped(stream))
+    if not match or match[1] in ("none", "unknown_codec"):
+        return f"unknown {match[2]})" if match and match[2] else "unknown"
+    return match[1]
 
 
 def _dumped(stream: Stream) -> str:

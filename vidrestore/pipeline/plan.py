@@ -336,25 +336,25 @@ class _SceneNoise:
         while self._measured < first + len(frames):
             self._look(frames[self._measured - first :], alone=self._measured == scene)
             self._measured += EARLY if self._measured < scene + NOISE_STEP else NOISE_STEP
-        found = self._meter.noise()
+        noise = self._meter.noise()
         if self._frame_meter:
-            pairs = zip(found, self._frame_meter.noise(), strict=True)
+            pairs = zip(noise, self._frame_meter.noise(), strict=True)
             least = [min(field.rms, frame.sigma) for field, frame in pairs]
-            found = tuple(PlaneNoise(sigma, sigma) for sigma in least)
+            noise = tuple(PlaneNoise(sigma, sigma) for sigma in least)
         if self._pixels.family == "rgb":
-            found = tuple(
+            noise = tuple(
                 PlaneNoise(plane.sigma / norm, plane.rms / norm)
-                for plane, norm in zip(found, OPPONENT_NORMS, strict=True)
+                for plane, norm in zip(noise, OPPONENT_NORMS, strict=True)
             )
         luma, chroma = (fmean(losses) for losses in zip(*(frame.loss for frame in frames), strict=True))
         levels = loss_levels([frame.loss[0] for frame in frames])
         if len(frames) == 1:  # a photograph
             luma, chroma = map(max, (luma, chroma), self._meter.prior(self._grey(frames[0])[0]))
         stronger = STRONGER if len(frames) > 1 and all(frame.steps for frame in frames) else 1.0
-        planes = list(zip(found, (luma, *([chroma] * (len(found) - 1))), strict=True))
+        planes = list(zip(noise, (luma, *([chroma] * (len(noise) - 1))), strict=True))
         loss = tuple(lost if plane.sigma > lost else stronger * lost for plane, lost in planes)
         sigma = tuple(plane.sigma if plane.sigma > lost else stronger * lost for plane, lost in planes)
-        return sigma, tuple(plane.rms for plane in found), loss, levels
+        return sigma, tuple(plane.rms for plane in noise), loss, levels
 
     def _new_meter(self) -> NoiseMeter:
         return NoiseMeter(colour_planes(self._pixels), colour=self._pixels.family != "gray")
@@ -362,10 +362,10 @@ class _SceneNoise:
     def _look(self, frames: list[Frame], *, alone: bool) -> None:
         """Measure the first frame beside those after it with the same real rows: some, unless `alone`."""
         rows = frames[0].real_rows
-        seen = list(islice((frame for frame in frames if frame.real_rows == rows), FRAMES_SEEN))
-        if len(seen) == 1 and not alone:  # it shows no differences
+        alike = list(islice((frame for frame in frames if frame.real_rows == rows), FRAMES_SEEN))
+        if len(alike) == 1 and not alone:  # it shows no differences
             return
-        looks = [self._grey(frame) for frame in seen]
+        looks = [self._grey(frame) for frame in alike]
         if rows is not None:
             self._frame_meter = self._frame_meter or self._new_meter()
             self._frame_meter.add(looks)

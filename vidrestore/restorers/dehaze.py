@@ -20,6 +20,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from hashlib import sha256
+from itertools import chain
 from typing import Any, NamedTuple
 
 import torch
@@ -230,11 +231,10 @@ class DehazeRestorer(PictureRestorer):
 
     def _restored(self, clip: PreparedClip, indices: Sequence[int]) -> Tensor:
         windows = [reflected_window(index, RADIUS, len(clip.frames)) for index in indices]
-        near = [index for window in windows for index in window]
-        estimates = self.cached(clip, near, self._estimates, ESTIMATES)
+        estimates = self.cached(clip, chain(*windows), self._estimates, ESTIMATES)
         frames = pick(clip.frames, indices).to(self.tiled.device)
-        several = [[estimates[index] for index in window] for window in windows]
-        return dehaze_smoothly(several, frames, always=self.always)
+        estimate_windows = [[estimates[index] for index in window] for window in windows]
+        return dehaze_smoothly(estimate_windows, frames, always=self.always)
 
     def _estimates(self, clip: PreparedClip, indices: Sequence[int]) -> list[HazeEstimate]:
         return estimates_of(pick(clip.source, indices), self.tiled.restored(clip, indices))

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
+from itertools import chain
 
 import torch
 import torch.nn.functional as F
@@ -95,8 +96,7 @@ class WeatherRestorer(PictureRestorer):
         if count == 1:
             return super()._restored(clip, indices)
         windows = [reflected_window(index, RADIUS, count) for index in indices]
-        near = [index for window in windows for index in window]
-        restored = self.cached(clip, near, self._by_network, self._room(clip.frames))
+        restored = self.cached(clip, chain(*windows), self._by_network, self._room(clip.frames))
         at_once = [torch.stack([restored[index] for index in place]) for place in zip(*windows, strict=True)]
         source = pick(clip.frames, indices).to(self.tiled.device)
         return without_outliers(source, at_once.pop(RADIUS), at_once)

@@ -18,7 +18,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 from hashlib import sha256
-from itertools import pairwise, product
+from itertools import chain, pairwise, product
 from typing import NamedTuple
 
 import torch
@@ -86,10 +86,9 @@ class ShakeRestorer(PictureRestorer):
     def _restored(self, clip: PreparedClip, indices: Sequence[int]) -> Tensor:
         """Return some frames (N, 3, H, W) of a clip restored, or as they are."""
         windows = [self.tiled.window(index, len(clip.frames)) for index in indices]
-        near = [index for window in windows for index in window]
         stages = steps(("search", "restore"))
         next(stages)
-        shakes = self.cached(clip, near, _searched, CACHED)
+        shakes = self.cached(clip, chain(*windows), _searched, CACHED)
         next(stages)
         pairs = zip(steps(indices), windows, strict=True)
         return torch.stack(
@@ -128,8 +127,8 @@ def _steadied(source: Tensor, shake: Shake, window: Sequence[Shake]) -> Shake:
     one of its own, with that of a neighbour, if it is believable.
     """
     neighbours = [(other.kernels, other.strength) for other in window if other.kernels is not None]
-    if (own := shake.kernels) is not None:
-        alike = [kernels for kernels, _ in neighbours if _likeness(own, kernels) >= ALIKE]
+    if shake.kernels is not None:
+        alike = [kernels for kernels, _ in neighbours if _likeness(shake.kernels, kernels) >= ALIKE]
         return shake._replace(kernels=torch.stack(alike).mean(0))
     light = to_light(source.cpu())
     for kernels, strength in neighbours:
