@@ -89,6 +89,17 @@ def test_noise_is_taken_off_the_ratio():
     assert ratios(noisy, 6.0).min().item() == pytest.approx(ratios(soft).min().item(), abs=0.02)
 
 
+def test_ripples_are_no_darker_than_a_fifth_of_the_light_around():
+    """Blur mixes a point with all within its reach: what was dark there leaves the least light dark, too."""
+    line = torch.zeros(15, 15)
+    line[7] = 1 / 15
+    bars = (torch.arange(128) // 16 % 2 * 0.9 + 0.02).expand(3, 128, 128)
+    seen = shaken(bars)
+    restored = shake.undone(seen, Shake(0.1, line[None, None]))
+    least = -F.max_pool2d(-to_light(seen)[None], 15, 1, 7)[0]
+    assert (to_light(restored) >= 0.19 * least).all()
+
+
 def test_a_kernel_spreads_along_its_path():
     kernel = torch.zeros(21, 21)
     kernel[10, 5:16] = 1 / 11

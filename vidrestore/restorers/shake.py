@@ -48,6 +48,7 @@ STRAY = 0.02  # light beyond black and white
 STRAYING, HARDLY = 0.05, 0.005  # shares of samples that stray so far: most, and so few that it is the kernel
 MOST_DETAIL, RICH_DETAIL = 0.55, 0.65  # largest ratios of a believable result; of one that hardly strays
 CLIPPED = 0.96  # light from which samples may be brighter
+DARKEST = 0.2  # of the least light within the reach of the kernel: darker results are ripples
 STRENGTH, WEAK_NOISE = 2e3, 1.6  # of the deconvolution, up to that noise in grey levels
 UNEVEN_STRENGTH = 0.5  # of that, if the result strays
 TILE, CACHED = 1024, 32  # pixels of a side; frames
@@ -244,7 +245,9 @@ def undone(picture: Tensor, shake: Shake) -> Tensor:
             window * sharp[:, top - highest : bottom - highest, left - first : right - first]
         )
         weights[:, top:bottom, left:right] += window
-    return from_light(total / weights).to(picture.device)
+    reach = margin // 2
+    least = -F.max_pool2d(-light[None], 2 * reach + 1, 1, reach)[0]
+    return from_light(torch.maximum(total / weights, DARKEST * least)).to(picture.device)
 
 
 def strayed(light: Tensor, kernel: Tensor, strength: float) -> float:
