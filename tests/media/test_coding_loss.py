@@ -116,6 +116,13 @@ def test_the_blocks_of_motion_jpeg_have_multiples_of_their_steps(tmp_path):
     assert len(frame.steps) == 3 and np.abs(multiples).mean() > 0.1
 
 
+@pytest.mark.parametrize(("crop", "known"), [((0, 0, 0, 0), True), ((4, 0, 4, 0), False)])
+def test_blocks_of_motion_jpeg_are_unknown_if_its_container_hides_some(tmp_path, monkeypatch, crop, known):
+    monkeypatch.setattr("vidrestore.media.probe._crop", lambda *_: crop)
+    with VideoReader(coded(tmp_path / "a.avi", "mjpeg"), losses=True) as reader:
+        assert all(bool(frame.steps) == known for frame in reader.frames())
+
+
 def test_entries_of_a_jpegs_tables_go_along_diagonals_from_the_first_row():
     table = bytes(range(1, 65))
     size = bytes([8, 0, 8, 0, 8, 3, 1, 0x22, 0, 2, 0x11, 1, 3, 0x11, 1])

@@ -63,7 +63,7 @@ class Decoding:
         self._number = 0  # number of the next picture
         self._last: int | None = None  # pts of the last picture
         self.captioned = False  # whether a packet held closed captions
-        self.turned = False  # frames are as they are stored
+        self.is_altered = any(video.crop)  # whether pictures are not as they are stored
         self.jpeg: tuple[JpegPlane, ...] = ()  # of the packet of the latest picture, if that is a JPEG
         self._recording = True
         self._marked: list[int | None] = []  # pts of the packets that the demuxer marked corrupt

@@ -86,7 +86,7 @@ class PictureDecoding:
     longest = 1  # duration of a picture, in ticks
     reach = 0  # no picture was reordered
     jpeg: tuple[JpegPlane, ...] = ()  # of the latest picture, if that is a JPEG
-    turned = False  # whether that picture is not as it is stored
+    is_altered = False  # whether that picture is not as it is stored
 
     def __init__(self, pictures: Pictures, info: SourceInfo, damage: Damage, *, losses: bool = False) -> None:
         self.pictures_found, self.info, self.damage, self.losses = pictures, info, damage, losses
@@ -101,7 +101,7 @@ class PictureDecoding:
             with _opened(files[pts]) as container:
                 stored = _first(container, files[pts], video.pix_fmt)
                 frame = _upright(container.streams.video[0], stored)
-                self.turned = frame is not stored
+                self.is_altered = frame is not stored
             if video.codec == "mjpeg":
                 data = Path(files[pts]).read_bytes()
                 if jpeg_end(data) is None:

@@ -198,7 +198,7 @@ class VideoReader:
                     jpeg = decoding.jpeg
                     loss = loss_by_tables(jpeg) if jpeg else loss_of(picture, self.stored) or loss
                     frame.loss = loss
-                    if jpeg and not (self._deinterlacer or frame.interlaced or decoding.turned):
+                    if jpeg and not (self._deinterlacer or frame.interlaced or decoding.is_altered):
                         frame.steps = block_steps(jpeg, self.info.video.format)
                 del picture  # return its buffers to the decoder
                 if waiting is not None:

@@ -45,7 +45,7 @@ class Y4mInput:
 
     longest = 1  # duration of a frame, in ticks
     reach = 0  # no frame is reordered
-    jpeg, turned = (), False
+    jpeg, is_altered = (), False
 
     def __init__(self, stream: BinaryIO) -> None:
         self.damage = Damage()
