@@ -341,24 +341,26 @@ class MBTaylorFormer(nn.Module):
         """Make the network an identity: the last convolution, whose output is added to the input, is zero."""
         nn.init.zeros_(self.head)
 
-    def parts_of(self, given: nn.Module) -> dict[str, Tensor] | None:
-        """Return the parameters of `given` by their names here, if this network takes single frames and finds
-        haze, and else they are alike; else None.
+    def parts_of(self, network: nn.Module) -> dict[str, Tensor] | None:
+        """Return the parameters of `network` by their names here, if this network takes single frames and
+        finds haze, and else they are alike; else None.
 
         Filters of several frames are added up, as for a frame that is its own neighbour. The last maps mean
         something else here, and tasks are left out.
         """
-        if not isinstance(given, MBTaylorFormer) or not self.config.haze or self.config.frames > 1:
+        if not isinstance(network, MBTaylorFormer) or not self.config.haze or self.config.frames > 1:
             return None
-        here = self.config
+        config = self.config
         differing = {
-            name: getattr(here, name) for name in ("frames", "aligned", "gain", "haze", "tasks", "slope")
+            name: getattr(config, name) for name in ("frames", "aligned", "gain", "haze", "tasks", "slope")
         }
-        if replace(given.config, **differing) != here:
+        if replace(network.config, **differing) != config:
             return None
-        found = {name: each for name, each in given.state_dict().items() if name in self.state_dict()}
-        stem = found["stem"].unflatten(1, (given.config.frames, -1)).sum(1)
-        return found | {"stem": stem, "head": torch.zeros_like(self.head)}
+        parameters = {
+            name: tensor for name, tensor in network.state_dict().items() if name in self.state_dict()
+        }
+        stem = parameters["stem"].unflatten(1, (network.config.frames, -1)).sum(1)
+        return parameters | {"stem": stem, "head": torch.zeros_like(self.head)}
 
     def forward(self, images: Tensor, tasks: Tensor | None = None) -> Tensor:
         """Restore pictures or clips; `tasks` are the indices (B,) of their tasks if the network has tasks."""

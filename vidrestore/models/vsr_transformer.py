@@ -242,9 +242,9 @@ def residual_blocks(count: int, features: int) -> nn.Sequential:
 class Direction(nn.Module):
     """R of Eq. 14: frames (B, 3, H, W) and features warped onto them -> features."""
 
-    def __init__(self, given: int, features: int, depth: int) -> None:
+    def __init__(self, channels: int, features: int, depth: int) -> None:
         super().__init__()
-        self.head = nn.Conv2d(given + 3, features, 3, padding=1)
+        self.head = nn.Conv2d(channels + 3, features, 3, padding=1)
         self.stack = residual_blocks(depth, features)
 
     def forward(self, frames: Tensor, warped: Tensor) -> Tensor:
@@ -265,8 +265,8 @@ class FeedForward(nn.Module):
 
     def forward(self, maps: Tensor, frames: Tensor, later: Tensor, earlier: Tensor) -> Tensor:
         """Map maps (B, C, H, W), their frames and their neighbours' normalised maps, warped, to maps."""
-        both = torch.cat((self.later(frames, later), self.earlier(frames, earlier)), 1)
-        return maps + F.leaky_relu(self.fusion(both), SLOPE, inplace=True)
+        directions = torch.cat((self.later(frames, later), self.earlier(frames, earlier)), 1)
+        return maps + F.leaky_relu(self.fusion(directions), SLOPE, inplace=True)
 
 
 class Block(nn.Module):
@@ -359,15 +359,19 @@ class VsrTransformer(nn.Module):
         for parameter in last.parameters():
             nn.init.zeros_(parameter)
 
-    def parts_of(self, given: nn.Module) -> dict[str, Tensor] | None:
-        """Return the parameters of `given` by their names here, if it is a flow network, which may have fewer
-        levels; else None.
+    def parts_of(self, network: nn.Module) -> dict[str, Tensor] | None:
+        """Return the parameters of `network` by their names here, if it is a flow network, which may have
+        fewer levels; else None.
         """
-        if not isinstance(given, Spynet) or not self.flow or given.config.finest > self.config.flow.finest:
+        if (
+            not isinstance(network, Spynet)
+            or not self.flow
+            or network.config.finest > self.config.flow.finest
+        ):
             return None
-        found = given.state_dict()
-        same = replace(given.config, finest=self.config.flow.finest) == self.config.flow
-        return {f"flow.{name}": found[name] for name in self.flow.state_dict()} if same else None
+        parameters = network.state_dict()
+        same = replace(network.config, finest=self.config.flow.finest) == self.config.flow
+        return {f"flow.{name}": parameters[name] for name in self.flow.state_dict()} if same else None
 
     def forward(self, clips: Tensor) -> Tensor:
         count, frames = clips.shape[:2]
@@ -376,7 +380,9 @@ class VsrTransformer(nn.Module):
         small = pictures.to(self.dtype)
         maps = self.extractor(small)
         positions = self.positions(frames, maps)
-        maps = torch.cat([own + wave for own, wave in zip(maps.split(count), positions, strict=True)])
+        maps = torch.cat(
+            [features + wave for features, wave in zip(maps.split(count), positions, strict=True)]
+        )
         flows = self.flows(pictures, count) if self.config.alignment else None
         for depth in range(self.config.blocks):
             block = self.block(depth)
