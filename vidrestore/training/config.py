@@ -193,8 +193,8 @@ class PairDataConfig(FootageConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         require(self.frames % 2 == 1, "frames", "an odd number", self.frames)
-        known = bool(self.degradations) and set(self.degradations) <= set(DEGRADATIONS)
-        require(known, "degradations", f"one or more of {', '.join(DEGRADATIONS)}", self.degradations)
+        valid = bool(self.degradations) and set(self.degradations) <= set(DEGRADATIONS)
+        require(valid, "degradations", f"one or more of {', '.join(DEGRADATIONS)}", self.degradations)
         in_range = self.widest is None or self.crop <= self.widest <= LARGEST_VIEW
         require(in_range, "widest", f"from the crop's {self.crop} to {LARGEST_VIEW}", self.widest)
 
@@ -228,9 +228,9 @@ class SetConfig(Checked):
 
     def __post_init__(self) -> None:
         sets = import_module("vidrestore.papers.datasets")  # only for recipes that name one
-        known = sets.names(self.kind)
+        datasets = sets.names(self.kind)
         for name, split in [(self.dataset, self.split), *self.validation_sets]:
-            require(name in known, "dataset", f"one of {', '.join(known)}", name)
+            require(name in datasets, "dataset", f"one of {', '.join(datasets)}", name)
             require(split in sets.splits(name), f"split of {name}", " or ".join(sets.splits(name)), split)
 
     @property
@@ -264,11 +264,11 @@ class ClipSetConfig(SetConfig):
     kind = "clips"
 
 
-def require(holds: bool, name: str, expected: str, found: Any) -> None:
+def require(holds: bool, name: str, expected: str, value: Any) -> None:
     """Raise ConfigError, saying that `name` must be `expected`, unless `holds` is true."""
     if not holds:
-        shown = list(found) if isinstance(found, tuple) else repr(found)
-        raise ConfigError(f"{name} must be {expected}, found {shown}")
+        text = list(value) if isinstance(value, tuple) else repr(value)
+        raise ConfigError(f"{name} must be {expected}, found {text}")
 
 
 SECTIONS = ("model", "data", "training", "parameters")
@@ -353,16 +353,16 @@ def footage_settings(folder: Path, path: Path) -> list[str]:
     if not os.path.isdir(place):  # also of a name that is too long, of which `Path.is_dir` raises OSError
         raise ConfigError(f"{folder}: no such folder")
     try:
-        named = "dataset" in parse_toml(read_limited(path, LARGEST_TOML, follow=True).decode()).get(
+        has_dataset = "dataset" in parse_toml(read_limited(path, LARGEST_TOML, follow=True).decode()).get(
             "data", {}
         )
     except (OSError, ValueError):  # which `read_config` reports
-        named = False
-    if named:
+        has_dataset = False
+    if has_dataset:
         return [f"data.folder={json.dumps(str(place))}"]
-    photos = any(each.suffix.lower() in PHOTOS for each in place.iterdir())
-    own = {"clips": str(place), "stills": str(place) if photos else "", "validation": []}
-    return [f"data.{name}={json.dumps(value)}" for name, value in own.items()]
+    photos = any(entry.suffix.lower() in PHOTOS for entry in place.iterdir())
+    data = {"clips": str(place), "stills": str(place) if photos else "", "validation": []}
+    return [f"data.{name}={json.dumps(value)}" for name, value in data.items()]
 
 
 @dataclass(frozen=True)

@@ -42,7 +42,7 @@ from vidrestore.training.networks import (
 )
 from vidrestore.training.objective import objective_of
 from vidrestore.training.parallel import LostError, ProcessGroup, processes
-from vidrestore.training.run_records import made_records, recording
+from vidrestore.training.run_records import record_files, recording
 from vidrestore.training.training_events import (
     Began,
     Interrupted,
@@ -97,7 +97,7 @@ def train(
     with ExitStack() as stack:
         stack.enter_context(memory_errors(config))
         group, place = stack.enter_context(processes(device))
-        if stop_after < math.inf and not group.alone:
+        if stop_after < math.inf and not group.is_single:
             raise OptionError("`stop_after` is for one process: several wouldn't stop at the same step")
         run = Run(config, output, place, group)
         if group.first:
@@ -185,8 +185,8 @@ class Run:
         """Raise MediaError or OutputExistsError if a file at the place of one that the run writes is of
         others, or one of `init`.
         """
-        made = dict.fromkeys((self.weights_path, self.best_path), BY_TRAINING)
-        for path, beginning in (made | made_records(self.output / self.config.name)).items():
+        beginnings = dict.fromkeys((self.weights_path, self.best_path), BY_TRAINING)
+        for path, beginning in (beginnings | record_files(self.output / self.config.name)).items():
             if not path.exists() or path.stat().st_size:
                 check_output(path, init, made=beginning)
 
@@ -281,17 +281,17 @@ class Run:
             return []
         steps, rates, numbers = zip(*self.unread, strict=True)
         self.unread.clear()
-        found = []
+        events = []
         for step, rate, (loss, norm) in zip(steps, rates, torch.stack(numbers).tolist(), strict=True):
             self._check_finite(step - 1, loss, norm)
-            found.append(Stepped(step, self.config.training.steps, loss, rate, norm, self.seconds))
-        return found
+            events.append(Stepped(step, self.config.training.steps, loss, rate, norm, self.seconds))
+        return events
 
     def _check_finite(self, step: int, loss: float, norm: float) -> None:
         if math.isfinite(loss) and math.isfinite(norm):
             return
         # in fp16 the scaler then reduces the scale
-        scaler, found = self.learner.scaler, self.validations.best
+        scaler, best = self.learner.scaler, self.validations.best
         if math.isfinite(loss) and scaler.is_enabled() and scaler.get_scale() > SMALLEST_SCALE:
             return
         remaining = (
@@ -299,11 +299,11 @@ class Run:
             if self.checkpoint.exists()
             else "no step was saved yet"
         )
-        best = f", {self.best_path} the best weights, of step {found.step}" if found else ""
+        best_weights = f", {self.best_path} the best weights, of step {best.step}" if best else ""
         raise ConfigError(
             f"{self.config.name}: training diverged at step {step} (loss {loss:.4g}, gradient "
             f"{norm:.4g}); try a lower training.learning_rate, or training.precision=fp32; "
-            f"{remaining}{best}"
+            f"{remaining}{best_weights}"
         )
 
     def validate(self, held_out: Any, losses: list[float]) -> Validated:
@@ -317,8 +317,8 @@ class Run:
             better = self.validations.add(self.step, metrics, before, average)
             if better:
                 self._write_weights(self.best_path, average, self.step)
-        loss, held = sum(losses) / max(len(losses), 1), bool(self.config.data.validation)
-        return Validated(self.step, self.seconds, loss, metrics, before, better, held)
+        loss, has_held_out = sum(losses) / max(len(losses), 1), bool(self.config.data.validation)
+        return Validated(self.step, self.seconds, loss, metrics, before, better, has_held_out)
 
     @property
     def identity(self) -> dict[str, Any]:

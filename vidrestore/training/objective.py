@@ -207,8 +207,8 @@ class ClipObjective(Objective):
 
 def objective_of(config: RunConfig, share: Share = WHOLE) -> Objective:
     """Return the objective of a configuration, for one process's share of the batches."""
-    made: Objective = load(config.kind.objective)(config.training, share)
-    return made
+    objective: Objective = load(config.kind.objective)(config.training, share)
+    return objective
 
 
 # The squared error grows about as sigma ** 1.3; divided by that, every level has about the same weight.
@@ -337,12 +337,12 @@ def haze_loss(network: nn.Module, hazy: Tensor, truth: Tensor, settings: PairTra
     """
     clean, depth, airlight = truth.split((3, 1, 3), 1)
     with in_precision(hazy.device, settings.precision):
-        found = cast("MBTaylorFormer", network).scattering(hazy)
-    scenes = psnr_loss(without_haze(hazy, found), clean, settings.least_error)
-    seen = 1 - (-depth).exp()
-    errors = [((-power * found.depth).exp() - (-power * depth).exp()).abs().mean() for power in (0.5, 1.0)]
-    colours = (found.airlight.log() - airlight.clamp(min=LEAST_AIRLIGHT).log()).abs()
-    loss: Tensor = errors[0] + errors[1] + (seen * colours).mean() + SCENE_WEIGHT * scenes
+        haze = cast("MBTaylorFormer", network).scattering(hazy)
+    scenes = psnr_loss(without_haze(hazy, haze), clean, settings.least_error)
+    opacity = 1 - (-depth).exp()
+    errors = [((-power * haze.depth).exp() - (-power * depth).exp()).abs().mean() for power in (0.5, 1.0)]
+    colours = (haze.airlight.log() - airlight.clamp(min=LEAST_AIRLIGHT).log()).abs()
+    loss: Tensor = errors[0] + errors[1] + (opacity * colours).mean() + SCENE_WEIGHT * scenes
     return loss
 
 

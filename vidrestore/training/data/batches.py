@@ -74,8 +74,8 @@ class ReusedBatches(Source):
     ) -> Generator[tuple[Any, ...]]:
         """Yield the batches of all steps; see `Source.batches`."""
         numbers = range(steps.start // self.times, -(-steps.stop // self.times))
-        with closing(self.source.batches(numbers, size, workers, share)) as made:
-            for number, batch in zip(numbers, made, strict=True):
+        with closing(self.source.batches(numbers, size, workers, share)) as batches:
+            for number, batch in zip(numbers, batches, strict=True):
                 for step in range(number * self.times, (number + 1) * self.times):
                     if step in steps:
                         yield self._augmented(batch, step)
@@ -91,7 +91,7 @@ def augmented(batch: tuple[Any, ...], rng: np.random.Generator) -> tuple[Any, ..
     They are only mirrored left to right, because rain falls downwards. Further entries of the batch are
     unchanged.
     """
-    degraded, clean, *others = batch
+    degraded, clean, *extras = batch
     side, scale = degraded.shape[-1], clean.shape[-1] // degraded.shape[-1]
     spare = side // 128 * 16  # networks take multiples of 16
     row, column = (2 * int(rng.integers(spare // 2 + 1)) for _ in range(2))
@@ -100,7 +100,7 @@ def augmented(batch: tuple[Any, ...], rng: np.random.Generator) -> tuple[Any, ..
         part[..., n * row : n * (row + side - spare), n * column : n * (column + side - spare)]
         for part, n in ((degraded, 1), (clean, scale))
     )
-    return (*(part.flip(flipped_axes).contiguous() for part in crops), *others)
+    return (*(part.flip(flipped_axes).contiguous() for part in crops), *extras)
 
 
 def in_order(make: Callable[[int], T], numbers: range, workers: int) -> Generator[T]:
@@ -124,7 +124,7 @@ def in_order(make: Callable[[int], T], numbers: range, workers: int) -> Generato
         sampler=numbers,
         num_workers=workers,
         prefetch_factor=PREFETCH,
-        collate_fn=_MapDataset.as_made,
+        collate_fn=_MapDataset.identity,
         worker_init_fn=_ignore_signals,
         # a fork would copy locks held by threads that it doesn't copy
         multiprocessing_context="spawn",
@@ -158,7 +158,7 @@ class _MapDataset(Dataset[T | VidRestoreError], Generic[T]):
             return error
 
     @staticmethod
-    def as_made(result: Any) -> Any:
+    def identity(result: Any) -> Any:
         return result
 
 

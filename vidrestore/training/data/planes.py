@@ -85,7 +85,7 @@ class View:
 class Planes:
     """The planes of all shots whose frames have at least `side` lines and columns.
 
-    They are copied to one tensor on a device; with `shot` they stay where they are, and a shot is taken by
+    They are copied to one tensor on a device; with `loader` they stay where they are, and a shot is loaded by
     its number from there when a crop of it is drawn. Raises ConfigError if they don't fit on the device, or
     none is large enough.
     """
@@ -95,35 +95,35 @@ class Planes:
         shots: Iterable[Shot],
         device: torch.device,
         side: int,
-        shot: Callable[[int], Shot] | None = None,
+        loader: Callable[[int], Shot] | None = None,
     ) -> None:
-        self.shot, self.numbers, kept, sizes = shot, list[int](), list[Shot](), list[Any]()
-        size, limit = 0, room_for_data(device) if shot is None else math.inf
-        for number, found in enumerate(shots):
-            if min(found.planes[0].shape[1:]) >= side or found.still:
+        self.loader, self.numbers, subset, sizes = loader, list[int](), list[Shot](), list[Any]()
+        size, limit = 0, room_for_data(device) if loader is None else math.inf
+        for number, shot in enumerate(shots):
+            if min(shot.planes[0].shape[1:]) >= side or shot.still:
                 self.numbers.append(number)
-                sizes.append([plane.shape for plane in (found.planes * 3)[:3]])
-                kept.append(replace(found, planes=()) if shot else found)
-                size += sum(plane.numel() for plane in found.planes)
+                sizes.append([plane.shape for plane in (shot.planes * 3)[:3]])
+                subset.append(replace(shot, planes=()) if loader else shot)
+                size += sum(plane.numel() for plane in shot.planes)
                 if size > limit:
                     raise ConfigError(
                         f"decoded clips and photos take {size / 1e9:.2f} GB and more, but {device} has room "
                         f"for {limit / 1e9:.2f} GB beside the training; name fewer in [data], or set "
                         "data.resident=false"
                     )
-        if not kept:
+        if not subset:
             raise ConfigError(
                 f"no clip has frames of at least {side}x{side} pixels; name larger ones in [data]"
             )
         self.sizes = torch.tensor(sizes, device=device)
-        if shot is None:
-            self._copy(kept, size, device)
-        steps, sites, matrices = zip(*((shot.steps, shot.sites, shot.matrix) for shot in kept), strict=True)
+        if loader is None:
+            self._copy(subset, size, device)
+        steps, sites, matrices = zip(*((shot.steps, shot.sites, shot.matrix) for shot in subset), strict=True)
         self.steps, self.sites, self.matrices = (
             torch.tensor(values, dtype=torch.float32, device=device) for values in (steps, sites, matrices)
         )
         self.stills, self.clips = (
-            torch.tensor([number for number, shot in enumerate(kept) if shot.still is still], device=device)
+            torch.tensor([number for number, shot in enumerate(subset) if shot.still is still], device=device)
             for still in (True, False)
         )
 
@@ -140,16 +140,16 @@ class Planes:
             origins.append((begins * 3)[:3])
         self.origins = torch.tensor(origins, device=device)
 
-    def _taken(self, shots: Tensor, plane: Tensor, index: Tensor) -> Tensor:
+    def _samples_at(self, shots: Tensor, plane: Tensor, index: Tensor) -> Tensor:
         """Return float32 samples (B, ...) of planes (B,) of shots (B,), by their number in each."""
-        if self.shot is None:
+        if self.loader is None:
             origin = self.origins[shots, plane].view(-1, *[1] * (index.dim() - 1))
             return self.samples.take(index + origin).float()
-        found = [
-            (self.shot(self.numbers[shot]).planes * 3)[number].flatten().take(each)
-            for shot, number, each in zip(shots.tolist(), plane.tolist(), index, strict=True)
+        samples = [
+            (self.loader(self.numbers[shot]).planes * 3)[number].flatten().take(indices)
+            for shot, number, indices in zip(shots.tolist(), plane.tolist(), index, strict=True)
         ]
-        return torch.stack(found).float()
+        return torch.stack(samples).float()
 
     def rgb(self, view: View) -> Tensor:
         """Return the crops (B, T, 3, S, S), R'G'B' nominally in [0, 1].
@@ -203,10 +203,10 @@ class Planes:
             weights.append(_weights(place - first, around, stretch, coarse))
             indices.append(torch.minimum((first + around).long().clamp(min=0), last))
         lines = (view.frames[..., None] * size[:, 1, None, None] + indices[0]) * size[:, 2, None, None]
-        taken = self._taken(view.shots, plane, lines[..., None] + indices[1][..., None, :])
+        samples = self._samples_at(view.shots, plane, lines[..., None] + indices[1][..., None, :])
         down, right = weights
-        taken = taken if down is None else down @ taken
-        return taken if right is None else taken @ right.mT
+        samples = samples if down is None else down @ samples
+        return samples if right is None else samples @ right.mT
 
 
 def _weights(places: Tensor, samples: Tensor, stretch: Tensor, coarse: Tensor) -> Tensor:
@@ -216,8 +216,8 @@ def _weights(places: Tensor, samples: Tensor, stretch: Tensor, coarse: Tensor) -
     if bool((places == places[:, :1]).all() and (stretch == stretch[:, :1]).all()):
         places, stretch = places[:, :1], stretch[:, :1]
     distance = (places[..., None] - samples) / stretch[..., None, None]
-    near = torch.where(coarse[..., None], (1 - distance.abs()).clamp(min=0), keys_cubic(distance))
-    return near / near.sum(-1, keepdim=True)
+    weights = torch.where(coarse[..., None], (1 - distance.abs()).clamp(min=0), keys_cubic(distance))
+    return weights / weights.sum(-1, keepdim=True)
 
 
 class _Moves(NamedTuple):
@@ -256,20 +256,20 @@ class Camera:
 
     def view(self, draws: Counters, planes: Planes, still: bool, plane: int | Tensor = 0) -> View:
         """Return random crops of photos or clips, in samples of `plane`."""
-        chosen = planes.stills if still else planes.clips
-        shots = chosen[draws.integers(0, len(chosen))]
+        candidates = planes.stills if still else planes.clips
+        shots = candidates[draws.integers(0, len(candidates))]
         length, height, width = planes.sizes[shots, plane].float().unbind(1)
         moves = self._moves(draws)
         ways, growth, stretch = self._over_photos(moves, draws) if still else self._at_rest(moves)
         # the extent of all frames together, as a multiple of a crop's side
-        seen = 1 + 2 * ways.abs().amax(2) / self.side
-        stretch = torch.minimum(stretch, torch.minimum(height / seen[:, 0], width / seen[:, 1]) / self.side)
+        span = 1 + 2 * ways.abs().amax(2) / self.side
+        stretch = torch.minimum(stretch, torch.minimum(height / span[:, 0], width / span[:, 1]) / self.side)
         most = max(REDUCED, ZOOMED) * (self.widest or self.side) / self.side
         stretches = (stretch[:, None] * (growth[:, None] * moves.time).exp()).clamp(max=most)
         index = torch.arange(self.side, device=shots.device) + 0.5 - self.side / 2
         positions = []
         for axis, length_of_axis in enumerate((height, width)):
-            half = stretch * seen[:, axis] * self.side / 2
+            half = stretch * span[:, axis] * self.side / 2
             centre = half + draws.uniform() * (length_of_axis - 2 * half)
             centre = centre.clamp(min=self.side // 2).floor()
             sign = torch.where(draws.chance(0.5), -1.0, 1.0)

@@ -79,12 +79,12 @@ def make_data(config: RunConfig, network: nn.Module, reading: Reading = IN_MEMOR
     a cache is found when it is first needed.
     """
     data = config.data
-    made: tuple[Source, Any]
+    datasets: tuple[Source, Any]
     if isinstance(data, SetConfig):
-        made = import_module("vidrestore.papers.training_sets").set_data(
+        datasets = import_module("vidrestore.papers.training_sets").set_data(
             data, config.folder, config.training.seed, VALIDATION_PAIRS
         )
-        return made
+        return datasets
     clip_folders = [config.folder / name for name in data.clip_folders]
     clips = [path for folder in clip_folders for path in find_footage(folder, data.validation, CLIP_SUFFIXES)]
     stills = [
@@ -92,23 +92,23 @@ def make_data(config: RunConfig, network: nn.Module, reading: Reading = IN_MEMOR
     ]
     held_out = []
     for name in data.validation:
-        found = [folder / name for folder in clip_folders if (folder / name).is_file()]
-        if not found:
+        paths = [folder / name for folder in clip_folders if (folder / name).is_file()]
+        if not paths:
             folders = ", ".join(map(str, clip_folders))
             raise ConfigError(f"{folders}: no file {name}, which data.validation names")
-        held_out.append(found[0])
+        held_out.append(paths[0])
     decoded = _decoded(clips, stills, held_out, reading)
     clips, stills = (
         [path for path in paths if path in decoded or reading.cache is None] for paths in (clips, stills)
     )
     footage = Footage(clips, stills, FRAMES, data.still_share, decoded=decoded)
     validation = Footage(held_out or clips, [] if held_out or clips else stills, FRAMES, 0, decoded=decoded)
-    source, held = load(config.kind.source)(config, footage, validation, network)
+    source, held_out_data = load(config.kind.source)(config, footage, validation, network)
     check_resident(config, source)
     # groups of patches are reused by their pool
     if isinstance(data, PairDataConfig | ClipDataConfig) and data.reuse > 1 and not data.resident:
         source = ReusedBatches(source, data.reuse, config.training.seed)
-    return source, held
+    return source, held_out_data
 
 
 def check_resident(config: RunConfig, source: Source) -> None:
@@ -184,11 +184,11 @@ def _decoded(
         reading.notice(f"skipped: {error}")
 
     files = DecodedFiles(reading.cache, reading.cache_bytes)
-    found = files.all_decoded([*held_out, *clips, *stills], decode_whole, on_error)
-    if without := sum(part is None for part in found.values()):
+    decoded = files.all_decoded([*held_out, *clips, *stills], decode_whole, on_error)
+    if uncached := sum(part is None for part in decoded.values()):
         limit = f"{reading.cache_bytes / 1e9:g} GB"
         reading.notice(
-            f"{without} of {len(found)} files have no room in {reading.cache} ({limit}): they are decoded "
+            f"{uncached} of {len(decoded)} files have no room in {reading.cache} ({limit}): they are decoded "
             "when they are needed"
         )
-    return found
+    return decoded
