@@ -59,7 +59,7 @@ def add_gaussian_noise(
 
 def scaled_noise(noise: Tensor, light: Tensor, shot: Tensor, read: Tensor) -> Tensor:
     """Scale normal noise to the variance shot * light + read, (..., 3) each, of light (..., T, 3, H, W)."""
-    shot, read = (each[..., None, :, None, None] for each in (shot, read))
+    shot, read = (level[..., None, :, None, None] for level in (shot, read))
     return noise * (shot * light + read).sqrt()
 
 
@@ -130,7 +130,7 @@ def _sensed(clips: Tensor, draw: Counters) -> Tensor:
 
     def interpolated(rows: Rows) -> Tensor:
         """Return noise as demosaicing shapes it, without demosaicing's own artefacts at edges."""
-        bend, follow = (each[rows] for each in settings)
+        bend, follow = (setting[rows] for setting in settings)
         return demosaiced(light[rows] + noise[rows], bend, follow) - demosaiced(light[rows], bend, follow)
 
     return from_light(light + changed(noise, through, interpolated))
@@ -178,9 +178,9 @@ def _sites(light: Tensor) -> Tensor:
 def _green_between(raw: Tensor, bend: float | Tensor) -> Tensor:
     """Interpolate green where red or blue is measured, in the direction that changes less."""
     across, change_across = _along(raw, bend)
-    down, change_down = (each.mT for each in _along(raw.mT, bend))
-    chosen = torch.where(change_across < change_down, across, down)
-    return torch.where(change_across == change_down, (across + down) / 2, chosen)
+    down, change_down = (values.mT for values in _along(raw.mT, bend))
+    green = torch.where(change_across < change_down, across, down)
+    return torch.where(change_across == change_down, (across + down) / 2, green)
 
 
 def _along(raw: Tensor, bend: float | Tensor) -> tuple[Tensor, Tensor]:

@@ -73,11 +73,11 @@ def blur(clips: Tensor, draw: Counters) -> Tensor:
     rolls, parts, still = (draw.chance(share) for share in (ROLL_SHARE, PART_SHARE, STILL_SHARE))
     radius = torch.where(draw.chance(DEFOCUS_SHARE), draw.log_uniform(DEFOCUS), 0.0)
     lens, masks = disc_kernels(radius), draw.branch()
-    scaled = path * of_sample(draw.uniform(1.3, 3))[..., 0]
-    alone = path + random_arcs(frames, draw) * of_sample(draw.log_uniform(SPAN))[..., 0]
-    nearer = torch.where(of_sample(draw.chance(0.5))[..., 0], scaled, alone)
-    nearer = nearer * (SPAN[1] / spans(nearer)).clamp(max=1)[:, None, None, None]
-    front = torch.where(of_sample(still)[..., 0], path, nearer)
+    scaled_path = path * of_sample(draw.uniform(1.3, 3))[..., 0]
+    independent_path = path + random_arcs(frames, draw) * of_sample(draw.log_uniform(SPAN))[..., 0]
+    foreground = torch.where(of_sample(draw.chance(0.5))[..., 0], scaled_path, independent_path)
+    foreground = foreground * (SPAN[1] / spans(foreground)).clamp(max=1)[:, None, None, None]
+    front = torch.where(of_sample(still)[..., 0], path, foreground)
     back = torch.where(of_sample(still & parts)[..., 0], 0.0, path)
 
     def moved(rows: Rows) -> Tensor:
@@ -90,9 +90,9 @@ def blur(clips: Tensor, draw: Counters) -> Tensor:
     def turned(rows: Rows) -> Tensor:
         return blurred_by_turns(clips[rows], path[rows], turns[rows], axis[rows])
 
-    seen = changed(clips, ~rolls & ~parts, moved)
-    seen = changed(seen, ~rolls & parts, in_layers)
-    return changed(seen, rolls, turned)
+    outputs = changed(clips, ~rolls & ~parts, moved)
+    outputs = changed(outputs, ~rolls & parts, in_layers)
+    return changed(outputs, rolls, turned)
 
 
 def spans(paths: Tensor) -> Tensor:
@@ -145,14 +145,14 @@ def random_mask(clips: Tensor, draw: Counters) -> Tensor:
     """
     regions = random_regions(clips, draw)
     areas = members(regions).float().mean((2, 3, 4))
-    wanted, order = draw.uniform(COVERED[0], 0.6), draw.uniform(0, 1, COUNT[1]).argsort(1)
-    covered, chosen = torch.zeros_like(wanted), torch.zeros_like(areas)
+    target, order = draw.uniform(COVERED[0], 0.6), draw.uniform(0, 1, COUNT[1]).argsort(1)
+    covered, mask = torch.zeros_like(target), torch.zeros_like(areas)
     for region in order.unbind(1):
         area = areas.gather(1, region[:, None])[:, 0]
-        taken = (covered < wanted) & ((covered == 0) | (covered + area <= COVERED[1]))
-        chosen = chosen.scatter(1, region[:, None], taken.float()[:, None])
-        covered = covered + area * taken
-    return chosen.gather(1, regions.flatten(1)).view_as(regions)[:, :, None]
+        fits = (covered < target) & ((covered == 0) | (covered + area <= COVERED[1]))
+        mask = mask.scatter(1, region[:, None], fits.float()[:, None])
+        covered = covered + area * fits
+    return mask.gather(1, regions.flatten(1)).view_as(regions)[:, :, None]
 
 
 def blurred_by_turns(clips: Tensor, path: Tensor, turns: Tensor, axis: Tensor) -> Tensor:
@@ -161,7 +161,7 @@ def blurred_by_turns(clips: Tensor, path: Tensor, turns: Tensor, axis: Tensor) -
     """
     height, width = clips.shape[3:]
     light = to_light(clips).flatten(0, 1)
-    path, turns = (each - each.mean(2, keepdim=True) for each in (path, turns))
+    path, turns = (values - values.mean(2, keepdim=True) for values in (path, turns))
     rows, columns = (
         torch.arange(side, device=clips.device) - axis[:, None, number, None]
         for number, side in ((0, height), (1, width))

@@ -115,15 +115,15 @@ class Counters:
         cubes = (1 + normal / (9 * scale).sqrt()).clamp(min=1e-6) ** 3
         bound = 0.5 * normal**2 + scale * (1 - cubes + cubes.log())
         accepted = self.uniform(2**-24, 1, TRIES, count).log() < bound
-        found = cubes.gather(1, accepted.int().argmax(1, keepdim=True))[:, 0]
-        return scale * found * self.uniform(2**-24, 1, count) ** (1 / alpha)
+        variates = cubes.gather(1, accepted.int().argmax(1, keepdim=True))[:, 0]
+        return scale * variates * self.uniform(2**-24, 1, count) ** (1 / alpha)
 
     def _drawn(
-        self, shape: tuple[int, ...], finish: Callable[[Tensor], tuple[Tensor, ...]], each: int = 1
+        self, shape: tuple[int, ...], finish: Callable[[Tensor], tuple[Tensor, ...]], per_word: int = 1
     ) -> Tensor:
-        """Return (B, *shape) of numbers of which `finish` makes `each` from a word."""
+        """Return (B, *shape) of numbers of which `finish` makes `per_word` from a word."""
         count = math.prod(shape)
-        words = -(-count // each)
+        words = -(-count // per_word)
         if words > FEW:
             drawn = self._philox(words, finish)
         else:
@@ -142,7 +142,7 @@ class Counters:
             number = torch.arange(start * RUN, min(start + width, runs) * RUN, device=device)[None]
             call, step = (torch.full_like(number[:, :1], value) for value in (self.calls, self.step))
             drawn = philox((number, call, self.samples[:, None], step), self.key)
-            numbers = [each.unflatten(1, (-1, RUN)) for word in drawn for each in finish(word)]
+            numbers = [values.unflatten(1, (-1, RUN)) for word in drawn for values in finish(word)]
             parts.append(torch.stack(numbers, 2).flatten(1))
         self.calls += 1
         return torch.cat(parts, 1) if len(parts) > 1 else parts[0]

@@ -84,9 +84,9 @@ def random_scattering(clips: Tensor, draw: Counters) -> Hazy:
     exposure = (EXPOSED * draw.normal() * exposed).exp()[:, None, None, None]
     light = exposure * (even**GAMMA * uneven**GAMMA).clamp(max=1)
     airlight = torch.where(in_light[:, None, None, None], light, (even * uneven).clamp(max=1))[:, None]
-    seen = changed(clips, in_light, lambda rows: to_light(clips[rows]))
+    rgb = changed(clips, in_light, lambda rows: to_light(clips[rows]))
     # add_haze, and the exposure, in place
-    hazy = torch.sub(exposure[:, None] * seen, airlight).mul_(depths.neg().exp_()).add_(airlight).clamp_(0, 1)
+    hazy = torch.sub(exposure[:, None] * rgb, airlight).mul_(depths.neg().exp_()).add_(airlight).clamp_(0, 1)
     hazy = changed(hazy, in_light, lambda rows: hazy[rows] ** (1 / GAMMA))
     return Hazy(hazy, depths[:, :, 1:2], light)
 
@@ -128,9 +128,9 @@ def random_depth(clips: Tensor, draw: Counters) -> Tensor:
     )
     one, two = draw.gamma(0.4, 0.4, 0.4, 0.4).unflatten(1, (2, 2)).unbind(1)
     ends = torch.stack((one[:, 0] / one.sum(1), two[:, 0] / two.sum(1)))
-    near, far = (of_sample(end) for end in (ends.amin(0), ends.amax(0)))
+    nearest, farthest = (of_sample(end) for end in (ends.amin(0), ends.amax(0)))
     lowest, highest = (end((1, 2, 3, 4), keepdim=True) for end in (depth.amin, depth.amax))
-    scaled: Tensor = near + (far - near) * (depth - lowest) / (highest - lowest).clamp(min=1e-6)
+    scaled: Tensor = nearest + (farthest - nearest) * (depth - lowest) / (highest - lowest).clamp(min=1e-6)
     return scaled
 
 
@@ -191,11 +191,11 @@ def _smooth_lines(side: int, cells: Tensor, most: int) -> Tensor:
     last = (cells - 1)[:, None, None]
     at = line[:, None] * last
     taps = at.floor() + torch.arange(-1, 3, device=cells.device)
-    far = (at - taps).abs()
-    near = 1.25 * far**3 - 2.25 * far**2 + 1
-    weights = torch.where(far <= 1, near, -0.75 * far**3 + 3.75 * far**2 - 6 * far + 3)
-    taken = taps.clamp(min=0).minimum(last.float())[..., None] == torch.arange(most, device=cells.device)
-    return (weights[..., None] * taken).sum(2)
+    distance = (at - taps).abs()
+    inner = 1.25 * distance**3 - 2.25 * distance**2 + 1
+    weights = torch.where(distance <= 1, inner, -0.75 * distance**3 + 3.75 * distance**2 - 6 * distance + 3)
+    one_hot = taps.clamp(min=0).minimum(last.float())[..., None] == torch.arange(most, device=cells.device)
+    return (weights[..., None] * one_hot).sum(2)
 
 
 def _by_brightness(clips: Tensor, draw: Counters) -> Tensor:
@@ -205,5 +205,5 @@ def _by_brightness(clips: Tensor, draw: Counters) -> Tensor:
     smooth = filtered(luma, reach / reach.sum(1, keepdim=True))
     place, knots = smooth.clamp(0, 1) * 5, draw.uniform(0, 1, 6)
     low = place.long().clamp_(max=4)
-    near, far = (knots.gather(1, (low + more).flatten(1)).view_as(low) for more in (0, 1))
-    return torch.lerp(near, far, place - low)[:, :, None]
+    lower, upper = (knots.gather(1, (low + more).flatten(1)).view_as(low) for more in (0, 1))
+    return torch.lerp(lower, upper, place - low)[:, :, None]
