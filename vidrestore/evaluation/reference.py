@@ -36,8 +36,8 @@ def compare_videos(videos: Sequence[Path], reference: Path, on_progress: Callabl
             "`reference`: name the video to compare: `vidrestore eval a.mp4 --reference clean.mp4`"
         )
     names = [video.name for video in videos]
-    titles = [each.name if names.count(each.name) == 1 else str(each) for each in videos]
-    clips = [_clip(*each, reference, on_progress) for each in zip(videos, titles, strict=True)]
+    titles = [video.name if names.count(video.name) == 1 else str(video) for video in videos]
+    clips = [_clip(*pair, reference, on_progress) for pair in zip(videos, titles, strict=True)]
     rows = []
     for clip, _ in clips:
         psnrs = clip.frames["psnr"]
@@ -84,7 +84,7 @@ def _clip(
     if one is None or other is None:
         raise MediaError(f"{title if one is None else reference.name}: has no frame to compare")
     if one[1].shape != other[1].shape:
-        sizes = [f"{each.shape[2]}x{each.shape[1]}" for _, each in (one, other)]
+        sizes = [f"{picture.shape[2]}x{picture.shape[1]}" for _, picture in (one, other)]
         raise MediaError(
             f"{title}: {sizes[0]}, but {reference.name} is {sizes[1]}; compare videos of one size"
         )

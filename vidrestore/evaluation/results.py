@@ -49,7 +49,7 @@ class Comparison:
     """
 
     frame: int
-    given: NDArray[np.uint8]
+    source: NDArray[np.uint8]
     restored: NDArray[np.uint8]
     clean: NDArray[np.uint8] | None = None
 
