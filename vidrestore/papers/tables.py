@@ -143,9 +143,9 @@ def system_of(model: Model) -> str:
     """
     family, config = model.card.family, cast("Any", model.network.config)
     if family == "mb-taylorformer":
-        own = config.widths, config.blocks, config.branches
+        shape = config.widths, config.blocks, config.branches
         sizes = mb_taylorformer.SIZES.items()
-        same = (name for name, size in sizes if (size.widths, size.blocks, size.branches) == own)
+        same = (name for name, size in sizes if (size.widths, size.blocks, size.branches) == shape)
         return f"{family}-{next(same, 'other')}{_other_than_released(config)}"
     if family == "vsr-transformer":
         if not isinstance(config, vsr_transformer.VsrConfig):
@@ -177,9 +177,9 @@ def select_systems(systems: Iterable[System], table: Table, names: Sequence[str]
     left.
     """
     systems = list(systems)
-    known = list(dict.fromkeys([*(system.name for system in systems), *table.systems]))
-    if unknown := [name for name in names if name not in known]:
-        raise OptionError(f"{table.name}: no system {', '.join(unknown)}; there are: {', '.join(known)}")
+    choices = list(dict.fromkeys([*(system.name for system in systems), *table.systems]))
+    if unknown := [name for name in names if name not in choices]:
+        raise OptionError(f"{table.name}: no system {', '.join(unknown)}; there are: {', '.join(choices)}")
     selected = [system for system in systems if not names or system.name in names]
     if names and not selected:
         raise OptionError(
@@ -190,10 +190,10 @@ def select_systems(systems: Iterable[System], table: Table, names: Sequence[str]
 
 def weights_notes(systems: Iterable[System]) -> list[str]:
     """Return notes on the weights that a reader of the results needs."""
-    conditioned = [each.weights for each in systems if each.model and isinstance(each.network, SigmaDust)]
+    names = [system.weights for system in systems if system.model and isinstance(system.network, SigmaDust)]
     return [
         f"{weights}: not the paper's network, but its variant for every sigma"
-        for weights in dict.fromkeys(conditioned)
+        for weights in dict.fromkeys(names)
     ]
 
 

@@ -61,10 +61,10 @@ def set_data(
         return SetSource(partial(random_set_clip, trained, config), seed), HeldOutClips(*_stored(clips))
     assert isinstance(config, PairSetConfig)
     degraded, clean = {}, {}
-    for found in validation:
+    for dataset in validation:
         draws = [np.random.default_rng((1, number)) for number in range(count)]
-        crops = [random_set_pair(found, config.crop, rng) for rng in draws]
-        name = f"{found.name} {found.split}"
+        crops = [random_set_pair(dataset, config.crop, rng) for rng in draws]
+        name = f"{dataset.name} {dataset.split}"
         degraded[name], clean[name] = _stored(crops)
     return SetSource(partial(random_set_pair, trained, config.crop), seed), HeldOutPairs(degraded, clean)
 
@@ -79,13 +79,13 @@ def random_set_pair(pairs: PairedImages, side: int, rng: np.random.Generator) ->
     """Return a crop (3, side, side) in [0, 1] of both pictures of a random pair, turned alike; smaller ones
     are reflected at the right and bottom.
     """
-    both = torch.stack(read_pair(pairs[int(rng.integers(len(pairs)))]))
-    places = (int(rng.integers(max(size - side, 0) + 1)) for size in both.shape[2:])
+    pair = torch.stack(read_pair(pairs[int(rng.integers(len(pairs)))]))
+    places = (int(rng.integers(max(size - side, 0) + 1)) for size in pair.shape[2:])
     rows, columns = (
         torch.from_numpy(back_and_forth(first + np.arange(side), size))
-        for first, size in zip(places, both.shape[2:], strict=True)
+        for first, size in zip(places, pair.shape[2:], strict=True)
     )
-    degraded, clean = turned(both[:, :, rows][..., columns].float().div_(255), rng)
+    degraded, clean = turned(pair[:, :, rows][..., columns].float().div_(255), rng)
     return degraded, clean
 
 
@@ -99,9 +99,9 @@ def random_set_clip(
     clip = clips[int(rng.integers(len(clips)))]
     _check_frames(clip, config)
     first = int(rng.integers(len(clip) - config.frames + 1))
-    chosen = slice(first, first + config.frames)
-    large = read_frames(clip.clean[chosen])
-    small = read_frames(clip.degraded[chosen]) if config.read_small else None
+    span = slice(first, first + config.frames)
+    large = read_frames(clip.clean[span])
+    small = read_frames(clip.degraded[span]) if config.read_small else None
     height, width = _small_size(clip, config.crop, large, small)
     top, left = int(rng.integers(height - config.crop + 1)), int(rng.integers(width - config.crop + 1))
     low_resolution = (
