@@ -70,9 +70,9 @@ def _fraction(text: Any) -> Fraction:
 
 
 def _above_zero(text: Any) -> Fraction:
-    if not (found := _fraction(text)):
+    if not (value := _fraction(text)):
         raise ValueError("a time base, rate or aspect of 0")
-    return found
+    return value
 
 
 Count = Annotated[int, Field(ge=0, lt=1 << 62)]
@@ -343,8 +343,8 @@ class MeasurementReader:
         only meanwhile: parts that were read before take no memory.
         """
         with self._opened() as stream:
-            found: NDArray[np.floating[Any]] = stream.get_slice("measurements")[first:stop]
-        return found
+            measurements: NDArray[np.floating[Any]] = stream.get_slice("measurements")[first:stop]
+        return measurements
 
     @contextmanager
     def _opened(self) -> Iterator[Any]:
@@ -375,9 +375,9 @@ class MeasurementReader:
         frames = parts["measurements"].get_shape()[0]
         for name, part in parts.items():
             more = [self.measured.patches, self.measured.measurements] if name == "measurements" else []
-            found, expected = part.get_shape(), [frames, *more]
-            if found != expected or not frames or part.get_dtype() not in dtypes[name]:
-                raise ValueError(f"{name} {part.get_dtype()} of shape {found}, but {expected} was expected")
+            shape, expected = part.get_shape(), [frames, *more]
+            if shape != expected or not frames or part.get_dtype() not in dtypes[name]:
+                raise ValueError(f"{name} {part.get_dtype()} of shape {shape}, but {expected} was expected")
 
     def _check_times(self) -> None:
         """Raise MediaError for times that would not fit into the ticks of any container."""
