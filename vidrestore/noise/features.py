@@ -84,12 +84,12 @@ def _features(now: Planes, index: int, aligned: Aligned, frames: list[Planes]) -
     small = halved(plane)
     coarse = _within(small) if min(small.shape) >= SIDE else within
     curve = None if index else brightness_curve(within.powers, within.brightness)
-    seen = _bands(within, None)
-    if seen is None:
+    bands = _bands(within, None)
+    if bands is None:
         return None
     evened = _bands(within, curve)
-    found = [seen, _bands(between, None), evened, _bands(between, curve), _bands(coarse, None)]
-    return np.array([seen if row is None else row for row in found])
+    rows = [bands, _bands(between, None), evened, _bands(between, curve), _bands(coarse, None)]
+    return np.array([bands if row is None else row for row in rows])
 
 
 def _within(plane: NDArray[np.float32]) -> _Blocks:
@@ -109,10 +109,10 @@ def _between(now: Planes, index: int, aligned: Aligned, frames: list[Planes]) ->
     scale = np.array(plane.shape) / np.array(now[0].shape)
     positions = np.rint((corners + (BLOCK - SIDE) // 2) * scale).astype(np.intp)
     room = np.array(plane.shape) - SIDE
-    there = np.clip(positions + np.rint(motion * scale).astype(np.intp), 0, room)
-    blocks, others = blocks_at(plane, np.clip(positions, 0, room), SIDE), blocks_at(other, there, SIDE)
+    matches = np.clip(positions + np.rint(motion * scale).astype(np.intp), 0, room)
+    blocks, partners = blocks_at(plane, np.clip(positions, 0, room), SIDE), blocks_at(other, matches, SIDE)
     usable = _usable(blocks, plane)
-    differences = (blocks[usable] - others[usable]) * np.float32(0.5**0.5)
+    differences = (blocks[usable] - partners[usable]) * np.float32(0.5**0.5)
     return _Blocks(_powers(differences), _brightness(blocks[usable]))
 
 
@@ -129,8 +129,8 @@ def _brightness(blocks: NDArray[np.float32]) -> Array:
 def _usable(blocks: NDArray[Any], plane: NDArray[Any]) -> NDArray[np.bool_]:
     """Return True for blocks with few clipped samples, or for all blocks if there are too few of them."""
     low, high = clipping_bounds(plane)
-    whole = ((blocks <= low) | (blocks >= high)).mean((1, 2)) < MOST_CLIPPED
-    return np.asarray(whole if whole.sum() >= FEWEST_BLOCKS else np.ones(len(blocks), bool))
+    unclipped = ((blocks <= low) | (blocks >= high)).mean((1, 2)) < MOST_CLIPPED
+    return np.asarray(unclipped if unclipped.sum() >= FEWEST_BLOCKS else np.ones(len(blocks), bool))
 
 
 def _bands(blocks: _Blocks, curve: BrightnessCurve | None) -> Array | None:
@@ -158,11 +158,11 @@ def _concentration(squares: NDArray[np.float32]) -> Array:
     total = squares[:, 1:].sum(1)
     calm = squares[total <= np.quantile(total, CALM)] + np.float32(FLOOR)
     even = calm / calm.mean(0)
-    index, found = frequencies(SIDE), []
+    index, concentrations = frequencies(SIDE), []
     for part in ((index > 0) & (index < FINE), index >= FINE):
         ratio = np.square(even[:, part]).mean(1) / np.square(even[:, part].mean(1))
-        found.append(float(np.log(np.median(ratio))))
-    return np.array(found)
+        concentrations.append(float(np.log(np.median(ratio))))
+    return np.array(concentrations)
 
 
 @cache
@@ -222,14 +222,14 @@ def _refined(
     """Return the best motion within `radius` of the given one; the given one wins ties."""
     template = blocks_at(before, corners, side)
     shape = np.array(now.shape) - side
-    best, found = np.full(len(corners), np.inf, np.float32), motion
+    best, best_motion = np.full(len(corners), np.inf, np.float32), motion
     shifts = [(y, x) for y in range(-radius, radius + 1) for x in range(-radius, radius + 1)]
-    for shift in sorted(shifts, key=lambda each: each[0] ** 2 + each[1] ** 2):
-        tried = motion + np.array(shift)
-        cost = np.abs(blocks_at(now, np.clip(corners + tried, 0, shape), side) - template).mean((1, 2))
+    for shift in sorted(shifts, key=lambda offset: offset[0] ** 2 + offset[1] ** 2):
+        candidate = motion + np.array(shift)
+        cost = np.abs(blocks_at(now, np.clip(corners + candidate, 0, shape), side) - template).mean((1, 2))
         better = cost < best
-        best, found = np.where(better, cost, best), np.where(better[:, None], tried, found)
-    return np.asarray(np.clip(corners + found, 0, shape) - corners, np.intp)
+        best, best_motion = np.where(better, cost, best), np.where(better[:, None], candidate, best_motion)
+    return np.asarray(np.clip(corners + best_motion, 0, shape) - corners, np.intp)
 
 
 def blocks_at(picture: NDArray[Any], corners: NDArray[Any], side: int) -> NDArray[Any]:

@@ -102,7 +102,7 @@ class NoiseMeter:
         """
         planes = []
         for index, estimator in enumerate(self._white):
-            looks = [found for look in self._looks if (found := look[index]) is not None]
+            looks = [features for look in self._looks if (features := look[index]) is not None]
             median = np.median(np.array(looks), axis=0) if looks else None
             planes.append(Measured(median, estimator.sigma()))
         tinted = self._tint >= TINT
@@ -137,7 +137,7 @@ def without_bars(frames: list[Planes]) -> list[Planes]:
     bounds = [_picture(luma[:, ::4]), _picture(luma[::4].T)]
 
     def inner(plane: NDArray[np.float32]) -> NDArray[np.float32]:
-        steps = [round(whole / part) for whole, part in zip(luma.shape, plane.shape, strict=True)]
+        steps = [round(luma_side / side) for luma_side, side in zip(luma.shape, plane.shape, strict=True)]
         rows, columns = (
             slice(-(-begin // step), -(-end // step))
             for (begin, end), step in zip(bounds, steps, strict=True)
@@ -190,14 +190,14 @@ def network_input(planes: Sequence[Measured], index: int, *, colour: bool) -> Ar
     plane = planes[index]
     if plane.features is None:
         return None
-    others = ([planes[0]] if index else list(planes[1:])) if colour else []
-    known = [(each.features, each.white) for each in others if each.features is not None]
-    known = known or [(plane.features, plane.white)]
-    beside = np.mean([features[[WITHIN, HALVED]] for features, _ in known], axis=0)
-    white = np.log(plane.white + OFFSET), np.mean([np.log(level + OFFSET) for _, level in known])
+    partners = ([planes[0]] if index else list(planes[1:])) if colour else []
+    pairs = [(partner.features, partner.white) for partner in partners if partner.features is not None]
+    pairs = pairs or [(plane.features, plane.white)]
+    context = np.mean([features[[WITHIN, HALVED]] for features, _ in pairs], axis=0)
+    white = np.log(plane.white + OFFSET), np.mean([np.log(level + OFFSET) for _, level in pairs])
     changes = not np.array_equal(plane.features[WITHIN], plane.features[BETWEEN])
     about = [*white, float(colour and index > 0), float(changes)]
-    return np.concatenate([plane.features.ravel(), beside.ravel(), about])
+    return np.concatenate([plane.features.ravel(), context.ravel(), about])
 
 
 def network_output(inputs: Array) -> Array:
@@ -206,8 +206,8 @@ def network_output(inputs: Array) -> Array:
     """
     (mean, spread), *hidden, (weight, bias) = network()
     values = np.clip((inputs - mean) / spread, -FARTHEST, FARTHEST)
-    for each, offset in hidden:
-        values = np.maximum(each @ values + offset, 0)
+    for matrix, offset in hidden:
+        values = np.maximum(matrix @ values + offset, 0)
     return np.asarray(weight @ values + bias)
 
 

@@ -191,10 +191,10 @@ def by_flatness(coefficients: NDArray[np.float32], clipped: NDArray[Any], size: 
     index = frequencies(size)
     low = np.square(coefficients[:, (index >= 1) & (index <= max(1, 3 * size // 8))]).sum(axis=1)
     alive = np.flatnonzero(np.square(coefficients[:, index >= size]).sum(axis=1) > 0)
-    wanted = max(2 * FLAT_LEAST, int(2 * FLAT_SHARE * len(clipped)))
+    minimum = max(2 * FLAT_LEAST, int(2 * FLAT_SHARE * len(clipped)))
     for limit in (0.1, 0.3, 1.0):
         usable = alive[clipped[alive] <= limit]
-        if len(usable) >= wanted:
+        if len(usable) >= minimum:
             break
     return usable[np.argsort(low[usable], kind="stable")]
 
