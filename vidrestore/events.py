@@ -132,8 +132,8 @@ class Progressed(Event):
     @property
     def fps(self) -> float | None:
         """Frames per second so far; None before any work on one."""
-        done = max(self.done, self.worked or 0.0)
-        return done / self.seconds if done and self.seconds > 0 else None
+        count = max(self.done, self.worked or 0.0)
+        return count / self.seconds if count and self.seconds > 0 else None
 
     @property
     def eta(self) -> float | None:

@@ -147,20 +147,20 @@ def find_family(name: str) -> Family:
 
     installed = entry_points(group=ENTRY_POINTS)
     if name not in installed.names:
-        known = ", ".join(sorted({*FAMILIES, *installed.names}))
-        raise CheckpointError(f"unknown model family {name!r}; this version has: {known}")
+        names = ", ".join(sorted({*FAMILIES, *installed.names}))
+        raise CheckpointError(f"unknown model family {name!r}; this version has: {names}")
     point = installed[name]
     try:
-        found = point.load()
+        family = point.load()
     except Exception as error:  # the code of another package may raise any exception
         raise CheckpointError(
             f"the model family {name!r} can't be loaded from {point.value}: {error}"
         ) from error
-    if not isinstance(found, Family):
+    if not isinstance(family, Family):
         raise CheckpointError(
-            f"the model family {name!r}: {point.value} is {found!r:.80}, not a vidrestore.families.Family"
+            f"the model family {name!r}: {point.value} is {family!r:.80}, not a vidrestore.families.Family"
         )
-    return found
+    return family
 
 
 def load(name: str) -> Any:

@@ -77,12 +77,12 @@ class SceneDetector:
     def _is_new(self, at: int, least: float) -> bool:
         """Return True if the picture at a jump is new and the old one doesn't return, as after a flash."""
         buffer = list(self._thumbnails)
-        found = novelty(buffer[at - 1], buffer[at])
-        if found <= least:
+        score = novelty(buffer[at - 1], buffer[at])
+        if score <= least:
             return False
         after = [(buffer[at - 1], later) for later in buffer[at + 1 : at + 1 + self.lag]]
         before = [(buffer[at], earlier) for earlier in buffer[max(0, at - 1 - self.lag) : at - 1]]
-        return all(novelty(one, other) > max(least, RESUMED * found) for one, other in after + before)
+        return all(novelty(one, other) > max(least, RESUMED * score) for one, other in after + before)
 
 
 def thumbnail(luma: NDArray[Any], unit: float = 1.0) -> Thumbnail:

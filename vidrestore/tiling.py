@@ -167,10 +167,10 @@ def _restored_tiles(
     """Yield the place (rows, columns) of each tile, in reading order, and the output of `model` for it."""
     tiles = list(product(rows, columns))
     for at in steps(range(0, len(tiles), batch)):
-        several = tiles[at : at + batch]
-        pieces = [clip[..., slice(*down), slice(*across)] for down, across in several]
-        together = pieces[0] if len(pieces) == 1 else torch.cat(pieces)
-        yield from zip(several, _run(model, together, scale).split(len(clip)), strict=True)
+        group = tiles[at : at + batch]
+        pieces = [clip[..., slice(*down), slice(*across)] for down, across in group]
+        inputs = pieces[0] if len(pieces) == 1 else torch.cat(pieces)
+        yield from zip(group, _run(model, inputs, scale).split(len(clip)), strict=True)
 
 
 def _run(model: Callable[[Tensor], Tensor], piece: Tensor, scale: int) -> Tensor:
