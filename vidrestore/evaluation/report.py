@@ -46,8 +46,8 @@ PATCH = 16  # pixels
 MEDIAN_OF_NORMAL = 0.6745  # median magnitude of a standard normal distribution
 
 
-# One place of a video: its noise before and after, and the clips that the page shows
-Sample = tuple[list[float], list[ClipMetrics]]
+# One moment of a video: its noise before and after, and the clips that the page shows
+Moment = tuple[list[float], list[ClipMetrics]]
 
 
 def write_report(
@@ -109,7 +109,7 @@ def sample_starts(summary: Summary) -> list[int]:
     return sorted(starts)[:: max(1, len(starts) // SAMPLES)][:SAMPLES]
 
 
-def _samples(summary: Summary, starts: Sequence[int], task: str, options: RestoreOptions) -> Iterator[Sample]:
+def _samples(summary: Summary, starts: Sequence[int], task: str, options: RestoreOptions) -> Iterator[Moment]:
     """Yield each sample; both videos are read in step."""
     with ExitStack() as open_:
         first = open_.enter_context(VideoReader.of(summary.source, options))
@@ -130,7 +130,7 @@ def _samples(summary: Summary, starts: Sequence[int], task: str, options: Restor
 
 def _sample(
     start: int, pairs: list[tuple[Frame, Frame]], videos: tuple[VideoInfo, VideoInfo], task: str
-) -> Sample:
+) -> Moment:
     noise, planes = [], []
     for frames, video in zip(zip(*pairs, strict=True), videos, strict=True):
         estimator = NoiseEstimator(video.format.unit)

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from vidrestore.models.spynet import warp
-from vidrestore.models.vsr_transformer import Attention, VsrTransformer
+from vidrestore.models.vsr_transformer import VsrAttention, VsrTransformer
 
 NEIGHBOURS = 2  # frames whose state after attention is stored
 
@@ -87,7 +87,7 @@ class Window:
                 del known[next(iter(known))]
         return known[frame]
 
-    def _mixed(self, depth: int, frame: int, attention: Attention) -> Tensor:
+    def _mixed(self, depth: int, frame: int, attention: VsrAttention) -> Tensor:
         inputs, prepared = [self.maps(depth, other) for other in range(len(self.indices))], self._prepared
         # free the states before the block, whose input is known now for all frames
         for states in (prepared[:depth], self._attended[:depth], self._fed[: max(0, depth - 1)]):

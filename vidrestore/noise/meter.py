@@ -104,7 +104,7 @@ class NoiseMeter:
         for index, estimator in enumerate(self._white):
             looks = [features for look in self._looks if (features := look[index]) is not None]
             median = np.median(np.array(looks), axis=0) if looks else None
-            planes.append(Measured(median, estimator.sigma()))
+            planes.append(PlaneFeatures(median, estimator.sigma()))
         tinted = self._tint >= TINT
         return tuple(
             estimate(planes, index, colour=self._colour and (tinted or index > 0))
@@ -160,14 +160,14 @@ def _picture(lines: NDArray[np.float32]) -> tuple[int, int]:
 
 
 @dataclass(frozen=True)
-class Measured:
+class PlaneFeatures:
     """The medians of a plane's features over the looks, or None, and sigma by the formula."""
 
     features: Array | None
     white: float
 
 
-def estimate(planes: Sequence[Measured], index: int, *, colour: bool) -> PlaneNoise:
+def estimate(planes: Sequence[PlaneFeatures], index: int, *, colour: bool) -> PlaneNoise:
     """Return the noise of a plane; with `colour` those after the first are colour differences."""
     plane = planes[index]
     inputs = network_input(planes, index, colour=colour)
@@ -182,7 +182,7 @@ def estimate(planes: Sequence[Measured], index: int, *, colour: bool) -> PlaneNo
     return PlaneNoise(sigma, min(rms, sigma))
 
 
-def network_input(planes: Sequence[Measured], index: int, *, colour: bool) -> Array | None:
+def network_input(planes: Sequence[PlaneFeatures], index: int, *, colour: bool) -> Array | None:
     """Return the network's inputs for a plane: its features, some of luma beside a colour difference or of
     colour beside luma, the results of the formula for both, a flag for a colour difference, and a flag for
     differences between frames. None if its features aren't known.

@@ -64,7 +64,7 @@ class NoiseEstimator:
         self._unit = unit
         self._stride = 1
         self._seen = 0
-        self._previous: Sample | None = None
+        self._previous: BlockSet | None = None
         self._within: list[float] = []  # variances within every `stride`-th frame, stored samples squared
         self._between: list[float] = []  # variances of the differences between measured frames
 
@@ -88,7 +88,7 @@ class NoiseEstimator:
         between = float(np.quantile(self._between, REPEATED_SHARE)) if self._between else np.inf
         return math.sqrt(min(float(np.quantile(self._within, NOISIER)), between)) / self._unit
 
-    def _measure(self, sample: Sample) -> None:
+    def _measure(self, sample: BlockSet) -> None:
         self._within.append(noise_variance(sample.pixels, sample)[0])
         if self._previous is not None and self._previous.pixels.shape == sample.pixels.shape:
             difference = (sample.pixels - self._previous.pixels) * np.float32(0.5**0.5)
@@ -99,7 +99,7 @@ class NoiseEstimator:
 
 
 @dataclass(frozen=True)
-class Sample:
+class BlockSet:
     """Blocks of one plane: pixels (blocks, size^2), the share clipped (blocks,), and at which values."""
 
     pixels: NDArray[np.float32]
@@ -108,7 +108,7 @@ class Sample:
     high: float
 
 
-def sample_blocks(plane: NDArray[Any]) -> Sample:
+def sample_blocks(plane: NDArray[Any]) -> BlockSet:
     """Return blocks at an odd step, so that they have every offset to the block grid of a codec."""
     low, high = clipping_bounds(plane)
     size = next(size for size in (BLOCK, 4, 2, 1) if size <= min(plane.shape))
@@ -116,10 +116,10 @@ def sample_blocks(plane: NDArray[Any]) -> Sample:
     blocks = np.lib.stride_tricks.sliding_window_view(plane, (size, size))[::step, ::step].reshape(
         -1, size * size
     )
-    return Sample(blocks.astype(np.float32), ((blocks <= low) | (blocks >= high)).mean(axis=1), low, high)
+    return BlockSet(blocks.astype(np.float32), ((blocks <= low) | (blocks >= high)).mean(axis=1), low, high)
 
 
-def noise_variance(blocks: NDArray[np.float32], sample: Sample) -> tuple[float, float]:
+def noise_variance(blocks: NDArray[np.float32], sample: BlockSet) -> tuple[float, float]:
     """Return the noise's variance and whiteness in `blocks` (blocks, size^2) of `sample` or differences."""
     size = round(blocks.shape[1] ** 0.5)
     if size == 1:

@@ -19,7 +19,7 @@ from vidrestore.models.vsr_transformer import SCALE
 from vidrestore.papers.dataset_files import FrameSequence, PairedImages, Sequences, read_frames, read_pair
 from vidrestore.papers.datasets import find
 from vidrestore.training.config import ClipSetConfig, PairSetConfig, SetConfig
-from vidrestore.training.data.batches import WHOLE, Share, Source
+from vidrestore.training.data.batches import WHOLE, BatchSource, Share
 from vidrestore.training.data.footage import back_and_forth
 from vidrestore.training.data.pairs import HeldOutPairs, quantised, turned
 from vidrestore.training.data.super_resolution import HeldOutClips, random_symmetry
@@ -28,7 +28,7 @@ MARGIN = 2  # low-resolution pixels around a crop that bicubic resizing depends 
 THREADS = min(8, os.cpu_count() or 1)  # for decoding pictures
 
 
-class SetSource(Source):
+class SetSource(BatchSource):
     """Batches of pairs of crops, degraded or small, and clean or large; `draw` makes one pair."""
 
     def __init__(self, draw: Callable[[np.random.Generator], tuple[Tensor, Tensor]], seed: int) -> None:

@@ -40,7 +40,7 @@ class Share:
 WHOLE = Share()
 
 
-class Source(ABC):
+class BatchSource(ABC):
     """Batches that depend on the seed and their step alone, so a resumed run gets the same."""
 
     @abstractmethod
@@ -54,7 +54,7 @@ class Source(ABC):
         return in_order(partial(self.batch, size=size, share=share), steps, workers)
 
 
-class ReusedBatches(Source):
+class ReusedBatches(BatchSource):
     """Batches of pictures of another source, each used for `times` steps in a row and augmented differently
     in each.
 
@@ -62,17 +62,17 @@ class ReusedBatches(Source):
     et al., "Faster Neural Network Training with Data Echoing", 2019).
     """
 
-    def __init__(self, source: Source, times: int, seed: int) -> None:
+    def __init__(self, source: BatchSource, times: int, seed: int) -> None:
         self.source, self.times, self.seed = source, times, seed
 
     def batch(self, step: int, size: int, share: Share = WHOLE) -> tuple[Any, ...]:
-        """Return the batch of a step; see `Source.batch`."""
+        """Return the batch of a step; see `BatchSource.batch`."""
         return self._augmented(self.source.batch(step // self.times, size, share), step)
 
     def batches(
         self, steps: range, size: int, workers: int = 0, share: Share = WHOLE
     ) -> Generator[tuple[Any, ...]]:
-        """Yield the batches of all steps; see `Source.batches`."""
+        """Yield the batches of all steps; see `BatchSource.batches`."""
         numbers = range(steps.start // self.times, -(-steps.stop // self.times))
         with closing(self.source.batches(numbers, size, workers, share)) as batches:
             for number, batch in zip(numbers, batches, strict=True):

@@ -16,7 +16,7 @@ from vidrestore.degrade import add_gaussian_noise
 from vidrestore.models.grouping import origins_of, patches_at
 from vidrestore.models.matching import Grid, fixed_positions, matched_positions
 from vidrestore.training.config import DataConfig
-from vidrestore.training.data.batches import WHOLE, Share, Source, in_order
+from vidrestore.training.data.batches import WHOLE, BatchSource, Share, in_order
 from vidrestore.training.data.footage import Footage, Window
 from vidrestore.training.data.planes import Camera, PlaneSource, Shots
 
@@ -32,7 +32,7 @@ class WindowGroups:
     groups: Tensor
 
 
-class GroupPool(Source):
+class GroupPool(BatchSource):
     """The groups of a number of windows, renewed one window at a time, and batches drawn from them.
 
     A batch takes groups of nearly one noise level, because the network is prepared for one level at a time.
@@ -55,7 +55,7 @@ class GroupPool(Source):
     def batches(
         self, steps: range, size: int, workers: int = 0, share: Share = WHOLE
     ) -> Generator[tuple[Any, ...]]:
-        """Yield batches as `Source.batches` does; the workers make windows, which takes most of the time."""
+        """Yield batches as `BatchSource.batches` does; workers make windows, which takes most of the time."""
         if workers and steps:
             numbers = range(
                 self._window_numbers(steps[0] * size).start, self._window_numbers(steps[-1] * size).stop

@@ -21,7 +21,7 @@ from vidrestore.degrade.counters import Counters, constants
 from vidrestore.degrade.resize import keys_cubic
 from vidrestore.errors import ConfigError
 from vidrestore.restorers.devices import memory_for
-from vidrestore.training.data.batches import WHOLE, Share, Source
+from vidrestore.training.data.batches import WHOLE, BatchSource, Share
 
 SLOW_SHARE = 0.75  # share of crops of clips with consecutive frames; the others take every second one
 # standard deviations of the speed of slides, in whole pixels a frame, one of which is drawn
@@ -328,7 +328,7 @@ def room_for_data(device: torch.device) -> int:
     return memory_for(device) // 2
 
 
-class PlaneSource(Source):
+class PlaneSource(BatchSource):
     """Batches drawn from footage: resident on a device, else, on the CPU, from the decoded files."""
 
     def __init__(self, footage: Shots, device: torch.device | None, seed: int, camera: Camera) -> None:

@@ -24,7 +24,7 @@ from vidrestore.training.config import (
     SetConfig,
     TrainingConfig,
 )
-from vidrestore.training.data.batches import ReusedBatches, Source
+from vidrestore.training.data.batches import BatchSource, ReusedBatches
 from vidrestore.training.data.decoded import CACHE_BYTES, Decoded, DecodedFiles
 from vidrestore.training.data.footage import (
     CLIP_SUFFIXES,
@@ -71,7 +71,7 @@ class Reading:
 IN_MEMORY = Reading()
 
 
-def make_data(config: RunConfig, network: nn.Module, reading: Reading = IN_MEMORY) -> tuple[Source, Any]:
+def make_data(config: RunConfig, network: nn.Module, reading: Reading = IN_MEMORY) -> tuple[BatchSource, Any]:
     """Return training and held-out data for the run's objective, the same for every run of a configuration.
 
     The clips of `data.validation` are held out; if it names none, the network is validated on its training
@@ -79,7 +79,7 @@ def make_data(config: RunConfig, network: nn.Module, reading: Reading = IN_MEMOR
     a cache is found when it is first needed.
     """
     data = config.data
-    datasets: tuple[Source, Any]
+    datasets: tuple[BatchSource, Any]
     if isinstance(data, SetConfig):
         datasets = import_module("vidrestore.papers.training_sets").set_data(
             data, config.folder, config.training.seed, VALIDATION_PAIRS
@@ -111,7 +111,7 @@ def make_data(config: RunConfig, network: nn.Module, reading: Reading = IN_MEMOR
     return source, held_out_data
 
 
-def check_resident(config: RunConfig, source: Source) -> None:
+def check_resident(config: RunConfig, source: BatchSource) -> None:
     """Raise ConfigError if the data should be resident and aren't."""
     resident = isinstance(config.data, FootageConfig) and config.data.resident
     if resident and not (isinstance(source, PlaneSource) and source.resident):
@@ -122,7 +122,7 @@ def check_resident(config: RunConfig, source: Source) -> None:
 
 def pair_data(
     config: RunConfig, footage: Footage, validation: Footage, network: nn.Module
-) -> tuple[Source, Any]:
+) -> tuple[BatchSource, Any]:
     """Return degraded and clean pictures to train on, and held-out ones."""
     data, form = cast("PairDataConfig", config.data), PictureForm.of(network)
     held_out = held_out_pairs(validation, data, VALIDATION_SIDE, VALIDATION_PAIRS, form.tasks)
@@ -133,7 +133,7 @@ def pair_data(
 
 def clip_data(
     config: RunConfig, footage: Footage, validation: Footage, network: nn.Module
-) -> tuple[Source, Any]:
+) -> tuple[BatchSource, Any]:
     """Return clips at both resolutions to train on, and held-out ones."""
     data = cast("ClipDataConfig", config.data)
     count = VALIDATION_PAIRS // 2 * max(1, VALIDATION_FRAMES // data.frames)
@@ -149,7 +149,7 @@ def place_of(data: FootageConfig, network: nn.Module) -> torch.device | None:
 
 def group_data(
     config: RunConfig, footage: Footage, validation: Footage, network: nn.Module
-) -> tuple[Source, Any]:
+) -> tuple[BatchSource, Any]:
     """Return the pool to train on, and (P, T, N) uint8 held-out groups."""
     data, training = cast("DataConfig", config.data), cast("TrainingConfig", config.training)
     patch = cast("GroupNetwork", network).config.patch
