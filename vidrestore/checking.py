@@ -105,16 +105,16 @@ def known_names(name: str, candidates: Iterable[str]) -> str:
     return ", ".join([*close, *(other for other in names if other not in close)])
 
 
-def checked(kind: type[T], values: Any, where: str, error: type[VidRestoreError] = ConfigError) -> T:
+def checked(kind: type[T], values: Any, place: str, error: type[VidRestoreError] = ConfigError) -> T:
     """Convert plain values to the dataclass `kind`, a subclass of `Checked`.
 
     Lists become tuples, and whole numbers floats, where the field is one. Raises `error` for values that are
-    missing, unknown or wrong, with `where` as the place.
+    missing, unknown or wrong, with their `place`.
     """
     from pydantic import ValidationError
 
     if not isinstance(values, dict):
-        raise error(f"{where} must be an object, found {values!r:.{_LONGEST}}")
+        raise error(f"{place} must be an object, found {values!r:.{_LONGEST}}")
     hints = get_type_hints(kind, include_extras=True)
     values = {name: _typed(value, hints.get(name, Any)) for name, value in values.items()}
     try:
@@ -123,9 +123,9 @@ def checked(kind: type[T], values: Any, where: str, error: type[VidRestoreError]
         instance: T = adapter.validate_json(json.dumps(values, default=str))
     except ValidationError as problem:
         names = [field.name for field in fields(kind)]  # type: ignore[arg-type]
-        raise error(f"{where}: {explained(problem, names)}") from None
+        raise error(f"{place}: {explained(problem, names)}") from None
     except VidRestoreError as problem:
-        raise error(f"{where}: {problem}") from problem
+        raise error(f"{place}: {problem}") from problem
     return instance
 
 

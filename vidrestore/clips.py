@@ -165,6 +165,6 @@ def reflected(index: int, count: int) -> int:
     return min(turn, 2 * count - 2 - turn)
 
 
-def reflected_window(at: int, radius: int, count: int) -> list[int]:
-    """Return the frames around frame `at` of a scene of `count`, `radius` on either side."""
-    return [reflected(index, count) for index in range(at - radius, at + radius + 1)]
+def reflected_window(centre: int, radius: int, count: int) -> list[int]:
+    """Return the frames around frame `centre` of a scene of `count`, `radius` on either side."""
+    return [reflected(index, count) for index in range(centre - radius, centre + radius + 1)]

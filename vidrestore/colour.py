@@ -59,8 +59,8 @@ def grey_to_planes(planes: Sequence[Tensor], format: PixelFormat) -> tuple[NDArr
     """Undo `planes_to_grey`: convert planes to uint8 or uint16 samples, rounded and clipped to [0, 2^depth -
     1], or to float32, neither rounded nor clipped. Computed on the planes' device; the result is on the CPU.
     """
-    stored = (plane.cpu().numpy() for plane in grey_to_stored(planes, format))
-    return tuple(array.view(np.uint16) if 8 < format.depth <= 16 else array for array in stored)
+    samples = (plane.cpu().numpy() for plane in grey_to_stored(planes, format))
+    return tuple(array.view(np.uint16) if 8 < format.depth <= 16 else array for array in samples)
 
 
 def grey_to_stored(planes: Sequence[Tensor], format: PixelFormat) -> tuple[Tensor, ...]:

@@ -112,8 +112,8 @@ def describe(event: Event) -> str | None:
         case Progressed():
             return f"{event.source}: {stage_of(event)} {progress_of(event)}".rstrip()
         case Warned():
-            where = f", frame {event.frame}" if event.frame is not None else ""
-            return f"{event.source}{where}: warning: {event.message}"
+            place = f", frame {event.frame}" if event.frame is not None else ""
+            return f"{event.source}{place}: warning: {event.message}"
         case Finished(damage=str(damage)):
             return f"{event.source}: warning: {damage}"
         case Failed():
@@ -169,8 +169,8 @@ def _noise(details: Mapping[str, Any]) -> str:
     if not longest:
         return ""
     varies = len({scene["noise"] for scene in scenes}) > 1
-    where = f" in the longest of {len(scenes)} scenes" if varies else ""
-    return f"; noise{where}: {longest['noise']}"
+    place = f" in the longest of {len(scenes)} scenes" if varies else ""
+    return f"; noise{place}: {longest['noise']}"
 
 
 def is_of_photo(event: Event) -> bool:

@@ -104,9 +104,9 @@ def random_chroma(clips: Tensor, draw: Counters) -> Tensor:
 
 def straight_lines(size: int, cells: Tensor, most: int) -> Tensor:
     """Return (B, size, most): weights that stretch the first `cells` (B,) samples bilinearly to `size`."""
-    at = (torch.arange(size, device=cells.device) + 0.5) * (cells[:, None] / size) - 0.5
-    at = torch.minimum(at.clamp(min=0), cells[:, None] - 1)[..., None]
-    return (1 - (at - torch.arange(most, device=cells.device)).abs()).clamp(min=0)
+    positions = (torch.arange(size, device=cells.device) + 0.5) * (cells[:, None] / size) - 0.5
+    positions = torch.minimum(positions.clamp(min=0), cells[:, None] - 1)[..., None]
+    return (1 - (positions - torch.arange(most, device=cells.device)).abs()).clamp(min=0)
 
 
 def colours(blue: Tensor, red: Tensor) -> Tensor:
@@ -162,8 +162,8 @@ def demosaiced(light: Tensor, bend: float | Tensor = 1.0, follow: float | Tensor
     green = torch.where(sites[1] > 0, raw, _green_between(raw, bend))
     differences = ((raw - follow * green) * sites[::2]).flatten(0, -4)
     kernel = constants(BILINEAR, light.device).view(3, 3).expand(2, 1, 3, 3)
-    between = F.conv2d(F.pad(differences, (1, 1, 1, 1), mode="reflect"), kernel, groups=2)
-    red, blue = (between.unflatten(0, light.shape[:-3]) + follow * green).split(1, -3)
+    chroma = F.conv2d(F.pad(differences, (1, 1, 1, 1), mode="reflect"), kernel, groups=2)
+    red, blue = (chroma.unflatten(0, light.shape[:-3]) + follow * green).split(1, -3)
     return torch.cat((red, green, blue), -3)
 
 

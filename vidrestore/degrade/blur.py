@@ -169,10 +169,10 @@ def blurred_by_turns(clips: Tensor, path: Tensor, turns: Tensor, axis: Tensor) -
     total, grid = torch.zeros_like(light), light.new_empty(len(light), height, width, 2)
     for number in range(0, MOMENTS, MOMENTS // TURNED):
         cosine, sine = turns[:, :, number, None].cos(), turns[:, :, number, None].sin()
-        at = path[:, :, number] + axis[:, None]
+        centres = path[:, :, number] + axis[:, None]
         for axis_number, side, down, right in ((1, height, cosine, -sine), (0, width, sine, cosine)):
             place = (rows * down).flatten(0, 1)[:, :, None] + (columns * right).flatten(0, 1)[:, None]
-            place += at[..., 1 - axis_number].flatten()[:, None, None]
+            place += centres[..., 1 - axis_number].flatten()[:, None, None]
             grid[..., axis_number] = place * (2 / (side - 1)) - 1
         total += F.grid_sample(light, grid, mode="bilinear", padding_mode="reflection", align_corners=True)
     return from_light(total / TURNED).view_as(clips)
@@ -226,11 +226,11 @@ def blurred_layers(clips: Tensor, part: Tensor, front: Tensor, back: Tensor) -> 
     """
     light = to_light(clips)
     layers = torch.cat((light * part, part), -3)
-    before, behind = (FourierBlur(clips.shape[-2:], kernels) for kernels in (front, back))
-    moved = before(layers)
-    rest = behind(torch.cat((light, torch.ones_like(part)), -3) - layers)
+    front_blur, back_blur = (FourierBlur(clips.shape[-2:], kernels) for kernels in (front, back))
+    foreground = front_blur(layers)
+    rest = back_blur(torch.cat((light, torch.ones_like(part)), -3) - layers)
     filled = (rest[..., :3, :, :] + 1e-3 * light) / (rest[..., 3:, :, :] + 1e-3)
-    return from_light(moved[..., :3, :, :] + (1 - moved[..., 3:, :, :]) * filled)
+    return from_light(foreground[..., :3, :, :] + (1 - foreground[..., 3:, :, :]) * filled)
 
 
 class FourierBlur:

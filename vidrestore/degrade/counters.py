@@ -125,13 +125,13 @@ class Counters:
         count = math.prod(shape)
         words = -(-count // per_word)
         if words > FEW:
-            drawn = self._philox(words, finish)
+            numbers = self._philox(words, finish)
         else:
             if self._pool.shape[1] < words:
                 self._pool = self._philox(1, _as_drawn)
-            drawn = torch.stack(finish(self._pool[:, :words]), 2).flatten(1)
+            numbers = torch.stack(finish(self._pool[:, :words]), 2).flatten(1)
             self._pool = self._pool[:, words:]
-        return drawn[:, :count].unflatten(1, shape) if shape else drawn[:, 0]
+        return numbers[:, :count].unflatten(1, shape) if shape else numbers[:, 0]
 
     def _philox(self, words: int, finish: Callable[[Tensor], tuple[Tensor, ...]]) -> Tensor:
         """Return (B, `words` or more) numbers; a multiple of that if `finish` makes several of a word."""

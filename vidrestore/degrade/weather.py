@@ -195,8 +195,8 @@ def _drop_light(clips: Tensor, in_light: Tensor, draw: Counters) -> Tensor:
     overall = clips.mean((1, 2, 3, 4))
     sky = (overall * draw.uniform(1.0, 1.8) + draw.uniform(0.15, 0.45)).clamp(max=1)
     colour = (sky[:, None] * (1 + 0.02 * draw.normal(3)))[:, None, :, None, None]
-    around = clips[..., 2::5, 2::5].flip(3) - of_sample(overall)
-    light = torch.maximum(colour + of_sample(draw.uniform(0, 0.5)) * around, 0.5 * colour).clamp(0, 1)
+    surroundings = clips[..., 2::5, 2::5].flip(3) - of_sample(overall)
+    light = torch.maximum(colour + of_sample(draw.uniform(0, 0.5)) * surroundings, 0.5 * colour).clamp(0, 1)
     light = torch.where(of_sample(in_light), to_light(light), light)
     return F.interpolate(light.flatten(0, 1), clips.shape[3:], mode="bilinear").view_as(clips)
 
@@ -362,10 +362,10 @@ def splat(rows: Tensor, columns: Tensor, weight: Tensor, canvas: Canvas) -> Tens
     return total.float().div_(SHARPEST).view(size, frames, 1, height, width)
 
 
-def _whole_and_part(at: Tensor, side: int) -> tuple[Tensor, Tensor]:
+def _whole_and_part(positions: Tensor, side: int) -> tuple[Tensor, Tensor]:
     """Return whole positions, wrapped to a side, int32, and the parts beyond them."""
-    floor = at.floor()
-    return floor.remainder(side).int(), at - floor
+    floor = positions.floor()
+    return floor.remainder(side).int(), positions - floor
 
 
 def canvas_size(size: Iterable[int]) -> Canvas:
@@ -433,6 +433,6 @@ def capsule(length: Tensor, angle: Tensor, radius: Tensor, softness: Tensor, rea
     line = torch.arange(-reach, reach + 1, device=length.device).float()
     rows, columns = line[:, None], line
     along = rows * angle.cos() + columns * angle.sin()
-    beyond = along - along.clamp(-length / 2, length / 2)
-    distance = torch.hypot(columns * angle.cos() - rows * angle.sin(), beyond)
+    excess = along - along.clamp(-length / 2, length / 2)
+    distance = torch.hypot(columns * angle.cos() - rows * angle.sin(), excess)
     return ((radius + softness - distance) / softness).clamp(0, 1)

@@ -69,15 +69,15 @@ def held_out_rows(config: RunConfig, model: Model, data: Path | None = None) -> 
                 "name others with `weights`"
             )
     local_config, own_clips = with_clips(config, data)
-    listed = None
+    entries = None
     if own_clips and "configuration" in card.training:
         recipe = recipe_of(card)
         if (recipe.data, recipe.training) == (config.data, config.training):
-            listed = {name: values for name, values in card.measured.items() if name.startswith(HELD_OUT)}
+            entries = {name: values for name, values in card.measured.items() if name.startswith(HELD_OUT)}
     metrics = measured_metrics(local_config, model)
-    for name in dict.fromkeys((*metrics, *(listed or ()))):
-        measured, expected = metrics.get(name, {}), (listed or {}).get(name, {})
-        verdict: Verdict = "" if listed is None else "not listed"
+    for name in dict.fromkeys((*metrics, *(entries or ()))):
+        measured, expected = metrics.get(name, {}), (entries or {}).get(name, {})
+        verdict: Verdict = "" if entries is None else "not listed"
         if expected:
             verdict = "agrees" if agree(measured, expected) else "differs"
         yield Row(config.family, name, measured, expected, card.name, verdict)
@@ -88,8 +88,8 @@ def with_clips(config: RunConfig, data: Path | None) -> tuple[RunConfig, bool]:
     held-out clips are among them; if not, all clips are held out.
     """
     if isinstance(config.data, SetConfig):
-        moved = config.data if data is None else replace(config.data, folder=str(data.resolve()))
-        return replace(config, data=moved), True
+        dataset = config.data if data is None else replace(config.data, folder=str(data.resolve()))
+        return replace(config, data=dataset), True
     if data is None:
         for folder in (config.folder / name for name in config.data.clip_folders):
             if not folder.is_dir():

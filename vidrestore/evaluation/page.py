@@ -80,7 +80,7 @@ def _table(result: Result) -> str:
     units = [text for metric in result.metrics for text in (UNITS.get(metric, metric), result.against)]
     heads = [*NAMES, *units, "verdict"]
     rows = [_cells(result, row) for row in result.rows]
-    filled = [any(cells[at][1] for cells in rows) for at in range(len(heads))]
+    filled = [any(cells[column][1] for cells in rows) for column in range(len(heads))]
     if result.suite == "report":  # the title names them
         filled[: len(NAMES)] = [False] * len(NAMES)
     head = "".join(f"<th>{escape(title)}</th>" for title in compress(heads, filled))

@@ -105,7 +105,7 @@ def sample_starts(summary: Summary) -> list[int]:
     longest = sorted(summary.scenes, key=lambda scene: scene.first - scene.stop)[:SAMPLES]
     starts = {(scene.first + scene.stop) // 2 for scene in longest}
     if len(starts) < SAMPLES:
-        starts |= {summary.frames * (2 * at + 1) // (2 * SAMPLES) for at in range(SAMPLES)}
+        starts |= {summary.frames * (2 * number + 1) // (2 * SAMPLES) for number in range(SAMPLES)}
     return sorted(starts)[:: max(1, len(starts) // SAMPLES)][:SAMPLES]
 
 
@@ -115,15 +115,15 @@ def _samples(summary: Summary, starts: Sequence[int], task: str, options: Restor
         first = open_.enter_context(VideoReader.of(summary.source, options))
         second = open_.enter_context(VideoReader(summary.output))
         span = find_span(first, options.start, options.duration)
-        one = open_.enter_context(closing(first.frames(span.start, span.stop)))
-        other = open_.enter_context(closing(second.frames()))
-        videos, at = (first.info.video, second.info.video), 0
-        pairs = zip(one, other, strict=False)
+        sources = open_.enter_context(closing(first.frames(span.start, span.stop)))
+        results = open_.enter_context(closing(second.frames()))
+        videos, position = (first.info.video, second.info.video), 0
+        pairs = zip(sources, results, strict=False)
         for start, following in zip(starts, [*starts[1:], summary.frames], strict=True):
-            for _ in islice(pairs, start - at):
+            for _ in islice(pairs, start - position):
                 pass
             sample = list(islice(pairs, max(1, min(SAMPLE_FRAMES, following - start))))
-            at = start + len(sample)
+            position = start + len(sample)
             if sample:
                 yield _sample(start, sample, videos, task)
 

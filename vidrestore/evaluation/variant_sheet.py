@@ -55,10 +55,10 @@ class Variant:
 
 def variants_of(suggestion: Suggestion) -> list[Variant]:
     """Return the variants worth a look: the sure tasks at three strengths, and each task by itself."""
-    sure = suggestion.tasks("yes") or suggestion.tasks("maybe")[:1] or ["denoise"]
+    sure_tasks = suggestion.tasks("yes") or suggestion.tasks("maybe")[:1] or ["denoise"]
     tasks = [task for task in suggestion.tasks("yes", "maybe") if task != "sr"]
-    sure = [task for task in sure if task != "sr"] or ["denoise"]
-    variants = [Variant(()), *(Variant(tuple(sure), strength) for strength in STRENGTHS)]
+    sure_tasks = [task for task in sure_tasks if task != "sr"] or ["denoise"]
+    variants = [Variant(()), *(Variant(tuple(sure_tasks), strength) for strength in STRENGTHS)]
     variants += [Variant((task,)) for task in tasks]
     return list(dict.fromkeys(variants))
 

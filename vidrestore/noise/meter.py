@@ -116,8 +116,8 @@ class NoiseMeter:
         least: PHOTOGRAPH, and 0 if it seems drawn or rendered.
         """
         (inner,) = without_bars([(luma,)])[0]
-        drawn = _even_share(inner) >= EVEN_SHARE or self._white[0].sigma() < LEAST_RESIDUAL
-        return (0.0, 0.0) if drawn else PHOTOGRAPH
+        is_synthetic = _even_share(inner) >= EVEN_SHARE or self._white[0].sigma() < LEAST_RESIDUAL
+        return (0.0, 0.0) if is_synthetic else PHOTOGRAPH
 
 
 def _even_share(luma: NDArray[np.float32]) -> float:
@@ -152,8 +152,8 @@ def _picture(lines: NDArray[np.float32]) -> tuple[int, int]:
     be text.
     """
     middle = np.median(lines, axis=1, keepdims=True)
-    even = (np.abs(lines - middle) <= EVEN).mean(1)
-    lit = np.flatnonzero(even < np.where(middle[:, 0] > BLACK, EVEN_IN_BARS, EVEN_IN_BLACK))
+    shares = (np.abs(lines - middle) <= EVEN).mean(1)
+    lit = np.flatnonzero(shares < np.where(middle[:, 0] > BLACK, EVEN_IN_BARS, EVEN_IN_BLACK))
     if not len(lit) or lit[-1] - lit[0] < 2 * SIDE:
         return 0, len(lines)
     return int(lit[0]), int(lit[-1]) + 1
@@ -196,8 +196,8 @@ def network_input(planes: Sequence[PlaneFeatures], index: int, *, colour: bool) 
     context = np.mean([features[[WITHIN, HALVED]] for features, _ in pairs], axis=0)
     white = np.log(plane.white + OFFSET), np.mean([np.log(level + OFFSET) for _, level in pairs])
     changes = not np.array_equal(plane.features[WITHIN], plane.features[BETWEEN])
-    about = [*white, float(colour and index > 0), float(changes)]
-    return np.concatenate([plane.features.ravel(), context.ravel(), about])
+    scalars = [*white, float(colour and index > 0), float(changes)]
+    return np.concatenate([plane.features.ravel(), context.ravel(), scalars])
 
 
 def network_output(inputs: Array) -> Array:
@@ -214,9 +214,9 @@ def network_output(inputs: Array) -> Array:
 @cache
 def network() -> list[tuple[NDArray[np.float64], NDArray[np.float64]]]:
     """Return the mean and spread of the input, then weight and bias of every layer."""
-    stored = load(files("vidrestore.noise").joinpath("noise.safetensors").read_bytes())
+    tensors = load(files("vidrestore.noise").joinpath("noise.safetensors").read_bytes())
     names = ("input", "first", "second", "last")
     return [
-        (stored[f"{name}.weight"].astype(np.float64), stored[f"{name}.bias"].astype(np.float64))
+        (tensors[f"{name}.weight"].astype(np.float64), tensors[f"{name}.bias"].astype(np.float64))
         for name in names
     ]

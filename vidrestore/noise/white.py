@@ -85,8 +85,8 @@ class NoiseEstimator:
         """
         if not self._within:
             return 0.0
-        between = float(np.quantile(self._between, REPEATED_SHARE)) if self._between else np.inf
-        return math.sqrt(min(float(np.quantile(self._within, NOISIER)), between)) / self._unit
+        limit = float(np.quantile(self._between, REPEATED_SHARE)) if self._between else np.inf
+        return math.sqrt(min(float(np.quantile(self._within, NOISIER)), limit)) / self._unit
 
     def _measure(self, sample: BlockSet) -> None:
         self._within.append(noise_variance(sample.pixels, sample)[0])
@@ -163,10 +163,10 @@ def root_mean_square(values: NDArray[np.float32]) -> float:
 def clipping_bounds(plane: NDArray[Any]) -> tuple[float, float]:
     """Return the smallest and largest sample if many pixels have it (clipped ones), else -inf and inf."""
     low, high = plane.min(), plane.max()
-    least = max(4, plane.size * CLIPPED_SHARE)
+    threshold = max(4, plane.size * CLIPPED_SHARE)
     return (
-        float(low) if np.count_nonzero(plane == low) >= least else -np.inf,
-        float(high) if np.count_nonzero(plane == high) >= least else np.inf,
+        float(low) if np.count_nonzero(plane == low) >= threshold else -np.inf,
+        float(high) if np.count_nonzero(plane == high) >= threshold else np.inf,
     )
 
 

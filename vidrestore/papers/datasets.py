@@ -31,17 +31,13 @@ MOST_NAMES = 8  # most names in a message
 
 @dataclass(frozen=True)
 class Pairs:
-    """Folders of degraded and of clean pictures in one of `places`; the defaults are those of sets of haze.
+    """Folders of degraded and of clean pictures; the defaults are those of sets of haze."""
 
-    `names` is a regular expression for the degraded pictures' names without suffix, `clean_names` the name of
-    the clean picture of each.
-    """
-
-    places: tuple[str, ...] = ("",)
+    places: tuple[str, ...] = ("",)  # folders that hold both
     degraded: tuple[str, ...] = ("hazy", "haze", "input")
     clean: tuple[str, ...] = ("clear", "gt", "target")
-    names: str = "(.+)"
-    clean_names: str = r"\1"
+    names: str = "(.+)"  # regular expression for the degraded pictures' names without suffix
+    clean_names: str = r"\1"  # the name of the clean picture of each
     ignored: str = ""  # regular expression for further pictures in these folders, to be ignored
     scenes: tuple[int, int] | None = None  # first and last number that `names` begin with, of this split
     centred: bool = False  # larger clean pictures are cropped around their middle
@@ -49,33 +45,27 @@ class Pairs:
 
 @dataclass(frozen=True)
 class Clips:
-    """A folder whose folders are clips, or, with `videos`, whose files are.
-
-    `small` is the folder of the same clips at low resolution, `listed` a file with the name of one clip per
-    line. `only` and `without` select clips by name. Names are then shifted, if they are numbers, or get a
-    `prefix`. `frames` is the number of frames of every clip; 0 if they differ.
-    """
+    """A folder of clips."""
 
     folder: str
-    small: str = ""
-    listed: str = ""
-    only: frozenset[str] = frozenset()
-    without: frozenset[str] = frozenset()
-    shift: int = 0
-    prefix: str = ""
-    frames: int = 0
-    videos: bool = False
+    small: str = ""  # folder of the same clips at low resolution
+    listed: str = ""  # file with the name of one clip per line
+    only: frozenset[str] = frozenset()  # names of the clips to take; empty for all
+    without: frozenset[str] = frozenset()  # names of the clips to leave out
+    shift: int = 0  # added to names that are numbers
+    prefix: str = ""  # before the other names
+    frames: int = 0  # of every clip; 0 if they differ
+    videos: bool = False  # clips are video files, not folders of frames
 
 
 @dataclass(frozen=True)
 class Dataset:
-    """One dataset: its name in papers, what is expected in words, the folders that releases wrap it in, and
-    by split the layouts, of which the first that is found is used. Clips may be in several parts.
-    """
+    """One dataset."""
 
-    title: str
-    expected: str
-    folders: tuple[str, ...]
+    title: str  # its name in papers
+    expected: str  # the layout in words
+    folders: tuple[str, ...]  # that releases wrap it in
+    # layouts by split, of which the first that fits is used; clips may be in several parts
     pairs: Mapping[str, tuple[Pairs, ...]] = field(default_factory=dict)
     clips: Mapping[str, tuple[tuple[Clips, ...], ...]] = field(default_factory=dict)
     measured: Mapping[str, tuple[int, ...]] = field(default_factory=dict)  # see `Sequences`, by split
@@ -212,7 +202,7 @@ def _pairs_of(root: Path, degraded: Path, clean: Path, layout: Pairs, expected: 
                 f"{degraded / pictures[stem]}: belongs to no pair; pictures are expected as {expected}; "
                 "remove it from the folder"
             )
-    one, other = (
+    degraded_prefix, clean_prefix = (
         f"{folder.relative_to(root).as_posix()}/".removeprefix("./") for folder in (degraded, clean)
     )
     for stem in sorted(partners, key=pictures.__getitem__):
@@ -222,7 +212,7 @@ def _pairs_of(root: Path, degraded: Path, clean: Path, layout: Pairs, expected: 
                 f"{', '.join(SUFFIXES)}; fetch it, or remove the degraded picture from the folder"
             )
         if layout.scenes is None or layout.scenes[0] <= int(matches[stem][1]) <= layout.scenes[1]:
-            yield one + pictures[stem], other + cleans[partner]
+            yield degraded_prefix + pictures[stem], clean_prefix + cleans[partner]
 
 
 def _find_clips(root: Path, parts: tuple[Clips, ...]) -> tuple[FrameSequence, ...]:

@@ -48,10 +48,10 @@ def fits(system: System, table: Table, column: str) -> bool:
     target = float(column) if table.column == "CS rate" else table.settings.get("rate")
     if (rate is None) != (target is None) or (rate is not None and round(rate, RATE_DIGITS) != target):
         return False
-    trained = card.parameters.get("sigma")
-    if not trained:
+    sigma = card.parameters.get("sigma")
+    if not sigma:
         return True
-    levels = trained if isinstance(trained, list) else [trained]
+    levels = sigma if isinstance(sigma, list) else [sigma]
     return bool(min(levels) <= float(column) <= max(levels)) if table.column == "sigma" else not any(levels)
 
 
@@ -157,12 +157,12 @@ def restored_video(
 
 def gray_comparison(source: Tensor, restored: Tensor, clean: Tensor) -> Comparison:
     """Return the middle frame of videos (T, H, W) on the 0-255 scale."""
-    at = len(clean) // 2
-    stored = [
-        video[at].round().clamp(0, 255).to(torch.uint8)[..., None].expand(-1, -1, 3).numpy()
+    middle = len(clean) // 2
+    pictures = [
+        video[middle].round().clamp(0, 255).to(torch.uint8)[..., None].expand(-1, -1, 3).numpy()
         for video in (source, restored, clean)
     ]
-    return Comparison(at, *stored)
+    return Comparison(middle, *pictures)
 
 
 PROTOCOL = (

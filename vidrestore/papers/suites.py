@@ -47,23 +47,17 @@ SHOWN_COUNT = 3  # clips or pictures of each set that the page shows
 
 @dataclass(frozen=True)
 class Protocol:
-    """How to measure the tables of one kind.
+    """The measurement of the tables of one kind."""
 
-    `measure` yields the metrics of each clip. `families` are the networks that take part, `baselines` the
-    systems without weights, `task` the weights' task. `lines` describes the protocol for the test sets used.
-    `pooled`: the mean is over all frames of a set, not over its clips' means. `fits` decides if a system
-    takes part in a column; `requires` is that condition in words. `variants` of each system are measured.
-    """
-
-    measure: Callable[..., Iterator[ClipMetrics]]
-    families: tuple[str, ...]
-    baselines: Callable[[Table], tuple[str, ...]]
-    task: Callable[[Table], str]
-    lines: Callable[[Table, Collection[Any]], tuple[str, ...]]
-    pooled: bool = False
-    fits: Callable[[System, Table, str], bool] = lambda system, table, column: True
-    requires: str = ""
-    variants: Callable[[System], tuple[System, ...]] = lambda system: (system,)
+    measure: Callable[..., Iterator[ClipMetrics]]  # yields the metrics of each clip
+    families: tuple[str, ...]  # networks that take part
+    baselines: Callable[[Table], tuple[str, ...]]  # systems without weights
+    task: Callable[[Table], str]  # that of the weights
+    lines: Callable[[Table, Collection[Any]], tuple[str, ...]]  # describe the protocol for some test sets
+    pooled: bool = False  # mean over all frames of a set, not over its clips' means
+    fits: Callable[[System, Table, str], bool] = lambda system, table, column: True  # takes part in a column
+    requires: str = ""  # the condition of `fits` in words
+    variants: Callable[[System], tuple[System, ...]] = lambda system: (system,)  # of a system, to be measured
 
 
 def _patches_lines(table: Table, sets: Collection[Any]) -> tuple[str, ...]:
@@ -187,14 +181,14 @@ def _check_all_fit(
 ) -> None:
     """Raise OptionError for weights that would be measured in no column of the test sets."""
     for system in systems:
-        on = [part for part in parts if system.only in ("", part.name)]
+        on = [part for part in parts if system.test_set in ("", part.name)]
         if not any(protocol.fits(system, table, column) for part in on for column in part.columns):
             requires = f", {protocol.requires}" if protocol.requires else ""
             columns = ", ".join(dict.fromkeys(column for part in parts for column in part.columns))
-            why = f" ({table.column} {columns}{requires})" if on else f", but is named for {system.only}"
+            hint = f" ({table.column} {columns}{requires})" if on else f", but is named for {system.test_set}"
             raise OptionError(
                 f"{system.source}: fits no column of {table.name} on "
-                f"{', '.join(part.name for part in parts)}{why}; name others with `weights`"
+                f"{', '.join(part.name for part in parts)}{hint}; name others with `weights`"
             )
 
 
@@ -230,7 +224,7 @@ def _measured(
     protocol: Protocol,
     on_progress: OnProgress,
 ) -> Iterator[ClipMetrics]:
-    set_systems = [system for system in systems if system.only in ("", part.name)]
+    set_systems = [system for system in systems if system.test_set in ("", part.name)]
     more = {"measured_frames": pictures.measured_frames} if getattr(pictures, "measured_frames", ()) else {}
     names: list[str] = []
     for clip in protocol.measure(table, part, pictures, set_systems, SHOWN_COUNT, **more):

@@ -98,20 +98,20 @@ def find_systems(
     """
     systems = [System(name, device=device) for name in WITHOUT_WEIGHTS if name in baselines]
     cards = read_manifest().values()
-    listed = [
+    names = [
         card.name
         for card in cards
         if card.family in families and card.task == task and locate(card) is not None
     ]
-    for source in dict.fromkeys(sources or listed):
-        only, name = _parsed(source, table)
+    for source in dict.fromkeys(sources or names):
+        test_set, name = _parsed(source, table)
         model = load_model(name, device)
         if model.card.family not in families:
             raise OptionError(
                 f"{name}: weights of {model.card.family}, but {table.name} is for "
                 f"{', '.join(sorted(families))}"
             )
-        systems.append(System(system_of(model), model, name, device, only))
+        systems.append(System(system_of(model), model, name, device, test_set))
     return with_unique_labels(systems)
 
 
@@ -128,13 +128,13 @@ def all_qualities(system: System) -> tuple[System, ...]:
 
 def _parsed(source: str, table: Table) -> tuple[str, str]:
     """Split "avenue=runs/x.safetensors" into the test set, empty for all, and the weights."""
-    only, equals, name = source.partition("=")
-    names = [part.name for part in table.sets if part.dataset]
-    if not equals or (only not in names and Path(source).exists()):
+    test_set, equals, name = source.partition("=")
+    sets = [part.name for part in table.sets if part.dataset]
+    if not equals or (test_set not in sets and Path(source).exists()):
         return "", source
-    if only not in names:
-        raise OptionError(f"{source}: {only!r} is no test set of {table.name}; there are: {', '.join(names)}")
-    return only, name
+    if test_set not in sets:
+        raise OptionError(f"{source}: no test set {test_set!r} in {table.name}; there are: {', '.join(sets)}")
+    return test_set, name
 
 
 def system_of(model: Model) -> str:
@@ -145,8 +145,8 @@ def system_of(model: Model) -> str:
     if family == "mb-taylorformer":
         shape = config.widths, config.blocks, config.branches
         sizes = mb_taylorformer.SIZES.items()
-        same = (name for name, size in sizes if (size.widths, size.blocks, size.branches) == shape)
-        return f"{family}-{next(same, 'other')}{_other_than_released(config)}"
+        names = (name for name, size in sizes if (size.widths, size.blocks, size.branches) == shape)
+        return f"{family}-{next(names, 'other')}{_other_than_released(config)}"
     if family == "vsr-transformer":
         if not isinstance(config, vsr_transformer.VsrConfig):
             return f"{family}-n{'-no-boff' * (not config.neighbours)}"
@@ -159,15 +159,15 @@ def system_of(model: Model) -> str:
 
 def _other_than_released(config: mb_taylorformer.MBTaylorFormerConfig) -> str:
     """Return the settings in which an ablation of MB-TaylorFormer V2 (Tables VIII to XII) differs."""
-    usual, power = mb_taylorformer.B, config.attention.focus_power
-    fixed = config.embedding != usual.embedding
+    published, power = mb_taylorformer.B, config.attention.focus_power
+    fixed = config.embedding != published.embedding
     limit = "-any-offset" if not config.offset_limit else f"-offset-{config.offset_limit[1]:g}"
     parts = (
         f"-{config.embedding}" * fixed,
         "-p" * (not config.chain),
-        limit * (config.offset_limit != usual.offset_limit and not fixed),
+        limit * (config.offset_limit != published.offset_limit and not fixed),
         "-no-cpe" * (config.attention.position == "none"),
-        f"-p{power}" * (power != usual.attention.focus_power),
+        f"-p{power}" * (power != published.attention.focus_power),
     )
     return "".join(parts)
 

@@ -51,14 +51,14 @@ def set_data(
     set, or half as many clips of all. Raises DatasetError.
     """
     root = folder / config.folder
-    trained: Any = find(config.dataset, root, config.split)
-    validation: list[Any] = [find(name, root, split) for name, split in config.validation_sets] or [trained]
+    training: Any = find(config.dataset, root, config.split)
+    validation: list[Any] = [find(name, root, split) for name, split in config.validation_sets] or [training]
     if isinstance(config, ClipSetConfig):
         clips = [
             random_set_clip(validation[number % len(validation)], config, np.random.default_rng((1, number)))
             for number in range(count // 2)
         ]
-        return SetSource(partial(random_set_clip, trained, config), seed), HeldOutClips(*_stored(clips))
+        return SetSource(partial(random_set_clip, training, config), seed), HeldOutClips(*_stored(clips))
     assert isinstance(config, PairSetConfig)
     degraded, clean = {}, {}
     for dataset in validation:
@@ -66,7 +66,7 @@ def set_data(
         crops = [random_set_pair(dataset, config.crop, rng) for rng in draws]
         name = f"{dataset.name} {dataset.split}"
         degraded[name], clean[name] = _stored(crops)
-    return SetSource(partial(random_set_pair, trained, config.crop), seed), HeldOutPairs(degraded, clean)
+    return SetSource(partial(random_set_pair, training, config.crop), seed), HeldOutPairs(degraded, clean)
 
 
 def _stored(pairs: list[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
@@ -154,5 +154,5 @@ def _downscaled_crop(large: Tensor, top: int, left: int, side: int) -> Tensor:
     """Return a bicubically downscaled crop, 8 bits in [0, 1], without downscaling whole frames."""
     rows, columns = (max(0, place - MARGIN) for place in (top, left))
     stop_row, stop_column = (SCALE * (place + side + MARGIN) for place in (top, left))
-    around = large[:, :, SCALE * rows : stop_row, SCALE * columns : stop_column] / 255
-    return _cut(quantised(imresize(around, 1 / SCALE).clamp(0, 1)), top - rows, left - columns, side)
+    window = large[:, :, SCALE * rows : stop_row, SCALE * columns : stop_column] / 255
+    return _cut(quantised(imresize(window, 1 / SCALE).clamp(0, 1)), top - rows, left - columns, side)

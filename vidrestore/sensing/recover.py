@@ -183,10 +183,10 @@ class Recoverer:
     @torch.inference_mode()
     def recover(self, clip: tuple[Tensor, list[tuple[int, int]]]) -> list[Frame]:
         """Return the last frames of a clip (T, P, M), one for each (pts, duration)."""
-        stored, times = clip
+        values, times = clip
         if self.device.type == "cuda":
-            stored = stored.pin_memory()
-        measurements = stored.to(self.device, non_blocking=True).float()
+            values = values.pin_memory()
+        measurements = values.to(self.device, non_blocking=True).float()
         while True:
             try:
                 native = self._native(measurements, times)

@@ -55,18 +55,15 @@ class Schedule(Checked):
 
 @dataclass(frozen=True)
 class TrainingConfig(Schedule):
-    """Training on groups of patches.
+    """Training on groups of patches."""
 
-    `sigma`, on the 0-255 scale, is one noise level (0 for compressed sensing), or the lowest and the highest;
-    levels are then drawn uniformly in their logarithm. With `clip_noise`, noisy patches are clipped and
-    rounded as a video file holds them; else, and always on measurements, noise is left as drawn.
-    """
-
+    # one noise level on the 0-255 scale (0 for compressed sensing), or the lowest and the highest, between
+    # which levels are drawn uniformly in their logarithm
     sigma: Annotated[tuple[Annotated[float, Field(ge=0, le=255)], ...], Field(min_length=1, max_length=2)] = (
         1.0,
         75.0,
     )
-    clip_noise: bool = True
+    clip_noise: bool = True  # clip and round noisy patches as a video file holds them; never measurements
 
     def __post_init__(self) -> None:
         fits = len(self.sigma) == 1 or 0 < self.sigma[0] <= self.sigma[1]
@@ -95,20 +92,16 @@ class PairTrainingConfig(Schedule):
 
 @dataclass(frozen=True)
 class ClipTrainingConfig(Schedule):
-    """Training on clips; the defaults are for a CPU.
-
-    `loss`: "charbonnier" is the loss of VSR-Transformer, minimised by the median of all possible frames;
-    "psnr", as in PairTrainingConfig, is minimised by their mean. With `parts` only the parameters are trained
-    whose names begin with one of them.
-    """
+    """Training on clips; the defaults are for a CPU."""
 
     batch: AtLeastOne = 2
     learning_rate: Positive = 4e-4
     decay: Portion = 1.0
     precision: Precision = "fp32"
     validate_every: AtLeastOne = 500
+    # "charbonnier", VSR-Transformer's, is minimised by the median of all possible frames, "psnr" by the mean
     loss: Literal["charbonnier", "psnr"] = "charbonnier"
-    parts: tuple[str, ...] = ()
+    parts: tuple[str, ...] = ()  # beginnings of the names of the parameters that are trained; empty for all
 
 
 LARGEST_CROP = 288  # pixels
@@ -117,19 +110,13 @@ LARGEST_VIEW = 1080  # pixels; largest side of a crop before it is downscaled
 
 @dataclass(frozen=True)
 class FootageConfig(Checked):
-    """The sources of pictures.
+    """The sources of pictures; folders are relative to the configuration's own."""
 
-    `clips` and `stills` are folders, or lists of several, relative to the configuration's own; an empty
-    `stills` means no photos. `validation` names clips in those folders, without their folder, that are
-    excluded from training and used for validation. Shares are in [0, 1]. `resident` data are copied to the
-    memory of the device, where batches are drawn; others stay in the cache's files.
-    """
-
-    clips: str | tuple[str, ...]
-    stills: str | tuple[str, ...] = ""
-    validation: tuple[str, ...] = ()
+    clips: str | tuple[str, ...]  # a folder of videos, or several
+    stills: str | tuple[str, ...] = ""  # the same of photos; empty for none
+    validation: tuple[str, ...] = ()  # names of clips in these folders that are held out from training
     still_share: Portion = 0.25  # share of windows that are slow pans and zooms over photos
-    resident: bool = False
+    resident: bool = False  # draw batches from a copy on the device; else from the cache's files
 
     def __post_init__(self) -> None:
         without_folder = all(name == Path(name).name for name in self.validation)
@@ -214,15 +201,13 @@ class ClipDataConfig(FootageConfig):
 
 @dataclass(frozen=True)
 class SetConfig(Checked):
-    """One of the papers' datasets in a folder, which is relative to the configuration's own.
-
-    `validation` lists splits of the same dataset, or of others in that folder, as in ["test",
-    "rain100l/test"]. If it is empty, the network is validated on its training data.
-    """
+    """One of the papers' datasets."""
 
     dataset: str
-    folder: str
+    folder: str  # relative to the configuration's own
     split: str = "train"
+    # splits of the same dataset, or of others in the folder, as in ["test", "rain100l/test"]; empty: the
+    # network is validated on its training data
     validation: tuple[str, ...] = ()
     kind: ClassVar[Literal["pairs", "clips"]]
 
@@ -286,19 +271,16 @@ TASK_OF = {
 
 @dataclass(frozen=True)
 class RunConfig:
-    """One run: name and task of the weights, family and settings of the model, the data, the training.
+    """One run. Raises ConfigError for a task that the family isn't for, and denoising without noise."""
 
-    `parameters`, such as {"rate": 0.2}, are written on the card of the weights; by default the noise levels.
-    Raises ConfigError for a task that the family isn't for, and denoising without noise.
-    """
-
-    name: str
+    name: str  # of the weights
     task: str
     family: str
-    model: dict[str, Any]
+    model: dict[str, Any]  # settings of the network
     data: FootageConfig | SetConfig
     training: Schedule
     path: Path  # the configuration file
+    # such as {"rate": 0.2}, for the card of the weights; by default the noise levels
     parameters: dict[str, Any] = field(default_factory=dict)
     settings: tuple[str, ...] = ()  # "KEY=VALUE" that override the file
 

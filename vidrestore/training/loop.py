@@ -345,8 +345,8 @@ class Run:
             for name in LEARNT:
                 if state[name] != {}:  # as that of a scaler is unless it is used
                     getattr(self.learner, name).load_state_dict(state[name])
-            for group, now in zip(self.learner.optimiser.param_groups, settings, strict=True):
-                group.update(now)  # the configuration's weight decay may have changed
+            for group, values in zip(self.learner.optimiser.param_groups, settings, strict=True):
+                group.update(values)  # the configuration's weight decay may have changed
             self.validations.load_state_dict(state)
             if self.validations.best:
                 check_alike(self.validations.best.weights, self.learner.average.state_dict())

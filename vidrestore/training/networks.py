@@ -61,10 +61,10 @@ def _check_names(config: RunConfig) -> None:
         for name, part in config.model.items()
         if isinstance(part, dict)
     }
-    for where, (values, names) in ({"[model]": (config.model, settings)} | tables).items():
+    for section, (values, names) in ({"[model]": (config.model, settings)} | tables).items():
         if isinstance(names, dict) and (unknown := sorted(values.keys() - names.keys())):
             raise ConfigError(
-                f"{config.path}, {where}: unknown: {', '.join(unknown)}; there are: "
+                f"{config.path}, {section}: unknown: {', '.join(unknown)}; there are: "
                 f"{known_names(unknown[0], names)}"
             )
 

@@ -94,10 +94,10 @@ class GroupObjective(Objective):
         return {f"held-out groups, sigma {sigma}": {"psnr": psnr} for sigma, psnr in last["psnr"].items()}
 
     def loss(self, network: nn.Module, batch: tuple[Any, ...], step: int) -> Tensor:
-        (clean, sigma, *noise), settings = batch, self.settings
-        drawn = noise[0] if noise else (settings.seed << 32) + step
+        (clean, sigma, *extras), settings = batch, self.settings
+        noise = extras[0] if extras else (settings.seed << 32) + step
         return batch_loss(
-            network, clean, sigma, drawn, settings.precision, self.share, clip_noise=settings.clip_noise
+            network, clean, sigma, noise, settings.precision, self.share, clip_noise=settings.clip_noise
         )
 
     def metrics(self, network: nn.Module, held_out: Tensor) -> Metrics:
@@ -240,13 +240,13 @@ def restored_groups(
     """
     group_network = cast("GroupNetwork", network)
     noisy = measured = group_network.measure(clean)
-    stored = clip_noise and measured is clean
+    clip_and_round = clip_noise and measured is clean
     if isinstance(noise, Tensor):
         noisy = measured + sigma * noise[..., : measured.shape[-1]]
-        noisy = noisy.round().clamp(0, 255) if stored else noisy
+        noisy = noisy.round().clamp(0, 255) if clip_and_round else noisy
     elif sigma:
         generator = torch.Generator(clean.device).manual_seed(noise)
-        noisy = add_gaussian_noise(measured, float(sigma), generator, clip_and_round=stored)
+        noisy = add_gaussian_noise(measured, float(sigma), generator, clip_and_round=clip_and_round)
     return group_network.at(sigma, DTYPES[precision], PlainLinear)(noisy[share.of(len(noisy))])
 
 
@@ -285,13 +285,13 @@ def group_psnr(
     return 10 * math.log10(255**2 * count / squares) if squares else math.inf
 
 
-def validation_sigmas(trained: tuple[float, ...]) -> tuple[float, ...]:
+def validation_sigmas(sigmas: tuple[float, ...]) -> tuple[float, ...]:
     """Return the levels to validate at: the single one trained, or the usual ones in the range, or its
     geometric mean if there are none.
     """
-    low, high = trained[0], trained[-1]
-    usual = tuple(sigma for sigma in VALIDATION_SIGMAS if low <= sigma <= high) if low < high else (low,)
-    return usual or (min(max(float(f"{math.sqrt(low * high):.3g}"), low), high),)
+    low, high = sigmas[0], sigmas[-1]
+    levels = tuple(sigma for sigma in VALIDATION_SIGMAS if low <= sigma <= high) if low < high else (low,)
+    return levels or (min(max(float(f"{math.sqrt(low * high):.3g}"), low), high),)
 
 
 def restored_pictures(network: nn.Module, degraded: Tensor, precision: str, *tasks: Tensor) -> Tensor:
@@ -323,9 +323,9 @@ def picture_loss(restored: Tensor, clean: Tensor) -> Tensor:
     return error.abs().mean() + SPECTRUM_WEIGHT * spectrum.abs().mean()
 
 
-def psnr_loss(restored: Tensor, clean: Tensor, least: float = LEAST_ERROR) -> Tensor:
-    """Return the mean over crops of log(squared error + `least`), which falls as PSNR rises."""
-    return ((restored - clean).square().mean((1, 2, 3)) + least).log().mean()
+def psnr_loss(restored: Tensor, clean: Tensor, least_error: float = LEAST_ERROR) -> Tensor:
+    """Return the mean over crops of log(squared error + `least_error`), which falls as PSNR rises."""
+    return ((restored - clean).square().mean((1, 2, 3)) + least_error).log().mean()
 
 
 def haze_loss(network: nn.Module, hazy: Tensor, truth: Tensor, settings: PairTrainingConfig) -> Tensor:

@@ -113,9 +113,9 @@ def curve_plot(path: Path, log: StepLog, curve: Callable[[], Sequence[dict[str, 
 
     def emit(event: Event) -> None:
         if isinstance(event, Validated):
-            drawn = training_plot(path.stem, log.steps, log.losses, curve())
+            svg = training_plot(path.stem, log.steps, log.losses, curve())
             with _writing(path), replacing(path, sync=False) as stream:
-                stream.write(drawn.encode())
+                stream.write(svg.encode())
 
     return emit
 
@@ -130,8 +130,8 @@ def training_plot(
         for metric in curve[-1]["psnr"]
     }
     metrics = {metric: values for metric, values in metrics.items() if all(map(math.isfinite, values[1]))}
-    drawn = thinned(steps, losses)
-    plots = [("loss", "log10 of the loss, by step", {"training": drawn})] if drawn[0] else []
+    points = thinned(steps, losses)
+    plots = [("loss", "log10 of the loss, by step", {"training": points})] if points[0] else []
     plots += [("validation", "PSNR, dB, by step", metrics)] if metrics else []
     ends = (min([0, *positions]), max([*steps[-1:], *positions]))
     return picture(name, plots, ends, "step ")

@@ -201,16 +201,16 @@ def check_tensors(
     _check_names(path, set(stored), {*expected, *(name + SCALES for name in scales)})
     tensors = {}
     for name, target in expected.items():
-        tensor, where = stored[name], f"{path}, {name}"
+        tensor, place = stored[name], f"{path}, {name}"
         if name in scales:
-            tensor = _widened(where, tensor, stored[name + SCALES], target)
+            tensor = _widened(place, tensor, stored[name + SCALES], target)
         if tensor.shape != target.shape:
             raise CheckpointError(
-                f"{where}: shape {list(tensor.shape)}, but the config asks for {list(target.shape)}"
+                f"{place}: shape {list(tensor.shape)}, but the config asks for {list(target.shape)}"
             )
         dtype, target_dtype = _dtype(tensor), _dtype(target)
         if dtype != target_dtype and not (target_dtype == "float32" and dtype in _HALVES):
-            raise CheckpointError(f"{where}: stored as {dtype}, but the network holds {target_dtype}")
+            raise CheckpointError(f"{place}: stored as {dtype}, but the network holds {target_dtype}")
         tensors[name] = tensor
     return tensors
 
@@ -224,12 +224,12 @@ def _check_names(path: Path, stored: set[str], expected: set[str]) -> None:
         raise CheckpointError(f"{path}: {'; '.join(parts)}; file and config are of different networks")
 
 
-def _widened(where: str, integers: Tensor, scales: Tensor, target: Tensor) -> Tensor:
+def _widened(place: str, integers: Tensor, scales: Tensor, target: Tensor) -> Tensor:
     """Return the float32 tensor of integers and scales. Raises CheckpointError unless they fit together."""
     dtypes, blocks = (_dtype(integers), _dtype(scales)), [integers.numel() // BLOCK]
     if dtypes != ("int8", "float16") or list(scales.shape) != blocks or not fits_eight_bits(target, 0):
         raise CheckpointError(
-            f"{where}: stored in 8 bits as {dtypes[0]} {list(integers.shape)} with scales {dtypes[1]} "
+            f"{place}: stored in 8 bits as {dtypes[0]} {list(integers.shape)} with scales {dtypes[1]} "
             f"{list(scales.shape)}, but expected int8 {list(target.shape)} and a float16 per {BLOCK} values"
         )
     return (integers.reshape(-1, BLOCK).float() * scales.float()[:, None]).view(integers.shape)

@@ -106,8 +106,8 @@ def pull(card: Card) -> Path:
 
 def _remove(path: Path) -> None:
     """Remove a link in REPOSITORY/snapshots and its file, unless that is outside REPOSITORY."""
-    stored = path.resolve()
+    target = path.resolve()
     repository = next((folder.parent for folder in path.parents if folder.name == "snapshots"), path.parent)
-    if stored.is_relative_to(repository.resolve()):
-        stored.unlink(missing_ok=True)
+    if target.is_relative_to(repository.resolve()):
+        target.unlink(missing_ok=True)
     path.unlink(missing_ok=True)

@@ -138,10 +138,10 @@ class Footage:
 
     def _planes(self, path: Path) -> Window:
         """Return the planes decoded before the run; decode them if missing, or removed since."""
-        stored = self.decoded.get(path)
+        file = self.decoded.get(path)
         with suppress(FileNotFoundError):
-            if stored:
-                return stored.planes()
+            if file:
+                return file.planes()
         if path in self._cache:
             self._cache.move_to_end(path)
             return self._cache[path]

@@ -38,15 +38,11 @@ NATIVE = 0.5  # share of crops of photos that slide over the photo's own pixels;
 
 @dataclass(frozen=True)
 class HeldOutPairs:
-    """Crops for validation, uint8 (N, 3, S, S) each, by degradation.
+    """Crops for validation, uint8, by degradation."""
 
-    Degraded crops are (N, frames, 3, S, S) if the network takes several frames. `tasks` maps each degradation
-    to the index of its task if the network has tasks.
-    """
-
-    degraded: dict[str, Tensor]
-    clean: dict[str, Tensor]
-    tasks: dict[str, int] = field(default_factory=dict)
+    degraded: dict[str, Tensor]  # (N, 3, S, S), or (N, frames, 3, S, S) if the network takes several frames
+    clean: dict[str, Tensor]  # (N, 3, S, S)
+    tasks: dict[str, int] = field(default_factory=dict)  # indices of the tasks, if the network has some
 
 
 class PairSource(PlaneSource):
@@ -134,8 +130,8 @@ class PairSource(PlaneSource):
         averages = {}
         for row, (sample, length) in enumerate(zip(samples, lengths, strict=True)):
             if length >= 0:
-                exposure, only = EXPOSURES[length], range(sample, sample + 1)
-                clip = self._windows(step, size, only, self.config.frames * exposure)[0]
+                exposure, part = EXPOSURES[length], range(sample, sample + 1)
+                clip = self._windows(step, size, part, self.config.frames * exposure)[0]
                 if motion(clip) < MOST_MOTION:
                     averages[row] = clip[exposure // 2 :: exposure], average_exposures(clip, exposure)
         return averages
@@ -271,7 +267,7 @@ def random_compression(clip: Tensor, rng: np.random.Generator) -> Tensor:
 def _through(encoder: partial[list[tuple[np.ndarray, ...]]], clip: Tensor) -> Tensor:
     """Convert a clip to 4:2:0 planes, pass them through an encoder and convert them back to RGB."""
     (layout, tags), height = ENCODED, clip.shape[-2]
-    stored = grey_to_planes(rgb_to_yuv(clip, layout, tags, height), layout)
-    back = encoder([tuple(planes) for planes in zip(*stored, strict=True)])
+    yuv = grey_to_planes(rgb_to_yuv(clip, layout, tags, height), layout)
+    back = encoder([tuple(planes) for planes in zip(*yuv, strict=True)])
     planes = planes_to_grey([np.stack(plane) for plane in zip(*back, strict=True)], layout)
     return yuv_to_rgb(planes, layout, tags, height).mul(255).round_().clamp_(0, 255).div_(255)

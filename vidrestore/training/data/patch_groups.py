@@ -82,15 +82,15 @@ class GroupPool(BatchSource):
         groups = torch.stack([groups[rng.integers(len(groups))] for groups in windows])
         return turned(groups.float(), self.patch, rng), sigma
 
-    def advance(self, drawn: int) -> None:
-        """Update the windows to those after `drawn` groups were drawn; the pool begins a quarter full."""
-        numbers = self._window_numbers(drawn)
+    def advance(self, count: int) -> None:
+        """Update the windows to those after `count` groups were drawn; the pool begins a quarter full."""
+        numbers = self._window_numbers(count)
         ready = {window.number: window for window in self.windows if window.number in numbers}
         self.windows = [ready.get(number) or self._next(number) for number in numbers]
 
-    def _window_numbers(self, drawn: int) -> range:
-        """Return the numbers of the windows in the pool after `drawn` groups were drawn."""
-        stop = max(1, self.capacity // 4) + drawn // (self.config.reuse * self.config.groups_per_window)
+    def _window_numbers(self, count: int) -> range:
+        """Return the numbers of the windows in the pool after `count` groups were drawn."""
+        stop = max(1, self.capacity // 4) + count // (self.config.reuse * self.config.groups_per_window)
         return range(max(0, stop - self.capacity), stop)
 
     def _next(self, number: int) -> WindowGroups:

@@ -36,18 +36,14 @@ REACH = 2  # samples on both sides that the cubic takes
 
 @dataclass(frozen=True)
 class Shot:
-    """A decoded clip or photo: planes (T, H, W) uint8, one or three.
-
-    `steps` are the luma samples per chroma sample down and right, `sites` the place of the first chroma
-    sample in luma samples. R, G and B in [0, 1] are `matrix` (3, 4) times the three planes and 1.
-    """
+    """A decoded clip or photo."""
 
     name: str
-    still: bool
-    planes: tuple[Tensor, ...]
-    steps: tuple[int, int]
-    sites: tuple[float, float]
-    matrix: tuple[tuple[float, ...], ...]
+    still: bool  # True for a photo
+    planes: tuple[Tensor, ...]  # one or three, (T, H, W) uint8
+    steps: tuple[int, int]  # luma samples per chroma sample, down and right
+    sites: tuple[float, float]  # place of the first chroma sample, in luma samples
+    matrix: tuple[tuple[float, ...], ...]  # (3, 4); times the three planes and 1: R, G, B in [0, 1]
 
 
 class Shots(Protocol):
@@ -64,18 +60,14 @@ class Shots(Protocol):
 
 @dataclass(frozen=True)
 class View:
-    """The places of B crops of S x S pixels in T frames each of their shots.
+    """The places of B crops of S x S pixels in T frames each of their shots."""
 
-    `shots` (B,), `frames` (B, T); `rows` and `columns` (B, T, S) in luma samples; `stretch` (B, T) is the
-    distance of two of them. `transposed` (B,): rows become columns.
-    """
-
-    shots: Tensor
-    frames: Tensor
-    rows: Tensor
-    columns: Tensor
-    stretch: Tensor
-    transposed: Tensor
+    shots: Tensor  # (B,), numbers
+    frames: Tensor  # (B, T), numbers
+    rows: Tensor  # (B, T, S), in luma samples
+    columns: Tensor  # (B, T, S)
+    stretch: Tensor  # (B, T), the distance of two rows or columns
+    transposed: Tensor  # (B,), bool: rows become columns
 
     def part(self, rows: slice) -> View:
         """Return some of the crops."""
@@ -199,9 +191,9 @@ class Planes:
             reach = int(float(stretch.max()) * REACH)
             extent = math.ceil(float((place.amax(-1) - place.amin(-1)).max()))
             first = place.amin(-1, keepdim=True).floor() - reach - 1
-            around = torch.arange(extent + 2 * reach + 4, device=first.device)
-            weights.append(_weights(place - first, around, stretch, coarse))
-            indices.append(torch.minimum((first + around).long().clamp(min=0), last))
+            offsets = torch.arange(extent + 2 * reach + 4, device=first.device)
+            weights.append(_weights(place - first, offsets, stretch, coarse))
+            indices.append(torch.minimum((first + offsets).long().clamp(min=0), last))
         lines = (view.frames[..., None] * size[:, 1, None, None] + indices[0]) * size[:, 2, None, None]
         samples = self._samples_at(view.shots, plane, lines[..., None] + indices[1][..., None, :])
         down, right = weights
@@ -239,20 +231,17 @@ class _Moves(NamedTuple):
 
 @dataclass(frozen=True)
 class Camera:
-    """Draws the `View` of random crops: `side` pixels, `frames` frames.
-
-    Clips keep their pixels; with `widest` an area of up to so many is reduced. Over photos the camera moves:
-    a share of `native` slides over their own pixels, which are often reduced before; the others pan, by
-    fractions of a pixel. A share of `fast` windows has fast motion. Crops are mirrored and transposed, and
-    reversed in time if `symmetric`.
+    """Draws the `View` of random crops, mirrored and transposed. Clips keep their pixels; over photos the
+    camera moves: it slides over their own pixels, which are often reduced before, or pans, by fractions of a
+    pixel.
     """
 
-    side: int
+    side: int  # pixels
     frames: int
-    native: float = 0.0
-    fast: float = 0.0
-    widest: int | None = None
-    symmetric: bool = True
+    native: float = 0.0  # share of crops of photos that slide
+    fast: float = 0.0  # share of crops with fast motion
+    widest: int | None = None  # pixels; areas of up to this side are reduced to `side`
+    symmetric: bool = True  # also reversed in time
 
     def view(self, draws: Counters, planes: Planes, still: bool, plane: int | Tensor = 0) -> View:
         """Return random crops of photos or clips, in samples of `plane`."""

@@ -46,19 +46,15 @@ VALIDATION_FRAMES = 5  # frames per clip; there are more clips if they are short
 
 @dataclass(frozen=True)
 class Reading:
-    """Settings of reading that don't change the data, except that damaged files may be skipped.
-
-    `workers` processes make batches ahead of time. `cache` is a folder for decoded clips and photos, of at
-    most `cache_bytes`; without it they are decoded when they are needed. With `skip_bad`, clips and photos
-    that are damaged or can't be read are skipped, and `notice` is called with a message for each. Raises
+    """Settings of reading that don't change the data, except that damaged files may be skipped. Raises
     OptionError for `skip_bad` without a cache.
     """
 
-    cache: Path | None = None
-    cache_bytes: int = CACHE_BYTES
-    skip_bad: bool = False
-    workers: int = 0
-    notice: Callable[[str], None] = lambda message: None
+    cache: Path | None = None  # folder of decoded clips and photos; None: decoded when they are needed
+    cache_bytes: int = CACHE_BYTES  # most bytes of that folder
+    skip_bad: bool = False  # skip clips and photos that are damaged or can't be read, with a notice of each
+    workers: int = 0  # processes that make batches ahead of time
+    notice: Callable[[str], None] = lambda message: None  # called with each message
 
     def __post_init__(self) -> None:
         if self.skip_bad and self.cache is None:
