@@ -28,33 +28,29 @@ METRICS = ("psnr", "ssim")
 
 @dataclass(frozen=True)
 class TableSet:
-    """One test set: `columns` (settings or clips) and, by system, the published values of each.
-
-    `dataset` and `split` are those of `papers.dataset_files`, empty for the mean of the other sets. `lines`
-    is the height that frames are downscaled to; 0 for no downscaling.
-    """
+    """One test set of a table."""
 
     name: str
     title: str
-    dataset: str
+    dataset: str  # of `papers.datasets`; empty for the mean of the other sets
     split: str
-    columns: tuple[str, ...]
-    published: Mapping[str, tuple[Values, ...]]
-    lines: int = 0
+    columns: tuple[str, ...]  # settings or clips
+    published: Mapping[str, tuple[Values, ...]]  # by system, the values of each column
+    lines: int = 0  # height that frames are downscaled to; 0 for no downscaling
 
 
 @dataclass(frozen=True)
 class Table:
-    """One table of a paper; `column` names its columns ("CS rate"), `settings` are the protocol's."""
+    """One table of a paper."""
 
     name: str
     title: str
     source: str
     protocol: str
-    column: str
+    column: str  # meaning of its columns: "CS rate"
     systems: Mapping[str, str]  # name on the command line -> name in the paper
     sets: tuple[TableSet, ...]
-    settings: Mapping[str, Any]
+    settings: Mapping[str, Any]  # of the protocol
 
 
 def table_names() -> tuple[str, ...]:
