@@ -2,7 +2,7 @@
 
 H.264 is imitated by 4:2:0, a quantiser, blocks copied from the frame before, and rounding towards it, so that
 faint detail comes late or never; without motion and in-loop filter. Motion JPEG is imitated by the weights of
-frequencies. There is no synchronisation with the device.
+frequencies. The device is never waited for.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Random numbers for batches that depend on counters alone, so that a step of training draws the same ones on
 every device and after every interruption.
 
-Philox 4x32-10: J. Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011. There is no
-synchronisation with the device.
+Philox 4x32-10: J. Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011. The
+device is never waited for.
 """
 
 from __future__ import annotations

@@ -202,8 +202,8 @@ def data_uri(picture: NDArray[np.uint8]) -> str:
 
 
 def error_map(picture: NDArray[np.uint8], reference: NDArray[np.uint8], most: float) -> NDArray[np.uint8]:
-    """Return the mean absolute difference of R, G, B, (H, W, 3) each, as colours: purple is no difference,
-    yellow a difference of `most` grey levels and more.
+    """Return the mean absolute difference of R, G, B, (H, W, 3) each, as colours: purple for no difference,
+    yellow for `most` grey levels and more.
     """
     error: NDArray[Any] = np.abs(picture.astype(np.int16) - reference).sum(2)
     steps = np.arange(3 * 255 + 1) / (3 * most)  # every possible sum over R, G, B

@@ -3,9 +3,9 @@
 White noise is equally strong at every frequency, and a formula estimates it from the highest ones (white.py).
 Other noise is coarse, smeared along lines, smoothed and sharpened by a camera, thinned out by a codec or
 copied by it from frame to frame. For that a small network, fitted to many kinds of noise and to pictures
-without noise (examples/experiments/fit_noise.py), maps features of the blocks (features.py) to the odds that
-there is noise, the sigma that denoises best, and the noise's own strength. A finished photograph's sigma is
-many times that.
+without noise (examples/experiments/fit_noise.py), maps features of the blocks (features.py) to the odds of
+noise, the sigma that denoises best, and the noise's own strength. For developed photographs that sigma is
+many times the strength.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ class NoiseMeter:
 
 
 def _even_share(luma: NDArray[np.float32]) -> float:
-    """Return the share of blocks of one value among those without clipped values, 1 if there are none."""
+    """Return the share of blocks of one value among those without clipped values, 1 without such blocks."""
     rows, columns = (side // SIDE for side in luma.shape)
     blocks = luma[: rows * SIDE, : columns * SIDE].reshape(rows, SIDE, columns, SIDE)
     low, high = blocks.min((1, 3)), blocks.max((1, 3))

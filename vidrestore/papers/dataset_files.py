@@ -141,7 +141,7 @@ def picture_frames(paths: Iterable[Path]) -> Iterator[Tensor]:
 
 
 def stacked(frames: Iterator[Tensor], place: str) -> Tensor:
-    """Stack frames to one tensor (T, ...). Raises DatasetError if there are none or their sizes differ."""
+    """Stack frames to one tensor (T, ...). Raises DatasetError without frames, or if their sizes differ."""
     stack = list(frames)
     if not stack:
         raise DatasetError(f"{place}: has no frame that can be decoded; unpack the release again")

@@ -211,7 +211,7 @@ def _check_distinct(test_sets: Mapping[str, Any]) -> None:
         files = (str(pictures[0].clean), str(pictures[-1].clean), len(pictures))
         if (other := names.setdefault(files, name)) != name:
             raise DatasetError(
-                f"{pictures.root}: may be {other} or {name}; say which with `sets`, or name the folder "
+                f"{pictures.root}: may be {other} or {name}; choose one by `sets`, or name the folder "
                 "that holds both"
             )
 

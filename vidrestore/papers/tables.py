@@ -60,7 +60,7 @@ def table_names() -> tuple[str, ...]:
 
 @cache
 def read_table(name: str) -> Table:
-    """Read a table by its name. Raises OptionError if there is no such table."""
+    """Read a table by its name. Raises OptionError for an unknown name."""
     if name not in table_names():
         raise OptionError(f"no suite named {name!r}; there are: {', '.join(table_names())}")
     content = tomllib.loads((FOLDER / f"{name}.toml").read_text(encoding="utf-8"))

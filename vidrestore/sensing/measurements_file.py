@@ -5,8 +5,8 @@ Three tensors, in this order, so that a video of unknown length can be written i
 fixed size comes first and is filled in last):
 
     measurements  (F, P, M) F16 or F32: F frames, P patches, M measurements of each, on the 0-255 scale
-    pts           (F,) I64: when each frame begins, in ticks of `video.time_base`
-    durations     (F,) I64: how many ticks it lasts, 0 where the source doesn't say
+    pts           (F,) I64: start of each frame, in ticks of `video.time_base`
+    durations     (F,) I64: its length in ticks, 0 if the source has none
 
 and metadata, each value a JSON text but for `format` and `version`:
 
@@ -156,7 +156,7 @@ class PatchGrid:
 
 @dataclass(frozen=True)
 class Measured(Checked):
-    """The header of a file of measurements; the fields are explained above."""
+    """The header of a file of measurements; for the fields see the module's docstring."""
 
     model: str
     sha256: str

@@ -72,7 +72,7 @@ def train(
     stop_after: float = math.inf,
     on_event: Listener = lambda event: None,
 ) -> Path:
-    """Train as the configuration says, write `<output>/<name>.safetensors` and return its path.
+    """Train by a configuration, write `<output>/<name>.safetensors` and return its path.
 
     Those are the averaged weights of the last step; `<name>.best.safetensors` holds those of the best
     validation. A checkpoint is written beside them every few minutes and when the run is interrupted,
@@ -83,8 +83,8 @@ def train(
     minute. After `stop_after` seconds it ends after the step that is under way, with a checkpoint, whose path
     is returned.
 
-    `reading` says how to read data. In several processes started by torchrun, each computes its share of
-    every batch; the first writes. `init` names weights (of the same network, or of parts of it) for a new
+    `reading` has the settings of reading. In several processes started by torchrun, each computes its share
+    of every batch; the first writes. `init` names weights (of the same network, or of parts of it) for a new
     run.
 
     Raises ConfigError for missing or unfit data, for a checkpoint of another run or one that would be
@@ -182,8 +182,8 @@ class Run:
         return False
 
     def check_files(self, init: Sequence[str | Path]) -> None:
-        """Raise MediaError or OutputExistsError if a file at the place of one that the run writes is of
-        others, or one of `init`.
+        """Raise MediaError or OutputExistsError if a file that the run would replace is another program's, or
+        one of `init`.
         """
         beginnings = dict.fromkeys((self.weights_path, self.best_path), BY_TRAINING)
         for path, beginning in (beginnings | record_files(self.output / self.config.name)).items():

@@ -89,8 +89,8 @@ class DecodedFiles:
         decode: Callable[[Path], Planes],
         on_error: Callable[[Path, MediaError], None],
     ) -> dict[Path, Decoded | None]:
-        """Return the frames of all sources by path, None where there is no room, decoding them into the cache
-        if needed; `on_error` is called for those that can't be read. Raises as `reserve` does.
+        """Return the frames of all sources by path, decoded into the cache if needed, None if it has no room;
+        `on_error` is called for those that can't be read. Raises as `reserve` does.
         """
         decoded: dict[Path, Decoded | None] = {}
         paths = {}
