@@ -541,7 +541,7 @@ def test_a_link_in_the_cache_that_leads_out_of_it_costs_nobody_a_file(tmp_path, 
     blob, victim = tmp_path / "models--a--b" / "blobs" / "d", tmp_path / "victim"
     for path in (found, blob):
         path.parent.mkdir(parents=True)
-    monkeypatch.setattr("vidrestore.weights.hub.fetch", lambda address, again=False: found)
+    monkeypatch.setattr("vidrestore.weights.hub.fetch", lambda address, refresh=False: found)
     card = Card("tiny", "tiny", {}, "denoise", "0" * 64, 5, hub=ADDRESS)
     for stored, stays in ((victim, True), (blob, False)):
         stored.write_bytes(b"precious")

@@ -196,7 +196,7 @@ class TaskVectors(nn.Module):
         return maps + added if in_one_piece() else maps.add_(added)
 
 
-class Stage(nn.Module):
+class TransformerStage(nn.Module):
     """One level: embeddings, one transformer per branch, fusion, and the input added (if `residual`).
 
     In a network with tasks the vector of the task is added first.
@@ -279,7 +279,7 @@ class ConvolutionStage(nn.Module):
         self.pairs.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
     def forward(self, maps: Tensor, tasks: Tensor | None = None) -> Tensor:
-        """Map maps as `Stage.forward` does."""
+        """Map maps as `TransformerStage.forward` does."""
         if self.task is not None:
             maps = self.task(maps, tasks)
         restored: Tensor = self.pairs(maps)
@@ -288,11 +288,11 @@ class ConvolutionStage(nn.Module):
 
 def stage(
     level: int, channels: int, config: MBTaylorFormerConfig, residual: bool = True
-) -> Stage | ConvolutionStage:
+) -> TransformerStage | ConvolutionStage:
     """Return the stage of a level with `channels`; convolution stages are residual by themselves."""
     if level < config.convolutional:
         return ConvolutionStage(channels, config.blocks[level], len(config.tasks), config.slope)
-    return Stage(level, channels, config, residual)
+    return TransformerStage(level, channels, config, residual)
 
 
 class Resample(nn.Module):

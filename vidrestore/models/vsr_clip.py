@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from vidrestore.models.spynet import warp
-from vidrestore.models.vsr_transformer import Attention, VsrTransformer
+from vidrestore.models.vsr_transformer import VsrAttention, VsrTransformer
 
 NEIGHBOURS = 2  # frames whose state after attention is stored
 
@@ -87,11 +87,9 @@ class Window:
                 del cache[next(iter(cache))]
         return cache[frame]
 
-    def _mixed(self, depth: int, frame: int, attention: Attention) -> Tensor:
-        inputs, prepared_states = (
-            [self.maps(depth, other) for other in range(len(self.indices))],
-            self._prepared,
-        )
+    def _mixed(self, depth: int, frame: int, attention: VsrAttention) -> Tensor:
+        inputs = [self.maps(depth, other) for other in range(len(self.indices))]
+        prepared_states = self._prepared
         # free the states before the block, whose input is known now for all frames
         for states in (prepared_states[:depth], self._attended[:depth], self._fed[: max(0, depth - 1)]):
             for state in states:

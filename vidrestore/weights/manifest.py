@@ -107,10 +107,10 @@ def find_card(name: str, folder: Path | None = None, task: str | None = None) ->
     """Return the entry `name`. Raises CheckpointError with the known names, those for `task`."""
     cards = read_manifest(folder)
     if name not in cards:
-        known = known_names(name, sorted(card.name for card in cards_for(task, cards))) or "nothing"
+        names = known_names(name, sorted(card.name for card in cards_for(task, cards))) or "nothing"
         of_task = f" for {task}" if task else ""
         raise CheckpointError(
-            f"no weights named {name!r}; the manifest has{of_task}: {known} (a file of your own must end in "
+            f"no weights named {name!r}; the manifest has{of_task}: {names} (a file of your own must end in "
             ".safetensors)"
         )
     return cards[name]
