@@ -127,6 +127,10 @@ class PictureCount:
         if time is not None and (self._floor is None or time >= self._floor):
             self._waiting.add(time)
 
+    def lacks_picture(self, time: int | None) -> None:
+        """Take back the picture that a packet was counted for."""
+        self._waiting.discard(time)
+
     def received(self, pts: int, interlaced: bool) -> None:
         """Count a decoded frame; frames come in the order of their pts, so pictures due earlier are lost."""
         if self._floor is not None and pts < self._floor:
