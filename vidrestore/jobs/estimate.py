@@ -32,7 +32,7 @@ FEW = 6
 ENOUGH = 1.0  # seconds of restoring that are measured well; faster machines restore more frames
 MOST_BYTES = 256 << 20  # of restored frames in memory
 PART = 256  # side in pixels of the four parts that are restored of a large picture, by planes
-WIDE_PART = 4 * PART  # side of the only part for restorers of RGB pictures, which see farther
+WIDE_PART = 1024  # side of the result of the only part for restorers of RGB pictures, which see farther
 
 
 class Trial(NamedTuple):
@@ -159,8 +159,10 @@ def _restored(job: Job, clips: int) -> tuple[Trial, bool]:
         frames += islice(decoded, count - 1)
     is_whole, costs, share = len(frames) < count, list[float](), 1.0
     if len(frames) == 1 and is_whole:
-        in_parts = all(stage.restorer.sees == "planes" for stage in job.steps.stages)
-        part = _part(frames[0], job.info.video.format, in_parts=in_parts)
+        restorers = [stage.restorer for stage in job.steps.stages]
+        in_parts = all(restorer.sees == "planes" for restorer in restorers)
+        side = PART if in_parts else WIDE_PART // max(restorer.facts.scale for restorer in restorers)
+        part = _part(frames[0], job.info.video.format, side, in_parts=in_parts)
         share, frames = part.planes[0].size / frames[0].planes[0].size, [part]
     for stage in job.steps.stages:
         clip_frames, seconds = frames[: clips * _frames_at_once(stage)], list[float]()
@@ -181,14 +183,13 @@ def _restored(job: Job, clips: int) -> tuple[Trial, bool]:
     return Trial(frames, tuple(costs), share), is_whole
 
 
-def _part(frame: Frame, pixels: PixelFormat, *, in_parts: bool) -> Frame:
+def _part(frame: Frame, pixels: PixelFormat, side: int, *, in_parts: bool) -> Frame:
     """Return the middle of a large picture, or `in_parts` four parts, spread over it, side by side."""
 
-    def spans(side: int) -> list[tuple[int, int]]:
-        if side < WIDE_PART:
-            return [(0, side)]
-        places, length = ((1, 3), PART) if in_parts else ((2,), WIDE_PART)
-        return [((side * place // 4 - length // 2) // 16 * 16, length) for place in places]
+    def spans(length: int) -> list[tuple[int, int]]:
+        if length < (4 if in_parts else 1) * side:
+            return [(0, length)]
+        return [((length * at // 4 - side // 2) // 16 * 16, side) for at in ((1, 3) if in_parts else (2,))]
 
     def cut(index: int, row: tuple[int, int], column: tuple[int, int]) -> NDArray[Any]:
         (top, left), (height, width) = (
