@@ -183,8 +183,13 @@ def opened(path: Path) -> Iterator[Any]:
             yield stream
     except FileNotFoundError as error:
         raise CheckpointError(f"{path}: no such file") from error
-    except OSError as error:
-        raise CheckpointError(f"{path}: can't be read as weights ({error.strerror or error})") from error
+    except (OSError, RuntimeError) as error:
+        if isinstance(error, RuntimeError) and "closing file" not in str(
+            error
+        ):  # PyTorch's word for an OSError
+            raise
+        reason = getattr(error, "strerror", None) or error
+        raise CheckpointError(f"{path}: can't be read as weights ({reason})") from error
     except SafetensorError as error:
         raise CheckpointError(
             f"{path}: damaged or not a safetensors file ({error}); fetch it again"
