@@ -11,7 +11,6 @@ from __future__ import annotations
 import io
 import json
 import warnings
-from collections.abc import Mapping
 from importlib import import_module
 from pathlib import Path
 from typing import Any, cast
@@ -125,9 +124,7 @@ def card_of_export(model: Model, network: ExportedNetwork) -> dict[str, Any]:
         "precision": "fp32 only: motion is found by positions, which fp16 rounds"
         if aligned
         else "fp32 or fp16",
-        "licence": card.licence or "unknown",
-        "training_data": _text(card.training, "data"),
-        "training_command": _text(card.training, "command"),
+        **card.openness(),
         "weights_sha256": card.sha256,
         "opset": OPSET,
     }
@@ -182,10 +179,6 @@ def _traced(network: ExportedNetwork) -> bytes:
             dynamic_axes={"input": free, "output": free},
         )
     return stream.getvalue()
-
-
-def _text(values: Mapping[str, Any], key: str) -> str:
-    return str(values.get(key, "unknown"))
 
 
 def _package(name: str) -> Any:
