@@ -287,12 +287,8 @@ def picture_denoiser(options: RestoreOptions) -> PictureRestorer:
     network: Any = restorer.tiled.network
     takes_sigma = getattr(network, "takes_sigma", False)
     if takes_sigma == (options.sigma == "auto") or options.quality != "default" or not options.match:
-        advice = (
-            "needs the noise's level as `sigma`; remove"
-            if takes_sigma
-            else "estimates noise itself; remove `sigma`,"
-        )
-        raise OptionError(f"{options.model} {advice} `quality` and match=False")
+        advice = "needs the noise's level as" if takes_sigma else "estimates noise itself; remove"
+        raise OptionError(f"{options.model} {advice} `sigma`; remove `quality` and match=False")
     if takes_sigma:
         network.sigma = options.sigma
     return restorer
