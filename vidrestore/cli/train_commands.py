@@ -109,8 +109,8 @@ def train(
       vidrestore train --config run.toml -o runs/first --resume
       vidrestore train --config run.toml --dry-run --set training.steps=100
     """
-    shown = training_bar(bar_console()) if sys.stderr.isatty() else nullcontext(lines())
-    with shown as on_event:
+    listener = training_bar(bar_console()) if sys.stderr.isatty() else nullcontext(lines())
+    with listener as on_event:
         if is_first() and dry_run:
             print_line(STAGES["load"], sys.stderr)
         elif is_first() and not print_config:
@@ -123,8 +123,8 @@ def train(
 
         if threads:
             torch.set_num_threads(threads)
-        own = footage_settings(data, config) if data else []
-        recipe = read_config(config, [*own, *(settings or ())])
+        data_settings = footage_settings(data, config) if data else []
+        recipe = read_config(config, [*data_settings, *(settings or ())])
         reading = _reading(cache, cache_gb, skip_bad, workers)
         if print_config:
             show(*config_toml(with_full_model(recipe)).splitlines())
@@ -161,8 +161,8 @@ def _rehearse(recipe: RunConfig, init: list[str] | None, device: str, reading: R
     reading = replace(reading, notice=lambda text: print_line(f"vidrestore: {text}", sys.stderr))
     for description, seconds in rehearse(recipe, init=init, device=device, reading=reading):
         show(f"{seconds:7.2f} s  {description}")
-    left = f" but decoded videos in {reading.cache}" if reading.cache else ""
-    show(f"at most {memory_used()}; nothing was kept{left}")
+    remainder = f" but decoded videos in {reading.cache}" if reading.cache else ""
+    show(f"at most {memory_used()}; nothing was kept{remainder}")
 
 
 STAGES = {
@@ -182,13 +182,13 @@ def is_first() -> bool:
 
 def lines() -> Listener:
     """Return a listener that prints a line for each event that has one, and for each stage the first time."""
-    known: set[str] = set()
+    stages: set[str] = set()
 
     def emit(event: Event) -> None:
         if isinstance(event, Reached):
-            if event.stage not in known:
+            if event.stage not in stages:
                 print_line(STAGES[event.stage], sys.stderr)
-            known.add(event.stage)
+            stages.add(event.stage)
         elif line := describe(event):
             print_line(line, sys.stderr)
 
