@@ -33,23 +33,23 @@ class ResultCache:
         results are cached.
         """
         with self.lock:
-            own = []
+            missing = []
             for at, key in enumerate(keys):
                 if key not in self.results:
                     self.results[key] = Future()
-                    own.append(at)
+                    missing.append(at)
             results = [self.results[key] for key in keys]
             for oldest in list(self.results)[:-room]:
                 del self.results[oldest]
-        if own:
+        if missing:
             try:
-                for at, result in zip(own, compute(own), strict=True):
+                for at, result in zip(missing, compute(missing), strict=True):
                     results[at].set_result(result)
             except BaseException as error:
                 with self.lock:
-                    for at in own:
+                    for at in missing:
                         self.results.pop(keys[at], None)
-                for at in own:
+                for at in missing:
                     results[at].set_exception(error)
         try:
             return [result.result() for result in results]
