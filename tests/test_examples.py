@@ -19,6 +19,7 @@ import numpy as np
 import pytest
 import torch
 from command_line import run as command
+from no_change import IDENTITY_DENOISE
 from numpy.typing import NDArray
 from sample_videos import sample_planes, video_frame, write_video
 from typer.main import get_command
@@ -28,7 +29,7 @@ import vidrestore
 from vidrestore.cli.app import app
 from vidrestore.events import Started
 from vidrestore.jobs.inspection import inspect
-from vidrestore.restorers.base import TASKS
+from vidrestore.tasks import TASKS
 
 DOCUMENTS = (
     "README.md",
@@ -244,7 +245,7 @@ def test_every_command_of_a_document_is_understood(repository, document, least):
 def test_the_python_of_the_readme_runs(repository, tmp_path, monkeypatch):
     (tmp_path / "examples").mkdir()
     write_video(tmp_path / "examples" / "noisy.mp4", 3, codec="libx264")
-    monkeypatch.setitem(TASKS, "denoise", TASKS["<identity>"])
+    monkeypatch.setitem(TASKS, "denoise", IDENTITY_DENOISE)
     monkeypatch.chdir(tmp_path)
     (code,) = blocks(repository, "python")
     exec(code, {})

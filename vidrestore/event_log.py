@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from vidrestore.events import Event, Failed, Finished, Listener, Planned, Progressed, Started, Warned, plain
+from vidrestore.tasks import TASKS
 
 LOGGER = logging.getLogger("vidrestore")
 LOGGER.addHandler(logging.NullHandler())
@@ -25,7 +26,6 @@ STAGES = {
     "restore": "restoring",
     "join": "joining",
 }
-REMOVED = {"dehaze": "haze", "derain": "rain", "desnow": "snow", "deblur": "blur", "denoise": "noise"}
 PHOTOS = (".jpg", ".jpeg", ".png", ".tif", ".tiff", ".webp", ".bmp", ".heic")
 LITTLE, MUCH = 0.5, 12.0  # mean changes in grey levels: below, hardly visible; above, strong
 # the wait before a stage's first frame
@@ -138,7 +138,7 @@ def _changes(details: Mapping[str, Any]) -> str:
     words = ""
     for changes in details.get("changes", ()):
         task, mean = changes["task"], changes["mean"]
-        note = f": little {REMOVED[task]} found" if mean < LITTLE else ""
+        note = f": little {TASKS[task].removes} found" if mean < LITTLE else ""
         note += "; if you see some, set haze to always" if note and task == "dehaze" else ""
         note = note or (": if that is too much, set a strength below 1" if mean > MUCH else "")
         if task == "deblur" and "undone" in changes:

@@ -14,6 +14,7 @@ from importlib import import_module
 from typing import Any
 
 from vidrestore.errors import CheckpointError
+from vidrestore.tasks import TASKS
 
 ENTRY_POINTS = "vidrestore.families"
 
@@ -81,12 +82,8 @@ CLIPS = Training(  # RGB clips downscaled by four
     "vidrestore.training.config:ClipSetConfig",
 )
 # restorers of any network that maps pictures to pictures, by task
-PICTURE_RESTORERS = {
-    "dehaze": "vidrestore.restorers.dehaze:dehazer",
-    "derain": "vidrestore.restorers.rain_snow:derainer",
-    "desnow": "vidrestore.restorers.rain_snow:desnower",
-    "deblur": "vidrestore.restorers.shake:deblurrer",
-    "denoise": "vidrestore.restorers.picture_restorer:picture_denoiser",
+PICTURE_RESTORERS = {task.name: task.restorer for task in TASKS.values() if task.scale == 1} | {
+    "denoise": "vidrestore.restorers.picture_restorer:picture_denoiser"
 }
 
 
@@ -98,7 +95,7 @@ FAMILIES: dict[str, Family] = {
     "algorithm1": _of_papers("vidrestore.papers.recovery:build"),
     "dust": Family(
         "vidrestore.models.dust_sigma:build",
-        {"denoise": "vidrestore.restorers.denoise:DenoiseRestorer"},
+        {"denoise": TASKS["denoise"].restorer},
         ("recover",),
         training=GROUPS,
         speed="fast",
@@ -117,7 +114,7 @@ FAMILIES: dict[str, Family] = {
     "sista-rnn": _of_papers("vidrestore.papers.unfolded_rnns:build_sista_rnn"),
     "spandrel": Family(
         "",
-        {task: name for task, name in PICTURE_RESTORERS.items() if task not in ("dehaze", "desnow")}
+        {task: name for task, name in PICTURE_RESTORERS.items() if TASKS[task].has_published}
         | {"sr": "vidrestore.restorers.picture_restorer:enlarger"},
         read="vidrestore.weights.community:read",
         speed="slow",
@@ -131,7 +128,7 @@ FAMILIES: dict[str, Family] = {
     "vit": _of_papers("vidrestore.papers.recovery_transformers:build_vit"),
     "vsr-transformer": Family(
         "vidrestore.models.vsr_recurrent:build",
-        {"sr": "vidrestore.restorers.vsr_restorer:VsrRestorer"},
+        {"sr": TASKS["sr"].restorer},
         training=CLIPS,
         adopt="vidrestore.weights.releases:adopt_vsr",
         speed="slow",

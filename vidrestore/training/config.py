@@ -27,6 +27,7 @@ from vidrestore.errors import CheckpointError, ConfigError
 from vidrestore.families import Training, find_family, load
 from vidrestore.files.regular import LARGEST_TOML, read_limited
 from vidrestore.media.pictures import SUFFIXES as PHOTOS
+from vidrestore.tasks import TASKS
 
 AtLeastOne = Annotated[int, Field(ge=1)]
 Portion = Annotated[float, Field(ge=0, le=1)]
@@ -272,16 +273,7 @@ def require(holds: bool, name: str, expected: str, found: Any) -> None:
 
 
 SECTIONS = ("model", "data", "training", "parameters")
-# the task that removes each degradation
-TASK_OF = {
-    "haze": "dehaze",
-    "rain": "derain",
-    "snow": "desnow",
-    "blur": "deblur",
-    "noise": "denoise",
-    "white": "denoise",
-    "coloured": "denoise",
-}
+TASK_OF = {kind: task.name for task in TASKS.values() for kind in task.degradations}
 
 
 @dataclass(frozen=True)
