@@ -49,7 +49,7 @@ def list_weights(as_json: Json = False) -> None:
     ]
     if as_json:
         for card, place in cards:
-            show_json(card.to_entry() | {"place": place})
+            show_json(card.to_entry() | {"place": place, "openness": card.openness()})
         return
     cards.sort(key=lambda each: ((*ORDER, each[0].task).index(each[0].task), each[0].name))
     show_columns([("task", "name", "parameters", "size", "speed", "place"), *(_row(*each) for each in cards)])

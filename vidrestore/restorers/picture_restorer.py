@@ -7,7 +7,7 @@ A network takes single frames, or a frame and its neighbours (`restorers.base.Pi
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Literal, NamedTuple, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
@@ -264,8 +264,12 @@ def enlarger(options: RestoreOptions) -> PictureRestorer:
 
 def picture_denoiser(options: RestoreOptions) -> PictureRestorer:
     """Return the restorer of `denoise` by a network on frames. Raises OptionError for others' options."""
-    if options.sigma != "auto" or options.quality != "default" or not options.match:
-        raise OptionError(
-            f"{options.model} estimates noise itself; remove `sigma` and `quality`, and match=False"
-        )
-    return PictureRestorer("denoise", options)
+    restorer = PictureRestorer("denoise", options)
+    network: Any = restorer.tiled.network
+    takes_sigma = getattr(network, "takes_sigma", False)
+    if takes_sigma == (options.sigma == "auto") or options.quality != "default" or not options.match:
+        advice = "needs the noise's level as" if takes_sigma else "estimates noise itself; remove"
+        raise OptionError(f"{options.model} {advice} `sigma`; remove `quality` and match=False")
+    if takes_sigma:
+        network.sigma = options.sigma
+    return restorer
