@@ -73,12 +73,12 @@ def expand_sources(
         if is_writable and not glob.has_magic(target.name):
             raise OptionError(f"{target}: no such file; if it is to be written, use `output={target}`")
     left_out = made_of_others(sources)
-    found: dict[Source, str] = {}
+    files: dict[Source, str] = {}
     for source in sources:
         if source.name not in left_out:
-            for each, below in _expand(source, recursive, photos):
-                found.setdefault(each, below)
-    return found
+            for file, folder in _expand(source, recursive, photos):
+                files.setdefault(file, folder)
+    return files
 
 
 def notes_on(sources: Sequence[Source], *, recursive: bool, photos: bool) -> Iterator[tuple[str, str]]:
@@ -94,14 +94,14 @@ def notes_on(sources: Sequence[Source], *, recursive: bool, photos: bool) -> Ite
             f"{len(named)} numbered pictures were named, and each is restored by itself; if they are frames "
         )
         yield named[0], f"{text}of a video, name '{pattern}' instead"
-    for source in (each for each in sources if each.is_many):
+    for source in (source for source in sources if source.is_many):
         if os.path.isdir(source):
-            found = [path for path, _ in _in_folder(source.name, recursive)]
+            paths = [path for path, _ in _in_folder(source.name, recursive)]
         else:
-            found = [path for path in glob.glob(source.name) if os.path.isfile(path)]
-        if not photos and (note := _note_on_pictures(found)):
+            paths = [path for path in glob.glob(source.name) if os.path.isfile(path)]
+        if not photos and (note := _note_on_pictures(paths)):
             yield source.name, note
-        if note := unread(_others(found)):
+        if note := unread(_others(paths)):
             yield source.name, note
 
 
@@ -133,7 +133,7 @@ def made_of_others(sources: Sequence[Source]) -> dict[str, str]:
     if a.mp4 is named, too.
     """
     named = [source.name for source in sources if not source.is_pipe and not source.is_many]
-    videos = {str(Path(source).with_suffix("")): source for source in named} | {each: each for each in named}
+    videos = {str(Path(source).with_suffix("")): source for source in named} | {name: name for name in named}
     origins = {
         source: videos.get(str(Path(source).with_suffix("").with_suffix("")))
         for source in named
@@ -148,8 +148,8 @@ def are_many(sources: Sequence[Source]) -> bool:
 
 
 def _expand(source: Source, recursive: bool, photos: bool) -> Iterator[tuple[Source, str]]:
-    if photos and source.is_pattern and (found := source.existing()):
-        yield from ((Source(path), "") for path in found.values())
+    if photos and source.is_pattern and (pictures := source.existing()):
+        yield from ((Source(path), "") for path in pictures.values())
         return
     if not source.is_many:
         yield source, ""
@@ -157,15 +157,15 @@ def _expand(source: Source, recursive: bool, photos: bool) -> Iterator[tuple[Sou
     if os.path.isdir(source):
         paths = list(_in_folder(source.name, recursive))
     else:
-        wanted = _THUMBNAILS in source.path.parts
+        with_thumbnails = _THUMBNAILS in source.path.parts
         matching = sorted(glob.glob(source.name, recursive=recursive))
-        paths = [(path, "") for path in matching if wanted or _THUMBNAILS not in Path(path).parts]
-    videos = [(path, below) for path, below in paths if _is_video(path, photos=photos)]
+        paths = [(path, "") for path in matching if with_thumbnails or _THUMBNAILS not in Path(path).parts]
+    videos = [(path, folder) for path, folder in paths if _is_video(path, photos=photos)]
     if not videos and source.pictures:
         yield source, ""
     elif not videos:
         raise _nothing_there(source, [path for path, _ in paths])
-    yield from ((Source(path), below) for path, below in videos)
+    yield from ((Source(path), folder) for path, folder in videos)
 
 
 def _nothing_there(source: Source, paths: list[str]) -> MediaError:
@@ -187,10 +187,10 @@ def _in_folder(folder: str, recursive: bool) -> Iterator[tuple[str, str]]:
     def unreadable(error: OSError) -> None:
         raise MediaError(f"{error.filename}: the folder can't be read ({error.strerror})") from error
 
-    for here, folders, files in os.walk(folder, onerror=unreadable):
-        below = os.path.relpath(here, folder)
+    for parent, folders, files in os.walk(folder, onerror=unreadable):
+        below = os.path.relpath(parent, folder)
         for name in sorted(files):
-            yield str(Path(here, name)), "" if below == "." else below
+            yield str(Path(parent, name)), "" if below == "." else below
         folders[:] = sorted(
             name
             for name in folders
@@ -225,8 +225,8 @@ def clashing(outputs: Mapping[str, Target]) -> dict[str, list[str]]:
     sources, folds = defaultdict[str, list[str]](list), sys.platform in ("win32", "darwin")
     for source, target in outputs.items():
         sources[target.name.casefold() if folds else target.name].append(source)
-    twice = (those for those in sources.values() if len(those) > 1)
-    return {each: [other for other in those if other != each] for those in twice for each in those}
+    clashes = (group for group in sources.values() if len(group) > 1)
+    return {source: [other for other in group if other != source] for group in clashes for source in group}
 
 
 def output_for(
@@ -258,8 +258,8 @@ def output_for(
         if source.pictures:
             return Target(_pictures_for(source.pictures, output, suffix, several=several, full=full))
     path = source.path
-    kept = path.suffix.lower() in MUXERS and _has_encoder(path)
-    name = f"{path.name if full and not kept else path.stem}.{suffix}{path.suffix if kept else ANY_CONTAINER}"
+    fits = path.suffix.lower() in MUXERS and _has_encoder(path)
+    name = f"{path.name if full and not fits else path.stem}.{suffix}{path.suffix if fits else ANY_CONTAINER}"
     return Target(str((path.parent if output is None else Path(output)) / name))
 
 
@@ -288,9 +288,9 @@ def _pictures_for(pictures: Pictures, output: str | None, suffix: str, *, severa
     """
     source = Path(pictures.source)
     if source.is_file():
-        kept = source.suffix.lower() in PICTURE_ENCODERS
-        stem = source.name if full and not kept else source.stem
-        name = f"{stem}.{suffix}{source.suffix if kept else '.png'}"
+        fits = source.suffix.lower() in PICTURE_ENCODERS
+        stem = source.name if full and not fits else source.stem
+        name = f"{stem}.{suffix}{source.suffix if fits else '.png'}"
         return str(source.with_name(name) if output is None else Path(output, name))
     folder = source if source.is_dir() else source.parent
     if folder.name in ("", ".."):  # the working folder, or a root

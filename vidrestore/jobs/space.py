@@ -37,11 +37,11 @@ def check_space(work: Path, output: Path, least: int, likely: int, there: int = 
     for folder, copies in [(work, 2)] if is_same_disk else [(work, 1), (home, 1)]:
         free = shutil.disk_usage(folder).free
         for size, certain in ((least, True), (likely, False)):
-            needed = copies * size - there * (folder == work)
-            if free < needed:
+            demand = copies * size - there * (folder == work)
+            if free < demand:
                 text = (
                     f"{folder}: {_size(free)} free, but {'at least' if certain else 'probably'} "
-                    f"{_size(needed)} are needed"
+                    f"{_size(demand)} are needed"
                 )
                 text += ", as joining needs twice the output's size" if copies == 2 else ""
                 if certain:

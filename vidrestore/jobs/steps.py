@@ -61,8 +61,8 @@ def measured_input(step: Step, reader: VideoReader) -> tuple[Input, str] | None:
         return "compressed", "a pipe has no record of its coder"
     pixels, timeline = reader.info.video.format, Timeline(NOISE_STEP, 0)
     with closing(reader.frames()) as decoded:
-        seen = islice(decoded, NOISE_STEP)
-        clips = list(planned_clips(seen, timeline, pixels, None, detect=False))
+        sample = islice(decoded, NOISE_STEP)
+        clips = list(planned_clips(sample, timeline, pixels, None, detect=False))
     losses = [frame.loss[0] for _, frames in clips for frame in frames]
     kind, why = kind_by_coding(reader.info, fmean(losses) if losses else 0.0)
     noisy = kind == "clean" and any(clip.rms[0] for clip, _ in clips)
@@ -70,9 +70,7 @@ def measured_input(step: Step, reader: VideoReader) -> tuple[Input, str] | None:
 
 
 class Stage:
-    """One loaded step for `video`, the frames of the step before it. `length` and `overlap` are those of its
-    clips.
-    """
+    """One loaded step for `video`, the frames of the step before it, in clips of `length` frames."""
 
     def __init__(self, step: Step, restorer: Restorer, video: VideoInfo) -> None:
         options = step.options
@@ -131,7 +129,7 @@ class Steps:
 
     @property
     def changes(self) -> tuple[tuple[str, Changes], ...]:
-        """The task of each step that compares its frames with their sources, and what it changed."""
+        """The task and the changes of each step that compares its frames with their sources."""
         counted = ((stage.step.task, stage.clips.changes) for stage in self.stages)
         return tuple((task, changes) for task, changes in counted if changes.frames)
 
@@ -150,8 +148,8 @@ class Steps:
                 clips = running.enter_context(closing(ahead))
             for stage in self.stages:
                 if stage is not self.first:
-                    own, pixels = stage.timeline(timeline.cuts), stage.video.format
-                    clips = planned_clips(frames, own, pixels, stage.clips.sigma, detect=False)
+                    stage_timeline, pixels = stage.timeline(timeline.cuts), stage.video.format
+                    clips = planned_clips(frames, stage_timeline, pixels, stage.clips.sigma, detect=False)
                 restored = stage.clips.frames(clips)
                 frames = running.enter_context(frames_ahead(restored, on_gpu=self.on_gpu))
             yield from frames
@@ -164,16 +162,16 @@ class Steps:
         `decode(index)` returns the decoded frames from that one on.
         """
         ranges = list[_Range]()
-        for each in reversed([plan, *(stage.plan_after(plan) for stage in self.later)]):
-            ranges.insert(0, _Range(each, *(ranges[0].input if ranges else span)))
+        for step_plan in reversed([plan, *(stage.plan_after(plan) for stage in self.later)]):
+            ranges.insert(0, _Range(step_plan, *(ranges[0].input if ranges else span)))
         with ExitStack() as running:
             decoded = decode(ranges[0].input[0])
             frames: Iterator[Frame] = running.enter_context(frames_ahead(decoded, on_gpu=self.on_gpu))
-            for stage, own in zip(self.stages, ranges, strict=True):
-                planned = planned_range(frames, own.plan, own.clips)
-                restored = stage.clips.frames(planned, own.span)
+            for stage, part in zip(self.stages, ranges, strict=True):
+                planned = planned_range(frames, part.plan, part.clips)
+                restored = stage.clips.frames(planned, part.span)
                 ahead = running.enter_context(frames_ahead(restored, on_gpu=self.on_gpu))
-                frames = islice(ahead, own.first - own.span[0], own.stop - own.span[0])
+                frames = islice(ahead, part.first - part.span[0], part.stop - part.span[0])
             yield from frames
 
 

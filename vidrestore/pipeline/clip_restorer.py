@@ -71,7 +71,7 @@ class ClipRestorer:
         self.device = torch.device(restorer.facts.device)
         self.conversion: PlaneConversion | RgbConversion = (
             RgbConversion(restorer, video, options)
-            if restorer.sees == "rgb"
+            if restorer.input_kind == "rgb"
             else PlaneConversion(restorer, video, options)
         )
         self.scale = self.conversion.scale
@@ -155,7 +155,7 @@ class ClipRestorer:
         clip in which it sees all its neighbours, or the end of their scene.
         """
         clip, radius = edged.clip, self.restorer.facts.radius
-        if self.restorer.sees == "planes":
+        if self.restorer.input_kind == "planes":
             return (clip.first, clip.stop), (max(clip.first, edged.before), min(clip.stop, edged.after))
         first = clip.first + (radius if edged.before > clip.first else 0)
         stop = clip.stop - (radius if edged.after < clip.stop else 0)
@@ -214,7 +214,7 @@ class ClipRestorer:
         restorer has some, as the way out.
         """
         restorer, where, way_out = self.restorer, "the GPU", "use `device=cpu`"
-        if restorer.sees == "rgb":
+        if restorer.input_kind == "rgb":
             height, width = self.video.height, self.video.width
             rows, columns = restorer.tile_size(height, width)
             tile = max(rows, columns)

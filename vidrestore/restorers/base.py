@@ -90,7 +90,7 @@ class AnyRestorer(Protocol):
 class PlaneRestorer(AnyRestorer, Protocol):
     """A restorer of colour planes, each at its own resolution."""
 
-    sees: Literal["planes"]
+    input_kind: Literal["planes"]
 
     def restore(
         self,
@@ -123,7 +123,7 @@ class RgbRestorer(AnyRestorer, Protocol):
     restore the last frames of a range of clips.
     """
 
-    sees: Literal["rgb"]
+    input_kind: Literal["rgb"]
     team: int  # CPU threads that one clip makes good use of
 
     def tile_size(self, height: int, width: int) -> tuple[int, int]:

@@ -78,7 +78,7 @@ class DenoiseRestorer:
     network that takes measurements instead of pixels.
     """
 
-    sees: Literal["planes"] = "planes"
+    input_kind: Literal["planes"] = "planes"
 
     def __init__(self, options: RestoreOptions) -> None:
         if options.tile is not None:
