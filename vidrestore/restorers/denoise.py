@@ -27,8 +27,9 @@ from vidrestore.models.noise_model import FRAMES, is_white, lower_level, may_be_
 from vidrestore.models.nonlocal_bayes import CHUNK as TRACKS
 from vidrestore.models.nonlocal_bayes import Noise, Sampling, bayes_gains, inverse_covariance, nonlocal_bayes
 from vidrestore.options import RestoreOptions
-from vidrestore.restorers.base import DENOISER, Facts, Sample
+from vidrestore.restorers.base import Facts, Sample
 from vidrestore.restorers.devices import batch_for, torch_device, uses_bf16
+from vidrestore.tasks import TASKS
 from vidrestore.weights import load_model
 from vidrestore.working import steps
 
@@ -86,7 +87,7 @@ class DenoiseRestorer:
             )
         self.device = torch_device(options.device)
         self.preset, self.photograph = PRESETS[options.quality], PHOTOGRAPHS[options.quality]
-        model = load_model(options.model or DENOISER, device=str(self.device))
+        model = load_model(options.model or TASKS["denoise"].weights[0], device=str(self.device))
         self.network = _checked_network(model.network, model.card.name)
         self.patch = self.network.config.patch
         self.match = options.match
