@@ -110,7 +110,7 @@ def test_an_output_is_beside_its_source_or_in_the_given_folder(tmp_path, monkeyp
 @pytest.mark.parametrize("output", ["one.mkv", "-"])
 def test_several_inputs_do_not_go_into_one_file(output):
     with pytest.raises(OptionError, match="several inputs can't"):
-        output_for(Source("a.mp4"), output, "denoised", several=True)
+        output_for(Source("a.mp4"), output, "denoised", is_batch=True)
 
 
 @pytest.fixture

@@ -81,7 +81,7 @@ class Job:
             "source": source,
             **first,
             **({"later": later} if later else {}),
-            "encoder": {key: each for key, each in encoder.items() if key not in ("threads", "why")},
+            "encoder": {key: value for key, value in encoder.items() if key not in ("threads", "why")},
             "span": asdict(self.plan.span),
             "versions": {"plan": PLAN_VERSION, **versions()},
         }
@@ -89,7 +89,7 @@ class Job:
     def begin(self, on_event: Listener) -> None:
         """Announce the job and its warnings."""
         facts = [stage.restorer.facts for stage in self.steps.stages]
-        names = ", ".join(each.name for each in facts)
+        names = ", ".join(fact.name for fact in facts)
         on_event(Started(*self.request.names, self.request.tasks, names, device_name(facts[0].device)))
         self.warn(self.warnings, on_event)
 
@@ -102,7 +102,7 @@ class Job:
             "encoder_threads": encoder.threads,
             "encoder_options": encoder.settings,
             "copied_streams": self.plan.copy,
-            "copied": [asdict(each) for each in self.info.streams if each.index in self.plan.copy],
+            "copied": [asdict(stream) for stream in self.info.streams if stream.index in self.plan.copy],
             "decisions": self.decisions(),
             "clips": [{"frames": stage.length, "overlap": stage.overlap} for stage in self.steps.stages],
             "weights": self.weights(),
@@ -134,10 +134,10 @@ class Job:
         """Return what was chosen automatically, in words."""
         plan, scan = self.plan, self.reader.scan
         words = scan.in_words if scan else None
-        found = decisions(self.info, self.request.output, plan.encoder, plan.copy, words)
+        choices = decisions(self.info, self.request.output, plan.encoder, plan.copy, words)
         if self.enlarged_as:
-            found["input"] = "enlarged as {} video ({})".format(*self.enlarged_as)
-        return found
+            choices["input"] = "enlarged as {} video ({})".format(*self.enlarged_as)
+        return choices
 
     def warn(self, warnings: Iterable[str], on_event: Listener) -> None:
         for warning in warnings:
@@ -198,12 +198,12 @@ class Job:
 
     def _set_back(self) -> str:
         """Return a warning of a clock that is set back. Raises MediaError if copied sound can't follow."""
-        (place, moved), *others = self.reader.restarts
+        (place, moved), *rest = self.reader.restarts
         tick = float(self.reader.stored.time_base)
         text = f"the clock of the video is set back at {place * tick:.3f} s"
-        if more := len(others):
+        if more := len(rest):
             text += f" and at {more} place{'s' * (more > 1)} after it"
-        sound = any(each.kind == "audio" and each.index in self.plan.copy for each in self.info.streams)
+        sound = any(stream.kind == "audio" and stream.index in self.plan.copy for stream in self.info.streams)
         if sound and abs(moved) * tick > MOST_APART:
             raise MediaError(
                 f"{self.info.path}: {text}, and copied sound does not follow the {moved * tick:.3f} s; split "
@@ -243,7 +243,7 @@ def job_of(request: Request, reader: VideoReader, span: Span, load: StepLoader |
             step = step.with_options(input=kind[0])
         restorers.append((load or load_step)(step))
     warnings = *_odd_options(request), *content.warnings
-    warnings = *warnings, *(warning for each in restorers for warning in each.facts.warnings)
+    warnings = *warnings, *(warning for restorer in restorers for warning in restorer.facts.warnings)
     steps = Steps(request.steps, restorers, info.video)
     timeline = steps.first.timeline([])
     plan = Plan(
@@ -281,11 +281,11 @@ def plan_source(job: Job, on_event: Listener = ignore_event) -> Plan:
     return job.plan
 
 
-def damage_summary(found: str | None, copied: str | None = None) -> str | None:
-    """Return the damage of a source in one sentence: `found` in its video, `copied` in its other streams."""
-    if copied and not found:
-        return f"the source is damaged: {copied}"
-    return "; ".join(part for part in (found, copied) if part) or None
+def damage_summary(video_damage: str | None, stream_damage: str | None = None) -> str | None:
+    """Return the damage of a source in one sentence: of its video, and of its copied streams."""
+    if stream_damage and not video_damage:
+        return f"the source is damaged: {stream_damage}"
+    return "; ".join(part for part in (video_damage, stream_damage) if part) or None
 
 
 def _identity(stage: Stage) -> dict[str, Any]:
@@ -298,8 +298,8 @@ def _identity(stage: Stage) -> dict[str, Any]:
 
 def versions() -> dict[str, str | None]:
     """Return the versions of vidrestore and of the packages that decide what it writes."""
-    found: dict[str, str | None] = {"vidrestore": __version__, "av": None, "torch": None}
+    packages: dict[str, str | None] = {"vidrestore": __version__, "av": None, "torch": None}
     for package in ("av", "torch"):
         with suppress(PackageNotFoundError):  # a build that was not installed as a package
-            found[package] = version(package)
-    return found
+            packages[package] = version(package)
+    return packages

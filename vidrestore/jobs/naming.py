@@ -230,7 +230,7 @@ def clashing(outputs: Mapping[str, Target]) -> dict[str, list[str]]:
 
 
 def output_for(
-    source: Source, output: str | None, suffix: str, *, several: bool = False, full: bool = False
+    source: Source, output: str | None, suffix: str, *, is_batch: bool = False, full: bool = False
 ) -> Target:
     """Return the restored video: `output`, or the default name in the folder `output` or beside
     the source. With `full` the name keeps a suffix that can't be written: tape.avi.SUFFIX.mkv.
@@ -241,12 +241,12 @@ def output_for(
     if output == "":
         raise OptionError("`output` is empty; give it the name of a file or folder")
     if output is not None and Target(output).is_pipe:
-        if several:
+        if is_batch:
             raise OptionError("several inputs can't go into one pipe; give `output` a folder")
         return Target(output)
     into_folder = output is not None and (os.path.isdir(output) or output.endswith(("/", os.sep)))
     if output is not None and not into_folder:
-        if several:
+        if is_batch:
             raise OptionError(
                 f"several inputs can't be written to one file, {output}; give `output` a folder (with a "
                 "slash at its end if it doesn't exist yet)"
@@ -254,9 +254,9 @@ def output_for(
         return Target(output)
     if source.is_pipe:
         raise OptionError("a pipe has no name: give the output with `output=FILE`, or `output=-` for a pipe")
-    with suppress(MediaError) if several else nullcontext():
+    with suppress(MediaError) if is_batch else nullcontext():
         if source.pictures:
-            return Target(_pictures_for(source.pictures, output, suffix, several=several, full=full))
+            return Target(_pictures_for(source.pictures, output, suffix, is_batch=is_batch, full=full))
     path = source.path
     fits = path.suffix.lower() in MUXERS and _has_encoder(path)
     name = f"{path.name if full and not fits else path.stem}.{suffix}{path.suffix if fits else ANY_CONTAINER}"
@@ -282,7 +282,7 @@ def _has_encoder(path: Path) -> bool:
         return True  # the work on it will raise the error
 
 
-def _pictures_for(pictures: Pictures, output: str | None, suffix: str, *, several: bool, full: bool) -> str:
+def _pictures_for(pictures: Pictures, output: str | None, suffix: str, *, is_batch: bool, full: bool) -> str:
     """Return the output for pictures: a photo beside a photo, and for frames of a video a pattern of the same
     names, in the folder `output` or in one beside their own. The preview of frames is a video.
     """
@@ -303,4 +303,4 @@ def _pictures_for(pictures: Pictures, output: str | None, suffix: str, *, severa
         pattern = pattern.with_suffix(".png")
     if output is None:
         return str(folder.with_name(f"{folder.name}.{suffix}") / pattern)
-    return str(Path(output, folder.name, pattern) if several else Path(output, pattern))
+    return str(Path(output, folder.name, pattern) if is_batch else Path(output, pattern))

@@ -57,26 +57,20 @@ KEPT = 48  # sets of factors: enough for the planes of a few scenes
 
 @dataclass(frozen=True)
 class Noise:
-    """The noise of a plane.
+    """The noise of a plane."""
 
-    sigma: on the 0-255 scale. brightness: (T, H, W), what the noise may follow; None for noise of the same
-    strength everywhere. whitener: (N, N), the inverse covariance over sigma squared of the noise in a patch,
-    None for white noise. frames: sigma of each frame over `sigma`; empty if all are alike.
-    """
-
-    sigma: float
-    brightness: Tensor | None = None
+    sigma: float  # on the 0-255 scale
+    brightness: Tensor | None = None  # (T, H, W), which the noise may follow; None if it is even
+    # (N, N), the inverse covariance of the noise in a patch, times sigma squared; None for white noise
     whitener: Tensor | None = None
-    frames: tuple[float, ...] = ()
+    frames: tuple[float, ...] = ()  # sigma of each frame over `sigma`; empty if all are alike
 
 
 class Sampling(NamedTuple):
-    """The number of `patches` of a track in every frame, chosen from at least `CHOICE` times as many that are
-    `spacing` pixels apart.
-    """
+    """The choice of similar patches for a track, from at least `CHOICE` times as many candidates."""
 
-    patches: int
-    spacing: int = 1
+    patches: int  # of a track in every frame
+    spacing: int = 1  # pixels between candidates
 
 
 class Gains(NamedTuple):

@@ -24,16 +24,11 @@ INPUTS = 8  # channels of a level: reference (3), warped supporting frame (3), f
 
 @dataclass(frozen=True)
 class SpynetConfig:
-    """Sizes of a network; the defaults are the published ones. Raises ValueError for impossible sizes.
+    """Sizes of a network; the defaults are the published ones. Raises ValueError for impossible sizes."""
 
-    `levels`: of the pyramid, the finest being the frame itself. `finest`: the last level whose flow is
-    corrected; 1 stops at half resolution, for a quarter of the work. `widths`: channels between the
-    convolutions of a level.
-    """
-
-    levels: int = 6
-    finest: int = 0
-    widths: tuple[int, ...] = (32, 64, 32, 16)
+    levels: int = 6  # of the pyramid, the finest being the frame itself
+    finest: int = 0  # last level whose flow is corrected; 1 stops at half resolution, a quarter of the work
+    widths: tuple[int, ...] = (32, 64, 32, 16)  # channels between the convolutions of a level
     kernel: int = 7
 
     def __post_init__(self) -> None:

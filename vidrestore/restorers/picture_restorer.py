@@ -263,7 +263,7 @@ def enlarger(options: RestoreOptions) -> PictureRestorer:
 
 
 def picture_denoiser(options: RestoreOptions) -> PictureRestorer:
-    """Return the restorer of `denoise` by a network on frames. Raises OptionError for others' options."""
+    """Return the restorer of `denoise` by a network on frames. Raises OptionError for options of others."""
     restorer = PictureRestorer("denoise", options)
     network: Any = restorer.tiled.network
     takes_sigma = getattr(network, "takes_sigma", False)

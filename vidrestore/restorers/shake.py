@@ -58,15 +58,12 @@ FRAME_SHARE = 0.5  # of the deconvolution in a frame of a video
 
 
 class Shake(NamedTuple):
-    """The blur of a picture. `softness` is the least ratio of its structure function; `kernels` (rows,
-    columns, side, side) are those of its parts in an even grid, None if none is believable. `is_even`: both
-    halves of the picture have like kernels.
-    """
+    """The blur of a picture."""
 
-    softness: float
-    kernels: Tensor | None = None
+    softness: float  # least ratio of its structure function
+    kernels: Tensor | None = None  # (rows, columns, side, side) of an even grid; None if none is believable
     strength: float = STRENGTH
-    is_even: bool = True
+    is_even: bool = True  # both halves of the picture have like kernels
 
     @property
     def network_share(self) -> float:
