@@ -43,7 +43,7 @@ ONE = 0  # bytes of a queue that holds a single clip, however large
 
 def total_scale(steps: Sequence[Step], video: VideoInfo) -> Scale:
     """Return how many times larger the last step's frames are than the source's."""
-    enlarging = next((step for step in steps if TASKS[step.task].scale > 1), None)
+    enlarging = next((step for step in steps if step.task in TASKS and TASKS[step.task].scale > 1), None)
     return (
         1 if enlarging is None else output_scale(TASKS[enlarging.task].scale, enlarging.options, video.height)
     )
