@@ -64,7 +64,7 @@ def untouched(folder: Path) -> bool:
     "script, said",
     [
         ("mkdir -m 2770 WORK", "belongs to another user"),
-        ("mkdir -m 777 WORK; ln -s ../victim WORK/alone.0.claim", "belongs to another user"),
+        ("mkdir -m 777 WORK; ln -s ../victim WORK/job.lock", "belongs to another user"),
         ("mkdir -m 777 WORK; ln -s ../victim WORK/00000000-00000004.segment", "belongs to another user"),
         ("mkdir -m 777 WORK; mkfifo WORK/job.json", "belongs to another user"),
         ("mkdir theirs; ln -s theirs WORK", "not a folder"),
@@ -126,8 +126,8 @@ def test_the_log_of_a_training_is_not_written_through_a_link(shared):
 def test_a_work_folder_of_ours_is_closed_to_others(shared):
     folder = WorkFolder(str(shared / "out.mkv"))
     with folder.locked():
-        folder.write("named", {})
-        for script in ("ls WORK", "touch WORK/00000000-00000004.segment", "cat WORK/named.json"):
+        folder.write("plan", {})
+        for script in ("ls WORK", "touch WORK/00000000-00000004.segment", "cat WORK/plan.json"):
             assert not other(shared, script.replace("WORK", "out.mkv.vidrestore"))
 
 

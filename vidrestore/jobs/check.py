@@ -8,16 +8,16 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import asdict
 from pathlib import Path
+from types import NoneType
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from vidrestore.errors import OutputExistsError
 from vidrestore.events import Listener, Started, ignore_event
-from vidrestore.files.atomic import remove_partials, same_file
-from vidrestore.files.locks import BusyError, is_own
-from vidrestore.files.regular import digest, parse_object
+from vidrestore.files.atomic import same_file
+from vidrestore.files.regular import COUNT, digest, is_own, parse_object
 from vidrestore.frames import Span
 from vidrestore.jobs.request import Request, StepLoader
-from vidrestore.jobs.resume import NAMED, WorkFolder
+from vidrestore.jobs.resume import WorkFolder
 from vidrestore.jobs.summary import Summary, announced
 from vidrestore.media.reader import VideoReader, find_span
 from vidrestore.media.source import Source, SourceIdentity, Target
@@ -27,6 +27,14 @@ if TYPE_CHECKING:
     from vidrestore.jobs.job import Job
 
 ATTRIBUTE = "user.vidrestore"  # of the output
+MARKER = {
+    "request": str,
+    "size": COUNT,
+    "frames": COUNT,
+    "damage": (str, NoneType),
+    "source": str,
+    "weights": dict,
+}
 FindSpan: TypeAlias = Callable[[VideoReader, RestoreOptions], Span]
 
 
@@ -38,62 +46,53 @@ def check(
     *,
     find: FindSpan | None = None,
     locks: bool = True,
-    own: int | None = None,
+    folder: WorkFolder | None = None,
 ) -> Iterator[Job | Summary]:
-    """Check the output, the lock of its work folder, the source, the part of it to restore, the encoder, the
+    """Check the lock of the work folder, the output, the source, the part of it to restore, the encoder, the
     streams to copy and the weights, in this order. Yield the job, or the summary if nothing is left to do.
 
     `load` returns the restorer of a step, by default that of its task. `find` finds the part of the source to
-    restore, by default that of `start` and `duration`. With `locks`, a job that has segments holds its work
-    folder. `own` is for one of several shards: the frames of the video that it has restored. Raises
-    VidRestoreError.
+    restore, by default that of `start` and `duration`. With `locks`, a job that has segments locks its work
+    folder; `folder` is one that the caller has locked. Raises VidRestoreError.
     """
-    try:
-        earlier = earlier_summary(request, on_event, own=own)
-    except OutputExistsError:
-        with open_job(request, load, find):  # an option that is wrong in any case is said first
-            raise
-    if earlier:
-        yield earlier
-        return
-    folder = WorkFolder.of(request) if locks and request.has_segments else None
-    lock = folder.locked(shared=own is not None) if folder else nullcontext()
-    with lock, open_job(request, load, find) as job:
-        job.folder = folder
-        yield job
-
-
-def earlier_summary(request: Request, on_event: Listener, *, own: int | None = None) -> Summary | None:
-    """Return the summary of a video that was finished earlier or is to be left alone; None if there is work
-    to do.
-
-    `own` is that of `check`: other shards may hold the folder then, or be about to name the output. Raises
-    VidRestoreError if the request can be refused without opening the source.
-    """
-    options, output, is_shared = request.options, request.output, own is not None
-    marker, is_under_way, is_half_named = None, False, False
-    if not request.is_piped:
-        folder = WorkFolder.of(request)
-        with suppress(BusyError) if is_shared else nullcontext():
-            marker = clear_up(request, folder)
-        is_under_way = folder.path.is_dir() and folder.marker(output.first_file) is None
-        # a run was killed while it named its pictures, of which the first gets its own name last
-        is_numbered = output.is_pattern and request.has_segments
-        is_half_named = is_under_way and is_numbered and folder.read("named") is not None
-    exists = not output.is_pipe and os.path.exists(output.first_file)
-    if marker is None and options.skip_existing and exists and not is_half_named:
-        return Summary(*request.names, 0, 0.0, skipped=True)
-    if marker is None and exists and not request.source.is_pipe:
-        marker = None if is_shared and is_under_way else output_marker(request)
-    if marker is None:
-        overwrite = options.overwrite or is_half_named
+    own = WorkFolder.of(request) if locks and request.has_segments and not folder else None
+    with own.locked() if own else nullcontext():
+        folder = folder or own
         try:
-            output.check(request.source, overwrite=overwrite, cfr=options.cfr)
+            earlier = earlier_summary(request, on_event, folder)
+        except OutputExistsError:
+            with open_job(request, load, find):  # an option that is wrong in any case is said first
+                raise
+        if earlier:
+            yield earlier
+            return
+        with open_job(request, load, find) as job:
+            job.folder = folder
+            yield job
+
+
+def earlier_summary(request: Request, on_event: Listener, folder: WorkFolder | None = None) -> Summary | None:
+    """Return the summary of a video that was finished earlier or is to be left alone; None if there is work
+    to do, as where its job stands in the work `folder`. Files of a finished job in the folder are removed.
+
+    Raises VidRestoreError if the request can be refused without opening the source.
+    """
+    options, output = request.options, request.output
+    exists = not output.is_pipe and os.path.exists(output.first_file)
+    marker = output_marker(request) if exists and not request.source.is_pipe else None
+    resumes = folder is not None and folder.read("job") is not None
+    if marker is None:
+        if exists and options.skip_existing and not resumes:
+            return Summary(*request.names, 0, 0.0, skipped=True)
+        try:
+            output.check(request.source, overwrite=options.overwrite or resumes, cfr=options.cfr)
         except OutputExistsError as error:
             raise OutputExistsError(f"{error}; `skip_existing` leaves it alone") from None
         return None
+    if folder:
+        folder.remove()
     on_event(Started(*request.names, request.steps[0].task, device=options.device))
-    return announced(Summary.of_marker(request, marker, own=own or 0), on_event)
+    return announced(Summary.of_marker(request, marker), on_event)
 
 
 @contextmanager
@@ -114,19 +113,15 @@ def open_job(request: Request, load: StepLoader | None = None, find: FindSpan | 
 # The marker
 
 
-def mark(path: Path, job: Job, damage: str | None, target: Path | None = None) -> None:
-    """Mark the finished output of a job, which is in the file `path`.
-
-    If the job has a work folder, the marker is stored there as well, and the file is on the disk before it
-    gets its name: `target`, by default that of the output.
+def mark(path: Path, job: Job, damage: str | None) -> None:
+    """Mark the finished output of a job, which is in the file `path`. Of a job that can be resumed, it is on
+    the disk before it gets its name.
     """
     if job.folder:
         with path.open("r+b") as file:  # Windows flushes no file that is open for reading alone
             os.fsync(file.fileno())
     frames = len(job.plan.timeline.pts)
-    marker = put_marker(path, job.request.name, job.plan.source, frames, damage, job.weights())
-    if job.folder:
-        job.folder.write("named", marker | {"file": (target or job.request.output.path).name})
+    put_marker(path, job.request.name, job.plan.source, frames, damage, job.weights())
 
 
 def put_marker(
@@ -136,14 +131,13 @@ def put_marker(
     frames: int,
     damage: str | None,
     weights: Mapping[str, str],
-) -> dict[str, Any]:
-    """Mark a finished file, which gets its name next; return the marker."""
+) -> None:
+    """Mark a finished file, which gets its name next."""
     found = path.stat()
-    marker: dict[str, Any] = {"request": request, "size": found.st_size, "modified": found.st_mtime_ns}
+    marker: dict[str, Any] = {"request": request, "size": found.st_size}
     marker |= {"frames": frames, "damage": damage, "source": _source_name(source), "weights": weights}
     with suppress(OSError, AttributeError):
         os.setxattr(path, ATTRIBUTE, json.dumps(marker).encode())
-    return marker
 
 
 def finished_earlier(source: Source, output: Target, request: str) -> Summary | None:
@@ -151,24 +145,6 @@ def finished_earlier(source: Source, output: Target, request: str) -> Summary | 
     marker = _read_marker(output.first_file) if source.is_stored and not output.is_pipe else None
     if marker and (marker["request"], marker["source"]) == (request, _source_name(source.identity())):
         return Summary(str(source), str(output), marker["frames"], 0.0, damage=marker["damage"], before=True)
-    return None
-
-
-def clear_up(request: Request, folder: WorkFolder) -> dict[str, Any] | None:
-    """Clear up after a run that was killed once its output had its name; return the marker of that output if
-    it is what the request asks for.
-    """
-    exists = folder.path.is_dir() or folder.place.is_dir()
-    if not (exists and request.output.first_file.exists()):
-        return None
-    with folder.locked():  # which removes a folder without finished work
-        if marker := folder.marker(request.output.first_file):
-            remove_partials(folder.output, alone=True)
-            folder.remove()
-            source = _source_name(request.source.identity())
-            is_same = (marker["request"], marker["source"]) == (request.name, source)
-            if is_same and not _retrained(request, marker["weights"]):
-                return marker
     return None
 
 
@@ -217,7 +193,7 @@ def _source_name(source: SourceIdentity) -> str:
 def _read_marker(output: Path) -> dict[str, Any] | None:
     """Return the marker of a file; None if it has none, was changed since, or belongs to another user."""
     with suppress(OSError, AttributeError, ValueError, KeyError, TypeError):
-        marker, found = parse_object(os.getxattr(output, ATTRIBUTE), NAMED), os.stat(output)
+        marker, found = parse_object(os.getxattr(output, ATTRIBUTE), MARKER), os.stat(output)
         if marker["size"] == found.st_size and is_own(found, output.parent):
             return marker
     return None

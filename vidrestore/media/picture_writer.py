@@ -7,10 +7,8 @@ the mark of a finished job.
 
 from __future__ import annotations
 
-import filecmp
 import os
 from collections.abc import Callable, Sequence, Set
-from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -184,17 +182,16 @@ class PictureFiles:
             raise MediaError(f"{self.output}: no frame was written, so there is no picture to keep")
         beyond = set(self.output.existing()) - set(range(self._first, self._first + self._count))
         self._write(0, self._held)
-        replaced = [self.overwrite or _is_same(each) for each in self._partials]
-        for partial, may in zip(self._partials, replaced, strict=True):
-            if not may and os.path.lexists(partial.target):
+        for partial in () if self.overwrite else self._partials:
+            if os.path.lexists(partial.target) and not partial.is_there():
                 raise OutputExistsError(
                     f"{partial.target}: appeared while the pictures were being made; add `overwrite` to "
                     "replace it, or move it away"
                 )
         self.before_naming(self._partials[-1].path)
-        for partial, may in zip(self._partials, replaced, strict=True):
+        for partial in self._partials:
             with write_errors(str(partial.target)):
-                partial.put_in_place(overwrite=may)
+                partial.put_in_place(overwrite=self.overwrite)
         sync_folder(self.output.path.parent)
         if beyond:
             self.warnings.append(
@@ -212,10 +209,3 @@ class PictureFiles:
         for partial in self._partials:
             partial.discard()
         self._partials = []
-
-
-def _is_same(partial: Partial) -> bool:
-    """Return True if a picture of this name and content exists, from a run that was killed meanwhile."""
-    with suppress(OSError):
-        return filecmp.cmp(partial.path, partial.target, shallow=False)
-    return False
