@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from vidrestore.errors import OutputExistsError
+from vidrestore.errors import MediaError
 from vidrestore.files import atomic
 from vidrestore.files.atomic import Partial, remove_partials, replacing
 
@@ -80,7 +80,7 @@ def test_a_file_of_the_same_name_and_content_is_replaced(tmp_path):
 def test_another_file_of_the_name_stays_unless_it_may_be_overwritten(tmp_path):
     target, partial = tmp_path / "a.mkv", Partial(tmp_path / "a.mkv")
     target.write_text("theirs")
-    with pytest.raises(OutputExistsError):
+    with pytest.raises(MediaError):
         partial.put_in_place(overwrite=False)
     partial.discard()
     assert target.read_text() == "theirs" and names(tmp_path) == ["a.mkv"]

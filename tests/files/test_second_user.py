@@ -17,9 +17,8 @@ import torch
 from sample_videos import write_video
 
 import vidrestore
-from vidrestore.errors import CheckpointError, MediaError, OutputExistsError
+from vidrestore.errors import CheckpointError, MediaError
 from vidrestore.files.atomic import Partial
-from vidrestore.jobs.check import ATTRIBUTE
 from vidrestore.jobs.resume import WorkFolder
 from vidrestore.training.data.decoded import HEADER, DecodedFiles
 from vidrestore.training.run_records import StepLog
@@ -96,24 +95,6 @@ def test_a_planted_output_is_not_written_through(shared, plant, overwrite):
     with pytest.raises(MediaError, match="already exists|a link to (victim|nowhere), and nothing is written"):
         restore(shared, overwrite=overwrite)
     assert untouched(shared) and not (shared / "nowhere").exists()
-
-
-@pytest.mark.skipif(not hasattr(os, "setxattr"), reason="needs attributes of files")
-def test_an_output_that_another_user_has_marked_as_finished_is_not_taken_for_ours(shared):
-    output = shared / "out.mkv"
-    restore(shared)
-    try:
-        marker = os.getxattr(output, ATTRIBUTE)
-    except OSError:
-        pytest.skip("this file system keeps no attributes")
-    assert restore(shared).before
-    theirs = shared / "theirs"
-    theirs.write_bytes(bytes(output.stat().st_size))
-    os.setxattr(theirs, ATTRIBUTE, marker)
-    os.chown(theirs, NOBODY, NOBODY)
-    theirs.replace(output)
-    with pytest.raises(OutputExistsError, match="already exists"):
-        restore(shared)
 
 
 def test_the_log_of_a_training_is_not_written_through_a_link(shared):

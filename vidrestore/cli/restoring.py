@@ -373,14 +373,14 @@ HELP = {
     Examples:
       vidrestore derain in.mp4
       vidrestore derain in.mp4 --preview 3s            see before | after first
-      vidrestore derain *.mp4 -o dry/ --skip-existing
+      vidrestore derain *.mp4 -o dry/
     """,
     "desnow": """Remove snow; everything else stays as it is.
 
     Examples:
       vidrestore desnow in.mp4
       vidrestore desnow in.mp4 --preview 3s            see before | after first
-      vidrestore desnow *.mp4 -o clear/ --skip-existing
+      vidrestore desnow *.mp4 -o clear/
     """,
     "deblur": """Undo the blur of a shaken camera or a pan; sharp pictures stay as they are.
 

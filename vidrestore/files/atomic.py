@@ -164,7 +164,7 @@ class Partial:
         return False
 
     def put_in_place(self, *, overwrite: bool = True) -> None:
-        """Rename the finished file in one step. Raises OutputExistsError if a file of another content has the
+        """Rename the finished file in one step. Raises MediaError if a file of another content has the
         name and `overwrite` is False.
         """
         self.close()
@@ -181,7 +181,7 @@ class Partial:
             os.link(self.path, self.target)
         except OSError as error:
             if isinstance(error, FileExistsError) or os.path.lexists(self.target):
-                raise OutputExistsError(
+                raise MediaError(
                     f"{self.target}: appeared while it was being made; the new file was discarded, "
                     "`overwrite` replaces"
                 ) from None

@@ -29,7 +29,7 @@ def locked(path: Path, *, wait: bool = False) -> Iterator[None]:
     Raises BusyError if another process holds it, unless it is to `wait`; MediaError if the file can't be
     written, FileNotFoundError if its folder is missing.
     """
-    lock = FileLock(path, timeout=-1 if wait else 0, mode=0o600)
+    lock = FileLock(path, timeout=-1 if wait else 0)
     try:
         lock.acquire(poll_interval=POLL)
     except Timeout:

@@ -29,7 +29,6 @@ from vidrestore.events import Listener, Warned
 from vidrestore.files.regular import digest
 from vidrestore.files.stopping import delayed_signals
 from vidrestore.frames import Frame
-from vidrestore.jobs.check import mark
 from vidrestore.jobs.job import Job, damage_summary, plan_source
 from vidrestore.jobs.resume import DifferentJobError, WorkFolder
 from vidrestore.jobs.space import check_space, video_sizes
@@ -359,6 +358,7 @@ class SegmentedWork:
             for _ in counted(joining, job.info.path, self.total, "join", self.on_event):
                 pass
             joined.finish()
+            self.damage = damage_summary(self.source_damage, joined.damage)
         except BaseException:
             joined.abort()
             raise
@@ -366,35 +366,22 @@ class SegmentedWork:
         return tuple(joined.warnings)
 
     def _joined(self) -> Muxer | PictureFiles:
-        job, plan = self.job, self.job.plan
-
-        def note(path: Path) -> None:
-            """Mark the output: from now on the job is finished, even if this process is killed."""
-            self.damage = damage_summary(self.source_damage, joined.damage)
-            mark(path, job, self.damage)
-
+        job, plan, tag = self.job, self.job.plan, self.job.tag(self.source_damage)
         if plan.encoder.container == PICTURES:
-            joined: Muxer | PictureFiles = PictureFiles(
-                job.request.output,
-                job.output_info,
-                plan.encoder,
-                job.options.drop,
-                overwrite=self.overwrite,
-                before_naming=note,
+            drop, output = job.options.drop, job.request.output
+            return PictureFiles(
+                output, job.output_info, plan.encoder, drop, overwrite=self.overwrite, tag=tag
             )
-            return joined
-        joined = Muxer(
+        return Muxer(
             plan.output,
             job.output_info,
             plan.encoder,
             plan.copy,
             overwrite=self.overwrite,
             span=plan.span,
-            before_naming=note,
             first=plan.timeline.pts[0] if plan.timeline.pts else None,
-            tag=job.tag,
+            tag=tag,
         )
-        return joined
 
 
 def _begun(

@@ -78,12 +78,14 @@ class Shard(Runner):
                 work = SegmentedWork.begin(job, folder, on_event, shared=True)
                 work.check_output()
                 work.plan()
-                stack.enter_context(folder.shard_locked(self.number, self.count))
+                part = stack.enter_context(ExitStack())
+                part.enter_context(folder.shard_locked(self.number, self.count))
             stack.enter_context(warn_if_stopped(job, folder, on_event, work))
             began, parts = time.monotonic(), divided(range(len(work.segments)), self.count)
             own = [segment for segment in work.left() if segment.number in parts[self.number - 1]]
             work.restore(own)
             with folder.locked(shared=True):
+                part.close()
                 if not folder.has_job and (joined := earlier_summary(request, on_event, folder)):
                     return joined
                 if not (work.left() or work.missing()):
