@@ -19,6 +19,7 @@ import numpy as np
 import pytest
 import torch
 from command_line import run as command
+from no_change import IDENTITY_DENOISE
 from numpy.typing import NDArray
 from sample_videos import sample_planes, video_frame, write_video
 from typer.main import get_command
@@ -28,7 +29,7 @@ import vidrestore
 from vidrestore.cli.app import app
 from vidrestore.events import Started
 from vidrestore.jobs.inspection import inspect
-from vidrestore.restorers.base import TASKS
+from vidrestore.tasks import TASKS
 
 DOCUMENTS = (
     "README.md",
@@ -244,7 +245,7 @@ def test_every_command_of_a_document_is_understood(repository, document, least):
 def test_the_python_of_the_readme_runs(repository, tmp_path, monkeypatch):
     (tmp_path / "examples").mkdir()
     write_video(tmp_path / "examples" / "noisy.mp4", 3, codec="libx264")
-    monkeypatch.setitem(TASKS, "denoise", TASKS["<identity>"])
+    monkeypatch.setitem(TASKS, "denoise", IDENTITY_DENOISE)
     monkeypatch.chdir(tmp_path)
     (code,) = blocks(repository, "python")
     exec(code, {})
@@ -376,3 +377,28 @@ def test_an_exported_network_runs_on_videos_without_this_package(script, tmp_pat
     around = np.stack([frames[[0, 0, 1, 2]], frames, frames[[1, 2, 3, 3]]]).astype(float)
     restored = np.stack([rgb(output, number) for number in range(4)])
     assert np.abs(restored - around.mean(0)).max() <= 0.51
+
+
+def test_the_filter_of_vapoursynth_restores_in_any_order_as_the_library_does(repository, monkeypatch):
+    vs = pytest.importorskip("vapoursynth")
+    monkeypatch.syspath_prepend(repository / "examples")
+    filters = import_module("vapoursynth_filter")
+    frames = np.random.default_rng(4).random((5, 48, 64, 3), dtype=np.float32)
+
+    def paste(n: int, f: Any) -> Any:
+        picture = f.copy()
+        for channel in range(3):
+            np.copyto(np.asarray(picture[channel]), frames[n, ..., channel])
+        return picture
+
+    blank = vs.core.std.BlankClip(width=64, height=48, format=vs.RGBS, length=5)
+    options = {"sigma": 20.0, "device": "cpu"}
+    clip = filters.restored(blank.std.ModifyFrame(blank, paste), "denoise", **options)
+    expected = vidrestore.restore_frames(frames, **options)
+    begun_anew = vidrestore.restore_frames(frames[1:], **options)
+    for number, picture in ((1, begun_anew[0]), (0, expected[0]), (2, expected[2]), (4, expected[4])):
+        with clip.get_frame(number) as frame:
+            result = np.stack([np.asarray(frame[channel]) for channel in range(3)], -1)
+        assert np.array_equal(result, picture), number
+    with pytest.raises(vs.Error, match="expected a clip of the format RGBS"):
+        filters.restored(blank.resize.Bicubic(format=vs.YUV420P8, matrix_s="709"))

@@ -25,6 +25,7 @@ GROUPS = (
         "linear_light",
         "option_values",
         "options",
+        "tasks",
     }
     | {"working"},
     {"files"},

@@ -56,11 +56,11 @@ def parse_toml(text: str) -> dict[str, Any]:
     if deep := _DEEP_KEY.search(text):
         raise ValueError(f"{deep[0][:40]}… has more than {DEEPEST} parts; use a shorter key")
     try:
-        found = tomllib.loads(text)
-        _check_integers(found)
+        tables = tomllib.loads(text)
+        _check_integers(tables)
     except RecursionError:
         raise ValueError("nested too deeply") from None
-    return found
+    return tables
 
 
 def _check_integers(value: Any) -> None:
@@ -86,8 +86,8 @@ def with_settings(tables: Mapping[str, Any], settings: Iterable[str], sections: 
             example = f"{setting}=VALUE" if name and not equals else "SECTION.NAME=VALUE"
             raise OptionError(f"`settings={setting}`: expected KEY=VALUE, as in {example}")
         if dot and section not in sections:
-            known = known_names(section, sections)
-            raise OptionError(f"`settings={setting}`: no section {section!r}; there are: {known}")
+            choices = known_names(section, sections)
+            raise OptionError(f"`settings={setting}`: no section {section!r}; there are: {choices}")
         if not dot and name in sections:
             raise OptionError(
                 f"`settings={setting}`: {name} is a section; say which of its values, as in {name}.KEY=VALUE"
@@ -98,35 +98,35 @@ def with_settings(tables: Mapping[str, Any], settings: Iterable[str], sections: 
     return tables
 
 
-def known_names(name: str, known: Iterable[str]) -> str:
+def known_names(name: str, candidates: Iterable[str]) -> str:
     """Join the known names for a message, the closest to `name` first."""
-    names = list(known)
+    names = list(candidates)
     close = get_close_matches(name, names, cutoff=0.7)
     return ", ".join([*close, *(other for other in names if other not in close)])
 
 
-def checked(kind: type[T], values: Any, where: str, error: type[VidRestoreError] = ConfigError) -> T:
+def checked(kind: type[T], values: Any, place: str, error: type[VidRestoreError] = ConfigError) -> T:
     """Convert plain values to the dataclass `kind`, a subclass of `Checked`.
 
     Lists become tuples, and whole numbers floats, where the field is one. Raises `error` for values that are
-    missing, unknown or wrong, with `where` as the place.
+    missing, unknown or wrong, with their `place`.
     """
     from pydantic import ValidationError
 
     if not isinstance(values, dict):
-        raise error(f"{where} must be an object, found {values!r:.{_LONGEST}}")
+        raise error(f"{place} must be an object, found {values!r:.{_LONGEST}}")
     hints = get_type_hints(kind, include_extras=True)
     values = {name: _typed(value, hints.get(name, Any)) for name, value in values.items()}
     try:
         # as JSON, where lists are the form of tuples; TOML's dates become strings
         adapter = _adapter(kind)  # type: ignore[arg-type]
-        made: T = adapter.validate_json(json.dumps(values, default=str))
+        instance: T = adapter.validate_json(json.dumps(values, default=str))
     except ValidationError as problem:
         names = [field.name for field in fields(kind)]  # type: ignore[arg-type]
-        raise error(f"{where}: {explained(problem, names)}") from None
+        raise error(f"{place}: {explained(problem, names)}") from None
     except VidRestoreError as problem:
-        raise error(f"{where}: {problem}") from problem
-    return made
+        raise error(f"{place}: {problem}") from problem
+    return instance
 
 
 @cache
@@ -178,7 +178,7 @@ def explained(error: ValidationError, names: Iterable[str] = ()) -> str:
     """Return what is wrong: all unknown or missing names, else one value, what was expected and found."""
     problems = error.errors(include_url=False)
     by_kind = {
-        kind: sorted(str(each["loc"][-1]) for each in problems if each["type"] == kind)
+        kind: sorted(str(entry["loc"][-1]) for entry in problems if entry["type"] == kind)
         for kind in ("unexpected_keyword_argument", "missing")
     }
     unknown, missing = by_kind.values()
@@ -186,17 +186,17 @@ def explained(error: ValidationError, names: Iterable[str] = ()) -> str:
         return f"unknown: {', '.join(unknown)}; there are: {known_names(unknown[0], names)}"
     if missing:
         return f"missing: {', '.join(missing)}"
-    problem = max(problems, key=lambda each: len(each["loc"]))  # the member of a union that fits best
+    problem = max(problems, key=lambda entry: len(entry["loc"]))  # the member of a union that fits best
     # members of a union are in the path, too
     path = [str(part) for part in problem["loc"] if part not in _MEMBERS]
     indices = [part for part in problem["loc"] if isinstance(part, int)]
     place = ".".join(filter(str.isidentifier, path)) or ("" if indices else "it")
     place += "".join(f", item {part}" for part in indices)
-    found = problem["input"]
-    others = [each["msg"] for each in problems if each is not problem and each["input"] is found]
-    alternatives = [text.partition(" should be ")[2] for text in others if " should be " in text]
+    value = problem["input"]
+    messages = [other["msg"] for other in problems if other is not problem and other["input"] is value]
+    alternatives = [text.partition(" should be ")[2] for text in messages if " should be " in text]
     expected = " or ".join([re.sub(r"^\w+ should ", "must ", problem["msg"]), *alternatives])
-    words = str(found) if isinstance(found, Fraction) else repr(found)
+    words = str(value) if isinstance(value, Fraction) else repr(value)
     return f"{place} {expected}, found {words:.{_LONGEST}}"
 
 

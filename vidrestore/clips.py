@@ -119,25 +119,25 @@ def join_clips(
 
 
 def _joined(
-    clips: Iterable[tuple[Bounds, Sequence[T]]], fade: Callable[[T, T, float], T], done: int | None
+    clips: Iterable[tuple[Bounds, Sequence[T]]], fade: Callable[[T, T, float], T], position: int | None
 ) -> Iterator[T]:
-    """Join the clips from frame `done`, or from the first frame of the first clip."""
-    buffer: Sequence[T] = ()  # frames of the last clip from `done` on, which are not yielded yet
+    """Join the clips from frame `position`, or from the first frame of the first clip."""
+    buffer: Sequence[T] = ()  # frames of the last clip from `position` on, which are not yielded yet
     for (first, stop), frames in clips:
         if len(frames) != stop - first:
             raise ValueError(
                 f"clip of frames {first} to {stop}: {stop - first} frames expected, got {len(frames)}"
             )
-        done = first if done is None else done
-        alone = max(first - done, 0)
-        yield from buffer[:alone]
-        shared = buffer[alone:]
-        done += alone
-        fresh = frames[done - first :]
-        yield from map(fade, shared, fresh, crossfade_weights(len(shared)))
-        done += len(shared)
-        buffer = fresh[len(shared) :]
-        del frames, fresh, shared  # free them before the next clip is restored
+        position = first if position is None else position
+        head = max(first - position, 0)
+        yield from buffer[:head]
+        shared = buffer[head:]
+        position += head
+        tail = frames[position - first :]
+        yield from map(fade, shared, tail, crossfade_weights(len(shared)))
+        position += len(shared)
+        buffer = tail[len(shared) :]
+        del frames, tail, shared  # free them before the next clip is restored
     yield from buffer
 
 
@@ -165,6 +165,6 @@ def reflected(index: int, count: int) -> int:
     return min(turn, 2 * count - 2 - turn)
 
 
-def reflected_window(at: int, radius: int, count: int) -> list[int]:
-    """Return the frames around frame `at` of a scene of `count`, `radius` on either side."""
-    return [reflected(index, count) for index in range(at - radius, at + radius + 1)]
+def reflected_window(centre: int, radius: int, count: int) -> list[int]:
+    """Return the frames around frame `centre` of a scene of `count`, `radius` on either side."""
+    return [reflected(index, count) for index in range(centre - radius, centre + radius + 1)]

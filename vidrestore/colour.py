@@ -45,22 +45,22 @@ CHROMA_SITES = {
 
 def planes_to_grey(planes: Sequence[NDArray[Any] | Tensor], format: PixelFormat) -> tuple[Tensor, ...]:
     """Convert stored samples to float32 tensors on the 0-255 scale, always copies (10 bits: a quarter)."""
-    made = []
+    greys = []
     for plane in planes:
         if isinstance(plane, Tensor):
             grey = plane.to(torch.float32, copy=True)
         else:  # copying also handles read-only and strided views
             grey = torch.from_numpy(np.array(plane, dtype=np.float32, order="C"))
-        made.append(grey if format.unit == 1 else grey.mul_(1 / format.unit))
-    return tuple(made)
+        greys.append(grey if format.unit == 1 else grey.mul_(1 / format.unit))
+    return tuple(greys)
 
 
 def grey_to_planes(planes: Sequence[Tensor], format: PixelFormat) -> tuple[NDArray[Any], ...]:
     """Undo `planes_to_grey`: convert planes to uint8 or uint16 samples, rounded and clipped to [0, 2^depth -
     1], or to float32, neither rounded nor clipped. Computed on the planes' device; the result is on the CPU.
     """
-    stored = (plane.cpu().numpy() for plane in grey_to_stored(planes, format))
-    return tuple(array.view(np.uint16) if 8 < format.depth <= 16 else array for array in stored)
+    samples = (plane.cpu().numpy() for plane in grey_to_stored(planes, format))
+    return tuple(array.view(np.uint16) if 8 < format.depth <= 16 else array for array in samples)
 
 
 def grey_to_stored(planes: Sequence[Tensor], format: PixelFormat) -> tuple[Tensor, ...]:
@@ -138,9 +138,9 @@ def _combine(rows: Matrix, channels: Sequence[Tensor], offset: Matrix) -> list[T
     """Return rows @ channels + offset in float32; a matrix product could use TF32 or bf16."""
     sums = []
     for row, shift in zip(rows.tolist(), offset.tolist(), strict=False):
-        (first, weight), *others = [each for each in zip(channels, row, strict=True) if each[1]]
+        (first, weight), *terms = [term for term in zip(channels, row, strict=True) if term[1]]
         total = first * weight + shift
-        for channel, weight in others:
+        for channel, weight in terms:
             total = total.add_(channel, alpha=weight)
         sums.append(total)
     return sums

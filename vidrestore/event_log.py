@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from vidrestore.events import Event, Failed, Finished, Listener, Planned, Progressed, Started, Warned, plain
+from vidrestore.tasks import TASKS
 
 LOGGER = logging.getLogger("vidrestore")
 LOGGER.addHandler(logging.NullHandler())
@@ -25,7 +26,6 @@ STAGES = {
     "restore": "restoring",
     "join": "joining",
 }
-REMOVED = {"dehaze": "haze", "derain": "rain", "desnow": "snow", "deblur": "blur", "denoise": "noise"}
 PHOTOS = (".jpg", ".jpeg", ".png", ".tif", ".tiff", ".webp", ".bmp", ".heic")
 LITTLE, MUCH = 0.5, 12.0  # mean changes in grey levels: below, hardly visible; above, strong
 # the wait before a stage's first frame
@@ -57,8 +57,8 @@ class Logged:
             or (isinstance(event, Progressed) and (event.stage, event.source) != (last.stage, last.source))
         ):
             count = f", {counted_words(last.done, 'frame')}" if last.done else ""
-            taken = length_of_time(now - self._began)
-            self._log(logging.DEBUG, f"{last.source}: {stage_of(last)} took {taken}{count}")
+            duration = length_of_time(now - self._began)
+            self._log(logging.DEBUG, f"{last.source}: {stage_of(last)} took {duration}{count}")
             self._last = None
         if isinstance(event, Progressed):
             self._began = self._began if self._last else now
@@ -88,7 +88,7 @@ def _records(event: Event) -> Iterator[tuple[int, str]]:
 
 def _in_words(value: Any) -> str:
     if isinstance(value, Mapping):
-        return " ".join(f"{key}={_in_words(each)}" for key, each in value.items())
+        return " ".join(f"{key}={_in_words(item)}" for key, item in value.items())
     if isinstance(value, list | tuple):
         return ", ".join(map(_in_words, value))
     return f"{value:.4g}" if isinstance(value, float) else str(plain(value))
@@ -105,15 +105,15 @@ def describe(event: Event) -> str | None:
             return f"{numbered(event)}{event.source}: {event.task or 'restore'}{model}{device}"
         case Planned():
             parts = [(event.frames, "frame"), (event.scenes, "scene"), (event.clips, "clip")]
-            known = [counted_words(number, word) for number, word in parts if number is not None]
+            counts = [counted_words(number, word) for number, word in parts if number is not None]
             earlier = [f"going on, {event.reused} of them were restored earlier"] if event.reused else []
             decided = [", ".join(event.details.get("decisions", {}).values())]
-            return f"{event.source}: " + "; ".join(filter(None, [", ".join(known), *earlier, *decided]))
+            return f"{event.source}: " + "; ".join(filter(None, [", ".join(counts), *earlier, *decided]))
         case Progressed():
             return f"{event.source}: {stage_of(event)} {progress_of(event)}".rstrip()
         case Warned():
-            where = f", frame {event.frame}" if event.frame is not None else ""
-            return f"{event.source}{where}: warning: {event.message}"
+            place = f", frame {event.frame}" if event.frame is not None else ""
+            return f"{event.source}{place}: warning: {event.message}"
         case Finished(damage=str(damage)):
             return f"{event.source}: warning: {damage}"
         case Failed():
@@ -125,9 +125,9 @@ def result_of(event: Finished) -> str:
     """Return "60 frames in 6.0 s, 10.0 fps; noise: luma 19.8"."""
     if event.before:
         return "skipped, finished before"
-    made = event.frames - event.reused
+    count = event.frames - event.reused
     earlier = f" ({event.reused} of them by other runs)" if event.reused else ""
-    speed = f", {made / event.seconds:.1f} fps" if event.seconds > 0 and made and event.frames > 1 else ""
+    speed = f", {count / event.seconds:.1f} fps" if event.seconds > 0 and count and event.frames > 1 else ""
     unit = "photo" if is_of_photo(event) and event.frames == 1 else "frame"
     frames, seconds = counted_words(event.frames, unit), length_of_time(event.seconds)
     return f"{frames}{earlier} in {seconds}{speed}{_noise(event.details)}{_changes(event.details)}"
@@ -138,7 +138,7 @@ def _changes(details: Mapping[str, Any]) -> str:
     words = ""
     for changes in details.get("changes", ()):
         task, mean = changes["task"], changes["mean"]
-        note = f": little {REMOVED[task]} found" if mean < LITTLE else ""
+        note = f": little {TASKS[task].removes} found" if mean < LITTLE else ""
         note += "; if you see some, set haze to always" if note and task == "dehaze" else ""
         note = note or (": if that is too much, set a strength below 1" if mean > MUCH else "")
         if task == "deblur" and "undone" in changes:
@@ -169,8 +169,8 @@ def _noise(details: Mapping[str, Any]) -> str:
     if not longest:
         return ""
     varies = len({scene["noise"] for scene in scenes}) > 1
-    where = f" in the longest of {len(scenes)} scenes" if varies else ""
-    return f"; noise{where}: {longest['noise']}"
+    place = f" in the longest of {len(scenes)} scenes" if varies else ""
+    return f"; noise{place}: {longest['noise']}"
 
 
 def is_of_photo(event: Event) -> bool:

@@ -55,12 +55,12 @@ DAMAGED_SOURCE = 4  # exit code of a job that is done, but whose source was dama
 
 @dataclass(frozen=True)
 class Event:
-    """Base of all events. `source` is the input as it was given, number `index` of `count`."""
+    """Base of all events."""
 
     name: ClassVar[str]
     derived: ClassVar[tuple[str, ...]] = ()  # properties that are fields of the schema
-    source: str
-    index: int | None = field(default=None, kw_only=True)
+    source: str  # the input's name on the command line or in the call
+    index: int | None = field(default=None, kw_only=True)  # its number, from 1, of several inputs
     count: int | None = field(default=None, kw_only=True)
     time: str = field(
         default_factory=lambda: datetime.now(UTC).isoformat(timespec="milliseconds"),
@@ -99,41 +99,35 @@ class Started(Event):
 
 @dataclass(frozen=True)
 class Planned(Event):
-    """The plan is known. `reused` of its frames were restored by an earlier run; `details` holds the plan as
-    JSON-able values.
-    """
+    """The plan is known."""
 
     name: ClassVar[str] = "plan"
     frames: int | None = None
     scenes: int | None = None
     clips: int | None = None
-    reused: int | None = None
-    details: Mapping[str, Any] = field(default_factory=dict)
+    reused: int | None = None  # frames that an earlier run restored
+    details: Mapping[str, Any] = field(default_factory=dict)  # the plan as JSON-able values
 
 
 @dataclass(frozen=True)
 class Progressed(Event):
-    """`done` of `total` frames have passed `stage`.
-
-    `seconds` are since the stage began; `memory` is the peak of resident bytes; `settled` is True once enough
-    frames are done to estimate the remaining time. `worked` counts parts of frames, too.
-    """
+    """Frames have passed a stage."""
 
     name: ClassVar[str] = "progress"
     derived: ClassVar[tuple[str, ...]] = ("fps", "eta")
-    done: int
+    done: int  # frames that have passed
     total: int | None = None
-    seconds: float = 0.0
+    seconds: float = 0.0  # since the stage began
     stage: str = "restore"
-    memory: int | None = None
-    settled: bool = True
-    worked: float | None = None
+    memory: int | None = None  # peak of resident bytes
+    settled: bool = True  # False until enough frames are done to estimate the remaining time
+    worked: float | None = None  # frames done, with parts of those in progress
 
     @property
     def fps(self) -> float | None:
         """Frames per second so far; None before any work on one."""
-        done = max(self.done, self.worked or 0.0)
-        return done / self.seconds if done and self.seconds > 0 else None
+        count = max(self.done, self.worked or 0.0)
+        return count / self.seconds if count and self.seconds > 0 else None
 
     @property
     def eta(self) -> float | None:
@@ -145,25 +139,23 @@ class Progressed(Event):
 
 @dataclass(frozen=True)
 class Warned(Event):
-    """A warning that doesn't stop the job. `frame` is its index, from 0."""
+    """A warning that doesn't stop the job."""
 
     name: ClassVar[str] = "warning"
     message: str
-    frame: int | None = None
+    frame: int | None = None  # index, from 0
 
 
 @dataclass(frozen=True)
 class Finished(Event):
-    """The output is complete, checked and under its final name. `damage` describes the damage of the source,
-    if any.
-    """
+    """The output is complete, checked and under its final name."""
 
     name: ClassVar[str] = "done"
     derived: ClassVar[tuple[str, ...]] = ("exit_code",)
     output: str
     frames: int
     seconds: float
-    damage: str | None = None
+    damage: str | None = None  # a sentence about the source's, if any
     details: Mapping[str, Any] = field(default_factory=dict)
 
     @property

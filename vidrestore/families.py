@@ -14,44 +14,33 @@ from importlib import import_module
 from typing import Any
 
 from vidrestore.errors import CheckpointError
+from vidrestore.tasks import TASKS
 
 ENTRY_POINTS = "vidrestore.families"
 
 
 @dataclass(frozen=True)
 class Training:
-    """The training of one kind of networks; each value is a "module:name".
+    """The training of one kind of networks; each value is a "module:name"."""
 
-    `data` and `settings` are the dataclasses of [data] and [training], `dataset` that of a [data] that names
-    a dataset of the papers; `source` makes training and held-out data from (config, footage, held-out
-    footage, the network's config), and `objective` is a subclass of `training.objective.Objective`.
-    """
-
-    data: str
-    settings: str
-    source: str
-    objective: str
-    dataset: str = ""
+    data: str  # dataclass of [data]
+    settings: str  # dataclass of [training]
+    source: str  # (config, footage, held-out footage, network) -> training and held-out data
+    objective: str  # a subclass of `training.objective.Objective`
+    dataset: str = ""  # dataclass of a [data] that names a dataset of the papers
 
 
 @dataclass(frozen=True)
 class Family:
-    """One family of networks; functions and classes are given as "module:name".
+    """One family of networks; functions and classes are named "module:name"."""
 
-    `build` makes a network from the settings in its weights file. `restorers` has a function of
-    RestoreOptions for each task that restores videos; `further_tasks` are others that networks are trained
-    for. `adopt` converts checkpoints of other code (see `weights.importing`); without it names and settings
-    stay. `read` is a function of a path: the `weights.Model` in a file that doesn't name its family.
-    `speed` on a CPU is "fast" (frames a second) or "slow" (seconds a frame).
-    """
-
-    build: str
-    restorers: Mapping[str, str] = field(default_factory=dict)
-    further_tasks: tuple[str, ...] = ()
+    build: str  # makes a network from the settings in its weights file
+    restorers: Mapping[str, str] = field(default_factory=dict)  # by task, functions of RestoreOptions
+    further_tasks: tuple[str, ...] = ()  # that networks are trained for
     training: Training | None = None
-    adopt: str = ""
-    read: str = ""
-    speed: str = ""
+    adopt: str = ""  # converts checkpoints of other code, see `weights.importing`; empty: no changes
+    read: str = ""  # path -> the `weights.Model` in a file that doesn't name its family
+    speed: str = ""  # on a CPU: "fast" (frames a second) or "slow" (seconds a frame)
 
     @property
     def tasks(self) -> tuple[str, ...]:
@@ -81,12 +70,8 @@ CLIPS = Training(  # RGB clips downscaled by four
     "vidrestore.training.config:ClipSetConfig",
 )
 # restorers of any network that maps pictures to pictures, by task
-PICTURE_RESTORERS = {
-    "dehaze": "vidrestore.restorers.dehaze:dehazer",
-    "derain": "vidrestore.restorers.rain_snow:derainer",
-    "desnow": "vidrestore.restorers.rain_snow:desnower",
-    "deblur": "vidrestore.restorers.shake:deblurrer",
-    "denoise": "vidrestore.restorers.picture_restorer:picture_denoiser",
+PICTURE_RESTORERS = {task.name: task.restorer for task in TASKS.values() if task.scale == 1} | {
+    "denoise": "vidrestore.restorers.picture_restorer:picture_denoiser"
 }
 
 
@@ -98,7 +83,7 @@ FAMILIES: dict[str, Family] = {
     "algorithm1": _of_papers("vidrestore.papers.recovery:build"),
     "dust": Family(
         "vidrestore.models.dust_sigma:build",
-        {"denoise": "vidrestore.restorers.denoise:DenoiseRestorer"},
+        {"denoise": TASKS["denoise"].restorer},
         ("recover",),
         training=GROUPS,
         speed="fast",
@@ -117,7 +102,7 @@ FAMILIES: dict[str, Family] = {
     "sista-rnn": _of_papers("vidrestore.papers.unfolded_rnns:build_sista_rnn"),
     "spandrel": Family(
         "",
-        {task: name for task, name in PICTURE_RESTORERS.items() if task not in ("dehaze", "desnow")}
+        {task: name for task, name in PICTURE_RESTORERS.items() if TASKS[task].has_published}
         | {"sr": "vidrestore.restorers.picture_restorer:enlarger"},
         read="vidrestore.weights.community:read",
         speed="slow",
@@ -131,7 +116,7 @@ FAMILIES: dict[str, Family] = {
     "vit": _of_papers("vidrestore.papers.recovery_transformers:build_vit"),
     "vsr-transformer": Family(
         "vidrestore.models.vsr_recurrent:build",
-        {"sr": "vidrestore.restorers.vsr_restorer:VsrRestorer"},
+        {"sr": TASKS["sr"].restorer},
         training=CLIPS,
         adopt="vidrestore.weights.releases:adopt_vsr",
         speed="slow",
@@ -147,20 +132,20 @@ def find_family(name: str) -> Family:
 
     installed = entry_points(group=ENTRY_POINTS)
     if name not in installed.names:
-        known = ", ".join(sorted({*FAMILIES, *installed.names}))
-        raise CheckpointError(f"unknown model family {name!r}; this version has: {known}")
+        names = ", ".join(sorted({*FAMILIES, *installed.names}))
+        raise CheckpointError(f"unknown model family {name!r}; this version has: {names}")
     point = installed[name]
     try:
-        found = point.load()
+        family = point.load()
     except Exception as error:  # the code of another package may raise any exception
         raise CheckpointError(
             f"the model family {name!r} can't be loaded from {point.value}: {error}"
         ) from error
-    if not isinstance(found, Family):
+    if not isinstance(family, Family):
         raise CheckpointError(
-            f"the model family {name!r}: {point.value} is {found!r:.80}, not a vidrestore.families.Family"
+            f"the model family {name!r}: {point.value} is {family!r:.80}, not a vidrestore.families.Family"
         )
-    return found
+    return family
 
 
 def load(name: str) -> Any:

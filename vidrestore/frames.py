@@ -13,26 +13,22 @@ UNSPECIFIED = 2  # the code point of "unknown" in ITU-T H.273, for matrix, prima
 
 @dataclass(frozen=True)
 class ColourTags:
-    """Colour description as ITU-T H.273 code points (FFmpeg's numbers), to be copied unchanged.
-
-    `range` is 0 unspecified, 1 limited (16-235), 2 full; `chroma_location` is 0 unspecified, 1 left, 2
-    centre, 3 top-left, 4 top, 5 bottom-left, 6 bottom.
-    """
+    """Colour description as ITU-T H.273 code points (FFmpeg's numbers), to be copied unchanged."""
 
     matrix: int = UNSPECIFIED
     primaries: int = UNSPECIFIED
     transfer: int = UNSPECIFIED
-    range: int = 0
-    chroma_location: int = 0
+    range: int = 0  # 0 unspecified, 1 limited (16-235), 2 full
+    chroma_location: int = 0  # 0 unspecified, 1 left, 2 centre, 3 top-left, 4 top, 5 bottom-left, 6 bottom
 
 
 @dataclass(frozen=True)
 class PixelFormat:
-    """The properties of an FFmpeg pix_fmt. `depth` is in bits per sample, 32 for float samples in [0, 1]."""
+    """The properties of an FFmpeg pix_fmt."""
 
     name: str
     family: Literal["yuv", "rgb", "gray"]
-    depth: int
+    depth: int  # bits per sample; 32 for float samples in [0, 1]
     chroma_width_shift: int = 0
     chroma_height_shift: int = 0
     alpha: bool = False
@@ -56,52 +52,39 @@ class PixelFormat:
 
 @dataclass(frozen=True)
 class VideoInfo:
-    """The video stream to restore.
-
-    `format` is what the reader delivers (planar), `pix_fmt` what the file stores (FFmpeg's name: nv12 is
-    delivered as yuv420p). `rate` is the average frame rate, `base_rate` FFmpeg's guess of the finest constant
-    one; `start` and `duration` count ticks of `time_base`. `frame_bits` is the mean size of a coded frame.
-    `rotation` is in degrees counter-clockwise;
-    `display_matrix` are the nine integers that it comes from (it may mirror as well). `mastering_display` is
-    red x y, green x y, blue x y, white x y, darkest, brightest; `content_light` is MaxCLL, MaxFALL.
-    `side_data` names other side data of the first frames (A53_CC, DYNAMIC_HDR_PLUS, ...), and ALPHA_LAYER for
-    a transparent VP8 or VP9, whose second layer FFmpeg's own decoder ignores. `reordered` means that decoding
-    order differs from display order (B-frames). `marked_order` is "tff" or "bff" (top or bottom field first)
-    if the marks of interlaced video say it, `unmarked_order` the same if only the stream is marked, not its
-    frames. `numbered` means a raw stream without times: that of a frame is its number, and a tick is one
-    frame. `by_order` means that times of showing are missing or wrong: the n-th picture shown has the time of
-    the n-th packet, as in AVI. `crop` are the columns and rows (left, right, top, bottom) that the container
-    hides of what the decoder gives; `width` and `height` are without them.
-    """
+    """The video stream to restore."""
 
     index: int
     codec: str
-    width: int
-    height: int
-    format: PixelFormat
+    width: int  # without the columns of `crop`
+    height: int  # without the rows of `crop`
+    format: PixelFormat  # delivered by the reader, planar
     time_base: Fraction
-    rate: Fraction | None = None
-    base_rate: Fraction | None = None
+    rate: Fraction | None = None  # average frame rate
+    base_rate: Fraction | None = None  # FFmpeg's guess of the finest constant frame rate
     sample_aspect_ratio: Fraction | None = None
-    rotation: int = 0
+    rotation: int = 0  # degrees counter-clockwise
     colour: ColourTags = field(default_factory=ColourTags)
     interlaced: bool = False
     frames: int | None = None
-    start: int | None = None
-    duration: int | None = None
-    frame_bits: float | None = None
+    start: int | None = None  # ticks of `time_base`
+    duration: int | None = None  # ticks of `time_base`
+    frame_bits: float | None = None  # mean size of a coded frame
     profile: str | None = None
-    pix_fmt: str = ""
-    display_matrix: tuple[int, ...] | None = None
-    mastering_display: tuple[Fraction, ...] | None = None
-    content_light: tuple[int, int] | None = None
+    pix_fmt: str = ""  # stored in the file, by FFmpeg's name: nv12 is delivered as yuv420p
+    display_matrix: tuple[int, ...] | None = None  # nine integers, the source of `rotation`
+    mastering_display: tuple[Fraction, ...] | None = None  # red x y, green, blue, white, darkest, brightest
+    content_light: tuple[int, int] | None = None  # MaxCLL, MaxFALL
+    # other side data of the first frames (A53_CC, DYNAMIC_HDR_PLUS, ...), and ALPHA_LAYER for a transparent
+    # VP8 or VP9, whose second layer FFmpeg's own decoder ignores
     side_data: frozenset[str] = frozenset()
-    reordered: bool = False
-    marked_order: str | None = None
-    unmarked_order: str | None = None
-    numbered: bool = False
+    reordered: bool = False  # decoding order differs from display order (B-frames)
+    marked_order: str | None = None  # "tff" or "bff", top or bottom field first, by the marks of its frames
+    unmarked_order: str | None = None  # the same by the stream's mark, if its frames have none
+    numbered: bool = False  # a raw stream without times: that of a frame is its number, a tick is one frame
+    # presentation times are missing or wrong: the n-th picture has the time of the n-th packet, as in AVI
     by_order: bool = False
-    crop: tuple[int, int, int, int] = (0, 0, 0, 0)
+    crop: tuple[int, int, int, int] = (0, 0, 0, 0)  # left, right, top, bottom that the container hides
 
     @property
     def end(self) -> int | None:
@@ -121,27 +104,23 @@ def enlarged_size(height: int, width: int, scale: Scale) -> tuple[int, int]:
 
 @dataclass
 class Frame:
-    """One picture with its time.
+    """One picture with its time, in ticks of the stream's time base."""
 
-    `planes`: Y, U, V or R, G, B or gray, then alpha if the format has it; each (height, width) at its own
-    size, uint8, uint16 or float32. `pts` and `duration` count ticks of the stream's time base; `duration` is
-    0 if the container doesn't give it. `loss`: sigma of what the coder took from luma and from colour
-    differences (`media.coding_loss`). `real_rows`: 0 if a deinterlacer interpolated the odd rows of every
-    plane, 1 if the even ones, None if the source has all rows. `second`: the planes of its other field, half
-    a frame later, deinterlaced likewise, if that isn't a frame itself. `steps`: those of each plane's
-    quantiser (8, 8), of JPEG.
-    """
-
+    # Y, U, V or R, G, B or gray, then alpha if the format has it; each (height, width) at its own size, in
+    # uint8, uint16 or float32
     planes: tuple[NDArray[Any], ...]
     pts: int
-    duration: int = 0
+    duration: int = 0  # 0 if the container doesn't give it
     key: bool = False
     interlaced: bool = False
     corrupt: bool = False
+    # sigma of the loss of coding, of luma and of colour differences (`media.coding_loss`)
     loss: tuple[float, float] = (0.0, 0.0)
+    # 0 if a deinterlacer interpolated the odd rows of every plane, 1 if the even ones; None if no rows
     real_rows: int | None = None
+    # planes of its other field, half a frame later, deinterlaced likewise, if that isn't a frame itself
     second: tuple[NDArray[Any], ...] | None = None
-    steps: tuple[NDArray[Any], ...] = ()
+    steps: tuple[NDArray[Any], ...] = ()  # of each plane's quantiser (8, 8), of JPEG
 
     @property
     def nbytes(self) -> int:

@@ -38,7 +38,7 @@ def planes_psnr(
     """Return the PSNR in dB over the samples of all planes of a frame together, each plane (H, W) at its own
     size.
     """
-    errors = [_difference(plane, wanted, crop) for plane, wanted in zip(restored, reference, strict=True)]
+    errors = [_difference(plane, target, crop) for plane, target in zip(restored, reference, strict=True)]
     squared = sum(float(error.square().sum()) for error in errors) / sum(error.numel() for error in errors)
     return float(10 * np.log10(data_range**2 / squared)) if squared else float("inf")
 

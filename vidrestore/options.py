@@ -32,6 +32,7 @@ from typer.models import ParameterInfo
 from vidrestore import option_values
 from vidrestore.checking import explained
 from vidrestore.errors import OptionError
+from vidrestore.tasks import TASKS
 
 Precision = Literal["auto", "fp32", "bf16"]
 Quality = Literal["fast", "default", "best"]
@@ -59,7 +60,7 @@ machine_option = partial(Option, rich_help_panel="Machine")
 # tasks with options of their own
 DENOISE = frozenset({"denoise"})
 ENLARGE = frozenset({"sr"})
-EACH_TASK = frozenset({"denoise", "dehaze", "derain", "desnow", "deblur"}) | ENLARGE
+EVERY_TASK = frozenset(TASKS)
 
 
 @plain_dataclass(frozen=True)
@@ -111,7 +112,7 @@ Text = Annotated[str, BeforeValidator(_text)]
 Model = Annotated[
     Text | None,
     quality_option(help="Name from `vidrestore weights list`, or a .safetensors file.", metavar="NAME|FILE"),
-    About("pixels", EACH_TASK),
+    About("pixels", EVERY_TASK),
 ]
 ConstantRate = Annotated[
     Rate | None,
@@ -232,7 +233,7 @@ class RestoreOptions(Options):
         quality_option(
             help="spandrel: --model is a network of other authors (.pth, .safetensors).", metavar="spandrel"
         ),
-        About("pixels", EACH_TASK - {"dehaze", "desnow"}),
+        About("pixels", frozenset(task.name for task in TASKS.values() if task.has_published)),
     ] = None
     quality: Annotated[
         Quality,
@@ -264,7 +265,7 @@ class RestoreOptions(Options):
     strength: Annotated[
         Share,
         quality_option(help="Mix with the source: 1 is fully restored, 0 the source.", metavar="0..1"),
-        About("pixels", EACH_TASK),
+        About("pixels", EVERY_TASK),
     ] = 1.0
     chroma_strength: Annotated[
         Share | None,
@@ -370,7 +371,7 @@ class RestoreOptions(Options):
             parser=option_values.tile,
             show_default="by the memory",
         ),
-        About("pixels", EACH_TASK),
+        About("pixels", EVERY_TASK),
     ] = None
 
     def __post_init__(self) -> None:

@@ -67,22 +67,22 @@ class SceneDetector:
         repeated pictures count as steady motion.
         """
         self._decided = frame + 1
-        at = len(self._thumbnails) - (self._seen - frame)  # this frame's index in the buffer
+        index = len(self._thumbnails) - (self._seen - frame)  # this frame's index in the buffer
         changes = list(self._changes)
-        around = changes[max(1, at - self.lag) : at] + changes[at + 1 : at + 1 + self.lag]
-        jump = changes[at] / (max(around, default=0.0) + SAME_LEVEL)
-        if jump > JUMP and self._is_new(at, NOVELTY + NOVELTY_BY_JUMP / jump):
+        neighbours = changes[max(1, index - self.lag) : index] + changes[index + 1 : index + 1 + self.lag]
+        jump = changes[index] / (max(neighbours, default=0.0) + SAME_LEVEL)
+        if jump > JUMP and self._is_new(index, NOVELTY + NOVELTY_BY_JUMP / jump):
             self.cuts.append(frame)
 
-    def _is_new(self, at: int, least: float) -> bool:
+    def _is_new(self, index: int, threshold: float) -> bool:
         """Return True if the picture at a jump is new and the old one doesn't return, as after a flash."""
         buffer = list(self._thumbnails)
-        found = novelty(buffer[at - 1], buffer[at])
-        if found <= least:
+        score = novelty(buffer[index - 1], buffer[index])
+        if score <= threshold:
             return False
-        after = [(buffer[at - 1], later) for later in buffer[at + 1 : at + 1 + self.lag]]
-        before = [(buffer[at], earlier) for earlier in buffer[max(0, at - 1 - self.lag) : at - 1]]
-        return all(novelty(one, other) > max(least, RESUMED * found) for one, other in after + before)
+        after = [(buffer[index - 1], later) for later in buffer[index + 1 : index + 1 + self.lag]]
+        before = [(buffer[index], earlier) for earlier in buffer[max(0, index - 1 - self.lag) : index - 1]]
+        return all(novelty(one, other) > max(threshold, RESUMED * score) for one, other in after + before)
 
 
 def thumbnail(luma: NDArray[Any], unit: float = 1.0) -> Thumbnail:

@@ -43,8 +43,8 @@ def even_side(length: int, most: int, overlap: int, multiple: int) -> int:
     `length` and `most` must be multiples of `multiple`. Raises ValueError unless overlap is in [0, most).
     """
     count = len(tile_spans(length, most, overlap))
-    even = -(-(length + (count - 1) * overlap) // count)
-    return min(most, -(-even // multiple) * multiple)
+    side = -(-(length + (count - 1) * overlap) // count)
+    return min(most, -(-side // multiple) * multiple)
 
 
 def tile_sides(
@@ -166,11 +166,11 @@ def _restored_tiles(
 ) -> Iterator[tuple[tuple[Side, Side], Tensor]]:
     """Yield the place (rows, columns) of each tile, in reading order, and the output of `model` for it."""
     tiles = list(product(rows, columns))
-    for at in steps(range(0, len(tiles), batch)):
-        several = tiles[at : at + batch]
-        pieces = [clip[..., slice(*down), slice(*across)] for down, across in several]
-        together = pieces[0] if len(pieces) == 1 else torch.cat(pieces)
-        yield from zip(several, _run(model, together, scale).split(len(clip)), strict=True)
+    for start in steps(range(0, len(tiles), batch)):
+        group = tiles[start : start + batch]
+        pieces = [clip[..., slice(*down), slice(*across)] for down, across in group]
+        inputs = pieces[0] if len(pieces) == 1 else torch.cat(pieces)
+        yield from zip(group, _run(model, inputs, scale).split(len(clip)), strict=True)
 
 
 def _run(model: Callable[[Tensor], Tensor], piece: Tensor, scale: int) -> Tensor:

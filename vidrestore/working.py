@@ -39,24 +39,24 @@ class Meter:
             self._look()
 
 
-class Here(threading.local):
-    """The state of a thread. Its task counts `frames`, of which `done` are in the meter; the present step is
-    the part [begin, begin + part) of the task.
+class ThreadState(threading.local):
+    """The state of a thread: its task's `frames`, those `counted` in the meter; the present step is the part
+    [begin, begin + part) of the task.
     """
 
     flag: threading.Event | None = None
     meter: Meter | None = None
-    frames = done = 0.0
+    frames = counted = 0.0
     begin, part = 0.0, 1.0
 
     def reach(self, share: float) -> None:
         """Count frames up to a share of the task."""
-        if self.meter is not None and (more := share * self.frames - self.done) > 0:
+        if self.meter is not None and (more := share * self.frames - self.counted) > 0:
             self.meter.add(more)
-            self.done += more
+            self.counted += more
 
 
-HERE = Here()
+HERE = ThreadState()
 
 
 def check_stop() -> None:
@@ -67,21 +67,21 @@ def check_stop() -> None:
 
 def begin_task(frames: float) -> None:
     """Begin a task that counts `frames`."""
-    HERE.frames, HERE.done, HERE.begin, HERE.part = frames, 0.0, 0.0, 1.0
+    HERE.frames, HERE.counted, HERE.begin, HERE.part = frames, 0.0, 0.0, 1.0
 
 
 def steps(items: Sequence[T], shares: Sequence[int] = ()) -> Iterator[T]:
     """Yield items, each an equal part of the present step, or in proportion to `shares`; steps can be
     nested.
     """
-    begin, whole, total, done = HERE.begin, HERE.part, sum(shares) or len(items), 0
+    begin, part, total, position = HERE.begin, HERE.part, sum(shares) or len(items), 0
     for item, share in zip(items, shares or repeat(1), strict=False):
         check_stop()
-        HERE.begin, HERE.part = begin + whole * done / total, whole * share / total
+        HERE.begin, HERE.part = begin + part * position / total, part * share / total
         HERE.reach(HERE.begin)
         yield item
-        done += share
-    HERE.begin, HERE.part = begin, whole
+        position += share
+    HERE.begin, HERE.part = begin, part
 
 
 def available_cores() -> int:
@@ -89,9 +89,9 @@ def available_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def threads_for(asked: int) -> int:
+def threads_for(count: int) -> int:
     """Return how many threads to use: as many as asked for, 0 for all cores, but no more than there are, as
     more wait for each other, spinning.
     """
     cores = available_cores()
-    return min(asked or cores, cores)
+    return min(count or cores, cores)

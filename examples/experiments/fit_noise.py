@@ -36,7 +36,7 @@ from vidrestore.degrade.counters import log_uniform
 from vidrestore.linear_light import to_light
 from vidrestore.media.pictures import read_picture
 from vidrestore.noise.features import FRAMES_SEEN, Array, plane_features
-from vidrestore.noise.meter import FARTHEST, OFFSET, Measured, network_input
+from vidrestore.noise.meter import FARTHEST, OFFSET, PlaneFeatures, network_input
 from vidrestore.noise.white import NoiseEstimator, dct_basis
 from vidrestore.options import RestoreOptions
 from vidrestore.restorers import denoise
@@ -84,7 +84,7 @@ class Sample:
     sigma, 0 included, none for a window without noise, and the noise's root mean square.
     """
 
-    looks: list[list[Measured]]
+    looks: list[list[PlaneFeatures]]
     errors: list[dict[float, float]]
     rms: list[float]
     held_out: bool
@@ -293,7 +293,7 @@ def samples(count: int, seed: int, kinds: list[str]) -> Iterator[Sample]:
             count -= 1
 
 
-def measured(window: Window) -> list[list[Measured]]:
+def measured(window: Window) -> list[list[PlaneFeatures]]:
     """The planes as they are measured in all looks, in the first one, and in one frame; nothing of those that
     are too small.
     """
@@ -312,7 +312,7 @@ def measured(window: Window) -> list[list[Measured]]:
     if not single:
         seen += [(looks[0], arrays[:1]), (plane_features(arrays[STARTS[1] :][:1]), arrays[STARTS[1] :][:1])]
     return [
-        [Measured(each, white([frame[plane] for frame in shown])) for plane, each in enumerate(features)]
+        [PlaneFeatures(each, white([frame[plane] for frame in shown])) for plane, each in enumerate(features)]
         for features, shown in seen
     ]
 

@@ -29,8 +29,9 @@ from vidrestore.errors import VidRestoreError
 from vidrestore.metrics import psnr, ssim
 from vidrestore.options import Quality, RestoreOptions
 from vidrestore.restorers.base import load_restorer
-from vidrestore.restorers.picture_restorer import DEFAULTS, PictureRestorer
+from vidrestore.restorers.picture_restorer import PictureRestorer
 from vidrestore.restorers.shake import ShakeRestorer
+from vidrestore.tasks import TASKS
 from vidrestore.weights import read_manifest
 
 DATA = Path(__file__).parents[3] / "shared" / "data"
@@ -150,7 +151,7 @@ def command(task: str, quality: Quality, model: str | None = None) -> Restorer:
 
 def bundled(task: str) -> str | None:
     """The name of the MB-TaylorFormer weights that are bundled for a task; None where there are none."""
-    name = DEFAULTS[task]
+    name = TASKS[task].weights[0]
     return name if name in read_manifest() else None
 
 

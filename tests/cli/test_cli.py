@@ -211,6 +211,28 @@ def test_weights_list_json_is_one_entry_per_line_as_in_the_manifest(capsys, repo
     assert [entry["name"] for entry in entries] == [entry["name"] for entry in manifest]
 
 
+def test_all_bundled_weights_are_open_by_their_cards(capsys):
+    assert run("weights", "list", "--json") == 0
+    for line in capsys.readouterr().out.splitlines():
+        openness = json.loads(line)["openness"]
+        assert (openness["licence"], openness["osaid"]) == ("Apache-2.0", "Open Source AI"), line
+        assert openness["mof"] == "Class III (Open Model)"
+        assert "vidrestore train" in openness["training_command"]
+
+
+@pytest.mark.parametrize(
+    ("licence", "training"),
+    [
+        ("", {"data": "photos", "command": "vidrestore train"}),
+        ("CC-BY-NC-4.0", {"data": "photos", "command": "vidrestore train"}),
+        ("MIT", {"data": "photos"}),
+    ],
+)
+def test_weights_without_an_open_licence_or_a_recipe_are_not_called_open(licence, training):
+    card = Card("net", "dust", {}, "denoise", "0" * 64, 1, licence=licence, training=training)
+    assert [card.openness()[key] for key in ("osaid", "mof")] == ["unknown", "unknown"]
+
+
 def test_weights_list_shows_the_task_and_the_place_of_each(capsys, monkeypatch, tmp_path):
     here = Card(
         "dust-denoise",

@@ -12,7 +12,7 @@ from command_line import run as command
 from vidrestore.cli.bench_commands import default_sigma
 from vidrestore.errors import OptionError
 from vidrestore.jobs import bench as benchmarks
-from vidrestore.jobs.bench import Benchmark, Rate, Stage, network_rate
+from vidrestore.jobs.bench import Benchmark, Rate, Timing, network_rate
 from vidrestore.options import EncoderOptions, RestoreOptions
 from vidrestore.restorers.base import Sample
 from vidrestore.restorers.denoise import DenoiseRestorer
@@ -67,8 +67,8 @@ def test_times_are_of_the_frames_that_a_video_has_where_it_is_shorter_than_asked
 
 
 def test_the_share_is_of_what_all_cores_could_do_with_the_stages_work():
-    stages = (Stage("decode", 0.010, 0.010), Stage("model", 0.030, 0.020))
-    peaks, whole = {"fp32": 1e9, "bf16": 2e9}, Stage("whole", 0.045, 0.025)
+    stages = (Timing("decode", 0.010, 0.010), Timing("model", 0.030, 0.020))
+    peaks, whole = {"fp32": 1e9, "bf16": 2e9}, Timing("whole", 0.045, 0.025)
     found = Benchmark("video", "dust", 2, peaks, stages, whole, Rate(1.5e9, "bf16"), None, 0.5)
     assert found.bound == pytest.approx(50)
     assert found.share == pytest.approx(0.8)

@@ -100,6 +100,14 @@ def test_range_and_clock_that_change_within_a_recording_are_refused_before_work(
     assert [*source.parent.iterdir()] == [source]
 
 
+def test_joined_recordings_whose_sound_goes_back_are_refused_before_work_with_the_way_out(given, capsys):
+    source = given("concat.ts")
+    assert run(source) == 1
+    said = capsys.readouterr().err
+    assert "its times go back there; ffmpeg -i IN -map 0 -c copy OUT.mkv may mend it" in said
+    assert [*source.parent.iterdir()] == [source]
+
+
 def decoded(path: Path) -> list[NDArray[np.uint8]]:
     """The pictures of a video as R, G, B, by FFmpeg's own conversion."""
     with av.open(str(path)) as source:

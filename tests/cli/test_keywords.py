@@ -14,7 +14,7 @@ from vidrestore.cli.terminal import FLAGS, as_options
 LIBRARY = Path(__file__).parents[2] / "vidrestore"
 COMMAND = re.compile(r"`vidrestore [^`]*`|`vidrestore [^`]*$")
 # Places that write options on purpose: declarations of the command line, and commands for the user to run.
-WRITES_OPTIONS = {"options.py", "training/config.py", "jobs/suggestion.py"}
+WRITES_OPTIONS = {"options.py", "tasks.py", "training/config.py", "jobs/suggestion.py"}
 WRITES_OPTIONS |= {"evaluation/variant_sheet.py", "weights/hub.py", "restorers/devices.py"}
 
 

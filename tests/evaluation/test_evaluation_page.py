@@ -106,7 +106,7 @@ def test_the_numbers_of_the_page_are_those_of_the_json(tmp_path):
 
 
 def test_the_page_needs_neither_network_nor_other_files():
-    text = page(result(given=picture(1), restored=picture(2), clean=picture(3)))
+    text = page(result(source=picture(1), restored=picture(2), clean=picture(3)))
     parsed = Parsed(text)
     assert not parsed.all("link") and not [script for script in parsed.all("script") if "src" in script]
     assert not re.search(r"url\(|@import|fetch\(|XMLHttpRequest|https?://", text)
@@ -124,7 +124,7 @@ def test_names_on_the_page_are_text_and_not_code():
 
 def test_pictures_are_the_frames_bit_by_bit_and_kept_once():
     given, restored, clean = picture(1), picture(2), picture(3)
-    parsed = Parsed(page(result(clips=2, given=given, restored=restored, clean=clean)))
+    parsed = Parsed(page(result(clips=2, source=given, restored=restored, clean=clean)))
     pictures = {
         key: decoded(base64.b64decode(uri.partition(",")[2]))
         for key, uri in json.loads(parsed.scripts["pictures"]).items()
@@ -140,7 +140,7 @@ def test_pictures_are_the_frames_bit_by_bit_and_kept_once():
 def test_large_pictures_show_their_middle_and_only_the_first_ones_are_shown(monkeypatch):
     monkeypatch.setattr(pages, "LARGEST", (40, 50))
     large = picture(4, 60, 60)
-    text = page(result(clips=COMPARISONS + 3, given=large, restored=large, clean=large))
+    text = page(result(clips=COMPARISONS + 3, source=large, restored=large, clean=large))
     parsed = Parsed(text)
     assert [each.get("class") for each in parsed.all("div")].count("slider") == COMPARISONS
     assert f"The first {COMPARISONS} of {COMPARISONS + 3}." in text

@@ -29,8 +29,8 @@ from vidrestore.files import locks
 from vidrestore.jobs import batch, resume, segmented
 from vidrestore.media import muxer, reader
 import no_change
-from vidrestore.restorers import base
-from vidrestore.scale import shards, workers
+from vidrestore.tasks import TASKS
+from vidrestore.scale import workers
 
 def slowed(home, name, seconds):
     quick = getattr(home, name)
@@ -55,7 +55,7 @@ def child(order):
     segmented.LENGTH = 20
     for number, name in enumerate(("/dev/null", order["output"], order["errors"])):
         os.dup2(os.open(name, os.O_RDWR | os.O_CREAT), number)
-    base.TASKS["denoise"] = base.TASKS["<identity>"]
+    TASKS["denoise"] = no_change.IDENTITY_DENOISE
     slowed(no_change.IdentityRestorer, "restore", order["slow_clip"])
     slowed(muxer.Muxer, "put", order["slow_join"])
     slowed(os, "link", order["slow_name"])

@@ -4,14 +4,15 @@ from functools import partial
 
 import pytest
 from command_line import run as command
+from no_change import IDENTITY_DENOISE
 
-from vidrestore.restorers.base import TASKS
+from vidrestore.tasks import TASKS
 
 
 @pytest.fixture(autouse=True)
 def identity(monkeypatch: pytest.MonkeyPatch) -> None:
     """For modules that import it: `denoise` gives back what it is given."""
-    monkeypatch.setitem(TASKS, "denoise", TASKS["<identity>"])
+    monkeypatch.setitem(TASKS, "denoise", IDENTITY_DENOISE)
 
 
 run = partial(command, "denoise")

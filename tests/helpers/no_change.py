@@ -6,11 +6,12 @@ Importing this module adds it, in this process or in another.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from vidrestore.jobs.naming import SUFFIXES
-from vidrestore.restorers.base import TASKS, Facts
+from vidrestore.restorers.base import Facts
+from vidrestore.tasks import TASKS, Task
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -49,8 +50,8 @@ class IdentityRestorer:
         return clip
 
 
-TASKS["<identity>"] = "no_change:IdentityRestorer"
-SUFFIXES["<identity>"] = "vidrestore"
+TASKS["<identity>"] = Task("<identity>", "vidrestore", "nothing", "no_change:IdentityRestorer", (), "")
+IDENTITY_DENOISE = replace(TASKS["denoise"], restorer=TASKS["<identity>"].restorer)
 # code that does so in another Python
 ADDED = f"import sys; sys.path.append({str(Path(__file__).parent)!r}); import no_change; "
 

@@ -168,12 +168,12 @@ os.fsdecode = decoded
 
 sys.stdout.reconfigure(encoding="cp1252")
 sys.stderr.reconfigure(encoding="cp1252", errors="backslashreplace")
-import no_change  # noqa: E402, F401
+import no_change  # noqa: E402
 
 from vidrestore.media import muxer  # noqa: E402
-from vidrestore.restorers import base  # noqa: E402
+from vidrestore.tasks import TASKS  # noqa: E402
 
-base.TASKS["denoise"] = base.TASKS["<identity>"]
+TASKS["denoise"] = no_change.IDENTITY_DENOISE
 
 
 def stop(*arguments: Any) -> None:

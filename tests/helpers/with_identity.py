@@ -6,7 +6,7 @@ import av
 from no_change import ADDED
 
 WITH_IDENTITY = ADDED + (
-    "from vidrestore.restorers.base import TASKS; TASKS['denoise'] = TASKS['<identity>']; from "
+    "from vidrestore.tasks import TASKS; TASKS['denoise'] = no_change.IDENTITY_DENOISE; from "
     "vidrestore.cli import main; "
 )
 

@@ -1,5 +1,6 @@
 """What is restored on trial, how time and size of the whole video follow from that, and the preset."""
 
+import math
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -118,9 +119,45 @@ def test_four_parts_of_a_large_picture_are_tried_with_time_and_size_of_the_whole
     assert 0.97 < outcome.size / source.stat().st_size < 1.03
 
 
+@pytest.mark.parametrize(
+    "scale, size, given",
+    [
+        (1, (1040, 1300), (1024, 1024)),
+        (1, (100, 3000), (100, 1024)),
+        (1, (700, 900), (700, 900)),
+        (4, (700, 900), (256, 256)),
+    ],
+)
+def test_a_restorer_of_rgb_makes_at_most_a_million_pixels_of_a_photograph(
+    tmp_path, monkeypatch, scale, size, given
+):
+    """What the first run takes longer than the second is done once, however large the picture is."""
+    passing = iter(range(100))
+    monkeypatch.setattr(estimate, "time", SimpleNamespace(monotonic=lambda: clock[0]))
+    monkeypatch.setattr(estimate, "try_encoding", lambda *trial: Encoding(rate=4.0, key=100, other=10))
+    source, clock, sizes = tmp_path / "in.png", [0.0], []
+    write_rgb(source, np.random.default_rng(0).integers(256, size=(3, *size), dtype=np.uint8))
+
+    class Sized(Seeing):
+        def frames(self, clip: Tensor, keep: Bounds, **options: Any) -> Iterator[Tensor]:
+            sizes.append(tuple(clip.shape))
+            clock[0] += 2.0 if next(passing) else 7.0
+            yield from clip[slice(*keep)].repeat_interleave(scale, 2).repeat_interleave(scale, 3)
+
+    monkeypatch.setattr(Sized, "facts", replace(Seeing.facts, scale=scale))
+    step = Step("deblur" if scale == 1 else "sr", RestoreOptions())
+    request = Request(Source(str(source)), Target(str(tmp_path / "out.png")), (step,))
+    outcome = estimate.estimate(request, lambda step: Sized("rgb"), ignore_event)
+    assert isinstance(outcome, estimate.Estimate)
+    is_part = size != given
+    assert sizes == [(1, 3, *given)] * (1 + is_part)
+    assert outcome.seconds == pytest.approx(7 + 2 * (math.prod(size) / math.prod(given) - 1) + 1 / 4)
+
+
 def test_parts_of_a_picture_lie_around_the_middles_of_its_quarters_in_all_planes():
     luma, chroma = np.arange(1040 * 1200).reshape(1040, 1200), np.arange(520 * 600).reshape(520, 600)
-    parts = estimate._parts(Frame((luma, chroma, chroma), 0), PixelFormat("yuv420p", "yuv", 8, 1, 1))
+    frame, pixels = Frame((luma, chroma, chroma), 0), PixelFormat("yuv420p", "yuv", 8, 1, 1)
+    parts = estimate._part(frame, pixels, 256, in_parts=True)
     first, last = (128, 160), (640, 768)
     for plane, before, down in zip(parts.planes, (luma, chroma, chroma), (1, 2, 2), strict=True):
         assert plane.shape == (512 // down, 512 // down)

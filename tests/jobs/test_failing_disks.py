@@ -5,6 +5,7 @@ what an undisturbed one writes.
 from __future__ import annotations
 
 import errno
+import json
 import os
 import time
 from collections.abc import Callable, Iterator
@@ -19,6 +20,7 @@ from commands import Commands, work_of
 from denoise_command import identity  # noqa: F401
 from disk_faults import fault, library
 from faults import COUNTS
+from hub_server import COMMIT, REPOSITORY, HubServer, serving
 from odd_files import KINDS, clip
 from sample_pictures import write_picture
 from sample_videos import write_video
@@ -173,15 +175,35 @@ def of_bytes(*paths: Path) -> Callable[[], Any]:
     return lambda: [path.read_bytes() for path in paths]
 
 
+@dataclass
+class Weights:
+    """Weights that measure: their file, its config, and the hub that has it."""
+
+    path: Path
+    config: str
+    hub: HubServer
+
+
 @pytest.fixture(scope="module")
-def exact(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def exact(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Weights]:
     path = tmp_path_factory.mktemp("weights") / "exact.safetensors"
-    save_network(path, exact_network())
-    return path
+    card = save_network(path, exact_network())
+    with serving({path.name: path.read_bytes()}) as hub:
+        yield Weights(path, json.dumps(card.config), hub)
 
 
-def works(folder: Path, exact: Path) -> dict[str, Work]:
-    """Eleven commands in a folder with their inputs; `exact` are weights that measure."""
+# code for the hub's client: which hub, no pauses between tries
+CLIENT = """
+for name in [*os.environ]:
+    if name.startswith("HF_") or name.lower().endswith("_proxy"):
+        del os.environ[name]
+os.environ.update(HF_ENDPOINT={!r}, HF_HOME={!r})
+time.sleep = lambda seconds: None
+"""
+
+
+def works(folder: Path, exact: Weights) -> dict[str, Work]:
+    """Thirteen commands in a folder with their inputs."""
     film, small = folder / "film.mkv", folder / "small.mkv"
     write_video(film, 45)
     write_video(small, 3, size=(32, 32))
@@ -190,7 +212,7 @@ def works(folder: Path, exact: Path) -> dict[str, Work]:
         place.mkdir()
         for number in (1, 2, 3):
             write_picture(place / f"{number:04}.png", (10 * number, 100, 200))
-    model = ["--model", exact]
+    model = ["--model", exact.path]
     write_clips(folder)
     config = write_config(folder)
     out, plain = folder / "out.mkv", ["--lossless", "--threads", "1"]
@@ -200,6 +222,9 @@ def works(folder: Path, exact: Path) -> dict[str, Work]:
     each = [folder / "made" / f"{number:04}.denoised.png" for number in (1, 2, 3)]
     measured = folder / "m.safetensors"
     sense: list[object] = ["sense", film, *model, "-o", measured]
+    imported = folder / "imported.safetensors"
+    convert: list[object] = ["weights", "import", exact.path, "-o", imported, "--overwrite"]
+    cache = folder / "hub" / "hub" / f"models--{REPOSITORY.replace('/', '--')}" / "snapshots" / COMMIT
     train: list[object] = ["train", "--config", config, "-o", folder / "runs", "--device", "cpu", "--resume"]
     return {
         "denoise": Work(["denoise", film, "-o", out, *plain], of_videos(out)),
@@ -218,12 +243,18 @@ def works(folder: Path, exact: Path) -> dict[str, Work]:
             of_bytes(folder / "e.html"),
         ),
         "train": Work(train, of_bytes(folder / "runs" / "tiny.safetensors"), before=SMALL_VALIDATION),
+        "import": Work([*convert, "--family", "dust", "--config", exact.config], of_bytes(imported)),
+        "pull": Work(
+            ["weights", "pull", f"hf:{REPOSITORY}@{COMMIT}/{exact.path.name}"],
+            of_bytes(cache / exact.path.name),
+            before=CLIENT.format(exact.hub.address, str(folder / "hub")),
+        ),
     }
 
 
 NAMES = (
     "denoise", "denoise, work elsewhere", "denoise, sidecar", "photos", "pictures", "sr", "run", "sense",
-    "recover", "eval", "train",
+    "recover", "eval", "train", "import", "pull",
 )  # fmt: skip
 CALLS = ("unlink", "close", "fsync", "link", "rename", "mkdir", "write", "ftruncate")
 
@@ -301,3 +332,15 @@ def test_a_call_that_fails_is_a_line_at_most_and_the_next_run_gets_there(failing
             assert code == 0 or finished, f"{call} {nth} {once}: {said}\n{again}"
             assert work.outputs() == expected, f"{call} {nth} {once}: {said}"
             assert not list(folder.rglob("*.lock")), f"{call} {nth} {once}: {said}\n{again}"
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize("call", ["read", "close"])
+@pytest.mark.parametrize("nth", [1, 2, 3, 4])
+def test_weights_that_cannot_be_read_or_closed_are_a_line(failing, exact, tmp_path, call, nth):
+    work = works(tmp_path, exact)["recover"]
+    assert work.first and failing.run(*work.first)[0] == 0
+    code, said = failing.run(*work.arguments, before=fault(call, exact.path.name, nth))
+    assert code == 0 or (code == 1 and f"{exact.path}: can't be read as weights" in said), said
+    assert "Traceback" not in said
+    assert code == 1 or len(pictures(tmp_path / "out.mkv")) == 45

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +49,19 @@ def test_a_signal_stops_cleanly_and_the_message_explains_how_to_resume(
     assert kept == {*segments(output), "job.json", "plan.json"}
     assert denoise(commands, film, "-o", output, "--lossless")[0] == 0
     assert pictures(output) == pictures(undisturbed)
+
+
+def test_a_closed_terminal_keeps_every_frame_of_finished_clips_that_no_other_clip_shares(
+    commands, film, tmp_path
+):
+    """Clips have 20 frames and share 4."""
+    output = tmp_path / "out.mkv"
+    command = begin(commands, film, "-o", output, "--lossless", slow_clip=0.5)
+    command.until(lambda: command.said.count("slowly: restore") == 4)
+    time.sleep(0.2)  # what three clips gave is written while the fourth is under way
+    command.send(signal.SIGHUP)
+    assert command.wait() == 130
+    assert f"{3 * (20 - 4)} frames are kept" in command.said, command.said
 
 
 def test_a_run_stopped_before_a_segment_warns_that_nothing_is_saved(commands, film, tmp_path):

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -178,3 +181,10 @@ def test_empty_names_are_refused():
             expanded(sources)
     with pytest.raises(OptionError, match="`output` is empty"):
         output_for(Source("a.mp4"), "", "denoised")
+
+
+@pytest.mark.parametrize("number", [errno.ENOENT, errno.EACCES, errno.EROFS])
+def test_a_folder_for_outputs_that_can_not_be_made_is_named_before_work(tree, monkeypatch, number):
+    monkeypatch.setattr(Path, "mkdir", Mock(side_effect=OSError(number, os.strerror(number))))
+    with pytest.raises(MediaError, match=r"none: this folder for the outputs can't be made \(.*\); choose"):
+        Batch([f"{tree}/a.mp4"], f"{tree}/none/out.mp4", [Step("denoise")])

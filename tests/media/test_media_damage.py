@@ -3,6 +3,7 @@
 import logging
 import random
 import re
+import zlib
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from fractions import Fraction
@@ -105,6 +106,24 @@ def test_a_stream_without_length_or_duration_is_not_reported_as_damaged(tmp_path
     assert probe(str(path)).video.duration is None
     times, damage = read(path)
     assert len(times) == 30 and not damage.found
+
+
+def test_packets_of_a_screen_recording_that_change_nothing_are_not_damage(tmp_path):
+    """TSCC compresses changes by zlib; packets of anything else have no picture."""
+    path, changed = tmp_path / "screen.avi", [0, 1, 4, 5]
+    with av.open(str(path), "w") as output:
+        stream = output.add_mux_stream("tscc", rate=10, width=64, height=48)
+        for number in range(8):
+            lines = (bytes([64, 20 * number, 10, 200]) + bytes(2)) * 48 + b"\0\1"
+            data = packet(zlib.compress(lines) if number in changed else bytes(4), number)
+            data.dts, data.duration, data.time_base, data.stream = number, 1, Fraction(1, 10), stream
+            output.mux(data)
+    with VideoReader(str(path)) as reader:
+        frames = list(reader.frames())
+        tick = reader.info.video.time_base
+        assert [frame.pts * tick * 10 for frame in frames] == changed
+        assert [frame.duration * tick * 10 for frame in frames] == [1, 3, 1, 3]
+        assert not reader.damage.found, reader.damage.summary()
 
 
 def packet(data: bytes, pts: int) -> av.Packet:

@@ -68,6 +68,23 @@ def test_files_that_are_not_videos_are_refused_by_name(tmp_path, content, messag
     assert str(path) in str(caught.value)
 
 
+DXA = b"DEXA\0\0\5\0\0\0\x64\0\x40\0\x30"  # 5 frames of 64x48, 10 a second
+PVA = (b"AV\1\0\x55\0\0\x64" + bytes(100)) * 20
+
+
+@pytest.mark.parametrize("kind", ["dxa", "pva", "film_cpk"])
+def test_a_format_that_is_not_listed_is_refused_with_the_way_out(tmp_path, kind):
+    path = tmp_path / f"old.{kind}"
+    if kind == "film_cpk":
+        write_video(path, 3, "cinepak", pix_fmt="rgb24", format=kind)
+    else:
+        path.write_bytes(DXA + bytes(100) if kind == "dxa" else PVA)
+    with av.open(str(path)) as opened:
+        assert opened.format.name == kind, "FFmpeg knows it"
+    with pytest.raises(MediaError, match=r"others may become one: ffmpeg -i IN -c:v ffv1 -c:a copy OUT\.mkv"):
+        probe(str(path))
+
+
 HLS = "#EXTM3U\n#EXT-X-TARGETDURATION:1\n#EXTINF:1,\n{}\n#EXT-X-ENDLIST\n"
 
 

@@ -11,6 +11,7 @@ import pytest
 from av.stream import Disposition
 from command_line import run
 from long_videos import long_video
+from no_change import IDENTITY_DENOISE
 from sample_videos import sample_planes, video_frame, write_video
 
 import vidrestore
@@ -21,7 +22,7 @@ from vidrestore.media.cut import Cut
 from vidrestore.media.reader import VideoReader
 from vidrestore.media.stream_copier import StreamCopier
 from vidrestore.options import EncoderOptions, RestoreOptions
-from vidrestore.restorers.base import TASKS
+from vidrestore.tasks import TASKS
 
 LOSSLESS = EncoderOptions(lossless=True)
 
@@ -246,7 +247,7 @@ def test_damage_after_the_part_is_not_reported(tmp_path):
 
 @pytest.fixture
 def identity(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(TASKS, "denoise", TASKS["<identity>"])
+    monkeypatch.setitem(TASKS, "denoise", IDENTITY_DENOISE)
 
 
 @pytest.mark.usefixtures("identity")

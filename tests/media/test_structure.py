@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from fractions import Fraction
 from functools import cache
+from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -283,3 +284,23 @@ def test_raw_av1_in_which_bytes_are_wrong_is_damaged(tmp_path):
         with VideoReader(str(path), fps=Fraction(25)) as reader:
             assert sum(1 for _ in reader.frames()) < 12
             assert reader.damage.found
+
+
+def test_the_structure_is_walked_once_in_the_pass_that_reads_all(tmp_path, monkeypatch):
+    walks = list[str]()
+
+    def noted(path: str) -> Iterator[str]:
+        walks.append(path)
+        yield "a part is missing"
+
+    monkeypatch.setattr("vidrestore.media.reader.broken_structure", noted)
+    path = written(tmp_path / "a.ts")
+    with VideoReader(str(path)) as reader:
+        first, second, *_ = islice(reader.frames(), 3)
+        list(reader.frames(second.pts))
+        list(islice(reader.frames(None, second.pts), 1))
+        assert not walks and not reader.damage.messages
+        assert next(reader.frames()).pts == first.pts
+        list(reader.frames())
+        assert reader.damage.messages == ["a part is missing"] and reader.damage.found
+    assert walks == [str(path)]

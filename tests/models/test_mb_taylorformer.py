@@ -20,8 +20,8 @@ from vidrestore.models.mb_taylorformer import (
     ConvolutionPair,
     MBTaylorFormer,
     MBTaylorFormerConfig,
-    Stage,
     TaskVectors,
+    TransformerStage,
     build,
     config_from,
     settings_of,
@@ -325,7 +325,7 @@ def test_vectors_of_zero_change_nothing_and_a_fresh_network_has_such(form):
 
 def test_every_stage_has_a_vector_per_task_of_its_width_that_changes_that_task_alone():
     network, images = small(tasks=TASKS), pictures({}, 1)
-    stages = [part for part in network.modules() if isinstance(part, Stage)]
+    stages = [part for part in network.modules() if isinstance(part, TransformerStage)]
     assert len(vectors(network)) == len(stages) == 8
     assert [part.shape for part in vectors(network)] == [(2, width) for width in (4, 8, 12, 16, 8, 8, 12, 8)]
     with torch.no_grad():

@@ -14,8 +14,8 @@ from vidrestore.models import vsr_transformer
 from vidrestore.models.vsr_recurrent import build, config_of
 from vidrestore.models.vsr_transformer import (
     SIZES,
-    Attention,
     Tail,
+    VsrAttention,
     VsrTransformer,
     positional_encoding,
 )
@@ -120,7 +120,7 @@ def test_released_sizes_have_their_parameters(size, parameters):
     assert sum(parameter.numel() for parameter in network.parameters()) == parameters
 
 
-def reference_attention(attention: Attention, normal: Tensor) -> Tensor:
+def reference_attention(attention: VsrAttention, normal: Tensor) -> Tensor:
     """Attention over all patches of all frames (T, C, H, W) of one clip, by unfold and fold as the paper
     writes it.
     """

@@ -29,15 +29,15 @@ def run_apart(arguments: list[str], folder: Path, said: Path) -> tuple[int, str]
 
 
 def _command(arguments: list[str], folder: str, said: str) -> None:
-    import no_change  # noqa: F401
+    import no_change
 
     from vidrestore.cli import main
-    from vidrestore.restorers.base import TASKS
+    from vidrestore.tasks import TASKS
 
     output = os.open(said, os.O_RDWR | os.O_CREAT | os.O_TRUNC)
     for number in (1, 2):
         os.dup2(output, number)
     sys.stdout, sys.stderr = (os.fdopen(number, "w", buffering=1, closefd=False) for number in (1, 2))
     os.chdir(folder)
-    TASKS["denoise"] = TASKS["<identity>"]
+    TASKS["denoise"] = no_change.IDENTITY_DENOISE
     main(arguments)

@@ -87,7 +87,7 @@ def test_noise_leaves_the_range_and_is_measured_after_clamping(tmp_path):
     )
     assert found.frames["psnr"][0] != pytest.approx(psnr(noisy[0], clean, 1.0), abs=0.1)
     assert len(set(found.frames["psnr"])) == 3  # new in every frame
-    assert found.comparison is not None and found.comparison.given.max() == 255
+    assert found.comparison is not None and found.comparison.source.max() == 255
 
 
 def test_at_most_85_frames_count(tmp_path):

@@ -75,7 +75,7 @@ def test_rgb_and_luma_are_measured_of_the_same_frames(tmp_path):
     rgb, luma = figures(clip, ["RGB", "Y"], measured_frames=(1,))
     assert (rgb.column, luma.column) == ("RGB", "Y")
     assert len(rgb.frames["psnr"]) == len(luma.frames["psnr"]) == 1
-    small = small_frames(clip, torch.from_numpy(np.stack([picture(1, 32, 40)])), made=True)
+    small = small_frames(clip, torch.from_numpy(np.stack([picture(1, 32, 40)])), downscale=True)
     large = bicubic(small[0]).double()
     error = float((large - torch.from_numpy(picture(1, 32, 40)).double()).square().mean())
     assert rgb.frames["psnr"][0] == pytest.approx(10 * np.log10(255**2 / error))
@@ -89,10 +89,10 @@ def test_small_frames_of_the_release_are_used_if_the_protocol_asks_for_them(tmp_
         "000", clip.clean_folder, clip.clean_frames, tmp_path / "x4" / "000", clip.clean_frames
     )
     clean = torch.from_numpy(np.stack([picture(0, 32, 40)]))
-    assert np.array_equal(small_frames(both, clean, made=False)[0].numpy(), picture(9, 8, 10))
-    assert not np.array_equal(small_frames(both, clean, made=True)[0].numpy(), picture(9, 8, 10))
+    assert np.array_equal(small_frames(both, clean, downscale=False)[0].numpy(), picture(9, 8, 10))
+    assert not np.array_equal(small_frames(both, clean, downscale=True)[0].numpy(), picture(9, 8, 10))
     with pytest.raises(DatasetError, match="frames of 10x8, but a quarter of the clean ones is 15x12"):
-        small_frames(both, torch.zeros(1, 3, 48, 60, dtype=torch.uint8), made=False)
+        small_frames(both, torch.zeros(1, 3, 48, 60, dtype=torch.uint8), downscale=False)
 
 
 def saved(folder: Path, network: Any, name: str) -> Path:

@@ -12,18 +12,22 @@ from sample_videos import write_video
 from torch import Tensor, nn
 
 import vidrestore
-from vidrestore.errors import CheckpointError
+from vidrestore.errors import CheckpointError, OptionError
 from vidrestore.media.probe import probe
 
 
 class Enlarger(nn.Module):
-    """Repeats pixels `scale` times, by a convolution."""
+    """Repeats pixels `scale` times, by a convolution. As SPAN, it sets weights in each call."""
 
-    def __init__(self, scale: int) -> None:
+    def __init__(self, scale: int, channels: int) -> None:
         super().__init__()
-        self.conv, self.scale = nn.Conv2d(3, 3 * scale**2, 1, bias=False), scale
+        self.conv, self.scale, self.updates = nn.Conv2d(channels, 3 * scale**2, 1, bias=False), scale, 0
+
+    def update_params(self) -> None:
+        self.updates += 1
 
     def forward(self, pictures: Tensor) -> Tensor:
+        self.update_params()
         return nn.functional.pixel_shuffle(self.conv(pictures), self.scale)
 
 
@@ -37,11 +41,14 @@ class ModelLoader:
     def load_from_state_dict(self, state: dict[str, Tensor]) -> Described:
         if "conv.weight" not in state:
             raise ValueError("Unsupported model")
-        scale = int((state["conv.weight"].shape[0] // 3) ** 0.5)
-        network = Enlarger(scale)
+        results, channels = state["conv.weight"].shape[:2]
+        scale = int((results // 3) ** 0.5)
+        network = Enlarger(scale, channels)
         network.load_state_dict(state)
         return Described(
             model=network,
+            architecture=SimpleNamespace(id="DnCNN"),
+            tags=["FDnCNN"] if channels == 4 else [],
             scale=scale,
             purpose="SR" if scale > 1 else "Restoration",
             input_channels=3,
@@ -88,6 +95,23 @@ def test_a_network_restores_frames(task, tmp_path):
     model = str(stored(tmp_path, 1, gain=0.5))
     restored = vidrestore.restore_frames(given, task=task, model=model, family="spandrel", device="cpu")
     assert np.abs(restored - given / 2).max() <= 0.5
+
+
+def test_the_fourth_channel_of_a_network_is_the_level_of_the_noise(tmp_path):
+    path = tmp_path / "level.pth"
+    torch.save({"conv.weight": torch.tensor([0.0, 0, 0, 1]).expand(3, 4)[..., None, None].clone()}, path)
+    options = {"model": str(path), "family": "spandrel", "device": "cpu"}
+    assert (vidrestore.restore_frames(frames(), sigma=40, **options) == 40).all()
+    with pytest.raises(OptionError, match="needs the noise's level as `sigma`"):
+        vidrestore.restore_frames(frames(), **options)
+    with pytest.raises(OptionError, match="estimates noise itself"):
+        vidrestore.restore_frames(frames(), sigma=40, **options | {"model": str(stored(tmp_path, 1))})
+
+
+def test_a_network_that_sets_its_weights_in_each_call_does_so_once_as_threads_share_it(tmp_path):
+    model = vidrestore.weights.load_model(stored(tmp_path, 2), family="spandrel")
+    model.network(torch.rand(3, 3, 8, 8))
+    assert model.network.body.updates == 1
 
 
 def test_the_command_takes_a_checkpoint_as_it_was_published(tmp_path):

@@ -315,16 +315,26 @@ def test_clips_too_short_to_measure_the_spectrum_are_filtered_as_with_white_nois
         torch.testing.assert_close(measured, given)
 
 
-@pytest.mark.parametrize("rows", [(0,) * 6, (0, 1) * 3, (None, 1, 0, None, 1, 0)])
-def test_interpolated_rows_come_from_the_estimate_before(refined, rows):
-    planes = clip(6, 40, 44)
-    restorer_by().restore(planes, (9.0,) * 3, measured=True, real_rows=rows)
-    for source, plane in zip(refined, [planes[0]] * 3 + [planes[1]] * 2 + [planes[2]] * 2, strict=True):
+@pytest.mark.parametrize("coarse", [False, True])
+@pytest.mark.parametrize("rows", [(0,) * 10, (0, 1) * 5, (None, *(1, 1, 0, 1) * 2, None)])
+def test_interpolated_rows_come_from_the_estimate_before(refined, rows, coarse, monkeypatch):
+    monkeypatch.setattr(
+        denoise, "relative_spectrum", lambda *how: torch.full((side**2,), 30.0 if coarse else 1.0)
+    )
+    planes, restorer = clip(10, 80, 44), restorer_by()
+    side = restorer.patch
+    restorer.restore(planes, (9.0,) * 3, measured=True, real_rows=rows)
+    for index, (source, plane) in enumerate(
+        zip(refined, [planes[0]] * 3 + [planes[1]] * 2 + [planes[2]] * 2, strict=True)
+    ):
+        is_white = source.noise.whitener is None
         for frame, parity in enumerate(rows):
-            for row in range(plane.shape[1]):
-                real = parity is None or row % 2 == parity
-                expected = plane if real else source.estimate
-                assert torch.equal(source.noisy[frame, row], expected[frame, row])
+            change = plane[frame] - source.estimate[frame]
+            if parity is not None:
+                change *= 1.0 if index >= 3 and not is_white else 1.4
+                change[1 - parity :: 2] = 0
+            torch.testing.assert_close(source.noisy[frame], source.estimate[frame] + change)
+    assert coarse != is_white
 
 
 @pytest.mark.parametrize("rows, frames, real", [((1,) * 10, range(10), 1), ((0, 1) * 5, range(0, 10, 2), 0)])

@@ -12,9 +12,11 @@ from vsr_networks import recurrent
 from vidrestore.errors import CheckpointError, OptionError
 from vidrestore.models.vsr_recurrent import RecurrentConfig
 from vidrestore.options import RestoreOptions
-from vidrestore.restorers.base import ENLARGERS
 from vidrestore.restorers.vsr_restorer import VsrRestorer, frame_window
+from vidrestore.tasks import TASKS
 from vidrestore.weights import read_manifest
+
+COMPRESSED, CLEAN = TASKS["sr"].weights
 
 
 def clip(frames: int, height: int, width: int) -> Tensor:
@@ -112,11 +114,11 @@ def test_the_kind_of_input_chooses_the_weights_unless_they_are_named(tmp_path, m
         with pytest.raises(CheckpointError, match="enough"):
             VsrRestorer(RestoreOptions(device="cpu", **options))  # type: ignore[arg-type]
     assert asked == [
-        (None, ENLARGERS["compressed"]),
-        (None, ENLARGERS["clean"]),
-        ("mine", ENLARGERS["clean"]),
+        (None, COMPRESSED),
+        (None, CLEAN),
+        ("mine", CLEAN),
     ]
-    assert all(name in read_manifest() for name in ENLARGERS.values())
+    assert all(name in read_manifest() for name in TASKS["sr"].weights)
     with pytest.raises(OptionError, match="input must be 'auto', 'compressed' or 'clean', found 'raw'"):
         RestoreOptions(input="raw")  # type: ignore[arg-type]
 

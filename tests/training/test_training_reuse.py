@@ -9,17 +9,17 @@ import pytest
 import torch
 
 from vidrestore.training.data import batches
-from vidrestore.training.data.batches import WHOLE, ReusedBatches, Share, Source, augmented
+from vidrestore.training.data.batches import WHOLE, BatchSource, ReusedBatches, Share, augmented
 
 
-class Numbered(Source):
+class Numbered(BatchSource):
     """Pictures of two sizes that hold the number of their batch."""
 
     def batch(self, step: int, size: int, share: Share = WHOLE) -> tuple[Any, ...]:
         return torch.full((size, 3, 16, 16), float(step)), torch.full((size, 3, 64, 64), float(step)), "task"
 
 
-class Noise(Source):
+class Noise(BatchSource):
     def batch(self, step: int, size: int, share: Share = WHOLE) -> tuple[Any, ...]:
         picture = torch.rand(size, 3, 128, 128, generator=torch.Generator().manual_seed(step))
         return picture, picture.repeat_interleave(4, -1).repeat_interleave(4, -2)

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import command_line
 import hub_server
@@ -21,6 +22,7 @@ from vidrestore import weights
 from vidrestore.errors import CheckpointError, MediaError, OutputExistsError
 from vidrestore.families import FAMILIES, Family
 from vidrestore.weights import Card, hub, load_model, read_card, read_manifest, save_model, write_manifest
+from vidrestore.weights.checkpoint import read_model
 from vidrestore.weights.hub import HubAddress
 
 HELPERS = str(Path(__file__).parents[1] / "helpers")  # for processes of their own
@@ -541,7 +543,7 @@ def test_a_link_in_the_cache_that_leads_out_of_it_costs_nobody_a_file(tmp_path, 
     blob, victim = tmp_path / "models--a--b" / "blobs" / "d", tmp_path / "victim"
     for path in (found, blob):
         path.parent.mkdir(parents=True)
-    monkeypatch.setattr("vidrestore.weights.hub.fetch", lambda address, again=False: found)
+    monkeypatch.setattr("vidrestore.weights.hub.fetch", lambda address, refresh=False: found)
     card = Card("tiny", "tiny", {}, "denoise", "0" * 64, 5, hub=ADDRESS)
     for stored, stays in ((victim, True), (blob, False)):
         stored.write_bytes(b"precious")
@@ -695,3 +697,12 @@ def test_a_wrong_output_name_is_refused_before_any_file_is_read(tmp_path):
         weights.import_checkpoint(
             tmp_path / "no.pth", tmp_path / "out.pth", family="tiny", config={}, task="denoise"
         )
+
+
+def test_weights_whose_file_cannot_be_closed_are_an_error_of_ours(folder, monkeypatch):
+    """PyTorch, which reads tensors for safetensors, makes a RuntimeError of it."""
+    path = folder / "tiny-denoise.safetensors"
+    error = RuntimeError(f"Error closing file <{path}>: Input/output error (5)")
+    monkeypatch.setattr("safetensors.safe_open", Mock(side_effect=error))
+    with pytest.raises(CheckpointError, match="tiny-denoise.safetensors: can't be read as weights"):
+        read_model(path)

@@ -26,7 +26,7 @@ from vidrestore.cli.config_commands import config, use_user_file
 from vidrestore.cli.eval_commands import evaluate
 from vidrestore.cli.inputs import line_about
 from vidrestore.cli.inspect_commands import devices, inspect, suggest, verify
-from vidrestore.cli.restoring import HELP, RESTORE_COMMANDS
+from vidrestore.cli.restoring import RESTORE_COMMANDS
 from vidrestore.cli.run_command import run
 from vidrestore.cli.sense_commands import recover, sense
 from vidrestore.cli.terminal import as_options, is_of_stdout, print_line, show
@@ -34,6 +34,7 @@ from vidrestore.cli.train_commands import train
 from vidrestore.errors import VidRestoreError
 from vidrestore.files.stopping import INTERRUPTED
 from vidrestore.options import RestoreOptions, declared
+from vidrestore.tasks import TASKS
 from vidrestore.working import WORKER
 
 RESTORE, OTHER, RESEARCH = "Restore", "Look, measure, train", "Research"  # panels of the commands
@@ -180,7 +181,7 @@ def usage_line(error: Any, arguments: Sequence[str] = ()) -> str:
     while context is not None and context.parent is not None:
         words.insert(0, str(context.info_name))
         context = context.parent
-    if context is None and arguments[:1] and arguments[0] in HELP:  # the parser failed before there was one
+    if context is None and arguments[:1] and arguments[0] in TASKS:  # the parser failed before there was one
         words = [arguments[0]]
     return f"{text}; see {' '.join(['vidrestore', *words])} --help"
 
@@ -202,7 +203,7 @@ def _better_hint(text: str, context: Any, arguments: Sequence[str]) -> str:
     if name.split()[0] in options:
         return f"No such option: {token}; here it is {name}"
     command, name = context.info_name, unknown[1].lstrip("-").replace("-", "_")
-    if unknown[1] in ("-i", "--input") and command in HELP:
+    if unknown[1] in ("-i", "--input") and command in TASKS:
         return f"{unknown[1]}: inputs need no option, as in vidrestore {command} in.mp4"
     option = declared(RestoreOptions).get(name)
     if option is None or not option.about or not (tasks := sorted(option.about.tasks)):

@@ -16,7 +16,7 @@ from vidrestore.cli.terminal import print_line, show, show_json
 from vidrestore.event_log import counted_words
 from vidrestore.events import Progressed
 from vidrestore.options import EncoderOptions, RestoreOptions
-from vidrestore.restorers.base import TASKS
+from vidrestore.tasks import TASKS
 
 if TYPE_CHECKING:
     from vidrestore.jobs.bench import Benchmark

@@ -27,6 +27,7 @@ from vidrestore.errors import OptionError, VidRestoreError
 from vidrestore.event_log import counted_words, length_of_time
 from vidrestore.events import Failed, Progressed, Warned
 from vidrestore.options import RestoreOptions, input_option, output_option, resume_option
+from vidrestore.tasks import TASKS
 
 if TYPE_CHECKING:
     from vidrestore.events import Listener
@@ -353,54 +354,6 @@ def estimate_lines(found: Estimate) -> Iterator[str]:
         yield f"  {found.damage}"
 
 
-HELP = {
-    "denoise": """Remove noise; everything else stays as it is.
-
-    Examples:
-      vidrestore denoise in.mp4                        measure the noise
-      vidrestore denoise in.mkv -o out.mkv --sigma 20 --quality best
-      vidrestore denoise camera/ -o clean/ --recursive
-    """,
-    "dehaze": """Remove haze; everything else stays as it is.
-
-    Examples:
-      vidrestore dehaze in.mp4
-      vidrestore dehaze in.mp4 --preview 3s            see before | after first
-      vidrestore dehaze view.jpg --haze always         light haze, too
-    """,
-    "derain": """Remove rain; everything else stays as it is.
-
-    Examples:
-      vidrestore derain in.mp4
-      vidrestore derain in.mp4 --preview 3s            see before | after first
-      vidrestore derain *.mp4 -o dry/
-    """,
-    "desnow": """Remove snow; everything else stays as it is.
-
-    Examples:
-      vidrestore desnow in.mp4
-      vidrestore desnow in.mp4 --preview 3s            see before | after first
-      vidrestore desnow *.mp4 -o clear/
-    """,
-    "deblur": """Undo the blur of a shaken camera or a pan; sharp pictures stay as they are.
-
-    Blur that differs too much within a picture is sharpened slightly.
-
-    Examples:
-      vidrestore deblur in.mp4
-      vidrestore deblur in.mp4 --start 1:30 --duration 10s
-      vidrestore deblur in.mp4 --dry-run               encoder, time and size
-    """,
-    "sr": """Make videos four times larger, with detail from neighbouring frames.
-
-    Examples:
-      vidrestore sr in.mp4
-      vidrestore sr in.mp4 --preview 2s                see before | after first
-      vidrestore sr in.mp4 --encoder libx265 --crf 20 -o large.mkv
-    """,
-}
-
-
 def _restore_command(task: str, help: str) -> Callable[..., None]:
     """Return the command of a task, with the options for it."""
 
@@ -411,4 +364,4 @@ def _restore_command(task: str, help: str) -> Callable[..., None]:
     return with_options(of_task(task))(command)
 
 
-RESTORE_COMMANDS = [_restore_command(task, help) for task, help in HELP.items()]
+RESTORE_COMMANDS = [_restore_command(task.name, task.help) for task in TASKS.values()]

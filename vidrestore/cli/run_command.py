@@ -10,10 +10,11 @@ from typing import Annotated, Any
 from vidrestore.checking import converted, known_names, toml, with_settings
 from vidrestore.cli.command_options import HelpAll, of_task, with_options
 from vidrestore.cli.config_commands import read_toml
-from vidrestore.cli.restoring import HELP, RunOptions, run_steps
+from vidrestore.cli.restoring import RunOptions, run_steps
 from vidrestore.cli.terminal import show
 from vidrestore.errors import OptionError
 from vidrestore.options import RestoreOptions, declared, quality_option
+from vidrestore.tasks import TASKS
 
 
 @with_options(of_task("the whole run"))
@@ -44,7 +45,7 @@ def run(
     """
     _check_settings(settings or (), steps)
     in_file = read_toml(Path(config), f"--config {config}") if config else {}
-    tables = with_settings(in_file, settings or (), HELP)
+    tables = with_settings(in_file, settings or (), TASKS)
     listed = tables.pop("steps", [])
     names = [name.strip() for name in steps.split(",")] if steps else listed
     is_list = isinstance(names, list) and all(isinstance(name, str) for name in names)
@@ -67,7 +68,7 @@ def _check_settings(settings: Sequence[str], steps: str) -> None:
         name = setting.partition("=")[0].strip().replace("-", "_")
         found = declared(RestoreOptions).get(name)
         if found and found.about:
-            tasks = [task for task in steps.split(",") if task in (found.about.tasks or HELP)]
+            tasks = [task for task in steps.split(",") if task in (found.about.tasks or TASKS)]
             step = (tasks or sorted(found.about.tasks) or ["denoise"])[0]
             raise OptionError(f"--set {setting}: name the step that it is for, as in --set {step}.{setting}")
 
@@ -77,8 +78,8 @@ def _chain(
 ) -> list[tuple[str, RestoreOptions]]:
     """Return the steps with their options. Raises OptionError."""
     for name in {*names, *tables}:
-        if name not in HELP:
-            raise OptionError(f"no step named {name!r}; there are: {', '.join(HELP)}")
+        if name not in TASKS:
+            raise OptionError(f"no step named {name!r}; there are: {', '.join(TASKS)}")
         if names and name not in names:
             raise OptionError(
                 f"options of {name} were given, but it is none of the steps ({','.join(map(str, names))})"

@@ -14,7 +14,7 @@ from vidrestore.cli.terminal import show, show_columns, show_json
 from vidrestore.errors import CheckpointError
 from vidrestore.families import ENTRY_POINTS, FAMILIES, find_family
 from vidrestore.options import Overwrite
-from vidrestore.restorers.base import DENOISER, ENLARGERS, IMAGE_NETWORKS, TASKS
+from vidrestore.tasks import TASKS
 
 if TYPE_CHECKING:
     from vidrestore.weights import Card
@@ -23,7 +23,7 @@ app = typer.Typer(
     cls=LegibleGroup, help="List, verify, fetch, import and export model weights.", no_args_is_help=True
 )
 
-DEFAULTS = {DENOISER, *IMAGE_NETWORKS.values(), *ENLARGERS.values()}
+DEFAULTS = {name for task in TASKS.values() for name in task.weights}
 ASKED_FOR = ("sigma", "scale", "rate")  # parameters that options of the same names choose
 ORDER = [*TASKS, "recover"]
 IMPORTED = ", ".join(name for name, family in FAMILIES.items() if family.adopt)
@@ -49,7 +49,7 @@ def list_weights(as_json: Json = False) -> None:
     ]
     if as_json:
         for card, place in cards:
-            show_json(card.to_entry() | {"place": place})
+            show_json(card.to_entry() | {"place": place, "openness": card.openness()})
         return
     cards.sort(key=lambda each: ((*ORDER, each[0].task).index(each[0].task), each[0].name))
     show_columns([("task", "name", "parameters", "size", "speed", "place"), *(_row(*each) for each in cards)])

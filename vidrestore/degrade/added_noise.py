@@ -59,7 +59,7 @@ def add_gaussian_noise(
 
 def scaled_noise(noise: Tensor, light: Tensor, shot: Tensor, read: Tensor) -> Tensor:
     """Scale normal noise to the variance shot * light + read, (..., 3) each, of light (..., T, 3, H, W)."""
-    shot, read = (each[..., None, :, None, None] for each in (shot, read))
+    shot, read = (level[..., None, :, None, None] for level in (shot, read))
     return noise * (shot * light + read).sqrt()
 
 
@@ -104,9 +104,9 @@ def random_chroma(clips: Tensor, draw: Counters) -> Tensor:
 
 def straight_lines(size: int, cells: Tensor, most: int) -> Tensor:
     """Return (B, size, most): weights that stretch the first `cells` (B,) samples bilinearly to `size`."""
-    at = (torch.arange(size, device=cells.device) + 0.5) * (cells[:, None] / size) - 0.5
-    at = torch.minimum(at.clamp(min=0), cells[:, None] - 1)[..., None]
-    return (1 - (at - torch.arange(most, device=cells.device)).abs()).clamp(min=0)
+    positions = (torch.arange(size, device=cells.device) + 0.5) * (cells[:, None] / size) - 0.5
+    positions = torch.minimum(positions.clamp(min=0), cells[:, None] - 1)[..., None]
+    return (1 - (positions - torch.arange(most, device=cells.device)).abs()).clamp(min=0)
 
 
 def colours(blue: Tensor, red: Tensor) -> Tensor:
@@ -130,7 +130,7 @@ def _sensed(clips: Tensor, draw: Counters) -> Tensor:
 
     def interpolated(rows: Rows) -> Tensor:
         """Return noise as demosaicing shapes it, without demosaicing's own artefacts at edges."""
-        bend, follow = (each[rows] for each in settings)
+        bend, follow = (setting[rows] for setting in settings)
         return demosaiced(light[rows] + noise[rows], bend, follow) - demosaiced(light[rows], bend, follow)
 
     return from_light(light + changed(noise, through, interpolated))
@@ -162,8 +162,8 @@ def demosaiced(light: Tensor, bend: float | Tensor = 1.0, follow: float | Tensor
     green = torch.where(sites[1] > 0, raw, _green_between(raw, bend))
     differences = ((raw - follow * green) * sites[::2]).flatten(0, -4)
     kernel = constants(BILINEAR, light.device).view(3, 3).expand(2, 1, 3, 3)
-    between = F.conv2d(F.pad(differences, (1, 1, 1, 1), mode="reflect"), kernel, groups=2)
-    red, blue = (between.unflatten(0, light.shape[:-3]) + follow * green).split(1, -3)
+    chroma = F.conv2d(F.pad(differences, (1, 1, 1, 1), mode="reflect"), kernel, groups=2)
+    red, blue = (chroma.unflatten(0, light.shape[:-3]) + follow * green).split(1, -3)
     return torch.cat((red, green, blue), -3)
 
 
@@ -178,9 +178,9 @@ def _sites(light: Tensor) -> Tensor:
 def _green_between(raw: Tensor, bend: float | Tensor) -> Tensor:
     """Interpolate green where red or blue is measured, in the direction that changes less."""
     across, change_across = _along(raw, bend)
-    down, change_down = (each.mT for each in _along(raw.mT, bend))
-    chosen = torch.where(change_across < change_down, across, down)
-    return torch.where(change_across == change_down, (across + down) / 2, chosen)
+    down, change_down = (values.mT for values in _along(raw.mT, bend))
+    green = torch.where(change_across < change_down, across, down)
+    return torch.where(change_across == change_down, (across + down) / 2, green)
 
 
 def _along(raw: Tensor, bend: float | Tensor) -> tuple[Tensor, Tensor]:

@@ -73,11 +73,11 @@ def blur(clips: Tensor, draw: Counters) -> Tensor:
     rolls, parts, still = (draw.chance(share) for share in (ROLL_SHARE, PART_SHARE, STILL_SHARE))
     radius = torch.where(draw.chance(DEFOCUS_SHARE), draw.log_uniform(DEFOCUS), 0.0)
     lens, masks = disc_kernels(radius), draw.branch()
-    scaled = path * of_sample(draw.uniform(1.3, 3))[..., 0]
-    alone = path + random_arcs(frames, draw) * of_sample(draw.log_uniform(SPAN))[..., 0]
-    nearer = torch.where(of_sample(draw.chance(0.5))[..., 0], scaled, alone)
-    nearer = nearer * (SPAN[1] / spans(nearer)).clamp(max=1)[:, None, None, None]
-    front = torch.where(of_sample(still)[..., 0], path, nearer)
+    scaled_path = path * of_sample(draw.uniform(1.3, 3))[..., 0]
+    independent_path = path + random_arcs(frames, draw) * of_sample(draw.log_uniform(SPAN))[..., 0]
+    foreground = torch.where(of_sample(draw.chance(0.5))[..., 0], scaled_path, independent_path)
+    foreground = foreground * (SPAN[1] / spans(foreground)).clamp(max=1)[:, None, None, None]
+    front = torch.where(of_sample(still)[..., 0], path, foreground)
     back = torch.where(of_sample(still & parts)[..., 0], 0.0, path)
 
     def moved(rows: Rows) -> Tensor:
@@ -90,9 +90,9 @@ def blur(clips: Tensor, draw: Counters) -> Tensor:
     def turned(rows: Rows) -> Tensor:
         return blurred_by_turns(clips[rows], path[rows], turns[rows], axis[rows])
 
-    seen = changed(clips, ~rolls & ~parts, moved)
-    seen = changed(seen, ~rolls & parts, in_layers)
-    return changed(seen, rolls, turned)
+    outputs = changed(clips, ~rolls & ~parts, moved)
+    outputs = changed(outputs, ~rolls & parts, in_layers)
+    return changed(outputs, rolls, turned)
 
 
 def spans(paths: Tensor) -> Tensor:
@@ -145,14 +145,14 @@ def random_mask(clips: Tensor, draw: Counters) -> Tensor:
     """
     regions = random_regions(clips, draw)
     areas = members(regions).float().mean((2, 3, 4))
-    wanted, order = draw.uniform(COVERED[0], 0.6), draw.uniform(0, 1, COUNT[1]).argsort(1)
-    covered, chosen = torch.zeros_like(wanted), torch.zeros_like(areas)
+    target, order = draw.uniform(COVERED[0], 0.6), draw.uniform(0, 1, COUNT[1]).argsort(1)
+    covered, mask = torch.zeros_like(target), torch.zeros_like(areas)
     for region in order.unbind(1):
         area = areas.gather(1, region[:, None])[:, 0]
-        taken = (covered < wanted) & ((covered == 0) | (covered + area <= COVERED[1]))
-        chosen = chosen.scatter(1, region[:, None], taken.float()[:, None])
-        covered = covered + area * taken
-    return chosen.gather(1, regions.flatten(1)).view_as(regions)[:, :, None]
+        fits = (covered < target) & ((covered == 0) | (covered + area <= COVERED[1]))
+        mask = mask.scatter(1, region[:, None], fits.float()[:, None])
+        covered = covered + area * fits
+    return mask.gather(1, regions.flatten(1)).view_as(regions)[:, :, None]
 
 
 def blurred_by_turns(clips: Tensor, path: Tensor, turns: Tensor, axis: Tensor) -> Tensor:
@@ -161,7 +161,7 @@ def blurred_by_turns(clips: Tensor, path: Tensor, turns: Tensor, axis: Tensor) -
     """
     height, width = clips.shape[3:]
     light = to_light(clips).flatten(0, 1)
-    path, turns = (each - each.mean(2, keepdim=True) for each in (path, turns))
+    path, turns = (values - values.mean(2, keepdim=True) for values in (path, turns))
     rows, columns = (
         torch.arange(side, device=clips.device) - axis[:, None, number, None]
         for number, side in ((0, height), (1, width))
@@ -169,10 +169,10 @@ def blurred_by_turns(clips: Tensor, path: Tensor, turns: Tensor, axis: Tensor) -
     total, grid = torch.zeros_like(light), light.new_empty(len(light), height, width, 2)
     for number in range(0, MOMENTS, MOMENTS // TURNED):
         cosine, sine = turns[:, :, number, None].cos(), turns[:, :, number, None].sin()
-        at = path[:, :, number] + axis[:, None]
+        centres = path[:, :, number] + axis[:, None]
         for axis_number, side, down, right in ((1, height, cosine, -sine), (0, width, sine, cosine)):
             place = (rows * down).flatten(0, 1)[:, :, None] + (columns * right).flatten(0, 1)[:, None]
-            place += at[..., 1 - axis_number].flatten()[:, None, None]
+            place += centres[..., 1 - axis_number].flatten()[:, None, None]
             grid[..., axis_number] = place * (2 / (side - 1)) - 1
         total += F.grid_sample(light, grid, mode="bilinear", padding_mode="reflection", align_corners=True)
     return from_light(total / TURNED).view_as(clips)
@@ -226,11 +226,11 @@ def blurred_layers(clips: Tensor, part: Tensor, front: Tensor, back: Tensor) -> 
     """
     light = to_light(clips)
     layers = torch.cat((light * part, part), -3)
-    before, behind = (FourierBlur(clips.shape[-2:], kernels) for kernels in (front, back))
-    moved = before(layers)
-    rest = behind(torch.cat((light, torch.ones_like(part)), -3) - layers)
+    front_blur, back_blur = (FourierBlur(clips.shape[-2:], kernels) for kernels in (front, back))
+    foreground = front_blur(layers)
+    rest = back_blur(torch.cat((light, torch.ones_like(part)), -3) - layers)
     filled = (rest[..., :3, :, :] + 1e-3 * light) / (rest[..., 3:, :, :] + 1e-3)
-    return from_light(moved[..., :3, :, :] + (1 - moved[..., 3:, :, :]) * filled)
+    return from_light(foreground[..., :3, :, :] + (1 - foreground[..., 3:, :, :]) * filled)
 
 
 class FourierBlur:

@@ -2,7 +2,7 @@
 
 H.264 is imitated by 4:2:0, a quantiser, blocks copied from the frame before, and rounding towards it, so that
 faint detail comes late or never; without motion and in-loop filter. Motion JPEG is imitated by the weights of
-frequencies. There is no synchronisation with the device.
+frequencies. The device is never waited for.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ def random_coding(clips: Tensor, draws: Counters) -> Tensor:
     return coded(clips, crf, scale.float(), draws.chance(MJPEG_SHARE))
 
 
-def coded(clips: Tensor, crf: Tensor, scale: Tensor, alone: Tensor) -> Tensor:
-    """Code clips (B, T, 3, H, W) by H.264 at `crf` (B,), or by Motion JPEG at `scale` (B,) where `alone`
+def coded(clips: Tensor, crf: Tensor, scale: Tensor, is_jpeg: Tensor) -> Tensor:
+    """Code clips (B, T, 3, H, W) by H.264 at `crf` (B,), or by Motion JPEG at `scale` (B,) if `is_jpeg`
     (B,).
     """
     (layout, tags), height = CODED, clips.shape[-2]
@@ -46,30 +46,30 @@ def coded(clips: Tensor, crf: Tensor, scale: Tensor, alone: Tensor) -> Tensor:
         first = predicted * 2 ** (-FIRST_FINER / 6)
         weights = frequency_weights(side, clips.device)
         steps = [
-            torch.where(alone.view(-1, 1, 1), scale.view(-1, 1, 1) * weights, each.view(-1, 1, 1))
-            for each in (first, predicted)
+            torch.where(is_jpeg.view(-1, 1, 1), scale.view(-1, 1, 1) * weights, step.view(-1, 1, 1))
+            for step in (first, predicted)
         ]
-        coded_planes.append(joined(_coded_blocks(blocks, steps, alone), plane.shape))
+        coded_planes.append(joined(_coded_blocks(blocks, steps, is_jpeg), plane.shape))
     return yuv_to_rgb(coded_planes, layout, tags, height).mul(255).round().clamp(0, 255).div(255)
 
 
-def _coded_blocks(blocks: Tensor, steps: list[Tensor], alone: Tensor) -> Tensor:
+def _coded_blocks(blocks: Tensor, steps: list[Tensor], is_jpeg: Tensor) -> Tensor:
     """Return decoded blocks (B, T, N, side, side); `steps` (B, side, side) of first and of later frames."""
     cosines = cosine_basis(blocks.shape[-1], blocks.device)
-    before: Tensor | None = None
+    previous: Tensor | None = None
     decoded = []
     for frame in blocks.unbind(1):
-        step = steps[before is not None][:, None]
-        itself = _quantised(cosines @ (frame - 128) @ cosines.mT, step, ROUNDING[0])
+        step = steps[previous is not None][:, None]
+        levels = _quantised(cosines @ (frame - 128) @ cosines.mT, step, ROUNDING[0])
         base: Tensor | float = 128.0
-        if before is not None:
-            change = _quantised(cosines @ (frame - before) @ cosines.mT, step, ROUNDING[1])
-            cheaper = change.abs().sum((-2, -1)) <= itself.abs().sum((-2, -1))
-            taken = (cheaper & ~alone[:, None])[..., None, None]
-            itself = torch.where(taken, change, itself)
-            base = torch.where(taken, before, base)
-        before = (base + cosines.mT @ (itself * step) @ cosines).round().clamp(0, 255)
-        decoded.append(before)
+        if previous is not None:
+            change = _quantised(cosines @ (frame - previous) @ cosines.mT, step, ROUNDING[1])
+            cheaper = change.abs().sum((-2, -1)) <= levels.abs().sum((-2, -1))
+            is_predicted = (cheaper & ~is_jpeg[:, None])[..., None, None]
+            levels = torch.where(is_predicted, change, levels)
+            base = torch.where(is_predicted, previous, base)
+        previous = (base + cosines.mT @ (levels * step) @ cosines).round().clamp(0, 255)
+        decoded.append(previous)
     return torch.stack(decoded, 1)
 
 

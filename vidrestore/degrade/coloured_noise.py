@@ -40,10 +40,10 @@ def coloured_noise(brightness: tuple[Tensor, ...], rng: np.random.Generator) -> 
     curve = _curve(rng)
     noise = []
     for number, (bright, strength) in enumerate(zip(brightness, strengths, strict=True)):
-        drawn = blurred(white(bright, rng), *shapes[min(number, 1)])
+        grain = blurred(white(bright, rng), *shapes[min(number, 1)])
         if rng.random() < TWO_GRAINS:
-            drawn = 0.8 * drawn + 0.6 * white(bright, rng)
-        noise.append(strength * drawn * _at(curve, bright))
+            grain = 0.8 * grain + 0.6 * white(bright, rng)
+        noise.append(strength * grain * _at(curve, bright))
     return tuple(noise)
 
 

@@ -1,8 +1,8 @@
 """Random numbers for batches that depend on counters alone, so that a step of training draws the same ones on
 every device and after every interruption.
 
-Philox 4x32-10: J. Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011. There is no
-synchronisation with the device.
+Philox 4x32-10: J. Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011. The
+device is never waited for.
 """
 
 from __future__ import annotations
@@ -115,23 +115,23 @@ class Counters:
         cubes = (1 + normal / (9 * scale).sqrt()).clamp(min=1e-6) ** 3
         bound = 0.5 * normal**2 + scale * (1 - cubes + cubes.log())
         accepted = self.uniform(2**-24, 1, TRIES, count).log() < bound
-        found = cubes.gather(1, accepted.int().argmax(1, keepdim=True))[:, 0]
-        return scale * found * self.uniform(2**-24, 1, count) ** (1 / alpha)
+        variates = cubes.gather(1, accepted.int().argmax(1, keepdim=True))[:, 0]
+        return scale * variates * self.uniform(2**-24, 1, count) ** (1 / alpha)
 
     def _drawn(
-        self, shape: tuple[int, ...], finish: Callable[[Tensor], tuple[Tensor, ...]], each: int = 1
+        self, shape: tuple[int, ...], finish: Callable[[Tensor], tuple[Tensor, ...]], per_word: int = 1
     ) -> Tensor:
-        """Return (B, *shape) of numbers of which `finish` makes `each` from a word."""
+        """Return (B, *shape) of numbers of which `finish` makes `per_word` from a word."""
         count = math.prod(shape)
-        words = -(-count // each)
+        words = -(-count // per_word)
         if words > FEW:
-            drawn = self._philox(words, finish)
+            numbers = self._philox(words, finish)
         else:
             if self._pool.shape[1] < words:
                 self._pool = self._philox(1, _as_drawn)
-            drawn = torch.stack(finish(self._pool[:, :words]), 2).flatten(1)
+            numbers = torch.stack(finish(self._pool[:, :words]), 2).flatten(1)
             self._pool = self._pool[:, words:]
-        return drawn[:, :count].unflatten(1, shape) if shape else drawn[:, 0]
+        return numbers[:, :count].unflatten(1, shape) if shape else numbers[:, 0]
 
     def _philox(self, words: int, finish: Callable[[Tensor], tuple[Tensor, ...]]) -> Tensor:
         """Return (B, `words` or more) numbers; a multiple of that if `finish` makes several of a word."""
@@ -142,7 +142,7 @@ class Counters:
             number = torch.arange(start * RUN, min(start + width, runs) * RUN, device=device)[None]
             call, step = (torch.full_like(number[:, :1], value) for value in (self.calls, self.step))
             drawn = philox((number, call, self.samples[:, None], step), self.key)
-            numbers = [each.unflatten(1, (-1, RUN)) for word in drawn for each in finish(word)]
+            numbers = [values.unflatten(1, (-1, RUN)) for word in drawn for values in finish(word)]
             parts.append(torch.stack(numbers, 2).flatten(1))
         self.calls += 1
         return torch.cat(parts, 1) if len(parts) > 1 else parts[0]

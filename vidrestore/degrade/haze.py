@@ -78,15 +78,15 @@ def random_scattering(clips: Tensor, draw: Counters) -> Hazy:
     density = draw.log_uniform(DENSITY)[:, None, None] * growth[..., None] * colours[:, None]
     density = density[..., None, None]
     depths = density * depth
-    even, uneven = random_airlight(clips, draw)
+    base, gradient = random_airlight(clips, draw)
     in_light = draw.chance(LIGHT_SHARE)
     exposed = draw.chance(EXPOSED_SHARE) & in_light
     exposure = (EXPOSED * draw.normal() * exposed).exp()[:, None, None, None]
-    light = exposure * (even**GAMMA * uneven**GAMMA).clamp(max=1)
-    airlight = torch.where(in_light[:, None, None, None], light, (even * uneven).clamp(max=1))[:, None]
-    seen = changed(clips, in_light, lambda rows: to_light(clips[rows]))
+    light = exposure * (base**GAMMA * gradient**GAMMA).clamp(max=1)
+    airlight = torch.where(in_light[:, None, None, None], light, (base * gradient).clamp(max=1))[:, None]
+    rgb = changed(clips, in_light, lambda rows: to_light(clips[rows]))
     # add_haze, and the exposure, in place
-    hazy = torch.sub(exposure[:, None] * seen, airlight).mul_(depths.neg().exp_()).add_(airlight).clamp_(0, 1)
+    hazy = torch.sub(exposure[:, None] * rgb, airlight).mul_(depths.neg().exp_()).add_(airlight).clamp_(0, 1)
     hazy = changed(hazy, in_light, lambda rows: hazy[rows] ** (1 / GAMMA))
     return Hazy(hazy, depths[:, :, 1:2], light)
 
@@ -98,12 +98,12 @@ def random_airlight(clips: Tensor, draw: Counters) -> tuple[Tensor, Tensor]:
     colour = 1 + TINT * draw.normal(3)
     tint = COLOURED * draw.normal() * draw.chance(COLOURED_SHARE)
     colour = colour + tint[:, None] * constants((1.0, 0.1, -1.0), clips.device)
-    even = (draw.uniform(*AIRLIGHT)[:, None] * colour).clamp(min=0)[..., None, None]
+    base = (draw.uniform(*AIRLIGHT)[:, None] * colour).clamp(min=0)[..., None, None]
     slope = draw.uniform(-TOWARDS_SUN, TOWARDS_SUN)[:, None, None, None]
-    uneven = 1 + slope * torch.linspace(-1, 1, clips.shape[4], device=clips.device)
+    gradient = 1 + slope * torch.linspace(-1, 1, clips.shape[4], device=clips.device)
     patches = 2 * TOWARDS_SUN * draw.chance(UNEVEN_SHARE)[:, None, None, None]
-    uneven = uneven * (1 + patches * (_hills(clips, draw)[:, 0] - 0.5))
-    return even, uneven.clamp(min=0)
+    gradient = gradient * (1 + patches * (_hills(clips, draw)[:, 0] - 0.5))
+    return base, gradient.clamp(min=0)
 
 
 def random_depth(clips: Tensor, draw: Counters) -> Tensor:
@@ -128,9 +128,9 @@ def random_depth(clips: Tensor, draw: Counters) -> Tensor:
     )
     one, two = draw.gamma(0.4, 0.4, 0.4, 0.4).unflatten(1, (2, 2)).unbind(1)
     ends = torch.stack((one[:, 0] / one.sum(1), two[:, 0] / two.sum(1)))
-    near, far = (of_sample(end) for end in (ends.amin(0), ends.amax(0)))
+    nearest, farthest = (of_sample(end) for end in (ends.amin(0), ends.amax(0)))
     lowest, highest = (end((1, 2, 3, 4), keepdim=True) for end in (depth.amin, depth.amax))
-    scaled: Tensor = near + (far - near) * (depth - lowest) / (highest - lowest).clamp(min=1e-6)
+    scaled: Tensor = nearest + (farthest - nearest) * (depth - lowest) / (highest - lowest).clamp(min=1e-6)
     return scaled
 
 
@@ -189,13 +189,13 @@ def _smooth_lines(side: int, cells: Tensor, most: int) -> Tensor:
     """
     line = torch.arange(side, device=cells.device) / max(side - 1, 1)
     last = (cells - 1)[:, None, None]
-    at = line[:, None] * last
-    taps = at.floor() + torch.arange(-1, 3, device=cells.device)
-    far = (at - taps).abs()
-    near = 1.25 * far**3 - 2.25 * far**2 + 1
-    weights = torch.where(far <= 1, near, -0.75 * far**3 + 3.75 * far**2 - 6 * far + 3)
-    taken = taps.clamp(min=0).minimum(last.float())[..., None] == torch.arange(most, device=cells.device)
-    return (weights[..., None] * taken).sum(2)
+    positions = line[:, None] * last
+    taps = positions.floor() + torch.arange(-1, 3, device=cells.device)
+    distance = (positions - taps).abs()
+    inner = 1.25 * distance**3 - 2.25 * distance**2 + 1
+    weights = torch.where(distance <= 1, inner, -0.75 * distance**3 + 3.75 * distance**2 - 6 * distance + 3)
+    one_hot = taps.clamp(min=0).minimum(last.float())[..., None] == torch.arange(most, device=cells.device)
+    return (weights[..., None] * one_hot).sum(2)
 
 
 def _by_brightness(clips: Tensor, draw: Counters) -> Tensor:
@@ -205,5 +205,5 @@ def _by_brightness(clips: Tensor, draw: Counters) -> Tensor:
     smooth = filtered(luma, reach / reach.sum(1, keepdim=True))
     place, knots = smooth.clamp(0, 1) * 5, draw.uniform(0, 1, 6)
     low = place.long().clamp_(max=4)
-    near, far = (knots.gather(1, (low + more).flatten(1)).view_as(low) for more in (0, 1))
-    return torch.lerp(near, far, place - low)[:, :, None]
+    lower, upper = (knots.gather(1, (low + more).flatten(1)).view_as(low) for more in (0, 1))
+    return torch.lerp(lower, upper, place - low)[:, :, None]

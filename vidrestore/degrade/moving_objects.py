@@ -48,8 +48,8 @@ def _things(clip: Tensor, kind: str, rng: np.random.Generator) -> Tensor:
     shapes = torch.zeros(frames, 1, height, width)
     letters = torch.from_numpy(rng.integers(0, 2, (1, 1, 7, 24))).float()
     for number in range(frames):
-        for at, move, radius in zip(place, step, radii, strict=True):
-            down, right = (rows - at[0] - move[0] * number), (columns - at[1] - move[1] * number)
+        for centre, move, radius in zip(place, step, radii, strict=True):
+            down, right = (rows - centre[0] - move[0] * number), (columns - centre[1] - move[1] * number)
             if kind == "sign":
                 inside = torch.stack((right / (4 * radius), down / (1.5 * radius)), -1)[None]
                 shape = F.grid_sample(0.5 + 0.5 * letters, inside, mode="nearest", align_corners=False)[0, 0]
@@ -75,7 +75,7 @@ def _smoke(clip: Tensor, rng: np.random.Generator) -> Tensor:
     angle, speed = rng.uniform(0, 2 * math.pi), min(log_uniform(rng, SPEED), 12.0)
     down, right = (speed * part for part in (math.sin(angle), math.cos(angle)))
     shifts = [(round(down * number), round(right * number)) for number in range(frames)]
-    moved = [opacity[0].roll(shift, (1, 2))[:, :height, :width] for shift in shifts]
-    shape = torch.stack(moved)
+    masks = [opacity[0].roll(shift, (1, 2))[:, :height, :width] for shift in shifts]
+    shape = torch.stack(masks)
     colour = torch.from_numpy(rng.uniform(0.6, 1.0) * (1 + rng.normal(0, 0.02, 3))).float()
     return torch.cat((shape * colour[:, None, None], shape), 1)

@@ -18,19 +18,19 @@ Degradation = Callable[[Tensor, Counters], Tensor]
 CACHED = 600_000  # samples of clips that are degraded together on a CPU
 
 
-def changed(values: Tensor, chosen: Tensor, change: Callable[[Rows], Tensor]) -> Tensor:
-    """Return `values` (B, ...) with the samples `chosen` (B,) made by `change`, which gets K numbers of
+def changed(values: Tensor, mask: Tensor, change: Callable[[Rows], Tensor]) -> Tensor:
+    """Return `values` (B, ...) with the samples of `mask` (B,) replaced by `change`, which gets K numbers of
     samples, or a slice of all, and returns (K, ...).
     """
-    rows = chosen.nonzero()[:, 0]
-    if len(rows) in (0, len(chosen)):
+    rows = mask.nonzero()[:, 0]
+    if len(rows) in (0, len(mask)):
         return change(slice(None)) if len(rows) else values
     return values.index_copy(0, rows, change(rows))
 
 
-def degraded(clips: Tensor, chosen: Tensor, degradation: Degradation, draw: Counters) -> Tensor:
-    """Return clips of which a degradation changes those that are `chosen`, (B,) bool."""
-    return changed(clips, chosen, lambda rows: degradation(clips[rows], draw.part(rows)))
+def degraded(clips: Tensor, mask: Tensor, degradation: Degradation, draw: Counters) -> Tensor:
+    """Return clips of which a degradation changes those of `mask`, (B,) bool."""
+    return changed(clips, mask, lambda rows: degradation(clips[rows], draw.part(rows)))
 
 
 def in_turn(batched: Degradation) -> Degradation:
@@ -52,10 +52,10 @@ def in_turn(batched: Degradation) -> Degradation:
 def of_one_clip(batched: Degradation) -> Callable[[Tensor, np.random.Generator], Tensor]:
     """Return `batched` as a function of one clip (T, 3, H, W) and a NumPy generator."""
 
-    def alone(clip: Tensor, rng: np.random.Generator) -> Tensor:
+    def degrade_clip(clip: Tensor, rng: np.random.Generator) -> Tensor:
         return batched(clip[None], counters(rng))[0]
 
-    return alone
+    return degrade_clip
 
 
 def one_by_one(single: Callable[[Tensor, np.random.Generator], Tensor]) -> Degradation:

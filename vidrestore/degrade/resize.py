@@ -38,5 +38,5 @@ def resizing_matrix(length: int, scale: float) -> Tensor:
 def keys_cubic(distance: Tensor) -> Tensor:
     """Return the cubic convolution kernel at distances in samples."""
     d = distance.abs()
-    near, far = 1.5 * d**3 - 2.5 * d**2 + 1, -0.5 * d**3 + 2.5 * d**2 - 4 * d + 2
-    return torch.where(d <= 1, near, torch.where(d <= 2, far, torch.zeros_like(d)))
+    inner, outer = 1.5 * d**3 - 2.5 * d**2 + 1, -0.5 * d**3 + 2.5 * d**2 - 4 * d + 2
+    return torch.where(d <= 1, inner, torch.where(d <= 2, outer, torch.zeros_like(d)))

@@ -27,10 +27,10 @@ def random_regions(clips: Tensor, draw: Counters) -> Tensor:
     most, device = COUNT[1], clips.device
     count, colour = draw.integers(COUNT[0], most + 1), draw.log_uniform(COLOUR)[:, None, None]
     positions = draw.uniform(0, 1, most, 2)
-    at = [(positions[..., n] * side).long().clamp(max=side - 1) for n, side in ((0, height), (1, width))]
+    seeds = [(positions[..., n] * side).long().clamp(max=side - 1) for n, side in ((0, height), (1, width))]
     smooth = box_filtered(clips)
     middle = smooth[:, frames // 2].flatten(2)
-    hues = middle.gather(2, (at[0] * width + at[1])[:, None].expand(-1, 3, -1))  # (B, 3, seeds)
+    hues = middle.gather(2, (seeds[0] * width + seeds[1])[:, None].expand(-1, 3, -1))  # (B, 3, seeds)
     numbers = torch.arange(most, device=device)
     absent = numbers >= count[:, None]
     # the square of the distance, halved, negative and without the part that all seeds share

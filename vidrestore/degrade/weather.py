@@ -83,8 +83,8 @@ def rain(clips: Tensor, draw: Counters) -> Tensor:
     """
     canvas, frames, painted = canvas_size(clips.shape[3:]), clips.shape[1], draw.chance(PAINTED_SHARE)
     streaks = torch.zeros((len(clips), frames, 1, *canvas), device=clips.device)
-    for drawn, chosen in ((_streaks, ~painted), (_painted, painted)):
-        streaks = changed(streaks, chosen, partial(_drawn, drawn, frames, canvas, draw.branch()))
+    for layers, mask in ((_streaks, ~painted), (_painted, painted)):
+        streaks = changed(streaks, mask, partial(_drawn, layers, frames, canvas, draw.branch()))
     streaks = _crop(streaks, clips)
     in_light = draw.chance(LIGHT_SHARE) & ~painted
     light = torch.where(of_sample(painted), 1.0, _drop_light(clips, in_light, draw))
@@ -112,11 +112,11 @@ def _drawn(
 def _in_either(
     clips: Tensor, in_light: Tensor, airlight: Tensor, add: Callable[[Tensor, Tensor], Tensor]
 ) -> Tensor:
-    """Return what `add` makes of clips and airlight (B, 3, 1, 1), where `in_light` (B,) in linear light."""
+    """Apply `add` to clips and airlight (B, 3, 1, 1), where `in_light` (B,) in linear light."""
     scene = changed(clips, in_light, lambda rows: to_light(clips[rows]))
     air = torch.where(in_light[:, None, None, None], to_light(airlight), airlight)
-    seen = add(scene, air).clamp_(0, 1)
-    return changed(seen, in_light, lambda rows: from_light(seen[rows]))
+    outputs = add(scene, air).clamp_(0, 1)
+    return changed(outputs, in_light, lambda rows: from_light(outputs[rows]))
 
 
 def _painted(frames: int, canvas: Canvas, draw: Counters) -> Iterator[tuple[Tensor, Tensor]]:
@@ -127,9 +127,9 @@ def _painted(frames: int, canvas: Canvas, draw: Counters) -> Iterator[tuple[Tens
     """
     angle, layers = (SLANT * draw.normal()).clamp(-STEEPEST, STEEPEST), draw.integers(1, MOST_PAINTED + 1)
     level = _exceeded_by(draw.uniform(*COVERED) / layers)
-    width, length, bright = (draw.log_uniform(each) for each in (PAINTED_WIDTH, PAINTED_LENGTH, PAINTED))
-    others, speed = draw.chance(0.5)[:, None], draw.log_uniform((3.0, 150.0))[:, None]
-    anywhere, total = draw.uniform(300.0, 5e3, 2), torch.zeros((), device=angle.device)
+    width, length, bright = (draw.log_uniform(bounds) for bounds in (PAINTED_WIDTH, PAINTED_LENGTH, PAINTED))
+    is_random, speed = draw.chance(0.5)[:, None], draw.log_uniform((3.0, 150.0))[:, None]
+    jumps, total = draw.uniform(300.0, 5e3, 2), torch.zeros((), device=angle.device)
     for number in range(MOST_PAINTED):
         part, tilted = draw.branch(), angle + 0.04 * draw.normal()
         down = torch.stack((tilted.cos(), tilted.sin()), 1)
@@ -140,7 +140,7 @@ def _painted(frames: int, canvas: Canvas, draw: Counters) -> Iterator[tuple[Tens
         parts = brighter[:, None, None] * line_spectrum(brief, 0.7 * brief, down, canvas)
         shape = (line + parts) * gaussian_spectrum(sigma, canvas)
         noise = torch.fft.rfft2(part.normal(*canvas)) * shape
-        spectra = moved(noise, frames, torch.where(others, anywhere, speed * down))
+        spectra = moved(noise, frames, torch.where(is_random, jumps, speed * down))
         maps = torch.fft.irfft2(spectra, s=canvas)[:, :, None]
         above = maps / maps[:, :1].std((3, 4), keepdim=True) - of_sample(level)
         gain, most = draw.log_uniform((0.25, 1.5)), draw.log_uniform((0.8, 5.0))
@@ -166,12 +166,12 @@ def _streaks(frames: int, canvas: Canvas, draw: Counters) -> Iterator[tuple[Tens
     layers = draw.integers(2, MOST_LAYERS + 1)
     fine, thick = draw.chance(FINE_SHARE), draw.chance(THICK_SHARE)
     for number in range(MOST_LAYERS):
-        near, part = draw.log_uniform(NEAR), draw.branch()
-        density = draw.log_uniform(STREAKS) / near
-        length = 60 * near * exposure * draw.uniform(0.5, 1)
-        thin, bright = near * draw.uniform(0.6, 1.2), strength * draw.uniform(0.5, 1.5)
-        if (there := number < layers).any():
-            particles = Particles.drawn(part, canvas, density * there, 120 * near, length, down, 0.05)
+        scale, part = draw.log_uniform(NEAR), draw.branch()
+        density = draw.log_uniform(STREAKS) / scale
+        length = 60 * scale * exposure * draw.uniform(0.5, 1)
+        thin, bright = scale * draw.uniform(0.6, 1.2), strength * draw.uniform(0.5, 1.5)
+        if (is_present := number < layers).any():
+            particles = Particles.drawn(part, canvas, density * is_present, 120 * scale, length, down, 0.05)
             yield particles.traces(frames, canvas, bright), gaussian_spectrum(thin.clamp(min=0.35), canvas)
     length, part = draw.log_uniform(FINE_LENGTH), draw.branch()
     density = draw.log_uniform(FINE_COUNT).minimum(0.25 / length)
@@ -195,11 +195,10 @@ def _drop_light(clips: Tensor, in_light: Tensor, draw: Counters) -> Tensor:
     overall = clips.mean((1, 2, 3, 4))
     sky = (overall * draw.uniform(1.0, 1.8) + draw.uniform(0.15, 0.45)).clamp(max=1)
     colour = (sky[:, None] * (1 + 0.02 * draw.normal(3)))[:, None, :, None, None]
-    around = clips[..., 2::5, 2::5].flip(3) - of_sample(overall)
-    light = torch.maximum(colour + of_sample(draw.uniform(0, 0.5)) * around, 0.5 * colour).clamp(0, 1)
+    surroundings = clips[..., 2::5, 2::5].flip(3) - of_sample(overall)
+    light = torch.maximum(colour + of_sample(draw.uniform(0, 0.5)) * surroundings, 0.5 * colour).clamp(0, 1)
     light = torch.where(of_sample(in_light), to_light(light), light)
-    whole = F.interpolate(light.flatten(0, 1), clips.shape[3:], mode="bilinear")
-    return whole.view_as(clips)
+    return F.interpolate(light.flatten(0, 1), clips.shape[3:], mode="bilinear").view_as(clips)
 
 
 @in_turn
@@ -228,7 +227,7 @@ def _flakes(frames: int, canvas: Canvas, draw: Counters) -> Iterator[tuple[Tenso
     for number in range(MOST_SMALL + 2):
         is_small = number < MOST_SMALL
         radius, part = draw.log_uniform((0.3, 4) if is_small else LARGE), draw.branch()
-        there = number < small if is_small else number - MOST_SMALL < large
+        is_present = number < small if is_small else number - MOST_SMALL < large
         density = draw.log_uniform(FLAKES) / radius**1.7
         fall = (4 + 8 * radius) * draw.log_uniform(SNOW_SPEED)
         streak = (fall * exposure).minimum(radius * draw.log_uniform(STREAK))
@@ -236,8 +235,8 @@ def _flakes(frames: int, canvas: Canvas, draw: Counters) -> Iterator[tuple[Tenso
         opacity = depth * draw.uniform(0.5, 1.5) * (3 / radius).sqrt().clamp(max=1)
         passed = (streak / (2 * radius + 1)).clamp(min=1)
         shape = _flake(radius, draw)
-        if there.any():
-            particles = Particles.drawn(part, canvas, density * there, fall, streak, down, 0.25)
+        if is_present.any():
+            particles = Particles.drawn(part, canvas, density * is_present, fall, streak, down, 0.25)
             yield particles.traces(frames, canvas, opacity / passed), shape_spectrum(shape, canvas)
 
 
@@ -322,12 +321,12 @@ class Particles:
         owner = (points / moments[:, None] + 1e-4).floor()
         along = (points - owner * moments[:, None] + 0.5) / moments[:, None] - 0.5
         weight = factor[:, None] * self.weight * lengths.clamp(min=1) / moments[:, None]
-        each = torch.cat((self.start, self.step, self.path, weight[:, None]), 1)
-        each = each.gather(2, owner.long().clamp_(max=number - 1)[:, None].expand(-1, 7, -1))
-        start, step = each[:, :2] + each[:, 4:6] * along[:, None], each[:, 2:4]
+        states = torch.cat((self.start, self.step, self.path, weight[:, None]), 1)
+        states = states.gather(2, owner.long().clamp_(max=number - 1)[:, None].expand(-1, 7, -1))
+        start, step = states[:, :2] + states[:, 4:6] * along[:, None], states[:, 2:4]
         time = torch.arange(frames, device=numbers.device)[:, None]
         rows, columns = (start[:, axis, None] + step[:, axis, None] * time for axis in (0, 1))
-        return splat(rows, columns, each[:, 6] * (owner < self.count[:, None]), canvas)
+        return splat(rows, columns, states[:, 6] * (owner < self.count[:, None]), canvas)
 
 
 def uniform(normal: Tensor) -> Tensor:
@@ -350,23 +349,23 @@ def capacity(counts: Tensor) -> int:
 def splat(rows: Tensor, columns: Tensor, weight: Tensor, canvas: Canvas) -> Tensor:
     """Return (B, T, 1, *canvas): weights (B, P) at (B, T, P) positions, shared by four pixels each."""
     (height, width), (size, frames) = canvas, rows.shape[:2]
-    (top, down), (left, right) = _whole_and_part(rows, height), _whole_and_part(columns, width)
+    (top, down), (left, across) = _whole_and_part(rows, height), _whole_and_part(columns, width)
     first = torch.arange(size * frames, device=rows.device, dtype=torch.int32).view(size, frames, 1) * height
     total = torch.zeros(size * frames * height * width, dtype=torch.int32, device=rows.device)
-    below, beside = (torch.where(at == side - 1, 0, at + 1) for at, side in ((top, height), (left, width)))
+    below, right = (torch.where(at == side - 1, 0, at + 1) for at, side in ((top, height), (left, width)))
     scaled = SHARPEST * weight[:, None]
     low = scaled * down
     for row, high in ((top, scaled - low), (below, low)):
-        line, part = (first + row) * width, high * right
-        for column, value in ((left, high - part), (beside, part)):
+        line, part = (first + row) * width, high * across
+        for column, value in ((left, high - part), (right, part)):
             total.index_add_(0, (line + column).flatten(), value.round_().int().flatten())
     return total.float().div_(SHARPEST).view(size, frames, 1, height, width)
 
 
-def _whole_and_part(at: Tensor, side: int) -> tuple[Tensor, Tensor]:
+def _whole_and_part(positions: Tensor, side: int) -> tuple[Tensor, Tensor]:
     """Return whole positions, wrapped to a side, int32, and the parts beyond them."""
-    whole = at.floor()
-    return whole.remainder(side).int(), at - whole
+    floor = positions.floor()
+    return floor.remainder(side).int(), positions - floor
 
 
 def canvas_size(size: Iterable[int]) -> Canvas:
@@ -391,7 +390,7 @@ def gaussian_spectrum(sigma: Tensor, canvas: Canvas) -> Tensor:
     down = torch.fft.fftfreq(canvas[0], device=sigma.device)[:, None]
     right = torch.fft.rfftfreq(canvas[1], device=sigma.device)
     sigma = sigma[:, None, None]
-    rows, columns = (torch.exp(-2 * (math.pi * sigma * each) ** 2) for each in (down, right))
+    rows, columns = (torch.exp(-2 * (math.pi * sigma * frequencies) ** 2) for frequencies in (down, right))
     return (math.sqrt(2 * math.pi) * sigma).clamp(min=1) * rows * columns
 
 
@@ -401,7 +400,7 @@ def line_spectrum(length: Tensor, ends: Tensor, down: Tensor, canvas: Canvas) ->
     """
     rows = torch.fft.fftfreq(canvas[0], device=length.device)[:, None]
     columns = torch.fft.rfftfreq(canvas[1], device=length.device)
-    length, ends, along, aside = (each[:, None, None] for each in (length, ends, *down.unbind(1)))
+    length, ends, along, aside = (values[:, None, None] for values in (length, ends, *down.unbind(1)))
     frequency = rows * along + columns * aside
     return (
         (length - ends / 2) * torch.sinc((length - ends / 2) * frequency) * torch.sinc(ends / 2 * frequency)
@@ -421,8 +420,8 @@ def moved(spectra: Tensor, frames: int, step: Tensor) -> Tensor:
 def shape_spectrum(shapes: Tensor, canvas: Canvas) -> Tensor:
     """Return spectra (B, *) of shapes (B, side, side), side odd, centred at their middle."""
     side = shapes.shape[1]
-    whole = F.pad(shapes, (0, canvas[1] - side, 0, canvas[0] - side)).roll((-(side // 2),) * 2, (1, 2))
-    spectrum: Tensor = torch.fft.rfft2(whole)
+    kernels = F.pad(shapes, (0, canvas[1] - side, 0, canvas[0] - side)).roll((-(side // 2),) * 2, (1, 2))
+    spectrum: Tensor = torch.fft.rfft2(kernels)
     return spectrum
 
 
@@ -430,10 +429,10 @@ def capsule(length: Tensor, angle: Tensor, radius: Tensor, softness: Tensor, rea
     """Return (B, 2 reach + 1, 2 reach + 1): 1 within `radius` of a segment, falling to 0 over `softness`
     pixels; angle 0 points down, pi/2 right.
     """
-    length, angle, radius, softness = (each[:, None, None] for each in (length, angle, radius, softness))
+    length, angle, radius, softness = (values[:, None, None] for values in (length, angle, radius, softness))
     line = torch.arange(-reach, reach + 1, device=length.device).float()
     rows, columns = line[:, None], line
     along = rows * angle.cos() + columns * angle.sin()
-    beyond = along - along.clamp(-length / 2, length / 2)
-    distance = torch.hypot(columns * angle.cos() - rows * angle.sin(), beyond)
+    excess = along - along.clamp(-length / 2, length / 2)
+    distance = torch.hypot(columns * angle.cos() - rows * angle.sin(), excess)
     return ((radius + softness - distance) / softness).clamp(0, 1)

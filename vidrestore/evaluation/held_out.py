@@ -39,11 +39,11 @@ def recipe_of(card: Card) -> RunConfig:
         raise ConfigError(f"{card.name}: its card has no training configuration; give one with `config`")
     text = "\n".join(line for line in text.splitlines() if line not in FORMER)
     name = f"{card.name}.toml"
-    here, recipes = (
+    local_config, bundled_config = (
         parse_config(text, folder / name)
         for folder in (Path(), weights_folder().parent / "examples" / "train")
     )
-    return recipes if _has_data(recipes) and not _has_data(here) else here
+    return bundled_config if _has_data(bundled_config) and not _has_data(local_config) else local_config
 
 
 def _has_data(config: RunConfig) -> bool:
@@ -62,22 +62,22 @@ def held_out_rows(config: RunConfig, model: Model, data: Path | None = None) -> 
     """
     card = model.card
     tasks = (config.task, ANY_TASK)
-    for part, found, fitting in (("family", card.family, (config.family,)), ("task", card.task, tasks)):
-        if found not in fitting:
+    for part, value, choices in (("family", card.family, (config.family,)), ("task", card.task, tasks)):
+        if value not in choices:
             raise CheckpointError(
-                f"{card.name}: weights of the {part} {found!r}, but {config.path} is for {fitting[0]!r}; "
+                f"{card.name}: weights of the {part} {value!r}, but {config.path} is for {choices[0]!r}; "
                 "name others with `weights`"
             )
-    here, own_clips = with_clips(config, data)
-    listed = None
+    local_config, own_clips = with_clips(config, data)
+    entries = None
     if own_clips and "configuration" in card.training:
-        own = recipe_of(card)
-        if (own.data, own.training) == (config.data, config.training):
-            listed = {name: each for name, each in card.measured.items() if name.startswith(HELD_OUT)}
-    metrics = measured_metrics(here, model)
-    for name in dict.fromkeys((*metrics, *(listed or ()))):
-        measured, expected = metrics.get(name, {}), (listed or {}).get(name, {})
-        verdict: Verdict = "" if listed is None else "not listed"
+        recipe = recipe_of(card)
+        if (recipe.data, recipe.training) == (config.data, config.training):
+            entries = {name: values for name, values in card.measured.items() if name.startswith(HELD_OUT)}
+    metrics = measured_metrics(local_config, model)
+    for name in dict.fromkeys((*metrics, *(entries or ()))):
+        measured, expected = metrics.get(name, {}), (entries or {}).get(name, {})
+        verdict: Verdict = "" if entries is None else "not listed"
         if expected:
             verdict = "agrees" if agree(measured, expected) else "differs"
         yield Row(config.family, name, measured, expected, card.name, verdict)
@@ -88,8 +88,8 @@ def with_clips(config: RunConfig, data: Path | None) -> tuple[RunConfig, bool]:
     held-out clips are among them; if not, all clips are held out.
     """
     if isinstance(config.data, SetConfig):
-        moved = config.data if data is None else replace(config.data, folder=str(data.resolve()))
-        return replace(config, data=moved), True
+        dataset = config.data if data is None else replace(config.data, folder=str(data.resolve()))
+        return replace(config, data=dataset), True
     if data is None:
         for folder in (config.folder / name for name in config.data.clip_folders):
             if not folder.is_dir():
@@ -102,9 +102,11 @@ def with_clips(config: RunConfig, data: Path | None) -> tuple[RunConfig, bool]:
     if not names:
         raise ConfigError(f"{data}: no clips in this folder; expected files named {', '.join(CLIP_SUFFIXES)}")
     held_out = config.data.validation
-    own = bool(held_out) and names >= set(held_out)
-    changed = replace(config.data, clips=str(data.resolve()), stills="", validation=held_out if own else ())
-    return replace(config, data=changed), own
+    present = bool(held_out) and names >= set(held_out)
+    changed = replace(
+        config.data, clips=str(data.resolve()), stills="", validation=held_out if present else ()
+    )
+    return replace(config, data=changed), present
 
 
 def measured_metrics(config: RunConfig, model: Model) -> dict[str, Values]:
@@ -159,8 +161,8 @@ def evaluate_recipe(
     rows = tuple(
         row for name in weights or [recipe.name] for row in _rows(name, recipe, data, device, on_progress)
     )
-    held = data is not None or recipe.data.validation
-    title = "Held-out metrics by" if held else "Metrics on the training data (it holds none out) of"
+    has_held_out = data is not None or recipe.data.validation
+    title = "Held-out metrics by" if has_held_out else "Metrics on the training data (it holds none out) of"
     return _result(f"config {config.name}", f"{title} {config}", rows, [], data)
 
 

@@ -40,20 +40,20 @@ UNITS = {
 }
 
 
-def generator(made: str) -> str:
+def generator(label: str) -> str:
     """Return the tag by which a command recognises a page that it made."""
-    return f'<meta name="generator" content="vidrestore {escape(made)}">'
+    return f'<meta name="generator" content="vidrestore {escape(label)}">'
 
 
-def page(result: Result, made: str = "eval") -> str:
-    """Return the HTML of the page; `made` is for its generator tag."""
+def page(result: Result, label: str = "eval") -> str:
+    """Return the HTML of the page; `label` is for its generator tag."""
     pictures: dict[str, str] = {}
     lines = "".join(f"<li>{escape(line)}</li>" for line in (*result.protocol, *result.notes))
     source = f"<p>{escape(result.source)}</p>" if result.source else ""
     head = f'<h1>{escape(result.title)}</h1>{source}<ul class="protocol">{lines}</ul>'
     body = [head, _table(result), *_comparisons(result, pictures), *_charts(result)]
     parts = {
-        "generator": generator(made),
+        "generator": generator(label),
         "title": escape(result.title),
         "style": _asset("page.css"),
         "script": _asset("page.js"),
@@ -80,15 +80,15 @@ def _table(result: Result) -> str:
     units = [text for metric in result.metrics for text in (UNITS.get(metric, metric), result.against)]
     heads = [*NAMES, *units, "verdict"]
     rows = [_cells(result, row) for row in result.rows]
-    filled = [any(cells[at][1] for cells in rows) for at in range(len(heads))]
+    filled = [any(cells[column][1] for cells in rows) for column in range(len(heads))]
     if result.suite == "report":  # the title names them
         filled[: len(NAMES)] = [False] * len(NAMES)
-    head = "".join(f"<th>{escape(each)}</th>" for each in compress(heads, filled))
+    head = "".join(f"<th>{escape(title)}</th>" for title in compress(heads, filled))
     body = ""
     for row, cells in zip(result.rows, rows, strict=True):
         kind = f' class="{row.verdict.replace(" ", "-")}"' if row.verdict else ""
-        shown = "".join(f"<td{attributes}>{text}</td>" for attributes, text in compress(cells, filled))
-        body += f"<tr{kind}>{shown}</tr>"
+        columns = "".join(f"<td{attributes}>{text}</td>" for attributes, text in compress(cells, filled))
+        body += f"<tr{kind}>{columns}</tr>"
     table = f'<table id="figures"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>'
     return f'<div class="wide">{table}</div>'
 
@@ -118,17 +118,17 @@ def _comparisons(result: Result, pictures: dict[str, str]) -> Iterator[str]:
 
 
 def _comparison(result: Result, clip: ClipMetrics, comparison: Comparison, pictures: dict[str, str]) -> str:
-    before, after = _middle(comparison.given), _middle(comparison.restored)
+    before, after = _middle(comparison.source), _middle(comparison.restored)
     names = {"given": _picture_key(before, pictures), "restored": _picture_key(after, pictures)}
-    others = []
+    panels = []
     if comparison.clean is None:
         caption = "the difference" if result.suite == "reference" else "what was changed"
-        others.append((_picture_key(error_map(after, before, MOST_ERROR), pictures), caption))
+        panels.append((_picture_key(error_map(after, before, MOST_ERROR), pictures), caption))
     else:
         clean = _middle(comparison.clean)
-        others.append((_picture_key(clean, pictures), "clean"))
+        panels.append((_picture_key(clean, pictures), "clean"))
         for name, picture in (("before", before), ("after", after)):
-            others.append((_picture_key(error_map(picture, clean, MOST_ERROR), pictures), f"error {name}"))
+            panels.append((_picture_key(error_map(picture, clean, MOST_ERROR), pictures), f"error {name}"))
     places = [place for place in _place_names(result, clip) if place != clip.system]
     title = f"{_system(result, clip)}: {', '.join([*places, f'frame {comparison.frame}'])}"
     width = max(before.shape[1], LEAST_WIDTH)
@@ -140,7 +140,7 @@ def _comparison(result: Result, clip: ClipMetrics, comparison: Comparison, pictu
     )
     figures = "".join(
         f'<figure><img data-picture="{key}" alt="{name}"><figcaption>{name}</figcaption></figure>'
-        for key, name in others
+        for key, name in panels
     )
     scale = f"<p>Purple: 0, yellow: {MOST_ERROR:g} grey levels and more.</p>"
     return (
@@ -202,8 +202,8 @@ def data_uri(picture: NDArray[np.uint8]) -> str:
 
 
 def error_map(picture: NDArray[np.uint8], reference: NDArray[np.uint8], most: float) -> NDArray[np.uint8]:
-    """Return the mean absolute difference of R, G, B, (H, W, 3) each, as colours: purple is no difference,
-    yellow a difference of `most` grey levels and more.
+    """Return the mean absolute difference of R, G, B, (H, W, 3) each, as colours: purple for no difference,
+    yellow for `most` grey levels and more.
     """
     error: NDArray[Any] = np.abs(picture.astype(np.int16) - reference).sum(2)
     steps = np.arange(3 * 255 + 1) / (3 * most)  # every possible sum over R, G, B

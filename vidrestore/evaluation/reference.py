@@ -36,8 +36,8 @@ def compare_videos(videos: Sequence[Path], reference: Path, on_progress: Callabl
             "`reference`: name the video to compare: `vidrestore eval a.mp4 --reference clean.mp4`"
         )
     names = [video.name for video in videos]
-    titles = [each.name if names.count(each.name) == 1 else str(each) for each in videos]
-    clips = [_clip(*each, reference, on_progress) for each in zip(videos, titles, strict=True)]
+    titles = [video.name if names.count(video.name) == 1 else str(video) for video in videos]
+    clips = [_clip(*pair, reference, on_progress) for pair in zip(videos, titles, strict=True)]
     rows = []
     for clip, _ in clips:
         psnrs = clip.frames["psnr"]
@@ -80,26 +80,26 @@ def _clip(
     values: dict[str, list[float]] = {"psnr": [], "ssim": []}
     comparison: Comparison | None = None
     pairs = zip_longest(timed_frames(str(video)), timed_frames(str(reference)))
-    one, other = first = next(pairs, (None, None))
-    if one is None or other is None:
-        raise MediaError(f"{title if one is None else reference.name}: has no frame to compare")
-    if one[1].shape != other[1].shape:
-        sizes = [f"{each.shape[2]}x{each.shape[1]}" for _, each in (one, other)]
+    frame, clean_frame = first = next(pairs, (None, None))
+    if frame is None or clean_frame is None:
+        raise MediaError(f"{title if frame is None else reference.name}: has no frame to compare")
+    if frame[1].shape != clean_frame[1].shape:
+        sizes = [f"{picture.shape[2]}x{picture.shape[1]}" for _, picture in (frame, clean_frame)]
         raise MediaError(
             f"{title}: {sizes[0]}, but {reference.name} is {sizes[1]}; compare videos of one size"
         )
-    shape, shift, late = one[1].shape, one[0] - other[0], 0.0
+    shape, shift, late = frame[1].shape, frame[0] - clean_frame[0], 0.0
     with ExitStack() as stack:
         can = min(shape[1:]) >= SMALLEST and ffmpeg_with_vmaf()
         vmaf = stack.enter_context(Vmaf(*shape[1:])) if can else None
-        for one, other in chain([first], pairs):
-            if one is None or other is None:
-                shorter = title if one is None else reference.name
+        for frame, clean_frame in chain([first], pairs):
+            if frame is None or clean_frame is None:
+                shorter = title if frame is None else reference.name
                 raise MediaError(
                     f"{shorter}: ends after {len(values['psnr'])} frames, but the other video is longer"
                 )
-            restored, clean = one[1], other[1]
-            late = max(late, abs(one[0] - other[0] - shift))
+            restored, clean = frame[1], clean_frame[1]
+            late = max(late, abs(frame[0] - clean_frame[0] - shift))
             pictures = channels_last(restored), channels_last(clean)
             value = psnr(*pictures)
             if comparison is None or value < min(values["psnr"]):

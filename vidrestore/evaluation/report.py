@@ -46,20 +46,20 @@ PATCH = 16  # pixels
 MEDIAN_OF_NORMAL = 0.6745  # median magnitude of a standard normal distribution
 
 
-# One place of a video: its noise before and after, and the clips that the page shows
-Sample = tuple[list[float], list[ClipMetrics]]
+# One moment of a video: its noise before and after, and the clips that the page shows
+Moment = tuple[list[float], list[ClipMetrics]]
 
 
 def write_report(
     path: str, summary: Summary, task: str, options: RestoreOptions, more: Iterable[str] = ()
 ) -> None:
     """Write the page about a finished output, with `more` lines about it. Raises MediaError."""
-    found = describe(summary, task, options)
-    _write(path, replace(found, protocol=(*found.protocol, *more)), summary.output)
+    result = describe(summary, task, options)
+    _write(path, replace(result, protocol=(*result.protocol, *more)), summary.output)
 
 
-def _write(path: str, found: Result, output: str) -> None:
-    write_whole(path, page(found, made_of(output)).encode("utf-8", "backslashreplace"))
+def _write(path: str, result: Result, output: str) -> None:
+    write_whole(path, page(result, made_of(output)).encode("utf-8", "backslashreplace"))
 
 
 def made_of(output: str) -> str:
@@ -78,12 +78,12 @@ def describe(summary: Summary, task: str, options: RestoreOptions) -> Result:
     starts = sample_starts(summary)
     samples = list(_samples(summary, starts, task, options))
     title = os.path.basename(summary.source)
-    clips = tuple(clip for _, shown in samples for clip in shown)
+    clips = tuple(clip for _, sample_clips in samples for clip in sample_clips)
     values = []
-    for side, (path, system) in enumerate(((summary.source, GIVEN), (summary.output, task))):
-        changes = [each for clip in clips if clip.system == system for each in clip.frames.get("flicker", ())]
+    for side, (path, name) in enumerate(((summary.source, GIVEN), (summary.output, task))):
+        levels = [level for clip in clips if clip.system == name for level in clip.frames.get("flicker", ())]
         measured = {"noise": fmean(noise[side] for noise, _ in samples)}
-        measured |= {"flicker": fmean(changes)} if changes else {}
+        measured |= {"flicker": fmean(levels)} if levels else {}
         rate = _bitrate(path) if summary.frames > 1 else None
         values.append(rounded(measured | ({} if rate is None else {"bitrate": rate})))
     row = Row(task, title, values[1], values[0], options.model or "")
@@ -105,32 +105,32 @@ def sample_starts(summary: Summary) -> list[int]:
     longest = sorted(summary.scenes, key=lambda scene: scene.first - scene.stop)[:SAMPLES]
     starts = {(scene.first + scene.stop) // 2 for scene in longest}
     if len(starts) < SAMPLES:
-        starts |= {summary.frames * (2 * at + 1) // (2 * SAMPLES) for at in range(SAMPLES)}
+        starts |= {summary.frames * (2 * number + 1) // (2 * SAMPLES) for number in range(SAMPLES)}
     return sorted(starts)[:: max(1, len(starts) // SAMPLES)][:SAMPLES]
 
 
-def _samples(summary: Summary, starts: Sequence[int], task: str, options: RestoreOptions) -> Iterator[Sample]:
+def _samples(summary: Summary, starts: Sequence[int], task: str, options: RestoreOptions) -> Iterator[Moment]:
     """Yield each sample; both videos are read in step."""
     with ExitStack() as open_:
         first = open_.enter_context(VideoReader.of(summary.source, options))
         second = open_.enter_context(VideoReader(summary.output))
         span = find_span(first, options.start, options.duration)
-        one = open_.enter_context(closing(first.frames(span.start, span.stop)))
-        other = open_.enter_context(closing(second.frames()))
-        videos, at = (first.info.video, second.info.video), 0
-        pairs = zip(one, other, strict=False)
+        sources = open_.enter_context(closing(first.frames(span.start, span.stop)))
+        results = open_.enter_context(closing(second.frames()))
+        videos, position = (first.info.video, second.info.video), 0
+        pairs = zip(sources, results, strict=False)
         for start, following in zip(starts, [*starts[1:], summary.frames], strict=True):
-            for _ in islice(pairs, start - at):
+            for _ in islice(pairs, start - position):
                 pass
-            taken = list(islice(pairs, max(1, min(SAMPLE_FRAMES, following - start))))
-            at = start + len(taken)
-            if taken:
-                yield _sample(start, taken, videos, task)
+            sample = list(islice(pairs, max(1, min(SAMPLE_FRAMES, following - start))))
+            position = start + len(sample)
+            if sample:
+                yield _sample(start, sample, videos, task)
 
 
 def _sample(
     start: int, pairs: list[tuple[Frame, Frame]], videos: tuple[VideoInfo, VideoInfo], task: str
-) -> Sample:
+) -> Moment:
     noise, planes = [], []
     for frames, video in zip(zip(*pairs, strict=True), videos, strict=True):
         estimator = NoiseEstimator(video.format.unit)
@@ -141,18 +141,18 @@ def _sample(
             torch.cat([planes_to_grey(frame.planes[:1], video.format)[0][None] for frame in frames])
         )
     changes = flicker_of(planes[0], planes[1]) if planes[0].shape == planes[1].shape else ((), ())
-    shown = enlarged_frame(pairs[0][0], videos[0], Fraction(videos[1].height, videos[0].height)), pairs[0][1]
-    pictures = [channels_last(picture_of(*each)) for each in zip(shown, videos, strict=True)]
+    stills = enlarged_frame(pairs[0][0], videos[0], Fraction(videos[1].height, videos[0].height)), pairs[0][1]
+    pictures = [channels_last(picture_of(*pair)) for pair in zip(stills, videos, strict=True)]
     height, width = (min(sizes) for sizes in zip(*(picture.shape[:2] for picture in pictures), strict=True))
-    given, restored = (picture[:height, :width] for picture in pictures)
+    source, restored = (picture[:height, :width] for picture in pictures)
     clips = []
     if height > LARGEST[0] or width > LARGEST[1]:  # the page crops it
-        whole = Comparison(start, _small(given), _small(restored))
-        clips.append(ClipMetrics(task, "", "", "the whole frame, smaller", {}, "", whole))
+        overview = Comparison(start, _small(source), _small(restored))
+        clips.append(ClipMetrics(task, "", "", "the whole frame, smaller", {}, "", overview))
     for system, values in zip((GIVEN, task), changes, strict=True):
         metrics = {"flicker": values} if values else {}
         clips.append(ClipMetrics(system, "", "", f"from frame {start} on", metrics))
-    clips.append(ClipMetrics(task, "", "", "", {}, "", Comparison(start, given, restored)))
+    clips.append(ClipMetrics(task, "", "", "", {}, "", Comparison(start, source, restored)))
     return noise, clips
 
 
@@ -194,8 +194,8 @@ def _bitrate(path: str) -> float | None:
 def _settings(summary: Summary, options: RestoreOptions) -> Iterator[str]:
     """Yield lines about the run: options other than their defaults, the noise of each scene, the speed."""
     yield f"vidrestore {__version__}"
-    given = changed_values(options, "pixels", "file", "streams")
-    words = ", ".join(f"{name} {_in_words(value)}" for name, value in given.items())
+    values = changed_values(options, "pixels", "file", "streams")
+    words = ", ".join(f"{name} {_in_words(value)}" for name, value in values.items())
     yield f"options: {words or 'the defaults'}"
     with VideoReader(summary.output) as reader:
         video = reader.info.video
@@ -212,5 +212,5 @@ def _settings(summary: Summary, options: RestoreOptions) -> Iterator[str]:
 def _in_words(value: Any) -> str:
     if isinstance(value, EncoderOptions):
         parts = asdict(value).items()
-        return " ".join(f"{name}={each}" for name, each in parts if each not in (None, False, 0, {}))
+        return " ".join(f"{name}={part}" for name, part in parts if part not in (None, False, 0, {}))
     return ",".join(sorted(value)) if isinstance(value, frozenset) else str(value)

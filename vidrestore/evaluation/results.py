@@ -49,7 +49,7 @@ class Comparison:
     """
 
     frame: int
-    given: NDArray[np.uint8]
+    source: NDArray[np.uint8]
     restored: NDArray[np.uint8]
     clean: NDArray[np.uint8] | None = None
 
@@ -168,18 +168,14 @@ NAMES = {  # titles of systems that a table doesn't list
 
 @dataclass(frozen=True)
 class System:
-    """A system to measure, with the weights it runs with, loaded from `source`.
-
-    `only` names the one test set that the weights are for; empty for all. `label` replaces the weights' name
-    if several weights on a test set have the same. `quality` is that of `RestoreOptions`.
-    """
+    """A system to measure."""
 
     name: str
     model: Model | None = None
-    source: str = ""
+    source: str = ""  # name or file of the weights
     device: str = "cpu"
-    only: str = ""
-    label: str = ""
+    test_set: str = ""  # the one that the weights are for; empty for all
+    label: str = ""  # replaces the weights' name if others on the same test set have it
     quality: Quality = "default"
 
     @property
@@ -199,7 +195,7 @@ def with_unique_labels(systems: Sequence[System]) -> list[System]:
     """
 
     def clash(one: System, other: System) -> bool:
-        same_set = one.only == other.only or not (one.only and other.only)
+        same_set = one.test_set == other.test_set or not (one.test_set and other.test_set)
         return one.weights == other.weights and one.source != other.source and same_set
 
     return [

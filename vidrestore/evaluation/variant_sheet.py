@@ -53,37 +53,37 @@ class Variant:
         return " + ".join(self.tasks) + share if self.tasks else "as it is"
 
 
-def variants_of(found: Suggestion) -> list[Variant]:
-    """Return the variants worth a look: what is sure at three strengths, and each task alone."""
-    sure = found.tasks("yes") or found.tasks("maybe")[:1] or ["denoise"]
-    alone = [task for task in found.tasks("yes", "maybe") if task != "sr"]
-    sure = [task for task in sure if task != "sr"] or ["denoise"]
-    variants = [Variant(()), *(Variant(tuple(sure), strength) for strength in STRENGTHS)]
-    variants += [Variant((task,)) for task in alone]
+def variants_of(suggestion: Suggestion) -> list[Variant]:
+    """Return the variants worth a look: the sure tasks at three strengths, and each task by itself."""
+    sure_tasks = suggestion.tasks("yes") or suggestion.tasks("maybe")[:1] or ["denoise"]
+    tasks = [task for task in suggestion.tasks("yes", "maybe") if task != "sr"]
+    sure_tasks = [task for task in sure_tasks if task != "sr"] or ["denoise"]
+    variants = [Variant(()), *(Variant(tuple(sure_tasks), strength) for strength in STRENGTHS)]
+    variants += [Variant((task,)) for task in tasks]
     return list(dict.fromkeys(variants))
 
 
 def write_sheet(
-    path: str, found: Suggestion, places: Sequence[Place], options: RestoreOptions | None = None
+    path: str, suggestion: Suggestion, places: Sequence[Place], options: RestoreOptions | None = None
 ) -> list[str]:
     """Write a sheet, a row for each place and a column for each variant, and return the variants' names.
     Raises OptionError or MediaError as `check_sheet` does, MediaError if it can't be written.
     """
-    check_sheet(path, found.info.path)
-    variants, load = variants_of(found), LoadedSteps()
+    check_sheet(path, suggestion.info.path)
+    variants, video, load = variants_of(suggestion), suggestion.info.video, LoadedSteps()
     rows = [
-        [_picture(place, each, found.info.video, options or RestoreOptions(), load) for each in variants]
+        [_picture(place, variant, video, options or RestoreOptions(), load) for variant in variants]
         for place in places
     ]
     if Path(path).suffix.lower() == ".html":
-        content = "\n".join(_page(found, variants, rows)).encode("utf-8", "backslashreplace")
+        content = "\n".join(_page(suggestion, variants, rows)).encode("utf-8", "backslashreplace")
     else:
         framed = [
-            [np.pad(each, ((0, GAP), (0, GAP), (0, 0)), constant_values=255) for each in row] for row in rows
+            [np.pad(crop, ((0, GAP), (0, GAP), (0, 0)), constant_values=255) for crop in row] for row in rows
         ]
         content = png(np.concatenate([np.concatenate(row, axis=1) for row in framed]))
     write_whole(path, content)
-    return [each.name for each in variants]
+    return [variant.name for variant in variants]
 
 
 def check_sheet(path: str, source: str) -> None:
@@ -104,8 +104,8 @@ def _picture(
         work = Steps(steps, [load(step) for step in steps], small)
         with closing(work.frames(iter(frames), work.first.timeline([]))) as restored:
             frame = next(islice(restored, place.middle, None))
-    (shown,), video = cropped([frame], small, SHOWN)
-    return channels_last(picture_of(shown, video))
+    (crop,), video = cropped([frame], small, SHOWN)
+    return channels_last(picture_of(crop, video))
 
 
 def cropped(
@@ -119,23 +119,25 @@ def cropped(
     sizes = [pixels.plane_size(plane, height, width) for plane in range(pixels.plane_count)]
     corners = [pixels.plane_size(plane, top, left) for plane in range(pixels.plane_count)]
     areas = [(slice(y, y + h), slice(x, x + w)) for (y, x), (h, w) in zip(corners, sizes, strict=True)]
-    made = []
+    crops = []
     for frame in frames:
         parts = (plane[area] for plane, area in zip(frame.planes, areas, strict=True))
-        made.append(replace(frame, planes=tuple(map(np.ascontiguousarray, parts))))
-    return made, replace(video, height=height, width=width)
+        crops.append(replace(frame, planes=tuple(map(np.ascontiguousarray, parts))))
+    return crops, replace(video, height=height, width=width)
 
 
 def _page(
-    found: Suggestion, variants: Sequence[Variant], rows: Sequence[Sequence[NDArray[np.uint8]]]
+    suggestion: Suggestion, variants: Sequence[Variant], rows: Sequence[Sequence[NDArray[np.uint8]]]
 ) -> Iterator[str]:
     """Yield the lines of a page without external files."""
-    path = found.info.path
+    path = suggestion.info.path
     yield f'<!doctype html><html lang="en"><meta charset="utf-8">{GENERATOR}'
     yield f"<title>{escape(Path(path).name)}</title>"
     yield f'<meta name="viewport" content="width=device-width"><style>{STYLE}</style>'
     yield f"<h1>{escape(path)}</h1><ul>"
-    yield from (f"<li>{each.name}: {each.verdict}. {escape(each.reason)}</li>" for each in found.findings)
+    yield from (
+        f"<li>{entry.name}: {entry.verdict}. {escape(entry.reason)}</li>" for entry in suggestion.findings
+    )
     yield "</ul>"
     for number, row in enumerate(rows, 1):
         yield f"<h2>Place {number} of {len(rows)}</h2><section>"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 from collections.abc import Sequence
 from contextlib import suppress
@@ -12,7 +11,7 @@ from pathlib import Path
 from vidrestore.errors import MediaError, OptionError, OutputExistsError
 from vidrestore.events import Listener, Progressed, Warned, ignore_event
 from vidrestore.files.atomic import refuse_sources
-from vidrestore.files.regular import write_problem
+from vidrestore.files.regular import is_too_long, write_problem
 from vidrestore.jobs.naming import (
     are_many,
     clashing,
@@ -170,7 +169,7 @@ def _make_folder(folder: Path) -> list[Path]:
         for made in reversed(missing):
             with suppress(OSError):
                 made.rmdir()
-        if error.errno == errno.ENOENT:
+        if is_too_long(folder):
             raise write_problem(str(folder), error) from error
         raise MediaError(
             f"{folder}: this folder for the outputs can't be made ({error.strerror}); choose another `output`"

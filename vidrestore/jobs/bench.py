@@ -44,7 +44,7 @@ NETWORK_CALLS = 20  # in one try of the network alone: some tenths of a second
 
 
 @dataclass(frozen=True)
-class Stage:
+class Timing:
     """One stage run alone: CPU seconds of all its threads, and seconds on the clock, both per frame."""
 
     name: str
@@ -73,8 +73,8 @@ class Benchmark:
     model: str
     cores: int
     peaks: dict[str, float]
-    stages: tuple[Stage, ...]
-    whole: Stage
+    stages: tuple[Timing, ...]
+    whole: Timing
     network: Rate | None  # None if the restorer has no sample
     memory: int | None
     loading: float  # seconds until the model is there
@@ -127,7 +127,7 @@ def bench(
         loading = time.perf_counter() - began
         request = Request(Source(video), Target(output), (step,))
         summary, whole = _timed("whole", 1, lambda: restore_request(request, lambda _: restorer))
-        whole = Stage("whole", whole.cpu / summary.frames, summary.seconds / summary.frames)
+        whole = Timing("whole", whole.cpu / summary.frames, summary.seconds / summary.frames)
         memory = peak_memory()
         with open_job(request, lambda _: restorer) as job:
             stages = stages_of(job, frames)
@@ -138,12 +138,12 @@ def bench(
     return Benchmark(name, model, threads, rates, stages, whole, network, memory, loading)
 
 
-def stages_of(job: Job, limit: int) -> tuple[Stage, ...]:
+def stages_of(job: Job, limit: int) -> tuple[Timing, ...]:
     """Run each stage of a job alone, on its first `limit` frames. Planning decodes them, too."""
 
     frames, decoding = _timed("decode", 1, lambda: list(islice(job.decoded(), limit)))
     count = len(frames)  # a video may be shorter than asked for
-    decode = Stage(decoding.name, decoding.cpu / count, decoding.seconds / count)
+    decode = Timing(decoding.name, decoding.cpu / count, decoding.seconds / count)
     decoded = islice(job.decoded(), count)
     planned, plan = _timed("plan", count, lambda: list(job.steps.planned(decoded, job.plan.timeline)))
     model_frames = job.steps.first.clips.frames(iter(planned))
@@ -155,11 +155,11 @@ def stages_of(job: Job, limit: int) -> tuple[Stage, ...]:
     return decode, plan, model, encode
 
 
-def _timed(name: str, frames: int, work: Callable[[], T]) -> tuple[T, Stage]:
+def _timed(name: str, frames: int, work: Callable[[], T]) -> tuple[T, Timing]:
     """Return what `work` returns, and the time it takes, divided by `frames`."""
     cpu, clock = time.process_time(), time.perf_counter()
     result = work()
-    return result, Stage(name, (time.process_time() - cpu) / frames, (time.perf_counter() - clock) / frames)
+    return result, Timing(name, (time.process_time() - cpu) / frames, (time.perf_counter() - clock) / frames)
 
 
 def network_rate(sample: Sample, threads: int) -> Rate:

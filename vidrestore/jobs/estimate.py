@@ -5,12 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from contextlib import closing
-from copy import copy
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from vidrestore.errors import MediaError, OptionError, OutputExistsError
 from vidrestore.events import DAMAGED_SOURCE, Listener, Planned, Warned
@@ -22,6 +22,7 @@ from vidrestore.jobs.segmented import LENGTH, segments_of
 from vidrestore.jobs.steps import Stage
 from vidrestore.jobs.summary import Summary
 from vidrestore.media.encoding import Encoder
+from vidrestore.pipeline.clip_restorer import ClipRestorer
 from vidrestore.pipeline.plan import Plan, Timeline, planned_clips
 
 # Frames of a clip on trial for restorers of RGB pictures, whose time per frame is the same in shorter clips
@@ -30,7 +31,8 @@ from vidrestore.pipeline.plan import Plan, Timeline, planned_clips
 FEW = 6
 ENOUGH = 1.0  # seconds of restoring that are measured well; faster machines restore more frames
 MOST_BYTES = 256 << 20  # of restored frames in memory
-PART = 256  # side in pixels of the four parts that are restored of a large picture
+PART = 256  # side in pixels of the four parts that are restored of a large picture, by planes
+WIDE_PART = 1024  # side of the result of the only part for restorers of RGB pictures, which see farther
 
 
 class Trial(NamedTuple):
@@ -156,34 +158,49 @@ def _restored(job: Job, clips: int) -> tuple[Trial, bool]:
         count = clips * _frames_at_once(job.steps.first)
         frames += islice(decoded, count - 1)
     is_whole, costs, share = len(frames) < count, list[float](), 1.0
-    if len(frames) == 1 and is_whole and all(stage.restorer.sees == "planes" for stage in job.steps.stages):
-        parts = _parts(frames[0], job.info.video.format)
-        share, frames = parts.planes[0].size / frames[0].planes[0].size, [parts]
+    if len(frames) == 1 and is_whole:
+        restorers = [stage.restorer for stage in job.steps.stages]
+        in_parts = all(restorer.sees == "planes" for restorer in restorers)
+        side = PART if in_parts else WIDE_PART // max(restorer.facts.scale for restorer in restorers)
+        part = _part(frames[0], job.info.video.format, side, in_parts=in_parts)
+        share, frames = part.planes[0].size / frames[0].planes[0].size, [part]
     for stage in job.steps.stages:
-        given = frames[: clips * _frames_at_once(stage)]
-        began = time.monotonic()
-        timeline = Timeline(_clip_length(stage), overlap=0)
-        planned = planned_clips(given, timeline, stage.video.format, stage.clips.sigma, detect=False)
-        if share < 1 and not costs:  # the noise is that of the whole picture
-            planned = iter([(job.plan.timeline.clips[0], given)])
-        frames = list(copy(stage.clips).frames(planned))  # a copy: its counts are not those of the job
-        costs.append((time.monotonic() - began) / len(frames) / share)
+        clip_frames, seconds = frames[: clips * _frames_at_once(stage)], list[float]()
+        # one with counts and results of its own
+        restorer = ClipRestorer(stage.restorer, stage.video, stage.step.options, stage.clips.threads)
+        for _ in range(2 if share < 1 and stage.restorer.sees == "rgb" else 1):
+            began = time.monotonic()
+            timeline = Timeline(_clip_length(stage), overlap=0)
+            planned = planned_clips(
+                clip_frames, timeline, stage.video.format, stage.clips.sigma, detect=False
+            )
+            if share < 1 and not costs:  # the noise is that of the whole picture
+                planned = iter([(job.plan.timeline.clips[0], clip_frames)])
+            frames = list(restorer.frames(planned))
+            seconds.append(time.monotonic() - began)
+        # the second time without what is done once for a picture of any size, such as a search for its blur
+        costs.append((seconds[0] + seconds[-1] * (1 / share - 1)) / len(frames))
     return Trial(frames, tuple(costs), share), is_whole
 
 
-def _parts(frame: Frame, pixels: PixelFormat) -> Frame:
-    """Return four parts of a large picture, spread over it, side by side; else the picture itself."""
-    height, width = frame.planes[0].shape
-    if min(height, width) < 4 * PART:
-        return frame
-    tops, lefts = ([(side * at // 4 - PART // 2) // 16 * 16 for at in (1, 3)] for side in (height, width))
-    planes = []
-    for index, plane in enumerate(frame.planes):
-        rows, columns = pixels.plane_size(index, PART, PART)
-        down, across = PART // rows, PART // columns
-        parts = [[plane[y // down :, x // across :][:rows, :columns] for x in lefts] for y in tops]
-        planes.append(np.block(parts))
-    return replace(frame, planes=tuple(planes))
+def _part(frame: Frame, pixels: PixelFormat, side: int, *, in_parts: bool) -> Frame:
+    """Return the middle of a large picture, or `in_parts` four parts, spread over it, side by side."""
+
+    def spans(length: int) -> list[tuple[int, int]]:
+        if length < (4 if in_parts else 1) * side:
+            return [(0, length)]
+        return [((length * at // 4 - side // 2) // 16 * 16, side) for at in ((1, 3) if in_parts else (2,))]
+
+    def cut(index: int, row: tuple[int, int], column: tuple[int, int]) -> NDArray[Any]:
+        (top, left), (height, width) = (
+            pixels.plane_size(index, *pair) for pair in zip(row, column, strict=True)
+        )
+        return frame.planes[index][top : top + height, left : left + width]
+
+    rows, columns = map(spans, frame.planes[0].shape)
+    planes = range(len(frame.planes))
+    blocks = ([[cut(index, row, column) for column in columns] for row in rows] for index in planes)
+    return replace(frame, planes=tuple(map(np.block, blocks)))
 
 
 def _frames_at_once(stage: Stage) -> int:

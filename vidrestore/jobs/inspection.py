@@ -53,5 +53,5 @@ def inspect(source: str, on_event: Listener = ignore_event) -> Inspection:
         seconds=float(end * info.video.time_base),
         steady=not steps or max(steps) - min(steps) <= 1,
         scenes=tuple(timeline.scenes),
-        damage=reader.damage.summary() if reader.damage.found else None,
+        damage=reader.damage.sentence,
     )

@@ -232,7 +232,7 @@ class Job:
     @property
     def damage(self) -> str | None:
         """The damage of the frames that were decoded so far, in one sentence."""
-        return self.reader.damage.summary() if self.reader.damage.found else None
+        return self.reader.damage.sentence
 
 
 def job_of(request: Request, reader: VideoReader, span: Span, load: StepLoader | None) -> Job:

@@ -25,21 +25,13 @@ from vidrestore.media.source import (
     unread,
 )
 from vidrestore.options import RestoreOptions
+from vidrestore.tasks import TASKS
 
 _VIDEOS = (
     "mp4 m4v mov mkv webm avi ts m2ts mts mpg mpeg vob wmv asf flv ogv mxf nut 3gp y4m ivf h264 264 hevc 265 "
     "gif dv rm m2t m2v m1v mpv 3g2 f4v qt h265 rmvb ogm divx trp obu"
 )
 VIDEO_SUFFIXES = frozenset(f".{name}" for name in _VIDEOS.split())
-# suffixes of the tasks' outputs: in.mp4 -> in.denoised.mp4
-SUFFIXES = {
-    "denoise": "denoised",
-    "dehaze": "dehazed",
-    "derain": "derained",
-    "desnow": "desnowed",
-    "deblur": "deblurred",
-    "sr": "x4",
-}
 ADDRESS = re.compile(r"[a-z][a-z0-9+.-]*://", re.IGNORECASE)
 PREVIEW = "preview"
 ENLARGED = frozenset({"x2", "x3", "sr"})  # other suffixes that `suffix_of` returns
@@ -52,7 +44,7 @@ def suffix_of(task: str, options: RestoreOptions) -> str:
     """Return the suffix of a task's outputs: in.mp4 -> in.SUFFIX.mp4."""
     if task == "sr":
         return "sr" if options.height else f"x{options.scale}"
-    return SUFFIXES.get(task, task)
+    return TASKS[task].suffix if task in TASKS else task
 
 
 def expand_sources(
@@ -223,7 +215,7 @@ def is_our_output(path: str) -> bool:
 
 def _is_made(path: str) -> bool:
     parts = Path(path).name.split(".")
-    return len(parts) > 2 and parts[-2] in {*SUFFIXES.values(), *ENLARGED, PREVIEW}
+    return len(parts) > 2 and parts[-2] in {*(task.suffix for task in TASKS.values()), *ENLARGED, PREVIEW}
 
 
 def clashing(outputs: Mapping[str, Target]) -> dict[str, list[str]]:

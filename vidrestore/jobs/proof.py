@@ -37,9 +37,10 @@ from vidrestore.models.fast.linear import PackedLinear
 from vidrestore.models.grouping import GROUP
 from vidrestore.models.matching import Grid, matched_positions
 from vidrestore.options import EncoderOptions, RestoreOptions
-from vidrestore.restorers.base import TASKS, load_restorer
+from vidrestore.restorers.base import load_restorer
 from vidrestore.restorers.devices import torch_device
 from vidrestore.restorers.task_weights import takes_sigma
+from vidrestore.tasks import TASKS
 from vidrestore.weights import load_model, read_manifest
 from vidrestore.weights.manifest import Card
 

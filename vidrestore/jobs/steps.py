@@ -34,7 +34,8 @@ from vidrestore.pipeline.plan import (
     planned_clips,
     planned_range,
 )
-from vidrestore.restorers.base import SCALES, Restorer
+from vidrestore.restorers.base import Restorer
+from vidrestore.tasks import TASKS
 from vidrestore.working import threads_for
 
 ONE = 0  # bytes of a queue that holds a single clip, however large
@@ -42,8 +43,10 @@ ONE = 0  # bytes of a queue that holds a single clip, however large
 
 def total_scale(steps: Sequence[Step], video: VideoInfo) -> Scale:
     """Return how many times larger the last step's frames are than the source's."""
-    enlarging = next((step for step in steps if step.task in SCALES), None)
-    return 1 if enlarging is None else output_scale(SCALES[enlarging.task], enlarging.options, video.height)
+    enlarging = next((step for step in steps if TASKS[step.task].scale > 1), None)
+    return (
+        1 if enlarging is None else output_scale(TASKS[enlarging.task].scale, enlarging.options, video.height)
+    )
 
 
 def measured_input(step: Step, reader: VideoReader) -> tuple[Input, str] | None:

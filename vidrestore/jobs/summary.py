@@ -8,8 +8,8 @@ from collections.abc import Generator, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from vidrestore.event_log import REMOVED
 from vidrestore.events import DAMAGED_SOURCE, Finished, Listener, Progressed, Warned
+from vidrestore.tasks import TASKS
 from vidrestore.working import HERE, Meter
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ def announced(summary: Summary, on_event: Listener) -> Summary:
         )
     for task, changes in summary.changes:
         if changes.unchanged and task != "deblur":
-            found = f"no {REMOVED[task]} was found in {changes.unchanged} of {changes.frames} frames"
+            found = f"no {TASKS[task].removes} was found in {changes.unchanged} of {changes.frames} frames"
             on_event(Warned(summary.source, f"{found}, which stay as they are"))
     measured = [scene for scene in summary.scenes if scene.rms]
     if measured and not any(level for scene in measured for level in scene.sigma):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from fractions import Fraction
 
@@ -22,17 +22,25 @@ class Damage:
 
     `messages` are FFmpeg's errors and our own findings, without repetitions, at most a hundred; `corrupt_pts`
     are the times of frames marked corrupt; `missing_frames` counts pictures that are in the file but did not
-    decode; `early_end` is the seconds between the end of the last frame and the stream's own end.
+    decode; `early_end` is the seconds between the end of the last frame and the stream's own end. `structure`
+    yields findings that a walk through the file makes, which is begun only if they are asked for.
     """
 
     messages: list[str] = field(default_factory=list)
     corrupt_pts: list[int] = field(default_factory=list)
     missing_frames: int = 0
     early_end: Fraction = Fraction(0)
+    structure: Iterable[str] = ()
 
     @property
     def found(self) -> bool:
+        self.walk()
         return bool(self.messages or self.corrupt_pts or self.missing_frames or self.early_end)
+
+    def walk(self) -> None:
+        """Add the findings about the file's structure."""
+        self.messages, self.structure = [*dict.fromkeys((*self.structure, *self.messages))], ()
+        del self.messages[MESSAGES_KEPT:]
 
     def add(self, message: str) -> None:
         if message not in self.messages and len(self.messages) < MESSAGES_KEPT:
@@ -126,6 +134,10 @@ class PictureCount:
             return
         if time is not None and (self._floor is None or time >= self._floor):
             self._waiting.add(time)
+
+    def lacks_picture(self, time: int | None) -> None:
+        """Take back the picture that a packet was counted for."""
+        self._waiting.discard(time)
 
     def received(self, pts: int, interlaced: bool) -> None:
         """Count a decoded frame; frames come in the order of their pts, so pictures due earlier are lost."""

@@ -11,6 +11,7 @@ from itertools import accumulate, chain
 
 import av
 from av import logging as ffmpeg
+from av.codec.codec import Capabilities
 from av.container import InputContainer
 from av.packet import Packet
 from av.stream import Discard
@@ -38,6 +39,7 @@ _HARMLESS = re.compile(
 )
 # names under which FFmpeg reads raw AV1, beside that of the format
 _OBU_READERS = frozenset({"AV1 Annex B/low overhead OBU demuxer", "av1_frame_merge"})
+_LATER = Capabilities.delay | Capabilities.frame_threads
 _MOST_LATE = 16  # most pictures that an H.264 or H.265 decoder reorders
 
 
@@ -160,6 +162,8 @@ class Decoding:
             if container.format.name == "avi":
                 self.reach = _packets_up_to_empty(self.source, stream.index)
             context = stream.codec_context
+            # whether the decoder gives the picture of a packet at once, if that has one
+            self._is_immediate = not context.codec.capabilities & _LATER
             self._times = deque() if self.video.by_order else None
             names = _OBU_READERS | {context.name, context.codec.canonical_name, container.format.name}
             with collect_errors(names, self._complain) as self._errors:
@@ -247,11 +251,13 @@ class Decoding:
                     yield picture
 
     def _decode_packet(self, packet: Packet[VideoStream] | None, stream: VideoStream) -> list[VideoFrame]:
+        due: int | None = None
         if packet is not None:
             if packet.is_corrupt and self._recording and len(self._marked) < MESSAGES_KEPT:
                 self._marked.append(packet.pts)
             if not _is_hidden(self.video.codec, packet):
-                self._count.sent(packet, self._due(packet))
+                due = self._due(packet)
+                self._count.sent(packet, due)
         try:
             with self._errors.calling():
                 pictures = stream.codec_context.decode(packet)
@@ -259,6 +265,10 @@ class Decoding:
             where = "at the end" if packet is None else f"in the packet with pts {packet.pts}"
             self._complain(f"{stream.codec_context.name}: {error.strerror} {where}")
             return []
+        if packet and not pictures and self._is_immediate and not self.damage.found:
+            # the picture before stays, as in recordings of screens (TSCC)
+            self._count.lacks_picture(due)
+            self.reach = max(self.reach, (due or 0) + (packet.duration or 0))
         for picture in pictures:
             self._time(picture)
         return [self._cropped(picture, stream) for picture in pictures] if any(self.video.crop) else pictures

@@ -59,7 +59,7 @@ _UNSUPPORTED = (
 
 
 @dataclass(frozen=True)
-class Samples:
+class PlaneSamples:
     """The samples of a delivered plane: every `step`-th from `start` in each row of the stored `plane`."""
 
     plane: int
@@ -72,7 +72,7 @@ class Layout:
     """The storage of a pix_fmt: the delivered format, and where the samples of each of its planes lie."""
 
     format: PixelFormat
-    samples: tuple[Samples, ...]
+    samples: tuple[PlaneSamples, ...]
     stored: np.dtype[Any]
     shift: int = 0  # right shift for samples that use the upper bits
     fields: tuple[tuple[int, int], ...] = ()  # see `_FIELDS`
@@ -90,10 +90,10 @@ def layout_of(pix_fmt: str) -> Layout:
     if fields := _FIELDS.get(stem):
         rgb = _delivered(av.VideoFormat("gbrp", 256, 256), 8, None)
         stored = np.dtype("u1" if stem == "pal8" else f"{order}u2")
-        return Layout(rgb, (Samples(0),) * 3, stored, fields=fields)
+        return Layout(rgb, (PlaneSamples(0),) * 3, stored, fields=fields)
     _refuse_unsupported(description)
     pattern = _PACKED.get(stem)
-    planar = (Samples(part.plane) for part in description.components)
+    planar = (PlaneSamples(part.plane) for part in description.components)
     samples = _packed_samples(pattern) if pattern else tuple(planar)
     floating = stem.endswith(("f16", "f32"))
     bits = description.components[0].bits
@@ -123,12 +123,12 @@ def _refuse_unsupported(description: VideoFormat) -> None:
         raise MediaError(_UNSUPPORTED.format(name=name, why=why, instead=instead))
 
 
-def _packed_samples(pattern: tuple[str, ...]) -> tuple[Samples, ...]:
+def _packed_samples(pattern: tuple[str, ...]) -> tuple[PlaneSamples, ...]:
     order = "rgba" if "r" in pattern[0] else "yuva"
     found = {}
     for plane, period in enumerate(pattern):
         for letter in set(period) - {"x"}:
-            found[letter] = Samples(plane, period.index(letter), len(period) // period.count(letter))
+            found[letter] = PlaneSamples(plane, period.index(letter), len(period) // period.count(letter))
     return tuple(found[letter] for letter in order if letter in found)
 
 
@@ -154,7 +154,7 @@ def planes_of(frame: VideoFrame, layout: Layout) -> tuple[NDArray[Any], ...]:
     """
     stored = frame.planes
     if layout.fields:
-        values = _take(stored[0], Samples(0), layout, frame.height, frame.width)
+        values = _take(stored[0], PlaneSamples(0), layout, frame.height, frame.width)
         if layout.stored.itemsize == 1:
             values = _coloured(values, stored[1])
         return tuple(_widened(values >> shift, bits) for shift, bits in layout.fields)
@@ -182,7 +182,7 @@ def _widened(values: NDArray[Any], bits: int) -> NDArray[Any]:
     return (values << (8 - bits) | values >> (2 * bits - 8)).astype(np.uint8)
 
 
-def _take(plane: VideoPlane, samples: Samples, layout: Layout, height: int, width: int) -> NDArray[Any]:
+def _take(plane: VideoPlane, samples: PlaneSamples, layout: Layout, height: int, width: int) -> NDArray[Any]:
     line = abs(plane.line_size)
     rows = np.frombuffer(cast(Any, plane), np.uint8).reshape(-1, line)
     if plane.line_size < 0:  # stored bottom-up; PyAV's buffer begins at the lowest address

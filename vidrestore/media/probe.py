@@ -220,7 +220,8 @@ def _unreadable(source: str, error: Exception) -> MediaError:
         reason = "; its header is missing or damaged"
     else:  # that of a demuxer that isn't in `_DEMUXERS` is "invalid argument"
         reason = "" if isinstance(error, av.error.ArgumentError) else f" ({error})"
-    return MediaError(f"{unread}{reason}; expected MP4, MKV, WebM, MOV, AVI, TS or the like")
+    expected = f"{unread}{reason}; expected MP4, MKV, WebM, MOV, AVI, TS or the like"
+    return MediaError(f"{expected}; others may become one: ffmpeg -i IN -c:v ffv1 -c:a copy OUT.mkv")
 
 
 def _check_tags(source: str, container: InputContainer) -> None:

@@ -210,6 +210,7 @@ class VideoReader:
                 if frame.corrupt:
                     self.damage.corrupt_pts.append(frame.pts)
                 waiting = frame
+            self.damage.walk()
         if waiting is not None:
             self._end(waiting, longest, decoding)
             yield waiting
@@ -221,8 +222,7 @@ class VideoReader:
         if self.source.pictures:
             return PictureDecoding(self.source.pictures, self.info, self.damage, losses=self.losses)
         if whole:
-            for sign in broken_structure(self.source.name):
-                self.damage.add(sign)
+            self.damage.structure = broken_structure(self.source.name)
         threads = 1 if self.losses and self.stored.codec in WITH_QUANTISERS else self.threads
         self.restarted = self.restarted or bool(self.restarts or self.mended)
         name, settings = self.source.name, {"losses": self.losses, "restarted": self.restarted}

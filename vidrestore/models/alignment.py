@@ -40,10 +40,12 @@ def aligned(clips: Tensor) -> Tensor:
     """Return clips (B, T, 3, H, W) in [0, 1] with every frame warped onto the middle one."""
     frames = list(clips.unbind(1))
     middle = len(frames) // 2
-    others = frames[:middle] + frames[middle + 1 :]
-    references, neighbours = (torch.cat(part).float() for part in ([frames[middle]] * len(others), others))
-    motion = dense_motion(luma_of(references), luma_of(neighbours))
-    warped = warp(neighbours, motion, border="border").to(clips.dtype).chunk(len(others))
+    neighbours = frames[:middle] + frames[middle + 1 :]
+    references, pictures = (
+        torch.cat(part).float() for part in ([frames[middle]] * len(neighbours), neighbours)
+    )
+    motion = dense_motion(luma_of(references), luma_of(pictures))
+    warped = warp(pictures, motion, border="border").to(clips.dtype).chunk(len(neighbours))
     return torch.stack([*warped[:middle], frames[middle], *warped[middle:]], 1)
 
 
@@ -54,13 +56,15 @@ def dense_motion(references: Tensor, neighbours: Tensor) -> Tensor:
     height, width = references.shape[-2:]
     multiple = 2 ** (LEVELS - 1)
     beyond = (0, -width % multiple, 0, -height % multiple)
-    here, there = (_pyramid(F.pad(each, beyond, mode="replicate")) for each in (references, neighbours))
-    flow = here[-1].new_zeros(len(references), 2, *here[-1].shape[-2:])
+    reference, neighbour = (
+        _pyramid(F.pad(picture, beyond, mode="replicate")) for picture in (references, neighbours)
+    )
+    flow = reference[-1].new_zeros(len(references), 2, *reference[-1].shape[-2:])
     for level in reversed(range(LEVELS)):
         if level < LEVELS - 1:
             flow = 2 * F.interpolate(flow, scale_factor=2.0, mode="bilinear", align_corners=False)
-        flow = _refined(here[level], there[level], flow, level)
-    flow = torch.where(_fits_still(here[0], there[0], flow), torch.zeros_like(flow), flow)
+        flow = _refined(reference[level], neighbour[level], flow, level)
+    flow = torch.where(_fits_still(reference[0], neighbour[0], flow), torch.zeros_like(flow), flow)
     return flow[..., :height, :width]
 
 
@@ -71,23 +75,23 @@ def subpixel_motion(references: Tensor, neighbours: Tensor) -> Tensor:
     """
     height, width = references.shape[-2:]
     beyond = (0, width % 2, 0, height % 2)
-    here, there = (
-        F.pad(luma_of(each.float()), beyond, mode="replicate") for each in (references, neighbours)
+    reference, neighbour = (
+        F.pad(luma_of(picture.float()), beyond, mode="replicate") for picture in (references, neighbours)
     )
-    small = (F.avg_pool2d(here, 2), F.avg_pool2d(there, 2))
+    small = (F.avg_pool2d(reference, 2), F.avg_pool2d(neighbour, 2))
     flow = _least_squares(*small, dense_motion(*small), HALF_STEPS)
     flow = 2 * F.interpolate(flow, scale_factor=2.0, mode="bilinear", align_corners=False)
-    return _least_squares(here, there, flow, FULL_STEPS)[..., :height, :width]
+    return _least_squares(reference, neighbour, flow, FULL_STEPS)[..., :height, :width]
 
 
-def _least_squares(here: Tensor, there: Tensor, flow: Tensor, steps: int) -> Tensor:
+def _least_squares(reference: Tensor, neighbour: Tensor, flow: Tensor, steps: int) -> Tensor:
     """Return the flow (B, 2, h, w) of luma (B, 1, h, w) after steps of least squares in Gaussian windows."""
-    right, down = _slopes(here)
+    right, down = _slopes(reference)
     xx, xy, yy = _smoothed(torch.cat((right * right, right * down, down * down), 1)).split(1, 1)
     xx, yy = xx + LEAST_SLOPE, yy + LEAST_SLOPE
     determinant = xx * yy - xy * xy
     for _ in range(steps):
-        error = warp(there, flow, border="border", mode="bicubic") - here
+        error = warp(neighbour, flow, border="border", mode="bicubic") - reference
         x, y = _smoothed(torch.cat((right * error, down * error), 1)).split(1, 1)
         flow = flow - (torch.cat((yy * x - xy * y, xx * y - xy * x), 1) / determinant).clamp_(-1, 1)
     return flow
@@ -133,18 +137,18 @@ def _pyramid(pictures: Tensor) -> list[Tensor]:
     return levels
 
 
-def _refined(here: Tensor, there: Tensor, flow: Tensor, level: int) -> Tensor:
+def _refined(reference: Tensor, neighbour: Tensor, flow: Tensor, level: int) -> Tensor:
     """Return the flow (B, 2, h, w) of a level after a search around it."""
-    height, width = here.shape[-2:]
+    height, width = reference.shape[-2:]
     reach = 1 if level < FINE else 2
     side = 2 * reach + 1
-    moved = F.pad(warp(there, flow, border="border"), [reach] * 4, mode="replicate")
+    moved = F.pad(warp(neighbour, flow, border="border"), [reach] * 4, mode="replicate")
     radius = FULL_RADIUS if level == 0 else RADIUS
     shifts = [(down, right) for down in range(side) for right in range(side)]
     shifted = [moved[..., y : y + height, x : x + width] for y, x in shifts]
     if moved.device.type != "cpu":  # all at once; a CPU's caches hold no more than one
         shifted = [torch.cat(shifted, 1)]
-    cost = torch.cat([_block_difference(part, here, radius) for part in shifted], 1)
+    cost = torch.cat([_block_difference(part, reference, radius) for part in shifted], 1)
     line = torch.arange(
         -reach, reach + 1, dtype=cost.dtype, device=cost.device
     )  # a copy would wait for a GPU
@@ -199,7 +203,7 @@ def _median(flow: Tensor) -> Tensor:
     return torch.cat(medians).view_as(flow)
 
 
-def _fits_still(here: Tensor, there: Tensor, flow: Tensor) -> Tensor:
+def _fits_still(reference: Tensor, neighbour: Tensor, flow: Tensor) -> Tensor:
     """Return (B, 1, h, w): True where a picture fits about as well without motion."""
-    moved = _block_difference(warp(there, flow, border="border"), here, STILL_RADIUS)
-    return _block_difference(there.clone(), here, STILL_RADIUS) <= STILL * moved
+    moved = _block_difference(warp(neighbour, flow, border="border"), reference, STILL_RADIUS)
+    return _block_difference(neighbour.clone(), reference, STILL_RADIUS) <= STILL * moved

@@ -89,8 +89,8 @@ def _samples(maps: Tensor, offsets: Tensor, span: Span, reach: float | None) -> 
         padded.shape[2] * pitch
     )
     down, right = y - row, x - column
-    both = down * right
-    weights = torch.stack((1 - down - right + both, right - both, down - both, both), -1)
+    product = down * right
+    weights = torch.stack((1 - down - right + product, right - product, down - product, product), -1)
     indices = torch.stack((first, first + 1, first + pitch, first + (pitch + 1)), -1)
     return table, indices.view(TAPS, -1, 4), weights.view(TAPS, -1, 4)
 

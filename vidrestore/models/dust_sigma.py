@@ -119,7 +119,7 @@ class SigmaDust(nn.Module):
         thresholds = self._at(powers, self.log_threshold).exp()
         ratios, to_first = thresholds[:-1] / thresholds[1:], thresholds[0] / thresholds[1:]
         gain = thresholds[-1] * self._at(powers, self.log_gain)[0].exp()
-        carried, own, attended = (
+        carried, self_gain, attended = (
             self._at(powers, curve).to(dtype) for curve in (self.carried, self.own, self.attended)
         )
         inverse_temperatures = 1 / (self.config.patch**2 * (self.log_temperature @ powers).exp())
@@ -132,7 +132,7 @@ class SigmaDust(nn.Module):
                 heads=[linear(head * thresholds[block], dtype) for head in heads] if len(heads) > 1 else [],
                 correction=linear(self.correction / thresholds[block + 1, :, None], dtype),
                 carried=carried[block] * ratios[block].to(dtype),
-                own=own[block] * to_first[block].to(dtype),
+                self_gain=self_gain[block] * to_first[block].to(dtype),
                 attended=attended[block] * to_first[block].to(dtype),
                 inverse_temperature=inverse_temperatures[block],
                 self_distance=self_distances[block],
@@ -190,7 +190,7 @@ class LevelBlock:
     heads: list[Linear]  # D_m (N, K) of MH-DUST; empty: attention uses the tokens themselves
     correction: Linear  # P (K, N)
     carried: Tensor  # (K,), like the next two
-    own: Tensor
+    self_gain: Tensor
     attended: Tensor
     inverse_temperature: Tensor  # a scalar, like the next three
     self_distance: Tensor
@@ -234,11 +234,13 @@ class LevelDust:
         pull = on_tokens(block.correction, torch.bmm(mixing, tokens))
         if torch.is_grad_enabled():
             values = code * block.carried + data * block.attended
-            mixed = torch.baddbmm(pull, mixing, values) + data * block.own
+            mixed = torch.baddbmm(pull, mixing, values) + data * block.self_gain
             return cast("Tensor", _SoftThreshold.apply(mixed, remaining))  # type: ignore[no-untyped-call]
         spare, result = code, pull
         values = torch.addcmul(torch.mul(code, block.carried, out=spare), data, block.attended, out=spare)
-        mixed = torch.addcmul(torch.baddbmm(pull, mixing, values, out=result), data, block.own, out=result)
+        mixed = torch.addcmul(
+            torch.baddbmm(pull, mixing, values, out=result), data, block.self_gain, out=result
+        )
         if mixed.device.type == "cpu":  # where torch.clamp with tensors as bounds takes four times as long
             bounded = torch.maximum(torch.minimum(mixed, remaining, out=spare), -remaining, out=spare)
         else:
@@ -259,9 +261,11 @@ def _distance_attention(tokens: Tensor, block: LevelBlock) -> Tensor:
 def _remaining_noise(attention: Tensor, block: LevelBlock) -> Tensor:
     """Return (B, T, 1): the share of noise that a token's weighted mean leaves, to the block's power."""
     averaged = 1 - block.own_share
-    own = attention.diagonal(dim1=1, dim2=2)
+    diagonal = attention.diagonal(dim1=1, dim2=2)
     squared = (
-        averaged**2 * attention.square().sum(-1) + 2 * averaged * block.own_share * own + block.own_share**2
+        averaged**2 * attention.square().sum(-1)
+        + 2 * averaged * block.own_share * diagonal
+        + block.own_share**2
     )
     return (squared ** (0.5 * block.noise_power)).unsqueeze(-1)
 

@@ -166,9 +166,9 @@ def matched_positions(guide: Tensor, grid: Grid) -> Tensor:
     for first in range(1, len(guide), at_once):
         levels = _levels(guide[first : first + at_once], grid.patch)
         for at in range(len(levels[0].pictures)):
-            here = [level.frame(at) for level in levels]
-            _follow(slots, here, tables)
-            _assign_cells(slots, here, grid, tables)
+            pyramid = [level.frame(at) for level in levels]
+            _follow(slots, pyramid, tables)
+            _assign_cells(slots, pyramid, grid, tables)
             positions.append(slots.positions)
     return torch.stack(positions)
 
@@ -304,8 +304,8 @@ def median_of_nine(values: Tensor) -> Tensor:
 
 def _median_motion(motion: Tensor, slots: _Slots) -> Tensor:
     """Return the component-wise median of the (S, 2) motions over the 3 x 3 cells around each slot."""
-    near = motion.index_select(0, slots.around.flatten())
-    return median_of_nine(near.view(1, 9, -1)).view_as(motion)
+    motions = motion.index_select(0, slots.around.flatten())
+    return median_of_nine(motions.view(1, 9, -1)).view_as(motion)
 
 
 def _search(
@@ -324,10 +324,10 @@ def _search(
     least, best = flat.min(1)
     common = _median_motion(ahead + level.places.index_select(0, best), slots) - ahead
     down, right = common.clamp(0, span - 1).unbind(1)
-    there = torch.add(right, down, alpha=span)
-    at_common = flat.gather(1, there[:, None])[:, 0]
+    position = torch.add(right, down, alpha=span)
+    at_common = flat.gather(1, position[:, None])[:, 0]
     follows = at_common <= torch.add(least, least.median(), alpha=RELUCTANCE)
-    step = level.steps.index_select(0, torch.where(follows, there, best))
+    step = level.steps.index_select(0, torch.where(follows, position, best))
     return step, torch.where(follows, at_common, least)
 
 
@@ -336,13 +336,15 @@ def _follow(slots: _Slots, levels: list[_Level], tables: Tables) -> None:
     before = slots.positions
     guess = before + slots.motion
     for level, template in zip(levels, slots.templates, strict=True):
-        here, wanted = level.origins(before), level.origins(guess)
-        start = level.inside(here)  # last position of the template, which differs from its patch's at borders
-        wanted = wanted if start is here else start + wanted - here
-        origins = wanted.clamp(*level.bounds)
+        current, target = level.origins(before), level.origins(guess)
+        start = level.inside(
+            current
+        )  # last position of the template, which differs from its patch's at borders
+        target = target if start is current else start + target - current
+        origins = target.clamp(*level.bounds)
         step, slots.cost = _search(level, template, origins, origins - start, slots)
-        found = origins + step
-        guess = found if level.scale == 1 else torch.add(guess, found - wanted, alpha=level.scale)
+        match = origins + step
+        guess = match if level.scale == 1 else torch.add(guess, match - target, alpha=level.scale)
     slots.positions = guess.clamp(*tables.inside)
     slots.motion = slots.positions - before
 
@@ -354,9 +356,9 @@ def _assign_cells(slots: _Slots, levels: list[_Level], grid: Grid, tables: Table
     if cells.device.type == "cpu":
         slots.positions[lost], cells[lost] = tables.corners[empty], empty
     else:
-        given = empty[lost.cumsum(0) - 1]
-        slots.positions = torch.where(lost[:, None], tables.corners[given], slots.positions)
-        cells = torch.where(lost, given, cells)
+        freed = empty[lost.cumsum(0) - 1]
+        slots.positions = torch.where(lost[:, None], tables.corners[freed], slots.positions)
+        cells = torch.where(lost, freed, cells)
     slots.around = torch.argsort(cells)[tables.around.index_select(1, cells)]
     slots.motion = torch.where(lost[:, None], _median_motion(slots.motion, slots), slots.motion)
     slots.count = (slots.count + 1).clamp_(max=MEMORY).masked_fill_(lost, 1)
@@ -406,5 +408,5 @@ def _assign_on_device(candidates: Tensor, rank: Tensor) -> tuple[Tensor, Tensor]
         before = granted.cummax(0).values[:-1]
         torch.where(before, beyond, wishes[1:], out=open_wishes[1:])
     cells = torch.where(granted, open_wishes, beyond).amin(0)
-    taken = unowned.new_zeros(count + 1).scatter_(0, cells, 1)[:count]
-    return cells.masked_fill_(cells == count, -1), torch.argsort(taken, stable=True)
+    is_taken = unowned.new_zeros(count + 1).scatter_(0, cells, 1)[:count]
+    return cells.masked_fill_(cells == count, -1), torch.argsort(is_taken, stable=True)

@@ -196,7 +196,7 @@ class TaskVectors(nn.Module):
         return maps + added if in_one_piece() else maps.add_(added)
 
 
-class Stage(nn.Module):
+class TransformerStage(nn.Module):
     """One level: embeddings, one transformer per branch, fusion, and the input added (if `residual`).
 
     In a network with tasks the vector of the task is added first.
@@ -279,7 +279,7 @@ class ConvolutionStage(nn.Module):
         self.pairs.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
     def forward(self, maps: Tensor, tasks: Tensor | None = None) -> Tensor:
-        """Map maps as `Stage.forward` does."""
+        """Map maps as `TransformerStage.forward` does."""
         if self.task is not None:
             maps = self.task(maps, tasks)
         restored: Tensor = self.pairs(maps)
@@ -288,11 +288,11 @@ class ConvolutionStage(nn.Module):
 
 def stage(
     level: int, channels: int, config: MBTaylorFormerConfig, residual: bool = True
-) -> Stage | ConvolutionStage:
+) -> TransformerStage | ConvolutionStage:
     """Return the stage of a level with `channels`; convolution stages are residual by themselves."""
     if level < config.convolutional:
         return ConvolutionStage(channels, config.blocks[level], len(config.tasks), config.slope)
-    return Stage(level, channels, config, residual)
+    return TransformerStage(level, channels, config, residual)
 
 
 class Resample(nn.Module):
@@ -341,24 +341,26 @@ class MBTaylorFormer(nn.Module):
         """Make the network an identity: the last convolution, whose output is added to the input, is zero."""
         nn.init.zeros_(self.head)
 
-    def parts_of(self, given: nn.Module) -> dict[str, Tensor] | None:
-        """Return the parameters of `given` by their names here, if this network takes single frames and finds
-        haze, and else they are alike; else None.
+    def parts_of(self, network: nn.Module) -> dict[str, Tensor] | None:
+        """Return the parameters of `network` by their names here, if this network takes single frames and
+        finds haze, and else they are alike; else None.
 
         Filters of several frames are added up, as for a frame that is its own neighbour. The last maps mean
         something else here, and tasks are left out.
         """
-        if not isinstance(given, MBTaylorFormer) or not self.config.haze or self.config.frames > 1:
+        if not isinstance(network, MBTaylorFormer) or not self.config.haze or self.config.frames > 1:
             return None
-        here = self.config
+        config = self.config
         differing = {
-            name: getattr(here, name) for name in ("frames", "aligned", "gain", "haze", "tasks", "slope")
+            name: getattr(config, name) for name in ("frames", "aligned", "gain", "haze", "tasks", "slope")
         }
-        if replace(given.config, **differing) != here:
+        if replace(network.config, **differing) != config:
             return None
-        found = {name: each for name, each in given.state_dict().items() if name in self.state_dict()}
-        stem = found["stem"].unflatten(1, (given.config.frames, -1)).sum(1)
-        return found | {"stem": stem, "head": torch.zeros_like(self.head)}
+        parameters = {
+            name: tensor for name, tensor in network.state_dict().items() if name in self.state_dict()
+        }
+        stem = parameters["stem"].unflatten(1, (network.config.frames, -1)).sum(1)
+        return parameters | {"stem": stem, "head": torch.zeros_like(self.head)}
 
     def forward(self, images: Tensor, tasks: Tensor | None = None) -> Tensor:
         """Restore pictures or clips; `tasks` are the indices (B,) of their tasks if the network has tasks."""

@@ -65,10 +65,10 @@ def relative_spectrum(
     noisy, estimate: (T, H, W), a plane and its first estimate, on the 0-255 scale. groups: (S, T) flat
     origins of patches that follow the motion; T is FRAMES at least.
     """
-    found = powers(noisy, estimate, groups, transform)
+    measured = powers(noisy, estimate, groups, transform)
     level = 2 * math.log(sigma)
-    logarithms = logarithms_of(inputs_of(found, level))
-    most = found[:, RESIDUAL_OF_FLAT] - level + math.log(MOST)
+    logarithms = logarithms_of(inputs_of(measured, level))
+    most = measured[:, RESIDUAL_OF_FLAT] - level + math.log(MOST)
     bands = torch.minimum(logarithms, most).clamp(*LIMITS).view(1, 1, BANDS, BANDS)
     side = transform.side
     return F.interpolate(bands, (side, side), mode="bilinear", align_corners=False).flatten().exp()
@@ -125,7 +125,7 @@ def powers(noisy: Tensor, estimate: Tensor, groups: Tensor, transform: Transform
     count = min(len(groups), max(FLAT_LEAST, int(FLAT_SHARE * len(groups))))
     flat = first.var(2).mean(1).argsort()[:count]
     shares = on_device(torch.tensor(QUANTILES), noisy.device)
-    found = [
+    statistics = [
         *changes.quantile(shares, 0),
         *residual.quantile(shares, 0),
         residual[flat].mean(0),
@@ -133,14 +133,14 @@ def powers(noisy: Tensor, estimate: Tensor, groups: Tensor, transform: Transform
         *left.quantile(shares, 0),
         left[flat].mean(0),
     ]
-    return torch.stack(found, 1).add(LEAST).log()
+    return torch.stack(statistics, 1).add(LEAST).log()
 
 
-def inputs_of(found: Tensor, level: float) -> Tensor:
+def inputs_of(statistics: Tensor, level: float) -> Tensor:
     """Return (BANDS^2, 32), the inputs of the regression: `powers` over sigma squared, whose logarithm is
     `level`; the same at high and at low frequencies; the frequencies of the band; and the level.
     """
-    relative, (places, high, low) = found - level, _frequencies(found.device)
+    relative, (places, high, low) = statistics - level, _frequencies(statistics.device)
     highest = relative[high].median(0).values.expand_as(relative)
     lowest = relative[low].mean(0).expand_as(relative)
     levels = torch.full_like(relative[:, :1], level / 4)
@@ -160,7 +160,7 @@ def logarithms_of(inputs: Tensor) -> Tensor:
 @cache
 def regression(device: torch.device) -> dict[str, Tensor]:
     """Return the fitted regression on a device: mean and spread of the inputs, weight and bias of layers."""
-    return {name: on_device(each, device) for name, each in fitted("models/noise_spectrum").items()}
+    return {name: on_device(tensor, device) for name, tensor in fitted("models/noise_spectrum").items()}
 
 
 @cache
@@ -169,11 +169,11 @@ def _frequencies(device: torch.device) -> tuple[Tensor, ...]:
     down and that across; and the numbers of high and of low bands.
     """
     line = torch.linspace(0, 1, BANDS)
-    down, across = (each.flatten() for each in torch.meshgrid(line, line, indexing="ij"))
+    down, across = (axis.flatten() for axis in torch.meshgrid(line, line, indexing="ij"))
     places = torch.stack((torch.minimum(down, across), torch.maximum(down, across), down, across), 1)
-    both = down + across
-    found = (places, (both > HIGH).nonzero()[:, 0], (both < LOW).nonzero()[:, 0])
-    return tuple(on_device(each, device) for each in found)
+    total = down + across
+    results = (places, (total > HIGH).nonzero()[:, 0], (total < LOW).nonzero()[:, 0])
+    return tuple(on_device(result, device) for result in results)
 
 
 def _bands(patches: Tensor, transform: Transform) -> Tensor:
@@ -199,18 +199,18 @@ class NoiseCurve:
 def noise_curve(noisy: Tensor, estimate: Tensor, guide: Tensor, groups: Tensor, side: int) -> NoiseCurve:
     """Estimate the noise by brightness from a first estimate's residual in groups at flat (S, T) origins."""
     groups = groups[:: math.ceil(len(groups) / CURVE_GROUPS), ::CURVE_STEP]
-    each = len(groups) // LEVELS
-    if each < GROUPS_PER_LEVEL:
+    size = len(groups) // LEVELS
+    if size < GROUPS_PER_LEVEL:
         return NoiseCurve(guide.new_empty(0), guide.new_empty(0))
-    groups = groups[: LEVELS * each]
+    groups = groups[: LEVELS * size]
     first = patches_at(estimate, groups, side)
     residual = (patches_at(noisy, groups, side) - first).unflatten(-1, (side, side))
     power = residual.diff(dim=-1).diff(dim=-2).square().mean((1, 2, 3))  # power of neighbours' differences
     brightness, order = patches_at(guide, groups, side).mean((1, 2)).sort()
-    levels = order.view(LEVELS, each)
-    flat = first.var(2).mean(1)[levels].argsort(1)[:, : math.ceil(FLAT * each)]
+    levels = order.view(LEVELS, size)
+    flat = first.var(2).mean(1)[levels].argsort(1)[:, : math.ceil(FLAT * size)]
     logarithms = power[levels.gather(1, flat)].mean(1).clamp_(min=LEAST_POWER).log_()
     noisy_levels = logarithms >= logarithms.max() + math.log(NOISELESS)
     mean = (logarithms * noisy_levels).sum() / noisy_levels.sum()
     relative = (logarithms - mean).exp_().clamp_(*RATIO)
-    return NoiseCurve(brightness.view(LEVELS, each).mean(1), relative)
+    return NoiseCurve(brightness.view(LEVELS, size).mean(1), relative)

@@ -51,9 +51,9 @@ def scattering_from(maps: Tensor, pictures: Tensor) -> Scattering:
     """
     maps = maps.float()
     depth, weight, colours, exponent = maps.split((1, 1, 3, 1), 1)
-    seen = (to_light(pictures.float()) + LEAST_LIGHT).log()
-    votes = seen + colours
-    weight = (weight + DARKNESS * seen.amin(1, keepdim=True)).flatten(1).softmax(1).view_as(weight)
+    light = (to_light(pictures.float()) + LEAST_LIGHT).log()
+    votes = light + colours
+    weight = (weight + DARKNESS * light.amin(1, keepdim=True)).flatten(1).softmax(1).view_as(weight)
     place = torch.linspace(-1, 1, maps.shape[3], device=maps.device)
     mean, centre = (weight * votes).sum((2, 3), keepdim=True), (weight * place).sum((2, 3), keepdim=True)
     aside = weight * (place - centre)
@@ -67,8 +67,8 @@ def scattering_from(maps: Tensor, pictures: Tensor) -> Scattering:
 
 def _deepest(pictures: Tensor, exponent: Tensor, airlight: Tensor) -> Tensor:
     """Return the depth (B, 1, H, W) at which MOST of the light of the darkest colour around is haze."""
-    seen = (to_light(pictures.float()) / airlight).clamp(max=1)
-    depths = -(1 - MOST * seen).log() / relative_scattering(exponent)
+    light = (to_light(pictures.float()) / airlight).clamp(max=1)
+    depths = -(1 - MOST * light).log() / relative_scattering(exponent)
     return -F.max_pool2d(-depths.amin(1, keepdim=True), AROUND, stride=1, padding=AROUND // 2)
 
 

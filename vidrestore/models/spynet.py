@@ -155,8 +155,8 @@ def sampled(
     mode: Literal["bilinear", "bicubic"] = "bilinear",
 ) -> Tensor:
     """Sample `maps` (B, C, h, w) at the places of a `sampling_grid` (B, H, W, 2), in its number format."""
-    found = F.grid_sample(maps.to(grid.dtype), grid, mode=mode, padding_mode=border, align_corners=True)
-    return found.to(maps.dtype)
+    values = F.grid_sample(maps.to(grid.dtype), grid, mode=mode, padding_mode=border, align_corners=True)
+    return values.to(maps.dtype)
 
 
 def build(config: dict[str, Any]) -> Spynet:

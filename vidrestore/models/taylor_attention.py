@@ -346,14 +346,14 @@ class Attention(nn.Module):
 
     def forward(self, maps: Tensor, branch: int) -> Tensor:
         """Map (B, C, H, W) to the same shape, all at once, with gradients."""
-        whole = (0, maps.shape[2])
+        rows = (0, maps.shape[2])
         expanded = pointwise(normalised(maps, centred=self.centred), self.qkv[branch] * self.norm[branch])
         queries, keys, values = depthwise(expanded, self.qkv_depthwise[branch]).chunk(3, 1)
         pixels = maps.shape[2] * maps.shape[3]
         share = 1.0 if torch.is_grad_enabled() else 1 / pixels
         sums = Sums.of(self.tokens(keys), self.tokens(values), self.rule, share)
         mixer = self.mixer(sums, branch, pixels, share)
-        return maps + self.output(queries, window(values, whole, self.halo), mixer, branch)
+        return maps + self.output(queries, window(values, rows, self.halo), mixer, branch)
 
     def add_in_strips(self, maps: Tensor, branch: int, buffers: tuple[Tensor, Tensor]) -> None:
         """Compute the same in place and in strips, without gradients; `buffers`: for queries and values."""

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from vidrestore.models.spynet import warp
-from vidrestore.models.vsr_transformer import Attention, VsrTransformer
+from vidrestore.models.vsr_transformer import VsrAttention, VsrTransformer
 
 NEIGHBOURS = 2  # frames whose state after attention is stored
 
@@ -31,17 +31,17 @@ class VsrClip:
 
     def __init__(self, network: VsrTransformer, frames: Tensor) -> None:
         self.network = network
-        self.frames = given = [frame.contiguous(memory_format=torch.channels_last) for frame in frames]
+        self.frames = inputs = [frame.contiguous(memory_format=torch.channels_last) for frame in frames]
         window = 2 * network.config.radius + 1
 
         @lru_cache(window + 2)
         def features(index: int) -> Tensor:
-            maps: Tensor = network.extractor(given[index].to(network.dtype))
+            maps: Tensor = network.extractor(inputs[index].to(network.dtype))
             return maps
 
         @lru_cache(2 * (window + 2))
         def flow(index: int, other: int) -> Tensor:
-            return network.pair_flow(given[index], given[other])
+            return network.pair_flow(inputs[index], inputs[other])
 
         self.features, self.flow = features, flow
 
@@ -72,31 +72,32 @@ class Window:
         """Return the input of block `depth` for a frame, or the last block's output."""
         if not depth:
             return self.clip.features(self.indices[frame]) + self.positions[frame]
-        known = self._fed[depth - 1]
-        if frame not in known:
-            known[frame] = self._feed(depth - 1, frame)
-        return known[frame]
+        cache = self._fed[depth - 1]
+        if frame not in cache:
+            cache[frame] = self._feed(depth - 1, frame)
+        return cache[frame]
 
     def attended(self, depth: int, frame: int) -> tuple[Tensor, Tensor]:
         """Return the maps of a frame after the attention of a block, and those that neighbours take."""
-        known, block = self._attended[depth], self.network.block(depth)
-        if frame not in known:
+        cache, block = self._attended[depth], self.network.block(depth)
+        if frame not in cache:
             maps = self._mixed(depth, frame, block.attention) if block.attention else self.maps(depth, frame)
-            known[frame] = maps, block.feed_forward.norm(maps) if block.feed_forward else maps
-            if len(known) > NEIGHBOURS:
-                del known[next(iter(known))]
-        return known[frame]
+            cache[frame] = maps, block.feed_forward.norm(maps) if block.feed_forward else maps
+            if len(cache) > NEIGHBOURS:
+                del cache[next(iter(cache))]
+        return cache[frame]
 
-    def _mixed(self, depth: int, frame: int, attention: Attention) -> Tensor:
-        inputs, prepared = [self.maps(depth, other) for other in range(len(self.indices))], self._prepared
+    def _mixed(self, depth: int, frame: int, attention: VsrAttention) -> Tensor:
+        inputs = [self.maps(depth, other) for other in range(len(self.indices))]
+        prepared_states = self._prepared
         # free the states before the block, whose input is known now for all frames
-        for states in (prepared[:depth], self._attended[:depth], self._fed[: max(0, depth - 1)]):
+        for states in (prepared_states[:depth], self._attended[:depth], self._fed[: max(0, depth - 1)]):
             for state in states:
                 state.clear()
         for other, maps in enumerate(inputs):
-            if other not in prepared[depth]:
-                prepared[depth][other] = attention.prepare(attention.norm(maps))
-        keys, values = zip(*(prepared[depth][other] for other in range(len(inputs))), strict=True)
+            if other not in prepared_states[depth]:
+                prepared_states[depth][other] = attention.prepare(attention.norm(maps))
+        keys, values = zip(*(prepared_states[depth][other] for other in range(len(inputs))), strict=True)
         normal = attention.norm(inputs[frame])
         tokens = attention.mix(attention.queries(normal), keys, values)
         return attention.finish(inputs[frame], normal, tokens)

@@ -151,8 +151,8 @@ class PatchAttention(nn.Module):
         doubt = torch.cat(((unlike[0] + LEAST_SQUARE).log() / 4, doubt), 1)
         nothing = self.doubt(torch.cat((shared, doubt.to(shared.dtype)), 1))
         weights = torch.cat((logits, nothing[None].to(logits.dtype))).softmax(0)[:-1]
-        taken: Tensor = (weights.to(compared.dtype) * differences).sum(0)
-        return taken
+        details: Tensor = (weights.to(compared.dtype) * differences).sum(0)
+        return details
 
     def _keys(self, differences: Tensor, dtype: torch.dtype) -> Tensor:
         """Return the keys (P, B, K, H, W) of differences (P, B, 48, H, W), computed in `dtype` or fp16."""
@@ -172,8 +172,8 @@ def at_places(pictures: Tensor) -> Tensor:
         shifted = (wide[..., 1 + y : 1 + y + height, 1 + x : 1 + x + width] for x, y in PLACES)
         return torch.stack([F.pixel_unshuffle(picture, SCALE) for picture in shifted])
     windows = wide.unfold(2, SCALE + 2, SCALE).unfold(3, SCALE + 2, SCALE).permute(0, 1, 4, 5, 2, 3)
-    seen = [windows[:, :, 1 + y : 1 + y + SCALE, 1 + x : 1 + x + SCALE] for x, y in PLACES]
-    return torch.stack(seen).flatten(2, 4)
+    patches = [windows[:, :, 1 + y : 1 + y + SCALE, 1 + x : 1 + x + SCALE] for x, y in PLACES]
+    return torch.stack(patches).flatten(2, 4)
 
 
 def mean_of_nine(maps: Tensor) -> Tensor:
@@ -230,12 +230,12 @@ class Propagation(nn.Module):
     def forward(self, context: FrameContext, neighbour: Tensor | None) -> Tensor:
         """Return the patches (B, 48, H, W) of frames that take from large neighbours (B, 3, 4H, 4W)."""
         if neighbour is None:
-            taken = torch.zeros_like(context.patches, dtype=context.shared.dtype)
+            details = torch.zeros_like(context.patches, dtype=context.shared.dtype)
         else:
             aligned = sampled(neighbour.contiguous(), context.grid, border="border")
-            taken = self.attention(context, aligned).to(context.shared.dtype)
-        given = torch.cat((CHANGE_GAIN * taken, context.shared), 1)
-        change: Tensor = self.outer(F.silu(self.inner(given))) + self.gate(taken)
+            details = self.attention(context, aligned).to(context.shared.dtype)
+        inputs = torch.cat((CHANGE_GAIN * details, context.shared), 1)
+        change: Tensor = self.outer(F.silu(self.inner(inputs))) + self.gate(details)
         return context.patches + change
 
 
@@ -264,16 +264,16 @@ class VsrRecurrent(nn.Module):
         for parameter in self.tail.parameters():
             nn.init.zeros_(parameter)
 
-    def parts_of(self, given: nn.Module) -> dict[str, Tensor] | None:
-        """Return the parameters of `given` by their names here, if it is a network of this family with as
+    def parts_of(self, network: nn.Module) -> dict[str, Tensor] | None:
+        """Return the parameters of `network` by their names here, if it is a network of this family with as
         many features and blocks, with or without neighbours; else None.
         """
         sizes = ("features", "extraction", "layers", "reconstruction", "shared", "keys", "hidden")
-        if not isinstance(given, VsrRecurrent):
+        if not isinstance(network, VsrRecurrent):
             return None
-        found = given.state_dict()
-        same = all(getattr(given.config, name) == getattr(self.config, name) for name in sizes)
-        return found if same and found.keys() <= self.state_dict().keys() else None
+        parameters = network.state_dict()
+        same = all(getattr(network.config, name) == getattr(self.config, name) for name in sizes)
+        return parameters if same and parameters.keys() <= self.state_dict().keys() else None
 
     @property
     def dtype(self) -> torch.dtype:
@@ -305,10 +305,10 @@ class VsrRecurrent(nn.Module):
         passes = steps(("flow", "backwards", "forwards"), PASSES)
         next(passes)
         later, earlier = self._flows(clip, at_once)
-        whole, batch = torch.promote_types(clip[0].dtype, torch.float32), len(clip[0])
+        widest, batch = torch.promote_types(clip[0].dtype, torch.float32), len(clip[0])
         # half of the memory, and exact to a sixteenth of a grey level
-        stored = torch.float16 if self.dtype == torch.bfloat16 else whole
-        kept: list[tuple[Tensor, Tensor]] = []
+        compact = torch.float16 if self.dtype == torch.bfloat16 else widest
+        backward_results: list[tuple[Tensor, Tensor]] = []
         handed: Tensor | None = None
         next(passes)
         for stop in steps(range(len(clip), 0, -at_once)):
@@ -317,19 +317,21 @@ class VsrRecurrent(nn.Module):
             flow, back = (joined(flows[first + 1 : stop + 1]) for flows in (later, earlier))
             context = self.to_earlier.context_of(patches, self.to_earlier.squeeze(maps), flow, back)
             shared = self.to_later.squeeze(maps).split(batch)
-            for each, own in zip(reversed(context.one_by_one(batch)), reversed(shared), strict=True):
-                patches = self.to_earlier(each, handed)
+            for frame, maps in zip(reversed(context.one_by_one(batch)), reversed(shared), strict=True):
+                patches = self.to_earlier(frame, handed)
                 handed = F.pixel_shuffle(patches, SCALE)
-                kept.append((patches.to(stored), own))
+                backward_results.append((patches.to(compact), maps))
         handed = None
         next(passes)
         for first in steps(range(0, keep[1], at_once)):
             stop = min(first + at_once, keep[1])
-            patches, shared = map(joined, zip(*(kept.pop() for _ in range(first, stop)), strict=True))
+            patches, shared = map(
+                joined, zip(*(backward_results.pop() for _ in range(first, stop)), strict=True)
+            )
             flow, back = (joined(flows[first:stop]) for flows in (earlier, later))
-            context = self.to_later.context_of(patches.to(whole), shared, flow, back)
-            for at, each in enumerate(context.one_by_one(batch), first):
-                handed = F.pixel_shuffle(self.to_later(each, handed), SCALE)
+            context = self.to_later.context_of(patches.to(widest), shared, flow, back)
+            for at, frame in enumerate(context.one_by_one(batch), first):
+                handed = F.pixel_shuffle(self.to_later(frame, handed), SCALE)
                 if at >= keep[0]:
                     yield handed
 
@@ -351,14 +353,14 @@ class VsrRecurrent(nn.Module):
         still = torch.zeros_like(clip[0][:, :2], dtype=torch.float32)
         if count == 1:
             return [still] * (count + 1), [still] * (count + 1)
-        here, there = [*clip[:-1], *clip[1:]], [*clip[1:], *clip[:-1]]
+        firsts, seconds = [*clip[:-1], *clip[1:]], [*clip[1:], *clip[:-1]]
         pairs = max(2 * at_once - 1, FLOW_PIXELS // still[:, 0].numel())
-        found: list[Tensor] = []
+        flows: list[Tensor] = []
         with torch.no_grad(), torch.autocast(still.device.type, enabled=False):
-            for at in steps(range(0, len(here), pairs)):
-                several = (torch.cat(frames[at : at + pairs]) for frames in (here, there))
-                found += subpixel_motion(*several).split(batch)
-        return [still, *found[: count - 1], still], [still, *found[count - 1 :], still]
+            for at in steps(range(0, len(firsts), pairs)):
+                batches = (torch.cat(frames[at : at + pairs]) for frames in (firsts, seconds))
+                flows += subpixel_motion(*batches).split(batch)
+        return [still, *flows[: count - 1], still], [still, *flows[count - 1 :], still]
 
 
 def joined(parts: Sequence[Tensor]) -> Tensor:

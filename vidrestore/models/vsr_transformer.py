@@ -5,7 +5,7 @@ Numbers of equations and tables are the paper's. Where paper and release differ,
 its checkpoints can be run:
 - norms come before each layer (paper: after, Eq. 8 and 13), over a whole map of 64x64 pixels with a weight
   for each value, which ties the networks to that size;
-- positions: see `positional_encoding`; attention: see `Attention`;
+- positions: see `positional_encoding`; attention: see `VsrAttention`;
 - the branches of the feed-forward layer are fused by a 1x1 convolution of both, not of their sum (Eq. 14);
 - the leaky slope is 0.1 (appendix: 0.01), residual blocks have a plain ReLU (tables: leaky);
 - behind the pixel shuffles come two convolutions, with a leaky ReLU between them only (Table 5: one, and a
@@ -157,7 +157,7 @@ class TokenGrid:
         return maps.permute(0, 3, 1, 2)
 
 
-class Attention(nn.Module):
+class VsrAttention(nn.Module):
     """Spatial-temporal convolutional self-attention (Section 4.1).
 
     forward: maps (T * B, C, H, W) of T frames, frame by frame -> the same.
@@ -242,9 +242,9 @@ def residual_blocks(count: int, features: int) -> nn.Sequential:
 class Direction(nn.Module):
     """R of Eq. 14: frames (B, 3, H, W) and features warped onto them -> features."""
 
-    def __init__(self, given: int, features: int, depth: int) -> None:
+    def __init__(self, channels: int, features: int, depth: int) -> None:
         super().__init__()
-        self.head = nn.Conv2d(given + 3, features, 3, padding=1)
+        self.head = nn.Conv2d(channels + 3, features, 3, padding=1)
         self.stack = residual_blocks(depth, features)
 
     def forward(self, frames: Tensor, warped: Tensor) -> Tensor:
@@ -253,7 +253,7 @@ class Direction(nn.Module):
         return maps
 
 
-class FeedForward(nn.Module):
+class VsrFeedForward(nn.Module):
     """Feed-forward layer (Eq. 11-14): a frame uses the next and the previous one, warped onto it."""
 
     def __init__(self, features: int, depth: int) -> None:
@@ -265,23 +265,23 @@ class FeedForward(nn.Module):
 
     def forward(self, maps: Tensor, frames: Tensor, later: Tensor, earlier: Tensor) -> Tensor:
         """Map maps (B, C, H, W), their frames and their neighbours' normalised maps, warped, to maps."""
-        both = torch.cat((self.later(frames, later), self.earlier(frames, earlier)), 1)
-        return maps + F.leaky_relu(self.fusion(both), SLOPE, inplace=True)
+        directions = torch.cat((self.later(frames, later), self.earlier(frames, earlier)), 1)
+        return maps + F.leaky_relu(self.fusion(directions), SLOPE, inplace=True)
 
 
-class Block(nn.Module):
+class VsrBlock(nn.Module):
     """Attention and feed-forward, called one by one. Networks without alignment have `alone` in place of the
     latter, residual blocks on single frames.
     """
 
     def __init__(self, config: VsrConfig) -> None:
         super().__init__()
-        self.attention: Attention | None = None
-        self.feed_forward: FeedForward | None = None
+        self.attention: VsrAttention | None = None
+        self.feed_forward: VsrFeedForward | None = None
         if config.attention:
-            self.attention = Attention(config.features, config.heads, config.patch)
+            self.attention = VsrAttention(config.features, config.heads, config.patch)
         if config.alignment:
-            self.feed_forward = FeedForward(config.features, config.propagation)
+            self.feed_forward = VsrFeedForward(config.features, config.propagation)
         else:
             self.alone = residual_blocks(2 * config.propagation, config.features)
 
@@ -346,7 +346,7 @@ class VsrTransformer(nn.Module):
         self.config = config
         self.flow = Spynet(config.flow) if config.alignment else None
         self.extractor = Extractor(config.features, config.extraction)
-        self.blocks = nn.ModuleList(Block(config) for _ in range(config.blocks))
+        self.blocks = nn.ModuleList(VsrBlock(config) for _ in range(config.blocks))
         self.reconstruction = residual_blocks(config.reconstruction, config.features)
         self.tail = Tail(config.features, config.tail)
 
@@ -359,15 +359,19 @@ class VsrTransformer(nn.Module):
         for parameter in last.parameters():
             nn.init.zeros_(parameter)
 
-    def parts_of(self, given: nn.Module) -> dict[str, Tensor] | None:
-        """Return the parameters of `given` by their names here, if it is a flow network, which may have fewer
-        levels; else None.
+    def parts_of(self, network: nn.Module) -> dict[str, Tensor] | None:
+        """Return the parameters of `network` by their names here, if it is a flow network, which may have
+        fewer levels; else None.
         """
-        if not isinstance(given, Spynet) or not self.flow or given.config.finest > self.config.flow.finest:
+        if (
+            not isinstance(network, Spynet)
+            or not self.flow
+            or network.config.finest > self.config.flow.finest
+        ):
             return None
-        found = given.state_dict()
-        same = replace(given.config, finest=self.config.flow.finest) == self.config.flow
-        return {f"flow.{name}": found[name] for name in self.flow.state_dict()} if same else None
+        parameters = network.state_dict()
+        same = replace(network.config, finest=self.config.flow.finest) == self.config.flow
+        return {f"flow.{name}": parameters[name] for name in self.flow.state_dict()} if same else None
 
     def forward(self, clips: Tensor) -> Tensor:
         count, frames = clips.shape[:2]
@@ -376,7 +380,9 @@ class VsrTransformer(nn.Module):
         small = pictures.to(self.dtype)
         maps = self.extractor(small)
         positions = self.positions(frames, maps)
-        maps = torch.cat([own + wave for own, wave in zip(maps.split(count), positions, strict=True)])
+        maps = torch.cat(
+            [features + wave for features, wave in zip(maps.split(count), positions, strict=True)]
+        )
         flows = self.flows(pictures, count) if self.config.alignment else None
         for depth in range(self.config.blocks):
             block = self.block(depth)
@@ -394,9 +400,9 @@ class VsrTransformer(nn.Module):
         """The dtype of features; flow and frames are in float32 or better."""
         return next(self.extractor.parameters()).dtype
 
-    def block(self, depth: int) -> Block:
+    def block(self, depth: int) -> VsrBlock:
         """Return one of the blocks, counted from 0."""
-        return cast("Block", self.blocks[depth])
+        return cast("VsrBlock", self.blocks[depth])
 
     def for_inference(self, dtype: torch.dtype = torch.float32) -> Self:
         """Convert this network, except the flow, to `dtype` and set it to evaluation; return itself."""

@@ -52,8 +52,8 @@ def plane_features(frames: list[Planes]) -> list[Array | None]:
     is equally strong at every brightness, and of the frame at half its size. Planes are on the 0-255 scale.
     If no frame differs from the first, or a row lacks blocks, it is the row of the frame.
     """
-    now, aligned = frames[0], _aligned(frames)
-    return [_features(now, index, aligned, frames) for index in range(len(now))]
+    frame, aligned = frames[0], _aligned(frames)
+    return [_features(frame, index, aligned, frames) for index in range(len(frame))]
 
 
 # frame number, corners of blocks and their motion, in pixels of the first plane
@@ -75,21 +75,21 @@ class _Blocks:
     brightness: Array
 
 
-def _features(now: Planes, index: int, aligned: Aligned, frames: list[Planes]) -> Array | None:
-    plane = now[index]
+def _features(frame: Planes, index: int, aligned: Aligned, frames: list[Planes]) -> Array | None:
+    plane = frame[index]
     if min(plane.shape) < SIDE:
         return None
-    within = _within(plane)
-    between = _between(now, index, aligned, frames) if aligned else within
+    spatial = _within(plane)
+    temporal = _between(frame, index, aligned, frames) if aligned else spatial
     small = halved(plane)
-    coarse = _within(small) if min(small.shape) >= SIDE else within
-    curve = None if index else brightness_curve(within.powers, within.brightness)
-    seen = _bands(within, None)
-    if seen is None:
+    coarse = _within(small) if min(small.shape) >= SIDE else spatial
+    curve = None if index else brightness_curve(spatial.powers, spatial.brightness)
+    bands = _bands(spatial, None)
+    if bands is None:
         return None
-    evened = _bands(within, curve)
-    found = [seen, _bands(between, None), evened, _bands(between, curve), _bands(coarse, None)]
-    return np.array([seen if row is None else row for row in found])
+    evened = _bands(spatial, curve)
+    rows = [bands, _bands(temporal, None), evened, _bands(temporal, curve), _bands(coarse, None)]
+    return np.array([bands if row is None else row for row in rows])
 
 
 def _within(plane: NDArray[np.float32]) -> _Blocks:
@@ -101,18 +101,18 @@ def _within(plane: NDArray[np.float32]) -> _Blocks:
     return _Blocks(_powers(blocks), _brightness(blocks))
 
 
-def _between(now: Planes, index: int, aligned: Aligned, frames: list[Planes]) -> _Blocks:
+def _between(frame: Planes, index: int, aligned: Aligned, frames: list[Planes]) -> _Blocks:
     """Return differences between blocks of a plane and their matches in a later frame."""
     assert aligned is not None
     number, corners, motion = aligned
-    plane, other = now[index], frames[number][index]
-    scale = np.array(plane.shape) / np.array(now[0].shape)
+    plane, target = frame[index], frames[number][index]
+    scale = np.array(plane.shape) / np.array(frame[0].shape)
     positions = np.rint((corners + (BLOCK - SIDE) // 2) * scale).astype(np.intp)
     room = np.array(plane.shape) - SIDE
-    there = np.clip(positions + np.rint(motion * scale).astype(np.intp), 0, room)
-    blocks, others = blocks_at(plane, np.clip(positions, 0, room), SIDE), blocks_at(other, there, SIDE)
+    matches = np.clip(positions + np.rint(motion * scale).astype(np.intp), 0, room)
+    blocks, partners = blocks_at(plane, np.clip(positions, 0, room), SIDE), blocks_at(target, matches, SIDE)
     usable = _usable(blocks, plane)
-    differences = (blocks[usable] - others[usable]) * np.float32(0.5**0.5)
+    differences = (blocks[usable] - partners[usable]) * np.float32(0.5**0.5)
     return _Blocks(_powers(differences), _brightness(blocks[usable]))
 
 
@@ -129,8 +129,8 @@ def _brightness(blocks: NDArray[np.float32]) -> Array:
 def _usable(blocks: NDArray[Any], plane: NDArray[Any]) -> NDArray[np.bool_]:
     """Return True for blocks with few clipped samples, or for all blocks if there are too few of them."""
     low, high = clipping_bounds(plane)
-    whole = ((blocks <= low) | (blocks >= high)).mean((1, 2)) < MOST_CLIPPED
-    return np.asarray(whole if whole.sum() >= FEWEST_BLOCKS else np.ones(len(blocks), bool))
+    unclipped = ((blocks <= low) | (blocks >= high)).mean((1, 2)) < MOST_CLIPPED
+    return np.asarray(unclipped if unclipped.sum() >= FEWEST_BLOCKS else np.ones(len(blocks), bool))
 
 
 def _bands(blocks: _Blocks, curve: BrightnessCurve | None) -> Array | None:
@@ -157,12 +157,12 @@ def _concentration(squares: NDArray[np.float32]) -> Array:
     """
     total = squares[:, 1:].sum(1)
     calm = squares[total <= np.quantile(total, CALM)] + np.float32(FLOOR)
-    even = calm / calm.mean(0)
-    index, found = frequencies(SIDE), []
+    scaled = calm / calm.mean(0)
+    index, concentrations = frequencies(SIDE), []
     for part in ((index > 0) & (index < FINE), index >= FINE):
-        ratio = np.square(even[:, part]).mean(1) / np.square(even[:, part].mean(1))
-        found.append(float(np.log(np.median(ratio))))
-    return np.array(found)
+        ratio = np.square(scaled[:, part]).mean(1) / np.square(scaled[:, part].mean(1))
+        concentrations.append(float(np.log(np.median(ratio))))
+    return np.array(concentrations)
 
 
 @cache
@@ -182,22 +182,22 @@ BLOCK = 16  # pixels of the luma plane
 REACH = 4  # search radius in pixels at a quarter of the size, 16 at full size
 
 
-def motion_of(before: Picture, now: Picture, most: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Return corners (B, 2) of blocks of `before`, and the motion (B, 2) in pixels to their best match in
-    `now`.
+def motion_of(source: Picture, target: Picture, most: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """Return corners (B, 2) of blocks of `source`, and the motion (B, 2) in pixels to their best match in
+    `target`.
 
     Blocks near the border, whose search would leave the picture, are omitted; small pictures have none. About
     `most` blocks are used, evenly spread.
     """
     margin = 4 * REACH + 4
-    height, width = before.shape
+    height, width = source.shape
     rows, columns = (np.arange(margin, size - margin - BLOCK + 1, BLOCK) for size in (height, width))
     corners = np.stack(np.meshgrid(rows, columns, indexing="ij"), -1).reshape(-1, 2).astype(np.intp)
     if not len(corners):
         return corners, corners
     corners = corners[:: max(1, len(corners) // most)]
     motion = np.zeros_like(corners)
-    levels = [(before, now)]
+    levels = [(source, target)]
     while len(levels) < 3:
         levels.append(tuple(halved(picture) for picture in levels[-1]))  # type: ignore[arg-type]
     for scale, radius in ((2, REACH), (1, 1), (0, 1)):
@@ -211,25 +211,25 @@ def motion_of(before: Picture, now: Picture, most: int) -> tuple[NDArray[np.intp
 def halved(picture: Picture) -> Picture:
     """Return a picture at half its size, by means of 2 x 2 pixels."""
     height, width = (size // 2 * 2 for size in picture.shape)
-    even = picture[:height, :width]
-    result: Picture = (even[::2, ::2] + even[1::2, ::2] + even[::2, 1::2] + even[1::2, 1::2]) / np.float32(4)
+    crop = picture[:height, :width]
+    result: Picture = (crop[::2, ::2] + crop[1::2, ::2] + crop[::2, 1::2] + crop[1::2, 1::2]) / np.float32(4)
     return result
 
 
 def _refined(
-    before: Picture, now: Picture, corners: NDArray[Any], motion: NDArray[Any], side: int, radius: int
+    source: Picture, target: Picture, corners: NDArray[Any], motion: NDArray[Any], side: int, radius: int
 ) -> NDArray[np.intp]:
     """Return the best motion within `radius` of the given one; the given one wins ties."""
-    template = blocks_at(before, corners, side)
-    shape = np.array(now.shape) - side
-    best, found = np.full(len(corners), np.inf, np.float32), motion
+    template = blocks_at(source, corners, side)
+    shape = np.array(target.shape) - side
+    best, best_motion = np.full(len(corners), np.inf, np.float32), motion
     shifts = [(y, x) for y in range(-radius, radius + 1) for x in range(-radius, radius + 1)]
-    for shift in sorted(shifts, key=lambda each: each[0] ** 2 + each[1] ** 2):
-        tried = motion + np.array(shift)
-        cost = np.abs(blocks_at(now, np.clip(corners + tried, 0, shape), side) - template).mean((1, 2))
+    for shift in sorted(shifts, key=lambda offset: offset[0] ** 2 + offset[1] ** 2):
+        candidate = motion + np.array(shift)
+        cost = np.abs(blocks_at(target, np.clip(corners + candidate, 0, shape), side) - template).mean((1, 2))
         better = cost < best
-        best, found = np.where(better, cost, best), np.where(better[:, None], tried, found)
-    return np.asarray(np.clip(corners + found, 0, shape) - corners, np.intp)
+        best, best_motion = np.where(better, cost, best), np.where(better[:, None], candidate, best_motion)
+    return np.asarray(np.clip(corners + best_motion, 0, shape) - corners, np.intp)
 
 
 def blocks_at(picture: NDArray[Any], corners: NDArray[Any], side: int) -> NDArray[Any]:

@@ -3,9 +3,9 @@
 White noise is equally strong at every frequency, and a formula estimates it from the highest ones (white.py).
 Other noise is coarse, smeared along lines, smoothed and sharpened by a camera, thinned out by a codec or
 copied by it from frame to frame. For that a small network, fitted to many kinds of noise and to pictures
-without noise (examples/experiments/fit_noise.py), maps features of the blocks (features.py) to the odds that
-there is noise, the sigma that denoises best, and the noise's own strength. A finished photograph's sigma is
-many times that.
+without noise (examples/experiments/fit_noise.py), maps features of the blocks (features.py) to the odds of
+noise, the sigma that denoises best, and the noise's own strength. For developed photographs that sigma is
+many times the strength.
 """
 
 from __future__ import annotations
@@ -102,9 +102,9 @@ class NoiseMeter:
         """
         planes = []
         for index, estimator in enumerate(self._white):
-            looks = [found for look in self._looks if (found := look[index]) is not None]
+            looks = [features for look in self._looks if (features := look[index]) is not None]
             median = np.median(np.array(looks), axis=0) if looks else None
-            planes.append(Measured(median, estimator.sigma()))
+            planes.append(PlaneFeatures(median, estimator.sigma()))
         tinted = self._tint >= TINT
         return tuple(
             estimate(planes, index, colour=self._colour and (tinted or index > 0))
@@ -116,12 +116,12 @@ class NoiseMeter:
         least: PHOTOGRAPH, and 0 if it seems drawn or rendered.
         """
         (inner,) = without_bars([(luma,)])[0]
-        drawn = _even_share(inner) >= EVEN_SHARE or self._white[0].sigma() < LEAST_RESIDUAL
-        return (0.0, 0.0) if drawn else PHOTOGRAPH
+        is_synthetic = _even_share(inner) >= EVEN_SHARE or self._white[0].sigma() < LEAST_RESIDUAL
+        return (0.0, 0.0) if is_synthetic else PHOTOGRAPH
 
 
 def _even_share(luma: NDArray[np.float32]) -> float:
-    """Return the share of blocks of one value among those without clipped values, 1 if there are none."""
+    """Return the share of blocks of one value among those without clipped values, 1 without such blocks."""
     rows, columns = (side // SIDE for side in luma.shape)
     blocks = luma[: rows * SIDE, : columns * SIDE].reshape(rows, SIDE, columns, SIDE)
     low, high = blocks.min((1, 3)), blocks.max((1, 3))
@@ -137,7 +137,7 @@ def without_bars(frames: list[Planes]) -> list[Planes]:
     bounds = [_picture(luma[:, ::4]), _picture(luma[::4].T)]
 
     def inner(plane: NDArray[np.float32]) -> NDArray[np.float32]:
-        steps = [round(whole / part) for whole, part in zip(luma.shape, plane.shape, strict=True)]
+        steps = [round(luma_side / side) for luma_side, side in zip(luma.shape, plane.shape, strict=True)]
         rows, columns = (
             slice(-(-begin // step), -(-end // step))
             for (begin, end), step in zip(bounds, steps, strict=True)
@@ -152,22 +152,22 @@ def _picture(lines: NDArray[np.float32]) -> tuple[int, int]:
     be text.
     """
     middle = np.median(lines, axis=1, keepdims=True)
-    even = (np.abs(lines - middle) <= EVEN).mean(1)
-    lit = np.flatnonzero(even < np.where(middle[:, 0] > BLACK, EVEN_IN_BARS, EVEN_IN_BLACK))
+    shares = (np.abs(lines - middle) <= EVEN).mean(1)
+    lit = np.flatnonzero(shares < np.where(middle[:, 0] > BLACK, EVEN_IN_BARS, EVEN_IN_BLACK))
     if not len(lit) or lit[-1] - lit[0] < 2 * SIDE:
         return 0, len(lines)
     return int(lit[0]), int(lit[-1]) + 1
 
 
 @dataclass(frozen=True)
-class Measured:
+class PlaneFeatures:
     """The medians of a plane's features over the looks, or None, and sigma by the formula."""
 
     features: Array | None
     white: float
 
 
-def estimate(planes: Sequence[Measured], index: int, *, colour: bool) -> PlaneNoise:
+def estimate(planes: Sequence[PlaneFeatures], index: int, *, colour: bool) -> PlaneNoise:
     """Return the noise of a plane; with `colour` those after the first are colour differences."""
     plane = planes[index]
     inputs = network_input(planes, index, colour=colour)
@@ -182,7 +182,7 @@ def estimate(planes: Sequence[Measured], index: int, *, colour: bool) -> PlaneNo
     return PlaneNoise(sigma, min(rms, sigma))
 
 
-def network_input(planes: Sequence[Measured], index: int, *, colour: bool) -> Array | None:
+def network_input(planes: Sequence[PlaneFeatures], index: int, *, colour: bool) -> Array | None:
     """Return the network's inputs for a plane: its features, some of luma beside a colour difference or of
     colour beside luma, the results of the formula for both, a flag for a colour difference, and a flag for
     differences between frames. None if its features aren't known.
@@ -190,14 +190,14 @@ def network_input(planes: Sequence[Measured], index: int, *, colour: bool) -> Ar
     plane = planes[index]
     if plane.features is None:
         return None
-    others = ([planes[0]] if index else list(planes[1:])) if colour else []
-    known = [(each.features, each.white) for each in others if each.features is not None]
-    known = known or [(plane.features, plane.white)]
-    beside = np.mean([features[[WITHIN, HALVED]] for features, _ in known], axis=0)
-    white = np.log(plane.white + OFFSET), np.mean([np.log(level + OFFSET) for _, level in known])
+    partners = ([planes[0]] if index else list(planes[1:])) if colour else []
+    pairs = [(partner.features, partner.white) for partner in partners if partner.features is not None]
+    pairs = pairs or [(plane.features, plane.white)]
+    context = np.mean([features[[WITHIN, HALVED]] for features, _ in pairs], axis=0)
+    white = np.log(plane.white + OFFSET), np.mean([np.log(level + OFFSET) for _, level in pairs])
     changes = not np.array_equal(plane.features[WITHIN], plane.features[BETWEEN])
-    about = [*white, float(colour and index > 0), float(changes)]
-    return np.concatenate([plane.features.ravel(), beside.ravel(), about])
+    scalars = [*white, float(colour and index > 0), float(changes)]
+    return np.concatenate([plane.features.ravel(), context.ravel(), scalars])
 
 
 def network_output(inputs: Array) -> Array:
@@ -206,17 +206,17 @@ def network_output(inputs: Array) -> Array:
     """
     (mean, spread), *hidden, (weight, bias) = network()
     values = np.clip((inputs - mean) / spread, -FARTHEST, FARTHEST)
-    for each, offset in hidden:
-        values = np.maximum(each @ values + offset, 0)
+    for matrix, offset in hidden:
+        values = np.maximum(matrix @ values + offset, 0)
     return np.asarray(weight @ values + bias)
 
 
 @cache
 def network() -> list[tuple[NDArray[np.float64], NDArray[np.float64]]]:
     """Return the mean and spread of the input, then weight and bias of every layer."""
-    stored = load(files("vidrestore.noise").joinpath("noise.safetensors").read_bytes())
+    tensors = load(files("vidrestore.noise").joinpath("noise.safetensors").read_bytes())
     names = ("input", "first", "second", "last")
     return [
-        (stored[f"{name}.weight"].astype(np.float64), stored[f"{name}.bias"].astype(np.float64))
+        (tensors[f"{name}.weight"].astype(np.float64), tensors[f"{name}.bias"].astype(np.float64))
         for name in names
     ]

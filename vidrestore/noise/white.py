@@ -64,7 +64,7 @@ class NoiseEstimator:
         self._unit = unit
         self._stride = 1
         self._seen = 0
-        self._previous: Sample | None = None
+        self._previous: BlockSet | None = None
         self._within: list[float] = []  # variances within every `stride`-th frame, stored samples squared
         self._between: list[float] = []  # variances of the differences between measured frames
 
@@ -85,10 +85,10 @@ class NoiseEstimator:
         """
         if not self._within:
             return 0.0
-        between = float(np.quantile(self._between, REPEATED_SHARE)) if self._between else np.inf
-        return math.sqrt(min(float(np.quantile(self._within, NOISIER)), between)) / self._unit
+        limit = float(np.quantile(self._between, REPEATED_SHARE)) if self._between else np.inf
+        return math.sqrt(min(float(np.quantile(self._within, NOISIER)), limit)) / self._unit
 
-    def _measure(self, sample: Sample) -> None:
+    def _measure(self, sample: BlockSet) -> None:
         self._within.append(noise_variance(sample.pixels, sample)[0])
         if self._previous is not None and self._previous.pixels.shape == sample.pixels.shape:
             difference = (sample.pixels - self._previous.pixels) * np.float32(0.5**0.5)
@@ -99,7 +99,7 @@ class NoiseEstimator:
 
 
 @dataclass(frozen=True)
-class Sample:
+class BlockSet:
     """Blocks of one plane: pixels (blocks, size^2), the share clipped (blocks,), and at which values."""
 
     pixels: NDArray[np.float32]
@@ -108,7 +108,7 @@ class Sample:
     high: float
 
 
-def sample_blocks(plane: NDArray[Any]) -> Sample:
+def sample_blocks(plane: NDArray[Any]) -> BlockSet:
     """Return blocks at an odd step, so that they have every offset to the block grid of a codec."""
     low, high = clipping_bounds(plane)
     size = next(size for size in (BLOCK, 4, 2, 1) if size <= min(plane.shape))
@@ -116,10 +116,10 @@ def sample_blocks(plane: NDArray[Any]) -> Sample:
     blocks = np.lib.stride_tricks.sliding_window_view(plane, (size, size))[::step, ::step].reshape(
         -1, size * size
     )
-    return Sample(blocks.astype(np.float32), ((blocks <= low) | (blocks >= high)).mean(axis=1), low, high)
+    return BlockSet(blocks.astype(np.float32), ((blocks <= low) | (blocks >= high)).mean(axis=1), low, high)
 
 
-def noise_variance(blocks: NDArray[np.float32], sample: Sample) -> tuple[float, float]:
+def noise_variance(blocks: NDArray[np.float32], sample: BlockSet) -> tuple[float, float]:
     """Return the noise's variance and whiteness in `blocks` (blocks, size^2) of `sample` or differences."""
     size = round(blocks.shape[1] ** 0.5)
     if size == 1:
@@ -163,10 +163,10 @@ def root_mean_square(values: NDArray[np.float32]) -> float:
 def clipping_bounds(plane: NDArray[Any]) -> tuple[float, float]:
     """Return the smallest and largest sample if many pixels have it (clipped ones), else -inf and inf."""
     low, high = plane.min(), plane.max()
-    least = max(4, plane.size * CLIPPED_SHARE)
+    threshold = max(4, plane.size * CLIPPED_SHARE)
     return (
-        float(low) if np.count_nonzero(plane == low) >= least else -np.inf,
-        float(high) if np.count_nonzero(plane == high) >= least else np.inf,
+        float(low) if np.count_nonzero(plane == low) >= threshold else -np.inf,
+        float(high) if np.count_nonzero(plane == high) >= threshold else np.inf,
     )
 
 
@@ -191,10 +191,10 @@ def by_flatness(coefficients: NDArray[np.float32], clipped: NDArray[Any], size: 
     index = frequencies(size)
     low = np.square(coefficients[:, (index >= 1) & (index <= max(1, 3 * size // 8))]).sum(axis=1)
     alive = np.flatnonzero(np.square(coefficients[:, index >= size]).sum(axis=1) > 0)
-    wanted = max(2 * FLAT_LEAST, int(2 * FLAT_SHARE * len(clipped)))
+    minimum = max(2 * FLAT_LEAST, int(2 * FLAT_SHARE * len(clipped)))
     for limit in (0.1, 0.3, 1.0):
         usable = alive[clipped[alive] <= limit]
-        if len(usable) >= wanted:
+        if len(usable) >= minimum:
             break
     return usable[np.argsort(low[usable], kind="stable")]
 

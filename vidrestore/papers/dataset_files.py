@@ -140,15 +140,15 @@ def picture_frames(paths: Iterable[Path]) -> Iterator[Tensor]:
         yield torch.from_numpy(read_rgb(path))
 
 
-def stacked(frames: Iterator[Tensor], where: str) -> Tensor:
-    """Stack frames to one tensor (T, ...). Raises DatasetError if there are none or their sizes differ."""
+def stacked(frames: Iterator[Tensor], place: str) -> Tensor:
+    """Stack frames to one tensor (T, ...). Raises DatasetError without frames, or if their sizes differ."""
     stack = list(frames)
     if not stack:
-        raise DatasetError(f"{where}: has no frame that can be decoded; unpack the release again")
+        raise DatasetError(f"{place}: has no frame that can be decoded; unpack the release again")
     for number, frame in enumerate(stack):
         if frame.shape != stack[0].shape:
             sizes = (f"{shape[-1]}x{shape[-2]}" for shape in (frame.shape, stack[0].shape))
             raise DatasetError(
-                f"{where}: frame {number} is {' but the first '.join(sizes)}; unpack the release again"
+                f"{place}: frame {number} is {' but the first '.join(sizes)}; unpack the release again"
             )
     return torch.stack(stack)

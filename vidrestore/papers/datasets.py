@@ -31,51 +31,41 @@ MOST_NAMES = 8  # most names in a message
 
 @dataclass(frozen=True)
 class Pairs:
-    """Folders of degraded and of clean pictures in one of `places`; the defaults are those of sets of haze.
+    """Folders of degraded and of clean pictures; the defaults are those of sets of haze."""
 
-    `names` is a regular expression for the degraded pictures' names without suffix, `clean_names` the name of
-    the clean picture of each.
-    """
-
-    places: tuple[str, ...] = ("",)
+    places: tuple[str, ...] = ("",)  # folders that hold both
     degraded: tuple[str, ...] = ("hazy", "haze", "input")
     clean: tuple[str, ...] = ("clear", "gt", "target")
-    names: str = "(.+)"
-    clean_names: str = r"\1"
-    others: str = ""  # regular expression for further pictures in these folders, to be ignored
+    names: str = "(.+)"  # regular expression for the degraded pictures' names without suffix
+    clean_names: str = r"\1"  # the name of the clean picture of each
+    ignored: str = ""  # regular expression for further pictures in these folders, to be ignored
     scenes: tuple[int, int] | None = None  # first and last number that `names` begin with, of this split
     centred: bool = False  # larger clean pictures are cropped around their middle
 
 
 @dataclass(frozen=True)
 class Clips:
-    """A folder whose folders are clips, or, with `videos`, whose files are.
-
-    `small` is the folder of the same clips at low resolution, `listed` a file with the name of one clip per
-    line. `only` and `without` select clips by name. Names are then shifted, if they are numbers, or get a
-    `prefix`. `frames` is the number of frames of every clip; 0 if they differ.
-    """
+    """A folder of clips."""
 
     folder: str
-    small: str = ""
-    listed: str = ""
-    only: frozenset[str] = frozenset()
-    without: frozenset[str] = frozenset()
-    shift: int = 0
-    prefix: str = ""
-    frames: int = 0
-    videos: bool = False
+    small: str = ""  # folder of the same clips at low resolution
+    listed: str = ""  # file with the name of one clip per line
+    only: frozenset[str] = frozenset()  # names of the clips to take; empty for all
+    without: frozenset[str] = frozenset()  # names of the clips to leave out
+    shift: int = 0  # added to names that are numbers
+    prefix: str = ""  # before the other names
+    frames: int = 0  # of every clip; 0 if they differ
+    videos: bool = False  # clips are video files, not folders of frames
 
 
 @dataclass(frozen=True)
 class Dataset:
-    """One dataset: its name in papers, what is expected in words, the folders that releases wrap it in, and
-    by split the layouts, of which the first that is found is used. Clips may be in several parts.
-    """
+    """One dataset."""
 
-    title: str
-    expected: str
-    folders: tuple[str, ...]
+    title: str  # its name in papers
+    expected: str  # the layout in words
+    folders: tuple[str, ...]  # that releases wrap it in
+    # layouts by split, of which the first that fits is used; clips may be in several parts
     pairs: Mapping[str, tuple[Pairs, ...]] = field(default_factory=dict)
     clips: Mapping[str, tuple[tuple[Clips, ...], ...]] = field(default_factory=dict)
     measured: Mapping[str, tuple[int, ...]] = field(default_factory=dict)  # see `Sequences`, by split
@@ -114,7 +104,7 @@ def find(name: str, root: Path, split: str) -> PairedImages | Sequences:
     dataset = _dataset(name)
     if split not in dataset.splits:
         raise DatasetError(f"{name}: has no split {split!r}; there are: {', '.join(dataset.splits)}")
-    for folder in (each for pattern in ("", *dataset.folders) for each in folders(root, pattern)):
+    for folder in (path for pattern in ("", *dataset.folders) for path in folders(root, pattern)):
         for pairs in dataset.pairs.get(split, ()):
             if files := _paired_files(folder, pairs, dataset.expected):
                 return PairedImages(name, split, folder, tuple(files), pairs.centred)
@@ -141,12 +131,12 @@ def _absent(name: str, root: Path, split: str, dataset: Dataset) -> DatasetError
                 "PNG files of equal names (scipy.io.loadmat returns an array of 40x32 blocks of 256x256 R, "
                 f"G, B); expected of {name}: {dataset.expected}"
             )
-    found = listing(root)
-    more = f" and {len(found) - MOST_NAMES} more" if len(found) > MOST_NAMES else ""
+    entries = listing(root)
+    more = f" and {len(entries) - MOST_NAMES} more" if len(entries) > MOST_NAMES else ""
     return DatasetError(
         f"{root}: no {dataset.title}, split {split}, there or in "
         f"{', '.join(f'{folder}/' for folder in dataset.folders)}; found "
-        f"{', '.join(found[:MOST_NAMES]) or 'nothing'}{more}; expected {dataset.expected}; unpack the "
+        f"{', '.join(entries[:MOST_NAMES]) or 'nothing'}{more}; expected {dataset.expected}; unpack the "
         "release there as it is, or name the folder that holds it"
     )
 
@@ -163,18 +153,18 @@ def listing(folder: Path) -> list[str]:
 
 def folders(root: Path, pattern: str) -> list[Path]:
     """Return the folders below `root` that match a pattern in any case; `root` itself for ""."""
-    found = [root]
+    matches = [root]
     for part in pattern.split("/") if pattern else ():
-        if all((folder / part).is_dir() for folder in found):
-            found = [folder / part for folder in found]
+        if all((folder / part).is_dir() for folder in matches):
+            matches = [folder / part for folder in matches]
             continue
-        found = [
+        matches = [
             folder / name
-            for folder in found
+            for folder in matches
             for name in listing(folder)
             if fnmatch(name.lower(), part.lower()) and (folder / name).is_dir()
         ]
-    return found
+    return matches
 
 
 def _pictures(folder: Path) -> dict[str, str]:
@@ -189,13 +179,13 @@ File = tuple[str, str]  # paths of degraded and clean picture, relative to the d
 def _paired_files(root: Path, layout: Pairs, expected: str) -> list[File]:
     """Return the pairs below `root`; [] if nothing fits. Raises DatasetError for other pictures."""
     for place, degraded, clean in product(layout.places, layout.degraded, layout.clean):
-        found = [
+        candidates = [
             (one, cleans[0])
             for folder in folders(root, place)
             if (cleans := folders(folder, clean))
             for one in folders(folder, degraded)
         ]
-        if pairs := [pair for both in found for pair in _pairs_of(root, *both, layout, expected)]:
+        if pairs := [pair for sides in candidates for pair in _pairs_of(root, *sides, layout, expected)]:
             return pairs
     return []
 
@@ -205,14 +195,14 @@ def _pairs_of(root: Path, degraded: Path, clean: Path, layout: Pairs, expected: 
     pictures, cleans = _pictures(degraded), _pictures(clean)
     matches = {stem: match for stem in pictures if (match := re.fullmatch(layout.names, stem))}
     partners = {stem: match.expand(layout.clean_names) for stem, match in matches.items()}
-    known = {*partners, *(partners.values() if degraded == clean else ())}
-    for stem in sorted(pictures.keys() - known) if partners else ():
-        if not re.fullmatch(layout.others, stem):
+    members = {*partners, *(partners.values() if degraded == clean else ())}
+    for stem in sorted(pictures.keys() - members) if partners else ():
+        if not re.fullmatch(layout.ignored, stem):
             raise DatasetError(
                 f"{degraded / pictures[stem]}: belongs to no pair; pictures are expected as {expected}; "
                 "remove it from the folder"
             )
-    one, other = (
+    degraded_prefix, clean_prefix = (
         f"{folder.relative_to(root).as_posix()}/".removeprefix("./") for folder in (degraded, clean)
     )
     for stem in sorted(partners, key=pictures.__getitem__):
@@ -222,7 +212,7 @@ def _pairs_of(root: Path, degraded: Path, clean: Path, layout: Pairs, expected: 
                 f"{', '.join(SUFFIXES)}; fetch it, or remove the degraded picture from the folder"
             )
         if layout.scenes is None or layout.scenes[0] <= int(matches[stem][1]) <= layout.scenes[1]:
-            yield one + pictures[stem], other + cleans[partner]
+            yield degraded_prefix + pictures[stem], clean_prefix + cleans[partner]
 
 
 def _find_clips(root: Path, parts: tuple[Clips, ...]) -> tuple[FrameSequence, ...]:
@@ -232,10 +222,10 @@ def _find_clips(root: Path, parts: tuple[Clips, ...]) -> tuple[FrameSequence, ..
     clips = [list(_clips(root, part)) for part in parts]
     if not all(clips):
         return ()
-    found = sorted((clip for part in clips for clip in part), key=lambda clip: clip.name)
-    if missing := set().union(*(part.only for part in parts)) - {clip.name for clip in found}:
+    sequences = sorted((clip for part in clips for clip in part), key=lambda clip: clip.name)
+    if missing := set().union(*(part.only for part in parts)) - {clip.name for clip in sequences}:
         raise DatasetError(f"{root}: lacks the clips {', '.join(sorted(missing))}; unpack the release again")
-    return tuple(found)
+    return tuple(sequences)
 
 
 def _clips(root: Path, layout: Clips) -> Iterator[FrameSequence]:

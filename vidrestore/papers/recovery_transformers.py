@@ -125,7 +125,7 @@ def sinusoids(length: int, width: int) -> Tensor:
     return torch.cat([angles.sin(), angles.cos()], dim=1)
 
 
-class Block(nn.Module):
+class VitBlock(nn.Module):
     """The weights of one block."""
 
     def __init__(self, config: VitConfig) -> None:
@@ -144,14 +144,14 @@ class Vit(RecoverySystem):
         self.config = config
         pixels = config.patch**2
         self.embedding = nn.Linear(config.measurements or pixels, config.width)
-        self.blocks = nn.ModuleList(Block(config) for _ in range(config.blocks))
+        self.blocks = nn.ModuleList(VitBlock(config) for _ in range(config.blocks))
         self.norm = nn.LayerNorm(config.width)
         self.output = nn.Linear(config.width, pixels)
 
     def at(self, sigma: float | Tensor, dtype: torch.dtype, linear: type[Linear]) -> Recovering:
         """See `RecoverySystem.at`."""
         embed, output = Affine(self.embedding, dtype, linear), Affine(self.output, dtype, linear)
-        blocks = [BlockAt(cast(Block, block), self.config.heads, dtype, linear) for block in self.blocks]
+        blocks = [BlockAt(cast(VitBlock, block), self.config.heads, dtype, linear) for block in self.blocks]
 
         def recover(measurements: Tensor) -> Tensor:
             tokens = embed(measurements / WHITE)
@@ -177,7 +177,7 @@ class Affine:
 class BlockAt:
     """A block on tokens (B, T, width)."""
 
-    def __init__(self, block: Block, heads: int, dtype: torch.dtype, linear: type[Linear]) -> None:
+    def __init__(self, block: VitBlock, heads: int, dtype: torch.dtype, linear: type[Linear]) -> None:
         self.norm1, self.norm2, self.heads = block.norm1, block.norm2, heads
         layers = (block.qkv, block.projection, block.expand, block.contract)
         self.qkv, self.projection, self.expand, self.contract = (

@@ -71,16 +71,16 @@ MATLAB_LUMA = (65.481, 128.553, 24.966)  # weights of rgb2ycbcr for R, G, B in [
 def rgb_metrics(restored: Tensor, clean: Tensor) -> dict[str, float]:
     """Return PSNR over all samples and SSIM as the mean of the channels; uint8, or floats in [0, 1]."""
     top = 255.0 if restored.dtype == torch.uint8 else 1.0
-    one, other = channels_last(restored), channels_last(clean)
-    return {"psnr": psnr(one, other, top), "ssim": ssim(one, other, top)}
+    output, target = channels_last(restored), channels_last(clean)
+    return {"psnr": psnr(output, target, top), "ssim": ssim(output, target, top)}
 
 
 def luma_metrics(restored: Tensor, clean: Tensor) -> dict[str, float]:
     """Return PSNR and SSIM of BasicSR's Y (BT.601, limited range, not rounded) of uint8 pictures."""
-    one, other = (
+    output, target = (
         bgr_to_luma(channels_last(picture.flip(0)).astype(np.uint8)) for picture in (restored, clean)
     )
-    return {"psnr": psnr(one, other), "ssim": ssim(one, other)}
+    return {"psnr": psnr(output, target), "ssim": ssim(output, target)}
 
 
 def matlab_luma(picture: Tensor) -> NDArray[np.uint8]:
@@ -92,8 +92,8 @@ def matlab_luma(picture: Tensor) -> NDArray[np.uint8]:
 
 def matlab_luma_metrics(restored: Tensor, clean: Tensor) -> dict[str, float]:
     """Return PSNR and SSIM of `matlab_luma` of uint8 pictures, as the deraining papers' scripts do."""
-    one, other = matlab_luma(restored), matlab_luma(clean)
-    return {"psnr": psnr(one, other), "ssim": ssim(one, other)}
+    output, target = matlab_luma(restored), matlab_luma(clean)
+    return {"psnr": psnr(output, target), "ssim": ssim(output, target)}
 
 
 def volume_metrics(restored: Tensor, clean: Tensor) -> dict[str, float]:
@@ -179,9 +179,9 @@ def measure_pictures(
         for system, restore in zip(systems, restorers, strict=True):
             restored = restore(degraded.float() / 255).clamp(0, 1)
             frames = {name: (value,) for name, value in picture_metrics(task, restored, clean).items()}
-            shown = _comparison(0, degraded, eight_bits(restored), clean) if number < shown_count else None
+            example = _comparison(0, degraded, eight_bits(restored), clean) if number < shown_count else None
             name = pair.degraded.stem
-            yield ClipMetrics(system.name, part.name, column, name, frames, system.weights, shown)
+            yield ClipMetrics(system.name, part.name, column, name, frames, system.weights, example)
 
 
 def picture_metrics(task: str, restored: Tensor, clean: Tensor) -> dict[str, float]:
@@ -226,10 +226,10 @@ def measure_enlarging(
     for number, sequence in enumerate(sequences):
         clean = stacked(map(_cropped, clean_frames(sequence)), sequence.name)
         small = small_frames(sequence, clean, bool(table.settings.get("made")))
-        at = measured_frames or tuple(range(len(clean)))
-        shown = at[len(at) // 2] if number < shown_count else None
+        indices = measured_frames or tuple(range(len(clean)))
+        middle = indices[len(indices) // 2] if number < shown_count else None
         for system, enlarge in zip(systems, enlargers, strict=True):
-            by_channel, comparison = _enlarged_metrics(enlarge, small, clean, at, channels, shown)
+            by_channel, comparison = _enlarged_metrics(enlarge, small, clean, indices, channels, middle)
             for channel, values in by_channel.items():
                 frames = {metric: tuple(value[metric] for value in values) for metric in values[0]}
                 yield ClipMetrics(
@@ -241,17 +241,17 @@ def _enlarged_metrics(
     enlarge: Enlarger,
     small: Tensor,
     clean: Tensor,
-    at: tuple[int, ...],
+    indices: tuple[int, ...],
     channels: Sequence[str],
-    shown: int | None,
+    shown_index: int | None,
 ) -> tuple[dict[str, list[dict[str, float]]], Comparison | None]:
-    """Return the metrics of each frame by channel, and the frame `shown`."""
+    """Return the metrics of each frame by channel, and the frame of `shown_index`."""
     by_channel: dict[str, list[dict[str, float]]] = {channel: [] for channel in channels}
     comparison = None
-    for index, large in zip(at, enlarge(small, at), strict=True):
+    for index, large in zip(indices, enlarge(small, indices), strict=True):
         for channel in channels:
             by_channel[channel].append(CHANNELS[channel](large, clean[index]))
-        if index == shown:
+        if index == shown_index:
             comparison = _comparison(index, bicubic(small[index]), large, clean[index])
     return by_channel, comparison
 
@@ -261,11 +261,11 @@ def _cropped(frame: Tensor) -> Tensor:
     return frame[:, : frame.shape[1] // SCALE * SCALE, : frame.shape[2] // SCALE * SCALE]
 
 
-def small_frames(sequence: FrameSequence, clean: Tensor, made: bool) -> Tensor:
-    """Return low-resolution frames (T, 3, h, w) uint8, the release's own if there are any, unless `made`.
+def small_frames(sequence: FrameSequence, clean: Tensor, downscale: bool) -> Tensor:
+    """Return low-resolution frames (T, 3, h, w) uint8, the release's own if it has them, unless `downscale`.
     Raises DatasetError for another size than a quarter.
     """
-    if made or not sequence.degraded:
+    if downscale or not sequence.degraded:
         return torch.stack([eight_bits(imresize(frame.double() / 255, 1 / SCALE)) for frame in clean])
     small = stacked(picture_frames(sequence.degraded), sequence.name)
     if (*small.shape[-2:],) != tuple(side // SCALE for side in clean.shape[-2:]):
@@ -280,16 +280,16 @@ def small_frames(sequence: FrameSequence, clean: Tensor, made: bool) -> Tensor:
 def enlarger(system: System) -> Enlarger:
     """Return the function (clip (T, 3, h, w) uint8, indices of frames) -> frames (3, 4h, 4w) uint8."""
     if system.name == BICUBIC:
-        return lambda small, at: (bicubic(small[index]) for index in at)
+        return lambda small, indices: (bicubic(small[index]) for index in indices)
     return partial(_enlarged, VsrRestorer(_options(system)))
 
 
-def _enlarged(restorer: VsrRestorer, small: Tensor, at: tuple[int, ...]) -> Iterator[Tensor]:
+def _enlarged(restorer: VsrRestorer, small: Tensor, indices: tuple[int, ...]) -> Iterator[Tensor]:
     clip = small.float() / 255
-    for first in range(at[0], at[-1] + 1, FRAMES_AT_ONCE):
-        stop = min(first + FRAMES_AT_ONCE, at[-1] + 1)
+    for first in range(indices[0], indices[-1] + 1, FRAMES_AT_ONCE):
+        stop = min(first + FRAMES_AT_ONCE, indices[-1] + 1)
         for index, large in zip(range(first, stop), restorer.frames(clip, (first, stop)), strict=True):
-            if index in at:
+            if index in indices:
                 yield eight_bits(large)
 
 
@@ -326,11 +326,11 @@ def measure_denoising(
     denoisers = [denoiser(system) for system in systems]
     for number, sequence in enumerate(sequences):
         clean = stacked(clean_frames(sequence, FRAMES), sequence.name)
-        shown = len(clean) // 2 if number < shown_count else None
+        middle = len(clean) // 2 if number < shown_count else None
         for column in part.columns:
             noisy = noisy_video(clean, float(column), seed_of(part.name, sequence.name, column))
             for system, denoise in zip(systems, denoisers, strict=True):
-                values, comparison = _denoised_metrics(denoise(noisy, float(column)), noisy, clean, shown)
+                values, comparison = _denoised_metrics(denoise(noisy, float(column)), noisy, clean, middle)
                 frames = {"psnr": values}
                 yield ClipMetrics(
                     system.name, part.name, column, sequence.name, frames, system.weights, comparison
@@ -343,13 +343,13 @@ def noisy_video(clean: Tensor, sigma: float, seed: int) -> Tensor:
 
 
 def _denoised_metrics(
-    restored: Iterator[Tensor], noisy: Tensor, clean: Tensor, shown: int | None
+    restored: Iterator[Tensor], noisy: Tensor, clean: Tensor, shown_index: int | None
 ) -> tuple[tuple[float, ...], Comparison | None]:
-    """Return the PSNR of each frame, and the frame `shown`."""
+    """Return the PSNR of each frame, and the frame of `shown_index`."""
     values, comparison = [], None
-    for index, frame in enumerate(each.clamp(0, 1) for each in restored):
+    for index, frame in enumerate(picture.clamp(0, 1) for picture in restored):
         values.append(psnr(channels_last(frame), channels_last(clean[index]) / 255, 1.0))
-        if index == shown:
+        if index == shown_index:
             comparison = _comparison(index, eight_bits(noisy[index]), eight_bits(frame), clean[index])
     return tuple(values), comparison
 

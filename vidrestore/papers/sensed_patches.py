@@ -45,13 +45,13 @@ def fits(system: System, table: Table, column: str) -> bool:
         return False
     card, measurements = system.model.card, getattr(system.network.config, "measurements", None)
     rate = measurements / system.network.config.patch**2 if measurements else None
-    wanted = float(column) if table.column == "CS rate" else table.settings.get("rate")
-    if (rate is None) != (wanted is None) or (rate is not None and round(rate, RATE_DIGITS) != wanted):
+    target = float(column) if table.column == "CS rate" else table.settings.get("rate")
+    if (rate is None) != (target is None) or (rate is not None and round(rate, RATE_DIGITS) != target):
         return False
-    trained = card.parameters.get("sigma")
-    if not trained:
+    sigma = card.parameters.get("sigma")
+    if not sigma:
         return True
-    levels = trained if isinstance(trained, list) else [trained]
+    levels = sigma if isinstance(sigma, list) else [sigma]
     return bool(min(levels) <= float(column) <= max(levels)) if table.column == "sigma" else not any(levels)
 
 
@@ -145,24 +145,24 @@ def restored_video(
 ) -> Tensor:
     """Restore a video (T, H, W) on the 0-255 scale clip by clip."""
     restored = torch.empty_like(video)
-    for first, fresh, stop in recovery_clips(len(video), length):
+    for first, start, stop in recovery_clips(len(video), length):
         clip = video[first:stop].to(device)
         height, width = clip.shape[1:]
         origins = origins_of(
             fixed_positions(len(clip), Grid(height, width, patch, stride), clip.device), height, width
         )
-        restored[fresh:stop] = restore_patches(clip, origins, patch, work)[fresh - first :].cpu()
+        restored[start:stop] = restore_patches(clip, origins, patch, work)[start - first :].cpu()
     return restored
 
 
-def gray_comparison(given: Tensor, restored: Tensor, clean: Tensor) -> Comparison:
+def gray_comparison(source: Tensor, restored: Tensor, clean: Tensor) -> Comparison:
     """Return the middle frame of videos (T, H, W) on the 0-255 scale."""
-    at = len(clean) // 2
-    stored = [
-        video[at].round().clamp(0, 255).to(torch.uint8)[..., None].expand(-1, -1, 3).numpy()
-        for video in (given, restored, clean)
+    middle = len(clean) // 2
+    pictures = [
+        video[middle].round().clamp(0, 255).to(torch.uint8)[..., None].expand(-1, -1, 3).numpy()
+        for video in (source, restored, clean)
     ]
-    return Comparison(at, *stored)
+    return Comparison(middle, *pictures)
 
 
 PROTOCOL = (

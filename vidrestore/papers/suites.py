@@ -47,23 +47,17 @@ SHOWN_COUNT = 3  # clips or pictures of each set that the page shows
 
 @dataclass(frozen=True)
 class Protocol:
-    """How to measure the tables of one kind.
+    """The measurement of the tables of one kind."""
 
-    `measure` yields the metrics of each clip. `families` are the networks that take part, `baselines` the
-    systems without weights, `task` the weights' task. `lines` describes the protocol for the test sets used.
-    `pooled`: the mean is over all frames of a set, not over its clips' means. `fits` decides if a system
-    takes part in a column; `requires` is that condition in words. `variants` of each system are measured.
-    """
-
-    measure: Callable[..., Iterator[ClipMetrics]]
-    families: tuple[str, ...]
-    baselines: Callable[[Table], tuple[str, ...]]
-    task: Callable[[Table], str]
-    lines: Callable[[Table, Collection[Any]], tuple[str, ...]]
-    pooled: bool = False
-    fits: Callable[[System, Table, str], bool] = lambda system, table, column: True
-    requires: str = ""
-    variants: Callable[[System], tuple[System, ...]] = lambda system: (system,)
+    measure: Callable[..., Iterator[ClipMetrics]]  # yields the metrics of each clip
+    families: tuple[str, ...]  # networks that take part
+    baselines: Callable[[Table], tuple[str, ...]]  # systems without weights
+    task: Callable[[Table], str]  # that of the weights
+    lines: Callable[[Table, Collection[Any]], tuple[str, ...]]  # describe the protocol for some test sets
+    pooled: bool = False  # mean over all frames of a set, not over its clips' means
+    fits: Callable[[System, Table, str], bool] = lambda system, table, column: True  # takes part in a column
+    requires: str = ""  # the condition of `fits` in words
+    variants: Callable[[System], tuple[System, ...]] = lambda system: (system,)  # of a system, to be measured
 
 
 def _patches_lines(table: Table, sets: Collection[Any]) -> tuple[str, ...]:
@@ -148,8 +142,8 @@ def evaluate_table(
     protocol = PROTOCOLS[table.protocol]
     parts = _select_sets(table, sets)
     measured = [part for part in parts if part.dataset]
-    found = {part.name: _find_set(table, part, data) for part in measured}
-    _check_distinct(found)
+    test_sets = {part.name: _find_set(table, part, data) for part in measured}
+    _check_distinct(test_sets)
     found_systems = find_systems(
         table, protocol.baselines(table), protocol.families, protocol.task(table), weights, device
     )
@@ -159,13 +153,13 @@ def evaluate_table(
         _check_all_fit(systems, table, protocol, measured)
     clips: list[ClipMetrics] = []
     for part in measured:
-        clips += _measured(table, part, found[part.name], systems, protocol, on_progress)
+        clips += _measured(table, part, test_sets[part.name], systems, protocol, on_progress)
     return Result(
         name,
         table.title,
         "published",
         tuple(_rows(table, parts, clips, system_names, protocol.pooled)),
-        protocol.lines(table, found.values()),
+        protocol.lines(table, test_sets.values()),
         tuple(weights_notes(systems)),
         table.source,
         tuple(clips),
@@ -178,8 +172,8 @@ def _select_sets(table: Table, sets: Sequence[str]) -> list[TableSet]:
     names = [part.name for part in table.sets if part.dataset]
     if unknown := [name for name in sets if name not in names]:
         raise OptionError(f"{table.name}: no test set {', '.join(unknown)}; there are: {', '.join(names)}")
-    whole = not sets or set(sets) == set(names)
-    return [part for part in table.sets if (whole if not part.dataset else not sets or part.name in sets)]
+    complete = not sets or set(sets) == set(names)
+    return [part for part in table.sets if (complete if not part.dataset else not sets or part.name in sets)]
 
 
 def _check_all_fit(
@@ -187,14 +181,14 @@ def _check_all_fit(
 ) -> None:
     """Raise OptionError for weights that would be measured in no column of the test sets."""
     for system in systems:
-        on = [part for part in parts if system.only in ("", part.name)]
+        on = [part for part in parts if system.test_set in ("", part.name)]
         if not any(protocol.fits(system, table, column) for part in on for column in part.columns):
             requires = f", {protocol.requires}" if protocol.requires else ""
             columns = ", ".join(dict.fromkeys(column for part in parts for column in part.columns))
-            why = f" ({table.column} {columns}{requires})" if on else f", but is named for {system.only}"
+            hint = f" ({table.column} {columns}{requires})" if on else f", but is named for {system.test_set}"
             raise OptionError(
                 f"{system.source}: fits no column of {table.name} on "
-                f"{', '.join(part.name for part in parts)}{why}; name others with `weights`"
+                f"{', '.join(part.name for part in parts)}{hint}; name others with `weights`"
             )
 
 
@@ -205,19 +199,19 @@ def _find_set(table: Table, part: TableSet, data: Path | None) -> Any:
     try:
         return find(part.dataset, data, part.split)
     except DatasetError as error:
-        others = [other.name for other in table.sets if other.dataset and other.name != part.name]
-        way_out = f"; to skip it, choose others with `sets={','.join(others)}`" if others else ""
+        alternatives = [other.name for other in table.sets if other.dataset and other.name != part.name]
+        way_out = f"; to skip it, choose others with `sets={','.join(alternatives)}`" if alternatives else ""
         raise DatasetError(f"{table.name}: {error}{way_out}") from error
 
 
-def _check_distinct(found: Mapping[str, Any]) -> None:
+def _check_distinct(test_sets: Mapping[str, Any]) -> None:
     """Raise DatasetError if one folder would be read as several test sets."""
     names: dict[tuple[Any, ...], str] = {}
-    for name, pictures in found.items():
+    for name, pictures in test_sets.items():
         files = (str(pictures[0].clean), str(pictures[-1].clean), len(pictures))
         if (other := names.setdefault(files, name)) != name:
             raise DatasetError(
-                f"{pictures.root}: may be {other} or {name}; say which with `sets`, or name the folder "
+                f"{pictures.root}: may be {other} or {name}; choose one by `sets`, or name the folder "
                 "that holds both"
             )
 
@@ -225,18 +219,18 @@ def _check_distinct(found: Mapping[str, Any]) -> None:
 def _measured(
     table: Table,
     part: TableSet,
-    found: Any,
+    pictures: Any,
     systems: Sequence[System],
     protocol: Protocol,
     on_progress: OnProgress,
 ) -> Iterator[ClipMetrics]:
-    here = [system for system in systems if system.only in ("", part.name)]
-    more = {"measured_frames": found.measured_frames} if getattr(found, "measured_frames", ()) else {}
+    set_systems = [system for system in systems if system.test_set in ("", part.name)]
+    more = {"measured_frames": pictures.measured_frames} if getattr(pictures, "measured_frames", ()) else {}
     names: list[str] = []
-    for clip in protocol.measure(table, part, found, here, SHOWN_COUNT, **more):
+    for clip in protocol.measure(table, part, pictures, set_systems, SHOWN_COUNT, **more):
         if clip.clip not in names[-1:]:
             names.append(clip.clip)
-            on_progress(f"{part.title}: {clip.clip} ({len(names)} of {len(found)})")
+            on_progress(f"{part.title}: {clip.clip} ({len(names)} of {len(pictures)})")
         yield clip
 
 
@@ -280,14 +274,14 @@ def _measured_values(
     table: Table, part: TableSet, column: str, clips: Sequence[ClipMetrics], pooled: bool
 ) -> Iterator[Entry]:
     """Yield the results of each system in one column: a setting, a clip's name, or the mean of all clips."""
-    here = [clip for clip in clips if clip.test_set == part.name and belongs(table, column, clip)]
-    for system, weights in dict.fromkeys((clip.system, clip.weights) for clip in here):
-        own = [clip for clip in here if (clip.system, clip.weights) == (system, weights)]
+    column_clips = [clip for clip in clips if clip.test_set == part.name and belongs(table, column, clip)]
+    for system, weights in dict.fromkeys((clip.system, clip.weights) for clip in column_clips):
+        system_clips = [clip for clip in column_clips if (clip.system, clip.weights) == (system, weights)]
         yield (
             system,
             weights,
-            mean_of(own, pooled),
-            sum(len(next(iter(clip.frames.values()))) for clip in own),
+            mean_of(system_clips, pooled),
+            sum(len(next(iter(clip.frames.values()))) for clip in system_clips),
         )
 
 
@@ -317,7 +311,7 @@ def _means_of_sets(
         if part.dataset
     ]
     for key in per_set[0]:
-        entries = [found[key] for found in per_set if key in found]
+        entries = [by_key[key] for by_key in per_set if key in by_key]
         if len(entries) == len(per_set):
             means = {metric: fmean(entry[2][metric] for entry in entries) for metric in entries[0][2]}
             yield *key, means, sum(entry[3] for entry in entries)

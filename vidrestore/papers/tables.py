@@ -28,33 +28,29 @@ METRICS = ("psnr", "ssim")
 
 @dataclass(frozen=True)
 class TableSet:
-    """One test set: `columns` (settings or clips) and, by system, the published values of each.
-
-    `dataset` and `split` are those of `papers.dataset_files`, empty for the mean of the other sets. `lines`
-    is the height that frames are downscaled to; 0 for no downscaling.
-    """
+    """One test set of a table."""
 
     name: str
     title: str
-    dataset: str
+    dataset: str  # of `papers.datasets`; empty for the mean of the other sets
     split: str
-    columns: tuple[str, ...]
-    published: Mapping[str, tuple[Values, ...]]
-    lines: int = 0
+    columns: tuple[str, ...]  # settings or clips
+    published: Mapping[str, tuple[Values, ...]]  # by system, the values of each column
+    lines: int = 0  # height that frames are downscaled to; 0 for no downscaling
 
 
 @dataclass(frozen=True)
 class Table:
-    """One table of a paper; `column` names its columns ("CS rate"), `settings` are the protocol's."""
+    """One table of a paper."""
 
     name: str
     title: str
     source: str
     protocol: str
-    column: str
+    column: str  # meaning of its columns: "CS rate"
     systems: Mapping[str, str]  # name on the command line -> name in the paper
     sets: tuple[TableSet, ...]
-    settings: Mapping[str, Any]
+    settings: Mapping[str, Any]  # of the protocol
 
 
 def table_names() -> tuple[str, ...]:
@@ -64,7 +60,7 @@ def table_names() -> tuple[str, ...]:
 
 @cache
 def read_table(name: str) -> Table:
-    """Read a table by its name. Raises OptionError if there is no such table."""
+    """Read a table by its name. Raises OptionError for an unknown name."""
     if name not in table_names():
         raise OptionError(f"no suite named {name!r}; there are: {', '.join(table_names())}")
     content = tomllib.loads((FOLDER / f"{name}.toml").read_text(encoding="utf-8"))
@@ -98,20 +94,20 @@ def find_systems(
     """
     systems = [System(name, device=device) for name in WITHOUT_WEIGHTS if name in baselines]
     cards = read_manifest().values()
-    listed = [
+    names = [
         card.name
         for card in cards
         if card.family in families and card.task == task and locate(card) is not None
     ]
-    for source in dict.fromkeys(sources or listed):
-        only, name = _parsed(source, table)
+    for source in dict.fromkeys(sources or names):
+        test_set, name = _parsed(source, table)
         model = load_model(name, device)
         if model.card.family not in families:
             raise OptionError(
                 f"{name}: weights of {model.card.family}, but {table.name} is for "
                 f"{', '.join(sorted(families))}"
             )
-        systems.append(System(system_of(model), model, name, device, only))
+        systems.append(System(system_of(model), model, name, device, test_set))
     return with_unique_labels(systems)
 
 
@@ -128,13 +124,13 @@ def all_qualities(system: System) -> tuple[System, ...]:
 
 def _parsed(source: str, table: Table) -> tuple[str, str]:
     """Split "avenue=runs/x.safetensors" into the test set, empty for all, and the weights."""
-    only, equals, name = source.partition("=")
-    names = [part.name for part in table.sets if part.dataset]
-    if not equals or (only not in names and Path(source).exists()):
+    test_set, equals, name = source.partition("=")
+    sets = [part.name for part in table.sets if part.dataset]
+    if not equals or (test_set not in sets and Path(source).exists()):
         return "", source
-    if only not in names:
-        raise OptionError(f"{source}: {only!r} is no test set of {table.name}; there are: {', '.join(names)}")
-    return only, name
+    if test_set not in sets:
+        raise OptionError(f"{source}: no test set {test_set!r} in {table.name}; there are: {', '.join(sets)}")
+    return test_set, name
 
 
 def system_of(model: Model) -> str:
@@ -143,10 +139,10 @@ def system_of(model: Model) -> str:
     """
     family, config = model.card.family, cast("Any", model.network.config)
     if family == "mb-taylorformer":
-        own = config.widths, config.blocks, config.branches
+        shape = config.widths, config.blocks, config.branches
         sizes = mb_taylorformer.SIZES.items()
-        same = (name for name, size in sizes if (size.widths, size.blocks, size.branches) == own)
-        return f"{family}-{next(same, 'other')}{_other_than_released(config)}"
+        names = (name for name, size in sizes if (size.widths, size.blocks, size.branches) == shape)
+        return f"{family}-{next(names, 'other')}{_other_than_released(config)}"
     if family == "vsr-transformer":
         if not isinstance(config, vsr_transformer.VsrConfig):
             return f"{family}-n{'-no-boff' * (not config.neighbours)}"
@@ -159,15 +155,15 @@ def system_of(model: Model) -> str:
 
 def _other_than_released(config: mb_taylorformer.MBTaylorFormerConfig) -> str:
     """Return the settings in which an ablation of MB-TaylorFormer V2 (Tables VIII to XII) differs."""
-    usual, power = mb_taylorformer.B, config.attention.focus_power
-    fixed = config.embedding != usual.embedding
+    published, power = mb_taylorformer.B, config.attention.focus_power
+    fixed = config.embedding != published.embedding
     limit = "-any-offset" if not config.offset_limit else f"-offset-{config.offset_limit[1]:g}"
     parts = (
         f"-{config.embedding}" * fixed,
         "-p" * (not config.chain),
-        limit * (config.offset_limit != usual.offset_limit and not fixed),
+        limit * (config.offset_limit != published.offset_limit and not fixed),
         "-no-cpe" * (config.attention.position == "none"),
-        f"-p{power}" * (power != usual.attention.focus_power),
+        f"-p{power}" * (power != published.attention.focus_power),
     )
     return "".join(parts)
 
@@ -177,9 +173,9 @@ def select_systems(systems: Iterable[System], table: Table, names: Sequence[str]
     left.
     """
     systems = list(systems)
-    known = list(dict.fromkeys([*(system.name for system in systems), *table.systems]))
-    if unknown := [name for name in names if name not in known]:
-        raise OptionError(f"{table.name}: no system {', '.join(unknown)}; there are: {', '.join(known)}")
+    choices = list(dict.fromkeys([*(system.name for system in systems), *table.systems]))
+    if unknown := [name for name in names if name not in choices]:
+        raise OptionError(f"{table.name}: no system {', '.join(unknown)}; there are: {', '.join(choices)}")
     selected = [system for system in systems if not names or system.name in names]
     if names and not selected:
         raise OptionError(
@@ -190,10 +186,10 @@ def select_systems(systems: Iterable[System], table: Table, names: Sequence[str]
 
 def weights_notes(systems: Iterable[System]) -> list[str]:
     """Return notes on the weights that a reader of the results needs."""
-    conditioned = [each.weights for each in systems if each.model and isinstance(each.network, SigmaDust)]
+    names = [system.weights for system in systems if system.model and isinstance(system.network, SigmaDust)]
     return [
         f"{weights}: not the paper's network, but its variant for every sigma"
-        for weights in dict.fromkeys(conditioned)
+        for weights in dict.fromkeys(names)
     ]
 
 

@@ -19,7 +19,7 @@ from vidrestore.models.vsr_transformer import SCALE
 from vidrestore.papers.dataset_files import FrameSequence, PairedImages, Sequences, read_frames, read_pair
 from vidrestore.papers.datasets import find
 from vidrestore.training.config import ClipSetConfig, PairSetConfig, SetConfig
-from vidrestore.training.data.batches import WHOLE, Share, Source
+from vidrestore.training.data.batches import WHOLE, BatchSource, Share
 from vidrestore.training.data.footage import back_and_forth
 from vidrestore.training.data.pairs import HeldOutPairs, quantised, turned
 from vidrestore.training.data.super_resolution import HeldOutClips, random_symmetry
@@ -28,7 +28,7 @@ MARGIN = 2  # low-resolution pixels around a crop that bicubic resizing depends 
 THREADS = min(8, os.cpu_count() or 1)  # for decoding pictures
 
 
-class SetSource(Source):
+class SetSource(BatchSource):
     """Batches of pairs of crops, degraded or small, and clean or large; `draw` makes one pair."""
 
     def __init__(self, draw: Callable[[np.random.Generator], tuple[Tensor, Tensor]], seed: int) -> None:
@@ -51,22 +51,22 @@ def set_data(
     set, or half as many clips of all. Raises DatasetError.
     """
     root = folder / config.folder
-    trained: Any = find(config.dataset, root, config.split)
-    validation: list[Any] = [find(name, root, split) for name, split in config.validation_sets] or [trained]
+    training: Any = find(config.dataset, root, config.split)
+    validation: list[Any] = [find(name, root, split) for name, split in config.validation_sets] or [training]
     if isinstance(config, ClipSetConfig):
         clips = [
             random_set_clip(validation[number % len(validation)], config, np.random.default_rng((1, number)))
             for number in range(count // 2)
         ]
-        return SetSource(partial(random_set_clip, trained, config), seed), HeldOutClips(*_stored(clips))
+        return SetSource(partial(random_set_clip, training, config), seed), HeldOutClips(*_stored(clips))
     assert isinstance(config, PairSetConfig)
     degraded, clean = {}, {}
-    for found in validation:
+    for dataset in validation:
         draws = [np.random.default_rng((1, number)) for number in range(count)]
-        crops = [random_set_pair(found, config.crop, rng) for rng in draws]
-        name = f"{found.name} {found.split}"
+        crops = [random_set_pair(dataset, config.crop, rng) for rng in draws]
+        name = f"{dataset.name} {dataset.split}"
         degraded[name], clean[name] = _stored(crops)
-    return SetSource(partial(random_set_pair, trained, config.crop), seed), HeldOutPairs(degraded, clean)
+    return SetSource(partial(random_set_pair, training, config.crop), seed), HeldOutPairs(degraded, clean)
 
 
 def _stored(pairs: list[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
@@ -79,13 +79,13 @@ def random_set_pair(pairs: PairedImages, side: int, rng: np.random.Generator) ->
     """Return a crop (3, side, side) in [0, 1] of both pictures of a random pair, turned alike; smaller ones
     are reflected at the right and bottom.
     """
-    both = torch.stack(read_pair(pairs[int(rng.integers(len(pairs)))]))
-    places = (int(rng.integers(max(size - side, 0) + 1)) for size in both.shape[2:])
+    pair = torch.stack(read_pair(pairs[int(rng.integers(len(pairs)))]))
+    places = (int(rng.integers(max(size - side, 0) + 1)) for size in pair.shape[2:])
     rows, columns = (
         torch.from_numpy(back_and_forth(first + np.arange(side), size))
-        for first, size in zip(places, both.shape[2:], strict=True)
+        for first, size in zip(places, pair.shape[2:], strict=True)
     )
-    degraded, clean = turned(both[:, :, rows][..., columns].float().div_(255), rng)
+    degraded, clean = turned(pair[:, :, rows][..., columns].float().div_(255), rng)
     return degraded, clean
 
 
@@ -99,9 +99,9 @@ def random_set_clip(
     clip = clips[int(rng.integers(len(clips)))]
     _check_frames(clip, config)
     first = int(rng.integers(len(clip) - config.frames + 1))
-    chosen = slice(first, first + config.frames)
-    large = read_frames(clip.clean[chosen])
-    small = read_frames(clip.degraded[chosen]) if config.read_small else None
+    span = slice(first, first + config.frames)
+    large = read_frames(clip.clean[span])
+    small = read_frames(clip.degraded[span]) if config.read_small else None
     height, width = _small_size(clip, config.crop, large, small)
     top, left = int(rng.integers(height - config.crop + 1)), int(rng.integers(width - config.crop + 1))
     low_resolution = (
@@ -154,5 +154,5 @@ def _downscaled_crop(large: Tensor, top: int, left: int, side: int) -> Tensor:
     """Return a bicubically downscaled crop, 8 bits in [0, 1], without downscaling whole frames."""
     rows, columns = (max(0, place - MARGIN) for place in (top, left))
     stop_row, stop_column = (SCALE * (place + side + MARGIN) for place in (top, left))
-    around = large[:, :, SCALE * rows : stop_row, SCALE * columns : stop_column] / 255
-    return _cut(quantised(imresize(around, 1 / SCALE).clamp(0, 1)), top - rows, left - columns, side)
+    window = large[:, :, SCALE * rows : stop_row, SCALE * columns : stop_column] / 255
+    return _cut(quantised(imresize(window, 1 / SCALE).clamp(0, 1)), top - rows, left - columns, side)

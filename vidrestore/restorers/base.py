@@ -11,13 +11,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, TypeAlias
 
 from vidrestore.errors import OptionError
-from vidrestore.families import FAMILIES, PICTURE_RESTORERS, find_family, load
+from vidrestore.families import find_family, load
+from vidrestore.tasks import TASKS
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from vidrestore.clips import Bounds
-    from vidrestore.options import Input, RestoreOptions
+    from vidrestore.options import RestoreOptions
     from vidrestore.restorers.result_cache import ResultCache
 
 
@@ -157,30 +158,6 @@ class RgbRestorer(AnyRestorer, Protocol):
 
 Restorer: TypeAlias = PlaneRestorer | RgbRestorer
 
-# The restorer of each task, unless the family of the weights has its own. Names in angle brackets are not
-# commands.
-TASKS = {
-    **FAMILIES["dust"].restorers,
-    **{task: name for task, name in PICTURE_RESTORERS.items() if task != "denoise"},
-    **FAMILIES["vsr-transformer"].restorers,
-}
-# Default weights of the tasks; those of `sr` depend on the kind of its input, which a job measures
-# (`jobs.steps.measured_input`) and frames alone do not show.
-DENOISER = "dust-denoise"
-IMAGE_NETWORKS = {
-    "dehaze": "mb-taylorformer-h-dehaze",
-    "derain": "mb-taylorformer-h-derain",
-    "desnow": "mb-taylorformer-h-desnow",
-    "deblur": "mb-taylorformer-h-deblur",
-}
-ENLARGERS: dict[Input, str] = {
-    "auto": "vsr-transformer-n-practical-x4",
-    "compressed": "vsr-transformer-n-practical-x4",
-    "clean": "vsr-transformer-n-x4",
-}
-# Tasks that enlarge: encoders are tried at the size of the output before weights are loaded.
-SCALES = {"sr": 4}
-
 
 def load_restorer(task: str, options: RestoreOptions) -> Restorer:
     """Return the restorer of a task, ready to work.
@@ -197,5 +174,5 @@ def load_restorer(task: str, options: RestoreOptions) -> Restorer:
     own = {} if family is None else find_family(family).restorers
     if options.family is not None and task not in own:
         raise OptionError(f"`family={family}` has no networks for {task}; it has some for {', '.join(own)}")
-    make: Callable[[RestoreOptions], Restorer] = load(own.get(task, TASKS[task]))
+    make: Callable[[RestoreOptions], Restorer] = load(own.get(task, TASKS[task].restorer))
     return make(options)

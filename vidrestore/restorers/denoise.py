@@ -27,8 +27,9 @@ from vidrestore.models.noise_model import FRAMES, is_white, lower_level, may_be_
 from vidrestore.models.nonlocal_bayes import CHUNK as TRACKS
 from vidrestore.models.nonlocal_bayes import Noise, Sampling, bayes_gains, inverse_covariance, nonlocal_bayes
 from vidrestore.options import RestoreOptions
-from vidrestore.restorers.base import DENOISER, Facts, Sample
+from vidrestore.restorers.base import Facts, Sample
 from vidrestore.restorers.devices import batch_for, torch_device, uses_bf16
+from vidrestore.tasks import TASKS
 from vidrestore.weights import load_model
 from vidrestore.working import steps
 
@@ -43,6 +44,7 @@ GROUP_COPIES = 8  # copies of a group of similar patches in memory, temporary on
 LEAST_SAMPLES = 4  # patches of a group in each of GROUP frames, as many in all in short clips
 FURTHER = (1, 4)  # time of a further pass over that of the first estimate: of several frames, of one
 FIRST_OF_CODING = 0.6  # sigma of the first estimate over that of a coder's loss
+OF_FIELDS = 1.4  # share of the residual that real rows between interpolated ones have; by training clips
 
 
 class Preset(NamedTuple):
@@ -86,7 +88,7 @@ class DenoiseRestorer:
             )
         self.device = torch_device(options.device)
         self.preset, self.photograph = PRESETS[options.quality], PHOTOGRAPHS[options.quality]
-        model = load_model(options.model or DENOISER, device=str(self.device))
+        model = load_model(options.model or TASKS["denoise"].weights[0], device=str(self.device))
         self.network = _checked_network(model.network, model.card.name)
         self.patch = self.network.config.patch
         self.match = options.match
@@ -220,7 +222,8 @@ class DenoiseRestorer:
         the groups (G, S, T). A group has more patches of each frame in short clips.
 
         Samples that are not `real` were never measured: as in expectation maximisation, the estimate before
-        takes their place.
+        takes their place. The others of their frames then change by more, since the gains are fitted to whole
+        frames; not those of a colour difference in coarse noise, most of which is left in the estimate.
         """
         preset = self._preset(plane)
         passes, count = preset.passes[colour], preset.grids
@@ -228,10 +231,13 @@ class DenoiseRestorer:
         kind = "clips"
         if preset.samples:
             samples, kind = preset.samples[colour], ("luma", "chroma")[colour]
+        if real is not None:
+            is_exact = real.all(1, keepdim=True) | (colour and noise.whitener is not None)
+            shares = real * torch.where(is_exact, 1.0, OF_FIELDS)
         turns = grids.repeat(2, 1, 1)[: passes * count].unflatten(0, (passes, count)).flatten(1, 2)
         for stage, tracks in enumerate(steps(list(turns))):
             gains = bayes_gains(kind, stage, noise.sigma, self.device)
-            source = plane if real is None else torch.where(real, plane, estimate)
+            source = plane if real is None else estimate.lerp(plane, shares)
             estimate = nonlocal_bayes(
                 source, estimate, tracks, self.patch, noise, gains, samples, dtype, self.tracks
             )

@@ -7,7 +7,7 @@ A network takes single frames, or a frame and its neighbours (`restorers.base.Pi
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Literal, NamedTuple, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
@@ -15,7 +15,7 @@ from torch import Tensor
 from vidrestore.clips import Bounds, reflected_window
 from vidrestore.errors import CheckpointError, OptionError
 from vidrestore.options import RestoreOptions
-from vidrestore.restorers.base import IMAGE_NETWORKS, Facts, PictureForm
+from vidrestore.restorers.base import Facts, PictureForm
 from vidrestore.restorers.devices import (
     MOST_TILES,
     all_bits,
@@ -26,13 +26,14 @@ from vidrestore.restorers.devices import (
 )
 from vidrestore.restorers.result_cache import ResultCache
 from vidrestore.restorers.task_weights import load_for
+from vidrestore.tasks import TASKS
 from vidrestore.tiling import apply_tiled, padded, tile_sides
 from vidrestore.weights import Model
 from vidrestore.working import steps
 
 T = TypeVar("T")
 FAMILY = "mb-taylorformer"  # family of the default weights
-DEFAULTS = IMAGE_NETWORKS | {"denoise": "mb-taylorformer-h-denoise"}  # for camera noise
+CAMERA_DENOISER = "mb-taylorformer-h-denoise"
 OVERLAP = 32  # default of pixels that tiles share
 # Frames that a clip gives on a GPU, restored together. On a CPU clips are as short as possible, because an
 # interrupted run loses the clips in progress.
@@ -249,7 +250,8 @@ class PictureRestorer:
 def default_model(task: str, options: RestoreOptions) -> Model:
     """Return the weights that the options name, else the task's default. Raises CheckpointError."""
     device = str(torch_device(options.device))
-    return load_for(task, FAMILY, options.model, device, DEFAULTS.get(task, ""), options.family)
+    preferred = CAMERA_DENOISER if task == "denoise" else TASKS[task].weights[0]
+    return load_for(task, FAMILY, options.model, device, preferred, options.family)
 
 
 def pick(pictures: Tensor, places: Sequence[int]) -> Tensor:
@@ -283,8 +285,12 @@ def enlarger(options: RestoreOptions) -> PictureRestorer:
 
 def picture_denoiser(options: RestoreOptions) -> PictureRestorer:
     """Return the restorer of `denoise` by a network on frames. Raises OptionError for others' options."""
-    if options.sigma != "auto" or options.quality != "default" or not options.match:
-        raise OptionError(
-            f"{options.model} estimates noise itself; remove `sigma` and `quality`, and match=False"
-        )
-    return PictureRestorer("denoise", options)
+    restorer = PictureRestorer("denoise", options)
+    network: Any = restorer.tiled.network
+    takes_sigma = getattr(network, "takes_sigma", False)
+    if takes_sigma == (options.sigma == "auto") or options.quality != "default" or not options.match:
+        advice = "needs the noise's level as" if takes_sigma else "estimates noise itself; remove"
+        raise OptionError(f"{options.model} {advice} `sigma`; remove `quality` and match=False")
+    if takes_sigma:
+        network.sigma = options.sigma
+    return restorer

@@ -19,7 +19,7 @@ from vidrestore.models.vsr_clip import VsrClip
 from vidrestore.models.vsr_recurrent import RecurrentConfig, VsrRecurrent
 from vidrestore.models.vsr_transformer import SCALE, SIDE, VsrTransformer
 from vidrestore.options import RestoreOptions
-from vidrestore.restorers.base import ENLARGERS, Facts
+from vidrestore.restorers.base import Facts
 from vidrestore.restorers.devices import (
     MOST_TILES,
     half_type,
@@ -31,6 +31,7 @@ from vidrestore.restorers.devices import (
 )
 from vidrestore.restorers.result_cache import ResultCache
 from vidrestore.restorers.task_weights import load_for
+from vidrestore.tasks import TASKS
 from vidrestore.tiling import apply_by_centres, apply_tiled, padded, tile_sides
 from vidrestore.working import steps
 
@@ -59,7 +60,9 @@ class VsrRestorer:
 
     def __init__(self, options: RestoreOptions) -> None:
         self.device = torch_device(options.device)
-        model = load_for(TASK, FAMILY, options.model, str(self.device), ENLARGERS[options.input])
+        model = load_for(
+            TASK, FAMILY, options.model, str(self.device), TASKS[TASK].weights[options.input == "clean"]
+        )
         network = cast("VsrTransformer | VsrRecurrent", model.network)
         self.networks = {torch.float32: network.for_inference()}
         self.config, self.precision = network.config, options.precision

@@ -5,8 +5,8 @@ Three tensors, in this order, so that a video of unknown length can be written i
 fixed size comes first and is filled in last):
 
     measurements  (F, P, M) F16 or F32: F frames, P patches, M measurements of each, on the 0-255 scale
-    pts           (F,) I64: when each frame begins, in ticks of `video.time_base`
-    durations     (F,) I64: how many ticks it lasts, 0 where the source doesn't say
+    pts           (F,) I64: start of each frame, in ticks of `video.time_base`
+    durations     (F,) I64: its length in ticks, 0 if the source has none
 
 and metadata, each value a JSON text but for `format` and `version`:
 
@@ -70,9 +70,9 @@ def _fraction(text: Any) -> Fraction:
 
 
 def _above_zero(text: Any) -> Fraction:
-    if not (found := _fraction(text)):
+    if not (value := _fraction(text)):
         raise ValueError("a time base, rate or aspect of 0")
-    return found
+    return value
 
 
 Count = Annotated[int, Field(ge=0, lt=1 << 62)]
@@ -156,7 +156,7 @@ class PatchGrid:
 
 @dataclass(frozen=True)
 class Measured(Checked):
-    """The header of a file of measurements; the fields are explained above."""
+    """The header of a file of measurements; for the fields see the module's docstring."""
 
     model: str
     sha256: str
@@ -343,8 +343,8 @@ class MeasurementReader:
         only meanwhile: parts that were read before take no memory.
         """
         with self._opened() as stream:
-            found: NDArray[np.floating[Any]] = stream.get_slice("measurements")[first:stop]
-        return found
+            measurements: NDArray[np.floating[Any]] = stream.get_slice("measurements")[first:stop]
+        return measurements
 
     @contextmanager
     def _opened(self) -> Iterator[Any]:
@@ -375,9 +375,9 @@ class MeasurementReader:
         frames = parts["measurements"].get_shape()[0]
         for name, part in parts.items():
             more = [self.measured.patches, self.measured.measurements] if name == "measurements" else []
-            found, expected = part.get_shape(), [frames, *more]
-            if found != expected or not frames or part.get_dtype() not in dtypes[name]:
-                raise ValueError(f"{name} {part.get_dtype()} of shape {found}, but {expected} was expected")
+            shape, expected = part.get_shape(), [frames, *more]
+            if shape != expected or not frames or part.get_dtype() not in dtypes[name]:
+                raise ValueError(f"{name} {part.get_dtype()} of shape {shape}, but {expected} was expected")
 
     def _check_times(self) -> None:
         """Raise MediaError for times that would not fit into the ticks of any container."""

@@ -58,42 +58,42 @@ def recover(
     `output` is a path, or "-" for y4m on standard output; it has no stream but the video. `overrides` are
     fields of RecoverOptions and win over `options`. Raises VidRestoreError; then there is no output.
     """
-    chosen, emit = chosen_options(RecoverOptions, options, overrides), on_event or ignore_event
+    options, emit = chosen_options(RecoverOptions, options, overrides), on_event or ignore_event
     source, target = os.fspath(source), Target.of(output)
     target.make_folder()
-    target.check(Source(source), overwrite=True, cfr=chosen.cfr)
+    target.check(Source(source), overwrite=True, cfr=options.cfr)
     reader = MeasurementReader(source)
     # the video alone, and no file behind it
     info = SourceInfo(path=PIPE, container="", video=reader.measured.video, streams=())
-    encoder = choose_encoder(info, target, chosen.encoder, cores=available_cores())
-    device = torch_device(chosen.device)
-    model = recovering_model(source, reader.measured, chosen.model, device)
-    settings = {"encoder": asdict(encoder), "precision": chosen.precision}
+    encoder = choose_encoder(info, target, options.encoder, cores=available_cores())
+    device = torch_device(options.device)
+    model = recovering_model(source, reader.measured, options.model, device)
+    settings = {"encoder": asdict(encoder), "precision": options.precision}
     identity = Source(source).identity()
     request = digest({"recover": model.card.sha256, "head": identity.head, "size": identity.size, **settings})
-    tag = None if chosen.overwrite else read_tag(target)
+    tag = None if options.overwrite else read_tag(target)
     if tag and tag.job == request:
         return finished(Summary(source, str(target), tag.frames, 0.0, before=True), emit)
-    target.check(Source(source), overwrite=chosen.overwrite)
+    target.check(Source(source), overwrite=options.overwrite)
     emit(Started(source, str(target), "recover", model.card.name, device_name(device)))
-    return _recover(reader, target, info, encoder, model, chosen, emit, request)
+    return _recover(reader, target, info, encoder, model, options, emit, request)
 
 
 def recovering_model(source: str, measured: Measured, name: str | None, device: torch.device = CPU) -> Model:
     """Return the weights that measured, by `name` or that in the file. Raises CheckpointError."""
-    made = f"{source}: measured with {measured.model} (sha256 {measured.sha256[:12]}…)"
+    origin = f"{source}: measured with {measured.model} (sha256 {measured.sha256[:12]}…)"
     try:
         model = load_model(name or measured.model, str(device))
     except CheckpointError as error:
         if name:
             raise
         raise CheckpointError(
-            f"{made}, which can't be loaded here; name its file with `model` ({error})"
+            f"{origin}, which can't be loaded here; name its file with `model` ({error})"
         ) from error
     if model.card.sha256 != measured.sha256:
         raise CheckpointError(
-            f"{made}, but {name or model.card.name} has sha256 {model.card.sha256[:12]}…; only the weights "
-            "that measured can recover: name their file with `model`"
+            f"{origin}, but {name or model.card.name} has sha256 {model.card.sha256[:12]}…; only the "
+            "weights that measured can recover: name their file with `model`"
         )
     return model
 
@@ -127,7 +127,9 @@ def _recover(
     )
     recovered = recovered_frames(reader, cast(GroupNetwork, model.network), options)
     with frames_ahead(recovered) as frames:
-        write_frames(frames, writer, lambda each: counted(each, reader.path, reader.frames, "recover", emit))
+        write_frames(
+            frames, writer, lambda items: counted(items, reader.path, reader.frames, "recover", emit)
+        )
     warnings = list(writer.warnings)
     if left_out := ", ".join(reader.measured.left_out):
         warnings.append(
@@ -172,8 +174,8 @@ class Recoverer:
     def __init__(self, measured: Measured, network: GroupNetwork, precision: str) -> None:
         self.measured = measured
         self.device = next(network.parameters()).device
-        each = 8 * 4 * GROUP * measured.patch**2 * ATOMS_PER_PIXEL
-        self.chunk = batch_for(self.device, CHUNK, each, GROUPS_PER_PROCESSOR)
+        group_bytes = 8 * 4 * GROUP * measured.patch**2 * ATOMS_PER_PIXEL
+        self.chunk = batch_for(self.device, CHUNK, group_bytes, GROUPS_PER_PROCESSOR)
         with torch.no_grad():
             half = uses_bf16(precision, self.device) and (precision != "auto" or measured.rate < BF16_BELOW)
             dtype = torch.bfloat16 if half else torch.float32
@@ -182,10 +184,10 @@ class Recoverer:
     @torch.inference_mode()
     def recover(self, clip: tuple[Tensor, list[tuple[int, int]]]) -> list[Frame]:
         """Return the last frames of a clip (T, P, M), one for each (pts, duration)."""
-        stored, times = clip
+        values, times = clip
         if self.device.type == "cuda":
-            stored = stored.pin_memory()
-        measurements = stored.to(self.device, non_blocking=True).float()
+            values = values.pin_memory()
+        measurements = values.to(self.device, non_blocking=True).float()
         while True:
             try:
                 native = self._native(measurements, times)

@@ -66,32 +66,32 @@ def sense(
     (`rate=0.2`) and win over `options`. Sound and all other streams are left out. Raises VidRestoreError;
     then there is no output.
     """
-    chosen, emit = chosen_options(SenseOptions, options, overrides), on_event or ignore_event
+    options, emit = chosen_options(SenseOptions, options, overrides), on_event or ignore_event
     source, output = os.fspath(source), os.fspath(output)
     if not output.endswith(SUFFIX):
         raise MediaError(
             f"{output}: measurements are written as {SUFFIX}; give `output` a name such as video{SUFFIX}"
         )
-    device = torch_device(chosen.device)
-    model = sensing_model(chosen, device)
+    device = torch_device(options.device)
+    model = sensing_model(options, device)
     job = ""
     if Source(source).is_stored:
         identity = Source(source).identity()
-        request = {"sense": model.card.sha256, "sigma": chosen.sigma, "seed": chosen.seed}
+        request = {"sense": model.card.sha256, "sigma": options.sigma, "seed": options.seed}
         job = digest(request | {"head": identity.head, "size": identity.size})
-    if job and not chosen.overwrite and os.path.isfile(output):
+    if job and not options.overwrite and os.path.isfile(output):
         with suppress(MediaError):  # another file
             earlier = MeasurementReader(output)
             if earlier.job == job:
                 return finished(Summary(source, output, earlier.frames, 0.0, before=True), emit)
-    read = (*Source(source).files, *([chosen.model] if chosen.model else ()))
-    check_output(output, read, overwrite=chosen.overwrite)
+    read = (*Source(source).files, *([options.model] if options.model else ()))
+    check_output(output, read, overwrite=options.overwrite)
     with VideoReader(source) as reader:
         reader.refuse_interlaced(
             "deinterlace first, for example: ffmpeg -i IN -vf bwdif=send_frame -c:v ffv1 OUT.mkv"
         )
         emit(Started(source, output, "sense", model.card.name, device_name(device)))
-        return _sense(reader, output, model, chosen, emit, job)
+        return _sense(reader, output, model, options, emit, job)
 
 
 def sensing_cards() -> dict[str, Card]:
@@ -109,9 +109,9 @@ def sensing_model(options: SenseOptions, device: torch.device = CPU) -> Model:
         cards = sensing_cards()
         rate = f"{options.rate:.2g}"
         if rate not in cards:
-            known = ", ".join(f"{rate} ({card.name})" for rate, card in sorted(cards.items())) or "none"
+            choices = ", ".join(f"{rate} ({card.name})" for rate, card in sorted(cards.items())) or "none"
             raise OptionError(
-                f"no weights for a rate of {options.rate:g}; there are: {known}. `model` takes a file of "
+                f"no weights for a rate of {options.rate:g}; there are: {choices}. `model` takes a file of "
                 "your own"
             )
         return load_model(cards[rate].name, str(device))
@@ -119,10 +119,10 @@ def sensing_model(options: SenseOptions, device: torch.device = CPU) -> Model:
     pixels = model.card.config.get("patch", 16) ** 2
     measurements = model.card.config.get("measurements")
     if not measurements:
-        known = ", ".join(card.name for card in sensing_cards().values()) or "none"
+        choices = ", ".join(card.name for card in sensing_cards().values()) or "none"
         raise CheckpointError(
             f"{options.model}: has no sensing matrix (its task is {model.card.task}); weights that have "
-            f"one: {known}"
+            f"one: {choices}"
         )
     if options.rate is not None and f"{options.rate:.2g}" != f"{measurements / pixels:.2g}":
         raise OptionError(
@@ -187,8 +187,8 @@ class Sensor:
         """Upper bound of a measurement with noise of up to 10 sigma; infinite for floating-point samples."""
         if self.pixels.depth == 32:
             return float("inf")
-        whole = torch.eye(self.network.config.patch**2, device=self.device)
-        unit = self.network.measure(whole).detach()  # (N, M), the sensing matrix transposed
+        identity = torch.eye(self.network.config.patch**2, device=self.device)
+        unit = self.network.measure(identity).detach()  # (N, M), the sensing matrix transposed
         return float(WHITE * unit.abs().sum(0).max() + 10 * self.sigma)
 
     @torch.inference_mode()

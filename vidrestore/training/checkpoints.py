@@ -77,8 +77,8 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
 
 def check_alike(tensors: Mapping[str, Any], expected: Mapping[str, Tensor]) -> None:
     """Raise ValueError unless tensors have the names and shapes of those that are expected."""
-    found = {name: tensor.shape if isinstance(tensor, Tensor) else None for name, tensor in tensors.items()}
-    if found != {name: tensor.shape for name, tensor in expected.items()}:
+    shapes = {name: tensor.shape if isinstance(tensor, Tensor) else None for name, tensor in tensors.items()}
+    if shapes != {name: tensor.shape for name, tensor in expected.items()}:
         raise ValueError("tensors of another network")
 
 

@@ -27,6 +27,7 @@ from vidrestore.errors import CheckpointError, ConfigError
 from vidrestore.families import Training, find_family, load
 from vidrestore.files.regular import LARGEST_TOML, read_limited
 from vidrestore.media.pictures import SUFFIXES as PHOTOS
+from vidrestore.tasks import TASKS
 
 AtLeastOne = Annotated[int, Field(ge=1)]
 Portion = Annotated[float, Field(ge=0, le=1)]
@@ -55,18 +56,15 @@ class Schedule(Checked):
 
 @dataclass(frozen=True)
 class TrainingConfig(Schedule):
-    """Training on groups of patches.
+    """Training on groups of patches."""
 
-    `sigma`, on the 0-255 scale, is one noise level (0 for compressed sensing), or the lowest and the highest;
-    levels are then drawn uniformly in their logarithm. With `clip_noise`, noisy patches are clipped and
-    rounded as a video file holds them; else, and always on measurements, noise is left as drawn.
-    """
-
+    # one noise level on the 0-255 scale (0 for compressed sensing), or the lowest and the highest, between
+    # which levels are drawn uniformly in their logarithm
     sigma: Annotated[tuple[Annotated[float, Field(ge=0, le=255)], ...], Field(min_length=1, max_length=2)] = (
         1.0,
         75.0,
     )
-    clip_noise: bool = True
+    clip_noise: bool = True  # clip and round noisy patches as a video file holds them; never measurements
 
     def __post_init__(self) -> None:
         fits = len(self.sigma) == 1 or 0 < self.sigma[0] <= self.sigma[1]
@@ -95,20 +93,16 @@ class PairTrainingConfig(Schedule):
 
 @dataclass(frozen=True)
 class ClipTrainingConfig(Schedule):
-    """Training on clips; the defaults are for a CPU.
-
-    `loss`: "charbonnier" is the loss of VSR-Transformer, minimised by the median of all possible frames;
-    "psnr", as in PairTrainingConfig, is minimised by their mean. With `parts` only the parameters are trained
-    whose names begin with one of them.
-    """
+    """Training on clips; the defaults are for a CPU."""
 
     batch: AtLeastOne = 2
     learning_rate: Positive = 4e-4
     decay: Portion = 1.0
     precision: Precision = "fp32"
     validate_every: AtLeastOne = 500
+    # "charbonnier", VSR-Transformer's, is minimised by the median of all possible frames, "psnr" by the mean
     loss: Literal["charbonnier", "psnr"] = "charbonnier"
-    parts: tuple[str, ...] = ()
+    parts: tuple[str, ...] = ()  # beginnings of the names of the parameters that are trained; empty for all
 
 
 LARGEST_CROP = 288  # pixels
@@ -117,19 +111,13 @@ LARGEST_VIEW = 1080  # pixels; largest side of a crop before it is downscaled
 
 @dataclass(frozen=True)
 class FootageConfig(Checked):
-    """The sources of pictures.
+    """The sources of pictures; folders are relative to the configuration's own."""
 
-    `clips` and `stills` are folders, or lists of several, relative to the configuration's own; an empty
-    `stills` means no photos. `validation` names clips in those folders, without their folder, that are
-    excluded from training and used for validation. Shares are in [0, 1]. `resident` data are copied to the
-    memory of the device, where batches are drawn; others stay in the cache's files.
-    """
-
-    clips: str | tuple[str, ...]
-    stills: str | tuple[str, ...] = ""
-    validation: tuple[str, ...] = ()
+    clips: str | tuple[str, ...]  # a folder of videos, or several
+    stills: str | tuple[str, ...] = ""  # the same of photos; empty for none
+    validation: tuple[str, ...] = ()  # names of clips in these folders that are held out from training
     still_share: Portion = 0.25  # share of windows that are slow pans and zooms over photos
-    resident: bool = False
+    resident: bool = False  # draw batches from a copy on the device; else from the cache's files
 
     def __post_init__(self) -> None:
         without_folder = all(name == Path(name).name for name in self.validation)
@@ -193,8 +181,8 @@ class PairDataConfig(FootageConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         require(self.frames % 2 == 1, "frames", "an odd number", self.frames)
-        known = bool(self.degradations) and set(self.degradations) <= set(DEGRADATIONS)
-        require(known, "degradations", f"one or more of {', '.join(DEGRADATIONS)}", self.degradations)
+        valid = bool(self.degradations) and set(self.degradations) <= set(DEGRADATIONS)
+        require(valid, "degradations", f"one or more of {', '.join(DEGRADATIONS)}", self.degradations)
         in_range = self.widest is None or self.crop <= self.widest <= LARGEST_VIEW
         require(in_range, "widest", f"from the crop's {self.crop} to {LARGEST_VIEW}", self.widest)
 
@@ -214,23 +202,21 @@ class ClipDataConfig(FootageConfig):
 
 @dataclass(frozen=True)
 class SetConfig(Checked):
-    """One of the papers' datasets in a folder, which is relative to the configuration's own.
-
-    `validation` lists splits of the same dataset, or of others in that folder, as in ["test",
-    "rain100l/test"]. If it is empty, the network is validated on its training data.
-    """
+    """One of the papers' datasets."""
 
     dataset: str
-    folder: str
+    folder: str  # relative to the configuration's own
     split: str = "train"
+    # splits of the same dataset, or of others in the folder, as in ["test", "rain100l/test"]; empty: the
+    # network is validated on its training data
     validation: tuple[str, ...] = ()
     kind: ClassVar[Literal["pairs", "clips"]]
 
     def __post_init__(self) -> None:
         sets = import_module("vidrestore.papers.datasets")  # only for recipes that name one
-        known = sets.names(self.kind)
+        datasets = sets.names(self.kind)
         for name, split in [(self.dataset, self.split), *self.validation_sets]:
-            require(name in known, "dataset", f"one of {', '.join(known)}", name)
+            require(name in datasets, "dataset", f"one of {', '.join(datasets)}", name)
             require(split in sets.splits(name), f"split of {name}", " or ".join(sets.splits(name)), split)
 
     @property
@@ -264,41 +250,29 @@ class ClipSetConfig(SetConfig):
     kind = "clips"
 
 
-def require(holds: bool, name: str, expected: str, found: Any) -> None:
+def require(holds: bool, name: str, expected: str, value: Any) -> None:
     """Raise ConfigError, saying that `name` must be `expected`, unless `holds` is true."""
     if not holds:
-        shown = list(found) if isinstance(found, tuple) else repr(found)
-        raise ConfigError(f"{name} must be {expected}, found {shown}")
+        text = list(value) if isinstance(value, tuple) else repr(value)
+        raise ConfigError(f"{name} must be {expected}, found {text}")
 
 
 SECTIONS = ("model", "data", "training", "parameters")
-# the task that removes each degradation
-TASK_OF = {
-    "haze": "dehaze",
-    "rain": "derain",
-    "snow": "desnow",
-    "blur": "deblur",
-    "noise": "denoise",
-    "white": "denoise",
-    "coloured": "denoise",
-}
+TASK_OF = {kind: task.name for task in TASKS.values() for kind in task.degradations}
 
 
 @dataclass(frozen=True)
 class RunConfig:
-    """One run: name and task of the weights, family and settings of the model, the data, the training.
+    """One run. Raises ConfigError for a task that the family isn't for, and denoising without noise."""
 
-    `parameters`, such as {"rate": 0.2}, are written on the card of the weights; by default the noise levels.
-    Raises ConfigError for a task that the family isn't for, and denoising without noise.
-    """
-
-    name: str
+    name: str  # of the weights
     task: str
     family: str
-    model: dict[str, Any]
+    model: dict[str, Any]  # settings of the network
     data: FootageConfig | SetConfig
     training: Schedule
     path: Path  # the configuration file
+    # such as {"rate": 0.2}, for the card of the weights; by default the noise levels
     parameters: dict[str, Any] = field(default_factory=dict)
     settings: tuple[str, ...] = ()  # "KEY=VALUE" that override the file
 
@@ -353,16 +327,16 @@ def footage_settings(folder: Path, path: Path) -> list[str]:
     if not os.path.isdir(place):  # also of a name that is too long, of which `Path.is_dir` raises OSError
         raise ConfigError(f"{folder}: no such folder")
     try:
-        named = "dataset" in parse_toml(read_limited(path, LARGEST_TOML, follow=True).decode()).get(
+        has_dataset = "dataset" in parse_toml(read_limited(path, LARGEST_TOML, follow=True).decode()).get(
             "data", {}
         )
     except (OSError, ValueError):  # which `read_config` reports
-        named = False
-    if named:
+        has_dataset = False
+    if has_dataset:
         return [f"data.folder={json.dumps(str(place))}"]
-    photos = any(each.suffix.lower() in PHOTOS for each in place.iterdir())
-    own = {"clips": str(place), "stills": str(place) if photos else "", "validation": []}
-    return [f"data.{name}={json.dumps(value)}" for name, value in own.items()]
+    photos = any(entry.suffix.lower() in PHOTOS for entry in place.iterdir())
+    data = {"clips": str(place), "stills": str(place) if photos else "", "validation": []}
+    return [f"data.{name}={json.dumps(value)}" for name, value in data.items()]
 
 
 @dataclass(frozen=True)

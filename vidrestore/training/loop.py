@@ -42,7 +42,7 @@ from vidrestore.training.networks import (
 )
 from vidrestore.training.objective import objective_of
 from vidrestore.training.parallel import LostError, ProcessGroup, processes
-from vidrestore.training.run_records import made_records, recording
+from vidrestore.training.run_records import record_files, recording
 from vidrestore.training.training_events import (
     Began,
     Interrupted,
@@ -72,7 +72,7 @@ def train(
     stop_after: float = math.inf,
     on_event: Listener = lambda event: None,
 ) -> Path:
-    """Train as the configuration says, write `<output>/<name>.safetensors` and return its path.
+    """Train by a configuration, write `<output>/<name>.safetensors` and return its path.
 
     Those are the averaged weights of the last step; `<name>.best.safetensors` holds those of the best
     validation. A checkpoint is written beside them every few minutes and when the run is interrupted,
@@ -83,8 +83,8 @@ def train(
     minute. After `stop_after` seconds it ends after the step that is under way, with a checkpoint, whose path
     is returned.
 
-    `reading` says how to read data. In several processes started by torchrun, each computes its share of
-    every batch; the first writes. `init` names weights (of the same network, or of parts of it) for a new
+    `reading` has the settings of reading. In several processes started by torchrun, each computes its share
+    of every batch; the first writes. `init` names weights (of the same network, or of parts of it) for a new
     run.
 
     Raises ConfigError for missing or unfit data, for a checkpoint of another run or one that would be
@@ -97,7 +97,7 @@ def train(
     with ExitStack() as stack:
         stack.enter_context(memory_errors(config))
         group, place = stack.enter_context(processes(device))
-        if stop_after < math.inf and not group.alone:
+        if stop_after < math.inf and not group.is_single:
             raise OptionError("`stop_after` is for one process: several wouldn't stop at the same step")
         run = Run(config, output, place, group)
         if group.first:
@@ -182,11 +182,11 @@ class Run:
         return False
 
     def check_files(self, init: Sequence[str | Path]) -> None:
-        """Raise MediaError or OutputExistsError if a file at the place of one that the run writes is of
-        others, or one of `init`.
+        """Raise MediaError or OutputExistsError if a file that the run would replace is another program's, or
+        one of `init`.
         """
-        made = dict.fromkeys((self.weights_path, self.best_path), BY_TRAINING)
-        for path, beginning in (made | made_records(self.output / self.config.name)).items():
+        beginnings = dict.fromkeys((self.weights_path, self.best_path), BY_TRAINING)
+        for path, beginning in (beginnings | record_files(self.output / self.config.name)).items():
             if not path.exists() or path.stat().st_size:
                 check_output(path, init, made=beginning)
 
@@ -281,17 +281,17 @@ class Run:
             return []
         steps, rates, numbers = zip(*self.unread, strict=True)
         self.unread.clear()
-        found = []
+        events = []
         for step, rate, (loss, norm) in zip(steps, rates, torch.stack(numbers).tolist(), strict=True):
             self._check_finite(step - 1, loss, norm)
-            found.append(Stepped(step, self.config.training.steps, loss, rate, norm, self.seconds))
-        return found
+            events.append(Stepped(step, self.config.training.steps, loss, rate, norm, self.seconds))
+        return events
 
     def _check_finite(self, step: int, loss: float, norm: float) -> None:
         if math.isfinite(loss) and math.isfinite(norm):
             return
         # in fp16 the scaler then reduces the scale
-        scaler, found = self.learner.scaler, self.validations.best
+        scaler, best = self.learner.scaler, self.validations.best
         if math.isfinite(loss) and scaler.is_enabled() and scaler.get_scale() > SMALLEST_SCALE:
             return
         remaining = (
@@ -299,11 +299,11 @@ class Run:
             if self.checkpoint.exists()
             else "no step was saved yet"
         )
-        best = f", {self.best_path} the best weights, of step {found.step}" if found else ""
+        best_weights = f", {self.best_path} the best weights, of step {best.step}" if best else ""
         raise ConfigError(
             f"{self.config.name}: training diverged at step {step} (loss {loss:.4g}, gradient "
             f"{norm:.4g}); try a lower training.learning_rate, or training.precision=fp32; "
-            f"{remaining}{best}"
+            f"{remaining}{best_weights}"
         )
 
     def validate(self, held_out: Any, losses: list[float]) -> Validated:
@@ -317,8 +317,8 @@ class Run:
             better = self.validations.add(self.step, metrics, before, average)
             if better:
                 self._write_weights(self.best_path, average, self.step)
-        loss, held = sum(losses) / max(len(losses), 1), bool(self.config.data.validation)
-        return Validated(self.step, self.seconds, loss, metrics, before, better, held)
+        loss, has_held_out = sum(losses) / max(len(losses), 1), bool(self.config.data.validation)
+        return Validated(self.step, self.seconds, loss, metrics, before, better, has_held_out)
 
     @property
     def identity(self) -> dict[str, Any]:
@@ -345,8 +345,8 @@ class Run:
             for name in LEARNT:
                 if state[name] != {}:  # as that of a scaler is unless it is used
                     getattr(self.learner, name).load_state_dict(state[name])
-            for group, now in zip(self.learner.optimiser.param_groups, settings, strict=True):
-                group.update(now)  # the configuration's weight decay may have changed
+            for group, values in zip(self.learner.optimiser.param_groups, settings, strict=True):
+                group.update(values)  # the configuration's weight decay may have changed
             self.validations.load_state_dict(state)
             if self.validations.best:
                 check_alike(self.validations.best.weights, self.learner.average.state_dict())

@@ -40,9 +40,9 @@ def train_parts(config: RunConfig, network: nn.Module) -> None:
     names = [name for name, _ in network.named_parameters()]
     for part in parts:
         if not any(name.startswith(part) for name in names):
-            known = ", ".join(dict.fromkeys(name.split(".")[0] for name in names))
+            prefixes = ", ".join(dict.fromkeys(name.split(".")[0] for name in names))
             raise ConfigError(
-                f"{config.path}: training.parts: no parameter begins with {part!r}; there are {known}"
+                f"{config.path}: training.parts: no parameter begins with {part!r}; there are {prefixes}"
             )
     if parts:
         for name, parameter in network.named_parameters():
@@ -53,18 +53,18 @@ def _check_names(config: RunConfig) -> None:
     """Raise ConfigError for names in [model], or a table of it, that the family doesn't have."""
     base: dict[str, Any] = {name: config.model[name] for name in ("kind", "size") if name in config.model}
     try:
-        known = base | settings_of(build_network(config.family, base))
+        settings = base | settings_of(build_network(config.family, base))
     except CheckpointError:  # kind or size is wrong
         return
     tables = {
-        f"[model] {name}": (part, known.get(name))
+        f"[model] {name}": (part, settings.get(name))
         for name, part in config.model.items()
         if isinstance(part, dict)
     }
-    for where, (values, names) in ({"[model]": (config.model, known)} | tables).items():
+    for section, (values, names) in ({"[model]": (config.model, settings)} | tables).items():
         if isinstance(names, dict) and (unknown := sorted(values.keys() - names.keys())):
             raise ConfigError(
-                f"{config.path}, {where}: unknown: {', '.join(unknown)}; there are: "
+                f"{config.path}, {section}: unknown: {', '.join(unknown)}; there are: "
                 f"{known_names(unknown[0], names)}"
             )
 
@@ -110,15 +110,15 @@ def load_initial_weights(config: RunConfig, networks: Iterable[nn.Module], sourc
         network.load_state_dict(network.state_dict() | parameters)
 
 
-def _matching_parameters(network: nn.Module, given: nn.Module) -> dict[str, Tensor] | None:
-    """Return the parameters of `given` by name if it is the same network or a part of it, else None."""
-    ours, theirs = settings_of(network), settings_of(given)
-    if type(given) is type(network):
-        known = theirs | {name: ours[name] for name in FREE if name in ours}
-        if known in (ours, ours | {"tasks": ()}):
-            return given.state_dict()
+def _matching_parameters(network: nn.Module, source: nn.Module) -> dict[str, Tensor] | None:
+    """Return the parameters of `source` by name if it is the same network or a part of it, else None."""
+    settings, source_settings = settings_of(network), settings_of(source)
+    if type(source) is type(network):
+        merged_settings = source_settings | {name: settings[name] for name in FREE if name in settings}
+        if merged_settings in (settings, settings | {"tasks": ()}):
+            return source.state_dict()
     parts_of: Callable[[nn.Module], dict[str, Tensor] | None] | None = getattr(network, "parts_of", None)
-    return parts_of(given) if parts_of else None
+    return parts_of(source) if parts_of else None
 
 
 MOST_POINTS = 40  # validations on a card
@@ -138,7 +138,7 @@ def write_weights(
     the sources of the initial weights, but no times, so the same run writes the same bytes.
     """
     training = {
-        "data": "; ".join(f"{what}: {name}" for what, name in config.data.card_entries().items() if name),
+        "data": "; ".join(f"{label}: {name}" for label, name in config.data.card_entries().items() if name),
         "command": config.command(init),
         "configuration": config_toml(with_full_model(config, network)),
         "steps": step,

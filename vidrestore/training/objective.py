@@ -94,10 +94,10 @@ class GroupObjective(Objective):
         return {f"held-out groups, sigma {sigma}": {"psnr": psnr} for sigma, psnr in last["psnr"].items()}
 
     def loss(self, network: nn.Module, batch: tuple[Any, ...], step: int) -> Tensor:
-        (clean, sigma, *noise), settings = batch, self.settings
-        drawn = noise[0] if noise else (settings.seed << 32) + step
+        (clean, sigma, *extras), settings = batch, self.settings
+        noise = extras[0] if extras else (settings.seed << 32) + step
         return batch_loss(
-            network, clean, sigma, drawn, settings.precision, self.share, clip_noise=settings.clip_noise
+            network, clean, sigma, noise, settings.precision, self.share, clip_noise=settings.clip_noise
         )
 
     def metrics(self, network: nn.Module, held_out: Tensor) -> Metrics:
@@ -207,8 +207,8 @@ class ClipObjective(Objective):
 
 def objective_of(config: RunConfig, share: Share = WHOLE) -> Objective:
     """Return the objective of a configuration, for one process's share of the batches."""
-    made: Objective = load(config.kind.objective)(config.training, share)
-    return made
+    objective: Objective = load(config.kind.objective)(config.training, share)
+    return objective
 
 
 # The squared error grows about as sigma ** 1.3; divided by that, every level has about the same weight.
@@ -217,7 +217,7 @@ CHUNK = 200  # groups validated at once
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
 LEAST_ERROR = 1e-3  # squared error in [0, 1], 30 dB; crops with a smaller one have less weight in `psnr_loss`
 SPECTRUM_WEIGHT = 0.1  # weight of the spectra's error in `picture_loss`
-SCENE_WEIGHT = 0.05  # in `haze_loss`; where haze is thick, slopes by the scene are steep and say little
+SCENE_WEIGHT = 0.05  # in `haze_loss`; where haze is thick, gradients by the scene are steep and noisy
 LEAST_AIRLIGHT = 0.02  # light; darker haze counts as this
 MOST_PSNR = 50.0  # dB; held-out pictures count as at most this, beyond which no difference is visible
 VALIDATION_SIGMAS = (5.0, 20.0, 50.0)
@@ -240,13 +240,13 @@ def restored_groups(
     """
     group_network = cast("GroupNetwork", network)
     noisy = measured = group_network.measure(clean)
-    stored = clip_noise and measured is clean
+    clip_and_round = clip_noise and measured is clean
     if isinstance(noise, Tensor):
         noisy = measured + sigma * noise[..., : measured.shape[-1]]
-        noisy = noisy.round().clamp(0, 255) if stored else noisy
+        noisy = noisy.round().clamp(0, 255) if clip_and_round else noisy
     elif sigma:
         generator = torch.Generator(clean.device).manual_seed(noise)
-        noisy = add_gaussian_noise(measured, float(sigma), generator, clip_and_round=stored)
+        noisy = add_gaussian_noise(measured, float(sigma), generator, clip_and_round=clip_and_round)
     return group_network.at(sigma, DTYPES[precision], PlainLinear)(noisy[share.of(len(noisy))])
 
 
@@ -285,13 +285,13 @@ def group_psnr(
     return 10 * math.log10(255**2 * count / squares) if squares else math.inf
 
 
-def validation_sigmas(trained: tuple[float, ...]) -> tuple[float, ...]:
+def validation_sigmas(sigmas: tuple[float, ...]) -> tuple[float, ...]:
     """Return the levels to validate at: the single one trained, or the usual ones in the range, or its
     geometric mean if there are none.
     """
-    low, high = trained[0], trained[-1]
-    usual = tuple(sigma for sigma in VALIDATION_SIGMAS if low <= sigma <= high) if low < high else (low,)
-    return usual or (min(max(float(f"{math.sqrt(low * high):.3g}"), low), high),)
+    low, high = sigmas[0], sigmas[-1]
+    levels = tuple(sigma for sigma in VALIDATION_SIGMAS if low <= sigma <= high) if low < high else (low,)
+    return levels or (min(max(float(f"{math.sqrt(low * high):.3g}"), low), high),)
 
 
 def restored_pictures(network: nn.Module, degraded: Tensor, precision: str, *tasks: Tensor) -> Tensor:
@@ -323,9 +323,9 @@ def picture_loss(restored: Tensor, clean: Tensor) -> Tensor:
     return error.abs().mean() + SPECTRUM_WEIGHT * spectrum.abs().mean()
 
 
-def psnr_loss(restored: Tensor, clean: Tensor, least: float = LEAST_ERROR) -> Tensor:
-    """Return the mean over crops of log(squared error + `least`), which falls as PSNR rises."""
-    return ((restored - clean).square().mean((1, 2, 3)) + least).log().mean()
+def psnr_loss(restored: Tensor, clean: Tensor, least_error: float = LEAST_ERROR) -> Tensor:
+    """Return the mean over crops of log(squared error + `least_error`), which falls as PSNR rises."""
+    return ((restored - clean).square().mean((1, 2, 3)) + least_error).log().mean()
 
 
 def haze_loss(network: nn.Module, hazy: Tensor, truth: Tensor, settings: PairTrainingConfig) -> Tensor:
@@ -337,12 +337,12 @@ def haze_loss(network: nn.Module, hazy: Tensor, truth: Tensor, settings: PairTra
     """
     clean, depth, airlight = truth.split((3, 1, 3), 1)
     with in_precision(hazy.device, settings.precision):
-        found = cast("MBTaylorFormer", network).scattering(hazy)
-    scenes = psnr_loss(without_haze(hazy, found), clean, settings.least_error)
-    seen = 1 - (-depth).exp()
-    errors = [((-power * found.depth).exp() - (-power * depth).exp()).abs().mean() for power in (0.5, 1.0)]
-    colours = (found.airlight.log() - airlight.clamp(min=LEAST_AIRLIGHT).log()).abs()
-    loss: Tensor = errors[0] + errors[1] + (seen * colours).mean() + SCENE_WEIGHT * scenes
+        haze = cast("MBTaylorFormer", network).scattering(hazy)
+    scenes = psnr_loss(without_haze(hazy, haze), clean, settings.least_error)
+    opacity = 1 - (-depth).exp()
+    errors = [((-power * haze.depth).exp() - (-power * depth).exp()).abs().mean() for power in (0.5, 1.0)]
+    colours = (haze.airlight.log() - airlight.clamp(min=LEAST_AIRLIGHT).log()).abs()
+    loss: Tensor = errors[0] + errors[1] + (opacity * colours).mean() + SCENE_WEIGHT * scenes
     return loss
 
 

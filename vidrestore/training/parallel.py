@@ -42,13 +42,13 @@ class ProcessGroup:
         return self.share.rank == 0
 
     @property
-    def alone(self) -> bool:
+    def is_single(self) -> bool:
         return self.share.count == 1
 
     def average(self, tensors: Iterable[Tensor]) -> None:
         """Replace tensors (one dtype, the same in all processes) by their means over the processes."""
         parts = list(tensors)
-        if self.alone or not parts:
+        if self.is_single or not parts:
             return
         flat = torch.cat([part.flatten() for part in parts])
         with _lost_process_errors():
@@ -59,7 +59,7 @@ class ProcessGroup:
 
     def broadcast(self, value: T) -> T:
         """Return the value of the first process."""
-        if self.alone:
+        if self.is_single:
             return value
         values: list[Any] = [value]
         with _lost_process_errors():
@@ -78,7 +78,7 @@ class ProcessGroup:
 
     def barrier(self) -> None:
         """Wait for all processes."""
-        if not self.alone:
+        if not self.is_single:
             with _lost_process_errors():
                 distributed.barrier()
 

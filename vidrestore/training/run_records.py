@@ -25,7 +25,7 @@ POINTS = 320  # most points of a curve
 _TYPES = {"step": COUNT, "loss": (float, NoneType)}
 
 
-def made_records(stem: Path) -> dict[Path, str]:
+def record_files(stem: Path) -> dict[Path, str]:
     """Return the files that `recording` writes, and what each has in its first bytes."""
     return {
         stem.with_suffix(".log.jsonl"): '{"step": ',
@@ -40,7 +40,7 @@ def recording(
     """Yield a listener that writes records named after `stem` and calls `on_event`; `curve` returns the
     validations so far.
     """
-    steps, plot = made_records(stem)
+    steps, plot = record_files(stem)
     with closing(StepLog(steps)) as log:
         yield to_all(log, curve_plot(plot, log, curve), on_event)
 
@@ -113,9 +113,9 @@ def curve_plot(path: Path, log: StepLog, curve: Callable[[], Sequence[dict[str, 
 
     def emit(event: Event) -> None:
         if isinstance(event, Validated):
-            drawn = training_plot(path.stem, log.steps, log.losses, curve())
+            svg = training_plot(path.stem, log.steps, log.losses, curve())
             with _writing(path), replacing(path, sync=False) as stream:
-                stream.write(drawn.encode())
+                stream.write(svg.encode())
 
     return emit
 
@@ -126,12 +126,12 @@ def training_plot(
     """Return an SVG of the log loss by step, thinned to means, above the held-out PSNR."""
     positions = [point["step"] for point in curve]
     metrics = {
-        what: ([point["step"] for point in curve], [point["psnr"][what] for point in curve])
-        for what in curve[-1]["psnr"]
+        metric: ([point["step"] for point in curve], [point["psnr"][metric] for point in curve])
+        for metric in curve[-1]["psnr"]
     }
-    metrics = {what: values for what, values in metrics.items() if all(map(math.isfinite, values[1]))}
-    drawn = thinned(steps, losses)
-    plots = [("loss", "log10 of the loss, by step", {"training": drawn})] if drawn[0] else []
+    metrics = {metric: values for metric, values in metrics.items() if all(map(math.isfinite, values[1]))}
+    points = thinned(steps, losses)
+    plots = [("loss", "log10 of the loss, by step", {"training": points})] if points[0] else []
     plots += [("validation", "PSNR, dB, by step", metrics)] if metrics else []
     ends = (min([0, *positions]), max([*steps[-1:], *positions]))
     return picture(name, plots, ends, "step ")

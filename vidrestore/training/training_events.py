@@ -33,30 +33,27 @@ class Reached:
 
 @dataclass(frozen=True)
 class Stepped:
-    """`step` of `steps` are done; loss, rate and norm of the last one, total seconds of training."""
+    """A step was taken."""
 
     step: int
-    steps: int
+    steps: int  # of the run
     loss: float
     learning_rate: float
     gradient_norm: float
-    seconds: float
+    seconds: float  # of training in total
 
 
 @dataclass(frozen=True)
 class Validated:
-    """A validation: total seconds, mean loss since the last one (or the start), and PSNR in dB by sigma or
-    degradation; `before` is that of the network's input, `best` is True for the highest mean so far.
-    `held_out` is False if the data are those of training, since the configuration names no others.
-    """
+    """A validation."""
 
     step: int
-    seconds: float
-    loss: float
-    psnr: Metrics
-    before: Metrics = field(default_factory=dict)
-    best: bool = False
-    held_out: bool = True
+    seconds: float  # of training in total
+    loss: float  # mean since the last validation, or the start
+    psnr: Metrics  # dB, by sigma or degradation
+    before: Metrics = field(default_factory=dict)  # the same of the network's input
+    best: bool = False  # True for the highest mean so far
+    held_out: bool = True  # False for the data of training, since the configuration names no others
 
 
 @dataclass(frozen=True)

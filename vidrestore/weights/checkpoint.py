@@ -130,10 +130,10 @@ def read_model(path: Path, listed: Card | None = None) -> Model:
         card = _card_of(path, stream, listed.sha256 if listed else None)
         stored = {name: stream.get_tensor(name) for name in stream.keys()}  # noqa: SIM118 (no mapping)
     for key in ("family", "config", "task") if listed else ():
-        found, expected = getattr(card, key), getattr(listed, key)
-        if found != expected:
+        value, expected = getattr(card, key), getattr(listed, key)
+        if value != expected:
             raise CheckpointError(
-                f"{path}: {key} {found!r}, but the manifest says {expected!r}; one of the two is out of date"
+                f"{path}: {key} {value!r}, but the manifest says {expected!r}; one of the two is out of date"
             )
     if not listed:
         check_tensors(path, stored, _outline(card, len(stored)))
@@ -183,8 +183,13 @@ def opened(path: Path) -> Iterator[Any]:
             yield stream
     except FileNotFoundError as error:
         raise CheckpointError(f"{path}: no such file") from error
-    except OSError as error:
-        raise CheckpointError(f"{path}: can't be read as weights ({error.strerror or error})") from error
+    except (OSError, RuntimeError) as error:
+        if isinstance(error, RuntimeError) and "closing file" not in str(
+            error
+        ):  # PyTorch's word for an OSError
+            raise
+        reason = getattr(error, "strerror", None) or error
+        raise CheckpointError(f"{path}: can't be read as weights ({reason})") from error
     except SafetensorError as error:
         raise CheckpointError(
             f"{path}: damaged or not a safetensors file ({error}); fetch it again"
@@ -200,37 +205,37 @@ def check_tensors(
     scales = {name for name in expected if name + SCALES in stored and name + SCALES not in expected}
     _check_names(path, set(stored), {*expected, *(name + SCALES for name in scales)})
     tensors = {}
-    for name, wanted in expected.items():
-        tensor, where = stored[name], f"{path}, {name}"
+    for name, target in expected.items():
+        tensor, place = stored[name], f"{path}, {name}"
         if name in scales:
-            tensor = _widened(where, tensor, stored[name + SCALES], wanted)
-        if tensor.shape != wanted.shape:
+            tensor = _widened(place, tensor, stored[name + SCALES], target)
+        if tensor.shape != target.shape:
             raise CheckpointError(
-                f"{where}: shape {list(tensor.shape)}, but the config asks for {list(wanted.shape)}"
+                f"{place}: shape {list(tensor.shape)}, but the config asks for {list(target.shape)}"
             )
-        found, own = _dtype(tensor), _dtype(wanted)
-        if found != own and not (own == "float32" and found in _HALVES):
-            raise CheckpointError(f"{where}: stored as {found}, but the network holds {own}")
+        dtype, target_dtype = _dtype(tensor), _dtype(target)
+        if dtype != target_dtype and not (target_dtype == "float32" and dtype in _HALVES):
+            raise CheckpointError(f"{place}: stored as {dtype}, but the network holds {target_dtype}")
         tensors[name] = tensor
     return tensors
 
 
-def _check_names(path: Path, found: set[str], expected: set[str]) -> None:
+def _check_names(path: Path, stored: set[str], expected: set[str]) -> None:
     parts = []
-    for what, names in (("lacks", expected - found), ("has unexpected", found - expected)):
+    for label, names in (("lacks", expected - stored), ("has unexpected", stored - expected)):
         more = f" and {len(names) - 4} more" if len(names) > 4 else ""
-        parts += [f"{what} {', '.join(sorted(names)[:4])}{more}"] if names else []
+        parts += [f"{label} {', '.join(sorted(names)[:4])}{more}"] if names else []
     if parts:
         raise CheckpointError(f"{path}: {'; '.join(parts)}; file and config are of different networks")
 
 
-def _widened(where: str, integers: Tensor, scales: Tensor, wanted: Tensor) -> Tensor:
+def _widened(place: str, integers: Tensor, scales: Tensor, target: Tensor) -> Tensor:
     """Return the float32 tensor of integers and scales. Raises CheckpointError unless they fit together."""
     dtypes, blocks = (_dtype(integers), _dtype(scales)), [integers.numel() // BLOCK]
-    if dtypes != ("int8", "float16") or list(scales.shape) != blocks or not fits_eight_bits(wanted, 0):
+    if dtypes != ("int8", "float16") or list(scales.shape) != blocks or not fits_eight_bits(target, 0):
         raise CheckpointError(
-            f"{where}: stored in 8 bits as {dtypes[0]} {list(integers.shape)} with scales {dtypes[1]} "
-            f"{list(scales.shape)}, but expected int8 {list(wanted.shape)} and a float16 per {BLOCK} values"
+            f"{place}: stored in 8 bits as {dtypes[0]} {list(integers.shape)} with scales {dtypes[1]} "
+            f"{list(scales.shape)}, but expected int8 {list(target.shape)} and a float16 per {BLOCK} values"
         )
     return (integers.reshape(-1, BLOCK).float() * scales.float()[:, None]).view(integers.shape)
 

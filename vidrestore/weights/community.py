@@ -7,10 +7,11 @@ file.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -24,29 +25,43 @@ FAMILY = "spandrel"
 
 
 class Community(nn.Module):
-    """(B, 3, H, W) in [0, 1] -> (B, 3, scale H, scale W), one at a time; float32 unless bf16 works."""
+    """(B, 3, H, W) in [0, 1] -> (B, 3, scale H, scale W), one at a time; float32 unless bf16 works.
+
+    Networks that have the noise's level as a fourth channel (DRUNet, FDnCNN) need `sigma` in grey levels;
+    spandrel would call them with 15.
+    """
 
     def __init__(self, described: Any) -> None:
         super().__init__()
         self.described, self.body = described, described.model
+        self.takes_sigma = described.architecture.id == "DRUNet" or "FDnCNN" in described.tags
+        self.sigma = 0.0
         needs = described.size_requirements
         self.config = SimpleNamespace(multiple=max(1, needs.multiple_of), scale=described.scale)
 
     def forward(self, pictures: Tensor) -> Tensor:
         half = self.described.supports_bfloat16 and torch.is_autocast_enabled(pictures.device.type)
         with torch.autocast(pictures.device.type, enabled=half, dtype=torch.bfloat16):
-            return torch.cat([self.described(picture[None]).float() for picture in pictures])
+            return torch.cat([self._restored(picture[None]).float() for picture in pictures])
+
+    def _restored(self, picture: Tensor) -> Tensor:
+        if not self.takes_sigma:
+            return cast("Tensor", self.described(picture))
+        level = torch.full_like(picture[:, :1], self.sigma / 255)
+        return cast("Tensor", self.body(torch.cat((picture, level), 1))).clamp(0, 1)
 
 
 def read(path: Path) -> Model:
     """Return the network in a file of another project. Raises CheckpointError."""
     try:
         spandrel: Any = import_module("spandrel")
-    except ImportError as error:
+    except (ImportError, RuntimeError) as error:  # the latter from a torchvision for another PyTorch
         raise CheckpointError(
             f"{path}: the family {FAMILY!r} needs another package ({error}): "
             "pip install 'vidrestore[spandrel]'"
         ) from error
+    with suppress(ImportError):
+        import_module("spandrel_extra_arches").install(ignore_duplicates=True)
     tensors = {name.removeprefix("module."): tensor for name, tensor in read_tensors(path).items()}
     try:
         described = spandrel.ModelLoader().load_from_state_dict(tensors)
@@ -59,5 +74,10 @@ def read(path: Path) -> Model:
             f"{path}: a network of the kind {described.purpose} with {channels[0]} channels in and "
             f"{channels[1]} out; expected SR or Restoration with 3 and 3"
         )
+    for layer in described.model.modules():
+        # SPAN sets its convolutions' weights in each call, which spoils those of other threads
+        if hasattr(layer, "update_params"):
+            layer.update_params()
+            layer.update_params = lambda: None
     card = Card(path.stem, FAMILY, {}, "restore", sha256_of(path), path.stat().st_size)
     return Model(Community(described).eval(), card)

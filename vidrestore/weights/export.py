@@ -11,7 +11,6 @@ from __future__ import annotations
 import io
 import json
 import warnings
-from collections.abc import Mapping
 from importlib import import_module
 from pathlib import Path
 from typing import Any, cast
@@ -98,18 +97,15 @@ def export_onnx(source: str | Path, output: str | Path, *, overwrite: bool = Fal
 def check_exportable(model: Model) -> None:
     """Raise CheckpointError for weights whose task needs more than their network."""
     card, network = model.card, model.network
-    reason = ""
     if card.family == "dust":
         reason = "its groups of patches are found by matching, outside of the network"
-    elif getattr(getattr(network, "config", None), "haze", False):
-        reason = (
-            "dehaze joins it with a second network in a small picture, and applies their change to the "
-            "frame; mb-taylorformer-t-dehaze can be"
-        )
     elif not isinstance(network, MBTaylorFormer | VsrRecurrent):
         reason = "only networks of mb-taylorformer and vsr-transformer-n can be"
-    if reason:
-        raise CheckpointError(f"{card.name}: can't be exported as ONNX: {reason}")
+    elif isinstance(network, MBTaylorFormer) and network.config.haze:
+        reason = "dehaze joins it with a second network, on small frames; mb-taylorformer-t-dehaze can be"
+    else:
+        return
+    raise CheckpointError(f"{card.name}: can't be exported as ONNX: {reason}")
 
 
 def card_of_export(model: Model, network: ExportedNetwork) -> dict[str, Any]:
@@ -122,12 +118,8 @@ def card_of_export(model: Model, network: ExportedNetwork) -> dict[str, Any]:
         "frames": network.frames,
         "scale": network.scale,
         "input": f"(1, {3 * network.frames}, H, W): R, G, B in [0, 1], the oldest frame first",
-        "precision": "fp32 only: motion is found by positions, which fp16 rounds"
-        if aligned
-        else "fp32 or fp16",
-        "licence": card.licence or "unknown",
-        "training_data": _text(card.training, "data"),
-        "training_command": _text(card.training, "command"),
+        "precision": "fp32 only: fp16 rounds the positions of motion" if aligned else "fp32 or fp16",
+        **card.openness(),
         "weights_sha256": card.sha256,
         "opset": OPSET,
     }
@@ -182,10 +174,6 @@ def _traced(network: ExportedNetwork) -> bytes:
             dynamic_axes={"input": free, "output": free},
         )
     return stream.getvalue()
-
-
-def _text(values: Mapping[str, Any], key: str) -> str:
-    return str(values.get(key, "unknown"))
 
 
 def _package(name: str) -> Any:

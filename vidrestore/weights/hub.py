@@ -57,30 +57,30 @@ def resolve(text: str) -> HubAddress:
     return HubAddress(repository, revision, match["file"] or DEFAULT_FILE)
 
 
-def _failure(what: object, failed: str, error: Exception) -> str:
+def _failure(subject: object, failed: str, error: Exception) -> str:
     import huggingface_hub
 
     offline = huggingface_hub.constants.HF_HUB_OFFLINE
     advice = "HF_HUB_OFFLINE is set" if offline else "check the address and the network"
     reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-    return f"{what}: {failed}; {advice} ({type(error).__name__}: {reason})"
+    return f"{subject}: {failed}; {advice} ({type(error).__name__}: {reason})"
 
 
 def cached_file(address: HubAddress) -> Path | None:
     """Return the file of `address` if it was fetched before, else None, without network access."""
     from huggingface_hub import try_to_load_from_cache
 
-    found = try_to_load_from_cache(address.repository, address.file, revision=address.revision)
-    return Path(found) if isinstance(found, str) else None
+    path = try_to_load_from_cache(address.repository, address.file, revision=address.revision)
+    return Path(path) if isinstance(path, str) else None
 
 
-def fetch(address: HubAddress, *, again: bool = False) -> Path:
-    """Return the hub's cached file, downloaded if missing or `again`. Raises CheckpointError."""
+def fetch(address: HubAddress, *, refresh: bool = False) -> Path:
+    """Return the hub's cached file, downloaded if missing, or to `refresh` it. Raises CheckpointError."""
     from huggingface_hub import hf_hub_download
 
     place = (address.repository, address.file)
     try:
-        return Path(hf_hub_download(*place, revision=address.revision, force_download=again))
+        return Path(hf_hub_download(*place, revision=address.revision, force_download=refresh))
     except Exception as error:  # depends on the HTTP library of the installed hub client
         raise CheckpointError(_failure(address, "can't be fetched", error)) from error
 
@@ -95,7 +95,7 @@ def pull(card: Card) -> Path:
     try:
         check_file(path, card)
     except CheckpointError:
-        path = fetch(address, again=True)
+        path = fetch(address, refresh=True)
         try:
             check_file(path, card)
         except CheckpointError:
@@ -106,8 +106,8 @@ def pull(card: Card) -> Path:
 
 def _remove(path: Path) -> None:
     """Remove a link in REPOSITORY/snapshots and its file, unless that is outside REPOSITORY."""
-    stored = path.resolve()
-    repository = next((each.parent for each in path.parents if each.name == "snapshots"), path.parent)
-    if stored.is_relative_to(repository.resolve()):
-        stored.unlink(missing_ok=True)
+    target = path.resolve()
+    repository = next((folder.parent for folder in path.parents if folder.name == "snapshots"), path.parent)
+    if target.is_relative_to(repository.resolve()):
+        target.unlink(missing_ok=True)
     path.unlink(missing_ok=True)

@@ -27,6 +27,7 @@ from vidrestore.files.regular import MEGABYTE, open_regular, parse_json, read_li
 
 MANIFEST_VERSION = 1
 ALL_TASKS = "all"  # weights for several tasks, which the network's configuration names
+OPEN_LICENCES = ("Apache-2.0", "BSD-3-Clause", "MIT")
 PACKAGE = Path(__file__).parents[1]
 
 
@@ -55,6 +56,20 @@ class Card(Checked):
     def suits(self, task: str | None) -> bool:
         """Return True for weights of a task, or of all tasks with this one among their network's."""
         return self.task == task or (self.task == ALL_TASKS and task in self.config.get("tasks", ()))
+
+    def openness(self) -> dict[str, str]:
+        """Return licence and origin, with the classes of the Open Source AI Definition 1.0 and the Model
+        Openness Framework that they amount to; weights/README.md has the sources of the data.
+        """
+        origin = {key: str(self.training.get(key, "unknown")) for key in ("data", "command")}
+        is_open = self.licence in OPEN_LICENCES and "unknown" not in origin.values()
+        return {
+            "licence": self.licence or "unknown",
+            "training_data": origin["data"],
+            "training_command": origin["command"],
+            "osaid": "Open Source AI" if is_open else "unknown",
+            "mof": "Class III (Open Model)" if is_open else "unknown",
+        }
 
     def to_entry(self) -> dict[str, Any]:
         """Return the card as an entry of the manifest, without fields that are not set."""
@@ -107,10 +122,10 @@ def find_card(name: str, folder: Path | None = None, task: str | None = None) ->
     """Return the entry `name`. Raises CheckpointError with the known names, those for `task`."""
     cards = read_manifest(folder)
     if name not in cards:
-        known = known_names(name, sorted(card.name for card in cards_for(task, cards))) or "nothing"
+        names = known_names(name, sorted(card.name for card in cards_for(task, cards))) or "nothing"
         of_task = f" for {task}" if task else ""
         raise CheckpointError(
-            f"no weights named {name!r}; the manifest has{of_task}: {known} (a file of your own must end in "
+            f"no weights named {name!r}; the manifest has{of_task}: {names} (a file of your own must end in "
             ".safetensors)"
         )
     return cards[name]

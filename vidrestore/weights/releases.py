@@ -48,9 +48,9 @@ _TAYLORFORMER = (
     ("attn.qkv_dwconv.weight", "attention.qkv_depthwise"),
     ("attn.project_out.weight", "attention.project"),
     *(
-        (f"attn.refine_att.conv_list.{window}.{theirs}", f"attention.position.{ours}.{window}")
+        (f"attn.refine_att.conv_list.{window}.{old}", f"attention.position.{new}.{window}")
         for window in range(3)
-        for theirs, ours in (("weight", "weights"), ("bias", "biases"))
+        for old, new in (("weight", "weights"), ("bias", "biases"))
     ),
     ("norm2.body.weight", "feed_forward.norm"),
     *((f"ffn.project_in_{part}.weight", "feed_forward.expand") for part in (1, 2)),
@@ -112,18 +112,18 @@ def adopt_taylorformer(tensors: dict[str, Tensor], arguments: dict[str, Any]) ->
     the tensors.
     """
     sizes = _taylorformer_sizes(tensors)
-    ours = {field.name for field in fields(MBTaylorFormerConfig)} - set(sizes)
-    found = {theirs: sizes[name] for theirs, name in _TAYLORFORMER_SIZES.items()}
-    known = (*_TAYLORFORMER_IGNORED, "offset_clamp", *ours)
-    _check_arguments(arguments, found, _TAYLORFORMER_FIXED, known)
-    options = {name: arguments[name] for name in ours if name in arguments}
+    field_names = {field.name for field in fields(MBTaylorFormerConfig)} - set(sizes)
+    author_sizes = {argument: sizes[name] for argument, name in _TAYLORFORMER_SIZES.items()}
+    extras = (*_TAYLORFORMER_IGNORED, "offset_clamp", *field_names)
+    _check_arguments(arguments, author_sizes, _TAYLORFORMER_FIXED, extras)
+    options = {name: arguments[name] for name in field_names if name in arguments}
     if "offset_clamp" in arguments:
         options["offset_limit"] = arguments["offset_clamp"] or ()
     config = config_from(sizes | options)
     parts: dict[str, list[Tensor]] = {}
     for name in sorted(tensors):
         parts.setdefault(_renamed(name, _TAYLORFORMER), []).append(tensors[name])
-    return Adopted(settings_of(config), {name: _joined(name, found, config) for name, found in parts.items()})
+    return Adopted(settings_of(config), {name: _joined(name, part, config) for name, part in parts.items()})
 
 
 def _taylorformer_sizes(tensors: Mapping[str, Tensor]) -> dict[str, tuple[int, ...]]:
@@ -182,15 +182,15 @@ def adopt_vsr(tensors: dict[str, Tensor], arguments: dict[str, Any]) -> Adopted:
         tail=features,
     )
     flow = {name.removeprefix(_FLOW): tensor for name, tensor in tensors.items() if name.startswith(_FLOW)}
-    ours = {f"flow.{name}": tensor for name, tensor in _flow_tensors(flow).items()}
+    adopted = {f"flow.{name}": tensor for name, tensor in _flow_tensors(flow).items()}
     for name, tensor in tensors.items():
         if name == _POSITIONS:
             _check_constant(name, tensor, frequencies(config.frames))
         elif not name.startswith(_FLOW):
-            ours[_renamed(name, _VSR)] = (
+            adopted[_renamed(name, _VSR)] = (
                 tensor.permute(1, 2, 0).contiguous() if ".norm." in name and tensor.ndim == 3 else tensor
             )
-    return Adopted(asdict(config), ours, "sr", {"scale": 4})
+    return Adopted(asdict(config), adopted, "sr", {"scale": 4})
 
 
 def adopt_flow(tensors: dict[str, Tensor], arguments: dict[str, Any]) -> Adopted:
@@ -204,11 +204,11 @@ def adopt_flow(tensors: dict[str, Tensor], arguments: dict[str, Any]) -> Adopted
 
 def _flow_tensors(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Rename a SPyNet's tensors; mmediting counts convolutions, BasicSR also ReLUs."""
-    ours = {}
+    renamed = {}
     for name, tensor in tensors.items():
         if match := re.fullmatch(r"basic_module\.(\d+)\.basic_module\.(\d+)(\.conv)?\.(weight|bias)", name):
             level, index, counts_convolutions, kind = match.groups()
-            ours[f"levels.{level}.{2 * int(index) if counts_convolutions else index}.{kind}"] = tensor
+            renamed[f"levels.{level}.{2 * int(index) if counts_convolutions else index}.{kind}"] = tensor
         elif name in ("mean", "std"):
             _check_constant(name, tensor, torch.tensor(MEAN if name == "mean" else STD).view(1, 3, 1, 1))
         else:
@@ -216,21 +216,21 @@ def _flow_tensors(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
                 f"is not a SPyNet of mmediting or BasicSR: {name} is neither .conv.weight nor .weight "
                 "of a basic_module"
             )
-    return ours
+    return renamed
 
 
-def _check_constant(name: str, found: Tensor, expected: Tensor) -> None:
+def _check_constant(name: str, tensor: Tensor, expected: Tensor) -> None:
     """Raise ValueError if constants of the checkpoint differ from those of our network."""
-    if found.shape != expected.shape or not torch.allclose(found.double(), expected.double(), rtol=1e-3):
+    if tensor.shape != expected.shape or not torch.allclose(tensor.double(), expected.double(), rtol=1e-3):
         raise ValueError(
-            f"{name} is {found.flatten().tolist()}, but this network computes with "
+            f"{name} is {tensor.flatten().tolist()}, but this network computes with "
             f"{expected.flatten().tolist()}"
         )
 
 
 def _renamed(name: str, table: Iterable[tuple[str, str]]) -> str:
-    for theirs, ours in table:
-        name = name.replace(theirs, ours)
+    for old, new in table:
+        name = name.replace(old, new)
     return name
 
 
@@ -239,20 +239,20 @@ def _count(names: Mapping[str, Tensor], pattern: str) -> int:
 
 
 def _check_arguments(
-    arguments: Mapping[str, Any], found: Mapping[str, Any], fixed: Mapping[str, Any], others: Iterable[str]
+    arguments: Mapping[str, Any], sizes: Mapping[str, Any], fixed: Mapping[str, Any], extras: Iterable[str]
 ) -> None:
-    """Raise ValueError for unknown arguments and those that differ from `found` tensors or `fixed` values."""
-    known = {*found, *fixed, *others}
-    if unknown := sorted(arguments.keys() - known):
+    """Raise ValueError for unknown arguments and those that differ from `sizes` or `fixed` values."""
+    names = {*sizes, *fixed, *extras}
+    if unknown := sorted(arguments.keys() - names):
         raise ValueError(
             f"the config has {', '.join(unknown)}, which its authors' constructor doesn't take; it takes "
-            f"{', '.join(sorted(known))}"
+            f"{', '.join(sorted(names))}"
         )
-    for name, value in found.items():
-        given = arguments.get(name, value)
-        if (tuple(given) if isinstance(given, list) else given) != value:
-            shown = list(value) if isinstance(value, tuple) else value
-            raise ValueError(f"the config has {name} {given}, but the tensors are those of {shown}")
+    for name, value in sizes.items():
+        argument = arguments.get(name, value)
+        if (tuple(argument) if isinstance(argument, list) else argument) != value:
+            text = list(value) if isinstance(value, tuple) else value
+            raise ValueError(f"the config has {name} {argument}, but the tensors are those of {text}")
     for name, value in fixed.items():
         if arguments.get(name, value) != value:
             raise ValueError(

@@ -29,7 +29,7 @@ def packed(weight: Tensor, rows: int) -> Callable[[Tensor], Tensor] | None:
         product = torch.ops.mkldnn._linear_pointwise
     except (AttributeError, RuntimeError, NotImplementedError):
         return None
-    return lambda given: product(given, reordered, None, "none", [], "")
+    return lambda rows: product(rows, reordered, None, "none", [], "")
 
 
 class Linear(Protocol):
@@ -58,13 +58,13 @@ class PackedLinear:
     """
 
     def __init__(self, weight: Tensor, dtype: torch.dtype) -> None:
-        own = weight.detach().to(dtype).contiguous()
+        weight = weight.detach().to(dtype).contiguous()
         self.product = (
-            packed(own, ROWS)
+            packed(weight, ROWS)
             if weight.device.type == "cpu" and torch.backends.mkldnn.is_available()
             else None
         )
-        self.weight = None if self.product else own
+        self.weight = None if self.product else weight
 
     def __call__(self, rows: Tensor) -> Tensor:
         if self.product:

@@ -131,18 +131,18 @@ def expanded_strips(
     Without gradients.
     """
     batch, _, height, width = maps.shape
-    rows, done = max(stop - start for start, stop in strips) + 2, 0
+    rows, computed = max(stop - start for start, stop in strips) + 2, 0
     # row r of the map is at r - start + 1
     buffers = [maps.new_zeros(batch, rows, width, len(matrix)) for matrix in matrices]
     for start, stop in strips:
         upto, shift = min(stop + 1, height), 1 - start
-        if upto > done:
-            fresh = tokens_of(normalised(maps[:, :, done:upto], centred=centred))
+        if upto > computed:
+            tokens = tokens_of(normalised(maps[:, :, computed:upto], centred=centred))
             for matrix, buffer in zip(matrices, buffers, strict=True):
                 torch.bmm(
-                    fresh,
-                    matrix.mT.to(fresh.dtype).expand(batch, -1, -1),
-                    out=buffer[:, done + shift : upto + shift].flatten(1, 2),
+                    tokens,
+                    matrix.mT.to(tokens.dtype).expand(batch, -1, -1),
+                    out=buffer[:, computed + shift : upto + shift].flatten(1, 2),
                 )
         if stop == height:
             for buffer in buffers:
@@ -150,4 +150,4 @@ def expanded_strips(
         yield (start, stop), [buffer[:, : stop + shift + 1].permute(0, 3, 1, 2) for buffer in buffers]
         for buffer in buffers:
             buffer[:, :2] = buffer[:, stop + shift - 1 : stop + shift + 1].clone()
-        done = upto
+        computed = upto

@@ -40,7 +40,7 @@ class Share:
 WHOLE = Share()
 
 
-class Source(ABC):
+class BatchSource(ABC):
     """Batches that depend on the seed and their step alone, so a resumed run gets the same."""
 
     @abstractmethod
@@ -54,7 +54,7 @@ class Source(ABC):
         return in_order(partial(self.batch, size=size, share=share), steps, workers)
 
 
-class ReusedBatches(Source):
+class ReusedBatches(BatchSource):
     """Batches of pictures of another source, each used for `times` steps in a row and augmented differently
     in each.
 
@@ -62,20 +62,20 @@ class ReusedBatches(Source):
     et al., "Faster Neural Network Training with Data Echoing", 2019).
     """
 
-    def __init__(self, source: Source, times: int, seed: int) -> None:
+    def __init__(self, source: BatchSource, times: int, seed: int) -> None:
         self.source, self.times, self.seed = source, times, seed
 
     def batch(self, step: int, size: int, share: Share = WHOLE) -> tuple[Any, ...]:
-        """Return the batch of a step; see `Source.batch`."""
+        """Return the batch of a step; see `BatchSource.batch`."""
         return self._augmented(self.source.batch(step // self.times, size, share), step)
 
     def batches(
         self, steps: range, size: int, workers: int = 0, share: Share = WHOLE
     ) -> Generator[tuple[Any, ...]]:
-        """Yield the batches of all steps; see `Source.batches`."""
+        """Yield the batches of all steps; see `BatchSource.batches`."""
         numbers = range(steps.start // self.times, -(-steps.stop // self.times))
-        with closing(self.source.batches(numbers, size, workers, share)) as made:
-            for number, batch in zip(numbers, made, strict=True):
+        with closing(self.source.batches(numbers, size, workers, share)) as batches:
+            for number, batch in zip(numbers, batches, strict=True):
                 for step in range(number * self.times, (number + 1) * self.times):
                     if step in steps:
                         yield self._augmented(batch, step)
@@ -91,7 +91,7 @@ def augmented(batch: tuple[Any, ...], rng: np.random.Generator) -> tuple[Any, ..
     They are only mirrored left to right, because rain falls downwards. Further entries of the batch are
     unchanged.
     """
-    degraded, clean, *others = batch
+    degraded, clean, *extras = batch
     side, scale = degraded.shape[-1], clean.shape[-1] // degraded.shape[-1]
     spare = side // 128 * 16  # networks take multiples of 16
     row, column = (2 * int(rng.integers(spare // 2 + 1)) for _ in range(2))
@@ -100,7 +100,7 @@ def augmented(batch: tuple[Any, ...], rng: np.random.Generator) -> tuple[Any, ..
         part[..., n * row : n * (row + side - spare), n * column : n * (column + side - spare)]
         for part, n in ((degraded, 1), (clean, scale))
     )
-    return (*(part.flip(flipped_axes).contiguous() for part in crops), *others)
+    return (*(part.flip(flipped_axes).contiguous() for part in crops), *extras)
 
 
 def in_order(make: Callable[[int], T], numbers: range, workers: int) -> Generator[T]:
@@ -124,7 +124,7 @@ def in_order(make: Callable[[int], T], numbers: range, workers: int) -> Generato
         sampler=numbers,
         num_workers=workers,
         prefetch_factor=PREFETCH,
-        collate_fn=_MapDataset.as_made,
+        collate_fn=_MapDataset.identity,
         worker_init_fn=_ignore_signals,
         # a fork would copy locks held by threads that it doesn't copy
         multiprocessing_context="spawn",
@@ -158,7 +158,7 @@ class _MapDataset(Dataset[T | VidRestoreError], Generic[T]):
             return error
 
     @staticmethod
-    def as_made(result: Any) -> Any:
+    def identity(result: Any) -> Any:
         return result
 
 

@@ -88,10 +88,10 @@ class DecodedFiles:
         decode: Callable[[Path], Planes],
         on_error: Callable[[Path, MediaError], None],
     ) -> dict[Path, Decoded | None]:
-        """Return the frames of all sources by path, None where there is no room, decoding them into the cache
-        if needed; `on_error` is called for those that can't be read. Raises as `reserve` does.
+        """Return the frames of all sources by path, decoded into the cache if needed, None if it has no room;
+        `on_error` is called for those that can't be read. Raises as `reserve` does.
         """
-        found: dict[Path, Decoded | None] = {}
+        decoded: dict[Path, Decoded | None] = {}
         paths = {}
         # reserve all files first, so that making one doesn't remove another
         for source in sources:
@@ -101,10 +101,10 @@ class DecodedFiles:
                 on_error(source, error)
         for source, path in paths.items():
             try:
-                found[source] = _read_valid(path) or self._write(path, decode(source))
+                decoded[source] = _read_valid(path) or self._write(path, decode(source))
             except MediaError as error:
                 on_error(source, error)
-        return found
+        return decoded
 
     def _write(self, path: Path, planes: Planes) -> Decoded | None:
         planes = tuple(plane.contiguous() for plane in planes)

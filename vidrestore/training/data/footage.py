@@ -124,13 +124,13 @@ class Footage:
 
     def _large(self, rng: np.random.Generator, path: Path, side: int) -> tuple[Path, Window]:
         """Return the planes of a clip, or of another if it is small. Raises MediaError if all are."""
-        others = self.clips or self.stills
+        candidates = self.clips or self.stills
         for _ in range(TRIES):
             planes = self._planes(path)
             height, width = planes[0].shape[1:]
             if min(height, width) >= side:
                 return path, planes
-            path = others[rng.integers(len(others))]
+            path = candidates[rng.integers(len(candidates))]
         raise MediaError(
             f"{path}: frames of {width}x{height} are smaller than a patch of {side}x{side}, as are those "
             "of other clips; add larger clips"
@@ -138,10 +138,10 @@ class Footage:
 
     def _planes(self, path: Path) -> Window:
         """Return the planes decoded before the run; decode them if missing, or removed since."""
-        stored = self.decoded.get(path)
+        file = self.decoded.get(path)
         with suppress(FileNotFoundError):
-            if stored:
-                return stored.planes()
+            if file:
+                return file.planes()
         if path in self._cache:
             self._cache.move_to_end(path)
             return self._cache[path]
@@ -205,10 +205,10 @@ def find_footage(folder: Path, exclude: Sequence[str], suffixes: tuple[str, ...]
                 f"{folder}: no such folder; name that of your videos and photos by `data`, or in the "
                 "configuration, where paths are relative to its own folder"
             )
-        found = sorted(path for path in folder.iterdir() if path.suffix.lower() in suffixes)
+        paths = sorted(path for path in folder.iterdir() if path.suffix.lower() in suffixes)
     except OSError as error:
         raise ConfigError(f"{folder}: the folder can't be read ({error.strerror})") from error
-    return [path for path in found if path.name not in exclude]
+    return [path for path in paths if path.name not in exclude]
 
 
 def decode_whole(path: Path) -> Window:

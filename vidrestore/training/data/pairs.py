@@ -38,15 +38,11 @@ NATIVE = 0.5  # share of crops of photos that slide over the photo's own pixels;
 
 @dataclass(frozen=True)
 class HeldOutPairs:
-    """Crops for validation, uint8 (N, 3, S, S) each, by degradation.
+    """Crops for validation, uint8, by degradation."""
 
-    Degraded crops are (N, frames, 3, S, S) if the network takes several frames. `tasks` maps each degradation
-    to the index of its task if the network has tasks.
-    """
-
-    degraded: dict[str, Tensor]
-    clean: dict[str, Tensor]
-    tasks: dict[str, int] = field(default_factory=dict)
+    degraded: dict[str, Tensor]  # (N, 3, S, S), or (N, frames, 3, S, S) if the network takes several frames
+    clean: dict[str, Tensor]  # (N, 3, S, S)
+    tasks: dict[str, int] = field(default_factory=dict)  # indices of the tasks, if the network has some
 
 
 class PairSource(PlaneSource):
@@ -93,33 +89,33 @@ class PairSource(PlaneSource):
         primary = draws.integers(0, len(config.degradations))
         untouched, recompressed = draws.chance(config.untouched), draws.chance(config.recompressed)
         if self.finds_haze:
-            given, depth, airlight = random_scattering(clean, draws)
-            given = torch.where(of_sample(untouched), clean, given)
+            inputs, depth, airlight = random_scattering(clean, draws)
+            inputs = torch.where(of_sample(untouched), clean, inputs)
             depth = torch.where(of_sample(untouched), 0.0, depth)[:, 0]
             truth = (quantised(clean)[:, 0], depth, airlight.expand_as(clean[:, 0]))
-            given = self._compressed(given, recompressed, draws)
-            return quantised(given)[:, 0], torch.cat(truth, 1)
+            inputs = self._compressed(inputs, recompressed, draws)
+            return quantised(inputs)[:, 0], torch.cat(truth, 1)
         if config.distracted:
-            things, chosen = draws.branch(), draws.chance(config.distracted)
-            clean = degraded(clean, chosen, one_by_one(add_moving_objects), things)
+            object_draws, mask = draws.branch(), draws.chance(config.distracted)
+            clean = degraded(clean, mask, one_by_one(add_moving_objects), object_draws)
         averages = {}
         if not self.resident and "blur" in config.degradations:
             blurred = (primary == config.degradations.index("blur")) & ~untouched
             lengths = torch.where(blurred & draws.chance(MEAN_SHARE), draws.integers(0, len(EXPOSURES)), -1)
             averages = self._averages(step, size, samples, lengths.tolist())
             clean = torch.stack([averages.get(row, (clip,))[0] for row, clip in enumerate(clean)])
-        given = self._degraded(clean, primary, untouched, draws, averages)
-        given = quantised(self._compressed(given, recompressed & ~untouched, draws))
+        inputs = self._degraded(clean, primary, untouched, draws, averages)
+        inputs = quantised(self._compressed(inputs, recompressed & ~untouched, draws))
         middle = config.frames // 2
         if config.alone:
-            alone = of_sample(draws.chance(config.alone))
-            given = torch.where(alone, given[:, middle : middle + 1], given)
+            stills = of_sample(draws.chance(config.alone))
+            inputs = torch.where(stills, inputs[:, middle : middle + 1], inputs)
         tasks = []
         if self.tasks:
             numbers = tuple(float(self.tasks[name]) for name in config.degradations)
             tasks = [constants(numbers, self.device)[primary].long()]
         clean = quantised(clean[:, middle])
-        return given if config.frames > 1 else given[:, 0], clean, *tasks
+        return inputs if config.frames > 1 else inputs[:, 0], clean, *tasks
 
     def _windows(self, step: int, size: int, samples: range, frames: int) -> Tensor:
         """Return the clean clips (B, frames, 3, S, S) of some samples of a batch."""
@@ -131,14 +127,14 @@ class PairSource(PlaneSource):
         """Return sharp clips and averages of as many frames as the exposure drawn has, if any is, by row, for
         those that move slowly. They have no bright moving things.
         """
-        found = {}
+        averages = {}
         for row, (sample, length) in enumerate(zip(samples, lengths, strict=True)):
             if length >= 0:
-                exposure, only = EXPOSURES[length], range(sample, sample + 1)
-                clip = self._windows(step, size, only, self.config.frames * exposure)[0]
+                exposure, part = EXPOSURES[length], range(sample, sample + 1)
+                clip = self._windows(step, size, part, self.config.frames * exposure)[0]
                 if motion(clip) < MOST_MOTION:
-                    found[row] = clip[exposure // 2 :: exposure], average_exposures(clip, exposure)
-        return found
+                    averages[row] = clip[exposure // 2 :: exposure], average_exposures(clip, exposure)
+        return averages
 
     def _degraded(
         self,
@@ -156,22 +152,22 @@ class PairSource(PlaneSource):
         if self.config.combined:
             after = [[ORDER.index(name) for name in SECOND.get(first, ())] or [-1] for first in names]
             table = [float(row[number % len(row)]) for row in after for number in range(6)]  # 1, 2 or 3
-            found = constants(tuple(table), self.device)[6 * primary + draws.integers(0, 6)].long()
-            second = torch.where(draws.chance(self.config.combined), found, second)
+            candidates = constants(tuple(table), self.device)[6 * primary + draws.integers(0, 6)].long()
+            second = torch.where(draws.chance(self.config.combined), candidates, second)
         degradations = BATCHED if self.resident else ON_HOST
         for name in occurring(self.config):
-            chosen = second == ORDER.index(name)
+            mask = second == ORDER.index(name)
             if name in names:
-                chosen = chosen | (primary == names.index(name))
+                mask = mask | (primary == names.index(name))
             if name == "blur" and averages:
-                chosen[list(averages)] = False
+                mask[list(averages)] = False
                 clips = torch.stack([averages.get(row, (clip,))[-1] for row, clip in enumerate(clips)])
-            clips = degraded(clips, chosen & ~untouched, degradations[name], draws.branch())
+            clips = degraded(clips, mask & ~untouched, degradations[name], draws.branch())
         return clips
 
-    def _compressed(self, clips: Tensor, chosen: Tensor, draws: Counters) -> Tensor:
+    def _compressed(self, clips: Tensor, mask: Tensor, draws: Counters) -> Tensor:
         branch, coding = draws.branch(), random_coding if self.resident else one_by_one(random_compression)
-        return degraded(clips, chosen, coding, branch)
+        return degraded(clips, mask, coding, branch)
 
 
 def occurring(config: PairDataConfig) -> list[str]:
@@ -207,22 +203,22 @@ def held_out_pair(
     clean = clip[exposure // 2 :: exposure]
     rng.random(3)  # unused, but held-out crops must stay those of the cards
     averaged = exposure > 1 and motion(clip) < MOST_MOTION
-    given = average_exposures(clip, exposure) if averaged else DEGRADATIONS[name](clean, rng)
-    return quantised(given if config.frames > 1 else given[0]), quantised(clean[config.frames // 2])
+    inputs = average_exposures(clip, exposure) if averaged else DEGRADATIONS[name](clean, rng)
+    return quantised(inputs if config.frames > 1 else inputs[0]), quantised(clean[config.frames // 2])
 
 
 def held_out_pairs(
     footage: Footage, config: PairDataConfig, side: int, count: int, tasks: Sequence[str] = ()
 ) -> HeldOutPairs:
     """Return `count` pairs of every degradation, the same for every run of a configuration."""
-    given, clean = {}, {}
+    inputs, clean = {}, {}
     for name in config.degradations:
         draws = (np.random.default_rng((1, number)) for number in range(count))
         pairs = [held_out_pair(footage, name, config, side, rng) for rng in draws]
-        given[name], clean[name] = (
+        inputs[name], clean[name] = (
             torch.stack(part).mul(255).round().to(torch.uint8) for part in zip(*pairs, strict=True)
         )
-    return HeldOutPairs(given, clean, task_indices(config, tasks))
+    return HeldOutPairs(inputs, clean, task_indices(config, tasks))
 
 
 def turned(clip: Tensor, rng: np.random.Generator) -> Tensor:
@@ -271,7 +267,7 @@ def random_compression(clip: Tensor, rng: np.random.Generator) -> Tensor:
 def _through(encoder: partial[list[tuple[np.ndarray, ...]]], clip: Tensor) -> Tensor:
     """Convert a clip to 4:2:0 planes, pass them through an encoder and convert them back to RGB."""
     (layout, tags), height = ENCODED, clip.shape[-2]
-    stored = grey_to_planes(rgb_to_yuv(clip, layout, tags, height), layout)
-    back = encoder([tuple(planes) for planes in zip(*stored, strict=True)])
+    yuv = grey_to_planes(rgb_to_yuv(clip, layout, tags, height), layout)
+    back = encoder([tuple(planes) for planes in zip(*yuv, strict=True)])
     planes = planes_to_grey([np.stack(plane) for plane in zip(*back, strict=True)], layout)
     return yuv_to_rgb(planes, layout, tags, height).mul(255).round_().clamp_(0, 255).div_(255)

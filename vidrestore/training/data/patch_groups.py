@@ -16,7 +16,7 @@ from vidrestore.degrade import add_gaussian_noise
 from vidrestore.models.grouping import origins_of, patches_at
 from vidrestore.models.matching import Grid, fixed_positions, matched_positions
 from vidrestore.training.config import DataConfig
-from vidrestore.training.data.batches import WHOLE, Share, Source, in_order
+from vidrestore.training.data.batches import WHOLE, BatchSource, Share, in_order
 from vidrestore.training.data.footage import Footage, Window
 from vidrestore.training.data.planes import Camera, PlaneSource, Shots
 
@@ -32,7 +32,7 @@ class WindowGroups:
     groups: Tensor
 
 
-class GroupPool(Source):
+class GroupPool(BatchSource):
     """The groups of a number of windows, renewed one window at a time, and batches drawn from them.
 
     A batch takes groups of nearly one noise level, because the network is prepared for one level at a time.
@@ -50,22 +50,22 @@ class GroupPool(Source):
         self.footage, self.config, self.sigma, self.patch, self.seed = footage, config, sigma, patch, seed
         self.capacity = config.pool // config.groups_per_window
         self.windows: list[WindowGroups] = []  # the latest, oldest first
-        self._made: Generator[WindowGroups] | None = None  # by other processes
+        self._prefetched: Generator[WindowGroups] | None = None  # by other processes
 
     def batches(
         self, steps: range, size: int, workers: int = 0, share: Share = WHOLE
     ) -> Generator[tuple[Any, ...]]:
-        """Yield batches as `Source.batches` does; the workers make windows, which takes most of the time."""
+        """Yield batches as `BatchSource.batches` does; workers make windows, which takes most of the time."""
         if workers and steps:
             numbers = range(
                 self._window_numbers(steps[0] * size).start, self._window_numbers(steps[-1] * size).stop
             )
-            self._made = in_order(self._window, numbers, workers)
+            self._prefetched = in_order(self._window, numbers, workers)
         try:
             yield from super().batches(steps, size, 0, share)
         finally:
-            if self._made is not None:
-                self._made.close()
+            if self._prefetched is not None:
+                self._prefetched.close()
 
     def batch(self, step: int, size: int, share: Share = WHOLE) -> tuple[Tensor, float]:
         """Return clean groups (size, T, N) on the 0-255 scale, flipped and transposed at random, and their
@@ -77,26 +77,26 @@ class GroupPool(Source):
         self.advance(step * size)
         rng = np.random.default_rng((self.seed, 1, step))
         sigma = self.windows[rng.integers(len(self.windows))].sigma
-        near = [window.groups for window in self.windows if sigma / NEAR <= window.sigma <= sigma * NEAR]
-        chosen = [near[number] for number in rng.integers(len(near), size=size)]
-        groups = torch.stack([groups[rng.integers(len(groups))] for groups in chosen])
+        choices = [window.groups for window in self.windows if sigma / NEAR <= window.sigma <= sigma * NEAR]
+        windows = [choices[number] for number in rng.integers(len(choices), size=size)]
+        groups = torch.stack([groups[rng.integers(len(groups))] for groups in windows])
         return turned(groups.float(), self.patch, rng), sigma
 
-    def advance(self, drawn: int) -> None:
-        """Update the windows to those after `drawn` groups were drawn; the pool begins a quarter full."""
-        wanted = self._window_numbers(drawn)
-        ready = {window.number: window for window in self.windows if window.number in wanted}
-        self.windows = [ready.get(number) or self._next(number) for number in wanted]
+    def advance(self, count: int) -> None:
+        """Update the windows to those after `count` groups were drawn; the pool begins a quarter full."""
+        numbers = self._window_numbers(count)
+        ready = {window.number: window for window in self.windows if window.number in numbers}
+        self.windows = [ready.get(number) or self._next(number) for number in numbers]
 
-    def _window_numbers(self, drawn: int) -> range:
-        """Return the numbers of the windows in the pool after `drawn` groups were drawn."""
-        stop = max(1, self.capacity // 4) + drawn // (self.config.reuse * self.config.groups_per_window)
+    def _window_numbers(self, count: int) -> range:
+        """Return the numbers of the windows in the pool after `count` groups were drawn."""
+        stop = max(1, self.capacity // 4) + count // (self.config.reuse * self.config.groups_per_window)
         return range(max(0, stop - self.capacity), stop)
 
     def _next(self, number: int) -> WindowGroups:
-        if self._made is None:
+        if self._prefetched is None:
             return self._window(number)
-        return next(window for window in self._made if window.number == number)  # a step may skip some
+        return next(window for window in self._prefetched if window.number == number)  # a step may skip some
 
     def _window(self, number: int) -> WindowGroups:
         rng = np.random.default_rng((self.seed, 0, number))
@@ -168,8 +168,8 @@ def _random_groups(
     """Return up to `count` groups (P, T, N) of a plane (T, H, W), matched in a guide of its size."""
     grid = Grid(plane.shape[1], plane.shape[2], patch, stride)
     positions = matched_positions(guide, grid) if matched else fixed_positions(len(plane), grid)
-    chosen = torch.from_numpy(rng.permutation(positions.shape[1])[:count])
-    origins = origins_of(positions[:, chosen], plane.shape[1], plane.shape[2])
+    indices = torch.from_numpy(rng.permutation(positions.shape[1])[:count])
+    origins = origins_of(positions[:, indices], plane.shape[1], plane.shape[2])
     return patches_at(plane.contiguous(), origins, patch)
 
 

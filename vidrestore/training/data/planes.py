@@ -21,7 +21,7 @@ from vidrestore.degrade.counters import Counters, constants
 from vidrestore.degrade.resize import keys_cubic
 from vidrestore.errors import ConfigError
 from vidrestore.restorers.devices import memory_for
-from vidrestore.training.data.batches import WHOLE, Share, Source
+from vidrestore.training.data.batches import WHOLE, BatchSource, Share
 
 SLOW_SHARE = 0.75  # share of crops of clips with consecutive frames; the others take every second one
 # standard deviations of the speed of slides, in whole pixels a frame, one of which is drawn
@@ -36,18 +36,14 @@ REACH = 2  # samples on both sides that the cubic takes
 
 @dataclass(frozen=True)
 class Shot:
-    """A decoded clip or photo: planes (T, H, W) uint8, one or three.
-
-    `steps` are the luma samples per chroma sample down and right, `sites` the place of the first chroma
-    sample in luma samples. R, G and B in [0, 1] are `matrix` (3, 4) times the three planes and 1.
-    """
+    """A decoded clip or photo."""
 
     name: str
-    still: bool
-    planes: tuple[Tensor, ...]
-    steps: tuple[int, int]
-    sites: tuple[float, float]
-    matrix: tuple[tuple[float, ...], ...]
+    still: bool  # True for a photo
+    planes: tuple[Tensor, ...]  # one or three, (T, H, W) uint8
+    steps: tuple[int, int]  # luma samples per chroma sample, down and right
+    sites: tuple[float, float]  # place of the first chroma sample, in luma samples
+    matrix: tuple[tuple[float, ...], ...]  # (3, 4); times the three planes and 1: R, G, B in [0, 1]
 
 
 class Shots(Protocol):
@@ -64,18 +60,14 @@ class Shots(Protocol):
 
 @dataclass(frozen=True)
 class View:
-    """The places of B crops of S x S pixels in T frames each of their shots.
+    """The places of B crops of S x S pixels in T frames each of their shots."""
 
-    `shots` (B,), `frames` (B, T); `rows` and `columns` (B, T, S) in luma samples; `stretch` (B, T) is the
-    distance of two of them. `transposed` (B,): rows become columns.
-    """
-
-    shots: Tensor
-    frames: Tensor
-    rows: Tensor
-    columns: Tensor
-    stretch: Tensor
-    transposed: Tensor
+    shots: Tensor  # (B,), numbers
+    frames: Tensor  # (B, T), numbers
+    rows: Tensor  # (B, T, S), in luma samples
+    columns: Tensor  # (B, T, S)
+    stretch: Tensor  # (B, T), the distance of two rows or columns
+    transposed: Tensor  # (B,), bool: rows become columns
 
     def part(self, rows: slice) -> View:
         """Return some of the crops."""
@@ -85,7 +77,7 @@ class View:
 class Planes:
     """The planes of all shots whose frames have at least `side` lines and columns.
 
-    They are copied to one tensor on a device; with `shot` they stay where they are, and a shot is taken by
+    They are copied to one tensor on a device; with `loader` they stay where they are, and a shot is loaded by
     its number from there when a crop of it is drawn. Raises ConfigError if they don't fit on the device, or
     none is large enough.
     """
@@ -95,35 +87,35 @@ class Planes:
         shots: Iterable[Shot],
         device: torch.device,
         side: int,
-        shot: Callable[[int], Shot] | None = None,
+        loader: Callable[[int], Shot] | None = None,
     ) -> None:
-        self.shot, self.numbers, kept, sizes = shot, list[int](), list[Shot](), list[Any]()
-        size, limit = 0, room_for_data(device) if shot is None else math.inf
-        for number, found in enumerate(shots):
-            if min(found.planes[0].shape[1:]) >= side or found.still:
+        self.loader, self.numbers, subset, sizes = loader, list[int](), list[Shot](), list[Any]()
+        size, limit = 0, room_for_data(device) if loader is None else math.inf
+        for number, shot in enumerate(shots):
+            if min(shot.planes[0].shape[1:]) >= side or shot.still:
                 self.numbers.append(number)
-                sizes.append([plane.shape for plane in (found.planes * 3)[:3]])
-                kept.append(replace(found, planes=()) if shot else found)
-                size += sum(plane.numel() for plane in found.planes)
+                sizes.append([plane.shape for plane in (shot.planes * 3)[:3]])
+                subset.append(replace(shot, planes=()) if loader else shot)
+                size += sum(plane.numel() for plane in shot.planes)
                 if size > limit:
                     raise ConfigError(
                         f"decoded clips and photos take {size / 1e9:.2f} GB and more, but {device} has room "
                         f"for {limit / 1e9:.2f} GB beside the training; name fewer in [data], or set "
                         "data.resident=false"
                     )
-        if not kept:
+        if not subset:
             raise ConfigError(
                 f"no clip has frames of at least {side}x{side} pixels; name larger ones in [data]"
             )
         self.sizes = torch.tensor(sizes, device=device)
-        if shot is None:
-            self._copy(kept, size, device)
-        steps, sites, matrices = zip(*((shot.steps, shot.sites, shot.matrix) for shot in kept), strict=True)
+        if loader is None:
+            self._copy(subset, size, device)
+        steps, sites, matrices = zip(*((shot.steps, shot.sites, shot.matrix) for shot in subset), strict=True)
         self.steps, self.sites, self.matrices = (
             torch.tensor(values, dtype=torch.float32, device=device) for values in (steps, sites, matrices)
         )
         self.stills, self.clips = (
-            torch.tensor([number for number, shot in enumerate(kept) if shot.still is still], device=device)
+            torch.tensor([number for number, shot in enumerate(subset) if shot.still is still], device=device)
             for still in (True, False)
         )
 
@@ -140,16 +132,16 @@ class Planes:
             origins.append((begins * 3)[:3])
         self.origins = torch.tensor(origins, device=device)
 
-    def _taken(self, shots: Tensor, plane: Tensor, index: Tensor) -> Tensor:
+    def _samples_at(self, shots: Tensor, plane: Tensor, index: Tensor) -> Tensor:
         """Return float32 samples (B, ...) of planes (B,) of shots (B,), by their number in each."""
-        if self.shot is None:
+        if self.loader is None:
             origin = self.origins[shots, plane].view(-1, *[1] * (index.dim() - 1))
             return self.samples.take(index + origin).float()
-        found = [
-            (self.shot(self.numbers[shot]).planes * 3)[number].flatten().take(each)
-            for shot, number, each in zip(shots.tolist(), plane.tolist(), index, strict=True)
+        samples = [
+            (self.loader(self.numbers[shot]).planes * 3)[number].flatten().take(indices)
+            for shot, number, indices in zip(shots.tolist(), plane.tolist(), index, strict=True)
         ]
-        return torch.stack(found).float()
+        return torch.stack(samples).float()
 
     def rgb(self, view: View) -> Tensor:
         """Return the crops (B, T, 3, S, S), R'G'B' nominally in [0, 1].
@@ -199,14 +191,14 @@ class Planes:
             reach = int(float(stretch.max()) * REACH)
             extent = math.ceil(float((place.amax(-1) - place.amin(-1)).max()))
             first = place.amin(-1, keepdim=True).floor() - reach - 1
-            around = torch.arange(extent + 2 * reach + 4, device=first.device)
-            weights.append(_weights(place - first, around, stretch, coarse))
-            indices.append(torch.minimum((first + around).long().clamp(min=0), last))
+            offsets = torch.arange(extent + 2 * reach + 4, device=first.device)
+            weights.append(_weights(place - first, offsets, stretch, coarse))
+            indices.append(torch.minimum((first + offsets).long().clamp(min=0), last))
         lines = (view.frames[..., None] * size[:, 1, None, None] + indices[0]) * size[:, 2, None, None]
-        taken = self._taken(view.shots, plane, lines[..., None] + indices[1][..., None, :])
+        samples = self._samples_at(view.shots, plane, lines[..., None] + indices[1][..., None, :])
         down, right = weights
-        taken = taken if down is None else down @ taken
-        return taken if right is None else taken @ right.mT
+        samples = samples if down is None else down @ samples
+        return samples if right is None else samples @ right.mT
 
 
 def _weights(places: Tensor, samples: Tensor, stretch: Tensor, coarse: Tensor) -> Tensor:
@@ -216,8 +208,8 @@ def _weights(places: Tensor, samples: Tensor, stretch: Tensor, coarse: Tensor) -
     if bool((places == places[:, :1]).all() and (stretch == stretch[:, :1]).all()):
         places, stretch = places[:, :1], stretch[:, :1]
     distance = (places[..., None] - samples) / stretch[..., None, None]
-    near = torch.where(coarse[..., None], (1 - distance.abs()).clamp(min=0), keys_cubic(distance))
-    return near / near.sum(-1, keepdim=True)
+    weights = torch.where(coarse[..., None], (1 - distance.abs()).clamp(min=0), keys_cubic(distance))
+    return weights / weights.sum(-1, keepdim=True)
 
 
 class _Moves(NamedTuple):
@@ -239,37 +231,34 @@ class _Moves(NamedTuple):
 
 @dataclass(frozen=True)
 class Camera:
-    """Draws the `View` of random crops: `side` pixels, `frames` frames.
-
-    Clips keep their pixels; with `widest` an area of up to so many is reduced. Over photos the camera moves:
-    a share of `native` slides over their own pixels, which are often reduced before; the others pan, by
-    fractions of a pixel. A share of `fast` windows has fast motion. Crops are mirrored and transposed, and
-    reversed in time if `symmetric`.
+    """Draws the `View` of random crops, mirrored and transposed. Clips keep their pixels; over photos the
+    camera moves: it slides over their own pixels, which are often reduced before, or pans, by fractions of a
+    pixel.
     """
 
-    side: int
+    side: int  # pixels
     frames: int
-    native: float = 0.0
-    fast: float = 0.0
-    widest: int | None = None
-    symmetric: bool = True
+    native: float = 0.0  # share of crops of photos that slide
+    fast: float = 0.0  # share of crops with fast motion
+    widest: int | None = None  # pixels; areas of up to this side are reduced to `side`
+    symmetric: bool = True  # also reversed in time
 
     def view(self, draws: Counters, planes: Planes, still: bool, plane: int | Tensor = 0) -> View:
         """Return random crops of photos or clips, in samples of `plane`."""
-        chosen = planes.stills if still else planes.clips
-        shots = chosen[draws.integers(0, len(chosen))]
+        candidates = planes.stills if still else planes.clips
+        shots = candidates[draws.integers(0, len(candidates))]
         length, height, width = planes.sizes[shots, plane].float().unbind(1)
         moves = self._moves(draws)
         ways, growth, stretch = self._over_photos(moves, draws) if still else self._at_rest(moves)
         # the extent of all frames together, as a multiple of a crop's side
-        seen = 1 + 2 * ways.abs().amax(2) / self.side
-        stretch = torch.minimum(stretch, torch.minimum(height / seen[:, 0], width / seen[:, 1]) / self.side)
+        span = 1 + 2 * ways.abs().amax(2) / self.side
+        stretch = torch.minimum(stretch, torch.minimum(height / span[:, 0], width / span[:, 1]) / self.side)
         most = max(REDUCED, ZOOMED) * (self.widest or self.side) / self.side
         stretches = (stretch[:, None] * (growth[:, None] * moves.time).exp()).clamp(max=most)
         index = torch.arange(self.side, device=shots.device) + 0.5 - self.side / 2
         positions = []
         for axis, length_of_axis in enumerate((height, width)):
-            half = stretch * seen[:, axis] * self.side / 2
+            half = stretch * span[:, axis] * self.side / 2
             centre = half + draws.uniform() * (length_of_axis - 2 * half)
             centre = centre.clamp(min=self.side // 2).floor()
             sign = torch.where(draws.chance(0.5), -1.0, 1.0)
@@ -328,7 +317,7 @@ def room_for_data(device: torch.device) -> int:
     return memory_for(device) // 2
 
 
-class PlaneSource(Source):
+class PlaneSource(BatchSource):
     """Batches drawn from footage: resident on a device, else, on the CPU, from the decoded files."""
 
     def __init__(self, footage: Shots, device: torch.device | None, seed: int, camera: Camera) -> None:

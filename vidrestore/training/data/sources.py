@@ -24,7 +24,7 @@ from vidrestore.training.config import (
     SetConfig,
     TrainingConfig,
 )
-from vidrestore.training.data.batches import ReusedBatches, Source
+from vidrestore.training.data.batches import BatchSource, ReusedBatches
 from vidrestore.training.data.decoded import CACHE_BYTES, Decoded, DecodedFiles
 from vidrestore.training.data.footage import (
     CLIP_SUFFIXES,
@@ -46,19 +46,15 @@ VALIDATION_FRAMES = 5  # frames per clip; there are more clips if they are short
 
 @dataclass(frozen=True)
 class Reading:
-    """Settings of reading that don't change the data, except that damaged files may be skipped.
-
-    `workers` processes make batches ahead of time. `cache` is a folder for decoded clips and photos, of at
-    most `cache_bytes`; without it they are decoded when they are needed. With `skip_bad`, clips and photos
-    that are damaged or can't be read are skipped, and `notice` is called with a message for each. Raises
+    """Settings of reading that don't change the data, except that damaged files may be skipped. Raises
     OptionError for `skip_bad` without a cache.
     """
 
-    cache: Path | None = None
-    cache_bytes: int = CACHE_BYTES
-    skip_bad: bool = False
-    workers: int = 0
-    notice: Callable[[str], None] = lambda message: None
+    cache: Path | None = None  # folder of decoded clips and photos; None: decoded when they are needed
+    cache_bytes: int = CACHE_BYTES  # most bytes of that folder
+    skip_bad: bool = False  # skip clips and photos that are damaged or can't be read, with a notice of each
+    workers: int = 0  # processes that make batches ahead of time
+    notice: Callable[[str], None] = lambda message: None  # called with each message
 
     def __post_init__(self) -> None:
         if self.skip_bad and self.cache is None:
@@ -71,7 +67,7 @@ class Reading:
 IN_MEMORY = Reading()
 
 
-def make_data(config: RunConfig, network: nn.Module, reading: Reading = IN_MEMORY) -> tuple[Source, Any]:
+def make_data(config: RunConfig, network: nn.Module, reading: Reading = IN_MEMORY) -> tuple[BatchSource, Any]:
     """Return training and held-out data for the run's objective, the same for every run of a configuration.
 
     The clips of `data.validation` are held out; if it names none, the network is validated on its training
@@ -79,12 +75,12 @@ def make_data(config: RunConfig, network: nn.Module, reading: Reading = IN_MEMOR
     a cache is found when it is first needed.
     """
     data = config.data
-    made: tuple[Source, Any]
+    datasets: tuple[BatchSource, Any]
     if isinstance(data, SetConfig):
-        made = import_module("vidrestore.papers.training_sets").set_data(
+        datasets = import_module("vidrestore.papers.training_sets").set_data(
             data, config.folder, config.training.seed, VALIDATION_PAIRS
         )
-        return made
+        return datasets
     clip_folders = [config.folder / name for name in data.clip_folders]
     clips = [path for folder in clip_folders for path in find_footage(folder, data.validation, CLIP_SUFFIXES)]
     stills = [
@@ -92,26 +88,26 @@ def make_data(config: RunConfig, network: nn.Module, reading: Reading = IN_MEMOR
     ]
     held_out = []
     for name in data.validation:
-        found = [folder / name for folder in clip_folders if (folder / name).is_file()]
-        if not found:
+        paths = [folder / name for folder in clip_folders if (folder / name).is_file()]
+        if not paths:
             folders = ", ".join(map(str, clip_folders))
             raise ConfigError(f"{folders}: no file {name}, which data.validation names")
-        held_out.append(found[0])
+        held_out.append(paths[0])
     decoded = _decoded(clips, stills, held_out, reading)
     clips, stills = (
         [path for path in paths if path in decoded or reading.cache is None] for paths in (clips, stills)
     )
     footage = Footage(clips, stills, FRAMES, data.still_share, decoded=decoded)
     validation = Footage(held_out or clips, [] if held_out or clips else stills, FRAMES, 0, decoded=decoded)
-    source, held = load(config.kind.source)(config, footage, validation, network)
+    source, held_out_data = load(config.kind.source)(config, footage, validation, network)
     check_resident(config, source)
     # groups of patches are reused by their pool
     if isinstance(data, PairDataConfig | ClipDataConfig) and data.reuse > 1 and not data.resident:
         source = ReusedBatches(source, data.reuse, config.training.seed)
-    return source, held
+    return source, held_out_data
 
 
-def check_resident(config: RunConfig, source: Source) -> None:
+def check_resident(config: RunConfig, source: BatchSource) -> None:
     """Raise ConfigError if the data should be resident and aren't."""
     resident = isinstance(config.data, FootageConfig) and config.data.resident
     if resident and not (isinstance(source, PlaneSource) and source.resident):
@@ -122,7 +118,7 @@ def check_resident(config: RunConfig, source: Source) -> None:
 
 def pair_data(
     config: RunConfig, footage: Footage, validation: Footage, network: nn.Module
-) -> tuple[Source, Any]:
+) -> tuple[BatchSource, Any]:
     """Return degraded and clean pictures to train on, and held-out ones."""
     data, form = cast("PairDataConfig", config.data), PictureForm.of(network)
     held_out = held_out_pairs(validation, data, VALIDATION_SIDE, VALIDATION_PAIRS, form.tasks)
@@ -133,7 +129,7 @@ def pair_data(
 
 def clip_data(
     config: RunConfig, footage: Footage, validation: Footage, network: nn.Module
-) -> tuple[Source, Any]:
+) -> tuple[BatchSource, Any]:
     """Return clips at both resolutions to train on, and held-out ones."""
     data = cast("ClipDataConfig", config.data)
     count = VALIDATION_PAIRS // 2 * max(1, VALIDATION_FRAMES // data.frames)
@@ -149,7 +145,7 @@ def place_of(data: FootageConfig, network: nn.Module) -> torch.device | None:
 
 def group_data(
     config: RunConfig, footage: Footage, validation: Footage, network: nn.Module
-) -> tuple[Source, Any]:
+) -> tuple[BatchSource, Any]:
     """Return the pool to train on, and (P, T, N) uint8 held-out groups."""
     data, training = cast("DataConfig", config.data), cast("TrainingConfig", config.training)
     patch = cast("GroupNetwork", network).config.patch
@@ -184,11 +180,11 @@ def _decoded(
         reading.notice(f"skipped: {error}")
 
     files = DecodedFiles(reading.cache, reading.cache_bytes)
-    found = files.all_decoded([*held_out, *clips, *stills], decode_whole, on_error)
-    if without := sum(part is None for part in found.values()):
+    decoded = files.all_decoded([*held_out, *clips, *stills], decode_whole, on_error)
+    if uncached := sum(part is None for part in decoded.values()):
         limit = f"{reading.cache_bytes / 1e9:g} GB"
         reading.notice(
-            f"{without} of {len(found)} files have no room in {reading.cache} ({limit}): they are decoded "
+            f"{uncached} of {len(decoded)} files have no room in {reading.cache} ({limit}): they are decoded "
             "when they are needed"
         )
-    return found
+    return decoded
