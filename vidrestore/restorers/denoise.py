@@ -63,11 +63,11 @@ class Preset(NamedTuple):
 
 GRIDS = 4  # one, and those shifted by half a stride; the first estimate has the grid that isn't shifted
 PRESETS = {"fast": Preset(16, (1, 1)), "default": Preset(16, (3, 2)), "best": Preset(8, (3, 2), grids=2)}
-ALIKE = Sampling(40, 2), Sampling(40, 3)
+SAMPLES = Sampling(48, 2), Sampling(60, 3)
 PHOTOGRAPHS = {  # and other single frames
-    "fast": Preset(16, (1, 1), samples=ALIKE),
-    "default": Preset(16, (2, 2), samples=ALIKE),
-    "best": Preset(16, (2, 2), samples=(Sampling(80, 2), Sampling(60, 3))),
+    "fast": Preset(16, (1, 1), samples=SAMPLES),
+    "default": Preset(16, (2, 2), samples=SAMPLES),
+    "best": Preset(16, (2, 2), samples=(Sampling(48, 2), Sampling(80, 3))),
 }
 
 
