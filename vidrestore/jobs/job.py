@@ -115,8 +115,8 @@ class Job:
     def weights(self) -> dict[str, str]:
         """Return the sha256 of each file of weights that the steps use, by its name there."""
         facts = (stage.restorer.facts for stage in self.steps.stages)
-        files = (each.files or ((each.name, each.weights),) for each in facts if each.weights)
-        return {name: found for part in files for name, found in part}
+        files = (fact.files or ((fact.name, fact.weights),) for fact in facts if fact.weights)
+        return {name: checksum for part in files for name, checksum in part}
 
     def tag(self, damage: str | None = None) -> str | None:
         """Return the sentence on how the output was made, for its tags (`media.probe.Tag`); None without
@@ -124,15 +124,15 @@ class Job:
         """
         if not self.options.tags:
             return None
-        made = []
+        parts = []
         for stage in self.steps.stages:
-            facts, given = stage.restorer.facts, changed_values(stage.step.options, "pixels")
-            settings = [f"{name}={value}" for name, value in given.items() if name != "model"]
-            made.append(" ".join([stage.step.task, f"{facts.name}@{facts.weights[:12]}", *settings]))
+            facts, changes = stage.restorer.facts, changed_values(stage.step.options, "pixels")
+            settings = [f"{name}={value}" for name, value in changes.items() if name != "model"]
+            parts.append(" ".join([stage.step.task, f"{facts.name}@{facts.weights[:12]}", *settings]))
         if frames := len(self.plan.timeline.pts):
-            made.append("; ".join(filter(None, (f"{frames} frames", damage))))
+            parts.append("; ".join(filter(None, (f"{frames} frames", damage))))
         job = f"{self.request.job(self.plan.source)} " if self.request.source.is_stored else ""
-        return f"vidrestore {job}{__version__}: {'; '.join(made)}"
+        return f"vidrestore {job}{__version__}: {'; '.join(parts)}"
 
     def decisions(self) -> dict[str, str]:
         """Return what was chosen automatically, in words."""

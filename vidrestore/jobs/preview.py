@@ -59,8 +59,8 @@ def _span(seconds: Fraction, reader: VideoReader, options: RestoreOptions) -> Sp
     """Return the part from `start`, or from a third of the video, or earlier if that is too short for it."""
     video, start = reader.info.video, options.start
     # sound may last longer than the picture
-    own = None if video.duration is None else video.duration * video.time_base
-    lengths = [length for length in (reader.info.duration, own) if length is not None]
+    video_length = None if video.duration is None else video.duration * video.time_base
+    lengths = [length for length in (reader.info.duration, video_length) if length is not None]
     if start is None and lengths:
         start = max(Fraction(0), min(min(lengths) * PLACE, min(lengths) - seconds))
     return find_span(reader, start, seconds)
@@ -87,9 +87,9 @@ def _write_pairs(job: Job, drop: frozenset[str]) -> tuple[int, list[str]]:
 
 def _sound(job: Job, drop: frozenset[str]) -> tuple[tuple[int, ...], list[str]]:
     """Return the sound to copy, and a warning if the output can't hold it."""
-    others = EVERY_KIND - {"audio"}
+    non_audio = EVERY_KIND - {"audio"}
     try:
-        return check_streams(job.info, job.request.output, others | drop), []
+        return check_streams(job.info, job.request.output, non_audio | drop), []
     except MediaError as error:
         return (), [f"the preview has no sound: {error}"]
 

@@ -156,50 +156,50 @@ class SegmentedWork:
         if not job.plan.timeline.pts:
             raise MediaError(f"{job.plan.output}: no frame was written, so there is no output")
         content = {"name": self.name, "timeline": job.plan.timeline.to_compact()}
-        found = {"damage": job.damage, "restarted": bool(job.reader.restarts or job.reader.mended)}
-        self.folder.write("plan", content | found)
-        self._set_found(found)
+        facts = {"damage": job.damage, "restarted": bool(job.reader.restarts or job.reader.mended)}
+        self.folder.write("plan", content | facts)
+        self._set_facts(facts)
 
     def load_plan(self) -> bool:
         """Load the plan if a process has finished it; return False otherwise."""
-        kept = self.folder.read("plan")
-        if kept is not None and kept["name"] == self.name:
+        record = self.folder.read("plan")
+        if record is not None and record["name"] == self.name:
             try:
-                self.job.plan.timeline = Timeline.from_compact(kept["timeline"])
+                self.job.plan.timeline = Timeline.from_compact(record["timeline"])
             except ValueError as error:
                 self.folder.note_broken("plan", error)
             else:
-                self._set_found(kept)
+                self._set_facts(record)
                 return True
         return False
 
-    def _set_found(self, found: Mapping[str, Any]) -> None:
+    def _set_facts(self, facts: Mapping[str, Any]) -> None:
         self.is_planned = True
-        self.source_damage = found["damage"]
-        self.job.reader.restarted = found["restarted"]
+        self.source_damage = facts["damage"]
+        self.job.reader.restarted = facts["restarted"]
 
     # Segments
 
-    def left(self) -> list[Segment]:
+    def unfinished(self) -> list[Segment]:
         """Return the parts of segments that no process has finished, without a check of the others."""
         edges = [0, *chain.from_iterable(self._finished()), len(self.job.plan.timeline.pts)]
         gaps = [(first, stop) for first, stop in zip(edges[::2], edges[1::2], strict=True) if first < stop]
         return [
-            Segment(each.number, max(first, each.first), min(stop, each.stop))
-            for each in self.segments
+            Segment(segment.number, max(first, segment.first), min(stop, segment.stop))
+            for segment in self.segments
             for first, stop in gaps
-            if first < each.stop and each.first < stop
+            if first < segment.stop and segment.first < stop
         ]
 
     def _finished(self) -> list[Bounds]:
         """Return the bounds of the finished segments in order; of two that overlap, as two shards may write
         them, only the first.
         """
-        found: list[Bounds] = []
+        bounds: list[Bounds] = []
         for first, stop in self.folder.finished():
-            if first >= (found[-1][1] if found else 0):
-                found.append((first, stop))
-        return found
+            if first >= (bounds[-1][1] if bounds else 0):
+                bounds.append((first, stop))
+        return bounds
 
     def missing(self) -> list[Segment]:
         """Return the parts of segments that are still to be restored. Segments that exist are read and
@@ -207,7 +207,7 @@ class SegmentedWork:
         """
         while not all(self._is_whole(bounds) for bounds in self._finished()):
             pass
-        return self.left()
+        return self.unfinished()
 
     def _is_whole(self, bounds: Bounds) -> bool:
         path = self.folder.segment(bounds)
@@ -286,8 +286,8 @@ class SegmentedWork:
                         break
                 else:
                     if writer.frames != (expected := segment.stop - first):
-                        found = f"frame {first} and on: {writer.frames} of {expected} came"
-                        raise PlanError(f"{self.job.info.path}, {found}; has the source changed?")
+                        problem = f"frame {first} and on: {writer.frames} of {expected} came"
+                        raise PlanError(f"{self.job.info.path}, {problem}; has the source changed?")
             first += writer.frames
 
     def _is_full(self, began: float, first: int, frames: int) -> bool:
@@ -333,7 +333,7 @@ class SegmentedWork:
         self._joined().abort()
         job = self.job
         sizes = video_sizes(job.info.video, job.plan.encoder, self.total or 0, job.scale)
-        if warning := check_space(self.folder.path, self.folder.output, *sizes, there=self.folder.size()):
+        if warning := check_space(self.folder.path, self.folder.output, *sizes, self.folder.size()):
             self.on_event(Warned(job.info.path, warning))
 
     def join(self) -> tuple[str, ...]:
@@ -397,7 +397,7 @@ def _begun(
     except DifferentJobError as error:
         if shared or not options.overwrite:
             raise
-        on_event(Warned(job.info.path, f"{error.found}; it was discarded"))
+        on_event(Warned(job.info.path, f"{error.difference}; it was discarded"))
     return begin(restart=True)
 
 

@@ -90,7 +90,8 @@ class Stage:
         """Return the plan of this step, whose noise is known, from the finished plan of the first one."""
         timeline, sigma = plan.timeline, 0.0 if self.clips.sigma is None else self.clips.sigma
         bounds = clip_bounds(len(timeline.pts), timeline.cuts, self.length, self.overlap)
-        clips = [Clip(*each, (sigma,) * colour_planes(self.video.format)) for each in bounds]
+        sigmas = (sigma,) * colour_planes(self.video.format)
+        clips = [Clip(first, stop, sigmas) for first, stop in bounds]
         timeline = replace(timeline, length=self.length, overlap=self.overlap, clips=clips)
         return replace(plan, timeline=timeline)
 

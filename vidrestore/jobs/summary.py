@@ -4,48 +4,34 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Generator, Iterable, Mapping
+from collections.abc import Generator, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from vidrestore.events import DAMAGED_SOURCE, Finished, Listener, Progressed, Warned
 from vidrestore.tasks import TASKS
 from vidrestore.working import HERE, Meter
 
 if TYPE_CHECKING:
-    from vidrestore.jobs.request import Request
     from vidrestore.pipeline.conversions import Changes
     from vidrestore.pipeline.plan import Scene
 
 
 @dataclass(frozen=True)
 class Summary:
-    """The result of a restoration.
-
-    `seconds` and `fps` measure the work itself, without loading the model. `damage` describes the damage of
-    the source in one sentence, None if there is none. `retried` counts the clips that half precision could
-    not hold. `skipped`: the output existed, or lacks the parts of other shards. `reused` counts the frames of
-    an earlier run or of other processes. `before`: the video was finished by an earlier run. `changes`: what
-    the tasks on pictures changed in the frames that this process restored.
-    """
+    """The result of a restoration; `seconds` and `fps` leave out the time to load the model."""
 
     source: str
     output: str
     frames: int
     seconds: float
     scenes: tuple[Scene, ...] = ()
-    damage: str | None = None
-    retried: int = 0
-    skipped: bool = False
-    reused: int = 0
-    before: bool = False
-    changes: tuple[tuple[str, Changes], ...] = ()
-
-    @classmethod
-    def of_marker(cls, request: Request, marker: Mapping[str, Any]) -> Self:
-        """Return the summary of an output that was finished before."""
-        frames, damage = marker["frames"], marker["damage"]
-        return cls(*request.names, frames, 0.0, damage=damage, reused=frames, before=True)
+    damage: str | None = None  # of the source, in one sentence
+    retried: int = 0  # clips that half precision could not hold
+    skipped: bool = False  # the output existed, or lacks the parts of other shards
+    reused: int = 0  # frames of an earlier run or of other processes
+    before: bool = False  # the video was finished by an earlier run
+    changes: tuple[tuple[str, Changes], ...] = ()  # by task on pictures, in frames of this process
 
     @property
     def fps(self) -> float:
@@ -67,8 +53,8 @@ def announced(summary: Summary, on_event: Listener) -> Summary:
         )
     for task, changes in summary.changes:
         if changes.unchanged and task != "deblur":
-            found = f"no {TASKS[task].removes} was found in {changes.unchanged} of {changes.frames} frames"
-            on_event(Warned(summary.source, f"{found}, which stay as they are"))
+            text = f"no {TASKS[task].removes} was found in {changes.unchanged} of {changes.frames} frames"
+            on_event(Warned(summary.source, f"{text}, which stay as they are"))
     measured = [scene for scene in summary.scenes if scene.rms]
     if measured and not any(level for scene in measured for level in scene.sigma):
         on_event(
@@ -116,28 +102,28 @@ class FrameProgress:
         self._first: float | None = None  # seconds until the first frame, and those of its clip, were done
         on_event(Progressed(source, 0, total, 0.0, stage, peak_memory(), settled=False))
 
-    def show(self, done: int, worked: float = 0.0) -> None:
-        """Send an event if it is time for one: `done` frames are finished, `worked` counts parts, too."""
+    def show(self, count: int, worked: float = 0.0) -> None:
+        """Send an event if it is time for one: `count` frames are finished, `worked` counts parts, too."""
         now = time.monotonic()
-        if self._first is None and (done or worked):
+        if self._first is None and (count or worked):
             self._first = now - self._began
         if now - self._last >= PROGRESS_SECONDS:
             self._last = now
-            self._send(done, self.total, now - self._began, worked)
+            self._send(count, self.total, now - self._began, worked)
 
-    def finish(self, done: int) -> None:
-        """Send the last event, unless it was: `done` frames are all there are."""
-        if self._shown != (done, done):
-            self._send(done, done, time.monotonic() - self._began)
+    def finish(self, count: int) -> None:
+        """Send the last event, unless it was: `count` is the number of all frames."""
+        if self._shown != (count, count):
+            self._send(count, count, time.monotonic() - self._began)
 
-    def _send(self, done: int, total: int | None, seconds: float, worked: float = 0.0) -> None:
+    def _send(self, count: int, total: int | None, seconds: float, worked: float = 0.0) -> None:
         worked = worked if total is None else min(worked, total)  # clips at the ends of a part may be whole
-        done = max(done, int(worked))
-        self._shown = done, total
-        settled = done == total or (self._first is not None and seconds >= SETTLED * self._first)
-        memory, part = peak_memory(), worked if worked > done else None
+        count = max(count, int(worked))
+        self._shown = count, total
+        settled = count == total or (self._first is not None and seconds >= SETTLED * self._first)
+        memory, part = peak_memory(), worked if worked > count else None
         self.on_event(
-            Progressed(self.source, done, total, seconds, self.stage, memory, settled=settled, worked=part)
+            Progressed(self.source, count, total, seconds, self.stage, memory, settled=settled, worked=part)
         )
 
 
@@ -147,16 +133,16 @@ def counted(
     """Yield the same frames; between them, and while this thread waits for workers, `Progressed` events of
     `stage`, each after the frame that it counts was processed.
     """
-    progress, done = FrameProgress(source, total, stage, on_event), 0
+    progress, count = FrameProgress(source, total, stage, on_event), 0
     before = HERE.meter
-    HERE.meter = meter = Meter(lambda: progress.show(done, meter.frames))
+    HERE.meter = meter = Meter(lambda: progress.show(count, meter.frames))
     try:
-        for done, frame in enumerate(frames, 1):
+        for count, frame in enumerate(frames, 1):
             yield frame
-            progress.show(done, meter.frames)
+            progress.show(count, meter.frames)
     finally:
         HERE.meter = before
-    progress.finish(done)
+    progress.finish(count)
 
 
 def peak_memory() -> int | None:

@@ -43,20 +43,20 @@ class RayTasks:
     def start(self, request: Request, segments: Sequence[Segment]) -> None:
         # without a limit of calls a process, and its loaded model, serves several tasks, on a GPU, too
         task = self.ray.remote(max_calls=0, **self._resources)(restore_part)
-        own = self._there(request)
+        task_request = self._task_request(request)
         count = max(SHARE * self.count, -(-len(segments) // LARGEST))
-        self._running = [task.remote(own, part) for part in divided(segments, count) if part]
+        self._running = [task.remote(task_request, part) for part in divided(segments, count) if part]
 
-    def _there(self, request: Request) -> Request:
+    def _task_request(self, request: Request) -> Request:
         """Return the request as a task needs it, which works in another folder, with the resources of its
         own.
         """
         options, on_gpu = request.options, "num_gpus" in self._resources
         threads = options.threads if on_gpu else options.threads or self.cpus
-        here = request.with_options(
+        device_request = request.with_options(
             device="cuda" if on_gpu else "cpu", threads=threads, work_dir=_absolute(options.work_dir)
         )
-        steps = tuple(step.with_options(model=_absolute(step.options.model)) for step in here.steps)
+        steps = tuple(step.with_options(model=_absolute(step.options.model)) for step in device_request.steps)
         return Request(request.source.absolute(), request.output.absolute(), steps)
 
     def outcomes(self, seconds: float) -> Iterator[Outcome]:
