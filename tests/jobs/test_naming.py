@@ -12,7 +12,7 @@ import pytest
 
 from vidrestore.errors import MediaError, OptionError
 from vidrestore.jobs.batch import Batch
-from vidrestore.jobs.naming import expand_sources, is_our_output, made_of_others, output_for
+from vidrestore.jobs.naming import expand_sources, is_our_output, named_outputs, output_for
 from vidrestore.jobs.request import Step
 from vidrestore.media.source import Source, Target
 
@@ -32,7 +32,7 @@ def expanded(given: Sequence[str], **options: bool) -> dict[str, str]:
 
 
 def made_of(given: Sequence[str]) -> dict[str, str]:
-    return made_of_others([*map(Source, given)])
+    return named_outputs([*map(Source, given)])
 
 
 def names(paths: Iterable[str]) -> list[str]:

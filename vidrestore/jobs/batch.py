@@ -16,7 +16,7 @@ from vidrestore.jobs.naming import (
     are_many,
     clashing,
     expand_sources,
-    made_of_others,
+    named_outputs,
     notes_on,
     output_for,
     suffix_of,
@@ -74,7 +74,7 @@ class Batch:
         files = expand_sources(inputs, recursive=recursive, photos=photos)
         self._sources = {source.name: source for source in files}
         self.sources = list(self._sources)
-        self.left_out = made_of_others(inputs) if are_many(inputs) else {}
+        self.left_out = named_outputs(inputs) if are_many(inputs) else {}
         self.notes = list(notes_on(inputs, recursive=recursive, photos=photos))
         many = any(files.values()) or (are_many(inputs) and not Path(output or "").suffix)
         if output and many and not Target(output).is_pipe:

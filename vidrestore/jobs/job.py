@@ -36,16 +36,13 @@ MOST_APART = 0.05  # seconds between picture and sound that can't be seen
 
 @dataclass
 class Job:
-    """A restoration that was checked and can begin (`check`).
-
-    `plan` is filled while frames go by; `warnings` are for the user, before it begins.
-    """
+    """A restoration that was checked and can begin (`check`)."""
 
     request: Request
     reader: VideoReader
     steps: Steps
-    plan: Plan
-    warnings: tuple[str, ...] = ()
+    plan: Plan  # filled as frames are read
+    warnings: tuple[str, ...] = ()  # for the user, before it begins
     enlarged_as: tuple[Input, str] | None = None  # the kind of input for `sr`, and the reason
     folder: WorkFolder | None = None  # locked; None for work that can't be resumed, and without a lock
 

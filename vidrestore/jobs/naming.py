@@ -56,7 +56,7 @@ def expand_sources(
     A named picture is a photo. The pictures of a folder or pattern without videos are the frames of one
     video, or photos if `photos` is set. With `recursive`, folders below are included, and ** in a pattern
     matches any folders. Outputs of vidrestore, work folders and hidden files are skipped in folders and
-    patterns. A named output is skipped if its source is named as well (`made_of_others`), since a pattern of
+    patterns. A named output is skipped if its source is named as well (`named_outputs`), since a pattern of
     the shell may match both. Raises OptionError for an empty name, MediaError for a folder or pattern without
     a video.
     """
@@ -72,7 +72,7 @@ def expand_sources(
         is_writable = target.suffix in MUXERS or target.suffix in PICTURE_ENCODERS
         if is_writable and not glob.has_magic(target.name):
             raise OptionError(f"{target}: no such file; if it is to be written, use `output={target}`")
-    left_out = made_of_others(sources)
+    left_out = named_outputs(sources)
     files: dict[Source, str] = {}
     for source in sources:
         if source.name not in left_out:
@@ -101,11 +101,11 @@ def notes_on(sources: Sequence[Source], *, recursive: bool, photos: bool) -> Ite
             paths = [path for path in glob.glob(source.name) if os.path.isfile(path)]
         if not photos and (note := _note_on_pictures(paths)):
             yield source.name, note
-        if note := unread(_others(paths)):
+        if note := unread(_unknown_files(paths)):
             yield source.name, note
 
 
-def _others(paths: Sequence[str]) -> list[str]:
+def _unknown_files(paths: Sequence[str]) -> list[str]:
     """Return the files that are neither videos nor pictures that can be read, nor our outputs."""
     kinds = VIDEO_SUFFIXES | KINDS.keys()
     return [path for path in paths if Path(path).suffix.lower() not in kinds and not is_our_output(path)]
@@ -128,7 +128,7 @@ def _note_on_pictures(paths: Sequence[str]) -> str | None:
     return None
 
 
-def made_of_others(sources: Sequence[Source]) -> dict[str, str]:
+def named_outputs(sources: Sequence[Source]) -> dict[str, str]:
     """Return the named videos that are outputs of another named video, each with that video: a.denoised.mp4
     if a.mp4 is named, too.
     """
@@ -137,7 +137,7 @@ def made_of_others(sources: Sequence[Source]) -> dict[str, str]:
     origins = {
         source: videos.get(str(Path(source).with_suffix("").with_suffix("")))
         for source in named
-        if _is_made(source)
+        if _has_our_suffix(source)
     }
     return {source: origin for source, origin in origins.items() if origin}
 
@@ -164,18 +164,18 @@ def _expand(source: Source, recursive: bool, photos: bool) -> Iterator[tuple[Sou
     if not videos and source.pictures:
         yield source, ""
     elif not videos:
-        raise _nothing_there(source, [path for path, _ in paths])
+        raise _no_video_error(source, [path for path, _ in paths])
     yield from ((Source(path), folder) for path, folder in videos)
 
 
-def _nothing_there(source: Source, paths: list[str]) -> MediaError:
+def _no_video_error(source: Source, paths: list[str]) -> MediaError:
     kind = "the folder" if os.path.isdir(source) else "the pattern"
     expected = "expected files such as film.mp4 or film.mkv, or pictures such as 0001.png"
     if any(map(is_picture, paths)):
         expected = "pictures are in folders below: add `photos`, or name a folder to take them for its frames"
     if os.path.isdir(source) and any(_is_video(path) for path, _ in _in_folder(source.name, recursive=True)):
         expected = "videos are in folders below: add `recursive`"
-    expected = unread(_others(paths)) or expected
+    expected = unread(_unknown_files(paths)) or expected
     return MediaError(f"{source}: {kind} holds no video file to restore; {expected}")
 
 
@@ -210,10 +210,10 @@ def _is_video(path: str, *, photos: bool = False) -> bool:
 def is_our_output(path: str) -> bool:
     """Return True if the name is that of an output or work folder of vidrestore, or of a hidden file."""
     name = Path(path).name
-    return name.startswith(".") or name.endswith(WORK_SUFFIX) or _is_made(path)
+    return name.startswith(".") or name.endswith(WORK_SUFFIX) or _has_our_suffix(path)
 
 
-def _is_made(path: str) -> bool:
+def _has_our_suffix(path: str) -> bool:
     parts = Path(path).name.split(".")
     return len(parts) > 2 and parts[-2] in {*(task.suffix for task in TASKS.values()), *ENLARGED, PREVIEW}
 

@@ -50,9 +50,9 @@ MINUTE = 60.0
 
 @dataclass(frozen=True)
 class Segment:
-    """Frames [first, stop) of the video; `number` is that of the planned segment that they are a part of."""
+    """Frames [first, stop) of the video."""
 
-    number: int
+    number: int  # of the planned segment that they are a part of
     first: int
     stop: int
 
@@ -91,11 +91,7 @@ def consecutive(segments: Iterable[Segment]) -> Iterator[list[Segment]]:
 
 
 class SegmentedWork:
-    """A checked job and its work folder, which must be locked.
-
-    `reused` counts frames of earlier runs or other processes; `damage` describes the damage of the source
-    once the video is joined. The plan sets `source_damage`, the damage of its pictures.
-    """
+    """A checked job and its work folder, which must be locked."""
 
     def __init__(
         self, job: Job, folder: WorkFolder, on_event: Listener, name: str, *, overwrite: bool
@@ -104,10 +100,10 @@ class SegmentedWork:
         self.job, self.folder, self.on_event, self.name = job, folder, on_event, name
         self.overwrite = overwrite
         self.is_planned = False
-        self.source_damage: str | None = None
-        self.reused = 0
+        self.source_damage: str | None = None  # of its pictures, once they are planned
+        self.reused = 0  # frames of earlier runs or other processes
         self.retried_elsewhere = 0  # clips, by other processes
-        self.damage: str | None = None
+        self.damage: str | None = None  # of the source, once the video is joined
         self._checked: dict[Path, SegmentFacts] = {}
 
     @classmethod
@@ -116,7 +112,7 @@ class SegmentedWork:
         it, too. Raises DifferentJobError if another job is there, unless the output is to be overwritten.
         """
         identity = job.identity()
-        began = _begun(job, folder, identity, on_event, shared=shared)
+        began = _begin_job(job, folder, identity, on_event, shared=shared)
         for at, stage in enumerate(job.steps.stages):  # memory may be other now
             stage.length, stage.overlap = began[_fact("clip", at)], began[_fact("overlap", at)]
         job.plan.encoder = replace(job.plan.encoder, threads=began["encoder_threads"])
@@ -384,7 +380,7 @@ class SegmentedWork:
         )
 
 
-def _begun(
+def _begin_job(
     job: Job, folder: WorkFolder, identity: Mapping[str, Any], on_event: Listener, *, shared: bool
 ) -> dict[str, Any]:
     """Begin the job in the folder, or resume it; return its record."""

@@ -97,11 +97,11 @@ class Stage:
 
 
 class Steps:
-    """Loaded steps for one video. `scale` is that of the last one's frames."""
+    """Loaded steps for one video."""
 
     def __init__(self, steps: Sequence[Step], restorers: Sequence[Restorer], video: VideoInfo) -> None:
         self.stages: list[Stage] = []
-        self.scale: Scale = 1
+        self.scale: Scale = 1  # of the last step's frames
         for step, restorer in zip(steps, restorers, strict=True):
             stage = Stage(step, restorer, video)
             stage.clips.share = 1 / len(steps)
@@ -177,14 +177,13 @@ class Steps:
 
 
 class _Range:
-    """Frames [first, stop) of a step: the clips to restore for them, the frames `span` that those give, and
-    the frames `input` that they take.
-    """
+    """Frames [first, stop) of a step, and the clips to restore for them."""
 
     def __init__(self, plan: Plan, first: int, stop: int) -> None:
         bounds = plan.timeline.bounds
         owned = owners(bounds, first, stop)
         self.plan, self.first, self.stop, self.clips = plan, first, stop, needed_clips(bounds, owned)
+        # the frames that the clips give, and those that they take
         self.span = owned_span(bounds, owned[0])[0], owned_span(bounds, owned[-1])[1]
         self.input = bounds[self.clips[0]][0], bounds[self.clips[-1]][1]
 

@@ -274,7 +274,7 @@ def _marked_frames(
     detector, waiting, luma = SceneDetector(), list[Frame](), 1 if pixels.family == "rgb" else 0
     for frame in frames:
         detector.add(frame.planes[luma], pixels.unit)
-        waiting.append(_noted(frame, timeline))
+        waiting.append(_add_times(frame, timeline))
         if len(waiting) > detector.lag:
             yield _begins(detector, timeline, len(waiting)), waiting.pop(0)
     detector.finish()
@@ -285,10 +285,10 @@ def _marked_frames(
 def _known_frames(frames: Iterable[Frame], timeline: Timeline) -> Iterator[tuple[bool, Frame]]:
     """Yield every frame with whether it begins a new scene of the timeline."""
     for index, frame in enumerate(frames):
-        yield timeline.is_cut(index), _noted(frame, timeline)
+        yield timeline.is_cut(index), _add_times(frame, timeline)
 
 
-def _noted(frame: Frame, timeline: Timeline) -> Frame:
+def _add_times(frame: Frame, timeline: Timeline) -> Frame:
     timeline.pts.append(frame.pts)
     timeline.durations.append(frame.duration)
     return frame

@@ -86,7 +86,7 @@ class ShakeRestorer(PictureRestorer):
         windows = [self.tiled.window(index, len(clip.frames)) for index in indices]
         stages = steps(("search", "restore"))
         next(stages)
-        shakes = self.cached(clip, chain(*windows), _searched, CACHED)
+        shakes = self.cached(clip, chain(*windows), _shakes, CACHED)
         next(stages)
         pairs = zip(steps(indices), windows, strict=True)
         return torch.stack(
@@ -101,7 +101,7 @@ class ShakeRestorer(PictureRestorer):
         if len(clip.frames) == 1 and shake.is_even and shake.kernels is not None:
             return undone(source, shake)
         agreement = sum(other.kernels is not None for other in window) / len(window)
-        shake = _steadied(source, shake, window) if agreement and shake.softness < SOFT else shake
+        shake = _with_neighbours(source, shake, window) if agreement and shake.softness < SOFT else shake
         agreement = agreement if shake.kernels is not None else 0.0
         if not (agreement or shake.network_share):
             return source
@@ -115,12 +115,12 @@ def deblurrer(options: RestoreOptions) -> PictureRestorer:
     return ShakeRestorer(options) if options.model is None else PictureRestorer("deblur", options)
 
 
-def _searched(clip: PreparedClip, indices: Sequence[int]) -> list[Shake]:
+def _shakes(clip: PreparedClip, indices: Sequence[int]) -> list[Shake]:
     is_photo = len(clip.frames) == 1
     return [shake_of(clip.frames[index].cpu(), is_photo=is_photo) for index in steps(indices)]
 
 
-def _steadied(source: Tensor, shake: Shake, window: Sequence[Shake]) -> Shake:
+def _with_neighbours(source: Tensor, shake: Shake, window: Sequence[Shake]) -> Shake:
     """Return a frame's blur with the mean of its kernel and those of its neighbours that are alike; without
     one of its own, with that of a neighbour, if it is believable.
     """

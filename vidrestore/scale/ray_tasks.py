@@ -17,7 +17,7 @@ from vidrestore.errors import OptionError
 from vidrestore.jobs.request import Request
 from vidrestore.jobs.segmented import Segment
 from vidrestore.scale.shards import divided
-from vidrestore.scale.workers import Outcome, WorkerError, restore_part
+from vidrestore.scale.workers import Outcome, PartError, restore_part
 
 CPUS = 4  # for each task on a cluster without GPUs
 SHARE = 4  # parts for each place: all wait for the last one, and a clip is restored twice where two meet
@@ -32,7 +32,7 @@ class RayTasks:
     """
 
     def __init__(self, address: str | None = None, *, cpus: int | None = None) -> None:
-        self.ray = _connected(address)
+        self.ray = _connect(address)
         resources = self.ray.cluster_resources()
         gpus, all_cpus = int(resources.get("GPU", 0)), max(1, int(resources.get("CPU", 1)))
         self.cpus = max(1, min(CPUS if cpus is None else cpus, all_cpus))
@@ -65,7 +65,7 @@ class RayTasks:
             try:
                 yield self.ray.get(reference)
             except self.ray.exceptions.RayError as error:
-                raise WorkerError(f"a task on the cluster failed: {error}") from error
+                raise PartError(f"a task on the cluster failed: {error}") from error
 
     def are_at_work(self) -> bool:
         return bool(self._running)
@@ -88,7 +88,7 @@ def listen_on_loopback() -> None:
     os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
 
 
-def _connected(address: str | None) -> Any:
+def _connect(address: str | None) -> Any:
     if not (address or os.environ.get("RAY_ADDRESS")):
         listen_on_loopback()
     try:

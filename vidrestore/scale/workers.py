@@ -40,7 +40,7 @@ Outcome: TypeAlias = int | VidRestoreError
 _LOADED = LoadedSteps()  # by this process, for one part after the other
 
 
-class WorkerError(VidRestoreError):
+class PartError(VidRestoreError):
     """A process that should restore a part of a video ended before it had."""
 
 
@@ -65,7 +65,7 @@ class Workers(Protocol):
         """Divide missing segments among the workers, and begin."""
 
     def outcomes(self, seconds: float) -> Iterator[Outcome]:
-        """Wait for at most so many seconds, and yield the outcomes of parts. Raises WorkerError if a worker
+        """Wait for at most so many seconds, and yield the outcomes of parts. Raises PartError if a worker
         died.
         """
 
@@ -177,7 +177,7 @@ class DeviceWorkers:
                 outcome: Outcome = link.recv()
             except (EOFError, OSError):
                 process.join()
-                raise WorkerError(
+                raise PartError(
                     f"part {name}: its process {process.pid} died (exit code {process.exitcode}); is there "
                     "enough memory? The same command restores what is missing"
                 ) from None
