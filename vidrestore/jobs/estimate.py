@@ -183,7 +183,9 @@ def _part(frame: Frame, pixels: PixelFormat, side: int, *, in_parts: bool) -> Fr
     def spans(length: int) -> list[tuple[int, int]]:
         if length < (4 if in_parts else 1) * side:
             return [(0, length)]
-        return [((length * at // 4 - side // 2) // 16 * 16, side) for at in ((1, 3) if in_parts else (2,))]
+        return [
+            ((length * part // 4 - side // 2) // 16 * 16, side) for part in ((1, 3) if in_parts else (2,))
+        ]
 
     def cut(index: int, row: tuple[int, int], column: tuple[int, int]) -> NDArray[Any]:
         (top, left), (height, width) = (

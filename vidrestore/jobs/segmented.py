@@ -113,8 +113,8 @@ class SegmentedWork:
         """
         identity = job.identity()
         began = _begin_job(job, folder, identity, on_event, shared=shared)
-        for at, stage in enumerate(job.steps.stages):  # memory may be other now
-            stage.length, stage.overlap = began[_fact("clip", at)], began[_fact("overlap", at)]
+        for step, stage in enumerate(job.steps.stages):  # memory may be other now
+            stage.length, stage.overlap = began[_fact("clip", step)], began[_fact("overlap", step)]
         job.plan.encoder = replace(job.plan.encoder, threads=began["encoder_threads"])
         job.plan.timeline = job.steps.first.timeline([])
         work = cls(job, folder, on_event, digest(identity), overwrite=began["overwrite"])
@@ -385,8 +385,8 @@ def _begin_job(
 ) -> dict[str, Any]:
     """Begin the job in the folder, or resume it; return its record."""
     options, facts = job.options, dict[str, Any](encoder_threads=job.plan.encoder.threads)
-    for at, stage in enumerate(job.steps.stages):
-        facts |= {_fact("clip", at): stage.length, _fact("overlap", at): stage.overlap}
+    for step, stage in enumerate(job.steps.stages):
+        facts |= {_fact("clip", step): stage.length, _fact("overlap", step): stage.overlap}
     begin = partial(folder.begin, identity, facts, options.drop, shared=shared, overwrite=options.overwrite)
     try:
         return begin(restart=options.restart and not shared)

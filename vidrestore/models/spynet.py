@@ -137,8 +137,8 @@ def sampling_grid(flow: Tensor) -> Tensor:
     x = torch.linspace(-1, 1, width, device=flow.device, dtype=flow.dtype)
     y = torch.linspace(-1, 1, height, device=flow.device, dtype=flow.dtype)[:, None]
     moved = (
-        torch.add(start, flow[:, at], alpha=2 / max(side - 1, 1))
-        for at, (start, side) in enumerate(((x, width), (y, height)))
+        torch.add(start, flow[:, axis], alpha=2 / max(side - 1, 1))
+        for axis, (start, side) in enumerate(((x, width), (y, height)))
     )
     return torch.stack((*moved,), 1).permute(0, 2, 3, 1)
 

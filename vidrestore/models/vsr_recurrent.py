@@ -291,8 +291,8 @@ class VsrRecurrent(nn.Module):
         frames together.
         """
         if not self.config.neighbours:
-            for at in steps(range(keep[0], keep[1], at_once)):
-                frames = joined(clip[at : min(at + at_once, keep[1])])
+            for start in steps(range(keep[0], keep[1], at_once)):
+                frames = joined(clip[start : min(start + at_once, keep[1])])
                 large = F.pixel_shuffle(self.enlarged(frames)[0], SCALE)
                 yield from within_range(large, frames).split(len(clip[0]))
             return
@@ -324,10 +324,10 @@ class VsrRecurrent(nn.Module):
             )
             flow, back = (joined(flows[first:stop]) for flows in (earlier, later))
             context = self.to_later.context_of(patches.to(widest), shared, flow, back)
-            for at, frame in enumerate(context.one_by_one(batch), first):
+            for index, frame in enumerate(context.one_by_one(batch), first):
                 handed = F.pixel_shuffle(self.to_later(frame, handed), SCALE)
-                if at >= keep[0]:
-                    yield within_range(handed, clip[at])
+                if index >= keep[0]:
+                    yield within_range(handed, clip[index])
 
     def enlarged(self, frames: Tensor) -> tuple[Tensor, Tensor]:
         """Return patches (B, 48, H, W), float32, of frames (B, 3, H, W) enlarged alone, and features."""
@@ -351,8 +351,8 @@ class VsrRecurrent(nn.Module):
         pairs = max(2 * at_once - 1, FLOW_PIXELS // still[:, 0].numel())
         flows: list[Tensor] = []
         with torch.no_grad(), torch.autocast(still.device.type, enabled=False):
-            for at in steps(range(0, len(firsts), pairs)):
-                batches = (torch.cat(frames[at : at + pairs]) for frames in (firsts, seconds))
+            for start in steps(range(0, len(firsts), pairs)):
+                batches = (torch.cat(frames[start : start + pairs]) for frames in (firsts, seconds))
                 flows += subpixel_motion(*batches).split(batch)
         return [still, *flows[: count - 1], still], [still, *flows[count - 1 :], still]
 

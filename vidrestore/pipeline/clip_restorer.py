@@ -171,9 +171,9 @@ class ClipRestorer:
         for planes in self.conversion.restored(clip, samples, keep, precision):
             if not all_finite(planes):
                 return None
-            at = first + len(restored)
-            sources = frames[at - clip.first :][: len(planes[0])]
-            restored += self._own_samples(sources, planes, fade_in - at, fade_out - at)
+            index = first + len(restored)
+            sources = frames[index - clip.first :][: len(planes[0])]
+            restored += self._own_samples(sources, planes, fade_in - index, fade_out - index)
         return restored
 
     def _own_samples(self, frames: list[Frame], planes: Planes, first: int, stop: int) -> list[Restored]:
@@ -183,15 +183,15 @@ class ClipRestorer:
         first, step = max(0, first), 1 if self.device.type == "cpu" else len(frames)
         stop = max(first, min(stop, len(frames)))
         results: list[Restored] = []
-        for at in range(first, stop, step):
-            places = slice(at, min(at + step, stop))
+        for start in range(first, stop, step):
+            places = slice(start, min(start + step, stop))
             stacks = stored_samples((plane[places] for plane in planes), self.video.format)
             results += map(self._with_samples, frames[places], zip(*stacks, strict=True))
         # a view would hold the memory of the clip
         floats = [
-            Restored(frames[at], tuple(plane[at].clone() for plane in planes))
-            for at in range(len(frames))
-            if not first <= at < stop
+            Restored(frames[index], tuple(plane[index].clone() for plane in planes))
+            for index in range(len(frames))
+            if not first <= index < stop
         ]
         return [*floats[:first], *results, *floats[first:]]
 

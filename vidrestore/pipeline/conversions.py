@@ -333,19 +333,19 @@ class RgbConversion:
             first=clip.first,
             cache=self.cache,
         )
-        at, step = keep[0], self._frames_at_once(self.scale)
+        start, step = keep[0], self._frames_at_once(self.scale)
         while batch := list(islice(pictures, step)):
-            places, restored = slice(at, at + len(batch)), torch.stack(batch)
+            places, restored = slice(start, start + len(batch)), torch.stack(batch)
             if restored.shape == rgb[places].shape:
                 self._count_changes(rgb[places], restored)
             yield self._planes(samples, places, rgb[places], restored)
-            at = places.stop
-        assert at == keep[1], "as many frames as asked for"
+            start = places.stop
+        assert start == keep[1], "as many frames as asked for"
 
     def _rgb(self, samples: Samples) -> Tensor:
         """Return (T, 3, H, W) of all frames on the network's device: all colour is converted there."""
         count, step = len(samples.frames), self._frames_at_once(1)
-        parts = (samples.grey(slice(at, at + step)) for at in range(0, count, step))
+        parts = (samples.grey(slice(start, start + step)) for start in range(0, count, step))
         pixels, tags, height = samples.pixels, self.video.colour, self.video.height
         return torch.cat([yuv_to_rgb(part, pixels, tags, height) for part in parts])
 

@@ -156,13 +156,13 @@ class Timeline:
 
     def is_cut(self, frame: int) -> bool:
         """Return True if a scene begins with this frame."""
-        at = bisect_left(self.cuts, frame)
-        return at < len(self.cuts) and self.cuts[at] == frame
+        index = bisect_left(self.cuts, frame)
+        return index < len(self.cuts) and self.cuts[index] == frame
 
     def ends_clip(self, frame: int) -> bool:
         """Return True if a clip ends before this frame."""
-        at = bisect_left(self.clips, frame, key=lambda clip: clip.stop)
-        return at < len(self.clips) and self.clips[at].stop == frame
+        index = bisect_left(self.clips, frame, key=lambda clip: clip.stop)
+        return index < len(self.clips) and self.clips[index].stop == frame
 
     @property
     def bounds(self) -> list[Bounds]:
@@ -245,12 +245,12 @@ def planned_range(frames: Iterable[Frame], plan: Plan, clips: range) -> Iterator
     """Yield clips of a finished plan with their frames; `frames` begin with the first of these."""
     buffer: list[Frame] = []
     frames = iter(frames)
-    at = plan.timeline.clips[clips.start].first  # index of held[0]
+    start = plan.timeline.clips[clips.start].first  # index of buffer[0]
     for clip in (plan.timeline.clips[index] for index in clips):
-        buffer = buffer[clip.first - at :]
-        at = clip.first
+        buffer = buffer[clip.first - start :]
+        start = clip.first
         while len(buffer) < clip.stop - clip.first:
-            index = at + len(buffer)
+            index = start + len(buffer)
             frame, expected = next(frames, None), plan.timeline.pts[index]
             if frame is None or frame.pts != expected:
                 actual = "the end" if frame is None else f"time {frame.pts}"

@@ -82,11 +82,11 @@ class TiledNetwork:
         pixels, multiple = room // self.pixel_memory, self.form.multiple
         return tile_sides(height, width, tile=self.tile, pixels=pixels, overlap=OVERLAP, multiple=multiple)
 
-    def window(self, at: int, count: int) -> list[int]:
+    def window(self, index: int, count: int) -> list[int]:
         """Return the frames that restore one of a scene of `count`, reflected at its ends."""
-        return reflected_window(at, self.form.frames // 2, count)
+        return reflected_window(index, self.form.frames // 2, count)
 
-    def restored(self, clip: PreparedClip, places: Sequence[int]) -> Tensor:
+    def restored(self, clip: PreparedClip, indices: Sequence[int]) -> Tensor:
         """Return some pictures (N, 3, H, W) of a clip's source restored, on the network's device."""
         source, half = clip.source, clip.half
 
@@ -97,7 +97,7 @@ class TiledNetwork:
                 restored: Tensor = self.network(pictures, *tasks)[:, None].float()
             return restored
 
-        windows = torch.stack([pick(source, self.window(at, len(source))) for at in places])
+        windows = torch.stack([pick(source, self.window(index, len(source))) for index in indices])
         sized, scale = padded(windows.to(self.device), self.form.multiple), self.form.scale
         outputs = apply_tiled(work, sized, clip.tile, OVERLAP, scale, clip.tiles)
         height, width = (scale * side for side in source.shape[-2:])
@@ -220,8 +220,8 @@ class PictureRestorer:
             part = places[start : start + clip.batch]
             # the same frame, seen with other neighbours, has another result
             keys = [
-                (clip.half, *(clip.first + index for index in self.tiled.window(at, len(clip.frames))))
-                for at in part
+                (clip.half, *(clip.first + number for number in self.tiled.window(index, len(clip.frames))))
+                for index in part
             ]
 
             def missing(positions: Sequence[int], part: Sequence[int] = part) -> Iterable[T]:
@@ -238,9 +238,9 @@ def default_model(task: str, options: RestoreOptions) -> Model:
     return load_for(task, FAMILY, options.model, device, preferred, options.family)
 
 
-def pick(pictures: Tensor, places: Sequence[int]) -> Tensor:
+def pick(pictures: Tensor, indices: Sequence[int]) -> Tensor:
     """Return some of (T, 3, H, W) pictures; unlike an index, the places aren't copied to a device."""
-    return torch.stack([pictures[at] for at in places])
+    return torch.stack([pictures[index] for index in indices])
 
 
 def estimated_memory(network: torch.nn.Module) -> int:

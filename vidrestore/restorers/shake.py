@@ -90,14 +90,14 @@ class ShakeRestorer(PictureRestorer):
         next(stages)
         pairs = zip(steps(indices), windows, strict=True)
         return torch.stack(
-            [self._result(clip, index, [shakes[at] for at in window]) for index, window in pairs]
+            [self._result(clip, index, [shakes[number] for number in window]) for index, window in pairs]
         )
 
-    def _result(self, clip: PreparedClip, at: int, window: Sequence[Shake]) -> Tensor:
+    def _result(self, clip: PreparedClip, index: int, window: Sequence[Shake]) -> Tensor:
         """Return a frame restored; `window` has its blur between those of its neighbours."""
-        source, shake = clip.frames[at].to(self.tiled.device), window[len(window) // 2]
+        source, shake = clip.frames[index].to(self.tiled.device), window[len(window) // 2]
         length = 0.0 if shake.kernels is None else length_of(shake.kernels.mean((0, 1)))
-        clip.cache.shakes[clip.first + at] = length
+        clip.cache.shakes[clip.first + index] = length
         if len(clip.frames) == 1 and shake.is_even and shake.kernels is not None:
             return undone(source, shake)
         agreement = sum(other.kernels is not None for other in window) / len(window)
@@ -105,7 +105,7 @@ class ShakeRestorer(PictureRestorer):
         agreement = agreement if shake.kernels is not None else 0.0
         if not (agreement or shake.network_share):
             return source
-        (result,) = super()._restored(clip, [at])
+        (result,) = super()._restored(clip, [index])
         blend = source.lerp(result, shake.network_share)
         return blend.lerp(result.lerp(undone(source, shake), FRAME_SHARE), agreement) if agreement else blend
 

@@ -219,15 +219,15 @@ def recurrent_frames(network: VsrRecurrent, keep: Bounds, at_once: int, tiles: T
 def released_windows(network: VsrTransformer, keep: Bounds, tiles: Tensor) -> Tensor:
     """Return frames [first, stop) of tiles (B, T, 3, 64, 64), each from its window: (B, T', 3, 256, 256)."""
     restorer = VsrClip(network, tiles.transpose(0, 1))
-    windows = (frame_window(at, tiles.shape[1], network.config.frames) for at in steps(range(*keep)))
+    windows = (frame_window(index, tiles.shape[1], network.config.frames) for index in steps(range(*keep)))
     with torch.inference_mode():
         return torch.stack(
             [restorer.restore(window, network.config.frames // 2).float() for window in windows], 1
         )
 
 
-def frame_window(at: int, count: int, frames: int) -> list[int]:
-    """Return the `frames` frames around frame `at` of a scene with `count`.
+def frame_window(centre: int, count: int, frames: int) -> list[int]:
+    """Return the `frames` frames around frame `centre` of a scene with `count`.
 
     Beyond the ends the paper's tests continue with frames from the other side of the window: that of frame 0
     of 100 is [4, 3, 0, 1, 2], that of 99 is [97, 98, 99, 96, 95] (EDVR's "reflection_circle"). Scenes too
@@ -238,7 +238,7 @@ def frame_window(at: int, count: int, frames: int) -> list[int]:
     def place(index: int) -> int:
         if 0 <= index < count:
             return index
-        circled = at + radius - index if index < 0 else at - radius - (index - count + 1)
+        circled = centre + radius - index if index < 0 else centre - radius - (index - count + 1)
         return circled if 0 <= circled < count else reflected(index, count)
 
-    return [place(index) for index in range(at - radius, at + radius + 1)]
+    return [place(index) for index in range(centre - radius, centre + radius + 1)]
