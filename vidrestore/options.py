@@ -149,7 +149,7 @@ class Options:
         try:
             return handler(values)
         except ValidationError as error:
-            raise OptionError(explained(error, [each.name for each in fields(cls)])) from None
+            raise OptionError(explained(error, [option.name for option in fields(cls)])) from None
 
 
 def readable(kind: type[Chosen]) -> type[Chosen]:
@@ -257,7 +257,7 @@ class RestoreOptions(Options):
         Input,
         quality_option(
             help="compressed: from a camera or the web; clean: downscaled without loss; auto: by the bits "
-            "a pixel.",
+            "per pixel.",
             metavar="auto|clean|compressed",
         ),
         About("pixels", ENLARGE),
@@ -341,7 +341,7 @@ class RestoreOptions(Options):
     ] = frozenset()
     tags: Annotated[
         bool,
-        output_option(" /--no-tags", help="Don't say in OUT's tags how it was made.", show_default=False),
+        output_option(" /--no-tags", help="Don't store the settings in OUT's tags.", show_default=False),
         About("streams"),
     ] = True
     overwrite: Overwrite = False
@@ -386,9 +386,9 @@ class RestoreOptions(Options):
         if self.double_rate and self.scan in ("progressive", "film"):
             raise OptionError(f"`double_rate` takes fields for frames; leave out that, or `scan={self.scan}`")
         if self.family is not None and self.model is None:
-            raise OptionError(f"`family={self.family}` says how to read a file; name it with `model`")
+            raise OptionError(f"`family={self.family}` is the kind of a file; name the file with `model`")
         if self.height is not None and self.scale != 4:
-            raise OptionError("scale and height both say how large the output is; leave one out")
+            raise OptionError("scale and height both set the size of the output; leave one out")
 
 
 FileName = str | os.PathLike[str]
@@ -464,8 +464,8 @@ def chosen_options(kind: type[Chosen], options: Chosen | None, overrides: Mappin
 def values_of(options: Any, *scopes: Scope) -> dict[str, Any]:
     """Return the values of the options in some scopes, by name."""
     kind: Any = type(options)
-    found = declared(kind).items()
-    return {name: getattr(options, name) for name, each in found if each.about and each.about.scope in scopes}
+    abouts = {name: declaration.about for name, declaration in declared(kind).items()}
+    return {name: getattr(options, name) for name, about in abouts.items() if about and about.scope in scopes}
 
 
 def changed_values(options: Any, *scopes: Scope) -> dict[str, Any]:

@@ -29,7 +29,7 @@ WITH_PARAMETERS = frozenset({"h264", "vp9", "rv10", "rv20", *_MPEG})
 WITH_QUANTISERS = WITH_PARAMETERS | {"mjpeg"}  # codecs whose pictures or packets have them
 PARAMETERS = {"export_side_data": "venc_params"}  # options of a decoder that gives its quantisers
 # Sigma of what the coder took from which a video is enlarged as a compressed one: x264's at crf 19. On four
-# clips of 160x90 behind x264 the network for clean video is better above 0.4 to 0.7 bits a pixel.
+# clips of 160x90 behind x264 the network for clean video is better above 0.4 to 0.7 bits per pixel.
 CODED = 1.5
 LEAST = 1.0  # sigma; the network removes no less
 # Bits of another codec that one of H.264 is worth, at the same PSNR of clips behind real encoders

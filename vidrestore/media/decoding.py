@@ -106,8 +106,8 @@ class Decoding:
             yield from self._ordered(self._pictures_from(start_pts, around, self.threads))
         except _UndrainedError:
             self.damage.missing_frames += self._count.missing(finished=False)
-            again = start_pts if self._last is None else self._last + 1
-            yield from self._ordered(self._pictures_from(again, around if self._last is None else 0, 1))
+            resume_pts = start_pts if self._last is None else self._last + 1
+            yield from self._ordered(self._pictures_from(resume_pts, around if self._last is None else 0, 1))
 
     def _pictures_from(self, start_pts: int | None, around: int, threads: int) -> Generator[VideoFrame]:
         if start_pts is None:

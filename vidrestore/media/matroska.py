@@ -52,7 +52,7 @@ def walk_matroska(file: FileBytes) -> Iterator[str]:
 
 def unreadable_tracks(path: str) -> dict[int, str]:
     """Return the encodings of tracks that this FFmpeg can't undo, by the index of the stream."""
-    found, number = dict[int, str](), 0
+    encodings, number = dict[int, str](), 0
     with open(path, "rb") as opened:
         file = FileBytes(opened)
         for at, head in _top_elements(file):
@@ -63,9 +63,9 @@ def unreadable_tracks(path: str) -> dict[int, str]:
             for kind, entry in _entries(entries):
                 if kind == _TRACK and _number(entry, _TRACK_KIND) in _READ_BY_FFMPEG:
                     if ways := [*_encodings(entry)]:
-                        found[number] = ", ".join(ways)
+                        encodings[number] = ", ".join(ways)
                     number += 1
-    return found
+    return encodings
 
 
 def _top_elements(file: FileBytes) -> Iterator[tuple[int, bytes]]:
@@ -209,10 +209,10 @@ def _grown_tracks(content: bytes, track: int, size: tuple[int, int, int]) -> byt
     parts = zip((_DISPLAY_WIDTH, _DISPLAY_HEIGHT, _DISPLAY_UNIT), size, strict=True)
     shape = {name: _encode(name, value.to_bytes((value.bit_length() + 7) // 8 or 1)) for name, value in parts}
     inner = _elements(content, video.data, video.stop)
-    others = b"".join(content[each.start : each.stop] for each in inner if each.id not in shape)
-    made = _encode(_VIDEO, others + b"".join(shape.values()))
-    made = content[entry.data : video.start] + made + content[video.stop : entry.stop]
-    return content[: entry.start] + _encode(_TRACK, made) + content[entry.stop :]
+    rest = b"".join(content[element.start : element.stop] for element in inner if element.id not in shape)
+    new_video = _encode(_VIDEO, rest + b"".join(shape.values()))
+    new_entry = content[entry.data : video.start] + new_video + content[video.stop : entry.stop]
+    return content[: entry.start] + _encode(_TRACK, new_entry) + content[entry.stop :]
 
 
 def _moved_seeks(content: bytes, moved: range, growth: int) -> bytes:

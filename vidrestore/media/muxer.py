@@ -125,9 +125,9 @@ class Muxer:
             raise
 
     def _open(self, url: str) -> None:
-        found = self.copier.opened.metadata if self.copier else {}
-        own = {key: value for key, value in found.items() if key.lower() not in _OWN_KEYS}
-        metadata = self._valid_metadata(own)
+        tags = self.copier.opened.metadata if self.copier else {}
+        metadata = {key: value for key, value in tags.items() if key.lower() not in _OWN_KEYS}
+        metadata = self._valid_metadata(metadata)
         options = self._muxer_options(metadata)
         self.container = av.open(url, "w", format=self.choice.container, container_options=options)
         # without dates and random identifiers, so that the same job gives the same file
@@ -144,15 +144,15 @@ class Muxer:
         self.encoder = Encoder(self.stream.codec_context, self.choice, self.video)
         assert self.stream.time_base is not None
         self.tick = Fraction(self.stream.time_base)
-        self.kinds = ["cover" if is_attached(each) else each.type for each in self.container.streams]
-        self.ticks = [Fraction(each.time_base or 1) for each in self.container.streams]
+        self.kinds = ["cover" if is_attached(stream) else stream.type for stream in self.container.streams]
+        self.ticks = [Fraction(stream.time_base or 1) for stream in self.container.streams]
 
     def _muxer_options(self, metadata: dict[str, str]) -> dict[str, str]:
         if self.choice.container not in ISO:
             return {"avoid_negative_ts": "disabled"}  # sound that begins before 0 stays there
         foreign = {key for key in metadata if key.lower() not in _MP4_KEYS}
         flags = "+faststart"
-        has_cover = any(each.attached_picture and each.index in self.copy for each in self.source.streams)
+        has_cover = any(info.attached_picture and info.index in self.copy for info in self.source.streams)
         if foreign and not has_cover:
             flags += "+use_metadata_tags"
         elif foreign:
@@ -163,7 +163,7 @@ class Muxer:
         timescale = self.time_base.denominator
         copied = [self.copier.opened.streams[index] for index in self.copy] if self.copier else []
         # the clock of stream starts: fine enough for all streams, else for the video
-        common = math.lcm(timescale, *(Fraction(each.time_base or 1).denominator for each in copied))
+        common = math.lcm(timescale, *(Fraction(stream.time_base or 1).denominator for stream in copied))
         return {
             "movflags": flags,
             "video_track_timescale": str(timescale),
@@ -179,7 +179,7 @@ class Muxer:
             self.stream = add_encoder(container, self.choice, self.video)
             if self.copier:
                 original = self.copier.opened.streams[index]
-                metadata = stream_metadata(original, self.choice.container, whole=False)
+                metadata = stream_metadata(original, self.choice.container, has_all_packets=False)
                 self.stream.metadata.update(self._valid_metadata(metadata))
                 self.stream.disposition = original.disposition
         if self.copier:
@@ -210,7 +210,7 @@ class Muxer:
         if self.times.count == 0 and pts + self.shift < 0:
             self._shift_to_zero(pts)
         pts, duration = pts + self.shift, full_duration(duration, self.video)
-        ticks, end = (nearest_tick(each * self.time_base / self.tick) for each in (pts, pts + duration))
+        ticks, end = (nearest_tick(time * self.time_base / self.tick) for time in (pts, pts + duration))
         if self.times.count and ticks <= self.times.last:
             raise same_tick(
                 self.output, self.times.count, pts, self.time_base, self.choice.container, self.tick
@@ -257,8 +257,8 @@ class Muxer:
         if self.held is None:
             return
         if self.choice.container in ISO and self.held.dts is not None:
-            whole = (self.times.end - self.times.first) * self.tick / self.time_base
-            self.held.duration = max(1, round(whole) - (self.held.dts - self.first_dts))
+            total = (self.times.end - self.times.first) * self.tick / self.time_base
+            self.held.duration = max(1, round(total) - (self.held.dts - self.first_dts))
         self._mux(self.held)
 
     def _close(self) -> None:
@@ -295,30 +295,30 @@ class Muxer:
                     f"{self.kinds.count(kind)} were written; it was discarded; use `drop={_DROP[kind]}`"
                 )
         number = self.kinds[: self.stream.index].count("video")
-        wanted, found = self.times, streams_read["video"][number]
-        if replace(found, end=0, size=0) != replace(wanted, end=0, size=0):
+        times, file_times = self.times, streams_read["video"][number]
+        if replace(file_times, end=0, size=0) != replace(times, end=0, size=0):
             raise MediaError(
-                f"{self.output}: written {wanted.count} frames from {wanted.first} to {wanted.last} ticks, "
-                f"but the file reads as {found.count} frames from {found.first} to {found.last}; it was "
-                "discarded"
+                f"{self.output}: written {times.count} frames from {times.first} to {times.last} ticks, "
+                f"but the file reads as {file_times.count} frames from {file_times.first} to "
+                f"{file_times.last}; it was discarded"
             )
         # a part of a frame: MP4 stores durations in decoding order, by which the last one may lack some ticks
-        if found.end < wanted.end - max(1, int(frame_ticks(self.video) * self.time_base / self.tick / 4)):
+        if file_times.end < times.end - max(1, int(frame_ticks(self.video) * self.time_base / self.tick / 4)):
             raise MediaError(
-                f"{self.output}: written up to tick {wanted.end}, but the file ends at {found.end}; it was "
-                "discarded"
+                f"{self.output}: written up to tick {times.end}, but the file ends at {file_times.end}; it "
+                "was discarded"
             )
 
-    def _verify_copy(self, index: int, written: Times, found: dict[str, list[Times]]) -> None:
+    def _verify_copy(self, index: int, times: Times, streams_read: dict[str, list[Times]]) -> None:
         """Compare copied sound or further video with what was written."""
         kind = self.kinds[index]
         if kind not in ("audio", "video"):  # muxers add packets to subtitles
             return
-        read = found[kind][self.kinds[:index].count(kind)]
-        if not read.holds(written, self.ticks[index]):
+        file_times = streams_read[kind][self.kinds[:index].count(kind)]
+        if not file_times.holds(times, self.ticks[index]):
             raise MediaError(
-                f"{self.output}: {written.count} packets of {kind} were copied to stream {index}, but the "
-                f"file reads as {read.count}, or at other times; it was discarded; use `drop={kind}`"
+                f"{self.output}: {times.count} packets of {kind} were copied to stream {index}, but the "
+                f"file reads as {file_times.count}, or at other times; it was discarded; use `drop={kind}`"
             )
 
     def abort(self) -> None:
@@ -361,7 +361,7 @@ def same_tick(
 def read_times(path: Path, container: str) -> dict[str, list[Times]]:
     """Return the times of each stream's packets by the kind of stream ("cover" is one), in the file's order.
     `end` is the end by the container, if it has one. Raises MediaError if the demuxer logs an error: FFmpeg
-    goes on behind it, other programs don't.
+    reads on behind it, other programs stop.
     """
     with log_level(ffmpeg.ERROR), ffmpeg.Capture() as messages:
         kinds = _read_times(path, container)
@@ -374,11 +374,11 @@ def read_times(path: Path, container: str) -> dict[str, list[Times]]:
 def _read_times(path: Path, container: str) -> dict[str, list[Times]]:
     kinds: dict[str, list[Times]] = {}
     with av.open(f"file:{path}", "r", format=container) as opened:
-        found = {stream.index: Times() for stream in opened.streams}
+        times_by_index = {stream.index: Times() for stream in opened.streams}
         for packet in opened.demux():
-            found[packet.stream_index].add_packet(packet)
+            times_by_index[packet.stream_index].add_packet(packet)
         for stream in opened.streams:
-            times = found[stream.index]
+            times = times_by_index[stream.index]
             if stream.duration is not None:
                 # FFmpeg may give it the start of another stream
                 times.end = times.first + stream.duration

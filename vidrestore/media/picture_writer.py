@@ -64,8 +64,8 @@ def choose_picture_encoder(
     pix_fmt = _pix_fmt(name, video.format, output)
     settings = _SETTINGS[name] | {key: str(value) for key, value in options.options.items()}
     if not opens(name, pix_fmt, video.width, video.height, settings):
-        given = " ".join(f"{key}={value}" for key, value in settings.items())
-        raise MediaError(f"{output}: {name} can't encode {video.width}x{video.height} {pix_fmt} with {given}")
+        words = " ".join(f"{key}={value}" for key, value in settings.items())
+        raise MediaError(f"{output}: {name} can't encode {video.width}x{video.height} {pix_fmt} with {words}")
     return EncoderChoice(name, pix_fmt, PICTURES, settings, lossless=name != "mjpeg")
 
 
@@ -81,11 +81,11 @@ def _pix_fmt(encoder: str, pixels: PixelFormat, output: Target) -> str:
     return names[deep] + _DEEP[encoder] * deep
 
 
-def losses(source: SourceInfo, output: Target, choice: EncoderChoice, others: Sequence[str]) -> str | None:
-    """Return a sentence on what pictures can't store of a source; `others` are its other streams' kinds."""
+def losses(source: SourceInfo, output: Target, choice: EncoderChoice, streams: Sequence[str]) -> str | None:
+    """Return a sentence on what pictures can't store of a source; `streams` are its other streams' kinds."""
     if choice.container != PICTURES:
         return None
-    video, kinds = source.video, [*others]
+    video, kinds = source.video, [*streams]
     if video.rotation or video.display_matrix:
         kinds.append(f"the rotation by {video.rotation} degrees")
     per_inch = read_notes(source.pictures.files[0]).per_inch if source.pictures else ()
@@ -144,11 +144,11 @@ class PictureFiles:
         """Record the next frame; return its index as its time, and a duration of 1. Pictures of pictures keep
         their numbers.
         """
-        given = self.source.pictures
+        pictures = self.source.pictures
         if self._count == 0:
             remove_partials(self.output.path)
-            if given:
-                self._first, self._sources = given.first + pts, given.files[pts:]
+            if pictures:
+                self._first, self._sources = pictures.first + pts, pictures.files[pts:]
         self._count += 1
         return self._count - 1, 1
 
@@ -184,7 +184,7 @@ class PictureFiles:
             raise MediaError(f"{self.output}: no frame was written, so there is no picture to keep")
         beyond = set(self.output.existing()) - set(range(self._first, self._first + self._count))
         self._write(0, self._held)
-        replaced = [self.overwrite or _is_same(each) for each in self._partials]
+        replaced = [self.overwrite or _is_same(partial) for partial in self._partials]
         for partial, may in zip(self._partials, replaced, strict=True):
             if not may and os.path.lexists(partial.target):
                 raise OutputExistsError(

@@ -110,10 +110,10 @@ class PictureDecoding:
                     )
                 if self.losses:
                     self.jpeg = jpeg_planes(data[:JPEG_HEAD])
-            found = frame.width, frame.height, frame.format.name
-            if found != (video.width, video.height, video.pix_fmt):
+            shape = frame.width, frame.height, frame.format.name
+            if shape != (video.width, video.height, video.pix_fmt):
                 raise MediaError(
-                    f"{files[pts]}: {found[0]}x{found[1]} in {found[2]}, but the first picture is "
+                    f"{files[pts]}: {shape[0]}x{shape[1]} in {shape[2]}, but the first picture is "
                     f"{video.width}x{video.height} in {video.pix_fmt}; all frames must be alike; "
                     "`photos` restores each by itself"
                 )
@@ -144,8 +144,8 @@ def _readable(path: str) -> Iterator[InputContainer]:
     """Open a file, and nothing else, as a picture of the kind of its content, or else of its name."""
     try:
         check_text(path)
-        if held := unreadable(path):
-            raise MediaError(f"{path}: holds {held}")
+        if content := unreadable(path):
+            raise MediaError(f"{path}: holds {content}")
         demuxer = kind_by_content(path) or KINDS[Path(path).suffix.lower()]
         file: Any = f"file:{path}"
         options = {"protocol_whitelist": "file", "format_whitelist": demuxer}
@@ -192,8 +192,8 @@ def _upright(stream: VideoStream, frame: VideoFrame) -> VideoFrame:
     a, b, c, d = matrix[0], matrix[1], matrix[3], matrix[4]
     filters = [("sidedata", f"mode=delete:type={Type.DISPLAYMATRIX.value}")]
     if is_turned := abs(a) < abs(c):
-        whole = re.sub("4(22|40|11)p", "444p", frame.format.name)  # chroma must stay as wide as it is high
-        filters += [("format", f"pix_fmts={whole}"), ("transpose", "dir=cclock_flip")]
+        pix_fmt = re.sub("4(22|40|11)p", "444p", frame.format.name)  # chroma must stay as wide as it is high
+        filters += [("format", f"pix_fmts={pix_fmt}"), ("transpose", "dir=cclock_flip")]
     across, down = (c, b) if is_turned else (a, d)
     filters += [("hflip", "")] * (across < 0) + [("vflip", "")] * (down < 0)
     return filtered(stream, frame, *filters)

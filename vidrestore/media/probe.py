@@ -59,7 +59,7 @@ _NO_TIMES = 0x80  # AVFMT_NOTIMESTAMPS
 DECODER_OPTIONS = {"max_pixels": str(MOST_PIXELS), "err_detect": "crccheck"}
 _PROBED_FRAMES = 4  # enough to find a field flag quickly
 # Packets by which bits and rate are measured. More bytes than these few minutes have are needless: at so many
-# bits a pixel the quality is the best one.
+# bits per pixel the quality is the best one.
 _SAMPLED, _SAMPLED_BYTES = 3000, 1 << 26
 _NOMINAL = 1.5  # a stated rate so many times that of the times isn't one (Matroska's 1000 for milliseconds)
 _Sample = list[tuple[int | None, int]]  # time and size of packets
@@ -95,8 +95,8 @@ def to_drop(refused: Sequence[StreamInfo], streams: Iterable[StreamInfo]) -> str
     """Return the value of `drop` that leaves out the refused ones of some streams and no other: the word of a
     kind if all of it is refused, else numbers.
     """
-    kept = {info.word for info in streams if info not in refused}
-    return ",".join(dict.fromkeys(str(info.index) if info.word in kept else info.word for info in refused))
+    rest = {info.word for info in streams if info not in refused}
+    return ",".join(dict.fromkeys(str(info.index) if info.word in rest else info.word for info in refused))
 
 
 @dataclass(frozen=True)
@@ -133,8 +133,8 @@ def decoder_of(codec: str) -> av.codec.Codec | None:
 
 def is_lossless(codec: str) -> bool:
     """Return True if a codec, by FFmpeg's name, keeps every sample always."""
-    found = decoder_of(codec)
-    return found is not None and found.lossless and not found.lossy
+    decoder = decoder_of(codec)
+    return decoder is not None and decoder.lossless and not decoder.lossy
 
 
 def open_input(source: str) -> InputContainer:
@@ -275,7 +275,7 @@ def probe(source: str, fps: Fraction | None = None) -> SourceInfo:
             path=source,
             container=name,
             video=_timed(source, video, container, stream, fps),
-            streams=tuple(describe_stream(each) for each in container.streams),
+            streams=tuple(map(describe_stream, container.streams)),
             chapters=len(container.chapters()),
             metadata=dict(container.metadata),
             duration=None if duration is None else Fraction(duration, 1_000_000),
@@ -505,10 +505,10 @@ def _duration(stream: VideoStream, start: int | None, container: str) -> int | N
     """
     if not container.startswith("matroska"):
         return stream.duration
-    found = re.fullmatch(r"(\d+):(\d\d):(\d\d(?:\.\d+)?)", stream.metadata.get("DURATION", "").rstrip("\0"))
-    if not found or not stream.time_base:
+    match = re.fullmatch(r"(\d+):(\d\d):(\d\d(?:\.\d+)?)", stream.metadata.get("DURATION", "").rstrip("\0"))
+    if not match or not stream.time_base:
         return None
-    end = int(found.group(1)) * 3600 + int(found.group(2)) * 60 + Fraction(found.group(3))
+    end = int(match.group(1)) * 3600 + int(match.group(2)) * 60 + Fraction(match.group(3))
     return round(end / stream.time_base) - (start or 0)
 
 
@@ -516,14 +516,14 @@ def _colour_tags(stream: VideoStream, frame: VideoFrame) -> ColourTags:
     context = stream.codec_context
     full = frame.format.name.startswith("yuvj")
 
-    def known(of_frame: int, of_stream: int, unknown: int = UNSPECIFIED) -> int:
+    def tag(of_frame: int, of_stream: int, unknown: int = UNSPECIFIED) -> int:
         return int(of_frame if of_frame != unknown else of_stream)
 
     return ColourTags(
-        matrix=known(frame.colorspace, context.colorspace),
-        primaries=known(frame.color_primaries, context.color_primaries),
-        transfer=known(frame.color_trc, context.color_trc),
-        range=2 if full else known(frame.color_range, context.color_range, 0),
+        matrix=tag(frame.colorspace, context.colorspace),
+        primaries=tag(frame.color_primaries, context.color_primaries),
+        transfer=tag(frame.color_trc, context.color_trc),
+        range=2 if full else tag(frame.color_range, context.color_range, 0),
         chroma_location=_chroma_location(stream, frame),
     )
 

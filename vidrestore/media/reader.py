@@ -112,13 +112,13 @@ class VideoReader:
         self.warnings = pictures.warnings + ((second,) if second else ())
         return info
 
-    def _deinterlace(self, asked: str, *, fields: bool) -> None:
+    def _deinterlace(self, request: str, *, fields: bool) -> None:
         """Find the scan and its filters; `info` describes their output. Raises MediaError if what is asked
         for can't be done.
         """
         video, pictures = self.stored, self.source.pictures
         is_still = self._pipe or (pictures and len(pictures.files) == 1)
-        scan = chosen_scan(asked, video, None if is_still else self.frames, fields=fields)
+        scan = chosen_scan(request, video, None if is_still else self.frames, fields=fields)
         if pictures and not scan.why:
             scan = Scan("whole")  # a picture's marks aren't those of fields
         self.scan = scan
@@ -128,7 +128,7 @@ class VideoReader:
         try:
             self._deinterlacer = Deinterlacer(self.source.name, video, scan, fields=fields)
         except MediaError as error:
-            if fields or asked != "auto":
+            if fields or request != "auto":
                 raise
             self._problem = error if scan.why else None
         else:
@@ -137,8 +137,8 @@ class VideoReader:
     @property
     def late_captions(self) -> bool:
         """True once closed captions were read of which the first frames, in `info`, have none."""
-        known = "A53_CC" in self.stored.side_data
-        return isinstance(self._decoding, Decoding) and self._decoding.captioned and not known
+        captioned = isinstance(self._decoding, Decoding) and self._decoding.captioned
+        return captioned and "A53_CC" not in self.stored.side_data
 
     @property
     def restarts(self) -> list[tuple[int, int]]:
@@ -179,7 +179,7 @@ class VideoReader:
     def _read(self, start_pts: int | None, stop_pts: int | None) -> Generator[Frame]:
         """Yield the frames, each up to the next: packets have durations in decoding order."""
         with readable(self.source.name):
-            self._decoding = decoding = self._new_decoding(whole=start_pts is None)
+            self._decoding = decoding = self._new_decoding(start_pts)
         waiting: Frame | None = None
         longest, loss = 0, loss_by_bits(self.info) if self.losses else NO_LOSS
         pictures = self._pictures(decoding, start_pts, stop_pts)
@@ -215,13 +215,13 @@ class VideoReader:
             self._end(waiting, longest, decoding)
             yield waiting
 
-    def _new_decoding(self, *, whole: bool) -> AnyDecoding:
+    def _new_decoding(self, start_pts: int | None) -> AnyDecoding:
         if self._pipe:
             self._pipe.damage = self.damage
             return self._pipe
         if self.source.pictures:
             return PictureDecoding(self.source.pictures, self.info, self.damage, losses=self.losses)
-        if whole:
+        if start_pts is None:
             self.damage.structure = broken_structure(self.source.name)
         threads = 1 if self.losses and self.stored.codec in WITH_QUANTISERS else self.threads
         self.restarted = self.restarted or bool(self.restarts or self.mended)
@@ -250,18 +250,18 @@ class VideoReader:
 
     def _check(self, picture: VideoFrame, where: str) -> None:
         video = self.info.video
-        found, began = (f"{each.width}x{each.height}" for each in (picture, video))
-        if found != began:
+        size, first_size = (f"{form.width}x{form.height}" for form in (picture, video))
+        if size != first_size:
             raise MediaError(
-                f"{where}: {found}, but the stream began at {began}; one size per stream is supported: "
+                f"{where}: {size}, but the stream began at {first_size}; one size per stream is supported: "
                 "split the file there first, or scale it: ffmpeg -i IN -vf "
                 f"scale={video.width}:{video.height} -c:v ffv1 -c:a copy OUT.mkv"
             )
-        found, began = picture.format.name, video.pix_fmt
-        if found != began:
+        pix_fmt, first = picture.format.name, video.pix_fmt
+        if pix_fmt != first:
             raise MediaError(
-                f"{where}: {found}, but the stream began in {began}; one pixel format is supported: split "
-                f"the file there first, or convert it: ffmpeg -i IN -pix_fmt {began} -c:v ffv1 -c:a copy "
+                f"{where}: {pix_fmt}, but the stream began in {first}; one pixel format is supported: split "
+                f"the file there first, or convert it: ffmpeg -i IN -pix_fmt {first} -c:v ffv1 -c:a copy "
                 "OUT.mkv"
             )
 
@@ -336,9 +336,9 @@ def _first_pts(reader: VideoReader) -> int:
 def expected_frames(info: SourceInfo, span: Span) -> int | None:
     """Return how many frames to expect, for progress: the file's own count, else duration times rate."""
     video = info.video
-    whole = video.frames or (round(info.duration * video.rate) if info.duration and video.rate else None)
+    count = video.frames or (round(info.duration * video.rate) if info.duration and video.rate else None)
     if span == WHOLE or not video.rate:
-        return whole
+        return count
     origin = video.start or 0
     last = origin + round(info.duration / video.time_base) if info.duration else span.stop
     if last is None:

@@ -45,8 +45,8 @@ def _recoded(
         setattr(encoding, name, value)
     packets: list[Any] = []
     for number, planes in enumerate(frames):
-        made = picture(Frame(planes, number, 1), pix_fmt, Fraction(1, 25), ColourTags())
-        packets += encoding.encode(made)
+        video_frame = picture(Frame(planes, number, 1), pix_fmt, Fraction(1, 25), ColourTags())
+        packets += encoding.encode(video_frame)
     packets += encoding.encode(None)
     decoding: Any = av.CodecContext.create(decoder, "r")
     decoding.thread_count = 1

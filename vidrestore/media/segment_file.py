@@ -199,9 +199,9 @@ def join_segments(
     `times` are pts and duration of all frames in display order, in ticks of the source. Raises MediaError if
     a segment is damaged or has other headers than the output's encoder, or if packets are missing.
     """
-    shown = [output.register(*each) for each in times]
-    delay = min(max(facts.delay for _, _, facts in segments), len(shown) - 1)
-    late = shown[delay][0] - shown[0][0]
+    ticks = [output.register(pts, duration) for pts, duration in times]
+    delay = min(max(facts.delay for _, _, facts in segments), len(ticks) - 1)
+    late = ticks[delay][0] - ticks[0][0]
     written = 0
     for path, first, facts in segments:
         if isinstance(output, Muxer) and facts.head != output.encoder.head:
@@ -214,13 +214,13 @@ def join_segments(
                 break
             packet = av.Packet(data)
             packet.time_base, packet.is_keyframe = output.time_base, kind == _KEY
-            packet.pts, packet.duration = shown[first + place]
+            packet.pts, packet.duration = ticks[first + place]
             early = written < delay
-            packet.dts = shown[written][0] - late if early else shown[written - delay][0]
+            packet.dts = ticks[written][0] - late if early else ticks[written - delay][0]
             written += 1
             output.put(packet)
             yield
-    if written != (planned := len(shown)):
+    if written != (planned := len(ticks)):
         raise MediaError(
             f"{output.output}: {written} pictures were joined, but the plan has {planned}; it was discarded"
         )

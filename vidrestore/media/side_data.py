@@ -71,22 +71,22 @@ def read_side_data(frame: VideoFrame, stream: VideoStream) -> dict[str, bytes]:
     others, so such data is removed first.
     """
     unnamed: list[str] = []
-    frame, found = _without_profile(frame, stream)
+    frame, side_data = _without_profile(frame, stream)
     while True:
         try:
             container: Any = frame.side_data  # PyAV's annotation is wrong: it iterates over the items
-            found |= {data.type.name: bytes(data) for data in container}
+            side_data |= {data.type.name: bytes(data) for data in container}
             break
         except ValueError as error:
             kind = str(error).split()[0]
             if kind in unnamed or not kind.isdigit():
                 raise
             unnamed.append(kind)
-            found |= {_UNNAMED[kind]: b""} if kind in _UNNAMED else {}
+            side_data |= {_UNNAMED[kind]: b""} if kind in _UNNAMED else {}
             frame = filtered(stream, frame, ("sidedata", f"mode=delete:type={kind}"))
-    if not any(found.get("PANSCAN", b"")[_PAN_OFFSETS]):  # every MPEG-2 picture has one
-        found.pop("PANSCAN", None)
-    return found
+    if not any(side_data.get("PANSCAN", b"")[_PAN_OFFSETS]):  # every MPEG-2 picture has one
+        side_data.pop("PANSCAN", None)
+    return side_data
 
 
 def _without_profile(frame: VideoFrame, stream: VideoStream) -> tuple[VideoFrame, dict[str, bytes]]:
@@ -99,17 +99,17 @@ def _without_profile(frame: VideoFrame, stream: VideoStream) -> tuple[VideoFrame
         return frame, {}
     kind = Type.ICC_PROFILE.value
     try:
-        found = filtered(stream, frame, ("sidedata", f"mode=select:type={kind}"))
+        profile_frame = filtered(stream, frame, ("sidedata", f"mode=select:type={kind}"))
     except BlockingIOError:  # the filter let nothing through
         return frame, {}
-    return filtered(stream, found, ("sidedata", f"mode=delete:type={kind}")), {"ICC_PROFILE": b""}
+    return filtered(stream, profile_frame, ("sidedata", f"mode=delete:type={kind}")), {"ICC_PROFILE": b""}
 
 
 def filtered(stream: VideoStream, frame: VideoFrame, *filters: tuple[str, str]) -> VideoFrame:
     """Pass a frame through FFmpeg's filters, (name, options) each."""
     graph = Graph()
     source = graph.add_buffer(template=stream, width=frame.width, height=frame.height, format=frame.format)
-    nodes = [graph.add(*each) for each in (*filters, ("buffersink",))]
+    nodes = [graph.add(*node) for node in (*filters, ("buffersink",))]
     graph.link_nodes(source, *nodes).configure()
     graph.push(frame)
     return cast("VideoFrame", graph.pull())
@@ -153,7 +153,7 @@ def hdr_settings(encoder: str, video: VideoInfo) -> dict[str, str]:
     option, display, light = _PARAMETERS[encoder]
     parts = []
     if video.mastering_display:
-        parts.append(f"{display}={_display(video.mastering_display, whole=encoder != 'libsvtav1')}")
+        parts.append(f"{display}={_display(video.mastering_display, in_steps=encoder != 'libsvtav1')}")
     if video.content_light:
         parts.append(f"{light}={video.content_light[0]},{video.content_light[1]}")
     return {option: ":".join(parts)} if parts else {}
@@ -186,12 +186,12 @@ def _keeps_location(choice: EncoderChoice, video: VideoInfo) -> bool:
     return in_stream or choice.container in ("matroska", "webm")
 
 
-def _display(values: tuple[Fraction, ...], *, whole: bool) -> str:
+def _display(values: tuple[Fraction, ...], *, in_steps: bool) -> str:
     """Reorder R, G, B, white, darkest, brightest to the encoders' G, B, R, white, brightest, darkest."""
     red, green, blue, white, (darkest, brightest) = (values[start : start + 2] for start in range(0, 10, 2))
 
     def pair(first: Fraction, second: Fraction, steps: int) -> str:
-        if whole:
+        if in_steps:
             return f"({round(first * steps)},{round(second * steps)})"
         return f"({float(first):.5f},{float(second):.5f})"
 

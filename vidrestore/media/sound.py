@@ -82,8 +82,8 @@ class EncodedSound:
         rate, codec = source.sample_rate, source.codec.canonical_name
         deep = is_lossless(codec) and not source.format.name.startswith(("s16", "u8"))
         self.cut = cut
-        made: Any = output.add_stream(encoder, rate=rate if not rates or rate in rates else _USUAL_RATE)
-        self.stream: AudioStream = made
+        stream: Any = output.add_stream(encoder, rate=rate if not rates or rate in rates else _USUAL_RATE)
+        self.stream: AudioStream = stream
         layout = source.layout.name
         self.stream.codec_context.layout = _LAYOUTS[count - 1] if "channels" in layout else layout
         if encoder in ("flac", "alac"):

@@ -47,16 +47,16 @@ def add_stream(
     encoder = encoder_of(info, output.format.name)
     sound = EncodedSound(output, template, encoder, cut) if encoder else None  # type: ignore[arg-type]
     if sound:
-        made: Stream = sound.stream
+        stream: Stream = sound.stream
     elif context is None and info.codec == "webvtt":
-        made = output.add_mux_stream("webvtt")
-        made.time_base = template.time_base
+        stream = output.add_mux_stream("webvtt")
+        stream.time_base = template.time_base
     else:
-        made = output.add_stream_from_template(template, opaque=True)
-    whole = sound is None and cut is None
-    made.metadata.update(stream_metadata(template, output.format.name, whole=whole))
-    made.disposition = template.disposition
-    return made, sound
+        stream = output.add_stream_from_template(template, opaque=True)
+    is_whole = sound is None and cut is None
+    stream.metadata.update(stream_metadata(template, output.format.name, has_all_packets=is_whole))
+    stream.disposition = template.disposition
+    return stream, sound
 
 
 def named(info: StreamInfo, attachment: str | None = None) -> str:
@@ -154,9 +154,9 @@ class StreamCopier:
             self._attach_picture(output, template)
             return
         self.hides = output.format.name in ISO
-        made, sound = add_stream(output, template, self.cut)
+        stream, sound = add_stream(output, template, self.cut)
         if template.type != "attachment":
-            self.clocks[index] = Clock(made, output)
+            self.clocks[index] = Clock(stream, output)
         if sound:
             self.encoded[index] = sound
 
@@ -165,26 +165,26 @@ class StreamCopier:
         codec = template.codec_context.name
         suffix, mimetype = _COVERS.get(codec, (codec, f"image/{codec}"))
         facts = {"filename": f"cover.{suffix}", "mimetype": mimetype, **template.metadata}
-        made = output.add_attachment(facts["filename"], facts["mimetype"], self._picture(template.index))
-        made.metadata.update(facts)
+        cover = output.add_attachment(facts["filename"], facts["mimetype"], self._picture(template.index))
+        cover.metadata.update(facts)
 
     def _picture(self, index: int) -> bytes:
-        with open_input(self.source) as again, suppress(av.error.FFmpegError):
-            for packet in again.demux(again.streams[index]):
+        with open_input(self.source) as container, suppress(av.error.FFmpegError):
+            for packet in container.demux(container.streams[index]):
                 if packet.size:
                     return bytes(packet)
         raise MediaError(f"{self.source}: stream {index}, the cover picture, can't be read; use `drop=cover`")
 
     def start(self) -> None:
         """Start reading, after all streams were added: from here on only their packets are read."""
-        wanted = {*self.clocks}
+        indices = {*self.clocks}
         if self.cut:  # the video stream, to detect the end of the cut
-            wanted.add(video_stream(self.opened).index)
+            indices.add(video_stream(self.opened).index)
         for stream in self.opened.streams:
-            if stream.index not in wanted:
+            if stream.index not in indices:
                 stream.discard = Discard.all
         if self.clocks:
-            self.packets = self._read(wanted)
+            self.packets = self._read(indices)
 
     def _read(self, indices: set[int]) -> Iterator[tuple[int, Packet[Any]]]:
         try:
@@ -214,7 +214,7 @@ class StreamCopier:
             self.corrupt += packet.is_corrupt
             self.latest = index, seconds(packet, packet.pts)
             try:
-                yield from ((index, each) for each in sound.packets(packet))
+                yield from ((index, encoded_packet) for encoded_packet in sound.packets(packet))
             except ValueError as error:
                 raise self.refusal(str(error)) from error
 
@@ -292,15 +292,15 @@ class StreamCopier:
     def up_to(self, time: Fraction | None, shift: Fraction = Fraction(0)) -> Iterator[Packet[Any]]:
         """Yield the packets with a decoding time up to `time` (seconds; None: all), moved by `shift`."""
         while self.packets is not None:
-            found = self.held or next(self.packets, None)
+            entry = self.held or next(self.packets, None)
             self.held = None
-            if found is None:
+            if entry is None:
                 self.packets = None
                 return
-            index, packet = found
+            index, packet = entry
             stamp = seconds(packet, packet.dts if packet.dts is not None else packet.pts)
             if time is not None and stamp is not None and stamp > time:
-                self.held = found
+                self.held = entry
                 return
             self.latest = index, stamp
             packet.stream = self.clocks[index].stream
@@ -318,11 +318,11 @@ class StreamCopier:
             return MediaError(f"{self.source}: its other streams can't be copied: {reason}")
         index, time = self.latest
         stream = self.opened.streams[index]
-        info, others = describe_stream(stream), map(describe_stream, self.opened.streams)
+        info, streams = describe_stream(stream), map(describe_stream, self.opened.streams)
         place = "" if time is None else f" at {float(time):.3f} s"
         return MediaError(
             f"{self.source}: {named(info, getattr(stream, 'name', None))} can't be copied{place}: {reason}; "
-            f"{way_out}, or use `drop={to_drop([info], others)}`"
+            f"{way_out}, or use `drop={to_drop([info], streams)}`"
         )
 
     def repairs(self) -> Iterator[str]:
@@ -361,11 +361,11 @@ _QUICKTIME_LANGUAGES = {
 }  # fmt: skip
 
 
-def stream_metadata(stream: Stream, container: str, *, whole: bool) -> dict[str, str]:
+def stream_metadata(stream: Stream, container: str, *, has_all_packets: bool) -> dict[str, str]:
     """Return a stream's metadata with the keys of a muxer; without statistics of its old encoding and length
-    unless all its packets are copied (`whole`).
+    unless all its packets are copied (`has_all_packets`).
     """
-    stale = () if whole else _STALE_KEYS
+    stale = () if has_all_packets else _STALE_KEYS
     keys = {key: value for key, value in stream.metadata.items() if not key.lower().startswith(stale)}
     if "name" in keys and "title" not in keys:  # MP4's demuxer has `name` for its muxer's `title`
         keys["title"] = keys.pop("name")

@@ -119,7 +119,7 @@ def _nested(file: FileBytes, at: int, stop: int) -> Iterator[str]:
 
 def _indexed(box: bytes) -> set[int]:
     """Return the places of fragments that an index (mfra) has."""
-    found, at = set[int](), 8
+    places, at = set[int](), 8
     while at + 24 <= len(box):
         length, wide = int.from_bytes(box[at : at + 4], "big"), box[at + 8]
         if box[at + 4 : at + 8] == b"tfra":
@@ -128,11 +128,11 @@ def _indexed(box: bytes) -> set[int]:
             entry = 2 * number + sum((sizes >> shift & 3) + 1 for shift in (4, 2, 0))
             count = int.from_bytes(box[at + 20 : at + 24], "big")
             starts = range(at + 24 + number, min(at + length, len(box)), entry)[:count]
-            found |= {int.from_bytes(box[start : start + number], "big") for start in starts}
+            places |= {int.from_bytes(box[start : start + number], "big") for start in starts}
         if length < 8:
             break
         at += length
-    return found
+    return places
 
 
 def _avi(file: FileBytes) -> Iterator[str]:
@@ -149,9 +149,9 @@ def _avi(file: FileBytes) -> Iterator[str]:
             stop = at + 8 + length if length else file.size
         if kind == b"avih":
             streams = int.from_bytes(head[32:36], "little")
-        known = kind.isalpha() or kind[:2] == b"ix" or kind == b"idx1"  # JUNK, LIST and others
+        is_generic = kind.isalpha() or kind[:2] == b"ix" or kind == b"idx1"  # JUNK, LIST and others
         is_ours = kind[:2].isdigit() and int(kind[:2]) < streams and kind.replace(b"_", b"").isalnum()
-        if after == b"movi" and (not (known or is_ours) or at + 8 + length > file.size):
+        if after == b"movi" and (not (is_generic or is_ours) or at + 8 + length > file.size):
             yield foreign(at)
             return
         if kind in (b"RIFF", b"LIST"):
@@ -251,11 +251,11 @@ def _asf(file: FileBytes) -> Iterator[str]:
     count, flags, size, largest = struct.unpack_from("<Q24xIII", header, place + 56)
     if flags & 1 or not size or size != largest:  # a broadcast of unknown length
         return
-    first, there = stop + 50, (file.size - stop - 50) // size
-    if there < count:
-        yield cut_short((count - there) * size)
+    first, room = stop + 50, (file.size - stop - 50) // size
+    if room < count:
+        yield cut_short((count - room) * size)
     kind = file.number(first)
-    for at in range(first, first + min(there, count) * size, size):
+    for at in range(first, first + min(room, count) * size, size):
         packet = file.bytes(at, size)
         if packet[0] != kind or not _fits(packet):
             yield foreign(at)
@@ -298,8 +298,8 @@ def _ogg(file: FileBytes) -> Iterator[str]:
             yield unfinished("page")
             return
         page = file.bytes(at, length)
-        found = zlib.crc32((page[:22] + bytes(4) + page[26:]).translate(_REVERSED), 0xFFFFFFFF) ^ 0xFFFFFFFF
-        if int(f"{found:032b}"[::-1], 2) != checksum:
+        crc = zlib.crc32((page[:22] + bytes(4) + page[26:]).translate(_REVERSED), 0xFFFFFFFF) ^ 0xFFFFFFFF
+        if int(f"{crc:032b}"[::-1], 2) != checksum:
             yield f"the checksum of the page at byte {at} is wrong"
         if serial in numbers and not flags & 2 and number != (numbers[serial] + 1) % (1 << 32):
             yield f"pages are missing before byte {at}, by their numbers"
@@ -402,16 +402,16 @@ def _real(file: FileBytes) -> Iterator[str]:
 
 
 def _real_packets(file: FileBytes, at: int, stop: int) -> Iterator[str]:
-    promised, found = file.number(at + 10, 4), 0
+    promised, count = file.number(at + 10, 4), 0
     at += 18
-    while at + 12 <= stop and (found < promised or not promised):
+    while at + 12 <= stop and (count < promised or not promised):
         length = file.number(at + 2, 2)
         if file.bytes(at, 2) not in (b"\0\0", b"\0\1") or length < 12:
             yield foreign(at)
             return
-        at, found = at + length, found + 1
-    if found < promised:
-        yield f"{promised - found} of {promised} packets are missing"
+        at, count = at + length, count + 1
+    if count < promised:
+        yield f"{promised - count} of {promised} packets are missing"
 
 
 def _gxf(file: FileBytes) -> Iterator[str]:

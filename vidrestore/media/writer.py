@@ -57,7 +57,7 @@ def check_content(
     cores = options.threads or available_cores()
     encoder = choose_encoder(info, output, options.encoder, scale=scale, cores=cores)
     copy = check_streams(info, output, drop, strict=strict)
-    found = [
+    warnings = [
         *reader.warnings,
         lost_warning(info, encoder, drop, strict=strict),
         sound_warning(info, output, copy),
@@ -65,7 +65,7 @@ def check_content(
         losses(info, output, encoder, other_kinds(info, drop)),
         *check_packets(info, output, copy, span),
     ]
-    return Content(encoder, copy, tuple(filter(None, found)))
+    return Content(encoder, copy, tuple(filter(None, warnings)))
 
 
 def lost_warning(
@@ -80,8 +80,8 @@ def lost_warning(
 
 def refused_if(strict: bool, path: str, lost: str | None, more: str | None = None) -> str | None:
     """Return a sentence on what is lost; if `strict`, raise PlanError with it and `more`."""
-    if strict and (found := "; ".join(part for part in (lost, more) if part)):
-        raise PlanError(f"{path}: {found}; leave `strict` out to restore it all the same")
+    if strict and (sentence := "; ".join(part for part in (lost, more) if part)):
+        raise PlanError(f"{path}: {sentence}; leave `strict` out to restore it all the same")
     return lost
 
 

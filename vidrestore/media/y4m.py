@@ -107,9 +107,9 @@ def _checked(line: bytes) -> bytes:
     """Return the header with a colour space. Raises MediaError for one that FFmpeg would misunderstand."""
     magic, *words = line.decode("ascii", "replace").split() or [""]
     if magic != _MAGIC:
-        found = f"it begins with {line[:12]!r}" if line else "it is empty"
+        reason = f"it begins with {line[:12]!r}" if line else "it is empty"
         raise MediaError(
-            f"-: expected a {_MAGIC} (y4m) stream on the pipe, but {found}; for example: {_EXAMPLE}"
+            f"-: expected a {_MAGIC} (y4m) stream on the pipe, but {reason}; for example: {_EXAMPLE}"
         )
     wrong = [word[:80] for word in words if not _WORD.fullmatch(word) or _has_large_term(word)]
     letters = {word[0] for word in words}
@@ -216,10 +216,10 @@ class Y4mOutput:
             )
 
     def _put(self, frame: Frame) -> None:
-        made = picture(frame, self._video.format.name, 1 / self.rate, self._video.colour)
-        made.pts, made.duration = self.written, 1
+        video_frame = picture(frame, self._video.format.name, 1 / self.rate, self._video.colour)
+        video_frame.pts, video_frame.duration = self.written, 1
         with _pipe_errors():
-            self._container.mux(self._made.encode(made))
+            self._container.mux(self._made.encode(video_frame))
         self.written += 1
 
 
