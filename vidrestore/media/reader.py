@@ -143,12 +143,12 @@ class VideoReader:
     @property
     def restarts(self) -> list[tuple[int, int]]:
         """Where the video's clock was set back so far, and by how many ticks what follows was moved."""
-        return self._decoding.restarts if isinstance(self._decoding, Decoding) else []
+        return self._decoding.clock.restarts if isinstance(self._decoding, Decoding) else []
 
     @property
     def mended(self) -> list[int]:
         """The times made up so far for frames whose own did not rise, in ticks of the source."""
-        return self._decoding.mended if isinstance(self._decoding, Decoding) else []
+        return self._decoding.clock.mended if isinstance(self._decoding, Decoding) else []
 
     def __enter__(self) -> Self:
         return self
