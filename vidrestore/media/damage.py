@@ -18,19 +18,14 @@ _UNUSUAL = 10  # a hole is this many times longer than the mean time between fra
 
 @dataclass
 class Damage:
-    """Signs of a damaged source; complete when all frames have been read.
+    """Signs of a damaged source; complete when all frames have been read."""
 
-    `messages` are FFmpeg's errors and our own findings, without repetitions, at most a hundred; `corrupt_pts`
-    are the times of frames marked corrupt; `missing_frames` counts pictures that are in the file but did not
-    decode; `early_end` is the seconds between the end of the last frame and the stream's own end. `structure`
-    yields findings that a walk through the file makes, which is begun only if they are asked for.
-    """
-
+    # FFmpeg's errors and our own findings, without repetitions, at most a hundred
     messages: list[str] = field(default_factory=list)
-    corrupt_pts: list[int] = field(default_factory=list)
-    missing_frames: int = 0
-    early_end: Fraction = Fraction(0)
-    structure: Iterable[str] = ()
+    corrupt_pts: list[int] = field(default_factory=list)  # times of the frames that are marked corrupt
+    missing_frames: int = 0  # pictures that are in the file but did not decode
+    early_end: Fraction = Fraction(0)  # seconds between the end of the last frame and the stream's own end
+    structure: Iterable[str] = ()  # findings of a walk through the file, which `walk` begins
 
     @property
     def found(self) -> bool:

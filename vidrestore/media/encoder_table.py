@@ -16,14 +16,14 @@ MOST_LEVELS = 6  # most levels of SVT-AV1's parallelism
 
 @dataclass(frozen=True)
 class EncoderRow:
-    """An encoder, its pixel formats (our name -> the name that it is fed), and its limits."""
+    """An encoder, the videos that it can store, and its settings."""
 
     name: str
     codec: str
     containers: tuple[str, ...]
-    formats: Mapping[str, str]
-    lossy: Mapping[str, str] = field(default_factory=dict)
-    lossless: Mapping[str, str] | None = None
+    formats: Mapping[str, str]  # the reader's pixel format -> the one that the encoder gets
+    lossy: Mapping[str, str] = field(default_factory=dict)  # settings
+    lossless: Mapping[str, str] | None = None  # settings; None without a lossless mode
     crf: int = 0  # the largest value of its quality scale; 0: it has none
     quality: str = "crf"  # the encoder's name for that setting
     preset: str | None = None  # the encoder's name for its speed setting
@@ -35,18 +35,14 @@ class EncoderRow:
 
 @dataclass(frozen=True)
 class EncoderChoice:
-    """An encoder with everything needed to open it, as plain values that can be stored in a plan.
+    """An encoder with everything needed to open it, as plain values that can be stored in a plan."""
 
-    `pix_fmt` is the encoder's input format; `container` is FFmpeg's name of the muxer; `options` are all of
-    the encoder's options but those that follow from `threads`, on which some encoders' bits depend.
-    """
-
-    encoder: str
-    pix_fmt: str
-    container: str
-    options: Mapping[str, str]
+    encoder: str  # FFmpeg's name
+    pix_fmt: str  # of the frames that it gets
+    container: str  # FFmpeg's name of the muxer
+    options: Mapping[str, str]  # all but those that follow from `threads`
     codec_tag: str | None = None
-    threads: int = FEWEST_THREADS
+    threads: int = FEWEST_THREADS  # the bits of some encoders depend on it
     lossless: bool = False
     why: str = ""  # why it was chosen, in words
 

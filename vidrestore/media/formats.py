@@ -73,7 +73,7 @@ class Layout:
 
     format: PixelFormat
     samples: tuple[PlaneSamples, ...]
-    stored: np.dtype[Any]
+    stored: np.dtype[Any]  # type of the samples in the file, with its byte order
     shift: int = 0  # right shift for samples that use the upper bits
     fields: tuple[tuple[int, int], ...] = ()  # see `_FIELDS`
 

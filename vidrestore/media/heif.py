@@ -18,11 +18,11 @@ _FORMATS = {"L": ("gray", "gray16le"), "RGB": ("rgb24", "rgb48le"), "RGBA": ("rg
 
 
 class HeifNotes(NamedTuple):
-    """EXIF from its byte order on, ICC profile, and what else is in the file; empty without."""
+    """The notes of a HEIF file; empty without."""
 
-    exif: bytes
-    profile: bytes
-    extras: tuple[str, ...]
+    exif: bytes  # from its byte order on
+    profile: bytes  # ICC
+    extras: tuple[str, ...]  # other content of the file, in words
 
 
 def _opened(path: str) -> Any:

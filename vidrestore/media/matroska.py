@@ -139,11 +139,11 @@ _HEAD = 1 << 22  # bytes read from the start; track headers lie within the first
 
 @dataclass(frozen=True)
 class _Element:
-    """One EBML element; `start` is the offset of its ID, `data` that of its content."""
+    """One EBML element, by offsets."""
 
     id: int
-    start: int
-    data: int
+    start: int  # of its ID
+    data: int  # of its content
     stop: int
 
     def content(self, of: bytes) -> bytes:

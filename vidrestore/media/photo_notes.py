@@ -53,13 +53,11 @@ _ANIMATED = 0x02  # a flag of WebP
 
 @dataclass(frozen=True)
 class PhotoNotes:
-    """EXIF (from its byte order on) and ICC profile, as in the file, and pixels per inch across and down;
-    empty if there is none.
-    """
+    """The notes of a picture, as in its file; empty without."""
 
-    exif: bytes = b""
-    profile: bytes = b""
-    per_inch: tuple[float, ...] = ()
+    exif: bytes = b""  # from its byte order on
+    profile: bytes = b""  # ICC
+    per_inch: tuple[float, ...] = ()  # pixels per inch across and down
 
     def fitting(self, choice: EncoderChoice, drop: Set[str] = frozenset()) -> PhotoNotes:
         """Return the notes that such a picture can hold, upright and without those to drop."""

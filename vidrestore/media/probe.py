@@ -68,17 +68,15 @@ _STILLS = frozenset({"mjpeg", "png", "gif", "bmp", "webp", "tiff"})  # codecs of
 
 @dataclass(frozen=True)
 class StreamInfo:
-    """One stream of any kind: video, audio, subtitle, attachment or data. `codec` is FFmpeg's name or
-    "unknown"; `unplaced` is sound whose channels have no places, only a number, as in AVI.
-    """
+    """One stream of any kind: video, audio, subtitle, attachment or data."""
 
     index: int
-    kind: str
-    codec: str
+    kind: str  # FFmpeg's type of stream
+    codec: str  # FFmpeg's name, or "unknown"
     language: str | None = None
     title: str | None = None
-    attached_picture: bool = False
-    unplaced: bool = False
+    attached_picture: bool = False  # cover art, which FFmpeg stores as a video stream
+    unplaced: bool = False  # True for sound whose channels have no places, only a number, as in AVI
 
     @property
     def role(self) -> str:
@@ -101,16 +99,16 @@ def to_drop(refused: Sequence[StreamInfo], streams: Iterable[StreamInfo]) -> str
 
 @dataclass(frozen=True)
 class SourceInfo:
-    """A whole source; `container` is FFmpeg's name of the format, `duration` in seconds, `size` in bytes."""
+    """The description of a source: its container, the video to restore, and all streams."""
 
     path: str
-    container: str
+    container: str  # FFmpeg's name of the format
     video: VideoInfo
-    streams: tuple[StreamInfo, ...]
-    chapters: int = 0
+    streams: tuple[StreamInfo, ...]  # the video included
+    chapters: int = 0  # their number
     metadata: Mapping[str, str] = field(default_factory=dict)
-    duration: Fraction | None = None
-    size: int | None = None
+    duration: Fraction | None = None  # seconds
+    size: int | None = None  # bytes
 
     @property
     def pictures(self) -> Pictures | None:
@@ -132,7 +130,7 @@ def decoder_of(codec: str) -> av.codec.Codec | None:
 
 
 def is_lossless(codec: str) -> bool:
-    """Return True if a codec, by FFmpeg's name, keeps every sample always."""
+    """Return True if a codec, by FFmpeg's name, is always lossless."""
     decoder = decoder_of(codec)
     return decoder is not None and decoder.lossless and not decoder.lossy
 

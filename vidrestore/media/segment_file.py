@@ -47,16 +47,12 @@ _FACTS = {"frames": COUNT, "delay": COUNT, "head": str, "label": dict}
 
 @dataclass(frozen=True)
 class SegmentFacts:
-    """The last record of a segment.
+    """The last record of a segment, which describes it."""
 
-    `delay`: the number of pictures by which decoding must run ahead of display. `head`: that of the encoder,
-    the same in all segments of a video. `label`: given by the writer to identify the segment.
-    """
-
-    frames: int
-    delay: int
-    head: str
-    label: Mapping[str, Any]
+    frames: int  # their number
+    delay: int  # pictures by which decoding must run ahead of display
+    head: str  # digest of the encoder's extradata, the same in all segments of a video
+    label: Mapping[str, Any]  # the writer's identification of the segment
 
 
 class SegmentWriter:

@@ -66,9 +66,7 @@ class EncodedSound:
     """Sound of a source, decoded and encoded for `stream` of the output.
 
     The clock counts samples from the first time on: times of packets are often rounded to milliseconds.
-    Where the source has none for a while, there is silence. Of a `cut`, the decoded frames that begin in it
-    are used. `undecoded` counts the packets that couldn't be decoded. With `only_decodes`, for a trial,
-    nothing is encoded, which takes most of the time.
+    Where the source has none for a while, there is silence.
     """
 
     def __init__(
@@ -81,7 +79,7 @@ class EncodedSound:
             raise ValueError(f"{count} channels can't be encoded as {NAMES[encoder]}")
         rate, codec = source.sample_rate, source.codec.canonical_name
         deep = is_lossless(codec) and not source.format.name.startswith(("s16", "u8"))
-        self.cut = cut
+        self.cut = cut  # the decoded frames that begin in it are used
         stream: Any = output.add_stream(encoder, rate=rate if not rates or rate in rates else _USUAL_RATE)
         self.stream: AudioStream = stream
         layout = source.layout.name
@@ -92,7 +90,8 @@ class EncodedSound:
         else:
             self.stream.codec_context.bit_rate = _BIT_RATE * count
         self.stream.time_base = Fraction(1, self.stream.codec_context.sample_rate)
-        self.undecoded, self.only_decodes = 0, False
+        self.undecoded = 0  # packets that couldn't be decoded
+        self.only_decodes = False  # for a trial: encoding takes most of the time
         self.clock: int | None = None  # the time of the next sample, in samples of the source
 
     def packets(self, packet: Packet[Any]) -> Iterator[Packet[Any]]:

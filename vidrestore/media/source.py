@@ -64,16 +64,13 @@ _NUMBERED = re.compile(r"(.*?)(\d+)(\.[^.]*)")
 
 @dataclass(frozen=True)
 class Pictures:
-    """The pictures that `source` names, in order.
+    """The pictures of a folder, a pattern or a glob."""
 
-    `pattern` is the pattern of their names, `first` the number of the first; `warnings` are for the user.
-    """
-
-    source: str
-    files: tuple[str, ...]
-    pattern: str
-    first: int = 1
-    warnings: tuple[str, ...] = ()
+    source: str  # the name of the folder, pattern or glob
+    files: tuple[str, ...]  # in order
+    pattern: str  # of their names, such as "seq_%04d.png"
+    first: int = 1  # the number of the first
+    warnings: tuple[str, ...] = ()  # sentences for the user
 
 
 @dataclass(frozen=True)

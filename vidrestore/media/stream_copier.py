@@ -68,10 +68,7 @@ def named(info: StreamInfo, attachment: str | None = None) -> str:
 
 
 class Clock:
-    """Keeps the decoding times of one stream of an output in order, by the rule of FFmpeg's own tool.
-
-    `repaired` holds the times of the source, in seconds, at which that moved a packet.
-    """
+    """Keeps the decoding times of one stream of an output in order, by the rule of FFmpeg's own tool."""
 
     def __init__(self, stream: Stream, output: OutputContainer) -> None:
         self.stream = stream
@@ -81,7 +78,7 @@ class Clock:
         self.last: int | None = None  # in ticks of the output
         self.row = 0  # packets repaired one after the other
         self.moved = Fraction(0)  # seconds that the last packet was moved
-        self.repaired: list[Fraction] = []
+        self.repaired: list[Fraction] = []  # seconds of the source at which a packet was moved
 
     def repair(self, packet: Packet[Any], time: Fraction | None = None) -> None:
         """Count a packet's times in ticks of the output, behind those before; `time` is that in the source.
@@ -116,27 +113,26 @@ class Clock:
 class StreamCopier:
     """Copies the other streams of a source packet by packet, in step with the video.
 
-    Streams are added in the source's order by `add`; `up_to` then yields packets for the output. With a `cut`
-    only its content is copied. `damage` describes what is broken in the source; None if nothing is.
+    Streams are added in the source's order by `add`; `up_to` then yields packets for the output.
     """
 
     def __init__(self, source: str, cut: Cut | None = None) -> None:
-        self.source = source
-        self.cut = cut
+        self.source, self.cut = source, cut  # of a cut only its content is copied
         self.opened = open_input(source)
         self.clocks: dict[int, Clock] = {}  # clocks of the output's streams, by their index in the source
-        self.encoded: dict[int, EncodedSound] = {}
+        self.encoded: dict[int, EncodedSound] = {}  # sound to encode again, by its index in the source
         self.latest: tuple[int, Fraction | None] | None = None  # index and time of the last packet
         self.rates: dict[int, list[int]] = {}  # codes of sample rates: the first, then others in a row
         self.hides = False  # whether the output can hide sound by an edit list
         # the packets of the output that were read or encoded, with their index in the source
         self.packets: Iterator[tuple[int, Packet[Any]]] | None = None
-        self.held: tuple[int, Packet[Any]] | None = None
-        self.broken: str | None = None
-        self.corrupt = 0
+        self.held: tuple[int, Packet[Any]] | None = None  # a packet that is not due yet
+        self.broken: str | None = None  # the first error, in words
+        self.corrupt = 0  # packets marked corrupt
 
     @property
     def damage(self) -> str | None:
+        """The damage of the copied streams, in words; None without."""
         corrupt = f"{self.corrupt} packets of the sound and other streams are marked corrupt"
         undecoded = [
             f"{'1 packet' if count == 1 else f'{count} packets'} of stream {index} can't be decoded, and "

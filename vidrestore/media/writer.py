@@ -40,11 +40,11 @@ from vidrestore.working import available_cores
 
 @dataclass(frozen=True)
 class Content:
-    """The content of an output: its encoder, the indices of the streams to copy, warnings for the user."""
+    """The content of an output."""
 
     encoder: EncoderChoice
-    copy: tuple[int, ...]
-    warnings: tuple[str, ...]
+    copy: tuple[int, ...]  # indices of the streams to copy
+    warnings: tuple[str, ...]  # sentences for the user
 
 
 def check_content(
