@@ -17,7 +17,7 @@ from av.packet import Packet
 
 from vidrestore.errors import MediaError
 from vidrestore.files.atomic import Partial
-from vidrestore.frames import WHOLE, Span
+from vidrestore.frames import WHOLE, Span, VideoInfo
 from vidrestore.media.cut import Cut
 from vidrestore.media.encoder_table import ISO, EncoderChoice
 from vidrestore.media.encoding import Encoder, add_encoder, frame_ticks, full_duration, write_errors
@@ -73,13 +73,67 @@ class Times:
         return as_written or self.size == written.size
 
 
+class WrittenStreams:
+    """The packets written to each stream of a file, to verify it once it is closed."""
+
+    def __init__(self, output: str, video: VideoInfo, container: OutputContainer, index: int) -> None:
+        self.output, self.video, self.index = output, video, index  # the index is that of the video's stream
+        self.kinds = ["cover" if is_attached(stream) else stream.type for stream in container.streams]
+        self.ticks = [Fraction(stream.time_base or 1) for stream in container.streams]
+        self.tick = self.ticks[index]
+        self.frames = Times()  # those of the video
+        self.copied: dict[int, Times] = {}  # times of the other streams, by their index
+
+    def verify(self, path: Path, container: str) -> None:
+        """Read the closed file again without decoding, and compare its times with those written."""
+        try:
+            streams_read = read_times(path, container)
+        except MediaError as error:
+            raise MediaError(
+                f"{self.output}: {error}; it was discarded; leave out streams by `drop`"
+            ) from error
+        for index, times in self.copied.items():
+            self._verify_copy(index, times, streams_read)
+        for kind in ("audio", "video", "subtitle"):
+            if (count := len(streams_read.get(kind, ()))) > self.kinds.count(kind):
+                raise MediaError(
+                    f"{self.output}: the file reads as {count} streams of {kind}, but "
+                    f"{self.kinds.count(kind)} were written; it was discarded; use `drop={_DROP[kind]}`"
+                )
+        times, file_times = self.frames, streams_read["video"][self.kinds[: self.index].count("video")]
+        if replace(file_times, end=0, size=0) != replace(times, end=0, size=0):
+            raise MediaError(
+                f"{self.output}: written {times.count} frames from {times.first} to {times.last} ticks, "
+                f"but the file reads as {file_times.count} frames from {file_times.first} to "
+                f"{file_times.last}; it was discarded"
+            )
+        # a part of a frame: MP4 stores durations in decoding order, by which the last one may lack some ticks
+        part = int(frame_ticks(self.video) * self.video.time_base / self.tick / 4)
+        if file_times.end < times.end - max(1, part):
+            raise MediaError(
+                f"{self.output}: written up to tick {times.end}, but the file ends at {file_times.end}; it "
+                "was discarded"
+            )
+
+    def _verify_copy(self, index: int, times: Times, streams_read: dict[str, list[Times]]) -> None:
+        """Compare copied sound or further video with what was written."""
+        kind = self.kinds[index]
+        if kind not in ("audio", "video"):  # muxers add packets to subtitles
+            return
+        file_times = streams_read[kind][self.kinds[:index].count(kind)]
+        if not file_times.holds(times, self.ticks[index]):
+            raise MediaError(
+                f"{self.output}: {times.count} packets of {kind} were copied to stream {index}, but the "
+                f"file reads as {file_times.count}, or at other times; it was discarded; use `drop={kind}`"
+            )
+
+
 class Muxer:
     """A file of packets: `register` each frame in display order, `put` each packet in decoding order, then
     `finish` or `abort`.
 
     `first` is the time of the first frame, if known: chapters move with a video that begins before 0.
-    `before_naming` is called with the path of the verified file before it is renamed. PyAV writes the header
-    from an encoder, `stream.codec_context`, which the caller may use. Raises MediaError and
+    `before_naming` is called with the path of the verified file before it is renamed. Raises MediaError and
     OutputExistsError.
     """
 
@@ -104,16 +158,12 @@ class Muxer:
         self.warnings = [f"{output}: {warning}"] if warning else []
         self.cut = Cut(span, self.time_base) if span != WHOLE else None
         self.copier = None if source.is_alone else StreamCopier(source.path, self.cut)
-        self.damage: str | None = None
         self.container: OutputContainer | None = None
         self.partial: Partial | None = None
-        self.times = Times()
-        self.copied: dict[int, Times] = {}  # times of the other streams, by their index in the output
         self.held: Packet[Any] | None = None  # the latest packet, written when the next one comes
         self.first_dts = 0
         # ticks added to all times if only a part is written, or if a source begins before 0
         self.shift = -round(self.cut.start / self.time_base) if self.cut and self.cut.start else 0
-        self.late = Fraction(0)  # seconds that a source is moved by because it begins before 0
         if first is not None and first + self.shift < 0:
             self._shift_to_zero(first)
         try:
@@ -123,6 +173,11 @@ class Muxer:
         except BaseException:
             self.abort()
             raise
+
+    @property
+    def damage(self) -> str | None:
+        """The damage of the copied streams, in words; None without."""
+        return self.copier.damage if self.copier else None
 
     def _open(self, url: str) -> None:
         tags = self.copier.opened.metadata if self.copier else {}
@@ -141,11 +196,9 @@ class Muxer:
             name = "encoding_tool" if self.choice.container == "mp4" else "VIDRESTORE"
             self.container.metadata[name] = self.tag
         self.container.start_encoding()
+        # PyAV writes the header from an encoder, which the caller may use
         self.encoder = Encoder(self.stream.codec_context, self.choice, self.video)
-        assert self.stream.time_base is not None
-        self.tick = Fraction(self.stream.time_base)
-        self.kinds = ["cover" if is_attached(stream) else stream.type for stream in self.container.streams]
-        self.ticks = [Fraction(stream.time_base or 1) for stream in self.container.streams]
+        self.written = WrittenStreams(self.output, self.video, self.container, self.stream.index)
 
     def _muxer_options(self, metadata: dict[str, str]) -> dict[str, str]:
         if self.choice.container not in ISO:
@@ -184,7 +237,8 @@ class Muxer:
                 self.stream.disposition = original.disposition
         if self.copier:
             chapters = self.copier.opened.chapters()
-            container.set_chapters(_moved(self.cut.chapters(chapters) if self.cut else chapters, self.late))
+            late = Fraction(0) if self.cut and self.cut.start else self.shift * self.time_base
+            container.set_chapters(_moved(self.cut.chapters(chapters) if self.cut else chapters, late))
             self.copier.start()
 
     def _valid_metadata(self, metadata: dict[str, str]) -> dict[str, str]:
@@ -199,23 +253,22 @@ class Muxer:
 
     def _shift_to_zero(self, pts: int) -> None:
         """Move the video to 0 with all other streams: players skip pictures before 0."""
-        self.shift, self.late = -pts, -pts * self.time_base
-        late = f"{float(self.late):.3f} s"
+        self.shift = -pts
+        late = f"{float(-pts * self.time_base):.3f} s"
         self.warnings.append(
             f"{self.output}: the video begins {late} before 0, so all times were moved by {late}"
         )
 
     def register(self, pts: int, duration: int) -> tuple[int, int]:
         """Record the next frame in display order; return its time and duration in ticks of `time_base`."""
-        if self.times.count == 0 and pts + self.shift < 0:
+        frames, tick = self.written.frames, self.written.tick
+        if frames.count == 0 and pts + self.shift < 0:
             self._shift_to_zero(pts)
         pts, duration = pts + self.shift, full_duration(duration, self.video)
-        ticks, end = (nearest_tick(time * self.time_base / self.tick) for time in (pts, pts + duration))
-        if self.times.count and ticks <= self.times.last:
-            raise same_tick(
-                self.output, self.times.count, pts, self.time_base, self.choice.container, self.tick
-            )
-        self.times.add(ticks, end - ticks)
+        ticks, end = (nearest_tick(time * self.time_base / tick) for time in (pts, pts + duration))
+        if frames.count and ticks <= frames.last:
+            raise same_tick(self.output, frames.count, pts, self.time_base, self.choice.container, tick)
+        frames.add(ticks, end - ticks)
         return pts, duration
 
     def put(self, packet: Packet[Any]) -> None:
@@ -238,7 +291,7 @@ class Muxer:
     def _copy_up_to(self, time: Fraction | None) -> None:
         assert self.container is not None
         for packet in self.copier.up_to(time, self.shift * self.time_base) if self.copier else ():
-            self.copied.setdefault(packet.stream.index, Times()).add_packet(packet)
+            self.written.copied.setdefault(packet.stream.index, Times()).add_packet(packet)
             self.container.mux_one(packet)
 
     def finish(self) -> None:
@@ -248,7 +301,7 @@ class Muxer:
             self._mux_last()
             self._copy_up_to(None)
             self._close()
-            self._verify()
+            self.written.verify(self.partial.path, self.choice.container)
             self.before_naming(self.partial.path)
             self.partial.put_in_place(overwrite=self.overwrite)
 
@@ -257,7 +310,8 @@ class Muxer:
         if self.held is None:
             return
         if self.choice.container in ISO and self.held.dts is not None:
-            total = (self.times.end - self.times.first) * self.tick / self.time_base
+            frames = self.written.frames
+            total = (frames.end - frames.first) * self.written.tick / self.time_base
             self.held.duration = max(1, round(total) - (self.held.dts - self.first_dts))
         self._mux(self.held)
 
@@ -267,59 +321,14 @@ class Muxer:
         self.container = None
         if self.copier:
             self.copier.close()
-            self.damage = self.copier.damage
         assert self.partial is not None
         ratio = self.video.sample_aspect_ratio
         if ratio not in (None, 0, 1) and self.choice.container not in ISO:
-            before = self.kinds[: self.stream.index]
+            kinds = self.written.kinds[: self.stream.index]
             # attachments are not tracks there
-            track = sum(kind not in ("attachment", "cover") for kind in before)
+            track = sum(kind not in ("attachment", "cover") for kind in kinds)
             size = self.video.width, self.video.height
             write_aspect(self.partial.path, track, *size, Fraction(ratio or 1))
-
-    def _verify(self) -> None:
-        """Read the closed file again without decoding, and compare it with the times written."""
-        assert self.partial is not None
-        try:
-            streams_read = read_times(self.partial.path, self.choice.container)
-        except MediaError as error:
-            raise MediaError(
-                f"{self.output}: {error}; it was discarded; leave out streams by `drop`"
-            ) from error
-        for index, written in self.copied.items():
-            self._verify_copy(index, written, streams_read)
-        for kind in ("audio", "video", "subtitle"):
-            if (count := len(streams_read.get(kind, ()))) > self.kinds.count(kind):
-                raise MediaError(
-                    f"{self.output}: the file reads as {count} streams of {kind}, but "
-                    f"{self.kinds.count(kind)} were written; it was discarded; use `drop={_DROP[kind]}`"
-                )
-        number = self.kinds[: self.stream.index].count("video")
-        times, file_times = self.times, streams_read["video"][number]
-        if replace(file_times, end=0, size=0) != replace(times, end=0, size=0):
-            raise MediaError(
-                f"{self.output}: written {times.count} frames from {times.first} to {times.last} ticks, "
-                f"but the file reads as {file_times.count} frames from {file_times.first} to "
-                f"{file_times.last}; it was discarded"
-            )
-        # a part of a frame: MP4 stores durations in decoding order, by which the last one may lack some ticks
-        if file_times.end < times.end - max(1, int(frame_ticks(self.video) * self.time_base / self.tick / 4)):
-            raise MediaError(
-                f"{self.output}: written up to tick {times.end}, but the file ends at {file_times.end}; it "
-                "was discarded"
-            )
-
-    def _verify_copy(self, index: int, times: Times, streams_read: dict[str, list[Times]]) -> None:
-        """Compare copied sound or further video with what was written."""
-        kind = self.kinds[index]
-        if kind not in ("audio", "video"):  # muxers add packets to subtitles
-            return
-        file_times = streams_read[kind][self.kinds[:index].count(kind)]
-        if not file_times.holds(times, self.ticks[index]):
-            raise MediaError(
-                f"{self.output}: {times.count} packets of {kind} were copied to stream {index}, but the "
-                f"file reads as {file_times.count}, or at other times; it was discarded; use `drop={kind}`"
-            )
 
     def abort(self) -> None:
         """Close everything and remove the unfinished file."""
