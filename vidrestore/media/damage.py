@@ -81,7 +81,7 @@ class Holes:
         self.time_base = time_base
         self._first: int | None = None
         self._last = self._end = self._number = 0
-        self._found: list[tuple[int, int]] = []  # end of a packet, and ticks until the next
+        self._gaps: list[tuple[int, int]] = []  # end of a packet, and ticks until the next
 
     def add(self, packet: Packet[VideoStream]) -> None:
         if not self.counts or packet.dts is None:
@@ -91,16 +91,16 @@ class Holes:
             self._first = packet.dts
         elif (
             packet.dts - self._end > (0 if self.numbered else max(self.least, duration))
-            and len(self._found) < MESSAGES_KEPT
+            and len(self._gaps) < MESSAGES_KEPT
         ):
-            self._found.append((self._end, packet.dts - self._end))
+            self._gaps.append((self._end, packet.dts - self._end))
         self._last, self._end = packet.dts, packet.dts + duration
         self._number += 1
 
     def messages(self) -> Iterator[str]:
         """Yield a message for each hole; complete when all packets were added."""
         mean = (self._last - (self._first or 0)) / max(1, self._number)
-        for place, ticks in self._found:
+        for place, ticks in self._gaps:
             if self.exact or ticks > _UNUSUAL * mean:
                 seconds, begin = float(ticks * self.time_base), float(place * self.time_base)
                 yield f"the video lacks {seconds:.3f} s from {begin:.3f} s on"

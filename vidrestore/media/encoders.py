@@ -36,7 +36,7 @@ from vidrestore.media.picture_writer import choose_picture_encoder
 from vidrestore.media.probe import SourceInfo
 from vidrestore.media.side_data import hdr_settings
 from vidrestore.media.source import KINDS, MUXERS, PICTURES, SUFFIXES, Y4M, Source, Target
-from vidrestore.media.stream_copier import named
+from vidrestore.media.stream_copier import label
 from vidrestore.media.streams import encoded_sound
 from vidrestore.media.y4m import check_written
 from vidrestore.options import EncoderOptions
@@ -311,7 +311,7 @@ def decisions(
     if scan:
         choices["scan"] = scan
     videos = [info for info in source.streams if info.role == "video" and info.index in copied]
-    if names := "; ".join(map(named, videos)):
+    if names := "; ".join(map(label, videos)):
         choices["video"] = f"stream {source.video.index} restored, {names} copied as it is"
     if any(source.video.crop):
         size = f"{source.video.width}x{source.video.height}"

@@ -47,7 +47,7 @@ class ErrorCollector:
     def __init__(self, names: frozenset[str], collect: Callable[[str], None], mark: int) -> None:
         self.names, self.mark = names, mark
         self._collect = collect
-        self._found: list[str] = []  # errors of frame threads that `collect` has not got yet
+        self._errors: list[str] = []  # errors of frame threads that `collect` has not got yet
 
     @contextmanager
     def calling(self) -> Iterator[None]:
@@ -68,9 +68,9 @@ class ErrorCollector:
                 level, name, message = _captures[0].logs.pop(0)
                 for other in _collectors:
                     if other.mark and level in (ffmpeg.ERROR - other.mark, ffmpeg.FATAL - other.mark):
-                        other._found.append(f"{name}: {message.strip()}")
-        while self._found:
-            self._collect(self._found.pop(0))
+                        other._errors.append(f"{name}: {message.strip()}")
+        while self._errors:
+            self._collect(self._errors.pop(0))
 
 
 _MARKS = frozenset(range(1, 8))

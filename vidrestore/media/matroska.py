@@ -187,14 +187,14 @@ def _with_aspect(head: bytes, track: int, size: tuple[int, int, int]) -> tuple[i
         if element.id == _TRACKS:
             break
     seeks, void, tracks = top[_SEEK_HEAD], top[_VOID], top[_TRACKS]
-    new_tracks = _encode(_TRACKS, _sealed(_grown_tracks(tracks.content(head), track, size)))
+    new_tracks = _encode(_TRACKS, _with_checksum(_grown_tracks(tracks.content(head), track, size)))
     growth = len(new_tracks) - (tracks.stop - tracks.start)
     between = head[void.stop : tracks.start]
     room = void.stop - void.start - growth
     if void.start > tracks.start or room < 9:
         raise IndexError("no room")
     moved = range(void.stop - segment.data, tracks.stop - segment.data)
-    new_seeks = _encode(_SEEK_HEAD, _sealed(_moved_seeks(seeks.content(head), moved, growth)))
+    new_seeks = _encode(_SEEK_HEAD, _with_checksum(_moved_seeks(seeks.content(head), moved, growth)))
     if len(new_seeks) != seeks.stop - seeks.start:
         raise IndexError("positions changed their length")
     void_bytes = bytes([_VOID]) + _size(room - 9, 8) + bytes(room - 9)
@@ -226,7 +226,7 @@ def _moved_seeks(content: bytes, moved: range, growth: int) -> bytes:
     return bytes(out)
 
 
-def _sealed(content: bytes) -> bytes:
+def _with_checksum(content: bytes) -> bytes:
     """Return the content with its leading checksum, if any, recomputed."""
     if content[:2] != bytes([_CRC, 0x84]):
         return content

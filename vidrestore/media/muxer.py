@@ -160,7 +160,7 @@ class Muxer:
         self.copier = None if source.is_alone else StreamCopier(source.path, self.cut)
         self.container: OutputContainer | None = None
         self.partial: Partial | None = None
-        self.held: Packet[Any] | None = None  # the latest packet, written when the next one comes
+        self.last_packet: Packet[Any] | None = None  # written when the next one comes
         self.first_dts = 0
         # ticks added to all times if only a part is written, or if a source begins before 0
         self.shift = -round(self.cut.start / self.time_base) if self.cut and self.cut.start else 0
@@ -274,13 +274,13 @@ class Muxer:
     def put(self, packet: Packet[Any]) -> None:
         """Write a packet with times in ticks of the source, when the next one comes or at the end."""
         packet.stream = self.stream
-        if self.held is None:
+        if self.last_packet is None:
             assert packet.pts is not None
             self.first_dts = packet.pts if packet.dts is None else packet.dts
         else:
             with write_errors(self.output):
-                self._mux(self.held)
-        self.held = packet
+                self._mux(self.last_packet)
+        self.last_packet = packet
 
     def _mux(self, packet: Packet[Any]) -> None:
         assert self.container is not None
@@ -307,13 +307,13 @@ class Muxer:
 
     def _mux_last(self) -> None:
         """Set the last duration so that their sum is the video's: MP4 stores them in decoding order."""
-        if self.held is None:
+        if self.last_packet is None:
             return
-        if self.choice.container in ISO and self.held.dts is not None:
+        if self.choice.container in ISO and self.last_packet.dts is not None:
             frames = self.written.frames
             total = (frames.end - frames.first) * self.written.tick / self.time_base
-            self.held.duration = max(1, round(total) - (self.held.dts - self.first_dts))
-        self._mux(self.held)
+            self.last_packet.duration = max(1, round(total) - (self.last_packet.dts - self.first_dts))
+        self._mux(self.last_packet)
 
     def _close(self) -> None:
         assert self.container is not None

@@ -78,13 +78,13 @@ def read_notes(path: str) -> PhotoNotes:
         start = file.read(8)
         if start[:4] == b"RIFF":
             file.seek(12)
-            return _of_webp(file)
+            return _webp_notes(file)
         if start.startswith(b"\xff\xd8"):
             file.seek(2)
-            return _of_jpeg(file)
+            return _jpeg_notes(file)
         if order := _ORDERS.get(start[:4]):
-            return _of_tiff(file, order)
-        return _of_png(file) if start.startswith(b"\x89PNG") else PhotoNotes()
+            return _tiff_notes(file, order)
+        return _png_notes(file) if start.startswith(b"\x89PNG") else PhotoNotes()
 
 
 def has_editors_notes(path: str) -> bool:
@@ -220,7 +220,7 @@ def _values(file: BinaryIO, order: str, data: bytearray, places: dict[int, int],
     return []
 
 
-def _of_jpeg(file: BinaryIO) -> PhotoNotes:
+def _jpeg_notes(file: BinaryIO) -> PhotoNotes:
     exif, parts, count, per_inch = b"", dict[int, bytes](), 0, tuple[float, ...]()
     for marker, data in jpeg_segments(file):
         if marker == _APP0 and data.startswith(b"JFIF\0") and len(data) >= 12 and data[7] in _UNITS:
@@ -234,7 +234,7 @@ def _of_jpeg(file: BinaryIO) -> PhotoNotes:
     return PhotoNotes(exif, profile, per_inch)
 
 
-def _of_tiff(file: BinaryIO, order: str) -> PhotoNotes:
+def _tiff_notes(file: BinaryIO, order: str) -> PhotoNotes:
     data, places = next(_directories(file, order), (bytearray(), {}))
     profile = b""
     with suppress(struct.error, KeyError):
@@ -252,7 +252,7 @@ def _of_tiff(file: BinaryIO, order: str) -> PhotoNotes:
     return PhotoNotes(b"", profile)
 
 
-def _of_webp(file: BinaryIO) -> PhotoNotes:
+def _webp_notes(file: BinaryIO) -> PhotoNotes:
     blocks = {b"EXIF": b"", b"ICCP": b""}
     for head in islice(iter(lambda: file.read(8), b""), MOST_BLOCKS):
         kind, size = struct.unpack("<4sI", head.ljust(8, b"\0"))
@@ -269,7 +269,7 @@ def _density(per_inch: Iterable[float]) -> tuple[float, ...]:
     return density if all(1 <= value <= 0xFFFF for value in density) else ()
 
 
-def _of_png(file: BinaryIO) -> PhotoNotes:
+def _png_notes(file: BinaryIO) -> PhotoNotes:
     chunks = {b"eXIf": b"", b"iCCP": b"", b"pHYs": b""}
     for kind, size in _chunks(file):
         if kind in chunks and size <= _LARGEST_PROFILE:
@@ -325,8 +325,8 @@ def _entries(data: bytearray, order: str, place: int) -> tuple[dict[int, int], i
 def with_notes(picture: bytes, notes: PhotoNotes) -> bytes:
     """Return an encoded JPEG, PNG or TIFF with the notes in it."""
     if order := _ORDERS.get(picture[:4]):
-        picture = _resolved(bytearray(picture), order, notes.per_inch) if notes.per_inch else picture
-        return _profiled(bytearray(picture), order, notes.profile) if notes.profile else picture
+        picture = _with_resolution(bytearray(picture), order, notes.per_inch) if notes.per_inch else picture
+        return _with_profile(bytearray(picture), order, notes.profile) if notes.profile else picture
     if not picture.startswith(b"\xff\xd8"):
         width, height = struct.unpack_from(">II", picture, 16)
         exif, profile = upright(notes.exif, (height, width)), zlib.compress(notes.profile)
@@ -353,7 +353,7 @@ def with_notes(picture: bytes, notes: PhotoNotes) -> bytes:
     return start + added + picture[place:]
 
 
-def _resolved(data: bytearray, order: str, per_inch: tuple[float, ...]) -> bytes:
+def _with_resolution(data: bytearray, order: str, per_inch: tuple[float, ...]) -> bytes:
     """Return a TIFF of FFmpeg's, which always has pixels per inch, with these."""
     places, _ = _entries(data, order, struct.unpack_from(f"{order}I", data, 4)[0])
     for tag, resolution in zip(_RESOLUTIONS, per_inch, strict=True):
@@ -363,7 +363,7 @@ def _resolved(data: bytearray, order: str, per_inch: tuple[float, ...]) -> bytes
     return bytes(data)
 
 
-def _profiled(data: bytearray, order: str, profile: bytes) -> bytes:
+def _with_profile(data: bytearray, order: str, profile: bytes) -> bytes:
     """Return a TIFF of one page with a colour profile, and its directory, behind it."""
     places, _ = _entries(data, order, struct.unpack_from(f"{order}I", data, 4)[0])
     data += bytes(len(data) % 2)

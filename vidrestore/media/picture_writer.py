@@ -130,7 +130,7 @@ class PictureFiles:
         self.choice, self.drop = choice, drop
         self.before_naming, self.time_base = before_naming, source.video.time_base
         self.warnings: list[str] = []
-        self._held: bytes | None = None  # the first picture
+        self._first_picture: bytes | None = None  # encoded
         self._count, self._first = 0, 1
         self._sources: tuple[str, ...] = ()  # the source of each picture
         self._partials: list[Partial] = []  # whole but for the last one
@@ -161,7 +161,7 @@ class PictureFiles:
                 notes = read_notes(self._sources[frame])
             data = with_notes(data, notes.fitting(self.choice, self.drop))
         if frame == 0:
-            self._held = data
+            self._first_picture = data
         else:
             self._write(frame, data)
 
@@ -180,10 +180,10 @@ class PictureFiles:
         """Rename all pictures, and warn of older ones with other numbers. Raises OutputExistsError if other
         pictures have their names and may not be replaced.
         """
-        if self._held is None:
+        if self._first_picture is None:
             raise MediaError(f"{self.output}: no frame was written, so there is no picture to keep")
         beyond = set(self.output.existing()) - set(range(self._first, self._first + self._count))
-        self._write(0, self._held)
+        self._write(0, self._first_picture)
         replaced = [self.overwrite or _is_same(partial) for partial in self._partials]
         for partial, may in zip(self._partials, replaced, strict=True):
             if not may and os.path.lexists(partial.target):

@@ -89,13 +89,13 @@ class PictureDecoding:
     is_altered = False  # whether that picture is not as it is stored
 
     def __init__(self, pictures: Pictures, info: SourceInfo, damage: Damage, *, losses: bool = False) -> None:
-        self.pictures_found, self.info, self.damage, self.losses = pictures, info, damage, losses
+        self.source, self.info, self.damage, self.losses = pictures, info, damage, losses
 
     def pictures(
         self, start_pts: int | None = None, stop_pts: int | None = None, *, around: int = 0
     ) -> Generator[VideoFrame]:
         """Yield the pictures with start <= pts < stop and the one after, and as many `around`."""
-        files, video = self.pictures_found.files, self.info.video
+        files, video = self.source.files, self.info.video
         first = max(0, (start_pts or 0) - around)
         for pts in range(first, len(files) if stop_pts is None else min(stop_pts + 1 + around, len(files))):
             with _opened(files[pts]) as container:

@@ -268,11 +268,11 @@ def probe(source: str, fps: Fraction | None = None) -> SourceInfo:
                 "damaged, record or copy it again"
             )
         name, duration = container.format.name, container.duration
-        video = _measured(describe_video(source, stream, frames, name), stream, packets, sample)
+        video = _with_bits(describe_video(source, stream, frames, name), stream, packets, sample)
         return SourceInfo(
             path=source,
             container=name,
-            video=_timed(source, video, container, stream, fps),
+            video=_with_rate(source, video, container, stream, fps),
             streams=tuple(map(describe_stream, container.streams)),
             chapters=len(container.chapters()),
             metadata=dict(container.metadata),
@@ -281,7 +281,7 @@ def probe(source: str, fps: Fraction | None = None) -> SourceInfo:
         )
 
 
-def _timed(
+def _with_rate(
     source: str, video: VideoInfo, container: InputContainer, stream: VideoStream, fps: Fraction | None
 ) -> VideoInfo:
     """Give a video from a container without times the rate that its own stream states, or `fps`."""
@@ -352,7 +352,7 @@ def _first_frames(
     return frames
 
 
-def _measured(
+def _with_bits(
     video: VideoInfo, stream: VideoStream, packets: Iterator[Packet[Any]], sample: _Sample
 ) -> VideoInfo:
     """Set the bits of a frame by the sizes of packets, of an index or the first ones, and a rate that is only
@@ -404,13 +404,13 @@ def _codec_without_decoder(stream: Stream) -> str:
         return "unknown"
     if stream.type == "subtitle" and _all_unknown_are_webvtt(stream.container):
         return "webvtt"
-    match = re.search(rf"Stream #0:{stream.index}\b.*?: \w+: (\w+)(?: (\(\w{{4}}) /)?", _dumped(stream))
+    match = re.search(rf"Stream #0:{stream.index}\b.*?: \w+: (\w+)(?: (\(\w{{4}}) /)?", _description(stream))
     if not match or match[1] in ("none", "unknown_codec"):
         return f"unknown {match[2]})" if match and match[2] else "unknown"
     return match[1]
 
 
-def _dumped(stream: Stream) -> str:
+def _description(stream: Stream) -> str:
     """Return FFmpeg's own description of a stream's file."""
     with log_level(ffmpeg.INFO):
         text: str = stream.container.dumps_format()  # type: ignore[attr-defined]
@@ -421,7 +421,7 @@ def _crop(stream: VideoStream, frame: VideoFrame) -> tuple[int, int, int, int]:
     """Return the columns and rows (left, right, top, bottom) that Matroska's PixelCrop or MP4's clap hides,
     in whole samples of chroma of each field; 0 if nothing would be left.
     """
-    text = _dumped(stream).partition(f"Stream #0:{stream.index}")[2].partition("Stream #")[0]
+    text = _description(stream).partition(f"Stream #0:{stream.index}")[2].partition("Stream #")[0]
     match = re.search(r"\n +Frame Cropping: (\d+)/(\d+)/(\d+)/(\d+)\n", text)
     left, right, top, bottom = map(int, match.groups()) if match else (0, 0, 0, 0)
     columns = 1 << layout_of(frame.format.name).format.chroma_width_shift
@@ -489,7 +489,7 @@ def describe_video(source: str, stream: VideoStream, frames: list[VideoFrame], c
         side_data=frozenset(names),
         reordered=reordered,
         by_order=reordered and (container == "avi" or not rise),
-        marked_order=_LOGGED_ORDERS.get(_logged(stream, marked[0], "i")) if marked else order,
+        marked_order=_LOGGED_ORDERS.get(_log_value(stream, marked[0], "i")) if marked else order,
         unmarked_order=None if marked else order,
         crop=crop,
     )
@@ -527,11 +527,11 @@ def _colour_tags(stream: VideoStream, frame: VideoFrame) -> ColourTags:
 
 
 def _chroma_location(stream: VideoStream, frame: VideoFrame) -> int:
-    location = _logged(stream, frame, "cl")
+    location = _log_value(stream, frame, "cl")
     return _CHROMA_LOCATIONS.index(location) if location in _CHROMA_LOCATIONS else 0
 
 
-def _logged(stream: VideoStream, frame: VideoFrame, name: str) -> str:
+def _log_value(stream: VideoStream, frame: VideoFrame, name: str) -> str:
     """Return what the log of FFmpeg's `showinfo` filter has by a name that PyAV 18 doesn't have."""
     with log_level(ffmpeg.INFO), ffmpeg.Capture() as messages:
         # Without the side data: showinfo logs each byte of an encoder's note on its own.

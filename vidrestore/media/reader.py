@@ -70,7 +70,7 @@ class VideoReader:
         if fps is not None and self._pipe:
             raise OptionError(f"`fps={fps}` is for pictures; y4m states its rate, remove the option")
         with readable(self.source.name):
-            self.info = self._described(fps)
+            self.info = self._describe(fps)
         self.stored = self.info.video  # as in the file; `info` describes the frames that are yielded
         self._running: Generator[Frame] | None = None
         self._decoding: AnyDecoding | None = None
@@ -102,7 +102,7 @@ class VideoReader:
                 f"{way_out}"
             )
 
-    def _described(self, fps: Fraction | None) -> SourceInfo:
+    def _describe(self, fps: Fraction | None) -> SourceInfo:
         if self._pipe:
             return self._pipe.info
         if not (pictures := self.source.pictures):

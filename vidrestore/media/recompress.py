@@ -26,15 +26,15 @@ def recompress(frames: Sequence[Planes], crf: float, preset: str = "veryfast") -
     if height % 2 or width % 2:
         raise ValueError(f"4:2:0 has even sides in H.264, got {width}x{height}")
     options = {"crf": str(crf), "preset": preset} | repeatable("libx264")
-    return _recoded(frames, "libx264", "h264", "yuv420p", options=options)
+    return _recode(frames, "libx264", "h264", "yuv420p", options=options)
 
 
 def recompress_pictures(frames: Sequence[Planes], scale: int) -> list[Planes]:
     """Encode and decode the same planes by Motion JPEG, with quantiser `scale` from 2 (best) to 31."""
-    return _recoded(frames, "mjpeg", "mjpeg", "yuvj420p", qmin=scale, qmax=scale)
+    return _recode(frames, "mjpeg", "mjpeg", "yuvj420p", qmin=scale, qmax=scale)
 
 
-def _recoded(
+def _recode(
     frames: Sequence[Planes], encoder: str, decoder: str, pix_fmt: str, **settings: Any
 ) -> list[Planes]:
     """Pass frames through an encoder and a decoder of one thread, whose results are the same in every run."""

@@ -33,7 +33,7 @@ def encoder_of(stream: StreamInfo, container: str) -> str | None:
     if stream.kind != "audio" or decoder is None:
         return None
     needs_places = container == "mp4" and codec.startswith("pcm")
-    if decoder.name in _held(container) and not (needs_places and stream.unplaced):
+    if decoder.name in _codecs(container) and not (needs_places and stream.unplaced):
         return None
     if container in ("matroska", "webm"):
         return "libopus" if container == "webm" else "flac"
@@ -55,7 +55,7 @@ def rate_code(codec: str, head: bytes) -> int | None:
 
 
 @cache
-def _held(container: str) -> frozenset[str]:
+def _codecs(container: str) -> frozenset[str]:
     """Return the codecs that a container can hold, by the names of their coders."""
     with av.open(io.BytesIO(), "w", format=container) as trial:
         names = frozenset(trial.supported_codecs)
@@ -102,7 +102,7 @@ class EncodedSound:
             self.undecoded += 1
             return
         for frame in frames:
-            yield from self._encoded(frame)
+            yield from self._packets_of(frame)
 
     def rest(self) -> Iterator[Packet[Any]]:
         """Yield the last encoded packets."""
@@ -110,7 +110,7 @@ class EncodedSound:
             # the last one of FLAC has no sound
             yield from (packet for packet in self.stream.encode(None) if packet.size)
 
-    def _encoded(self, frame: AudioFrame) -> Iterator[Packet[Any]]:
+    def _packets_of(self, frame: AudioFrame) -> Iterator[Packet[Any]]:
         time = None if frame.pts is None else frame.pts * Fraction(frame.time_base or 1)
         if time is not None and self.cut and not self.cut.holds(time):
             return
@@ -123,10 +123,10 @@ class EncodedSound:
             while late > _OUT_OF_STEP * frame.sample_rate:
                 silent = _silence(frame, min(late, frame.sample_rate))
                 late -= silent.samples
-                yield from self._timed(silent)
-        yield from self._timed(frame)
+                yield from self._encode(silent)
+        yield from self._encode(frame)
 
-    def _timed(self, frame: AudioFrame) -> Iterator[Packet[Any]]:
+    def _encode(self, frame: AudioFrame) -> Iterator[Packet[Any]]:
         assert self.clock is not None
         frame.pts, frame.time_base = self.clock, Fraction(1, frame.sample_rate)
         self.clock += frame.samples

@@ -59,7 +59,7 @@ def add_stream(
     return stream, sound
 
 
-def named(info: StreamInfo, attachment: str | None = None) -> str:
+def label(info: StreamInfo, attachment: str | None = None) -> str:
     """Return a stream in words, "stream 2 (subtitle: ass fra)", with the name of an attached file."""
     codec = attachment if info.kind == "attachment" else info.codec
     language = info.language if info.language != "und" else None
@@ -126,7 +126,7 @@ class StreamCopier:
         self.hides = False  # whether the output can hide sound by an edit list
         # the packets of the output that were read or encoded, with their index in the source
         self.packets: Iterator[tuple[int, Packet[Any]]] | None = None
-        self.held: tuple[int, Packet[Any]] | None = None  # a packet that is not due yet
+        self.next_entry: tuple[int, Packet[Any]] | None = None  # a packet that is not due yet
         self.broken: str | None = None  # the first error, in words
         self.corrupt = 0  # packets marked corrupt
 
@@ -186,16 +186,16 @@ class StreamCopier:
         try:
             self._seek()
             packets = packets_of(self.opened, [self.opened.streams[index] for index in indices])
-            for packet in self._without_hidden_audio(self._watched(packets)):
+            for packet in self._without_hidden_audio(self._source_packets(packets)):
                 if self.cut and self.cut.passed(packet):
                     break
-                yield from self._taken(packet)
+                yield from self._output_packets(packet)
         except av.error.FFmpegError as error:
             self.broken = f"the sound and other streams break off ({error})"
         for index, sound in self.encoded.items():
             yield from ((index, packet) for packet in sound.rest())
 
-    def _taken(self, packet: Packet[Any]) -> Iterator[tuple[int, Packet[Any]]]:
+    def _output_packets(self, packet: Packet[Any]) -> Iterator[tuple[int, Packet[Any]]]:
         """Yield the packets that a packet of the source becomes in the output."""
         ends = not packet.size and packet.pts is None
         index = packet.stream.index if ends else packet.stream_index
@@ -205,7 +205,7 @@ class StreamCopier:
                 self.corrupt += packet.is_corrupt
                 self.latest = index, seconds(packet, packet.pts)
                 self._check_rate(packet)
-                yield index, self._of_one_header(packet)
+                yield index, self._without_header(packet)
         elif packet.size or ends:
             self.corrupt += packet.is_corrupt
             self.latest = index, seconds(packet, packet.pts)
@@ -226,7 +226,7 @@ class StreamCopier:
             encode = "encode it at one rate first: ffmpeg -i IN -map 0 -c copy -c:a flac OUT.mkv"
             raise self.refusal("its sample rate changes there", encode)
 
-    def _of_one_header(self, packet: Packet[Any]) -> Packet[Any]:
+    def _without_header(self, packet: Packet[Any]) -> Packet[Any]:
         """Return a packet without the header that it repeats, which muxers would write over the first one.
         Raise MediaError for a header that differs.
         """
@@ -265,7 +265,7 @@ class StreamCopier:
                     continue
             yield packet
 
-    def _watched(self, packets: Iterator[Packet[Any]]) -> Iterator[Packet[Any]]:
+    def _source_packets(self, packets: Iterator[Packet[Any]]) -> Iterator[Packet[Any]]:
         """Yield packets; the first error that FFmpeg logs meanwhile is damage."""
 
         def complain(message: str) -> None:
@@ -288,15 +288,15 @@ class StreamCopier:
     def up_to(self, time: Fraction | None, shift: Fraction = Fraction(0)) -> Iterator[Packet[Any]]:
         """Yield the packets with a decoding time up to `time` (seconds; None: all), moved by `shift`."""
         while self.packets is not None:
-            entry = self.held or next(self.packets, None)
-            self.held = None
+            entry = self.next_entry or next(self.packets, None)
+            self.next_entry = None
             if entry is None:
                 self.packets = None
                 return
             index, packet = entry
             stamp = seconds(packet, packet.dts if packet.dts is not None else packet.pts)
             if time is not None and stamp is not None and stamp > time:
-                self.held = entry
+                self.next_entry = entry
                 return
             self.latest = index, stamp
             packet.stream = self.clocks[index].stream
@@ -317,7 +317,7 @@ class StreamCopier:
         info, streams = describe_stream(stream), map(describe_stream, self.opened.streams)
         place = "" if time is None else f" at {float(time):.3f} s"
         return MediaError(
-            f"{self.source}: {named(info, getattr(stream, 'name', None))} can't be copied{place}: {reason}; "
+            f"{self.source}: {label(info, getattr(stream, 'name', None))} can't be copied{place}: {reason}; "
             f"{way_out}, or use `drop={to_drop([info], streams)}`"
         )
 
@@ -333,7 +333,7 @@ class StreamCopier:
                 )
 
     def close(self) -> None:
-        self.packets = self.held = None
+        self.packets = self.next_entry = None
         self.opened.close()
 
 

@@ -27,7 +27,7 @@ from vidrestore.media.matroska import unreadable_tracks
 from vidrestore.media.probe import SourceInfo, StreamInfo, decoder_of, open_input, packets_of, to_drop
 from vidrestore.media.sound import NAMES, encoder_of
 from vidrestore.media.source import MUXERS, PICTURES, SUFFIXES, Y4M, Target
-from vidrestore.media.stream_copier import Clock, StreamCopier, add_stream, named
+from vidrestore.media.stream_copier import Clock, StreamCopier, add_stream, label
 from vidrestore.options import DROPPABLE
 
 Samples = dict[int, list["Packet[Any]"]]
@@ -66,7 +66,7 @@ def check_streams(
         if refused := [info for info in streams if info not in copies + spare]:
             raise MediaError(_refusal_message(opened, source, output, refused, copies, samples))
     if strict and (changed := spare + [info for info in copies if encoder_of(info, container)]):
-        names = "; ".join(named(info) for info in changed)
+        names = "; ".join(label(info) for info in changed)
         numbers = ",".join(str(info.index) for info in changed)
         raise PlanError(
             f"{source.path}: {SUFFIXES[container]} can't hold {names}; leave out `strict`, or use "
@@ -79,7 +79,7 @@ def _check_numbers(source: SourceInfo, drop: frozenset[str]) -> None:
     streams = _others(source)
     unknown = sorted({word for word in drop if word.isdecimal()} - {str(info.index) for info in streams})
     if unknown:
-        names = ", ".join(named(info) for info in streams) or "no stream but the video"
+        names = ", ".join(label(info) for info in streams) or "no stream but the video"
         raise MediaError(
             f"{source.path}: `drop={','.join(unknown)}`: no other stream has that number; it has {names}"
         )
@@ -101,7 +101,7 @@ def left_out_warning(
     copies = [info for info in source.streams if info.index in copied]
     omissions = (info for info in _others(source, drop) if info not in copies)
     names = [
-        f"{named(info)[:-1]}{f', {_SPARE[info.codec]}' if info.codec in _SPARE else ''})"
+        f"{label(info)[:-1]}{f', {_SPARE[info.codec]}' if info.codec in _SPARE else ''})"
         for info in omissions
         if _is_spare(info, copies)
     ]
@@ -125,7 +125,7 @@ def _check_encodings(source: SourceInfo, streams: list[StreamInfo]) -> None:
         if info.index in encodings:
             drop = to_drop([info], _others(source))
             raise MediaError(
-                f"{source.path}: {named(info)} is {encodings[info.index]}, which FFmpeg can't undo; "
+                f"{source.path}: {label(info)} is {encodings[info.index]}, which FFmpeg can't undo; "
                 f"write the file without it, with mkvmerge for example, or use `drop={drop}`"
             )
 
@@ -253,7 +253,7 @@ def _refusal_message(
     copies: list[StreamInfo],
     samples: Samples,
 ) -> str:
-    names = "; ".join(named(info, getattr(opened.streams[info.index], "name", None)) for info in refused)
+    names = "; ".join(label(info, getattr(opened.streams[info.index], "name", None)) for info in refused)
     way_out = f"use `drop={to_drop(refused, _others(source))}`"
     for container in ("matroska", "mp4", "mov"):
         if all(_holds(container, opened, info, samples) for info in refused + copies):

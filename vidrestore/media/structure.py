@@ -62,7 +62,7 @@ def broken_structure(path: str) -> Iterator[str]:
 
 def _mp4(file: FileBytes) -> Iterator[str]:
     """Check boxes; fragments must be numbered, reach the end of the file, and match an index."""
-    numbers, places, indexed, at = list[int](), set[int](), set[int](), 0
+    numbers, places, index, at = list[int](), set[int](), set[int](), 0
     while at + 8 <= file.size:
         length, kind = file.number(at, 4), file.bytes(at + 4, 4)
         if length == 1:  # the real length follows, in 64 bits
@@ -76,9 +76,9 @@ def _mp4(file: FileBytes) -> Iterator[str]:
             if file.bytes(at + 12, 4) == b"mfhd":
                 numbers.append(file.number(at + 20, 4))
         elif kind == b"moov" and at + length <= file.size:
-            yield from _nested(file, at + 8, at + length)
+            yield from _inner_boxes(file, at + 8, at + length)
         elif kind == b"mfra":
-            indexed |= _indexed(file.bytes(at, min(length, LARGEST_INDEX)))
+            index |= _index_places(file.bytes(at, min(length, LARGEST_INDEX)))
         at += length
     if at > file.size:
         yield cut_short(at - file.size)
@@ -87,8 +87,8 @@ def _mp4(file: FileBytes) -> Iterator[str]:
     lost = sum(after - before - 1 for before, after in pairwise(numbers))
     if lost and all(before < after for before, after in pairwise(numbers)):
         yield f"{lost} of its fragments are missing by their numbers"
-    elif len(indexed) > len(places):
-        yield f"{len(indexed) - len(places)} of its fragments are missing by its index"
+    elif len(index) > len(places):
+        yield f"{len(index) - len(places)} of its fragments are missing by its index"
 
 
 def lacks_index(path: str) -> bool:
@@ -102,7 +102,7 @@ def lacks_index(path: str) -> bool:
     return b"mdat" in kinds and not kinds & {b"moov", b"moof"}
 
 
-def _nested(file: FileBytes, at: int, stop: int) -> Iterator[str]:
+def _inner_boxes(file: FileBytes, at: int, stop: int) -> Iterator[str]:
     """Yield a message where a box holds something else than boxes; wrong sizes do no harm in the last one."""
     while at + 8 <= stop:
         length, kind = file.number(at, 4), file.bytes(at + 4, 4)
@@ -113,11 +113,11 @@ def _nested(file: FileBytes, at: int, stop: int) -> Iterator[str]:
             return
         length = length if 8 <= length <= stop - at else stop - at
         if kind in (b"trak", b"mdia", b"minf", b"stbl"):
-            yield from _nested(file, at + 8, at + length)
+            yield from _inner_boxes(file, at + 8, at + length)
         at += length
 
 
-def _indexed(box: bytes) -> set[int]:
+def _index_places(box: bytes) -> set[int]:
     """Return the places of fragments that an index (mfra) has."""
     places, at = set[int](), 8
     while at + 24 <= len(box):
