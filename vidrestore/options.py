@@ -48,7 +48,7 @@ MOST_PIXELS = 1 << 16  # a side
 MOST_SECONDS = 366 * 24 * 3600
 MOST_RATE = 10_000  # frames per second
 
-# options of the panels of the help
+# options, by their panels of the help
 QUALITY = "Quality"
 quality_option = partial(Option, rich_help_panel=QUALITY)
 input_option = partial(Option, rich_help_panel="Input")

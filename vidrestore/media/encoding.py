@@ -32,13 +32,13 @@ _PROGRESSIVE = 1  # one of FFmpeg's field orders; 0 is unknown
 
 
 class Encoder:
-    """Encodes frames to packets: `encode` each frame, then `flush`. Packets have the pts and durations of
-    their pictures. `context` is an encoder that is open, or opens with its container.
+    """Encodes frames to packets, which have the pts and durations of their pictures: `encode` each frame,
+    then `flush`.
     """
 
     def __init__(self, context: VideoCodecContext, choice: EncoderChoice, video: VideoInfo) -> None:
-        self.context, self.choice, self.video = context, choice, video
-        self.encoded = as_encoded(video, choice)
+        self.context = context  # open, or opened with its container
+        self.choice, self.video, self.encoded = choice, video, as_encoded(video, choice)
         self.frames = 0
         # durations by pts of the pictures inside the encoder; some encoders lose them
         self._durations: dict[int, int] = {}

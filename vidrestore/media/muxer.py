@@ -130,11 +130,7 @@ class WrittenStreams:
 
 class Muxer:
     """A file of packets: `register` each frame in display order, `put` each packet in decoding order, then
-    `finish` or `abort`.
-
-    `first` is the time of the first frame, if known: chapters move with a video that begins before 0.
-    `before_naming` is called with the path of the verified file before it is renamed. Raises MediaError and
-    OutputExistsError.
+    `finish` or `abort`. Raises MediaError and OutputExistsError.
     """
 
     def __init__(
@@ -142,13 +138,13 @@ class Muxer:
         output: str,
         source: SourceInfo,
         choice: EncoderChoice,
-        copy: tuple[int, ...],
+        copy: tuple[int, ...],  # indices of the source's streams
         *,
         overwrite: bool = False,
-        span: Span = WHOLE,
-        first: int | None = None,
-        tag: str | None = None,
-        before_naming: Callable[[Path], object] = lambda path: None,
+        span: Span = WHOLE,  # the part of the source that is written
+        first: int | None = None,  # pts of the first frame: chapters move with a video that begins before 0
+        tag: str | None = None,  # metadata on how the file was restored
+        before_naming: Callable[[Path], object] = lambda path: None,  # called with the verified file
     ) -> None:
         self.before_naming, self.tag = before_naming, tag
         self.output, self.overwrite = output, overwrite

@@ -110,9 +110,7 @@ def side_data_left_out(source: SourceInfo, choice: EncoderChoice, drop: Set[str]
 
 
 class PictureFiles:
-    """Numbered pictures, written as a `Muxer` writes a file. `before_naming` is called with the path of the
-    first picture once all are whole, before any is renamed.
-    """
+    """Numbered pictures, written as a `Muxer` writes a file."""
 
     damage: str | None = None
 
@@ -121,10 +119,10 @@ class PictureFiles:
         output: Target,
         source: SourceInfo,
         choice: EncoderChoice,
-        drop: Set[str],
+        drop: Set[str],  # notes that aren't stored
         *,
         overwrite: bool = False,
-        before_naming: Callable[[Path], object] = lambda path: None,
+        before_naming: Callable[[Path], object] = lambda path: None,  # called with the first file
     ) -> None:
         self.output, self.source, self.overwrite = output, source, overwrite
         self.choice, self.drop = choice, drop

@@ -39,30 +39,24 @@ AnyDecoding = Decoding | PictureDecoding | Y4mInput
 
 
 class VideoReader:
-    """Reads the frames of `source`: a path, any number of times, or "-" for a y4m pipe on stdin, once.
-
-    A folder of pictures, a pattern or a glob of them is a video of `fps` pictures per second. `threads` is
-    the decoder's number of threads, 0 for one per core. With `scan`, the option of that name, fields become
-    whole frames, with `double_rate` one each; the attribute is what was found. `info` describes the frames
-    that are yielded. With `losses` frames carry what the coder took, decoded in one thread, since others may
-    still write the quantisers. Use it as a context manager. Raises MediaError as `probe` does, and if fields
-    can't become frames as asked.
+    """Reads the frames of a path, any number of times, or of "-", a y4m pipe on stdin, once. A context
+    manager. Raises MediaError as `probe` does, and if fields can't become frames as asked.
     """
 
     def __init__(
         self,
         source: str | Source,
         *,
-        threads: int = 0,
-        scan: str | None = None,
-        double_rate: bool = False,
-        fps: Fraction | None = None,
-        losses: bool = False,
+        threads: int = 0,  # of the decoder; 0 for one per core
+        scan: str | None = None,  # the option of that name: fields become whole frames
+        double_rate: bool = False,  # one frame per field
+        fps: Fraction | None = None,  # pictures per second of a folder, pattern or glob of pictures
+        losses: bool = False,  # frames carry the loss of coding; decoding then has one thread
     ) -> None:
         self.source = Source.of(source)
         self.threads, self.losses = threads, losses
         self.damage = Damage()
-        self.warnings: tuple[str, ...] = ()
+        self.warnings: tuple[str, ...] = ()  # sentences for the user
         self.restarted = False  # whether the clock is set back somewhere; then all is read from the start
         self._pipe: Y4mInput | None = None
         if self.source.is_pipe:
@@ -74,7 +68,7 @@ class VideoReader:
         self.stored = self.info.video  # as in the file; `info` describes the frames that are yielded
         self._running: Generator[Frame] | None = None
         self._decoding: AnyDecoding | None = None
-        self.scan: Scan | None = None
+        self.scan: Scan | None = None  # as measured, or as the option has it
         self._deinterlacer: Deinterlacer | None = None
         self._problem: MediaError | None = None  # why fields are left that are to become frames
         if scan is not None:
@@ -223,6 +217,7 @@ class VideoReader:
             return PictureDecoding(self.source.pictures, self.info, self.damage, losses=self.losses)
         if start_pts is None:
             self.damage.structure = broken_structure(self.source.name)
+        # other threads may still write the quantisers
         threads = 1 if self.losses and self.stored.codec in WITH_QUANTISERS else self.threads
         self.restarted = self.restarted or bool(self.restarts or self.mended)
         name, settings = self.source.name, {"losses": self.losses, "restarted": self.restarted}

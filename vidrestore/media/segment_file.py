@@ -57,15 +57,13 @@ class SegmentFacts:
 
 class SegmentWriter:
     """Encodes the frames of one segment into `path`, which may be changed until it is finished: `write` each,
-    then `finish`, or `abort` to remove the file.
-
-    `first` is the number of the first frame in the video. Raises MediaError if the file can't be written, if
-    a frame doesn't fit, or if its time is on the same tick of the container as the frame before.
+    then `finish`, or `abort` to remove the file. Raises MediaError if the file can't be written, if a frame
+    doesn't fit, or if its time is on the same tick of the container as the frame before.
     """
 
     def __init__(self, path: Path, source: SourceInfo, choice: EncoderChoice, *, first: int = 0) -> None:
-        self.path, self.source, self.choice, self.first = path, source, choice, first
-        self.frames = 0
+        self.path, self.source, self.choice = path, source, choice
+        self.first, self.frames = first, 0  # number of the first frame in the video, and their count
         self._before: int | None = None  # pts of the last frame
         self._origin = 0  # pts of the first
         self._places: dict[int, int] = {}  # pts -> place, of the pictures inside the encoder

@@ -87,31 +87,24 @@ def refused_if(strict: bool, path: str, lost: str | None, more: str | None = Non
 
 class VideoWriter:
     """A context manager that writes restored frames: a clean exit verifies and names the file, an error
-    removes it.
-
-    `output` is a path, or "-" for y4m on standard output. An encoder that isn't chosen yet is chosen. `copy`
-    are the source's streams to copy (see `check_streams`); `frames` is the expected number of frames, if
-    known. Frames have the source's size and pts in its ticks. `rate` is for pipes only. `span` is the part of
-    the source that the frames come from; the other streams are cut to it. `drop` names notes that pictures
-    don't store, `tag` says how a file was made; `before_naming` is called with the path of a verified file
-    before it gets its name. `warnings` are sentences for the user; `damage` describes, at the end, what was
-    broken in the copied streams. Raises MediaError and OutputExistsError, before work if possible.
+    removes it. Frames have the source's size, and pts in its ticks. Raises MediaError and OutputExistsError,
+    before work if possible.
     """
 
     def __init__(
         self,
-        output: str | Target,
+        output: str | Target,  # "-" for y4m on standard output
         *,
         source: SourceInfo,
         encoder: EncoderChoice | EncoderOptions,
-        copy: tuple[int, ...] = (),
-        frames: int | None = None,
+        copy: tuple[int, ...] = (),  # indices of the source's streams to copy (see `check_streams`)
+        frames: int | None = None,  # the expected number
         overwrite: bool = False,
-        rate: Fraction | None = None,
-        span: Span = WHOLE,
-        drop: Set[str] = frozenset({"exif"}),
-        tag: str | None = None,
-        before_naming: Callable[[Path], object] = lambda path: None,
+        rate: Fraction | None = None,  # for pipes only
+        span: Span = WHOLE,  # the part of the source that the frames come from, to which streams are cut
+        drop: Set[str] = frozenset({"exif"}),  # notes that pictures don't store
+        tag: str | None = None,  # metadata on how the file was restored
+        before_naming: Callable[[Path], object] = lambda path: None,  # called with the verified file
     ) -> None:
         output = self.output = Target.of(output)
         self.source, self.expected = source, frames
@@ -130,12 +123,13 @@ class VideoWriter:
             remove_partials(output.path)
             settings: dict[str, Any] = {"span": span, "tag": tag, "before_naming": before_naming}
             self._sink = Muxer(output.name, source, encoder, copy, overwrite=overwrite, **settings)
-        self.warnings = self._sink.warnings
+        self.warnings = self._sink.warnings  # sentences for the user
         if output.is_pipe and (warning := pipe_warning(source)):
             self.warnings.append(warning)
 
     @property
     def damage(self) -> str | None:
+        """The damage of the copied streams, in words, at the end; None without."""
         return self._sink.damage
 
     def __enter__(self) -> Self:
