@@ -160,7 +160,7 @@ def jpeg_planes(data: bytes) -> tuple[JpegPlane, ...]:
             tables[segment[0] & 15] = steps.reshape(8, 8)
             segment = segment[end:]
         if marker in _FRAMES and len(segment) > 5:
-            parts = [segment[at : at + 3] for at in range(6, 6 + 3 * segment[5], 3)]
+            parts = [segment[offset : offset + 3] for offset in range(6, 6 + 3 * segment[5], 3)]
             if all(len(part) == 3 and part[2] in tables for part in parts):
                 return tuple(JpegPlane(part[1] >> 4, part[1] & 15, tables[part[2]]) for part in parts)
     return ()

@@ -411,7 +411,7 @@ def _packets_up_to_empty(path: str, number: int) -> int:
         file.seek(max(0, os.path.getsize(path) - _LARGEST_INDEX))
         _, name, index = file.read().rpartition(b"idx1")
     length = int.from_bytes(index[:4], "little") if name else 0
-    entries = [index[at : at + 16] for at in range(4, min(4 + length, len(index) - 15), 16)]
+    entries = [index[offset : offset + 16] for offset in range(4, min(4 + length, len(index) - 15), 16)]
     sizes = [entry[12:16] for entry in entries if entry[:3] == b"%02dd" % number]
     return len(sizes) if sizes and not any(sizes[-1]) else 0
 

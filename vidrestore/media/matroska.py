@@ -36,17 +36,17 @@ def walk_matroska(file: FileBytes) -> Iterator[str]:
     start, length = _segment(file)
     if start and (lacking := start + length - file.size) > 0:
         yield cut_short(lacking)
-    for at, head in _top_elements(file):
+    for offset, head in _top_elements(file):
         name, data, length = _element(head, 0)
         block = data
         if name == _GROUP and head[data : data + 1] == b"\xa1":  # a group begins with its block
             block = _ebml_size(head, data + 1)[1]
         of_no_track = name in (_BLOCK, _GROUP) and tracks and _ebml_size(head, block)[0] not in tracks
         if of_no_track or name not in _MATROSKA or (name in _NUMBERS and length > 8):
-            yield foreign(at)
+            yield foreign(offset)
             return
         if name == _TRACKS and length <= LARGEST_INDEX:
-            entries = _entries(file.bytes(at + data, length))
+            entries = _entries(file.bytes(offset + data, length))
             tracks = {number for _, value in entries if (number := _number(value, _TRACK_NUMBER))}
 
 
@@ -55,12 +55,12 @@ def unreadable_tracks(path: str) -> dict[int, str]:
     encodings, number = dict[int, str](), 0
     with open(path, "rb") as opened:
         file = FileBytes(opened)
-        for at, head in _top_elements(file):
+        for offset, head in _top_elements(file):
             name, data, length = _element(head, 0)
             if name not in _MATROSKA - {_CLUSTER}:
                 break
-            entries = file.bytes(at + data, length) if name == _TRACKS and length <= LARGEST_INDEX else b""
-            for kind, entry in _entries(entries):
+            has_tracks = name == _TRACKS and length <= LARGEST_INDEX
+            for kind, entry in _entries(file.bytes(offset + data, length) if has_tracks else b""):
                 if kind == _TRACK and _number(entry, _TRACK_KIND) in _READ_BY_FFMPEG:
                     if ways := [*_encodings(entry)]:
                         encodings[number] = ", ".join(ways)
@@ -70,13 +70,13 @@ def unreadable_tracks(path: str) -> dict[int, str]:
 
 def _top_elements(file: FileBytes) -> Iterator[tuple[int, bytes]]:
     """Yield the place and first bytes of the elements of a segment and of its clusters."""
-    at, length = _segment(file)
-    stop = min(file.size, at + length) if length else file.size
-    while 0 < at < stop:
-        head = file.bytes(at, 32)
-        yield at, head
+    offset, length = _segment(file)
+    stop = min(file.size, offset + length) if length else file.size
+    while 0 < offset < stop:
+        head = file.bytes(offset, 32)
+        yield offset, head
         name, data, length = _element(head, 0)
-        at += data if name == _CLUSTER else data + length
+        offset += data if name == _CLUSTER else data + length
 
 
 def _encodings(track: bytes) -> Iterator[str]:
@@ -99,11 +99,11 @@ def _number(data: bytes, name: int) -> int:
     return next((int.from_bytes(value, "big") for kind, value in _entries(data) if kind == name), 0)
 
 
-def _element(data: bytes, at: int) -> tuple[int, int, int]:
+def _element(data: bytes, offset: int) -> tuple[int, int, int]:
     """Return an element's identifier, the place of its content, and the length of that."""
-    width = 9 - (data[at].bit_length() if at < len(data) else 0)
-    length, start = _ebml_size(data, at + width)
-    return int.from_bytes(data[at : at + width], "big"), max(start, at + 1), length
+    width = 9 - (data[offset].bit_length() if offset < len(data) else 0)
+    length, start = _ebml_size(data, offset + width)
+    return int.from_bytes(data[offset : offset + width], "big"), max(start, offset + 1), length
 
 
 def _segment(file: FileBytes) -> tuple[int, int]:
@@ -117,13 +117,13 @@ def _segment(file: FileBytes) -> tuple[int, int]:
     return start, length
 
 
-def _ebml_size(data: bytes, at: int) -> tuple[int, int]:
+def _ebml_size(data: bytes, offset: int) -> tuple[int, int]:
     """Return (value, position after it) of an EBML variable-length size; an unknown size counts as 0."""
-    if at >= len(data) or data[at] == 0:
-        return 0, at
-    width = 9 - data[at].bit_length()
-    value = int.from_bytes(data[at : at + width], "big") & ((1 << 7 * width) - 1)
-    return (0 if value == (1 << 7 * width) - 1 else value), at + width
+    if offset >= len(data) or data[offset] == 0:
+        return 0, offset
+    width = 9 - data[offset].bit_length()
+    value = int.from_bytes(data[offset : offset + width], "big") & ((1 << 7 * width) - 1)
+    return (0 if value == (1 << 7 * width) - 1 else value), offset + width
 
 
 # The sample aspect ratio, written into the track header of a finished file, as PyAV 18 can't set it. FFmpeg

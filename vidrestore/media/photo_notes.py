@@ -138,14 +138,14 @@ def check_text(path: str) -> None:
 
 def jpeg_end(data: bytes) -> int | None:
     """Return the place behind the marker that ends a JPEG; None if it lacks one, 0 for other files."""
-    at = 2
+    offset = 2
     if not data.startswith(b"\xff\xd8"):
         return 0
-    while match := _MARKER.search(data, at):
-        marker, at = data[match.end() - 1], match.end()
+    while match := _MARKER.search(data, offset):
+        marker, offset = data[match.end() - 1], match.end()
         if marker == 0xD9:
-            return at
-        at += int.from_bytes(data[at : at + 2], "big")
+            return offset
+        offset += int.from_bytes(data[offset : offset + 2], "big")
     return None
 
 

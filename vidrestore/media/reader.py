@@ -311,9 +311,9 @@ def find_span(reader: VideoReader, start: Fraction | None, duration: Fraction | 
             "`start`"
         )
     if stop is not None and first.pts >= stop:
-        at = float((first.pts - origin) * tick)
+        time = float((first.pts - origin) * tick)
         raise OptionError(
-            f"{reader.source}: no frame begins in the chosen part, the next one at {at:.3f} s; choose a "
+            f"{reader.source}: no frame begins in the chosen part, the next one at {time:.3f} s; choose a "
             "longer `duration`"
         )
     return Span(first.pts, stop)
