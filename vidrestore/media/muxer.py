@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -144,9 +143,8 @@ class Muxer:
         span: Span = WHOLE,  # the part of the source that is written
         first: int | None = None,  # pts of the first frame: chapters move with a video that begins before 0
         tag: str | None = None,  # metadata on how the file was restored
-        before_naming: Callable[[Path], object] = lambda path: None,  # called with the verified file
     ) -> None:
-        self.before_naming, self.tag = before_naming, tag
+        self.tag = tag
         self.output, self.overwrite = output, overwrite
         self.source, self.choice, self.copy = source, choice, copy
         self.video, self.time_base = source.video, source.video.time_base
@@ -298,7 +296,7 @@ class Muxer:
             self._copy_up_to(None)
             self._close()
             self.written.verify(self.partial.path, self.choice.container)
-            self.before_naming(self.partial.path)
+            self.partial.sync()
             self.partial.put_in_place(overwrite=self.overwrite)
 
     def _mux_last(self) -> None:

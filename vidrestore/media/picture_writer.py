@@ -1,24 +1,22 @@
 """Write frames as numbered pictures (`media.source`): their encoder, what they can't hold, and their files.
 
 All are written under hidden names; once the last is whole, they get theirs. The first is renamed last, so
-that it exists only once all others do, and represents them if a single file is needed: its attributes hold
-the mark of a finished job.
+that it exists only once all others do.
 """
 
 from __future__ import annotations
 
-import filecmp
+import json
 import os
-from collections.abc import Callable, Sequence, Set
-from contextlib import suppress
+from collections.abc import Sequence, Set
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from av.packet import Packet
 
-from vidrestore.errors import MediaError, OptionError, OutputExistsError
-from vidrestore.files.atomic import Partial, remove_partials, sync_folder
+from vidrestore.errors import MediaError, OptionError
+from vidrestore.files.atomic import Partial, remove_partials, sync_folder, write_whole
 from vidrestore.frames import PixelFormat, VideoInfo
 from vidrestore.media.encoder_table import EncoderChoice
 from vidrestore.media.encoding import Encoder, opens, write_errors
@@ -122,11 +120,11 @@ class PictureFiles:
         drop: Set[str],  # notes that aren't stored
         *,
         overwrite: bool = False,
-        before_naming: Callable[[Path], object] = lambda path: None,  # called with the first file
+        tag: str | None = None,  # written into the list of the pictures
     ) -> None:
         self.output, self.source, self.overwrite = output, source, overwrite
-        self.choice, self.drop = choice, drop
-        self.before_naming, self.time_base = before_naming, source.video.time_base
+        self.choice, self.drop, self.tag = choice, drop, tag
+        self.time_base = source.video.time_base
         self.warnings: list[str] = []
         self._first_picture: bytes | None = None  # encoded
         self._count, self._first = 0, 1
@@ -175,24 +173,25 @@ class PictureFiles:
             partial.close()
 
     def finish(self) -> None:
-        """Rename all pictures, and warn of older ones with other numbers. Raises OutputExistsError if other
+        """Rename all pictures, and warn of older ones with other numbers. Raises MediaError if other
         pictures have their names and may not be replaced.
         """
         if self._first_picture is None:
             raise MediaError(f"{self.output}: no frame was written, so there is no picture to keep")
         beyond = set(self.output.existing()) - set(range(self._first, self._first + self._count))
         self._write(0, self._first_picture)
-        replaced = [self.overwrite or _is_same(partial) for partial in self._partials]
-        for partial, may in zip(self._partials, replaced, strict=True):
-            if not may and os.path.lexists(partial.target):
-                raise OutputExistsError(
+        for partial in () if self.overwrite else self._partials:
+            if os.path.lexists(partial.target) and not partial.is_there():
+                raise MediaError(
                     f"{partial.target}: appeared while the pictures were being made; add `overwrite` to "
                     "replace it, or move it away"
                 )
-        self.before_naming(self._partials[-1].path)
-        for partial, may in zip(self._partials, replaced, strict=True):
+        for partial in self._partials:
             with write_errors(str(partial.target)):
-                partial.put_in_place(overwrite=may)
+                partial.put_in_place(overwrite=self.overwrite)
+        if self.tag and self.output.is_pattern:
+            names = [partial.target.name for partial in self._partials]
+            write_whole(self.output.list_path, json.dumps({"tag": self.tag, "pictures": names}).encode())
         sync_folder(self.output.path.parent)
         if beyond:
             self.warnings.append(
@@ -210,10 +209,3 @@ class PictureFiles:
         for partial in self._partials:
             partial.discard()
         self._partials = []
-
-
-def _is_same(partial: Partial) -> bool:
-    """Return True if a picture of this name and content exists, from a run that was killed meanwhile."""
-    with suppress(OSError):
-        return filecmp.cmp(partial.path, partial.target, shallow=False)
-    return False

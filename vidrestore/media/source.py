@@ -217,6 +217,11 @@ class Target(_Named):
         pictures = self.existing() if self.is_pattern else {}
         return Path(pictures[min(pictures)]) if pictures else self.path
 
+    @property
+    def list_path(self) -> Path:
+        """The list of the numbered pictures, with their tag."""
+        return self.path.with_name(".vidrestore.json")
+
     def make_folder(self) -> None:
         """Make the folder of numbered pictures. Raises MediaError."""
         if self.is_pattern:

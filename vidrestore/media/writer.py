@@ -4,10 +4,9 @@ and every other stream.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Set
+from collections.abc import Iterator, Set
 from dataclasses import dataclass
 from fractions import Fraction
-from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
@@ -104,7 +103,6 @@ class VideoWriter:
         span: Span = WHOLE,  # the part of the source that the frames come from, to which streams are cut
         drop: Set[str] = frozenset({"exif"}),  # notes that pictures don't store
         tag: str | None = None,  # metadata on how the file was restored
-        before_naming: Callable[[Path], object] = lambda path: None,  # called with the verified file
     ) -> None:
         output = self.output = Target.of(output)
         self.source, self.expected = source, frames
@@ -116,12 +114,10 @@ class VideoWriter:
         if output.is_pipe:
             self._sink = Y4mOutput(standard_output(), source, rate=rate)
         elif output.holds_pictures:
-            self._sink = PictureFiles(
-                output, source, encoder, drop, overwrite=overwrite, before_naming=before_naming
-            )
+            self._sink = PictureFiles(output, source, encoder, drop, overwrite=overwrite, tag=tag)
         else:
             remove_partials(output.path)
-            settings: dict[str, Any] = {"span": span, "tag": tag, "before_naming": before_naming}
+            settings: dict[str, Any] = {"span": span, "tag": tag}
             self._sink = Muxer(output.name, source, encoder, copy, overwrite=overwrite, **settings)
         self.warnings = self._sink.warnings  # sentences for the user
         if output.is_pipe and (warning := pipe_warning(source)):
