@@ -37,14 +37,13 @@ AROUND = 2  # pictures before and after those wanted, on which they depend
 
 
 class Deinterlacer:
-    """Returns the pictures of a stream as whole frames; `info` describes them.
-
-    With `fields` each field becomes a picture. `ticks` are those of `info` in one of the stream: times of
-    fields count halves, those of film quarters. Without `fields`, `second` is that of the latest interlaced
-    one, half a frame later. Raises MediaError for a size or pixel format that the filters don't support.
+    """Returns the pictures of a stream as whole frames, with `fields` one for each field. Raises MediaError
+    for a size or pixel format that the filters don't support.
     """
 
-    second: VideoFrame | None = None
+    second: VideoFrame | None = (
+        None  # without `fields`, that of the latest interlaced one, half a frame later
+    )
 
     def __init__(self, source: str, video: VideoInfo, scan: Scan, *, fields: bool = False) -> None:
         self.video, self.scan, self.fields = video, scan, fields
@@ -66,7 +65,7 @@ class Deinterlacer:
             result, _ = next(self._filtered(blank, "bwdif"))
         except av.error.FFmpegError:
             small = f"{source}: {size[0]}x{size[1]} is too small to deinterlace {self.video.pix_fmt}"
-            raise MediaError(f"{small}; no way is known") from None
+            raise MediaError(f"{small}; `scan=progressive` leaves it as it is") from None
         if layout_of(result.format.name).format != self.video.format:
             raise MediaError(
                 f"{source}: {self.video.pix_fmt} can't be deinterlaced without a loss; convert it first, "

@@ -129,7 +129,7 @@ class WrittenStreams:
 
 class Muxer:
     """A file of packets: `register` each frame in display order, `put` each packet in decoding order, then
-    `finish` or `abort`. Raises MediaError and OutputExistsError.
+    `finish` or `abort`. Raises MediaError.
     """
 
     def __init__(

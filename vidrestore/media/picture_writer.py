@@ -181,7 +181,7 @@ class PictureFiles:
         beyond = set(self.output.existing()) - set(range(self._first, self._first + self._count))
         self._write(0, self._first_picture)
         for partial in () if self.overwrite else self._partials:
-            if os.path.lexists(partial.target) and not partial.is_there():
+            if os.path.lexists(partial.target) and not partial.has_content():
                 raise MediaError(
                     f"{partial.target}: appeared while the pictures were being made; add `overwrite` to "
                     "replace it, or move it away"

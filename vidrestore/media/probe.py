@@ -138,18 +138,16 @@ def is_lossless(codec: str) -> bool:
 
 @dataclass(frozen=True)
 class Tag:
-    """The tag of an output that says how it was made: the digest of its job, the frames and the damage of the
-    source as far as they were known when it was written.
-    """
+    """The tag of an output, which identifies the job that wrote it."""
 
-    job: str
-    frames: int = 0
-    damage: str | None = None
+    job: str  # the job's digest
+    frames: int = 0  # 0 if they weren't counted yet
+    damage: str | None = None  # of the source, in words, as far as it was known
 
     @classmethod
     def parse(cls, text: str) -> Self | None:
-        found = re.match(r"vidrestore ([0-9a-f]{16})\b(?:.*?; (\d+) frames(?:; (.*))?$)?", text)
-        return cls(found[1], int(found[2] or 0), found[3]) if found else None
+        match = re.match(r"vidrestore ([0-9a-f]{16})\b(?:.*?; (\d+) frames(?:; (.*))?$)?", text)
+        return cls(match[1], int(match[2] or 0), match[3]) if match else None
 
 
 def read_tag(output: Target) -> Tag | None:
