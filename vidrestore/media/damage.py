@@ -114,9 +114,9 @@ class PictureCount:
         self.frames = self._interlaced = self._lost = self._unmatched = 0
         self._floor = floor  # packets with a pts below it don't count
         self._started = False
-        self._waiting: set[int] = set()
+        self._due: set[int] = set()  # pts of the pictures that may still come
 
-    def sent(self, packet: Packet[VideoStream], time: int | None) -> None:
+    def add_packet(self, packet: Packet[VideoStream], time: int | None) -> None:
         """Count a packet sent to the decoder; `time` is when its picture is due, None if unknown."""
         if not self._started:
             if not packet.is_keyframe:
@@ -128,35 +128,35 @@ class PictureCount:
         if packet.is_discard or not _holds_picture(self.codec, packet):
             return
         if time is not None and (self._floor is None or time >= self._floor):
-            self._waiting.add(time)
+            self._due.add(time)
 
     def lacks_picture(self, time: int | None) -> None:
         """Take back the picture that a packet was counted for."""
-        self._waiting.discard(time)
+        self._due.discard(time)
 
-    def received(self, pts: int, interlaced: bool) -> None:
+    def add_frame(self, pts: int, interlaced: bool) -> None:
         """Count a decoded frame; frames come in the order of their pts, so pictures due earlier are lost."""
         if self._floor is not None and pts < self._floor:
             return
         self.frames += 1
         self._interlaced += interlaced
-        if pts in self._waiting:
-            self._waiting.remove(pts)
+        if pts in self._due:
+            self._due.remove(pts)
         else:
             self._unmatched += 1
-        earlier = {waiting for waiting in self._waiting if waiting < pts}
+        earlier = {time for time in self._due if time < pts}
         self._lost += len(earlier)
-        self._waiting -= earlier
+        self._due -= earlier
 
     @property
     def pending(self) -> int:
         """The number of pictures that may still come."""
-        return len(self._waiting)
+        return len(self._due)
 
     def missing(self, finished: bool) -> int:
         """Return the number of lost pictures; until `finished`, those in the decoder don't count."""
-        waiting = self.pending if finished else 0
-        lost = max(0, self._lost + waiting - self._unmatched)
+        pending = self.pending if finished else 0
+        lost = max(0, self._lost + pending - self._unmatched)
         # each field had its own packet
         fields_alone = self._interlaced and lost <= self.frames <= lost + 1
         return 0 if fields_alone else lost

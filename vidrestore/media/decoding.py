@@ -296,7 +296,7 @@ class Decoding:
                 self._marked.append(packet.pts)
             if not _is_hidden(self.video.codec, packet):
                 due = self._times.due(packet)
-                self._count.sent(packet, due)
+                self._count.add_packet(packet, due)
         try:
             with self._errors.calling():
                 pictures = stream.codec_context.decode(packet)
@@ -317,7 +317,7 @@ class Decoding:
                     "it in the wrong place; give the frames times first, for example: ffmpeg -i IN -c:v ffv1 "
                     "OUT.mkv"
                 )
-            self._count.received(picture.pts, picture.interlaced_frame)
+            self._count.add_frame(picture.pts, picture.interlaced_frame)
         return [self._cropped(picture, stream) for picture in pictures] if any(self.video.crop) else pictures
 
     def _cropped(self, picture: VideoFrame, stream: VideoStream) -> VideoFrame:
@@ -333,20 +333,20 @@ class Decoding:
         """Yield pictures; one that repeats the time before it, or whose time is out of step with both its
         neighbours, gets the middle of the gap between these.
         """
-        last, waiting = None, next(pictures, None)
-        while waiting is not None:
-            following = next(pictures, None)
-            pts, later = _pts(waiting), None if following is None else _pts(following)
-            wrong = last is not None and (pts <= last or (later is not None and last < later < pts))
+        last, picture = None, next(pictures, None)
+        while picture is not None:
+            next_picture = next(pictures, None)
+            pts, next_pts = _pts(picture), None if next_picture is None else _pts(next_picture)
+            wrong = last is not None and (pts <= last or (next_pts is not None and last < next_pts < pts))
             if wrong and not self.damage.found:
                 assert last is not None
-                later = last + max(2, self.longest) if later is None else later
-                if later > last + 1:
-                    waiting.pts = (last + later) // 2
-                    self.clock.mended.append(waiting.pts)
-            last = _pts(waiting)
-            yield waiting
-            waiting = following
+                next_pts = last + max(2, self.longest) if next_pts is None else next_pts
+                if next_pts > last + 1:
+                    picture.pts = (last + next_pts) // 2
+                    self.clock.mended.append(picture.pts)
+            last = _pts(picture)
+            yield picture
+            picture = next_picture
 
     def _ordered(self, pictures: Generator[VideoFrame]) -> Iterator[VideoFrame]:
         """Yield pictures in increasing order of time; in a damaged stream, late pictures count as missing.

@@ -147,13 +147,13 @@ class Deinterlacer:
         count, mode = (2, "send_field") if self.scan.kind == "fields" else (1, "send_frame")
         nodes += [graph.add(name, FILTERS[name].format(mode)), graph.add("buffersink")]
         graph.link_nodes(*nodes).configure()
-        waiting: deque[VideoFrame] = deque()
+        sources: deque[VideoFrame] = deque()
         for picture in chain(pictures, [None]):
             graph.vpush(picture)
-            waiting.extend([picture] * count if picture else [])
+            sources.extend([picture] * count if picture else [])
             with suppress(av.error.BlockingIOError, av.error.EOFError):
                 while True:
-                    result, source = graph.vpull(), waiting.popleft()
+                    result, source = graph.vpull(), sources.popleft()
                     if not self.fields:  # the filter counts in halves of a tick
                         result.pts, result.duration = source.pts, source.duration
                     yield result, source
@@ -169,9 +169,9 @@ class Deinterlacer:
         groups = groupby(frames, lambda frame: self._cycle(frame[0].pts or 0))
         cycles = ((number, list(group)) for number, group in groups)
         before: list[Whole] = []
-        for (number, cycle), (following, next_cycle) in pairwise(chain(cycles, [(-1, [])])):
+        for (number, cycle), (next_number, next_cycle) in pairwise(chain(cycles, [(-1, [])])):
             start, last = cycle[0][0].pts or 0, cycle[-1:]
-            is_next = following == number + 1
+            is_next = next_number == number + 1
             end = next_cycle[0][0].pts or 0 if is_next else round(start + len(cycle) * self._frame)
             if len(cycle) >= CYCLE and sum(rows is None for _, rows in cycle) > CYCLE / 2:
                 del cycle[_repetition(before + cycle) - len(before)]

@@ -158,7 +158,7 @@ class _Request:
         video, options = self.video, self.options
         pix_fmt, settings = row.formats[video.format.name], row.lossless if options.lossless else row.lossy
         settings = dict(settings or {}) | _quality(row, options, self.source)
-        settings = merged(merged(settings, repeatable(row.name)), hdr_settings(row.name, video))
+        settings = merged(merged(settings, repeatable(row)), hdr_settings(row, video))
         varies = video.rate and video.base_rate and abs(video.rate / video.base_rate - 1) > 0.001
         if self.container in ISO and row.codec in ("h264", "hevc") and varies:
             # MP4 stores durations in decoding order, so variable ones are correct only without B-frames

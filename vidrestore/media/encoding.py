@@ -27,7 +27,6 @@ from vidrestore.media.encoder_table import EncoderChoice
 from vidrestore.media.formats import as_encoded, converted, layout_of
 
 _TRIAL_FRAMES = 3
-_SVT_RATE = Fraction(240)
 _PROGRESSIVE = 1  # one of FFmpeg's field orders; 0 is unknown
 
 
@@ -77,8 +76,8 @@ class Encoder:
     def _packets(self, video_frame: VideoFrame | None) -> Iterator[Packet[Any]]:
         for packet in self.context.encode(video_frame):
             assert packet.pts is not None
-            if self.choice.encoder == "libx265" and self.frames <= 2:
-                packet.dts = packet.pts  # x265's own are wrong [measured]
+            if self.frames <= self.choice.row.wrong_dts:
+                packet.dts = packet.pts
             packet.duration = self._durations.pop(packet.pts)
             yield packet
 
@@ -100,7 +99,7 @@ def _rate(video: VideoInfo) -> Fraction:
 
 def _encoder_rate(choice: EncoderChoice, video: VideoInfo) -> Fraction:
     """Return the rate for an encoder's own planning: SVT-AV1 refuses more than 240 frames per second."""
-    return min(_rate(video), _SVT_RATE) if choice.encoder == "libsvtav1" else _rate(video)
+    return min(_rate(video), Fraction(choice.row.greatest_rate or _rate(video)))
 
 
 def _describe(context: VideoCodecContext, choice: EncoderChoice, video: VideoInfo) -> None:

@@ -174,7 +174,7 @@ class VideoReader:
         """Yield the frames, each up to the next: packets have durations in decoding order."""
         with readable(self.source.name):
             self._decoding = decoding = self._new_decoding(start_pts)
-        waiting: Frame | None = None
+        last_frame: Frame | None = None
         longest, loss = 0, loss_by_bits(self.info) if self.losses else NO_LOSS
         pictures = self._pictures(decoding, start_pts, stop_pts)
         with readable(self.source.name), closing(pictures):
@@ -195,19 +195,19 @@ class VideoReader:
                     if jpeg and not (self._deinterlacer or frame.interlaced or decoding.is_altered):
                         frame.steps = block_steps(jpeg, self.info.video.format)
                 del picture  # return its buffers to the decoder
-                if waiting is not None:
-                    waiting.duration = frame.pts - waiting.pts
-                    longest = max(longest, waiting.duration)
-                    yield waiting
+                if last_frame is not None:
+                    last_frame.duration = frame.pts - last_frame.pts
+                    longest = max(longest, last_frame.duration)
+                    yield last_frame
                 if stop_pts is not None and frame.pts >= stop_pts:
                     return
                 if frame.corrupt:
                     self.damage.corrupt_pts.append(frame.pts)
-                waiting = frame
+                last_frame = frame
             self.damage.walk()
-        if waiting is not None:
-            self._end(waiting, longest, decoding)
-            yield waiting
+        if last_frame is not None:
+            self._end(last_frame, longest, decoding)
+            yield last_frame
 
     def _new_decoding(self, start_pts: int | None) -> AnyDecoding:
         if self._pipe:

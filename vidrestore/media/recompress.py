@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vidrestore.frames import ColourTags, Frame
-from vidrestore.media.encoder_table import repeatable
+from vidrestore.media.encoder_table import ENCODERS, repeatable
 from vidrestore.media.encoding import picture
 from vidrestore.media.formats import layout_of, planes_of
 
@@ -25,7 +25,7 @@ def recompress(frames: Sequence[Planes], crf: float, preset: str = "veryfast") -
     height, width = frames[0][0].shape
     if height % 2 or width % 2:
         raise ValueError(f"4:2:0 has even sides in H.264, got {width}x{height}")
-    options = {"crf": str(crf), "preset": preset} | repeatable("libx264")
+    options = {"crf": str(crf), "preset": preset} | repeatable(ENCODERS["libx264"])
     return _recode(frames, "libx264", "h264", "yuv420p", options=options)
 
 

@@ -13,7 +13,7 @@ from av.video.frame import VideoFrame
 from av.video.stream import VideoStream
 
 from vidrestore.frames import VideoInfo
-from vidrestore.media.encoder_table import EncoderChoice
+from vidrestore.media.encoder_table import EncoderChoice, EncoderRow
 
 # FFmpeg's names of side data -> ours. Omitted: data that the writer copies, an encoder's note on its
 # settings, film grain that the decoder has applied, the time codes of every MPEG-2 stream.
@@ -139,21 +139,16 @@ def lacks_base_layer(side_data: dict[str, bytes]) -> bool:
 
 
 _CHROMATICITY, _LUMINANCE = 50_000, 10_000  # steps per unit in SMPTE ST 2086
-_PARAMETERS = {
-    "libx264": ("x264-params", "mastering-display", "cll"),
-    "libx265": ("x265-params", "master-display", "max-cll"),
-    "libsvtav1": ("svtav1-params", "mastering-display", "content-light"),
-}
 
 
-def hdr_settings(encoder: str, video: VideoInfo) -> dict[str, str]:
+def hdr_settings(row: EncoderRow, video: VideoInfo) -> dict[str, str]:
     """Return the encoder's option with mastering display and light level; empty without one."""
-    if encoder not in _PARAMETERS:
+    if row.hdr is None:
         return {}
-    option, display, light = _PARAMETERS[encoder]
+    option, display, light, in_steps = row.hdr
     parts = []
     if video.mastering_display:
-        parts.append(f"{display}={_display(video.mastering_display, in_steps=encoder != 'libsvtav1')}")
+        parts.append(f"{display}={_display(video.mastering_display, in_steps=in_steps)}")
     if video.content_light:
         parts.append(f"{light}={video.content_light[0]},{video.content_light[1]}")
     return {option: ":".join(parts)} if parts else {}
@@ -162,7 +157,7 @@ def hdr_settings(encoder: str, video: VideoInfo) -> dict[str, str]:
 def unwritten(choice: EncoderChoice, video: VideoInfo) -> str | None:
     """Return a sentence on HDR metadata and a chroma location that can't be written, or None."""
     lost = []
-    if choice.encoder not in _PARAMETERS and (video.mastering_display or video.content_light):
+    if choice.row.hdr is None and (video.mastering_display or video.content_light):
         lost.append(
             f"{choice.encoder} can't write the HDR mastering display and light level, so they are left out; "
             "`encoder=libx265` keeps them"
@@ -180,10 +175,9 @@ def _keeps_location(choice: EncoderChoice, video: VideoInfo) -> bool:
     pixels = video.format
     if not pixels.chroma_width_shift:
         return True  # it means nothing
-    if choice.encoder in ("libx264", "libx265"):  # their streams have it in 4:2:0 only
+    if choice.row.location == "4:2:0":
         return pixels.chroma_height_shift == 1
-    in_stream = choice.encoder not in ("libvpx-vp9", "ffv1", "prores_ks")
-    return in_stream or choice.container in ("matroska", "webm")
+    return choice.row.location == "stream" or choice.container in ("matroska", "webm")
 
 
 def _display(values: tuple[Fraction, ...], *, in_steps: bool) -> str:

@@ -187,7 +187,7 @@ class StreamCopier:
             self._seek()
             packets = packets_of(self.opened, [self.opened.streams[index] for index in indices])
             for packet in self._without_hidden_audio(self._source_packets(packets)):
-                if self.cut and self.cut.passed(packet):
+                if self.cut and self.cut.is_passed_by(packet):
                     break
                 yield from self._output_packets(packet)
         except av.error.FFmpegError as error:
