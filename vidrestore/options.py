@@ -39,7 +39,15 @@ Quality = Literal["fast", "default", "best"]
 Input = Literal["auto", "compressed", "clean"]
 Scanned = Literal["auto", "progressive", "tff", "bff", "film"]
 Haze = Literal["auto", "always"]
-Scope = Literal["pixels", "file", "streams", "call", "job", "machine"]
+# what an option alters; only the first three make another file, and only the first two other frames in it
+Scope = Literal[
+    "pixels",  # the restored pixels
+    "file",  # the frames that are read, and how they are encoded
+    "streams",  # the streams that are copied with them
+    "call",  # names, permissions and messages of this call
+    "job",  # how the work is resumed, shared or shown
+    "machine",  # where and how fast it works
+]
 Chosen = TypeVar("Chosen")
 DROPPABLE = ("audio", "subtitles", "data", "attachments", "cover", "video", "exif")
 MOST_THREADS = 1024
@@ -65,16 +73,10 @@ EVERY_TASK = frozenset(TASKS)
 
 @plain_dataclass(frozen=True)
 class About:
-    """The scope of a field, and the tasks that it is for; none for an option of the run.
-
-    An option alters the restored "pixels"; the "file", as to the frames that are read and how they are
-    encoded; the "streams" that are copied beside them; this "call", its names, permissions and messages; the
-    "job", as to how its work is resumed, shared or shown; or the "machine", where and how fast it works. Only
-    the first three make another file, and only the first two make other frames in it.
-    """
+    """The scope of an option, and its tasks."""
 
     scope: Scope
-    tasks: frozenset[str] = frozenset()
+    tasks: frozenset[str] = frozenset()  # empty for an option of the run
 
 
 def _number(value: Any) -> Any:
@@ -166,9 +168,10 @@ def readable(kind: type[Chosen]) -> type[Chosen]:
 class EncoderOptions(Options):
     """Options of the encoder.
 
-    `encoder` is an FFmpeg name, None or "auto"; `crf` and `preset` are on the encoder's own scale. `options`
-    are passed to the encoder unchanged; `threads` 0 is chosen from the cores (another number gives another,
-    equally repeatable, file).
+    - `encoder`: FFmpeg's name; None or "auto" for one that fits the source
+    - `crf`, `preset`: on the encoder's own scale
+    - `options`: passed to the encoder unchanged
+    - `threads`: 0 for a number by the cores; another number gives another, equally repeatable, file
     """
 
     encoder: Annotated[
@@ -207,14 +210,13 @@ class EncoderOptions(Options):
 class RestoreOptions(Options):
     """Options of a restoration. Raises `OptionError` for a value out of range.
 
-    `scan`: "auto" makes whole frames of what was scanned in fields, by what frames show and how they are
-    marked; "progressive" takes frames as they are, "tff" and "bff" deinterlace all, top or bottom field
-    first, "film" makes 24 whole frames of 30 (3:2 pulldown). `double_rate` gives a frame for each field.
-    `sigma` and `grain` are standard deviations on the 0-255 scale; `match` False compares the same position
-    in every frame and doesn't follow motion; `chroma_strength` None is the same as `strength`. `start` and
-    `duration` are in seconds, `start` from the first frame. `model`: None for the task's default. `tile`:
-    None for entire frames if memory allows. `threads`: 0 for all. `work_dir`: None for
-    the folder of the output.
+    - `match`: False compares the same position in every frame, without following motion
+    - `chroma_strength`: None for that of `strength`
+    - `start`, `duration`: seconds, counted from the first frame
+    - `scan`: "auto" makes whole frames of fields, by what frames show and how they are marked; "progressive"
+      takes frames as they are; "tff" and "bff" deinterlace all, top or bottom field first; "film" makes 24
+      whole frames of 30 (3:2 pulldown)
+    - `model`, `tile`, `threads`: by default that of the task, entire frames if memory allows, all
     """
 
     sigma: Annotated[
