@@ -59,7 +59,7 @@ NOTES = ("EXIF", "APP fields")  # by FFmpeg's names
 def pictures_info(pictures: Pictures, rate: Fraction) -> SourceInfo:
     """Describe pictures as a video of `rate` pictures per second; its times count pictures from 0."""
     path = pictures.files[0]
-    with _opened(path) as container:
+    with _open_whole_picture(path) as container:
         stored = container.streams.video[0]
         check_size(path, stored)
         frame = _upright(stored, _first(container, path))
@@ -98,7 +98,7 @@ class PictureDecoding:
         files, video = self.source.files, self.info.video
         first = max(0, (start_pts or 0) - around)
         for pts in range(first, len(files) if stop_pts is None else min(stop_pts + 1 + around, len(files))):
-            with _opened(files[pts]) as container:
+            with _open_whole_picture(files[pts]) as container:
                 stored = _first(container, files[pts], video.pix_fmt)
                 frame = _upright(container.streams.video[0], stored)
                 self.is_altered = frame is not stored
@@ -122,10 +122,10 @@ class PictureDecoding:
 
 
 @contextmanager
-def _opened(path: str) -> Iterator[InputContainer]:
+def _open_whole_picture(path: str) -> Iterator[InputContainer]:
     """Open a picture that must be whole and the only one in its file."""
     problems: list[str] = []
-    with _readable(path) as container:
+    with _open_picture(path) as container:
         context, demuxer = container.streams.video[0].codec_context, container.format.name
         context.thread_type = "NONE"
         strict = {"err_detect": "crccheck+explode"} if demuxer in _STRICT else {}
@@ -140,7 +140,7 @@ def _opened(path: str) -> Iterator[InputContainer]:
 
 
 @contextmanager
-def _readable(path: str) -> Iterator[InputContainer]:
+def _open_picture(path: str) -> Iterator[InputContainer]:
     """Open a file, and nothing else, as a picture of the kind of its content, or else of its name."""
     try:
         check_text(path)
@@ -246,7 +246,7 @@ def encoded(encoder: str, frame: VideoFrame, **options: str) -> bytes:
 def _decoded(path: Path) -> VideoFrame:
     if path.suffix.lower() not in KINDS:
         raise MediaError(f"{path}: not a picture by its name; expected {', '.join(SUFFIXES)}")
-    with _readable(str(path)) as container:
+    with _open_picture(str(path)) as container:
         frame = next(container.decode(video=0), None)
     if frame is None:
         raise MediaError(f"{path}: holds no picture")
