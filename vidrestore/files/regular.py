@@ -204,17 +204,17 @@ Types = Mapping[str, Any]
 def parse_json(content: bytes | str) -> Any:
     """Parse JSON of at most `DEEPEST` levels. Raises ValueError with the reason."""
     try:
-        found = json.loads(content)
+        value = json.loads(content)
     except RecursionError:
         raise ValueError("nested too deeply") from None
     except UnicodeDecodeError:
         raise ValueError("not text") from None
-    level: list[Any] = [[found]]
+    level: list[Any] = [[value]]
     for _ in range(DEEPEST + 1):
-        inside = (each.values() if isinstance(each, dict) else each for each in level)
-        level = [inner for each in inside for inner in each if isinstance(inner, dict | list)]
+        groups = (group.values() if isinstance(group, dict) else group for group in level)
+        level = [child for group in groups for child in group if isinstance(child, dict | list)]
         if not level:
-            return found
+            return value
     raise ValueError("nested too deeply")
 
 
@@ -222,11 +222,11 @@ def parse_object(content: bytes | str, types: Types | None = None) -> dict[str, 
     """Parse a JSON object whose fields have these `types`; others are kept. Raises ValueError with the
     reason.
     """
-    found = parse_json(content)
-    if not isinstance(found, dict):
-        raise ValueError(f"an object was expected, found {type(found).__name__}")
-    check_types(found, types or {})
-    return found
+    value = parse_json(content)
+    if not isinstance(value, dict):
+        raise ValueError(f"an object was expected, found {type(value).__name__}")
+    check_types(value, types or {})
+    return value
 
 
 def read_object(path: Path, types: Types | None = None, limit: int = MEGABYTE) -> dict[str, Any]:
@@ -246,8 +246,8 @@ def check_types(value: Any, schema: Any, where: str = "") -> None:
         _need(isinstance(value, list), value, where)
         kinds = schema * len(value) if len(schema) == 1 else schema
         _need(len(kinds) == len(value), value, where)
-        for number, (each, inner) in enumerate(zip(value, kinds, strict=True)):
-            check_types(each, inner, f"{where}{number}.")
+        for number, (item, inner) in enumerate(zip(value, kinds, strict=True)):
+            check_types(item, inner, f"{where}{number}.")
     elif isinstance(schema, range):
         _need(isinstance(value, int) and not isinstance(value, bool), value, where)
         if value not in schema:
