@@ -33,7 +33,7 @@ RATE, BORDER = 25, 8
 CASES = {"clean": 0.0, "white5": 5.0, "white10": 10.0, "tape": None}
 TAPE = 6.0, 0.6, 9.0, 2.0  # luma's noise and its correlation along lines, colour's and its blur along lines
 MPEG2 = {"qmin": "4", "qmax": "4"}
-FIELDS = {"flags": "+ildct+ilme"}
+FIELDS = {"flags": "+ildct+ilme", "field_order": "tt"}
 COLUMNS = ("clip", "as given", "bwdif", "before", "`denoise`", "progressive")
 
 
@@ -114,17 +114,16 @@ def lines(even: Array, odd: Array) -> Array:
     return result
 
 
-def write(path: Path, frames: list[Array], case: str, *, interlaced: bool, marked: bool) -> None:
-    """Write 8-bit frames: FFV1, or MPEG-2 for a tape."""
+def write(path: Path, frames: list[Array], case: str, *, marked: bool) -> None:
+    """Write 8-bit frames: FFV1, or MPEG-2 for a tape; `marked` as interlaced or not."""
     codec, options = ("mpeg2video", MPEG2) if case == "tape" else ("ffv1", {})
-    options = options | (FIELDS if interlaced and codec == "mpeg2video" else {})
-    options = options | ({"field_order": "tt"} if marked else {})
+    options = options | (FIELDS if marked else {})
     pictures = [av.VideoFrame.from_ndarray(frame, format="yuv420p") for frame in frames]
     with av.open(str(path), "w") as container:
         stream = container.add_stream(codec, rate=RATE, options=options)
         stream.height, stream.width = pictures[0].height, pictures[0].width
         stream.pix_fmt, stream.time_base = "yuv420p", Fraction(1, RATE)
-        for number, picture in enumerate(filtered(pictures, "setfield", "tff" if interlaced else "prog")):
+        for number, picture in enumerate(filtered(pictures, "setfield", "tff" if marked else "prog")):
             picture.pts, picture.time_base = number, Fraction(1, RATE)
             container.mux(stream.encode(picture))
         container.mux(stream.encode(None))
@@ -167,7 +166,7 @@ def results(clip: Path, case: str, given: Namespace, folder: Path) -> Iterator[t
     fields = noisy(truth, case)
     source, progressive = folder / "woven.mkv", folder / "progressive.mkv"
     pictures = woven(fields, given.kind)
-    write(source, pictures, case, interlaced=True, marked=given.marked or case == "tape")
+    write(source, pictures, case, marked=given.marked or case == "tape")
     checkouts = [given.before, Path(__file__).parents[2]]
     quality = ("--quality", given.quality)
     if given.kind != "woven":
@@ -178,7 +177,7 @@ def results(clip: Path, case: str, given: Namespace, folder: Path) -> Iterator[t
     for rate in given.rates:
         double = rate == "double"
         exact, options = truth[:: 2 - double], (*quality, *(["--double-rate"] if double else []))
-        write(progressive, fields[:: 2 - double], case, interlaced=False, marked=False)
+        write(progressive, fields[:: 2 - double], case, marked=False)
         made = [denoised(each, source, *options) if each else [] for each in checkouts]
         bound = denoised(checkouts[1], progressive, *quality) if given.bound else []
         given_pictures = [each for each in decoded(source) for _ in range(1 + double)]

@@ -14,6 +14,8 @@ import pytest
 from written_videos import described
 
 from vidrestore.frames import PixelFormat, VideoInfo
+from vidrestore.jobs.request import Step
+from vidrestore.jobs.steps import measured_input
 from vidrestore.media.coding_loss import (
     NO_LOSS,
     JpegPlane,
@@ -43,7 +45,9 @@ def coded(path: Path, codec: str, **options: str) -> str:
     with av.open(str(path), "w") as container:
         stream: Any = container.add_stream(codec, rate=25, options=options)
         stream.width, stream.height = 128, 96
-        stream.pix_fmt = {"mjpeg": "yuvj420p", "cinepak": "rgb24"}.get(codec, "yuv420p")
+        stream.pix_fmt = {"mjpeg": "yuvj420p", "cinepak": "rgb24", "msvideo1": "rgb555le"}.get(
+            codec, "yuv420p"
+        )
         for index in range(8):
             planes = np.full((144, 128), 128, np.uint8)
             planes[:96] = texture[index * 4 :][:96, index * 2 :][:, :128].clip(0, 255)
@@ -183,8 +187,13 @@ def test_the_bits_of_a_codec_count_as_those_of_h264_of_the_same_quality(codec, b
     assert loss_by_bits(source) == pytest.approx((sigma, sigma), rel=0.02)
 
 
-def test_a_clip_of_cinepak_has_a_loss(tmp_path):
-    assert min(losses(coded(tmp_path / "a.avi", "cinepak"))) > 1.3
+@pytest.mark.parametrize("codec", ["cinepak", "msvideo1"])
+def test_clips_of_old_codecs_have_a_loss_and_are_enlarged_as_compressed(tmp_path, codec):
+    path = coded(tmp_path / "a.avi", codec)
+    (loss,) = set(losses(path))
+    assert loss > 1.3
+    with VideoReader(path, losses=True) as reader:
+        assert measured_input(Step("sr"), reader) == ("compressed", f"coding loss {loss:.1f}")
 
 
 def test_realvideo_gives_its_quantisers_as_mpeg_does(tmp_path):

@@ -74,6 +74,15 @@ def test_colour_follows_the_motion_of_luma_and_every_second_frame_alone_is_the_s
         assert torch.equal(alone, plane[::2])
 
 
+@pytest.mark.parametrize("sigma, better", [(0.0, True), (5.0, False)])
+def test_rows_of_a_field_two_away_are_woven_in_without_noise(sigma, better):
+    truth, rows = panning(3, 0, 0), (0, 0, 1)  # only the last has what the first lacks
+    before = bobbed(truth, rows)
+    (after,) = woven([before], rows, [sigma])
+    errors = [(clip - truth)[0, 8:-8, 8:-8].square().mean() for clip in (before, after)]
+    assert (errors[1] < 0.9 * errors[0]) == better
+
+
 def test_what_is_alone_in_its_field_stays():
     rows, clip = (0, 1, 0), torch.full((3, 40, 48), 60.0)
     clip[1, 19:22, 20:24] = 220.0  # a dash that the fields around lack

@@ -11,7 +11,7 @@ from vidrestore.errors import MediaError, PlanError
 from vidrestore.frames import Frame, PixelFormat
 from vidrestore.media.encoder_table import EncoderChoice
 from vidrestore.media.source import Source, SourceIdentity
-from vidrestore.noise.meter import NoiseMeter
+from vidrestore.noise.meter import NoiseMeter, PlaneNoise
 from vidrestore.pipeline.plan import (
     Clip,
     Plan,
@@ -104,6 +104,16 @@ def test_noise_of_deinterlaced_frames_is_that_of_their_real_rows(parities):
     for clip in planned(frames, sigma=None).clips:
         np.testing.assert_allclose(clip.sigma, 10, rtol=0.1)
         np.testing.assert_allclose(clip.rms, 10, rtol=0.1)
+
+
+def test_coarse_noise_of_colour_in_fields_is_taken_for_the_mean_of_its_strength_and_sigma(monkeypatch):
+    monkeypatch.setattr(NoiseMeter, "noise", lambda meter: (PlaneNoise(20.0, 5.0),) * 3)
+    frames = scene_frames([9])
+    for frame in frames:
+        frame.real_rows = 0
+    for clip in planned(frames, sigma=None).clips:
+        assert clip.sigma == (5, 10, 10)
+        assert clip.rms == (5, 5, 5)
 
 
 def test_measured_sigma_of_red_green_and_blue_is_theirs():

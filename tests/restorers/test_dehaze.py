@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from rgb_networks import keeping, write_weights
+from rgb_networks import keeping, whole_clip, write_weights
 from taylor_networks import small
 from torch import Tensor, nn
 
@@ -166,7 +166,7 @@ def test_the_small_picture_has_the_shape_of_the_large_one_in_multiples_of_8(size
 def test_a_small_picture_is_restored_if_the_weights_state_lines_and_the_frame_is_larger(tmp_path):
     for lines, seen in ((None, (64, 80)), (48, (64, 80)), (16, (16, 16))):
         made, given = by_small_picture(tmp_path, lines, 0.1), 0.8 * picture(64, 80)
-        torch.testing.assert_close(made.picture(given[None]), given + 0.1, atol=1e-5, rtol=0)
+        torch.testing.assert_close(whole_clip(made, given[None])[0], given + 0.1, atol=1e-5, rtol=0)
         assert made.tiled.network.seen == [seen]  # type: ignore[comparison-overlap]
 
 

@@ -1,5 +1,6 @@
 """The restorer of the task sr: windows, tiles, clips and what it refuses."""
 
+import math
 from typing import Any
 
 import pytest
@@ -11,7 +12,8 @@ from vsr_networks import recurrent
 
 from vidrestore.errors import CheckpointError, OptionError
 from vidrestore.models.vsr_recurrent import RecurrentConfig
-from vidrestore.options import RestoreOptions
+from vidrestore.options import Input, RestoreOptions
+from vidrestore.restorers.base import load_restorer
 from vidrestore.restorers.vsr_restorer import VsrRestorer, frame_window
 from vidrestore.tasks import TASKS
 from vidrestore.weights import read_manifest
@@ -135,3 +137,40 @@ def test_other_weights_and_tiles_are_refused(tmp_path):
         vsr_restorer(tmp_path, released_form(), tile=128)
     with pytest.raises(CheckpointError, match="are for 'flow', not 'sr'"):
         VsrRestorer(RestoreOptions(model=write_weights(tmp_path, doubling(), "flow"), device="cpu"))
+
+
+def enlarged(source: Tensor, kind: Input) -> Tensor:
+    """Return a clip (T, 3, H, W) enlarged by the bundled weights for a kind of input."""
+    restorer = load_restorer("sr", RestoreOptions(device="cpu", input=kind))
+    return torch.stack(list(restorer.frames(source, (0, len(source))))).clamp(0, 1)
+
+
+@pytest.mark.parametrize("kind", ["clean", "compressed"])
+def test_drawn_lines_of_one_and_two_pixels_stay_within_8_levels_of_what_was_drawn(kind):
+    source = torch.full((1, 3, 24, 48), 60.0)
+    source[..., 4:20, 4] = source[..., 12, 4:12] = source[..., 4:20, 12] = source[..., 4:20, 20:22] = 200
+    source[..., torch.arange(4, 20), torch.arange(26, 42)] = 200  # a slope
+    result = 255 * enlarged(source / 255, kind)
+    assert 51.9 < result.min() < 70 and 190 < result.max() < 208.1
+
+
+def test_what_flies_past_leaves_none_of_its_colour_in_other_frames():
+    rows, columns = torch.meshgrid(torch.arange(240.0), torch.arange(320.0), indexing="ij")
+    sky = torch.stack(
+        [level + 0.1 * torch.sin(columns / 23) * torch.cos(rows / 31) for level in (0.3, 0.35, 0.6)]
+    )
+    large = []
+    for at in range(4):
+        inside = ((10 - torch.hypot(rows - 120 + 10 * math.sin(at), columns - 30 - 36 * at)) / 6 + 0.5).clamp(
+            0, 1
+        )
+        large.append(sky.lerp(torch.tensor([0.8, 0.2, 0.2]).view(3, 1, 1), inside))
+    source = F.interpolate(torch.stack(large), scale_factor=0.25, mode="bicubic", antialias=True)
+    colours = red_beside_green(enlarged(source, "compressed"))
+    around = torch.cat((red_beside_green(source), -red_beside_green(source)), 1)
+    most, less = F.interpolate(F.max_pool2d(around, 5, 1, 2), scale_factor=4).split(1, 1)
+    assert (255 * torch.maximum(colours - most, -less - colours)).max() < 10
+
+
+def red_beside_green(pictures: Tensor) -> Tensor:
+    return pictures[:, :1] - pictures[:, 1:2]

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from rgb_networks import image_restorer, keeping, write_weights
+from rgb_networks import image_restorer, keeping, whole_clip, write_weights
 from taylor_networks import restored, small
 from torch import Tensor, nn
 from vsr_networks import recurrent
@@ -49,7 +49,7 @@ def test_tiles_equal_the_frame_where_the_network_is_local(tmp_path, height, widt
     restorer = image_restorer(tmp_path, keeping(), tile=64)
     restorer.tiled.network = Brighter()  # type: ignore[assignment]
     (frame,) = clip(1, height, width)
-    torch.testing.assert_close(restorer.picture(frame[None]), frame.sqrt() + 0.1)
+    torch.testing.assert_close(whole_clip(restorer, frame[None])[0], frame.sqrt() + 0.1)
     assert len(restorer.tiled.network.seen) == 1  # type: ignore[arg-type]
     ((_, _, high, wide),) = restorer.tiled.network.seen  # type: ignore[union-attr]
     assert high <= 64 and wide <= 64 and high % 8 == wide % 8 == 0
@@ -76,16 +76,16 @@ def test_weights_of_several_tasks_restore_for_the_task_that_is_asked_for(tmp_pat
             )
             with torch.no_grad():
                 expected = network(frame[None], torch.tensor([index]))[0]
-            torch.testing.assert_close(restorer.picture(frame[None]), expected, atol=1e-5, rtol=0)
+            torch.testing.assert_close(whole_clip(restorer, frame[None])[0], expected, atol=1e-5, rtol=0)
 
 
 def test_half_precision_stays_near_full_precision_and_full_can_be_asked_for(tmp_path):
     restorer, (frame,) = image_restorer(tmp_path, small(), precision="bf16"), clip(1)
-    half, full = restorer.picture(frame[None]), restorer.picture(frame[None], "fp32")
+    half, full = whole_clip(restorer, frame[None])[0], whole_clip(restorer, frame[None], "fp32")[0]
     assert 0 < (half - full).square().mean().sqrt() < 0.02 * full.std()
     assert half.dtype == torch.float32
     torch.testing.assert_close(
-        full, image_restorer(tmp_path, small(), precision="fp32").picture(frame[None]), atol=0, rtol=0
+        full, whole_clip(image_restorer(tmp_path, small(), precision="fp32"), frame[None])[0], atol=0, rtol=0
     )
 
 
@@ -93,7 +93,7 @@ def test_denoise_takes_either_family_and_refuses_the_options_of_the_other(tmp_pa
     model = write_weights(tmp_path, small(), "denoise")
     assert load_restorer("denoise", RestoreOptions(model=model, device="cpu")).sees == "rgb"
     assert load_restorer("denoise", RestoreOptions(device="cpu")).sees == "planes"
-    with pytest.raises(OptionError, match="remove `sigma` and `quality`, and match=False"):
+    with pytest.raises(OptionError, match="remove `sigma`; remove `quality` and match=False"):
         load_restorer("denoise", RestoreOptions(model=model, sigma=20, device="cpu"))
     with pytest.raises(OptionError, match="^`tile`: .* DUST sees patches"):
         load_restorer("denoise", RestoreOptions(device="cpu", tile=128))

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from rgb_networks import keeping, write_weights
+from rgb_networks import keeping, whole_clip, write_weights
 from torch import Tensor, nn
 
 from vidrestore.models.mb_taylorformer import SIZES
@@ -126,4 +126,4 @@ def test_any_range_of_frames_is_the_same_and_each_goes_through_the_network_once(
 
 def test_single_pictures_are_those_of_the_network(tmp_path):
     wet = with_drop(scene())
-    torch.testing.assert_close(restorer(tmp_path).picture(wet), wet[0] - 4 / 255)
+    torch.testing.assert_close(whole_clip(restorer(tmp_path), wet)[0], wet[0] - 4 / 255)

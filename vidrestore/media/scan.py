@@ -192,7 +192,7 @@ def look_at(pictures: Iterator[Plane], *, glance: bool = False) -> Look | None:
     for before, after in pairwise(pictures):
         inside = inside or _without_bars(before)
         before, after = before[inside], after[inside]
-        distances.append([_distance(before, after, first) for first in (2, 1)])
+        distances.append([_combs(before, after, row) - _combs(after, after, row) for row in (2, 1)])
         changes.append([np.abs(after[first::2] - before[first::2]).mean() for first in (0, 1)])
         if glance and len(distances) == GLANCE - 1:
             near, far = np.sort(distances).T
@@ -240,13 +240,10 @@ def _without_bars(picture: Plane) -> tuple[slice, slice]:
     return slice(int(rows[0]) // 2 * 2, int(rows[-1]) + 1), slice(int(columns[0]), int(columns[-1]) + 1)
 
 
-def _distance(before: Plane, after: Plane, first: int) -> float:
-    """Return the growth of a frame's combs if every other row from `first` is taken from the frame before."""
-    return _combs(before, after, first) - _combs(after, after, first)
-
-
 def _combs(rows: Plane, between: Plane, first: int) -> float:
-    """Return the mean distance of rows from the mean of the rows above and below them in another picture."""
+    """Return the mean distance of every other row, from `first` on, from the mean of the rows above and below
+    in another picture.
+    """
     stop = (len(between) - 1 - first) // 2 * 2 + first
     around = (between[first - 1 : stop - 1 : 2] + between[first + 1 : stop + 1 : 2]) / 2
     return float(np.abs(rows[first:stop:2] - around).mean())

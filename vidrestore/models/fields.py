@@ -67,15 +67,16 @@ def woven(
     planes: Sequence[Tensor], rows: Rows, sigma: Sequence[float], guide: int = 0, step: int = 1
 ) -> tuple[Tensor, ...]:
     """Return every `step`th frame of deinterlaced planes (T, H, W), on the 0-255 scale, whose interpolated
-    rows hold those of the fields before and after; `sigma` is the noise of each plane. All follow the motion
-    of the one at `guide`.
+    rows hold those of the field before and after, of two either side without noise; `sigma` is that of each
+    plane. All follow the motion of the one at `guide`.
     """
     luma = F.pad(planes[guide][:, None] / 255, (0, 0, 1, 1), mode="replicate")
     smooth = (luma[..., :-2, :] + 2 * luma[..., 1:-1, :] + luma[..., 2:, :]) / 4  # bwdif leaves combs
     frames: list[list[Tensor]] = [[] for _ in planes]
+    reach = 1 if any(sigma) else 2
     for frame in range(0, len(rows), step):
-        neighbours = [index for index in (frame - 1, frame + 1) if 0 <= index < len(rows)]
-        neighbours = [] if rows[frame] is None else neighbours
+        first, stop = max(0, frame - reach), min(len(rows), frame + reach + 1)
+        neighbours = [] if rows[frame] is None else [*range(first, frame), *range(frame + 1, stop)]
         motions = {index: dense_motion(smooth[frame][None], smooth[index][None]) for index in neighbours}
         for plane, level, results in zip(planes, sigma, frames, strict=True):
             results.append(_woven_frame(plane, rows, LEAST_ERROR + NOISE * level**2, frame, motions))

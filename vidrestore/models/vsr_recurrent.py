@@ -6,7 +6,8 @@ the last frame to the first and from the first to the last, and each frame takes
 restored neighbour, so that they reach it from any distance. Enlarged frames are propagated instead of
 features, because motion by fractions of a small pixel would blur features. Attention (Section 4.1, with few
 keys) decides what is taken: a patch of 4x4 large pixels attends to the patches of the neighbour where the
-flow points and one large pixel beside it, or to none, where the neighbour doesn't show the same.
+flow points and one large pixel beside it, or to none, where the neighbour doesn't show the same. A frame
+takes brightness alone: colours of what has passed would stay as crumbs, and few details differ in colour.
 
 Flow is `alignment.subpixel_motion`: nothing is learned, and it is 6 to 9 dB better at these sizes (PSNR of
 the warped neighbour) than small flow networks.
@@ -25,7 +26,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from vidrestore.models.alignment import subpixel_motion
+from vidrestore.models.alignment import luma_of, subpixel_motion
 from vidrestore.models.fast.maps import is_traced
 from vidrestore.models.grouping import frames_at_once
 from vidrestore.models.spynet import SpynetConfig, sampled, sampling_grid, warp
@@ -52,6 +53,8 @@ LEAST_SQUARE = 1e-4  # added before logarithms
 MOST_STRAY = 4.0  # squared pixels
 TAKEN = 0.2  # initial share of the difference to what is taken that is added
 CHANGE_GAIN = 8.0  # differences are small; convolutions see them as large as features
+# Pixels of a small frame around a sample whose range it keeps, and how far a sample may lie outside it
+RANGE_SIDE, OVERSHOOT = 31, 8 / 255
 PASSES = 1, 4, 2  # shares of the time of a clip: flow, frames backwards, and forwards (on a CPU)
 FLOW_PIXELS = 1 << 17  # pixels of the frames whose flow is found at once on a CPU
 
@@ -236,11 +239,11 @@ class Propagation(nn.Module):
             details = self.attention(context, aligned).to(context.shared.dtype)
         inputs = torch.cat((CHANGE_GAIN * details, context.shared), 1)
         change: Tensor = self.outer(F.silu(self.inner(inputs))) + self.gate(details)
-        return context.patches + change
+        return context.patches + luma_of(change.unflatten(1, (3, -1)))[:, 0].repeat(1, 3, 1, 1)
 
 
 class VsrRecurrent(nn.Module):
-    """forward: clips (B, T, 3, H, W), RGB in [0, 1] -> all frames (B, T, 3, 4H, 4W), float32, not clamped.
+    """forward: clips (B, T, 3, H, W), RGB in [0, 1] -> all frames (B, T, 3, 4H, 4W), float32.
 
     Any size and any number of frames.
     """
@@ -299,8 +302,9 @@ class VsrRecurrent(nn.Module):
         """
         if not self.config.neighbours:
             for at in steps(range(keep[0], keep[1], at_once)):
-                patches, _ = self.enlarged(joined(clip[at : min(at + at_once, keep[1])]))
-                yield from F.pixel_shuffle(patches, SCALE).split(len(clip[0]))
+                frames = joined(clip[at : min(at + at_once, keep[1])])
+                large = F.pixel_shuffle(self.enlarged(frames)[0], SCALE)
+                yield from within_range(large, frames).split(len(clip[0]))
             return
         passes = steps(("flow", "backwards", "forwards"), PASSES)
         next(passes)
@@ -333,7 +337,7 @@ class VsrRecurrent(nn.Module):
             for at, frame in enumerate(context.one_by_one(batch), first):
                 handed = F.pixel_shuffle(self.to_later(frame, handed), SCALE)
                 if at >= keep[0]:
-                    yield handed
+                    yield within_range(handed, clip[at])
 
     def enlarged(self, frames: Tensor) -> tuple[Tensor, Tensor]:
         """Return patches (B, 48, H, W), float32, of frames (B, 3, H, W) enlarged alone, and features."""
@@ -366,6 +370,17 @@ class VsrRecurrent(nn.Module):
 def joined(parts: Sequence[Tensor]) -> Tensor:
     """Return tensors one after the other, a single one without a copy."""
     return parts[0] if len(parts) == 1 else torch.cat([*parts])
+
+
+def within_range(large: Tensor, frames: Tensor) -> Tensor:
+    """Return large frames (B, 3, 4H, 4W) within the range of small frames (B, 3, H, W) around, so that thin
+    lines and text stay as bright or dark as they were drawn.
+    """
+    bounds = torch.cat((frames, -frames))
+    for side in ((RANGE_SIDE, 1), (1, RANGE_SIDE)):
+        bounds = F.max_pool2d(bounds, side, 1, (side[0] // 2, side[1] // 2))
+    most, less = F.interpolate(bounds + OVERSHOOT, scale_factor=float(SCALE)).chunk(2)
+    return large.clamp(-less, most)
 
 
 def large_grid(flow: Tensor) -> Tensor:

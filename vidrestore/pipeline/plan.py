@@ -314,8 +314,9 @@ class _SceneNoise:
     """The noise of a scene, measured on its first frame, `EARLY` later, and every `NOISE_STEP` frames.
 
     Of deinterlaced frames the real rows count, since interpolated ones have less noise, and coarser. It is
-    the strength of their noise, whose spectrum is measured later, but no more than the whole frame's sigma: a
-    field has twice the vertical frequencies of a frame, so that fine texture may pass for noise there.
+    the strength of luma's noise, whose spectrum is measured later, and for colour differences, whose noise is
+    coarser, the mean of that and sigma. It is no more than the whole frame's sigma: a field has twice the
+    vertical frequencies of a frame, so that fine texture may pass for noise there.
     """
 
     _meter: NoiseMeter
@@ -338,9 +339,12 @@ class _SceneNoise:
             self._measured += EARLY if self._measured < scene + NOISE_STEP else NOISE_STEP
         noise = self._meter.noise()
         if self._frame_meter:
-            pairs = zip(noise, self._frame_meter.noise(), strict=True)
-            least = [min(field.rms, frame.sigma) for field, frame in pairs]
-            noise = tuple(PlaneNoise(sigma, sigma) for sigma in least)
+            sigma = noise[0].rms, *(math.sqrt(field.rms * field.sigma) for field in noise[1:])
+            most = [frame.sigma for frame in self._frame_meter.noise()]
+            noise = tuple(
+                PlaneNoise(min(level, limit), min(field.rms, limit))
+                for level, limit, field in zip(sigma, most, noise, strict=True)
+            )
         if self._pixels.family == "rgb":
             noise = tuple(
                 PlaneNoise(plane.sigma / norm, plane.rms / norm)

@@ -83,7 +83,7 @@ def coarse_size(height: int, width: int, lines: int | None, multiple: int) -> tu
     return rows, columns
 
 
-def guided_change(small: Tensor, restored: Tensor, size: tuple[int, int]) -> tuple[Tensor, Tensor]:
+def guided_change(small: Tensor, restored: Tensor, size: tuple[int, ...]) -> tuple[Tensor, Tensor]:
     """Return gain and offset (B, C, H, W) that change a frame as `small` (B, C, h, w) changes to `restored`.
 
     In every window of `small` and for every channel, they make gain * small + offset nearest to `restored` by
@@ -174,9 +174,7 @@ def dehaze_smoothly(
     gains = (_level(clear) / _level(estimates.source)).unflatten(0, (count, length))
     steady: Tensor = gains.mean(1) / gains[:, length // 2]
     middle = slice(length // 2, None, length)
-    gain, offset = guided_change(
-        estimates.source[middle], clear[middle], (frames.shape[-2], frames.shape[-1])
-    )
+    gain, offset = guided_change(estimates.source[middle], clear[middle], frames.shape[-2:])
     if haze is None:
         return (gain * frames + offset) * steady
     return with_luma(frames, gain, offset, steady, haze[:, 1:])

@@ -44,6 +44,7 @@ GROUP_COPIES = 8  # copies of a group of similar patches in memory, temporary on
 LEAST_SAMPLES = 4  # patches of a group in each of GROUP frames, as many in all in short clips
 FURTHER = (1, 4)  # time of a further pass over that of the first estimate: of several frames, of one
 FIRST_OF_CODING = 0.6  # sigma of the first estimate over that of a coder's loss
+OF_FIELDS = 1.4  # share of the residual that real rows between interpolated ones have; by training clips
 
 
 class Preset(NamedTuple):
@@ -62,11 +63,11 @@ class Preset(NamedTuple):
 
 GRIDS = 4  # one, and those shifted by half a stride; the first estimate has the grid that isn't shifted
 PRESETS = {"fast": Preset(16, (1, 1)), "default": Preset(16, (3, 2)), "best": Preset(8, (3, 2), grids=2)}
-ALIKE = Sampling(40, 2), Sampling(40, 3)
+SAMPLES = Sampling(48, 2), Sampling(60, 3)
 PHOTOGRAPHS = {  # and other single frames
-    "fast": Preset(16, (1, 1), samples=ALIKE),
-    "default": Preset(16, (2, 2), samples=ALIKE),
-    "best": Preset(16, (2, 2), samples=(Sampling(80, 2), Sampling(60, 3))),
+    "fast": Preset(16, (1, 1), samples=SAMPLES),
+    "default": Preset(16, (2, 2), samples=SAMPLES),
+    "best": Preset(16, (2, 2), samples=(Sampling(48, 2), Sampling(80, 3))),
 }
 
 
@@ -221,7 +222,8 @@ class DenoiseRestorer:
         the groups (G, S, T). A group has more patches of each frame in short clips.
 
         Samples that are not `real` were never measured: as in expectation maximisation, the estimate before
-        takes their place.
+        takes their place. The others of their frames then change by more, since the gains are fitted to whole
+        frames; not those of a colour difference in coarse noise, most of which is left in the estimate.
         """
         preset = self._preset(plane)
         passes, count = preset.passes[colour], preset.grids
@@ -229,10 +231,13 @@ class DenoiseRestorer:
         kind = "clips"
         if preset.samples:
             samples, kind = preset.samples[colour], ("luma", "chroma")[colour]
+        if real is not None:
+            is_exact = real.all(1, keepdim=True) | (colour and noise.whitener is not None)
+            shares = real * torch.where(is_exact, 1.0, OF_FIELDS)
         turns = grids.repeat(2, 1, 1)[: passes * count].unflatten(0, (passes, count)).flatten(1, 2)
         for stage, tracks in enumerate(steps(list(turns))):
             gains = bayes_gains(kind, stage, noise.sigma, self.device)
-            source = plane if real is None else torch.where(real, plane, estimate)
+            source = plane if real is None else estimate.lerp(plane, shares)
             estimate = nonlocal_bayes(
                 source, estimate, tracks, self.patch, noise, gains, samples, dtype, self.tracks
             )

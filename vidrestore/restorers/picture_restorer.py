@@ -181,38 +181,20 @@ class PictureRestorer:
                 restored = self._restored(prepared, indices).to(clip.device)
             yield from restored
 
-    def picture(self, window: Tensor, precision: str | None = None) -> Tensor:
-        """Return the middle frame (3, H, W) of a scene (T, 3, H, W) restored."""
-        middle = len(window) // 2
-        return next(self.frames(window, (middle, middle + 1), precision=precision))
-
     def network_output(self, window: Tensor) -> Tensor:
         """Return the network's output (1, C, h, w) for the middle frame of a scene (T, 3, H, W)."""
         prepared = self._prepared(window, None, 0, ResultCache())
         with torch.inference_mode(), all_bits(self.tiled.device, prepared.half):
             return self.tiled.restored(prepared, [len(window) // 2])
 
-    def _prepared(
-        self,
-        clip: Tensor,
-        precision: str | None,
-        first: int,
-        cache: ResultCache,
-    ) -> PreparedClip:
+    def _prepared(self, clip: Tensor, precision: str | None, first: int, cache: ResultCache) -> PreparedClip:
         device, source = self.tiled.device, self._source(clip)
         tile = self.tile_size(*clip.shape[-2:])
         tiles = min(self.tiled.most_tiles, tiles_for(device, tile, self.tiled.pixel_memory))
         whole = tile[0] >= source.shape[-2] and tile[1] >= source.shape[-1]
-        return PreparedClip(
-            clip,
-            source,
-            half_type(precision or self.precision, device),
-            tile,
-            tiles,
-            min(tiles, GPU_CLIP) if self.on_gpu and whole else 1,
-            first,
-            cache,
-        )
+        half = half_type(precision or self.precision, device)
+        together = min(tiles, GPU_CLIP) if self.on_gpu and whole else 1
+        return PreparedClip(clip, source, half, tile, tiles, together, first, cache)
 
     def _source(self, clip: Tensor) -> Tensor:
         """Return the pictures (T, 3, h, w) that the network restores."""
@@ -226,21 +208,23 @@ class PictureRestorer:
         self,
         clip: PreparedClip,
         indices: Iterable[int],
-        compute: Callable[[PreparedClip, Sequence[int]], Sequence[T]],
+        compute: Callable[[PreparedClip, Sequence[int]], Iterable[T]],
         room: int,
     ) -> dict[int, T]:
         """Return results for frames of a clip, of which `room` are cached for the clips after it. `compute`
         returns those of some frames.
         """
         results: dict[int, T] = {}
-        for part in groups(sorted(set(indices)), clip.together):
+        places = sorted(set(indices))
+        for start in range(0, len(places), clip.together):
+            part = places[start : start + clip.together]
             # the same frame, seen with other neighbours, has another result
             keys = [
                 (clip.half, *(clip.first + index for index in self.tiled.window(at, len(clip.frames))))
                 for at in part
             ]
 
-            def missing(positions: Sequence[int], part: Sequence[int] = part) -> Sequence[T]:
+            def missing(positions: Sequence[int], part: Sequence[int] = part) -> Iterable[T]:
                 return compute(clip, [part[position] for position in positions])
 
             results |= zip(part, clip.cache.get(keys, missing, room), strict=True)
@@ -257,11 +241,6 @@ def default_model(task: str, options: RestoreOptions) -> Model:
 def pick(pictures: Tensor, places: Sequence[int]) -> Tensor:
     """Return some of (T, 3, H, W) pictures; unlike an index, the places aren't copied to a device."""
     return torch.stack([pictures[at] for at in places])
-
-
-def groups(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:
-    """Yield the items in order, `size` at a time."""
-    return (items[first : first + size] for first in range(0, len(items), size))
 
 
 def estimated_memory(network: torch.nn.Module) -> int:

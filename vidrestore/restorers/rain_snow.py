@@ -96,13 +96,10 @@ class WeatherRestorer(PictureRestorer):
         if count == 1:
             return super()._restored(clip, indices)
         windows = [reflected_window(index, RADIUS, count) for index in indices]
-        restored = self.cached(clip, chain(*windows), self._by_network, self._room(clip.frames))
+        restored = self.cached(clip, chain(*windows), self.tiled.restored, self._room(clip.frames))
         at_once = [torch.stack([restored[index] for index in place]) for place in zip(*windows, strict=True)]
         source = pick(clip.frames, indices).to(self.tiled.device)
         return without_outliers(source, at_once.pop(RADIUS), at_once)
-
-    def _by_network(self, clip: PreparedClip, indices: Sequence[int]) -> list[Tensor]:
-        return list(self.tiled.restored(clip, indices))
 
     def _room(self, frames: Tensor) -> int:
         """Return how many restored frames the clips need that are restored at once, and one more clip."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from concurrent.futures import Future
 from threading import Lock
 from typing import Any, TypeVar
@@ -26,7 +26,7 @@ class ResultCache:
         self.results: dict[Hashable, Future[Any]] = {}
 
     def get(
-        self, keys: Sequence[Hashable], compute: Callable[[list[int]], Sequence[T]], room: int
+        self, keys: Sequence[Hashable], compute: Callable[[list[int]], Iterable[T]], room: int
     ) -> list[T]:
         """Return the result of each key. `compute` is called once, with the positions of those keys that no
         thread has computed or is computing; for the others' results this thread waits. The latest `room`

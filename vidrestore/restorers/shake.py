@@ -170,8 +170,12 @@ def shake_of(picture: Tensor, *, alone: bool = True) -> Shake:
         if alone:
             parts = [max(1, round(side / PART)) for side in light.shape[1:]]
             kernels = refined(light, kernel.expand(*parts, -1, -1), strength, enlarge=False)
-    for larger in reversed(pictures):
-        kernels = refined(to_light(larger), kernels, strength, enlarge=True)
+    if pictures:
+        kernels = refined(to_light(pictures.pop()), kernels, strength, enlarge=True)
+    for _ in pictures:  # a kernel of 61 pixels is fine enough to be enlarged
+        side = 2 * kernels.shape[-1] - 1
+        larger = [scaled_kernel(part, 2.0, side) for part in kernels.flatten(0, 1)]
+        kernels = torch.stack(larger).view(*kernels.shape[:2], side, side)
     return Shake(softness, kernels, strength, is_even)
 
 
@@ -227,8 +231,8 @@ def spans_of(length: int, count: int, margin: int) -> list[tuple[int, int]]:
 
 def undone(picture: Tensor, shake: Shake) -> Tensor:
     """Return a picture (3, H, W) without its blur, on the same device; its parts are blended."""
-    kernels = shake.kernels
-    assert kernels is not None
+    assert shake.kernels is not None
+    kernels = trimmed(shake.kernels)
     light, margin = to_light(picture.cpu()), kernels.shape[-1]
     total, weights = torch.zeros_like(light), torch.zeros_like(light[:1])
     rows, columns = (
@@ -248,6 +252,14 @@ def undone(picture: Tensor, shake: Shake) -> Tensor:
     return from_light(torch.maximum(total / weights, DARKEST * least_around(light, margin // 2))).to(
         picture.device
     )
+
+
+def trimmed(kernels: Tensor) -> Tensor:
+    """Return kernels (..., side, side) without the dark border that they share."""
+    middle = kernels.shape[-1] // 2
+    reach = int((kernels.flatten(0, -3).amax(0).nonzero() - middle).abs().max())
+    inner = slice(middle - reach, middle + reach + 1)
+    return kernels[..., inner, inner]
 
 
 def least_around(light: Tensor, reach: int) -> Tensor:
