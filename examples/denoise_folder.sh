@@ -8,7 +8,7 @@ films=${1:?folder of films}
 restored=${2:?folder for the restored films}
 shift 2
 
-vidrestore denoise "$films" --output "$restored/" --skip-existing --quiet "$@"
+vidrestore denoise "$films" --output "$restored/" --quiet "$@"
 status=$?
 case $status in
     0) echo "all done: $restored" ;;

@@ -46,7 +46,7 @@ def test_a_video_is_restored_and_resumed_without_the_calls_that_windows_lacks(
     assert code == 130 and not (tmp_path / "out.mkv").exists(), said
     proof = ("--report", "page.html", "--sidecar")
     verify = ("verify", "out.mkv.vidrestore.json")
-    again = ((*given, "--overwrite", *proof), (*given, "--skip-existing"), verify)
+    again = ((*given, "--overwrite", *proof), given, verify)
     code, said = commands(tmp_path, given, *again, links=links)
     assert code == 0 and (tmp_path / "out.mkv").exists(), said
     assert [path.name for path in tmp_path.iterdir() if path.is_dir()] == []
@@ -59,7 +59,7 @@ def test_pictures_pipes_shards_processes_and_help_work_there(tmp_path: Path) -> 
         tmp_path,
         ("denoise", "in.mkv", "-o", "out/%04d.png"),
         ("denoise", "out", "-o", "again.mkv", "--lossless"),
-        ("denoise", "in.mkv", "-o", "shared.mkv", "--shard", "1/2"),
+        ("denoise", "in.mkv", "-o", "shared.mkv", "--shard", "2/2"),
         ("denoise", "-", "-o", "piped.mkv"),
         ("denoise", "in.mkv", "-o", "spawned.mkv", "--device", "cpu,cpu"),
         ("--help",),
@@ -95,7 +95,7 @@ def test_what_windows_refuses_is_an_error_of_one_line_and_leaves_nothing(tmp_pat
         f"in.mkv -o {deep}/": " characters, too many for Windows; choose a shorter folder with -o",
         f"in.mkv -o {near}.mkv": f"{near}.mkv.vidrestore/job.json: the path of what is written for it has",
         "one two -o out/ -y": "two/a.mkv would become out/A.denoised.mkv, too",
-        "in.mkv -o one/A.mkv": "or give -o another name; --skip-existing leaves it alone",
+        "in.mkv -o one/A.mkv": "A.mkv: already exists; add --overwrite to replace it, or give -o another",
     }
     before = sorted(tmp_path.rglob("*"))
     code, said = commands(tmp_path, *(("denoise", *line.split()) for line in expected))

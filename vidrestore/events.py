@@ -29,14 +29,14 @@ and, by event (`null` where not known):
               in grey levels
     error     message, kind (the class of the error), exit_code
 
-The events of a source that is restored, or was by an earlier run, begin with "start" and end with "done".
-The last event of a source that fails is "error"; it has no "start" if the error was found before work
-began: a missing file, an output that exists. A source skipped by --skip-existing has no events; with
---dry-run there is only "plan" or "error", or the events of a finished source. A shard of several videos may
-"start" a source twice, when it returns to one that others were working on. If the inputs are wrong as a
-whole, such as a folder without videos, there is a single "error"; a command line that can't be parsed
-prints no event. Times are in seconds, sizes in bytes, fractions are strings such as "24000/1001"; a number
-that is not finite is `null`.
+The events of a source that is restored, or was by an earlier run, begin with "start" and end with "done". The
+last event of a source that fails is "error"; it has no "start" if the error was found before work began: a
+missing file, an output that exists. Of several sources, one whose output exists is left alone: its only event
+is a "warning". With --dry-run there is only "plan" or "error", or the events of a finished source. The last
+event of a shard that leaves parts to others is a "warning" that names them. If the inputs are wrong as a
+whole, such as a folder without videos, there is a single "error"; a command line that can't be parsed prints
+no event. Times are in seconds, sizes in bytes, fractions are strings such as "24000/1001"; a number that is
+not finite is `null`.
 """
 
 from __future__ import annotations

@@ -347,9 +347,6 @@ class RestoreOptions(Options):
     overwrite: Overwrite = False
     encoder: Annotated[InstanceOf[EncoderOptions], About("file")] = field(default_factory=EncoderOptions)
     cfr: ConstantRate = None
-    skip_existing: Annotated[bool, resume_option(help="Skip inputs whose output exists."), About("job")] = (
-        False
-    )
     restart: Annotated[
         bool, resume_option(help="Discard an interrupted run and start over."), About("job")
     ] = False
@@ -422,7 +419,6 @@ class RestoreKeywords(TypedDict, total=False):
     overwrite: bool
     encoder: EncoderOptions
     cfr: Number | None
-    skip_existing: bool
     restart: bool
     work_dir: FileName | None
     device: str

@@ -76,7 +76,7 @@ _ALL = (
         Examples:
           vidrestore derain in.mp4
           vidrestore derain in.mp4 --preview 3s            see before | after first
-          vidrestore derain *.mp4 -o dry/ --skip-existing
+          vidrestore derain *.mp4 -o dry/
         """,
         degradations=("rain",),
     ),
@@ -91,7 +91,7 @@ _ALL = (
         Examples:
           vidrestore desnow in.mp4
           vidrestore desnow in.mp4 --preview 3s            see before | after first
-          vidrestore desnow *.mp4 -o clear/ --skip-existing
+          vidrestore desnow *.mp4 -o clear/
         """,
         degradations=("snow",),
         has_published=False,

@@ -88,7 +88,6 @@ def test_a_folder_again_takes_no_output_of_ours_and_what_is_done_counts_as_done(
     assert run(folder) == 0
     printed = capsys.readouterr()
     assert printed.out.endswith("video.denoised.mkv: skipped, finished before\n") and not printed.err
-    assert run(folder, "-q", "--skip-existing") == 0
     assert sorted(path.name for path in folder.iterdir()) == ["video.denoised.mkv", "video.mkv"]
 
 
@@ -132,10 +131,15 @@ def test_an_error_before_work_begins_is_one_event_and_is_printed_once(
     assert event | expected == event and printed.err == f"vidrestore: {event['message']}\n"
 
 
-def test_an_input_that_is_left_out_has_no_event(video, capsys):
-    video.with_name("video.denoised.mkv").touch()
-    assert run(video, "--skip-existing", "--json") == 0
-    assert capsys.readouterr().out == ""
+def test_of_several_inputs_one_whose_output_exists_is_left_alone_with_a_line(video, capsys):
+    write_video(other := video.with_name("other.mkv"), 3)
+    video.with_name("video.denoised.mkv").write_bytes(b"precious")
+    assert run(video, other, "--json") == 0
+    events = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    (event,) = (event for event in events if event["source"] == str(video) and event["event"] != "progress")
+    assert event["event"] == "warning" and "left alone: " in event["message"]
+    assert video.with_name("video.denoised.mkv").read_bytes() == b"precious"
+    assert video.with_name("other.denoised.mkv").exists()
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="other file systems refuse such names")
@@ -231,7 +235,6 @@ def test_a_preview_of_a_short_video_is_the_video(video):
     assert run(video, "--preview", "1:00", "-q") == 0
     assert frames_of(video.with_name("video.preview.mkv")) == 5
     assert run(video, "--preview", "1:00", "-q") == 1  # it exists
-    assert run(video, "--preview", "1:00", "-q", "--skip-existing") == 0
 
 
 def test_a_preview_begins_within_the_picture_if_the_sound_lasts_longer(tmp_path):
@@ -279,7 +282,6 @@ def test_a_dry_run_reports_a_finished_video(video, capsys):
     capsys.readouterr()
     assert run(*videos, "--dry-run") == 0
     assert capsys.readouterr().out.count("skipped, finished before") == 2
-    assert run(video, "-o", f"{video.parent}/out/", "--dry-run", "--skip-existing") == 0
     assert run(video, "-o", video.with_name("new.mkv"), "--dry-run", "--work-dir", video.parent / "no") == 1
     assert "the folder for the work does not exist" in capsys.readouterr().err
 

@@ -65,15 +65,14 @@ def test_notes_that_inflate_without_end_are_refused(tmp_path, capsys, name, coun
 
 
 @pytest.mark.parametrize("suffix", ENCODERS)
-def test_a_photo_becomes_one_beside_it_and_is_skipped_the_next_time(tmp_path, capsys, suffix):
+def test_a_photo_becomes_one_beside_it_and_none_is_replaced(tmp_path, capsys, suffix):
     photo = write_photo(tmp_path / f"photo{suffix}")
     assert run(photo) == 0
     made = tmp_path / f"photo.denoised{suffix}"
     near = 4 if suffix == ".jpg" else 0
     assert np.abs(pixels(made).astype(int) - pixels(photo)).max() <= near
     assert sorted(path.name for path in tmp_path.iterdir()) == [f"photo.denoised{suffix}", f"photo{suffix}"]
-    assert run(photo) == 0
-    assert "skipped, finished before" in capsys.readouterr().out
+    assert run(photo) == 1 and "already exists" in capsys.readouterr().err
 
 
 def test_a_photo_is_written_where_output_names(tmp_path):
@@ -95,7 +94,7 @@ def album(tmp_path: Path) -> Path:
 
 
 def made_in(folder: Path) -> list[str]:
-    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob("[!.]*") if path.is_file())
 
 
 def test_photos_that_are_named_are_restored_one_by_one(album, tmp_path, capsys):

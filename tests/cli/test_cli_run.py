@@ -100,7 +100,7 @@ def test_steps_are_planned_previewed_and_reported(video, capsys):
     assert run(*line, "--report", video.with_name("page.html")) == 0
     assert "denoise, derain" in video.with_name("page.html").read_text()
     before = video.with_name("video.denoised.derained.mkv").stat().st_mtime_ns
-    assert run(*line, "--skip-existing") == 0
+    assert run(*line) == 0
     assert video.with_name("video.denoised.derained.mkv").stat().st_mtime_ns == before
 
 

@@ -2,7 +2,6 @@
 
 import io
 import json
-import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -42,7 +41,6 @@ def test_a_video_goes_out_and_comes_back(video, model, capsys):
         assert (found == wanted).all()
 
 
-@pytest.mark.skipif(not hasattr(os, "setxattr"), reason="needs extended attributes")
 def test_what_was_finished_before_is_not_done_again(video, model, capsys):
     """As after a kill once the output had its name."""
     between, output = video.with_name("m.safetensors"), video.with_name("out.mkv")

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from vidrestore.errors import OutputExistsError
+from vidrestore.errors import MediaError
 from vidrestore.files import atomic
-from vidrestore.files.atomic import ABANDONED, Partial, remove_partials, replacing
+from vidrestore.files.atomic import Partial, remove_partials, replacing
 
 posix = pytest.mark.skipif(os.name == "nt", reason="needs POSIX files")
 
@@ -69,10 +69,18 @@ def test_a_file_that_replaced_a_partial_one_is_not_renamed(tmp_path):
     assert not (tmp_path / "a.mkv").exists()
 
 
+def test_a_file_of_the_same_name_and_content_is_replaced(tmp_path):
+    target, partial = tmp_path / "a.mkv", Partial(tmp_path / "a.mkv")
+    target.write_text("ours")
+    partial.file.write(b"ours")
+    partial.put_in_place(overwrite=False)
+    assert target.read_text() == "ours" and names(tmp_path) == ["a.mkv"]
+
+
 def test_another_file_of_the_name_stays_unless_it_may_be_overwritten(tmp_path):
     target, partial = tmp_path / "a.mkv", Partial(tmp_path / "a.mkv")
     target.write_text("theirs")
-    with pytest.raises(OutputExistsError):
+    with pytest.raises(MediaError):
         partial.put_in_place(overwrite=False)
     partial.discard()
     assert target.read_text() == "theirs" and names(tmp_path) == ["a.mkv"]
@@ -103,7 +111,7 @@ sys.stdin.read(); os._exit(9)"""
         [sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     ) as process:
         assert process.stdin and process.stdout and process.stdout.readline() == b"there\n"
-        remove_partials(tmp_path / "a.mkv", alone=True)
+        remove_partials(tmp_path / "a.mkv")
         assert len(names(tmp_path)) == 1
         remove_partials(tmp_path / "b.mkv")
         process.stdin.close()
@@ -111,21 +119,6 @@ sys.stdin.read(); os._exit(9)"""
     assert len(names(tmp_path)) == 1
     remove_partials(tmp_path / "a.mkv")
     assert names(tmp_path) == []
-
-
-@posix
-def test_partial_files_of_another_machine_stay_until_they_are_abandoned(tmp_path, monkeypatch):
-    with monkeypatch.context() as patch:
-        patch.setattr("vidrestore.files.locks.machine", lambda: "another")
-        partial = Partial(tmp_path / "a.mkv")
-    partial.file.close()
-    with monkeypatch.context() as patch:
-        patch.setattr("time.time", lambda: 4_000_000_000.0)  # this machine's clock is wrong
-        remove_partials(tmp_path / "a.mkv")
-    assert partial.path.exists()
-    os.utime(partial.path, (0, partial.path.stat().st_mtime - ABANDONED - 1))
-    remove_partials(tmp_path / "a.mkv")
-    assert not partial.path.exists()
 
 
 @posix
@@ -137,5 +130,5 @@ def test_cleaning_up_neither_waits_for_pipes_nor_follows_links(tmp_path):
     victim.touch()
     link = pipe.with_name(f"{pipe.name[:-12]}abcd.partial")
     link.symlink_to(victim)
-    remove_partials(tmp_path / "a.mkv", alone=True)
+    remove_partials(tmp_path / "a.mkv")
     assert victim.exists()

@@ -17,9 +17,8 @@ import torch
 from sample_videos import write_video
 
 import vidrestore
-from vidrestore.errors import CheckpointError, MediaError, OutputExistsError
+from vidrestore.errors import CheckpointError, MediaError
 from vidrestore.files.atomic import Partial
-from vidrestore.jobs.check import ATTRIBUTE
 from vidrestore.jobs.resume import WorkFolder
 from vidrestore.training.data.decoded import HEADER, DecodedFiles
 from vidrestore.training.run_records import StepLog
@@ -64,7 +63,7 @@ def untouched(folder: Path) -> bool:
     "script, said",
     [
         ("mkdir -m 2770 WORK", "belongs to another user"),
-        ("mkdir -m 777 WORK; ln -s ../victim WORK/alone.0.claim", "belongs to another user"),
+        ("mkdir -m 777 WORK; ln -s ../victim WORK/job.lock", "belongs to another user"),
         ("mkdir -m 777 WORK; ln -s ../victim WORK/00000000-00000004.segment", "belongs to another user"),
         ("mkdir -m 777 WORK; mkfifo WORK/job.json", "belongs to another user"),
         ("mkdir theirs; ln -s theirs WORK", "not a folder"),
@@ -98,24 +97,6 @@ def test_a_planted_output_is_not_written_through(shared, plant, overwrite):
     assert untouched(shared) and not (shared / "nowhere").exists()
 
 
-@pytest.mark.skipif(not hasattr(os, "setxattr"), reason="needs attributes of files")
-def test_an_output_that_another_user_has_marked_as_finished_is_not_taken_for_ours(shared):
-    output = shared / "out.mkv"
-    restore(shared)
-    try:
-        marker = os.getxattr(output, ATTRIBUTE)
-    except OSError:
-        pytest.skip("this file system keeps no attributes")
-    assert restore(shared).before
-    theirs = shared / "theirs"
-    theirs.write_bytes(bytes(output.stat().st_size))
-    os.setxattr(theirs, ATTRIBUTE, marker)
-    os.chown(theirs, NOBODY, NOBODY)
-    theirs.replace(output)
-    with pytest.raises(OutputExistsError, match="already exists"):
-        restore(shared)
-
-
 def test_the_log_of_a_training_is_not_written_through_a_link(shared):
     assert other(shared, "ln -s victim a.jsonl")
     with pytest.raises(CheckpointError, match="a.jsonl: can't be written .a symbolic link"):
@@ -126,8 +107,8 @@ def test_the_log_of_a_training_is_not_written_through_a_link(shared):
 def test_a_work_folder_of_ours_is_closed_to_others(shared):
     folder = WorkFolder(str(shared / "out.mkv"))
     with folder.locked():
-        folder.write("named", {})
-        for script in ("ls WORK", "touch WORK/00000000-00000004.segment", "cat WORK/named.json"):
+        folder.write("plan", {})
+        for script in ("ls WORK", "touch WORK/00000000-00000004.segment", "cat WORK/plan.json"):
             assert not other(shared, script.replace("WORK", "out.mkv.vidrestore"))
 
 

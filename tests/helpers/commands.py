@@ -25,12 +25,12 @@ import json, os, resource, signal, sys, threading, time, traceback
 import av, torch, rich.progress
 import torch._dynamo, vidrestore.training.loop  # which a first training step loads
 from vidrestore.cli import main
-from vidrestore.files import atomic, locks
+from vidrestore.files import locks
 from vidrestore.jobs import batch, resume, segmented
 from vidrestore.media import muxer, reader
 import no_change
 from vidrestore.tasks import TASKS
-from vidrestore.scale import multi_device, shards
+from vidrestore.scale import workers
 
 def slowed(home, name, seconds):
     quick = getattr(home, name)
@@ -48,19 +48,11 @@ def marked(home, name):
         return plain(*arguments, **options)
     setattr(home, name, telling)
 
-def elsewhere(machine):
-    # Another machine, with the same host name: no process of this one is seen there.
-    locks.machine = atomic.machine = lambda: machine
-
 def child(order):
     os.setsid()
     os.chdir(order["folder"])
-    if order["machine"]:
-        elsewhere(order["machine"])
-    locks.POLL, shards.PATIENCE = 0.02, 0.3
+    locks.POLL = workers.POLL = 0.02
     segmented.LENGTH = 20
-    if order["lease"]:
-        locks.LEASE, locks.BEAT = order["lease"], order["lease"] / 5
     for number, name in enumerate(("/dev/null", order["output"], order["errors"])):
         os.dup2(os.open(name, os.O_RDWR | os.O_CREAT), number)
     TASKS["denoise"] = no_change.IDENTITY_DENOISE
@@ -120,14 +112,6 @@ class Command:
         """Return what it has written so far: its "output" or its "errors"."""
         return (self.folder / name).read_text(errors="replace")
 
-    @property
-    def own_frames(self) -> int:
-        """How many frames this process restored itself, of all videos it reported with --json."""
-        events = [json.loads(line) for line in (self.folder / "output").read_text().splitlines()]
-        return sum(
-            event["frames"] - event["details"]["reused"] for event in events if event["event"] == "done"
-        )
-
     def send(self, number: signal.Signals) -> None:
         os.kill(self.pid, number)
 
@@ -183,17 +167,14 @@ class Commands:
         slow_join: float = 0,
         slow_name: float = 0,
         largest_file: int = 0,
-        machine: str | None = None,
-        lease: float = 0,
         memory: int = 0,
         before: str = "",
     ) -> Command:
         """Run `vidrestore ARGUMENTS`; each clip takes `slow_clip` seconds more, each packet that is joined
         `slow_join`, giving the video its name and clearing up `slow_name` each.
 
-        `machine` is another one that shares the files with this one and nothing else; `lease` that of claims,
-        in seconds. `memory`: bytes that it may take more than it has. `before`: Python code that it runs
-        first. Segments have 20 frames.
+        `memory`: bytes that it may take more than it has. `before`: Python code that it runs first. Segments
+        have 20 frames.
         """
         self.count += 1
         folder = self.folder / str(self.count)
@@ -202,7 +183,7 @@ class Commands:
         order |= {"output": f"{folder}/output", "errors": f"{folder}/errors", "before": before}
         order |= {"slow_clip": slow_clip, "slow_join": slow_join, "slow_name": slow_name}
         order |= {"largest_file": largest_file, "memory": memory}
-        pid = self.ask(order | {"machine": machine, "lease": lease})
+        pid = self.ask(order)
         wait_for(lambda: (folder / "errors").exists())
         return Command(self, pid, folder)
 

@@ -56,12 +56,12 @@ IDENTITY_DENOISE = replace(TASKS["denoise"], restorer=TASKS["<identity>"].restor
 ADDED = f"import sys; sys.path.append({str(Path(__file__).parent)!r}); import no_change; "
 
 
-def help_over(*arguments: Any) -> None:
-    """As `scale.multi_device.help_over`, in a process that has imported this module."""
-    from vidrestore.scale import multi_device
+def work_over(*arguments: Any) -> None:
+    """As `scale.workers.work_over`, in a process that has imported this module."""
+    from vidrestore.scale import workers
 
     added()
-    multi_device.help_over(*arguments)
+    workers.work_over(*arguments)
 
 
 def added() -> None:

@@ -75,14 +75,14 @@ def test_of_a_batch_only_the_file_that_cannot_be_read_fails(tmp_path, monkeypatc
 def test_any_error_of_the_system_fails_the_input_at_work_and_no_other(capsys):
     def work(source: str) -> int:
         if source == "b":
-            raise OSError(errno.ESTALE, os.strerror(errno.ESTALE), "b.claim")
+            raise OSError(errno.ESTALE, os.strerror(errno.ESTALE), "b.lock")
         return 0
 
     events: list[Event] = []
     assert run_each(["a", "b", "c"], work, events.append) == 3
     (failed,) = (event for event in events if isinstance(event, Failed))
     assert (failed.source, failed.exit_code) == ("b", 1)
-    assert failed.message.startswith("b.claim: can't be read or written (Stale file handle); check the disk")
+    assert failed.message.startswith("b.lock: can't be read or written (Stale file handle); check the disk")
     assert "1 of 3 inputs failed: b" in capsys.readouterr().err
 
 
@@ -99,9 +99,8 @@ def test_a_full_stdout_ends_the_batch(monkeypatch):
 # Removing
 
 
-def test_claims_and_leftovers_that_cannot_be_removed_do_no_harm(tmp_path, monkeypatch, capsys):
+def test_locks_and_leftovers_that_cannot_be_removed_do_no_harm(tmp_path, monkeypatch, capsys):
     """As at ESTALE on a network share: the output is right, and the next run clears up."""
-    monkeypatch.setattr("vidrestore.files.locks.LOOK", 0)
     films(tmp_path / "films")
     (tmp_path / "work").mkdir()
     options = ("-o", tmp_path / "out", "--work-dir", tmp_path / "work", "--lossless")
@@ -110,8 +109,7 @@ def test_claims_and_leftovers_that_cannot_be_removed_do_no_harm(tmp_path, monkey
         assert command("denoise", tmp_path / "films", *options) == 0
     for name in "abc":
         assert pictures(tmp_path / "out" / f"{name}.denoised.mkv") == pictures(tmp_path / f"films/{name}.mkv")
-    assert list((tmp_path / "out").rglob("*.claim"))
-    monkeypatch.setattr("vidrestore.files.locks._start", lambda pid: str(time.monotonic()))  # it has ended
+    assert list((tmp_path / "out").rglob("job.lock"))
     assert command("denoise", tmp_path / "films", *options) == 0
     assert "finished before" in capsys.readouterr().out
     names = sorted(path.name for path in (tmp_path / "out").iterdir())
@@ -285,7 +283,7 @@ def test_a_command_killed_at_any_moment_gets_there(commands, exact, tmp_path, na
         code, said = commands.run(*work.arguments, before=work.before)
         assert code == 0, said
         COUNTS.check(f"SIGKILL of {name}", work.outputs() == expected, times=1 + moment % 3)
-        assert not [path for path in folder.rglob("*") if path.name.endswith((".claim", ".partial"))]
+        assert not [path for path in folder.rglob("*") if path.name.endswith((".lock", ".partial"))]
 
 
 @pytest.mark.faults
@@ -333,7 +331,7 @@ def test_a_call_that_fails_is_a_line_at_most_and_the_next_run_gets_there(failing
             finished = "already exists" in again or "finished before" in again
             assert code == 0 or finished, f"{call} {nth} {once}: {said}\n{again}"
             assert work.outputs() == expected, f"{call} {nth} {once}: {said}"
-            assert not list(folder.rglob("*.claim")), f"{call} {nth} {once}: {said}\n{again}"
+            assert not list(folder.rglob("*.lock")), f"{call} {nth} {once}: {said}\n{again}"
 
 
 @pytest.mark.faults

@@ -29,7 +29,6 @@ from vidrestore.media.reader import VideoReader
 
 pytestmark = [pytest.mark.faults, pytest.mark.skipif(os.name == "nt", reason="needs signals")]
 
-SEGMENTS = 6  # of the 150 frames, or a few more
 MOMENTS = 50  # at which a run is killed, for each encoder
 OPTIONS = ("--threads", "1")
 ENCODERS = {"lossless": ("--lossless",), "lossy": ("--encoder", "libx264", "--preset", "veryfast")}
@@ -276,7 +275,7 @@ def test_what_another_user_has_planted_is_left_alone(commands, noise, tmp_path, 
     planted = partial.path if kind != "work folder" else work_of(output)
     if kind == "work folder":
         planted.mkdir()
-        (planted / "alone.0.claim").symlink_to(victim)
+        (planted / "job.lock").symlink_to(victim)
     elif kind == "file":
         planted.write_text("theirs")
     else:
@@ -311,35 +310,29 @@ def test_of_two_processes_at_one_job_the_second_is_refused(commands, film, undis
     reached(first, "run")
     for _ in range(3):
         code, said = commands.run(*command)
-        assert code == 1 and f"process {first.pid} on " in said
+        assert code == 1 and "another process works on this already" in said
     assert first.wait() == 0
     undisturbed[encoder].check("a second process at the same job", output, 3)
 
 
 @BOTH
-@pytest.mark.parametrize("share", [0.1, 0.3, 0.5, 0.8])
-def test_the_segments_of_a_shard_on_a_lost_machine_are_done_when_its_lease_is_over(
-    commands, film, undisturbed, tmp_path, encoder, share
+def test_the_part_of_a_shard_on_a_lost_machine_is_made_by_the_same_command(
+    commands, film, undisturbed, tmp_path, encoder
 ):
     output, whole = tmp_path / "out.mkv", undisturbed[encoder]
     command = ("denoise", film, "-o", output, *OPTIONS, *ENCODERS[encoder])
-    lost, other = (
-        commands.start(*command, "--shard", f"{n}/2", machine=f"machine {n}", lease=1, **SLOW) for n in (1, 2)
-    )
-    wait_for(lambda: work_of(output).exists() or lost.is_done())
-    lost.until(lambda: len(segments(output)) >= share * SEGMENTS).kill()
-    assert other.wait() == 0, other.said
-    whole.check("a shard whose lease expires", output)
+    lost, other = (commands.start(*command, "--shard", f"{n}/2", slow_clip=0.2) for n in (1, 2))
+    lost.until(lambda: any(name.startswith("00000000") for name in segments(output))).kill()
+    assert other.wait() == 0 and not output.exists(), other.said
+    assert commands.run(*command, "--shard", "1/2")[0] == 0
+    whole.check("a shard that is lost", output)
     assert left(tmp_path) == ["out.mkv"]
 
 
 @BOTH
-def test_two_machines_with_folders_of_their_own_make_the_video_of_one(
-    commands, film, undisturbed, tmp_path, encoder
-):
+def test_two_shards_make_the_video_of_one_process(commands, film, undisturbed, tmp_path, encoder):
     output = tmp_path / "out.mkv"
     command = ("denoise", film, "-o", output, "--json", *OPTIONS, *ENCODERS[encoder])
-    started = [commands.start(*command, "--shard", f"{n}/2", machine=f"machine {n}", **SLOW) for n in (1, 2)]
+    started = [commands.start(*command, "--shard", f"{n}/2", **SLOW) for n in (1, 2)]
     assert [each.wait() for each in started] == [0, 0], started[0].said + started[1].said
-    assert started[0].folder != started[1].folder and sum(each.own_frames for each in started) == 150
     assert output.read_bytes() == undisturbed[encoder].path.read_bytes()

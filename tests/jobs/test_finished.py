@@ -15,18 +15,16 @@ from sample_videos import write_video
 
 import vidrestore
 from vidrestore.errors import MediaError, OutputExistsError
+from vidrestore.events import Event, Warned, ignore_event
 from vidrestore.jobs.batch import Batch
-from vidrestore.jobs.check import ATTRIBUTE
-from vidrestore.jobs.job import Job
+from vidrestore.jobs.check import earlier_summary
 from vidrestore.jobs.request import Request, Step
 from vidrestore.jobs.resume import WorkFolder
 from vidrestore.media.source import Source, Target
 from vidrestore.options import EncoderOptions, RestoreOptions
-from vidrestore.restorers.base import load_restorer
 from vidrestore.weights.manifest import read_manifest, weights_folder
 
 IDENTITY, NAME = "<identity>", "mb-taylorformer-h-deblur"
-pytestmark = pytest.mark.skipif(not hasattr(os, "getxattr"), reason="needs attributes of files")
 
 
 @pytest.fixture
@@ -39,35 +37,61 @@ def films(tmp_path: Path) -> Path:
 
 
 def restore_all(folder: Path, **options: Any) -> list[Any]:
-    """The summary of each film, or the message of its error."""
-    batch = Batch([str(folder)], None, [Step(IDENTITY, RestoreOptions(**options))])
+    """The summary of each film, each restored alone, or the message of its error."""
     found: list[Any] = []
-    for source in batch.sources:
+    for source in sorted(each for each in folder.iterdir() if each.stem in ("a", "b")):
         try:
-            found.append(batch.restore(batch.request(source)))
+            found.append(vidrestore.restore(source, task=IDENTITY, **options))
         except OutputExistsError as error:
             found.append(str(error))
     return found
 
 
-def test_a_video_that_is_finished_is_not_restored_again(films):
+def outputs(folder: Path) -> list[Path]:
+    return sorted(folder.glob("*.vidrestore.*"))
+
+
+@pytest.mark.parametrize("copied", [False, True])
+def test_a_video_that_is_finished_is_not_restored_again(films, copied):
     assert [summary.before for summary in restore_all(films)] == [False, False]
+    if copied:  # as by a backup: without times and attributes
+        for path in (*outputs(films), films / "a.mkv", films / "b.mp4"):
+            content = path.read_bytes()
+            path.unlink()
+            path.write_bytes(content)
     before = {path.name: path.read_bytes() for path in films.iterdir()}
     again = restore_all(films)
     assert [(each.before, each.exit_code, each.frames) for each in again] == [(True, 0, 6), (True, 0, 9)]
     assert {path.name: path.read_bytes() for path in films.iterdir()} == before
 
 
-@pytest.mark.parametrize("lost", ["the marker", "its content"])
-def test_an_output_without_a_true_marker_is_left_alone_only_when_asked_for(films, lost):
-    restore_all(films)
-    for path in (films / "a.vidrestore.mkv", films / "b.vidrestore.mp4"):
-        if lost == "the marker":
-            os.removexattr(path, ATTRIBUTE)
-        else:
+@pytest.mark.parametrize("output", ["out.mp4", "out.mov", "out.mkv", "out.webm"])
+def test_every_container_holds_the_tag(films, output):
+    source, place = films / "b.mp4", films.parent / output
+    assert not vidrestore.restore(source, place, task=IDENTITY).before
+    assert vidrestore.restore(source, place, task=IDENTITY).before
+    with pytest.raises(
+        OutputExistsError, match="already exists, made with other options or weights, or from"
+    ):
+        vidrestore.restore(source, place, task=IDENTITY, strength=0.5)
+
+
+@pytest.mark.parametrize("tagged", [True, False])
+def test_an_output_without_a_tag_is_an_error_alone_and_a_line_of_several(films, tagged):
+    assert [each.before for each in restore_all(films, tags=tagged)] == [False, False]
+    if tagged:
+        for path in outputs(films):
             path.write_bytes(b"precious")
-    assert all("already exists; add `overwrite`" in message for message in restore_all(films))
-    assert [summary.skipped for summary in restore_all(films, skip_existing=True)] == [True, True]
+    before = [path.read_bytes() for path in outputs(films)]
+    for message in restore_all(films, tags=tagged):
+        assert "already exists; add `overwrite` to replace it" in message
+    batch, told = Batch([str(films)], None, [Step(IDENTITY, RestoreOptions(tags=tagged))]), list[Event]()
+    for source in batch.sources:
+        summary = batch.restore(batch.request(source), told.append)
+        assert summary.skipped and summary.exit_code == 0
+    lines = [event.message for event in told if isinstance(event, Warned)]
+    assert len(lines) == 2 and all("left alone: " in line for line in lines)
+    assert before == [path.read_bytes() for path in outputs(films)]
 
 
 def test_a_finished_video_still_reports_the_damage_of_its_source(films, monkeypatch):
@@ -80,7 +104,7 @@ def test_a_finished_video_still_reports_the_damage_of_its_source(films, monkeypa
 def test_other_options_are_another_video(films):
     restore_all(films)
     for message in restore_all(films, strength=0.5):
-        assert "already exists and was made with other options; add `overwrite`" in message
+        assert "already exists, made with other options or weights, or from another video; add" in message
     assert [summary.before for summary in restore_all(films, threads=1)] == [True, True]
     assert [summary.before for summary in restore_all(films, overwrite=True)] == [False, False]
 
@@ -88,16 +112,22 @@ def test_other_options_are_another_video(films):
 def test_a_source_that_changed_is_another_video(films):
     restore_all(films)
     os.utime(films / "a.mkv")
-    assert "was made from another video, or from this one before it changed" in restore_all(films)[0]
+    assert restore_all(films)[0].before  # its time alone has changed
+    write_video(films / "a.mkv", 7)
+    assert "or from another video" in restore_all(films)[0]
 
 
 def test_weights_that_were_trained_again_make_another_video(films, monkeypatch):
     cards = read_manifest()
-    monkeypatch.setattr(Job, "weights", lambda job: {"dust-denoise": cards["dust-denoise"].sha256})
-    assert [restore_all(films)[0].before for _ in range(2)] == [False, True]
-    other = {"dust-denoise": replace(cards["dust-denoise"], sha256="0" * 64)}
-    monkeypatch.setattr("vidrestore.weights.manifest.read_manifest", lambda: other)
-    assert "was made with other weights than dust-denoise has now" in restore_all(films)[0]
+    output, options = films.parent / "out.mkv", {"task": "denoise", "sigma": 5, "quality": "fast"}
+    restored = [vidrestore.restore(films / "a.mkv", output, **options).before for _ in range(2)]
+    assert restored == [False, True]
+    other = cards | {"dust-denoise": replace(cards["dust-denoise"], sha256="0" * 64)}
+    monkeypatch.setattr("vidrestore.weights.manifest.read_manifest", lambda *folder: other)
+    step = Step("denoise", RestoreOptions(sigma=5, quality="fast"))
+    request = Request(Source(str(films / "a.mkv")), Target(str(output)), (step,))
+    with pytest.raises(OutputExistsError, match="made with other options or weights"):
+        earlier_summary(request, ignore_event)
 
 
 def test_a_file_of_weights_that_changed_makes_another_video(films):
@@ -109,14 +139,8 @@ def test_a_file_of_weights_that_changed_makes_another_video(films):
     content = bytearray(file.read_bytes())
     content[-1] ^= 1
     file.write_bytes(content)
-    with pytest.raises(OutputExistsError, match=f"made with other weights than {NAME} has now"):
+    with pytest.raises(OutputExistsError, match="made with other options or weights"):
         vidrestore.restore(films / "a.mkv", output, **options)
-
-
-def test_the_marker_knows_both_networks_of_dehaze():
-    files, cards = load_restorer("dehaze", RestoreOptions(device="cpu")).facts.files, read_manifest()
-    names = ["mb-taylorformer-h-dehaze", "mb-taylorformer-t-dehaze"]
-    assert files == tuple((name, cards[name].sha256) for name in names)
 
 
 def test_another_video_for_the_same_output_is_not_taken_for_the_one_whose_run_was_killed_at_its_end(
@@ -176,7 +200,6 @@ ANOTHER_VIDEO: dict[str, Any] = {
 SAME_VIDEO: dict[str, Any] = {
     "strict": True,
     "overwrite": True,
-    "skip_existing": True,
     "restart": True,
     "work_dir": ".",
     "device": "cpu",

@@ -101,8 +101,8 @@ def test_a_run_stopped_in_a_folder_resumes_with_the_video_it_was_at(commands, tm
         (folder / name).write_bytes(film.read_bytes())
     command = begin(commands, folder, "--lossless", slow_clip=0.1)
     command.until(lambda: segments(folder / "b.denoised.mkv")).kill()
-    code, said = denoise(commands, folder, "--lossless", "--skip-existing")
+    code, said = denoise(commands, folder, "--lossless")
     assert code == 0 and "b.denoised.mkv: 150 frames (" in said
-    assert (folder / "a.denoised.mkv").read_bytes() == (folder / "b.denoised.mkv").read_bytes()
+    assert pictures(folder / "a.denoised.mkv") == pictures(folder / "b.denoised.mkv")
     names = sorted(path.name for path in folder.iterdir())
     assert names == ["a.denoised.mkv", "a.mkv", "b.denoised.mkv", "b.mkv"]

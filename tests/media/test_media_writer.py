@@ -27,7 +27,7 @@ from written_videos import (
     write,
 )
 
-from vidrestore.errors import MediaError, OutputExistsError
+from vidrestore.errors import MediaError
 from vidrestore.frames import Frame
 from vidrestore.media import muxer
 from vidrestore.media.encoding import full_duration
@@ -64,7 +64,7 @@ def test_an_error_while_writing_leaves_nothing_behind(tmp_path):
 
 def test_a_file_that_takes_the_name_meanwhile_is_not_overwritten(tmp_path):
     output = tmp_path / "a.mp4"
-    taken = pytest.raises(OutputExistsError, match="appeared while it was being made")
+    taken = pytest.raises(MediaError, match="appeared while it was being made")
     with taken, writer_for(output) as writer:
         writer.write(made_frames(described())[0])
         output.write_text("theirs")

@@ -8,7 +8,7 @@ from pathlib import Path
 SECONDS = 60  # a command that takes longer hangs: all inputs are tiny
 
 CONTEXT = get_context("forkserver")
-OWN = ("vidrestore.cli", "vidrestore.scale.multi_device", "vidrestore.jobs.segmented")
+OWN = ("vidrestore.cli", "vidrestore.scale.workers", "vidrestore.jobs.segmented")
 CONTEXT.set_forkserver_preload(["av", "torch", "rich.progress", *OWN])
 
 

@@ -1,10 +1,9 @@
-"""A real Ray cluster on this machine: actors that restore segments, one of them killed, and the file of one
-process.
+"""A real Ray cluster on this machine: tasks that restore segments, a process of them killed, and the file of
+one process.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import sys
@@ -22,15 +21,13 @@ from typer.testing import CliRunner
 
 from vidrestore.cli.app import app
 from vidrestore.errors import MediaError, OptionError
-from vidrestore.events import Event, Progressed, Warned
+from vidrestore.events import Event, Progressed
 from vidrestore.jobs.batch import Batch
 from vidrestore.jobs.request import Request, Step
-from vidrestore.jobs.resume import WorkFolder
 from vidrestore.media.source import Source, Target
 from vidrestore.options import EncoderOptions, RestoreOptions
-from vidrestore.scale.multi_device import Helper, HelperRunner
-from vidrestore.scale.ray_actors import RayActors, listen_on_loopback
-from vidrestore.scale.shards import Shard
+from vidrestore.scale.ray_tasks import RayTasks, listen_on_loopback
+from vidrestore.scale.workers import WorkerRunner, restore_part
 
 IDENTITY = "<identity>"
 # takes its time, so that there is somebody to kill
@@ -45,11 +42,11 @@ def test_without_ray_the_error_explains_how_to_install_it(tmp_path, monkeypatch)
     assert found.exit_code == 2 and 'not installed; pip install "vidrestore[ray]"' in found.stderr
 
 
-def test_what_a_helper_cannot_do_for_a_good_reason_comes_back_as_it_is(tmp_path):
+def test_what_a_worker_cannot_do_for_a_good_reason_comes_back_as_it_is(tmp_path):
     request = Request(
         Source(str(tmp_path / "none.mkv")), Target(str(tmp_path / "out.mkv")), (Step(IDENTITY, OPTIONS),)
     )
-    found = Helper(Shard(1, 2)).restore(request)
+    found = restore_part(request, [])
     assert isinstance(found, MediaError) and "none.mkv" in str(found)
 
 
@@ -76,7 +73,7 @@ def whole(film: Path) -> bytes:
 
 
 @pytest.fixture(scope="module")
-def actors() -> Iterator[RayActors]:
+def tasks() -> Iterator[RayTasks]:
     listen_on_loopback()
     ray = pytest.importorskip("ray")
     quick = {"worker_niceness": 0}  # by default actors wait for all else that the machine does
@@ -85,55 +82,61 @@ def actors() -> Iterator[RayActors]:
     ray.init(
         num_cpus=2, include_dashboard=False, log_to_driver=False, _system_config=quick, runtime_env=added
     )
-    yield RayActors(cpus=1)
+    yield RayTasks(cpus=1)
     ray.shutdown()
 
 
-def restore(film: Path, output: Path, helpers: Any) -> tuple[Any, list[Event]]:
+def restore(film: Path, output: Path, workers: Any) -> tuple[Any, list[Event]]:
     told: list[Event] = []
-    batch = Batch([str(film)], str(output), [Step(IDENTITY, OPTIONS)], runner=HelperRunner(helpers))
+    batch = Batch([str(film)], str(output), [Step(IDENTITY, OPTIONS)], runner=WorkerRunner(workers))
     return batch.restore(batch.request(str(film)), told.append), told
 
 
 @pytest.mark.faults
-def test_actors_make_the_file_of_one_process(film, whole, actors, tmp_path):
-    summary, told = restore(film, tmp_path / "out.mkv", actors)
-    assert actors.count == 2 and summary.frames == FRAMES and (tmp_path / "out.mkv").read_bytes() == whole
+def test_tasks_make_the_file_of_one_process(film, whole, tasks, tmp_path):
+    summary, told = restore(film, tmp_path / "out.mkv", tasks)
+    assert tasks.count == 2 and summary.frames == FRAMES and (tmp_path / "out.mkv").read_bytes() == whole
     assert any(isinstance(event, Progressed) and 0 < event.done < FRAMES for event in told)
     assert [path.name for path in tmp_path.iterdir()] == ["out.mkv"]
 
 
 @pytest.mark.faults
-def test_the_segments_of_a_killed_actor_are_done_by_another(film, whole, actors, tmp_path):
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_the_segments_of_a_killed_process_are_done_by_another(film, whole, tasks, tmp_path):
     class Watched:
-        """The actors, of which one is killed once it has claimed a segment."""
+        """The tasks, of which a process is killed while it writes a segment."""
 
-        count, restores_here, killed = actors.count, False, 0
-        are_at_work, stop = staticmethod(actors.are_at_work), staticmethod(actors.stop)
+        killed = 0
+        start = staticmethod(tasks.start)
+        are_at_work, stop = staticmethod(tasks.are_at_work), staticmethod(tasks.stop)
 
-        def start(self, request: Request, segments: int) -> None:
-            self.folder = WorkFolder.of(request).path
-            actors.start(request, segments)
-
-        def ended(self, seconds: float = 0.0) -> Any:
-            claims = [json.loads(path.read_text() or "{}") for path in self.folder.glob("0*.claim")]
-            if not self.killed and (held := [claim["pid"] for claim in claims if claim]):
-                self.killed = held[0]
-                os.kill(self.killed, signal.SIGKILL)
-            return actors.ended(seconds if self.killed else 0.01)
+        def outcomes(self, seconds: float) -> Any:
+            if not self.killed:
+                self.killed = next(writers(tmp_path / "out.mkv.vidrestore"), 0)
+                if self.killed:
+                    os.kill(self.killed, signal.SIGKILL)
+            return tasks.outcomes(seconds if self.killed else 0.01)
 
     watched = Watched()
-    _, told = restore(film, tmp_path / "out.mkv", watched)
-    (warning,) = (event.message for event in told if isinstance(event, Warned))
-    assert "a process died (on the cluster: ActorDiedError); the others restore" in warning
-    COUNTS.check("a Ray actor killed", (tmp_path / "out.mkv").read_bytes() == whole)
+    restore(film, tmp_path / "out.mkv", watched)
+    assert watched.killed
+    COUNTS.check("a Ray process killed", (tmp_path / "out.mkv").read_bytes() == whole)
     assert [path.name for path in tmp_path.iterdir()] == ["out.mkv"]
+
+
+def writers(folder: Path) -> Iterator[int]:
+    """The processes but this one that have a partial file in a folder open."""
+    for opened in Path("/proc").glob("[0-9]*/fd/*"):
+        with suppress(OSError):
+            path, pid = os.readlink(opened), int(opened.parts[2])
+            if path.startswith(f"{folder}/.") and path.endswith(".partial") and pid != os.getpid():
+                yield pid
 
 
 @pytest.mark.faults
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
-def test_a_cluster_of_this_machine_alone_listens_on_the_loopback_interface_only(actors):
-    assert actors.ray.is_initialized()
+def test_a_cluster_of_this_machine_alone_listens_on_the_loopback_interface_only(tasks):
+    assert tasks.ray.is_initialized()
     addresses = {address for command, address in listening() if "ray" in command}
     assert addresses and addresses <= {"0100007F", "0000000000000000FFFF00000100007F"}, addresses
 
@@ -167,7 +170,7 @@ def test_only_a_cluster_at_an_address_may_be_reached_by_others(address, alone, m
     monkeypatch.setitem(sys.modules, "ray", fake)
     monkeypatch.setattr("socket.create_connection", lambda *given, **more: SimpleNamespace(close=list))
     with pytest.raises(OptionError, match="enough"):
-        RayActors(address)
+        RayTasks(address)
     assert seen == [alone]
 
 
@@ -179,4 +182,4 @@ def test_an_address_without_a_cluster_is_an_error(address, monkeypatch):
         SimpleNamespace(is_initialized=lambda: False, exceptions=SimpleNamespace(RayError=KeyError)),
     )
     with pytest.raises(OptionError, match=f"no Ray cluster could be reached at {address}"):
-        RayActors(address)
+        RayTasks(address)

@@ -87,7 +87,9 @@ class RunOptions:
     shard: Annotated[
         tuple[int, int] | None,
         resume_option(
-            help="Run as process I of N that share OUT's folder.", metavar="I/N", parser=option_values.shard
+            help="Restore part I of N; the one that finds all joins.",
+            metavar="I/N",
+            parser=option_values.shard,
         ),
     ] = None
     engine: Annotated[
@@ -265,7 +267,7 @@ def _batch(sources: list[str], run: RunOptions, given: list[tuple[str, RestoreOp
     _check_report(run)
     runner = None if run.preview is not None or run.dry_run else _runner(run, options.device)
     if several:
-        from vidrestore.scale.multi_device import devices_of
+        from vidrestore.scale.workers import devices_of
 
         device = devices_of(options.device)[0]
         steps = [step.with_options(device=device) for step in steps]
@@ -283,18 +285,18 @@ def _batch(sources: list[str], run: RunOptions, given: list[tuple[str, RestoreOp
 def _runner(run: RunOptions, devices: str) -> Runner | None:
     """Return what shares the work with other processes; None if no option asks for that."""
     if run.shard:
-        from vidrestore.scale.shards import Shard, ShardRunner
+        from vidrestore.scale.shards import Shard
 
-        return ShardRunner(Shard(*run.shard))
+        return Shard(*run.shard)
     if run.engine == "ray":
-        from vidrestore.scale.multi_device import HelperRunner
-        from vidrestore.scale.ray_actors import RayActors
+        from vidrestore.scale.ray_tasks import RayTasks
+        from vidrestore.scale.workers import WorkerRunner
 
-        return HelperRunner(RayActors())
+        return WorkerRunner(RayTasks())
     if "," in devices:
-        from vidrestore.scale.multi_device import DeviceProcesses, HelperRunner, devices_of
+        from vidrestore.scale.workers import DeviceWorkers, WorkerRunner, devices_of
 
-        return HelperRunner(DeviceProcesses(devices_of(devices)))
+        return WorkerRunner(DeviceWorkers(devices_of(devices)))
     return None
 
 

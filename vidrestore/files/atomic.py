@@ -1,13 +1,14 @@
 """Write files atomically: under a hidden name in the same folder, then renamed.
 
 The hidden name is random, so that no other user can put a link there first and two processes that write the
-same file don't write into each other's. It contains the process (`files.locks`), so that others can check if
-that has died.
+same file don't write into each other's. The file is locked while it is written: one that isn't was left by a
+process that died.
 """
 
 from __future__ import annotations
 
 import errno
+import filecmp
 import hashlib
 import os
 import re
@@ -19,20 +20,24 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
+from filelock import lock_descriptor
+
 from vidrestore.errors import MediaError, OutputExistsError
-from vidrestore.files.locks import LEASE, is_alive, is_own, machine, probe, this_process
-from vidrestore.files.regular import UnexpectedFileError, create_new, open_regular, write_problem
+from vidrestore.files.regular import (
+    UnexpectedFileError,
+    create_new,
+    is_own,
+    open_descriptor,
+    open_regular,
+    write_problem,
+)
 
 LONGEST_NAME = 255  # bytes, on every file system in use
 HEAD = 1 << 12  # first bytes of a file, which hold its generator
-# seconds without a write after which a partial file of another machine counts as left behind
-ABANDONED = 20 * LEASE
 # On Windows ":" leads to a hidden stream of another file, a device's name with any suffix to the device, and
 # a dot or space at the end is dropped.
 _NOT_ON_WINDOWS = re.compile(r'(?i)[<>:"|?*\x00-\x1f]|[. ]$|^(con|prn|aux|nul|com\d|lpt\d)(\.|$)')
-_PARTIAL = re.compile(
-    r"\.[0-9a-f]{16}\.(?P<machine>[0-9a-f]{8})\.(?P<pid>\d+)\.(?P<start>\d*)\.[0-9a-f]{16}\.partial"
-)
+_PARTIAL = re.compile(r"\.[0-9a-f]{16}\.[0-9a-f]{16}\.partial")
 
 
 def check_output(
@@ -127,11 +132,11 @@ class Partial:
     """
 
     def __init__(self, target: Path, *, private: bool = False) -> None:
-        process = this_process()
-        owner = f"{_short(process['machine'])}.{process['pid']}.{process['start'] or ''}"
         self.target = target
-        self.path = target.with_name(f".{_place(target)}.{owner}.{secrets.token_hex(8)}.partial")
+        self.path = target.with_name(f".{_place(target)}.{secrets.token_hex(8)}.partial")
         self.file: BinaryIO = os.fdopen(create_new(self.path, 0o600 if private else 0o666), "w+b")
+        with suppress(OSError):  # a file system without locks
+            lock_descriptor(self.file.fileno(), blocking=False)
         self._place: tuple[int, int] | None = None
 
     @property
@@ -152,9 +157,15 @@ class Partial:
             self._place = ours.st_dev, ours.st_ino
             self.file.close()
 
+    def is_there(self) -> bool:
+        """Return True if a file of this name and content exists, from a run that was killed meanwhile."""
+        with suppress(OSError):
+            return filecmp.cmp(self.path, self.target, shallow=False)
+        return False
+
     def put_in_place(self, *, overwrite: bool = True) -> None:
-        """Rename the finished file in one step. Raises OutputExistsError if another file has the name and
-        `overwrite` is False.
+        """Rename the finished file in one step. Raises MediaError if a file of another content has the
+        name and `overwrite` is False.
         """
         self.close()
         found = os.lstat(self.path)
@@ -162,7 +173,7 @@ class Partial:
             raise UnexpectedFileError(
                 errno.EINVAL, "another process put this in place of the file that was written", str(self.path)
             )
-        if overwrite:
+        if overwrite or self.is_there():
             os.replace(self.path, self.target)
             return
         try:
@@ -170,7 +181,7 @@ class Partial:
             os.link(self.path, self.target)
         except OSError as error:
             if isinstance(error, FileExistsError) or os.path.lexists(self.target):
-                raise OutputExistsError(
+                raise MediaError(
                     f"{self.target}: appeared while it was being made; the new file was discarded, "
                     "`overwrite` replaces"
                 ) from None
@@ -213,47 +224,36 @@ def write_whole(path: str | Path, content: bytes) -> None:
         raise write_problem(str(path), error) from error
 
 
-def remove_partials(target: Path, *, alone: bool = False) -> None:
-    """Remove partial files of `target` that dead processes left.
-
-    `alone`: this process holds the job. Otherwise a file of another machine is kept until it is `ABANDONED`.
-    """
-    _remove_left(target.parent.glob(f".{_place(target)}.*.partial"), alone=alone)
+def remove_partials(target: Path) -> None:
+    """Remove partial files of `target` that dead processes left."""
+    _remove_left(target.parent.glob(f".{_place(target)}.*.partial"))
 
 
 def remove_all_partials(folder: Path) -> None:
     """Remove partial files of any target in a folder as `remove_partials` does."""
-    _remove_left(folder.glob(".*.partial"), alone=False)
+    _remove_left(folder.glob(".*.partial"))
 
 
-def _remove_left(partials: Iterable[Path], *, alone: bool) -> None:
+def _remove_left(partials: Iterable[Path]) -> None:
     for path in partials:
-        if match := _PARTIAL.fullmatch(path.name):
+        if _PARTIAL.fullmatch(path.name):
             with suppress(OSError):
                 status = os.lstat(path)
-                is_ours = stat.S_ISREG(status.st_mode) and is_own(status, path.parent)
-                if is_ours and _is_left(match, status, path.parent, alone=alone):
-                    path.unlink()
+                if stat.S_ISREG(status.st_mode) and is_own(status, path.parent) and _is_left(path):
+                    path.unlink()  # fails on Windows while a process has it open
 
 
-def _is_left(name: re.Match[str], status: os.stat_result, folder: Path, *, alone: bool) -> bool:
-    """Return True if the process that a partial file names is dead. Times are compared by the clock of the
-    file system: that of this machine may be hours off.
-    """
-    is_here = name["machine"] == _short(machine())
-    owner = {"machine": machine() if is_here else "", "pid": int(name["pid"]), "start": name["start"]}
-    alive = is_alive(owner)
-    if alive is not None:
-        return not alive
-    return alone or probe(folder).st_mtime - status.st_mtime > ABANDONED
+def _is_left(partial: Path) -> bool:
+    """Return True if no process holds the lock of a partial file."""
+    descriptor = open_descriptor(partial, os.O_RDWR)
+    try:
+        return lock_descriptor(descriptor, blocking=False)
+    finally:
+        os.close(descriptor)
 
 
 def _place(target: Path) -> str:
     return hashlib.sha256(os.fsencode(target.name)).hexdigest()[:16]
-
-
-def _short(name: str) -> str:
-    return hashlib.sha256(name.encode()).hexdigest()[:8]
 
 
 def sync_folder(folder: Path) -> None:

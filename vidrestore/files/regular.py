@@ -11,11 +11,12 @@ import json
 import math
 import mmap
 import os
+import secrets
 import stat
 import sys
 import zipfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -100,6 +101,23 @@ def too_large(path: Path | str, limit: int) -> UnexpectedFileError:
 def _wrong_kind(path: Path | str, status: os.stat_result) -> UnexpectedFileError:
     kind = _KINDS.get(stat.S_IFMT(status.st_mode), "something else")
     return UnexpectedFileError(errno.EINVAL, f"{kind}, but a regular file was expected", str(path))
+
+
+def is_own(status: os.stat_result, folder: Path) -> bool:
+    """Return True if a file in a folder belongs to the user of this process, or to the user that new files
+    there belong to, as on some file systems.
+    """
+    if not hasattr(os, "geteuid") or status.st_uid == os.geteuid():
+        return True
+    probe = folder / f".{secrets.token_hex(8)}.partial"
+    with suppress(OSError):
+        descriptor = create_new(probe)
+        try:
+            return os.fstat(descriptor).st_uid == status.st_uid
+        finally:
+            os.close(descriptor)
+            probe.unlink()
+    return False
 
 
 def is_too_long(path: str | os.PathLike[str]) -> bool:

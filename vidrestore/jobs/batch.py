@@ -8,8 +8,8 @@ from contextlib import suppress
 from functools import cached_property, partial
 from pathlib import Path
 
-from vidrestore.errors import MediaError, OptionError
-from vidrestore.events import Listener, Progressed, ignore_event
+from vidrestore.errors import MediaError, OptionError, OutputExistsError
+from vidrestore.events import Listener, Progressed, Warned, ignore_event
 from vidrestore.files.atomic import refuse_sources
 from vidrestore.files.regular import is_too_long, write_problem
 from vidrestore.jobs.naming import (
@@ -141,8 +141,16 @@ class Batch:
         )
 
     def restore(self, request: Request, on_event: Listener = ignore_event) -> Summary:
-        """Restore the video of a `request`. Raises VidRestoreError as `vidrestore.restore` does."""
-        return self._runner.restore(self, request, on_event)
+        """Restore the video of a `request`. Of several, one whose output exists is left alone with a warning.
+        Raises VidRestoreError as `vidrestore.restore` does.
+        """
+        try:
+            return self._runner.restore(self, request, on_event)
+        except OutputExistsError as error:
+            if len(self.sources) == 1:
+                raise
+            on_event(Warned(request.source.name, f"left alone: {error}"))
+            return Summary(*request.names, 0, 0.0, skipped=True)
 
     def close(self) -> None:
         """Remove the folders that were made for outputs and are still empty."""

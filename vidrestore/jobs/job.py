@@ -118,9 +118,10 @@ class Job:
         files = (each.files or ((each.name, each.weights),) for each in facts if each.weights)
         return {name: found for part in files for name, found in part}
 
-    @property
-    def tag(self) -> str | None:
-        """The sentence on how the output was made, for its tags; None without tags."""
+    def tag(self, damage: str | None = None) -> str | None:
+        """Return the sentence on how the output was made, for its tags (`media.probe.Tag`); None without
+        tags.
+        """
         if not self.options.tags:
             return None
         made = []
@@ -128,7 +129,10 @@ class Job:
             facts, given = stage.restorer.facts, changed_values(stage.step.options, "pixels")
             settings = [f"{name}={value}" for name, value in given.items() if name != "model"]
             made.append(" ".join([stage.step.task, f"{facts.name}@{facts.weights[:12]}", *settings]))
-        return f"vidrestore {__version__}: {'; '.join(made)}"
+        if frames := len(self.plan.timeline.pts):
+            made.append("; ".join(filter(None, (f"{frames} frames", damage))))
+        job = f"{self.request.job(self.plan.source)} " if self.request.source.is_stored else ""
+        return f"vidrestore {job}{__version__}: {'; '.join(made)}"
 
     def decisions(self) -> dict[str, str]:
         """Return what was chosen automatically, in words."""
@@ -221,7 +225,7 @@ class Job:
             "rate": self.options.cfr,
             "span": self.plan.span,
             "drop": self.options.drop,
-            "tag": self.tag,
+            "tag": self.tag(),
         }
         return VideoWriter(output or self.request.output, **(settings | changed))
 

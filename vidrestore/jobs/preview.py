@@ -74,7 +74,7 @@ def _write_pairs(job: Job, drop: frozenset[str]) -> tuple[int, list[str]]:
     sound, warnings = _sound(job, drop)
     if sound:
         wide = replace(wide, path=job.info.path, streams=job.info.streams)
-    writer = job.writer(source=wide, encoder=job.options.encoder, copy=sound)
+    writer = job.writer(source=wide, encoder=job.options.encoder, copy=sound, tag=None)
 
     def pairs(restored: Iterator[Frame]) -> Iterator[Frame]:
         video = job.info.video

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, is_dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from vidrestore.errors import OptionError
 from vidrestore.files.regular import digest
-from vidrestore.media.source import Source, Target
+from vidrestore.media.source import Source, SourceIdentity, Target
 from vidrestore.options import DENOISE, ENLARGE, RestoreOptions, Scope, values_of
 
 if TYPE_CHECKING:
@@ -112,6 +114,24 @@ class Request:
         scopes: tuple[Scope, ...] = ("pixels", "file", "streams")
         names = [digest({"task": step.task} | plain_options(step.options, *scopes)) for step in self.steps]
         return digest({"steps": names}) if len(names) > 1 else names[0]
+
+    def job(self, source: SourceIdentity) -> str:
+        """Return the digest of the request, its source and weights, by which a finished output is known. It
+        holds for a copy of the source, too.
+        """
+        from vidrestore.weights import is_file  # not for every run
+        from vidrestore.weights.manifest import read_manifest, sha256_of
+
+        cards, weights = read_manifest().values(), dict[str, str]()
+        for task, model in ((step.task, step.options.model) for step in self.steps):
+            if model and is_file(model):
+                with suppress(OSError):  # an address of a hub names a revision
+                    weights[model] = sha256_of(Path(model))
+            else:
+                weights |= {
+                    card.name: card.sha256 for card in cards if card.suits(task) or card.name == model
+                }
+        return digest({"request": self.name, "size": source.size, "head": source.head, "weights": weights})
 
 
 def plain_options(options: RestoreOptions, *scopes: Scope) -> dict[str, Any]:

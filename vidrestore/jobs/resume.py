@@ -1,18 +1,18 @@
-"""The work folder of a job, from which the next run resumes, and the marker of its finished output.
+"""The work folder of a job, from which the next run resumes.
 
-    job.json        identity: everything that alters the encoded frames; the length of clips; `drop`
+    job.json        identity: everything that alters the encoded frames; the length of clips; `drop`; whether
+                    an output that exists is to be replaced
     plan.json       the plan, once the whole video was decoded
     FIRST-STOP.segment  each finished segment (`media.segment_file`), with its first frame and the one after
-    named.json      the marker of the output: the video is complete and about to get its name
-    *.claim         the processes that work here, and the segments that each of several shards works on
+    job.lock        held by the process that works here; by shards while one plans or joins
+    I-N.lock        held by shard I of N
 
-A file gets its name when it is complete and on the disk. The claims (`files.locks`) belong to the output:
-they are in the folder beside it even if `work_dir` has the rest, so that one output has one job at a time.
-The folder must belong to the user, and only regular files are read in it: what others put there is refused.
+A file gets its name when it is complete and on the disk. The locks (`files.locks`) belong to the output: they
+are in the folder beside it even if `work_dir` has the rest, so that one output has one job at a time. The
+folder must belong to the user, and only regular files are read in it: what others put there is refused.
 
-When the folder is removed, the marker stays as an extended attribute of the output. Copies and some file
-systems drop it, and Python can't write it on Windows and macOS: there only `skip_existing` leaves an existing
-output alone.
+Once the output has its name, job.json is removed first: a folder without it is left over, and is removed by
+the next run.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ import os
 import re
 import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from pathlib import Path
 from types import NoneType
 from typing import TYPE_CHECKING, Any
 
 from vidrestore.errors import MediaError, PlanError
-from vidrestore.files.atomic import LONGEST_NAME, replacing, sync_folder
-from vidrestore.files.locks import Claims, is_own
+from vidrestore.files.atomic import LONGEST_NAME, remove_all_partials, remove_partials, replacing, sync_folder
+from vidrestore.files.locks import locked
 from vidrestore.files.regular import (
-    COUNT,
     LARGEST_PLAN,
     MEGABYTE,
     Types,
     as_json,
     digest,
+    is_own,
     is_too_long,
     read_object,
     write_problem,
@@ -48,27 +48,18 @@ if TYPE_CHECKING:
     from vidrestore.clips import Bounds
     from vidrestore.jobs.request import Request
 
-VERSION = 4
+VERSION = 5
 ATTEMPTS = 100  # tries to make the folder while others remove it
-_OURS = re.compile(r"(\d{8}-\d{8}\.segment|(job|plan|named)\.json)|\w+\.\d+\.claim|\.[0-9a-f.]+\.partial")
-NAMED: Types = {
-    "request": str,
-    "size": COUNT,
-    "modified": int,
-    "frames": COUNT,
-    "damage": (str, NoneType),
-    "source": str,
-    "weights": dict,
-}
+LOCK = "job.lock"
+_OURS = re.compile(r"\d{8}-\d{8}\.segment|(job|plan)\.json|(job|\d+-\d+)\.lock|\.[0-9a-f.]+\.partial")
 _TYPES: Mapping[str, Types] = {
-    "job": {"version": int, "identity": dict},
+    "job": {"version": int, "identity": dict, "overwrite": bool},
     "plan": {
         "name": str,
         "timeline": dict,
         "damage": (str, NoneType),
         "restarted": bool,
     },
-    "named": NAMED,
 }
 
 
@@ -86,7 +77,7 @@ class WorkFolder:
     def __init__(self, output: str, work_dir: str | None = None) -> None:
         self.output = Path(output)
         name = _short(self.output.name + WORK_SUFFIX)
-        # of the claims: the same however the output is named
+        # of the locks: the same however the output is named
         self.place = Path(os.path.realpath(self.output.parent), name)
         self.path = self.output.with_name(name)
         if work_dir is not None:  # which outputs of several folders share
@@ -94,7 +85,6 @@ class WorkFolder:
                 raise MediaError(f"{work_dir}: the folder for the work does not exist; create it first")
             place = str(self.place.parent) + os.sep + self.output.name
             self.path = Path(work_dir, _short(f"{self.output.name}.{_hash(place)}{WORK_SUFFIX}"))
-        self._claims: Claims | None = None
         self.warnings: list[str] = []  # about broken files
 
     @classmethod
@@ -112,67 +102,64 @@ class WorkFolder:
 
     @contextmanager
     def locked(self, *, shared: bool = False) -> Iterator[None]:
-        """Claim the job (`files.locks`) and make the folder; at the end, remove it unless it holds finished
-        segments.
+        """Lock the job (`files.locks`) and make the folder; at the end, remove it unless it holds finished
+        segments of a job. Shards, to which the job is `shared`, wait for each other, and leave a plan, too.
 
         Raises BusyError if another process works on it, MediaError if the folder can't be made.
         """
-        attempts = iter(range(ATTEMPTS))
-        while self._claims is None:
+        with ExitStack() as held:
+            held.callback(_remove_empty, self.place)
+            self._lock(held, shared=shared)
+            held.callback(_remove_empty, self.path)
             try:
-                self._claims = self._claimed(shared=shared)
-            except FileNotFoundError as error:
+                yield
+            finally:
+                is_planned = shared and (self.path / "plan.json").exists()
+                if not (self.has_job and (is_planned or self.finished())):
+                    self.remove()
+
+    def _lock(self, held: ExitStack, *, shared: bool) -> None:
+        for attempt in range(ATTEMPTS):
+            try:
+                _make_own(self.place)
+                held.enter_context(locked(self.place / LOCK, wait=shared))
+                break
+            except FileNotFoundError as error:  # removed by a process that has finished
                 if is_too_long(self.path):
                     raise write_problem(str(self.output), error) from error
                 if not self.path.parent.is_dir():
                     raise MediaError(
                         f"{self.path}: there is no folder {self.path.parent}; create it first"
                     ) from None
-                if next(attempts, None) is None:  # else another process that has finished removed it
+                if attempt == ATTEMPTS - 1:
                     raise MediaError(
                         f"{self.path}: this folder for the work can't be made there; choose another with "
                         "`work_dir`"
                     ) from None
             except OSError as error:
                 raise write_problem(str(self.path), error) from error
+        for path in () if shared else self.place.glob("*-*.lock"):
+            with locked(path):  # or a shard is at work
+                pass
         try:
-            with self._claims:
-                try:
-                    yield
-                finally:
-                    if not shared and not self.finished():
-                        self.remove()
-        finally:
-            self._claims = None
-            for folder in {self.path, self.place}:
-                with suppress(OSError):  # something is in it
-                    folder.rmdir()
+            _make_own(self.path)
+        except OSError as error:
+            raise write_problem(str(self.path), error) from error
+        for path in self.path.iterdir():  # what such a folder holds is not ours to remove
+            if _OURS.fullmatch(path.name) and path.is_dir() and not path.is_symlink():
+                raise MediaError(
+                    f"{path}: a folder, but vidrestore writes a file of this name; move it away, or "
+                    "choose another `work_dir`"
+                )
+
+    def shard_locked(self, number: int, count: int) -> AbstractContextManager[None]:
+        """Lock one of `count` parts of the job. Raises BusyError if another process has it."""
+        return locked(self.place / f"{number}-{count}.lock")
 
     @property
-    def claims(self) -> Claims:
-        """The claims of this process on the job, which must be `locked`."""
-        assert self._claims is not None
-        return self._claims
-
-    def _claimed(self, *, shared: bool) -> Claims:
-        """Make the folders and claim the job; a failure leaves no empty folder."""
-        made, claims = _make_own(self.place), Claims(self.place)
-        try:
-            claims.take_job(shared=shared)
-            _make_own(self.path)
-            for path in self.path.iterdir():  # what such a folder holds is not ours to remove
-                if _OURS.fullmatch(path.name) and path.is_dir() and not path.is_symlink():
-                    raise MediaError(
-                        f"{path}: a folder, but vidrestore writes a file of this name; move it away, or "
-                        "choose another `work_dir`"
-                    )
-            return claims
-        except BaseException:
-            claims.release_all()
-            if made:
-                with suppress(OSError):
-                    self.place.rmdir()  # does nothing to a folder that holds something
-            raise
+    def has_job(self) -> bool:
+        """True if a job was begun here and its output has no name yet."""
+        return (self.path / "job.json").exists()
 
     def begin(
         self,
@@ -181,19 +168,19 @@ class WorkFolder:
         drop: Iterable[str] = (),
         *,
         restart: bool = False,
-        beside: bool = False,
+        shared: bool = False,
+        overwrite: bool = False,
     ) -> dict[str, Any]:
-        """Resume the job in the folder, or begin one; return the `facts` that it began with. With
-        `beside`, nothing of other processes is removed: for shards, one at a time.
+        """Resume the job in the folder, or begin one; return its record, with the `facts` that it began with.
 
-        `drop`, the streams to leave out, may change from run to run, but is the same for all shards. Raises
-        DifferentJobError, with a list of the differences, if the folder holds another job.
+        `drop`, the streams to leave out, may change from run to run, but is the same for all processes that
+        share the job, and so is `overwrite`. Raises DifferentJobError, with a list of the differences, if the
+        folder holds another job.
         """
         dropped = {"drop": sorted(drop)}
-        if not beside:
-            self.discard_unfinished()
+        remove_all_partials(self.path)
         if restart:
-            self._discard(lambda name: not name.endswith(".claim"))
+            self._discard(lambda name: not name.endswith(".lock"))
         before = self.read("job")
         if before is not None and before.get("version") != VERSION:
             raise DifferentJobError(
@@ -201,19 +188,21 @@ class WorkFolder:
             )
         if before is None or any(type(before.get(key)) is not type(fact) for key, fact in facts.items()):
             self._discard(lambda name: name.endswith((".segment", ".json")))  # their job is unknown
-            self.write("job", {"version": VERSION, "identity": identity, **dropped, **facts})
-            return dict(facts)
+            content = {"version": VERSION, "identity": identity, "overwrite": overwrite}
+            self.write("job", before := {**content, **dropped, **facts})
+            return before
         differences = list(_differences(before["identity"], as_json(identity)))
         changed = list(_differences({"drop": before.get("drop")}, dropped))
-        if differences or (beside and changed):
+        if differences or (shared and changed):
             differences += changed
             raise DifferentJobError(
                 f"{self.path}: the job that was begun there differs from this one: {'; '.join(differences)}",
                 ". Repeat the command as it was to resume it, or add `restart` to start over",
             )
-        if changed:
-            self.write("job", before | dropped)
-        return {key: before[key] for key in facts}
+        if changed or overwrite > before["overwrite"]:
+            before |= {**dropped, "overwrite": overwrite or before["overwrite"]}
+            self.write("job", before)
+        return before
 
     def read(self, name: str) -> dict[str, Any] | None:
         """Return the content of `name`.json; None if it is missing, or broken, which adds to `warnings`.
@@ -234,15 +223,6 @@ class WorkFolder:
         except OSError as error:
             raise MediaError(f"{path}: can't be read ({error.strerror}); remove it") from error
 
-    def marker(self, output: Path) -> dict[str, Any] | None:
-        """Return the marker of the finished job if its `output`, or the first picture of it, has its name."""
-        with suppress(OSError, KeyError):
-            marker, found = self.read("named"), output.stat()
-            facts = found.st_size, found.st_mtime_ns, output.name  # of an older picture if it has no name yet
-            if marker and facts == (marker["size"], marker["modified"], marker["file"]):
-                return marker
-        return None
-
     def note_broken(self, name: str, error: ValueError) -> None:
         """Add a warning that `name`.json doesn't have the content that it should have."""
         path = self.path / f"{name}.json"
@@ -260,36 +240,33 @@ class WorkFolder:
         except OSError as error:
             raise write_problem(str(target), error) from error
 
-    def discard_unfinished(self) -> None:
-        """Remove the partial files of dead processes."""
-        self._discard(lambda name: name.endswith(".partial"))
-
     def size(self) -> int:
         """Return the bytes of all segments."""
         return sum(self.segment(bounds).stat().st_size for bounds in self.finished())
 
     def remove(self) -> None:
-        """Remove all files of the job: the marker after the others, and the claims last."""
-        self._discard(lambda name: name != "named.json" and not name.endswith(".claim"))
-        self._discard(lambda name: name == "named.json")
-        (self._claims or Claims(self.place)).remove_all()
+        """Remove all files of the job, which must be locked: first that without which the others are left
+        over.
+        """
+        self._discard(lambda name: name == "job.json")
+        self._discard(lambda name: name != LOCK)
+        remove_partials(self.output)
 
     def _discard(self, unwanted: Callable[[str], bool]) -> None:
-        with suppress(FileNotFoundError):  # the folder is gone: another shard was done at the same time
-            for path in list(self.path.iterdir()):
-                if _OURS.fullmatch(path.name) and unwanted(path.name):
-                    with suppress(OSError):  # harmless: what stays is of another job, or is removed later
-                        path.unlink()
+        for path in list(self.path.iterdir()):
+            if _OURS.fullmatch(path.name) and unwanted(path.name):
+                with suppress(OSError):  # harmless: what stays is of another job, or is removed later
+                    path.unlink()
 
 
-def _make_own(folder: Path) -> bool:
-    """Make a folder that only its owner can use, unless the user has it already; return True if it is new.
+def _make_own(folder: Path) -> None:
+    """Make a folder that only its owner can use, unless the user has it already.
 
     Raises MediaError if the name is taken by anything else.
     """
     with suppress(FileExistsError):
         folder.mkdir(mode=0o700)
-        return True
+        return
     found = os.lstat(folder)
     if not stat.S_ISDIR(found.st_mode):
         raise MediaError(
@@ -301,7 +278,11 @@ def _make_own(folder: Path) -> bool:
             f"{folder}: belongs to another user (number {found.st_uid}), who could change the work in it; "
             "remove it, or give `output` another name"
         )
-    return False
+
+
+def _remove_empty(folder: Path) -> None:
+    with suppress(OSError):  # something is in it
+        folder.rmdir()
 
 
 def _differences(before: Mapping[str, Any], now: Mapping[str, Any], inside: str = "") -> Iterator[str]:

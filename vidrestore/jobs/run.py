@@ -8,7 +8,7 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, nullcontext, suppress
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from tempfile import gettempdir
@@ -19,7 +19,7 @@ from vidrestore.event_log import Logged
 from vidrestore.events import Event, Failed, Listener, Warned, ignore_event
 from vidrestore.files.atomic import Partial, remove_partials
 from vidrestore.files.regular import write_problem
-from vidrestore.jobs.check import check, earlier_summary, mark, open_job
+from vidrestore.jobs.check import check, earlier_summary, open_job
 from vidrestore.jobs.naming import output_for, suffix_of
 from vidrestore.jobs.request import Request, Step, StepLoader
 from vidrestore.jobs.resume import WorkFolder
@@ -145,9 +145,6 @@ def _stream(job: Job, on_event: Listener) -> Summary:
         writer = job.writer()
         write_frames(job.restored(), writer, lambda frames: job.watched(frames, "restore", total, on_event))
     summary = _summary(job, began, damage_summary(job.damage, writer.damage), job.steps.retried)
-    if not piped:
-        with suppress(OSError):
-            mark(job.request.output.first_file, job, summary.damage)
     job.warn(writer.warnings, on_event)
     return announced(summary, on_event)
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import time
 from array import array
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -26,11 +26,9 @@ from typing import Any, Self
 from vidrestore.clips import Bounds, owners
 from vidrestore.errors import Cancelled, MediaError, PlanError
 from vidrestore.events import Listener, Warned
-from vidrestore.files.atomic import remove_partials
 from vidrestore.files.regular import digest
 from vidrestore.files.stopping import delayed_signals
 from vidrestore.frames import Frame
-from vidrestore.jobs.check import mark
 from vidrestore.jobs.job import Job, damage_summary, plan_source
 from vidrestore.jobs.resume import DifferentJobError, WorkFolder
 from vidrestore.jobs.space import check_space, video_sizes
@@ -99,9 +97,12 @@ class SegmentedWork:
     once the video is joined. The plan sets `source_damage`, the damage of its pictures.
     """
 
-    def __init__(self, job: Job, folder: WorkFolder, on_event: Listener, name: str) -> None:
+    def __init__(
+        self, job: Job, folder: WorkFolder, on_event: Listener, name: str, *, overwrite: bool
+    ) -> None:
         """Use `begin` instead; `name` is the digest of the identity of the job."""
         self.job, self.folder, self.on_event, self.name = job, folder, on_event, name
+        self.overwrite = overwrite
         self.is_planned = False
         self.source_damage: str | None = None
         self.reused = 0
@@ -110,19 +111,17 @@ class SegmentedWork:
         self._checked: dict[Path, SegmentFacts] = {}
 
     @classmethod
-    def begin(cls, job: Job, folder: WorkFolder, on_event: Listener, *, beside: bool = False) -> Self:
-        """Resume what is in the folder, or begin the job there; with `beside`, other processes work on it,
-        too. Raises DifferentJobError if another job is there, unless the output is to be overwritten.
+    def begin(cls, job: Job, folder: WorkFolder, on_event: Listener, *, shared: bool = False) -> Self:
+        """Resume what is in the folder, or begin the job there; if it is `shared`, other processes work on
+        it, too. Raises DifferentJobError if another job is there, unless the output is to be overwritten.
         """
         identity = job.identity()
-        began = _begun(job, folder, identity, on_event, beside=beside)
+        began = _begun(job, folder, identity, on_event, shared=shared)
         for at, stage in enumerate(job.steps.stages):  # memory may be other now
             stage.length, stage.overlap = began[_fact("clip", at)], began[_fact("overlap", at)]
         job.plan.encoder = replace(job.plan.encoder, threads=began["encoder_threads"])
         job.plan.timeline = job.steps.first.timeline([])
-        if not beside:
-            remove_partials(folder.output, alone=True)
-        work = cls(job, folder, on_event, digest(identity))
+        work = cls(job, folder, on_event, digest(identity), overwrite=began["overwrite"])
         work.load_plan()
         job.warn(folder.warnings, on_event)
         return work
@@ -243,28 +242,25 @@ class SegmentedWork:
         return {"job": self.name, "first": first, "stop": stop, "plan": plan}
 
     def run(self) -> None:
-        """Restore what is missing. Raises VidRestoreError; segments that are finished stay."""
+        """Plan, and restore what is missing. Raises VidRestoreError; segments that are finished stay."""
         self.check_output()
         self.plan()
-        missing = self.missing()
-        count = frame_count(missing)
-        self.reused = len(self.job.plan.timeline.pts) - count
-        self.job.announce_plan(self.total, self.on_event, reused=self.reused)
-        self.restore(
-            missing, lambda frames: counted(frames, self.job.info.path, count, "restore", self.on_event)
-        )
+        self.restore(self.missing())
 
-    def restore(
-        self, segments: list[Segment], watch: Callable[[Iterator[Frame]], Iterator[Frame]] = iter
-    ) -> None:
-        """Restore segments; their frames pass through `watch`. Raises VidRestoreError; segments that are
-        finished stay.
-        """
+    def announce(self, frames: int) -> None:
+        """Announce the plan, of which so many frames are restored now."""
+        self.reused = len(self.job.plan.timeline.pts) - frames
+        self.job.announce_plan(self.total, self.on_event, reused=self.reused)
+
+    def restore(self, segments: list[Segment]) -> None:
+        """Restore segments. Raises VidRestoreError; those that are finished stay."""
+        count = frame_count(segments)
+        self.announce(count)
         with closing(self._frames(segments)) as restored:
-            frames = watch(restored)
+            frames = counted(restored, self.job.info.path, count, "restore", self.on_event)
             for segment in segments:
                 self._write(frames, segment)
-            next(frames, None)  # no frame is left, but `watch` ends
+            next(frames, None)  # no frame is left, but the progress ends
 
     def _frames(self, segments: list[Segment]) -> Generator[Frame]:
         """Yield the restored frames of segments. A damaged video is read from its beginning: after a jump,
@@ -362,6 +358,7 @@ class SegmentedWork:
             for _ in counted(joining, job.info.path, self.total, "join", self.on_event):
                 pass
             joined.finish()
+            self.damage = damage_summary(self.source_damage, joined.damage)
         except BaseException:
             joined.abort()
             raise
@@ -369,49 +366,36 @@ class SegmentedWork:
         return tuple(joined.warnings)
 
     def _joined(self) -> Muxer | PictureFiles:
-        job, plan = self.job, self.job.plan
-
-        def note(path: Path) -> None:
-            """Mark the output: from now on the job is finished, even if this process is killed."""
-            self.damage = damage_summary(self.source_damage, joined.damage)
-            mark(path, job, self.damage, joined.first_file if isinstance(joined, PictureFiles) else None)
-
+        job, plan, tag = self.job, self.job.plan, self.job.tag(self.source_damage)
         if plan.encoder.container == PICTURES:
-            joined: Muxer | PictureFiles = PictureFiles(
-                job.request.output,
-                job.output_info,
-                plan.encoder,
-                job.options.drop,
-                overwrite=job.options.overwrite,
-                before_naming=note,
+            drop, output = job.options.drop, job.request.output
+            return PictureFiles(
+                output, job.output_info, plan.encoder, drop, overwrite=self.overwrite, tag=tag
             )
-            return joined
-        joined = Muxer(
+        return Muxer(
             plan.output,
             job.output_info,
             plan.encoder,
             plan.copy,
-            overwrite=job.options.overwrite,
+            overwrite=self.overwrite,
             span=plan.span,
-            before_naming=note,
             first=plan.timeline.pts[0] if plan.timeline.pts else None,
-            tag=job.tag,
+            tag=tag,
         )
-        return joined
 
 
 def _begun(
-    job: Job, folder: WorkFolder, identity: Mapping[str, Any], on_event: Listener, *, beside: bool
+    job: Job, folder: WorkFolder, identity: Mapping[str, Any], on_event: Listener, *, shared: bool
 ) -> dict[str, Any]:
-    """Begin the job in the folder, or resume it; return the facts with which it began."""
-    facts: dict[str, Any] = {"encoder_threads": job.plan.encoder.threads}
+    """Begin the job in the folder, or resume it; return its record."""
+    options, facts = job.options, dict[str, Any](encoder_threads=job.plan.encoder.threads)
     for at, stage in enumerate(job.steps.stages):
         facts |= {_fact("clip", at): stage.length, _fact("overlap", at): stage.overlap}
-    begin = partial(folder.begin, identity, facts, job.options.drop)
+    begin = partial(folder.begin, identity, facts, options.drop, shared=shared, overwrite=options.overwrite)
     try:
-        return begin(restart=job.options.restart and not beside, beside=beside)
+        return begin(restart=options.restart and not shared)
     except DifferentJobError as error:
-        if beside or not job.options.overwrite:
+        if shared or not options.overwrite:
             raise
         on_event(Warned(job.info.path, f"{error.found}; it was discarded"))
     return begin(restart=True)

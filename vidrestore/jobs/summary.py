@@ -24,9 +24,9 @@ class Summary:
 
     `seconds` and `fps` measure the work itself, without loading the model. `damage` describes the damage of
     the source in one sentence, None if there is none. `retried` counts the clips that half precision could
-    not hold. `skipped`: the output existed. `reused` counts the frames of an earlier run or of other
-    processes. `before`: the video was finished by an earlier run. `changes`: what the tasks on pictures
-    changed in the frames that this process restored.
+    not hold. `skipped`: the output existed, or lacks the parts of other shards. `reused` counts the frames of
+    an earlier run or of other processes. `before`: the video was finished by an earlier run. `changes`: what
+    the tasks on pictures changed in the frames that this process restored.
     """
 
     source: str
@@ -42,12 +42,10 @@ class Summary:
     changes: tuple[tuple[str, Changes], ...] = ()
 
     @classmethod
-    def of_marker(cls, request: Request, marker: Mapping[str, Any], *, own: int = 0) -> Self:
-        """Return the summary of an output that was finished before, with so many frames of this process."""
-        reused = max(0, marker["frames"] - own)
-        return cls(
-            *request.names, marker["frames"], 0.0, damage=marker["damage"], reused=reused, before=not own
-        )
+    def of_marker(cls, request: Request, marker: Mapping[str, Any]) -> Self:
+        """Return the summary of an output that was finished before."""
+        frames, damage = marker["frames"], marker["damage"]
+        return cls(*request.names, frames, 0.0, damage=damage, reused=frames, before=True)
 
     @property
     def fps(self) -> float:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -78,7 +77,7 @@ class Muxer:
     `finish` or `abort`.
 
     `first` is the time of the first frame, if known: chapters move with a video that begins before 0.
-    `before_naming` is called with the path of the verified file before it is renamed. PyAV writes the header
+    PyAV writes the header
     from an encoder, `stream.codec_context`, which the caller may use. Raises MediaError and
     OutputExistsError.
     """
@@ -94,9 +93,8 @@ class Muxer:
         span: Span = WHOLE,
         first: int | None = None,
         tag: str | None = None,
-        before_naming: Callable[[Path], object] = lambda path: None,
     ) -> None:
-        self.before_naming, self.tag = before_naming, tag
+        self.tag = tag
         self.output, self.overwrite = output, overwrite
         self.source, self.choice, self.copy = source, choice, copy
         self.video, self.time_base = source.video, source.video.time_base
@@ -249,7 +247,7 @@ class Muxer:
             self._copy_up_to(None)
             self._close()
             self._verify()
-            self.before_naming(self.partial.path)
+            self.partial.sync()
             self.partial.put_in_place(overwrite=self.overwrite)
 
     def _mux_last(self) -> None:

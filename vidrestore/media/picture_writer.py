@@ -1,24 +1,22 @@
 """Write frames as numbered pictures (`media.source`): their encoder, what they can't hold, and their files.
 
 All are written under hidden names; once the last is whole, they get theirs. The first is renamed last, so
-that it exists only once all others do, and represents them if a single file is needed: its attributes hold
-the mark of a finished job.
+that it exists only once all others do.
 """
 
 from __future__ import annotations
 
-import filecmp
+import json
 import os
-from collections.abc import Callable, Sequence, Set
-from contextlib import suppress
+from collections.abc import Sequence, Set
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from av.packet import Packet
 
-from vidrestore.errors import MediaError, OptionError, OutputExistsError
-from vidrestore.files.atomic import Partial, remove_partials, sync_folder
+from vidrestore.errors import MediaError, OptionError
+from vidrestore.files.atomic import Partial, remove_partials, sync_folder, write_whole
 from vidrestore.frames import PixelFormat, VideoInfo
 from vidrestore.media.encoder_table import EncoderChoice
 from vidrestore.media.encoding import Encoder, opens, write_errors
@@ -110,9 +108,7 @@ def side_data_left_out(source: SourceInfo, choice: EncoderChoice, drop: Set[str]
 
 
 class PictureFiles:
-    """Numbered pictures, written as a `Muxer` writes a file. `before_naming` is called with the path of the
-    first picture once all are whole, before any is renamed.
-    """
+    """Numbered pictures, written as a `Muxer` writes a file; their list holds the `tag`."""
 
     damage: str | None = None
 
@@ -124,11 +120,11 @@ class PictureFiles:
         drop: Set[str],
         *,
         overwrite: bool = False,
-        before_naming: Callable[[Path], object] = lambda path: None,
+        tag: str | None = None,
     ) -> None:
         self.output, self.source, self.overwrite = output, source, overwrite
-        self.choice, self.drop = choice, drop
-        self.before_naming, self.time_base = before_naming, source.video.time_base
+        self.choice, self.drop, self.tag = choice, drop, tag
+        self.time_base = source.video.time_base
         self.warnings: list[str] = []
         self._held: bytes | None = None  # the first picture
         self._count, self._first = 0, 1
@@ -177,24 +173,25 @@ class PictureFiles:
             partial.close()
 
     def finish(self) -> None:
-        """Rename all pictures, and warn of older ones with other numbers. Raises OutputExistsError if other
+        """Rename all pictures, and warn of older ones with other numbers. Raises MediaError if other
         pictures have their names and may not be replaced.
         """
         if self._held is None:
             raise MediaError(f"{self.output}: no frame was written, so there is no picture to keep")
         beyond = set(self.output.existing()) - set(range(self._first, self._first + self._count))
         self._write(0, self._held)
-        replaced = [self.overwrite or _is_same(each) for each in self._partials]
-        for partial, may in zip(self._partials, replaced, strict=True):
-            if not may and os.path.lexists(partial.target):
-                raise OutputExistsError(
+        for partial in () if self.overwrite else self._partials:
+            if os.path.lexists(partial.target) and not partial.is_there():
+                raise MediaError(
                     f"{partial.target}: appeared while the pictures were being made; add `overwrite` to "
                     "replace it, or move it away"
                 )
-        self.before_naming(self._partials[-1].path)
-        for partial, may in zip(self._partials, replaced, strict=True):
+        for partial in self._partials:
             with write_errors(str(partial.target)):
-                partial.put_in_place(overwrite=may)
+                partial.put_in_place(overwrite=self.overwrite)
+        if self.tag and self.output.is_pattern:
+            names = [partial.target.name for partial in self._partials]
+            write_whole(self.output.list_path, json.dumps({"tag": self.tag, "pictures": names}).encode())
         sync_folder(self.output.path.parent)
         if beyond:
             self.warnings.append(
@@ -212,10 +209,3 @@ class PictureFiles:
         for partial in self._partials:
             partial.discard()
         self._partials = []
-
-
-def _is_same(partial: Partial) -> bool:
-    """Return True if a picture of this name and content exists, from a run that was killed meanwhile."""
-    with suppress(OSError):
-        return filecmp.cmp(partial.path, partial.target, shallow=False)
-    return False

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from itertools import islice, pairwise
 from statistics import median
-from typing import Any
+from typing import Any, Self
 
 import av
 from av import logging as ffmpeg
@@ -22,6 +22,7 @@ from av.video.frame import VideoFrame
 from av.video.stream import VideoStream
 
 from vidrestore.errors import MediaError, OptionError
+from vidrestore.files.regular import LARGEST_PLAN, read_object
 from vidrestore.frames import UNSPECIFIED, ColourTags, VideoInfo
 from vidrestore.media.damage import check_memory
 from vidrestore.media.formats import layout_of
@@ -34,7 +35,7 @@ from vidrestore.media.side_data import (
     matrix_in,
     read_side_data,
 )
-from vidrestore.media.source import PICTURES, PIPE, Pictures, Source, kind_by_content
+from vidrestore.media.source import PICTURES, PIPE, Pictures, Source, Target, kind_by_content
 from vidrestore.media.structure import lacks_index
 
 # Demuxers that read one file and nothing else. Playlists (hls, concat, dash, imf) and devices could read
@@ -135,6 +136,37 @@ def is_lossless(codec: str) -> bool:
     """Return True if a codec, by FFmpeg's name, keeps every sample always."""
     found = decoder_of(codec)
     return found is not None and found.lossless and not found.lossy
+
+
+@dataclass(frozen=True)
+class Tag:
+    """The tag of an output that says how it was made: the digest of its job, the frames and the damage of the
+    source as far as they were known when it was written.
+    """
+
+    job: str
+    frames: int = 0
+    damage: str | None = None
+
+    @classmethod
+    def parse(cls, text: str) -> Self | None:
+        found = re.match(r"vidrestore ([0-9a-f]{16})\b(?:.*?; (\d+) frames(?:; (.*))?$)?", text)
+        return cls(found[1], int(found[2] or 0), found[3]) if found else None
+
+
+def read_tag(output: Target) -> Tag | None:
+    """Return the tag of a video, or of numbered pictures that are all there by their list; None without."""
+    if output.is_pattern:
+        with suppress(OSError, ValueError):
+            listed = read_object(output.list_path, {"tag": str, "pictures": [str]}, LARGEST_PLAN)
+            if all(output.path.with_name(name).exists() for name in listed["pictures"]):
+                return Tag.parse(listed["tag"])
+    elif not (output.is_pipe or output.holds_pictures):
+        with suppress(MediaError), open_input(output.name) as opened:
+            tracks = [stream.metadata for stream in opened.streams.video]  # MOV's place
+            texts = [text for metadata in (opened.metadata, *tracks) for text in metadata.values()]
+            return next(filter(None, map(Tag.parse, texts)), None)
+    return None
 
 
 def open_input(source: str) -> InputContainer:

@@ -220,6 +220,11 @@ class Target(_Named):
         found = self.existing() if self.is_pattern else {}
         return Path(found[min(found)]) if found else self.path
 
+    @property
+    def list_path(self) -> Path:
+        """The list of the numbered pictures, with their tag."""
+        return self.path.with_name(".vidrestore.json")
+
     def make_folder(self) -> None:
         """Make the folder of numbered pictures. Raises MediaError."""
         if self.is_pattern:

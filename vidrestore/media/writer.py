@@ -4,10 +4,9 @@ and every other stream.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Set
+from collections.abc import Iterator, Set
 from dataclasses import dataclass
 from fractions import Fraction
-from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
@@ -89,13 +88,13 @@ class VideoWriter:
     """A context manager that writes restored frames: a clean exit verifies and names the file, an error
     removes it.
 
-    `output` is a path, or "-" for y4m on standard output. An encoder that isn't chosen yet is chosen. `copy`
-    are the source's streams to copy (see `check_streams`); `frames` is the expected number of frames, if
-    known. Frames have the source's size and pts in its ticks. `rate` is for pipes only. `span` is the part of
-    the source that the frames come from; the other streams are cut to it. `drop` names notes that pictures
-    don't store, `tag` says how a file was made; `before_naming` is called with the path of a verified file
-    before it gets its name. `warnings` are sentences for the user; `damage` describes, at the end, what was
-    broken in the copied streams. Raises MediaError and OutputExistsError, before work if possible.
+    `output` is a path, or "-" for y4m on standard output. An encoder that isn't chosen yet is chosen.
+    `copy` are the source's streams to copy (see `check_streams`); `frames` is the expected number of
+    frames, if known. Frames have the source's size and pts in its ticks. `rate` is for pipes only. `span`
+    is the part of the source that the frames come from; the other streams are cut to it. `drop` names
+    notes that pictures don't store, `tag` says how a file was made. `warnings` are sentences for the
+    user; `damage` describes, at the end, what was broken in the copied streams. Raises MediaError and
+    OutputExistsError, before work if possible.
     """
 
     def __init__(
@@ -111,7 +110,6 @@ class VideoWriter:
         span: Span = WHOLE,
         drop: Set[str] = frozenset({"exif"}),
         tag: str | None = None,
-        before_naming: Callable[[Path], object] = lambda path: None,
     ) -> None:
         output = self.output = Target.of(output)
         self.source, self.expected = source, frames
@@ -123,12 +121,10 @@ class VideoWriter:
         if output.is_pipe:
             self._sink = Y4mOutput(standard_output(), source, rate=rate)
         elif output.holds_pictures:
-            self._sink = PictureFiles(
-                output, source, encoder, drop, overwrite=overwrite, before_naming=before_naming
-            )
+            self._sink = PictureFiles(output, source, encoder, drop, overwrite=overwrite, tag=tag)
         else:
             remove_partials(output.path)
-            settings: dict[str, Any] = {"span": span, "tag": tag, "before_naming": before_naming}
+            settings: dict[str, Any] = {"span": span, "tag": tag}
             self._sink = Muxer(output.name, source, encoder, copy, overwrite=overwrite, **settings)
         self.warnings = self._sink.warnings
         if output.is_pipe and (warning := pipe_warning(source)):

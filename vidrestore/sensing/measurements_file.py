@@ -31,7 +31,7 @@ import json
 import math
 import re
 from array import array
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields
 from fractions import Fraction
@@ -218,7 +218,7 @@ class Measured(Checked):
 class MeasurementWriter:
     """Writes measurements frame by frame; the file gets its name on a clean exit, and is removed on an error.
 
-    `half` stores 16-bit floats; `before_naming` is called with the path of the complete file. Raises
+    `half` stores 16-bit floats; `job` is the digest by which the file is known as finished. Raises
     MediaError if the file can't be written, OutputExistsError if another one took its name.
     """
 
@@ -229,10 +229,10 @@ class MeasurementWriter:
         *,
         half: bool,
         overwrite: bool = False,
-        before_naming: Callable[[Path], None] = lambda path: None,
+        job: str = "",
     ) -> None:
         self.output, self.measured, self.overwrite = output, measured, overwrite
-        self.before_naming = before_naming
+        self.job = job
         self.dtype = "F16" if half else "F32"
         self.pts, self.durations = array("q"), array("q")
         self._room = len(self._header(_MOST_FRAMES))
@@ -284,7 +284,6 @@ class MeasurementWriter:
         self._file.seek(0)
         self._file.write((self._room - 8).to_bytes(8, "little"))
         self._file.flush()
-        self.before_naming(self._partial.path)
         self._partial.put_in_place(overwrite=self.overwrite)
 
     def _header(self, frames: int) -> bytes:
@@ -294,7 +293,7 @@ class MeasurementWriter:
             "pts": ("I64", [frames]),
             "durations": ("I64", [frames]),
         }
-        entries: dict[str, Any] = {"__metadata__": self.measured.to_metadata()}
+        entries: dict[str, Any] = {"__metadata__": self.measured.to_metadata() | {"job": self.job}}
         offset = 0
         for name, (dtype, shape) in shapes.items():
             stop = offset + math.prod(shape) * _TYPES[dtype].itemsize
@@ -305,8 +304,9 @@ class MeasurementWriter:
 
 
 class MeasurementReader:
-    """A file of measurements, read a few frames at a time: `measured` describes it; `pts` and `durations` are
-    (F,) int64. Raises MediaError for another file or version, and for damage.
+    """A file of measurements, read a few frames at a time: `measured` describes it, `job` is that of the
+    writer; `pts` and `durations` are (F,) int64. Raises MediaError for another file or version, and for
+    damage.
     """
 
     def __init__(self, path: str) -> None:
@@ -323,7 +323,7 @@ class MeasurementReader:
                     f"version {VERSION}; recover with the version that wrote it, or measure the video again"
                 )
             try:
-                self.measured = Measured.from_metadata(metadata)
+                self.measured, self.job = Measured.from_metadata(metadata), metadata.get("job")
                 self._check_tensors(stream)
             except (KeyError, TypeError, ValueError, MediaError) as error:
                 reason = f"{type(error).__name__}: {error}"

@@ -13,16 +13,16 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from vidrestore import __version__
 from vidrestore.errors import CheckpointError, VidRestoreError
 from vidrestore.events import Listener, Planned, Started, Warned, ignore_event
 from vidrestore.files.regular import digest
 from vidrestore.frames import Frame
-from vidrestore.jobs.check import finished_earlier, put_marker
 from vidrestore.jobs.steps import write_frames
 from vidrestore.jobs.summary import Summary, counted
 from vidrestore.media.encoder_table import EncoderChoice
 from vidrestore.media.encoders import choose_encoder
-from vidrestore.media.probe import SourceInfo
+from vidrestore.media.probe import SourceInfo, read_tag
 from vidrestore.media.source import PIPE, Source, Target
 from vidrestore.media.writer import VideoWriter
 from vidrestore.models.fast.linear import PackedLinear
@@ -69,9 +69,11 @@ def recover(
     device = torch_device(options.device)
     model = recovering_model(source, reader.measured, options.model, device)
     settings = {"encoder": asdict(encoder), "precision": options.precision}
-    request = digest({"recover": model.card.sha256, **settings})
-    if not options.overwrite and (earlier := finished_earlier(Source(source), target, request)):
-        return finished(earlier, emit)
+    identity = Source(source).identity()
+    request = digest({"recover": model.card.sha256, "head": identity.head, "size": identity.size, **settings})
+    tag = None if options.overwrite else read_tag(target)
+    if tag and tag.job == request:
+        return finished(Summary(source, str(target), tag.frames, 0.0, before=True), emit)
     target.check(Source(source), overwrite=options.overwrite)
     emit(Started(source, str(target), "recover", model.card.name, device_name(device)))
     return _recover(reader, target, info, encoder, model, options, emit, request)
@@ -106,7 +108,6 @@ def _recover(
     emit: Listener,
     request: str,
 ) -> Summary:
-    identity = Source(reader.path).identity()
     began = time.monotonic()
     details = {
         "encoder": encoder.encoder,
@@ -122,7 +123,7 @@ def _recover(
         frames=reader.frames,
         overwrite=options.overwrite,
         rate=options.cfr,
-        before_naming=lambda path: put_marker(path, request, identity, reader.frames, None, {}),
+        tag=f"vidrestore {request} {__version__}: recover; {reader.frames} frames",
     )
     recovered = recovered_frames(reader, cast(GroupNetwork, model.network), options)
     with frames_ahead(recovered) as frames:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import os
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Unpack, cast
 
@@ -25,17 +26,22 @@ from vidrestore.events import Finished, Listener, Planned, Started, Warned, igno
 from vidrestore.files.atomic import check_output
 from vidrestore.files.regular import digest
 from vidrestore.frames import WHOLE, Frame, PixelFormat
-from vidrestore.jobs.check import finished_earlier, put_marker
 from vidrestore.jobs.summary import Summary, counted
 from vidrestore.media.reader import VideoReader, expected_frames
-from vidrestore.media.source import Source, Target
+from vidrestore.media.source import Source
 from vidrestore.media.streams import other_kinds
 from vidrestore.models.grouping import GroupNetwork
 from vidrestore.options import chosen_options
 from vidrestore.pipeline.chain import frames_ahead
 from vidrestore.pipeline.conversions import Uploads, floats
 from vidrestore.restorers.devices import device_name, torch_device
-from vidrestore.sensing.measurements_file import SUFFIX, Measured, MeasurementWriter, PatchGrid
+from vidrestore.sensing.measurements_file import (
+    SUFFIX,
+    Measured,
+    MeasurementReader,
+    MeasurementWriter,
+    PatchGrid,
+)
 from vidrestore.sensing.sensing_options import SenseKeywords, SenseOptions
 from vidrestore.weights import Model, load_model, read_manifest
 from vidrestore.weights.manifest import Card
@@ -68,9 +74,16 @@ def sense(
         )
     device = torch_device(options.device)
     model = sensing_model(options, device)
-    request = digest({"sense": model.card.sha256, "sigma": options.sigma, "seed": options.seed})
-    if not options.overwrite and (earlier := finished_earlier(Source(source), Target(output), request)):
-        return finished(earlier, emit)
+    job = ""
+    if Source(source).is_stored:
+        identity = Source(source).identity()
+        request = {"sense": model.card.sha256, "sigma": options.sigma, "seed": options.seed}
+        job = digest(request | {"head": identity.head, "size": identity.size})
+    if job and not options.overwrite and os.path.isfile(output):
+        with suppress(MediaError):  # another file
+            earlier = MeasurementReader(output)
+            if earlier.job == job:
+                return finished(Summary(source, output, earlier.frames, 0.0, before=True), emit)
     read = (*Source(source).files, *([options.model] if options.model else ()))
     check_output(output, read, overwrite=options.overwrite)
     with VideoReader(source) as reader:
@@ -78,7 +91,7 @@ def sense(
             "deinterlace first, for example: ffmpeg -i IN -vf bwdif=send_frame -c:v ffv1 OUT.mkv"
         )
         emit(Started(source, output, "sense", model.card.name, device_name(device)))
-        return _sense(reader, output, model, options, emit, request)
+        return _sense(reader, output, model, options, emit, job)
 
 
 def sensing_cards() -> dict[str, Card]:
@@ -120,10 +133,9 @@ def sensing_model(options: SenseOptions, device: torch.device = CPU) -> Model:
 
 
 def _sense(
-    reader: VideoReader, output: str, model: Model, options: SenseOptions, emit: Listener, request: str
+    reader: VideoReader, output: str, model: Model, options: SenseOptions, emit: Listener, job: str
 ) -> Summary:
     network, info = cast(GroupNetwork, model.network), reader.info
-    identity = reader.source.identity()
     measured = Measured(
         model=model.card.name,
         sha256=model.card.sha256,
@@ -140,12 +152,7 @@ def _sense(
     emit(Planned(info.path, total, details=details))
     sensor = Sensor(network, info.video.format, measured.grids, options.sigma, options.seed)
 
-    def mark(path: Path) -> None:
-        put_marker(path, request, identity, writer.frames, reader.damage.sentence, {})
-
-    writing = MeasurementWriter(
-        output, measured, half=sensor.half, overwrite=options.overwrite, before_naming=mark
-    )
+    writing = MeasurementWriter(output, measured, half=sensor.half, overwrite=options.overwrite, job=job)
     with frames_ahead(reader.frames()) as decoded, writing as writer:
         for frame in counted(decoded, info.path, total, "sense", emit):
             writer.write(sensor.measure(frame).numpy(), frame.pts, frame.duration)

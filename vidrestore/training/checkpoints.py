@@ -9,7 +9,7 @@ import json
 import shutil
 import zipfile
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ from torch import Tensor
 
 from vidrestore.errors import CheckpointError, ConfigError
 from vidrestore.files.atomic import replacing
-from vidrestore.files.locks import BusyError, Claims
+from vidrestore.files.locks import BusyError, locked
 from vidrestore.files.regular import COUNT, check_pickled, check_types
 from vidrestore.training.config import RunConfig
 
@@ -30,15 +30,14 @@ _BEST = {"step": COUNT, "psnr": float, "weights": dict}
 
 @contextmanager
 def run_lock(path: Path) -> Iterator[None]:
-    """Claim a run, also from processes on other machines that share the folder. Raises ConfigError if another
-    process has it, MediaError if the folder can't be written to.
+    """Lock a run, also for machines that share the folder. Raises ConfigError if another process has it,
+    MediaError if the folder can't be written to.
     """
-    claims = Claims(path.parent)
-    try:
-        claims.take_at_once(path.stem)
-    except BusyError as error:
-        raise ConfigError(f"{path.name} in {error}, with `resume`; or choose another `output`") from error
-    with claims:  # decoding all clips may take hours
+    with ExitStack() as lock:
+        try:
+            lock.enter_context(locked(path.with_suffix(".lock")))
+        except BusyError as error:
+            raise ConfigError(f"{path.name} in {error}, with `resume`; or choose another `output`") from error
         yield
 
 

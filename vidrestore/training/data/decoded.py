@@ -25,8 +25,7 @@ from torch import Tensor
 
 from vidrestore.errors import ConfigError, MediaError
 from vidrestore.files.atomic import remove_all_partials, replacing
-from vidrestore.files.locks import is_own
-from vidrestore.files.regular import open_regular, parse_json
+from vidrestore.files.regular import is_own, open_regular, parse_json
 
 Planes = tuple[Tensor, ...]
 VERSION = "1"  # to be changed if the same source decodes to other samples

@@ -1,4 +1,5 @@
-"""Helpers on a Ray cluster (`scale.multi_device`): an actor for each GPU, or for every few CPUs without GPUs.
+"""Workers on a Ray cluster (`scale.workers`): tasks that Ray gives to its machines, and again to another one
+if a machine dies.
 
 All machines need the same version of vidrestore and see sources, outputs and work folders under the same
 paths. Ray is not needed for anything else and loaded only here: pip install "vidrestore[ray]".
@@ -8,26 +9,27 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from importlib import import_module
 from typing import Any
 
 from vidrestore.errors import OptionError
 from vidrestore.jobs.request import Request
-from vidrestore.scale.multi_device import Helper, HelperError, Outcome
-from vidrestore.scale.shards import Shard
+from vidrestore.jobs.segmented import Segment
+from vidrestore.scale.shards import divided
+from vidrestore.scale.workers import Outcome, WorkerError, restore_part
 
-CPUS = 4  # for each actor of a cluster without GPUs
+CPUS = 4  # for each task on a cluster without GPUs
+SHARE = 4  # parts for each place: all wait for the last one, and a clip is restored twice where two meet
+LARGEST = 16  # segments of a part
 
 
-class RayActors:
-    """Actors on the cluster at `address` (by default RAY_ADDRESS, else a cluster of this machine alone, which
+class RayTasks:
+    """Tasks on the cluster at `address` (by default RAY_ADDRESS, else a cluster of this machine alone, which
     other machines can't reach), each with a GPU, or `cpus` CPUs (`CPUS` unless given).
 
     Raises OptionError if ray isn't installed or no cluster is at the address.
     """
-
-    restores_here = False
 
     def __init__(self, address: str | None = None, *, cpus: int | None = None) -> None:
         self.ray = _connected(address)
@@ -36,17 +38,17 @@ class RayActors:
         self.cpus = max(1, min(CPUS if cpus is None else cpus, all_cpus))
         self.count = gpus or all_cpus // self.cpus
         self._resources = {"num_gpus": 1, "num_cpus": 1} if gpus else {"num_cpus": self.cpus}
-        self._actors: list[Any] = []
-        self._runs: dict[Any, Any] = {}  # pending results and their actors
+        self._running: list[Any] = []  # pending results
 
-    def start(self, request: Request, segments: int) -> None:
-        for number in range(len(self._actors), min(self.count, segments)):
-            actor = self.ray.remote(Helper).options(max_restarts=0, **self._resources)
-            self._actors.append(actor.remote(Shard(number + 1, self.count)))
-        self._runs = {actor.restore.remote(self._there(request)): actor for actor in self._actors[:segments]}
+    def start(self, request: Request, segments: Sequence[Segment]) -> None:
+        # without a limit of calls a process, and its loaded model, serves several tasks, on a GPU, too
+        task = self.ray.remote(max_calls=0, **self._resources)(restore_part)
+        own = self._there(request)
+        count = max(SHARE * self.count, -(-len(segments) // LARGEST))
+        self._running = [task.remote(own, part) for part in divided(segments, count) if part]
 
     def _there(self, request: Request) -> Request:
-        """Return the request as an actor needs it, which works in another folder, with the resources of its
+        """Return the request as a task needs it, which works in another folder, with the resources of its
         own.
         """
         options, on_gpu = request.options, "num_gpus" in self._resources
@@ -57,27 +59,21 @@ class RayActors:
         steps = tuple(step.with_options(model=_absolute(step.options.model)) for step in here.steps)
         return Request(request.source.absolute(), request.output.absolute(), steps)
 
-    def ended(self, seconds: float = 0.0) -> Iterator[Outcome]:
-        ready, _ = self.ray.wait(list(self._runs), timeout=seconds) if self._runs else ([], [])
+    def outcomes(self, seconds: float) -> Iterator[Outcome]:
+        ready, self._running = self.ray.wait(self._running, timeout=seconds)
         for reference in ready:
-            actor = self._runs.pop(reference)
             try:
-                outcome: Outcome = self.ray.get(reference)
-            except self.ray.exceptions.RayTaskError as error:
-                raise HelperError(f"a process of the cluster failed: {error}") from error
+                yield self.ray.get(reference)
             except self.ray.exceptions.RayError as error:
-                self._actors.remove(actor)
-                outcome = f"(on the cluster: {type(error).__name__})"
-            yield outcome
+                raise WorkerError(f"a task on the cluster failed: {error}") from error
 
     def are_at_work(self) -> bool:
-        return bool(self._runs)
+        return bool(self._running)
 
     def stop(self) -> None:
-        for actor in self._actors:
-            self.ray.kill(actor)
-        self._actors.clear()
-        self._runs.clear()
+        for reference in self._running:
+            self.ray.cancel(reference, force=True)
+        self._running = []
 
 
 def _absolute(path: str | None) -> str | None:
