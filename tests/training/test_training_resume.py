@@ -150,7 +150,7 @@ def test_two_processes_do_not_train_into_the_same_files(trained, tmp_path):
             train(replace(trained.config, name="other"), tmp_path, device="cpu", stop_after=0)
 
     train(trained.config, tmp_path, device="cpu", on_event=second)
-    said = f"tiny.checkpoint in {tmp_path}: process {os.getpid()} on "
+    said = f"tiny.checkpoint in {tmp_path}: another process works on this already"
     assert len(refused) == 2 and all(said in each for each in refused)
     assert "choose another `output`" in refused[0]
     assert not list(tmp_path.glob("*.lock"))
