@@ -22,7 +22,7 @@ from av.video.frame import VideoFrame
 from av.video.stream import VideoStream
 
 from vidrestore.errors import MediaError, OptionError
-from vidrestore.files.regular import LARGEST_PLAN, read_object
+from vidrestore.files.regular import LARGEST_PLAN, read_object, stored
 from vidrestore.frames import UNSPECIFIED, ColourTags, VideoInfo
 from vidrestore.media.damage import check_memory
 from vidrestore.media.formats import layout_of
@@ -65,6 +65,7 @@ _SAMPLED, _SAMPLED_BYTES = 3000, 1 << 26
 _NOMINAL = 1.5  # a stated rate so many times that of the times isn't one (Matroska's 1000 for milliseconds)
 _Sample = list[tuple[int | None, int]]  # time and size of packets
 _STILLS = frozenset({"mjpeg", "png", "gif", "bmp", "webp", "tiff"})  # codecs of posters
+_PICTURES = stored(tag=str, pictures=list[str])
 
 
 @dataclass(frozen=True)
@@ -154,7 +155,7 @@ def read_tag(output: Target) -> Tag | None:
     """Return the tag of a video, or of numbered pictures that are all there by their list; None without."""
     if output.is_pattern:
         with suppress(OSError, ValueError):
-            listed = read_object(output.list_path, {"tag": str, "pictures": [str]}, LARGEST_PLAN)
+            listed = read_object(output.list_path, _PICTURES, LARGEST_PLAN)
             if all(output.path.with_name(name).exists() for name in listed["pictures"]):
                 return Tag.parse(listed["tag"])
     elif not (output.is_pipe or output.holds_pictures):

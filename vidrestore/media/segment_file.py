@@ -30,9 +30,10 @@ from typing import Any
 import av
 from av.packet import Packet
 
+from vidrestore.checking import Checked, checked
 from vidrestore.errors import MediaError
 from vidrestore.files.atomic import Partial, sync_folder
-from vidrestore.files.regular import COUNT, open_regular, parse_object
+from vidrestore.files.regular import Count, open_regular, parse_json
 from vidrestore.frames import Frame
 from vidrestore.media.encoder_table import EncoderChoice
 from vidrestore.media.encoding import Encoder, check_frame, full_duration, write_errors
@@ -42,15 +43,14 @@ from vidrestore.media.probe import SourceInfo
 
 _HEAD, _CHECK = struct.Struct(">BII"), struct.Struct(">I")
 _PACKET, _KEY, _LAST = 0, 1, 2
-_FACTS = {"frames": COUNT, "delay": COUNT, "head": str, "label": dict}
 
 
 @dataclass(frozen=True)
-class SegmentFacts:
+class SegmentFacts(Checked):
     """The last record of a segment, which describes it."""
 
-    frames: int  # their number
-    delay: int  # pictures by which decoding must run ahead of display
+    frames: Count  # their number
+    delay: Count  # pictures by which decoding must run ahead of display
     head: str  # digest of the encoder's extradata, the same in all segments of a video
     label: Mapping[str, Any]  # the writer's identification of the segment
 
@@ -150,8 +150,8 @@ def check_segment(path: Path) -> SegmentFacts:
             first_is_key = first_is_key or (not places and kind == _KEY)
             places.add(place)
     try:
-        facts = SegmentFacts(**parse_object(last, _FACTS))
-    except (ValueError, TypeError):
+        facts = checked(SegmentFacts, parse_json(last), str(path), MediaError)
+    except (ValueError, MediaError):
         raise _damaged(path, "its last record can't be read") from None
     if not first_is_key or len(places) != facts.frames or max(places) >= facts.frames:
         raise _damaged(path, f"{len(places)} of {facts.frames} pictures are there")
