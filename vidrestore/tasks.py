@@ -47,7 +47,7 @@ _ALL = (
           vidrestore denoise in.mkv -o out.mkv --sigma 20 --quality best
           vidrestore denoise camera/ -o clean/ --recursive
         """,
-        degradations=("noise", "white", "coloured"),
+        degradations=("noise", "white"),
     ),
     Task(
         "dehaze",

@@ -13,10 +13,10 @@ import av
 import numpy as np
 import torch
 import torch.nn.functional as F
+from coloured_noise import blurred
 from torch import Tensor
 
 from vidrestore.degrade.added_noise import demosaiced
-from vidrestore.degrade.coloured_noise import blurred
 from vidrestore.degrade.counters import log_uniform
 from vidrestore.linear_light import from_light
 

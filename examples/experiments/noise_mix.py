@@ -14,10 +14,10 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 import torch.nn.functional as F
+from coloured_noise import CHROMA, LUMA, blurred, coloured_noise, processed, white
 from torch import Tensor
 
 from vidrestore.degrade import DEGRADATIONS
-from vidrestore.degrade.coloured_noise import CHROMA, LUMA, blurred, coloured_noise, processed, white
 from vidrestore.degrade.counters import log_uniform
 from vidrestore.media.recompress import recompress, recompress_pictures
 

@@ -334,7 +334,7 @@ def test_a_panning_camera_moves_evenly_along_a_line_or_a_gentle_bend():
 
 
 def walk(number: int, frames: int = 1) -> Tensor:
-    return random_walks(frames * MOMENTS, torch.device("cpu"))[number].view(1, frames, MOMENTS, 2)
+    return random_walks(frames * MOMENTS)[number].view(1, frames, MOMENTS, 2)
 
 
 def test_a_kernel_has_the_sum_one_and_its_centroid_at_its_centre():
@@ -345,7 +345,7 @@ def test_a_kernel_has_the_sum_one_and_its_centroid_at_its_centre():
 
 
 def test_walks_go_one_pixel_in_a_moment_and_differ():
-    walks = random_walks(MOMENTS, torch.device("cpu"))
+    walks = random_walks(MOMENTS)
     steps = walks.diff(dim=1).norm(dim=2)
     torch.testing.assert_close(steps, torch.ones_like(steps), atol=1e-3, rtol=0)
     ends = walks[:, -1].norm(dim=1)
@@ -503,3 +503,27 @@ def test_noise_of_colours_is_coarse_and_leaves_the_luma():
 def test_a_constant_picture_of_any_size_is_resized_to_itself():
     for scale, size in ((0.25, (16, 25)), (4, (244, 388)), (0.5, (31, 49))):
         torch.testing.assert_close(imresize(torch.full((2, 61, 97), 0.3), scale), torch.full((2, *size), 0.3))
+
+
+def test_white_noise_has_its_strength_in_every_channel_or_in_luma(monkeypatch):
+    def correlation(one: torch.Tensor, two: torch.Tensor) -> float:
+        return float(torch.corrcoef(torch.stack((one.flatten(), two.flatten())))[0, 1])
+
+    sigma, kinds = 0.05, set()
+    weights = torch.tensor([0.299, 0.587, 0.114])[:, None, None]
+    monkeypatch.setattr("vidrestore.degrade.added_noise.WHITE", (sigma, sigma))
+    for seed in range(8):
+        grey = torch.full((2, 3, 160, 160), 0.5)
+        noise = DEGRADATIONS["white"](grey, rng(seed)) - grey
+        luma, of_channels = (noise * weights).sum(1), abs(correlation(noise[:, 0], noise[:, 2])) < 0.03
+        kinds.add(of_channels)
+        if of_channels:
+            assert noise.std((0, 2, 3)).tolist() == pytest.approx([sigma] * 3, rel=0.03)
+            assert abs(correlation(noise[..., 1:], noise[..., :-1])) < 0.03
+        else:
+            assert float(luma.std()) == pytest.approx(sigma, rel=0.03)
+            assert abs(correlation(luma[..., 1:], luma[..., :-1])) < 0.03
+            blue = noise[:, 2] - luma
+            assert correlation(blue[..., 1:], blue[..., :-1]) > 0.4  # of half the size, enlarged
+        assert abs(correlation(noise[0], noise[1])) < 0.03
+    assert kinds == {True, False}

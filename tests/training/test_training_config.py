@@ -89,7 +89,7 @@ WRONG: list[tuple[str, object, str]] = [
     ("training.precision", "fp8", "precision must be 'bf16', 'fp16' or 'fp32', found 'fp8'"),
     ("training.schedule", "plateau", "[training]: unknown: schedule; there are:"),
 ]
-EVERY = "haze, rain, snow, blur, noise, white, coloured"
+EVERY = "haze, rain, snow, blur, noise, white"
 WRONG_OF_PAIRS: list[tuple[str, object, str]] = [
     ("data.degradations", [], f"degradations must be one or more of {EVERY}, found []"),
     ("data.degradations", ["fog"], "degradations must be one or more of haze"),

@@ -9,10 +9,9 @@ frame, falling things continue to fall, and noise is different in every frame.
 
 from vidrestore.degrade.added_noise import add_gaussian_noise, camera_noise, white_noise
 from vidrestore.degrade.blur import average_exposures, blur, gaussian_blurred, motion
-from vidrestore.degrade.coloured_noise import random_coloured_noise
 from vidrestore.degrade.haze import add_haze, haze
 from vidrestore.degrade.moving_objects import add_moving_objects
-from vidrestore.degrade.per_sample import Degradation, of_one_clip, one_by_one
+from vidrestore.degrade.per_sample import Degradation, of_one_clip
 from vidrestore.degrade.resize import imresize
 from vidrestore.degrade.weather import add_rain, add_snow, rain, snow
 
@@ -23,10 +22,8 @@ BATCHED: dict[str, Degradation] = {
     "blur": blur,
     "noise": camera_noise,
     "white": white_noise,
-    "coloured": one_by_one(random_coloured_noise),
 }
 DEGRADATIONS = {name: of_one_clip(batched) for name, batched in BATCHED.items()}
-DEGRADATIONS["coloured"] = random_coloured_noise
 
 __all__ = [
     "DEGRADATIONS",
@@ -39,5 +36,4 @@ __all__ = [
     "gaussian_blurred",
     "imresize",
     "motion",
-    "random_coloured_noise",
 ]

@@ -225,7 +225,7 @@ SECOND = {  # degradations that may be combined with each
     "blur": ("noise",),
 }
 # from the scene through the lens to the sensor
-ORDER = ("haze", "rain", "snow", "blur", "noise", "white", "coloured")
+ORDER = ("haze", "rain", "snow", "blur", "noise", "white")
 
 
 # pixel format and colour tags of the encoder's input

@@ -9,7 +9,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from vidrestore.degrade.added_noise import colours
 from vidrestore.degrade.counters import log_uniform
 
 LUMA, CHROMA = (1.0, 55.0), (0.7, 40.0)  # standard deviations on the 0-255 scale, log-uniform
@@ -19,16 +18,6 @@ WHITE, EVEN = 0.2, 0.55  # shares that are not blurred, and blurred alike both w
 TWO_GRAINS = 0.25  # share of planes with white noise beside the blurred
 FLAT = 0.3  # share whose strength doesn't follow the brightness
 SHARPENED, LINGERING = 0.2, 0.15  # shares of clips
-
-
-def random_coloured_noise(clip: Tensor, rng: np.random.Generator) -> Tensor:
-    """Add noise of a drawn kind to luma, and to colour differences of half the size, of (T, 3, H, W)."""
-    luma = 255 * (0.299 * clip[:, 0] + 0.587 * clip[:, 1] + 0.114 * clip[:, 2])
-    half = F.avg_pool2d(luma, 2, ceil_mode=True)
-    noise = processed(coloured_noise((luma, half, half), rng), rng)
-    size = luma.shape[1:]
-    blue, red = (F.interpolate(plane[:, None], size, mode="bilinear") for plane in noise[1:])
-    return (clip + (noise[0][:, None] + colours(blue, red)) / 255).clamp_(0, 1)
 
 
 def coloured_noise(brightness: tuple[Tensor, ...], rng: np.random.Generator) -> tuple[Tensor, ...]:
