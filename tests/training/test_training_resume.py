@@ -208,21 +208,6 @@ def test_a_checkpoint_of_another_run_is_refused_and_the_difference_named(trained
         train(tiny_run(tmp_path, changes), trained.folder, resume=True)
 
 
-def test_a_checkpoint_without_a_newer_setting_resumes_if_the_setting_is_the_default(trained, runs, tmp_path):
-    state: dict[str, Any] = torch.load(runs / "tiny.checkpoint", weights_only=True)
-    for name in ("[model] heads", "[data] chroma_share", "[training] clip_noise"):
-        del state["identity"][name]
-    torch.save(state, runs / "tiny.checkpoint")
-    Run(trained.config, runs, CPU).load_checkpoint()
-    for section, change in (
-        ("model", {"heads": 2}),
-        ("data", {"chroma_share": 0.5}),
-        ("training", {"clip_noise": False}),
-    ):
-        with pytest.raises(ConfigError, match=f"another run: .{section}. {next(iter(change))} was None"):
-            Run(tiny_run(tmp_path, {section: change}), runs, CPU).load_checkpoint()
-
-
 def test_the_weight_decay_may_be_another_in_a_resumed_run(tmp_path):
     first = Run(pair_run(tmp_path, training={"weight_decay": 0.1}), tmp_path / "runs", CPU)
     first.save_checkpoint()

@@ -10,7 +10,7 @@ import shutil
 import zipfile
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, fields
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -91,12 +91,9 @@ def identity_of(config: RunConfig, model: Mapping[str, Any], fixed: Iterable[str
     return {"task": config.task, "family": config.family} | values
 
 
-def check_same(
-    checkpoint: Path, config: RunConfig, earlier: Mapping[str, Any], now: Mapping[str, Any]
-) -> None:
+def check_same(checkpoint: Path, earlier: Mapping[str, Any], now: Mapping[str, Any]) -> None:
     """Raise ConfigError, with the old and new values, if the configuration has changed since."""
-    names = [name for name in earlier.keys() | now.keys() if name in earlier or not _is_default(name, config)]
-    changed = [name for name in names if earlier.get(name) != now.get(name)]
+    changed = [name for name in earlier.keys() | now.keys() if earlier.get(name) != now.get(name)]
     if changed:
         details = "; ".join(
             f"{name} was {earlier.get(name)!r} and is {now.get(name)!r}" for name in sorted(changed)
@@ -104,12 +101,3 @@ def check_same(
         raise ConfigError(
             f"{checkpoint}: belongs to another run: {details}; change them back, or choose another `output`"
         )
-
-
-def _is_default(name: str, config: RunConfig) -> bool:
-    """Return True if a value that an earlier version didn't have is the default."""
-    section, _, key = name.partition("] ")
-    if section == "[model":
-        return key not in config.model
-    now = {"[data": config.data, "[training": config.training}.get(section)
-    return now is not None and {item.name: item.default for item in fields(now)}.get(key) == getattr(now, key)

@@ -338,7 +338,7 @@ class Run:
     def load_checkpoint(self) -> None:
         """Restore the checkpoint. Raises CheckpointError if unreadable, ConfigError if of another run."""
         state = read_checkpoint(self.checkpoint)
-        check_same(self.checkpoint, self.config, state["identity"], self.identity)
+        check_same(self.checkpoint, state["identity"], self.identity)
         groups = self.learner.optimiser.param_groups
         settings = [{name: value for name, value in group.items() if name != "params"} for group in groups]
         try:
