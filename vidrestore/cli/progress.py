@@ -32,11 +32,11 @@ from vidrestore.events import (
     BEFORE_START,
     Event,
     Failed,
-    Finished,
     Listener,
     Planned,
     Progressed,
     Started,
+    Summary,
     Warned,
 )
 
@@ -106,7 +106,7 @@ def print_json(event: Event) -> None:
 
 def print_summary(event: Event) -> None:
     """Print a sentence about a finished input; on stderr if stdout carries the video."""
-    if isinstance(event, Finished):
+    if isinstance(event, Summary):
         piped = event.output == "-"
         output = "stdout" if piped else event.output
         print_line(
@@ -125,7 +125,7 @@ class PlainLines:
         self._next = 0.0  # when progress is due, by the monotonic clock
 
     def __call__(self, event: Event) -> None:
-        if self.quiet and not isinstance(event, Finished | Failed):
+        if self.quiet and not isinstance(event, Summary | Failed):
             return
         if (not isinstance(event, Progressed) or self._is_due(event)) and (line := describe(event)):
             self.show(line)
@@ -199,7 +199,7 @@ class BarListener:
         if isinstance(event, Progressed):
             self._draw(event)
             return
-        if isinstance(event, (Finished, Failed)):
+        if isinstance(event, (Summary, Failed)):
             self.clear()
         if line := describe(event):
             self.show(line)

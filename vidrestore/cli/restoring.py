@@ -25,7 +25,7 @@ from vidrestore.cli.progress import listening
 from vidrestore.cli.terminal import ask, print_line, show
 from vidrestore.errors import OptionError, VidRestoreError
 from vidrestore.event_log import counted_words, length_of_time
-from vidrestore.events import Failed, Progressed, Warned
+from vidrestore.events import Failed, Progressed, Summary, Warned
 from vidrestore.options import RestoreOptions, input_option, output_option, resume_option
 from vidrestore.tasks import TASKS
 
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from vidrestore.jobs.batch import Batch, Runner
     from vidrestore.jobs.estimate import Estimate
     from vidrestore.jobs.request import Request
-    from vidrestore.jobs.summary import Summary
 
 Steps = Callable[[], list[tuple[str, RestoreOptions]]]  # tasks in order; raises OptionError
 
@@ -146,11 +145,11 @@ def _restore_each(batch: Batch, run: RunOptions, listed: BatchList | None, on_ev
     def work(source: str) -> int:
         nonlocal done
         process = _recorded if run.sidecar or run.report is not None else _work
-        found = process(batch, batch.request(source), run, on_event)
+        outcome = process(batch, batch.request(source), run, on_event)
         done += 1
-        if listed and getattr(found, "skipped", False):
+        if outcome is None and listed:
             listed.note(source, "skipped", "its output exists")
-        return found.exit_code
+        return outcome.exit_code if outcome else 0
 
     code = run_each(batch.sources, work, on_event)
     if len(batch.sources) > 1 and not (run.json or run.quiet):
@@ -185,11 +184,12 @@ def _check_report(run: RunOptions) -> None:
         ) from error
 
 
-def _recorded(batch: Batch, request: Request, run: RunOptions, on_event: Listener) -> Summary | Estimate:
+def _recorded(
+    batch: Batch, request: Request, run: RunOptions, on_event: Listener
+) -> Summary | Estimate | None:
     """Process one input; write its sidecar and the page about it."""
     from vidrestore.files.atomic import check_output
     from vidrestore.jobs.sidecar import MADE, Record, is_of_same, sidecar_content, sidecar_path, write_sidecar
-    from vidrestore.jobs.summary import Summary
 
     record = Record(on_event)
     if run.sidecar and (run.preview is not None or request.is_piped):
@@ -200,8 +200,8 @@ def _recorded(batch: Batch, request: Request, run: RunOptions, on_event: Listene
         check_output(place, batch.files, overwrite=batch.options.overwrite, made=made)
     page = None if run.report is None else _page_of(batch, request.output.name, run.report)
     found = _work(batch, request, run, record)
-    if isinstance(found, Summary) and found.skipped:
-        return found
+    if found is None:
+        return None
     content = sidecar_content(place, request, record, shlex.join(["vidrestore", *sys.argv[1:]]))
     lines = []
     if run.sidecar:
@@ -238,7 +238,6 @@ def _report(request: Request, found: Summary | Estimate, page: str, content: Map
     """Write the page about one finished or planned video, with the content of its sidecar."""
     from vidrestore.evaluation.report import write_plan_report, write_report
     from vidrestore.jobs.sidecar import sidecar_lines
-    from vidrestore.jobs.summary import Summary
 
     proof = sidecar_lines(content)
     if isinstance(found, Summary):
@@ -300,8 +299,8 @@ def _runner(run: RunOptions, devices: str) -> Runner | None:
     return None
 
 
-def _work(batch: Batch, request: Request, run: RunOptions, on_event: Listener) -> Summary | Estimate:
-    """Restore, preview or plan one input."""
+def _work(batch: Batch, request: Request, run: RunOptions, on_event: Listener) -> Summary | Estimate | None:
+    """Restore, preview or plan one input; None if nothing became of it."""
     if run.preview is not None:
         from vidrestore.jobs.preview import preview
 
@@ -309,7 +308,6 @@ def _work(batch: Batch, request: Request, run: RunOptions, on_event: Listener) -
     if not run.dry_run:
         return _restore(batch, request, run, on_event)
     from vidrestore.jobs.estimate import estimate
-    from vidrestore.jobs.summary import Summary
 
     found = estimate(request, batch.loader(request, on_event), on_event)
     if not (run.json or isinstance(found, Summary)):
@@ -317,7 +315,7 @@ def _work(batch: Batch, request: Request, run: RunOptions, on_event: Listener) -
     return found
 
 
-def _restore(batch: Batch, request: Request, run: RunOptions, on_event: Listener) -> Summary:
+def _restore(batch: Batch, request: Request, run: RunOptions, on_event: Listener) -> Summary | None:
     """Restore one input; ask whether to discard an unfinished job that differs."""
     from vidrestore.jobs.resume import DifferentJobError
 

@@ -30,9 +30,9 @@ from vidrestore.colour import planes_to_grey
 from vidrestore.evaluation.page import LARGEST, page
 from vidrestore.evaluation.results import GIVEN, ClipMetrics, Comparison, Result, Row, rounded
 from vidrestore.evaluation.sequence_frames import area_matrix, channels_last, picture_of
+from vidrestore.events import Summary
 from vidrestore.files.atomic import write_whole
 from vidrestore.frames import Frame, VideoInfo
-from vidrestore.jobs.summary import Summary
 from vidrestore.media.reader import VideoReader, find_span
 from vidrestore.models.grouping import origins_of, patches_at
 from vidrestore.models.matching import Grid, matched_positions

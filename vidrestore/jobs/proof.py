@@ -27,10 +27,10 @@ from vidrestore.errors import VidRestoreError
 from vidrestore.files.atomic import check_output, write_whole
 from vidrestore.jobs.bench import NOISE, stages_of, write_video
 from vidrestore.jobs.check import open_job
+from vidrestore.jobs.frame_progress import peak_memory
 from vidrestore.jobs.in_memory import restore_frames
 from vidrestore.jobs.request import Request, Step
 from vidrestore.jobs.run import restore
-from vidrestore.jobs.summary import peak_memory
 from vidrestore.media.source import Source, Target
 from vidrestore.media.streams import EVERY_KIND
 from vidrestore.models.fast.linear import PackedLinear

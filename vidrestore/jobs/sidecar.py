@@ -18,7 +18,7 @@ from pydantic import Field
 from vidrestore import __version__
 from vidrestore.checking import Checked, checked
 from vidrestore.errors import MediaError
-from vidrestore.events import Event, Finished, Listener, Planned, Started, Warned, plain
+from vidrestore.events import Event, Listener, Planned, Started, Summary, Warned, plain
 from vidrestore.files.atomic import write_whole
 from vidrestore.files.regular import LARGEST_PLAN, open_regular, parse_object, read_limited
 from vidrestore.jobs.request import Request, plain_options
@@ -58,7 +58,7 @@ class Record:
         self.warnings: list[str] = []
 
     def __call__(self, event: Event) -> None:
-        if isinstance(event, Started | Planned | Finished):
+        if isinstance(event, Started | Planned | Summary):
             self.events.append(event)
         elif isinstance(event, Warned):
             self.warnings.append(event.message)
@@ -80,7 +80,7 @@ def sidecar_content(path: Path, request: Request, record: Record, command: str) 
     Raises MediaError.
     """
     events = record.events
-    finished = next((each for each in events if isinstance(each, Finished)), None)
+    finished = next((each for each in events if isinstance(each, Summary)), None)
     planned = next((each.details for each in events if isinstance(each, Planned)), {})
     details = {key: value for key, value in planned.items() if key != "plan"}
     if "plan" in planned:  # of a dry run: without the time of each frame
@@ -104,8 +104,8 @@ def sidecar_content(path: Path, request: Request, record: Record, command: str) 
         found["lacks"] = LACKS
     if finished:
         found["result"] = _described(path, finished.output)
-        done = {"frames": finished.frames, "seconds": finished.seconds, "damage": finished.damage}
-        found["done"] = done | dict(finished.details)
+        done = finished.to_dict()
+        found["done"] = {name: done[name] for name in ("frames", "seconds", "damage")} | done["details"]
     content: dict[str, Any] = plain(found)
     return content
 
