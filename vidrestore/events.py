@@ -1,8 +1,8 @@
 """The events of a running job, also as newline-delimited JSON.
 
 A job calls `on_event(event)` (a `Listener`) from one thread, in order. The command line shows events as a
-progress bar on stderr; with `--json` it prints each as one line of JSON on stdout, as events.schema.json says, too.
-Schema, version 1; every line is an object with
+progress bar on stderr; with `--json` it prints each as one line of JSON on stdout. Schema, version 1 (as a
+JSON Schema: events.schema.json, in this folder); every line is an object with
 
     version   1; a new number when a field changes its meaning or goes away. New fields and events may come
               without one: ignore them
@@ -149,20 +149,29 @@ class Warned(Event):
 
 @dataclass(frozen=True)
 class Summary(Event):
-    """The result of a restoration: the output is complete, checked and under its final name."""
+    """The result of a restoration: the output is complete, checked and under its final name.
+
+    seconds  of the work itself, without loading the model; `fps` are frames per second of it
+    damage   a sentence about that of the source
+    scenes   with `first` and `stop` frame, `sigma` by plane, and the measured noise (`pipeline.plan.Scene`)
+    retried  clips that half precision could not hold
+    reused   frames of an earlier run or of other processes
+    before   True if an earlier run finished the video
+    changes  of each task on pictures, in the frames that this process restored
+             (`pipeline.conversions.Changes`)
+    """
 
     name: ClassVar[str] = "done"
     derived: ClassVar[tuple[str, ...]] = ("details", "exit_code")
     inner: ClassVar[tuple[str, ...]] = ("scenes", "retried", "reused", "before", "changes")
     output: str
     frames: int
-    seconds: float  # of the work itself, without loading the model
-    damage: str | None = None  # a sentence about the source's, if any
-    scenes: tuple[Any, ...] = ()  # `pipeline.plan.Scene`: first, stop, sigma, noise, ...
-    retried: int = 0  # clips that half precision could not hold
-    reused: int = 0  # frames of an earlier run or of other processes
-    before: bool = False  # an earlier run finished the video
-    # of each task on pictures, in the frames that this process restored: `pipeline.conversions.Changes`
+    seconds: float
+    damage: str | None = None
+    scenes: tuple[Any, ...] = ()
+    retried: int = 0
+    reused: int = 0
+    before: bool = False
     changes: tuple[tuple[str, Any], ...] = ()
 
     @property
