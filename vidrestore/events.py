@@ -151,14 +151,15 @@ class Warned(Event):
 class Summary(Event):
     """The result of a restoration: the output is complete, checked and under its final name.
 
-    seconds  of the work itself, without loading the model; `fps` are frames per second of it
-    damage   a sentence about that of the source
-    scenes   with `first` and `stop` frame, `sigma` by plane, and the measured noise (`pipeline.plan.Scene`)
-    retried  clips that half precision could not hold
-    reused   frames of an earlier run or of other processes
-    before   True if an earlier run finished the video
-    changes  of each task on pictures, in the frames that this process restored
-             (`pipeline.conversions.Changes`)
+    Attributes:
+        seconds  of the work itself, without loading the model; `fps` are frames per second of it
+        damage   a sentence about that of the source
+        scenes   with `first` and `stop` frame, `sigma` by plane, and the measured noise (`pipeline.plan.Scene`)
+        retried  clips that half precision could not hold
+        reused   frames of an earlier run or of other processes
+        before   True if an earlier run finished the video
+        changes  of each task on pictures, in the frames that this process restored
+                 (`pipeline.conversions.Changes`)
     """
 
     name: ClassVar[str] = "done"
