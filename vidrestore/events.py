@@ -154,7 +154,7 @@ class Summary(Event):
     Attributes:
         seconds  of the work itself, without loading the model; `fps` are frames per second of it
         damage   a sentence about that of the source
-        scenes   with `first` and `stop` frame, `sigma` by plane, and the measured noise (`pipeline.plan.Scene`)
+        scenes   with `first` and `stop` frame, `sigma` by plane, and its noise (`pipeline.plan.Scene`)
         retried  clips that half precision could not hold
         reused   frames of an earlier run or of other processes
         before   True if an earlier run finished the video

@@ -5,6 +5,7 @@ The options come from `RestoreOptions`; `RunOptions` are those of the commands a
 
 from __future__ import annotations
 
+import os
 import shlex
 import sys
 import time
@@ -12,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from fractions import Fraction
+from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -188,63 +190,64 @@ def _recorded(
     batch: Batch, request: Request, run: RunOptions, on_event: Listener
 ) -> Summary | Estimate | None:
     """Process one input; write its sidecar and the page about it."""
-    from vidrestore.files.atomic import check_output
-    from vidrestore.jobs.sidecar import MADE, Record, is_of_same, sidecar_content, sidecar_path, write_sidecar
+    from vidrestore.jobs.sidecar import Record, sidecar_content, sidecar_path, write_sidecar
 
-    record = Record(on_event)
     if run.sidecar and (run.preview is not None or request.is_piped):
         raise OptionError("--sidecar is for files: not with --preview or pipes")
-    place = sidecar_path(request.output.name)
-    if run.sidecar:
-        made = MADE["plan" if run.dry_run else "run"]
-        check_output(place, batch.files, overwrite=batch.options.overwrite, made=made)
+    sidecar = sidecar_path(request.output.name)
     page = None if run.report is None else _page_of(batch, request.output.name, run.report)
-    found = _work(batch, request, run, record)
-    if found is None:
-        return None
-    content = sidecar_content(place, request, record, shlex.join(["vidrestore", *sys.argv[1:]]))
+    writes_sidecar = run.sidecar and _is_to_write(sidecar, batch, request, "output", on_event)
+    writes_page = page is not None and _is_to_write(page, batch, request, "report", on_event)
+    record = Record(on_event)
+    outcome = _work(batch, request, run, record)
+    if outcome is None or not (writes_sidecar or writes_page):
+        return outcome
+    content = sidecar_content(sidecar, request, record, shlex.join(["vidrestore", *sys.argv[1:]]))
     lines = []
-    if run.sidecar:
-        if not (isinstance(found, Summary) and found.before and is_of_same(place, content)):
-            write_sidecar(place, content)
-        lines.append(f"{request.output}: recorded in {place}")
-    if page is not None:
-        _report(request, found, page, content)
-        lines += [f"{request.output}: shown in {page}"] if isinstance(found, Summary) else []
+    if writes_sidecar:
+        write_sidecar(sidecar, content)
+        lines.append(f"{request.output}: recorded in {sidecar}")
+    if page is not None and writes_page:
+        _report(request, outcome, page, content)
+        lines += [f"{request.output}: shown in {page}"] if isinstance(outcome, Summary) else []
     for line in lines if not (run.json or run.quiet) else ():
         print_line(line)
-    return found
+    return outcome
 
 
-def _page_of(batch: Batch, output: str, place: str) -> str:
-    """Return the file of the page about an output, in a folder with a name of its own. Raises MediaError if
-    it can't be written.
+def _is_to_write(path: Path, batch: Batch, request: Request, option: str, on_event: Listener) -> bool:
+    """Return False, with a warning, for a sidecar or page that is left alone as its video is: both exist.
+    Raises MediaError if it can't be written, OutputExistsError if it exists alone.
     """
-    from vidrestore.evaluation.page import generator
-    from vidrestore.evaluation.report import made_of
     from vidrestore.files.atomic import check_output
 
-    made = made_of(output)
-    if Path(place).is_dir():
-        name, names = Path(output).name, [each.path.name for each in batch.outputs.values()]
-        apart = f".{made.split()[-1][:8]}" if names.count(name) > 1 else ""
-        place = str(Path(place, f"{name}{apart}.html"))
-    overwrite = batch.options.overwrite
-    check_output(place, batch.files, overwrite=overwrite, option="report", made=generator(made))
-    return place
+    is_left_alone = path.exists() and bool(request.output.existing()) and not batch.options.overwrite
+    check_output(path, batch.files, overwrite=is_left_alone or batch.options.overwrite, option=option)
+    if is_left_alone:
+        on_event(Warned(request.source.name, f"left alone: {path} exists; remove it for one of this run"))
+    return not is_left_alone
 
 
-def _report(request: Request, found: Summary | Estimate, page: str, content: Mapping[str, Any]) -> None:
+def _page_of(batch: Batch, output: str, place: str) -> Path:
+    """Return the file of the page about an output, in a folder with a name of its own."""
+    if not Path(place).is_dir():
+        return Path(place)
+    name, names = Path(output).name, [target.path.name for target in batch.outputs.values()]
+    digest = sha256(os.fsencode(os.path.realpath(output))).hexdigest()[:8]
+    return Path(place, f"{name}.{digest}.html" if names.count(name) > 1 else f"{name}.html")
+
+
+def _report(request: Request, found: Summary | Estimate, page: Path, content: Mapping[str, Any]) -> None:
     """Write the page about one finished or planned video, with the content of its sidecar."""
     from vidrestore.evaluation.report import write_plan_report, write_report
     from vidrestore.jobs.sidecar import sidecar_lines
 
     proof = sidecar_lines(content)
     if isinstance(found, Summary):
-        write_report(page, found, request.tasks, request.options, proof)
+        write_report(str(page), found, request.tasks, request.options, proof)
     else:
         lines = [*estimate_lines(found), *proof]
-        write_plan_report(page, request.tasks, found.plan.source.path, found.plan.output, lines)
+        write_plan_report(str(page), request.tasks, found.plan.source.path, lines)
 
 
 def _batch(sources: list[str], run: RunOptions, given: list[tuple[str, RestoreOptions]]) -> Batch:

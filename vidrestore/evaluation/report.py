@@ -15,7 +15,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import asdict, replace
 from fractions import Fraction
-from hashlib import sha256
 from itertools import islice
 from statistics import fmean
 from typing import Any
@@ -55,22 +54,17 @@ def write_report(
 ) -> None:
     """Write the page about a finished output, with `more` lines about it. Raises MediaError."""
     result = describe(summary, task, options)
-    _write(path, replace(result, protocol=(*result.protocol, *more)), summary.output)
+    _write(path, replace(result, protocol=(*result.protocol, *more)))
 
 
-def _write(path: str, result: Result, output: str) -> None:
-    write_whole(path, page(result, made_of(output)).encode("utf-8", "backslashreplace"))
+def _write(path: str, result: Result) -> None:
+    write_whole(path, page(result).encode("utf-8", "backslashreplace"))
 
 
-def made_of(output: str) -> str:
-    """Return the generator tag's text on a page about an output; a page about another is not replaced."""
-    return f"report {sha256(os.fsencode(os.path.realpath(output))).hexdigest()[:16]}"
-
-
-def write_plan_report(path: str, task: str, source: str, output: str, lines: Sequence[str]) -> None:
+def write_plan_report(path: str, task: str, source: str, lines: Sequence[str]) -> None:
     """Write a page with the lines of a plan to `path`, without pictures. Raises MediaError."""
     title = f"{os.path.basename(source)}: {task}, planned"
-    _write(path, Result("report", title, "before", (), tuple(line.strip() for line in lines)), output)
+    _write(path, Result("report", title, "before", (), tuple(line.strip() for line in lines)))
 
 
 def describe(summary: Summary, task: str, options: RestoreOptions) -> Result:

@@ -7,8 +7,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from hashlib import file_digest
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -26,8 +25,6 @@ from vidrestore.media.source import Source
 
 SCHEMA = 1
 SUFFIX = ".vidrestore.json"
-# What the head of a sidecar has that a plan or a run may replace: a plan replaces no record of a run.
-MADE = {"plan": f'"sidecar": {SCHEMA},\n "of": "plan"', "run": f'"sidecar": {SCHEMA},\n "of": '}
 LACKS = "made after the run, of which it lacks the plan, the noise and the times"
 
 
@@ -159,17 +156,6 @@ def read_sidecar(path: Path) -> Recorded:
         raise MediaError(f"{path}: can't be read ({error.strerror})") from error
     known = {name: content[name] for name in ("sidecar", "source", "result") if name in content}
     return checked(Recorded, known, where, MediaError)
-
-
-def is_of_same(path: Path, content: Mapping[str, Any]) -> bool:
-    """Return True if the sidecar at `path` records the same source and result as `content`."""
-    with suppress(MediaError):
-        return {name: content.get(name) for name in ("source", "result")} == {
-            name: each and asdict(each)
-            for name, each in vars(read_sidecar(path)).items()
-            if name != "sidecar"
-        }
-    return False
 
 
 def verify(sidecar: str) -> Iterator[tuple[bool, str]]:
