@@ -149,31 +149,20 @@ class Warned(Event):
 
 @dataclass(frozen=True)
 class Summary(Event):
-    """The result of a restoration: the output is complete, checked and under its final name.
-
-    Attributes:
-        seconds  of the work itself, without loading the model; `fps` are frames per second of it
-        damage   a sentence about that of the source
-        scenes   with `first` and `stop` frame, `sigma` by plane, and its noise (`pipeline.plan.Scene`)
-        retried  clips that half precision could not hold
-        reused   frames of an earlier run or of other processes
-        before   True if an earlier run finished the video
-        changes  of each task on pictures, in the frames that this process restored
-                 (`pipeline.conversions.Changes`)
-    """
+    """The result of a restoration: the output is complete, checked and under its final name."""
 
     name: ClassVar[str] = "done"
     derived: ClassVar[tuple[str, ...]] = ("details", "exit_code")
     inner: ClassVar[tuple[str, ...]] = ("scenes", "retried", "reused", "before", "changes")
     output: str
     frames: int
-    seconds: float
-    damage: str | None = None
-    scenes: tuple[Any, ...] = ()
-    retried: int = 0
-    reused: int = 0
-    before: bool = False
-    changes: tuple[tuple[str, Any], ...] = ()
+    seconds: float  # of the work itself, without loading the model
+    damage: str | None = None  # of the source, in one sentence
+    scenes: tuple[Any, ...] = ()  # of `pipeline.plan.Scene`: first and stop frame, sigma by plane, noise
+    retried: int = 0  # clips that half precision could not hold
+    reused: int = 0  # frames of an earlier run or of other processes
+    before: bool = False  # an earlier run finished the video
+    changes: tuple[tuple[str, Any], ...] = ()  # `pipeline.conversions.Changes` by task on pictures
 
     @property
     def fps(self) -> float:

@@ -249,6 +249,6 @@ def test_neighbours_of_like_kernels_share_their_mean_and_others_dont():
     kernels[0, ..., 15, 10:21], kernels[1, ..., 15, 9:21], kernels[2, ..., 6:25, 15] = 1 / 11, 1 / 12, 1 / 19
     window = [Shake(0.1, kernel) for kernel in kernels]
     frame = torch.full((3, 100, 100), 0.5)
-    steadied = shake._steadied(frame, window[1], window)
+    steadied = shake._with_neighbours(frame, window[1], window)
     torch.testing.assert_close(steadied.kernels, (kernels[0] + kernels[1]) / 2)
-    assert torch.equal(shake._steadied(frame, window[2], window).kernels, kernels[2])
+    assert torch.equal(shake._with_neighbours(frame, window[2], window).kernels, kernels[2])

@@ -23,7 +23,7 @@ from vidrestore.jobs.batch import Batch
 from vidrestore.jobs.request import Request, Step
 from vidrestore.jobs.segmented import Segment
 from vidrestore.options import EncoderOptions, RestoreOptions
-from vidrestore.scale.workers import DeviceWorkers, Outcome, WorkerError, WorkerRunner, devices_of
+from vidrestore.scale.workers import DeviceWorkers, Outcome, PartError, WorkerRunner, devices_of
 
 IDENTITY = "<identity>"
 OPTIONS = RestoreOptions(encoder=EncoderOptions(lossless=True), threads=2)
@@ -91,7 +91,7 @@ def test_a_process_that_is_killed_is_named_and_the_same_command_restores_its_par
             os.kill(self.running["2/2"][0].pid, signal.SIGKILL)  # type: ignore[arg-type]
 
     message = "part 2/2: its process [0-9]+ died .exit code -9.; is there enough memory. The same"
-    with pytest.raises(WorkerError, match=message):
+    with pytest.raises(PartError, match=message):
         restore(film, tmp_path / "out.mkv", Deadly(["cpu", "cpu"]))
     workers = DeviceWorkers(["cpu", "cpu"])
     summary = restore(film, tmp_path / "out.mkv", workers)

@@ -87,12 +87,12 @@ class Brief:
         self._warned: set[str] = set()
 
     def __call__(self, event: Event) -> None:
-        several = event.count is not None and event.count > 1
-        is_photo = several and is_of_photo(event)
+        is_batch = event.count is not None and event.count > 1
+        is_photo = is_batch and is_of_photo(event)
         is_whole = isinstance(event, Progressed) and event.done == event.total
         if is_photo and (is_whole or isinstance(event, Started | Planned)):
             return
-        if several and isinstance(event, Warned):
+        if is_batch and isinstance(event, Warned):
             if event.message in self._warned:
                 return
             self._warned.add(event.message)
@@ -188,8 +188,8 @@ def shortened(name: str, room: int) -> str:
     """Return a name of at most `room` characters, its middle left out; nothing in less than five."""
     if len(name) <= room:
         return name
-    kept = room - 1
-    return f"{name[: kept // 2]}…{name[len(name) - kept + kept // 2 :]}" if room >= 5 else ""
+    length = room - 1
+    return f"{name[: length // 2]}…{name[len(name) - length + length // 2 :]}" if room >= 5 else ""
 
 
 class Bar:

@@ -39,9 +39,9 @@ def check(
     folder; `folder` is one that the caller has locked. Raises VidRestoreError.
     """
     request.output.check(request.source, overwrite=True, cfr=request.options.cfr)
-    own = WorkFolder.of(request) if request.has_segments and not folder else None
-    with own.locked() if own and locks else nullcontext():
-        folder = folder or (own if locks else None)
+    work_folder = WorkFolder.of(request) if request.has_segments and not folder else None
+    with work_folder.locked() if work_folder and locks else nullcontext():
+        folder = folder or (work_folder if locks else None)
         try:
             earlier = earlier_summary(request, on_event, folder)
         except OutputExistsError:

@@ -26,28 +26,28 @@ class FrameProgress:
         self._first: float | None = None  # seconds until the first frame, and those of its clip, were done
         on_event(Progressed(source, 0, total, 0.0, stage, peak_memory(), settled=False))
 
-    def show(self, done: int, worked: float = 0.0) -> None:
-        """Send an event if it is time for one: `done` frames are finished, `worked` counts parts, too."""
+    def show(self, count: int, worked: float = 0.0) -> None:
+        """Send an event if it is time for one: `count` frames are finished, `worked` counts parts, too."""
         now = time.monotonic()
-        if self._first is None and (done or worked):
+        if self._first is None and (count or worked):
             self._first = now - self._began
         if now - self._last >= PROGRESS_SECONDS:
             self._last = now
-            self._send(done, self.total, now - self._began, worked)
+            self._send(count, self.total, now - self._began, worked)
 
-    def finish(self, done: int) -> None:
-        """Send the last event, unless it was: `done` frames are all there are."""
-        if self._shown != (done, done):
-            self._send(done, done, time.monotonic() - self._began)
+    def finish(self, count: int) -> None:
+        """Send the last event, unless it was: `count` is the number of all frames."""
+        if self._shown != (count, count):
+            self._send(count, count, time.monotonic() - self._began)
 
-    def _send(self, done: int, total: int | None, seconds: float, worked: float = 0.0) -> None:
+    def _send(self, count: int, total: int | None, seconds: float, worked: float = 0.0) -> None:
         worked = worked if total is None else min(worked, total)  # clips at the ends of a part may be whole
-        done = max(done, int(worked))
-        self._shown = done, total
-        settled = done == total or (self._first is not None and seconds >= SETTLED * self._first)
-        memory, part = peak_memory(), worked if worked > done else None
+        count = max(count, int(worked))
+        self._shown = count, total
+        settled = count == total or (self._first is not None and seconds >= SETTLED * self._first)
+        memory, part = peak_memory(), worked if worked > count else None
         self.on_event(
-            Progressed(self.source, done, total, seconds, self.stage, memory, settled=settled, worked=part)
+            Progressed(self.source, count, total, seconds, self.stage, memory, settled=settled, worked=part)
         )
 
 
@@ -57,16 +57,16 @@ def counted(
     """Yield the same frames; between them, and while this thread waits for workers, `Progressed` events of
     `stage`, each after the frame that it counts was processed.
     """
-    progress, done = FrameProgress(source, total, stage, on_event), 0
+    progress, count = FrameProgress(source, total, stage, on_event), 0
     before = HERE.meter
-    HERE.meter = meter = Meter(lambda: progress.show(done, meter.frames))
+    HERE.meter = meter = Meter(lambda: progress.show(count, meter.frames))
     try:
-        for done, frame in enumerate(frames, 1):
+        for count, frame in enumerate(frames, 1):
             yield frame
-            progress.show(done, meter.frames)
+            progress.show(count, meter.frames)
     finally:
         HERE.meter = before
-    progress.finish(done)
+    progress.finish(count)
 
 
 def peak_memory() -> int | None:

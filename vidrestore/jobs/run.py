@@ -58,17 +58,17 @@ def restore(
     the same call resumes from there; once the output is finished, the same call does nothing. Events are also
     logged, by the logger `vidrestore`.
     """
-    chosen = chosen_options(RestoreOptions, options, overrides)
-    request = request_for(source, output, Step(task, chosen))
+    step_options = chosen_options(RestoreOptions, options, overrides)
+    request = request_for(source, output, Step(task, step_options))
     return restore_request(request, on_event=Logged(on_event or ignore_event))
 
 
 def request_for(source: str | os.PathLike[str], output: str | os.PathLike[str] | None, step: Step) -> Request:
     """Return the request for a file, whose output by default is beside it."""
-    known, suffix = Source.of(source), suffix_of(step.task, step.options)
-    target = output_for(known, None if output is None else Target.of(output).name, suffix)
+    video, suffix = Source.of(source), suffix_of(step.task, step.options)
+    target = output_for(video, None if output is None else Target.of(output).name, suffix)
     target.make_folder()
-    return Request(known, target, (step,))
+    return Request(video, target, (step,))
 
 
 def restore_request(
@@ -119,12 +119,12 @@ def warn_if_stopped(
     try:
         yield
     except BaseException:
-        count, what = (work.finished_frames(), "frame") if work else (0, "finished segment")
+        count, unit = (work.finished_frames(), "frame") if work else (0, "finished segment")
         if folder and not work:
             count = len(folder.finished())
-        left = f"1 {what} is" if count == 1 else f"{count} {what}s are"
+        amount = f"1 {unit} is" if count == 1 else f"{count} {unit}s are"
         if folder and count:
-            text = f"stopped; {left} kept in {folder.path}, and the same command resumes from there"
+            text = f"stopped; {amount} kept in {folder.path}, and the same command resumes from there"
             on_event(Warned(job.info.path, text))
         elif work or not folder:
             when = " before a clip was finished" if work else ""  # a bar counts parts of clips, too
@@ -205,8 +205,8 @@ def spooled(request: Request, on_event: Listener) -> Iterator[tuple[Request, Lis
 
     Raises MediaError if there is no room; errors in the block name "-", too.
     """
-    beside = gettempdir() if request.output.is_pipe else str(request.output.absolute().path.parent)
-    folder = request.options.work_dir or beside
+    output_folder = gettempdir() if request.output.is_pipe else str(request.output.absolute().path.parent)
+    folder = request.options.work_dir or output_folder
     on_event(Warned(PIPE, f"not y4m: stored in {folder} first, as containers are read more than once"))
     target = Path(folder) / "stdin"  # a partial file, which never gets this name
     try:

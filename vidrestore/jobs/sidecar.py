@@ -77,12 +77,12 @@ def sidecar_content(path: Path, request: Request, record: Record, command: str) 
     Raises MediaError.
     """
     events = record.events
-    finished = next((each for each in events if isinstance(each, Summary)), None)
-    planned = next((each.details for each in events if isinstance(each, Planned)), {})
+    finished = next((event for event in events if isinstance(event, Summary)), None)
+    planned = next((event.details for event in events if isinstance(event, Planned)), {})
     details = {key: value for key, value in planned.items() if key != "plan"}
     if "plan" in planned:  # of a dry run: without the time of each frame
         details["scenes"] = planned["plan"]["timeline"]["clips"]
-    found = {
+    values = {
         "sidecar": SCHEMA,
         "of": "run" if finished else "plan",
         "vidrestore": __version__,
@@ -98,12 +98,12 @@ def sidecar_content(path: Path, request: Request, record: Record, command: str) 
         "warnings": record.warnings,
     }
     if finished and not planned:
-        found["lacks"] = LACKS
+        values["lacks"] = LACKS
     if finished:
-        found["result"] = _described(path, finished.output)
+        values["result"] = _described(path, finished.output)
         done = finished.to_dict()
-        found["done"] = {name: done[name] for name in ("frames", "seconds", "damage")} | done["details"]
-    content: dict[str, Any] = plain(found)
+        values["done"] = {name: done[name] for name in ("frames", "seconds", "damage")} | done["details"]
+    content: dict[str, Any] = plain(values)
     return content
 
 
@@ -115,14 +115,14 @@ def sidecar_lines(content: Mapping[str, Any]) -> Iterator[str]:
         yield f"weights {name}: sha256 {checksum}"
     for part in ("source", "result"):
         if part in content:
-            each = content[part]
-            yield f"{part} {os.path.basename(each['path'])}: {each['bytes']} bytes, sha256 {each['sha256']}"
+            file = content[part]
+            yield f"{part} {os.path.basename(file['path'])}: {file['bytes']} bytes, sha256 {file['sha256']}"
 
 
 def _described(sidecar: Path, name: str) -> dict[str, Any]:
     """Return where a video is from the sidecar's folder, and its checksums."""
     place = os.path.relpath(name, sidecar.absolute().parent)
-    sizes = {each: os.path.getsize(each) for each in Source(name).files}
+    sizes = {path: os.path.getsize(path) for path in Source(name).files}
     return {"path": place, "bytes": sum(sizes.values()), "sha256": _checksum(name)}
 
 
@@ -139,10 +139,10 @@ def _checksum(name: str) -> str:
             raise MediaError(f"{path}: can't be read ({error.strerror})") from error
     if len(digests) == 1:
         return digests[0].hexdigest()
-    whole = digests[0].copy()
-    for each in digests[1:]:
-        whole.update(each.digest())
-    return whole.hexdigest()
+    digest = digests[0].copy()
+    for part in digests[1:]:
+        digest.update(part.digest())
+    return digest.hexdigest()
 
 
 def read_sidecar(path: Path) -> Recorded:
@@ -154,30 +154,30 @@ def read_sidecar(path: Path) -> Recorded:
         raise MediaError(f"{where} ({error})") from error
     except OSError as error:
         raise MediaError(f"{path}: can't be read ({error.strerror})") from error
-    known = {name: content[name] for name in ("sidecar", "source", "result") if name in content}
-    return checked(Recorded, known, where, MediaError)
+    fields = {name: content[name] for name in ("sidecar", "source", "result") if name in content}
+    return checked(Recorded, fields, where, MediaError)
 
 
 def verify(sidecar: str) -> Iterator[tuple[bool, str]]:
-    """Yield for source and result whether the file is as recorded, with a sentence. Raises MediaError
-    if it is not a sidecar.
+    """Yield for source and result True if the file is as recorded, with a sentence. Raises MediaError if it
+    is not a sidecar.
     """
     recorded = read_sidecar(Path(sidecar))
-    for each in (recorded.source, recorded.result):
-        if each:
-            yield _verified(os.path.normpath(Path(sidecar).parent / each.path), each.sha256)
+    for file in (recorded.source, recorded.result):
+        if file:
+            yield _verified(os.path.normpath(Path(sidecar).parent / file.path), file.sha256)
     if recorded.result is None:
         yield False, f"{sidecar}: of a dry run, which has no result"
 
 
 def _verified(name: str, recorded: str) -> tuple[bool, str]:
     try:
-        found = _checksum(name)
+        checksum = _checksum(name)
     except MediaError as error:
         return False, str(error)
-    if found == recorded:
-        return True, f"{name}: as recorded (sha256 {found[:12]}…)"
+    if checksum == recorded:
+        return True, f"{name}: as recorded (sha256 {checksum[:12]}…)"
     return (
         False,
-        f"{name}: differs from the record (sha256 {found[:12]}…, recorded {recorded[:12]}…)",
+        f"{name}: differs from the record (sha256 {checksum[:12]}…, recorded {recorded[:12]}…)",
     )

@@ -81,15 +81,15 @@ class Shard(Runner):
                 part.enter_context(folder.shard_locked(self.number, self.count))
             stack.enter_context(warn_if_stopped(job, folder, on_event, work))
             began, parts = time.monotonic(), divided(range(len(work.segments)), self.count)
-            own = [segment for segment in work.left() if segment.number in parts[self.number - 1]]
-            work.restore(own)
+            segments = [segment for segment in work.unfinished() if segment.number in parts[self.number - 1]]
+            work.restore(segments)
             with folder.locked(shared=True):
                 part.close()
                 if not folder.has_job and (joined := earlier_summary(request, on_event, folder)):
                     return joined
-                if not (work.left() or work.missing()):
+                if not (work.unfinished() or work.missing()):
                     return join(work, began)
-            left = {segment.number for segment in work.left()}
+            left = {segment.number for segment in work.unfinished()}
             missing = [f"{number}/{self.count}" for number, part in enumerate(parts, 1) if left & {*part}]
             text = f"part {self.number}/{self.count} is finished; missing: {', '.join(missing)}"
             on_event(Warned(request.source.name, f"{text}; the same command with `shard` makes each of them"))

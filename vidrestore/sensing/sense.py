@@ -197,7 +197,7 @@ class Sensor:
     def measure(self, frame: Frame) -> Tensor:
         """Return (P, M) measurements of the patches of all planes, one plane after another; on the CPU."""
         if self.uploads:
-            grey = floats(self.uploads.send(self.measured, [frame]).arrived(), self.pixels.unit)
+            grey = floats(self.uploads.send(self.measured, [frame]).result(), self.pixels.unit)
             self.measured += 1
         else:
             grey = tuple(plane[None] for plane in planes_to_grey(frame.planes, self.pixels))
