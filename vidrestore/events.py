@@ -1,33 +1,9 @@
 """The events of a running job, also as newline-delimited JSON.
 
 A job calls `on_event(event)` (a `Listener`) from one thread, in order. The command line shows events as a
-progress bar on stderr; with `--json` it prints each as one line of JSON on stdout. Schema, version 1 (as a
-JSON Schema: events.schema.json, in this folder); every line is an object with
-
-    version   1; a new number when a field changes its meaning or goes away. New fields and events may come
-              without one: ignore them
-    event     "start", "plan", "progress", "warning", "done" or "error"
-    source    the input the event is about, as it was given or found in a folder; "" if an error is about
-              several together
-    index     its number among the inputs of a command, from 1, and
-    count     how many inputs there are
-    time      when it happened, in UTC: "2026-11-25T04:07:37.123+00:00"
-
-and, by event (`null` where not known):
-
-    start     output, task, model, device
-    plan      frames, scenes, clips, reused (frames that an earlier run restored); details: the plan as an
-              object (encoder, decisions in words, versions, sha256 of the weights, ...)
-    progress  stage ("plan", "restore", "join"), done and total in frames, seconds since the stage began, fps,
-              eta in seconds, memory (peak resident bytes), settled (false before the first frames are done;
-              then eta is null); worked (frames with parts of those under way, on which fps and eta rest, or
-              null). Each stage begins with an event; one that counts frames ends with
-              done = total
-    warning   message, frame (index, from 0)
-    done      output, frames, seconds, damage (a sentence if the source was damaged), exit_code; details: fps,
-              scenes with their noise, reused, retried, before (an earlier run finished it), `changes` of
-              tasks on pictures: frames, unchanged ones, mean change in grey levels
-    error     message, kind (the class of the error), exit_code
+progress bar on stderr; with `--json` it prints each as one line of JSON on stdout. The fields of a line
+are in events.schema.json, a JSON Schema: version 1, a new number when a field changes its meaning or goes
+away. New fields and events may come without one: ignore them.
 
 The events of a source that is restored, or was by an earlier run, begin with "start" and end with "done". The
 last event of a source that fails is "error"; it has no "start" if the error was found before work began: a

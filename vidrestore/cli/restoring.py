@@ -221,7 +221,7 @@ def _is_to_write(path: Path, batch: Batch, request: Request, option: str, on_eve
     """
     from vidrestore.files.atomic import check_output
 
-    is_left_alone = path.exists() and bool(request.output.existing()) and not batch.options.overwrite
+    is_left_alone = os.path.exists(path) and bool(request.output.existing()) and not batch.options.overwrite
     check_output(path, batch.files, overwrite=is_left_alone or batch.options.overwrite, option=option)
     if is_left_alone:
         on_event(Warned(request.source.name, f"left alone: {path} exists; remove it for one of this run"))
@@ -244,10 +244,10 @@ def _report(request: Request, outcome: Summary | Estimate, page: Path, content: 
 
     proof = sidecar_lines(content)
     if isinstance(outcome, Summary):
-        write_report(str(page), outcome, request.tasks, request.options, proof)
+        write_report(page, outcome, request.tasks, request.options, proof)
     else:
         lines = [*estimate_lines(outcome), *proof]
-        write_plan_report(str(page), request.tasks, outcome.plan.source.path, lines)
+        write_plan_report(page, request.tasks, outcome.plan.source.path, lines)
 
 
 def _batch(sources: list[str], run: RunOptions, chain: list[tuple[str, RestoreOptions]]) -> Batch:

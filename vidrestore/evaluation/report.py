@@ -16,6 +16,7 @@ from contextlib import ExitStack, closing
 from dataclasses import asdict, replace
 from fractions import Fraction
 from itertools import islice
+from pathlib import Path
 from statistics import fmean
 from typing import Any
 
@@ -50,21 +51,19 @@ Moment = tuple[list[float], list[ClipMetrics]]
 
 
 def write_report(
-    path: str, summary: Summary, task: str, options: RestoreOptions, more: Iterable[str] = ()
+    path: Path, summary: Summary, task: str, options: RestoreOptions, more: Iterable[str] = ()
 ) -> None:
     """Write the page about a finished output, with `more` lines about it. Raises MediaError."""
     result = describe(summary, task, options)
-    _write(path, replace(result, protocol=(*result.protocol, *more)))
+    text = page(replace(result, protocol=(*result.protocol, *more)))
+    write_whole(path, text.encode("utf-8", "backslashreplace"))
 
 
-def _write(path: str, result: Result) -> None:
-    write_whole(path, page(result).encode("utf-8", "backslashreplace"))
-
-
-def write_plan_report(path: str, task: str, source: str, lines: Sequence[str]) -> None:
+def write_plan_report(path: Path, task: str, source: str, lines: Sequence[str]) -> None:
     """Write a page with the lines of a plan to `path`, without pictures. Raises MediaError."""
     title = f"{os.path.basename(source)}: {task}, planned"
-    _write(path, Result("report", title, "before", (), tuple(line.strip() for line in lines)))
+    text = page(Result("report", title, "before", (), tuple(line.strip() for line in lines)))
+    write_whole(path, text.encode("utf-8", "backslashreplace"))
 
 
 def describe(summary: Summary, task: str, options: RestoreOptions) -> Result:
