@@ -14,7 +14,6 @@ from training_runs import tiny_run
 from vidrestore.training.loop import Run, on_device
 
 TASKS = ["dehaze", "derain", "desnow", "deblur", "denoise"]
-WAITS = {"bf16": 0, "fp16": 2}  # values read in a step: what a scaler of fp16 asks
 
 
 def groups(frames: int = 5) -> tuple[Any, ...]:
@@ -54,11 +53,10 @@ def test_a_step_changes_the_weights_as_it_does_on_the_cpu(tmp_path, name):
         torch.testing.assert_close(there, near, atol=1e-4, rtol=1e-3)
 
 
-@pytest.mark.parametrize("precision", WAITS)
-def test_a_step_in_half_precision(tmp_path, precision):
+def test_a_step_in_half_precision(tmp_path):
     with Rehearsal() as device:
-        run = Run(pair_run(tmp_path, training={"precision": precision}), tmp_path / "there", DEVICE)
+        run = Run(pair_run(tmp_path, training={"precision": "bf16"}), tmp_path / "there", DEVICE)
         batch = on_device((torch.rand(2, 3, 16, 16), torch.rand(2, 3, 16, 16)), DEVICE)
         device.counts.clear()
         assert run.update(*batch) > 0
-        assert device.counts["values read"] <= WAITS[precision] + 1
+        assert device.counts["values read"] <= 1

@@ -45,10 +45,8 @@ def test_pictures_are_found_once_and_identified_as_they_are_now(tmp_path):
     assert pickle.loads(pickle.dumps(source)) == source == Source.of(tmp_path)
 
 
-def test_the_first_picture_stands_for_a_sequence(tmp_path):
+def test_existing_pictures_of_a_sequence_are_listed_by_number(tmp_path):
     target = Target(f"{tmp_path}/%02d.png")
-    assert target.first_file == target.path
     for number in (12, 7):
         target.numbered(number).touch()
-    assert target.first_file == tmp_path / "07.png"
     assert list(target.existing()) == [7, 12]

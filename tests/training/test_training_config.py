@@ -86,7 +86,7 @@ WRONG: list[tuple[str, object, str]] = [
         [0.0, 50.0],
         "sigma must be one level of 0 or more, or a lowest and a highest",
     ),
-    ("training.precision", "fp8", "precision must be 'bf16', 'fp16' or 'fp32', found 'fp8'"),
+    ("training.precision", "fp8", "precision must be 'bf16' or 'fp32', found 'fp8'"),
     ("training.schedule", "plateau", "[training]: unknown: schedule; there are:"),
 ]
 EVERY = "haze, rain, snow, blur, noise, white"

@@ -19,7 +19,7 @@ from vidrestore.errors import CheckpointError, ConfigError, VidRestoreError
 from vidrestore.files.stopping import STOPS, delayed_signals
 from vidrestore.training import loop
 from vidrestore.training.loop import Run, train
-from vidrestore.training.training_events import Began, Event, Interrupted, Stepped, Validated
+from vidrestore.training.training_events import Began, Event, Interrupted, Validated
 from vidrestore.weights import load_model, read_card
 
 CPU = torch.device("cpu")
@@ -339,29 +339,3 @@ def test_without_an_average_the_network_itself_is_kept(tmp_path):
     for _ in range(3):
         run.update(*batch())
     assert equal(run.learner.average.state_dict(), run.network.state_dict())
-
-
-def test_half_precision_with_a_scaler_learns_and_resumes(trained, tmp_path):
-    config, losses = tiny_run(tmp_path, {"training": {"precision": "fp16"}}), []
-    train(
-        config,
-        tmp_path / "fp16",
-        device="cpu",
-        on_event=lambda event: losses.append(event.loss) if isinstance(event, Stepped) else None,
-    )
-    expected = [line.split('"loss": ')[1] for line in (trained.folder / "tiny.log.jsonl").open()]
-    exact = [float(line.split(",")[0]) for line in expected]
-    assert losses != exact and losses[-1] == pytest.approx(exact[-1], rel=0.1)
-    run = Run(config, tmp_path / "fp16", CPU)
-    run.load_checkpoint()
-    assert run.learner.scaler.state_dict()["_growth_tracker"] > 0
-
-
-def test_a_step_that_overflows_in_half_precision_is_left_out_and_the_scale_reduced(tmp_path):
-    run = Run(tiny_run(tmp_path, {"training": {"precision": "fp16"}}), tmp_path, CPU)
-    scaler = run.learner.scaler
-    scaler.load_state_dict(scaler.state_dict() | {"scale": 2.0**120})
-    before = {name: tensor.clone() for name, tensor in run.network.state_dict().items()}
-    run.update(*batch())
-    assert run.step == 1 and scaler.get_scale() == 2.0**119
-    assert equal(run.network.state_dict(), before)

@@ -10,7 +10,6 @@ import json
 import os
 from collections.abc import Sequence, Set
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 from av.packet import Packet
@@ -198,11 +197,6 @@ class PictureFiles:
                 f"{self.output}: {len(beyond)} older pictures with other numbers are there, too, from "
                 f"{self.output.numbered(min(beyond)).name} on"
             )
-
-    @property
-    def first_file(self) -> Path:
-        """The file of the first picture."""
-        return self.output.numbered(self._first)
 
     def abort(self) -> None:
         """Remove the pictures that are not renamed yet."""

@@ -212,12 +212,6 @@ class Target(_Named):
         return MUXERS[self.suffix]
 
     @property
-    def first_file(self) -> Path:
-        """The file itself, or the first existing picture of a sequence."""
-        pictures = self.existing() if self.is_pattern else {}
-        return Path(pictures[min(pictures)]) if pictures else self.path
-
-    @property
     def list_path(self) -> Path:
         """The list of the numbered pictures, with their tag."""
         return self.path.with_name(".vidrestore.json")

@@ -32,7 +32,7 @@ from vidrestore.tasks import TASKS
 AtLeastOne = Annotated[int, Field(ge=1)]
 Portion = Annotated[float, Field(ge=0, le=1)]
 Positive = Annotated[float, Field(gt=0)]
-Precision = Literal["bf16", "fp16", "fp32"]
+Precision = Literal["bf16", "fp32"]
 
 
 @dataclass(frozen=True)

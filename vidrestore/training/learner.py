@@ -37,7 +37,6 @@ class Learner:
         self.network, self.objective, self.group, self.device = network, objective, group, device
         self.average = copy.deepcopy(network).eval()
         self.optimiser = objective.optimiser(network)
-        self.scaler = torch.amp.GradScaler(device.type, enabled=objective.settings.precision == "fp16")
 
     def update(self, batch: tuple[Any, ...], step: int, rate: float) -> Tensor:
         """Update the weights and their average; return loss and gradient norm, (2,), still on the device."""
@@ -47,16 +46,13 @@ class Learner:
         self.optimiser.zero_grad()
         learns = loss.requires_grad  # an algorithm without parameters is only validated and saved
         if learns:
-            self.scaler.scale(loss).backward()
+            loss.backward()
         mean = loss.detach()
         gradients = [part.grad for part in self.network.parameters() if part.grad is not None]
         self.group.average([mean, *gradients])
-        if learns:
-            self.scaler.unscale_(self.optimiser)
         norm = self._clip(gradients)
         if learns:
-            self.scaler.step(self.optimiser)  # skips a step whose gradients overflowed in fp16
-            self.scaler.update()
+            self.optimiser.step()
         self._renew(1 - min(self.objective.settings.average, (1 + step) / (10 + step)))
         return torch.stack((mean.float(), norm))
 

@@ -55,8 +55,7 @@ from vidrestore.training.training_events import (
 )
 
 READ_SECONDS = 1.0  # between two looks at the losses on a GPU, which wait for it
-LEARNT = ("network", "average", "optimiser", "scaler")  # parts of a checkpoint
-SMALLEST_SCALE = 2.0**-10  # loss scale in fp16; if gradients overflow even so, training has diverged
+LEARNT = ("network", "average", "optimiser")  # parts of a checkpoint
 
 
 def train(
@@ -281,10 +280,7 @@ class Run:
     def _check_finite(self, step: int, loss: float, norm: float) -> None:
         if math.isfinite(loss) and math.isfinite(norm):
             return
-        # in fp16 the scaler then reduces the scale
-        scaler, best = self.learner.scaler, self.validations.best
-        if math.isfinite(loss) and scaler.is_enabled() and scaler.get_scale() > SMALLEST_SCALE:
-            return
+        best = self.validations.best
         remaining = (
             f"{self.checkpoint} holds the last step that was saved"
             if self.checkpoint.exists()
@@ -334,8 +330,7 @@ class Run:
         settings = [{name: value for name, value in group.items() if name != "params"} for group in groups]
         try:
             for name in LEARNT:
-                if state[name] != {}:  # as that of a scaler is unless it is used
-                    getattr(self.learner, name).load_state_dict(state[name])
+                getattr(self.learner, name).load_state_dict(state[name])
             for group, values in zip(self.learner.optimiser.param_groups, settings, strict=True):
                 group.update(values)  # the configuration's weight decay may have changed
             self.validations.load_state_dict(state)

@@ -214,7 +214,7 @@ def objective_of(config: RunConfig, share: Share = WHOLE) -> Objective:
 # The squared error grows about as sigma ** 1.3; divided by that, every level has about the same weight.
 LOSS_POWER = 1.3
 CHUNK = 200  # groups validated at once
-DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
+DTYPES = {"bf16": torch.bfloat16, "fp32": torch.float32}
 LEAST_ERROR = 1e-3  # squared error in [0, 1], 30 dB; crops with a smaller one have less weight in `psnr_loss`
 SPECTRUM_WEIGHT = 0.1  # weight of the spectra's error in `picture_loss`
 SCENE_WEIGHT = 0.05  # in `haze_loss`; where haze is thick, gradients by the scene are steep and noisy
@@ -301,10 +301,8 @@ def restored_pictures(network: nn.Module, degraded: Tensor, precision: str, *tas
 
 
 def in_precision(device: torch.device, precision: str) -> torch.autocast:
-    """Return an autocast context for half precision, which is disabled for fp32."""
-    return torch.autocast(
-        device.type, DTYPES["bf16" if precision == "fp32" else precision], enabled=precision != "fp32"
-    )
+    """Return an autocast context for bf16, which is disabled for fp32."""
+    return torch.autocast(device.type, torch.bfloat16, enabled=precision == "bf16")
 
 
 def charbonnier(error: Tensor) -> Tensor:
