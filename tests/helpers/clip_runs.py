@@ -9,7 +9,7 @@ from training_runs import CONFIG, write_config
 
 from vidrestore.training.config import RunConfig, read_config
 
-FLOW = {"levels": 2, "finest": 1, "widths": [4], "kernel": 3}
+FLOW = {"levels": 1, "widths": [4], "kernel": 3}
 NO_BLOCKS = {"extraction": 0, "reconstruction": 0}
 SMALL = NO_BLOCKS | {"size": "n", "features": 4, "layers": 0, "shared": 2, "keys": 1, "hidden": 2}
 RELEASED = (

@@ -17,7 +17,7 @@ from vidrestore.restorers.picture_restorer import PictureRestorer
 from vidrestore.restorers.vsr_restorer import VsrRestorer
 from vidrestore.weights.checkpoint import save_model
 
-SMALL_FLOW = SpynetConfig(levels=3, finest=1, widths=(8, 8), kernel=3)
+SMALL_FLOW = SpynetConfig(levels=2, widths=(8, 8), kernel=3)
 
 
 def keeping() -> MBTaylorFormer:

@@ -56,7 +56,7 @@ def tiny(**changes: Any) -> VsrTransformer:
     """A small network of the released form in double precision, with weights that let every part be seen."""
     settings: dict[str, Any] = {"features": 8, "blocks": 2, "heads": 2, "patch": 16, "tail": 4}
     settings |= {"extraction": 1, "propagation": 1, "reconstruction": 1}
-    settings |= {"flow": SpynetConfig(levels=3, finest=1, widths=(8, 8), kernel=3)}
+    settings |= {"flow": SpynetConfig(levels=2, widths=(8, 8), kernel=3)}
     return _seen(VsrTransformer(VsrConfig(**(settings | changes))))
 
 

@@ -28,15 +28,15 @@ def test_the_published_network_has_its_parameters():
 
 
 @pytest.mark.parametrize("height, width", [(32, 48), (30, 41)])
-@pytest.mark.parametrize("finest", [0, 1, 2])
-def test_a_level_counts_in_its_own_pixels(height, width, finest):
-    """With weights of zero each level adds its last bias; here only the finest one has any."""
-    network = Spynet(SpynetConfig(levels=4, finest=finest, widths=(4,), kernel=3)).double()
+@pytest.mark.parametrize("coarser", [0, 1, 2])
+def test_a_level_counts_in_its_own_pixels(height, width, coarser):
+    """With weights of zero each level adds its last bias; here only one has any; finer ones double it."""
+    network = Spynet(SpynetConfig(levels=4, widths=(4,), kernel=3)).double()
     for parameter in network.parameters():
         parameter.data.zero_()
-    network.levels[-1][-1].bias.data = torch.tensor([1.0, -2.0], dtype=torch.float64)
+    network.levels[-1 - coarser][-1].bias.data = torch.tensor([1.0, -2.0], dtype=torch.float64)
     frames = torch.rand(2, 3, height, width, dtype=torch.float64)
-    level_height, level_width = -(-height // 8) * 8 >> finest, -(-width // 8) * 8 >> finest
+    level_height, level_width = -(-height // 8) * 8 >> coarser, -(-width // 8) * 8 >> coarser
     moved = torch.tensor([width / level_width, -2 * height / level_height]).double()
     expected = moved.view(1, 2, 1, 1).expand(2, 2, height, width)
     torch.testing.assert_close(network(frames, frames), expected, atol=1e-6, rtol=0)
@@ -63,7 +63,7 @@ def test_half_precision_is_warped_to_the_position_of_single():
 
 
 @pytest.mark.parametrize(
-    "settings", [{"finest": 6}, {"kernel": 4}, {"widths": (0,)}, {"widths": ()}], ids=str
+    "settings", [{"levels": 0}, {"kernel": 4}, {"widths": (0,)}, {"widths": ()}], ids=str
 )
 def test_impossible_sizes_are_refused(settings):
     with pytest.raises(ValueError, match="must be"):

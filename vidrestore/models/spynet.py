@@ -27,16 +27,13 @@ class SpynetConfig:
     """Sizes of a network; the defaults are the published ones. Raises ValueError for impossible sizes."""
 
     levels: int = 6  # of the pyramid, the finest being the frame itself
-    finest: int = 0  # last level whose flow is corrected; 1 stops at half resolution, a quarter of the work
     widths: tuple[int, ...] = (32, 64, 32, 16)  # channels between the convolutions of a level
     kernel: int = 7
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "widths", tuple(self.widths))  # a list if it comes from a file
-        if not 0 <= self.finest < self.levels:
-            raise ValueError(
-                f"finest must be in [0, {self.levels}) for {self.levels} levels, got {self.finest}"
-            )
+        if self.levels < 1:
+            raise ValueError(f"levels must be at least 1, got {self.levels}")
         if self.kernel % 2 == 0 or min(self.widths, default=0) < 1:
             raise ValueError(f"kernel must be odd and widths at least 1, got {self.kernel} and {self.widths}")
 
@@ -55,9 +52,7 @@ class Spynet(nn.Module):
         super().__init__()
         self.config = config or SpynetConfig()
         # coarse to fine
-        self.levels = nn.ModuleList(
-            _level(self.config) for _ in range(self.config.levels - self.config.finest)
-        )
+        self.levels = nn.ModuleList(_level(self.config) for _ in range(self.config.levels))
         self.register_buffer("mean", torch.tensor(MEAN).view(1, 3, 1, 1), persistent=False)
         self.register_buffer("std", torch.tensor(STD).view(1, 3, 1, 1), persistent=False)
 
@@ -78,7 +73,7 @@ class Spynet(nn.Module):
         return flows
 
     def _pyramid(self, frames: Tensor) -> list[Tensor]:
-        """Return the levels whose flow is corrected, coarsest first, normalised."""
+        """Return the levels, coarsest first, normalised."""
         coarsest = 2 ** (self.config.levels - 1)
         height, width = (-(-side // coarsest) * coarsest for side in frames.shape[-2:])
         if frames.shape[-2:] != (height, width):
@@ -86,7 +81,7 @@ class Spynet(nn.Module):
         levels = [(frames - self.mean) / self.std]
         for _ in range(self.config.levels - 1):
             levels.append(F.avg_pool2d(levels[-1], 2))
-        return levels[self.config.finest :][::-1]
+        return levels[::-1]
 
 
 def _level(config: SpynetConfig) -> nn.Sequential:

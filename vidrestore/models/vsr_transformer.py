@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Self, cast
 
 import torch
@@ -355,18 +355,10 @@ class VsrTransformer(nn.Module):
             nn.init.zeros_(parameter)
 
     def parts_of(self, network: nn.Module) -> dict[str, Tensor] | None:
-        """Return the parameters of `network` by their names here, if it is a flow network, which may have
-        fewer levels; else None.
-        """
-        if (
-            not isinstance(network, Spynet)
-            or not self.flow
-            or network.config.finest > self.config.flow.finest
-        ):
+        """Return the parameters of `network` by their names here, if it is the flow network; else None."""
+        if not isinstance(network, Spynet) or not self.flow or network.config != self.config.flow:
             return None
-        parameters = network.state_dict()
-        same = replace(network.config, finest=self.config.flow.finest) == self.config.flow
-        return {f"flow.{name}": parameters[name] for name in self.flow.state_dict()} if same else None
+        return {f"flow.{name}": parameter for name, parameter in network.state_dict().items()}
 
     def forward(self, clips: Tensor) -> Tensor:
         count, frames = clips.shape[:2]

@@ -94,9 +94,9 @@ def load_initial_weights(config: RunConfig, networks: Iterable[nn.Module], sourc
     """Load the weights of `source` into the networks of a run.
 
     Besides weights of the same network these are accepted: a flow network for the flow of a super-resolution
-    network, which may have fewer levels; a super-resolution network that takes single frames for the same
-    parts of one that takes several; an image network without tasks for one with tasks; a network whose
-    settings differ in FREE. Other parameters are unchanged. Raises CheckpointError for any other weights.
+    network; a super-resolution network that takes single frames for the same parts of one that takes several;
+    an image network without tasks for one with tasks; a network whose settings differ in FREE. Other
+    parameters are unchanged. Raises CheckpointError for any other weights.
     """
     model = load_model(source)
     for network in networks:
