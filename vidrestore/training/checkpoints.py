@@ -92,14 +92,15 @@ def identity_of(config: RunConfig, model: Mapping[str, Any], fixed: Iterable[str
 
 
 def check_same(
-    checkpoint: Path, config: RunConfig, earlier: Mapping[str, Any], now: Mapping[str, Any]
+    checkpoint: Path, config: RunConfig, earlier: Mapping[str, Any], current: Mapping[str, Any]
 ) -> None:
     """Raise ConfigError, with the old and new values, if the configuration has changed since."""
-    names = [name for name in earlier.keys() | now.keys() if name in earlier or not _is_default(name, config)]
-    changed = [name for name in names if earlier.get(name) != now.get(name)]
+    # a setting that the earlier one lacks may have its default
+    names = earlier.keys() | {name for name in current if not _is_default(name, config)}
+    changed = [name for name in names if earlier.get(name) != current.get(name)]
     if changed:
         details = "; ".join(
-            f"{name} was {earlier.get(name)!r} and is {now.get(name)!r}" for name in sorted(changed)
+            f"{name} was {earlier.get(name)!r} and is {current.get(name)!r}" for name in sorted(changed)
         )
         raise ConfigError(
             f"{checkpoint}: belongs to another run: {details}; change them back, or choose another `output`"
