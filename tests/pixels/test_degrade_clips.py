@@ -334,7 +334,7 @@ def test_a_panning_camera_moves_evenly_along_a_line_or_a_gentle_bend():
 
 
 def walk(number: int, frames: int = 1) -> Tensor:
-    return random_walks(frames * MOMENTS, torch.device("cpu"))[number].view(1, frames, MOMENTS, 2)
+    return random_walks(frames * MOMENTS)[number].view(1, frames, MOMENTS, 2)
 
 
 def test_a_kernel_has_the_sum_one_and_its_centroid_at_its_centre():
@@ -345,7 +345,7 @@ def test_a_kernel_has_the_sum_one_and_its_centroid_at_its_centre():
 
 
 def test_walks_go_one_pixel_in_a_moment_and_differ():
-    walks = random_walks(MOMENTS, torch.device("cpu"))
+    walks = random_walks(MOMENTS)
     steps = walks.diff(dim=1).norm(dim=2)
     torch.testing.assert_close(steps, torch.ones_like(steps), atol=1e-3, rtol=0)
     ends = walks[:, -1].norm(dim=1)
